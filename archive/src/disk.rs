@@ -1,0 +1,91 @@
+//! The file system, handed in, so that a simulation can drive the real code of every stage under faults.
+//!
+//! A [`Disk`] is rooted at one data directory; every name is relative to it, with `/` between parts.
+//! Invariant kept by all callers: a file is written whole under a temporary name, synced, then
+//! published under its final name (created if absent), and then its directory is synced. Only the
+//! oplog writes a named file in place.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+/// One data directory. Implemented by the operating system's ([`crate::OsDisk`]) and by the
+/// fault-injecting one of the simulation.
+pub trait Disk: Send + Sync + fmt::Debug {
+    /// Creates a new empty file for writing; fails with `AlreadyExists` if the name is taken.
+    fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>>;
+
+    /// Opens an existing file for reading and writing in place.
+    fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>>;
+
+    /// The whole content of a file as it is now, for reading. The file must not shrink while the
+    /// content is held.
+    fn read(&self, name: &str) -> io::Result<Content>;
+
+    /// Gives the file `from` the second name `to` unless that is taken; true when it was free.
+    /// Durable once the directory of `to` is synced.
+    fn link(&self, from: &str, to: &str) -> io::Result<bool>;
+
+    /// Removes a name. Content held from [`Disk::read`] stays readable.
+    fn remove(&self, name: &str) -> io::Result<()>;
+
+    /// File names (without the directory) in `directory`, sorted; empty when there is none.
+    fn list(&self, directory: &str) -> io::Result<Vec<String>>;
+
+    /// Creates a directory and its parents; no error when it is there.
+    fn create_directory(&self, directory: &str) -> io::Result<()>;
+
+    /// Makes creations, links and removals in `directory` durable. `""` is the root.
+    fn sync_directory(&self, directory: &str) -> io::Result<()>;
+
+    /// Bytes free for this process on the file system of the root.
+    fn free_bytes(&self) -> io::Result<u64>;
+}
+
+/// A file open for writing.
+pub trait DiskFile: Send {
+    /// Writes all of `bytes` at `offset`; the file grows as needed. On error any part may be written.
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+
+    /// Makes all writes so far durable. After an error nothing may be assumed about them.
+    fn sync(&mut self) -> io::Result<()>;
+}
+
+/// Immutable content of a file: mapped or in memory. Cheap to clone.
+#[derive(Clone)]
+pub struct Content(Arc<dyn AsRef<[u8]> + Send + Sync>);
+
+impl Content {
+    /// Wraps anything that holds bytes.
+    pub fn new(bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(bytes))
+    }
+}
+
+impl std::ops::Deref for Content {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        (*self.0).as_ref()
+    }
+}
+
+impl fmt::Debug for Content {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Content({} bytes)", self.len())
+    }
+}
+
+/// Removes leftovers of a crash: every file of `directory` whose name ends in [`TEMPORARY_SUFFIX`].
+pub fn remove_temporary_files(disk: &dyn Disk, directory: &str) -> io::Result<usize> {
+    let mut removed = 0;
+    for name in disk.list(directory)? {
+        if name.ends_with(TEMPORARY_SUFFIX) {
+            disk.remove(&format!("{directory}/{name}"))?;
+            removed += 1;
+        }
+    }
+    Ok(removed)
+}
+
+/// Ends the name of a file that is still being written.
+pub const TEMPORARY_SUFFIX: &str = ".tmp";

@@ -1,0 +1,115 @@
+//! The operating system's file system as a [`Disk`].
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use crate::disk::{Content, Disk, DiskFile};
+
+/// A data directory on a local file system.
+#[derive(Debug, Clone)]
+pub struct OsDisk {
+    root: PathBuf,
+}
+
+impl OsDisk {
+    /// A disk rooted at `root`, which is created if absent.
+    ///
+    /// # Errors
+    /// When the directory cannot be created.
+    pub fn new(root: impl Into<PathBuf>) -> io::Result<Self> {
+        let root = root.into();
+        fs::create_dir_all(&root)?;
+        Ok(Self { root })
+    }
+
+    /// The directory that names are relative to.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.root.join(name)
+    }
+}
+
+impl Disk for OsDisk {
+    fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(self.path(name))?;
+        Ok(Box::new(OsFile(file)))
+    }
+
+    fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        let file = OpenOptions::new().read(true).write(true).open(self.path(name))?;
+        Ok(Box::new(OsFile(file)))
+    }
+
+    fn read(&self, name: &str) -> io::Result<Content> {
+        let file = File::open(self.path(name))?;
+        if file.metadata()?.len() == 0 {
+            return Ok(Content::new(Vec::new()));
+        }
+        // SAFETY: published files are immutable and only ever unlinked, which keeps the mapping
+        // valid; the oplog's segments are written in place but never shrink. An operator who
+        // truncates a file in the data directory can still crash the process: README says so.
+        let map = unsafe { memmap2::Mmap::map(&file)? };
+        Ok(Content::new(map))
+    }
+
+    fn link(&self, from: &str, to: &str) -> io::Result<bool> {
+        match fs::hard_link(self.path(from), self.path(to)) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        fs::remove_file(self.path(name))
+    }
+
+    fn list(&self, directory: &str) -> io::Result<Vec<String>> {
+        let entries = match fs::read_dir(self.path(directory)) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        let mut names = Vec::new();
+        for entry in entries {
+            let entry = entry?;
+            if entry.file_type()?.is_file()
+                && let Ok(name) = entry.file_name().into_string()
+            {
+                names.push(name);
+            }
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn create_directory(&self, directory: &str) -> io::Result<()> {
+        fs::create_dir_all(self.path(directory))
+    }
+
+    fn sync_directory(&self, directory: &str) -> io::Result<()> {
+        File::open(self.path(directory))?.sync_all()
+    }
+
+    fn free_bytes(&self) -> io::Result<u64> {
+        let stat = rustix::fs::statvfs(&self.root)?;
+        Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+    }
+}
+
+struct OsFile(File);
+
+impl DiskFile for OsFile {
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_all_at(bytes, offset)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+}
