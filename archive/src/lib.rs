@@ -1,10 +1,24 @@
 //! Immutable files: runs and archive, their reader, the block index, manifests, verification.
 //!
 //! This crate knows nothing of HTTP, of the oplog or of the clock: it turns sorted lines into
-//! checked files and back, and names the files that count in numbered manifests.
+//! checked files and back, merges them, and names the files that count in numbered manifests.
 
 pub mod disk;
+mod error;
+pub mod manifest;
+pub mod merge;
+pub mod names;
 mod os_disk;
+mod partition;
+mod run;
+mod verify;
 
 pub use disk::{Content, Disk, DiskFile};
+pub use error::{Error, Result};
+pub use manifest::{
+    GENERATIONS_KEPT, GenerationEntry, IdRunEntry, IdsEntry, Manifest, SchemaEntry, StoreEntry,
+};
 pub use os_disk::OsDisk;
+pub use partition::Partition;
+pub use run::{BLOCK_BYTES, BlockCache, Cursor, Run, RunEntry, RunMeta, RunSpec, RunWriter, Sums};
+pub use verify::{Checked, verify_run};

@@ -36,12 +36,19 @@ impl OsDisk {
 
 impl Disk for OsDisk {
     fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
-        let file = OpenOptions::new().read(true).write(true).create_new(true).open(self.path(name))?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(self.path(name))?;
         Ok(Box::new(OsFile(file)))
     }
 
     fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
-        let file = OpenOptions::new().read(true).write(true).open(self.path(name))?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(self.path(name))?;
         Ok(Box::new(OsFile(file)))
     }
 

@@ -1,1 +1,28 @@
-//! Placeholder.
+//! The shared vocabulary of Tallyring: what is counted, under which names, and how it is written down.
+//!
+//! This crate does no I/O, reads no clock and knows nothing of files, stores or HTTP. Everything
+//! here is a value or a text form of one, so that every other crate means the same thing by it.
+
+mod day;
+mod error;
+mod increment;
+pub mod line;
+mod log;
+mod long_key;
+mod point;
+mod schema;
+mod shard;
+mod time_code;
+mod varint;
+
+pub use day::Day;
+pub use error::{Fault, FieldError};
+pub use increment::{
+    COUNT_MAX, ID_BYTES_MAX, Increment, KEY_BYTES_MAX, KEYS_MAX, SKEW_SECONDS_MAX, check_time,
+};
+pub use log::{Offset, Position, Record, RecordError, StoreId, decode_all};
+pub use long_key::{HASH_CHARS, LongKeys, MISSING, is_hash};
+pub use point::{Point, PointError};
+pub use schema::{Namespace, RESERVED_NAMES, Schema, SchemaError};
+pub use shard::shard_of;
+pub use time_code::{Grain, TIME_MAX, TIME_MIN, TimeCode, TimeCodeError};

@@ -1,0 +1,102 @@
+//! What can go wrong with files, told so that an operator knows what to do.
+
+use std::io;
+
+use thiserror::Error;
+
+/// An error of the archive. Variants differ where the operator's action differs.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// The operating system refused.
+    #[error("cannot {action} {name}: {source}")]
+    Io {
+        /// Such as `write` or `sync`.
+        action: &'static str,
+        /// The file, relative to the data directory.
+        name: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The bytes of a file are not what was written.
+    #[error("{name} is damaged at byte {offset}: {what}; restore it from a backup")]
+    Damaged {
+        /// The file, relative to the data directory.
+        name: String,
+        /// Where in the file.
+        offset: u64,
+        /// Which check failed.
+        what: String,
+    },
+    /// Written by another version.
+    #[error("{name}: format {found}, this build reads {supported}; run the build that wrote it")]
+    Version {
+        /// The file, relative to the data directory.
+        name: String,
+        /// Its format.
+        found: u32,
+        /// Ours.
+        supported: u32,
+    },
+    /// Somebody else committed this manifest.
+    #[error(
+        "manifest {number} exists already: another process writes to this data directory; stop one of them"
+    )]
+    Conflict {
+        /// The number both wanted.
+        number: u64,
+    },
+    /// Two texts have one hash.
+    #[error(
+        "two different texts have the hash {hash}: `{first}` and `{second}`; they are not summed, and nothing was published"
+    )]
+    Collision {
+        /// The stored hash.
+        hash: String,
+        /// One text, shortened.
+        first: String,
+        /// The other, shortened.
+        second: String,
+    },
+    /// A sum beyond 64 bits.
+    #[error("the counts of `{key}` exceed 64 bits; nothing was published")]
+    Overflow {
+        /// The record key.
+        key: String,
+    },
+    /// The books do not balance.
+    #[error("{name}: {what}; nothing was published")]
+    Imbalance {
+        /// The file, relative to the data directory.
+        name: String,
+        /// Which sums differ.
+        what: String,
+    },
+}
+
+impl Error {
+    /// Wraps an error of the operating system, saying what was tried on which file.
+    pub fn io(action: &'static str, name: &str) -> impl FnOnce(io::Error) -> Self {
+        let name = name.to_owned();
+        move |source| Self::Io {
+            action,
+            name,
+            source,
+        }
+    }
+
+    /// True when the disk is full.
+    pub fn is_disk_full(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull)
+    }
+
+    pub(crate) fn damaged(name: &str, offset: u64, what: impl Into<String>) -> Self {
+        Self::Damaged {
+            name: name.to_owned(),
+            offset,
+            what: what.into(),
+        }
+    }
+}
+
+/// Result of this crate.
+pub type Result<T> = std::result::Result<T, Error>;

@@ -1,0 +1,321 @@
+//! The manifest: the one root, which says what is counted where.
+//!
+//! `manifests/manifest-<number>` is a line `tallyring manifest 1 crc32 <8 hex digits> bytes <n>` and
+//! then that many bytes of JSON. Invariants: manifests are numbered without gaps and never change; number N+1
+//! is committed by creating its name if absent; every file a manifest names was synced, and its
+//! directory too, before the manifest was.
+
+use serde::{Deserialize, Serialize};
+use tallyring_records::{Day, Position, Schema, StoreId};
+
+use crate::disk::{Disk, TEMPORARY_SUFFIX};
+use crate::error::{Error, Result};
+use crate::names;
+use crate::run::RunEntry;
+
+/// What counts, at one moment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// Rises by one with every change; the first is 1.
+    pub number: u64,
+    /// When it was written, Unix milliseconds of the injected clock; for people.
+    pub written_at_ms: i64,
+    /// The store's identity, 32 hex digits; the same in the oplog.
+    pub store_id: String,
+    /// The ring's today.
+    pub today: Day,
+    /// Declarations of the namespaces, each with the position from which it holds; ascending.
+    pub schemas: Vec<SchemaEntry>,
+    /// Delta stores, with what they flushed.
+    pub stores: Vec<StoreEntry>,
+    /// Source runs of the ring: what export made of cleared stores.
+    pub runs: Vec<RunEntry>,
+    /// Kept generations, ascending; at most [`GENERATIONS_KEPT`] and the active one.
+    pub generations: Vec<GenerationEntry>,
+    /// Number of the generation that is read; 0 before the first.
+    pub active: u64,
+    /// Remembered ids.
+    pub ids: IdsEntry,
+}
+
+/// A declaration and since when it holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SchemaEntry {
+    /// First position it holds for.
+    pub since: Position,
+    /// The declaration.
+    pub schema: Schema,
+}
+
+/// A delta store: which part of the log it counts and what of it is in runs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StoreEntry {
+    /// Day or late epoch.
+    pub id: StoreId,
+    /// First position it takes.
+    pub opened: Position,
+    /// Position from which it takes nothing more; none while it is open.
+    pub cut: Option<Position>,
+    /// Everything before this position is in `runs`.
+    pub flushed: Position,
+    /// Flushed runs, oldest first.
+    pub runs: Vec<RunEntry>,
+}
+
+/// One published generation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GenerationEntry {
+    /// From 1.
+    pub number: u64,
+    /// Unix milliseconds of the injected clock.
+    pub created_at_ms: i64,
+    /// Names of the source runs it has merged; the others are still deltas to it.
+    pub merged: Vec<String>,
+    /// Its files, by partition and shard.
+    pub files: Vec<RunEntry>,
+}
+
+/// Remembered ids on disk.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct IdsEntry {
+    /// Ids of everything before this position are in `runs` or forgotten.
+    pub flushed: Position,
+    /// Sorted id runs with the arrival of their newest id, oldest first.
+    pub runs: Vec<IdRunEntry>,
+}
+
+/// A run of ids.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct IdRunEntry {
+    /// Arrival of the newest id in it, Unix milliseconds.
+    pub newest_ms: i64,
+    /// The file.
+    pub run: RunEntry,
+}
+
+/// How many generations are kept for rollback.
+pub const GENERATIONS_KEPT: usize = 3;
+
+/// How many manifests are kept for people to look at.
+const MANIFESTS_KEPT: u64 = 8;
+
+const FIRST_WORDS: &str = "tallyring manifest";
+const FORMAT: u32 = 1;
+
+impl Manifest {
+    /// The generation called `number`.
+    pub fn generation(&self, number: u64) -> Option<&GenerationEntry> {
+        self.generations
+            .iter()
+            .find(|generation| generation.number == number)
+    }
+
+    /// Source runs that the active generation has not merged.
+    pub fn pending(&self) -> impl Iterator<Item = &RunEntry> {
+        let active = self.generation(self.active);
+        self.runs.iter().filter(move |run| {
+            active.is_none_or(|generation| !generation.merged.contains(&run.name))
+        })
+    }
+
+    /// Every file it names, some more than once.
+    pub fn files(&self) -> impl Iterator<Item = &RunEntry> {
+        self.stores
+            .iter()
+            .flat_map(|store| &store.runs)
+            .chain(&self.runs)
+            .chain(
+                self.generations
+                    .iter()
+                    .flat_map(|generation| &generation.files),
+            )
+            .chain(self.ids.runs.iter().map(|ids| &ids.run))
+    }
+
+    /// The newest manifest of a data directory; none when there is none.
+    ///
+    /// # Errors
+    /// When it cannot be read or is damaged: an older one is never taken instead.
+    pub fn load(disk: &dyn Disk) -> Result<Option<Self>> {
+        match numbers(disk)?.pop() {
+            Some(number) => Self::load_number(disk, number).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The manifest called `number`.
+    ///
+    /// # Errors
+    /// When it cannot be read or is damaged.
+    pub fn load_number(disk: &dyn Disk, number: u64) -> Result<Self> {
+        let name = names::manifest(number);
+        let content = disk.read(&name).map_err(Error::io("read", &name))?;
+        let manifest = decode(&name, &content)?;
+        if manifest.number != number {
+            return Err(Error::damaged(
+                &name,
+                0,
+                format!("it says it is number {}", manifest.number),
+            ));
+        }
+        Ok(manifest)
+    }
+
+    /// Writes the manifest under its number, which must be free, and removes the oldest ones.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] when the number is taken; otherwise when the disk refuses.
+    pub fn commit(&self, disk: &dyn Disk) -> Result<()> {
+        let name = names::manifest(self.number);
+        let temporary = format!("{name}{TEMPORARY_SUFFIX}");
+        let bytes = encode(self);
+        let mut file = disk
+            .create(&temporary)
+            .map_err(Error::io("create", &temporary))?;
+        file.write_at(0, &bytes)
+            .map_err(Error::io("write", &temporary))?;
+        file.sync().map_err(Error::io("sync", &temporary))?;
+        drop(file);
+        let free = disk
+            .link(&temporary, &name)
+            .map_err(Error::io("name", &name))?;
+        disk.remove(&temporary)
+            .map_err(Error::io("remove", &temporary))?;
+        if !free {
+            return Err(Error::Conflict {
+                number: self.number,
+            });
+        }
+        disk.sync_directory(names::MANIFESTS)
+            .map_err(Error::io("sync", names::MANIFESTS))?;
+        for number in numbers(disk)? {
+            if number + MANIFESTS_KEPT <= self.number {
+                let old = names::manifest(number);
+                disk.remove(&old).map_err(Error::io("remove", &old))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Numbers of the manifests that are there, ascending.
+///
+/// # Errors
+/// When the directory cannot be listed.
+pub fn numbers(disk: &dyn Disk) -> Result<Vec<u64>> {
+    let files = disk
+        .list(names::MANIFESTS)
+        .map_err(Error::io("list", names::MANIFESTS))?;
+    let mut numbers: Vec<u64> = files
+        .iter()
+        .filter_map(|file| names::manifest_number(file))
+        .collect();
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+fn encode(manifest: &Manifest) -> Vec<u8> {
+    let json = serde_json::to_vec_pretty(manifest).expect("BUG: a manifest is plain data");
+    let mut bytes = format!(
+        "{FIRST_WORDS} {FORMAT} crc32 {:08x} bytes {}\n",
+        crc32fast::hash(&json),
+        json.len()
+    )
+    .into_bytes();
+    bytes.extend_from_slice(&json);
+    bytes
+}
+
+fn decode(name: &str, content: &[u8]) -> Result<Manifest> {
+    let damaged = |what: &str| Error::damaged(name, 0, what);
+    let end = content
+        .iter()
+        .position(|&byte| byte == b'\n')
+        .ok_or_else(|| damaged("it has no first line"))?;
+    let (line, json) = (&content[..end], &content[end + 1..]);
+    let line = std::str::from_utf8(line).map_err(|_| damaged("its first line is not text"))?;
+    let format = line
+        .strip_prefix(FIRST_WORDS)
+        .and_then(|rest| rest.trim_start().split(' ').next())
+        .and_then(|format| format.parse::<u32>().ok())
+        .ok_or_else(|| damaged("its first line is not that of a manifest"))?;
+    if format != FORMAT {
+        return Err(Error::Version {
+            name: name.to_owned(),
+            found: format,
+            supported: FORMAT,
+        });
+    }
+    let expected = format!(
+        "{FIRST_WORDS} {FORMAT} crc32 {:08x} bytes {}",
+        crc32fast::hash(json),
+        json.len()
+    );
+    if line != expected {
+        return Err(damaged("its checksum or length does not match"));
+    }
+    serde_json::from_slice(json).map_err(|error| damaged(&format!("it is not readable: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::OsDisk;
+
+    fn manifest(number: u64) -> Manifest {
+        Manifest {
+            number,
+            written_at_ms: 1,
+            store_id: "00".repeat(16),
+            today: Day::of(1_331_923_247),
+            schemas: vec![SchemaEntry {
+                since: Position::default(),
+                schema: Schema::default_clicks(),
+            }],
+            stores: Vec::new(),
+            runs: Vec::new(),
+            generations: Vec::new(),
+            active: 0,
+            ids: IdsEntry::default(),
+        }
+    }
+
+    #[test]
+    fn the_newest_is_loaded_a_taken_number_conflicts_and_old_ones_go() {
+        let directory = tempfile::tempdir().unwrap();
+        let disk = OsDisk::new(directory.path()).unwrap();
+        disk.create_directory(names::MANIFESTS).unwrap();
+        assert!(Manifest::load(&disk).unwrap().is_none());
+        for number in 1..=20 {
+            manifest(number).commit(&disk).unwrap();
+        }
+        assert_eq!(Manifest::load(&disk).unwrap(), Some(manifest(20)));
+        assert!(matches!(
+            manifest(20).commit(&disk),
+            Err(Error::Conflict { number: 20 })
+        ));
+        assert_eq!(numbers(&disk).unwrap(), (13..=20).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn every_flipped_bit_and_every_cut_is_found() {
+        let good = encode(&manifest(1));
+        for bit in 0..good.len() * 8 {
+            let mut bad = good.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert!(decode("manifest", &bad).is_err(), "bit {bit}");
+        }
+        for length in 0..good.len() {
+            assert!(
+                decode("manifest", &good[..length]).is_err(),
+                "length {length}"
+            );
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! The k-way merge: sorted runs in, one sorted run out, equal records summed.
+//!
+//! The same merge compacts the runs of a delta store, makes source runs and builds generations. Its
+//! output depends only on the records that go in, not on how runs divide them, so identical input
+//! gives identical bytes.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use tallyring_records::line::{self, Kind};
+use tallyring_records::{HASH_CHARS, TimeCode, shard_of};
+
+use crate::error::{Error, Result};
+use crate::partition::Partition;
+use crate::run::{Cursor, Run, RunEntry, RunMeta, RunWriter, Sums};
+
+/// Merges `inputs` into `out`, keeping only the keys of the shard that `out` is for. `None` when
+/// nothing is left.
+///
+/// # Errors
+/// A damaged input, an overflow, two texts with one hash, sums that do not balance, or the disk.
+pub fn merge(
+    inputs: &[Arc<Run>],
+    out: RunWriter<'_>,
+    shard: u16,
+    shards: u16,
+) -> Result<Option<RunEntry>> {
+    let resharded = inputs
+        .iter()
+        .any(|run| (run.meta().shard, run.meta().shards) != (shard, shards));
+    let mut merge = Merge {
+        sources: Vec::with_capacity(inputs.len()),
+        out,
+        filter: resharded.then(|| Filter {
+            shard,
+            shards,
+            used: HashSet::new(),
+        }),
+        payload: Vec::new(),
+    };
+    for run in inputs {
+        merge.insert(Source {
+            cursor: run.cursor(),
+            key: Vec::new(),
+        })?;
+    }
+    while merge.step()? {}
+    let entry = merge.out.finish()?;
+    if !resharded {
+        balance(inputs, entry.as_ref())?;
+    }
+    Ok(entry)
+}
+
+/// Sum of the books of several runs.
+///
+/// # Errors
+/// When a sum exceeds 64 bits.
+pub fn add_sums<'m>(metas: impl IntoIterator<Item = &'m RunMeta>) -> Result<Sums> {
+    let mut sums = Sums::new();
+    for (section, &count) in metas.into_iter().flat_map(|meta| &meta.sums) {
+        let sum = sums.entry(section.clone()).or_insert(0);
+        *sum = sum.checked_add(count).ok_or_else(|| Error::Overflow {
+            key: section.clone(),
+        })?;
+    }
+    Ok(sums)
+}
+
+fn balance(inputs: &[Arc<Run>], output: Option<&RunEntry>) -> Result<()> {
+    let before = add_sums(inputs.iter().map(|run| run.meta()))?;
+    let after = output
+        .map(|entry| entry.meta.sums.clone())
+        .unwrap_or_default();
+    if before == after {
+        return Ok(());
+    }
+    Err(Error::Imbalance {
+        name: output.map_or_else(|| "merge".to_owned(), |entry| entry.name.clone()),
+        what: format!("the inputs sum to {before:?}, the output to {after:?}"),
+    })
+}
+
+struct Merge<'d> {
+    /// Ordered by key, the smallest last.
+    sources: Vec<Source>,
+    out: RunWriter<'d>,
+    filter: Option<Filter>,
+    payload: Vec<u8>,
+}
+
+/// One input and the key it stands on.
+struct Source {
+    cursor: Cursor,
+    key: Vec<u8>,
+}
+
+/// Keeps one shard's keys of inputs that were sharded otherwise, and the lookups those need.
+struct Filter {
+    shard: u16,
+    shards: u16,
+    used: HashSet<Box<[u8]>>,
+}
+
+impl Merge<'_> {
+    /// Moves a source to its next line and puts it back in order; drops it at its end.
+    fn insert(&mut self, mut source: Source) -> Result<()> {
+        if !source.cursor.advance()? {
+            return Ok(());
+        }
+        let (key, _) = source
+            .cursor
+            .line()?
+            .expect("BUG: the cursor stands on a line");
+        source.key.clear();
+        source.key.extend_from_slice(key);
+        let at = self.sources.partition_point(|other| other.key > source.key);
+        self.sources.insert(at, source);
+        Ok(())
+    }
+
+    /// Merges all lines of the smallest key; false when nothing is left.
+    fn step(&mut self) -> Result<bool> {
+        let Some(first) = self.sources.pop() else {
+            return Ok(false);
+        };
+        if self.sources.last().is_none_or(|next| next.key != first.key) {
+            self.pass(first)?;
+            return Ok(true);
+        }
+        let key = first.key.clone();
+        match line::kind_of(&key) {
+            Some(Kind::Lookup) => self.lookups(&key, first)?,
+            Some(Kind::Total) => self.totals(&key, first)?,
+            _ => self.subtotals(&key, first)?,
+        }
+        Ok(true)
+    }
+
+    /// A key that one source has alone: its line as it is.
+    fn pass(&mut self, source: Source) -> Result<()> {
+        let (key, payload) = source
+            .cursor
+            .line()?
+            .expect("BUG: the source stands on a line");
+        push(&mut self.out, &mut self.filter, key, payload)?;
+        self.insert(source)
+    }
+
+    fn lookups(&mut self, key: &[u8], first: Source) -> Result<()> {
+        self.payload.clear();
+        self.payload
+            .extend_from_slice(first.cursor.line()?.expect("BUG: on a line").1);
+        self.insert(first)?;
+        while let Some(source) = self.pop_equal(key) {
+            let (_, payload) = source.cursor.line()?.expect("BUG: on a line");
+            if payload != self.payload {
+                return Err(Error::Collision {
+                    hash: line::shown(&key[1..]),
+                    first: line::shown(&self.payload),
+                    second: line::shown(payload),
+                });
+            }
+            self.insert(source)?;
+        }
+        push(&mut self.out, &mut self.filter, key, &self.payload)
+    }
+
+    fn totals(&mut self, key: &[u8], first: Source) -> Result<()> {
+        let mut hours: BTreeMap<TimeCode, u64> = BTreeMap::new();
+        let mut next = Some(first);
+        while let Some(source) = next {
+            let (_, payload) = source.cursor.line()?.expect("BUG: on a line");
+            for entry in line::hours(payload) {
+                let (code, count) = entry.ok_or_else(|| unreadable(key, payload))?;
+                add(hours.entry(code).or_insert(0), count, key)?;
+            }
+            self.insert(source)?;
+            next = self.pop_equal(key);
+        }
+        let hours: Vec<(TimeCode, u64)> = hours.into_iter().collect();
+        for part in total_payloads(&hours) {
+            push(&mut self.out, &mut self.filter, key, &part)?;
+        }
+        Ok(())
+    }
+
+    fn subtotals(&mut self, key: &[u8], first: Source) -> Result<()> {
+        let mut values: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
+        let mut next = Some(first);
+        while let Some(source) = next {
+            let (_, payload) = source.cursor.line()?.expect("BUG: on a line");
+            for entry in line::entries(payload) {
+                let (value, count) = entry.ok_or_else(|| unreadable(key, payload))?;
+                match values.get_mut(value) {
+                    Some(sum) => add(sum, count, key)?,
+                    None => {
+                        values.insert(value.to_vec(), count);
+                    }
+                }
+            }
+            self.insert(source)?;
+            next = self.pop_equal(key);
+        }
+        let mut values: Vec<(&[u8], u64)> = values
+            .iter()
+            .map(|(value, &count)| (value.as_slice(), count))
+            .collect();
+        self.payload.clear();
+        write_subtotal(&mut self.payload, &mut values);
+        push(&mut self.out, &mut self.filter, key, &self.payload)
+    }
+
+    fn pop_equal(&mut self, key: &[u8]) -> Option<Source> {
+        if self.sources.last()?.key == key {
+            self.sources.pop()
+        } else {
+            None
+        }
+    }
+}
+
+/// The payloads of a total with these ascending buckets: one, or one a month when one would be
+/// longer than a block.
+pub fn total_payloads(hours: &[(TimeCode, u64)]) -> Vec<Vec<u8>> {
+    let whole = total_payload(hours);
+    if whole.len() <= crate::run::BLOCK_BYTES {
+        return vec![whole];
+    }
+    hours
+        .chunk_by(|a, b| Partition::month_of(a.0) == Partition::month_of(b.0))
+        .map(total_payload)
+        .collect()
+}
+
+/// Appends the payload of a subtotal: largest count first, ties by value. Sorts `values`.
+pub fn write_subtotal(out: &mut Vec<u8>, values: &mut [(&[u8], u64)]) {
+    values.sort_unstable_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(b.0)));
+    for (index, (value, count)) in values.iter().enumerate() {
+        line::push_entry(out, index == 0, value, *count);
+    }
+}
+
+fn total_payload(hours: &[(TimeCode, u64)]) -> Vec<u8> {
+    let mut payload = Vec::with_capacity(8 * hours.len());
+    let mut code = Vec::with_capacity(8);
+    for (index, (hour, count)) in hours.iter().enumerate() {
+        code.clear();
+        hour.write_to(&mut code);
+        line::push_entry(&mut payload, index == 0, &code, *count);
+    }
+    payload
+}
+
+fn add(sum: &mut u64, count: u64, key: &[u8]) -> Result<()> {
+    *sum = sum.checked_add(count).ok_or_else(|| Error::Overflow {
+        key: line::shown(key),
+    })?;
+    Ok(())
+}
+
+fn unreadable(key: &[u8], payload: &[u8]) -> Error {
+    Error::Imbalance {
+        name: "merge".to_owned(),
+        what: format!(
+            "`{},{}` is no line of counts",
+            line::shown(key),
+            line::shown(payload)
+        ),
+    }
+}
+
+fn push(
+    out: &mut RunWriter<'_>,
+    filter: &mut Option<Filter>,
+    key: &[u8],
+    payload: &[u8],
+) -> Result<()> {
+    if let Some(filter) = filter
+        && !filter.keeps(key, payload)
+    {
+        return Ok(());
+    }
+    out.push(key, payload)
+}
+
+impl Filter {
+    fn keeps(&mut self, key: &[u8], payload: &[u8]) -> bool {
+        let Some(shard_key) = line::shard_key(key) else {
+            return self.used.contains(&key[1..]);
+        };
+        if shard_of(shard_key, self.shards) != self.shard {
+            return false;
+        }
+        let stored_key = shard_key
+            .iter()
+            .position(|&byte| byte == b'|')
+            .map_or(shard_key, |bar| &shard_key[bar + 1..]);
+        self.uses(stored_key);
+        if line::kind_of(key) == Some(Kind::Subtotal) {
+            for (value, _) in line::entries(payload).flatten() {
+                for part in value.split(|&byte| byte == b'*') {
+                    self.uses(part);
+                }
+            }
+        }
+        true
+    }
+
+    fn uses(&mut self, stored: &[u8]) {
+        if stored.len() == HASH_CHARS && !self.used.contains(stored) {
+            self.used.insert(stored.into());
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Every name in a data directory.
+//!
+//! ```text
+//! STORE                      identity: format version, store id, secret of the long-key hash
+//! LOCK                       who holds the directory: process id and address
+//! manifests/manifest-00000012   the root: which of the files below count (numbered, immutable)
+//! oplog/<first sequence>.tlog   the truth: increments in the order they were accepted
+//! deltas/day-2012-03-16.…       runs flushed by the delta store of a day, or of a late epoch
+//! ids/ids.…                     ids remembered, sorted
+//! runs/ring.2012-03.…           source runs: what export made of a day, one month and shard each
+//! archive/2012-03.…             a generation's files: the merge of a month's source runs
+//! incoming/                     bulk runs not adopted yet
+//! catalog/                      small keyed state: jobs, keys
+//! ```
+//!
+//! Sorted files are `<what>.s<shard>of<shards>.<content hash>.csv.zst`; `zstdcat` prints them. Names
+//! never hold bytes that a client sent.
+
+/// Manifests.
+pub const MANIFESTS: &str = "manifests";
+/// Log segments.
+pub const OPLOG: &str = "oplog";
+/// Runs flushed by delta stores.
+pub const DELTAS: &str = "deltas";
+/// Runs of remembered ids.
+pub const IDS: &str = "ids";
+/// Source runs.
+pub const RUNS: &str = "runs";
+/// Files of generations.
+pub const ARCHIVE: &str = "archive";
+/// Bulk runs not adopted yet.
+pub const INCOMING: &str = "incoming";
+/// The catalog's directory.
+pub const CATALOG: &str = "catalog";
+/// The identity file.
+pub const IDENTITY: &str = "STORE";
+/// The lock file.
+pub const LOCK: &str = "LOCK";
+
+/// All directories that hold files of ours, parents first.
+pub const DIRECTORIES: [&str; 7] = [MANIFESTS, OPLOG, DELTAS, IDS, RUNS, ARCHIVE, INCOMING];
+
+/// Directories of sorted files, in which a file counts only when a manifest names it.
+pub const SORTED_FILE_DIRECTORIES: [&str; 4] = [DELTAS, IDS, RUNS, ARCHIVE];
+
+/// `manifest-00000012`
+pub fn manifest(number: u64) -> String {
+    format!("{MANIFESTS}/manifest-{number:08}")
+}
+
+/// The number in a manifest's file name (without directory).
+pub fn manifest_number(file: &str) -> Option<u64> {
+    file.strip_prefix("manifest-")?.parse().ok()
+}
+
+/// `<directory>/<what>.s02of04.<hash>.csv.zst`
+pub fn sorted_file(directory: &str, what: &str, shard: u16, shards: u16, hash: &str) -> String {
+    format!("{directory}/{what}.s{shard:02}of{shards:02}.{hash}.csv.zst")
+}

@@ -1,0 +1,90 @@
+//! Partitions: the span of time one archive file holds.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use tallyring_records::{Day, TimeCode};
+
+/// A UTC month (`2012-03`), or a whole closed year (`2012`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Partition {
+    year: i16,
+    month: Option<i8>,
+}
+
+impl Partition {
+    /// The month that holds a base bucket.
+    pub fn month_of(code: TimeCode) -> Self {
+        let (year, month) = Day::of(code.start()).year_month();
+        Self {
+            year,
+            month: Some(month),
+        }
+    }
+
+    /// First instant, Unix seconds.
+    pub fn start(self) -> i64 {
+        start_of(self.year, self.month.unwrap_or(1))
+    }
+
+    /// First instant after it, Unix seconds.
+    pub fn end(self) -> i64 {
+        match self.month {
+            Some(month) if month < 12 => start_of(self.year, month + 1),
+            _ => start_of(self.year.saturating_add(1), 1),
+        }
+    }
+}
+
+fn start_of(year: i16, month: i8) -> i64 {
+    let date = jiff::civil::date(year, month, 1).at(0, 0, 0, 0);
+    jiff::tz::Offset::UTC
+        .to_timestamp(date)
+        .map_or(i64::MAX, |instant| instant.as_second())
+}
+
+impl fmt::Display for Partition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.month {
+            Some(month) => write!(f, "{:04}-{month:02}", self.year),
+            None => write!(f, "{:04}", self.year),
+        }
+    }
+}
+
+impl FromStr for Partition {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || {
+            format!(
+                "`{}` is not a partition; such as 2012-03 or 2012",
+                text.escape_debug()
+            )
+        };
+        let (year, month) = match text.split_once('-') {
+            Some((year, month)) => (year, Some(month.parse().map_err(|_| wrong())?)),
+            None => (text, None),
+        };
+        let year = year.parse().map_err(|_| wrong())?;
+        if !(2000..=3000).contains(&year) || month.is_some_and(|month| !(1..=12).contains(&month)) {
+            return Err(wrong());
+        }
+        Ok(Self { year, month })
+    }
+}
+
+impl Serialize for Partition {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Partition {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(serde::de::Error::custom)
+    }
+}

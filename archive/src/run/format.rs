@@ -1,0 +1,136 @@
+//! Footer and skippable frames of a run. Integers are little-endian.
+
+use crate::error::{Error, Result};
+
+/// First of the 16 magics that zstd decoders skip (RFC 8878 §3.1.2).
+const SKIPPABLE_MAGIC: u32 = 0x184D_2A50;
+const SKIPPABLE_HEADER: usize = 8;
+
+const MAGIC: [u8; 8] = *b"TLRRUN\r\n";
+/// The format this build writes and reads.
+pub const VERSION: u32 = 1;
+
+const META_OFFSET: usize = 0;
+const META_BYTES: usize = META_OFFSET + size_of::<u64>();
+const INDEX_BYTES: usize = META_BYTES + size_of::<u32>();
+const META_CRC: usize = INDEX_BYTES + size_of::<u32>();
+const INDEX_CRC: usize = META_CRC + size_of::<u32>();
+const FORMAT: usize = INDEX_CRC + size_of::<u32>();
+const MAGIC_AT: usize = FORMAT + size_of::<u32>();
+const FOOTER_CRC: usize = MAGIC_AT + MAGIC.len();
+const FOOTER_PAYLOAD: usize = FOOTER_CRC + size_of::<u32>();
+const FOOTER_BYTES: usize = SKIPPABLE_HEADER + FOOTER_PAYLOAD;
+const _: () = assert!(FOOTER_PAYLOAD == 40);
+
+/// Wraps a payload in a skippable frame.
+pub fn skippable(payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).expect("BUG: meta and index stay below 4 GiB");
+    [
+        &SKIPPABLE_MAGIC.to_le_bytes()[..],
+        &length.to_le_bytes(),
+        payload,
+    ]
+    .concat()
+}
+
+/// The tail of a run: meta, index and footer frames. `offset` is where it starts.
+pub fn tail(offset: u64, meta: &[u8], index: &[u8]) -> Vec<u8> {
+    let mut footer = Vec::with_capacity(FOOTER_PAYLOAD);
+    footer.extend(offset.to_le_bytes());
+    footer.extend(
+        u32::try_from(meta.len())
+            .expect("BUG: meta is small")
+            .to_le_bytes(),
+    );
+    footer.extend(
+        u32::try_from(index.len())
+            .expect("BUG: an index stays below 4 GiB")
+            .to_le_bytes(),
+    );
+    footer.extend(crc32fast::hash(meta).to_le_bytes());
+    footer.extend(crc32fast::hash(index).to_le_bytes());
+    footer.extend(VERSION.to_le_bytes());
+    footer.extend(MAGIC);
+    footer.extend(crc32fast::hash(&footer).to_le_bytes());
+    [skippable(meta), skippable(index), skippable(&footer)].concat()
+}
+
+/// The parts of a run's tail, checked.
+pub struct Tail<'a> {
+    /// Bytes before it are blocks.
+    pub blocks_end: u64,
+    pub meta: &'a [u8],
+    pub index: &'a [u8],
+}
+
+/// Finds and checks the tail of the file `name`.
+pub fn read_tail<'a>(name: &str, content: &'a [u8]) -> Result<Tail<'a>> {
+    let footer_at = content.len().checked_sub(FOOTER_BYTES).ok_or_else(|| {
+        Error::damaged(
+            name,
+            0,
+            format!("{} bytes are no run: it was cut short", content.len()),
+        )
+    })?;
+    let wrong = |what: &str| Error::damaged(name, footer_at as u64, what.to_owned());
+    let footer = unskip(&content[footer_at..])
+        .ok_or_else(|| wrong("the footer frame is not where it should be"))?;
+    if footer[MAGIC_AT..FOOTER_CRC] != MAGIC {
+        return Err(wrong("the footer's magic is wrong"));
+    }
+    if crc32fast::hash(&footer[..FOOTER_CRC]) != u32_at(footer, FOOTER_CRC) {
+        return Err(wrong("the footer's checksum does not match"));
+    }
+    let found = u32_at(footer, FORMAT);
+    if found != VERSION {
+        return Err(Error::Version {
+            name: name.to_owned(),
+            found,
+            supported: VERSION,
+        });
+    }
+    let blocks_end = u64_at(footer, META_OFFSET);
+    let (meta_bytes, index_bytes) = (
+        u32_at(footer, META_BYTES) as usize,
+        u32_at(footer, INDEX_BYTES) as usize,
+    );
+    let start = usize::try_from(blocks_end).map_err(|_| wrong("offsets exceed the file"))?;
+    let expected = meta_bytes
+        .checked_add(index_bytes)
+        .and_then(|bytes| bytes.checked_add(2 * SKIPPABLE_HEADER));
+    if start.checked_add(expected.unwrap_or(usize::MAX)) != Some(footer_at) {
+        return Err(wrong("the parts do not add up to the file's length"));
+    }
+    let index_at = start + SKIPPABLE_HEADER + meta_bytes;
+    let part = |from: usize, to: usize, crc: usize, what: &str| {
+        unskip(&content[from..to])
+            .filter(|payload| crc32fast::hash(payload) == u32_at(footer, crc))
+            .ok_or_else(|| {
+                Error::damaged(
+                    name,
+                    from as u64,
+                    format!("the {what} does not match its checksum"),
+                )
+            })
+    };
+    Ok(Tail {
+        blocks_end,
+        meta: part(start, index_at, META_CRC, "meta frame")?,
+        index: part(index_at, footer_at, INDEX_CRC, "block index")?,
+    })
+}
+
+/// The payload of a skippable frame that fills `frame` exactly.
+fn unskip(frame: &[u8]) -> Option<&[u8]> {
+    let (header, payload) = frame.split_at_checked(SKIPPABLE_HEADER)?;
+    (u32_at(header, 0) == SKIPPABLE_MAGIC && u32_at(header, 4) as usize == payload.len())
+        .then_some(payload)
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("BUG: four bytes"))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("BUG: eight bytes"))
+}

@@ -1,0 +1,65 @@
+//! What a run says of itself, and what a manifest says of a run.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use tallyring_records::{Grain, TimeCode};
+
+use crate::partition::Partition;
+
+/// Sum of all counts per section (`u|`, `c.u|`), the books of a run.
+pub type Sums = BTreeMap<String, u64>;
+
+/// Written inside the run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunMeta {
+    /// The span of time of all its records.
+    pub partition: Partition,
+    /// Which shard its keys belong to.
+    pub shard: u16,
+    /// Of how many.
+    pub shards: u16,
+    /// Lines, lookups included.
+    pub lines: u64,
+    /// Plain bytes of all lines.
+    pub plain_bytes: u64,
+    /// First counted instant, Unix seconds; 0 when there is none.
+    pub first: i64,
+    /// Last counted base bucket's start, Unix seconds; 0 when there is none.
+    pub last: i64,
+    /// Sum of counts per section.
+    pub sums: Sums,
+    /// zstd version and level, part of what makes the bytes.
+    pub compression: String,
+}
+
+impl RunMeta {
+    pub(crate) fn see(&mut self, code: TimeCode) {
+        let start = code.start();
+        if self.first == 0 || start < self.first {
+            self.first = start;
+        }
+        self.last = self.last.max(start);
+    }
+
+    /// True when the run's span holds part of `from..to` (Unix seconds). Folded days reach beyond
+    /// their start, so a day is allowed for.
+    pub fn overlaps(&self, from: i64, to: i64) -> bool {
+        self.first < to && from < self.last.saturating_add(Grain::Day.seconds())
+    }
+}
+
+/// A run as a manifest names it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunEntry {
+    /// File name relative to the data directory.
+    pub name: String,
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// First 128 bits of the file's BLAKE3, hex.
+    pub hash: String,
+    /// The same as inside the file.
+    pub meta: RunMeta,
+}

@@ -1,0 +1,24 @@
+//! A run: one immutable file of sorted lines. Flushed deltas, source runs and archive files are all
+//! runs; there is one format from the first flush to the archive.
+//!
+//! ```text
+//! | zstd frame: lines of block 0 | … | zstd frame: lines of block N−1 |
+//! | skippable frame: meta (JSON)   |      RunMeta
+//! | skippable frame: block index   |      one entry a block, see index.rs
+//! | skippable frame: footer        |      fixed size, see format.rs
+//! ```
+//!
+//! Blocks are independent frames of about 64 KiB of plain CSV, so `zstdcat` prints the file and a
+//! point read decodes one block. Invariants: keys ascend as bytes across the whole file (equal keys
+//! only where a long total continues); every byte of the file is covered by a checksum or compared
+//! with the only value it may have, so that any flipped bit is found; a named file never changes.
+
+mod format;
+mod index;
+mod meta;
+mod reader;
+mod writer;
+
+pub use meta::{RunEntry, RunMeta, Sums};
+pub use reader::{BlockCache, Cursor, Run};
+pub use writer::{BLOCK_BYTES, RunSpec, RunWriter};

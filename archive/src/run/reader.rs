@@ -1,0 +1,312 @@
+//! Reads a run: point and range reads through the block index, and sequential scans.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+use tallyring_records::line;
+
+use crate::disk::{Content, Disk};
+use crate::error::{Error, Result};
+use crate::run::format;
+use crate::run::index::{self, BlockEntry};
+use crate::run::meta::RunMeta;
+
+/// An open run. Cheap to share; the index is resident, the rest is read as needed.
+#[derive(Debug)]
+pub struct Run {
+    name: String,
+    content: Content,
+    index: Vec<BlockEntry>,
+    meta: RunMeta,
+    cache_id: u64,
+}
+
+impl Run {
+    /// Opens a run and checks its tail; blocks are checked when they are read.
+    ///
+    /// # Errors
+    /// When the file cannot be read, is damaged or of another version.
+    pub fn open(disk: &dyn Disk, name: &str) -> Result<Arc<Self>> {
+        static UNIQUE: AtomicU64 = AtomicU64::new(0);
+        let content = disk.read(name).map_err(Error::io("read", name))?;
+        let tail = format::read_tail(name, &content)?;
+        let index = index::decode(name, tail.index, tail.blocks_end)?;
+        let meta: RunMeta = serde_json::from_slice(tail.meta).map_err(|error| {
+            Error::damaged(
+                name,
+                tail.blocks_end,
+                format!("the meta frame is not readable: {error}"),
+            )
+        })?;
+        let cache_id = UNIQUE.fetch_add(1, Ordering::Relaxed);
+        Ok(Arc::new(Self {
+            name: name.to_owned(),
+            content,
+            index,
+            meta,
+            cache_id,
+        }))
+    }
+
+    /// File name relative to the data directory.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What the run says of itself.
+    pub fn meta(&self) -> &RunMeta {
+        &self.meta
+    }
+
+    /// Number of blocks.
+    pub fn block_count(&self) -> usize {
+        self.index.len()
+    }
+
+    /// All bytes of the file.
+    pub fn content(&self) -> &[u8] {
+        &self.content
+    }
+
+    /// Visits lines in order, from the first whose key is at least `from`, until the visitor breaks
+    /// or the run ends.
+    ///
+    /// # Errors
+    /// When a block that is needed is damaged.
+    pub fn visit_from(
+        &self,
+        cache: &BlockCache,
+        from: &[u8],
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<()> {
+        // The block before the first one that starts at or after `from` may hold it; with continued
+        // totals several blocks may start with the key itself.
+        let first = self
+            .index
+            .partition_point(|entry| &*entry.first_key < from)
+            .saturating_sub(1);
+        for number in first..self.index.len() {
+            let block = self.block(cache, number)?;
+            let start = if number == first {
+                block.position(from)
+            } else {
+                0
+            };
+            for at in start..block.len() {
+                let (key, payload) = self.split(&block, at, number)?;
+                if visit(key, payload).is_break() {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A sequential reader of all lines that leaves the cache alone.
+    pub fn cursor(self: &Arc<Self>) -> Cursor {
+        Cursor {
+            run: Arc::clone(self),
+            next_block: 0,
+            block: None,
+            at: 0,
+        }
+    }
+
+    fn block(&self, cache: &BlockCache, number: usize) -> Result<Arc<Block>> {
+        let key = (self.cache_id, number as u32);
+        if let Some(block) = cache.0.get(&key) {
+            return Ok(block);
+        }
+        let block = Arc::new(self.decode(number)?);
+        cache.0.insert(key, Arc::clone(&block));
+        Ok(block)
+    }
+
+    fn decode(&self, number: usize) -> Result<Block> {
+        let entry = &self.index[number];
+        let damaged = |what: String| {
+            Error::damaged(&self.name, entry.offset, format!("block {number}: {what}"))
+        };
+        let start =
+            usize::try_from(entry.offset).map_err(|_| damaged("offset beyond memory".into()))?;
+        let frame = &self.content[start..start + entry.frame_bytes as usize];
+        let crc = crc32fast::hash(frame);
+        if crc != entry.crc {
+            return Err(damaged(format!(
+                "checksum is {crc:08x}, {:08x} was written",
+                entry.crc
+            )));
+        }
+        let plain = zstd::bulk::decompress(frame, entry.plain_bytes as usize)
+            .map_err(|error| damaged(format!("cannot be decompressed: {error}")))?;
+        if plain.len() != entry.plain_bytes as usize || plain.last() != Some(&b'\n') {
+            return Err(damaged("has another length than was written".into()));
+        }
+        let block = Block::new(plain);
+        if block.len() != entry.lines as usize {
+            return Err(damaged(format!(
+                "has {} lines, {} were written",
+                block.len(),
+                entry.lines
+            )));
+        }
+        Ok(block)
+    }
+
+    fn split<'b>(
+        &self,
+        block: &'b Block,
+        at: usize,
+        number: usize,
+    ) -> Result<(&'b [u8], &'b [u8])> {
+        let text = block.line(at);
+        line::split(text).ok_or_else(|| {
+            let offset = self.index[number].offset;
+            Error::damaged(
+                &self.name,
+                offset,
+                format!("block {number}: `{}` is no line", line::shown(text)),
+            )
+        })
+    }
+}
+
+/// One decoded block: plain lines and where each starts.
+#[derive(Debug)]
+pub struct Block {
+    plain: Vec<u8>,
+    starts: Vec<u32>,
+}
+
+impl Block {
+    fn new(plain: Vec<u8>) -> Self {
+        let mut starts = vec![0];
+        starts.extend(memchr_newlines(&plain));
+        starts.pop();
+        Self { plain, starts }
+    }
+
+    fn len(&self) -> usize {
+        self.starts.len()
+    }
+
+    fn line(&self, at: usize) -> &[u8] {
+        let start = self.starts[at] as usize;
+        let end = self
+            .starts
+            .get(at + 1)
+            .map_or(self.plain.len(), |&next| next as usize);
+        &self.plain[start..end - 1]
+    }
+
+    /// Index of the first line whose key is at least `key`.
+    fn position(&self, key: &[u8]) -> usize {
+        let (mut low, mut high) = (0, self.len());
+        while low < high {
+            let middle = (low + high) / 2;
+            let text = self.line(middle);
+            let found = line::split(text).map_or(text, |(found, _)| found);
+            if found < key {
+                low = middle + 1
+            } else {
+                high = middle
+            }
+        }
+        low
+    }
+
+    fn weight(&self) -> u64 {
+        (self.plain.len() + 4 * self.starts.len() + 64) as u64
+    }
+}
+
+/// Offsets just behind each newline.
+fn memchr_newlines(plain: &[u8]) -> impl Iterator<Item = u32> {
+    plain
+        .iter()
+        .enumerate()
+        .filter(|&(_, &byte)| byte == b'\n')
+        .map(|(at, _)| at as u32 + 1)
+}
+
+/// Hot decoded blocks of all runs, within a budget of bytes.
+pub struct BlockCache(Cache<(u64, u32), Arc<Block>, BlockWeight>);
+
+#[derive(Clone)]
+struct BlockWeight;
+
+impl Weighter<(u64, u32), Arc<Block>> for BlockWeight {
+    fn weight(&self, _: &(u64, u32), block: &Arc<Block>) -> u64 {
+        block.weight()
+    }
+}
+
+impl BlockCache {
+    /// A cache of at most `bytes` decoded bytes.
+    pub fn new(bytes: u64) -> Self {
+        let blocks = usize::try_from(bytes / (64 << 10))
+            .unwrap_or(usize::MAX)
+            .clamp(16, 1 << 20);
+        Self(Cache::with_weighter(blocks, bytes, BlockWeight))
+    }
+}
+
+impl std::fmt::Debug for BlockCache {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "BlockCache({} blocks, {} bytes)",
+            self.0.len(),
+            self.0.weight()
+        )
+    }
+}
+
+/// Reads all lines of a run one after the other.
+#[derive(Debug)]
+pub struct Cursor {
+    run: Arc<Run>,
+    next_block: usize,
+    block: Option<Block>,
+    at: usize,
+}
+
+impl Cursor {
+    /// The line the cursor stands on; `None` before the first [`Cursor::advance`] and at the end.
+    ///
+    /// # Errors
+    /// When the line is damaged.
+    pub fn line(&self) -> Result<Option<(&[u8], &[u8])>> {
+        match &self.block {
+            Some(block) => self
+                .run
+                .split(block, self.at, self.next_block - 1)
+                .map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Moves to the next line; false at the end.
+    ///
+    /// # Errors
+    /// When the next block is damaged.
+    pub fn advance(&mut self) -> Result<bool> {
+        if let Some(block) = &self.block {
+            self.at += 1;
+            if self.at < block.len() {
+                return Ok(true);
+            }
+        }
+        if self.next_block == self.run.index.len() {
+            self.block = None;
+            return Ok(false);
+        }
+        self.block = Some(self.run.decode(self.next_block)?);
+        self.next_block += 1;
+        self.at = 0;
+        Ok(true)
+    }
+}

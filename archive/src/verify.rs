@@ -1,0 +1,238 @@
+//! Proves a run: every byte, the order, the books, and subtotals against totals for every bucket.
+
+use std::collections::BTreeMap;
+use std::ops::{AddAssign, ControlFlow};
+
+use tallyring_records::TimeCode;
+use tallyring_records::line::{self, Kind};
+
+use crate::disk::Disk;
+use crate::error::{Error, Result};
+use crate::run::{BlockCache, Run, RunEntry, Sums};
+
+/// What was checked.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Checked {
+    /// Files read.
+    pub files: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// Lines.
+    pub lines: u64,
+    /// Base buckets of totals.
+    pub buckets: u64,
+    /// Subtotal lines compared with their total.
+    pub subtotals: u64,
+    /// Subtotal lines whose named values sum to less than their total (counted before the subtotal
+    /// was declared, or loaded without a breakdown): the remainder reads as `-`.
+    pub with_remainder: u64,
+}
+
+impl AddAssign for Checked {
+    fn add_assign(&mut self, other: Self) {
+        self.files += other.files;
+        self.bytes += other.bytes;
+        self.lines += other.lines;
+        self.buckets += other.buckets;
+        self.subtotals += other.subtotals;
+        self.with_remainder += other.with_remainder;
+    }
+}
+
+/// Reads all of a run and checks it against what the manifest says of it.
+///
+/// # Errors
+/// The first thing that is wrong, naming the file.
+pub fn verify_run(disk: &dyn Disk, entry: &RunEntry) -> Result<Checked> {
+    let run = Run::open(disk, &entry.name)?;
+    let damaged = |what: String| Error::damaged(&entry.name, 0, what);
+    let hash = blake3::hash(run.content()).to_hex();
+    if run.content().len() as u64 != entry.bytes || hash[..32] != entry.hash {
+        return Err(damaged(
+            scan_for_place(&run).unwrap_or_else(|| "its hash is not the manifest's".into()),
+        ));
+    }
+    if *run.meta() != entry.meta {
+        return Err(damaged(
+            "what it says of itself is not what the manifest says".into(),
+        ));
+    }
+    let mut check = RunCheck {
+        run: &run,
+        cache: BlockCache::new(8 << 20),
+        sums: Sums::new(),
+        checked: Checked::default(),
+        total: None,
+    };
+    let mut cursor = run.cursor();
+    let mut last = Vec::new();
+    while cursor.advance()? {
+        let (key, payload) = cursor.line()?.expect("BUG: the cursor stands on a line");
+        if *last > *key {
+            return Err(damaged(format!(
+                "`{}` stands behind `{}`",
+                line::shown(key),
+                line::shown(&last)
+            )));
+        }
+        check.line(key, payload)?;
+        last.clear();
+        last.extend_from_slice(key);
+    }
+    check.books()?;
+    Ok(Checked {
+        files: 1,
+        bytes: entry.bytes,
+        lines: run.meta().lines,
+        ..check.checked
+    })
+}
+
+/// Says which block of a damaged run is wrong.
+fn scan_for_place(run: &std::sync::Arc<Run>) -> Option<String> {
+    let mut cursor = run.cursor();
+    loop {
+        match cursor.advance() {
+            Ok(true) => {}
+            Ok(false) => return None,
+            Err(error) => return Some(error.to_string()),
+        }
+    }
+}
+
+struct RunCheck<'r> {
+    run: &'r Run,
+    cache: BlockCache,
+    sums: Sums,
+    checked: Checked,
+    /// Buckets of the total that subtotal lines were last compared with.
+    total: Option<(Vec<u8>, BTreeMap<TimeCode, u64>)>,
+}
+
+impl RunCheck<'_> {
+    fn line(&mut self, key: &[u8], payload: &[u8]) -> Result<()> {
+        let sum = match line::kind_of(key) {
+            Some(Kind::Lookup) => {
+                line::unescape(payload).ok_or_else(|| self.wrong(key, "its text is not UTF-8"))?;
+                return Ok(());
+            }
+            Some(Kind::Total) => {
+                let hours =
+                    read_hours(payload).ok_or_else(|| self.wrong(key, "is no line of buckets"))?;
+                self.checked.buckets += hours.len() as u64;
+                checked_sum(hours.values().copied())
+            }
+            Some(Kind::Subtotal) => {
+                let sum = checked_sum(
+                    line::entries(payload).map(|entry| entry.map_or(u64::MAX, |(_, count)| count)),
+                );
+                self.subtotal(
+                    key,
+                    sum.ok_or_else(|| self.wrong(key, "is no line of counts"))?,
+                )?;
+                sum
+            }
+            None => None,
+        };
+        let sum = sum.ok_or_else(|| self.wrong(key, "is no line of counts"))?;
+        let section = String::from_utf8_lossy(line::section(key)).into_owned();
+        let book = self.sums.entry(section).or_insert(0);
+        *book = book.checked_add(sum).ok_or_else(|| Error::Overflow {
+            key: line::shown(key),
+        })?;
+        Ok(())
+    }
+
+    /// A subtotal's values sum to its total, or to less where the total was counted without it.
+    fn subtotal(&mut self, key: &[u8], sum: u64) -> Result<()> {
+        let (_, total_key, code) =
+            line::split_subtotal(key).ok_or_else(|| self.wrong(key, "names no bucket"))?;
+        if self
+            .total
+            .as_ref()
+            .is_none_or(|(known, _)| known != total_key)
+        {
+            self.total = Some((total_key.to_vec(), self.read_total(total_key)?));
+        }
+        let total = self
+            .total
+            .as_ref()
+            .and_then(|(_, hours)| hours.get(&code))
+            .copied()
+            .unwrap_or(0);
+        if sum > total {
+            return Err(self.wrong(
+                key,
+                &format!("its values sum to {sum}, the total is {total}"),
+            ));
+        }
+        self.checked.subtotals += 1;
+        self.checked.with_remainder += u64::from(sum < total);
+        Ok(())
+    }
+
+    fn read_total(&self, total_key: &[u8]) -> Result<BTreeMap<TimeCode, u64>> {
+        let mut hours = BTreeMap::new();
+        let mut readable = true;
+        self.run
+            .visit_from(&self.cache, total_key, &mut |key, payload| {
+                if key != total_key {
+                    return ControlFlow::Break(());
+                }
+                match read_hours(payload) {
+                    Some(part) => hours.extend(part),
+                    None => readable = false,
+                }
+                ControlFlow::Continue(())
+            })?;
+        if readable {
+            Ok(hours)
+        } else {
+            Err(self.wrong(total_key, "is no line of buckets"))
+        }
+    }
+
+    /// The books match the lines, and where a section's sum equals its totals' no line has a remainder.
+    fn books(&self) -> Result<()> {
+        if self.sums != self.run.meta().sums {
+            return Err(Error::Imbalance {
+                name: self.run.name().to_owned(),
+                what: format!(
+                    "its lines sum to {:?}, its books say {:?}",
+                    self.sums,
+                    self.run.meta().sums
+                ),
+            });
+        }
+        Ok(())
+    }
+
+    fn wrong(&self, key: &[u8], what: &str) -> Error {
+        Error::Imbalance {
+            name: self.run.name().to_owned(),
+            what: format!("`{}`: {what}", line::shown(key)),
+        }
+    }
+}
+
+/// Buckets of a total's line, which must ascend.
+fn read_hours(payload: &[u8]) -> Option<BTreeMap<TimeCode, u64>> {
+    let mut hours: BTreeMap<TimeCode, u64> = BTreeMap::new();
+    for entry in line::hours(payload) {
+        let (code, count) = entry?;
+        if hours
+            .last_key_value()
+            .is_some_and(|(last, _)| *last >= code)
+        {
+            return None;
+        }
+        hours.insert(code, count);
+    }
+    Some(hours)
+}
+
+fn checked_sum(counts: impl Iterator<Item = u64>) -> Option<u64> {
+    counts
+        .into_iter()
+        .try_fold(0_u64, |sum, count| sum.checked_add(count))
+}

@@ -1,0 +1,251 @@
+//! Archive text form: many columns a record, one CSV line each.
+//!
+//! ```text
+//! u|jehiah,c413:2 c41l:5             a total: every base bucket of the key, ascending
+//! c.u|jehiah.c41l,US:4 JP:1          a subtotal: one base bucket, largest count first, ties by value
+//! ~h0aMB8AuNw4-,http://example.com/  a lookup: the text behind a hash
+//! ```
+//!
+//! Invariants: lines are ordered by the bytes before the comma (a long total may continue in
+//! further lines of the same key, its buckets still ascending). `~` sorts after every namespace, so
+//! lookups stand at the end. A lookup's text escapes `%`, `,`, `"` and control characters as `%2C`.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+use percent_encoding::{AsciiSet, CONTROLS, percent_decode, percent_encode};
+
+use crate::time_code::TimeCode;
+
+/// Starts the key of a lookup line.
+pub const LOOKUP_MARK: u8 = b'~';
+
+/// What a line is, told by its key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// `u|jehiah`
+    Total,
+    /// `c.u|jehiah.c41l`
+    Subtotal,
+    /// `~h0aMB8AuNw4-`
+    Lookup,
+}
+
+/// The kind of the line with this key; `None` when it is no key.
+pub fn kind_of(key: &[u8]) -> Option<Kind> {
+    if key.first() == Some(&LOOKUP_MARK) {
+        return Some(Kind::Lookup);
+    }
+    match key.iter().find(|&&byte| byte == b'.' || byte == b'|')? {
+        b'.' => Some(Kind::Subtotal),
+        _ => Some(Kind::Total),
+    }
+}
+
+/// Splits a line (without its newline) at the first comma.
+pub fn split(line: &[u8]) -> Option<(&[u8], &[u8])> {
+    let comma = line.iter().position(|&byte| byte == b',')?;
+    Some((&line[..comma], &line[comma + 1..]))
+}
+
+/// The part of a key that all lines of one namespace and subtotal share: `u|`, `c.u|` or `~`.
+pub fn section(key: &[u8]) -> &[u8] {
+    if key.first() == Some(&LOOKUP_MARK) {
+        return &key[..1];
+    }
+    match key.iter().position(|&byte| byte == b'|') {
+        Some(bar) => &key[..=bar],
+        None => key,
+    }
+}
+
+/// `u|jehiah`
+pub fn total_key(namespace: &str, stored: &str) -> String {
+    format!("{namespace}|{stored}")
+}
+
+/// `c.u|jehiah.`, to which the time code is added.
+pub fn subtotal_prefix(subtotal: &str, namespace: &str, stored: &str) -> String {
+    format!("{subtotal}.{namespace}|{stored}.")
+}
+
+/// `~h0aMB8AuNw4-`
+pub fn lookup_key(hash: &str) -> String {
+    format!("~{hash}")
+}
+
+/// Takes a subtotal key apart: subtotal, total key, time code.
+pub fn split_subtotal(key: &[u8]) -> Option<(&[u8], &[u8], TimeCode)> {
+    let first = key.iter().position(|&byte| byte == b'.')?;
+    let last = key.iter().rposition(|&byte| byte == b'.')?;
+    (first < last).then_some(())?;
+    Some((
+        &key[..first],
+        &key[first + 1..last],
+        TimeCode::parse(&key[last + 1..]).ok()?,
+    ))
+}
+
+/// The shard key of a total or subtotal line: its total key.
+pub fn shard_key(key: &[u8]) -> Option<&[u8]> {
+    match kind_of(key)? {
+        Kind::Total => Some(key),
+        Kind::Subtotal => split_subtotal(key).map(|(_, total, _)| total),
+        Kind::Lookup => None,
+    }
+}
+
+/// Appends `name:count` with a space before all but the first.
+pub fn push_entry(out: &mut Vec<u8>, first: bool, name: &[u8], count: u64) {
+    if !first {
+        out.push(b' ');
+    }
+    out.extend_from_slice(name);
+    out.push(b':');
+    let mut digits = [0_u8; 20];
+    out.extend_from_slice(decimal(count, &mut digits));
+}
+
+/// The `(name, count)` entries of a payload; an entry that is not readable gives `None` and ends it.
+pub fn entries(payload: &[u8]) -> impl Iterator<Item = Option<(&[u8], u64)>> {
+    payload.split(|&byte| byte == b' ').map(|entry| {
+        let colon = entry.iter().rposition(|&byte| byte == b':')?;
+        let name = &entry[..colon];
+        if name.is_empty() {
+            return None;
+        }
+        Some((name, parse_count(&entry[colon + 1..])?))
+    })
+}
+
+/// The `(time code, count)` entries of a total line.
+pub fn hours(payload: &[u8]) -> impl Iterator<Item = Option<(TimeCode, u64)>> {
+    entries(payload).map(|entry| {
+        let (name, count) = entry?;
+        Some((TimeCode::parse(name).ok()?, count))
+    })
+}
+
+/// A lookup's text as it stands in its line.
+pub fn escape(raw: &str) -> String {
+    percent_encode(raw.as_bytes(), ESCAPED).to_string()
+}
+
+/// The text behind a lookup line's payload; `None` when it is not UTF-8.
+pub fn unescape(payload: &[u8]) -> Option<Cow<'_, str>> {
+    percent_decode(payload).decode_utf8().ok()
+}
+
+/// A whole line as text for messages: lossy and at most 120 characters.
+pub fn shown(line: &[u8]) -> String {
+    let mut text = String::new();
+    for character in String::from_utf8_lossy(line).chars().take(120) {
+        let _ = write!(text, "{}", character.escape_debug());
+    }
+    text
+}
+
+const ESCAPED: &AsciiSet = &CONTROLS.add(b'%').add(b',').add(b'"');
+
+fn parse_count(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() || digits.len() > 20 || (digits[0] == b'0' && digits.len() > 1) {
+        return None;
+    }
+    digits.iter().try_fold(0_u64, |count, &digit| {
+        if !digit.is_ascii_digit() {
+            return None;
+        }
+        count.checked_mul(10)?.checked_add(u64::from(digit - b'0'))
+    })
+}
+
+fn decimal(mut count: u64, digits: &mut [u8; 20]) -> &[u8] {
+    let mut start = digits.len();
+    loop {
+        start -= 1;
+        digits[start] = b'0' + (count % 10) as u8;
+        count /= 10;
+        if count == 0 {
+            return &digits[start..];
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const DESIGN: &str = "u|jehiah,c413:2 c41l:5\n\
+        c.u|jehiah.c41l,US:4 JP:1\n\
+        r.u|jehiah.c41l,5bmehgOB4+w=:3 h0aMB8AuNw4=:2";
+
+    #[test]
+    fn the_lines_of_the_design_read_and_write_back() {
+        let mut sums = Vec::new();
+        for text in DESIGN.lines() {
+            let (key, payload) = split(text.as_bytes()).unwrap();
+            let mut written = [key, b","].concat();
+            let mut sum = 0;
+            for (index, entry) in entries(payload).enumerate() {
+                let (name, count) = entry.unwrap();
+                push_entry(&mut written, index == 0, name, count);
+                sum += count;
+            }
+            assert_eq!(written, text.as_bytes());
+            sums.push((kind_of(key).unwrap(), sum));
+        }
+        assert_eq!(
+            sums,
+            [(Kind::Total, 7), (Kind::Subtotal, 5), (Kind::Subtotal, 5)]
+        );
+    }
+
+    #[test]
+    fn a_subtotal_key_names_its_total_and_hour() {
+        let (subtotal, total, code) = split_subtotal(b"c.u|jehiah.c41l").unwrap();
+        assert_eq!(
+            (subtotal, total, code.to_string().as_str()),
+            (&b"c"[..], &b"u|jehiah"[..], "c41l")
+        );
+        assert_eq!(shard_key(b"c.u|jehiah.c41l"), Some(&b"u|jehiah"[..]));
+        assert_eq!(section(b"c.u|jehiah.c41l"), b"c.u|");
+        assert_eq!(section(b"~h0aMB8AuNw4-"), b"~");
+    }
+
+    #[test]
+    fn damaged_entries_are_refused() {
+        for payload in [
+            "",
+            "US",
+            "US:",
+            ":4",
+            "US:-1",
+            "US:04",
+            "US:99999999999999999999",
+            "US:4  JP:1",
+            "US:4 ",
+        ] {
+            assert!(
+                entries(payload.as_bytes()).any(|entry| entry.is_none()),
+                "{payload:?}"
+            );
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn prop_lookup_text_roundtrips_on_one_line(raw in any::<String>()) {
+            let escaped = escape(&raw);
+            prop_assert!(!escaped.contains(['\n', '\r', ',', '"']));
+            prop_assert_eq!(unescape(escaped.as_bytes()).unwrap(), raw);
+        }
+
+        #[test]
+        fn prop_counts_roundtrip(count in any::<u64>()) {
+            let mut payload = Vec::new();
+            push_entry(&mut payload, true, b"US", count);
+            prop_assert_eq!(entries(&payload).collect::<Vec<_>>(), vec![Some((&b"US"[..], count))]);
+        }
+    }
+}

@@ -1,0 +1,395 @@
+//! What the oplog says: records, and positions in it.
+//!
+//! A record is a kind byte and varint fields; several stand one after another in a frame. Replay
+//! reads records and never the clock, so everything that decides where an increment goes is here.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use thiserror::Error;
+
+use crate::day::Day;
+use crate::increment::Increment;
+use crate::schema::Schema;
+use crate::varint::{read_bytes, read_i64, read_text, read_u64, write_bytes, write_i64, write_u64};
+
+/// One record of the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Record {
+    /// Counted in its day's store.
+    Increment(Increment),
+    /// Counted in the late store that is open here: its day was cut already or lies outside the ring.
+    Late(Increment),
+    /// An increment whose id was known already: the verdict, with the sequence that was counted.
+    Duplicate {
+        /// The id that came again.
+        id: String,
+        /// Sequence of the increment that counted.
+        of: u64,
+    },
+    /// The ring turned: `today` is the new today, tomorrow's store opens.
+    Rotate {
+        /// The new today.
+        today: Day,
+    },
+    /// These stores are closed here; what comes for them later goes to the late store.
+    Cut {
+        /// Closed stores. Cutting a late store opens the next epoch.
+        stores: Vec<StoreId>,
+    },
+    /// The namespaces' declaration from here on.
+    Schema(Schema),
+}
+
+/// A delta store's identity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum StoreId {
+    /// One UTC day of the ring.
+    Day(Day),
+    /// Increments outside the ring's open days, by epoch.
+    Late(u64),
+}
+
+/// A place in one log partition. Ordered by epoch, then sequence; the sequence never falls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Offset {
+    /// Rises whenever the log is opened, so that a number is never used twice.
+    pub epoch: u32,
+    /// Number of the next record: everything below it is covered.
+    pub sequence: u64,
+}
+
+/// A place in the whole log: one offset for each partition (one today).
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Position(pub Vec<Offset>);
+
+impl Position {
+    /// The position of a log with one partition.
+    pub fn single(offset: Offset) -> Self {
+        Self(vec![offset])
+    }
+
+    /// The offset in partition `partition`; the start when it is not named.
+    pub fn offset(&self, partition: usize) -> Offset {
+        self.0.get(partition).copied().unwrap_or_default()
+    }
+}
+
+/// A record that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error(
+    "record {index} of the frame is not readable (kind {kind}); it was written by a newer build or is damaged"
+)]
+pub struct RecordError {
+    /// Which record of the frame.
+    pub index: u32,
+    /// Its kind byte.
+    pub kind: u8,
+}
+
+const KIND_INCREMENT: u8 = 1;
+const KIND_DUPLICATE: u8 = 2;
+const KIND_ROTATE: u8 = 3;
+const KIND_CUT: u8 = 4;
+const KIND_SCHEMA: u8 = 5;
+const KIND_LATE: u8 = 6;
+
+const STORE_DAY: u64 = 0;
+const STORE_LATE: u64 = 1;
+
+impl Record {
+    /// Appends the record's bytes.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Increment(increment) => encode_increment(out, KIND_INCREMENT, increment),
+            Self::Late(increment) => encode_increment(out, KIND_LATE, increment),
+            Self::Duplicate { id, of } => {
+                out.push(KIND_DUPLICATE);
+                write_bytes(out, id.as_bytes());
+                write_u64(out, *of);
+            }
+            Self::Rotate { today } => {
+                out.push(KIND_ROTATE);
+                write_u64(out, today.number().into());
+            }
+            Self::Cut { stores } => {
+                out.push(KIND_CUT);
+                write_u64(out, stores.len() as u64);
+                for store in stores {
+                    let (kind, number) = match store {
+                        StoreId::Day(day) => (STORE_DAY, day.number().into()),
+                        StoreId::Late(epoch) => (STORE_LATE, *epoch),
+                    };
+                    write_u64(out, kind);
+                    write_u64(out, number);
+                }
+            }
+            Self::Schema(schema) => {
+                out.push(KIND_SCHEMA);
+                let text = serde_json::to_vec(schema).expect("BUG: a schema is plain data");
+                write_bytes(out, &text);
+            }
+        }
+    }
+}
+
+fn encode_increment(out: &mut Vec<u8>, kind: u8, increment: &Increment) {
+    out.push(kind);
+    write_i64(out, increment.at);
+    write_u64(out, increment.n);
+    for pairs in [&increment.keys, &increment.by] {
+        write_u64(out, pairs.len() as u64);
+        for (name, text) in pairs {
+            write_bytes(out, name.as_bytes());
+            write_bytes(out, text.as_bytes());
+        }
+    }
+    for text in [&increment.id, &increment.user] {
+        // An id or a user is never empty, so no length can mean "none".
+        write_bytes(out, text.as_deref().unwrap_or_default().as_bytes());
+    }
+}
+
+/// Reads the `count` records of a frame's payload.
+///
+/// # Errors
+/// The first record that cannot be read, or bytes left over.
+pub fn decode_all(mut payload: &[u8], count: u32) -> Result<Vec<Record>, RecordError> {
+    let mut records = Vec::with_capacity((count as usize).min(payload.len()));
+    for index in 0..count {
+        let kind = payload.first().copied().unwrap_or(0);
+        records.push(decode(&mut payload).ok_or(RecordError { index, kind })?);
+    }
+    match payload.first() {
+        None => Ok(records),
+        Some(&kind) => Err(RecordError { index: count, kind }),
+    }
+}
+
+fn decode(input: &mut &[u8]) -> Option<Record> {
+    let (&kind, rest) = input.split_first()?;
+    *input = rest;
+    Some(match kind {
+        KIND_INCREMENT => Record::Increment(decode_increment(input)?),
+        KIND_LATE => Record::Late(decode_increment(input)?),
+        KIND_DUPLICATE => Record::Duplicate {
+            id: read_text(input)?,
+            of: read_u64(input)?,
+        },
+        KIND_ROTATE => Record::Rotate {
+            today: Day::from_number(u32::try_from(read_u64(input)?).ok()?),
+        },
+        KIND_CUT => {
+            let count = read_u64(input)?;
+            let mut stores = Vec::new();
+            for _ in 0..count {
+                stores.push(match (read_u64(input)?, read_u64(input)?) {
+                    (STORE_DAY, number) => {
+                        StoreId::Day(Day::from_number(u32::try_from(number).ok()?))
+                    }
+                    (STORE_LATE, epoch) => StoreId::Late(epoch),
+                    _ => return None,
+                });
+            }
+            Record::Cut { stores }
+        }
+        KIND_SCHEMA => Record::Schema(serde_json::from_slice(read_bytes(input)?).ok()?),
+        _ => return None,
+    })
+}
+
+fn decode_increment(input: &mut &[u8]) -> Option<Increment> {
+    Some(Increment {
+        at: read_i64(input)?,
+        n: read_u64(input)?,
+        keys: read_pairs(input)?,
+        by: read_pairs(input)?,
+        id: Some(read_text(input)?).filter(|id| !id.is_empty()),
+        user: Some(read_text(input)?).filter(|user| !user.is_empty()),
+    })
+}
+
+fn read_pairs(input: &mut &[u8]) -> Option<Vec<(String, String)>> {
+    let count = read_u64(input)?;
+    let mut pairs = Vec::new();
+    for _ in 0..count {
+        pairs.push((read_text(input)?, read_text(input)?));
+    }
+    Some(pairs)
+}
+
+impl fmt::Display for StoreId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Day(day) => write!(f, "day-{day}"),
+            Self::Late(epoch) => write!(f, "late-{epoch:06}"),
+        }
+    }
+}
+
+impl FromStr for StoreId {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(day) = text.strip_prefix("day-") {
+            return day.parse().map(Self::Day);
+        }
+        text.strip_prefix("late-")
+            .and_then(|epoch| epoch.parse().ok())
+            .map(Self::Late)
+            .ok_or_else(|| {
+                format!(
+                    "`{}` is not a store; such as day-2012-03-16 or late-000001",
+                    text.escape_debug()
+                )
+            })
+    }
+}
+
+impl fmt::Display for Offset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.epoch, self.sequence)
+    }
+}
+
+impl FromStr for Offset {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.split_once(':')
+            .and_then(|(epoch, sequence)| {
+                Some(Self {
+                    epoch: epoch.parse().ok()?,
+                    sequence: sequence.parse().ok()?,
+                })
+            })
+            .ok_or_else(|| format!("`{}` is not an offset; such as 1:4711", text.escape_debug()))
+    }
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, offset) in self.0.iter().enumerate() {
+            if index > 0 {
+                f.write_str(",")?;
+            }
+            write!(f, "{offset}")?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Position {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.split(',')
+            .filter(|part| !part.is_empty())
+            .map(str::parse)
+            .collect::<Result<_, _>>()
+            .map(Self)
+    }
+}
+
+macro_rules! serde_as_text {
+    ($($type:ty),*) => {$(
+        impl Serialize for $type {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    )*};
+}
+
+serde_as_text!(StoreId, Offset, Position);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn any_record() -> impl Strategy<Value = Record> {
+        let pairs = || proptest::collection::vec(("[a-z]{1,3}", "\\PC{0,20}"), 0..4);
+        let id = || proptest::option::of("\\PC{1,30}");
+        prop_oneof![
+            (
+                any::<bool>(),
+                any::<i64>(),
+                any::<u64>(),
+                pairs(),
+                pairs(),
+                id(),
+                id()
+            )
+                .prop_map(|(late, at, n, keys, by, id, user)| {
+                    let increment = Increment {
+                        at,
+                        n,
+                        keys,
+                        by,
+                        id,
+                        user,
+                    };
+                    if late {
+                        Record::Late(increment)
+                    } else {
+                        Record::Increment(increment)
+                    }
+                }),
+            ("\\PC{0,30}", any::<u64>()).prop_map(|(id, of)| Record::Duplicate { id, of }),
+            (0..1_000_000_u32).prop_map(|day| Record::Rotate {
+                today: Day::from_number(day)
+            }),
+            proptest::collection::vec(
+                prop_oneof![
+                    (0..300_000_u32).prop_map(|day| StoreId::Day(Day::from_number(day))),
+                    any::<u64>().prop_map(StoreId::Late)
+                ],
+                0..4
+            )
+            .prop_map(|stores| Record::Cut { stores }),
+            Just(Record::Schema(Schema::default_clicks())),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn prop_records_roundtrip(records in proptest::collection::vec(any_record(), 0..8)) {
+            let mut payload = Vec::new();
+            for record in &records {
+                record.encode(&mut payload);
+            }
+            let count = u32::try_from(records.len()).unwrap();
+            prop_assert_eq!(decode_all(&payload, count), Ok(records));
+        }
+
+        #[test]
+        fn prop_any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..64), count in 0..4_u32) {
+            let _ = decode_all(&bytes, count);
+        }
+
+        #[test]
+        fn prop_positions_roundtrip(parts in proptest::collection::vec((any::<u32>(), any::<u64>()), 0..3)) {
+            let position = Position(parts.into_iter().map(|(epoch, sequence)| Offset { epoch, sequence }).collect());
+            prop_assert_eq!(position.to_string().parse(), Ok(position));
+        }
+    }
+
+    #[test]
+    fn store_names_roundtrip() {
+        for store in [StoreId::Day(Day::of(1_331_923_247)), StoreId::Late(7)] {
+            assert_eq!(store.to_string().parse(), Ok(store));
+        }
+        assert_eq!(
+            StoreId::Day(Day::of(1_331_923_247)).to_string(),
+            "day-2012-03-16"
+        );
+    }
+}

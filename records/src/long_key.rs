@@ -1,0 +1,138 @@
+//! Keys and values as they are stored: short plain text as it is, everything else as a hash.
+//!
+//! A text that has a reserved character or is 12 or more bytes is stored as 12 characters: 72 bits of
+//! BLAKE3, keyed per installation, in the URL-safe base64 alphabet. Short text is at most 11 bytes,
+//! so the two can never be confused.
+
+use std::borrow::Cow;
+
+use data_encoding::BASE64URL_NOPAD;
+
+/// Length of a stored hash in characters; plain text is always shorter.
+pub const HASH_CHARS: usize = 12;
+
+/// The value that stands for "no value".
+pub const MISSING: &str = "-";
+
+const HASH_BYTES: usize = 9;
+
+/// Turns raw keys and values into their stored form.
+#[derive(Clone)]
+pub struct LongKeys {
+    key: [u8; 32],
+}
+
+impl LongKeys {
+    /// With the installation's secret key.
+    pub fn new(key: [u8; 32]) -> Self {
+        Self { key }
+    }
+
+    /// The stored form: borrowed when `raw` is stored as it is, owned when it is a hash.
+    pub fn stored<'a>(&self, raw: &'a str) -> Cow<'a, str> {
+        if is_plain(raw) {
+            Cow::Borrowed(raw)
+        } else {
+            Cow::Owned(self.hash(raw))
+        }
+    }
+
+    /// 128 keyed bits of an identity such as an event id, for the ids that are remembered.
+    pub fn identity(&self, domain: u8, text: &str) -> u128 {
+        let mut hasher = blake3::Hasher::new_keyed(&self.key);
+        hasher.update(&[domain]);
+        hasher.update(text.as_bytes());
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+        u128::from_be_bytes(bytes)
+    }
+
+    fn hash(&self, raw: &str) -> String {
+        let hash = blake3::keyed_hash(&self.key, raw.as_bytes());
+        BASE64URL_NOPAD.encode(&hash.as_bytes()[..HASH_BYTES])
+    }
+}
+
+impl std::fmt::Debug for LongKeys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("LongKeys(secret)")
+    }
+}
+
+/// True when a stored text is a hash that needs its lookup record.
+pub fn is_hash(stored: &str) -> bool {
+    stored.len() == HASH_CHARS
+}
+
+fn is_plain(raw: &str) -> bool {
+    raw.len() < HASH_CHARS && !raw.chars().any(is_reserved)
+}
+
+fn is_reserved(character: char) -> bool {
+    matches!(character, ' ' | ':' | ',' | '.' | '|' | '*' | '"' | '\'') || character.is_control()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn plain_short_text_is_kept_and_the_rest_is_hashed() {
+        let keys = LongKeys::new([7; 32]);
+        for plain in [
+            "jehiah",
+            "A6qOVH",
+            "-",
+            "12345678901",
+            "日本語",
+            "a/b",
+            "~x",
+            "=x",
+        ] {
+            assert_eq!(keys.stored(plain), plain);
+        }
+        for long in [
+            "123456789012",
+            "a b",
+            "a:b",
+            "a,b",
+            "1.usa.gov",
+            "a|b",
+            "a*b",
+            "a\nb",
+            "\"",
+            "'",
+            "",
+            "\u{85}",
+        ] {
+            let stored = keys.stored(long);
+            if long.is_empty() {
+                assert_eq!(stored, "");
+                continue;
+            }
+            assert!(
+                is_hash(&stored) && is_plain(&stored[..11]),
+                "{long:?} -> {stored}"
+            );
+        }
+    }
+
+    #[test]
+    fn another_installation_gives_another_hash() {
+        let raw = "http://www.example.com/";
+        assert_ne!(
+            LongKeys::new([1; 32]).stored(raw),
+            LongKeys::new([2; 32]).stored(raw)
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn prop_stored_text_has_no_reserved_character(raw in "\\PC{0,40}") {
+            let stored = LongKeys::new([3; 32]).stored(&raw).into_owned();
+            prop_assert!(!stored.chars().any(is_reserved));
+            prop_assert!(stored == raw || is_hash(&stored));
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! What is counted: namespaces, their subtotals and their grain.
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::time_code::Grain;
+
+/// All namespaces of an installation, as declared in its configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Schema {
+    /// In the order of the configuration; names are unique.
+    pub namespaces: Vec<Namespace>,
+}
+
+/// One kind of thing that has totals, such as `l` for links.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Namespace {
+    /// 1–24 of `[a-z][a-z0-9_]*`.
+    pub name: String,
+    /// For people.
+    #[serde(default)]
+    pub title: String,
+    /// Width of its base buckets: hour (default) or quarter.
+    #[serde(default = "hour")]
+    pub grain: Grain,
+    /// Breakdowns whose values sum to the total; `a*b` crosses two dimensions.
+    #[serde(default)]
+    pub subtotals: Vec<String>,
+}
+
+fn hour() -> Grain {
+    Grain::Hour
+}
+
+/// Path segments of the API, which cannot be namespaces.
+pub const RESERVED_NAMES: [&str; 7] = [
+    "events",
+    "ratios",
+    "actions",
+    "query",
+    "incr",
+    "increments",
+    "admin",
+];
+
+const NAME_CHARS_MAX: usize = 24;
+const NAMESPACES_MAX: usize = 256;
+const SUBTOTALS_MAX: usize = 16;
+
+/// A declaration that cannot be used, with what to change.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{0}")]
+pub struct SchemaError(String);
+
+impl Schema {
+    /// The embedded defaults: links, users and domains, by country and referrer, links also by device.
+    pub fn default_clicks() -> Self {
+        let namespace = |name: &str, title: &str, subtotals: &[&str]| Namespace {
+            name: name.into(),
+            title: title.into(),
+            grain: Grain::Hour,
+            subtotals: subtotals.iter().map(|&subtotal| subtotal.into()).collect(),
+        };
+        Self {
+            namespaces: vec![
+                namespace("l", "Link", &["c", "r", "v"]),
+                namespace("u", "User", &["c", "r"]),
+                namespace("d", "Domain", &["c", "r"]),
+            ],
+        }
+    }
+
+    /// The namespace called `name`.
+    pub fn namespace(&self, name: &str) -> Option<&Namespace> {
+        self.namespaces
+            .iter()
+            .find(|namespace| namespace.name == name)
+    }
+
+    /// Names of all namespaces, for messages.
+    pub fn names(&self) -> String {
+        let names: Vec<&str> = self
+            .namespaces
+            .iter()
+            .map(|namespace| namespace.name.as_str())
+            .collect();
+        names.join(", ")
+    }
+
+    /// Checks every declaration.
+    ///
+    /// # Errors
+    /// The first name, grain or subtotal that cannot be used.
+    pub fn validate(&self) -> Result<(), SchemaError> {
+        if self.namespaces.is_empty() || self.namespaces.len() > NAMESPACES_MAX {
+            return Err(SchemaError(format!(
+                "{} namespaces are declared; declare 1 to {NAMESPACES_MAX}",
+                self.namespaces.len()
+            )));
+        }
+        for (index, namespace) in self.namespaces.iter().enumerate() {
+            namespace.validate()?;
+            if self.namespaces[..index]
+                .iter()
+                .any(|earlier| earlier.name == namespace.name)
+            {
+                return Err(SchemaError(format!(
+                    "namespace `{}` is declared twice; keep one",
+                    namespace.name
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Namespace {
+    /// True when some subtotal uses the dimension, alone or crossed.
+    pub fn has_dimension(&self, dimension: &str) -> bool {
+        self.subtotals
+            .iter()
+            .any(|subtotal| subtotal.split('*').any(|part| part == dimension))
+    }
+
+    fn validate(&self) -> Result<(), SchemaError> {
+        let name = &self.name;
+        if !is_name(name) {
+            return Err(SchemaError(format!(
+                "namespace `{}` must be 1 to {NAME_CHARS_MAX} of a-z, 0-9 and _, starting with a letter",
+                name.escape_debug()
+            )));
+        }
+        if RESERVED_NAMES.contains(&name.as_str()) {
+            return Err(SchemaError(format!(
+                "namespace `{name}` is a word of the API; choose another name"
+            )));
+        }
+        if !matches!(self.grain, Grain::Hour | Grain::Quarter) {
+            return Err(SchemaError(format!(
+                "namespace `{name}`: grain must be \"hour\" or \"quarter\""
+            )));
+        }
+        if self.subtotals.len() > SUBTOTALS_MAX {
+            return Err(SchemaError(format!(
+                "namespace `{name}` has more than {SUBTOTALS_MAX} subtotals"
+            )));
+        }
+        for (index, subtotal) in self.subtotals.iter().enumerate() {
+            if subtotal.split('*').count() > 2 || !subtotal.split('*').all(is_name) {
+                return Err(SchemaError(format!(
+                    "namespace `{name}`: subtotal `{}` must be a name, or two crossed as a*b",
+                    subtotal.escape_debug()
+                )));
+            }
+            if self.subtotals[..index].contains(subtotal) {
+                return Err(SchemaError(format!(
+                    "namespace `{name}`: subtotal `{subtotal}` is declared twice"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_name(text: &str) -> bool {
+    text.len() <= NAME_CHARS_MAX
+        && text.starts_with(|first: char| first.is_ascii_lowercase())
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_valid() {
+        assert_eq!(Schema::default_clicks().validate(), Ok(()));
+    }
+
+    #[test]
+    fn names_that_would_break_paths_or_records_are_refused() {
+        for name in [
+            "",
+            "L",
+            "1a",
+            "a b",
+            "a.b",
+            "a|b",
+            "query",
+            "../x",
+            "aaaaaaaaaaaaaaaaaaaaaaaaa",
+        ] {
+            let mut schema = Schema::default_clicks();
+            schema.namespaces[0].name = name.into();
+            assert!(schema.validate().is_err(), "{name}");
+        }
+        for subtotal in ["", "a*b*c", "a*", "C", "c.r"] {
+            let mut schema = Schema::default_clicks();
+            schema.namespaces[0].subtotals.push(subtotal.into());
+            assert!(schema.validate().is_err(), "{subtotal}");
+        }
+    }
+}

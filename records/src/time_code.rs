@@ -1,0 +1,240 @@
+//! Time codes: a bucket's UTC start in a few bytes that sort by time.
+//!
+//! One base32hex digit (`0-9a-v`) each for year−2000, month, day, hour: `c3p1` is 2012-03-25 01:00.
+//! A day is the hour code without its last digit (`c3p`), a quarter-hour adds one digit 0–3
+//! (`c3p12`), a minute two (`c3p11q`). From 2032 the year is `~` and two digits (`~1031…`).
+//!
+//! Invariant: among codes of one grain, order as bytes is order in time.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// Width of a base bucket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Grain {
+    /// One UTC day; what hours fold to when they age.
+    Day,
+    /// One UTC hour, the default.
+    Hour,
+    /// A quarter of an hour: exact days in every time zone in use.
+    Quarter,
+    /// One minute.
+    Minute,
+}
+
+impl Grain {
+    /// Width in seconds.
+    pub fn seconds(self) -> i64 {
+        match self {
+            Self::Day => 86_400,
+            Self::Hour => 3_600,
+            Self::Quarter => 900,
+            Self::Minute => 60,
+        }
+    }
+}
+
+/// A base bucket: its UTC start and its grain. Ordered by start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TimeCode {
+    minutes: u32,
+    grain: Grain,
+}
+
+impl TimeCode {
+    /// The bucket of `grain` that holds `instant` (Unix seconds), which is moved into
+    /// [`TIME_MIN`]..[`TIME_MAX`] if it lies outside.
+    pub fn containing(instant: i64, grain: Grain) -> Self {
+        let since = instant.clamp(TIME_MIN, TIME_MAX - 1) - EPOCH_2000;
+        let start = since - since.rem_euclid(grain.seconds());
+        let minutes = u32::try_from(start / 60).expect("BUG: clamped to years 2000 to 3023");
+        Self { minutes, grain }
+    }
+
+    /// From minutes since 2000-01-01 as [`TimeCode::minutes`] gave them.
+    pub fn from_minutes(minutes: u32, grain: Grain) -> Self {
+        Self::containing(EPOCH_2000 + i64::from(minutes) * 60, grain)
+    }
+
+    /// Start of the bucket in minutes since 2000-01-01T00:00Z.
+    pub fn minutes(self) -> u32 {
+        self.minutes
+    }
+
+    /// First instant of the bucket, Unix seconds.
+    pub fn start(self) -> i64 {
+        EPOCH_2000 + i64::from(self.minutes) * 60
+    }
+
+    /// The bucket's width.
+    pub fn grain(self) -> Grain {
+        self.grain
+    }
+
+    /// Appends the text form.
+    pub fn write_to(self, out: &mut Vec<u8>) {
+        let timestamp =
+            jiff::Timestamp::from_second(self.start()).expect("BUG: a code lies before year 3024");
+        let time = jiff::tz::Offset::UTC.to_datetime(timestamp);
+        let year = u32::try_from(time.year() - 2000).expect("BUG: a code lies after 2000");
+        if year >= 32 {
+            out.push(b'~');
+            out.push(digit(year / 32));
+        }
+        out.push(digit(year % 32));
+        out.push(digit(time.month().unsigned_abs().into()));
+        out.push(digit(time.day().unsigned_abs().into()));
+        let minute = u32::from(time.minute().unsigned_abs());
+        if self.grain != Grain::Day {
+            out.push(digit(time.hour().unsigned_abs().into()));
+        }
+        match self.grain {
+            Grain::Quarter => out.push(digit(minute / 15)),
+            Grain::Minute => out.extend([digit(minute / 32), digit(minute % 32)]),
+            Grain::Day | Grain::Hour => {}
+        }
+    }
+
+    /// Reads the text form.
+    ///
+    /// # Errors
+    /// When it is not the code of a bucket.
+    pub fn parse(text: &[u8]) -> Result<Self, TimeCodeError> {
+        parse(text).ok_or_else(|| TimeCodeError {
+            found: String::from_utf8_lossy(text).into_owned(),
+        })
+    }
+}
+
+/// Text that is no time code.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("`{}` is not a time code (such as c3p1 for 2012-03-25 01:00 UTC)", found.escape_debug())]
+pub struct TimeCodeError {
+    /// What was found.
+    pub found: String,
+}
+
+/// First instant that can be counted: 2000-01-01T00:00:00Z, Unix seconds.
+pub const TIME_MIN: i64 = EPOCH_2000;
+
+/// First instant after what can be counted: 3000-01-01T00:00:00Z, Unix seconds.
+pub const TIME_MAX: i64 = 32_503_680_000;
+
+pub(crate) const EPOCH_2000: i64 = 946_684_800;
+
+impl fmt::Display for TimeCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = Vec::with_capacity(8);
+        self.write_to(&mut text);
+        f.write_str(&String::from_utf8_lossy(&text))
+    }
+}
+
+impl FromStr for TimeCode {
+    type Err = TimeCodeError;
+
+    fn from_str(text: &str) -> Result<Self, TimeCodeError> {
+        Self::parse(text.as_bytes())
+    }
+}
+
+fn digit(value: u32) -> u8 {
+    DIGITS[value as usize]
+}
+
+const DIGITS: &[u8; 32] = b"0123456789abcdefghijklmnopqrstuv";
+
+fn value(byte: u8) -> Option<u32> {
+    match byte {
+        b'0'..=b'9' => Some(u32::from(byte - b'0')),
+        b'a'..=b'v' => Some(u32::from(byte - b'a') + 10),
+        _ => None,
+    }
+}
+
+fn parse(text: &[u8]) -> Option<TimeCode> {
+    let (year, rest) = match text {
+        [b'~', high, low, rest @ ..] => {
+            let year = value(*high)? * 32 + value(*low)?;
+            (year >= 32).then_some((year, rest))?
+        }
+        [year, rest @ ..] => (value(*year)?, rest),
+        [] => return None,
+    };
+    let [month, day, rest @ ..] = rest else {
+        return None;
+    };
+    let (grain, hour, minute) = match rest {
+        [] => (Grain::Day, 0, 0),
+        [hour] => (Grain::Hour, value(*hour)?, 0),
+        [hour, quarter @ b'0'..=b'3'] => (Grain::Quarter, value(*hour)?, value(*quarter)? * 15),
+        [hour, high, low] => (
+            Grain::Minute,
+            value(*hour)?,
+            value(*high)? * 32 + value(*low)?,
+        ),
+        _ => return None,
+    };
+    let time = jiff::civil::DateTime::new(
+        i16::try_from(2000 + year).ok()?,
+        i8::try_from(value(*month)?).ok()?,
+        i8::try_from(value(*day)?).ok()?,
+        i8::try_from(hour).ok()?,
+        i8::try_from(minute).ok()?,
+        0,
+        0,
+    )
+    .ok()?;
+    let instant = jiff::tz::Offset::UTC.to_timestamp(time).ok()?.as_second();
+    (instant < TIME_MAX).then(|| TimeCode::containing(instant, grain))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn check(text: &str, instant: &str, grain: Grain) {
+        let instant: jiff::Timestamp = instant.parse().unwrap();
+        let code = TimeCode::containing(instant.as_second(), grain);
+        assert_eq!(code.to_string(), text);
+        assert_eq!(text.parse(), Ok(code));
+    }
+
+    #[test]
+    fn the_codes_of_the_design_read_as_written() {
+        check("c3p1", "2012-03-25T01:00:00Z", Grain::Hour);
+        check("c413", "2012-04-01T03:00:00Z", Grain::Hour);
+        check("c41l", "2012-04-01T21:59:59Z", Grain::Hour);
+        check("c41", "2012-04-01T21:59:59Z", Grain::Day);
+        check("c41l2", "2012-04-01T21:30:00Z", Grain::Quarter);
+        check("c41l1q", "2012-04-01T21:58:00Z", Grain::Minute);
+        check("~1031c", "2032-03-01T12:00:00Z", Grain::Hour);
+        check("vcvn", "2031-12-31T23:00:00Z", Grain::Hour);
+    }
+
+    #[test]
+    fn what_is_no_code_is_refused() {
+        for text in [
+            "", "c", "c4", "c00l", "cd1l", "c41o", "c41w", "C41l", "c41l4", "c41l1s", "~0031c",
+            "c2uf", "c41l1q0", "~vv11",
+        ] {
+            assert!(TimeCode::parse(text.as_bytes()).is_err(), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn prop_code_roundtrip_and_order(a in TIME_MIN..TIME_MAX, b in TIME_MIN..TIME_MAX, grain in 0..4_usize) {
+            let grain = [Grain::Day, Grain::Hour, Grain::Quarter, Grain::Minute][grain];
+            let (first, second) = (TimeCode::containing(a, grain), TimeCode::containing(b, grain));
+            prop_assert_eq!(first.to_string().parse(), Ok(first));
+            prop_assert_eq!(first.to_string().as_bytes().cmp(second.to_string().as_bytes()), first.cmp(&second));
+            prop_assert!(first.start() <= a && a < first.start() + grain.seconds());
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! LEB128 integers and length-prefixed text, the alphabet of log records.
+
+/// Appends `value` in 7-bit groups, least significant first.
+pub fn write_u64(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push((value & 0x7f) as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+/// Appends `value` folded so that small magnitudes are short.
+pub fn write_i64(out: &mut Vec<u8>, value: i64) {
+    write_u64(out, (value.wrapping_shl(1) ^ (value >> 63)) as u64);
+}
+
+/// Appends a length and the bytes.
+pub fn write_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    write_u64(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+/// Takes an integer off the front; `None` when cut short or beyond 64 bits.
+pub fn read_u64(input: &mut &[u8]) -> Option<u64> {
+    let mut value = 0_u64;
+    for shift in (0..64).step_by(7) {
+        let (&byte, rest) = input.split_first()?;
+        *input = rest;
+        let group = u64::from(byte & 0x7f);
+        if shift == 63 && group > 1 {
+            return None;
+        }
+        value |= group << shift;
+        if byte & 0x80 == 0 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+/// Takes a folded integer off the front.
+pub fn read_i64(input: &mut &[u8]) -> Option<i64> {
+    let folded = read_u64(input)?;
+    Some((folded >> 1) as i64 ^ -((folded & 1) as i64))
+}
+
+/// Takes a length and that many bytes off the front.
+pub fn read_bytes<'a>(input: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let length = usize::try_from(read_u64(input)?).ok()?;
+    let (bytes, rest) = input.split_at_checked(length)?;
+    *input = rest;
+    Some(bytes)
+}
+
+/// Takes length-prefixed UTF-8 off the front.
+pub fn read_text(input: &mut &[u8]) -> Option<String> {
+    Some(std::str::from_utf8(read_bytes(input)?).ok()?.to_owned())
+}
