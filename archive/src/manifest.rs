@@ -99,6 +99,24 @@ pub struct IdRunEntry {
     pub run: RunEntry,
 }
 
+/// What a rebuild made of a manifest, to be published.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Build {
+    /// Number of the manifest it was built from.
+    pub base: u64,
+    /// Delta stores whose every count is in `runs`.
+    pub exported: Vec<StoreId>,
+    /// New source runs.
+    pub runs: Vec<RunEntry>,
+    /// Number of the new generation.
+    pub number: u64,
+    /// Names of all source runs it has merged.
+    pub merged: Vec<String>,
+    /// All its files, those shared with the generation before too.
+    pub files: Vec<RunEntry>,
+}
+
 /// How many generations are kept for rollback.
 pub const GENERATIONS_KEPT: usize = 3;
 

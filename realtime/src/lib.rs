@@ -1,1 +1,24 @@
-//! Placeholder.
+//! The live half: the oplog, the delta stores it feeds, the ring of days, and the consistent view.
+//!
+//! This crate knows nothing of HTTP and does not merge generations: it accepts increments, makes
+//! them durable, counts them, and answers reads from the archive and every delta together.
+
+pub mod catalog;
+mod clock;
+mod delta;
+mod error;
+mod identity;
+mod ids;
+mod lock;
+pub mod oplog;
+mod options;
+mod ring;
+mod service;
+mod store;
+
+pub use clock::{Clock, SystemClock, VirtualClock};
+pub use error::{Error, Refusal, Result};
+pub use lock::{Holder, Lock};
+pub use options::{Durability, Options, World};
+pub use service::Service;
+pub use store::{Accepted, Answer, Batch, Read, Recovery, Series, Status, Store, StoreStatus};

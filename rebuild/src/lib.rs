@@ -1,1 +1,12 @@
-//! Placeholder.
+//! The rebuild: closed delta stores become source runs, source runs become a generation.
+//!
+//! It reads what a manifest names and writes new files beside them; nothing counts until the holder
+//! of the lock publishes the [`Build`](tallyring_archive::Build) it returns. So it can run in a child
+//! process of low priority, fail alone, and be run again. It knows nothing of the log, of memory or
+//! of HTTP.
+
+mod export;
+mod generation;
+mod plan;
+
+pub use generation::{BuildOptions, Progress, build};

@@ -300,8 +300,9 @@ impl Cursor {
                 return Ok(true);
             }
         }
+        // Also after an error the cursor stands on no line.
+        self.block = None;
         if self.next_block == self.run.index.len() {
-            self.block = None;
             return Ok(false);
         }
         self.block = Some(self.run.decode(self.next_block)?);

@@ -1,0 +1,52 @@
+//! The calendar of the read side: which buckets a request asks for, and where each begins and ends.
+//!
+//! A request names a [`Unit`], a [`Zone`] and a range; [`Request::resolve`] answers with [`Buckets`],
+//! or with [`AllTime`] when the range depends on what was counted. Everything here is arithmetic: it
+//! knows no clock (`now` is an argument), no store and no HTTP. Instants are Unix seconds as `i64`.
+//!
+//! Invariants, for every zone and unit:
+//!
+//! * Buckets partition time: each ends where the next begins, starts strictly ascend, and no instant
+//!   is outside all of them or inside two.
+//! * A bucket depends on its unit and zone only, never on the range that was asked for. So
+//!   [`Bucket::holding`] finds for a single instant the bucket that every [`Buckets`] would list.
+//! * A **day** begins at the first instant that carries its date or a later one. Where clocks jump over
+//!   midnight it begins at the jump (`01:00` in São Paulo until 2018). Where they go back across
+//!   midnight the hour that reads yesterday's date again belongs to the new day. A date that a zone
+//!   skipped has no bucket. **Weeks** (Sunday, or Monday for `mweek`), **months, quarters** and
+//!   **years** begin where the day of their first date does, or the next day that exists.
+//! * An **hour** begins at every instant whose local clock reads a full hour. Of the two hours that
+//!   read the same after clocks went back each is a bucket, told apart by its offset. A shift by half
+//!   an hour moves the full hour, so the bucket around it lasts 90 minutes (Lord Howe, both ways) or
+//!   30 (Pyongyang 2018). The alternative, to cut at the shift too, would make buckets that begin
+//!   at no full hour, with labels that nobody expects.
+//! * A **minute** is a UTC minute: since 2000 every offset is a whole number of minutes.
+
+mod edges;
+mod error;
+mod range;
+mod unit;
+mod zone;
+
+#[cfg(test)]
+mod tests;
+
+pub use error::{Fault, RangeError};
+pub use range::{AllTime, Bucket, Buckets, Request, Selection};
+pub use unit::Unit;
+pub use zone::{Zone, rfc3339_utc};
+
+/// 2000-01-01T00:00:00Z in Unix seconds: nothing is counted before, and no `from` or `to` lies before.
+pub const EARLIEST_SECS: i64 = 946_684_800;
+
+/// 3000-01-01T00:00:00Z in Unix seconds: every `from` and `to` lies before.
+pub const LATEST_SECS: i64 = 32_503_680_000;
+
+/// Buckets in one answer, at most.
+pub const BUCKETS_MAX: usize = 10_000;
+
+/// Buckets in an answer when the request names neither `units` nor `from`.
+pub const BUCKETS_DEFAULT: i64 = 7;
+
+/// 0001-01-01T00:00:00Z: the first bucket begins no earlier, because RFC 3339 years have four digits.
+const START_MIN_SECS: i64 = -62_135_596_800;

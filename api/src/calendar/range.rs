@@ -1,0 +1,308 @@
+//! From a request's range to its buckets.
+
+use std::ops::Range;
+
+use super::edges;
+use super::error::RangeError;
+use super::unit::Unit;
+use super::zone::{Zone, rfc3339_utc};
+use super::{BUCKETS_DEFAULT, BUCKETS_MAX, EARLIEST_SECS, LATEST_SECS, START_MIN_SECS};
+
+/// The range that a request asks for, before it is checked.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// How long each bucket is.
+    pub unit: Unit,
+    /// Whose calendar the buckets follow.
+    pub zone: Zone,
+    /// How many buckets, 1 to [`BUCKETS_MAX`], or −1 for all of time; 7 where this and `from` are missing.
+    pub units: Option<i64>,
+    /// The first bucket holds this instant (Unix seconds).
+    pub from: Option<i64>,
+    /// The last bucket holds this instant (Unix seconds); `now` where it is missing.
+    pub to: Option<i64>,
+    /// What the clock says (Unix seconds).
+    pub now: i64,
+}
+
+/// What a valid request asks for.
+#[derive(Clone, Debug)]
+pub enum Selection {
+    /// These buckets.
+    Bounded(Buckets),
+    /// Whatever was counted (`units=-1`).
+    All(AllTime),
+}
+
+/// A request for the whole history (`units=-1`); what was counted decides its buckets.
+#[derive(Clone, Debug)]
+pub struct AllTime {
+    unit: Unit,
+    zone: Zone,
+    to: Option<i64>,
+    now: i64,
+}
+
+/// One bucket of time, in Unix seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bucket {
+    /// Its first instant.
+    pub start: i64,
+    /// The first instant after it.
+    pub end: i64,
+}
+
+/// One to [`BUCKETS_MAX`] buckets without a gap between them, oldest first.
+#[derive(Clone, Debug)]
+pub struct Buckets {
+    unit: Unit,
+    zone: Zone,
+    /// Every bucket's start and the last one's end: strictly ascending, at least two.
+    edges: Vec<i64>,
+}
+
+impl Request {
+    /// Checks the request and computes its buckets, the first and the last one whole.
+    ///
+    /// # Errors
+    /// `units` is malformed together with `from`. Refused are: `units` of 0, below −1, above
+    /// [`BUCKETS_MAX`] or reaching back before the year 1; `from` or `to` before 2000 or after 2999;
+    /// `from` after `to`; a `from` more than [`BUCKETS_MAX`] buckets before `to`.
+    pub fn resolve(self) -> Result<Selection, RangeError> {
+        let to = self.to.unwrap_or(self.now);
+        check_instant("to", to)?;
+        let units = match (self.from, self.units) {
+            (Some(_), Some(units)) => {
+                let detail = "from and units both say where the range begins; give one of them";
+                return Err(RangeError::malformed("units", units, detail));
+            }
+            (Some(from), None) => {
+                return Buckets::covering(self.unit, self.zone, from, to).map(Selection::Bounded);
+            }
+            (None, units) => units.unwrap_or(BUCKETS_DEFAULT),
+        };
+        if units == -1 {
+            let Self {
+                unit,
+                zone,
+                to,
+                now,
+                ..
+            } = self;
+            return Ok(Selection::All(AllTime {
+                unit,
+                zone,
+                to,
+                now,
+            }));
+        }
+        Buckets::ending_with(self.unit, self.zone, units, to).map(Selection::Bounded)
+    }
+}
+
+impl AllTime {
+    /// The bucket length that was asked for.
+    pub fn unit(&self) -> Unit {
+        self.unit
+    }
+
+    /// The zone that was asked for.
+    pub fn zone(&self) -> &Zone {
+        &self.zone
+    }
+
+    /// The buckets of a history whose first and last counted instants are `counted` (Unix seconds).
+    ///
+    /// They reach to `to` where the request gave it, else to the later of now and the last counted
+    /// instant; where nothing was counted before that end, they are the one bucket that holds it.
+    ///
+    /// # Errors
+    /// `units` is refused if there are more than [`BUCKETS_MAX`] buckets.
+    pub fn covering(self, counted: Option<(i64, i64)>) -> Result<Buckets, RangeError> {
+        let last = match (self.to, counted) {
+            (Some(to), _) => to,
+            (None, Some((_, last_counted))) => last_counted.max(self.now),
+            (None, None) => self.now,
+        };
+        let first = counted.map_or(last, |(first_counted, _)| first_counted.min(last));
+        check_instant("from", first)?;
+        check_instant("to", last)?;
+        let unit = self.unit;
+        Buckets::walk(unit, self.zone, first, last).ok_or_else(|| too_many("units", -1, unit))
+    }
+}
+
+impl Bucket {
+    /// The bucket that holds `instant` (Unix seconds): the same that every [`Buckets`] of this unit
+    /// and zone lists. With it a sparse history of any length is rolled up without listing its zeros.
+    ///
+    /// # Panics
+    /// If `instant` is outside the years −9990 to 9990.
+    pub fn holding(unit: Unit, zone: &Zone, instant: i64) -> Self {
+        Self {
+            start: edges::at_or_before(unit, zone, instant),
+            end: edges::after(unit, zone, instant),
+        }
+    }
+}
+
+impl Buckets {
+    /// The buckets from the one that holds `first` to the one that holds `last` (Unix seconds).
+    ///
+    /// # Errors
+    /// `from` or `to` is refused before 2000 or after 2999; `from` is refused if `first` is after
+    /// `last`, or if there are more than [`BUCKETS_MAX`] buckets (found out after that many steps).
+    pub fn covering(unit: Unit, zone: Zone, first: i64, last: i64) -> Result<Self, RangeError> {
+        check_instant("from", first)?;
+        check_instant("to", last)?;
+        if first > last {
+            let detail = format!("from lies after to, which is {}", rfc3339_utc(last));
+            return Err(RangeError::refused("from", rfc3339_utc(first), detail));
+        }
+        Self::walk(unit, zone, first, last)
+            .ok_or_else(|| too_many("from", rfc3339_utc(first), unit))
+    }
+
+    /// The `units` buckets whose last one holds `last`.
+    fn ending_with(unit: Unit, zone: Zone, units: i64, last: i64) -> Result<Self, RangeError> {
+        if units < 1 {
+            let detail = format!("units is 1 to {BUCKETS_MAX}, or -1 for everything counted");
+            return Err(RangeError::refused("units", units, detail));
+        }
+        let count = usize::try_from(units).unwrap_or(usize::MAX);
+        if count > BUCKETS_MAX {
+            return Err(too_many("units", units, unit));
+        }
+        let mut edges = Vec::with_capacity(count + 1);
+        edges.push(edges::after(unit, &zone, last));
+        let mut start = edges::at_or_before(unit, &zone, last);
+        edges.push(start);
+        while edges.len() <= count {
+            start = edges::at_or_before(unit, &zone, start - 1);
+            edges.push(start);
+        }
+        if start < START_MIN_SECS {
+            let detail =
+                format!("{units} {unit} buckets reach back before the year 1; ask for fewer");
+            return Err(RangeError::refused("units", units, detail));
+        }
+        edges.reverse();
+        Ok(Self::from_edges(unit, zone, edges))
+    }
+
+    /// The buckets from `first` to `last`, which were checked; `None` if they are too many.
+    fn walk(unit: Unit, zone: Zone, first: i64, last: i64) -> Option<Self> {
+        let mut edge = edges::at_or_before(unit, &zone, first);
+        let mut edges = vec![edge];
+        while edge <= last {
+            if edges.len() > BUCKETS_MAX {
+                return None;
+            }
+            edge = edges::after(unit, &zone, edge);
+            edges.push(edge);
+        }
+        Some(Self::from_edges(unit, zone, edges))
+    }
+
+    fn from_edges(unit: Unit, zone: Zone, edges: Vec<i64>) -> Self {
+        let ascending = edges.windows(2).all(|pair| pair[0] < pair[1]);
+        assert!(
+            edges.len() >= 2 && ascending,
+            "BUG: {unit} edges in {} do not ascend",
+            zone.name()
+        );
+        Self { unit, zone, edges }
+    }
+
+    /// How long each bucket is.
+    pub fn unit(&self) -> Unit {
+        self.unit
+    }
+
+    /// Whose calendar the buckets follow; [`Zone::label`] writes their labels.
+    pub fn zone(&self) -> &Zone {
+        &self.zone
+    }
+
+    /// How many buckets there are, 1 to [`BUCKETS_MAX`].
+    pub fn count(&self) -> usize {
+        self.edges.len() - 1
+    }
+
+    /// The first bucket's start (Unix seconds).
+    pub fn start(&self) -> i64 {
+        self.edges[0]
+    }
+
+    /// The last bucket's end (Unix seconds): the first instant after the range.
+    pub fn end(&self) -> i64 {
+        self.edges[self.count()]
+    }
+
+    /// The buckets, oldest first.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = Bucket> + ExactSizeIterator + '_ {
+        self.edges.windows(2).map(|pair| Bucket {
+            start: pair[0],
+            end: pair[1],
+        })
+    }
+
+    /// The index of the bucket that holds `instant` (Unix seconds), or `None` outside the range. A base
+    /// bucket counts where its start lies, so its start is the instant to ask for.
+    pub fn index_of(&self, instant: i64) -> Option<usize> {
+        let edges_until = self.edges.partition_point(|&edge| edge <= instant);
+        edges_until
+            .checked_sub(1)
+            .filter(|&index| index < self.count())
+    }
+
+    /// The starts of the base buckets, `grain_secs` long, that count in this range: from the first one
+    /// (inclusive) to the first one after the range (exclusive), in Unix seconds and multiples of
+    /// `grain_secs`. A range that reaches back before 2000 begins there, with the first base bucket
+    /// that can exist; the result may be empty, where the range is shorter than the grain.
+    ///
+    /// # Panics
+    /// If `grain_secs` is not positive.
+    pub fn base_range(&self, grain_secs: i64) -> Range<i64> {
+        let start = round_up(self.start().max(EARLIEST_SECS), grain_secs);
+        start..round_up(self.end(), grain_secs).max(start)
+    }
+
+    /// Whether base buckets of `grain_secs` (3600, 900 or 60) divide into these buckets exactly: every
+    /// edge is a multiple of it. Edges before 2000 part nothing that was counted and do not matter.
+    ///
+    /// # Panics
+    /// If `grain_secs` is not positive.
+    pub fn aligned(&self, grain_secs: i64) -> bool {
+        assert!(grain_secs > 0, "BUG: a grain of {grain_secs} seconds");
+        let first = self.edges.partition_point(|&edge| edge < EARLIEST_SECS);
+        self.edges[first..]
+            .iter()
+            .all(|edge| edge % grain_secs == 0)
+    }
+}
+
+/// The first multiple of `grain_secs` that is not before `instant`.
+fn round_up(instant: i64, grain_secs: i64) -> i64 {
+    assert!(grain_secs > 0, "BUG: a grain of {grain_secs} seconds");
+    instant + (-instant).rem_euclid(grain_secs)
+}
+
+/// The bounds of `from` and `to`.
+fn check_instant(field: &'static str, instant: i64) -> Result<(), RangeError> {
+    let detail = match instant {
+        ..EARLIEST_SECS => "nothing is counted before 2000-01-01T00:00:00Z; give a later time",
+        LATEST_SECS.. => "ranges end before 3000-01-01T00:00:00Z; give an earlier time",
+        _ => return Ok(()),
+    };
+    Err(RangeError::refused(field, rfc3339_utc(instant), detail))
+}
+
+/// More buckets than an answer lists.
+fn too_many(field: &'static str, value: impl ToString, unit: Unit) -> RangeError {
+    let detail = format!(
+        "more than {BUCKETS_MAX} {unit} buckets, the most that one answer lists; \
+         ask for a shorter range or a longer unit"
+    );
+    RangeError::refused(field, value, detail)
+}

@@ -1,0 +1,228 @@
+//! The file: what `zstdcat` prints, what its name says, and files of every format version so far.
+
+use std::io::Read;
+use std::path::Path;
+
+use tallyring_archive::{BLOCK_BYTES, Disk, Error, OsDisk, Run, RunEntry, names, verify_run};
+
+use crate::{Line, MemoryDisk, csv, lines, read_all, spec, write, write_april};
+
+/// The archive form of DESIGN §3, with the lookups of its two referrers.
+const DESIGN: &str = "c.u|jehiah.c41l,US:4 JP:1\n\
+    r.u|jehiah.c41l,5bmehgOB4+w=:3 h0aMB8AuNw4=:2\n\
+    u|jehiah,c413:2 c41l:5\n\
+    ~5bmehgOB4+w=,http://www.example.com/\n\
+    ~h0aMB8AuNw4=,a%2Cb\n";
+
+/// What `zstdcat` prints: every frame one after another, skippable frames skipped.
+fn zstdcat(file: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::new();
+    let mut decoder = zstd::stream::read::Decoder::new(file).unwrap();
+    decoder.read_to_end(&mut plain).unwrap();
+    plain
+}
+
+#[test]
+fn the_lines_of_the_design_are_what_zstdcat_prints() {
+    let disk = MemoryDisk::default();
+    let entry = write_april(&disk, &lines(DESIGN));
+    let file = disk.read(&entry.name).unwrap();
+    assert_eq!(String::from_utf8(zstdcat(&file)).unwrap(), DESIGN);
+    assert_eq!(read_all(&disk, &entry.name).unwrap(), lines(DESIGN));
+    let checked = verify_run(&disk, &entry).unwrap();
+    assert_eq!(
+        (checked.lines, checked.buckets, checked.subtotals),
+        (5, 2, 2)
+    );
+}
+
+#[test]
+fn a_file_of_many_blocks_is_what_zstdcat_prints() {
+    let disk = MemoryDisk::default();
+    let lines = golden_lines();
+    let entry = write(&disk, spec("2012", 0, 1), &lines).unwrap().unwrap();
+    let file = disk.read(&entry.name).unwrap();
+    assert_eq!(zstdcat(&file), csv(&lines));
+    assert!(Run::open(&disk, &entry.name).unwrap().block_count() > 2);
+}
+
+#[test]
+fn an_entry_says_what_the_file_holds() {
+    let disk = MemoryDisk::default();
+    let entry = write_april(&disk, &lines(DESIGN));
+    let file = disk.read(&entry.name).unwrap();
+    assert_eq!(entry.bytes, file.len() as u64);
+    assert_eq!(entry.hash, blake3::hash(&file).to_hex()[..32]);
+    assert_eq!(
+        entry.name,
+        format!("runs/test.2012-04.s00of01.{}.csv.zst", &entry.hash[..16])
+    );
+    let instant = |text: &str| text.parse::<jiff::Timestamp>().unwrap().as_second();
+    assert_eq!(entry.meta.first, instant("2012-04-01T03:00:00Z"));
+    assert_eq!(entry.meta.last, instant("2012-04-01T21:00:00Z"));
+    assert_eq!(entry.meta.lines, 5);
+    assert_eq!(entry.meta.plain_bytes, DESIGN.len() as u64);
+    let sums: Vec<(&str, u64)> = (entry.meta.sums.iter())
+        .map(|(section, &sum)| (section.as_str(), sum))
+        .collect();
+    assert_eq!(sums, [("c.u|", 5), ("r.u|", 5), ("u|", 7)]);
+    assert_eq!(*Run::open(&disk, &entry.name).unwrap().meta(), entry.meta);
+    assert_eq!(disk.list(names::RUNS).unwrap().len(), 1, "no leftovers");
+}
+
+#[test]
+fn the_same_lines_give_the_same_file_and_it_may_be_there_already() {
+    let disk = MemoryDisk::default();
+    let first = write_april(&disk, &lines(DESIGN));
+    let second = write_april(&disk, &lines(DESIGN));
+    assert_eq!(first, second);
+    assert_eq!(disk.list(names::RUNS).unwrap().len(), 1);
+}
+
+#[test]
+fn a_run_without_lines_leaves_nothing_behind() {
+    let disk = MemoryDisk::default();
+    assert_eq!(write(&disk, spec("2012-04", 0, 1), &[]).unwrap(), None);
+    assert!(disk.list(names::RUNS).unwrap().is_empty());
+}
+
+fn check_refused(line: &str) {
+    let disk = MemoryDisk::default();
+    let result = write(&disk, spec("2012-04", 0, 1), &lines(line));
+    let error = result.expect_err(line).to_string();
+    assert!(error.contains("no line of counts"), "{line}: {error}");
+}
+
+#[test]
+fn lines_that_are_no_lines_of_counts_are_refused_when_they_are_written() {
+    for line in [
+        "jehiah,c41l:1",
+        ",c41l:1",
+        "u|jehiah,",
+        "u|jehiah,c41l",
+        "u|jehiah,c41l:-1",
+        "u|jehiah,c41l:1  c41m:1",
+        "u|jehiah,US:1",
+        "u|jehiah,c41l:1 US:1",
+        "c.u|jehiah.c41l,US:1.5",
+        "c.u|jehiah.c41l,:1",
+    ] {
+        check_refused(line);
+    }
+}
+
+#[test]
+#[should_panic(expected = "BUG: lines of a run ascend")]
+fn lines_out_of_order_are_a_bug_of_the_writer() {
+    let disk = MemoryDisk::default();
+    let _ = write(
+        &disk,
+        spec("2012-04", 0, 1),
+        &lines("u|b,c41l:1\nu|a,c41l:1"),
+    );
+}
+
+#[test]
+fn a_file_of_a_newer_format_says_which_build_to_run() {
+    let disk = MemoryDisk::default();
+    let entry = write_april(&disk, &lines(DESIGN));
+    let mut file = disk.read(&entry.name).unwrap().to_vec();
+    let (format_at, crc_at) = (file.len() - 16, file.len() - 4);
+    file[format_at] += 1;
+    let crc = crc32fast::hash(&file[file.len() - 40..crc_at]);
+    file[crc_at..].copy_from_slice(&crc.to_le_bytes());
+    disk.put(&entry.name, file);
+    let error = Run::open(&disk, &entry.name).unwrap_err();
+    assert!(matches!(&error, Error::Version { .. }), "{error}");
+    let text = error.to_string();
+    assert!(text.contains(&entry.name) && text.contains("run the build that wrote it"));
+}
+
+/// What the golden files hold, in every format: never to be changed. A total longer than a block,
+/// crossed and escaped values, and keys around `.`.
+fn golden_lines() -> Vec<Line> {
+    let mut text = String::from(
+        "c*v.u|jehiah.c41l,US*iphone:3 JP*5bmehgOB4+w=:1 -*-:1\n\
+         c.u|a-b.c411,US:1\n\
+         c.u|a.c411,US:2 -:1\n\
+         c.u|jehiah.c41l,US:4 JP:1\n\
+         r.u|jehiah.c41l,5bmehgOB4+w=:3 h0aMB8AuNw4=:2\n\
+         u|a,c411:3 c412:9223372036854775807\n\
+         u|a-b,c411:1\n",
+    );
+    for month in 1..=12_i8 {
+        let mut payload = Vec::new();
+        for day in 1..=jiff::civil::date(2012, month, 1).days_in_month() {
+            for hour in 0..24 {
+                let digits = [month as u8, day as u8, hour]
+                    .map(|digit| char::from_digit(digit.into(), 32).unwrap());
+                payload.push(format!("c{}:1000000000", String::from_iter(digits)));
+            }
+        }
+        text.push_str(&format!("u|jehiah,{}\n", payload.join(" ")));
+    }
+    text.push_str("~5bmehgOB4+w=,http://www.example.com/?q=100%25%2C%22\n");
+    text.push_str("~h0aMB8AuNw4=,日本語 or a longer text\n");
+    lines(&text)
+}
+
+/// Reads `golden/format-<version>.csv.zst`, written by the first build with that format and never
+/// again, with the entry a manifest had for it.
+fn check_golden(version: u32) {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    let disk = OsDisk::new(&directory).unwrap();
+    let name = format!("format-{version}.csv.zst");
+    let entry = std::fs::read(directory.join(format!("format-{version}.json"))).unwrap();
+    let entry: RunEntry = serde_json::from_slice(&entry).unwrap();
+    assert_eq!(entry.name, name);
+    assert_eq!(read_all(&disk, &name).unwrap(), golden_lines());
+    assert_eq!(zstdcat(&disk.read(&name).unwrap()), csv(&golden_lines()));
+    let checked = verify_run(&disk, &entry).unwrap();
+    assert_eq!(checked.lines, entry.meta.lines);
+}
+
+#[test]
+fn files_of_every_format_so_far_are_still_read() {
+    for version in 1..=written_format().0 {
+        check_golden(version);
+    }
+}
+
+#[test]
+fn the_golden_lines_still_give_the_golden_bytes() {
+    let (version, entry, file) = written_format();
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    let golden = directory.join(format!("format-{version}.csv.zst"));
+    if !golden.exists() {
+        let made = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("format-{version}"));
+        std::fs::write(made.with_extension("csv.zst"), file).unwrap();
+        let json = serde_json::to_vec_pretty(&entry).unwrap();
+        std::fs::write(made.with_extension("json"), json).unwrap();
+        panic!(
+            "format {version} has no golden file: copy {}.* to {}",
+            made.display(),
+            directory.display()
+        );
+    }
+    let json = std::fs::read(golden.with_extension("").with_extension("json")).unwrap();
+    let known: RunEntry = serde_json::from_slice(&json).unwrap();
+    // Another zstd may compress otherwise; the file says which one it was.
+    if known.meta.compression == entry.meta.compression {
+        let bytes = std::fs::read(&golden).unwrap();
+        assert!(bytes == file, "the format changed: raise its version");
+    }
+}
+
+/// The golden lines as this build writes them: its format's version, the entry and the file.
+fn written_format() -> (u32, RunEntry, Vec<u8>) {
+    let disk = MemoryDisk::default();
+    let mut entry = write(&disk, spec("2012", 0, 1), &golden_lines())
+        .unwrap()
+        .unwrap();
+    let file = disk.read(&entry.name).unwrap().to_vec();
+    assert!(BLOCK_BYTES < entry.meta.plain_bytes as usize);
+    let version = file[file.len() - 16..][..4].try_into().unwrap();
+    let version = u32::from_le_bytes(version);
+    entry.name = format!("format-{version}.csv.zst");
+    (version, entry, file)
+}

@@ -1,0 +1,64 @@
+//! Verification beyond checksums: the books, and subtotals against totals.
+
+use tallyring_archive::verify_run;
+
+use crate::{MemoryDisk, lines, write_april};
+
+fn check_wrong(text: &str, said: &str) {
+    let disk = MemoryDisk::default();
+    let entry = write_april(&disk, &lines(text));
+    let error = verify_run(&disk, &entry).expect_err(text).to_string();
+    assert!(error.contains(said), "{text}: {error}");
+    assert!(error.contains(&entry.name), "{text}: {error}");
+}
+
+#[test]
+fn subtotals_that_exceed_their_total_are_reported() {
+    check_wrong("c.u|a.c411,US:2\nu|a,c411:1", "sum to 2, the total is 1");
+    check_wrong("c.u|a.c412,US:1\nu|a,c411:1", "sum to 1, the total is 0");
+    check_wrong("c.u|a.c411,US:1\nu|b,c411:1", "sum to 1, the total is 0");
+    check_wrong("c.u|a.c411,US:1\nu|a-,c411:1", "sum to 1, the total is 0");
+}
+
+#[test]
+fn buckets_that_do_not_ascend_are_reported() {
+    check_wrong("u|a,c412:1 c411:1", "is no line of buckets");
+    check_wrong("u|a,c411:1 c411:1", "is no line of buckets");
+}
+
+#[test]
+fn subtotals_that_sum_to_less_have_a_remainder() {
+    let disk = MemoryDisk::default();
+    let text = "c.u|a.c411,US:2 JP:1\nc.u|a.c412,US:1\nr.u|a.c411,-:3\nu|a,c411:3 c412:9";
+    let checked = verify_run(&disk, &write_april(&disk, &lines(text))).unwrap();
+    assert_eq!((checked.subtotals, checked.with_remainder), (3, 1));
+}
+
+#[test]
+fn an_entry_that_says_something_else_is_reported() {
+    let disk = MemoryDisk::default();
+    let good = write_april(&disk, &lines("c.u|a.c411,US:2\nu|a,c411:3"));
+    let mut bytes = good.clone();
+    bytes.bytes += 1;
+    let mut hash = good.clone();
+    hash.hash.replace_range(..4, "0000");
+    let mut meta = good.clone();
+    meta.meta.sums.insert("u|".into(), 4);
+    for wrong in [bytes, hash, meta] {
+        let error = verify_run(&disk, &wrong).unwrap_err().to_string();
+        assert!(error.contains(&good.name), "{error}");
+    }
+    verify_run(&disk, &good).unwrap();
+}
+
+#[test]
+fn a_file_that_is_gone_is_reported() {
+    let disk = MemoryDisk::default();
+    let mut entry = write_april(&disk, &lines("u|a,c411:3"));
+    entry.name = "runs/gone.csv.zst".into();
+    let error = verify_run(&disk, &entry).unwrap_err().to_string();
+    assert!(
+        error.starts_with("cannot read runs/gone.csv.zst"),
+        "{error}"
+    );
+}

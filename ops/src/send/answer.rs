@@ -1,0 +1,167 @@
+//! What the server says about a batch: counts, or a problem (`application/problem+json`).
+//!
+//! Every text that comes from the server is escaped here, before anyone shows it.
+
+use serde::Deserialize;
+
+use super::escape::{quoted, visible};
+
+/// The server's verdict on a batch.
+#[derive(Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct Answer {
+    /// Events counted, late ones included.
+    pub accepted: u64,
+    /// Events whose id was known.
+    pub duplicates: u64,
+    /// Events counted for days that the ring has left.
+    #[serde(default)]
+    pub late: u64,
+    /// Events refused under `on_error=skip`; the first 100.
+    #[serde(default)]
+    pub rejected: Vec<Rejected>,
+}
+
+/// One refused event of a batch.
+#[derive(Debug, PartialEq, Eq, Deserialize)]
+pub struct Rejected {
+    /// Its position in the batch, from 0.
+    pub index: usize,
+    field: Option<String>,
+    #[serde(default)]
+    detail: String,
+}
+
+impl Rejected {
+    /// Why, as the server says it, safe to show.
+    pub fn reason(&self) -> String {
+        let field = self
+            .field
+            .as_ref()
+            .map(|field| format!(" {}", visible(field)))
+            .unwrap_or_default();
+        format!("refused by the server:{field} {}", visible(&self.detail))
+    }
+}
+
+/// The body of an error answer.
+#[derive(Debug, Default, Deserialize)]
+struct Problem {
+    #[serde(default)]
+    title: String,
+    #[serde(default)]
+    detail: String,
+    field: Option<String>,
+    index: Option<usize>,
+}
+
+/// Why a batch was not taken.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PostError {
+    /// The server understood and refused; nothing of the batch was counted.
+    #[error("the server refused the batch: {why}")]
+    Refused {
+        /// Status, problem and what to do, safe to show.
+        why: String,
+        /// The event that is to blame, from 0.
+        index: Option<usize>,
+    },
+    /// Every attempt failed.
+    #[error("gave up after {attempts} attempts: {last}{}", if *.maybe_counted {
+        "; the last batch may have been counted all the same, as its answer was lost"
+    } else {
+        ""
+    })]
+    Unreachable {
+        /// Attempts made.
+        attempts: u32,
+        /// What the last one met.
+        last: String,
+        /// An attempt may have succeeded without our knowing.
+        maybe_counted: bool,
+    },
+    /// The answer is not one that Tallyring gives.
+    #[error("{0}; does --to name a Tallyring server?")]
+    NotTallyring(String),
+}
+
+/// Says what an error answer says, and what to do about the statuses whose cause is the command line.
+pub fn describe(status: u16, body: &[u8]) -> (String, Option<usize>) {
+    let problem: Problem = serde_json::from_slice(body).unwrap_or_else(|_| {
+        let text = String::from_utf8_lossy(body);
+        let detail = if text.trim().is_empty() {
+            String::new()
+        } else {
+            quoted(text.trim())
+        };
+        Problem {
+            detail,
+            ..Problem::default()
+        }
+    });
+    let mut why = status.to_string();
+    for (before, part) in [
+        (" ", Some(problem.title)),
+        (", ", problem.field),
+        (": ", Some(problem.detail)),
+    ] {
+        if let Some(part) = part.filter(|part| !part.is_empty()) {
+            why.push_str(before);
+            why.push_str(&visible(&part));
+        }
+    }
+    why.push_str(match status {
+        401 | 403 => "; give a key with the scope `write` in TALLYRING_KEY or --key",
+        404 => "; does --to name a Tallyring server?",
+        413 => "; try a smaller --batch",
+        _ => "",
+    });
+    (why, problem.index)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_problem_is_told_in_full_and_escaped() {
+        let body =
+            br#"{"title":"Bad","status":400,"detail":"no\u001b[2J","field":"keys.x","index":7}"#;
+        assert_eq!(
+            describe(400, body),
+            ("400 Bad, keys.x: no\\u{1b}[2J".to_owned(), Some(7))
+        );
+        assert_eq!(describe(503, b"{}"), ("503".to_owned(), None));
+        assert_eq!(describe(503, b""), ("503".to_owned(), None));
+        assert_eq!(
+            describe(502, b"<html>\x1b"),
+            ("502: \"<html>\\u{1b}\"".to_owned(), None)
+        );
+    }
+
+    #[test]
+    fn mistakes_on_the_command_line_come_with_a_hint() {
+        for (status, hint) in [
+            (401, "TALLYRING_KEY"),
+            (403, "TALLYRING_KEY"),
+            (404, "--to"),
+            (413, "--batch"),
+        ] {
+            let (why, _) = describe(status, b"no");
+            assert!(why.contains(hint), "{why}");
+        }
+    }
+
+    #[test]
+    fn counts_need_only_what_every_answer_has() {
+        let answer: Answer =
+            serde_json::from_str(r#"{"accepted":998,"duplicates":2}"#).expect("counts");
+        assert_eq!(
+            answer,
+            Answer {
+                accepted: 998,
+                duplicates: 2,
+                ..Answer::default()
+            }
+        );
+    }
+}

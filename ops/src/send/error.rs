@@ -1,0 +1,152 @@
+//! Why a run ended early, how far it had come, and what that means for running it again.
+
+use std::fmt;
+use std::io;
+
+use indicatif::HumanCount;
+
+use super::answer::PostError;
+use super::escape::visible;
+use super::place::Place;
+
+/// What `tallyring send` can end with. The text is safe to show.
+#[derive(Debug, thiserror::Error)]
+pub enum SendError {
+    /// The command line cannot be meant like this; nothing was read or sent.
+    #[error("{0}")]
+    Usage(String),
+    /// The run ended before all was sent.
+    #[error("{why}; {sent}")]
+    Stopped {
+        /// What happened.
+        why: Why,
+        /// What had been sent by then.
+        sent: Sent,
+    },
+}
+
+impl SendError {
+    /// The exit code of the process: 2 for [`SendError::Usage`], else 1.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Usage(_) => 2,
+            Self::Stopped { .. } => 1,
+        }
+    }
+}
+
+/// What stopped a run.
+#[derive(Debug, thiserror::Error)]
+pub enum Why {
+    /// A bad line under `--on-error stop`.
+    #[error("{place}: {reason} (--on-error skip lists such lines and goes on)")]
+    BadLine {
+        /// Where it stands.
+        place: Place,
+        /// What is wrong, safe to show.
+        reason: String,
+    },
+    /// A file whose header does not fit the mapping.
+    #[error("{}: {why}", visible(.file))]
+    Unusable {
+        /// Its name.
+        file: String,
+        /// What is wrong, safe to show.
+        why: String,
+    },
+    /// A file that could not be read or written.
+    #[error("{}: {source}", visible(.name))]
+    File {
+        /// Its name, with the line where that is known.
+        name: String,
+        /// What the system answered.
+        source: io::Error,
+    },
+    /// A batch that the server did not take.
+    #[error("{}{error}", .place.as_ref().map(|place| format!("{place}: ")).unwrap_or_default())]
+    Server {
+        /// The line to blame, or the first of the batch.
+        place: Option<Place>,
+        /// What the server answered.
+        error: PostError,
+    },
+    /// The user ended it.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// How far a run had come.
+#[derive(Debug)]
+pub struct Sent {
+    /// Events of batches that the server took.
+    pub events: u64,
+    /// The first line that was not sent, where it is known.
+    pub next: Option<Place>,
+    /// Events carry an id.
+    pub has_id: bool,
+}
+
+impl fmt::Display for Sent {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.events == 0 {
+            return formatter.write_str("no event was sent before that");
+        }
+        write!(
+            formatter,
+            "{} events were sent before that and stay counted",
+            HumanCount(self.events)
+        )?;
+        if let Some(next) = &self.next {
+            write!(formatter, "; the first line not sent is {next}")?;
+        }
+        formatter.write_str(if self.has_id {
+            "; running again counts nothing twice, as an id is mapped"
+        } else {
+            "; running again from the start would count them twice, as no id is mapped"
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(line: u64) -> Place {
+        Place {
+            file: "clicks.jsonl".into(),
+            line,
+        }
+    }
+
+    #[test]
+    fn a_stopped_run_says_what_where_how_far_and_what_next() {
+        let error = SendError::Stopped {
+            why: Why::BadLine {
+                place: place(2014),
+                reason: "no `at` (field \"t\"): missing or empty".into(),
+            },
+            sent: Sent {
+                events: 2000,
+                next: Some(place(2001)),
+                has_id: false,
+            },
+        };
+        assert_eq!(
+            error.to_string(),
+            "clicks.jsonl:2014: no `at` (field \"t\"): missing or empty (--on-error skip lists such lines and \
+             goes on); 2,000 events were sent before that and stay counted; the first line not sent is \
+             clicks.jsonl:2001; running again from the start would count them twice, as no id is mapped"
+        );
+        assert_eq!(error.exit_code(), 1);
+        assert_eq!(SendError::Usage(String::new()).exit_code(), 2);
+    }
+
+    #[test]
+    fn names_of_files_are_escaped() {
+        let why = Why::File {
+            name: "a\u{1b}".into(),
+            source: io::Error::other("gone"),
+        };
+        assert_eq!(why.to_string(), "a\\u{1b}: gone");
+    }
+}

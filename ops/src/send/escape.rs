@@ -1,0 +1,67 @@
+//! Makes text from files and servers safe to show on a terminal.
+//!
+//! Invariant: what [`visible`] returns holds no character that moves the cursor, changes colours or
+//! reorders what stands around it.
+
+use std::borrow::Cow;
+
+/// Returns `text` with control and text-direction characters written as `\u{…}`.
+///
+/// Borrows when there is nothing to escape. The length is not limited; see [`quoted`] for that.
+pub fn visible(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(is_hidden) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for character in text.chars() {
+        if is_hidden(character) {
+            out.extend(character.escape_default());
+        } else {
+            out.push(character);
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// Returns the first 80 characters of `text` in double quotes, safe to show, for use in a message.
+pub fn quoted(text: &str) -> String {
+    const SHOWN_CHARACTERS_MAX: usize = 80;
+    let mut characters = text.chars();
+    let start: String = characters.by_ref().take(SHOWN_CHARACTERS_MAX).collect();
+    let rest = if characters.next().is_some() {
+        "…"
+    } else {
+        ""
+    };
+    format!("\"{}{rest}\"", visible(&start))
+}
+
+/// Whether a terminal would act on `character` rather than show it in its place.
+fn is_hidden(character: char) -> bool {
+    character.is_control()
+        || matches!(character,
+            '\u{061c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{feff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_and_direction_characters_are_spelled_out() {
+        assert_eq!(visible("a\u{1b}[31mb\r\n"), "a\\u{1b}[31mb\\r\\n");
+        assert_eq!(
+            visible("x\u{9b}2Jy\u{202e}z\u{7f}"),
+            "x\\u{9b}2Jy\\u{202e}z\\u{7f}"
+        );
+        assert_eq!(visible("Genève 東京"), "Genève 東京");
+    }
+
+    #[test]
+    fn long_text_is_cut_at_a_character_boundary() {
+        let long = "é".repeat(200);
+        assert_eq!(quoted(&long), format!("\"{}…\"", "é".repeat(80)));
+        assert_eq!(quoted("a\tb"), "\"a\\tb\"");
+    }
+}

@@ -1,0 +1,135 @@
+//! JSON lines: one object a line.
+
+use std::borrow::Cow;
+
+use serde_json::{Number, Value};
+
+use super::escape::quoted;
+
+/// Numbers from here on may have been rounded when they were read (2^53).
+const EXACT_FLOAT_LIMIT: f64 = 9_007_199_254_740_992.0;
+
+/// Parses one line.
+///
+/// # Errors
+/// Why it is not a JSON object, for the user.
+pub fn parse(line: &[u8]) -> Result<Value, String> {
+    let value: Value = serde_json::from_slice(line).map_err(|error| {
+        let column = error.column();
+        let text = error.to_string();
+        let what = text.split(" at line ").next().unwrap_or(&text);
+        format!("not valid JSON at column {column}: {what}")
+    })?;
+    if value.is_object() {
+        Ok(value)
+    } else {
+        Err("valid JSON, but not an object".to_owned())
+    }
+}
+
+/// Returns the scalar at `field` of `record` as text: a field of that very name, else a dotted path into
+/// nested objects. `None` where it is missing, null or empty.
+///
+/// # Errors
+/// The field holds an object or a list, or a number too large to be kept exactly.
+pub fn text<'a>(record: &'a Value, field: &str) -> Result<Option<Cow<'a, str>>, String> {
+    match find(record, field) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok((!text.is_empty()).then_some(Cow::Borrowed(text.as_str()))),
+        Some(Value::Bool(value)) => Ok(Some(Cow::Borrowed(if *value { "true" } else { "false" }))),
+        Some(Value::Number(number)) => {
+            number_text(number, field).map(|text| Some(Cow::Owned(text)))
+        }
+        Some(Value::Object(_)) => Err(not_scalar(
+            field,
+            "an object: name a field inside it, with a dot",
+        )),
+        Some(Value::Array(_)) => Err(not_scalar(field, "a list")),
+    }
+}
+
+fn find<'a>(record: &'a Value, field: &str) -> Option<&'a Value> {
+    record.get(field).or_else(|| {
+        field
+            .split('.')
+            .try_fold(record, |value, name| value.get(name))
+    })
+}
+
+fn number_text(number: &Number, field: &str) -> Result<String, String> {
+    // An integer beyond 64 bits arrives here as a float: as a key it would silently merge with others.
+    let rounded = number.is_f64()
+        && number
+            .as_f64()
+            .is_none_or(|value| value.abs() >= EXACT_FLOAT_LIMIT);
+    if rounded {
+        return Err(format!(
+            "field {} is a number too large to be kept exactly; write it as a string",
+            quoted(field)
+        ));
+    }
+    Ok(number.to_string())
+}
+
+fn not_scalar(field: &str, what: &str) -> String {
+    format!("field {} is {what}", quoted(field))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(line: &str, field: &str, expected: Option<&str>) {
+        let record = parse(line.as_bytes()).expect("object");
+        assert_eq!(
+            text(&record, field).expect("scalar").as_deref(),
+            expected,
+            "{field} of {line}"
+        );
+    }
+
+    #[test]
+    fn scalars_become_text() {
+        let line = r#"{"g":"A6qOVH","t":1331923247,"f":1.5,"nk":true,"e":"","z":null}"#;
+        check(line, "g", Some("A6qOVH"));
+        check(line, "t", Some("1331923247"));
+        check(line, "f", Some("1.5"));
+        check(line, "nk", Some("true"));
+        for missing in ["e", "z", "absent", "g.x"] {
+            check(line, missing, None);
+        }
+    }
+
+    #[test]
+    fn dotted_paths_reach_into_objects_and_exact_names_win() {
+        check(
+            r#"{"actor":{"login":"petroav"}}"#,
+            "actor.login",
+            Some("petroav"),
+        );
+        check(r#"{"a.b":"flat","a":{"b":"nested"}}"#, "a.b", Some("flat"));
+    }
+
+    #[test]
+    fn what_cannot_be_text_is_an_error() {
+        let record =
+            parse(br#"{"ll":[1,2],"o":{},"big":123456789012345678901234}"#).expect("object");
+        for field in ["ll", "o", "big"] {
+            assert!(text(&record, field).is_err(), "{field}");
+        }
+    }
+
+    #[test]
+    fn a_broken_line_names_its_column() {
+        assert_eq!(
+            parse(b"{\"a\":1,,}"),
+            Err("not valid JSON at column 8: key must be a string".to_owned())
+        );
+        assert_eq!(
+            parse(b"[1]"),
+            Err("valid JSON, but not an object".to_owned())
+        );
+        assert!(parse(b"{\"a\":\"\xff\"}").is_err(), "not UTF-8");
+    }
+}

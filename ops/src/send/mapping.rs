@@ -1,0 +1,382 @@
+//! `--map TARGET=FIELD`: which field of a line becomes which part of an increment.
+//!
+//! A mapping knows fields by name and texts, not formats; what it makes is the body of `POST /v1/increments`.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::at::parse_at;
+use super::combined;
+use super::escape::quoted;
+use super::record::Record;
+use super::source::{Source, check_namespace, parse_option};
+
+/// The largest count of one increment, 2^53 − 1.
+const COUNT_MAX: u64 = (1 << 53) - 1;
+
+const TARGETS: &str = "at, n, id, user, key.<namespace> and by.<subtotal>";
+
+/// A whole set of `--map` options. Always has a time and at least one key.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Mapping {
+    at: Source,
+    n: Option<Source>,
+    id: Option<Source>,
+    user: Option<Source>,
+    keys: BTreeMap<String, Source>,
+    by: BTreeMap<String, Source>,
+}
+
+/// One item of `POST /v1/increments`.
+#[derive(Debug, Serialize)]
+pub struct Increment<'a> {
+    at: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    n: Option<u64>,
+    keys: BTreeMap<&'a str, Cow<'a, str>>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    by: BTreeMap<&'a str, Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    user: Option<Cow<'a, str>>,
+}
+
+impl Mapping {
+    /// Parses the options, each `TARGET=FIELD`, or `TARGET==TEXT` for a constant.
+    ///
+    /// # Errors
+    /// Which option is wrong and what is allowed, for the user; also when no `at` or no key is mapped.
+    pub fn parse(options: &[String]) -> Result<Self, String> {
+        let (mut at, mut n, mut id, mut user) = (None, None, None, None);
+        let (mut keys, mut by) = (BTreeMap::new(), BTreeMap::new());
+        for option in options {
+            let (target, source) = parse_option(option)?;
+            let before = match target.split_once('.') {
+                None if target == "at" => at.replace(source),
+                None if target == "n" => n.replace(source),
+                None if target == "id" => id.replace(source),
+                None if target == "user" => user.replace(source),
+                Some(("key", namespace)) => {
+                    check_namespace(namespace)?;
+                    keys.insert(namespace.to_owned(), source)
+                }
+                Some(("by", subtotal)) if !subtotal.is_empty() => {
+                    by.insert(subtotal.to_owned(), source)
+                }
+                _ => {
+                    return Err(format!(
+                        "--map {}: unknown target {}; targets are {TARGETS}",
+                        quoted(option),
+                        quoted(target)
+                    ));
+                }
+            };
+            if before.is_some() {
+                return Err(format!(
+                    "--map {}: {} is mapped twice",
+                    quoted(option),
+                    quoted(target)
+                ));
+            }
+        }
+        let at = at.ok_or(
+            "no --map at=FIELD: name the field that holds the time of the event, as in --map at=t \
+             (nothing is ever counted as *now*)",
+        )?;
+        if keys.is_empty() {
+            return Err(
+                "no --map key.<namespace>=FIELD: name the field that holds what is counted, \
+                 as in --map key.l=link"
+                    .to_owned(),
+            );
+        }
+        let mapping = Self {
+            at,
+            n,
+            id,
+            user,
+            keys,
+            by,
+        };
+        mapping.check_literals()?;
+        Ok(mapping)
+    }
+
+    /// Finds constants that would make every line bad, or every line but one a duplicate.
+    fn check_literals(&self) -> Result<(), String> {
+        if let Source::Literal(at) = &self.at {
+            parse_at(at).map_err(|why| format!("--map at==…: {why}"))?;
+        }
+        if let Some(Source::Literal(n)) = &self.n {
+            parse_count(n).map_err(|why| format!("--map n==…: {why}"))?;
+        }
+        if let Some(Source::Literal(_)) = &self.id {
+            return Err(
+                "--map id==…: the same id for every line counts only the first; \
+                 name a field with --map id=FIELD"
+                    .to_owned(),
+            );
+        }
+        Ok(())
+    }
+
+    /// Makes sure that every mapped field is one that access logs have.
+    ///
+    /// # Errors
+    /// Which is not and which there are, for the user.
+    pub fn check_combined(&self) -> Result<(), String> {
+        match self
+            .fields()
+            .find(|field| !combined::FIELDS.contains(field))
+        {
+            None => Ok(()),
+            Some(field) => Err(format!(
+                "--map …={}: access logs have no such field; theirs are {}",
+                quoted(field),
+                combined::FIELDS.join(", ")
+            )),
+        }
+    }
+
+    /// The names of all mapped fields.
+    pub fn fields(&self) -> impl Iterator<Item = &str> {
+        let single = [
+            Some(&self.at),
+            self.n.as_ref(),
+            self.id.as_ref(),
+            self.user.as_ref(),
+        ];
+        let many = self.keys.values().chain(self.by.values());
+        single
+            .into_iter()
+            .flatten()
+            .chain(many)
+            .filter_map(|source| match source {
+                Source::Field(name) => Some(name.as_str()),
+                Source::Literal(_) => None,
+            })
+    }
+
+    /// Whether events carry an id, so that sending them again counts nothing twice.
+    pub fn has_id(&self) -> bool {
+        self.id.is_some()
+    }
+
+    /// Makes the increment of one record.
+    ///
+    /// # Errors
+    /// Why the line is bad, for the user: no valid `at`, none of the keys, no valid `n` or no `id` where these
+    /// are mapped. A missing `by` or `user` is left out.
+    pub fn increment<'a>(&'a self, record: &'a Record<'_>) -> Result<Increment<'a>, String> {
+        let at = parse_at(&self.at.required(record, "at")?)?;
+        let keys = texts(&self.keys, record)?;
+        if keys.is_empty() {
+            let names: Vec<String> = self
+                .keys
+                .iter()
+                .map(|(name, key)| key.describe("key.", name))
+                .collect();
+            return Err(format!("no key: {} missing or empty", names.join(" and ")));
+        }
+        let n = match &self.n {
+            None => None,
+            Some(source) => Some(parse_count(&source.required(record, "n")?)?),
+        };
+        let id = match &self.id {
+            None => None,
+            Some(source) => Some(source.required(record, "id")?),
+        };
+        let user = match &self.user {
+            None => None,
+            Some(source) => source.text(record)?,
+        };
+        Ok(Increment {
+            at,
+            n,
+            keys,
+            by: texts(&self.by, record)?,
+            id,
+            user,
+        })
+    }
+}
+
+fn texts<'a>(
+    sources: &'a BTreeMap<String, Source>,
+    record: &'a Record<'_>,
+) -> Result<BTreeMap<&'a str, Cow<'a, str>>, String> {
+    let mut texts = BTreeMap::new();
+    for (name, source) in sources {
+        if let Some(text) = source.text(record)? {
+            texts.insert(name.as_str(), text);
+        }
+    }
+    Ok(texts)
+}
+
+fn parse_count(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    // Some writers print every number as a float: 3.0 is a count, 3.5 is not.
+    let whole = text.split_once('.').map_or(text, |(whole, fraction)| {
+        if !fraction.is_empty() && fraction.bytes().all(|digit| digit == b'0') {
+            whole
+        } else {
+            text
+        }
+    });
+    match whole.parse::<u64>() {
+        Ok(n @ 1..=COUNT_MAX) => Ok(n),
+        _ => Err(format!(
+            "`n` is {}, which is not a whole number from 1 to 2^53-1",
+            quoted(text)
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn mapping(options: &[&str]) -> Result<Mapping, String> {
+        let options: Vec<String> = options.iter().map(|&option| option.to_owned()).collect();
+        Mapping::parse(&options)
+    }
+
+    fn map(options: &[&str], line: Value) -> Result<Value, String> {
+        let mapping = mapping(options).expect("mapping");
+        let record = Record::Json(line);
+        Ok(serde_json::to_value(mapping.increment(&record)?).expect("JSON"))
+    }
+
+    #[track_caller]
+    fn check_refused(options: &[&str], parts: &[&str]) {
+        let error = mapping(options).expect_err("refused");
+        for part in parts {
+            assert!(error.contains(part), "{options:?}: {error}");
+        }
+    }
+
+    const BITLY: [&str; 5] = ["key.l=g", "key.u=l", "by.c=c", "by.r=r", "at=t"];
+
+    #[test]
+    fn a_real_click_becomes_an_increment() {
+        let click = json!({"g":"A6qOVH","l":"orofrog","c":"US","r":"http://t.co/1","t":1_331_923_247,"nk":1});
+        let expected = json!({
+            "at": 1_331_923_247, "keys": {"l":"A6qOVH","u":"orofrog"}, "by": {"c":"US","r":"http://t.co/1"}
+        });
+        assert_eq!(map(&BITLY, click), Ok(expected));
+    }
+
+    #[test]
+    fn missing_breakdowns_and_one_of_two_keys_are_left_out() {
+        let click = json!({"g":"A6qOVH","l":"","c":null,"t":1});
+        assert_eq!(
+            map(&BITLY, click),
+            Ok(json!({"at":1,"keys":{"l":"A6qOVH"}}))
+        );
+    }
+
+    #[test]
+    fn every_target_and_constants_are_taken() {
+        let options = [
+            "at==2012-03-16T18:40:47Z",
+            "n=n",
+            "id=i",
+            "user=w",
+            "key.d==example.com",
+            "by.v===",
+        ];
+        let expected = json!({
+            "at":1_331_923_247,"n":3,"id":"77","user":"true","keys":{"d":"example.com"},"by":{"v":"="}
+        });
+        assert_eq!(
+            map(&options, json!({"n":3.0,"i":77,"w":true})),
+            Ok(expected)
+        );
+    }
+
+    #[test]
+    fn a_line_without_time_key_count_or_id_is_bad() {
+        for (options, line, part) in [
+            (
+                &BITLY[..],
+                json!({"_heartbeat_":1}),
+                "no `at` (field \"t\")",
+            ),
+            (&BITLY[..], json!({"g":"a","t":"soon"}), "`at` is \"soon\""),
+            (
+                &BITLY[..],
+                json!({"g":"a","t":1_331_923_247_000_u64}),
+                "milliseconds",
+            ),
+            (
+                &BITLY[..],
+                json!({"t":1}),
+                "no key: `key.l` (field \"g\") and `key.u` (field \"l\")",
+            ),
+            (
+                &["at=t", "key.l=g", "n=n"][..],
+                json!({"t":1,"g":"a"}),
+                "no `n`",
+            ),
+            (
+                &["at=t", "key.l=g", "n=n"][..],
+                json!({"t":1,"g":"a","n":0}),
+                "`n` is \"0\"",
+            ),
+            (
+                &["at=t", "key.l=g", "n=n"][..],
+                json!({"t":1,"g":"a","n":1.5}),
+                "`n` is \"1.5\"",
+            ),
+            (
+                &["at=t", "key.l=g", "id=i"][..],
+                json!({"t":1,"g":"a"}),
+                "no `id`",
+            ),
+            (
+                &["at=t", "key.l=g"][..],
+                json!({"t":1,"g":["a"]}),
+                "is a list",
+            ),
+        ] {
+            let error = map(options, line.clone()).expect_err("bad");
+            assert!(error.contains(part), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn wrong_options_say_what_is_allowed() {
+        check_refused(
+            &["at=t", "keys.l=g"],
+            &["unknown target \"keys.l\"", "key.<namespace>"],
+        );
+        check_refused(&["at=t", "key=g"], &["unknown target"]);
+        check_refused(&["at=t", "by.=g"], &["unknown target"]);
+        check_refused(&["at"], &["TARGET=FIELD"]);
+        check_refused(&["at=t", "key.l="], &["TARGET=FIELD"]);
+        check_refused(&["at=t", "key.l=="], &["TARGET=FIELD"]);
+        check_refused(&["at=t", "key.L=g"], &["lower-case"]);
+        check_refused(&["at=t", "at=u", "key.l=g"], &["\"at\" is mapped twice"]);
+        check_refused(&["key.l=g"], &["no --map at=FIELD"]);
+        check_refused(&["at=t"], &["no --map key."]);
+        check_refused(&["at==soon", "key.l=g"], &["--map at==", "soon"]);
+        check_refused(&["at=t", "key.l=g", "n==0"], &["--map n=="]);
+        check_refused(&["at=t", "key.l=g", "id==x"], &["counts only the first"]);
+    }
+
+    #[test]
+    fn access_logs_have_only_their_fields() {
+        assert_eq!(
+            mapping(&["at=time", "key.l=path"]).and_then(|mapping| mapping.check_combined()),
+            Ok(())
+        );
+        let error = mapping(&["at=t", "key.l=path"]).and_then(|mapping| mapping.check_combined());
+        assert!(error.expect_err("t").contains("host, user, time"));
+    }
+}

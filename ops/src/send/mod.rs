@@ -1,0 +1,179 @@
+//! `tallyring send`: posts events from JSON lines, CSV or access logs to a server.
+//!
+//! Data flows `lines -> record -> mapping -> session -> post`. This module is an HTTP client: it knows the
+//! contract of `POST /v1/increments` and nothing of how the server counts.
+
+mod answer;
+mod at;
+mod bad_lines;
+mod combined;
+mod csv;
+mod error;
+mod escape;
+mod interrupt;
+mod json;
+mod lines;
+mod mapping;
+mod place;
+mod plan;
+mod post;
+mod progress;
+mod record;
+mod session;
+mod source;
+mod summary;
+#[cfg(test)]
+mod test_server;
+#[cfg(test)]
+mod tests;
+
+use std::collections::hash_map::RandomState;
+use std::fs::File;
+use std::hash::BuildHasher;
+use std::io::{self, Read};
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+pub use error::SendError;
+use error::{Sent, Why};
+use plan::Plan;
+use post::RetryPolicy;
+use record::Format;
+use session::Session;
+
+/// The variable that holds the key when `--key` is not given.
+const KEY_VARIABLE: &str = "TALLYRING_KEY";
+
+const EXAMPLES: &str = "\
+Mapping:
+  --map TARGET=FIELD says which field of a line becomes what; --map TARGET==TEXT sets a constant.
+    at                when it happened: Unix seconds, RFC 3339, or an access log's time (needed)
+    key.<namespace>   what is counted (at least one; a line may lack some, not all)
+    by.<subtotal>     a breakdown; where a line has none, it counts under -
+    n                 how many, 1 if not mapped
+    id                the event's own id: sending it again counts nothing twice
+    user              who did it, for uniques
+  FIELD is a JSON field (a.b for one inside another), a CSV column, or one of an access log's
+  host, user, time, method, path (without its query), status, bytes, referrer, agent.
+
+Examples:
+  Clicks as JSON lines, where lines without a time or a link are listed and left out:
+    tallyring send clicks.jsonl.gz --to http://127.0.0.1:8080 --on-error skip \\
+      --map key.l=link --map key.u=account.login --map by.c=country --map at=time
+
+  Hourly counts from CSV, all for one domain:
+    tallyring send hours.csv --to http://127.0.0.1:8080 \\
+      --map key.d==example.com --map n=visits --map at=hour
+
+  A web access log while it is being written, by path and referrer:
+    tallyring send access.log --follow --to http://127.0.0.1:8080 \\
+      --map key.l=path --map by.r=referrer --map at=time --on-error skip
+
+A run tries a batch again when the server is busy or the connection breaks, and counts
+nothing twice. Running the command again does count again, unless an id is mapped.";
+
+/// Options of `tallyring send`.
+#[derive(Args, Clone, Debug)]
+#[command(
+    about = "Post events from JSON lines, CSV or web access logs, in batches",
+    after_help = EXAMPLES
+)]
+pub struct SendArgs {
+    /// Files to read, in this order; - is standard input, and .gz is unpacked
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+
+    /// The server's address, such as http://127.0.0.1:8080
+    #[arg(long, value_name = "URL")]
+    to: String,
+
+    /// Which field becomes what; at least `at` and one `key.<namespace>` (see Mapping below)
+    #[arg(long, required = true, value_name = "TARGET=FIELD")]
+    map: Vec<String>,
+
+    /// How lines are written [default: by name, .csv and .log (combined), else json]
+    #[arg(long, value_enum)]
+    format: Option<Format>,
+
+    /// Keep reading lines that are appended, through rotation, and send them within about a second
+    #[arg(long)]
+    follow: bool,
+
+    /// What a bad line does: stop before it, or be listed and skipped
+    #[arg(long, value_enum, default_value_t = OnError::Stop, value_name = "WHAT")]
+    on_error: OnError,
+
+    /// With --on-error skip, write every bad line here as JSON, with its file, number and reason
+    #[arg(long, value_name = "FILE")]
+    rejects: Option<PathBuf>,
+
+    /// The most events of one request
+    #[arg(long, default_value_t = 1000, value_name = "EVENTS",
+        value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    batch: u16,
+
+    /// A key with the scope `write`; better in the variable TALLYRING_KEY, as other users see options
+    #[arg(long, value_name = "KEY")]
+    key: Option<String>,
+}
+
+/// What a bad line does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OnError {
+    /// Stop at the first; nothing further is sent.
+    Stop,
+    /// List it and go on.
+    Skip,
+}
+
+/// Runs `tallyring send` and prints the summary on standard output, as JSON where `json` is true.
+///
+/// Blocks until all is sent; under `--follow`, until Ctrl-C or SIGTERM, which is a success there. Reads the
+/// key from `TALLYRING_KEY`. Takes over Ctrl-C and SIGTERM for the rest of the process.
+///
+/// # Errors
+/// [`SendError`], whose text is for the user and safe to show, and which knows its exit code. The summary is
+/// printed also when a run stopped on its way.
+pub fn run(args: SendArgs, json: bool) -> Result<(), SendError> {
+    let plan = Plan::new(args, std::env::var(KEY_VARIABLE).ok())?;
+    let mut session = Session::new(
+        &plan,
+        random_run_id(),
+        RetryPolicy::default(),
+        interrupt::watch(),
+    )?;
+    let outcome = session.run();
+    if outcome.is_ok() || session.totals().batches > 0 || json {
+        let written = session
+            .totals()
+            .write(&mut io::stdout().lock(), session.elapsed(), json);
+        written.map_err(|source| SendError::Stopped {
+            why: Why::File {
+                name: "standard output".to_owned(),
+                source,
+            },
+            sent: Sent {
+                events: session.totals().sent,
+                next: None,
+                has_id: plan.mapping.has_id(),
+            },
+        })?;
+    }
+    outcome
+}
+
+/// 32 hexadecimal digits that no other run has.
+fn random_run_id() -> String {
+    let mut bytes = [0; 16];
+    let filled = File::open("/dev/urandom").and_then(|mut random| random.read_exact(&mut bytes));
+    let number = match filled {
+        Ok(()) => u128::from_le_bytes(bytes),
+        // Each state is keyed from the system's randomness; its hash of anything is as good.
+        Err(_) => {
+            let half = || u128::from(RandomState::new().hash_one(std::process::id()));
+            half() << 64 | half()
+        }
+    };
+    format!("{number:032x}")
+}

@@ -1,0 +1,47 @@
+//! A line and where it stands, to be named in every message about it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::escape::visible;
+
+/// Where a line stands. Shown as `file:line`, safe for a terminal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The file as the user named it; `-` is standard input.
+    pub file: Arc<str>,
+    /// The line's number, from 1.
+    pub line: u64,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}:{}", visible(&self.file), self.line)
+    }
+}
+
+/// One line without its line end, which need not be UTF-8.
+#[derive(Debug)]
+pub struct SourceLine {
+    /// Where it starts.
+    pub place: Place,
+    /// Its bytes.
+    pub text: Vec<u8>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_safe_to_show() {
+        assert_eq!(
+            Place {
+                file: "a\u{1b}b".into(),
+                line: 7
+            }
+            .to_string(),
+            "a\\u{1b}b:7"
+        );
+    }
+}

@@ -1,0 +1,243 @@
+//! Checks the command line and turns it into what a run does.
+
+use std::path::{Path, PathBuf};
+
+use super::error::SendError;
+use super::escape::quoted;
+use super::lines::{is_gzip, is_stdin};
+use super::mapping::Mapping;
+use super::record::Format;
+use super::{OnError, SendArgs};
+
+/// One file to read.
+#[derive(Debug)]
+pub struct Input {
+    /// Its name; `-` is standard input.
+    pub path: PathBuf,
+    /// How its lines are written.
+    pub format: Format,
+}
+
+/// A checked command line.
+#[derive(Debug)]
+pub struct Plan {
+    /// The files, in order.
+    pub inputs: Vec<Input>,
+    /// What becomes of a line.
+    pub mapping: Mapping,
+    /// Where batches are posted, with the query.
+    pub url: String,
+    /// The bearer key.
+    pub key: Option<String>,
+    /// The most events of one batch.
+    pub batch_events_max: usize,
+    /// What a bad line does.
+    pub on_error: OnError,
+    /// The file that keeps bad lines.
+    pub rejects: Option<PathBuf>,
+    /// Keep reading what is appended.
+    pub follow: bool,
+}
+
+impl Plan {
+    /// Checks `args`; `environment_key` is the key to use when `--key` is not given.
+    ///
+    /// # Errors
+    /// [`SendError::Usage`] with what is wrong and how to write it instead.
+    pub fn new(args: SendArgs, environment_key: Option<String>) -> Result<Self, SendError> {
+        Self::check(args, environment_key).map_err(SendError::Usage)
+    }
+
+    fn check(args: SendArgs, environment_key: Option<String>) -> Result<Self, String> {
+        let mapping = Mapping::parse(&args.map)?;
+        let format_of = |path: &Path| args.format.unwrap_or_else(|| Format::of_name(path));
+        let inputs: Vec<Input> = args
+            .files
+            .into_iter()
+            .map(|path| Input {
+                format: format_of(&path),
+                path,
+            })
+            .collect();
+        if inputs.iter().any(|input| input.format == Format::Combined) {
+            mapping.check_combined()?;
+        }
+        if inputs.iter().filter(|input| is_stdin(&input.path)).count() > 1 {
+            return Err("`-` is given twice, but standard input can be read only once".to_owned());
+        }
+        if args.follow {
+            check_followed(&inputs)?;
+        }
+        if let Some(rejects) = &args.rejects {
+            if args.on_error == OnError::Stop {
+                return Err(
+                    "--rejects keeps the lines that --on-error skip skips; give both".to_owned(),
+                );
+            }
+            if inputs
+                .iter()
+                .any(|input| is_same_file(&input.path, rejects))
+            {
+                return Err(format!(
+                    "--rejects {} would overwrite an input",
+                    quoted(&rejects.to_string_lossy())
+                ));
+            }
+        }
+        let key = args.key.or(environment_key).filter(|key| !key.is_empty());
+        if key
+            .iter()
+            .any(|key| !key.bytes().all(|byte| byte.is_ascii_graphic()))
+        {
+            // The key itself is not shown: errors end up in logs.
+            return Err(
+                "the key (--key or TALLYRING_KEY) has a space, a line end or another character \
+                 that no key has"
+                    .to_owned(),
+            );
+        }
+        Ok(Self {
+            inputs,
+            mapping,
+            url: increments_url(&args.to, args.on_error)?,
+            key,
+            batch_events_max: usize::from(args.batch),
+            on_error: args.on_error,
+            rejects: args.rejects,
+            follow: args.follow,
+        })
+    }
+}
+
+fn check_followed(inputs: &[Input]) -> Result<(), String> {
+    match inputs {
+        [input] if is_stdin(&input.path) => {
+            Err("--follow needs a file; standard input is read until it ends anyway".to_owned())
+        }
+        [input] if is_gzip(&input.path) => Err("--follow needs a plain file, not a .gz".to_owned()),
+        [_] => Ok(()),
+        _ => Err("--follow reads one file; start one `tallyring send` for each".to_owned()),
+    }
+}
+
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other)
+}
+
+/// Makes the address that batches go to from `--to`.
+fn increments_url(to: &str, on_error: OnError) -> Result<String, String> {
+    let wrong = |why: &str| format!("--to {}: {why}", quoted(to));
+    if to.starts_with("https://") {
+        return Err(wrong(
+            "this client speaks plain HTTP only; give the server's http:// address, or that of a local \
+             proxy or tunnel that adds TLS",
+        ));
+    }
+    let host = to.strip_prefix("http://").unwrap_or_default();
+    let valid = !host.is_empty() && !host.starts_with('/') && !host.contains(['?', '#']);
+    if !valid || to.parse::<ureq::http::Uri>().is_err() {
+        return Err(wrong(
+            "write it like http://127.0.0.1:8080, without a query",
+        ));
+    }
+    let query = match on_error {
+        OnError::Stop => "",
+        OnError::Skip => "?on_error=skip",
+    };
+    Ok(format!("{}/v1/increments{query}", to.trim_end_matches('/')))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        send: SendArgs,
+    }
+
+    const GOOD: [&str; 5] = ["--map", "at=t", "--map", "key.l=g", "--to=http://h:1/"];
+
+    fn plan(options: &[&str]) -> Result<Plan, SendError> {
+        let cli = Cli::try_parse_from(["send"].iter().chain(options)).expect("clap accepts it");
+        Plan::new(cli.send, Some("from-environment".to_owned()))
+    }
+
+    #[track_caller]
+    fn check_refused(options: &[&str], part: &str) {
+        let error = plan(options).expect_err("refused");
+        assert!(error.to_string().contains(part), "{options:?}: {error}");
+        assert_eq!(error.exit_code(), 2);
+    }
+
+    #[test]
+    fn the_defaults_are_json_lines_a_thousand_at_a_time_and_stop() {
+        let plan = plan(&[&GOOD[..], &["a.csv.gz", "-"]].concat()).expect("plan");
+        let formats: Vec<Format> = plan.inputs.iter().map(|input| input.format).collect();
+        assert_eq!(formats, [Format::Csv, Format::Json]);
+        assert_eq!(plan.url, "http://h:1/v1/increments");
+        assert_eq!(
+            (plan.batch_events_max, plan.on_error),
+            (1000, OnError::Stop)
+        );
+        assert_eq!(plan.key.as_deref(), Some("from-environment"));
+    }
+
+    #[test]
+    fn skip_asks_the_server_to_skip_too_and_an_option_beats_the_environment() {
+        let plan =
+            plan(&[&GOOD[..], &["a", "--on-error=skip", "--key=mine"]].concat()).expect("plan");
+        assert_eq!(plan.url, "http://h:1/v1/increments?on_error=skip");
+        assert_eq!(plan.key.as_deref(), Some("mine"));
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_a_usage_error() {
+        check_refused(
+            &[&GOOD[..], &["a.log"]].concat(),
+            "access logs have no such field",
+        );
+        check_refused(&[&GOOD[..], &["-", "-"]].concat(), "only once");
+        check_refused(&[&GOOD[..], &["--follow", "a", "b"]].concat(), "one file");
+        check_refused(&[&GOOD[..], &["--follow", "a.gz"]].concat(), "plain file");
+        check_refused(&[&GOOD[..], &["--follow", "-"]].concat(), "standard input");
+        check_refused(
+            &[&GOOD[..], &["a", "--rejects=b"]].concat(),
+            "--on-error skip",
+        );
+        check_refused(&[&GOOD[..], &["a", "--key=a b"]].concat(), "the key");
+        check_refused(&["a", "--map=key.l=g", "--to=http://h"], "no --map at");
+        for (to, part) in [
+            ("https://h", "plain HTTP"),
+            ("h:8080", "http://127.0.0.1:8080"),
+            ("http:///x", "write it like"),
+            ("http://h?x", "without a query"),
+            ("http://a b", "write it like"),
+        ] {
+            check_refused(&["a", "--map=at=t", "--map=key.l=g", "--to", to], part);
+        }
+    }
+
+    #[test]
+    fn the_rejects_file_must_not_be_an_input() {
+        let directory = tempfile::tempdir().expect("directory");
+        let path = directory.path().join("a.jsonl");
+        std::fs::write(&path, "").expect("write");
+        let path = path.to_str().expect("UTF-8");
+        check_refused(
+            &[&GOOD[..], &[path, "--on-error=skip", "--rejects", path]].concat(),
+            "overwrite",
+        );
+    }
+
+    #[test]
+    fn a_batch_has_one_to_ten_thousand_events() {
+        for batch in ["0", "10001", "many"] {
+            let options = [&["send"], &GOOD[..], &["a", "--batch", batch]].concat();
+            assert!(Cli::try_parse_from(options).is_err(), "{batch}");
+        }
+    }
+}

@@ -1,0 +1,385 @@
+//! Posts batches to `/v1/increments`, with retries that count nothing twice.
+//!
+//! Invariant: a batch keeps its `Idempotency-Key` and its body through all attempts.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ureq::Agent;
+
+use super::answer::{Answer, PostError, describe};
+use super::escape::{quoted, visible};
+
+/// How long and how often a batch is tried again.
+#[derive(Clone, Copy, Debug)]
+pub struct RetryPolicy {
+    /// Attempts in all, the first included.
+    pub attempts_max: u32,
+    /// The pause after the first failure; each further one is twice as long.
+    pub pause_first: Duration,
+    /// The longest pause that is taken, also when the server asks for more.
+    pub pause_max: Duration,
+}
+
+impl Default for RetryPolicy {
+    /// About two minutes in all: a server that restarts and replays its log is back by then.
+    fn default() -> Self {
+        Self {
+            attempts_max: 12,
+            pause_first: Duration::from_millis(200),
+            pause_max: Duration::from_secs(20),
+        }
+    }
+}
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// One attempt from end to end.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+const ANSWER_BYTES_MAX: u64 = 1 << 20;
+/// How soon a pause notices an interruption.
+const PAUSE_STEP: Duration = Duration::from_millis(50);
+
+/// What one attempt came to.
+enum Attempt {
+    Answered(Answer),
+    Failed(PostError),
+    Retry {
+        why: String,
+        after: Option<Duration>,
+        maybe_counted: bool,
+    },
+}
+
+/// Sends batches of one run to one server.
+pub struct Poster<'a> {
+    agent: Agent,
+    url: String,
+    authorization: Option<String>,
+    run_id: String,
+    retry: RetryPolicy,
+    interrupted: &'a AtomicBool,
+    /// Attempts that were repeated so far.
+    pub retry_count: u64,
+}
+
+impl<'a> Poster<'a> {
+    /// Posts to `url`, as bearer of `key`; `run_id` must be new for every run of the program.
+    pub fn new(
+        url: String,
+        key: Option<&str>,
+        run_id: String,
+        retry: RetryPolicy,
+        interrupted: &'a AtomicBool,
+    ) -> Self {
+        let agent = Agent::config_builder()
+            .http_status_as_error(false)
+            // Following a redirect would turn the POST into a GET that counts nothing.
+            .max_redirects(0)
+            .timeout_connect(Some(CONNECT_TIMEOUT))
+            .timeout_global(Some(REQUEST_TIMEOUT))
+            .build()
+            .new_agent();
+        let authorization = key.map(|key| format!("Bearer {key}"));
+        Self {
+            agent,
+            url,
+            authorization,
+            run_id,
+            retry,
+            interrupted,
+            retry_count: 0,
+        }
+    }
+
+    /// Posts the batch numbered `batch_number`, and again while that may help; each failure is told to `notice`.
+    ///
+    /// # Errors
+    /// [`PostError`] when the batch was not taken, or it is not known whether it was.
+    pub fn post(
+        &mut self,
+        batch_number: u64,
+        body: &[u8],
+        mut notice: impl FnMut(&str),
+    ) -> Result<Answer, PostError> {
+        let batch_key = format!("{}-{batch_number}", self.run_id);
+        let mut pause = self.retry.pause_first;
+        let mut maybe_counted_ever = false;
+        for attempt in 1.. {
+            let (why, after, maybe_counted) = match self.attempt(&batch_key, body) {
+                Attempt::Answered(answer) => return Ok(answer),
+                Attempt::Failed(error) => return Err(error),
+                Attempt::Retry {
+                    why,
+                    after,
+                    maybe_counted,
+                } => (why, after, maybe_counted),
+            };
+            maybe_counted_ever |= maybe_counted;
+            let wait = after.unwrap_or(pause).min(self.retry.pause_max);
+            let over = attempt >= self.retry.attempts_max;
+            if !over {
+                let seconds = wait.as_secs_f64();
+                notice(&format!(
+                    "{why}; attempt {} of {} in {seconds:.1} s",
+                    attempt + 1,
+                    self.retry.attempts_max
+                ));
+            }
+            if over || self.paused_is_interrupted(wait) {
+                let maybe_counted = maybe_counted_ever;
+                return Err(PostError::Unreachable {
+                    attempts: attempt,
+                    last: why,
+                    maybe_counted,
+                });
+            }
+            pause = (pause * 2).min(self.retry.pause_max);
+            self.retry_count += 1;
+        }
+        unreachable!("BUG: the attempts are bounded")
+    }
+
+    fn attempt(&self, batch_key: &str, body: &[u8]) -> Attempt {
+        let mut request = self
+            .agent
+            .post(&self.url)
+            .header("Content-Type", "application/x-ndjson")
+            .header("Idempotency-Key", batch_key);
+        if let Some(authorization) = &self.authorization {
+            request = request.header("Authorization", authorization);
+        }
+        let mut response = match request.send(body) {
+            Ok(response) => response,
+            Err(error) => return failed_attempt(&self.url, &error),
+        };
+        let status = response.status().as_u16();
+        let retry_after = response
+            .headers()
+            .get("retry-after")
+            // Seconds only; a date, which our server never sends, falls back to the growing pause.
+            .and_then(|value| value.to_str().ok()?.trim().parse().ok())
+            .map(Duration::from_secs);
+        match response
+            .body_mut()
+            .with_config()
+            .limit(ANSWER_BYTES_MAX)
+            .read_to_vec()
+        {
+            Ok(bytes) => judge(status, retry_after, &bytes),
+            Err(error) => failed_attempt(&self.url, &error),
+        }
+    }
+
+    /// Sleeps `wait`; returns early, with true, when the user interrupts.
+    fn paused_is_interrupted(&self, wait: Duration) -> bool {
+        let until = Instant::now() + wait;
+        loop {
+            if self.interrupted.load(Ordering::Relaxed) {
+                return true;
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            thread::sleep(left.min(PAUSE_STEP));
+        }
+    }
+}
+
+/// Sorts out an exchange that had no answer.
+fn failed_attempt(url: &str, error: &ureq::Error) -> Attempt {
+    let why = visible(&format!("no answer from {url}: {error}")).into_owned();
+    let never_arrived = match error {
+        ureq::Error::HostNotFound | ureq::Error::ConnectionFailed => true,
+        ureq::Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve) => true,
+        ureq::Error::Io(error) => error.kind() == std::io::ErrorKind::ConnectionRefused,
+        ureq::Error::Timeout(_) | ureq::Error::Protocol(_) => false,
+        _ => return Attempt::Failed(PostError::NotTallyring(why)),
+    };
+    Attempt::Retry {
+        why,
+        after: None,
+        maybe_counted: !never_arrived,
+    }
+}
+
+/// Sorts out an answer.
+fn judge(status: u16, retry_after: Option<Duration>, body: &[u8]) -> Attempt {
+    if status == 200 {
+        return match serde_json::from_slice(body) {
+            Ok(answer) => Attempt::Answered(answer),
+            Err(_) => Attempt::Failed(PostError::NotTallyring(format!(
+                "the answer 200 has no counts but {}",
+                quoted(&String::from_utf8_lossy(body))
+            ))),
+        };
+    }
+    let (why, index) = describe(status, body);
+    match status {
+        429 => Attempt::Retry {
+            why,
+            after: retry_after,
+            maybe_counted: false,
+        },
+        // Tallyring gives some of these before it counts, but a proxy in between may have lost the answer.
+        408 | 500 | 502..=504 | 507 => Attempt::Retry {
+            why,
+            after: retry_after,
+            maybe_counted: true,
+        },
+        400..=499 => Attempt::Failed(PostError::Refused { why, index }),
+        _ => Attempt::Failed(PostError::NotTallyring(why)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::test_server::{Reply, Request, serve};
+    use super::*;
+
+    const RETRY: RetryPolicy = RetryPolicy {
+        attempts_max: 3,
+        pause_first: Duration::from_millis(1),
+        pause_max: Duration::from_millis(20),
+    };
+    const BODY: &[u8] = b"{\"at\":1,\"keys\":{\"l\":\"a\"}}\n";
+    const ONE: &str = r#"{"accepted":1,"duplicates":0,"late":0}"#;
+
+    fn post(replies: Vec<Reply>) -> (Result<Answer, PostError>, Vec<Request>, Vec<String>) {
+        let server = serve(replies);
+        let interrupted = AtomicBool::new(false);
+        let url = format!("{}/v1/increments", server.url);
+        let mut poster = Poster::new(url, Some("secret"), "run".to_owned(), RETRY, &interrupted);
+        let mut notices = Vec::new();
+        let result = poster.post(7, BODY, |notice| notices.push(notice.to_owned()));
+        (result, server.requests(), notices)
+    }
+
+    #[test]
+    fn a_retry_carries_the_same_idempotency_key_and_body() {
+        let busy = Reply::Answer(
+            503,
+            "Retry-After: 0\r\n",
+            r#"{"title":"Busy","detail":"queue full"}"#,
+        );
+        let (result, requests, notices) =
+            post(vec![busy, Reply::Drop, Reply::Answer(200, "", ONE)]);
+        assert_eq!(result.expect("taken").accepted, 1);
+        assert_eq!(requests.len(), 3);
+        for request in &requests {
+            assert_eq!(request.first_line, "POST /v1/increments HTTP/1.1");
+            assert_eq!(request.header("idempotency-key"), Some("run-7"));
+            assert_eq!(request.header("authorization"), Some("Bearer secret"));
+            assert_eq!(request.header("content-type"), Some("application/x-ndjson"));
+            assert_eq!(request.body, BODY);
+        }
+        assert!(
+            notices[0].starts_with("503 Busy: queue full; attempt 2 of 3"),
+            "{notices:?}"
+        );
+    }
+
+    #[test]
+    fn attempts_are_bounded_and_a_lost_answer_is_owned_up_to() {
+        let (result, requests, _) =
+            post(vec![Reply::Drop, Reply::Drop, Reply::Answer(503, "", "{}")]);
+        let error = result.expect_err("gave up");
+        assert!(
+            matches!(
+                error,
+                PostError::Unreachable {
+                    attempts: 3,
+                    maybe_counted: true,
+                    ..
+                }
+            ),
+            "{error}"
+        );
+        assert_eq!(requests.len(), 3);
+
+        let busy = || Reply::Answer(429, "Retry-After: 9999\r\n", "{}");
+        let error = post(vec![busy(), busy(), busy()]).0.expect_err("gave up");
+        assert!(
+            matches!(
+                error,
+                PostError::Unreachable {
+                    maybe_counted: false,
+                    ..
+                }
+            ),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_refusal_names_the_event_and_is_not_retried() {
+        let body =
+            r#"{"title":"Bad","status":400,"detail":"no\u001b[2J","field":"keys.x","index":7}"#;
+        let error = post(vec![Reply::Answer(400, "", body)])
+            .0
+            .expect_err("refused");
+        let expected = PostError::Refused {
+            why: "400 Bad, keys.x: no\\u{1b}[2J".to_owned(),
+            index: Some(7),
+        };
+        assert_eq!(error, expected);
+    }
+
+    #[test]
+    fn another_kind_of_server_is_recognised() {
+        for (status, headers) in [(200, ""), (301, "Location: /elsewhere\r\n")] {
+            let error = post(vec![Reply::Answer(status, headers, "<html>")])
+                .0
+                .expect_err("HTML");
+            assert!(matches!(error, PostError::NotTallyring(_)), "{error}");
+        }
+        let (result, ..) = post(vec![Reply::Answer(401, "", "no")]);
+        assert!(
+            result
+                .expect_err("401")
+                .to_string()
+                .contains("TALLYRING_KEY")
+        );
+    }
+
+    #[test]
+    fn a_refused_connection_is_retried_and_surely_not_counted() {
+        let interrupted = AtomicBool::new(false);
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("port");
+        let url = format!("http://{}/", listener.local_addr().expect("address"));
+        drop(listener);
+        let mut poster = Poster::new(url, None, "run".to_owned(), RETRY, &interrupted);
+        let error = poster.post(1, BODY, |_| {}).expect_err("nobody there");
+        assert!(
+            matches!(
+                error,
+                PostError::Unreachable {
+                    attempts: 3,
+                    maybe_counted: false,
+                    ..
+                }
+            ),
+            "{error}"
+        );
+        assert_eq!(poster.retry_count, 2);
+    }
+
+    #[test]
+    fn an_interruption_ends_the_pause() {
+        let interrupted = AtomicBool::new(true);
+        let retry = RetryPolicy {
+            pause_first: Duration::from_secs(600),
+            ..RETRY
+        };
+        let server = serve(vec![Reply::Answer(503, "", "{}")]);
+        let mut poster = Poster::new(
+            server.url.clone(),
+            None,
+            "run".to_owned(),
+            retry,
+            &interrupted,
+        );
+        assert!(poster.post(1, BODY, |_| {}).is_err());
+    }
+}

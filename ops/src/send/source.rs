@@ -1,0 +1,135 @@
+//! One side of a `--map` option: the field or the constant that a target takes its text from.
+
+use std::borrow::Cow;
+
+use super::escape::quoted;
+use super::record::Record;
+
+const NAMESPACE_LENGTH_MAX: usize = 24;
+
+/// Where the text of a target comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A field of the line.
+    Field(String),
+    /// The same text for every line, written `TARGET==TEXT`.
+    Literal(String),
+}
+
+impl Source {
+    /// The text for `record`; `None` where its field is missing or empty.
+    ///
+    /// # Errors
+    /// The field is not a scalar.
+    pub fn text<'a>(&'a self, record: &'a Record<'_>) -> Result<Option<Cow<'a, str>>, String> {
+        match self {
+            Self::Literal(text) => Ok(Some(Cow::Borrowed(text))),
+            Self::Field(name) => record.text(name),
+        }
+    }
+
+    /// The text for `record`, which must have one; `target` names it in the error.
+    ///
+    /// # Errors
+    /// The field is missing, empty or not a scalar, for the user.
+    pub fn required<'a>(
+        &'a self,
+        record: &'a Record<'_>,
+        target: &str,
+    ) -> Result<Cow<'a, str>, String> {
+        self.text(record)?
+            .ok_or_else(|| format!("no {}: missing or empty", self.describe("", target)))
+    }
+
+    /// Names the target `prefix` + `target` and its field in a message.
+    pub fn describe(&self, prefix: &str, target: &str) -> String {
+        match self {
+            Self::Field(name) => format!("`{prefix}{target}` (field {})", quoted(name)),
+            Self::Literal(_) => format!("`{prefix}{target}`"),
+        }
+    }
+}
+
+/// Splits `TARGET=FIELD` or `TARGET==TEXT`.
+///
+/// # Errors
+/// It is neither, for the user.
+pub fn parse_option(option: &str) -> Result<(&str, Source), String> {
+    let usage = || {
+        format!(
+            "--map {}: write TARGET=FIELD, or TARGET==TEXT for a constant",
+            quoted(option)
+        )
+    };
+    let (target, source) = option.split_once('=').ok_or_else(usage)?;
+    let (text, source) = match source.strip_prefix('=') {
+        Some(text) => (text, Source::Literal(text.to_owned())),
+        None => (source, Source::Field(source.to_owned())),
+    };
+    if target.is_empty() || text.is_empty() {
+        Err(usage())
+    } else {
+        Ok((target, source))
+    }
+}
+
+/// Makes sure that `name` can be a namespace.
+///
+/// # Errors
+/// It cannot, for the user.
+pub fn check_namespace(name: &str) -> Result<(), String> {
+    let word = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+    let valid = name.len() <= NAMESPACE_LENGTH_MAX
+        && name.bytes().all(word)
+        && name
+            .bytes()
+            .next()
+            .is_some_and(|first| first.is_ascii_lowercase());
+    if valid {
+        return Ok(());
+    }
+    Err(format!(
+        "--map key.{name}=…: a namespace is a lower-case letter, then letters, digits and _, \
+         at most {NAMESPACE_LENGTH_MAX} in all",
+        name = quoted(name)
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_equals_sign_names_a_field_and_two_a_constant() {
+        let field = |name: &str| Source::Field(name.to_owned());
+        let literal = |text: &str| Source::Literal(text.to_owned());
+        assert_eq!(parse_option("key.l=a.b"), Ok(("key.l", field("a.b"))));
+        assert_eq!(
+            parse_option("key.d==example.com"),
+            Ok(("key.d", literal("example.com")))
+        );
+        assert_eq!(parse_option("by.x=a=b"), Ok(("by.x", field("a=b"))));
+        for wrong in ["", "at", "at=", "at==", "=t"] {
+            assert!(parse_option(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn namespaces_are_short_lower_case_words() {
+        for good in ["l", "ad_click", "a23456789012345678901234"] {
+            assert_eq!(check_namespace(good), Ok(()), "{good}");
+        }
+        for bad in [
+            "",
+            "L",
+            "1a",
+            "_a",
+            "a-b",
+            "a.b",
+            "a234567890123456789012345",
+            "é",
+        ] {
+            assert!(check_namespace(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Writes a memory delta as runs, one for each month and shard it touches.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tallyring_archive::merge::{total_payloads, write_subtotal};
+use tallyring_archive::{Disk, Error, Partition, Result, RunEntry, RunSpec, RunWriter, names};
+use tallyring_records::line::{self, escape};
+use tallyring_records::{HASH_CHARS, TimeCode};
+
+use super::memory::{Bucket, Delta, Shard};
+
+/// Where the runs of a delta go.
+pub struct FlushTarget<'a> {
+    /// The disk.
+    pub disk: &'a dyn Disk,
+    /// The store's name, which the file names begin with.
+    pub store: String,
+    /// zstd level.
+    pub level: i32,
+}
+
+/// Writes all of `delta`. The files are synced and named, their directory is synced.
+///
+/// # Errors
+/// When the disk refuses.
+pub fn write_runs(target: &FlushTarget<'_>, delta: &Delta) -> Result<Vec<RunEntry>> {
+    let mut runs = Vec::new();
+    let shards = u16::try_from(delta.shards().len()).expect("BUG: shards are numbered in 16 bits");
+    for (number, shard) in delta.shards().iter().enumerate() {
+        let months: BTreeSet<Partition> = shard
+            .buckets
+            .iter()
+            .map(|bucket| Partition::month_of(bucket.code()))
+            .collect();
+        for partition in months {
+            let spec = RunSpec {
+                directory: names::DELTAS,
+                what: target.store.clone(),
+                partition,
+                shard: u16::try_from(number).expect("BUG: shards are numbered in 16 bits"),
+                shards,
+                level: target.level,
+            };
+            let mut month = Month {
+                shard,
+                partition,
+                out: RunWriter::create(target.disk, spec)?,
+                used: BTreeSet::new(),
+            };
+            month.write()?;
+            runs.extend(month.out.finish()?);
+        }
+    }
+    target
+        .disk
+        .sync_directory(names::DELTAS)
+        .map_err(Error::io("sync", names::DELTAS))?;
+    Ok(runs)
+}
+
+struct Month<'s, 'd> {
+    shard: &'s Shard,
+    partition: Partition,
+    out: RunWriter<'d>,
+    /// Hashes of keys and values written, whose lookups come last.
+    used: BTreeSet<&'s [u8]>,
+}
+
+impl<'s> Month<'s, '_> {
+    /// Lines come section by section (`c.u|…` before `u|…`), which is their order as bytes: no
+    /// section's name is the beginning of another's.
+    fn write(&mut self) -> Result<()> {
+        let mut sections: BTreeMap<Vec<u8>, Vec<&'s Bucket>> = BTreeMap::new();
+        let span = self.partition.start()..self.partition.end();
+        for bucket in self
+            .shard
+            .buckets
+            .iter()
+            .filter(|bucket| span.contains(&bucket.code().start()))
+        {
+            let key = self.shard.keys.get(bucket.key);
+            let mut section = Vec::new();
+            if bucket.subtotal > 0 {
+                section.extend_from_slice(self.shard.subtotals.get(u32::from(bucket.subtotal) - 1));
+                section.push(b'.');
+            }
+            section.extend_from_slice(line::section(key));
+            sections.entry(section).or_default().push(bucket);
+        }
+        for buckets in sections.into_values() {
+            match buckets.first() {
+                Some(bucket) if bucket.subtotal == 0 => self.totals(buckets)?,
+                _ => self.subtotals(buckets)?,
+            }
+        }
+        self.lookups()
+    }
+
+    fn totals(&mut self, mut buckets: Vec<&'s Bucket>) -> Result<()> {
+        let shard = self.shard;
+        buckets.sort_unstable_by(|a, b| {
+            let keys = || shard.keys.get(a.key).cmp(shard.keys.get(b.key));
+            if a.key == b.key {
+                a.code().cmp(&b.code())
+            } else {
+                keys()
+            }
+        });
+        for group in buckets.chunk_by(|a, b| a.key == b.key) {
+            let key = shard.keys.get(group[0].key);
+            self.uses(stored_key(key));
+            let hours: Vec<(TimeCode, u64)> = group
+                .iter()
+                .map(|bucket| (bucket.code(), bucket.count))
+                .collect();
+            for payload in total_payloads(&hours) {
+                self.out.push(key, &payload)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn subtotals(&mut self, mut buckets: Vec<&'s Bucket>) -> Result<()> {
+        let shard = self.shard;
+        // A line's key is `c.u|jehiah.c41l`: a key is followed by a dot when it is compared.
+        let dotted = |key: u32| shard.keys.get(key).iter().chain(b".");
+        buckets.sort_unstable_by(|a, b| {
+            if a.key == b.key {
+                a.code().cmp(&b.code())
+            } else {
+                dotted(a.key).cmp(dotted(b.key))
+            }
+        });
+        let (mut key, mut payload) = (Vec::new(), Vec::new());
+        for bucket in buckets {
+            key.clear();
+            key.extend_from_slice(shard.subtotals.get(u32::from(bucket.subtotal) - 1));
+            key.push(b'.');
+            key.extend_from_slice(shard.keys.get(bucket.key));
+            key.push(b'.');
+            bucket.code().write_to(&mut key);
+            let mut values: Vec<(&[u8], u64)> = shard
+                .counters_of(bucket)
+                .map(|counter| (shard.values.get(counter.value), counter.count))
+                .collect();
+            payload.clear();
+            write_subtotal(&mut payload, &mut values);
+            self.out.push(&key, &payload)?;
+            for (value, _) in values {
+                for part in value.split(|&byte| byte == b'*') {
+                    self.uses(part);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn lookups(&mut self) -> Result<()> {
+        for hash in std::mem::take(&mut self.used) {
+            let hash = std::str::from_utf8(hash).expect("BUG: stored text is UTF-8");
+            let raw = self
+                .shard
+                .lookups
+                .get(hash)
+                .expect("BUG: every hash in a delta has its lookup");
+            self.out
+                .push(line::lookup_key(hash).as_bytes(), escape(raw).as_bytes())?;
+        }
+        Ok(())
+    }
+
+    fn uses(&mut self, stored: &'s [u8]) {
+        if stored.len() == HASH_CHARS {
+            self.used.insert(stored);
+        }
+    }
+}
+
+fn stored_key(total_key: &[u8]) -> &[u8] {
+    total_key
+        .iter()
+        .position(|&byte| byte == b'|')
+        .map_or(total_key, |bar| &total_key[bar + 1..])
+}

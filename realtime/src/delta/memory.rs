@@ -1,0 +1,322 @@
+//! The memory delta: counters of one store that are in no run yet, by shard.
+//!
+//! Keys and values are interned; a bucket is one key, subtotal and time code, and holds its counters
+//! as a list. A bucket takes 32 bytes and a counter 24, with 5 more in a hash table each, whatever
+//! the length of the texts. Nothing is allocated for a counter that exists.
+
+use std::borrow::Cow;
+use std::hash::BuildHasher;
+
+use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
+use tallyring_records::{
+    Grain, Increment, LongKeys, MISSING, Namespace, Schema, TimeCode, is_hash, shard_of,
+};
+
+use super::interner::Interner;
+
+/// Counters of one delta store in memory.
+pub struct Delta {
+    shards: Vec<Shard>,
+    /// `u|jehiah` being put together.
+    key: Vec<u8>,
+    value: Vec<u8>,
+}
+
+/// Counters of the keys of one shard.
+#[derive(Default)]
+pub struct Shard {
+    pub(super) keys: Interner,
+    /// By key number: its first bucket.
+    pub(super) first_bucket: Vec<u32>,
+    pub(super) values: Interner,
+    /// Names of subtotals; bucket field `subtotal` is 1 + the number here, 0 for totals.
+    pub(super) subtotals: Interner,
+    pub(super) buckets: Vec<Bucket>,
+    bucket_table: HashTable<u32>,
+    pub(super) counters: Vec<Counter>,
+    counter_table: HashTable<u32>,
+    /// The text behind each hash used by keys and values.
+    pub(super) lookups: HashMap<Box<str>, Box<str>>,
+    lookup_bytes: usize,
+    hasher: DefaultHashBuilder,
+}
+
+/// One key, subtotal and base bucket.
+#[derive(Clone, Copy)]
+pub struct Bucket {
+    pub(super) key: u32,
+    pub(super) minutes: u32,
+    pub(super) subtotal: u16,
+    pub(super) grain: Grain,
+    /// Sum of its counters, or the total's count.
+    pub(super) count: u64,
+    pub(super) first_counter: u32,
+    pub(super) next: u32,
+}
+
+/// One value of a subtotal's bucket.
+#[derive(Clone, Copy)]
+pub struct Counter {
+    pub(super) count: u64,
+    pub(super) bucket: u32,
+    pub(super) value: u32,
+    pub(super) next: u32,
+}
+
+/// Ends a list.
+pub const NONE: u32 = u32::MAX;
+
+const _: () = assert!(size_of::<Bucket>() == 32 && size_of::<Counter>() == 24);
+
+impl Bucket {
+    pub(super) fn code(&self) -> TimeCode {
+        TimeCode::from_minutes(self.minutes, self.grain)
+    }
+}
+
+impl Delta {
+    /// An empty delta of `shards` shards.
+    pub fn new(shards: u16) -> Self {
+        Self {
+            shards: (0..shards).map(|_| Shard::default()).collect(),
+            key: Vec::new(),
+            value: Vec::new(),
+        }
+    }
+
+    /// Counts an increment on every key it names and every subtotal those declare.
+    ///
+    /// Counts stay below 2^53 because the caller checks before it logs.
+    pub fn add(&mut self, keys: &LongKeys, schema: &Schema, increment: &Increment) {
+        for (name, raw) in &increment.keys {
+            let Some(namespace) = schema.namespace(name) else {
+                continue;
+            };
+            let stored = keys.stored(raw);
+            self.key.clear();
+            self.key.extend_from_slice(name.as_bytes());
+            self.key.push(b'|');
+            self.key.extend_from_slice(stored.as_bytes());
+            let shards =
+                u16::try_from(self.shards.len()).expect("BUG: shards are numbered in 16 bits");
+            let shard = &mut self.shards[usize::from(shard_of(&self.key, shards))];
+            shard.look_up(&stored, raw);
+            shard.add(keys, namespace, &self.key, increment, &mut self.value);
+        }
+    }
+
+    /// Calls `visit` with every base bucket of the total `total_key` and its count.
+    pub fn totals(&self, total_key: &[u8], visit: &mut dyn FnMut(TimeCode, u64)) {
+        let shard = self.shard(total_key);
+        for bucket in shard
+            .buckets_of(total_key)
+            .filter(|bucket| bucket.subtotal == 0)
+        {
+            visit(bucket.code(), bucket.count);
+        }
+    }
+
+    /// Calls `visit` with every base bucket, stored value and count of one subtotal of `total_key`.
+    pub fn subtotals(
+        &self,
+        total_key: &[u8],
+        subtotal: &str,
+        visit: &mut dyn FnMut(TimeCode, &[u8], u64),
+    ) {
+        let shard = self.shard(total_key);
+        let Some(number) = shard.subtotals.find(subtotal.as_bytes()) else {
+            return;
+        };
+        for bucket in shard
+            .buckets_of(total_key)
+            .filter(|bucket| u32::from(bucket.subtotal) == number + 1)
+        {
+            for counter in shard.counters_of(bucket) {
+                visit(
+                    bucket.code(),
+                    shard.values.get(counter.value),
+                    counter.count,
+                );
+            }
+        }
+    }
+
+    /// The text behind a hash that keys of this shard use.
+    pub fn lookup(&self, total_key: &[u8], hash: &str) -> Option<&str> {
+        self.shard(total_key).lookups.get(hash).map(|raw| &**raw)
+    }
+
+    /// True when nothing was counted.
+    pub fn is_empty(&self) -> bool {
+        self.shards.iter().all(|shard| shard.buckets.is_empty())
+    }
+
+    /// Number of counters: totals and values of subtotals.
+    pub fn counters(&self) -> u64 {
+        self.shards
+            .iter()
+            .map(|shard| {
+                (shard.counters.len()
+                    + shard
+                        .buckets
+                        .iter()
+                        .filter(|bucket| bucket.subtotal == 0)
+                        .count()) as u64
+            })
+            .sum()
+    }
+
+    /// Bytes of memory held.
+    pub fn bytes(&self) -> usize {
+        self.shards.iter().map(Shard::bytes).sum()
+    }
+
+    pub(super) fn shards(&self) -> &[Shard] {
+        &self.shards
+    }
+
+    fn shard(&self, total_key: &[u8]) -> &Shard {
+        let shards = u16::try_from(self.shards.len()).expect("BUG: shards are numbered in 16 bits");
+        &self.shards[usize::from(shard_of(total_key, shards))]
+    }
+}
+
+impl Shard {
+    fn add(
+        &mut self,
+        keys: &LongKeys,
+        namespace: &Namespace,
+        key: &[u8],
+        increment: &Increment,
+        value: &mut Vec<u8>,
+    ) {
+        let key = self.keys.intern(key);
+        if key as usize == self.first_bucket.len() {
+            self.first_bucket.push(NONE);
+        }
+        let code = TimeCode::containing(increment.at, namespace.grain);
+        let total = self.bucket(key, 0, code);
+        self.buckets[total as usize].count += increment.n;
+        for subtotal in &namespace.subtotals {
+            value.clear();
+            for (index, dimension) in subtotal.split('*').enumerate() {
+                if index > 0 {
+                    value.push(b'*');
+                }
+                let raw = increment.value(dimension).unwrap_or(MISSING);
+                let stored: Cow<'_, str> = keys.stored(raw);
+                self.look_up(&stored, raw);
+                value.extend_from_slice(stored.as_bytes());
+            }
+            let number = self.subtotals.intern(subtotal.as_bytes()) + 1;
+            let bucket = self.bucket(
+                key,
+                u16::try_from(number).expect("BUG: a schema has few subtotals"),
+                code,
+            );
+            self.buckets[bucket as usize].count += increment.n;
+            let text = self.values.intern(value);
+            let counter = self.counter(bucket, text);
+            self.counters[counter as usize].count += increment.n;
+        }
+    }
+
+    fn bucket(&mut self, key: u32, subtotal: u16, code: TimeCode) -> u32 {
+        let identity =
+            |bucket: &Bucket| (bucket.key, bucket.subtotal, bucket.minutes, bucket.grain);
+        let wanted = (key, subtotal, code.minutes(), code.grain());
+        let Self {
+            buckets,
+            bucket_table,
+            hasher,
+            first_bucket,
+            ..
+        } = self;
+        let hash = hasher.hash_one(wanted);
+        if let Some(&number) = bucket_table.find(hash, |&number| {
+            identity(&buckets[number as usize]) == wanted
+        }) {
+            return number;
+        }
+        let number =
+            u32::try_from(buckets.len()).expect("BUG: a delta is flushed before 2^32 buckets");
+        let first = &mut first_bucket[key as usize];
+        buckets.push(Bucket {
+            key,
+            minutes: code.minutes(),
+            subtotal,
+            grain: code.grain(),
+            count: 0,
+            first_counter: NONE,
+            next: *first,
+        });
+        *first = number;
+        bucket_table.insert_unique(hash, number, |&number| {
+            hasher.hash_one(identity(&buckets[number as usize]))
+        });
+        number
+    }
+
+    fn counter(&mut self, bucket: u32, value: u32) -> u32 {
+        let Self {
+            buckets,
+            counters,
+            counter_table,
+            hasher,
+            ..
+        } = self;
+        let identity = |counter: &Counter| (counter.bucket, counter.value);
+        let hash = hasher.hash_one((bucket, value));
+        if let Some(&number) = counter_table.find(hash, |&number| {
+            identity(&counters[number as usize]) == (bucket, value)
+        }) {
+            return number;
+        }
+        let number =
+            u32::try_from(counters.len()).expect("BUG: a delta is flushed before 2^32 counters");
+        let first = &mut buckets[bucket as usize].first_counter;
+        counters.push(Counter {
+            count: 0,
+            bucket,
+            value,
+            next: *first,
+        });
+        *first = number;
+        counter_table.insert_unique(hash, number, |&number| {
+            hasher.hash_one(identity(&counters[number as usize]))
+        });
+        number
+    }
+
+    fn look_up(&mut self, stored: &str, raw: &str) {
+        if is_hash(stored) && !self.lookups.contains_key(stored) {
+            self.lookup_bytes += stored.len() + raw.len() + 64;
+            self.lookups.insert(stored.into(), raw.into());
+        }
+    }
+
+    fn buckets_of(&self, total_key: &[u8]) -> impl Iterator<Item = &Bucket> {
+        let first = self
+            .keys
+            .find(total_key)
+            .map_or(NONE, |key| self.first_bucket[key as usize]);
+        std::iter::successors(self.buckets.get(first as usize), |bucket| {
+            self.buckets.get(bucket.next as usize)
+        })
+    }
+
+    pub(super) fn counters_of(&self, bucket: &Bucket) -> impl Iterator<Item = &Counter> {
+        let first = self.counters.get(bucket.first_counter as usize);
+        std::iter::successors(first, |counter| self.counters.get(counter.next as usize))
+    }
+
+    fn bytes(&self) -> usize {
+        self.keys.bytes()
+            + self.values.bytes()
+            + 4 * self.first_bucket.capacity()
+            + size_of::<Bucket>() * self.buckets.capacity()
+            + size_of::<Counter>() * self.counters.capacity()
+            + 5 * (self.bucket_table.capacity() + self.counter_table.capacity()) * 8 / 7
+            + self.lookup_bytes
+    }
+}

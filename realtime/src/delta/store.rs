@@ -1,0 +1,104 @@
+//! One delta store: memory in front of runs.
+
+use std::sync::Arc;
+
+use tallyring_archive::{Run, RunEntry, StoreEntry};
+use tallyring_records::{Offset, Position, StoreId};
+
+use super::memory::Delta;
+
+/// A run with what the manifest says of it.
+#[derive(Clone)]
+pub struct OpenRun {
+    /// The manifest's entry.
+    pub entry: RunEntry,
+    /// The open file.
+    pub run: Arc<Run>,
+}
+
+/// What one store of the ring, or one late epoch, counts.
+pub struct DeltaStore {
+    /// Day or late epoch.
+    pub id: StoreId,
+    /// First offset it takes.
+    pub opened: Offset,
+    /// Offset from which it takes nothing more.
+    pub cut: Option<Offset>,
+    /// Everything before this offset is in `runs`.
+    pub flushed: Offset,
+    /// Takes increments.
+    pub active: Delta,
+    /// Taken from `active` to be flushed, oldest first; they count until the manifest names their runs.
+    pub frozen: Vec<Arc<Delta>>,
+    /// Flushed runs.
+    pub runs: Vec<OpenRun>,
+}
+
+impl DeltaStore {
+    /// An empty store that opens at `opened`.
+    pub fn new(id: StoreId, opened: Offset, shards: u16) -> Self {
+        Self {
+            id,
+            opened,
+            cut: None,
+            flushed: opened,
+            active: Delta::new(shards),
+            frozen: Vec::new(),
+            runs: Vec::new(),
+        }
+    }
+
+    /// A store as the manifest describes it, its runs opened by `open`.
+    ///
+    /// # Errors
+    /// When a run cannot be opened.
+    pub fn from_entry<E>(
+        entry: &StoreEntry,
+        shards: u16,
+        mut open: impl FnMut(&RunEntry) -> Result<OpenRun, E>,
+    ) -> Result<Self, E> {
+        Ok(Self {
+            id: entry.id,
+            opened: entry.opened.offset(0),
+            cut: entry.cut.as_ref().map(|cut| cut.offset(0)),
+            flushed: entry.flushed.offset(0),
+            active: Delta::new(shards),
+            frozen: Vec::new(),
+            runs: entry.runs.iter().map(&mut open).collect::<Result<_, E>>()?,
+        })
+    }
+
+    /// The manifest's entry for it as it is flushed now.
+    pub fn entry(&self) -> StoreEntry {
+        StoreEntry {
+            id: self.id,
+            opened: Position::single(self.opened),
+            cut: self.cut.map(Position::single),
+            flushed: Position::single(self.flushed),
+            runs: self.runs.iter().map(|run| run.entry.clone()).collect(),
+        }
+    }
+
+    /// True while it takes the record with this sequence.
+    pub fn takes(&self, sequence: u64) -> bool {
+        self.opened.sequence <= sequence && self.cut.is_none_or(|cut| sequence < cut.sequence)
+    }
+
+    /// The sequence from which the log must be replayed for it; none when its runs hold everything.
+    pub fn replay_from(&self) -> Option<u64> {
+        match self.cut {
+            Some(cut) if self.flushed.sequence >= cut.sequence => None,
+            _ => Some(self.flushed.sequence),
+        }
+    }
+
+    /// Memory deltas, active and frozen.
+    pub fn deltas(&self) -> impl Iterator<Item = &Delta> {
+        std::iter::once(&self.active).chain(self.frozen.iter().map(|delta| &**delta))
+    }
+
+    /// True when it counts nothing at all.
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty() && self.deltas().all(Delta::is_empty)
+    }
+}

@@ -1,0 +1,73 @@
+//! What can go wrong with the live store.
+
+use thiserror::Error;
+
+use crate::oplog::OplogError;
+
+/// An error of opening, reading or changing a store.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// A file.
+    #[error(transparent)]
+    Archive(#[from] tallyring_archive::Error),
+    /// The log.
+    #[error(transparent)]
+    Oplog(#[from] OplogError),
+    /// The identity file.
+    #[error("{name}: {what}")]
+    Identity {
+        /// File name.
+        name: &'static str,
+        /// What is wrong and what to do.
+        what: String,
+    },
+    /// Files are missing that must be there.
+    #[error("{0}")]
+    Missing(String),
+    /// The store was opened for reading only.
+    #[error(
+        "the store is open for reading only; stop the server that holds it, or ask that server"
+    )]
+    ReadOnly,
+    /// A change of the manifest failed half-way; what is on disk is right, this process cannot go on.
+    #[error(
+        "the manifest could not be committed earlier ({0}); restart, which reads what is on disk"
+    )]
+    Uncertain(String),
+    /// A generation that is not kept.
+    #[error("generation {number} is not kept; kept are {kept}")]
+    NoGeneration {
+        /// What was asked for.
+        number: u64,
+        /// What there is.
+        kept: String,
+    },
+    /// What a rebuild built does not fit the store any more.
+    #[error("the rebuild's result does not fit: {0}; nothing was published, run it again")]
+    StaleBuild(String),
+}
+
+/// Why an increment was not accepted. Nothing of its batch was counted.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum Refusal {
+    /// A counter would exceed 2^53−1.
+    #[error("the counter of {field} would exceed 9007199254740991; nothing was counted")]
+    Overflow {
+        /// Index in the batch.
+        index: usize,
+        /// `keys.<namespace>`.
+        field: String,
+    },
+    /// The disk is full. Reads go on.
+    #[error("the disk is full; nothing was counted, retry when there is space")]
+    DiskFull,
+    /// The log failed: whether the increment is durable is unknown.
+    #[error("{0}")]
+    Unavailable(String),
+    /// The queue is full.
+    #[error("too many increments are waiting to be written; retry after a second")]
+    Busy,
+}
+
+/// Result of this crate.
+pub type Result<T> = std::result::Result<T, Error>;

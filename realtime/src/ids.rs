@@ -1,0 +1,216 @@
+//! Remembered ids: what makes a retry harmless.
+//!
+//! An id is 128 keyed bits of its text. It is known by itself, whatever its time or keys, for a
+//! window by arrival. New ids are in memory; with every flush they become a sorted run of lines
+//! `id|<32 hex digits>,<arrival minute>:<sequence>`, with a Bloom filter in memory that answers
+//! "surely new" for nearly all others; the run decides. A run is forgotten when its newest id is
+//! older than the window. Cost: about 50 bytes an id in memory, 2 bytes once it is in a run.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use fastbloom::BloomFilter;
+use hashbrown::HashMap;
+use tallyring_archive::{
+    BlockCache, Disk, Error, IdRunEntry, Partition, Result, Run, RunSpec, RunWriter, names,
+};
+use tallyring_records::line::{entries, push_entry};
+use tallyring_records::{Grain, TimeCode};
+
+/// All ids of the window.
+pub struct Ids {
+    recent: HashMap<u128, Seen>,
+    /// Taken to be flushed; they count until the manifest names their run.
+    frozen: Option<Arc<HashMap<u128, Seen>>>,
+    runs: Vec<IdRun>,
+}
+
+/// When and as which record an id was accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seen {
+    /// The record that counted.
+    pub sequence: u64,
+    /// Arrival, Unix milliseconds.
+    pub arrived_ms: i64,
+}
+
+struct IdRun {
+    entry: IdRunEntry,
+    run: Arc<Run>,
+    filter: BloomFilter,
+}
+
+/// Chance that the filter of a run sends a new id to the run.
+const FALSE_POSITIVES: f64 = 0.001;
+
+const BYTES_EACH: usize = 50;
+
+impl Ids {
+    /// The ids of the runs that the manifest names.
+    ///
+    /// # Errors
+    /// When a run cannot be read.
+    pub fn open(disk: &dyn Disk, entries: &[IdRunEntry]) -> Result<Self> {
+        let runs = entries
+            .iter()
+            .map(|entry| IdRun::open(disk, entry.clone()))
+            .collect::<Result<_>>()?;
+        Ok(Self {
+            recent: HashMap::new(),
+            frozen: None,
+            runs,
+        })
+    }
+
+    /// The record that counted this id, if it is known.
+    ///
+    /// # Errors
+    /// When a run that may hold it is damaged.
+    pub fn find(&self, cache: &BlockCache, id: u128) -> Result<Option<u64>> {
+        let in_memory = self
+            .recent
+            .get(&id)
+            .or_else(|| self.frozen.as_ref()?.get(&id));
+        if let Some(seen) = in_memory {
+            return Ok(Some(seen.sequence));
+        }
+        for run in &self.runs {
+            if run.filter.contains(&id)
+                && let Some(sequence) = run.find(cache, id)?
+            {
+                return Ok(Some(sequence));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Remembers an id; the first one wins.
+    pub fn insert(&mut self, id: u128, seen: Seen) {
+        self.recent.entry(id).or_insert(seen);
+    }
+
+    /// Forgets an id of a record that was not written after all.
+    pub fn withdraw(&mut self, id: u128) {
+        self.recent.remove(&id);
+    }
+
+    /// Ids in memory.
+    pub fn in_memory(&self) -> usize {
+        self.recent.len() + self.frozen.as_ref().map_or(0, |frozen| frozen.len())
+    }
+
+    /// Bytes of memory held by ids that are in no run.
+    pub fn bytes(&self) -> usize {
+        self.in_memory() * BYTES_EACH
+    }
+
+    /// Sets the ids in memory aside, to be written; none when there are none.
+    pub fn freeze(&mut self) -> Option<Arc<HashMap<u128, Seen>>> {
+        let mut taken = std::mem::take(&mut self.recent);
+        if let Some(frozen) = self.frozen.take() {
+            // An earlier flush failed: its ids are written with these.
+            taken.extend(frozen.iter().map(|(&id, &seen)| (id, seen)));
+        }
+        if taken.is_empty() {
+            return None;
+        }
+        let taken = Arc::new(taken);
+        self.frozen = Some(Arc::clone(&taken));
+        Some(taken)
+    }
+
+    /// The manifest names these runs now: what was set aside is in them, and others are forgotten.
+    ///
+    /// # Errors
+    /// When a new run cannot be read.
+    pub fn adopt(&mut self, disk: &dyn Disk, entries: &[IdRunEntry]) -> Result<()> {
+        self.runs.retain(|run| entries.contains(&run.entry));
+        for entry in entries {
+            if !self.runs.iter().any(|run| run.entry == *entry) {
+                self.runs.push(IdRun::open(disk, entry.clone())?);
+            }
+        }
+        self.frozen = None;
+        Ok(())
+    }
+}
+
+/// Writes ids as a run. The file is synced and named, its directory is synced.
+///
+/// # Errors
+/// When the disk refuses.
+pub fn write_run(
+    disk: &dyn Disk,
+    ids: &HashMap<u128, Seen>,
+    level: i32,
+) -> Result<Option<IdRunEntry>> {
+    let newest_ms = ids.values().map(|seen| seen.arrived_ms).max().unwrap_or(0);
+    let partition = Partition::month_of(TimeCode::containing(
+        newest_ms.div_euclid(1_000),
+        Grain::Minute,
+    ));
+    let spec = RunSpec {
+        directory: names::IDS,
+        what: "ids".into(),
+        partition,
+        shard: 0,
+        shards: 1,
+        level,
+    };
+    let mut out = RunWriter::create(disk, spec)?;
+    let mut sorted: Vec<(u128, Seen)> = ids.iter().map(|(&id, &seen)| (id, seen)).collect();
+    sorted.sort_unstable_by_key(|&(id, _)| id);
+    let (mut payload, mut code) = (Vec::new(), Vec::new());
+    for (id, seen) in sorted {
+        code.clear();
+        TimeCode::containing(seen.arrived_ms.div_euclid(1_000), Grain::Minute).write_to(&mut code);
+        payload.clear();
+        push_entry(&mut payload, true, &code, seen.sequence);
+        out.push(key(id).as_bytes(), &payload)?;
+    }
+    let run = out.finish()?;
+    disk.sync_directory(names::IDS)
+        .map_err(Error::io("sync", names::IDS))?;
+    Ok(run.map(|run| IdRunEntry { newest_ms, run }))
+}
+
+impl IdRun {
+    fn open(disk: &dyn Disk, entry: IdRunEntry) -> Result<Self> {
+        let run = Run::open(disk, &entry.run.name)?;
+        let lines = usize::try_from(run.meta().lines).unwrap_or(usize::MAX);
+        let mut filter = BloomFilter::with_false_pos(FALSE_POSITIVES).expected_items(lines);
+        let mut cursor = run.cursor();
+        while cursor.advance()? {
+            let (key, _) = cursor.line()?.expect("BUG: the cursor stands on a line");
+            let id = std::str::from_utf8(&key[3.min(key.len())..])
+                .ok()
+                .and_then(|hex| u128::from_str_radix(hex, 16).ok());
+            let id = id.ok_or_else(|| Error::Imbalance {
+                name: entry.run.name.clone(),
+                what: "it has a line that is no id".into(),
+            })?;
+            filter.insert(&id);
+        }
+        Ok(Self { entry, run, filter })
+    }
+
+    fn find(&self, cache: &BlockCache, id: u128) -> Result<Option<u64>> {
+        let wanted = key(id);
+        let mut found = None;
+        self.run
+            .visit_from(cache, wanted.as_bytes(), &mut |key, payload| {
+                if key == wanted.as_bytes() {
+                    found = entries(payload)
+                        .next()
+                        .flatten()
+                        .map(|(_, sequence)| sequence);
+                }
+                ControlFlow::Break(())
+            })?;
+        Ok(found)
+    }
+}
+
+fn key(id: u128) -> String {
+    format!("id|{id:032x}")
+}

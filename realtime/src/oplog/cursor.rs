@@ -1,0 +1,151 @@
+//! Walks the frames of one segment's bytes, and tells a torn write from damage.
+
+use super::frame::{
+    self, FRAME_HEADER_BYTES, Frame, PAYLOAD_BYTES_MAX, decode_header, decode_payload, frame_bytes,
+    starts_frame, trimmed_len,
+};
+use super::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
+
+/// Bytes that a writer leaves without a sync, at most, before it appends one more frame.
+pub(super) const UNSYNCED_BYTES_MAX: usize = PAYLOAD_BYTES_MAX;
+/// What a crash can tear, at most. More than that is damage.
+const TORN_BYTES_MAX: usize = UNSYNCED_BYTES_MAX + frame_bytes(PAYLOAD_BYTES_MAX);
+
+/// The place where the next frame is, and what it must say.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Cursor {
+    pub offset: usize,
+    pub sequence: u64,
+    /// The last epoch seen; it never falls.
+    pub epoch: u32,
+    /// CRC of the header before.
+    pub crc: u32,
+}
+
+/// What stands at the cursor.
+pub(super) enum Step<'a> {
+    /// A frame (without records: a seal); the cursor is behind it.
+    Frame(Frame<'a>),
+    /// Zeros or the end of the file, as far as a header goes.
+    End,
+    /// Not a whole frame: the tail, if nothing durable follows.
+    Broken(String),
+    /// A whole header that does not belong here. No torn write looks like this.
+    Misplaced(String),
+}
+
+/// What the bytes behind the last good frame are.
+pub(super) enum Tail {
+    /// Zeros.
+    Clean,
+    /// This many bytes of a write that no sync ever covered.
+    Torn(usize),
+    /// They had been durable, because of this.
+    Damaged(String),
+}
+
+impl Cursor {
+    /// Behind the header of a segment.
+    pub fn new(header: &SegmentHeader, crc: u32) -> Self {
+        Self {
+            offset: SEGMENT_HEADER_BYTES,
+            sequence: header.first_sequence,
+            epoch: header.epoch,
+            crc,
+        }
+    }
+
+    /// Reads the frame here and moves behind it. `seed` is the CRC of the segment's header.
+    pub fn step<'a>(&mut self, content: &'a [u8], seed: u32) -> Step<'a> {
+        let rest = content.get(self.offset..).unwrap_or_default();
+        if trimmed_len(&rest[..rest.len().min(FRAME_HEADER_BYTES)]) == 0 {
+            return Step::End;
+        }
+        let header = match decode_header(rest, seed) {
+            Ok(header) => header,
+            Err(problem) => return Step::Broken(problem),
+        };
+        let fields = header.fields;
+        let end_sequence = match self.check_place(&header) {
+            Ok(end_sequence) => end_sequence,
+            Err(problem) => return Step::Misplaced(problem),
+        };
+        let payload = match decode_payload(rest, seed, &header) {
+            Ok(payload) => payload,
+            Err(problem) => return Step::Broken(problem),
+        };
+        self.offset += frame_bytes(payload.len());
+        self.sequence = end_sequence;
+        self.epoch = fields.epoch;
+        self.crc = header.crc;
+        Step::Frame(Frame {
+            epoch: fields.epoch,
+            first_sequence: fields.first_sequence,
+            count: fields.count,
+            written_ms: fields.written_ms,
+            payload,
+        })
+    }
+
+    /// Whether a frame with this header belongs here; the number after its last record.
+    fn check_place(&self, header: &frame::CheckedHeader) -> Result<u64, String> {
+        let fields = header.fields;
+        if fields.first_sequence != self.sequence {
+            return Err(format!(
+                "a frame with record {}, expected record {}",
+                fields.first_sequence, self.sequence
+            ));
+        }
+        if fields.previous_crc != self.crc {
+            return Err(format!(
+                "a frame that follows checksum {:08x}, expected {:08x}",
+                fields.previous_crc, self.crc
+            ));
+        }
+        if fields.epoch < self.epoch {
+            return Err(format!(
+                "a frame of epoch {}, expected at least {}",
+                fields.epoch, self.epoch
+            ));
+        }
+        if header.payload_bytes > PAYLOAD_BYTES_MAX {
+            return Err(format!(
+                "a payload of {} bytes, expected at most {PAYLOAD_BYTES_MAX}",
+                header.payload_bytes
+            ));
+        }
+        let end = fields.first_sequence.checked_add(fields.count.into());
+        end.ok_or_else(|| "record numbers above the range".to_owned())
+    }
+}
+
+/// Judges the bytes of the newest segment from `offset` on, where no frame could be read: damage
+/// if any later frame says that they had been durable when it was written.
+pub(super) fn judge_tail(content: &[u8], seed: u32, offset: usize) -> Tail {
+    let rest = content.get(offset..).unwrap_or_default();
+    let torn_bytes = trimmed_len(rest);
+    if torn_bytes == 0 {
+        return Tail::Clean;
+    }
+    for at in frame::offsets_after(offset, offset + torn_bytes) {
+        let bytes = &content[at..];
+        if !starts_frame(bytes) {
+            continue;
+        }
+        let Ok(header) = decode_header(bytes, seed) else {
+            continue;
+        };
+        if header.fields.synced_bytes as usize > offset {
+            return Tail::Damaged(format!(
+                "the frame at offset {at}, record {}, was written after this part was durable",
+                header.fields.first_sequence
+            ));
+        }
+    }
+    if torn_bytes > TORN_BYTES_MAX {
+        return Tail::Damaged(format!(
+            "{torn_bytes} unreadable bytes, a torn write leaves at most {TORN_BYTES_MAX}"
+        ));
+    }
+    Tail::Torn(torn_bytes)
+}

@@ -1,0 +1,201 @@
+//! One frame as bytes. The layout is in the module's documentation.
+
+/// Bytes of payload in one frame, at most.
+pub const PAYLOAD_BYTES_MAX: usize = 16 << 20;
+
+const MAGIC: [u8; 4] = *b"TLRF";
+const ALIGNMENT: usize = size_of::<u64>();
+
+const PAYLOAD_BYTES_OFFSET: usize = MAGIC.len();
+const EPOCH_OFFSET: usize = PAYLOAD_BYTES_OFFSET + size_of::<u32>();
+const COUNT_OFFSET: usize = EPOCH_OFFSET + size_of::<u32>();
+const FIRST_SEQUENCE_OFFSET: usize = COUNT_OFFSET + size_of::<u32>();
+const WRITTEN_MS_OFFSET: usize = FIRST_SEQUENCE_OFFSET + size_of::<u64>();
+const SYNCED_BYTES_OFFSET: usize = WRITTEN_MS_OFFSET + size_of::<i64>();
+const PREVIOUS_CRC_OFFSET: usize = SYNCED_BYTES_OFFSET + size_of::<u32>();
+const PAYLOAD_CRC_OFFSET: usize = PREVIOUS_CRC_OFFSET + size_of::<u32>();
+const HEADER_CRC_OFFSET: usize = PAYLOAD_CRC_OFFSET + size_of::<u32>();
+/// Bytes before the payload.
+pub(super) const FRAME_HEADER_BYTES: usize = HEADER_CRC_OFFSET + size_of::<u32>();
+
+const _: () = assert!(FRAME_HEADER_BYTES == 48);
+const _: () = assert!(
+    FRAME_HEADER_BYTES.is_multiple_of(ALIGNMENT),
+    "frames stay aligned"
+);
+const _: () = assert!(PAYLOAD_BYTES_MAX.is_multiple_of(ALIGNMENT));
+const _: () = assert!(PAYLOAD_BYTES_MAX <= u32::MAX as usize);
+
+/// One group commit, as it is read back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Frame<'a> {
+    /// The epoch it was written in.
+    pub epoch: u32,
+    /// Number of its first record.
+    pub first_sequence: u64,
+    /// Records in it, at least 1. The frame that holds the start also has records before it.
+    pub count: u32,
+    /// When it was appended, Unix milliseconds, by the clock of that time.
+    pub written_ms: i64,
+    /// What was appended.
+    pub payload: &'a [u8],
+}
+
+/// The fields of a frame's header that are not computed from the payload or from the place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct FrameHeader {
+    pub epoch: u32,
+    pub count: u32,
+    pub first_sequence: u64,
+    pub written_ms: i64,
+    pub synced_bytes: u32,
+    pub previous_crc: u32,
+}
+
+/// A header whose checksum holds. The payload is not looked at yet.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CheckedHeader {
+    pub fields: FrameHeader,
+    pub payload_bytes: usize,
+    payload_crc: u32,
+    /// What the next frame's `previous_crc` must be.
+    pub crc: u32,
+}
+
+/// Bytes a frame takes in the file.
+pub(super) const fn frame_bytes(payload_bytes: usize) -> usize {
+    FRAME_HEADER_BYTES + payload_bytes.next_multiple_of(ALIGNMENT)
+}
+
+/// Offsets at which a frame can begin after one at `offset`.
+pub(super) fn offsets_after(offset: usize, end: usize) -> impl Iterator<Item = usize> {
+    (offset + ALIGNMENT..end).step_by(ALIGNMENT)
+}
+
+/// Writes the frame into `out` (cleared first) and returns its CRC for the chain. `seed` is the
+/// CRC of the segment's header.
+pub(super) fn encode(out: &mut Vec<u8>, seed: u32, header: &FrameHeader, payload: &[u8]) -> u32 {
+    assert!(
+        payload.len() <= PAYLOAD_BYTES_MAX,
+        "BUG: payload of {} bytes",
+        payload.len()
+    );
+    out.clear();
+    out.resize(FRAME_HEADER_BYTES, 0);
+    out.extend_from_slice(payload);
+    out.resize(frame_bytes(payload.len()), 0);
+    let payload_crc = crc(seed, &out[FRAME_HEADER_BYTES..]);
+    put(out, 0, MAGIC);
+    put(
+        out,
+        PAYLOAD_BYTES_OFFSET,
+        (payload.len() as u32).to_le_bytes(),
+    );
+    put(out, EPOCH_OFFSET, header.epoch.to_le_bytes());
+    put(out, COUNT_OFFSET, header.count.to_le_bytes());
+    put(
+        out,
+        FIRST_SEQUENCE_OFFSET,
+        header.first_sequence.to_le_bytes(),
+    );
+    put(out, WRITTEN_MS_OFFSET, header.written_ms.to_le_bytes());
+    put(out, SYNCED_BYTES_OFFSET, header.synced_bytes.to_le_bytes());
+    put(out, PREVIOUS_CRC_OFFSET, header.previous_crc.to_le_bytes());
+    put(out, PAYLOAD_CRC_OFFSET, payload_crc.to_le_bytes());
+    let header_crc = crc(seed, &out[..HEADER_CRC_OFFSET]);
+    put(out, HEADER_CRC_OFFSET, header_crc.to_le_bytes());
+    header_crc
+}
+
+/// Reads the header at the start of `bytes`; the error says what is wrong with it.
+pub(super) fn decode_header(bytes: &[u8], seed: u32) -> Result<CheckedHeader, String> {
+    let Some(bytes) = bytes.get(..FRAME_HEADER_BYTES) else {
+        return Err(format!(
+            "the file ends {} bytes into a frame header",
+            bytes.len()
+        ));
+    };
+    if !starts_frame(bytes) {
+        return Err("no frame begins here".to_owned());
+    }
+    let stored = u32::from_le_bytes(get(bytes, HEADER_CRC_OFFSET));
+    let computed = crc(seed, &bytes[..HEADER_CRC_OFFSET]);
+    if stored != computed {
+        return Err(format!(
+            "frame header checksum {computed:08x}, expected {stored:08x}"
+        ));
+    }
+    Ok(CheckedHeader {
+        fields: FrameHeader {
+            epoch: u32::from_le_bytes(get(bytes, EPOCH_OFFSET)),
+            count: u32::from_le_bytes(get(bytes, COUNT_OFFSET)),
+            first_sequence: u64::from_le_bytes(get(bytes, FIRST_SEQUENCE_OFFSET)),
+            written_ms: i64::from_le_bytes(get(bytes, WRITTEN_MS_OFFSET)),
+            synced_bytes: u32::from_le_bytes(get(bytes, SYNCED_BYTES_OFFSET)),
+            previous_crc: u32::from_le_bytes(get(bytes, PREVIOUS_CRC_OFFSET)),
+        },
+        payload_bytes: u32::from_le_bytes(get(bytes, PAYLOAD_BYTES_OFFSET)) as usize,
+        payload_crc: u32::from_le_bytes(get(bytes, PAYLOAD_CRC_OFFSET)),
+        crc: stored,
+    })
+}
+
+/// The payload of the frame at the start of `bytes`, checked.
+pub(super) fn decode_payload<'a>(
+    bytes: &'a [u8],
+    seed: u32,
+    header: &CheckedHeader,
+) -> Result<&'a [u8], String> {
+    let Some(padded) = bytes.get(FRAME_HEADER_BYTES..frame_bytes(header.payload_bytes)) else {
+        let wanted = frame_bytes(header.payload_bytes);
+        return Err(format!(
+            "the file ends {} bytes into a frame of {wanted}",
+            bytes.len()
+        ));
+    };
+    let computed = crc(seed, padded);
+    if computed != header.payload_crc {
+        let expected = header.payload_crc;
+        return Err(format!(
+            "payload checksum {computed:08x}, expected {expected:08x}"
+        ));
+    }
+    Ok(&padded[..header.payload_bytes])
+}
+
+/// Whether a frame may begin here; cheap, for the search through damaged bytes.
+pub(super) fn starts_frame(bytes: &[u8]) -> bool {
+    bytes.starts_with(&MAGIC)
+}
+
+/// Length of `bytes` without the zeros at its end.
+pub(super) fn trimmed_len(bytes: &[u8]) -> usize {
+    // Compared as slices because a segment's tail is tens of megabytes, a byte at a time too slow.
+    const CHUNK: [u8; 4096] = [0; 4096];
+    let zero_chunks = bytes
+        .rchunks_exact(CHUNK.len())
+        .take_while(|chunk| *chunk == CHUNK)
+        .count();
+    let rest = &bytes[..bytes.len() - zero_chunks * CHUNK.len()];
+    rest.iter()
+        .rposition(|&byte| byte != 0)
+        .map_or(0, |last| last + 1)
+}
+
+fn crc(seed: u32, bytes: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new_with_initial(seed);
+    hasher.update(bytes);
+    hasher.finalize()
+}
+
+/// Sets a field of a fixed layout.
+pub(super) fn put<const N: usize>(out: &mut [u8], offset: usize, field: [u8; N]) {
+    out[offset..offset + N].copy_from_slice(&field);
+}
+
+/// A field of a fixed layout.
+pub(super) fn get<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
+    bytes[offset..offset + N]
+        .try_into()
+        .expect("BUG: a range of N bytes")
+}

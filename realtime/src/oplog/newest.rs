@@ -1,0 +1,161 @@
+//! The segment that is written: the only one with bytes that may not be durable.
+
+use std::io;
+use std::sync::Arc;
+
+use tallyring_archive::{Disk, DiskFile};
+
+use super::cursor::Cursor;
+use super::error::{OplogError, is_full};
+use super::frame::{self, FrameHeader, trimmed_len};
+use super::recovery::TornTail;
+use super::segment::{SEGMENT_HEADER_BYTES, SegmentHeader, header_crc, segment_name};
+use super::spare::{Spare, write_zeros};
+
+/// The newest segment, open for writing.
+pub(super) struct Newest {
+    disk: Arc<dyn Disk>,
+    name: String,
+    file: Box<dyn DiskFile>,
+    /// CRC of its header.
+    seed: u32,
+    /// CRC of the last frame's header, or of its own.
+    crc: u32,
+    /// Where the next frame goes.
+    end: u64,
+    /// What is durable of it.
+    synced: u64,
+    /// The encoded frame, kept for its capacity.
+    buffer: Vec<u8>,
+}
+
+/// What a frame says besides its place.
+pub(super) struct NewFrame<'a> {
+    pub epoch: u32,
+    pub first_sequence: u64,
+    pub count: u32,
+    pub written_ms: i64,
+    pub payload: &'a [u8],
+}
+
+impl Newest {
+    /// Begins a segment, durably.
+    pub fn create(
+        disk: &Arc<dyn Disk>,
+        spare: &Spare,
+        header: &SegmentHeader,
+    ) -> Result<Self, OplogError> {
+        let bytes = header.encode();
+        let name = segment_name(header.first_sequence);
+        Ok(Self {
+            disk: Arc::clone(disk),
+            file: spare.publish(&name, &bytes)?,
+            name,
+            seed: header_crc(&bytes),
+            crc: header_crc(&bytes),
+            end: SEGMENT_HEADER_BYTES as u64,
+            synced: SEGMENT_HEADER_BYTES as u64,
+            buffer: Vec::new(),
+        })
+    }
+
+    /// Goes on with a segment behind its last whole frame: cuts what a crash tore behind it, and
+    /// syncs. What was read may have been in memory only: a client that retries would hear
+    /// "duplicate" for something that a power cut then removes.
+    pub fn reopen(
+        disk: &Arc<dyn Disk>,
+        name: &str,
+        seed: u32,
+        cursor: &Cursor,
+        torn: Option<&TornTail>,
+    ) -> Result<Self, OplogError> {
+        let mut file = disk.open(name).map_err(OplogError::io(name, "open"))?;
+        if let Some(torn) = torn {
+            write_zeros(&mut *file, torn.offset, torn.bytes)
+                .map_err(OplogError::io(name, "cut the torn tail"))?;
+        }
+        file.sync().map_err(OplogError::io(name, "sync"))?;
+        Ok(Self {
+            disk: Arc::clone(disk),
+            name: name.to_owned(),
+            file,
+            seed,
+            crc: cursor.crc,
+            end: cursor.offset as u64,
+            synced: cursor.offset as u64,
+            buffer: Vec::new(),
+        })
+    }
+
+    /// Writes a frame at the end. After [`OplogError::Full`] the segment is as it was and all of it
+    /// is durable; any other error leaves it in an unknown state.
+    pub fn write(&mut self, frame: &NewFrame<'_>) -> Result<(), OplogError> {
+        let header = FrameHeader {
+            epoch: frame.epoch,
+            count: frame.count,
+            first_sequence: frame.first_sequence,
+            written_ms: frame.written_ms,
+            synced_bytes: u32::try_from(self.synced).expect("BUG: a segment above 4 GiB"),
+            previous_crc: self.crc,
+        };
+        let crc = frame::encode(&mut self.buffer, self.seed, &header, frame.payload);
+        match self.file.write_at(self.end, &self.buffer) {
+            Ok(()) => {
+                self.end += self.buffer.len() as u64;
+                self.crc = crc;
+                Ok(())
+            }
+            Err(full) if is_full(&full) => {
+                self.undo()
+                    .map_err(OplogError::io(&self.name, "undo a write on a full disk"))?;
+                self.synced = self.end;
+                Err(OplogError::full_or_io(&self.name, "a frame")(full))
+            }
+            Err(error) => Err(OplogError::io(&self.name, "write")(error)),
+        }
+    }
+
+    /// Makes all of it durable.
+    pub fn sync(&mut self) -> Result<(), OplogError> {
+        if self.synced < self.end {
+            self.file
+                .sync()
+                .map_err(OplogError::io(&self.name, "sync"))?;
+            self.synced = self.end;
+        }
+        Ok(())
+    }
+
+    /// Where the next frame goes.
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Bytes that no sync has covered yet.
+    pub fn unsynced_bytes(&self) -> u64 {
+        self.end - self.synced
+    }
+
+    /// CRC of the last frame's header.
+    pub fn crc(&self) -> u32 {
+        self.crc
+    }
+
+    /// Removes what a failed write left behind the last frame, durably, so that the place can be
+    /// used again and the failed frame can never come back.
+    fn undo(&mut self) -> io::Result<()> {
+        let left_bytes = self.bytes_behind_end()?;
+        write_zeros(&mut *self.file, self.end, left_bytes)?;
+        self.file.sync()?;
+        match self.bytes_behind_end()? {
+            0 => Ok(()),
+            left => Err(io::Error::other(format!("{left} bytes are still there"))),
+        }
+    }
+
+    fn bytes_behind_end(&self) -> io::Result<u64> {
+        let content = self.disk.read(&self.name)?;
+        let behind = content.get(self.end as usize..).unwrap_or_default();
+        Ok(trimmed_len(behind) as u64)
+    }
+}

@@ -1,0 +1,392 @@
+//! Reads the log: the list of segments, then every frame from the start on. Repairs nothing.
+
+use tallyring_archive::Disk;
+
+use super::cursor::{Cursor, Step, Tail, judge_tail};
+use super::error::{ApplyError, OplogError};
+use super::frame::{Frame, trimmed_len};
+use super::segment::{
+    DIRECTORY, FORMAT, HeaderFault, SegmentHeader, SegmentInfo, is_segment, segment_name,
+};
+
+/// Where to begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadFrom {
+    /// The oldest segment that is left.
+    Oldest,
+    /// The frame that holds this record; nothing when the log ends before it.
+    Sequence(u64),
+}
+
+/// What was found.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LogSummary {
+    /// Segments there are, also those before the start.
+    pub segments: usize,
+    /// Frames handed out.
+    pub frames: u64,
+    /// Number of the oldest record left.
+    pub oldest_sequence: u64,
+    /// Number after the last record. When it is below the start, what names that start is ahead of
+    /// the log and must be discarded.
+    pub end_sequence: u64,
+    /// The last epoch written.
+    pub epoch: u32,
+    /// What a crash tore; cut by [`super::Oplog::open`].
+    pub torn: Option<TornTail>,
+}
+
+/// A write that no sync covered, so that nothing in it was acknowledged as durable.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TornTail {
+    /// The newest segment.
+    pub file: String,
+    /// Where it begins.
+    pub offset: u64,
+    /// Bytes from there to the last one that is not zero.
+    pub bytes: u64,
+}
+
+/// The end of the log, where a writer goes on.
+pub(super) struct LogEnd {
+    pub summary: LogSummary,
+    /// Oldest first, never empty.
+    pub segments: Vec<SegmentInfo>,
+    pub cursor: Cursor,
+    /// CRC of the newest segment's header.
+    pub seed: u32,
+}
+
+type Apply<'a> = &'a mut dyn FnMut(Frame<'_>) -> Result<(), ApplyError>;
+
+/// Reads the log without changing anything and hands out every frame with records from the start
+/// on, also those not yet durable. Ends at a torn tail, which the summary names. May run beside the
+/// writer, whose last frame may then look torn, unless segments are deleted meanwhile. `store_id`
+/// is checked if given. Memory: one mapped segment.
+///
+/// # Errors
+/// As [`super::Oplog::open`], where that would refuse.
+pub fn scan(
+    disk: &dyn Disk,
+    store_id: Option<[u8; 16]>,
+    from: ReadFrom,
+    apply: Apply<'_>,
+) -> Result<LogSummary, OplogError> {
+    Ok(read_log(disk, store_id, from, apply)?
+        .map(|end| end.summary)
+        .unwrap_or_default())
+}
+
+/// Reads the log; none when it has no segment yet.
+pub(super) fn read_log(
+    disk: &dyn Disk,
+    store_id: Option<[u8; 16]>,
+    from: ReadFrom,
+    apply: Apply<'_>,
+) -> Result<Option<LogEnd>, OplogError> {
+    let entries = list(disk, store_id)?;
+    let oldest = entries.first().map(|entry| entry.header);
+    let start = match from {
+        ReadFrom::Oldest => oldest.map_or(0, |header| header.first_sequence),
+        ReadFrom::Sequence(start) => start,
+    };
+    let Some(oldest) = oldest else {
+        return match start {
+            0 => Ok(None),
+            _ => Err(OplogError::Missing {
+                file: segment_name(0),
+                from: 0,
+                next: start,
+            }),
+        };
+    };
+    if start < oldest.first_sequence {
+        let file = segment_name(oldest.previous_first);
+        return Err(OplogError::Missing {
+            file,
+            from: start,
+            next: oldest.first_sequence,
+        });
+    }
+    let first = entries.partition_point(|entry| entry.header.first_sequence <= start) - 1;
+    let mut scanner = Scanner {
+        start,
+        apply,
+        frames: 0,
+        written_ms: i64::MIN,
+    };
+    let mut end = None;
+    for (place, entry) in entries.iter().enumerate().skip(first) {
+        end = Some(scanner.segment(disk, entry, entries.get(place + 1))?);
+    }
+    let (cursor, torn) = end.expect("BUG: the newest segment is always read");
+    let summary = LogSummary {
+        segments: entries.len(),
+        frames: scanner.frames,
+        oldest_sequence: oldest.first_sequence,
+        end_sequence: cursor.sequence,
+        epoch: cursor.epoch,
+        torn,
+    };
+    let seed = entries.last().map_or(0, |entry| entry.crc);
+    let segments = describe(entries, cursor.sequence, scanner.written_ms);
+    Ok(Some(LogEnd {
+        summary,
+        segments,
+        cursor,
+        seed,
+    }))
+}
+
+/// A segment whose header was read.
+struct Entry {
+    file: String,
+    header: SegmentHeader,
+    crc: u32,
+    bytes: u64,
+}
+
+/// All segments, oldest first, each following the one before.
+fn list(disk: &dyn Disk, store_id: Option<[u8; 16]>) -> Result<Vec<Entry>, OplogError> {
+    let files = disk
+        .list(DIRECTORY)
+        .map_err(OplogError::io(DIRECTORY, "list"))?;
+    let mut entries: Vec<Entry> = Vec::new();
+    for file in files.iter().filter(|file| is_segment(file)) {
+        let entry = read_header(disk, format!("{DIRECTORY}/{file}"), store_id)?;
+        if let Some(before) = entries.last() {
+            check_follows(before, &entry)?;
+        }
+        entries.push(entry);
+    }
+    Ok(entries)
+}
+
+fn read_header(
+    disk: &dyn Disk,
+    file: String,
+    store_id: Option<[u8; 16]>,
+) -> Result<Entry, OplogError> {
+    let content = disk.read(&file).map_err(OplogError::io(&file, "read"))?;
+    let (header, crc) = match SegmentHeader::decode(&content) {
+        Ok(read) => read,
+        Err(HeaderFault::Version(found)) => {
+            return Err(OplogError::Version {
+                file,
+                found,
+                supported: FORMAT,
+            });
+        }
+        Err(HeaderFault::Damaged(problem)) => {
+            let stem = file
+                .rsplit('/')
+                .next()
+                .unwrap_or_default()
+                .split('.')
+                .next();
+            let sequence = u64::from_str_radix(stem.unwrap_or_default(), 16).unwrap_or_default();
+            return Err(OplogError::Corrupt {
+                file,
+                offset: 0,
+                sequence,
+                problem,
+            });
+        }
+    };
+    let sequence = header.first_sequence;
+    if segment_name(sequence) != file {
+        let problem = format!("its name should be {}", segment_name(sequence));
+        return Err(OplogError::Corrupt {
+            file,
+            offset: 0,
+            sequence,
+            problem,
+        });
+    }
+    if let Some(expected) = store_id
+        && expected != header.store_id
+    {
+        let (found, expected) = (hex(header.store_id), hex(expected));
+        return Err(OplogError::ForeignStore {
+            file,
+            found,
+            expected,
+        });
+    }
+    Ok(Entry {
+        file,
+        header,
+        crc,
+        bytes: content.len() as u64,
+    })
+}
+
+fn check_follows(before: &Entry, entry: &Entry) -> Result<(), OplogError> {
+    let expected = entry.header.previous_first;
+    let found = before.header.first_sequence;
+    if found < expected {
+        return Err(OplogError::Missing {
+            file: segment_name(expected),
+            from: expected,
+            next: entry.header.first_sequence,
+        });
+    }
+    if found > expected {
+        return Err(OplogError::Corrupt {
+            file: entry.file.clone(),
+            offset: 0,
+            sequence: entry.header.first_sequence,
+            problem: format!(
+                "it follows {}, found {}",
+                segment_name(expected),
+                before.file
+            ),
+        });
+    }
+    Ok(())
+}
+
+struct Scanner<'a> {
+    start: u64,
+    apply: Apply<'a>,
+    frames: u64,
+    /// When the last frame that was read was written.
+    written_ms: i64,
+}
+
+impl Scanner<'_> {
+    /// Hands out the frames of one segment, and checks its end against the header of the `next`,
+    /// or judges it if this is the newest.
+    fn segment(
+        &mut self,
+        disk: &dyn Disk,
+        entry: &Entry,
+        next: Option<&Entry>,
+    ) -> Result<(Cursor, Option<TornTail>), OplogError> {
+        let content = disk
+            .read(&entry.file)
+            .map_err(OplogError::io(&entry.file, "read"))?;
+        let mut cursor = Cursor::new(&entry.header, entry.crc);
+        loop {
+            let place = cursor;
+            let problem = match cursor.step(&content, entry.crc) {
+                Step::Frame(frame) => {
+                    self.frame(entry, place.offset, &frame)?;
+                    continue;
+                }
+                Step::End => None,
+                Step::Broken(problem) => Some(problem),
+                Step::Misplaced(problem) => return Err(corrupt(entry, &place, problem)),
+            };
+            if let Some(next) = next {
+                check_end(&content, entry, &cursor, problem, next)?;
+                return Ok((cursor, None));
+            }
+            let torn_bytes = match judge_tail(&content, entry.crc, cursor.offset) {
+                Tail::Clean => return Ok((cursor, None)),
+                Tail::Torn(bytes) => bytes,
+                Tail::Damaged(proof) => {
+                    // A live writer may have finished this frame since it was looked at.
+                    if matches!(place.clone().step(&content, entry.crc), Step::Frame(_)) {
+                        continue;
+                    }
+                    let problem = problem.unwrap_or_else(|| "zeros instead of a frame".to_owned());
+                    return Err(corrupt(entry, &place, format!("{problem}; {proof}")));
+                }
+            };
+            let (offset, bytes) = (cursor.offset as u64, torn_bytes as u64);
+            return Ok((
+                cursor,
+                Some(TornTail {
+                    file: entry.file.clone(),
+                    offset,
+                    bytes,
+                }),
+            ));
+        }
+    }
+
+    fn frame(&mut self, entry: &Entry, offset: usize, frame: &Frame<'_>) -> Result<(), OplogError> {
+        self.written_ms = frame.written_ms;
+        let wanted = frame.first_sequence + u64::from(frame.count) > self.start;
+        if frame.count == 0 || !wanted {
+            return Ok(());
+        }
+        self.frames += 1;
+        (self.apply)(*frame).map_err(|source| OplogError::Apply {
+            file: entry.file.clone(),
+            offset: offset as u64,
+            sequence: frame.first_sequence,
+            source,
+        })
+    }
+}
+
+/// Checks the end of a segment that is not the newest: all of it had been durable.
+fn check_end(
+    content: &[u8],
+    entry: &Entry,
+    cursor: &Cursor,
+    problem: Option<String>,
+    next: &Entry,
+) -> Result<(), OplogError> {
+    if let Some(problem) = problem {
+        return Err(corrupt(entry, cursor, problem));
+    }
+    let follows = next.header.first_sequence == cursor.sequence
+        && next.header.previous_crc == cursor.crc
+        && next.header.epoch >= cursor.epoch;
+    if !follows {
+        let problem = format!(
+            "the frames end at record {} with checksum {:08x}, but {} goes on from record {} \
+             after checksum {:08x}",
+            cursor.sequence,
+            cursor.crc,
+            next.file,
+            next.header.first_sequence,
+            next.header.previous_crc
+        );
+        return Err(corrupt(entry, cursor, problem));
+    }
+    if trimmed_len(content.get(cursor.offset..).unwrap_or_default()) > 0 {
+        return Err(corrupt(
+            entry,
+            cursor,
+            "bytes after the last frame".to_owned(),
+        ));
+    }
+    Ok(())
+}
+
+fn corrupt(entry: &Entry, cursor: &Cursor, problem: String) -> OplogError {
+    OplogError::Corrupt {
+        file: entry.file.clone(),
+        offset: cursor.offset as u64,
+        sequence: cursor.sequence,
+        problem,
+    }
+}
+
+/// What the segments hold. All but the newest tell it by the header of the next one, so that old
+/// segments are not read for it.
+fn describe(entries: Vec<Entry>, end_sequence: u64, written_ms: i64) -> Vec<SegmentInfo> {
+    let nexts: Vec<SegmentHeader> = entries.iter().skip(1).map(|entry| entry.header).collect();
+    let mut segments = Vec::with_capacity(entries.len());
+    for (place, entry) in entries.into_iter().enumerate() {
+        let next = nexts.get(place);
+        let until_ms = next.map_or(written_ms, |next| next.created_ms);
+        segments.push(SegmentInfo {
+            file: entry.file,
+            first_sequence: entry.header.first_sequence,
+            end_sequence: next.map_or(end_sequence, |next| next.first_sequence),
+            created_ms: entry.header.created_ms,
+            written_until_ms: until_ms.max(entry.header.created_ms),
+            bytes: entry.bytes,
+        });
+    }
+    segments
+}
+
+fn hex(bytes: [u8; 16]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,146 @@
+//! Segment files: their names and their header. The layout is in the module's documentation.
+
+use super::frame::{get, put};
+
+/// Where segments are.
+pub(super) const DIRECTORY: &str = "oplog";
+/// A segment that has no name yet.
+pub(super) const SPARE_NAME: &str = "oplog/spare.tmp";
+const SUFFIX: &str = ".tlog";
+
+const MAGIC: [u8; 8] = *b"TLRLOG01";
+/// The format that this build writes and reads.
+pub(super) const FORMAT: u16 = 1;
+
+const FORMAT_OFFSET: usize = MAGIC.len();
+const FLAGS_OFFSET: usize = FORMAT_OFFSET + size_of::<u16>();
+const EPOCH_OFFSET: usize = FLAGS_OFFSET + size_of::<u16>();
+const FIRST_SEQUENCE_OFFSET: usize = EPOCH_OFFSET + size_of::<u32>();
+const PREVIOUS_FIRST_OFFSET: usize = FIRST_SEQUENCE_OFFSET + size_of::<u64>();
+const CREATED_MS_OFFSET: usize = PREVIOUS_FIRST_OFFSET + size_of::<u64>();
+const STORE_ID_OFFSET: usize = CREATED_MS_OFFSET + size_of::<i64>();
+const PREVIOUS_CRC_OFFSET: usize = STORE_ID_OFFSET + size_of::<[u8; 16]>();
+const HEADER_CRC_OFFSET: usize = PREVIOUS_CRC_OFFSET + size_of::<u32>();
+/// Bytes before the first frame.
+pub(super) const SEGMENT_HEADER_BYTES: usize = HEADER_CRC_OFFSET + size_of::<u32>();
+
+const _: () = assert!(SEGMENT_HEADER_BYTES == 64);
+
+/// A segment of the log, for retention and for listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SegmentInfo {
+    /// Its name in the data directory.
+    pub file: String,
+    /// Number of its first record.
+    pub first_sequence: u64,
+    /// Number after its last record.
+    pub end_sequence: u64,
+    /// When it was begun, Unix milliseconds.
+    pub created_ms: i64,
+    /// When its last frame was written at the latest: the time at which the next segment was begun,
+    /// in the newest that of its last frame.
+    pub written_until_ms: i64,
+    /// Bytes of the file.
+    pub bytes: u64,
+}
+
+/// The fields of a segment's header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct SegmentHeader {
+    pub epoch: u32,
+    pub first_sequence: u64,
+    /// `first_sequence` of the segment before; its own number when there was none.
+    pub previous_first: u64,
+    pub created_ms: i64,
+    pub store_id: [u8; 16],
+    pub previous_crc: u32,
+}
+
+/// Why a header cannot be used.
+pub(super) enum HeaderFault {
+    Version(u16),
+    Damaged(String),
+}
+
+impl SegmentHeader {
+    pub fn encode(&self) -> [u8; SEGMENT_HEADER_BYTES] {
+        let mut out = [0; SEGMENT_HEADER_BYTES];
+        put(&mut out, 0, MAGIC);
+        put(&mut out, FORMAT_OFFSET, FORMAT.to_le_bytes());
+        put(&mut out, EPOCH_OFFSET, self.epoch.to_le_bytes());
+        put(
+            &mut out,
+            FIRST_SEQUENCE_OFFSET,
+            self.first_sequence.to_le_bytes(),
+        );
+        put(
+            &mut out,
+            PREVIOUS_FIRST_OFFSET,
+            self.previous_first.to_le_bytes(),
+        );
+        put(&mut out, CREATED_MS_OFFSET, self.created_ms.to_le_bytes());
+        put(&mut out, STORE_ID_OFFSET, self.store_id);
+        put(
+            &mut out,
+            PREVIOUS_CRC_OFFSET,
+            self.previous_crc.to_le_bytes(),
+        );
+        let crc = crc32fast::hash(&out[..HEADER_CRC_OFFSET]);
+        put(&mut out, HEADER_CRC_OFFSET, crc.to_le_bytes());
+        out
+    }
+
+    /// The header and its CRC. The checksum is tried before the format, so that a flipped bit in
+    /// the format reads as damage: every later format keeps these 64 bytes and their checksum.
+    pub fn decode(bytes: &[u8]) -> Result<(Self, u32), HeaderFault> {
+        let damaged = |problem: String| Err(HeaderFault::Damaged(problem));
+        let Some(bytes) = bytes.get(..SEGMENT_HEADER_BYTES) else {
+            return damaged(format!(
+                "the file ends {} bytes into the header",
+                bytes.len()
+            ));
+        };
+        if !bytes.starts_with(&MAGIC) {
+            return damaged("this is not an oplog segment".to_owned());
+        }
+        let stored = header_crc(bytes);
+        let computed = crc32fast::hash(&bytes[..HEADER_CRC_OFFSET]);
+        if stored != computed {
+            return damaged(format!(
+                "header checksum {computed:08x}, expected {stored:08x}"
+            ));
+        }
+        let format = u16::from_le_bytes(get(bytes, FORMAT_OFFSET));
+        if format != FORMAT {
+            return Err(HeaderFault::Version(format));
+        }
+        let flags = u16::from_le_bytes(get(bytes, FLAGS_OFFSET));
+        if flags != 0 {
+            return damaged(format!("header flags {flags:#06x}, expected none"));
+        }
+        let header = Self {
+            epoch: u32::from_le_bytes(get(bytes, EPOCH_OFFSET)),
+            first_sequence: u64::from_le_bytes(get(bytes, FIRST_SEQUENCE_OFFSET)),
+            previous_first: u64::from_le_bytes(get(bytes, PREVIOUS_FIRST_OFFSET)),
+            created_ms: i64::from_le_bytes(get(bytes, CREATED_MS_OFFSET)),
+            store_id: get(bytes, STORE_ID_OFFSET),
+            previous_crc: u32::from_le_bytes(get(bytes, PREVIOUS_CRC_OFFSET)),
+        };
+        Ok((header, stored))
+    }
+}
+
+/// The CRC that an encoded header carries: the start of all CRCs in the segment.
+pub(super) fn header_crc(header: &[u8]) -> u32 {
+    u32::from_le_bytes(get(header, HEADER_CRC_OFFSET))
+}
+
+/// The name of the segment that begins with `first_sequence`. Names sort by number.
+pub(super) fn segment_name(first_sequence: u64) -> String {
+    format!("{DIRECTORY}/{first_sequence:016x}{SUFFIX}")
+}
+
+/// Whether a file in [`DIRECTORY`] is a segment.
+pub(super) fn is_segment(file: &str) -> bool {
+    file.ends_with(SUFFIX)
+}

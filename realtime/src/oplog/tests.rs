@@ -1,0 +1,114 @@
+//! The log through its public face, on a disk that loses what was not synced.
+
+#![allow(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
+
+mod damage;
+mod faults;
+mod life;
+mod memory_disk;
+mod model;
+
+use std::sync::Arc;
+
+use memory_disk::{Choices, MemoryDisk};
+use tallyring_archive::Disk;
+
+use super::{LogSummary, Oplog, OplogError, OplogOptions, ReadFrom, scan};
+
+const OPTIONS: OplogOptions = OplogOptions {
+    segment_bytes: 1024,
+    store_id: [7; 16],
+};
+const NOW_MS: i64 = 1_700_000_000_000;
+const FIRST: &str = "oplog/0000000000000000.tlog";
+const SEGMENT_HEADER_BYTES: usize = 64;
+
+/// A frame as it was handed out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Seen {
+    epoch: u32,
+    first_sequence: u64,
+    count: u32,
+    payload: Vec<u8>,
+}
+
+type Opened = Result<(Oplog, LogSummary, Vec<Seen>), OplogError>;
+
+fn try_open(disk: &MemoryDisk, from: ReadFrom) -> Opened {
+    let mut seen = Vec::new();
+    let (log, summary) = Oplog::open(
+        Arc::new(disk.clone()),
+        OPTIONS,
+        NOW_MS,
+        from,
+        &mut |frame| {
+            seen.push(see(frame));
+            Ok(())
+        },
+    )?;
+    assert_eq!(log.durable(), log.appended());
+    assert_eq!(summary.frames, seen.len() as u64);
+    Ok((log, summary, seen))
+}
+
+fn open(disk: &MemoryDisk) -> (Oplog, LogSummary, Vec<Seen>) {
+    try_open(disk, ReadFrom::Oldest).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn refusal(disk: &MemoryDisk) -> OplogError {
+    try_open(disk, ReadFrom::Oldest)
+        .err()
+        .expect("the open is refused")
+}
+
+fn scan_all(disk: &MemoryDisk) -> Result<(LogSummary, Vec<Seen>), OplogError> {
+    let mut seen = Vec::new();
+    let summary = scan(
+        disk,
+        Some(OPTIONS.store_id),
+        ReadFrom::Oldest,
+        &mut |frame| {
+            seen.push(see(frame));
+            Ok(())
+        },
+    )?;
+    Ok((summary, seen))
+}
+
+fn see(frame: super::Frame<'_>) -> Seen {
+    assert!(frame.count > 0, "seals are not handed out");
+    Seen {
+        epoch: frame.epoch,
+        first_sequence: frame.first_sequence,
+        count: frame.count,
+        payload: frame.payload.to_vec(),
+    }
+}
+
+/// Appends and syncs one record.
+fn commit(log: &mut Oplog, payload: &[u8]) -> u64 {
+    let sequence = log
+        .append(payload, 1, NOW_MS)
+        .unwrap_or_else(|error| panic!("{error}"));
+    log.sync().unwrap_or_else(|error| panic!("{error}"));
+    sequence
+}
+
+fn payloads(seen: &[Seen]) -> Vec<&[u8]> {
+    seen.iter().map(|seen| seen.payload.as_slice()).collect()
+}
+
+/// A log of one segment with these payloads, each synced; and where each frame ends.
+fn small_log(payloads: &[&[u8]]) -> (MemoryDisk, Vec<usize>) {
+    let disk = MemoryDisk::default();
+    let (mut log, _, _) = open(&disk);
+    let mut end = SEGMENT_HEADER_BYTES;
+    let mut ends = Vec::new();
+    for payload in payloads {
+        commit(&mut log, payload);
+        end += 48 + payload.len().next_multiple_of(8);
+        ends.push(end);
+    }
+    assert_eq!(log.segments().len(), 1, "BUG: not a small log");
+    (disk, ends)
+}

@@ -1,0 +1,303 @@
+//! A disk in memory that forgets what was not synced, and fails when told to.
+
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use tallyring_archive::{Content, Disk, DiskFile};
+
+/// What a crash keeps or loses as a whole; small, so that headers tear too.
+const SECTOR_BYTES: usize = 16;
+
+#[derive(Debug, Clone, Default)]
+pub struct MemoryDisk(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    files: Vec<File>,
+    names: BTreeMap<String, usize>,
+    durable_names: BTreeMap<String, usize>,
+    /// Changes of names since their directory was synced.
+    renamed: Vec<(String, Option<usize>)>,
+    /// Bytes that files may still grow by.
+    space: Option<u64>,
+    /// Changes that still succeed.
+    fuse: Option<u64>,
+    fail_write: Option<ErrorKind>,
+    fail_sync: bool,
+}
+
+#[derive(Debug, Default)]
+struct File {
+    now: Vec<u8>,
+    durable: Vec<u8>,
+    /// Writes since the last sync.
+    written: Vec<(usize, Vec<u8>)>,
+}
+
+/// A small deterministic source of choices.
+pub struct Choices(pub u64);
+
+impl Choices {
+    pub fn flip(&mut self) -> bool {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        self.0 >> 63 == 1
+    }
+}
+
+impl MemoryDisk {
+    pub fn bytes(&self, name: &str) -> Vec<u8> {
+        self.read(name).expect("the file is there").to_vec()
+    }
+
+    /// Replaces or adds a file, durably.
+    pub fn set(&self, name: &str, bytes: Vec<u8>) {
+        let mut state = self.state();
+        let file = File {
+            now: bytes.clone(),
+            durable: bytes,
+            written: Vec::new(),
+        };
+        state.files.push(file);
+        let place = state.files.len() - 1;
+        state.names.insert(name.to_owned(), place);
+        state.durable_names.insert(name.to_owned(), place);
+    }
+
+    /// Power off and on: of what was not synced, any part is kept.
+    pub fn crash(&self, choices: &mut Choices) {
+        let mut state = self.state();
+        for file in &mut state.files {
+            for (offset, bytes) in std::mem::take(&mut file.written) {
+                for (at, piece) in sectors(offset, &bytes) {
+                    if choices.flip() {
+                        overwrite(&mut file.durable, at, piece);
+                    }
+                }
+            }
+            file.now = file.durable.clone();
+        }
+        for (name, place) in std::mem::take(&mut state.renamed) {
+            if choices.flip() {
+                apply_name(&mut state.durable_names, &name, place);
+            }
+        }
+        state.names = state.durable_names.clone();
+        (state.space, state.fuse, state.fail_write, state.fail_sync) = (None, None, None, false);
+    }
+
+    /// Files may grow by so many bytes in all, or freely.
+    pub fn limit_space(&self, bytes: Option<u64>) {
+        self.state().space = bytes;
+    }
+
+    /// After so many more changes every change fails, until the crash.
+    pub fn fail_after(&self, changes: u64) {
+        self.state().fuse = Some(changes);
+    }
+
+    /// The next write stops half-way.
+    pub fn fail_next_write(&self, kind: ErrorKind) {
+        self.state().fail_write = Some(kind);
+    }
+
+    pub fn fail_next_sync(&self) {
+        self.state().fail_sync = true;
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0
+            .lock()
+            .expect("no test panics while it holds the disk")
+    }
+}
+
+impl State {
+    /// Fails if the disk is dead by now.
+    fn change(&mut self) -> io::Result<()> {
+        match &mut self.fuse {
+            Some(0) => Err(io::Error::other("the disk is gone")),
+            Some(left) => {
+                *left -= 1;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn place(&self, name: &str) -> io::Result<usize> {
+        self.names
+            .get(name)
+            .copied()
+            .ok_or_else(|| ErrorKind::NotFound.into())
+    }
+
+    fn rename(&mut self, name: &str, place: Option<usize>) {
+        apply_name(&mut self.names, name, place);
+        self.renamed.push((name.to_owned(), place));
+    }
+
+    /// How many of the bytes get written, and what is said about the rest.
+    fn admit(&mut self, place: usize, offset: usize, bytes: usize) -> (usize, io::Result<()>) {
+        if let Some(kind) = self.fail_write.take() {
+            return (bytes / 2, Err(kind.into()));
+        }
+        if let Err(error) = self.change() {
+            return (bytes / 2, Err(error));
+        }
+        let len = self.files[place].now.len();
+        let growth = (offset + bytes).saturating_sub(len) as u64;
+        match &mut self.space {
+            Some(space) if growth > *space => {
+                let written = bytes - (growth - *space) as usize;
+                *space = 0;
+                (written, Err(ErrorKind::StorageFull.into()))
+            }
+            Some(space) => {
+                *space -= growth;
+                (bytes, Ok(()))
+            }
+            None => (bytes, Ok(())),
+        }
+    }
+}
+
+impl Disk for MemoryDisk {
+    fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        let mut state = self.state();
+        state.change()?;
+        if state.names.contains_key(name) {
+            return Err(ErrorKind::AlreadyExists.into());
+        }
+        state.files.push(File::default());
+        let place = state.files.len() - 1;
+        state.rename(name, Some(place));
+        Ok(Box::new(MemoryFile {
+            disk: self.clone(),
+            place,
+        }))
+    }
+
+    fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        let place = self.state().place(name)?;
+        Ok(Box::new(MemoryFile {
+            disk: self.clone(),
+            place,
+        }))
+    }
+
+    fn read(&self, name: &str) -> io::Result<Content> {
+        let state = self.state();
+        Ok(Content::new(state.files[state.place(name)?].now.clone()))
+    }
+
+    fn link(&self, from: &str, to: &str) -> io::Result<bool> {
+        let mut state = self.state();
+        state.change()?;
+        let place = state.place(from)?;
+        if state.names.contains_key(to) {
+            return Ok(false);
+        }
+        state.rename(to, Some(place));
+        Ok(true)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        let mut state = self.state();
+        state.change()?;
+        state.place(name)?;
+        state.rename(name, None);
+        Ok(())
+    }
+
+    fn list(&self, directory: &str) -> io::Result<Vec<String>> {
+        let state = self.state();
+        let inside = state
+            .names
+            .keys()
+            .filter_map(|name| name.strip_prefix(directory));
+        Ok(inside
+            .filter_map(|name| name.strip_prefix('/'))
+            .map(str::to_owned)
+            .collect())
+    }
+
+    fn create_directory(&self, _directory: &str) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn sync_directory(&self, directory: &str) -> io::Result<()> {
+        let mut state = self.state();
+        state.change()?;
+        if std::mem::take(&mut state.fail_sync) {
+            return Err(io::Error::other("sync failed"));
+        }
+        for (name, place) in std::mem::take(&mut state.renamed) {
+            if name.starts_with(directory) {
+                apply_name(&mut state.durable_names, &name, place);
+            } else {
+                state.renamed.push((name, place));
+            }
+        }
+        Ok(())
+    }
+
+    fn free_bytes(&self) -> io::Result<u64> {
+        Ok(self.state().space.unwrap_or(u64::MAX))
+    }
+}
+
+struct MemoryFile {
+    disk: MemoryDisk,
+    place: usize,
+}
+
+impl DiskFile for MemoryFile {
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let mut state = self.disk.state();
+        let offset = offset as usize;
+        let (written, result) = state.admit(self.place, offset, bytes.len());
+        let file = &mut state.files[self.place];
+        overwrite(&mut file.now, offset, &bytes[..written]);
+        file.written.push((offset, bytes[..written].to_vec()));
+        result
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        let mut state = self.disk.state();
+        state.change()?;
+        if std::mem::take(&mut state.fail_sync) {
+            return Err(io::Error::other("sync failed"));
+        }
+        let file = &mut state.files[self.place];
+        file.durable.clone_from(&file.now);
+        file.written.clear();
+        Ok(())
+    }
+}
+
+fn sectors(offset: usize, bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
+    let first = (SECTOR_BYTES - offset % SECTOR_BYTES).min(bytes.len());
+    let (head, rest) = bytes.split_at(first);
+    let rest = rest.chunks(SECTOR_BYTES).enumerate();
+    std::iter::once((offset, head))
+        .chain(rest.map(move |(place, piece)| (offset + first + place * SECTOR_BYTES, piece)))
+}
+
+fn overwrite(content: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
+    if bytes.is_empty() {
+        return;
+    }
+    content.resize(content.len().max(offset + bytes.len()), 0);
+    content[offset..offset + bytes.len()].copy_from_slice(bytes);
+}
+
+fn apply_name(names: &mut BTreeMap<String, usize>, name: &str, place: Option<usize>) {
+    match place {
+        Some(place) => names.insert(name.to_owned(), place),
+        None => names.remove(name),
+    };
+}

@@ -1,0 +1,375 @@
+//! The log as it is written: opened after a crash, appended to, synced, rolled, trimmed.
+
+use std::sync::Arc;
+
+use tallyring_archive::Disk;
+use tallyring_archive::disk::remove_temporary_files;
+
+use super::cursor::UNSYNCED_BYTES_MAX;
+use super::error::{ApplyError, OplogError};
+use super::frame::{Frame, PAYLOAD_BYTES_MAX, frame_bytes};
+use super::newest::{NewFrame, Newest};
+use super::recovery::{LogEnd, LogSummary, ReadFrom, read_log};
+use super::segment::{DIRECTORY, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentInfo, segment_name};
+use super::spare::Spare;
+
+/// Bytes of a segment unless configured.
+pub const SEGMENT_BYTES_DEFAULT: u64 = 64 << 20;
+/// Bytes of a segment at most: offsets in it, one more frame included, fit 32 bits.
+pub const SEGMENT_BYTES_MAX: u64 = 1 << 30;
+
+const _: () =
+    assert!(SEGMENT_BYTES_MAX + frame_bytes(PAYLOAD_BYTES_MAX) as u64 <= u32::MAX as u64 / 2);
+
+/// How a log is kept.
+#[derive(Debug, Clone, Copy)]
+pub struct OplogOptions {
+    /// Bytes of a new segment: above the header's 64, at most [`SEGMENT_BYTES_MAX`].
+    pub segment_bytes: u64,
+    /// The installation. Segments of another one are refused.
+    pub store_id: [u8; 16],
+}
+
+/// The log, open for appending. One owner; a data directory has one open log (the caller locks it).
+pub struct Oplog {
+    disk: Arc<dyn Disk>,
+    options: OplogOptions,
+    spare: Arc<Spare>,
+    /// Oldest first; the last is the one that is written.
+    segments: Vec<SegmentInfo>,
+    newest: Newest,
+    epoch: u32,
+    /// Whether the epoch is durable in the log, so that records may carry it.
+    epoch_written: bool,
+    /// Whether the last frame is a seal.
+    sealed: bool,
+    durable: u64,
+    /// Why nothing can be written any more.
+    poison: Option<String>,
+}
+
+impl Oplog {
+    /// Opens the log, begins one if there is none, and hands every frame from `from` on to `apply`
+    /// in order. A torn tail is cut. When this returns, all that was handed out is durable, and a
+    /// new epoch has begun. An error leaves nothing open; end the process, because a sync that
+    /// failed may claim success when tried again.
+    ///
+    /// # Errors
+    /// [`OplogError::Corrupt`], [`OplogError::Missing`], [`OplogError::Version`] and
+    /// [`OplogError::ForeignStore`] for a log that must not be continued; [`OplogError::Apply`] with
+    /// the error of `apply`; [`OplogError::Io`] and, for the very first segment,
+    /// [`OplogError::Full`].
+    ///
+    /// # Panics
+    /// If the options are out of bounds.
+    pub fn open(
+        disk: Arc<dyn Disk>,
+        options: OplogOptions,
+        now_ms: i64,
+        from: ReadFrom,
+        apply: &mut dyn FnMut(Frame<'_>) -> Result<(), ApplyError>,
+    ) -> Result<(Self, LogSummary), OplogError> {
+        let bytes = options.segment_bytes;
+        let bounds = SEGMENT_HEADER_BYTES as u64 + 1..=SEGMENT_BYTES_MAX;
+        assert!(
+            bounds.contains(&bytes),
+            "BUG: segments of {bytes} bytes, not in {bounds:?}"
+        );
+        disk.create_directory(DIRECTORY)
+            .map_err(OplogError::io(DIRECTORY, "create directory"))?;
+        disk.sync_directory("")
+            .map_err(OplogError::io("", "sync directory"))?;
+        // A crash while a segment was named leaves it a second name; only that one goes.
+        remove_temporary_files(&*disk, DIRECTORY)
+            .map_err(OplogError::io(DIRECTORY, "remove the spare"))?;
+        let read = read_log(&*disk, Some(options.store_id), from, apply)?;
+        // Names may be in memory only, if just the process ended.
+        disk.sync_directory(DIRECTORY)
+            .map_err(OplogError::io(DIRECTORY, "sync directory"))?;
+        let spare = Arc::new(Spare::new(Arc::clone(&disk), options.segment_bytes));
+        let Some(end) = read else {
+            return Ok((
+                Self::begin(disk, options, spare, now_ms)?,
+                LogSummary::default(),
+            ));
+        };
+        Self::resume(disk, options, spare, now_ms, end)
+    }
+
+    /// The first segment of a new log. Its header makes the epoch durable.
+    fn begin(
+        disk: Arc<dyn Disk>,
+        options: OplogOptions,
+        spare: Arc<Spare>,
+        now_ms: i64,
+    ) -> Result<Self, OplogError> {
+        let header = SegmentHeader {
+            epoch: 1,
+            first_sequence: 0,
+            previous_first: 0,
+            created_ms: now_ms,
+            store_id: options.store_id,
+            previous_crc: 0,
+        };
+        let newest = Newest::create(&disk, &spare, &header)?;
+        let segments = vec![begun(&header, options.segment_bytes)];
+        Ok(Self {
+            disk,
+            options,
+            spare,
+            segments,
+            newest,
+            epoch: header.epoch,
+            epoch_written: true,
+            sealed: false,
+            durable: 0,
+            poison: None,
+        })
+    }
+
+    /// Goes on behind the last frame that was read.
+    fn resume(
+        disk: Arc<dyn Disk>,
+        options: OplogOptions,
+        spare: Arc<Spare>,
+        now_ms: i64,
+        read: LogEnd,
+    ) -> Result<(Self, LogSummary), OplogError> {
+        let LogEnd {
+            summary,
+            segments,
+            cursor,
+            seed,
+        } = read;
+        let file = &segments
+            .last()
+            .expect("BUG: a log that was read has a segment")
+            .file;
+        let newest = Newest::reopen(&disk, file, seed, &cursor, summary.torn.as_ref())?;
+        let mut log = Self {
+            disk,
+            options,
+            spare,
+            segments,
+            newest,
+            epoch: cursor
+                .epoch
+                .checked_add(1)
+                .expect("BUG: four billion opens"),
+            epoch_written: false,
+            sealed: false,
+            durable: cursor.sequence,
+            poison: None,
+        };
+        match log.write_epoch(now_ms) {
+            // Counts stay readable on a full disk; the first append tries again.
+            Ok(()) | Err(OplogError::Full { .. }) => Ok((log, summary)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Appends one frame with `count` records and returns the number of the first. It is durable,
+    /// and may be acknowledged, only after [`Self::sync`]. Frames may be appended without a sync
+    /// between; after 16 MiB of them this syncs first. Ends a segment that is full, with a sync.
+    ///
+    /// # Errors
+    /// [`OplogError::TooLarge`] above [`PAYLOAD_BYTES_MAX`]; [`OplogError::Full`]: nothing was
+    /// appended, try again when there is space; [`OplogError::Poisoned`]: for ever.
+    ///
+    /// # Panics
+    /// If `count` is 0.
+    pub fn append(&mut self, payload: &[u8], count: u32, now_ms: i64) -> Result<u64, OplogError> {
+        assert!(count > 0, "BUG: a frame without records");
+        self.check_poison()?;
+        if payload.len() > PAYLOAD_BYTES_MAX {
+            return Err(OplogError::TooLarge {
+                bytes: payload.len(),
+            });
+        }
+        self.write_epoch(now_ms)?;
+        self.write_frame(payload, count, now_ms)
+    }
+
+    /// Makes every appended frame durable and returns [`Self::durable`].
+    ///
+    /// # Errors
+    /// [`OplogError::Poisoned`], for ever.
+    pub fn sync(&mut self) -> Result<u64, OplogError> {
+        self.check_poison()?;
+        self.newest
+            .sync()
+            .map_err(|error| poison(&mut self.poison, &error))?;
+        self.durable = self.appended();
+        Ok(self.durable)
+    }
+
+    /// Syncs, then writes a seal (and syncs that), unless the last frame is one. Call it when idle
+    /// for a moment and at shutdown: damage to the frames before is then never taken for a torn
+    /// write.
+    ///
+    /// # Errors
+    /// As [`Self::append`].
+    pub fn seal(&mut self, now_ms: i64) -> Result<(), OplogError> {
+        self.sync()?;
+        self.write_epoch(now_ms)?;
+        if self.sealed || self.appended() == 0 {
+            return Ok(());
+        }
+        self.write_frame(&[], 0, now_ms)?;
+        self.sync().map(drop)
+    }
+
+    /// Number after the last record appended.
+    pub fn appended(&self) -> u64 {
+        self.newest_info().end_sequence
+    }
+
+    /// Number after the last record that is durable.
+    pub fn durable(&self) -> u64 {
+        self.durable
+    }
+
+    /// The epoch of what is appended now. No record was or will be written with it by another open.
+    pub fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// The segments, oldest first; never empty.
+    pub fn segments(&self) -> &[SegmentInfo] {
+        &self.segments
+    }
+
+    /// Makes segments ahead, for a helper thread.
+    pub fn spare(&self) -> Arc<Spare> {
+        Arc::clone(&self.spare)
+    }
+
+    /// Removes the oldest segments whose records are all below `sequence` and were written before
+    /// `older_than_ms`; never the newest. Returns how many.
+    ///
+    /// # Errors
+    /// [`OplogError::Io`] if a file cannot be removed, [`OplogError::Poisoned`] if the directory
+    /// cannot be synced.
+    pub fn delete_before(
+        &mut self,
+        sequence: u64,
+        older_than_ms: i64,
+    ) -> Result<usize, OplogError> {
+        self.check_poison()?;
+        let mut deleted = 0;
+        while self.segments.len() > 1 {
+            let oldest = &self.segments[0];
+            if oldest.end_sequence > sequence || oldest.written_until_ms >= older_than_ms {
+                break;
+            }
+            self.disk
+                .remove(&oldest.file)
+                .map_err(OplogError::io(&oldest.file, "remove"))?;
+            self.segments.remove(0);
+            deleted += 1;
+            // After each one, because of several removals a crash may keep any: a gap.
+            self.disk
+                .sync_directory(DIRECTORY)
+                .map_err(OplogError::io(DIRECTORY, "sync directory"))
+                .map_err(|error| poison(&mut self.poison, &error))?;
+        }
+        Ok(deleted)
+    }
+
+    /// Makes this process's epoch durable, once, before a record carries it.
+    fn write_epoch(&mut self, now_ms: i64) -> Result<(), OplogError> {
+        if !self.epoch_written {
+            self.write_frame(&[], 0, now_ms)?;
+            self.sync()?;
+            self.epoch_written = true;
+        }
+        Ok(())
+    }
+
+    fn write_frame(&mut self, payload: &[u8], count: u32, now_ms: i64) -> Result<u64, OplogError> {
+        let end = self.newest.end() + frame_bytes(payload.len()) as u64;
+        let info = self.newest_info();
+        if end > info.bytes && info.end_sequence > info.first_sequence {
+            self.roll(now_ms)?;
+        } else if self.newest.unsynced_bytes() > UNSYNCED_BYTES_MAX as u64 {
+            self.sync()?;
+        }
+        let (epoch, first_sequence) = (self.epoch, self.appended());
+        let frame = NewFrame {
+            epoch,
+            first_sequence,
+            count,
+            written_ms: now_ms,
+            payload,
+        };
+        match self.newest.write(&frame) {
+            Ok(()) => {}
+            Err(full @ OplogError::Full { .. }) => {
+                self.durable = first_sequence;
+                return Err(full);
+            }
+            Err(error) => return Err(poison(&mut self.poison, &error)),
+        }
+        self.sealed = count == 0;
+        let info = self.segments.last_mut().expect("BUG: a log has a segment");
+        info.end_sequence += u64::from(count);
+        info.written_until_ms = info.written_until_ms.max(now_ms);
+        info.bytes = info.bytes.max(self.newest.end());
+        Ok(first_sequence)
+    }
+
+    /// Ends the newest segment, durably, and begins the next. A full disk changes nothing.
+    fn roll(&mut self, now_ms: i64) -> Result<(), OplogError> {
+        self.sync()?;
+        let header = SegmentHeader {
+            epoch: self.epoch,
+            first_sequence: self.appended(),
+            previous_first: self.newest_info().first_sequence,
+            created_ms: now_ms,
+            store_id: self.options.store_id,
+            previous_crc: self.newest.crc(),
+        };
+        self.newest = match Newest::create(&self.disk, &self.spare, &header) {
+            Ok(newest) => newest,
+            Err(full @ OplogError::Full { .. }) => return Err(full),
+            Err(error) => return Err(poison(&mut self.poison, &error)),
+        };
+        let ended = self.segments.last_mut().expect("BUG: a log has a segment");
+        ended.written_until_ms = ended.written_until_ms.max(now_ms);
+        self.segments
+            .push(begun(&header, self.options.segment_bytes));
+        Ok(())
+    }
+
+    fn newest_info(&self) -> &SegmentInfo {
+        self.segments.last().expect("BUG: a log has a segment")
+    }
+
+    fn check_poison(&self) -> Result<(), OplogError> {
+        match &self.poison {
+            Some(cause) => Err(OplogError::Poisoned {
+                cause: cause.clone(),
+            }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Ends all writing: the first failure is the answer to everything from here on.
+fn poison(poison: &mut Option<String>, error: &OplogError) -> OplogError {
+    let cause = error.to_string();
+    *poison = Some(cause.clone());
+    OplogError::Poisoned { cause }
+}
+
+/// A segment without frames.
+fn begun(header: &SegmentHeader, bytes: u64) -> SegmentInfo {
+    SegmentInfo {
+        file: segment_name(header.first_sequence),
+        first_sequence: header.first_sequence,
+        end_sequence: header.first_sequence,
+        created_ms: header.created_ms,
+        written_until_ms: header.created_ms,
+        bytes,
+    }
+}

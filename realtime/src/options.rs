@@ -1,0 +1,67 @@
+//! The outside world and the limits of a store, handed in.
+
+use std::sync::Arc;
+
+use tallyring_archive::Disk;
+
+use crate::clock::Clock;
+
+/// The outside world.
+#[derive(Clone)]
+pub struct World {
+    /// The data directory.
+    pub disk: Arc<dyn Disk>,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// Fills a buffer with random bytes; used once, for a new store's identity.
+    pub random: fn(&mut [u8]),
+}
+
+/// When an increment is acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// When it is on the disk (the default).
+    Fsync,
+    /// When it is written; synced every so many milliseconds. A power cut may lose that much.
+    Interval(u32),
+}
+
+/// Limits of a store.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// Shards of new delta stores and generations, 1–99.
+    pub shards: u16,
+    /// When increments are acknowledged.
+    pub durability: Durability,
+    /// Memory of deltas and ids above which they are flushed, bytes. Up to twice as much is used
+    /// while a flush runs.
+    pub delta_bytes_max: u64,
+    /// Records after which deltas are flushed, so that a restart replays no more.
+    pub replay_records_max: u64,
+    /// Decoded blocks kept, bytes.
+    pub cache_bytes: u64,
+    /// Bytes of a log segment.
+    pub segment_bytes: u64,
+    /// How long log segments are kept at least, days.
+    pub oplog_days: u32,
+    /// How long an id is remembered at least, hours.
+    pub id_hours: u32,
+    /// zstd level of flushed runs, 1–19.
+    pub flush_level: i32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            shards: 4,
+            durability: Durability::Fsync,
+            delta_bytes_max: 512 << 20,
+            replay_records_max: 4_000_000,
+            cache_bytes: 256 << 20,
+            segment_bytes: 64 << 20,
+            oplog_days: 7,
+            id_hours: 25,
+            flush_level: 1,
+        }
+    }
+}

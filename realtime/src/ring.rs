@@ -1,0 +1,149 @@
+//! The ring: which delta store takes an increment.
+//!
+//! Yesterday, today and tomorrow are labels over a map from day to store. What opens and closes a
+//! store is a record in the log (`Rotate`, `Cut`), so replay puts every increment where it was put.
+//! Invariants: at any offset exactly one late store is open; a day's store opens once; today never
+//! goes back.
+
+use std::collections::BTreeMap;
+
+use tallyring_records::{Day, Increment, LongKeys, Offset, Schema, StoreId};
+
+use crate::delta::DeltaStore;
+
+/// All delta stores and today.
+pub struct Ring {
+    today: Day,
+    shards: u16,
+    stores: BTreeMap<StoreId, DeltaStore>,
+}
+
+impl Ring {
+    /// A new ring that opens at `at`: yesterday, today, tomorrow and the first late store.
+    pub fn begin(today: Day, shards: u16, at: Offset) -> Self {
+        let mut ring = Self {
+            today,
+            shards,
+            stores: BTreeMap::new(),
+        };
+        for day in [today.previous(), today, today.next()] {
+            ring.open(StoreId::Day(day), at);
+        }
+        ring.open(StoreId::Late(0), at);
+        ring
+    }
+
+    /// A ring of stores as a manifest names them.
+    pub fn restore(today: Day, shards: u16, stores: impl IntoIterator<Item = DeltaStore>) -> Self {
+        Self {
+            today,
+            shards,
+            stores: stores.into_iter().map(|store| (store.id, store)).collect(),
+        }
+    }
+
+    /// Today's label.
+    pub fn today(&self) -> Day {
+        self.today
+    }
+
+    /// All stores, days first.
+    pub fn stores(&self) -> impl Iterator<Item = &DeltaStore> {
+        self.stores.values()
+    }
+
+    /// All stores, to change.
+    pub fn stores_mut(&mut self) -> impl Iterator<Item = &mut DeltaStore> {
+        self.stores.values_mut()
+    }
+
+    /// The store called `id`.
+    pub fn store_mut(&mut self, id: StoreId) -> Option<&mut DeltaStore> {
+        self.stores.get_mut(&id)
+    }
+
+    /// Forgets a cleared store.
+    pub fn remove(&mut self, id: StoreId) {
+        self.stores.remove(&id);
+    }
+
+    /// True when an increment for `day` that is accepted now goes to the late store.
+    pub fn is_late(&self, day: Day) -> bool {
+        self.stores
+            .get(&StoreId::Day(day))
+            .is_none_or(|store| store.cut.is_some())
+    }
+
+    /// Counts the record with `sequence` in the store that took it, unless that was cleared or has
+    /// flushed it: runs count it then.
+    pub fn count(
+        &mut self,
+        keys: &LongKeys,
+        schema: &Schema,
+        late: bool,
+        sequence: u64,
+        increment: &Increment,
+    ) {
+        let store = if late {
+            self.stores
+                .values_mut()
+                .rev()
+                .find(|store| matches!(store.id, StoreId::Late(_)) && store.takes(sequence))
+        } else {
+            self.stores
+                .get_mut(&StoreId::Day(Day::of(increment.at)))
+                .filter(|store| store.takes(sequence))
+        };
+        if let Some(store) = store.filter(|store| sequence >= store.flushed.sequence) {
+            store.active.add(keys, schema, increment);
+        }
+    }
+
+    /// Turns the ring: `today` is the new today, and the days up to tomorrow that never had a store
+    /// get one. Nothing happens unless `today` is later than before.
+    pub fn rotate(&mut self, today: Day, at: Offset) {
+        if today <= self.today {
+            return;
+        }
+        let opened_before = self.today.next();
+        self.today = today;
+        for day in [today.previous(), today, today.next()] {
+            if day > opened_before {
+                self.open(StoreId::Day(day), at);
+            }
+        }
+    }
+
+    /// Closes stores; a late store is followed by the next epoch. What is closed or gone stays so.
+    pub fn cut(&mut self, stores: &[StoreId], at: Offset) {
+        for id in stores {
+            let Some(store) = self.stores.get_mut(id).filter(|store| store.cut.is_none()) else {
+                continue;
+            };
+            store.cut = Some(at);
+            if let StoreId::Late(epoch) = id {
+                self.open(StoreId::Late(epoch + 1), at);
+            }
+        }
+    }
+
+    /// Stores to export now: every open day before today, and late stores that count something.
+    pub fn due(&self) -> Vec<StoreId> {
+        let due = |store: &&DeltaStore| {
+            store.cut.is_none()
+                && match store.id {
+                    StoreId::Day(day) => day < self.today,
+                    StoreId::Late(_) => !store.is_empty(),
+                }
+        };
+        self.stores
+            .values()
+            .filter(due)
+            .map(|store| store.id)
+            .collect()
+    }
+
+    fn open(&mut self, id: StoreId, at: Offset) {
+        self.stores.insert(id, DeltaStore::new(id, at, self.shards));
+    }
+}

@@ -1,0 +1,209 @@
+//! A store with its threads: one that commits groups, one that flushes, one that keeps time.
+//!
+//! Nothing here decides what is counted: the threads only call [`Store`]. The queue is bounded in
+//! batches and in bytes; when it is full a caller is told to come again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use tallyring_records::Increment;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+
+use crate::error::Refusal;
+use crate::store::{Accepted, Batch, Store};
+
+/// A running store. Dropping it stops the threads after what is queued is written.
+pub struct Service {
+    store: Arc<Store>,
+    queue: Option<mpsc::Sender<Waiting>>,
+    room: Arc<Semaphore>,
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// A batch on its way to the log, and who waits for it.
+struct Waiting {
+    batch: Batch,
+    answer: oneshot::Sender<Result<Accepted, Refusal>>,
+    _room: OwnedSemaphorePermit,
+}
+
+/// Batches that may wait.
+const QUEUE_BATCHES_MAX: usize = 16_384;
+/// Memory of what waits, KiB.
+const QUEUE_KIB_MAX: usize = 128 << 10;
+/// Increments of one group commit.
+const GROUP_RECORDS_MAX: usize = 16_384;
+/// How often time is kept and memory looked at.
+const TICK: Duration = Duration::from_millis(50);
+
+impl Service {
+    /// Starts the threads.
+    ///
+    /// # Errors
+    /// When a thread cannot be started.
+    pub fn start(store: Arc<Store>) -> std::io::Result<Self> {
+        let (queue, waiting) = mpsc::channel(QUEUE_BATCHES_MAX);
+        let stop = Arc::new(AtomicBool::new(false));
+        let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
+            thread::Builder::new().name(name.into()).spawn(run)
+        };
+        let committer = Arc::clone(&store);
+        let (flusher, flush_stop) = (Arc::clone(&store), Arc::clone(&stop));
+        let (keeper, keep_stop) = (Arc::clone(&store), Arc::clone(&stop));
+        let threads = vec![
+            spawn(
+                "commit",
+                Box::new(move || commit_groups(&committer, waiting)),
+            )?,
+            spawn(
+                "flush",
+                Box::new(move || flush_when_due(&flusher, &flush_stop)),
+            )?,
+            spawn("time", Box::new(move || keep_time(&keeper, &keep_stop)))?,
+        ];
+        let room = Arc::new(Semaphore::new(QUEUE_KIB_MAX));
+        Ok(Self {
+            store,
+            queue: Some(queue),
+            room,
+            stop,
+            threads,
+        })
+    }
+
+    /// The store.
+    pub fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+
+    /// Queues a batch; resolves when it is durable and visible, or refused. The batch is written
+    /// even when the caller goes away.
+    ///
+    /// # Errors
+    /// Why nothing was counted.
+    pub async fn submit(&self, increments: Vec<Increment>) -> Result<Accepted, Refusal> {
+        let kib = increments
+            .iter()
+            .map(weight)
+            .sum::<usize>()
+            .div_ceil(1_024)
+            .min(QUEUE_KIB_MAX);
+        let permits = u32::try_from(kib).expect("BUG: the queue's memory is below 4 TiB");
+        let room = Arc::clone(&self.room)
+            .try_acquire_many_owned(permits)
+            .map_err(|_| Refusal::Busy)?;
+        let (answer, answered) = oneshot::channel();
+        let waiting = Waiting {
+            batch: Batch { increments },
+            answer,
+            _room: room,
+        };
+        let queue = self.queue.as_ref().ok_or(Refusal::Busy)?;
+        queue.try_send(waiting).map_err(|_| Refusal::Busy)?;
+        answered.await.unwrap_or_else(|_| {
+            Err(Refusal::Unavailable(
+                "the server is stopping; retry with the same id".into(),
+            ))
+        })
+    }
+
+    /// Writes what is queued, stops the threads, flushes and seals the log.
+    ///
+    /// # Errors
+    /// When the last flush fails; nothing is lost then: the log has it.
+    pub fn stop(mut self) -> crate::error::Result<()> {
+        self.join();
+        self.store.flush()?;
+        self.store.seal()
+    }
+
+    fn join(&mut self) {
+        self.queue = None;
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the store panicked");
+            }
+        }
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.join();
+    }
+}
+
+fn commit_groups(store: &Store, mut waiting: mpsc::Receiver<Waiting>) {
+    while let Some(first) = waiting.blocking_recv() {
+        let mut records = first.batch.increments.len();
+        let mut group = vec![first];
+        while records < GROUP_RECORDS_MAX {
+            let Ok(next) = waiting.try_recv() else { break };
+            records += next.batch.increments.len();
+            group.push(next);
+        }
+        while store.must_flush() {
+            // Memory is at twice its limit: writing waits, the queue fills, callers are told 503.
+            if let Err(error) = store.flush() {
+                tracing::error!(%error, "cannot flush; no increments are accepted until that works");
+                thread::sleep(TICK);
+                break;
+            }
+        }
+        let (batches, answers): (Vec<_>, Vec<_>) = group
+            .into_iter()
+            .map(|waiting| (waiting.batch, (waiting.answer, waiting._room)))
+            .unzip();
+        for (outcome, (answer, _room)) in store.commit(batches).into_iter().zip(answers) {
+            // Nobody waits any more when the client has gone: the batch counts all the same.
+            let _ = answer.send(outcome);
+        }
+    }
+}
+
+fn flush_when_due(store: &Store, stop: &AtomicBool) {
+    while !stop.load(Ordering::Relaxed) {
+        if store.wants_flush()
+            && let Err(error) = store.flush()
+        {
+            tracing::error!(%error, "cannot flush the deltas; they stay in memory and in the log");
+            thread::sleep(Duration::from_secs(1));
+        }
+        thread::sleep(TICK);
+    }
+}
+
+fn keep_time(store: &Store, stop: &AtomicBool) {
+    let mut healthy = true;
+    while !stop.load(Ordering::Relaxed) {
+        match store.tick() {
+            Ok(()) => healthy = true,
+            Err(error) if healthy => {
+                healthy = false;
+                tracing::error!(%error, "the log takes no writes");
+            }
+            Err(_) => {}
+        }
+        if let Err(error) = store.prepare_segment() {
+            tracing::debug!(%error, "cannot prepare the next log segment");
+        }
+        thread::sleep(TICK);
+    }
+}
+
+/// Bytes that an increment holds while it waits, about.
+fn weight(increment: &Increment) -> usize {
+    let texts = |pairs: &[(String, String)]| {
+        pairs
+            .iter()
+            .map(|(name, text)| name.len() + text.len() + 64)
+            .sum::<usize>()
+    };
+    128 + texts(&increment.keys)
+        + texts(&increment.by)
+        + increment.id.as_ref().map_or(0, String::len)
+}

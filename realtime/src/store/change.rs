@@ -1,0 +1,309 @@
+//! Changes of the manifest that move counts from memory into runs: flush and cut.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tallyring_archive::merge::merge;
+use tallyring_archive::{
+    IdRunEntry, IdsEntry, Manifest, Partition, RunEntry, RunSpec, RunWriter, SchemaEntry,
+    StoreEntry, names,
+};
+use tallyring_records::{Offset, Position, Record, StoreId};
+
+use super::files::Files;
+use super::{Root, Store};
+use crate::delta::{Delta, DeltaStore, FlushTarget, OpenRun, write_runs};
+use crate::error::{Error, Result};
+use crate::ids;
+
+/// Runs of one store, month and shard above which they are merged into one.
+const RUNS_MAX: usize = 8;
+
+impl Store {
+    /// Writes every memory delta and all ids in memory as runs, and names them in a new manifest.
+    /// Serving goes on meanwhile.
+    ///
+    /// # Errors
+    /// When the disk refuses; what was to be flushed stays in memory and counts.
+    pub fn flush(&self) -> Result<()> {
+        let mut root = self.root();
+        self.flush_locked(&mut root)
+    }
+
+    /// Closes the stores that are due (every day before today, late stores that count something)
+    /// and flushes. Returns the manifest to rebuild from.
+    ///
+    /// # Errors
+    /// When the log takes no more writes or the disk refuses.
+    pub fn cut(&self) -> Result<Manifest> {
+        let mut root = self.root();
+        root.check()?;
+        {
+            let mut writer = self.writer();
+            let stores = self.live().ring.due();
+            if !stores.is_empty() {
+                let record = Record::Cut { stores };
+                let after = self.append_one(&mut writer, &record)?;
+                let Record::Cut { stores } = record else {
+                    unreachable!("BUG: it was made a line above")
+                };
+                let mut live = self.live_mut();
+                live.ring.cut(&stores, after);
+                live.applied = after;
+            }
+        }
+        self.flush_locked(&mut root)?;
+        Ok(root.manifest.clone())
+    }
+
+    /// True when memory, or what a restart would replay, is above its limit.
+    pub fn wants_flush(&self) -> bool {
+        let (unflushed, id_bytes) = {
+            let writer = self.writer();
+            (writer.unflushed, writer.ids.bytes() as u64)
+        };
+        unflushed >= self.options.replay_records_max
+            || id_bytes + self.delta_bytes() >= self.options.delta_bytes_max
+    }
+
+    /// True when memory is so far above its limit that writing must wait for a flush.
+    pub fn must_flush(&self) -> bool {
+        let id_bytes = self.writer().ids.bytes() as u64;
+        id_bytes + self.delta_bytes() >= 2 * self.options.delta_bytes_max
+    }
+
+    fn delta_bytes(&self) -> u64 {
+        self.live()
+            .ring
+            .stores()
+            .flat_map(DeltaStore::deltas)
+            .map(|delta| delta.bytes() as u64)
+            .sum()
+    }
+
+    fn flush_locked(&self, root: &mut Root) -> Result<()> {
+        root.check()?;
+        let frozen = self.freeze()?;
+        let written = self.write_frozen(root, &frozen)?;
+        let mut next = root.manifest.clone();
+        next.number += 1;
+        next.written_at_ms = self.world.clock.now_ms();
+        self.describe(&mut next, &frozen, &written);
+        self.commit_manifest(root, next)?;
+        let mut writer = self.writer();
+        let mut live = self.live_mut();
+        for (id, store) in written.stores {
+            if let Some(live_store) = live.ring.store_mut(id) {
+                live_store.frozen.clear();
+                live_store.runs = store;
+            }
+        }
+        for store in live.ring.stores_mut() {
+            store.flushed = store.flushed.max(frozen.until);
+        }
+        live.schemas = root.manifest.schemas.clone();
+        live.manifest = root.manifest.number;
+        drop(live);
+        writer
+            .ids
+            .adopt(&*self.world.disk, &root.manifest.ids.runs)?;
+        writer.unflushed = 0;
+        Ok(())
+    }
+
+    /// Sets memory aside at one durable offset.
+    fn freeze(&self) -> Result<Frozen> {
+        let mut writer = self.writer();
+        let log = writer.log()?;
+        log.sync()?;
+        let until = Offset {
+            epoch: log.epoch(),
+            sequence: log.appended(),
+        };
+        let ids = writer.ids.freeze();
+        let mut live = self.live_mut();
+        let shards = self.options.shards;
+        let mut stores = Vec::new();
+        for store in live.ring.stores_mut() {
+            if !store.active.is_empty() {
+                let delta = std::mem::replace(&mut store.active, Delta::new(shards));
+                store.frozen.push(Arc::new(delta));
+            }
+            if !store.frozen.is_empty() {
+                stores.push((store.id, store.frozen.clone(), store.runs.clone()));
+            }
+        }
+        Ok(Frozen { until, stores, ids })
+    }
+
+    fn write_frozen(&self, root: &mut Root, frozen: &Frozen) -> Result<Written> {
+        let disk = &*self.world.disk;
+        let mut stores = Vec::new();
+        for (id, deltas, runs) in &frozen.stores {
+            let target = FlushTarget {
+                disk,
+                store: id.to_string(),
+                level: self.options.flush_level,
+            };
+            let mut runs = runs.clone();
+            for delta in deltas {
+                for entry in write_runs(&target, delta)? {
+                    runs.push(root.files.open(disk, &entry)?);
+                }
+            }
+            stores.push((*id, self.compact(&mut root.files, *id, runs)?));
+        }
+        let ids = match &frozen.ids {
+            Some(ids) => ids::write_run(disk, ids, self.options.flush_level)?,
+            None => None,
+        };
+        Ok(Written { stores, ids })
+    }
+
+    /// Merges the runs of each month and shard that has too many.
+    fn compact(&self, files: &mut Files, id: StoreId, runs: Vec<OpenRun>) -> Result<Vec<OpenRun>> {
+        let disk = &*self.world.disk;
+        let mut groups: BTreeMap<(Partition, u16, u16), Vec<OpenRun>> = BTreeMap::new();
+        for run in runs {
+            let meta = run.run.meta();
+            groups
+                .entry((meta.partition, meta.shard, meta.shards))
+                .or_default()
+                .push(run);
+        }
+        let mut kept = Vec::new();
+        for ((partition, shard, shards), group) in groups {
+            if group.len() <= RUNS_MAX {
+                kept.extend(group);
+                continue;
+            }
+            let level = self.options.flush_level;
+            let spec = RunSpec {
+                directory: names::DELTAS,
+                what: id.to_string(),
+                partition,
+                shard,
+                shards,
+                level,
+            };
+            let inputs: Vec<_> = group.iter().map(|run| Arc::clone(&run.run)).collect();
+            let merged = merge(&inputs, RunWriter::create(disk, spec)?, shard, shards)?;
+            disk.sync_directory(names::DELTAS)
+                .map_err(tallyring_archive::Error::io("sync", names::DELTAS))?;
+            if let Some(entry) = merged {
+                kept.push(files.open(disk, &entry)?);
+            }
+        }
+        Ok(kept)
+    }
+
+    /// Fills in what the ring and the ids are after a flush.
+    fn describe(&self, next: &mut Manifest, frozen: &Frozen, written: &Written) {
+        let live = self.live();
+        next.today = live.ring.today();
+        next.stores = live
+            .ring
+            .stores()
+            .map(|store| flushed_entry(store, frozen, written))
+            .collect();
+        next.ids = self.remembered(&next.ids, frozen.until, written.ids.as_ref());
+        // Every store is flushed up to `until`, so no record before it is replayed.
+        let holds = |entry: &SchemaEntry| entry.since.offset(0) <= frozen.until;
+        let in_force = live.schemas.iter().rposition(holds).unwrap_or(0);
+        next.schemas = live.schemas[in_force..].to_vec();
+    }
+
+    fn remembered(&self, before: &IdsEntry, until: Offset, new: Option<&IdRunEntry>) -> IdsEntry {
+        let oldest_ms = self
+            .world
+            .clock
+            .now_ms()
+            .saturating_sub(i64::from(self.options.id_hours) * 3_600_000);
+        let kept = before.runs.iter().filter(|run| run.newest_ms >= oldest_ms);
+        IdsEntry {
+            flushed: Position::single(until),
+            runs: kept.chain(new).cloned().collect(),
+        }
+    }
+
+    /// Commits `next` and removes the files that only the manifest before named.
+    pub(super) fn commit_manifest(&self, root: &mut Root, next: Manifest) -> Result<()> {
+        let disk = &*self.world.disk;
+        if let Err(error) = next.commit(disk) {
+            // If the name may be taken, this process can no longer tell which manifest counts.
+            let unnamed = disk.list(names::MANIFESTS).is_ok_and(|files| {
+                !files
+                    .iter()
+                    .any(|file| names::manifest_number(file) == Some(next.number))
+            });
+            if unnamed {
+                let _ = tallyring_archive::disk::remove_temporary_files(disk, names::MANIFESTS);
+            } else {
+                root.uncertain = Some(error.to_string());
+            }
+            return Err(error.into());
+        }
+        let before = std::mem::replace(&mut root.manifest, next);
+        root.files.remove_unnamed(disk, &before, &root.manifest);
+        Ok(())
+    }
+
+    /// Removes log segments that nothing needs any more: flushed, out of the id window, old enough.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn expire_log(&self) -> Result<usize> {
+        let needed = {
+            let root = self.root();
+            let flushed = root
+                .manifest
+                .stores
+                .iter()
+                .filter(|store| store.cut.as_ref() != Some(&store.flushed));
+            flushed
+                .map(|store| store.flushed.offset(0).sequence)
+                .chain([root.manifest.ids.flushed.offset(0).sequence])
+                .min()
+        };
+        let days = i64::from(self.options.oplog_days);
+        let older_than_ms = self.world.clock.now_ms().saturating_sub(days * 86_400_000);
+        Ok(self
+            .writer()
+            .log()?
+            .delete_before(needed.unwrap_or(0), older_than_ms)?)
+    }
+}
+
+/// What was set aside, and up to where.
+struct Frozen {
+    until: Offset,
+    stores: Vec<(StoreId, Vec<Arc<Delta>>, Vec<OpenRun>)>,
+    ids: Option<Arc<hashbrown::HashMap<u128, ids::Seen>>>,
+}
+
+/// What was written of it: all runs of each store then.
+struct Written {
+    stores: Vec<(StoreId, Vec<OpenRun>)>,
+    ids: Option<IdRunEntry>,
+}
+
+fn flushed_entry(store: &DeltaStore, frozen: &Frozen, written: &Written) -> StoreEntry {
+    let mut entry = store.entry();
+    entry.flushed = Position::single(store.flushed.max(frozen.until));
+    if let Some((_, runs)) = written.stores.iter().find(|(id, _)| *id == store.id) {
+        entry.runs = runs
+            .iter()
+            .map(|run| -> RunEntry { run.entry.clone() })
+            .collect();
+    }
+    entry
+}
+
+impl Root {
+    pub(super) fn check(&self) -> Result<()> {
+        match &self.uncertain {
+            Some(cause) => Err(Error::Uncertain(cause.clone())),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! The store: one data directory, live.
+//!
+//! Three locks, always taken in this order: `root` (a change of the manifest, from its first file to
+//! its commit), `writer` (the log and the ids, for one group commit), `live` (what queries see, for
+//! as long as memory is touched). A query holds `live` only while it reads memory; files are read
+//! after, from the shared handles it took: together they are one view.
+
+mod change;
+mod commit;
+mod files;
+mod open;
+mod publish;
+mod read;
+mod status;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use tallyring_archive::{BlockCache, Manifest, SchemaEntry};
+use tallyring_records::{LongKeys, Offset, Schema};
+
+use crate::error::{Error, Result};
+use crate::ids::Ids;
+use crate::oplog::Oplog;
+use crate::options::{Options, World};
+use crate::ring::Ring;
+
+pub use commit::{Accepted, Batch};
+pub use open::Recovery;
+pub use read::{Answer, Read, Series};
+pub use status::{Status, StoreStatus};
+
+use files::{ArchiveFiles, Files};
+
+/// One data directory: increments in, counts out.
+pub struct Store {
+    world: World,
+    options: Options,
+    keys: LongKeys,
+    cache: BlockCache,
+    root: Mutex<Root>,
+    writer: Mutex<Writer>,
+    live: RwLock<Live>,
+}
+
+/// The manifest as it is committed, and the open files it names.
+struct Root {
+    manifest: Manifest,
+    files: Files,
+    /// Why this process must not change the manifest any more.
+    uncertain: Option<String>,
+}
+
+/// The way in.
+struct Writer {
+    /// None when the store is open for reading only.
+    log: Option<Oplog>,
+    ids: Ids,
+    payload: Vec<u8>,
+    /// No counter of the store can be above this.
+    count_bound: u64,
+    /// Records since the last flush.
+    unflushed: u64,
+    /// Unix milliseconds since when the clock has been more than a day ahead of the ring.
+    jumped_since_ms: Option<i64>,
+    /// When the last record was appended, and whether a seal followed.
+    last_append_ms: i64,
+}
+
+/// What queries see.
+struct Live {
+    ring: Ring,
+    schema: Arc<Schema>,
+    /// Declarations that replay may need, the one in force last.
+    schemas: Vec<SchemaEntry>,
+    archive: Arc<ArchiveFiles>,
+    manifest: u64,
+    /// Everything before this offset is applied.
+    applied: Offset,
+}
+
+impl Store {
+    /// The declaration in force.
+    pub fn schema(&self) -> Arc<Schema> {
+        Arc::clone(&self.live().schema)
+    }
+
+    /// The outside world it was opened with.
+    pub fn world(&self) -> &World {
+        &self.world
+    }
+
+    /// Its limits.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// The committed manifest.
+    pub fn manifest(&self) -> Manifest {
+        self.root().manifest.clone()
+    }
+
+    fn root(&self) -> MutexGuard<'_, Root> {
+        // A panic while the lock was held ends the process (ops sees to it); a test that goes on
+        // sees the state the panic left, which is never half of a commit.
+        self.root.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn writer(&self) -> MutexGuard<'_, Writer> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn live(&self) -> RwLockReadGuard<'_, Live> {
+        self.live.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn live_mut(&self) -> RwLockWriteGuard<'_, Live> {
+        self.live.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Writer {
+    fn log(&mut self) -> Result<&mut Oplog> {
+        self.log.as_mut().ok_or(Error::ReadOnly)
+    }
+}

@@ -1,0 +1,351 @@
+//! Opens a data directory: identity, manifest, runs, then the log from where those end.
+
+use std::sync::{Arc, Mutex, RwLock};
+
+use tallyring_archive::{BlockCache, IdsEntry, Manifest, SchemaEntry, names};
+use tallyring_records::{Day, LongKeys, Offset, Position, Record, RecordError, Schema, decode_all};
+
+use super::files::{ArchiveFiles, Files, remove_leftovers};
+use super::{Live, Root, Store, Writer};
+use crate::delta::DeltaStore;
+use crate::error::{Error, Result};
+use crate::identity::Identity;
+use crate::ids::{Ids, Seen};
+use crate::oplog::{Frame, LogSummary, Oplog, OplogOptions, ReadFrom, scan};
+use crate::options::{Options, World};
+use crate::ring::Ring;
+
+/// What opening found.
+#[derive(Debug, Clone, Default)]
+pub struct Recovery {
+    /// Records applied from the log.
+    pub replayed: u64,
+    /// Files removed that a crash had left.
+    pub leftovers: usize,
+    /// Bytes of a write that a crash tore, cut from the log's end.
+    pub torn_bytes: u64,
+}
+
+/// Domain of increment ids in [`LongKeys::identity`].
+pub(super) const ID_DOMAIN: u8 = 1;
+
+impl Store {
+    /// Opens the data directory, which is made if it is empty. The caller holds its lock.
+    ///
+    /// # Errors
+    /// When a file is damaged, missing or of another version, or the disk refuses.
+    pub fn open(world: World, options: Options, schema: Schema) -> Result<(Self, Recovery)> {
+        let disk = Arc::clone(&world.disk);
+        for directory in names::DIRECTORIES {
+            disk.create_directory(directory)
+                .map_err(tallyring_archive::Error::io("create", directory))?;
+        }
+        disk.sync_directory("")
+            .map_err(tallyring_archive::Error::io("sync", "."))?;
+        let (identity, manifest) = match (Identity::load(&*disk)?, Manifest::load(&*disk)?) {
+            (Some(identity), Some(manifest)) => (identity, manifest),
+            (identity, None) => begin(&world, &options, identity, &schema)?,
+            (None, Some(_)) => return Err(no_identity()),
+        };
+        check_identity(&identity, &manifest)?;
+        let leftovers = remove_leftovers(&*disk, Some(&manifest))?;
+        let now_ms = world.clock.now_ms();
+        let mut replay = Replay::new(&world, &options, &identity, &manifest)?;
+        let log_options = OplogOptions {
+            segment_bytes: options.segment_bytes,
+            store_id: identity.store_id,
+        };
+        let (log, summary) = Oplog::open(
+            Arc::clone(&disk),
+            log_options,
+            now_ms,
+            ReadFrom::Sequence(replay.from),
+            &mut |frame| replay.frame(frame).map_err(Into::into),
+        )?;
+        replay.check_reached(&summary)?;
+        let recovery = Recovery {
+            replayed: replay.replayed,
+            leftovers,
+            torn_bytes: summary.torn.map_or(0, |torn| torn.bytes),
+        };
+        let applied = Offset {
+            epoch: log.epoch(),
+            sequence: log.appended(),
+        };
+        let store = replay.finish(world, options, manifest, Some(log), applied)?;
+        store.declare(schema)?;
+        Ok((store, recovery))
+    }
+
+    /// Opens a data directory for reading, beside a server or without one. Nothing is written.
+    ///
+    /// # Errors
+    /// As [`Store::open`]; also when there is nothing to read.
+    pub fn open_read_only(world: World, options: Options) -> Result<Self> {
+        let disk = Arc::clone(&world.disk);
+        let identity = Identity::load(&*disk)?.ok_or_else(no_identity)?;
+        let manifest = Manifest::load(&*disk)?
+            .ok_or_else(|| Error::Missing("the data directory has no manifest".into()))?;
+        check_identity(&identity, &manifest)?;
+        let mut replay = Replay::new(&world, &options, &identity, &manifest)?;
+        let summary = scan(
+            &*disk,
+            Some(identity.store_id),
+            ReadFrom::Sequence(replay.from),
+            &mut |frame| replay.frame(frame).map_err(Into::into),
+        )?;
+        replay.check_reached(&summary)?;
+        let applied = Offset {
+            epoch: summary.epoch,
+            sequence: summary.end_sequence,
+        };
+        replay.finish(world, options, manifest, None, applied)
+    }
+}
+
+/// A new store: its identity, and a first manifest with an empty ring.
+fn begin(
+    world: &World,
+    options: &Options,
+    identity: Option<Identity>,
+    schema: &Schema,
+) -> Result<(Identity, Manifest)> {
+    let disk = &*world.disk;
+    if !disk
+        .list(names::OPLOG)
+        .map_err(tallyring_archive::Error::io("list", names::OPLOG))?
+        .is_empty()
+    {
+        return Err(Error::Missing(
+            "there is an oplog but no manifest: the manifests were removed; restore `manifests/` from a backup".into(),
+        ));
+    }
+    let identity = match identity {
+        Some(identity) => identity,
+        None => Identity::create(disk, world.random)?,
+    };
+    remove_leftovers(disk, None)?;
+    let now_ms = world.clock.now_ms();
+    let ring = Ring::begin(
+        Day::of(now_ms.div_euclid(1_000)),
+        options.shards,
+        Offset::default(),
+    );
+    let manifest = Manifest {
+        number: 1,
+        written_at_ms: now_ms,
+        store_id: identity.store_id_text(),
+        today: ring.today(),
+        schemas: vec![SchemaEntry {
+            since: Position::single(Offset::default()),
+            schema: schema.clone(),
+        }],
+        stores: ring.stores().map(DeltaStore::entry).collect(),
+        runs: Vec::new(),
+        generations: Vec::new(),
+        active: 0,
+        ids: IdsEntry {
+            flushed: Position::single(Offset::default()),
+            runs: Vec::new(),
+        },
+    };
+    manifest.commit(disk)?;
+    Ok((identity, manifest))
+}
+
+fn no_identity() -> Error {
+    Error::Identity {
+        name: names::IDENTITY,
+        what: "is missing; restore it from a backup".into(),
+    }
+}
+
+fn check_identity(identity: &Identity, manifest: &Manifest) -> Result<()> {
+    if identity.store_id_text() == manifest.store_id {
+        return Ok(());
+    }
+    Err(Error::Identity {
+        name: names::IDENTITY,
+        what: format!(
+            "is store {}, the manifest belongs to store {}; restore the one that belongs here",
+            identity.store_id_text(),
+            manifest.store_id
+        ),
+    })
+}
+
+/// A store being put together from the manifest and the log.
+struct Replay {
+    ring: Ring,
+    /// Declarations from the one in force at the start on.
+    schemas: Vec<SchemaEntry>,
+    schema: Arc<Schema>,
+    files: Files,
+    archive: ArchiveFiles,
+    ids: Ids,
+    ids_from: u64,
+    from: u64,
+    keys: LongKeys,
+    replayed: u64,
+    counted: u64,
+}
+
+impl Replay {
+    fn new(
+        world: &World,
+        options: &Options,
+        identity: &Identity,
+        manifest: &Manifest,
+    ) -> Result<Self> {
+        let disk = &*world.disk;
+        let mut files = Files::default();
+        let mut stores = Vec::new();
+        for entry in &manifest.stores {
+            stores.push(DeltaStore::from_entry(entry, options.shards, |run| {
+                files.open(disk, run)
+            })?);
+        }
+        let archive = files.archive(disk, manifest)?;
+        let ids_from = manifest.ids.flushed.offset(0).sequence;
+        let from = stores
+            .iter()
+            .filter_map(DeltaStore::replay_from)
+            .min()
+            .unwrap_or(ids_from)
+            .min(ids_from);
+        let in_force = |entry: &&SchemaEntry| entry.since.offset(0).sequence <= from;
+        let first = manifest.schemas.iter().rev().find(in_force);
+        let first =
+            first.ok_or_else(|| Error::Missing("the manifest declares no namespaces".into()))?;
+        Ok(Self {
+            ring: Ring::restore(manifest.today, options.shards, stores),
+            schemas: vec![first.clone()],
+            schema: Arc::new(first.schema.clone()),
+            files,
+            archive,
+            ids: Ids::open(disk, &manifest.ids.runs)?,
+            ids_from,
+            from,
+            keys: LongKeys::new(identity.hash_key),
+            replayed: 0,
+            counted: 0,
+        })
+    }
+
+    /// The log holds everything that was flushed: what is derived is never ahead of the truth.
+    fn check_reached(&self, summary: &LogSummary) -> Result<()> {
+        let flushed = self
+            .ring
+            .stores()
+            .map(|store| store.flushed.sequence)
+            .max()
+            .unwrap_or(0)
+            .max(self.ids_from);
+        if summary.end_sequence >= flushed {
+            return Ok(());
+        }
+        Err(Error::Missing(format!(
+            "the oplog ends at record {}, but runs hold records up to {flushed}: the end of the oplog was lost; \
+             restore `oplog/` from a backup",
+            summary.end_sequence
+        )))
+    }
+
+    fn frame(&mut self, frame: Frame<'_>) -> std::result::Result<(), RecordError> {
+        for (index, record) in decode_all(frame.payload, frame.count)?
+            .into_iter()
+            .enumerate()
+        {
+            let at = Offset {
+                epoch: frame.epoch,
+                sequence: frame.first_sequence + index as u64,
+            };
+            if at.sequence >= self.from {
+                self.record(at, frame.written_ms, record);
+                self.replayed += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn record(&mut self, at: Offset, arrived_ms: i64, record: Record) {
+        let after = Offset {
+            sequence: at.sequence + 1,
+            ..at
+        };
+        let late = matches!(record, Record::Late(_));
+        match record {
+            Record::Increment(increment) | Record::Late(increment) => {
+                if let Some(id) = increment
+                    .id
+                    .as_deref()
+                    .filter(|_| at.sequence >= self.ids_from)
+                {
+                    let seen = Seen {
+                        sequence: at.sequence,
+                        arrived_ms,
+                    };
+                    self.ids.insert(self.keys.identity(ID_DOMAIN, id), seen);
+                }
+                self.counted = self.counted.saturating_add(increment.n);
+                self.ring
+                    .count(&self.keys, &self.schema, late, at.sequence, &increment);
+            }
+            Record::Duplicate { .. } => {}
+            Record::Rotate { today } => self.ring.rotate(today, after),
+            Record::Cut { stores } => self.ring.cut(&stores, after),
+            Record::Schema(schema) => {
+                self.schema = Arc::new(schema.clone());
+                self.schemas.push(SchemaEntry {
+                    since: Position::single(after),
+                    schema,
+                });
+            }
+        }
+    }
+
+    fn finish(
+        self,
+        world: World,
+        options: Options,
+        manifest: Manifest,
+        log: Option<Oplog>,
+        applied: Offset,
+    ) -> Result<Store> {
+        let stored = manifest
+            .files()
+            .flat_map(|entry| &entry.meta.sums)
+            .map(|(_, &sum)| sum);
+        let count_bound = stored.fold(self.counted, u64::saturating_add);
+        let writer = Writer {
+            log,
+            ids: self.ids,
+            payload: Vec::new(),
+            count_bound,
+            unflushed: self.replayed,
+            jumped_since_ms: None,
+            last_append_ms: world.clock.now_ms(),
+        };
+        let live = Live {
+            ring: self.ring,
+            schema: self.schema,
+            schemas: self.schemas,
+            archive: Arc::new(self.archive),
+            manifest: manifest.number,
+            applied,
+        };
+        Ok(Store {
+            cache: BlockCache::new(options.cache_bytes),
+            keys: self.keys,
+            root: Mutex::new(Root {
+                manifest,
+                files: self.files,
+                uncertain: None,
+            }),
+            writer: Mutex::new(writer),
+            live: RwLock::new(live),
+            world,
+            options,
+        })
+    }
+}

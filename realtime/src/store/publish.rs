@@ -1,0 +1,169 @@
+//! Changes of the manifest that move counts between generations: publish and rollback.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use tallyring_archive::{Build, GENERATIONS_KEPT, GenerationEntry, Manifest, RunEntry};
+use tallyring_records::StoreId;
+
+use super::{Root, Store};
+use crate::error::{Error, Result};
+
+impl Store {
+    /// Publishes what a rebuild built: its generation becomes the one that is read, the exported
+    /// stores are cleared, in one step.
+    ///
+    /// # Errors
+    /// When the build does not fit the store any more, or the disk refuses.
+    pub fn publish(&self, build: &Build) -> Result<()> {
+        let mut root = self.root();
+        root.check()?;
+        check_build(&root.manifest, build)?;
+        let mut next = root.manifest.clone();
+        next.number += 1;
+        next.written_at_ms = self.world.clock.now_ms();
+        next.stores
+            .retain(|store| !build.exported.contains(&store.id));
+        next.runs.extend(build.runs.iter().cloned());
+        next.generations.push(GenerationEntry {
+            number: build.number,
+            created_at_ms: next.written_at_ms,
+            merged: build.merged.clone(),
+            files: build.files.clone(),
+        });
+        next.active = build.number;
+        let surplus = next.generations.len().saturating_sub(GENERATIONS_KEPT);
+        next.generations.drain(..surplus);
+        fold_sources(&mut next);
+        self.switch(&mut root, next, &build.exported)
+    }
+
+    /// Reads an older generation from now on. Increments that it lacks count as deltas again; the
+    /// next rebuild merges them.
+    ///
+    /// # Errors
+    /// [`Error::NoGeneration`] when it is not kept; otherwise when the disk refuses.
+    pub fn activate(&self, generation: u64) -> Result<()> {
+        let mut root = self.root();
+        root.check()?;
+        if root.manifest.generation(generation).is_none() {
+            let kept: Vec<String> = root
+                .manifest
+                .generations
+                .iter()
+                .map(|kept| kept.number.to_string())
+                .collect();
+            return Err(Error::NoGeneration {
+                number: generation,
+                kept: kept.join(", "),
+            });
+        }
+        if root.manifest.active == generation {
+            return Ok(());
+        }
+        let mut next = root.manifest.clone();
+        next.number += 1;
+        next.written_at_ms = self.world.clock.now_ms();
+        next.active = generation;
+        self.switch(&mut root, next, &[])
+    }
+
+    /// Commits `next` and lets queries see it, together with the stores it no longer has.
+    fn switch(&self, root: &mut Root, next: Manifest, cleared: &[StoreId]) -> Result<()> {
+        let disk = &*self.world.disk;
+        // Opened before the commit: what cannot be read is not published.
+        let archive = Arc::new(root.files.archive(disk, &next)?);
+        self.commit_manifest(root, next)?;
+        let mut live = self.live_mut();
+        for id in cleared {
+            live.ring.remove(*id);
+        }
+        live.archive = archive;
+        live.manifest = root.manifest.number;
+        Ok(())
+    }
+}
+
+/// The stores that were exported are as they were, so that publishing neither loses nor doubles.
+fn check_build(manifest: &Manifest, build: &Build) -> Result<()> {
+    let newest = manifest
+        .generations
+        .last()
+        .map_or(0, |generation| generation.number);
+    if build.number != newest + 1 {
+        return Err(Error::StaleBuild(format!(
+            "it is generation {}, the next is {}",
+            build.number,
+            newest + 1
+        )));
+    }
+    for id in &build.exported {
+        let store = manifest.stores.iter().find(|store| store.id == *id);
+        let whole = store.is_some_and(|store| {
+            store
+                .cut
+                .as_ref()
+                .is_some_and(|cut| store.flushed.offset(0) >= cut.offset(0))
+        });
+        if !whole {
+            return Err(Error::StaleBuild(format!(
+                "{id} is not a closed and flushed store"
+            )));
+        }
+    }
+    let known: BTreeSet<&str> = manifest
+        .runs
+        .iter()
+        .chain(&build.runs)
+        .map(|run| run.name.as_str())
+        .collect();
+    if let Some(missing) = build
+        .merged
+        .iter()
+        .find(|name| !known.contains(name.as_str()))
+    {
+        return Err(Error::StaleBuild(format!("{missing} is not a source run")));
+    }
+    Ok(())
+}
+
+/// Replaces the source runs that every kept generation has merged by the oldest one's file, where
+/// that is exactly their merge. The merge of that file with later runs gives the same bytes.
+fn fold_sources(manifest: &mut Manifest) {
+    let Some(oldest) = manifest.generations.first().cloned() else {
+        return;
+    };
+    for file in &oldest.files {
+        let same_place = |run: &RunEntry| {
+            (run.meta.partition, run.meta.shard, run.meta.shards)
+                == (file.meta.partition, file.meta.shard, file.meta.shards)
+        };
+        let in_oldest = |run: &&RunEntry| same_place(run) && oldest.merged.contains(&run.name);
+        let folded: BTreeSet<String> = manifest
+            .runs
+            .iter()
+            .filter(in_oldest)
+            .map(|run| run.name.clone())
+            .collect();
+        if folded.len() < 2 {
+            continue;
+        }
+        let sums = tallyring_archive::merge::add_sums(
+            manifest
+                .runs
+                .iter()
+                .filter(|run| folded.contains(&run.name))
+                .map(|run| &run.meta),
+        );
+        // Sharded otherwise when it was built, or folded to coarser buckets: not the same counts.
+        if sums.ok().as_ref() != Some(&file.meta.sums) {
+            continue;
+        }
+        manifest.runs.retain(|run| !folded.contains(&run.name));
+        manifest.runs.push(file.clone());
+        for generation in &mut manifest.generations {
+            generation.merged.retain(|name| !folded.contains(name));
+            generation.merged.push(file.name.clone());
+        }
+    }
+}

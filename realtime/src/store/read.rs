@@ -1,0 +1,345 @@
+//! Reads: one view of archive and deltas together.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use tallyring_archive::Run;
+use tallyring_records::line::{self, entries, hours};
+use tallyring_records::{
+    COUNT_MAX, Day, Grain, MISSING, Offset, StoreId, TimeCode, is_hash, shard_of,
+};
+
+use super::{Live, Store};
+use crate::delta::DeltaStore;
+use crate::error::Result;
+
+/// One key's counts, perhaps broken down, over a range.
+#[derive(Debug, Clone)]
+pub struct Read {
+    /// Declared namespace.
+    pub namespace: String,
+    /// Raw key.
+    pub key: String,
+    /// Declared subtotal to break down by.
+    pub subtotal: Option<String>,
+    /// First instant, Unix seconds.
+    pub from: i64,
+    /// First instant after the range, Unix seconds.
+    pub to: i64,
+}
+
+/// Answers to several reads, all from one view.
+#[derive(Debug)]
+pub struct Answer {
+    /// The archive generation in the view, 0 before the first.
+    pub generation: u64,
+    /// The manifest in the view.
+    pub manifest: u64,
+    /// Everything before this offset is counted.
+    pub applied: Offset,
+    /// In the order of the reads.
+    pub series: Vec<Series>,
+}
+
+/// Counts of one key by base bucket.
+#[derive(Debug, Default)]
+pub struct Series {
+    /// Totals, ascending.
+    pub totals: BTreeMap<TimeCode, u64>,
+    /// Values of the subtotal; a bucket and value may come several times and is summed then. For
+    /// every bucket they sum to the total: what has no value stands under `-`.
+    pub points: Vec<ValuePoint>,
+    /// Stored values by number.
+    pub values: Vec<Box<str>>,
+    lookups: HashMap<Box<str>, Box<str>>,
+    runs: Vec<Arc<Run>>,
+}
+
+/// One value of a subtotal in one base bucket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ValuePoint {
+    /// Base bucket.
+    pub code: TimeCode,
+    /// Number of the value in [`Series::values`].
+    pub value: u32,
+    /// How many.
+    pub count: u64,
+}
+
+impl Store {
+    /// Reads several keys from one view. Keys never counted give empty series.
+    ///
+    /// # Errors
+    /// When a block that is needed is damaged: never a zero instead.
+    pub fn read(&self, reads: &[Read]) -> Result<Answer> {
+        let mut gathers: Vec<Gather<'_>> = reads
+            .iter()
+            .map(|read| Gather::new(read, &self.keys.stored(&read.key)))
+            .collect();
+        let mut answer = {
+            let live = self.live();
+            for gather in &mut gathers {
+                gather.memory(&live);
+            }
+            Answer {
+                generation: live.archive.generation,
+                manifest: live.manifest,
+                applied: live.applied,
+                series: Vec::with_capacity(reads.len()),
+            }
+        };
+        for mut gather in gathers {
+            for run in std::mem::take(&mut gather.runs) {
+                gather.run(self, &run)?;
+                gather.series.runs.push(run);
+            }
+            answer.series.push(gather.finish());
+        }
+        Ok(answer)
+    }
+
+    /// The text behind a stored value of a series; the stored form itself when no lookup is found.
+    ///
+    /// # Errors
+    /// When a block that may hold the lookup is damaged.
+    pub fn expand(&self, series: &Series, value: &str) -> Result<String> {
+        let mut text = String::new();
+        for (index, part) in value.split('*').enumerate() {
+            if index > 0 {
+                text.push('*');
+            }
+            if !is_hash(part) {
+                text.push_str(part);
+            } else if let Some(raw) = series.lookups.get(part) {
+                text.push_str(raw);
+            } else {
+                text.push_str(
+                    &self
+                        .look_up(series, part)?
+                        .unwrap_or_else(|| part.to_owned()),
+                );
+            }
+        }
+        Ok(text)
+    }
+
+    /// Count of one total in one base bucket.
+    pub(super) fn count_of(&self, total_key: &str, code: TimeCode) -> Result<u64> {
+        let (namespace, stored) = total_key
+            .split_once('|')
+            .expect("BUG: a total key has a bar");
+        let to = code.start() + code.grain().seconds();
+        let read = Read {
+            namespace: namespace.into(),
+            key: String::new(),
+            subtotal: None,
+            from: code.start(),
+            to,
+        };
+        let mut gather = Gather::new(&read, stored);
+        gather.memory(&self.live());
+        for run in std::mem::take(&mut gather.runs) {
+            gather.run(self, &run)?;
+        }
+        Ok(gather
+            .series
+            .totals
+            .values()
+            .fold(0, |sum, count| sum.saturating_add(*count)))
+    }
+
+    fn look_up(&self, series: &Series, hash: &str) -> Result<Option<String>> {
+        let wanted = line::lookup_key(hash);
+        for run in &series.runs {
+            let mut found = None;
+            run.visit_from(&self.cache, wanted.as_bytes(), &mut |key, payload| {
+                if key == wanted.as_bytes() {
+                    found = line::unescape(payload).map(|text| text.into_owned());
+                }
+                ControlFlow::Break(())
+            })?;
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// One read on its way: first what memory holds, then run by run.
+struct Gather<'r> {
+    read: &'r Read,
+    total_key: String,
+    subtotal_prefix: Option<String>,
+    runs: Vec<Arc<Run>>,
+    series: Series,
+    numbers: HashMap<Box<str>, u32>,
+}
+
+impl<'r> Gather<'r> {
+    fn new(read: &'r Read, stored: &str) -> Self {
+        Self {
+            read,
+            total_key: line::total_key(&read.namespace, stored),
+            subtotal_prefix: read
+                .subtotal
+                .as_ref()
+                .map(|subtotal| line::subtotal_prefix(subtotal, &read.namespace, stored)),
+            runs: Vec::new(),
+            series: Series::default(),
+            numbers: HashMap::new(),
+        }
+    }
+
+    /// Takes what memory holds, and notes which runs to read.
+    fn memory(&mut self, live: &Live) {
+        for store in live.ring.stores() {
+            if !concerns(self.read, store) {
+                continue;
+            }
+            for delta in store.deltas() {
+                let totals = &mut self.series.totals;
+                let wanted = self.read.from..self.read.to;
+                delta.totals(self.total_key.as_bytes(), &mut |code, count| {
+                    if wanted.contains(&code.start()) {
+                        add(totals.entry(code).or_insert(0), count);
+                    }
+                });
+                let Some(subtotal) = &self.read.subtotal else {
+                    continue;
+                };
+                let mut points = Vec::new();
+                delta.subtotals(
+                    self.total_key.as_bytes(),
+                    subtotal,
+                    &mut |code, value, count| {
+                        if wanted.contains(&code.start()) {
+                            points.push((code, String::from_utf8_lossy(value).into_owned(), count));
+                        }
+                    },
+                );
+                for (code, value, count) in points {
+                    for part in value.split('*').filter(|part| is_hash(part)) {
+                        if let Some(raw) = delta.lookup(self.total_key.as_bytes(), part) {
+                            self.series.lookups.insert(part.into(), raw.into());
+                        }
+                    }
+                    self.point(code, &value, count);
+                }
+            }
+            self.runs
+                .extend(store.runs.iter().map(|run| Arc::clone(&run.run)));
+        }
+        self.runs.extend(live.archive.runs.iter().map(Arc::clone));
+        let key = self.total_key.as_bytes();
+        let (from, to) = (self.read.from, self.read.to);
+        self.runs.retain(|run| {
+            let meta = run.meta();
+            meta.overlaps(from, to) && shard_of(key, meta.shards) == meta.shard
+        });
+    }
+
+    fn run(&mut self, store: &Store, run: &Run) -> Result<()> {
+        let wanted = self.read.from..self.read.to;
+        let (key, totals) = (self.total_key.as_bytes(), &mut self.series.totals);
+        run.visit_from(&store.cache, key, &mut |found, payload| {
+            if found != key {
+                return ControlFlow::Break(());
+            }
+            for (code, count) in hours(payload)
+                .flatten()
+                .filter(|(code, _)| wanted.contains(&code.start()))
+            {
+                add(totals.entry(code).or_insert(0), count);
+            }
+            ControlFlow::Continue(())
+        })?;
+        let Some(prefix) = self.subtotal_prefix.clone() else {
+            return Ok(());
+        };
+        // A folded day's code stands before those of its hours.
+        let mut from = prefix.clone().into_bytes();
+        Day::of(self.read.from).code().write_to(&mut from);
+        run.visit_from(&store.cache, &from, &mut |found, payload| {
+            let Some(code) = found.strip_prefix(prefix.as_bytes()) else {
+                return ControlFlow::Break(());
+            };
+            let Ok(code) = TimeCode::parse(code) else {
+                return ControlFlow::Continue(());
+            };
+            if code.start() >= wanted.end {
+                return ControlFlow::Break(());
+            }
+            if wanted.contains(&code.start()) {
+                for (value, count) in entries(payload).flatten() {
+                    self.point(code, &String::from_utf8_lossy(value), count);
+                }
+            }
+            ControlFlow::Continue(())
+        })?;
+        Ok(())
+    }
+
+    fn point(&mut self, code: TimeCode, value: &str, count: u64) {
+        let number = match self.numbers.get(value) {
+            Some(&number) => number,
+            None => {
+                let number =
+                    u32::try_from(self.series.values.len()).expect("BUG: fewer than 2^32 values");
+                self.series.values.push(value.into());
+                self.numbers.insert(value.into(), number);
+                number
+            }
+        };
+        self.series.points.push(ValuePoint {
+            code,
+            value: number,
+            count,
+        });
+    }
+
+    /// Adds what has no value, so that the values of every bucket sum to its total.
+    fn finish(mut self) -> Series {
+        if self.read.subtotal.is_some() {
+            let mut named: BTreeMap<TimeCode, u64> = BTreeMap::new();
+            for point in &self.series.points {
+                add(named.entry(point.code).or_insert(0), point.count);
+            }
+            let remainders: Vec<(TimeCode, u64)> = self
+                .series
+                .totals
+                .iter()
+                .map(|(&code, &total)| {
+                    (
+                        code,
+                        total.saturating_sub(named.get(&code).copied().unwrap_or(0)),
+                    )
+                })
+                .filter(|&(_, remainder)| remainder > 0)
+                .collect();
+            for (code, remainder) in remainders {
+                self.point(code, MISSING, remainder);
+            }
+        }
+        self.series
+    }
+}
+
+/// True when the store may hold something of the read's range.
+fn concerns(read: &Read, store: &DeltaStore) -> bool {
+    match store.id {
+        StoreId::Late(_) => true,
+        StoreId::Day(day) => day.start() < read.to && read.from < day.next().start(),
+    }
+}
+
+/// Sums stay below 2^53 where the store checks counters; a sum over more is capped there.
+fn add(sum: &mut u64, count: u64) {
+    *sum = sum.saturating_add(count).min(COUNT_MAX);
+}
+
+const _: () = assert!(
+    Grain::Day as u8 == 0,
+    "a day's code stands before its hours'"
+);

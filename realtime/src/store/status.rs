@@ -1,0 +1,129 @@
+//! What an operator wants to know of a store.
+
+use serde::Serialize;
+use tallyring_archive::Manifest;
+use tallyring_records::{Day, Position, StoreId};
+
+use super::Store;
+use crate::delta::Delta;
+
+/// State of a store.
+#[derive(Debug, Clone, Serialize)]
+pub struct Status {
+    /// The ring's label.
+    pub today: Day,
+    /// The committed manifest.
+    pub manifest: u64,
+    /// The generation that is read, 0 before the first.
+    pub generation: u64,
+    /// Everything before this position is counted.
+    pub applied: Position,
+    /// Everything before this position is durable.
+    pub durable: Position,
+    /// Records a restart would replay.
+    pub unflushed: u64,
+    /// Bytes of all log segments.
+    pub oplog_bytes: u64,
+    /// Ids in memory.
+    pub ids_in_memory: usize,
+    /// Delta stores, days first.
+    pub stores: Vec<StoreStatus>,
+    /// Source runs that the generation lacks.
+    pub pending_runs: usize,
+    /// Bytes of all files the manifest names.
+    pub file_bytes: u64,
+    /// Bytes free on the disk.
+    pub disk_free_bytes: Option<u64>,
+    /// True when the clock is more than a day ahead of the ring and not believed yet.
+    pub clock_jumped: bool,
+}
+
+/// State of one delta store.
+#[derive(Debug, Clone, Serialize)]
+pub struct StoreStatus {
+    /// Such as `day-2012-03-16`.
+    pub id: StoreId,
+    /// `yesterday`, `today`, `tomorrow`, `late`, or `waiting` for its export.
+    pub position: &'static str,
+    /// True when it takes nothing more.
+    pub cut: bool,
+    /// Counters in memory.
+    pub counters: u64,
+    /// Bytes of them.
+    pub memory_bytes: u64,
+    /// Flushed runs.
+    pub runs: usize,
+    /// Bytes of them.
+    pub run_bytes: u64,
+}
+
+impl Store {
+    /// The state now.
+    pub fn status(&self) -> Status {
+        let manifest = self.manifest();
+        let (durable, unflushed, oplog_bytes, ids_in_memory, clock_jumped) = {
+            let writer = self.writer();
+            let log = writer.log.as_ref();
+            (
+                log.map_or(0, |log| log.durable()),
+                writer.unflushed,
+                log.map_or(0, |log| {
+                    log.segments().iter().map(|segment| segment.bytes).sum()
+                }),
+                writer.ids.in_memory(),
+                writer.jumped_since_ms.is_some(),
+            )
+        };
+        let live = self.live();
+        Status {
+            today: live.ring.today(),
+            manifest: live.manifest,
+            generation: live.archive.generation,
+            applied: Position::single(live.applied),
+            durable: Position::single(tallyring_records::Offset {
+                sequence: durable,
+                ..live.applied
+            }),
+            unflushed,
+            oplog_bytes,
+            ids_in_memory,
+            stores: live
+                .ring
+                .stores()
+                .map(|store| store_status(store, live.ring.today()))
+                .collect(),
+            pending_runs: manifest.pending().count(),
+            file_bytes: file_bytes(&manifest),
+            disk_free_bytes: self.world.disk.free_bytes().ok(),
+            clock_jumped,
+        }
+    }
+}
+
+fn store_status(store: &crate::delta::DeltaStore, today: Day) -> StoreStatus {
+    let position = match store.id {
+        StoreId::Late(_) => "late",
+        StoreId::Day(day) if day == today => "today",
+        StoreId::Day(day) if day == today.next() => "tomorrow",
+        StoreId::Day(day) if day == today.previous() => "yesterday",
+        StoreId::Day(_) => "waiting",
+    };
+    StoreStatus {
+        id: store.id,
+        position,
+        cut: store.cut.is_some(),
+        counters: store.deltas().map(Delta::counters).sum(),
+        memory_bytes: store.deltas().map(|delta| delta.bytes() as u64).sum(),
+        runs: store.runs.len(),
+        run_bytes: store.runs.iter().map(|run| run.entry.bytes).sum(),
+    }
+}
+
+/// A file with two names counts once.
+fn file_bytes(manifest: &Manifest) -> u64 {
+    let files: std::collections::BTreeMap<&str, u64> = manifest
+        .files()
+        .map(|entry| (entry.name.as_str(), entry.bytes))
+        .collect();
+    files.values().sum()
+}

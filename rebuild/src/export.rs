@@ -1,0 +1,112 @@
+//! Export: the runs of closed delta stores become source runs, one a month and shard.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rayon::prelude::*;
+use tallyring_archive::merge::merge;
+use tallyring_archive::{
+    Disk, Error, Manifest, Partition, Result, Run, RunEntry, RunSpec, RunWriter, StoreEntry, names,
+};
+use tallyring_records::StoreId;
+
+/// What source runs of the ring begin with.
+const RING: &str = "ring";
+
+/// What export made.
+pub struct Exported {
+    /// Stores whose every count is in `runs`.
+    pub stores: Vec<StoreId>,
+    /// New source runs, synced and named.
+    pub runs: Vec<RunEntry>,
+}
+
+/// Exports every store that is closed and flushed to its end.
+///
+/// # Errors
+/// A damaged run, or the disk.
+pub fn export(disk: &dyn Disk, manifest: &Manifest, level: i32) -> Result<Exported> {
+    let closed: Vec<&StoreEntry> = manifest
+        .stores
+        .iter()
+        .filter(|store| is_closed(store))
+        .collect();
+    let mut groups: BTreeMap<(StoreId, Partition, u16, u16), Vec<&RunEntry>> = BTreeMap::new();
+    for store in &closed {
+        for run in &store.runs {
+            let meta = &run.meta;
+            groups
+                .entry((store.id, meta.partition, meta.shard, meta.shards))
+                .or_default()
+                .push(run);
+        }
+    }
+    let groups: Vec<_> = groups.into_iter().collect();
+    let runs: Vec<Option<RunEntry>> = groups
+        .par_iter()
+        .map(|((_, partition, shard, shards), runs)| {
+            let spec = RunSpec {
+                directory: names::RUNS,
+                what: RING.into(),
+                partition: *partition,
+                shard: *shard,
+                shards: *shards,
+                level,
+            };
+            merge_or_link(disk, runs, spec)
+        })
+        .collect::<Result<_>>()?;
+    disk.sync_directory(names::RUNS)
+        .map_err(Error::io("sync", names::RUNS))?;
+    Ok(Exported {
+        stores: closed.iter().map(|store| store.id).collect(),
+        runs: runs.into_iter().flatten().collect(),
+    })
+}
+
+/// One run of this place gets a second name; several, or runs of other shards, are merged.
+pub fn merge_or_link(
+    disk: &dyn Disk,
+    runs: &[&RunEntry],
+    spec: RunSpec,
+) -> Result<Option<RunEntry>> {
+    if let [run] = runs
+        && (run.meta.shard, run.meta.shards) == (spec.shard, spec.shards)
+    {
+        return link(disk, run, &spec).map(Some);
+    }
+    let inputs: Vec<Arc<Run>> = runs
+        .iter()
+        .map(|run| Run::open(disk, &run.name))
+        .collect::<Result<_>>()?;
+    let (shard, shards) = (spec.shard, spec.shards);
+    merge(&inputs, RunWriter::create(disk, spec)?, shard, shards)
+}
+
+fn link(disk: &dyn Disk, run: &RunEntry, spec: &RunSpec) -> Result<RunEntry> {
+    let what = match spec.what.as_str() {
+        "" => spec.partition.to_string(),
+        what => format!("{what}.{}", spec.partition),
+    };
+    let name = names::sorted_file(
+        spec.directory,
+        &what,
+        spec.shard,
+        spec.shards,
+        &run.hash[..16.min(run.hash.len())],
+    );
+    // A taken name is the same content: the name is its hash.
+    disk.link(&run.name, &name)
+        .map_err(Error::io("name", &name))?;
+    Ok(RunEntry {
+        name,
+        ..run.clone()
+    })
+}
+
+fn is_closed(store: &StoreEntry) -> bool {
+    store
+        .cut
+        .as_ref()
+        .is_some_and(|cut| store.flushed.offset(0) >= cut.offset(0))
+}

@@ -1,0 +1,110 @@
+//! A generation: for every partition and shard the merge of its source runs.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rayon::prelude::*;
+use tallyring_archive::merge::add_sums;
+use tallyring_archive::{Build, Disk, Error, Manifest, Result, RunEntry, RunSpec, names};
+
+use crate::export::{export, merge_or_link};
+use crate::plan::plan;
+
+/// Limits of a rebuild.
+#[derive(Debug, Clone, Copy)]
+pub struct BuildOptions {
+    /// Shards of the new generation.
+    pub shards: u16,
+    /// zstd level of merged files, 1–19.
+    pub level: i32,
+}
+
+/// How far a rebuild is: bytes of source runs merged, of how many. Shared files are not counted.
+pub type Progress<'p> = &'p (dyn Fn(u64, u64) + Sync);
+
+/// Builds the next generation of what `manifest` names. `None` when there is nothing to export or
+/// merge.
+///
+/// # Errors
+/// A damaged run, two texts with one hash, books that do not balance, or the disk. Nothing counts
+/// then; files it made are removed at the next start.
+pub fn build(
+    disk: &dyn Disk,
+    manifest: &Manifest,
+    options: BuildOptions,
+    progress: Progress<'_>,
+) -> Result<Option<Build>> {
+    let exported = export(disk, manifest, options.level)?;
+    let sources: Vec<&RunEntry> = manifest.runs.iter().chain(&exported.runs).collect();
+    let plan = plan(&sources, &manifest.generations, options.shards);
+    let active_is_newest = manifest
+        .generations
+        .last()
+        .map_or(0, |newest| newest.number)
+        == manifest.active;
+    if exported.runs.is_empty()
+        && plan.merged.is_empty()
+        && active_is_newest
+        && exported.stores.is_empty()
+    {
+        return Ok(None);
+    }
+    let total: u64 = plan
+        .merged
+        .iter()
+        .flat_map(|target| &target.inputs)
+        .map(|run| run.bytes)
+        .sum();
+    let done = AtomicU64::new(0);
+    progress(0, total);
+    let made: Vec<Option<RunEntry>> = plan
+        .merged
+        .par_iter()
+        .map(|target| {
+            let spec = RunSpec {
+                directory: names::ARCHIVE,
+                what: String::new(),
+                partition: target.partition,
+                shard: target.shard,
+                shards: options.shards,
+                level: options.level,
+            };
+            let file = merge_or_link(disk, &target.inputs, spec)?;
+            let bytes: u64 = target.inputs.iter().map(|run| run.bytes).sum();
+            progress(done.fetch_add(bytes, Ordering::Relaxed) + bytes, total);
+            Ok(file)
+        })
+        .collect::<Result<_>>()?;
+    disk.sync_directory(names::ARCHIVE)
+        .map_err(Error::io("sync", names::ARCHIVE))?;
+    let mut files = plan.shared;
+    files.extend(made.into_iter().flatten());
+    files.sort_by_key(|file| (file.meta.partition, file.meta.shard));
+    balance(&sources, &files)?;
+    let merged = sources.iter().map(|run| run.name.clone()).collect();
+    let number = manifest
+        .generations
+        .last()
+        .map_or(0, |newest| newest.number)
+        + 1;
+    Ok(Some(Build {
+        base: manifest.number,
+        exported: exported.stores,
+        runs: exported.runs,
+        number,
+        merged,
+        files,
+    }))
+}
+
+/// A generation counts exactly what its source runs count, section by section.
+fn balance(sources: &[&RunEntry], files: &[RunEntry]) -> Result<()> {
+    let before = add_sums(sources.iter().map(|run| &run.meta))?;
+    let after = add_sums(files.iter().map(|file| &file.meta))?;
+    if before == after {
+        return Ok(());
+    }
+    Err(Error::Imbalance {
+        name: "the new generation".into(),
+        what: format!("its source runs sum to {before:?}, its files to {after:?}"),
+    })
+}
