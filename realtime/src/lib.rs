@@ -21,4 +21,6 @@ pub use error::{Error, Refusal, Result};
 pub use lock::{Holder, Lock};
 pub use options::{Durability, Options, World};
 pub use service::Service;
-pub use store::{Accepted, Answer, Batch, Read, Recovery, Series, Status, Store, StoreStatus};
+pub use store::{
+    Accepted, Answer, Batch, Read, Recovery, Series, Status, Store, StoreStatus, ValuePoint,
+};

@@ -10,7 +10,8 @@ use tallyring_archive::{
 };
 use tallyring_records::StoreId;
 
-/// What source runs of the ring begin with.
+/// What source runs of the ring begin with. The store's name follows: two stores may hold the same
+/// counts, and a generation knows what it has merged by name.
 const RING: &str = "ring";
 
 /// What export made.
@@ -44,10 +45,10 @@ pub fn export(disk: &dyn Disk, manifest: &Manifest, level: i32) -> Result<Export
     let groups: Vec<_> = groups.into_iter().collect();
     let runs: Vec<Option<RunEntry>> = groups
         .par_iter()
-        .map(|((_, partition, shard, shards), runs)| {
+        .map(|((store, partition, shard, shards), runs)| {
             let spec = RunSpec {
                 directory: names::RUNS,
-                what: RING.into(),
+                what: format!("{RING}-{store}"),
                 partition: *partition,
                 shard: *shard,
                 shards: *shards,

@@ -21,6 +21,8 @@ pub struct ArchiveFiles {
     pub generation: u64,
     /// Its files and the pending source runs.
     pub runs: Vec<Arc<Run>>,
+    /// Files of every kept generation, as it was.
+    pub kept: BTreeMap<u64, Vec<Arc<Run>>>,
 }
 
 impl Files {
@@ -48,19 +50,28 @@ impl Files {
     /// # Errors
     /// When a file cannot be opened.
     pub fn archive(&mut self, disk: &dyn Disk, manifest: &Manifest) -> Result<ArchiveFiles> {
-        let generation = manifest.generation(manifest.active);
-        let files = generation
-            .map(|generation| generation.files.as_slice())
-            .unwrap_or_default();
-        let runs = files
-            .iter()
-            .chain(manifest.pending())
-            .map(|entry| self.open(disk, entry).map(|open| open.run))
-            .collect::<Result<_>>()?;
+        let mut kept = BTreeMap::new();
+        for generation in &manifest.generations {
+            kept.insert(generation.number, self.open_all(disk, &generation.files)?);
+        }
+        let mut runs = kept.get(&manifest.active).cloned().unwrap_or_default();
+        runs.extend(self.open_all(disk, manifest.pending())?);
         Ok(ArchiveFiles {
             generation: manifest.active,
             runs,
+            kept,
         })
+    }
+
+    fn open_all<'e>(
+        &mut self,
+        disk: &dyn Disk,
+        entries: impl IntoIterator<Item = &'e RunEntry>,
+    ) -> Result<Vec<Arc<Run>>> {
+        entries
+            .into_iter()
+            .map(|entry| self.open(disk, entry).map(|open| open.run))
+            .collect()
     }
 
     /// Forgets and removes files that the manifest no longer names. Views that read them go on.

@@ -26,7 +26,7 @@ use crate::ring::Ring;
 
 pub use commit::{Accepted, Batch};
 pub use open::Recovery;
-pub use read::{Answer, Read, Series};
+pub use read::{Answer, Read, Series, ValuePoint};
 pub use status::{Status, StoreStatus};
 
 use files::{ArchiveFiles, Files};

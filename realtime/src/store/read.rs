@@ -12,7 +12,7 @@ use tallyring_records::{
 
 use super::{Live, Store};
 use crate::delta::DeltaStore;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// One key's counts, perhaps broken down, over a range.
 #[derive(Debug, Clone)]
@@ -68,22 +68,32 @@ pub struct ValuePoint {
 }
 
 impl Store {
-    /// Reads several keys from one view. Keys never counted give empty series.
+    /// Reads several keys from one view. Keys never counted give empty series. With `as_of` the view
+    /// is a kept generation as it was, without any delta.
     ///
     /// # Errors
-    /// When a block that is needed is damaged: never a zero instead.
-    pub fn read(&self, reads: &[Read]) -> Result<Answer> {
+    /// [`Error::NoGeneration`] when `as_of` is not kept; when a block that is needed is damaged:
+    /// never a zero instead.
+    pub fn read(&self, reads: &[Read], as_of: Option<u64>) -> Result<Answer> {
         let mut gathers: Vec<Gather<'_>> = reads
             .iter()
             .map(|read| Gather::new(read, &self.keys.stored(&read.key)))
             .collect();
         let mut answer = {
             let live = self.live();
-            for gather in &mut gathers {
-                gather.memory(&live);
+            match as_of {
+                None => gathers.iter_mut().for_each(|gather| gather.memory(&live)),
+                Some(number) => {
+                    let files = live
+                        .archive
+                        .kept
+                        .get(&number)
+                        .ok_or_else(|| no_generation(&live, number))?;
+                    gathers.iter_mut().for_each(|gather| gather.note(files));
+                }
             }
             Answer {
-                generation: live.archive.generation,
+                generation: as_of.unwrap_or(live.archive.generation),
                 manifest: live.manifest,
                 applied: live.applied,
                 series: Vec::with_capacity(reads.len()),
@@ -228,16 +238,21 @@ impl<'r> Gather<'r> {
                     self.point(code, &value, count);
                 }
             }
-            self.runs
-                .extend(store.runs.iter().map(|run| Arc::clone(&run.run)));
+            let flushed: Vec<Arc<Run>> =
+                store.runs.iter().map(|run| Arc::clone(&run.run)).collect();
+            self.note(&flushed);
         }
-        self.runs.extend(live.archive.runs.iter().map(Arc::clone));
+        self.note(&live.archive.runs);
+    }
+
+    /// Notes the runs that may hold something of the range.
+    fn note(&mut self, runs: &[Arc<Run>]) {
         let key = self.total_key.as_bytes();
-        let (from, to) = (self.read.from, self.read.to);
-        self.runs.retain(|run| {
+        let concerned = runs.iter().filter(|run| {
             let meta = run.meta();
-            meta.overlaps(from, to) && shard_of(key, meta.shards) == meta.shard
+            meta.overlaps(self.read.from, self.read.to) && shard_of(key, meta.shards) == meta.shard
         });
+        self.runs.extend(concerned.map(Arc::clone));
     }
 
     fn run(&mut self, store: &Store, run: &Run) -> Result<()> {
@@ -323,6 +338,14 @@ impl<'r> Gather<'r> {
             }
         }
         self.series
+    }
+}
+
+fn no_generation(live: &Live, number: u64) -> Error {
+    let kept: Vec<String> = live.archive.kept.keys().map(u64::to_string).collect();
+    Error::NoGeneration {
+        number,
+        kept: kept.join(", "),
     }
 }
 

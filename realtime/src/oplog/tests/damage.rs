@@ -134,6 +134,57 @@ fn a_synced_frame_that_the_disk_lost_is_refused() {
 }
 
 #[test]
+fn an_older_segment_that_lacks_its_last_frame_is_refused() {
+    let disk = MemoryDisk::default();
+    let (mut log, _, _) = open(&disk);
+    for _ in 0..3 {
+        commit(&mut log, &[1; 400]);
+    }
+    let mut image = disk.bytes(FIRST);
+    image[64 + 448..].fill(0);
+    disk.set(FIRST, image);
+    let text = refusal(&disk).to_string();
+    assert!(
+        text.starts_with(&format!("{FIRST}: damaged at offset 512, record 1 on: ")),
+        "{text}"
+    );
+    assert!(text.contains("the frames end at record 1"), "{text}");
+    assert!(
+        text.contains("oplog/0000000000000002.tlog goes on from record 2"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_whole_frame_that_does_not_belong_where_it_stands_is_refused() {
+    let (disk, ends) = small_log(&[b"one", b"two"]);
+    let image = disk.bytes(FIRST);
+    let problem = |source: std::ops::Range<usize>, from: &[u8]| {
+        let mut image = image.clone();
+        image[ends[0]..ends[1]].copy_from_slice(&from[source]);
+        disk.set(FIRST, image);
+        let error = refusal(&disk);
+        let OplogError::Corrupt {
+            offset, problem, ..
+        } = error
+        else {
+            panic!("{error}")
+        };
+        assert_eq!(offset as usize, ends[0]);
+        problem
+    };
+    let repeated = problem(SEGMENT_HEADER_BYTES..ends[0], &image);
+    assert_eq!(repeated, "a frame with record 0, expected record 1");
+    // The same segment with another past: its header is the same to the bit.
+    let (other, _) = small_log(&[b"eno", b"two"]);
+    let foreign = problem(ends[0]..ends[1], &other.bytes(FIRST));
+    assert!(
+        foreign.starts_with("a frame that follows checksum "),
+        "{foreign}"
+    );
+}
+
+#[test]
 fn unsynced_frames_that_reach_the_disk_out_of_order_are_a_torn_tail() {
     let disk = MemoryDisk::default();
     let (mut log, _, _) = open(&disk);

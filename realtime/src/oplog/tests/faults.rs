@@ -39,7 +39,13 @@ fn a_full_disk_at_a_roll_or_a_growth_is_passed_when_there_is_space_again() {
         disk.limit_space(Some(space));
         match log.append(&large, 1, NOW_MS) {
             Ok(_) => expected.push(large.as_slice()),
-            Err(OplogError::Full { .. }) => {}
+            Err(OplogError::Full { .. }) => {
+                let files = disk.list("oplog").unwrap();
+                assert!(
+                    !files.contains(&"spare.tmp".to_owned()),
+                    "its space is given back"
+                );
+            }
             Err(error) => panic!("{error}"),
         }
         assert_eq!(log.appended(), expected.len() as u64);
@@ -49,6 +55,20 @@ fn a_full_disk_at_a_roll_or_a_growth_is_passed_when_there_is_space_again() {
     }
     assert!(expected.len() > 170);
     assert_eq!(payloads(&open(&disk).2), expected);
+}
+
+#[test]
+fn a_spare_that_cannot_be_named_is_given_up() {
+    let disk = MemoryDisk::default();
+    let (mut log, _, _) = open(&disk);
+    commit(&mut log, &[1; 900]);
+    log.spare().prepare().unwrap();
+    disk.fail_next_write(ErrorKind::StorageFull);
+    let error = log.append(&[2; 900], 1, NOW_MS).unwrap_err();
+    assert!(matches!(error, OplogError::Full { .. }), "{error}");
+    assert_eq!(disk.list("oplog").unwrap(), ["0000000000000000.tlog"]);
+    commit(&mut log, &[2; 900]);
+    assert_eq!(open(&disk).2.len(), 2);
 }
 
 #[test]
@@ -181,4 +201,20 @@ fn what_is_read_at_open_is_durable_when_open_returns() {
     assert_eq!(seen.len(), 1);
     disk.crash(&mut Choices(1));
     assert_eq!(open(&disk).2, seen);
+}
+
+#[test]
+fn a_name_that_a_failed_process_left_in_memory_is_made_durable_at_open() {
+    let disk = MemoryDisk::default();
+    let (mut log, _, _) = open(&disk);
+    commit(&mut log, &[1; 900]);
+    // Create, fill, sync, header, sync, link, remove: the directory is not synced.
+    disk.fail_after(7);
+    log.append(&[2; 900], 1, NOW_MS).unwrap_err();
+    disk.heal();
+    commit(&mut open(&disk).0, &[3; 900]);
+    for seed in 0..8 {
+        disk.crash(&mut Choices(seed));
+        assert_eq!(scan_all(&disk).unwrap().1.len(), 2);
+    }
 }

@@ -86,6 +86,13 @@ impl MemoryDisk {
             }
         }
         state.names = state.durable_names.clone();
+        drop(state);
+        self.heal();
+    }
+
+    /// Nothing fails any more.
+    pub fn heal(&self) {
+        let mut state = self.state();
         (state.space, state.fuse, state.fail_write, state.fail_sync) = (None, None, None, false);
     }
 
@@ -236,7 +243,7 @@ impl Disk for MemoryDisk {
             return Err(io::Error::other("sync failed"));
         }
         for (name, place) in std::mem::take(&mut state.renamed) {
-            if name.starts_with(directory) {
+            if name.rsplit_once('/').map_or("", |(parent, _)| parent) == directory {
                 apply_name(&mut state.durable_names, &name, place);
             } else {
                 state.renamed.push((name, place));

@@ -8,14 +8,27 @@ use super::*;
 
 #[derive(Debug, Clone)]
 enum Step {
-    Append { bytes: usize, count: u32 },
+    Append {
+        bytes: usize,
+        count: u32,
+    },
     Sync,
     Seal,
     Prepare,
-    Delete { keep: u64 },
-    Space { bytes: u64 },
-    FailAfter { changes: u64 },
-    Crash { seed: u64 },
+    Delete {
+        keep: u64,
+    },
+    Space {
+        bytes: u64,
+    },
+    FailAfter {
+        changes: u64,
+    },
+    /// The power fails.
+    Crash {
+        seed: u64,
+    },
+    /// Just the process ends.
     Restart,
 }
 
@@ -67,7 +80,7 @@ impl Model {
     fn step(&mut self, step: Step) {
         match step {
             Step::Crash { seed } => return self.crash(seed),
-            Step::Restart if self.log.is_some() => return self.reopen(),
+            Step::Restart => return self.restart(),
             Step::Space { bytes } => self.disk.limit_space(Some(bytes)),
             Step::FailAfter { changes } => self.disk.fail_after(changes),
             _ => {}
@@ -130,9 +143,16 @@ impl Model {
         self.reopen();
     }
 
+    /// A process that failed leaves what the next one finds in memory, not yet on the disk.
+    fn restart(&mut self) {
+        if self.log.take().is_none() {
+            self.disk.heal();
+        }
+        self.reopen();
+    }
+
     /// All that was durable is there; of the rest, what is there is a beginning of it.
     fn reopen(&mut self) {
-        self.log = None;
         let scanned = scan_all(&self.disk).unwrap().1;
         let (log, summary, seen) = match try_open(&self.disk, ReadFrom::Oldest) {
             Ok(opened) => opened,

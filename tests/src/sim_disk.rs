@@ -1,0 +1,501 @@
+//! A disk in memory that loses power: what is not synced survives a crash in part, or not at all.
+//!
+//! A file has a durable content and a list of writes since, cut at sectors; a directory has durable
+//! entries and a list of changes since. [`SimDisk::crash`] keeps what is durable and draws for each
+//! of the others whether it survived, so writes tear, are reordered, and names go missing. Nothing
+//! depends on time, addresses or hash order: the same calls and draws give the same disk.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, ErrorKind};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use tallyring_archive::{Content, Disk, DiskFile};
+
+/// What a disk writes whole or not at all.
+pub const SECTOR_BYTES: usize = 512;
+
+/// Bytes of the whole disk until [`SimDisk::set_free_bytes`] says otherwise.
+const CAPACITY_BYTES: u64 = 1 << 40;
+
+/// A disk for one process: after [`SimDisk::crash`] or [`SimDisk::kill`] it and its open files fail,
+/// and the next process gets the disk that was returned. A clone is the same disk.
+#[derive(Debug, Clone)]
+pub struct SimDisk(Arc<Mutex<State>>);
+
+#[derive(Debug)]
+struct State {
+    /// False when the process that held the disk is dead.
+    alive: bool,
+    directories: BTreeMap<String, Directory>,
+    inodes: u64,
+    capacity: u64,
+    calls: u64,
+    faults: BTreeMap<u64, ErrorKind>,
+    stop_at: Option<u64>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Directory {
+    /// True once its parent was synced.
+    is_durable: bool,
+    current: BTreeMap<String, File>,
+    durable: BTreeMap<String, File>,
+    /// Changes of entries since the last sync; none is a removal.
+    changes: Vec<(String, Option<File>)>,
+}
+
+/// A file by any of its names. Locked only while the disk's state is.
+type File = Arc<Mutex<Inode>>;
+
+#[derive(Debug, Clone, Default)]
+struct Inode {
+    number: u64,
+    current: Arc<Vec<u8>>,
+    durable: Vec<u8>,
+    /// Writes since `durable`, in order, none across the end of a sector.
+    writes: Vec<Write>,
+}
+
+#[derive(Debug, Clone)]
+struct Write {
+    offset: usize,
+    bytes: Vec<u8>,
+    fate: Fate,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    /// The next sync makes it durable.
+    Pending,
+    /// Durable, but behind a forgotten write.
+    Durable,
+    /// A sync failed: the page counts as clean, and no later sync writes it.
+    Forgotten,
+}
+
+impl Default for SimDisk {
+    fn default() -> Self {
+        let root = Directory {
+            is_durable: true,
+            ..Directory::default()
+        };
+        Self::of(BTreeMap::from([(String::new(), root)]), 0, CAPACITY_BYTES)
+    }
+}
+
+impl SimDisk {
+    fn of(directories: BTreeMap<String, Directory>, inodes: u64, capacity: u64) -> Self {
+        Self(Arc::new(Mutex::new(State {
+            alive: true,
+            directories,
+            inodes,
+            capacity,
+            calls: 0,
+            faults: BTreeMap::new(),
+            stop_at: None,
+        })))
+    }
+
+    /// Power is lost: the disk as the next process finds it. What was not synced survives by the
+    /// draws of `rng`.
+    pub fn crash(&self, rng: &mut impl FnMut() -> u64) -> Self {
+        let mut state = self.lock();
+        state.alive = false;
+        let mut kept: BTreeMap<String, Directory> = BTreeMap::new();
+        let mut inodes: BTreeMap<u64, File> = BTreeMap::new();
+        // A parent's path is a prefix, so it comes before its children.
+        for (path, directory) in &state.directories {
+            let has_parent = path.is_empty() || kept.contains_key(split(path).0);
+            if !has_parent || !(directory.is_durable || rng() >> 63 == 1) {
+                continue;
+            }
+            let mut entries = directory.durable.clone();
+            let survivors = survivors(directory.changes.len(), rng);
+            for ((name, file), survived) in directory.changes.iter().zip(survivors) {
+                match file {
+                    Some(file) if survived => drop(entries.insert(name.clone(), file.clone())),
+                    None if survived => drop(entries.remove(name)),
+                    _ => {}
+                }
+            }
+            for file in entries.values_mut() {
+                let inode = lock(file).clone();
+                let crashed = inodes
+                    .entry(inode.number)
+                    .or_insert_with(|| Arc::new(Mutex::new(inode.crash(rng))));
+                *file = Arc::clone(crashed);
+            }
+            let directory = Directory {
+                is_durable: true,
+                current: entries.clone(),
+                durable: entries,
+                changes: Vec::new(),
+            };
+            kept.insert(path.clone(), directory);
+        }
+        Self::of(kept, state.inodes, state.capacity)
+    }
+
+    /// The process dies and the system lives on: every write is there, synced or not.
+    pub fn kill(&self) -> Self {
+        let mut state = self.lock();
+        state.alive = false;
+        let directories = std::mem::take(&mut state.directories);
+        Self::of(directories, state.inodes, state.capacity)
+    }
+
+    /// Number of I/O calls so far, failed ones included.
+    pub fn calls(&self) -> u64 {
+        self.lock().calls
+    }
+
+    /// Lets the `n`th I/O call from now (1 is the next one) fail with `kind`. A write is then done
+    /// in part; a sync makes nothing durable, and no later sync makes up for it.
+    pub fn fail_nth_call(&self, n: u64, kind: ErrorKind) {
+        let mut state = self.lock();
+        let call = state.calls + n;
+        state.faults.insert(call, kind);
+    }
+
+    /// Lets the `n`th I/O call from now and all after it fail without effect: what follows is
+    /// [`SimDisk::crash`], which then happens at a place of the caller's choice.
+    pub fn stop_at_nth_call(&self, n: u64) {
+        let mut state = self.lock();
+        state.stop_at = Some(state.calls + n);
+    }
+
+    /// Lets this many more bytes fit; what goes beyond fails with `StorageFull`.
+    pub fn set_free_bytes(&self, bytes: u64) {
+        let mut state = self.lock();
+        state.capacity = state.used() + bytes;
+    }
+
+    /// Rots one bit of a file, counted from its first byte's lowest.
+    ///
+    /// # Panics
+    /// When there is no such file or bit.
+    pub fn flip_bit(&self, name: &str, bit: usize) {
+        let file = self.lock().file(name).expect("BUG: the file is there");
+        let mut inode = lock(&file);
+        inode.settle();
+        let flip = |bytes: &mut Vec<u8>| bytes[bit / 8] ^= 1 << (bit % 8);
+        flip(Arc::make_mut(&mut inode.current));
+        if bit / 8 < inode.durable.len() {
+            flip(&mut inode.durable);
+        }
+        for write in &mut inode.writes {
+            let end = write.offset + write.bytes.len();
+            if (write.offset..end).contains(&(bit / 8)) {
+                write.bytes[bit / 8 - write.offset] ^= 1 << (bit % 8);
+            }
+        }
+    }
+
+    /// Every file with its size in bytes, by name.
+    pub fn files(&self) -> Vec<(String, u64)> {
+        let state = self.lock();
+        let mut files = Vec::new();
+        for (path, directory) in &state.directories {
+            for (name, file) in &directory.current {
+                files.push((join(path, name), lock(file).current.len() as u64));
+            }
+        }
+        files.sort_unstable();
+        files
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.0)
+    }
+
+    /// Counts a call: the state, and whether the call is to fail.
+    fn call(&self) -> io::Result<(MutexGuard<'_, State>, io::Result<()>)> {
+        let mut state = self.lock();
+        if !state.alive {
+            return Err(io::Error::other("the process that opened this disk is dead"));
+        }
+        state.calls += 1;
+        let call = state.calls;
+        if state.stop_at.is_some_and(|stop| stop <= call) {
+            return Err(io::Error::other("the disk stopped at this call"));
+        }
+        let fault = match state.faults.remove(&call) {
+            Some(kind) => Err(io::Error::from(kind)),
+            None => Ok(()),
+        };
+        Ok((state, fault))
+    }
+
+    /// Counts a call that has no effect when it fails.
+    fn whole_call(&self) -> io::Result<MutexGuard<'_, State>> {
+        let (state, fault) = self.call()?;
+        fault.map(|()| state)
+    }
+}
+
+impl Disk for SimDisk {
+    fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        let mut state = self.whole_call()?;
+        if state.file(name).is_ok() {
+            return Err(ErrorKind::AlreadyExists.into());
+        }
+        state.inodes += 1;
+        let file = Arc::new(Mutex::new(Inode {
+            number: state.inodes,
+            ..Inode::default()
+        }));
+        state.change(name, Some(Arc::clone(&file)))?;
+        Ok(Box::new(SimFile {
+            disk: self.clone(),
+            file,
+        }))
+    }
+
+    fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        let file = self.whole_call()?.file(name)?;
+        Ok(Box::new(SimFile {
+            disk: self.clone(),
+            file,
+        }))
+    }
+
+    fn read(&self, name: &str) -> io::Result<Content> {
+        let file = self.whole_call()?.file(name)?;
+        let bytes = Arc::clone(&lock(&file).current);
+        Ok(Content::new(Bytes(bytes)))
+    }
+
+    fn link(&self, from: &str, to: &str) -> io::Result<bool> {
+        let mut state = self.whole_call()?;
+        let file = state.file(from)?;
+        if state.file(to).is_ok() {
+            return Ok(false);
+        }
+        state.change(to, Some(file))?;
+        Ok(true)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        let mut state = self.whole_call()?;
+        state.file(name)?;
+        state.change(name, None)
+    }
+
+    fn list(&self, directory: &str) -> io::Result<Vec<String>> {
+        let state = self.whole_call()?;
+        let directory = state.directories.get(directory);
+        Ok(directory.map_or(Vec::new(), |directory| {
+            directory.current.keys().cloned().collect()
+        }))
+    }
+
+    fn create_directory(&self, directory: &str) -> io::Result<()> {
+        let mut state = self.whole_call()?;
+        let ends = directory.match_indices('/').map(|(at, _)| at);
+        for end in ends.chain([directory.len()]) {
+            let path = directory[..end].to_owned();
+            state.directories.entry(path).or_default();
+        }
+        Ok(())
+    }
+
+    fn sync_directory(&self, directory: &str) -> io::Result<()> {
+        let mut state = self.whole_call()?;
+        let synced = state.directory(directory)?;
+        synced.durable = synced.current.clone();
+        synced.changes.clear();
+        for (path, child) in &mut state.directories {
+            child.is_durable |= !path.is_empty() && split(path).0 == directory;
+        }
+        Ok(())
+    }
+
+    fn free_bytes(&self) -> io::Result<u64> {
+        let state = self.whole_call()?;
+        Ok(state.capacity.saturating_sub(state.used()))
+    }
+}
+
+impl State {
+    fn directory(&mut self, path: &str) -> io::Result<&mut Directory> {
+        self.directories
+            .get_mut(path)
+            .ok_or_else(|| ErrorKind::NotFound.into())
+    }
+
+    fn file(&self, name: &str) -> io::Result<File> {
+        let (path, name) = split(name);
+        let directory = self.directories.get(path);
+        let file = directory.and_then(|directory| directory.current.get(name));
+        file.cloned().ok_or_else(|| ErrorKind::NotFound.into())
+    }
+
+    fn change(&mut self, name: &str, file: Option<File>) -> io::Result<()> {
+        let (path, name) = split(name);
+        let directory = self.directory(path)?;
+        match file.clone() {
+            Some(file) => directory.current.insert(name.to_owned(), file),
+            None => directory.current.remove(name),
+        };
+        directory.changes.push((name.to_owned(), file));
+        Ok(())
+    }
+
+    /// Bytes of all files that have a name, each counted once.
+    fn used(&self) -> u64 {
+        let mut seen = BTreeSet::new();
+        let files = self.directories.values();
+        let inodes = files.flat_map(|directory| directory.current.values().map(lock));
+        inodes
+            .filter(|inode| seen.insert(inode.number))
+            .map(|inode| inode.current.len() as u64)
+            .sum()
+    }
+}
+
+struct SimFile {
+    disk: SimDisk,
+    file: File,
+}
+
+impl DiskFile for SimFile {
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let (state, mut result) = self.disk.call()?;
+        let offset = usize::try_from(offset).map_err(io::Error::other)?;
+        let free = state.capacity.saturating_sub(state.used());
+        let mut inode = lock(&self.file);
+        let room = (inode.current.len().max(offset) as u64).saturating_add(free);
+        let room = usize::try_from(room).unwrap_or(usize::MAX).saturating_sub(offset);
+        let mut written = bytes.len();
+        if result.is_err() {
+            written /= 2;
+        }
+        if room < written {
+            written = room;
+            result = Err(ErrorKind::StorageFull.into());
+        }
+        inode.write(offset, &bytes[..written]);
+        result
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        let (_state, result) = self.disk.call()?;
+        lock(&self.file).sync(result.is_ok());
+        result
+    }
+}
+
+impl Inode {
+    fn write(&mut self, mut offset: usize, mut bytes: &[u8]) {
+        put(Arc::make_mut(&mut self.current), offset, bytes);
+        while !bytes.is_empty() {
+            let in_sector = SECTOR_BYTES - offset % SECTOR_BYTES;
+            let (sector, rest) = bytes.split_at(in_sector.min(bytes.len()));
+            self.writes.push(Write {
+                offset,
+                bytes: sector.to_vec(),
+                fate: Fate::Pending,
+            });
+            offset += sector.len();
+            bytes = rest;
+        }
+    }
+
+    fn sync(&mut self, worked: bool) {
+        let fate = if worked { Fate::Durable } else { Fate::Forgotten };
+        for write in &mut self.writes {
+            if write.fate == Fate::Pending {
+                write.fate = fate;
+            }
+        }
+        self.settle();
+    }
+
+    /// Moves the durable writes before the first other one into the durable content.
+    fn settle(&mut self) {
+        let durable = self.writes.iter().take_while(|write| write.fate == Fate::Durable);
+        for write in self.writes.drain(..durable.count()) {
+            put(&mut self.durable, write.offset, &write.bytes);
+        }
+    }
+
+    /// What of it a loss of power leaves.
+    fn crash(mut self, rng: &mut impl FnMut() -> u64) -> Self {
+        let survivors = survivors(self.writes.len(), rng);
+        for (write, survived) in self.writes.drain(..).zip(survivors) {
+            if survived || write.fate == Fate::Durable {
+                put(&mut self.durable, write.offset, &write.bytes);
+            }
+        }
+        // The length is kept apart from the bytes: it may survive them, which leaves zeros.
+        if rng().is_multiple_of(4) {
+            let length = self.durable.len().max(self.current.len());
+            self.durable.resize(length, 0);
+        }
+        self.current = Arc::new(self.durable.clone());
+        self
+    }
+}
+
+struct Bytes(Arc<Vec<u8>>);
+
+impl AsRef<[u8]> for Bytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// Draws which of `count` unsynced things survive: often none, all or the first few, since those are
+/// the likely ends, else each on its own.
+fn survivors(count: usize, rng: &mut impl FnMut() -> u64) -> Vec<bool> {
+    let kind = rng() % 5;
+    let first = usize::try_from(rng() % (count as u64 + 1)).expect("BUG: at most the count");
+    (0..count)
+        .map(|at| match kind {
+            0 => false,
+            1 => true,
+            2 => at < first,
+            _ => rng() >> 63 == 1,
+        })
+        .collect()
+}
+
+/// A seeded source of draws (SplitMix64).
+pub fn random(mut seed: u64) -> impl FnMut() -> u64 {
+    move || {
+        seed = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = (seed ^ (seed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+}
+
+fn put(content: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
+    let end = offset + bytes.len();
+    if !bytes.is_empty() && content.len() < end {
+        content.resize(end, 0);
+    }
+    if !bytes.is_empty() {
+        content[offset..end].copy_from_slice(bytes);
+    }
+}
+
+/// Directory and file name.
+fn split(name: &str) -> (&str, &str) {
+    name.rsplit_once('/').unwrap_or(("", name))
+}
+
+fn join(path: &str, name: &str) -> String {
+    if path.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{path}/{name}")
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("BUG: a call on the disk panicked")
+}
+
+#[cfg(test)]
+mod tests;
