@@ -21,6 +21,7 @@ pub struct Service {
     room: Arc<Semaphore>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
+    failed: Arc<AtomicBool>,
 }
 
 /// A batch on its way to the log, and who waits for it.
@@ -40,19 +41,32 @@ const GROUP_RECORDS_MAX: usize = 16_384;
 const TICK: Duration = Duration::from_millis(50);
 
 impl Service {
-    /// Starts the threads.
+    /// Starts the threads; none for a store that is open for reading only.
     ///
     /// # Errors
     /// When a thread cannot be started.
     pub fn start(store: Arc<Store>) -> std::io::Result<Self> {
         let (queue, waiting) = mpsc::channel(QUEUE_BATCHES_MAX);
         let stop = Arc::new(AtomicBool::new(false));
+        let failed = Arc::new(AtomicBool::new(false));
+        let room = Arc::new(Semaphore::new(QUEUE_KIB_MAX));
+        if store.is_read_only() {
+            return Ok(Self {
+                store,
+                queue: None,
+                room,
+                stop,
+                threads: Vec::new(),
+                failed,
+            });
+        }
         let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
             thread::Builder::new().name(name.into()).spawn(run)
         };
         let committer = Arc::clone(&store);
         let (flusher, flush_stop) = (Arc::clone(&store), Arc::clone(&stop));
-        let (keeper, keep_stop) = (Arc::clone(&store), Arc::clone(&stop));
+        let (keeper, keep_stop, keep_failed) =
+            (Arc::clone(&store), Arc::clone(&stop), Arc::clone(&failed));
         let threads = vec![
             spawn(
                 "commit",
@@ -62,21 +76,29 @@ impl Service {
                 "flush",
                 Box::new(move || flush_when_due(&flusher, &flush_stop)),
             )?,
-            spawn("time", Box::new(move || keep_time(&keeper, &keep_stop)))?,
+            spawn(
+                "time",
+                Box::new(move || keep_time(&keeper, &keep_stop, &keep_failed)),
+            )?,
         ];
-        let room = Arc::new(Semaphore::new(QUEUE_KIB_MAX));
         Ok(Self {
             store,
             queue: Some(queue),
             room,
             stop,
             threads,
+            failed,
         })
     }
 
     /// The store.
     pub fn store(&self) -> &Arc<Store> {
         &self.store
+    }
+
+    /// True once the log has failed for good: the process must end, a restart reads what is durable.
+    pub fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
     }
 
     /// Queues a batch; resolves when it is durable and visible, or refused. The batch is written
@@ -177,16 +199,16 @@ fn flush_when_due(store: &Store, stop: &AtomicBool) {
     }
 }
 
-fn keep_time(store: &Store, stop: &AtomicBool) {
-    let mut healthy = true;
+fn keep_time(store: &Store, stop: &AtomicBool, failed: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         match store.tick() {
-            Ok(()) => healthy = true,
-            Err(error) if healthy => {
-                healthy = false;
-                tracing::error!(%error, "the log takes no writes");
+            Err(error @ Refusal::Unavailable(_)) => {
+                if !failed.swap(true, Ordering::Relaxed) {
+                    tracing::error!(%error, "the log has failed");
+                }
             }
-            Err(_) => {}
+            Err(error) => tracing::warn!(%error, "the log takes no writes now"),
+            Ok(()) => {}
         }
         if let Err(error) = store.prepare_segment() {
             tracing::debug!(%error, "cannot prepare the next log segment");

@@ -5,24 +5,28 @@
 //! of the others whether it survived, so writes tear, are reordered, and names go missing. Nothing
 //! depends on time, addresses or hash order: the same calls and draws give the same disk.
 
+mod inode;
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::io::{self, ErrorKind};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use tallyring_archive::{Content, Disk, DiskFile};
 
-/// What a disk writes whole or not at all.
-pub const SECTOR_BYTES: usize = 512;
+pub use inode::SECTOR_BYTES;
+use inode::{Inode, survivors};
 
 /// Bytes of the whole disk until [`SimDisk::set_free_bytes`] says otherwise.
 const CAPACITY_BYTES: u64 = 1 << 40;
 
 /// A disk for one process: after [`SimDisk::crash`] or [`SimDisk::kill`] it and its open files fail,
 /// and the next process gets the disk that was returned. A clone is the same disk.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct SimDisk(Arc<Mutex<State>>);
 
-#[derive(Debug)]
 struct State {
     /// False when the process that held the disk is dead.
     alive: bool,
@@ -34,7 +38,7 @@ struct State {
     stop_at: Option<u64>,
 }
 
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 struct Directory {
     /// True once its parent was synced.
     is_durable: bool,
@@ -47,32 +51,6 @@ struct Directory {
 /// A file by any of its names. Locked only while the disk's state is.
 type File = Arc<Mutex<Inode>>;
 
-#[derive(Debug, Clone, Default)]
-struct Inode {
-    number: u64,
-    current: Arc<Vec<u8>>,
-    durable: Vec<u8>,
-    /// Writes since `durable`, in order, none across the end of a sector.
-    writes: Vec<Write>,
-}
-
-#[derive(Debug, Clone)]
-struct Write {
-    offset: usize,
-    bytes: Vec<u8>,
-    fate: Fate,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
-    /// The next sync makes it durable.
-    Pending,
-    /// Durable, but behind a forgotten write.
-    Durable,
-    /// A sync failed: the page counts as clean, and no later sync writes it.
-    Forgotten,
-}
-
 impl Default for SimDisk {
     fn default() -> Self {
         let root = Directory {
@@ -80,6 +58,12 @@ impl Default for SimDisk {
             ..Directory::default()
         };
         Self::of(BTreeMap::from([(String::new(), root)]), 0, CAPACITY_BYTES)
+    }
+}
+
+impl fmt::Debug for SimDisk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SimDisk")
     }
 }
 
@@ -112,10 +96,8 @@ impl SimDisk {
             let mut entries = directory.durable.clone();
             let survivors = survivors(directory.changes.len(), rng);
             for ((name, file), survived) in directory.changes.iter().zip(survivors) {
-                match file {
-                    Some(file) if survived => drop(entries.insert(name.clone(), file.clone())),
-                    None if survived => drop(entries.remove(name)),
-                    _ => {}
+                if survived {
+                    set(&mut entries, name, file.clone());
                 }
             }
             for file in entries.values_mut() {
@@ -175,20 +157,9 @@ impl SimDisk {
     /// # Panics
     /// When there is no such file or bit.
     pub fn flip_bit(&self, name: &str, bit: usize) {
-        let file = self.lock().file(name).expect("BUG: the file is there");
-        let mut inode = lock(&file);
-        inode.settle();
-        let flip = |bytes: &mut Vec<u8>| bytes[bit / 8] ^= 1 << (bit % 8);
-        flip(Arc::make_mut(&mut inode.current));
-        if bit / 8 < inode.durable.len() {
-            flip(&mut inode.durable);
-        }
-        for write in &mut inode.writes {
-            let end = write.offset + write.bytes.len();
-            if (write.offset..end).contains(&(bit / 8)) {
-                write.bytes[bit / 8 - write.offset] ^= 1 << (bit % 8);
-            }
-        }
+        let state = self.lock();
+        let file = state.file(name).expect("BUG: the file is there");
+        lock(&file).flip_bit(bit);
     }
 
     /// Every file with its size in bytes, by name.
@@ -212,7 +183,9 @@ impl SimDisk {
     fn call(&self) -> io::Result<(MutexGuard<'_, State>, io::Result<()>)> {
         let mut state = self.lock();
         if !state.alive {
-            return Err(io::Error::other("the process that opened this disk is dead"));
+            return Err(io::Error::other(
+                "the process that opened this disk is dead",
+            ));
         }
         state.calls += 1;
         let call = state.calls;
@@ -240,10 +213,7 @@ impl Disk for SimDisk {
             return Err(ErrorKind::AlreadyExists.into());
         }
         state.inodes += 1;
-        let file = Arc::new(Mutex::new(Inode {
-            number: state.inodes,
-            ..Inode::default()
-        }));
+        let file = Arc::new(Mutex::new(Inode::new(state.inodes)));
         state.change(name, Some(Arc::clone(&file)))?;
         Ok(Box::new(SimFile {
             disk: self.clone(),
@@ -333,10 +303,7 @@ impl State {
     fn change(&mut self, name: &str, file: Option<File>) -> io::Result<()> {
         let (path, name) = split(name);
         let directory = self.directory(path)?;
-        match file.clone() {
-            Some(file) => directory.current.insert(name.to_owned(), file),
-            None => directory.current.remove(name),
-        };
+        set(&mut directory.current, name, file.clone());
         directory.changes.push((name.to_owned(), file));
         Ok(())
     }
@@ -344,12 +311,14 @@ impl State {
     /// Bytes of all files that have a name, each counted once.
     fn used(&self) -> u64 {
         let mut seen = BTreeSet::new();
-        let files = self.directories.values();
-        let inodes = files.flat_map(|directory| directory.current.values().map(lock));
-        inodes
-            .filter(|inode| seen.insert(inode.number))
-            .map(|inode| inode.current.len() as u64)
-            .sum()
+        let mut used = 0;
+        for file in self.directories.values().flat_map(|d| d.current.values()) {
+            let inode = lock(file);
+            if seen.insert(inode.number) {
+                used += inode.current.len() as u64;
+            }
+        }
+        used
     }
 }
 
@@ -365,7 +334,9 @@ impl DiskFile for SimFile {
         let free = state.capacity.saturating_sub(state.used());
         let mut inode = lock(&self.file);
         let room = (inode.current.len().max(offset) as u64).saturating_add(free);
-        let room = usize::try_from(room).unwrap_or(usize::MAX).saturating_sub(offset);
+        let room = usize::try_from(room)
+            .unwrap_or(usize::MAX)
+            .saturating_sub(offset);
         let mut written = bytes.len();
         if result.is_err() {
             written /= 2;
@@ -385,79 +356,12 @@ impl DiskFile for SimFile {
     }
 }
 
-impl Inode {
-    fn write(&mut self, mut offset: usize, mut bytes: &[u8]) {
-        put(Arc::make_mut(&mut self.current), offset, bytes);
-        while !bytes.is_empty() {
-            let in_sector = SECTOR_BYTES - offset % SECTOR_BYTES;
-            let (sector, rest) = bytes.split_at(in_sector.min(bytes.len()));
-            self.writes.push(Write {
-                offset,
-                bytes: sector.to_vec(),
-                fate: Fate::Pending,
-            });
-            offset += sector.len();
-            bytes = rest;
-        }
-    }
-
-    fn sync(&mut self, worked: bool) {
-        let fate = if worked { Fate::Durable } else { Fate::Forgotten };
-        for write in &mut self.writes {
-            if write.fate == Fate::Pending {
-                write.fate = fate;
-            }
-        }
-        self.settle();
-    }
-
-    /// Moves the durable writes before the first other one into the durable content.
-    fn settle(&mut self) {
-        let durable = self.writes.iter().take_while(|write| write.fate == Fate::Durable);
-        for write in self.writes.drain(..durable.count()) {
-            put(&mut self.durable, write.offset, &write.bytes);
-        }
-    }
-
-    /// What of it a loss of power leaves.
-    fn crash(mut self, rng: &mut impl FnMut() -> u64) -> Self {
-        let survivors = survivors(self.writes.len(), rng);
-        for (write, survived) in self.writes.drain(..).zip(survivors) {
-            if survived || write.fate == Fate::Durable {
-                put(&mut self.durable, write.offset, &write.bytes);
-            }
-        }
-        // The length is kept apart from the bytes: it may survive them, which leaves zeros.
-        if rng().is_multiple_of(4) {
-            let length = self.durable.len().max(self.current.len());
-            self.durable.resize(length, 0);
-        }
-        self.current = Arc::new(self.durable.clone());
-        self
-    }
-}
-
 struct Bytes(Arc<Vec<u8>>);
 
 impl AsRef<[u8]> for Bytes {
     fn as_ref(&self) -> &[u8] {
         &self.0
     }
-}
-
-/// Draws which of `count` unsynced things survive: often none, all or the first few, since those are
-/// the likely ends, else each on its own.
-fn survivors(count: usize, rng: &mut impl FnMut() -> u64) -> Vec<bool> {
-    let kind = rng() % 5;
-    let first = usize::try_from(rng() % (count as u64 + 1)).expect("BUG: at most the count");
-    (0..count)
-        .map(|at| match kind {
-            0 => false,
-            1 => true,
-            2 => at < first,
-            _ => rng() >> 63 == 1,
-        })
-        .collect()
 }
 
 /// A seeded source of draws (SplitMix64).
@@ -470,14 +374,11 @@ pub fn random(mut seed: u64) -> impl FnMut() -> u64 {
     }
 }
 
-fn put(content: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
-    let end = offset + bytes.len();
-    if !bytes.is_empty() && content.len() < end {
-        content.resize(end, 0);
-    }
-    if !bytes.is_empty() {
-        content[offset..end].copy_from_slice(bytes);
-    }
+fn set(entries: &mut BTreeMap<String, File>, name: &str, file: Option<File>) {
+    match file {
+        Some(file) => entries.insert(name.to_owned(), file),
+        None => entries.remove(name),
+    };
 }
 
 /// Directory and file name.
@@ -496,6 +397,3 @@ fn join(path: &str, name: &str) -> String {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("BUG: a call on the disk panicked")
 }
-
-#[cfg(test)]
-mod tests;

@@ -78,7 +78,7 @@ pub fn lines_of<'c>(clicks: impl IntoIterator<Item = &'c Click>) -> Vec<Line> {
             referrer,
             count,
         } = click;
-        let mut add = |map: &mut BTreeMap<String, BTreeMap<String, u64>>, key, name| {
+        let add = |map: &mut BTreeMap<String, BTreeMap<String, u64>>, key, name| {
             *map.entry(key).or_default().entry(name).or_default() += count;
         };
         add(&mut totals, format!("u|{key}"), (*code).to_owned());

@@ -141,6 +141,30 @@ impl Delta {
         }
     }
 
+    /// Calls `visit` with every counter: record key, value of a subtotal, base bucket, count.
+    pub fn points(&self, visit: &mut dyn FnMut(String, Option<String>, TimeCode, u64)) {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        for shard in &self.shards {
+            for bucket in &shard.buckets {
+                let key = text(shard.keys.get(bucket.key));
+                let Some(number) = bucket.subtotal.checked_sub(1) else {
+                    visit(key, None, bucket.code(), bucket.count);
+                    continue;
+                };
+                let subtotal = text(shard.subtotals.get(number.into()));
+                for counter in shard.counters_of(bucket) {
+                    let value = text(shard.values.get(counter.value));
+                    visit(
+                        format!("{subtotal}.{key}"),
+                        Some(value),
+                        bucket.code(),
+                        counter.count,
+                    );
+                }
+            }
+        }
+    }
+
     /// The text behind a hash that keys of this shard use.
     pub fn lookup(&self, total_key: &[u8], hash: &str) -> Option<&str> {
         self.shard(total_key).lookups.get(hash).map(|raw| &**raw)

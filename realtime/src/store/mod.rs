@@ -9,6 +9,7 @@ mod change;
 mod commit;
 mod files;
 mod open;
+mod points;
 mod publish;
 mod read;
 mod status;
@@ -16,7 +17,7 @@ mod status;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use tallyring_archive::{BlockCache, Manifest, SchemaEntry};
-use tallyring_records::{LongKeys, Offset, Schema};
+use tallyring_records::{LongKeys, Offset, Schema, StoreId};
 
 use crate::error::{Error, Result};
 use crate::ids::Ids;
@@ -92,6 +93,20 @@ impl Store {
     /// Its limits.
     pub fn options(&self) -> &Options {
         &self.options
+    }
+
+    /// True when it was opened with [`Store::open_read_only`].
+    pub fn is_read_only(&self) -> bool {
+        self.writer().log.is_none()
+    }
+
+    /// True when a day before today waits for its export.
+    pub fn has_due_day(&self) -> bool {
+        self.live()
+            .ring
+            .due()
+            .iter()
+            .any(|id| matches!(id, StoreId::Day(_)))
     }
 
     /// The committed manifest.

@@ -1,0 +1,139 @@
+//! What operators ask and do.
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use serde::Serialize;
+use serde_json::{Value, json};
+use tallyring_archive::GenerationEntry;
+use tallyring_realtime::catalog::Job;
+
+use crate::calendar::rfc3339_utc;
+use crate::problem::Problem;
+use crate::state::ApiState;
+
+/// `GET /v1/admin/status`
+pub async fn status(State(state): State<ApiState>) -> Result<Json<Value>, Problem> {
+    let status = state.store().status();
+    let durable = status.durable.offset(0).sequence;
+    let lag = status.applied.offset(0).sequence.saturating_sub(durable);
+    let label = |position: &str| {
+        status
+            .stores
+            .iter()
+            .find(|store| store.position == position)
+            .map(|store| store.id.to_string())
+    };
+    let late: Vec<_> = status
+        .stores
+        .iter()
+        .filter(|store| store.position == "late")
+        .collect();
+    let slots: Vec<_> = status
+        .stores
+        .iter()
+        .filter(|store| store.position != "late")
+        .collect();
+    let degraded = status.clock_jumped
+        || status
+            .stores
+            .iter()
+            .filter(|store| store.position == "waiting")
+            .count()
+            > 7;
+    Ok(Json(json!({
+        "now": rfc3339_utc(state.now()),
+        "state": if degraded { "degraded" } else { "ok" },
+        "clock_jumped": status.clock_jumped,
+        "generation": status.generation,
+        "manifest": status.manifest,
+        "ring": {
+            "today": status.today,
+            "yesterday_store": label("yesterday"),
+            "today_store": label("today"),
+            "tomorrow_store": label("tomorrow"),
+            "slots": slots,
+            "late": late,
+        },
+        "oplog": {
+            "position": status.applied,
+            "durable": status.durable,
+            "lag_records": lag,
+            "unflushed_records": status.unflushed,
+            "bytes": status.oplog_bytes,
+        },
+        "ids": {
+            "window_hours": state.store().options().id_hours,
+            "in_memory": status.ids_in_memory,
+        },
+        "archive": { "pending_runs": status.pending_runs, "file_bytes": status.file_bytes },
+        "disk": { "free_bytes": status.disk_free_bytes },
+        "last_rebuild": (state.admin.last_rebuild)().map(|job| job_json(&job)),
+    })))
+}
+
+/// `POST /v1/admin/rebuild`: starts one, or joins the one that runs.
+pub async fn rebuild(State(state): State<ApiState>) -> (StatusCode, Json<Value>) {
+    let job = (state.admin.rebuild)();
+    (StatusCode::ACCEPTED, Json(json!({ "job": job })))
+}
+
+/// `GET /v1/admin/generations`
+pub async fn generations(State(state): State<ApiState>) -> Json<Value> {
+    let manifest = state.store().manifest();
+    let kept: Vec<Generation> = manifest.generations.iter().map(Generation::of).collect();
+    Json(json!({ "active": manifest.active, "generations": kept }))
+}
+
+/// `POST /v1/admin/generations/{id}/activate`: rollback.
+pub async fn activate(
+    State(state): State<ApiState>,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, Problem> {
+    let number = id.parse().map_err(|_| {
+        Problem::malformed("generation", &id, "must be the number of a kept generation")
+    })?;
+    let store = std::sync::Arc::clone(state.store());
+    tokio::task::spawn_blocking(move || store.activate(number))
+        .await
+        .map_err(|error| {
+            Problem::new(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "Internal error",
+                error.to_string(),
+            )
+        })??;
+    Ok(Json(json!({ "active": number })))
+}
+
+#[derive(Serialize)]
+struct Generation {
+    generation: u64,
+    created_at: String,
+    files: usize,
+    bytes: u64,
+    source_runs: usize,
+}
+
+impl Generation {
+    fn of(entry: &GenerationEntry) -> Self {
+        Self {
+            generation: entry.number,
+            created_at: rfc3339_utc(entry.created_at_ms.div_euclid(1_000)),
+            files: entry.files.len(),
+            bytes: entry.files.iter().map(|file| file.bytes).sum(),
+            source_runs: entry.merged.len(),
+        }
+    }
+}
+
+fn job_json(job: &Job) -> Value {
+    json!({
+        "job": job.job,
+        "state": job.state,
+        "started_at": rfc3339_utc(job.started_ms.div_euclid(1_000)),
+        "ended_at": job.ended_ms.map(|ended| rfc3339_utc(ended.div_euclid(1_000))),
+        "generation": job.generation,
+        "error": job.error,
+    })
+}

@@ -1,0 +1,95 @@
+//! Request bodies: bounded in bytes and time, before and after decompression.
+
+use std::io::Read;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{HeaderMap, StatusCode, header};
+use bytes::Bytes;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+
+use crate::problem::Problem;
+
+/// How long a client may take to send a body.
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// zstd frames that need a larger window than this are refused (as a power of two).
+const ZSTD_WINDOW_LOG_MAX: u32 = 23;
+
+/// Reads a body of at most `limit` bytes, decompressed as its `Content-Encoding` says.
+///
+/// # Errors
+/// 408 too slow, 413 too large, 400 not decodable, 415 another encoding.
+pub async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes, Problem> {
+    let collected = tokio::time::timeout(READ_TIMEOUT, Limited::new(body, limit).collect()).await;
+    let bytes = match collected {
+        Err(_) => {
+            let detail = format!(
+                "the body did not arrive within {} seconds",
+                READ_TIMEOUT.as_secs()
+            );
+            return Err(Problem::new(
+                StatusCode::REQUEST_TIMEOUT,
+                "Too slow",
+                detail,
+            ));
+        }
+        Ok(Err(error)) if error.is::<LengthLimitError>() => return Err(too_large(limit)),
+        Ok(Err(error)) => {
+            return Err(Problem::malformed(
+                "body",
+                &error.to_string(),
+                "could not be read",
+            ));
+        }
+        Ok(Ok(collected)) => collected.to_bytes(),
+    };
+    match headers
+        .get(header::CONTENT_ENCODING)
+        .map(|value| value.to_str().unwrap_or("?"))
+    {
+        None | Some("" | "identity") => Ok(bytes),
+        Some("gzip") => unpack(flate2::read::MultiGzDecoder::new(&*bytes), limit, "gzip"),
+        Some("zstd") => {
+            let mut decoder = zstd::Decoder::new(&*bytes)
+                .map_err(|error| Problem::malformed("body", &error.to_string(), "is not zstd"))?;
+            decoder
+                .window_log_max(ZSTD_WINDOW_LOG_MAX)
+                .map_err(|error| Problem::malformed("body", &error.to_string(), "is not zstd"))?;
+            unpack(decoder, limit, "zstd")
+        }
+        Some(other) => {
+            let mut problem =
+                Problem::malformed("content-encoding", other, "send gzip, zstd or no encoding");
+            problem = Problem::new(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "Unsupported encoding",
+                problem.detail(),
+            );
+            Err(problem)
+        }
+    }
+}
+
+fn unpack(decoder: impl Read, limit: usize, encoding: &str) -> Result<Bytes, Problem> {
+    let mut plain = Vec::new();
+    // One byte more than allowed tells "exactly the limit" from "more".
+    let read = decoder.take(limit as u64 + 1).read_to_end(&mut plain);
+    if let Err(error) = read {
+        return Err(Problem::malformed(
+            "body",
+            &error.to_string(),
+            format!("is not valid {encoding}"),
+        ));
+    }
+    if plain.len() > limit {
+        Err(too_large(limit))
+    } else {
+        Ok(plain.into())
+    }
+}
+
+fn too_large(limit: usize) -> Problem {
+    let detail = format!("the body is larger than {limit} bytes (decompressed); send it in parts");
+    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "Too large", detail)
+}

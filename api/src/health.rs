@@ -1,0 +1,78 @@
+//! Health and metrics.
+
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+
+use crate::problem::Problem;
+use crate::state::ApiState;
+
+/// Alive: the process answers.
+pub async fn healthz() -> &'static str {
+    "ok\n"
+}
+
+/// Ready: recovery is done and the log takes writes.
+pub async fn readyz(State(state): State<ApiState>) -> Result<&'static str, Problem> {
+    state.store().tick()?;
+    Ok("ready\n")
+}
+
+/// Prometheus text.
+pub async fn metrics(State(state): State<ApiState>) -> Response {
+    let status = state.store().status();
+    let gauge = |name: &'static str, value: f64| metrics::gauge!(name).set(value);
+    gauge("tallyring_generation", status.generation as f64);
+    gauge("tallyring_manifest", status.manifest as f64);
+    gauge("tallyring_oplog_bytes", status.oplog_bytes as f64);
+    gauge(
+        "tallyring_oplog_records",
+        status.applied.offset(0).sequence as f64,
+    );
+    gauge("tallyring_unflushed_records", status.unflushed as f64);
+    gauge(
+        "tallyring_remembered_ids_in_memory",
+        status.ids_in_memory as f64,
+    );
+    gauge("tallyring_pending_runs", status.pending_runs as f64);
+    gauge("tallyring_file_bytes", status.file_bytes as f64);
+    gauge(
+        "tallyring_disk_free_bytes",
+        status.disk_free_bytes.unwrap_or(0) as f64,
+    );
+    gauge(
+        "tallyring_clock_jumped",
+        f64::from(u8::from(status.clock_jumped)),
+    );
+    gauge(
+        "tallyring_delta_bytes",
+        status
+            .stores
+            .iter()
+            .map(|store| store.memory_bytes)
+            .sum::<u64>() as f64,
+    );
+    gauge(
+        "tallyring_delta_counters",
+        status
+            .stores
+            .iter()
+            .map(|store| store.counters)
+            .sum::<u64>() as f64,
+    );
+    gauge(
+        "tallyring_waiting_days",
+        status
+            .stores
+            .iter()
+            .filter(|store| store.position == "waiting")
+            .count() as f64,
+    );
+    let text = state.metrics.render();
+    (
+        StatusCode::OK,
+        [(header::CONTENT_TYPE, "text/plain; version=0.0.4")],
+        text,
+    )
+        .into_response()
+}

@@ -1,0 +1,198 @@
+//! Errors as `application/problem+json` (RFC 9457): every one says what to change.
+
+use std::any::Any;
+
+use axum::extract::Request;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use tallyring_realtime::{Error, Refusal};
+use tallyring_records::{Fault, FieldError};
+
+use crate::calendar::{Fault as RangeFault, RangeError};
+
+/// One error answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Problem {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    title: &'static str,
+    status: u16,
+    detail: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    field: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    index: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<usize>,
+}
+
+impl Problem {
+    /// An error without a field.
+    pub fn new(status: StatusCode, title: &'static str, detail: impl Into<String>) -> Self {
+        Self {
+            kind: "about:blank",
+            title,
+            status: status.as_u16(),
+            detail: detail.into(),
+            field: None,
+            value: None,
+            index: None,
+            line: None,
+        }
+    }
+
+    /// 400 with the field it is about.
+    pub fn malformed(field: &str, value: &str, detail: impl Into<String>) -> Self {
+        FieldError::malformed(field, value, detail).into()
+    }
+
+    /// 404 for a name that is not declared.
+    pub fn unknown(field: &str, value: &str, detail: impl Into<String>) -> Self {
+        let error = FieldError::malformed(field, value, detail);
+        Self {
+            field: Some(error.field),
+            value: error.value,
+            ..Self::new(StatusCode::NOT_FOUND, "Not found", error.detail)
+        }
+    }
+
+    /// The same, for the item at this index (and line, in NDJSON).
+    pub fn at(self, index: usize, line: Option<usize>) -> Self {
+        Self {
+            index: Some(index),
+            line,
+            ..self
+        }
+    }
+
+    pub(crate) fn field(&self) -> Option<&str> {
+        self.field.as_deref()
+    }
+
+    pub(crate) fn detail(&self) -> &str {
+        &self.detail
+    }
+}
+
+impl From<FieldError> for Problem {
+    fn from(error: FieldError) -> Self {
+        let (status, title) = match error.fault {
+            Fault::Malformed => (StatusCode::BAD_REQUEST, "Malformed request"),
+            Fault::Refused => (StatusCode::UNPROCESSABLE_ENTITY, "Not accepted"),
+        };
+        Self {
+            field: Some(error.field),
+            value: error.value,
+            ..Self::new(status, title, error.detail)
+        }
+    }
+}
+
+impl From<RangeError> for Problem {
+    fn from(error: RangeError) -> Self {
+        match error.fault {
+            RangeFault::Malformed => {
+                FieldError::malformed(error.field, &error.value, error.detail).into()
+            }
+            RangeFault::Refused => {
+                FieldError::refused(error.field, &error.value, error.detail).into()
+            }
+        }
+    }
+}
+
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Self {
+        let detail = refusal.to_string();
+        match refusal {
+            Refusal::Overflow { index, field } => Self {
+                field: Some(field),
+                index: Some(index),
+                ..Self::new(StatusCode::CONFLICT, "Counter overflow", detail)
+            },
+            Refusal::DiskFull => Self::new(StatusCode::INSUFFICIENT_STORAGE, "Disk full", detail),
+            Refusal::Unavailable(_) | Refusal::Busy => {
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, "Not available", detail)
+            }
+        }
+    }
+}
+
+impl From<Error> for Problem {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::NoGeneration { number, ref kept } => {
+                let kept = if kept.is_empty() {
+                    "none yet".to_owned()
+                } else {
+                    kept.clone()
+                };
+                Self::unknown(
+                    "generation",
+                    &number.to_string(),
+                    format!("is not kept; kept are: {kept}"),
+                )
+            }
+            other => {
+                tracing::error!(error = %other, "a request could not be answered");
+                Self::new(
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    "Not available",
+                    other.to_string(),
+                )
+            }
+        }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let body = serde_json::to_vec(&self).unwrap_or_default();
+        let mut response = (
+            status,
+            [(header::CONTENT_TYPE, "application/problem+json")],
+            body,
+        )
+            .into_response();
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            response
+                .headers_mut()
+                .insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
+    }
+}
+
+/// 404 for a path that is no route.
+pub async fn no_route(request: Request) -> Problem {
+    Problem::unknown(
+        "path",
+        request.uri().path(),
+        "is not a route; reads are /v1/{namespace}/{key}/counts, …/summary and …/by/{subtotal}, writes /v1/incr and \
+         /v1/increments, operations /v1/admin/status, /healthz, /readyz and /metrics",
+    )
+}
+
+/// 405 for a route with another method.
+pub async fn no_method(request: Request) -> Problem {
+    let detail = format!(
+        "{} is not accepted here; reads are GET, /v1/increments is POST",
+        request.method()
+    );
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed", detail)
+}
+
+/// 500 for a bug of ours.
+pub fn panicked(_: Box<dyn Any + Send>) -> Response {
+    tracing::error!("a handler panicked");
+    Problem::new(
+        StatusCode::INTERNAL_SERVER_ERROR,
+        "Internal error",
+        "this is a bug of the server; its log has the place",
+    )
+    .into_response()
+}

@@ -1,0 +1,121 @@
+//! Query strings: decoded strictly, each parameter taken once, unknown ones named.
+
+use std::str::FromStr;
+
+use percent_encoding::percent_decode_str;
+
+use crate::problem::Problem;
+
+/// Parameters of one request, in order.
+pub struct QueryString(Vec<(String, String)>);
+
+/// Most parameters of one request.
+const PARAMETERS_MAX: usize = 128;
+
+impl QueryString {
+    /// Decodes `name=value&…`; `+` is a space.
+    ///
+    /// # Errors
+    /// Text that is not UTF-8, or too many parameters.
+    pub fn parse(query: Option<&str>) -> Result<Self, Problem> {
+        let mut parameters = Vec::new();
+        for part in query
+            .unwrap_or_default()
+            .split('&')
+            .filter(|part| !part.is_empty())
+        {
+            let (name, value) = part.split_once('=').unwrap_or((part, ""));
+            let name = decode(name)
+                .ok_or_else(|| Problem::malformed("query", name, "is not percent-encoded UTF-8"))?;
+            let value = decode(value).ok_or_else(|| {
+                Problem::malformed(
+                    &name,
+                    value,
+                    "is not percent-encoded UTF-8; encode the text as UTF-8",
+                )
+            })?;
+            parameters.push((name, value));
+            if parameters.len() > PARAMETERS_MAX {
+                return Err(Problem::malformed(
+                    "query",
+                    "",
+                    format!("has more than {PARAMETERS_MAX} parameters"),
+                ));
+            }
+        }
+        Ok(Self(parameters))
+    }
+
+    /// Takes a parameter out.
+    ///
+    /// # Errors
+    /// When it is given twice.
+    pub fn take(&mut self, name: &str) -> Result<Option<String>, Problem> {
+        let Some(at) = self.0.iter().position(|(found, _)| found == name) else {
+            return Ok(None);
+        };
+        let (_, value) = self.0.remove(at);
+        match self.0.iter().find(|(found, _)| found == name) {
+            Some((_, second)) => Err(Problem::malformed(
+                name,
+                second,
+                "is given twice; give it once",
+            )),
+            None => Ok(Some(value)),
+        }
+    }
+
+    /// Takes a parameter out and reads it; an empty one counts as left out.
+    ///
+    /// # Errors
+    /// When it is given twice, or is not `expected`.
+    pub fn take_as<T: FromStr>(
+        &mut self,
+        name: &str,
+        expected: &str,
+    ) -> Result<Option<T>, Problem> {
+        match self.take(name)?.filter(|value| !value.is_empty()) {
+            Some(value) => value
+                .parse()
+                .map(Some)
+                .map_err(|_| Problem::malformed(name, &value, format!("must be {expected}"))),
+            None => Ok(None),
+        }
+    }
+
+    /// Takes all parameters that begin with `prefix`, without it.
+    pub fn take_prefixed(&mut self, prefix: &str) -> Vec<(String, String)> {
+        let (taken, left) = std::mem::take(&mut self.0)
+            .into_iter()
+            .partition(|(name, _)| name.starts_with(prefix));
+        self.0 = left;
+        let taken: Vec<(String, String)> = taken;
+        taken
+            .into_iter()
+            .map(|(name, value)| (name[prefix.len()..].to_owned(), value))
+            .collect()
+    }
+
+    /// Refuses what nobody took.
+    ///
+    /// # Errors
+    /// The first parameter left, with the ones that exist.
+    pub fn finish(self, known: &str) -> Result<(), Problem> {
+        match self.0.into_iter().next() {
+            Some((name, value)) => Err(Problem::malformed(
+                &name,
+                &value,
+                format!("is not a parameter here; use {known}"),
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
+fn decode(text: &str) -> Option<String> {
+    let spaced = text.replace('+', " ");
+    percent_decode_str(&spaced)
+        .decode_utf8()
+        .ok()
+        .map(|text| text.into_owned())
+}

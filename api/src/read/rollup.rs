@@ -1,0 +1,96 @@
+//! Base buckets into the units of a zone, and values into a ranking.
+
+use tallyring_realtime::{Series, Store};
+use tallyring_records::COUNT_MAX;
+
+use crate::calendar::Buckets;
+use crate::problem::Problem;
+
+/// Total of each bucket. A base bucket counts where its start lies.
+pub fn totals(series: &Series, buckets: &Buckets) -> Vec<u64> {
+    let mut totals = vec![0; buckets.count()];
+    for (code, &count) in &series.totals {
+        if let Some(index) = buckets.index_of(code.start()) {
+            add(&mut totals[index], count);
+        }
+    }
+    totals
+}
+
+/// Sum of counts, at most 2^53−1.
+pub fn sum(counts: impl IntoIterator<Item = u64>) -> u64 {
+    counts.into_iter().fold(0, |mut sum, count| {
+        add(&mut sum, count);
+        sum
+    })
+}
+
+/// Counts by number of value, for the whole range or for one bucket.
+#[derive(Clone, Default)]
+pub struct Values(std::collections::BTreeMap<u32, u64>);
+
+/// Values of the whole range.
+pub fn values(series: &Series, buckets: &Buckets) -> Values {
+    let mut values = Values::default();
+    for point in &series.points {
+        if buckets.index_of(point.code.start()).is_some() {
+            add(values.0.entry(point.value).or_insert(0), point.count);
+        }
+    }
+    values
+}
+
+/// Values of each bucket.
+pub fn values_by_bucket(series: &Series, buckets: &Buckets) -> Vec<Values> {
+    let mut all = vec![Values::default(); buckets.count()];
+    for point in &series.points {
+        if let Some(index) = buckets.index_of(point.code.start()) {
+            add(all[index].0.entry(point.value).or_insert(0), point.count);
+        }
+    }
+    all
+}
+
+/// The `limit` largest, largest first, ties by value; and the sum of the others. Only values that
+/// may be listed are expanded.
+///
+/// # Errors
+/// When a lookup cannot be read.
+pub fn ranking(
+    store: &Store,
+    series: &Series,
+    values: &Values,
+    limit: usize,
+) -> Result<(Vec<(String, u64)>, u64), Problem> {
+    let mut ranked: Vec<(u32, u64)> = values
+        .0
+        .iter()
+        .map(|(&value, &count)| (value, count))
+        .collect();
+    ranked.sort_unstable_by(|a, b| b.1.cmp(&a.1));
+    // Everything that ties with the last listed one may be listed.
+    let least = limit
+        .checked_sub(1)
+        .and_then(|last| ranked.get(last))
+        .map_or(0, |&(_, count)| count);
+    let candidates = if limit == 0 {
+        0
+    } else {
+        ranked.partition_point(|&(_, count)| count >= least)
+    };
+    let mut listed = Vec::with_capacity(candidates);
+    for &(value, count) in &ranked[..candidates] {
+        listed.push((store.expand(series, &series.values[value as usize])?, count));
+    }
+    listed.sort_unstable_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    let beyond = listed.split_off(limit.min(listed.len()));
+    let other = sum(beyond
+        .into_iter()
+        .map(|(_, count)| count)
+        .chain(ranked[candidates..].iter().map(|&(_, count)| count)));
+    Ok((listed, other))
+}
+
+fn add(sum: &mut u64, count: u64) {
+    *sum = sum.saturating_add(count).min(COUNT_MAX);
+}

@@ -1,0 +1,36 @@
+//! Times in requests: RFC 3339, or Unix seconds.
+
+/// Reads a time as Unix seconds, rounded down; `None` when it is neither form.
+pub fn parse(text: &str) -> Option<i64> {
+    if let Ok(seconds) = text.parse::<i64>() {
+        return Some(seconds);
+    }
+    let timestamp: jiff::Timestamp = text.parse().ok()?;
+    Some(timestamp.as_millisecond().div_euclid(1_000))
+}
+
+/// What [`parse`] takes, for messages.
+pub const EXPECTED: &str =
+    "must be RFC 3339 with an offset, such as 2012-03-16T18:40:47Z, or Unix seconds";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_forms_are_read_and_others_refused() {
+        for (text, seconds) in [
+            ("1331923247", Some(1_331_923_247)),
+            ("-1", Some(-1)),
+            ("2012-03-16T18:40:47Z", Some(1_331_923_247)),
+            ("2012-03-16T14:40:47.9-04:00", Some(1_331_923_247)),
+            ("2012-03-16", None),
+            ("2012-03-16T18:40:47", None),
+            ("now", None),
+            ("1331923247.5", None),
+            ("99999999999999999999", None),
+        ] {
+            assert_eq!(parse(text), seconds, "{text}");
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! `POST /v1/increments`: many increments, all or nothing unless asked otherwise.
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{RawQuery, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use serde::Serialize;
+use serde_json::Value;
+use tallyring_records::Increment;
+
+use super::item;
+use crate::body;
+use crate::problem::Problem;
+use crate::query_string::QueryString;
+use crate::state::ApiState;
+
+/// Largest body, decompressed.
+const BODY_BYTES_MAX: usize = 8 << 20;
+/// Most items of a body.
+const ITEMS_MAX: usize = 10_000;
+/// Rejected items that an answer lists.
+const REJECTED_LISTED_MAX: usize = 100;
+
+/// The answer.
+#[derive(Serialize)]
+pub struct Answer {
+    accepted: u64,
+    duplicates: u64,
+    late: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rejected: Option<Vec<Rejected>>,
+}
+
+#[derive(Serialize)]
+struct Rejected {
+    index: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    field: Option<String>,
+    detail: String,
+}
+
+/// Counts a batch; 200 once it is durable.
+pub async fn increments(
+    State(state): State<ApiState>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Json<Answer>, Problem> {
+    let skip = on_error_skip(query.as_deref())?;
+    let bytes = body::read(&headers, body, BODY_BYTES_MAX).await?;
+    let items = if is_ndjson(&headers) {
+        ndjson(&bytes)?
+    } else {
+        json(&bytes)?
+    };
+    let (schema, now) = (state.store().schema(), state.now());
+    let (mut good, mut rejected) = (Vec::with_capacity(items.len()), Vec::new());
+    for (index, (line, item)) in items.into_iter().enumerate() {
+        match item.and_then(|item| item::parse(item, &schema, now)) {
+            Ok(increment) => good.push(increment),
+            Err(problem) if skip => rejected.push((index, problem)),
+            Err(problem) => return Err(problem.at(index, line)),
+        }
+    }
+    let mut answer = submit(&state, good).await?;
+    metrics::counter!("tallyring_rejected_total").increment(rejected.len() as u64);
+    if skip {
+        let listed = rejected
+            .iter()
+            .take(REJECTED_LISTED_MAX)
+            .map(|(index, problem)| Rejected {
+                index: *index,
+                field: problem.field().map(str::to_owned),
+                detail: problem.detail().to_owned(),
+            });
+        answer.rejected = Some(listed.collect());
+    }
+    Ok(Json(answer))
+}
+
+async fn submit(state: &ApiState, increments: Vec<Increment>) -> Result<Answer, Problem> {
+    if increments.is_empty() {
+        return Ok(Answer {
+            accepted: 0,
+            duplicates: 0,
+            late: 0,
+            rejected: None,
+        });
+    }
+    let accepted = state.service.submit(increments).await?;
+    metrics::counter!("tallyring_increments_total").increment(accepted.accepted);
+    metrics::counter!("tallyring_duplicates_total").increment(accepted.duplicates);
+    metrics::counter!("tallyring_late_total").increment(accepted.late);
+    Ok(Answer {
+        accepted: accepted.accepted,
+        duplicates: accepted.duplicates,
+        late: accepted.late,
+        rejected: None,
+    })
+}
+
+fn on_error_skip(query: Option<&str>) -> Result<bool, Problem> {
+    let mut query = QueryString::parse(query)?;
+    let skip = match query.take("on_error")?.as_deref() {
+        None | Some("stop") => false,
+        Some("skip") => true,
+        Some(other) => {
+            return Err(Problem::malformed(
+                "on_error",
+                other,
+                "must be stop or skip",
+            ));
+        }
+    };
+    query.finish("on_error")?;
+    Ok(skip)
+}
+
+type Items = Vec<(Option<usize>, Result<Value, Problem>)>;
+
+fn is_ndjson(headers: &HeaderMap) -> bool {
+    let kind = headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|kind| kind.to_str().ok())
+        .unwrap_or_default();
+    let essence = kind.split(';').next().unwrap_or_default().trim();
+    essence.eq_ignore_ascii_case("application/x-ndjson")
+        || essence.eq_ignore_ascii_case("application/jsonl")
+}
+
+/// One object, or an array of them.
+fn json(bytes: &[u8]) -> Result<Items, Problem> {
+    let value: Value = serde_json::from_slice(bytes).map_err(|error| {
+        Problem::malformed(
+            "body",
+            &error.to_string(),
+            "must be JSON: an object, an array, or NDJSON as application/x-ndjson",
+        )
+    })?;
+    let items = match value {
+        Value::Array(items) => items,
+        other => vec![other],
+    };
+    check_count(items.len())?;
+    Ok(items.into_iter().map(|item| (None, Ok(item))).collect())
+}
+
+/// One object a line; empty lines are passed over.
+fn ndjson(bytes: &[u8]) -> Result<Items, Problem> {
+    let mut items = Items::new();
+    for (number, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
+        if line.trim_ascii().is_empty() {
+            continue;
+        }
+        let item = serde_json::from_slice(line).map_err(|error| {
+            Problem::malformed("item", &error.to_string(), "must be one JSON object a line")
+        });
+        items.push((Some(number + 1), item));
+        check_count(items.len())?;
+    }
+    Ok(items)
+}
+
+fn check_count(items: usize) -> Result<(), Problem> {
+    if items <= ITEMS_MAX {
+        return Ok(());
+    }
+    let detail = format!("the body has more than {ITEMS_MAX} items; send it in parts");
+    Err(Problem::new(
+        StatusCode::PAYLOAD_TOO_LARGE,
+        "Too large",
+        detail,
+    ))
+}

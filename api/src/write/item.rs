@@ -1,0 +1,112 @@
+//! One increment as JSON, read so that every error names its field.
+
+use serde_json::{Map, Value};
+use tallyring_records::{Increment, Schema, check_time};
+
+use crate::problem::Problem;
+use crate::time;
+
+/// Reads and checks one item.
+///
+/// # Errors
+/// The first field that is wrong.
+pub fn parse(item: Value, schema: &Schema, now: i64) -> Result<Increment, Problem> {
+    let Value::Object(mut fields) = item else {
+        return Err(Problem::malformed(
+            "item",
+            &shown(&item),
+            "must be a JSON object with \"keys\"",
+        ));
+    };
+    let increment = Increment {
+        at: at(fields.remove("at"), now)?,
+        n: count(fields.remove("n"))?,
+        keys: texts("keys", fields.remove("keys"))?,
+        by: texts("by", fields.remove("by"))?,
+        id: text("id", fields.remove("id"))?,
+        user: text("user", fields.remove("user"))?,
+    };
+    if let Some((name, value)) = fields.into_iter().next() {
+        return Err(Problem::malformed(
+            &name,
+            &shown(&value),
+            "is not a field; use at, n, keys, by, id and user",
+        ));
+    }
+    increment.validate(schema)?;
+    check_time(increment.at, now)?;
+    Ok(increment)
+}
+
+fn at(value: Option<Value>, now: i64) -> Result<i64, Problem> {
+    match value {
+        None | Some(Value::Null) => Ok(now),
+        Some(Value::Number(number)) => number
+            .as_i64()
+            .ok_or_else(|| Problem::malformed("at", &number.to_string(), time::EXPECTED)),
+        Some(Value::String(text)) => {
+            time::parse(&text).ok_or_else(|| Problem::malformed("at", &text, time::EXPECTED))
+        }
+        Some(other) => Err(Problem::malformed("at", &shown(&other), time::EXPECTED)),
+    }
+}
+
+fn count(value: Option<Value>) -> Result<u64, Problem> {
+    match value {
+        None | Some(Value::Null) => Ok(1),
+        Some(value) => value.as_u64().ok_or_else(|| {
+            Problem::malformed(
+                "n",
+                &shown(&value),
+                "must be a whole number from 1 to 9007199254740991",
+            )
+        }),
+    }
+}
+
+/// `{"l":"abc","u":"jehiah"}`; a null value is left out.
+fn texts(field: &str, value: Option<Value>) -> Result<Vec<(String, String)>, Problem> {
+    let entries: Map<String, Value> = match value {
+        None | Some(Value::Null) => Map::new(),
+        Some(Value::Object(entries)) => entries,
+        Some(other) => {
+            return Err(Problem::malformed(
+                field,
+                &shown(&other),
+                "must be an object of texts",
+            ));
+        }
+    };
+    let mut texts = Vec::with_capacity(entries.len());
+    for (name, value) in entries {
+        match value {
+            Value::String(text) => texts.push((name, text)),
+            Value::Null => {}
+            other => {
+                let detail = "must be a text; put numbers in quotes";
+                return Err(Problem::malformed(
+                    &format!("{field}.{name}"),
+                    &shown(&other),
+                    detail,
+                ));
+            }
+        }
+    }
+    Ok(texts)
+}
+
+fn text(field: &str, value: Option<Value>) -> Result<Option<String>, Problem> {
+    match value {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text)),
+        Some(other) => Err(Problem::malformed(
+            field,
+            &shown(&other),
+            "must be a text; put numbers in quotes",
+        )),
+    }
+}
+
+fn shown(value: &Value) -> String {
+    value.to_string()
+}
