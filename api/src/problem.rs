@@ -113,6 +113,10 @@ impl From<Refusal> for Problem {
                 index: Some(index),
                 ..Self::new(StatusCode::CONFLICT, "Counter overflow", detail)
             },
+            Refusal::KeyReused => Self {
+                field: Some("idempotency-key".into()),
+                ..Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Not accepted", detail)
+            },
             Refusal::DiskFull => Self::new(StatusCode::INSUFFICIENT_STORAGE, "Disk full", detail),
             Refusal::Unavailable(_) | Refusal::Busy => {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "Not available", detail)

@@ -64,6 +64,9 @@ pub enum Refusal {
     /// The log failed: whether the increment is durable is unknown.
     #[error("{0}")]
     Unavailable(String),
+    /// The batch's key came before with another body.
+    #[error("this Idempotency-Key came before with another body; use a new key for another batch")]
+    KeyReused,
     /// The queue is full.
     #[error("too many increments are waiting to be written; retry after a second")]
     Busy,

@@ -106,8 +106,9 @@ impl Service {
     ///
     /// # Errors
     /// Why nothing was counted.
-    pub async fn submit(&self, increments: Vec<Increment>) -> Result<Accepted, Refusal> {
-        let kib = increments
+    pub async fn submit(&self, batch: Batch) -> Result<Accepted, Refusal> {
+        let kib = batch
+            .increments
             .iter()
             .map(weight)
             .sum::<usize>()
@@ -119,7 +120,7 @@ impl Service {
             .map_err(|_| Refusal::Busy)?;
         let (answer, answered) = oneshot::channel();
         let waiting = Waiting {
-            batch: Batch { increments },
+            batch,
             answer,
             _room: room,
         };

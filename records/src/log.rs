@@ -28,6 +28,19 @@ pub enum Record {
         /// Sequence of the increment that counted.
         of: u64,
     },
+    /// The verdict on a whole batch that came with a key, behind the batch's own records.
+    Batch {
+        /// The key its sender chose.
+        key: String,
+        /// 128 keyed bits of its body: the same key with another body is refused.
+        body: u128,
+        /// Increments counted, late ones included.
+        accepted: u64,
+        /// Increments whose ids were known.
+        duplicates: u64,
+        /// Increments counted late.
+        late: u64,
+    },
     /// The ring turned: `today` is the new today, tomorrow's store opens.
     Rotate {
         /// The new today.
@@ -94,6 +107,7 @@ const KIND_ROTATE: u8 = 3;
 const KIND_CUT: u8 = 4;
 const KIND_SCHEMA: u8 = 5;
 const KIND_LATE: u8 = 6;
+const KIND_BATCH: u8 = 7;
 
 const STORE_DAY: u64 = 0;
 const STORE_LATE: u64 = 1;
@@ -108,6 +122,20 @@ impl Record {
                 out.push(KIND_DUPLICATE);
                 write_bytes(out, id.as_bytes());
                 write_u64(out, *of);
+            }
+            Self::Batch {
+                key,
+                body,
+                accepted,
+                duplicates,
+                late,
+            } => {
+                out.push(KIND_BATCH);
+                write_bytes(out, key.as_bytes());
+                write_bytes(out, &body.to_be_bytes());
+                for count in [accepted, duplicates, late] {
+                    write_u64(out, *count);
+                }
             }
             Self::Rotate { today } => {
                 out.push(KIND_ROTATE);
@@ -176,6 +204,13 @@ fn decode(input: &mut &[u8]) -> Option<Record> {
         KIND_DUPLICATE => Record::Duplicate {
             id: read_text(input)?,
             of: read_u64(input)?,
+        },
+        KIND_BATCH => Record::Batch {
+            key: read_text(input)?,
+            body: u128::from_be_bytes(read_bytes(input)?.try_into().ok()?),
+            accepted: read_u64(input)?,
+            duplicates: read_u64(input)?,
+            late: read_u64(input)?,
         },
         KIND_ROTATE => Record::Rotate {
             today: Day::from_number(u32::try_from(read_u64(input)?).ok()?),
@@ -344,6 +379,17 @@ mod tests {
                     }
                 }),
             ("\\PC{0,30}", any::<u64>()).prop_map(|(id, of)| Record::Duplicate { id, of }),
+            ("\\PC{0,30}", any::<u128>(), any::<[u64; 3]>()).prop_map(
+                |(key, body, [accepted, duplicates, late])| {
+                    Record::Batch {
+                        key,
+                        body,
+                        accepted,
+                        duplicates,
+                        late,
+                    }
+                }
+            ),
             (0..1_000_000_u32).prop_map(|day| Record::Rotate {
                 today: Day::from_number(day)
             }),

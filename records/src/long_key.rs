@@ -37,11 +37,12 @@ impl LongKeys {
         }
     }
 
-    /// 128 keyed bits of an identity such as an event id, for the ids that are remembered.
-    pub fn identity(&self, domain: u8, text: &str) -> u128 {
+    /// 128 keyed bits of an identity such as an event id, for the ids that are remembered. Texts of
+    /// different domains never meet.
+    pub fn identity(&self, domain: u8, text: &[u8]) -> u128 {
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
         hasher.update(&[domain]);
-        hasher.update(text.as_bytes());
+        hasher.update(text);
         let mut bytes = [0; 16];
         bytes.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
         u128::from_be_bytes(bytes)

@@ -3,6 +3,7 @@
 use axum::extract::{RawQuery, State};
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use tallyring_realtime::Batch;
 use tallyring_records::{Increment, check_time};
 
 use crate::problem::Problem;
@@ -21,7 +22,13 @@ pub async fn incr(
     let increment = parse(query.as_deref(), now)?;
     increment.validate(&state.store().schema())?;
     check_time(increment.at, now)?;
-    let accepted = state.service.submit(vec![increment]).await?;
+    let accepted = state
+        .service
+        .submit(Batch {
+            increments: vec![increment],
+            key: None,
+        })
+        .await?;
     metrics::counter!("tallyring_increments_total").increment(accepted.accepted);
     metrics::counter!("tallyring_duplicates_total").increment(accepted.duplicates);
     metrics::counter!("tallyring_late_total").increment(accepted.late);

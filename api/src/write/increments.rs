@@ -6,7 +6,8 @@ use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use serde::Serialize;
 use serde_json::Value;
-use tallyring_records::Increment;
+use tallyring_realtime::{Batch, BatchKey};
+use tallyring_records::ID_BYTES_MAX;
 
 use super::item;
 use crate::body;
@@ -62,7 +63,15 @@ pub async fn increments(
             Err(problem) => return Err(problem.at(index, line)),
         }
     }
-    let mut answer = submit(&state, good).await?;
+    let key = batch_key(&state, &headers, &bytes)?;
+    let mut answer = submit(
+        &state,
+        Batch {
+            increments: good,
+            key,
+        },
+    )
+    .await?;
     metrics::counter!("tallyring_rejected_total").increment(rejected.len() as u64);
     if skip {
         let listed = rejected
@@ -78,8 +87,8 @@ pub async fn increments(
     Ok(Json(answer))
 }
 
-async fn submit(state: &ApiState, increments: Vec<Increment>) -> Result<Answer, Problem> {
-    if increments.is_empty() {
+async fn submit(state: &ApiState, batch: Batch) -> Result<Answer, Problem> {
+    if batch.increments.is_empty() {
         return Ok(Answer {
             accepted: 0,
             duplicates: 0,
@@ -87,7 +96,7 @@ async fn submit(state: &ApiState, increments: Vec<Increment>) -> Result<Answer, 
             rejected: None,
         });
     }
-    let accepted = state.service.submit(increments).await?;
+    let accepted = state.service.submit(batch).await?;
     metrics::counter!("tallyring_increments_total").increment(accepted.accepted);
     metrics::counter!("tallyring_duplicates_total").increment(accepted.duplicates);
     metrics::counter!("tallyring_late_total").increment(accepted.late);
@@ -97,6 +106,25 @@ async fn submit(state: &ApiState, increments: Vec<Increment>) -> Result<Answer, 
         late: accepted.late,
         rejected: None,
     })
+}
+
+fn batch_key(
+    state: &ApiState,
+    headers: &HeaderMap,
+    body: &[u8],
+) -> Result<Option<BatchKey>, Problem> {
+    let Some(value) = headers.get("idempotency-key") else {
+        return Ok(None);
+    };
+    let text = value.to_str().unwrap_or_default();
+    if text.is_empty() || text.len() > ID_BYTES_MAX {
+        let detail = format!("must be 1 to {ID_BYTES_MAX} characters of visible ASCII");
+        return Err(Problem::malformed("idempotency-key", text, detail));
+    }
+    Ok(Some(BatchKey {
+        text: text.to_owned(),
+        body: state.store().body_identity(body),
+    }))
 }
 
 fn on_error_skip(query: Option<&str>) -> Result<bool, Problem> {

@@ -6,14 +6,14 @@
 use std::sync::Arc;
 
 use tallyring_records::{
-    COUNT_MAX, Day, Increment, Offset, Record, Schema, SchemaError, TimeCode, line,
+    COUNT_MAX, Day, Increment, Offset, Record, Schema, SchemaError, TimeCode, decode_all, line,
 };
 
-use super::open::ID_DOMAIN;
+use super::open::{BATCH_BODY_DOMAIN, BATCH_KEY_DOMAIN, ID_DOMAIN};
 use super::{Store, Writer};
 use crate::error::{Error, Refusal, Result};
 use crate::ids::Seen;
-use crate::oplog::{OplogError, PAYLOAD_BYTES_MAX};
+use crate::oplog::{OplogError, PAYLOAD_BYTES_MAX, ReadFrom, scan};
 use crate::options::Durability;
 
 /// Increments that count together or not at all. The caller has validated them.
@@ -21,6 +21,17 @@ use crate::options::Durability;
 pub struct Batch {
     /// At least one.
     pub increments: Vec<Increment>,
+    /// Makes a retry of the whole batch harmless.
+    pub key: Option<BatchKey>,
+}
+
+/// A batch's own identity.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BatchKey {
+    /// What its sender chose.
+    pub text: String,
+    /// What [`Store::body_identity`] makes of its body.
+    pub body: u128,
 }
 
 /// What became of a batch.
@@ -56,7 +67,12 @@ impl Store {
         };
         for batch in batches {
             group.outcomes.push(Ok(Accepted::default()));
-            if let Err(refusal) = self.stage(&mut writer, &mut group, batch) {
+            let staged = match self.earlier_verdict(&writer, &mut group, &batch) {
+                Ok(true) => continue,
+                Ok(false) => self.stage(&mut writer, &mut group, batch),
+                Err(refusal) => Err(refusal),
+            };
+            if let Err(refusal) = staged {
                 let index = group.outcomes.len() - 1;
                 group.outcomes[index] = Err(refusal);
             }
@@ -191,7 +207,7 @@ impl Store {
             let id = increment
                 .id
                 .as_deref()
-                .map(|id| self.keys.identity(ID_DOMAIN, id));
+                .map(|id| self.keys.identity(ID_DOMAIN, id.as_bytes()));
             let known = match id {
                 Some(id) => writer
                     .ids
@@ -228,9 +244,123 @@ impl Store {
             record.encode(&mut writer.payload);
             group.frame.push(record);
         }
+        if let Some(key) = batch.key {
+            let id = self.keys.identity(BATCH_KEY_DOMAIN, key.text.as_bytes());
+            let sequence = base + group.frame.len() as u64;
+            writer.ids.insert(
+                id,
+                Seen {
+                    sequence,
+                    arrived_ms: group.now_ms,
+                },
+            );
+            group.frame_ids.push(id);
+            let Accepted {
+                accepted,
+                duplicates,
+                late,
+            } = accepted;
+            let record = Record::Batch {
+                key: key.text,
+                body: key.body,
+                accepted,
+                duplicates,
+                late,
+            };
+            record.encode(&mut writer.payload);
+            group.frame.push(record);
+        }
         group.frame_outcomes.push(outcome);
         group.outcomes[outcome] = Ok(accepted);
         Ok(())
+    }
+
+    /// Answers a batch whose key is known as it was answered before; false when it is new.
+    fn earlier_verdict(
+        &self,
+        writer: &Writer,
+        group: &mut Group,
+        batch: &Batch,
+    ) -> std::result::Result<bool, Refusal> {
+        let Some(key) = &batch.key else {
+            return Ok(false);
+        };
+        let id = self.keys.identity(BATCH_KEY_DOMAIN, key.text.as_bytes());
+        let known = writer
+            .ids
+            .find(&self.cache, id)
+            .map_err(|error| Refusal::Unavailable(error.to_string()))?;
+        let Some(sequence) = known else {
+            return Ok(false);
+        };
+        let staged = group
+            .written
+            .iter()
+            .map(|(_, record)| record)
+            .chain(&group.frame);
+        let here = staged
+            .filter(
+                |record| matches!(record, Record::Batch { key: known, .. } if *known == key.text),
+            )
+            .next_back();
+        let verdict = match here {
+            Some(record) => Some(record.clone()),
+            None => self.logged(sequence).map_err(any_refusal)?,
+        };
+        let Some(Record::Batch {
+            body,
+            accepted,
+            duplicates,
+            late,
+            ..
+        }) = verdict
+        else {
+            return Err(Refusal::Unavailable(format!(
+                "the verdict on this batch, record {sequence}, cannot be read"
+            )));
+        };
+        if body != key.body {
+            return Err(Refusal::KeyReused);
+        }
+        let outcome = group.outcomes.len() - 1;
+        group.outcomes[outcome] = Ok(Accepted {
+            accepted,
+            duplicates,
+            late,
+        });
+        // What it repeats may be on its way to the disk only now: they succeed or fail together.
+        if group.frame.is_empty() {
+            &mut group.written_outcomes
+        } else {
+            &mut group.frame_outcomes
+        }
+        .push(outcome);
+        Ok(true)
+    }
+
+    /// The record with this sequence.
+    fn logged(&self, sequence: u64) -> Result<Option<Record>> {
+        let mut found = None;
+        let read = scan(
+            &*self.world.disk,
+            None,
+            ReadFrom::Sequence(sequence),
+            &mut |frame| {
+                let at = usize::try_from(sequence - frame.first_sequence.min(sequence))?;
+                found = decode_all(frame.payload, frame.count)?.into_iter().nth(at);
+                // The rest of the log is not wanted.
+                Err("found".into())
+            },
+        );
+        match read {
+            Err(OplogError::Apply { .. }) | Ok(_) => Ok(found),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// 128 keyed bits of a batch's body, for its [`BatchKey`].
+    pub fn body_identity(&self, body: &[u8]) -> u128 {
+        self.keys.identity(BATCH_BODY_DOMAIN, body)
     }
 
     /// Writes the open frame. When that fails its batches are refused and the others stand.

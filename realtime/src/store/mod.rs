@@ -25,7 +25,7 @@ use crate::oplog::Oplog;
 use crate::options::{Options, World};
 use crate::ring::Ring;
 
-pub use commit::{Accepted, Batch};
+pub use commit::{Accepted, Batch, BatchKey};
 pub use open::Recovery;
 pub use read::{Answer, Read, Series, ValuePoint};
 pub use status::{Status, StoreStatus};

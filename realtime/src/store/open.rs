@@ -26,8 +26,10 @@ pub struct Recovery {
     pub torn_bytes: u64,
 }
 
-/// Domain of increment ids in [`LongKeys::identity`].
+/// Domains of [`LongKeys::identity`].
 pub(super) const ID_DOMAIN: u8 = 1;
+pub(super) const BATCH_KEY_DOMAIN: u8 = 2;
+pub(super) const BATCH_BODY_DOMAIN: u8 = 3;
 
 impl Store {
     /// Opens the data directory, which is made if it is empty. The caller holds its lock.
@@ -285,13 +287,22 @@ impl Replay {
                         sequence: at.sequence,
                         arrived_ms,
                     };
-                    self.ids.insert(self.keys.identity(ID_DOMAIN, id), seen);
+                    self.ids
+                        .insert(self.keys.identity(ID_DOMAIN, id.as_bytes()), seen);
                 }
                 self.counted = self.counted.saturating_add(increment.n);
                 self.ring
                     .count(&self.keys, &self.schema, late, at.sequence, &increment);
             }
-            Record::Duplicate { .. } => {}
+            Record::Batch { key, .. } if at.sequence >= self.ids_from => {
+                let seen = Seen {
+                    sequence: at.sequence,
+                    arrived_ms,
+                };
+                self.ids
+                    .insert(self.keys.identity(BATCH_KEY_DOMAIN, key.as_bytes()), seen);
+            }
+            Record::Duplicate { .. } | Record::Batch { .. } => {}
             Record::Rotate { today } => self.ring.rotate(today, after),
             Record::Cut { stores } => self.ring.cut(&stores, after),
             Record::Schema(schema) => {

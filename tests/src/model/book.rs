@@ -1,0 +1,166 @@
+//! Counts by key, and the comparison of a store's answer with them.
+
+use std::collections::BTreeMap;
+
+use tallyring_realtime::{Read, Series, Store};
+use tallyring_records::MISSING;
+
+use super::naive::Cell;
+
+/// Counts by namespace and key.
+#[derive(Debug, Clone, Default)]
+pub struct Book(BTreeMap<(String, String), Counts>);
+
+/// Counts of one key.
+#[derive(Debug, Clone, Default)]
+struct Counts {
+    totals: BTreeMap<i64, u64>,
+    values: BTreeMap<String, BTreeMap<(i64, String), u64>>,
+}
+
+/// Totals by bucket, and values by bucket.
+type Expected = (BTreeMap<i64, u64>, BTreeMap<(i64, String), u64>);
+
+impl Book {
+    /// True when nothing is counted.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Every namespace and key.
+    pub fn keys(&self) -> Vec<(String, String)> {
+        self.0.keys().cloned().collect()
+    }
+
+    /// One total.
+    pub fn total(&self, name: &str, key: &str, start: i64) -> u64 {
+        let counts = self.0.get(&(name.to_owned(), key.to_owned()));
+        counts
+            .and_then(|counts| counts.totals.get(&start))
+            .copied()
+            .unwrap_or(0)
+    }
+
+    /// Counts.
+    pub fn add(&mut self, cell: &Cell, n: u64) {
+        *self.counter(cell) += n;
+    }
+
+    /// Counts less.
+    pub fn subtract(&mut self, cell: &Cell, n: u64) {
+        let counter = self.counter(cell);
+        *counter = counter.checked_sub(n).expect("BUG: it was counted");
+        let counts = self.0.get_mut(&(cell.name.clone(), cell.key.clone()));
+        let counts = counts.expect("BUG: it was looked up");
+        counts.totals.retain(|_, count| *count > 0);
+        for values in counts.values.values_mut() {
+            values.retain(|_, count| *count > 0);
+        }
+        if counts.totals.is_empty() && counts.values.values().all(BTreeMap::is_empty) {
+            self.0.remove(&(cell.name.clone(), cell.key.clone()));
+        }
+    }
+
+    fn counter(&mut self, cell: &Cell) -> &mut u64 {
+        let key = (cell.name.clone(), cell.key.clone());
+        let counts = self.0.entry(key).or_default();
+        match &cell.by {
+            None => counts.totals.entry(cell.start).or_insert(0),
+            Some((subtotal, value)) => counts
+                .values
+                .entry(subtotal.clone())
+                .or_default()
+                .entry((cell.start, value.clone()))
+                .or_insert(0),
+        }
+    }
+
+    /// Counts everything of another book.
+    pub fn add_all(&mut self, other: &Self) {
+        for (key, counts) in &other.0 {
+            let own = self.0.entry(key.clone()).or_default();
+            for (start, count) in &counts.totals {
+                *own.totals.entry(*start).or_insert(0) += count;
+            }
+            for (subtotal, values) in &counts.values {
+                let own = own.values.entry(subtotal.clone()).or_default();
+                for (place, count) in values {
+                    *own.entry(place.clone()).or_insert(0) += count;
+                }
+            }
+        }
+    }
+
+    /// What a read must answer: what was counted without the subtotal stands under `-`.
+    fn expected(&self, read: &Read) -> Expected {
+        let span = read.from..read.to;
+        let Some(counts) = self.0.get(&(read.namespace.clone(), read.key.clone())) else {
+            return Expected::default();
+        };
+        let totals: BTreeMap<i64, u64> = counts
+            .totals
+            .range(span.clone())
+            .map(|(start, count)| (*start, *count))
+            .collect();
+        let mut values = BTreeMap::new();
+        if let Some(subtotal) = &read.subtotal {
+            let mut rest = totals.clone();
+            for ((start, value), count) in counts.values.get(subtotal).into_iter().flatten() {
+                if span.contains(start) {
+                    values.insert((*start, value.clone()), *count);
+                    *rest.get_mut(start).expect("BUG: a value has its total") -= count;
+                }
+            }
+            for (start, count) in rest.into_iter().filter(|&(_, count)| count > 0) {
+                *values.entry((start, MISSING.to_owned())).or_insert(0) += count;
+            }
+        }
+        (totals, values)
+    }
+
+    /// Compares one answer, all from one view, with what it must be.
+    ///
+    /// # Errors
+    /// The first read that differs, with both sides.
+    pub fn check(&self, store: &Store, reads: &[Read], as_of: Option<u64>) -> Result<(), String> {
+        let answer = store
+            .read(reads, as_of)
+            .map_err(|error| format!("a read as of {as_of:?} failed: {error}"))?;
+        if answer.series.len() != reads.len() {
+            return Err("an answer has not one series for each read".to_owned());
+        }
+        for (read, series) in reads.iter().zip(&answer.series) {
+            let expected = self.expected(read);
+            let found = found(store, series)?;
+            if found != expected {
+                let key: String = read.key.chars().take(40).collect();
+                return Err(format!(
+                    "{}|{} by {:?} in {}..{} as of {as_of:?} (generation {}, manifest {}): \
+                     found {found:?}, expected {expected:?}",
+                    read.namespace,
+                    key.escape_debug(),
+                    read.subtotal,
+                    read.from,
+                    read.to,
+                    answer.generation,
+                    answer.manifest
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn found(store: &Store, series: &Series) -> Result<Expected, String> {
+    let totals = series.totals.iter();
+    let totals = totals.map(|(code, count)| (code.start(), *count)).collect();
+    let mut values: BTreeMap<(i64, String), u64> = BTreeMap::new();
+    for point in &series.points {
+        let stored = &series.values[point.value as usize];
+        let text = store
+            .expand(series, stored)
+            .map_err(|error| format!("`{stored}` cannot be expanded: {error}"))?;
+        *values.entry((point.code.start(), text)).or_insert(0) += point.count;
+    }
+    Ok((totals, values))
+}

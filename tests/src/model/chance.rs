@@ -1,0 +1,83 @@
+//! Draws from a seed, the clock that a test moves, and the fixed bytes of a store's identity.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use tallyring_realtime::Clock;
+
+use crate::sim_disk::random;
+
+/// A seeded source of draws.
+pub struct Chance(Box<dyn FnMut() -> u64 + Send>);
+
+impl Chance {
+    /// The same seed gives the same draws.
+    pub fn new(seed: u64) -> Self {
+        Self(Box::new(random(seed)))
+    }
+
+    /// Any 64 bits.
+    pub fn bits(&mut self) -> u64 {
+        (self.0)()
+    }
+
+    /// 0 to `end`, without `end`.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.bits() % end
+    }
+
+    /// `from` to `to`, both included.
+    pub fn between(&mut self, from: i64, to: i64) -> i64 {
+        let width = u64::try_from(to - from + 1).expect("BUG: an empty range");
+        from + i64::try_from(self.below(width)).expect("BUG: a range above 63 bits")
+    }
+
+    /// True in `percent` of all draws.
+    pub fn percent(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+
+    /// One of them.
+    pub fn pick<'a, T>(&mut self, among: &'a [T]) -> &'a T {
+        let at = usize::try_from(self.below(among.len() as u64)).expect("BUG: a short list");
+        &among[at]
+    }
+}
+
+/// A clock that stands until it is set.
+#[derive(Debug)]
+pub struct ManualClock {
+    now_ms: AtomicI64,
+    jumps_are_meant: bool,
+}
+
+impl ManualClock {
+    /// Stands at `now_ms`, Unix milliseconds.
+    pub fn new(now_ms: i64, jumps_are_meant: bool) -> Self {
+        Self {
+            now_ms: AtomicI64::new(now_ms),
+            jumps_are_meant,
+        }
+    }
+
+    /// Moves it.
+    pub fn set(&self, now_ms: i64) {
+        self.now_ms.store(now_ms, Ordering::SeqCst);
+    }
+}
+
+impl Clock for ManualClock {
+    fn now_ms(&self) -> i64 {
+        self.now_ms.load(Ordering::SeqCst)
+    }
+
+    fn jumps_are_meant(&self) -> bool {
+        self.jumps_are_meant
+    }
+}
+
+/// The bytes of every store's identity, so that hashes are the same in every run.
+pub fn fixed_bytes(out: &mut [u8]) {
+    for (at, byte) in out.iter_mut().enumerate() {
+        *byte = u8::try_from(at * 7 % 251).expect("BUG: below 251");
+    }
+}

@@ -1,0 +1,158 @@
+//! Random clicks: the schemas they are counted under, their keys, values, times and ids.
+
+use tallyring_records::{COUNT_MAX, Grain, Increment, Namespace, Schema, check_time};
+
+use super::chance::Chance;
+
+/// Takes a mark from each batch whose fate may become uncertain; the key is never used again.
+pub const MARKS: &str = "m";
+
+/// How many schemas there are; each declares more than the one before.
+pub const SCHEMAS: usize = 3;
+
+/// One of the schemas.
+pub fn schema(number: usize) -> Schema {
+    let namespace = |name: &str, grain: Grain, subtotals: &[&str]| Namespace {
+        name: name.into(),
+        title: String::new(),
+        grain,
+        subtotals: subtotals.iter().map(|&subtotal| subtotal.into()).collect(),
+    };
+    let links: &[&str] = [&["c", "r"][..], &["c", "r", "v"], &["c", "r", "v"]][number];
+    let users: &[&str] = [&["c", "c*r"][..], &["c", "c*r"], &["c", "c*r", "v*r"]][number];
+    Schema {
+        namespaces: vec![
+            namespace("l", Grain::Hour, links),
+            namespace("u", Grain::Hour, users),
+            namespace("q", Grain::Quarter, &["c"]),
+            namespace(MARKS, Grain::Hour, &[]),
+        ],
+    }
+}
+
+/// Short and long, plain and reserved, and neighbours of the characters that lines are split at.
+const KEYS: [&str; 16] = [
+    "a",
+    "b",
+    "a-",
+    "a!",
+    "a+b",
+    "日本",
+    "12345678901",
+    "123456789012",
+    "a b",
+    "x|y.z,w:1",
+    "http://example.com/a/long/path?with=query&and=more",
+    "http://example.com/a/long/path?with=query&and=mor",
+    "-",
+    "~tilde",
+    "new\nline",
+    "%2C",
+];
+
+const VALUES: [&str; 12] = [
+    "US",
+    "JP",
+    "-",
+    "",
+    "a*b",
+    "b",
+    "http://referrer.example.com/page",
+    "quote\"d",
+    "x:1 y:2",
+    "c41l",
+    "twelve bytes",
+    "~",
+];
+
+/// Draws increments that the store's caller would let through at `now` (Unix seconds).
+pub fn increment(chance: &mut Chance, schema: &Schema, now: i64, ids: &[String]) -> Increment {
+    loop {
+        let mut keys = Vec::new();
+        for name in ["l", "u", "q"] {
+            if chance.percent(60) {
+                keys.push((name.to_owned(), key(chance)));
+            }
+        }
+        let mut by = Vec::new();
+        for dimension in ["c", "r", "v"] {
+            let declared = keys
+                .iter()
+                .filter_map(|(name, _)| schema.namespace(name))
+                .any(|namespace| namespace.has_dimension(dimension));
+            if declared && chance.percent(70) {
+                by.push((dimension.to_owned(), value(chance)));
+            }
+        }
+        let increment = Increment {
+            at: time(chance, now),
+            n: count(chance),
+            keys,
+            by,
+            id: id(chance, ids),
+            user: None,
+        };
+        if increment.validate(schema).is_ok() && check_time(increment.at, now).is_ok() {
+            return increment;
+        }
+    }
+}
+
+/// The mark of a batch.
+pub fn mark(key: &str, now: i64) -> Increment {
+    Increment {
+        at: now,
+        n: 1,
+        keys: vec![(MARKS.to_owned(), key.to_owned())],
+        by: Vec::new(),
+        id: None,
+        user: None,
+    }
+}
+
+fn key(chance: &mut Chance) -> String {
+    match chance.below(200) {
+        0 => "k".repeat(2_048),
+        1..40 => format!("k{}", chance.below(30)),
+        _ => (*chance.pick(&KEYS)).to_owned(),
+    }
+}
+
+fn value(chance: &mut Chance) -> String {
+    match chance.below(50) {
+        0 => "v ".repeat(1_000),
+        1..5 => format!("v{}", chance.below(20)),
+        _ => (*chance.pick(&VALUES)).to_owned(),
+    }
+}
+
+fn count(chance: &mut Chance) -> u64 {
+    match chance.below(400) {
+        0 => COUNT_MAX,
+        1 => COUNT_MAX - chance.below(20),
+        2 => COUNT_MAX / 2,
+        _ => 1 + chance.below(5),
+    }
+}
+
+fn time(chance: &mut Chance, now: i64) -> i64 {
+    const DAY: i64 = 86_400;
+    match chance.below(20) {
+        0..10 => now - chance.between(0, 3_600),
+        10..13 => now - chance.between(0, DAY),
+        13..15 => now + chance.between(0, DAY),
+        15 => now + DAY,
+        16 => now - chance.between(DAY, 3 * DAY),
+        17 => now - chance.between(3 * DAY, 60 * DAY),
+        18 => now - now.rem_euclid(DAY) + chance.between(-1, 0),
+        _ => *chance.pick(&[946_684_800, 978_307_199, 1_325_375_999, 1_325_376_000]),
+    }
+}
+
+fn id(chance: &mut Chance, ids: &[String]) -> Option<String> {
+    match chance.below(10) {
+        0..6 => None,
+        6..8 if !ids.is_empty() => Some(chance.pick(ids).clone()),
+        _ => Some(format!("id-{:016x}", chance.bits())),
+    }
+}

@@ -1,0 +1,241 @@
+//! The naive model: one map of counts for each store, what was exported, and the ids.
+//!
+//! It knows the rules of DESIGN §1 and §4 in their simplest form: a day of the ring that is open
+//! takes its increments, everything else is late; a generation is what was exported when it was
+//! published.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tallyring_records::{COUNT_MAX, Day, Increment, MISSING, Schema, StoreId, TimeCode};
+
+use super::book::Book;
+
+/// What the store must answer.
+#[derive(Default)]
+pub struct Naive {
+    /// The ring's today.
+    pub today: Option<Day>,
+    /// Open and closed stores; true when closed.
+    pub ring: BTreeMap<StoreId, bool>,
+    /// Everything.
+    pub all: Book,
+    /// What each store that was not exported holds.
+    pub stores: BTreeMap<StoreId, Book>,
+    /// What was exported.
+    pub exported: Book,
+    /// Generations by number, as they were when they were published.
+    pub generations: BTreeMap<u64, Book>,
+    /// The generation that is read.
+    pub active: u64,
+    /// Known ids.
+    pub ids: BTreeMap<String, IdState>,
+    /// Known keys of batches.
+    pub batches: BTreeMap<String, IdState>,
+}
+
+/// Since when an id is known.
+#[derive(Debug, Clone, Copy)]
+pub struct IdState {
+    /// Unix milliseconds.
+    pub arrived_ms: i64,
+    /// The most that any clock was ahead of that since.
+    pub age_ms: i64,
+}
+
+/// A batch as it was, or would be, counted.
+#[derive(Debug, Clone, Default)]
+pub struct Counted {
+    /// Where each increment went.
+    pub increments: Vec<(StoreId, Increment)>,
+    /// Under which schema.
+    pub schema: usize,
+    /// Known already.
+    pub duplicates: u64,
+    /// Of those counted.
+    pub late: u64,
+}
+
+impl Naive {
+    /// The store that takes an increment at `at` now.
+    pub fn target(&self, at: i64) -> StoreId {
+        let day = StoreId::Day(Day::of(at));
+        match self.ring.get(&day) {
+            Some(false) => day,
+            _ => self.late(),
+        }
+    }
+
+    fn late(&self) -> StoreId {
+        let open = |(id, closed): &(&StoreId, &bool)| matches!(id, StoreId::Late(_)) && !**closed;
+        let (late, _) = self
+            .ring
+            .iter()
+            .find(open)
+            .expect("BUG: one late store is open");
+        *late
+    }
+
+    /// The ring turns.
+    pub fn rotate(&mut self, today: Day) {
+        let opened_before = self.today.map(Day::next);
+        self.today = Some(today);
+        for day in [today.previous(), today, today.next()] {
+            if opened_before.is_none_or(|before| day > before) {
+                self.ring.insert(StoreId::Day(day), false);
+            }
+        }
+    }
+
+    /// Stores that are to be exported now.
+    pub fn due(&self) -> Vec<StoreId> {
+        let due = |id: &StoreId| match id {
+            StoreId::Day(day) => self.today.is_some_and(|today| *day < today),
+            StoreId::Late(_) => self.stores.get(id).is_some_and(|book| !book.is_empty()),
+        };
+        self.ring
+            .iter()
+            .filter(|(id, closed)| !**closed && due(id))
+            .map(|(id, _)| *id)
+            .collect()
+    }
+
+    /// Closes them.
+    pub fn cut(&mut self, stores: &[StoreId]) {
+        for id in stores {
+            self.ring.insert(*id, true);
+            if let StoreId::Late(epoch) = id {
+                self.ring.insert(StoreId::Late(epoch + 1), false);
+            }
+        }
+    }
+
+    /// What becomes of a batch; none when a counter would be too large.
+    pub fn stage(&self, schema: &Schema, number: usize, batch: &[Increment]) -> Option<Counted> {
+        let mut counted = Counted {
+            schema: number,
+            ..Counted::default()
+        };
+        let mut seen: BTreeSet<&str> = BTreeSet::new();
+        let mut sums: BTreeMap<(&str, &str, i64), u64> = BTreeMap::new();
+        for increment in batch {
+            if let Some(id) = increment.id.as_deref()
+                && (self.ids.contains_key(id) || !seen.insert(id))
+            {
+                counted.duplicates += 1;
+                continue;
+            }
+            for (name, key) in &increment.keys {
+                let start = bucket(schema, name, increment.at);
+                let sum = sums.entry((name, key, start)).or_insert(0);
+                *sum = sum.saturating_add(increment.n);
+                if sum.saturating_add(self.all.total(name, key, start)) > COUNT_MAX {
+                    return None;
+                }
+            }
+            let store = self.target(increment.at);
+            counted.late += u64::from(matches!(store, StoreId::Late(_)));
+            counted.increments.push((store, increment.clone()));
+        }
+        Some(counted)
+    }
+
+    /// Counts a batch that arrived at `now_ms`.
+    pub fn apply(&mut self, schema: &Schema, counted: &Counted, now_ms: i64) {
+        for (store, increment) in &counted.increments {
+            for cell in cells(schema, increment) {
+                self.all.add(&cell, increment.n);
+                self.stores.entry(*store).or_default().add(&cell, increment.n);
+            }
+            if let Some(id) = &increment.id {
+                self.ids.insert(id.clone(), IdState::new(now_ms));
+            }
+        }
+    }
+
+    /// Takes a batch back that a loss of power took.
+    pub fn retract(&mut self, schema: &Schema, counted: &Counted) {
+        for (store, increment) in &counted.increments {
+            for cell in cells(schema, increment) {
+                self.all.subtract(&cell, increment.n);
+                if let Some(book) = self.stores.get_mut(store) {
+                    book.subtract(&cell, increment.n);
+                }
+            }
+            if let Some(id) = &increment.id {
+                self.ids.remove(id);
+            }
+        }
+    }
+
+    /// The exported stores are a generation now.
+    pub fn publish(&mut self, number: u64, exported: &[StoreId], kept: usize) {
+        for id in exported {
+            self.ring.remove(id);
+            if let Some(book) = self.stores.remove(id) {
+                self.exported.add_all(&book);
+            }
+        }
+        self.generations.insert(number, self.exported.clone());
+        while self.generations.len() > kept {
+            self.generations.pop_first();
+        }
+        self.active = number;
+    }
+
+    /// The clock was set.
+    pub fn age(&mut self, now_ms: i64) {
+        for state in self.ids.values_mut().chain(self.batches.values_mut()) {
+            state.age_ms = state.age_ms.max(now_ms - state.arrived_ms);
+        }
+    }
+}
+
+impl IdState {
+    /// Known from now on.
+    pub fn new(arrived_ms: i64) -> Self {
+        Self {
+            arrived_ms,
+            age_ms: 0,
+        }
+    }
+}
+
+/// A counter: namespace, key, perhaps a subtotal with its value, and the bucket's start.
+pub struct Cell {
+    /// Namespace.
+    pub name: String,
+    /// Raw key.
+    pub key: String,
+    /// Subtotal and raw value.
+    pub by: Option<(String, String)>,
+    /// Unix seconds.
+    pub start: i64,
+}
+
+fn cells(schema: &Schema, increment: &Increment) -> Vec<Cell> {
+    let mut cells = Vec::new();
+    for (name, key) in &increment.keys {
+        let namespace = schema.namespace(name).expect("BUG: it was validated");
+        let values = namespace.subtotals.iter().map(|subtotal| {
+            let parts: Vec<&str> = subtotal
+                .split('*')
+                .map(|dimension| increment.value(dimension).unwrap_or(MISSING))
+                .collect();
+            Some((subtotal.clone(), parts.join("*")))
+        });
+        for by in std::iter::once(None).chain(values) {
+            cells.push(Cell {
+                name: name.clone(),
+                key: key.clone(),
+                by,
+                start: bucket(schema, name, increment.at),
+            });
+        }
+    }
+    cells
+}
+
+fn bucket(schema: &Schema, name: &str, at: i64) -> i64 {
+    let namespace = schema.namespace(name).expect("BUG: it was validated");
+    TimeCode::containing(at, namespace.grain).start()
+}
