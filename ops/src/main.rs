@@ -1,2 +1,64 @@
-//! Placeholder.
-fn main() {}
+//! `tallyring`: the one binary. It wires the crates, owns the command line and the configuration,
+//! and is the only place that prints and exits.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing is what a command line is for")]
+
+mod cat;
+mod cli;
+mod config;
+mod data_directory;
+mod error;
+mod http_client;
+mod query;
+mod rebuild;
+mod rebuilds;
+mod send;
+mod serve;
+mod start_time;
+mod verify;
+mod worker;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cli::{Cli, Command};
+use error::CommandError;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let json = cli.output.is_json();
+    let result = match cli.command {
+        Command::Serve(args) => serve::run(&args),
+        Command::Send(args) => return send_and_exit(args, json),
+        Command::Query(args) => query::run(&args, cli.output),
+        Command::Rebuild(args) => rebuild::run(&args, json),
+        Command::Verify(args) => verify::run(&args, json),
+        Command::Cat(args) => cat::run(&args),
+        Command::Config(args) => config::command::run(&args),
+        Command::RebuildWorker(args) => worker::run(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+fn send_and_exit(args: send::SendArgs, json: bool) -> ExitCode {
+    match send::run(args, json) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+impl From<String> for CommandError {
+    fn from(text: String) -> Self {
+        Self::Failed(text)
+    }
+}

@@ -1,0 +1,210 @@
+//! The command line.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::send::SendArgs;
+use crate::start_time::ClockStart;
+
+/// Tallyring counts clicks: increments in over HTTP, counts out by hour, day, week or month in any
+/// time zone.
+#[derive(Parser)]
+#[command(version, about, after_help = "\
+Begin:
+  tallyring serve                            starts a server on http://127.0.0.1:7117
+  curl 'http://127.0.0.1:7117/v1/incr?key.l=abc&by.c=US'
+  tallyring query l/abc --unit day           shows the counts")]
+pub struct Cli {
+    /// How results are printed.
+    #[arg(long, global = true, value_enum, default_value_t = Output::Table)]
+    pub output: Output,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Forms of output.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// For people.
+    Table,
+    /// For programs.
+    Json,
+    /// For spreadsheets (query only).
+    Csv,
+}
+
+impl Output {
+    /// True for programs.
+    pub fn is_json(self) -> bool {
+        self == Self::Json
+    }
+}
+
+/// What to do.
+#[derive(Subcommand)]
+pub enum Command {
+    /// Run the server: accept increments, answer reads, rebuild after midnight
+    Serve(ServeArgs),
+    Send(SendArgs),
+    /// Show the counts of one key as a table with a sparkline
+    Query(QueryArgs),
+    /// Export finished days and merge them into a new archive generation, now
+    Rebuild(DataArgs),
+    /// Check every file: checksums, order, subtotals against totals, books
+    Verify(VerifyArgs),
+    /// Print a stored thing as text
+    Cat(CatArgs),
+    /// Print or check a configuration
+    Config(ConfigArgs),
+    /// Build a generation for the process that holds the data directory
+    #[command(hide = true)]
+    RebuildWorker(WorkerArgs),
+}
+
+/// Where the data is.
+#[derive(Args, Clone)]
+pub struct DataArgs {
+    /// Data directory
+    #[arg(long, value_name = "DIR", default_value = DATA_DEFAULT)]
+    pub data: PathBuf,
+    /// Configuration file (default: the embedded one, see `tallyring config default`)
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+/// The data directory when none is named.
+pub const DATA_DEFAULT: &str = "tallyring-data";
+
+/// Options of `serve`.
+#[derive(Args)]
+pub struct ServeArgs {
+    #[command(flatten)]
+    pub data: DataArgs,
+    /// Address to listen on; port 0 takes a free one [default: 127.0.0.1:7117]
+    #[arg(long, value_name = "ADDR")]
+    pub listen: Option<SocketAddr>,
+    /// Run a virtual clock from START (RFC 3339 or Unix seconds) at RATE virtual seconds a second,
+    /// for replays and tests; such as 2012-03-16T18:40:00Z@3600
+    #[arg(long, value_name = "START[@RATE]")]
+    pub clock: Option<ClockStart>,
+}
+
+/// Options of `query`.
+#[derive(Args)]
+#[command(after_help = "Example:\n  tallyring query l/abc --unit hour --units 24 --timezone Europe/Berlin --by c")]
+pub struct QueryArgs {
+    /// NAMESPACE/KEY, such as l/abc; everything after the first slash is the key
+    pub key: String,
+    /// minute, hour, day, week, mweek, month, quarter or year
+    #[arg(long, default_value = "day")]
+    pub unit: String,
+    /// How many units, or -1 for all [default: 7]
+    #[arg(long, allow_negative_numbers = true)]
+    pub units: Option<i64>,
+    /// First time, instead of units
+    #[arg(long)]
+    pub from: Option<String>,
+    /// Last time [default: now]
+    #[arg(long)]
+    pub to: Option<String>,
+    /// IANA time zone [default: UTC]
+    #[arg(long)]
+    pub timezone: Option<String>,
+    /// Break down by this subtotal
+    #[arg(long, value_name = "SUBTOTAL")]
+    pub by: Option<String>,
+    /// Values of the breakdown that are listed [default: 10]
+    #[arg(long)]
+    pub limit: Option<usize>,
+    /// Ask this server [default: the one that holds the data directory, or the files themselves]
+    #[arg(long, value_name = "URL", conflicts_with = "data")]
+    pub to_url: Option<String>,
+    /// Data directory
+    #[arg(long, value_name = "DIR", default_value = DATA_DEFAULT)]
+    pub data: PathBuf,
+}
+
+/// Options of `verify`.
+#[derive(Args)]
+pub struct VerifyArgs {
+    /// Data directory
+    #[arg(long, value_name = "DIR", default_value = DATA_DEFAULT)]
+    pub data: PathBuf,
+}
+
+/// Options of `cat`.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  tallyring cat oplog --from 1000            records of the log from number 1000 on
+  tallyring cat slot                         names of the delta stores
+  tallyring cat slot day-2012-03-16          its counters, one data point a line
+  tallyring cat archive 2012-03              lines of the active generation in that month
+  tallyring cat manifest                     what counts, as JSON
+  tallyring cat file archive/NAME            any sorted file, a line each")]
+pub struct CatArgs {
+    /// What to print
+    #[arg(value_enum)]
+    pub what: CatWhat,
+    /// Which one: a store of `slot`, a partition of `archive`, a number of `manifest`, a name of `file`
+    pub which: Option<String>,
+    /// First record of `oplog`
+    #[arg(long)]
+    pub from: Option<u64>,
+    /// Data directory
+    #[arg(long, value_name = "DIR", default_value = DATA_DEFAULT)]
+    pub data: PathBuf,
+}
+
+/// Things that can be printed.
+#[derive(Clone, Copy, ValueEnum)]
+pub enum CatWhat {
+    /// The log
+    Oplog,
+    /// A delta store of the ring, or a late one
+    Slot,
+    /// The active generation
+    Archive,
+    /// A manifest
+    Manifest,
+    /// One sorted file
+    File,
+}
+
+/// Options of `config`.
+#[derive(Args)]
+pub struct ConfigArgs {
+    #[command(subcommand)]
+    pub command: ConfigCommand,
+}
+
+/// What to do with a configuration.
+#[derive(Subcommand)]
+pub enum ConfigCommand {
+    /// Print the embedded configuration, commented
+    Default,
+    /// Say whether a file can be used, and what it means
+    Check {
+        /// The file
+        file: PathBuf,
+    },
+}
+
+/// Options of the hidden worker.
+#[derive(Args)]
+pub struct WorkerArgs {
+    /// Data directory
+    #[arg(long)]
+    pub data: PathBuf,
+    /// Manifest to build from
+    #[arg(long)]
+    pub manifest: u64,
+    /// Shards of the generation
+    #[arg(long)]
+    pub shards: u16,
+    /// zstd level
+    #[arg(long)]
+    pub level: i32,
+}

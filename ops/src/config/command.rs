@@ -1,0 +1,43 @@
+//! `tallyring config default` and `config check`.
+
+use super::{Config, DEFAULT};
+use crate::cli::{ConfigArgs, ConfigCommand};
+use crate::error::Result;
+
+/// Prints or checks a configuration.
+///
+/// # Errors
+/// When the file cannot be used.
+pub fn run(args: &ConfigArgs) -> Result<()> {
+    match &args.command {
+        ConfigCommand::Default => print!("{DEFAULT}"),
+        ConfigCommand::Check { file } => explain(&Config::load(Some(file))?),
+    }
+    Ok(())
+}
+
+fn explain(config: &Config) {
+    let options = &config.options;
+    println!("The configuration can be used.");
+    println!("  listens on {}", config.listen);
+    println!("  {} shards, acknowledges by {:?}", options.shards, options.durability);
+    println!(
+        "  up to {} MiB of deltas and {} MiB of cache in memory",
+        options.delta_bytes_max >> 20,
+        options.cache_bytes >> 20
+    );
+    println!("  remembers ids for {} hours, keeps the log for {} days", options.id_hours, options.oplog_days);
+    println!(
+        "  rebuilds {} minutes after midnight UTC, archive at zstd level {}",
+        config.rebuild.minutes_after_midnight, config.rebuild.level
+    );
+    for namespace in &config.schema.namespaces {
+        println!(
+            "  counts {} ({}) by {:?}, broken down by: {}",
+            namespace.name,
+            namespace.title,
+            namespace.grain,
+            if namespace.subtotals.is_empty() { "nothing".into() } else { namespace.subtotals.join(", ") }
+        );
+    }
+}

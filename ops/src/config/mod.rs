@@ -1,0 +1,215 @@
+//! The configuration: `tallyring.toml`, or the embedded default.
+
+pub mod command;
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use serde::Deserialize;
+use tallyring_realtime::{Durability, Options};
+use tallyring_records::{Namespace, Schema};
+
+use crate::error::{CommandError, Result};
+
+/// The embedded configuration, commented.
+pub const DEFAULT: &str = include_str!("default.toml");
+
+/// A configuration that was checked.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Address to listen on.
+    pub listen: SocketAddr,
+    /// Limits of the store.
+    pub options: Options,
+    /// Rebuild settings.
+    pub rebuild: RebuildConfig,
+    /// What is counted.
+    pub schema: Schema,
+}
+
+/// `[rebuild]`
+#[derive(Debug, Clone, Copy)]
+pub struct RebuildConfig {
+    /// When yesterday is exported.
+    pub minutes_after_midnight: u32,
+    /// zstd level of the archive.
+    pub level: i32,
+}
+
+impl Config {
+    /// Reads a file, or takes the embedded default.
+    ///
+    /// # Errors
+    /// Usage errors that name the setting and the fix.
+    pub fn load(file: Option<&Path>) -> Result<Self> {
+        let Some(path) = file else { return Self::parse(DEFAULT, "the embedded configuration") };
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| CommandError::Usage(format!("cannot read {}: {error}", path.display())))?;
+        Self::parse(&text, &path.display().to_string())
+    }
+
+    /// Reads a configuration's text; `name` is for messages.
+    ///
+    /// # Errors
+    /// As [`Config::load`].
+    pub fn parse(text: &str, name: &str) -> Result<Self> {
+        let wrong = |what: String| CommandError::Usage(format!("{name}: {what}"));
+        let defaults: File = toml::from_str(DEFAULT).map_err(|error| wrong(error.to_string()))?;
+        let file: File = toml::from_str(text).map_err(|error| wrong(error.to_string()))?;
+        file.or(defaults).check().map_err(wrong)
+    }
+}
+
+/// The file as it is written; what is left out is taken from the defaults.
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct File {
+    listen: Option<SocketAddr>,
+    shards: Option<u16>,
+    oplog: OplogSection,
+    memory: MemorySection,
+    ids: IdsSection,
+    rebuild: RebuildSection,
+    namespace: Option<Vec<Namespace>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct OplogSection {
+    durability: Option<String>,
+    keep_days: Option<u32>,
+    segment_mib: Option<u64>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct MemorySection {
+    deltas_mib: Option<u64>,
+    cache_mib: Option<u64>,
+    replay_records: Option<u64>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct IdsSection {
+    window_hours: Option<u32>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct RebuildSection {
+    minutes_after_midnight: Option<u32>,
+    level: Option<i32>,
+}
+
+impl File {
+    fn or(self, defaults: Self) -> Self {
+        Self {
+            listen: self.listen.or(defaults.listen),
+            shards: self.shards.or(defaults.shards),
+            oplog: OplogSection {
+                durability: self.oplog.durability.or(defaults.oplog.durability),
+                keep_days: self.oplog.keep_days.or(defaults.oplog.keep_days),
+                segment_mib: self.oplog.segment_mib.or(defaults.oplog.segment_mib),
+            },
+            memory: MemorySection {
+                deltas_mib: self.memory.deltas_mib.or(defaults.memory.deltas_mib),
+                cache_mib: self.memory.cache_mib.or(defaults.memory.cache_mib),
+                replay_records: self.memory.replay_records.or(defaults.memory.replay_records),
+            },
+            ids: IdsSection { window_hours: self.ids.window_hours.or(defaults.ids.window_hours) },
+            rebuild: RebuildSection {
+                minutes_after_midnight: self
+                    .rebuild
+                    .minutes_after_midnight
+                    .or(defaults.rebuild.minutes_after_midnight),
+                level: self.rebuild.level.or(defaults.rebuild.level),
+            },
+            namespace: self.namespace.or(defaults.namespace),
+        }
+    }
+
+    fn check(self) -> std::result::Result<Config, String> {
+        let schema = Schema { namespaces: self.namespace.unwrap_or_default() };
+        schema.validate().map_err(|error| error.to_string())?;
+        let durability = self.oplog.durability.unwrap_or_default();
+        Ok(Config {
+            listen: self.listen.ok_or("listen is missing")?,
+            options: Options {
+                shards: within("shards", self.shards, 1, 99)?,
+                durability: parse_durability(&durability)?,
+                delta_bytes_max: within("memory.deltas_mib", self.memory.deltas_mib, 1, 1 << 20)? << 20,
+                replay_records_max: within("memory.replay_records", self.memory.replay_records, 1_000, 1 << 40)?,
+                cache_bytes: within("memory.cache_mib", self.memory.cache_mib, 1, 1 << 20)? << 20,
+                segment_bytes: within("oplog.segment_mib", self.oplog.segment_mib, 1, 1_024)? << 20,
+                oplog_days: within("oplog.keep_days", self.oplog.keep_days, 1, 36_500)?,
+                id_hours: within("ids.window_hours", self.ids.window_hours, 24, 24 * 366)?,
+                ..Options::default()
+            },
+            rebuild: RebuildConfig {
+                minutes_after_midnight: within(
+                    "rebuild.minutes_after_midnight",
+                    self.rebuild.minutes_after_midnight,
+                    0,
+                    1_439,
+                )?,
+                level: within("rebuild.level", self.rebuild.level, 1, 19)?,
+            },
+            schema,
+        })
+    }
+}
+
+fn within<T: PartialOrd + std::fmt::Display>(
+    name: &str,
+    value: Option<T>,
+    least: T,
+    most: T,
+) -> std::result::Result<T, String> {
+    let value = value.ok_or_else(|| format!("{name} is missing"))?;
+    if value < least || value > most {
+        return Err(format!("{name} = {value} must be from {least} to {most}"));
+    }
+    Ok(value)
+}
+
+fn parse_durability(text: &str) -> std::result::Result<Durability, String> {
+    if text == "fsync" {
+        return Ok(Durability::Fsync);
+    }
+    text.strip_prefix("interval:")
+        .and_then(|milliseconds| milliseconds.trim_end_matches("ms").parse().ok())
+        .filter(|milliseconds| (1..=60_000).contains(milliseconds))
+        .map(Durability::Interval)
+        .ok_or_else(|| format!("oplog.durability = \"{text}\" must be \"fsync\" or \"interval:50\" (1 to 60000 ms)"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_embedded_configuration_is_the_default_of_the_code() {
+        let config = Config::parse(DEFAULT, "default").unwrap();
+        let options = Options::default();
+        assert_eq!(format!("{:?}", config.options), format!("{options:?}"));
+        assert_eq!(config.schema, Schema::default_clicks());
+    }
+
+    #[test]
+    fn what_is_left_out_has_its_default_and_what_is_wrong_is_named() {
+        let config = Config::parse("shards = 7", "test").unwrap();
+        assert_eq!((config.options.shards, config.rebuild.level), (7, 3));
+        for (text, named) in [
+            ("shard = 7", "shard"),
+            ("shards = 0", "shards"),
+            ("[ids]\nwindow_hours = 1", "ids.window_hours"),
+            ("[oplog]\ndurability = \"none\"", "oplog.durability"),
+            ("[[namespace]]\nname = \"query\"", "query"),
+            ("listen = \"everywhere\"", "listen"),
+        ] {
+            let error = Config::parse(text, "test").err().map(|error| error.to_string()).unwrap_or_default();
+            assert!(error.contains(named), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Opening a data directory: the lock, the outside world, the store.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use tallyring_archive::OsDisk;
+use tallyring_realtime::{Clock, Holder, Lock, Options, Store, SystemClock, World};
+
+use crate::config::Config;
+use crate::error::{CommandError, Result, doing};
+
+/// Takes the lock; an error names who has it.
+///
+/// # Errors
+/// When another process holds it, or the directory cannot be written.
+pub fn lock(data: &Path) -> Result<Lock> {
+    match try_lock(data)? {
+        Ok(lock) => Ok(lock),
+        Err(holder) => Err(CommandError::Failed(format!(
+            "{} is held by process {}{}; stop it, or use another --data directory",
+            data.display(),
+            holder.pid,
+            holder.url.map(|url| format!(" ({url})")).unwrap_or_default()
+        ))),
+    }
+}
+
+/// Takes the lock, or says who holds it.
+///
+/// # Errors
+/// When the directory cannot be written.
+pub fn try_lock(data: &Path) -> Result<std::result::Result<Lock, Holder>> {
+    Lock::take(data).map_err(doing(format!("write to the data directory {}", data.display())))
+}
+
+/// The URL of the server that holds the directory, if one does; changes nothing.
+pub fn server_of(data: &Path) -> Option<String> {
+    data.is_dir().then_some(())?;
+    match Lock::take(data) {
+        Ok(Err(holder)) => holder.url,
+        _ => None,
+    }
+}
+
+/// The outside world of this process.
+///
+/// # Errors
+/// When the directory cannot be made.
+pub fn world(data: &Path, clock: Arc<dyn Clock>) -> Result<World> {
+    let disk = OsDisk::new(data).map_err(doing(format!("make the data directory {}", data.display())))?;
+    Ok(World { disk: Arc::new(disk), clock, random })
+}
+
+/// Opens a data directory that nobody holds, for a command; the lock is held with it.
+///
+/// # Errors
+/// When it is held, damaged or cannot be written.
+pub fn open(data: &Path, config: &Config, lock: Lock) -> Result<(Store, Lock)> {
+    let world = world(data, Arc::new(SystemClock))?;
+    let (store, _) = Store::open(world, config.options, config.schema.clone())?;
+    Ok((store, lock))
+}
+
+/// Opens a data directory for reading, held or not.
+///
+/// # Errors
+/// When there is none, or it is damaged.
+pub fn open_read_only(data: &Path) -> Result<Store> {
+    if !data.join(tallyring_archive::names::IDENTITY).exists() {
+        return Err(CommandError::Failed(format!(
+            "{} is no data directory; name one with --data, or make one with `tallyring serve`",
+            data.display()
+        )));
+    }
+    Ok(Store::open_read_only(world(data, Arc::new(SystemClock))?, Options::default())?)
+}
+
+fn random(bytes: &mut [u8]) {
+    use std::io::Read;
+    let filled = std::fs::File::open("/dev/urandom").and_then(|mut source| source.read_exact(bytes));
+    if let Err(error) = filled {
+        // Without randomness a store would have a guessable secret: better none.
+        eprintln!("error: cannot read /dev/urandom: {error}");
+        std::process::exit(1);
+    }
+}

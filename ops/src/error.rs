@@ -1,0 +1,53 @@
+//! How a command fails: exit code 1 failed, 2 usage, 70 the log failed under a running server.
+
+use thiserror::Error;
+
+/// A failed command.
+#[derive(Debug, Error)]
+pub enum CommandError {
+    /// It could not be done.
+    #[error("{0}")]
+    Failed(String),
+    /// It was asked for wrongly.
+    #[error("{0}")]
+    Usage(String),
+    /// The server stopped because the log failed.
+    #[error("the oplog failed and nothing more was accepted; check the disk and start again: what is durable is read back")]
+    LogFailed,
+}
+
+impl CommandError {
+    /// The process's exit code.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Failed(_) => 1,
+            Self::Usage(_) => 2,
+            Self::LogFailed => 70,
+        }
+    }
+}
+
+macro_rules! failed_from {
+    ($($type:ty),*) => {$(
+        impl From<$type> for CommandError {
+            fn from(error: $type) -> Self {
+                Self::Failed(error.to_string())
+            }
+        }
+    )*};
+}
+
+failed_from!(
+    tallyring_realtime::Error,
+    tallyring_archive::Error,
+    tallyring_realtime::oplog::OplogError,
+    serde_json::Error
+);
+
+/// Result of a command.
+pub type Result<T> = std::result::Result<T, CommandError>;
+
+/// Adds what was being done to an error of the operating system.
+pub fn doing<E: std::fmt::Display>(what: impl std::fmt::Display) -> impl FnOnce(E) -> CommandError {
+    move |error| CommandError::Failed(format!("cannot {what}: {error}"))
+}

@@ -1,0 +1,81 @@
+//! `tallyring rebuild`: by hand, through the server that holds the directory or without one.
+
+use std::thread;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Value, json};
+use tallyring_rebuild::{BuildOptions, build};
+
+use crate::cli::DataArgs;
+use crate::config::Config;
+use crate::data_directory::{open, try_lock};
+use crate::error::{CommandError, Result};
+use crate::http_client;
+
+const POLL: Duration = Duration::from_millis(200);
+
+/// Exports finished days and merges them into a new generation.
+///
+/// # Errors
+/// When the rebuild fails; the generation before goes on serving.
+pub fn run(args: &DataArgs, json: bool) -> Result<()> {
+    let config = Config::load(args.config.as_deref())?;
+    let generation = match try_lock(&args.data)? {
+        Ok(lock) => {
+            let (store, _lock) = open(&args.data, &config, lock)?;
+            store.tick().map_err(|error| CommandError::Failed(error.to_string()))?;
+            let manifest = store.cut()?;
+            let options = BuildOptions { shards: config.options.shards, level: config.rebuild.level };
+            let bar = bar();
+            let progress = |done: u64, total: u64| {
+                bar.set_length(total);
+                bar.set_position(done);
+            };
+            if let Some(built) = build(&*store.world().disk, &manifest, options, &progress)? {
+                store.publish(&built)?;
+            }
+            bar.finish_and_clear();
+            store.seal()?;
+            store.manifest().active
+        }
+        Err(holder) => {
+            let url = holder.url.ok_or_else(|| {
+                CommandError::Failed(format!("process {} holds the data directory and answers no HTTP yet", holder.pid))
+            })?;
+            through(&url)?
+        }
+    };
+    if json {
+        println!("{}", json!({ "generation": generation }));
+    } else {
+        println!("generation {generation} is published");
+    }
+    Ok(())
+}
+
+fn through(url: &str) -> Result<u64> {
+    let started = http_client::post(&format!("{url}/v1/admin/rebuild"))?;
+    let job = started["job"].as_u64().ok_or_else(|| CommandError::Failed("the server named no job".into()))?;
+    loop {
+        let status = http_client::get(&format!("{url}/v1/admin/status"))?;
+        let last = &status["last_rebuild"];
+        if last["job"].as_u64() >= Some(job) {
+            match last["state"].as_str() {
+                Some("done") => return Ok(last["generation"].as_u64().unwrap_or(0)),
+                Some("failed") => return Err(CommandError::Failed(text(&last["error"]))),
+                _ => {}
+            }
+        }
+        thread::sleep(POLL);
+    }
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or("the rebuild failed").to_owned()
+}
+
+fn bar() -> ProgressBar {
+    let style = ProgressStyle::with_template("merging {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta} left");
+    ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}

@@ -1,0 +1,40 @@
+//! The hidden `rebuild-worker`: builds a generation and prints what it built.
+
+use std::io::Read;
+use std::thread;
+
+use tallyring_archive::{Manifest, OsDisk};
+use tallyring_rebuild::{BuildOptions, build};
+
+use crate::cli::WorkerArgs;
+use crate::error::{Result, doing};
+
+/// Lowest scheduling priority.
+const NICE: i32 = 19;
+
+/// Builds from one manifest; prints the build as JSON, or `null` when there is nothing to do.
+///
+/// # Errors
+/// What the build says.
+pub fn run(args: &WorkerArgs) -> Result<()> {
+    end_with_parent();
+    if let Err(error) = rustix::process::nice(NICE) {
+        eprintln!("warning: cannot lower the priority: {error}");
+    }
+    let disk = OsDisk::new(&args.data).map_err(doing("open the data directory"))?;
+    let manifest = Manifest::load_number(&disk, args.manifest)?;
+    let options = BuildOptions { shards: args.shards, level: args.level };
+    let built = build(&disk, &manifest, options, &|_, _| {})?;
+    println!("{}", serde_json::to_string(&built)?);
+    Ok(())
+}
+
+/// The parent holds our standard input open as long as it lives; without it nobody would publish,
+/// and the next server must find no writer but itself.
+fn end_with_parent() {
+    thread::spawn(|| {
+        let mut nothing = [0_u8; 1];
+        while matches!(std::io::stdin().read(&mut nothing), Ok(1..)) {}
+        std::process::exit(1);
+    });
+}
