@@ -59,14 +59,15 @@ pub async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes
             unpack(decoder, limit, "zstd")
         }
         Some(other) => {
-            let mut problem =
-                Problem::malformed("content-encoding", other, "send gzip, zstd or no encoding");
-            problem = Problem::new(
+            let detail = format!(
+                "`{}` is not understood; send gzip, zstd or no encoding",
+                other.escape_debug()
+            );
+            Err(Problem::new(
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
                 "Unsupported encoding",
-                problem.detail(),
-            );
-            Err(problem)
+                detail,
+            ))
         }
     }
 }

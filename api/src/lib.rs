@@ -16,7 +16,7 @@ mod state;
 mod time;
 mod write;
 
-pub use server::{ServerLimits, serve};
+pub use server::{ServerLimits, ask, serve};
 pub use state::{Admin, ApiState};
 
 use axum::Router;

@@ -12,8 +12,11 @@ use tallyring_records::{Fault, FieldError};
 use crate::calendar::{Fault as RangeFault, RangeError};
 
 /// One error answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem(Box<Document>);
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Problem {
+struct Document {
     #[serde(rename = "type")]
     kind: &'static str,
     title: &'static str,
@@ -32,7 +35,7 @@ pub struct Problem {
 impl Problem {
     /// An error without a field.
     pub fn new(status: StatusCode, title: &'static str, detail: impl Into<String>) -> Self {
-        Self {
+        Self(Box::new(Document {
             kind: "about:blank",
             title,
             status: status.as_u16(),
@@ -41,7 +44,7 @@ impl Problem {
             value: None,
             index: None,
             line: None,
-        }
+        }))
     }
 
     /// 400 with the field it is about.
@@ -52,28 +55,28 @@ impl Problem {
     /// 404 for a name that is not declared.
     pub fn unknown(field: &str, value: &str, detail: impl Into<String>) -> Self {
         let error = FieldError::malformed(field, value, detail);
-        Self {
-            field: Some(error.field),
-            value: error.value,
-            ..Self::new(StatusCode::NOT_FOUND, "Not found", error.detail)
-        }
+        Self::new(StatusCode::NOT_FOUND, "Not found", error.detail).about(error.field, error.value)
     }
 
     /// The same, for the item at this index (and line, in NDJSON).
-    pub fn at(self, index: usize, line: Option<usize>) -> Self {
-        Self {
-            index: Some(index),
-            line,
-            ..self
-        }
+    pub fn at(mut self, index: usize, line: Option<usize>) -> Self {
+        self.0.index = Some(index);
+        self.0.line = line;
+        self
     }
 
     pub(crate) fn field(&self) -> Option<&str> {
-        self.field.as_deref()
+        self.0.field.as_deref()
     }
 
     pub(crate) fn detail(&self) -> &str {
-        &self.detail
+        &self.0.detail
+    }
+
+    fn about(mut self, field: impl Into<String>, value: Option<String>) -> Self {
+        self.0.field = Some(field.into());
+        self.0.value = value;
+        self
     }
 }
 
@@ -83,11 +86,7 @@ impl From<FieldError> for Problem {
             Fault::Malformed => (StatusCode::BAD_REQUEST, "Malformed request"),
             Fault::Refused => (StatusCode::UNPROCESSABLE_ENTITY, "Not accepted"),
         };
-        Self {
-            field: Some(error.field),
-            value: error.value,
-            ..Self::new(status, title, error.detail)
-        }
+        Self::new(status, title, error.detail).about(error.field, error.value)
     }
 }
 
@@ -108,15 +107,15 @@ impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Self {
         let detail = refusal.to_string();
         match refusal {
-            Refusal::Overflow { index, field } => Self {
-                field: Some(field),
-                index: Some(index),
-                ..Self::new(StatusCode::CONFLICT, "Counter overflow", detail)
-            },
-            Refusal::KeyReused => Self {
-                field: Some("idempotency-key".into()),
-                ..Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Not accepted", detail)
-            },
+            Refusal::Overflow { index, field } => {
+                Self::new(StatusCode::CONFLICT, "Counter overflow", detail)
+                    .about(field, None)
+                    .at(index, None)
+            }
+            Refusal::KeyReused => {
+                Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Not accepted", detail)
+                    .about("idempotency-key", None)
+            }
             Refusal::DiskFull => Self::new(StatusCode::INSUFFICIENT_STORAGE, "Disk full", detail),
             Refusal::Unavailable(_) | Refusal::Busy => {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "Not available", detail)
@@ -154,8 +153,9 @@ impl From<Error> for Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let body = serde_json::to_vec(&self).unwrap_or_default();
+        let status =
+            StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let body = serde_json::to_vec(&self.0).unwrap_or_default();
         let mut response = (
             status,
             [(header::CONTENT_TYPE, "application/problem+json")],

@@ -6,12 +6,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Body;
+use axum::http::Request;
+use bytes::Bytes;
+use http_body_util::BodyExt;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
+use tower::ServiceExt;
 
 /// Limits of the accept loop.
 #[derive(Debug, Clone, Copy)]
@@ -92,6 +97,23 @@ pub async fn serve(
     {
         tracing::warn!("some requests did not end in time");
     }
+}
+
+/// Answers one GET without a socket: status and body.
+///
+/// # Errors
+/// When the answer's body cannot be read.
+pub async fn ask(router: Router, path: &str) -> Result<(u16, Bytes), axum::Error> {
+    let request = Request::get(path)
+        .body(Body::empty())
+        .map_err(axum::Error::new)?;
+    let response = match router.oneshot(request).await {
+        Ok(response) => response,
+        Err(never) => match never {},
+    };
+    let status = response.status().as_u16();
+    let body = response.into_body().collect().await?.to_bytes();
+    Ok((status, body))
 }
 
 async fn accept(

@@ -64,7 +64,7 @@ pub enum Error {
         key: String,
     },
     /// The books do not balance.
-    #[error("{name}: {what}; nothing was published")]
+    #[error("{name}: the books do not balance: {what}")]
     Imbalance {
         /// The file, relative to the data directory.
         name: String,

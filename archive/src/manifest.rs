@@ -188,23 +188,24 @@ impl Manifest {
     /// Writes the manifest under its number, which must be free, and removes the oldest ones.
     ///
     /// # Errors
-    /// [`Error::Conflict`] when the number is taken; otherwise when the disk refuses.
+    /// [`Error::Conflict`] when the number is taken; otherwise when the disk refuses. When the name is
+    /// there after an error, whether it survives a crash is unknown.
     pub fn commit(&self, disk: &dyn Disk) -> Result<()> {
         let name = names::manifest(self.number);
         let temporary = format!("{name}{TEMPORARY_SUFFIX}");
-        let bytes = encode(self);
+        // A leftover of an earlier try that failed.
+        let _ = disk.remove(&temporary);
         let mut file = disk
             .create(&temporary)
             .map_err(Error::io("create", &temporary))?;
-        file.write_at(0, &bytes)
+        file.write_at(0, &encode(self))
             .map_err(Error::io("write", &temporary))?;
         file.sync().map_err(Error::io("sync", &temporary))?;
         drop(file);
         let free = disk
             .link(&temporary, &name)
             .map_err(Error::io("name", &name))?;
-        disk.remove(&temporary)
-            .map_err(Error::io("remove", &temporary))?;
+        let _ = disk.remove(&temporary);
         if !free {
             return Err(Error::Conflict {
                 number: self.number,
@@ -212,10 +213,10 @@ impl Manifest {
         }
         disk.sync_directory(names::MANIFESTS)
             .map_err(Error::io("sync", names::MANIFESTS))?;
-        for number in numbers(disk)? {
+        // It is committed: what cannot be tidied up now is only space.
+        for number in numbers(disk).unwrap_or_default() {
             if number + MANIFESTS_KEPT <= self.number {
-                let old = names::manifest(number);
-                disk.remove(&old).map_err(Error::io("remove", &old))?;
+                let _ = disk.remove(&names::manifest(number));
             }
         }
         Ok(())

@@ -277,7 +277,7 @@ fn push(
     payload: &[u8],
 ) -> Result<()> {
     if let Some(filter) = filter
-        && !filter.keeps(key, payload)
+        && !filter.keeps(key, payload)?
     {
         return Ok(());
     }
@@ -285,12 +285,13 @@ fn push(
 }
 
 impl Filter {
-    fn keeps(&mut self, key: &[u8], payload: &[u8]) -> bool {
-        let Some(shard_key) = line::shard_key(key) else {
-            return self.used.contains(&key[1..]);
-        };
+    fn keeps(&mut self, key: &[u8], payload: &[u8]) -> Result<bool> {
+        if line::kind_of(key) == Some(Kind::Lookup) {
+            return Ok(self.used.contains(&key[1..]));
+        }
+        let shard_key = line::shard_key(key).ok_or_else(|| unreadable(key, payload))?;
         if shard_of(shard_key, self.shards) != self.shard {
-            return false;
+            return Ok(false);
         }
         let stored_key = shard_key
             .iter()
@@ -304,7 +305,7 @@ impl Filter {
                 }
             }
         }
-        true
+        Ok(true)
     }
 
     fn uses(&mut self, stored: &[u8]) {

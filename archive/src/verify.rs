@@ -1,13 +1,14 @@
 //! Proves a run: every byte, the order, the books, and subtotals against totals for every bucket.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{AddAssign, ControlFlow};
 
-use tallyring_records::TimeCode;
 use tallyring_records::line::{self, Kind};
+use tallyring_records::{HASH_CHARS, TimeCode, shard_of};
 
 use crate::disk::Disk;
 use crate::error::{Error, Result};
+use crate::names;
 use crate::run::{BlockCache, Run, RunEntry, Sums};
 
 /// What was checked.
@@ -57,18 +58,13 @@ pub fn verify_run(disk: &dyn Disk, entry: &RunEntry) -> Result<Checked> {
             "what it says of itself is not what the manifest says".into(),
         ));
     }
-    let mut check = RunCheck {
-        run: &run,
-        cache: BlockCache::new(8 << 20),
-        sums: Sums::new(),
-        checked: Checked::default(),
-        total: None,
-    };
+    let mut check = RunCheck::new(&run);
     let mut cursor = run.cursor();
     let mut last = Vec::new();
     while cursor.advance()? {
         let (key, payload) = cursor.line()?.expect("BUG: the cursor stands on a line");
-        if *last > *key {
+        let ordered = *last < *key || (*last == *key && line::kind_of(key) == Some(Kind::Total));
+        if !ordered {
             return Err(damaged(format!(
                 "`{}` stands behind `{}`",
                 line::shown(key),
@@ -79,6 +75,7 @@ pub fn verify_run(disk: &dyn Disk, entry: &RunEntry) -> Result<Checked> {
         last.clear();
         last.extend_from_slice(key);
     }
+    check.lookups()?;
     check.books()?;
     Ok(Checked {
         files: 1,
@@ -107,40 +104,107 @@ struct RunCheck<'r> {
     checked: Checked,
     /// Buckets of the total that subtotal lines were last compared with.
     total: Option<(Vec<u8>, BTreeMap<TimeCode, u64>)>,
+    /// Key and last bucket of the total line before, for totals that continue.
+    last_total: Option<(Vec<u8>, TimeCode)>,
+    /// Instants that the partition holds; ids are kept by arrival instead.
+    span: std::ops::Range<i64>,
+    /// Hashes whose lookups must be here.
+    used: BTreeSet<Box<[u8]>>,
 }
 
-impl RunCheck<'_> {
+impl<'r> RunCheck<'r> {
+    fn new(run: &'r Run) -> Self {
+        let partition = run.meta().partition;
+        let by_arrival = run.name().starts_with(names::IDS);
+        Self {
+            run,
+            cache: BlockCache::new(8 << 20),
+            sums: Sums::new(),
+            checked: Checked::default(),
+            total: None,
+            last_total: None,
+            span: if by_arrival {
+                i64::MIN..i64::MAX
+            } else {
+                partition.start()..partition.end()
+            },
+            used: BTreeSet::new(),
+        }
+    }
+
     fn line(&mut self, key: &[u8], payload: &[u8]) -> Result<()> {
         let sum = match line::kind_of(key) {
             Some(Kind::Lookup) => {
                 line::unescape(payload).ok_or_else(|| self.wrong(key, "its text is not UTF-8"))?;
+                self.used.remove(&key[1..]);
                 return Ok(());
             }
-            Some(Kind::Total) => {
-                let hours =
-                    read_hours(payload).ok_or_else(|| self.wrong(key, "is no line of buckets"))?;
-                self.checked.buckets += hours.len() as u64;
-                checked_sum(hours.values().copied())
-            }
+            Some(Kind::Total) => self.total_line(key, payload)?,
             Some(Kind::Subtotal) => {
                 let sum = checked_sum(
                     line::entries(payload).map(|entry| entry.map_or(u64::MAX, |(_, count)| count)),
                 );
-                self.subtotal(
-                    key,
-                    sum.ok_or_else(|| self.wrong(key, "is no line of counts"))?,
-                )?;
+                let sum = sum.ok_or_else(|| self.wrong(key, "is no line of counts"))?;
+                self.subtotal(key, sum)?;
+                for part in line::entries(payload)
+                    .flatten()
+                    .flat_map(|(value, _)| value.split(|&byte| byte == b'*'))
+                {
+                    self.uses(part);
+                }
                 sum
             }
-            None => None,
+            None => return Err(self.wrong(key, "is no record key")),
         };
-        let sum = sum.ok_or_else(|| self.wrong(key, "is no line of counts"))?;
         let section = String::from_utf8_lossy(line::section(key)).into_owned();
         let book = self.sums.entry(section).or_insert(0);
         *book = book.checked_add(sum).ok_or_else(|| Error::Overflow {
             key: line::shown(key),
         })?;
         Ok(())
+    }
+
+    fn total_line(&mut self, key: &[u8], payload: &[u8]) -> Result<u64> {
+        let hours = read_hours(payload)
+            .ok_or_else(|| self.wrong(key, "is no line of ascending buckets"))?;
+        let (Some((&first, _)), Some((&last, _))) =
+            (hours.first_key_value(), hours.last_key_value())
+        else {
+            return Err(self.wrong(key, "has no bucket"));
+        };
+        if !self.span.contains(&first.start()) || !self.span.contains(&last.start()) {
+            return Err(self.wrong(key, "has buckets outside the partition"));
+        }
+        if self
+            .last_total
+            .as_ref()
+            .is_some_and(|(before, code)| before == key && *code >= first)
+        {
+            return Err(self.wrong(key, "continues with buckets that do not ascend"));
+        }
+        let meta = self.run.meta();
+        if shard_of(key, meta.shards) != meta.shard {
+            return Err(self.wrong(key, "belongs to another shard"));
+        }
+        self.last_total = Some((key.to_vec(), last));
+        self.uses(&key[line::section(key).len()..]);
+        self.checked.buckets += hours.len() as u64;
+        checked_sum(hours.values().copied())
+            .ok_or_else(|| self.wrong(key, "sums to more than 64 bits"))
+    }
+
+    fn uses(&mut self, stored: &[u8]) {
+        if stored.len() == HASH_CHARS && !self.used.contains(stored) {
+            self.used.insert(stored.into());
+        }
+    }
+
+    /// Every hash that keys and values use has its lookup.
+    fn lookups(&self) -> Result<()> {
+        match self.used.first() {
+            Some(hash) => Err(self.wrong(hash, "is a hash without its lookup")),
+            None => Ok(()),
+        }
     }
 
     /// A subtotal's values sum to its total, or to less where the total was counted without it.
@@ -192,7 +256,7 @@ impl RunCheck<'_> {
         }
     }
 
-    /// The books match the lines, and where a section's sum equals its totals' no line has a remainder.
+    /// The books match the lines.
     fn books(&self) -> Result<()> {
         if self.sums != self.run.meta().sums {
             return Err(Error::Imbalance {

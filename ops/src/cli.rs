@@ -11,11 +11,15 @@ use crate::start_time::ClockStart;
 /// Tallyring counts clicks: increments in over HTTP, counts out by hour, day, week or month in any
 /// time zone.
 #[derive(Parser)]
-#[command(version, about, after_help = "\
+#[command(
+    version,
+    about,
+    after_help = "\
 Begin:
   tallyring serve                            starts a server on http://127.0.0.1:7117
   curl 'http://127.0.0.1:7117/v1/incr?key.l=abc&by.c=US'
-  tallyring query l/abc --unit day           shows the counts")]
+  tallyring query l/abc --unit day           shows the counts"
+)]
 pub struct Cli {
     /// How results are printed.
     #[arg(long, global = true, value_enum, default_value_t = Output::Table)]
@@ -93,7 +97,9 @@ pub struct ServeArgs {
 
 /// Options of `query`.
 #[derive(Args)]
-#[command(after_help = "Example:\n  tallyring query l/abc --unit hour --units 24 --timezone Europe/Berlin --by c")]
+#[command(
+    after_help = "Example:\n  tallyring query l/abc --unit hour --units 24 --timezone Europe/Berlin --by c"
+)]
 pub struct QueryArgs {
     /// NAMESPACE/KEY, such as l/abc; everything after the first slash is the key
     pub key: String,

@@ -20,7 +20,10 @@ pub fn lock(data: &Path) -> Result<Lock> {
             "{} is held by process {}{}; stop it, or use another --data directory",
             data.display(),
             holder.pid,
-            holder.url.map(|url| format!(" ({url})")).unwrap_or_default()
+            holder
+                .url
+                .map(|url| format!(" ({url})"))
+                .unwrap_or_default()
         ))),
     }
 }
@@ -30,7 +33,10 @@ pub fn lock(data: &Path) -> Result<Lock> {
 /// # Errors
 /// When the directory cannot be written.
 pub fn try_lock(data: &Path) -> Result<std::result::Result<Lock, Holder>> {
-    Lock::take(data).map_err(doing(format!("write to the data directory {}", data.display())))
+    Lock::take(data).map_err(doing(format!(
+        "write to the data directory {}",
+        data.display()
+    )))
 }
 
 /// The URL of the server that holds the directory, if one does; changes nothing.
@@ -47,8 +53,13 @@ pub fn server_of(data: &Path) -> Option<String> {
 /// # Errors
 /// When the directory cannot be made.
 pub fn world(data: &Path, clock: Arc<dyn Clock>) -> Result<World> {
-    let disk = OsDisk::new(data).map_err(doing(format!("make the data directory {}", data.display())))?;
-    Ok(World { disk: Arc::new(disk), clock, random })
+    let disk =
+        OsDisk::new(data).map_err(doing(format!("make the data directory {}", data.display())))?;
+    Ok(World {
+        disk: Arc::new(disk),
+        clock,
+        random,
+    })
 }
 
 /// Opens a data directory that nobody holds, for a command; the lock is held with it.
@@ -72,12 +83,16 @@ pub fn open_read_only(data: &Path) -> Result<Store> {
             data.display()
         )));
     }
-    Ok(Store::open_read_only(world(data, Arc::new(SystemClock))?, Options::default())?)
+    Ok(Store::open_read_only(
+        world(data, Arc::new(SystemClock))?,
+        Options::default(),
+    )?)
 }
 
 fn random(bytes: &mut [u8]) {
     use std::io::Read;
-    let filled = std::fs::File::open("/dev/urandom").and_then(|mut source| source.read_exact(bytes));
+    let filled =
+        std::fs::File::open("/dev/urandom").and_then(|mut source| source.read_exact(bytes));
     if let Err(error) = filled {
         // Without randomness a store would have a guessable secret: better none.
         eprintln!("error: cannot read /dev/urandom: {error}");

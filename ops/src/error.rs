@@ -12,7 +12,9 @@ pub enum CommandError {
     #[error("{0}")]
     Usage(String),
     /// The server stopped because the log failed.
-    #[error("the oplog failed and nothing more was accepted; check the disk and start again: what is durable is read back")]
+    #[error(
+        "the oplog failed and nothing more was accepted; check the disk and start again: what is durable is read back"
+    )]
     LogFailed,
 }
 

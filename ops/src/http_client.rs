@@ -28,7 +28,11 @@ pub fn post(url: &str) -> Result<Value> {
 }
 
 fn agent() -> Agent {
-    Agent::config_builder().http_status_as_error(false).timeout_global(Some(TIMEOUT)).build().new_agent()
+    Agent::config_builder()
+        .http_status_as_error(false)
+        .timeout_global(Some(TIMEOUT))
+        .build()
+        .new_agent()
 }
 
 fn read(
@@ -36,13 +40,14 @@ fn read(
     answer: std::result::Result<ureq::http::Response<ureq::Body>, ureq::Error>,
 ) -> Result<Value> {
     let mut answer = answer.map_err(|error| {
-        CommandError::Failed(format!("no answer from {url}: {error}; is the server running?"))
+        CommandError::Failed(format!(
+            "no answer from {url}: {error}; is the server running?"
+        ))
     })?;
     let status = answer.status();
-    let text = answer
-        .body_mut()
-        .read_to_string()
-        .map_err(|error| CommandError::Failed(format!("the answer of {url} cannot be read: {error}")))?;
+    let text = answer.body_mut().read_to_string().map_err(|error| {
+        CommandError::Failed(format!("the answer of {url} cannot be read: {error}"))
+    })?;
     let value: Value = serde_json::from_str(&text).unwrap_or(Value::Null);
     if status.is_success() {
         return Ok(value);

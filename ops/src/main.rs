@@ -1,7 +1,11 @@
 //! `tallyring`: the one binary. It wires the crates, owns the command line and the configuration,
 //! and is the only place that prints and exits.
 
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing is what a command line is for")]
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "printing is what a command line is for"
+)]
 
 mod cat;
 mod cli;

@@ -24,9 +24,14 @@ pub fn run(args: &DataArgs, json: bool) -> Result<()> {
     let generation = match try_lock(&args.data)? {
         Ok(lock) => {
             let (store, _lock) = open(&args.data, &config, lock)?;
-            store.tick().map_err(|error| CommandError::Failed(error.to_string()))?;
+            store
+                .tick()
+                .map_err(|error| CommandError::Failed(error.to_string()))?;
             let manifest = store.cut()?;
-            let options = BuildOptions { shards: config.options.shards, level: config.rebuild.level };
+            let options = BuildOptions {
+                shards: config.options.shards,
+                level: config.rebuild.level,
+            };
             let bar = bar();
             let progress = |done: u64, total: u64| {
                 bar.set_length(total);
@@ -41,7 +46,10 @@ pub fn run(args: &DataArgs, json: bool) -> Result<()> {
         }
         Err(holder) => {
             let url = holder.url.ok_or_else(|| {
-                CommandError::Failed(format!("process {} holds the data directory and answers no HTTP yet", holder.pid))
+                CommandError::Failed(format!(
+                    "process {} holds the data directory and answers no HTTP yet",
+                    holder.pid
+                ))
             })?;
             through(&url)?
         }
@@ -56,7 +64,9 @@ pub fn run(args: &DataArgs, json: bool) -> Result<()> {
 
 fn through(url: &str) -> Result<u64> {
     let started = http_client::post(&format!("{url}/v1/admin/rebuild"))?;
-    let job = started["job"].as_u64().ok_or_else(|| CommandError::Failed("the server named no job".into()))?;
+    let job = started["job"]
+        .as_u64()
+        .ok_or_else(|| CommandError::Failed("the server named no job".into()))?;
     loop {
         let status = http_client::get(&format!("{url}/v1/admin/status"))?;
         let last = &status["last_rebuild"];
@@ -76,6 +86,8 @@ fn text(value: &Value) -> String {
 }
 
 fn bar() -> ProgressBar {
-    let style = ProgressStyle::with_template("merging {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta} left");
+    let style = ProgressStyle::with_template(
+        "merging {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta} left",
+    );
     ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }

@@ -32,12 +32,20 @@ impl Rebuilds {
                 None
             }
         };
-        let mut last = catalog.as_ref().and_then(|catalog| catalog.last_job().ok().flatten());
+        let mut last = catalog
+            .as_ref()
+            .and_then(|catalog| catalog.last_job().ok().flatten());
         if let Some(job) = last.as_mut().filter(|job| job.state == JobState::Running) {
             job.state = JobState::Failed;
             job.error = Some("the server stopped while it ran; nothing was published".into());
         }
-        Arc::new(Self { store, data: data.to_owned(), config, catalog, last: Mutex::new(last) })
+        Arc::new(Self {
+            store,
+            data: data.to_owned(),
+            config,
+            catalog,
+            last: Mutex::new(last),
+        })
     }
 
     /// The newest job.
@@ -64,7 +72,9 @@ impl Rebuilds {
         drop(last);
         let this = Arc::clone(self);
         let number = job.job;
-        let spawned = thread::Builder::new().name("rebuild".into()).spawn(move || this.run(job));
+        let spawned = thread::Builder::new()
+            .name("rebuild".into())
+            .spawn(move || this.run(job));
         if let Err(error) = spawned {
             self.end(number, Err(CommandError::Failed(error.to_string())));
         }
@@ -108,18 +118,25 @@ impl Rebuilds {
             .spawn()
             .map_err(doing("start the rebuild process"))?;
         let held_open = child.stdin.take();
-        let output = child.wait_with_output().map_err(doing("wait for the rebuild process"))?;
+        let output = child
+            .wait_with_output()
+            .map_err(doing("wait for the rebuild process"))?;
         drop(held_open);
         if !output.status.success() {
             let message = String::from_utf8_lossy(&output.stderr);
-            return Err(CommandError::Failed(format!("the rebuild process failed: {}", message.trim())));
+            return Err(CommandError::Failed(format!(
+                "the rebuild process failed: {}",
+                message.trim()
+            )));
         }
         Ok(serde_json::from_slice(&output.stdout)?)
     }
 
     fn end(&self, number: u64, result: Result<u64>) {
         let mut last = self.lock();
-        let Some(job) = last.as_mut().filter(|job| job.job == number) else { return };
+        let Some(job) = last.as_mut().filter(|job| job.job == number) else {
+            return;
+        };
         job.ended_ms = Some(self.store.world().clock.now_ms());
         match result {
             Ok(generation) => {

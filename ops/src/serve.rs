@@ -43,9 +43,13 @@ pub fn run(args: &ServeArgs) -> Result<()> {
         None => Arc::new(SystemClock),
     };
     let began = Instant::now();
-    let (store, recovery) = Store::open(world(data, clock)?, config.options, config.schema.clone())?;
+    let (store, recovery) =
+        Store::open(world(data, clock)?, config.options, config.schema.clone())?;
     if recovery.torn_bytes > 0 {
-        tracing::warn!(bytes = recovery.torn_bytes, "cut a write that a crash had torn; it was never acknowledged");
+        tracing::warn!(
+            bytes = recovery.torn_bytes,
+            "cut a write that a crash had torn; it was never acknowledged"
+        );
     }
     tracing::info!(
         replayed = recovery.replayed,
@@ -56,8 +60,18 @@ pub fn run(args: &ServeArgs) -> Result<()> {
     );
     let service = Service::start(Arc::new(store)).map_err(doing("start the store's threads"))?;
     let runtime = tokio::runtime::Runtime::new().map_err(doing("start the runtime"))?;
-    let failed = runtime.block_on(serve_until_stopped(service, data, listen, config.rebuild, lock))?;
-    if failed { Err(CommandError::LogFailed) } else { Ok(()) }
+    let failed = runtime.block_on(serve_until_stopped(
+        service,
+        data,
+        listen,
+        config.rebuild,
+        lock,
+    ))?;
+    if failed {
+        Err(CommandError::LogFailed)
+    } else {
+        Ok(())
+    }
 }
 
 /// True when the log failed.
@@ -69,11 +83,18 @@ async fn serve_until_stopped(
     mut lock: Lock,
 ) -> Result<bool> {
     let metrics = PrometheusBuilder::new()
-        .set_buckets(&[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0])
+        .set_buckets(&[
+            0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0,
+        ])
         .and_then(PrometheusBuilder::install_recorder)
         .map_err(doing("start the metrics"))?;
-    let listener = TcpListener::bind(listen).await.map_err(doing(format!("listen on {listen}")))?;
-    let url = format!("http://{}", listener.local_addr().map_err(doing("read the address"))?);
+    let listener = TcpListener::bind(listen)
+        .await
+        .map_err(doing(format!("listen on {listen}")))?;
+    let url = format!(
+        "http://{}",
+        listener.local_addr().map_err(doing("read the address"))?
+    );
     lock.announce(&url).map_err(doing("write LOCK"))?;
     let service = Arc::new(service);
     let rebuilds = Rebuilds::new(Arc::clone(service.store()), data, rebuild);
@@ -82,8 +103,16 @@ async fn serve_until_stopped(
         rebuild: Box::new(move || starter.start()),
         last_rebuild: Box::new(move || teller.last()),
     };
-    let state = ApiState { service: Arc::clone(&service), admin: Arc::new(admin), metrics };
-    let schedule = tokio::spawn(rebuild_after_midnight(Arc::clone(&service), rebuilds, rebuild));
+    let state = ApiState {
+        service: Arc::clone(&service),
+        admin: Arc::new(admin),
+        metrics,
+    };
+    let schedule = tokio::spawn(rebuild_after_midnight(
+        Arc::clone(&service),
+        rebuilds,
+        rebuild,
+    ));
     println!("tallyring listening on {url}");
     let stop = stopped(Arc::clone(&service));
     serve(listener, router(state), ServerLimits::default(), stop).await;
@@ -104,8 +133,10 @@ async fn serve_until_stopped(
 
 /// Resolves at the first SIGTERM or SIGINT, or when the log has failed. A second signal ends at once.
 async fn stopped(service: Arc<Service>) {
-    let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-    else {
+    let (Ok(mut terminate), Ok(mut interrupt)) = (
+        signal(SignalKind::terminate()),
+        signal(SignalKind::interrupt()),
+    ) else {
         return std::future::pending().await;
     };
     let mut look = tokio::time::interval(SCHEDULE);
@@ -126,12 +157,21 @@ async fn stopped(service: Arc<Service>) {
 }
 
 /// Starts a rebuild once a day is over for as long as the configuration says.
-async fn rebuild_after_midnight(service: Arc<Service>, rebuilds: Arc<Rebuilds>, config: RebuildConfig) {
+async fn rebuild_after_midnight(
+    service: Arc<Service>,
+    rebuilds: Arc<Rebuilds>,
+    config: RebuildConfig,
+) {
     let mut not_before = Instant::now();
     loop {
         tokio::time::sleep(SCHEDULE).await;
         let store = service.store();
-        let second_of_day = store.world().clock.now_ms().div_euclid(1_000).rem_euclid(86_400);
+        let second_of_day = store
+            .world()
+            .clock
+            .now_ms()
+            .div_euclid(1_000)
+            .rem_euclid(86_400);
         let late_enough = second_of_day >= i64::from(config.minutes_after_midnight) * 60;
         if !late_enough || Instant::now() < not_before || !store.has_due_day() {
             continue;
@@ -145,9 +185,15 @@ async fn rebuild_after_midnight(service: Arc<Service>, rebuilds: Arc<Rebuilds>, 
 
 fn start_logging() {
     use tracing_subscriber::EnvFilter;
-    let filter = EnvFilter::try_from_env("TALLYRING_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    let ansi = std::env::var_os("NO_COLOR").is_none() && std::io::IsTerminal::is_terminal(&std::io::stderr());
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(ansi).init();
+    let filter =
+        EnvFilter::try_from_env("TALLYRING_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let ansi = std::env::var_os("NO_COLOR").is_none()
+        && std::io::IsTerminal::is_terminal(&std::io::stderr());
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(ansi)
+        .init();
 }
 
 /// A store thread that panicked must not leave a server that only looks alive.
@@ -155,7 +201,10 @@ fn exit_on_panic_of_store_threads() {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         before(info);
-        if matches!(std::thread::current().name(), Some("commit" | "flush" | "time")) {
+        if matches!(
+            std::thread::current().name(),
+            Some("commit" | "flush" | "time")
+        ) {
             std::process::exit(70);
         }
     }));

@@ -25,10 +25,16 @@ impl FromStr for ClockStart {
         let (start, rate) = text.split_once('@').unwrap_or((text, "1"));
         let start_ms = match start.parse::<i64>() {
             Ok(seconds) => seconds.checked_mul(1_000),
-            Err(_) => start.parse::<jiff::Timestamp>().ok().map(|timestamp| timestamp.as_millisecond()),
+            Err(_) => start
+                .parse::<jiff::Timestamp>()
+                .ok()
+                .map(|timestamp| timestamp.as_millisecond()),
         };
-        let start_ms = start_ms.ok_or("START must be RFC 3339 (2012-03-16T18:40:00Z) or Unix seconds")?;
-        let rate: f64 = rate.parse().map_err(|_| "RATE must be a number of virtual seconds a second, such as 3600")?;
+        let start_ms =
+            start_ms.ok_or("START must be RFC 3339 (2012-03-16T18:40:00Z) or Unix seconds")?;
+        let rate: f64 = rate
+            .parse()
+            .map_err(|_| "RATE must be a number of virtual seconds a second, such as 3600")?;
         if !(0.0..=1_000_000.0).contains(&rate) {
             return Err("RATE must be from 0 to 1000000".into());
         }
@@ -43,10 +49,22 @@ mod tests {
     #[test]
     fn start_and_rate_are_read() {
         let start = |text: &str| text.parse::<ClockStart>().ok();
-        let expected = |rate| Some(ClockStart { start_ms: 1_331_923_200_000, rate });
+        let expected = |rate| {
+            Some(ClockStart {
+                start_ms: 1_331_923_200_000,
+                rate,
+            })
+        };
         assert_eq!(start("2012-03-16T18:40:00Z"), expected(1.0));
         assert_eq!(start("1331923200@3600"), expected(3_600.0));
-        for wrong in ["", "now", "2012-03-16", "1331923200@", "1331923200@-1", "1331923200@inf"] {
+        for wrong in [
+            "",
+            "now",
+            "2012-03-16",
+            "1331923200@",
+            "1331923200@-1",
+            "1331923200@inf",
+        ] {
             assert_eq!(start(wrong), None, "{wrong}");
         }
     }

@@ -23,7 +23,10 @@ pub fn run(args: &WorkerArgs) -> Result<()> {
     }
     let disk = OsDisk::new(&args.data).map_err(doing("open the data directory"))?;
     let manifest = Manifest::load_number(&disk, args.manifest)?;
-    let options = BuildOptions { shards: args.shards, level: args.level };
+    let options = BuildOptions {
+        shards: args.shards,
+        level: args.level,
+    };
     let built = build(&disk, &manifest, options, &|_, _| {})?;
     println!("{}", serde_json::to_string(&built)?);
     Ok(())

@@ -67,7 +67,7 @@ pub fn ranking(
         .iter()
         .map(|(&value, &count)| (value, count))
         .collect();
-    ranked.sort_unstable_by(|a, b| b.1.cmp(&a.1));
+    ranked.sort_unstable_by_key(|&(_, count)| std::cmp::Reverse(count));
     // Everything that ties with the last listed one may be listed.
     let least = limit
         .checked_sub(1)

@@ -14,6 +14,12 @@ use crate::run::format;
 use crate::run::index::{self, BlockEntry};
 use crate::run::meta::RunMeta;
 
+/// A line: its key and its payload.
+type Line<'b> = (&'b [u8], &'b [u8]);
+
+/// Sees lines one by one and may end the visit.
+type Visitor<'v> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'v;
+
 /// An open run. Cheap to share; the index is resident, the rest is read as needed.
 #[derive(Debug)]
 pub struct Run {
@@ -80,7 +86,7 @@ impl Run {
         &self,
         cache: &BlockCache,
         from: &[u8],
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+        visit: &mut Visitor<'_>,
     ) -> Result<()> {
         // The block before the first one that starts at or after `from` may hold it; with continued
         // totals several blocks may start with the key itself.
@@ -156,12 +162,7 @@ impl Run {
         Ok(block)
     }
 
-    fn split<'b>(
-        &self,
-        block: &'b Block,
-        at: usize,
-        number: usize,
-    ) -> Result<(&'b [u8], &'b [u8])> {
+    fn split<'b>(&self, block: &'b Block, at: usize, number: usize) -> Result<Line<'b>> {
         let text = block.line(at);
         line::split(text).ok_or_else(|| {
             let offset = self.index[number].offset;
@@ -279,7 +280,7 @@ impl Cursor {
     ///
     /// # Errors
     /// When the line is damaged.
-    pub fn line(&self) -> Result<Option<(&[u8], &[u8])>> {
+    pub fn line(&self) -> Result<Option<Line<'_>>> {
         match &self.block {
             Some(block) => self
                 .run

@@ -36,12 +36,13 @@ pub const BLOCK_BYTES: usize = 64 << 10;
 /// Bytes gathered before one write to the disk.
 const WRITE_BYTES: usize = 1 << 20;
 
-/// A run being written. Dropping it leaves a temporary file, removed at the next start.
+/// A run being written. Dropping it unfinished removes its temporary file.
 pub struct RunWriter<'d> {
     disk: &'d dyn Disk,
     spec: RunSpec,
     temporary: String,
     file: Box<dyn DiskFile>,
+    finished: bool,
     hasher: blake3::Hasher,
     written: u64,
     pending: Vec<u8>,
@@ -100,6 +101,7 @@ impl<'d> RunWriter<'d> {
             spec,
             temporary,
             file,
+            finished: false,
             hasher: blake3::Hasher::new(),
             written: 0,
             pending: Vec::with_capacity(WRITE_BYTES),
@@ -129,6 +131,10 @@ impl<'d> RunWriter<'d> {
             line::shown(key)
         );
         assert!(key.len() <= KEY_BYTES_MAX, "BUG: long keys are hashed");
+        assert!(
+            !key.contains(&b',') && !key.contains(&b'\n') && !payload.contains(&b'\n'),
+            "BUG: reserved characters are hashed or escaped"
+        );
         self.account(key, payload)?;
         let bytes = key.len() + payload.len() + 2;
         if !self.block.is_empty() && self.block.len() + bytes > BLOCK_BYTES {
@@ -157,9 +163,6 @@ impl<'d> RunWriter<'d> {
     /// When the disk refuses.
     pub fn finish(mut self) -> Result<Option<RunEntry>> {
         if self.meta.lines == 0 {
-            self.disk
-                .remove(&self.temporary)
-                .map_err(Error::io("remove", &self.temporary))?;
             return Ok(None);
         }
         self.close_block()?;
@@ -196,11 +199,12 @@ impl<'d> RunWriter<'d> {
         self.disk
             .remove(&self.temporary)
             .map_err(Error::io("remove", &self.temporary))?;
+        self.finished = true;
         Ok(Some(RunEntry {
             name,
             bytes: self.written,
             hash,
-            meta: self.meta,
+            meta: self.meta.clone(),
         }))
     }
 
@@ -218,6 +222,13 @@ impl<'d> RunWriter<'d> {
         };
         let section = line::section(key);
         let kind = line::kind_of(key).ok_or_else(unreadable)?;
+        assert!(
+            kind == Kind::Total || self.last_key != key,
+            "BUG: only a total continues"
+        );
+        if kind == Kind::Subtotal {
+            line::split_subtotal(key).ok_or_else(unreadable)?;
+        }
         if kind == Kind::Lookup {
             return if section == self.section {
                 Ok(())
@@ -311,5 +322,14 @@ impl<'d> RunWriter<'d> {
         self.written += self.pending.len() as u64;
         self.pending.clear();
         Ok(())
+    }
+}
+
+impl Drop for RunWriter<'_> {
+    fn drop(&mut self) {
+        if !self.finished {
+            // If that fails too, the next start removes it.
+            let _ = self.disk.remove(&self.temporary);
+        }
     }
 }

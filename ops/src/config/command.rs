@@ -20,13 +20,19 @@ fn explain(config: &Config) {
     let options = &config.options;
     println!("The configuration can be used.");
     println!("  listens on {}", config.listen);
-    println!("  {} shards, acknowledges by {:?}", options.shards, options.durability);
+    println!(
+        "  {} shards, acknowledges by {:?}",
+        options.shards, options.durability
+    );
     println!(
         "  up to {} MiB of deltas and {} MiB of cache in memory",
         options.delta_bytes_max >> 20,
         options.cache_bytes >> 20
     );
-    println!("  remembers ids for {} hours, keeps the log for {} days", options.id_hours, options.oplog_days);
+    println!(
+        "  remembers ids for {} hours, keeps the log for {} days",
+        options.id_hours, options.oplog_days
+    );
     println!(
         "  rebuilds {} minutes after midnight UTC, archive at zstd level {}",
         config.rebuild.minutes_after_midnight, config.rebuild.level
@@ -37,7 +43,11 @@ fn explain(config: &Config) {
             namespace.name,
             namespace.title,
             namespace.grain,
-            if namespace.subtotals.is_empty() { "nothing".into() } else { namespace.subtotals.join(", ") }
+            if namespace.subtotals.is_empty() {
+                "nothing".into()
+            } else {
+                namespace.subtotals.join(", ")
+            }
         );
     }
 }

@@ -42,9 +42,12 @@ impl Config {
     /// # Errors
     /// Usage errors that name the setting and the fix.
     pub fn load(file: Option<&Path>) -> Result<Self> {
-        let Some(path) = file else { return Self::parse(DEFAULT, "the embedded configuration") };
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| CommandError::Usage(format!("cannot read {}: {error}", path.display())))?;
+        let Some(path) = file else {
+            return Self::parse(DEFAULT, "the embedded configuration");
+        };
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            CommandError::Usage(format!("cannot read {}: {error}", path.display()))
+        })?;
         Self::parse(&text, &path.display().to_string())
     }
 
@@ -115,9 +118,14 @@ impl File {
             memory: MemorySection {
                 deltas_mib: self.memory.deltas_mib.or(defaults.memory.deltas_mib),
                 cache_mib: self.memory.cache_mib.or(defaults.memory.cache_mib),
-                replay_records: self.memory.replay_records.or(defaults.memory.replay_records),
+                replay_records: self
+                    .memory
+                    .replay_records
+                    .or(defaults.memory.replay_records),
             },
-            ids: IdsSection { window_hours: self.ids.window_hours.or(defaults.ids.window_hours) },
+            ids: IdsSection {
+                window_hours: self.ids.window_hours.or(defaults.ids.window_hours),
+            },
             rebuild: RebuildSection {
                 minutes_after_midnight: self
                     .rebuild
@@ -130,7 +138,9 @@ impl File {
     }
 
     fn check(self) -> std::result::Result<Config, String> {
-        let schema = Schema { namespaces: self.namespace.unwrap_or_default() };
+        let schema = Schema {
+            namespaces: self.namespace.unwrap_or_default(),
+        };
         schema.validate().map_err(|error| error.to_string())?;
         let durability = self.oplog.durability.unwrap_or_default();
         Ok(Config {
@@ -138,8 +148,14 @@ impl File {
             options: Options {
                 shards: within("shards", self.shards, 1, 99)?,
                 durability: parse_durability(&durability)?,
-                delta_bytes_max: within("memory.deltas_mib", self.memory.deltas_mib, 1, 1 << 20)? << 20,
-                replay_records_max: within("memory.replay_records", self.memory.replay_records, 1_000, 1 << 40)?,
+                delta_bytes_max: within("memory.deltas_mib", self.memory.deltas_mib, 1, 1 << 20)?
+                    << 20,
+                replay_records_max: within(
+                    "memory.replay_records",
+                    self.memory.replay_records,
+                    1_000,
+                    1 << 40,
+                )?,
                 cache_bytes: within("memory.cache_mib", self.memory.cache_mib, 1, 1 << 20)? << 20,
                 segment_bytes: within("oplog.segment_mib", self.oplog.segment_mib, 1, 1_024)? << 20,
                 oplog_days: within("oplog.keep_days", self.oplog.keep_days, 1, 36_500)?,
@@ -181,7 +197,11 @@ fn parse_durability(text: &str) -> std::result::Result<Durability, String> {
         .and_then(|milliseconds| milliseconds.trim_end_matches("ms").parse().ok())
         .filter(|milliseconds| (1..=60_000).contains(milliseconds))
         .map(Durability::Interval)
-        .ok_or_else(|| format!("oplog.durability = \"{text}\" must be \"fsync\" or \"interval:50\" (1 to 60000 ms)"))
+        .ok_or_else(|| {
+            format!(
+                "oplog.durability = \"{text}\" must be \"fsync\" or \"interval:50\" (1 to 60000 ms)"
+            )
+        })
 }
 
 #[cfg(test)]
@@ -208,7 +228,10 @@ mod tests {
             ("[[namespace]]\nname = \"query\"", "query"),
             ("listen = \"everywhere\"", "listen"),
         ] {
-            let error = Config::parse(text, "test").err().map(|error| error.to_string()).unwrap_or_default();
+            let error = Config::parse(text, "test")
+                .err()
+                .map(|error| error.to_string())
+                .unwrap_or_default();
             assert!(error.contains(named), "{text}: {error}");
         }
     }

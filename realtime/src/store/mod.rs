@@ -7,12 +7,14 @@
 
 mod change;
 mod commit;
+mod duties;
 mod files;
 mod open;
 mod points;
 mod publish;
 mod read;
 mod status;
+mod verdict;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 

@@ -18,6 +18,24 @@ struct Counts {
     values: BTreeMap<String, BTreeMap<(i64, String), u64>>,
 }
 
+/// Why an answer is not accepted.
+#[derive(Debug)]
+pub enum Wrong {
+    /// There is none: an error instead.
+    Unreadable(String),
+    /// It is another one.
+    Differs(String),
+}
+
+impl Wrong {
+    /// In words.
+    pub fn text(self) -> String {
+        match self {
+            Self::Unreadable(text) | Self::Differs(text) => text,
+        }
+    }
+}
+
 /// Totals by bucket, and values by bucket.
 type Expected = (BTreeMap<i64, u64>, BTreeMap<(i64, String), u64>);
 
@@ -122,19 +140,19 @@ impl Book {
     ///
     /// # Errors
     /// The first read that differs, with both sides.
-    pub fn check(&self, store: &Store, reads: &[Read], as_of: Option<u64>) -> Result<(), String> {
-        let answer = store
-            .read(reads, as_of)
-            .map_err(|error| format!("a read as of {as_of:?} failed: {error}"))?;
+    pub fn check(&self, store: &Store, reads: &[Read], as_of: Option<u64>) -> Result<(), Wrong> {
+        let answer = store.read(reads, as_of).map_err(|error| {
+            Wrong::Unreadable(format!("a read as of {as_of:?} failed: {error}"))
+        })?;
         if answer.series.len() != reads.len() {
-            return Err("an answer has not one series for each read".to_owned());
+            return Err(Wrong::Differs("not one series for each read".to_owned()));
         }
         for (read, series) in reads.iter().zip(&answer.series) {
             let expected = self.expected(read);
             let found = found(store, series)?;
             if found != expected {
                 let key: String = read.key.chars().take(40).collect();
-                return Err(format!(
+                return Err(Wrong::Differs(format!(
                     "{}|{} by {:?} in {}..{} as of {as_of:?} (generation {}, manifest {}): \
                      found {found:?}, expected {expected:?}",
                     read.namespace,
@@ -144,14 +162,14 @@ impl Book {
                     read.to,
                     answer.generation,
                     answer.manifest
-                ));
+                )));
             }
         }
         Ok(())
     }
 }
 
-fn found(store: &Store, series: &Series) -> Result<Expected, String> {
+fn found(store: &Store, series: &Series) -> Result<Expected, Wrong> {
     let totals = series.totals.iter();
     let totals = totals.map(|(code, count)| (code.start(), *count)).collect();
     let mut values: BTreeMap<(i64, String), u64> = BTreeMap::new();
@@ -159,7 +177,7 @@ fn found(store: &Store, series: &Series) -> Result<Expected, String> {
         let stored = &series.values[point.value as usize];
         let text = store
             .expand(series, stored)
-            .map_err(|error| format!("`{stored}` cannot be expanded: {error}"))?;
+            .map_err(|error| Wrong::Unreadable(format!("`{stored}` cannot be expanded: {error}")))?;
         *values.entry((point.code.start(), text)).or_insert(0) += point.count;
     }
     Ok((totals, values))

@@ -1,0 +1,142 @@
+//! `tallyring verify`: reads everything and says what is wrong, all of it, by file.
+
+use std::collections::BTreeMap;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+use tallyring_archive::{Checked, Disk, Manifest, OsDisk, RunEntry, manifest, verify_run};
+use tallyring_realtime::oplog::{ReadFrom, scan};
+
+use crate::cli::VerifyArgs;
+use crate::data_directory::{open_read_only, server_of};
+use crate::error::{CommandError, Result, doing};
+
+/// Checks manifests, oplog and every file that a manifest names.
+///
+/// # Errors
+/// When anything is wrong; each finding was printed.
+pub fn run(args: &VerifyArgs, json: bool) -> Result<()> {
+    let served = server_of(&args.data).is_some();
+    // Opening replays the log onto the runs, which proves that they fit each other.
+    let opened = open_read_only(&args.data);
+    let disk = OsDisk::new(&args.data).map_err(doing("open the data directory"))?;
+    let mut findings: Vec<String> = opened
+        .err()
+        .map(|error| error.to_string())
+        .into_iter()
+        .collect();
+    let mut checked = Checked::default();
+    let (files, manifests) = manifest_files(&disk, &mut findings);
+    let bar = bar(&files);
+    for entry in files.values() {
+        match verify_run(&disk, entry) {
+            Ok(one) => checked += one,
+            Err(error) => findings.push(error.to_string()),
+        }
+        bar.inc(entry.bytes);
+    }
+    bar.finish_and_clear();
+    let records = oplog(&disk, served, &mut findings);
+    findings.dedup();
+    report(json, &checked, manifests, records, &findings)
+}
+
+/// Files of the newest manifest; the older ones are read and checked.
+fn manifest_files(
+    disk: &dyn Disk,
+    findings: &mut Vec<String>,
+) -> (BTreeMap<String, RunEntry>, usize) {
+    let numbers = manifest::numbers(disk).unwrap_or_default();
+    let mut files = BTreeMap::new();
+    for (index, &number) in numbers.iter().enumerate() {
+        match Manifest::load_number(disk, number) {
+            Ok(manifest) if index + 1 == numbers.len() => {
+                files = manifest
+                    .files()
+                    .map(|entry| (entry.name.clone(), entry.clone()))
+                    .collect();
+            }
+            Ok(_) => {}
+            Err(error) => findings.push(error.to_string()),
+        }
+    }
+    if numbers.is_empty() {
+        findings.push("there is no manifest".into());
+    }
+    (files, numbers.len())
+}
+
+/// Records in the log; a torn tail is what a crash leaves, or damage: only the next start can tell.
+fn oplog(disk: &dyn Disk, served: bool, findings: &mut Vec<String>) -> u64 {
+    match scan(disk, None, ReadFrom::Oldest, &mut |_| Ok(())) {
+        Ok(summary) => {
+            if let Some(torn) = summary.torn.filter(|_| !served) {
+                findings.push(format!(
+                    "{} has {} bytes at offset {} that no sync covered: a write that a crash tore (the next start \
+                     cuts it, nothing in it was acknowledged), or damage behind the last sealed record",
+                    torn.file, torn.bytes, torn.offset
+                ));
+            }
+            summary.end_sequence - summary.oldest_sequence
+        }
+        Err(error) => {
+            findings.push(error.to_string());
+            0
+        }
+    }
+}
+
+fn report(
+    json: bool,
+    checked: &Checked,
+    manifests: usize,
+    records: u64,
+    findings: &[String],
+) -> Result<()> {
+    if json {
+        println!(
+            "{}",
+            json!({
+                "files": checked.files, "bytes": checked.bytes, "lines": checked.lines, "buckets": checked.buckets,
+                "subtotals": checked.subtotals, "with_remainder": checked.with_remainder,
+                "manifests": manifests, "oplog_records": records, "findings": findings,
+            })
+        );
+    } else {
+        println!("files            {:>14}", checked.files);
+        println!("bytes            {:>14}", checked.bytes);
+        println!("lines            {:>14}", checked.lines);
+        println!("totals           {:>14}  base buckets", checked.buckets);
+        println!(
+            "subtotals        {:>14}  compared with their total",
+            checked.subtotals
+        );
+        println!(
+            "with remainder   {:>14}  counted without a value for all (reads as -)",
+            checked.with_remainder
+        );
+        println!("manifests        {manifests:>14}");
+        println!("oplog records    {records:>14}");
+        for finding in findings {
+            println!("WRONG  {finding}");
+        }
+    }
+    if findings.is_empty() {
+        if !json {
+            println!("all good");
+        }
+        return Ok(());
+    }
+    Err(CommandError::Failed(format!(
+        "{} findings; what they name must not be trusted",
+        findings.len()
+    )))
+}
+
+fn bar(files: &BTreeMap<String, RunEntry>) -> ProgressBar {
+    let style = ProgressStyle::with_template(
+        "verifying {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta} left",
+    );
+    let total = files.values().map(|entry| entry.bytes).sum();
+    ProgressBar::new(total).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}

@@ -1,0 +1,125 @@
+//! Records of the store's own, and what is due without traffic.
+
+use std::sync::Arc;
+
+use tallyring_archive::SchemaEntry;
+use tallyring_records::{Day, Offset, Position, Record, Schema, SchemaError};
+
+use super::commit::{any_refusal, refusal};
+use super::{Store, Writer};
+use crate::error::{Error, Refusal, Result};
+
+/// How long a clock must be a day or more ahead before the ring believes it.
+const JUMP_BELIEVED_AFTER_MS: i64 = 600_000;
+
+/// Idle time after which the log's end is sealed.
+const SEAL_AFTER_MS: i64 = 1_000;
+
+impl Store {
+    /// What is due without traffic: turns the ring, syncs in interval mode, seals an idle log.
+    ///
+    /// # Errors
+    /// When the log takes no more writes.
+    pub fn tick(&self) -> std::result::Result<(), Refusal> {
+        let mut writer = self.writer();
+        self.turn(&mut writer)?;
+        let now_ms = self.world.clock.now_ms();
+        let idle = now_ms.saturating_sub(writer.last_append_ms) >= SEAL_AFTER_MS;
+        let log = writer
+            .log()
+            .map_err(|error| Refusal::Unavailable(error.to_string()))?;
+        if idle {
+            log.seal(now_ms)
+        } else {
+            log.sync().map(drop)
+        }
+        .map_err(refusal)
+    }
+
+    /// Seals the log's end, so that damage to it can never be taken for a torn write.
+    ///
+    /// # Errors
+    /// When the log takes no more writes.
+    pub fn seal(&self) -> Result<()> {
+        let now_ms = self.world.clock.now_ms();
+        Ok(self.writer().log()?.seal(now_ms)?)
+    }
+
+    /// Makes the next log segment ahead of need; for a helper thread.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn prepare_segment(&self) -> Result<()> {
+        let spare = self.writer().log()?.spare();
+        Ok(spare.prepare()?)
+    }
+
+    /// Declares the namespaces; a change is a record in the log.
+    ///
+    /// # Errors
+    /// When the declaration cannot be used, or the log takes no more writes.
+    pub(super) fn declare(&self, schema: Schema) -> Result<()> {
+        schema
+            .validate()
+            .map_err(|error: SchemaError| Error::Missing(error.to_string()))?;
+        let mut writer = self.writer();
+        if *self.live().schema == schema {
+            return Ok(());
+        }
+        let record = Record::Schema(schema.clone());
+        let after = self.append_one(&mut writer, &record)?;
+        let mut live = self.live_mut();
+        live.schema = Arc::new(schema.clone());
+        live.schemas.push(SchemaEntry {
+            since: Position::single(after),
+            schema,
+        });
+        live.applied = after;
+        Ok(())
+    }
+
+    /// Appends one record of the store's own and makes it durable; returns the offset behind it.
+    pub(super) fn append_one(&self, writer: &mut Writer, record: &Record) -> Result<Offset> {
+        let now_ms = self.world.clock.now_ms();
+        let mut payload = Vec::new();
+        record.encode(&mut payload);
+        let log = writer.log()?;
+        log.append(&payload, 1, now_ms)?;
+        log.sync()?;
+        writer.last_append_ms = now_ms;
+        writer.unflushed += 1;
+        let log = writer.log()?;
+        Ok(Offset {
+            epoch: log.epoch(),
+            sequence: log.appended(),
+        })
+    }
+
+    /// Turns the ring when the clock's day is later than the ring's. A jump of more than a day is
+    /// believed only after ten minutes, unless the clock's jumps are meant.
+    pub(super) fn turn(&self, writer: &mut Writer) -> std::result::Result<(), Refusal> {
+        let now_ms = self.world.clock.now_ms();
+        let day = Day::of(now_ms.div_euclid(1_000));
+        let today = self.live().ring.today();
+        if day <= today {
+            writer.jumped_since_ms = None;
+            return Ok(());
+        }
+        if day > today.next() && !self.world.clock.jumps_are_meant() {
+            let since = *writer.jumped_since_ms.get_or_insert(now_ms);
+            if now_ms.saturating_sub(since) < JUMP_BELIEVED_AFTER_MS {
+                return Ok(());
+            }
+        }
+        writer.jumped_since_ms = None;
+        let after = self
+            .append_one(writer, &Record::Rotate { today: day })
+            .map_err(any_refusal)?;
+        let mut live = self.live_mut();
+        live.ring.rotate(day, after);
+        live.applied = after;
+        drop(live);
+        tracing::info!(today = %day, "the ring turned");
+        Ok(())
+    }
+}

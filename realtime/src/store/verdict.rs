@@ -1,0 +1,153 @@
+//! What is decided about a batch before it is written: was it answered before, would it overflow.
+
+use std::collections::BTreeMap;
+
+use tallyring_records::{COUNT_MAX, Record, TimeCode, decode_all, line};
+
+use super::commit::{Accepted, Batch, Group, any_refusal};
+use super::open::{BATCH_BODY_DOMAIN, BATCH_KEY_DOMAIN};
+use super::{Store, Writer};
+use crate::error::{Refusal, Result};
+use crate::oplog::{OplogError, ReadFrom, scan};
+
+impl Store {
+    /// Answers a batch whose key is known as it was answered before; false when it is new.
+    pub(super) fn earlier_verdict(
+        &self,
+        writer: &Writer,
+        group: &mut Group,
+        batch: &Batch,
+    ) -> std::result::Result<bool, Refusal> {
+        let Some(key) = &batch.key else {
+            return Ok(false);
+        };
+        let id = self.keys.identity(BATCH_KEY_DOMAIN, key.text.as_bytes());
+        let known = writer
+            .ids
+            .find(&self.cache, id)
+            .map_err(|error| Refusal::Unavailable(error.to_string()))?;
+        let Some(sequence) = known else {
+            return Ok(false);
+        };
+        let mut staged = group
+            .written
+            .iter()
+            .map(|(_, record)| record)
+            .chain(&group.frame);
+        let here = staged.rfind(
+            |record| matches!(record, Record::Batch { key: known, .. } if *known == key.text),
+        );
+        let verdict = match here {
+            Some(record) => Some(record.clone()),
+            None => self.logged(sequence).map_err(any_refusal)?,
+        };
+        let Some(Record::Batch {
+            body,
+            accepted,
+            duplicates,
+            late,
+            ..
+        }) = verdict
+        else {
+            return Err(Refusal::Unavailable(format!(
+                "the verdict on this batch, record {sequence}, cannot be read"
+            )));
+        };
+        if body != key.body {
+            return Err(Refusal::KeyReused);
+        }
+        let outcome = group.outcomes.len() - 1;
+        group.outcomes[outcome] = Ok(Accepted {
+            accepted,
+            duplicates,
+            late,
+        });
+        // What it repeats may be on its way to the disk only now: they succeed or fail together.
+        if group.frame.is_empty() {
+            &mut group.written_outcomes
+        } else {
+            &mut group.frame_outcomes
+        }
+        .push(outcome);
+        Ok(true)
+    }
+
+    /// The record with this sequence.
+    fn logged(&self, sequence: u64) -> Result<Option<Record>> {
+        let mut found = None;
+        let read = scan(
+            &*self.world.disk,
+            None,
+            ReadFrom::Sequence(sequence),
+            &mut |frame| {
+                let at = usize::try_from(sequence - frame.first_sequence.min(sequence))?;
+                found = decode_all(frame.payload, frame.count)?.into_iter().nth(at);
+                // The rest of the log is not wanted.
+                Err("found".into())
+            },
+        );
+        match read {
+            Err(OplogError::Apply { .. }) | Ok(_) => Ok(found),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// 128 keyed bits of a batch's body, for its [`BatchKey`].
+    pub fn body_identity(&self, body: &[u8]) -> u128 {
+        self.keys.identity(BATCH_BODY_DOMAIN, body)
+    }
+
+    /// Refuses a batch that could lift a counter above [`COUNT_MAX`]. Cheap while all counts of the
+    /// store together are below that; exact beyond.
+    pub(super) fn check_counts(
+        &self,
+        writer: &Writer,
+        group: &mut Group,
+        batch: &Batch,
+    ) -> std::result::Result<(), Refusal> {
+        let sum = batch
+            .increments
+            .iter()
+            .fold(0, |sum: u64, increment| sum.saturating_add(increment.n));
+        group.sum = group.sum.saturating_add(sum);
+        if writer.count_bound.saturating_add(group.sum) <= COUNT_MAX {
+            return Ok(());
+        }
+        let schema = self.schema();
+        let mut added: BTreeMap<(String, TimeCode), u64> =
+            BTreeMap::new();
+        let staged = group
+            .written
+            .iter()
+            .map(|(_, record)| record)
+            .chain(&group.frame)
+            .filter_map(|record| match record {
+                Record::Increment(increment) | Record::Late(increment) => Some((None, increment)),
+                _ => None,
+            });
+        let own = batch
+            .increments
+            .iter()
+            .enumerate()
+            .map(|(index, increment)| (Some(index), increment));
+        for (index, increment) in staged.chain(own) {
+            for (name, raw) in &increment.keys {
+                let Some(namespace) = schema.namespace(name) else {
+                    continue;
+                };
+                let key = line::total_key(name, &self.keys.stored(raw));
+                let code = TimeCode::containing(increment.at, namespace.grain);
+                let sum = added.entry((key.clone(), code)).or_insert(0);
+                *sum = sum.saturating_add(increment.n);
+                let counted = self.count_of(&key, code).map_err(any_refusal)?;
+                if let Some(index) = index.filter(|_| sum.saturating_add(counted) > COUNT_MAX) {
+                    return Err(Refusal::Overflow {
+                        index,
+                        field: format!("keys.{name}"),
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,171 @@
+//! Comparisons of the store with its model, and of the files with the manifest.
+
+use std::collections::BTreeSet;
+
+use tallyring_archive::disk::TEMPORARY_SUFFIX;
+use tallyring_archive::{names, verify_run};
+use tallyring_realtime::{Read, Store};
+use tallyring_records::{TIME_MAX, TIME_MIN};
+
+use super::book::{Book, Wrong};
+use super::{Driver, clicks};
+
+impl Driver {
+    /// Compares a few keys, those of one namespace with those of another in one answer.
+    pub(super) fn check_some(&mut self) -> Result<(), String> {
+        let keys = self.naive.all.keys();
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let mut reads = Vec::new();
+        for _ in 0..3 {
+            let (name, key) = self.chance.pick(&keys).clone();
+            let mut subtotals: Vec<Option<String>> = vec![None];
+            subtotals.extend(self.subtotals(&name).into_iter().map(Some));
+            let subtotal = self.chance.pick(&subtotals).clone();
+            reads.push(self.ranged(name, key, subtotal));
+        }
+        reads.push(self.ranged("l".into(), "never counted".into(), Some("c".into())));
+        self.check(&reads, None)?;
+        let numbers: Vec<u64> = self.naive.generations.keys().copied().collect();
+        if !numbers.is_empty() {
+            let number = *self.chance.pick(&numbers);
+            self.check(&reads, Some(number))?;
+        }
+        Ok(())
+    }
+
+    /// Compares everything, with every subtotal, now and as of every kept generation.
+    pub(super) fn check_all(&mut self) -> Result<(), String> {
+        let reads = self.all_reads();
+        self.check(&reads, None)?;
+        for number in self.naive.generations.keys() {
+            self.check(&reads, Some(*number))?;
+        }
+        for pending in &self.pending {
+            let counts = self.store().read(&[whole(clicks::MARKS, &pending.mark, None)], None);
+            let counts = counts.map_err(|error| error.to_string())?;
+            if !counts.series[0].totals.is_empty() {
+                return Err(format!("{} is visible, but it was refused", pending.mark));
+            }
+        }
+        Ok(())
+    }
+
+    /// Every key with every subtotal, in random order of nothing: one answer holds them all.
+    pub(super) fn all_reads(&self) -> Vec<Read> {
+        let mut reads = Vec::new();
+        for (name, key) in self.naive.all.keys() {
+            reads.push(whole(&name, &key, None));
+            for subtotal in self.subtotals(&name) {
+                reads.push(whole(&name, &key, Some(subtotal)));
+            }
+        }
+        reads
+    }
+
+    /// Subtotals of the newest declaration: those not declared yet read as `-`.
+    fn subtotals(&self, name: &str) -> Vec<String> {
+        let schema = clicks::schema(clicks::SCHEMAS - 1);
+        let namespace = schema.namespace(name).expect("BUG: a declared namespace");
+        namespace.subtotals.clone()
+    }
+
+    fn check(&self, reads: &[Read], as_of: Option<u64>) -> Result<(), String> {
+        self.check_store(self.store(), reads, as_of)
+            .map_err(Wrong::text)
+    }
+
+    pub(super) fn check_store(
+        &self,
+        store: &Store,
+        reads: &[Read],
+        as_of: Option<u64>,
+    ) -> Result<(), Wrong> {
+        let nothing = Book::default();
+        let book = match as_of {
+            None => &self.naive.all,
+            Some(number) => self.naive.generations.get(&number).unwrap_or(&nothing),
+        };
+        book.check(store, reads, as_of)
+    }
+
+    /// A read of all time, or of a part that begins and ends anywhere.
+    fn ranged(&mut self, namespace: String, key: String, subtotal: Option<String>) -> Read {
+        let mut read = whole(&namespace, &key, subtotal);
+        if self.chance.percent(50) {
+            let now = self.now_ms.div_euclid(1_000);
+            read.from = now - self.chance.between(-90_000, 40 * 86_400);
+            read.to = read.from + self.chance.between(1, 40 * 86_400);
+        }
+        read
+    }
+
+    /// The generations that are kept, and the one that is read.
+    pub(super) fn check_generations(&mut self) -> Result<(), String> {
+        let manifest = self.store().manifest();
+        let kept: Vec<u64> = manifest
+            .generations
+            .iter()
+            .map(|generation| generation.number)
+            .collect();
+        let expected: Vec<u64> = self.naive.generations.keys().copied().collect();
+        if kept != expected || manifest.active != self.naive.active {
+            return Err(format!(
+                "generation {} of {kept:?} is read, expected {} of {expected:?}",
+                manifest.active, self.naive.active
+            ));
+        }
+        Ok(())
+    }
+
+    /// Proves every file that the manifest names.
+    pub(super) fn verify(&mut self) -> Result<(), String> {
+        if self.fault_at.is_some() {
+            return Ok(());
+        }
+        let manifest = self.store().manifest();
+        let ids: BTreeSet<&str> = manifest
+            .ids
+            .runs
+            .iter()
+            .map(|entry| entry.run.name.as_str())
+            .collect();
+        for entry in manifest.files() {
+            if ids.contains(entry.name.as_str()) {
+                continue;
+            }
+            if let Err(error) = verify_run(&self.disk, entry) {
+                self.is_troubled();
+                return Err(format!("{} is not as it must be: {error}", entry.name));
+            }
+            self.stats.verified += 1;
+        }
+        Ok(())
+    }
+
+    /// After a start there is nothing that the manifest does not name.
+    pub(super) fn check_files(&self) -> Result<(), String> {
+        let manifest = self.store().manifest();
+        let named: BTreeSet<&str> = manifest.files().map(|entry| entry.name.as_str()).collect();
+        for (file, _) in self.disk.files() {
+            let (directory, _) = file.split_once('/').unwrap_or(("", &file));
+            let sorted = names::SORTED_FILE_DIRECTORIES.contains(&directory);
+            if file.ends_with(TEMPORARY_SUFFIX) || sorted && !named.contains(file.as_str()) {
+                return Err(format!("{file} is left over after a start"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A read of all time.
+pub(super) fn whole(namespace: &str, key: &str, subtotal: Option<String>) -> Read {
+    Read {
+        namespace: namespace.to_owned(),
+        key: key.to_owned(),
+        subtotal,
+        from: TIME_MIN,
+        to: TIME_MAX,
+    }
+}

@@ -1,0 +1,318 @@
+//! Commits: random batches go in, and each answer is what the model says.
+
+use tallyring_realtime::{Accepted, Batch, BatchKey, Clock, Durability, Refusal};
+use tallyring_records::{Day, Increment, Schema, StoreId};
+
+use super::naive::{Counted, IdState};
+use super::{Driver, Pending, clicks};
+
+/// A batch to be committed.
+struct Sent {
+    increments: Vec<Increment>,
+    mark: Option<String>,
+    key: Option<String>,
+    /// Its key came before, with this answer, or with another body.
+    repeats: Option<Option<Accepted>>,
+}
+
+impl Driver {
+    pub(super) fn commit(&mut self) -> Result<(), String> {
+        self.set_clock(self.now_ms + 50);
+        let batches = match self.chance.below(10) {
+            0 => 3,
+            1 => 2,
+            _ => 1,
+        };
+        let mut sent: Vec<Sent> = Vec::new();
+        for _ in 0..batches {
+            let batch = self.draw_batch(&sent);
+            sent.push(batch);
+        }
+        self.stats.batches += sent.len() as u64;
+        self.note(format!("commit {}", shown(&sent)));
+        let batches = sent.iter().map(|sent| self.batch(sent)).collect();
+        let outcomes = self.store().commit(batches);
+        self.follow_ring()?;
+        if outcomes.len() != sent.len() {
+            return Err("not one outcome for each batch".to_owned());
+        }
+        for (sent, outcome) in sent.into_iter().zip(outcomes) {
+            self.outcome(sent, outcome)?;
+        }
+        if self.store().wants_flush() && self.chance.percent(50) {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    /// True when a batch that is committed now may have an uncertain fate.
+    fn is_risky(&mut self) -> bool {
+        self.options.durability != Durability::Fsync
+            || self.fault_at.is_some()
+            || self.is_troubled()
+    }
+
+    fn draw_batch(&mut self, others: &[Sent]) -> Sent {
+        let now = self.now_ms.div_euclid(1_000);
+        let risky = self.is_risky();
+        if self.chance.percent(6)
+            && let Some(sent) = self.draw_repeat(others)
+        {
+            return sent;
+        }
+        let schema = clicks::schema(self.schema);
+        let ids: Vec<String> = self.naive.ids.keys().cloned().collect();
+        let mut increments = Vec::new();
+        for _ in 0..1 + self.chance.below(6) {
+            let mut increment = clicks::increment(&mut self.chance, &schema, now, &ids);
+            let stale = increment.id.as_ref().is_some_and(|id| self.is_stale(id));
+            if stale && !risky && others.is_empty() && increments.is_empty() {
+                increments.push(increment);
+                break;
+            }
+            if stale {
+                increment.id = None;
+            }
+            increments.push(increment);
+        }
+        let has_stale = increments
+            .iter()
+            .any(|increment| increment.id.as_ref().is_some_and(|id| self.is_stale(id)));
+        let mark = risky.then(|| format!("mark-{}", self.chance.bits()));
+        if let Some(mark) = &mark {
+            let at = usize::try_from(self.chance.below(increments.len() as u64 + 1));
+            increments.insert(at.expect("BUG: a short list"), clicks::mark(mark, now));
+        }
+        let keyed = !has_stale && self.chance.percent(20);
+        Sent {
+            increments,
+            mark,
+            key: keyed.then(|| format!("batch {}", self.chance.bits())),
+            repeats: None,
+        }
+    }
+
+    /// A keyed batch again, perhaps with another body.
+    fn draw_repeat(&mut self, others: &[Sent]) -> Option<Sent> {
+        let window_ms = self.window_ms();
+        let known: Vec<String> = self
+            .keyed
+            .keys()
+            .filter(|key| {
+                let state = self.naive.batches.get(*key);
+                state.is_some_and(|state| state.age_ms <= window_ms)
+            })
+            .filter(|key| others.iter().all(|sent| sent.key.as_ref() != Some(key)))
+            .cloned()
+            .collect();
+        if known.is_empty() {
+            return None;
+        }
+        let key = self.chance.pick(&known).clone();
+        let (mut increments, accepted) = self.keyed.get(&key)?.clone();
+        let same = self.chance.percent(70);
+        if !same {
+            increments.push(increments.first()?.clone());
+        }
+        Some(Sent {
+            increments,
+            mark: None,
+            key: Some(key),
+            repeats: Some(same.then_some(accepted)),
+        })
+    }
+
+    fn batch(&self, sent: &Sent) -> Batch {
+        let key = sent.key.clone().map(|text| BatchKey {
+            text,
+            body: self
+                .store()
+                .body_identity(format!("{:?}", sent.increments).as_bytes()),
+        });
+        Batch {
+            increments: sent.increments.clone(),
+            key,
+        }
+    }
+
+    fn is_stale(&self, id: &str) -> bool {
+        let window_ms = self.window_ms();
+        self.naive
+            .ids
+            .get(id)
+            .is_some_and(|state| state.age_ms > window_ms)
+    }
+
+    fn window_ms(&self) -> i64 {
+        i64::from(self.options.id_hours) * 3_600_000
+    }
+
+    fn outcome(&mut self, sent: Sent, outcome: Result<Accepted, Refusal>) -> Result<(), String> {
+        self.note(format!("  -> {outcome:?}"));
+        match outcome {
+            Ok(accepted) => self.accepted(sent, accepted),
+            Err(Refusal::Unavailable(text)) if sent.repeats.is_some() => {
+                self.allow("a repeated batch", &text)
+            }
+            Err(Refusal::Unavailable(text)) => {
+                self.allow("a commit", &text)?;
+                let mark = sent.mark.ok_or("uncertain, but no fault was set")?;
+                self.pending.push(Pending {
+                    mark,
+                    increments: sent.increments,
+                    counted: Counted::default(),
+                    arrived_ms: self.now_ms,
+                    key: sent.key,
+                });
+                Ok(())
+            }
+            Err(Refusal::DiskFull) => self.allow("a commit", "the disk is full"),
+            Err(Refusal::KeyReused) => match sent.repeats {
+                Some(None) => Ok(()),
+                _ => Err("refused as reused, but the key is new or its body the same".to_owned()),
+            },
+            Err(Refusal::Overflow { .. }) => {
+                self.stats.overflows += 1;
+                let schema = clicks::schema(self.schema);
+                let staged = self.naive.stage(&schema, self.schema, &sent.increments);
+                match staged {
+                    None => Ok(()),
+                    // A counter that a batch without an answer may have lifted.
+                    Some(_) if !self.pending.is_empty() => Ok(()),
+                    Some(_) => Err("refused as an overflow that the model does not see".to_owned()),
+                }
+            }
+            Err(Refusal::Busy) => Err("a store without a queue is never busy".to_owned()),
+        }
+    }
+
+    fn accepted(&mut self, sent: Sent, accepted: Accepted) -> Result<(), String> {
+        match sent.repeats {
+            Some(Some(before)) if before == accepted => return Ok(()),
+            Some(before) => {
+                return Err(format!(
+                    "a repeated batch gave {accepted:?}, expected {before:?}"
+                ));
+            }
+            None => {}
+        }
+        let stale = sent.increments.iter().filter_map(|one| one.id.clone());
+        for id in stale.filter(|id| self.is_stale(id)).collect::<Vec<_>>() {
+            // Alone in its batch: the answer tells whether the id was still known.
+            if accepted.accepted == 1 {
+                self.naive.ids.remove(&id);
+            }
+        }
+        let schema = clicks::schema(self.schema);
+        let counted = self
+            .naive
+            .stage(&schema, self.schema, &sent.increments)
+            .ok_or("accepted above the largest count")?;
+        let expected = Accepted {
+            accepted: counted.increments.len() as u64,
+            duplicates: counted.duplicates,
+            late: counted.late,
+        };
+        if accepted != expected {
+            return Err(format!("answered {accepted:?}, expected {expected:?}"));
+        }
+        self.stats.increments += accepted.accepted;
+        self.stats.duplicates += accepted.duplicates;
+        self.stats.late += accepted.late;
+        self.count(&schema, sent, counted, accepted);
+        Ok(())
+    }
+
+    fn count(&mut self, schema: &Schema, sent: Sent, counted: Counted, accepted: Accepted) {
+        self.naive.apply(schema, &counted, self.now_ms);
+        if let Some(key) = &sent.key {
+            self.remember(key, &sent.increments, accepted, self.now_ms);
+        }
+        if self.options.durability == Durability::Fsync {
+            return;
+        }
+        let end = self.store().status().applied.offset(0).sequence;
+        let pending = Pending {
+            mark: sent.mark.expect("BUG: without a sync every batch is marked"),
+            increments: sent.increments,
+            counted,
+            arrived_ms: self.now_ms,
+            key: sent.key,
+        };
+        self.unsynced.push((end, pending));
+    }
+
+    pub(super) fn remember(
+        &mut self,
+        key: &str,
+        increments: &[Increment],
+        accepted: Accepted,
+        arrived_ms: i64,
+    ) {
+        self.naive
+            .batches
+            .insert(key.to_owned(), IdState::new(arrived_ms));
+        self.keyed
+            .insert(key.to_owned(), (increments.to_vec(), accepted));
+    }
+
+    /// Lets the model's ring turn as the store's did, and compares the two.
+    pub(super) fn follow_ring(&mut self) -> Result<(), String> {
+        let status = self.store().status();
+        let (before, day) = (self.naive.today, Day::of(self.now_ms.div_euclid(1_000)));
+        if before != Some(status.today) {
+            if before.is_some_and(|before| status.today < before) || status.today > day {
+                return Err(format!(
+                    "the ring turned to {}, the clock says {day}",
+                    status.today
+                ));
+            }
+            self.naive.rotate(status.today);
+        }
+        let found = status.stores.iter().map(|store| (store.id, store.cut));
+        if found.clone().eq(self.naive.ring.clone()) {
+            return Ok(());
+        }
+        if self.is_troubled() || self.full {
+            self.naive.ring = found.collect();
+            return Ok(());
+        }
+        let found: Vec<(StoreId, bool)> = found.collect();
+        Err(format!(
+            "the ring is {found:?}, expected {:?}",
+            self.naive.ring
+        ))
+    }
+
+    /// Keeps time; a clock that is meant, or a day ahead, turns the ring at once.
+    pub(super) fn tick(&mut self) -> Result<(), String> {
+        self.note("tick".to_owned());
+        if let Err(refusal) = self.store().tick() {
+            self.allow("a tick", &refusal.to_string())?;
+            return self.follow_ring();
+        }
+        self.follow_ring()?;
+        let day = Day::of(self.now_ms.div_euclid(1_000));
+        let today = self.store().status().today;
+        if today < day && (self.clock.jumps_are_meant() || today.next() == day) {
+            return Err(format!("the clock says {day}, the ring stays at {today}"));
+        }
+        Ok(())
+    }
+}
+
+fn shown(sent: &[Sent]) -> String {
+    let mut text = String::new();
+    for batch in sent {
+        let ids = batch.increments.iter().filter(|one| one.id.is_some());
+        text.push_str(&format!(
+            "[{} increments, {} ids, mark {:?}, key {:?}, repeats {}] ",
+            batch.increments.len(),
+            ids.count(),
+            batch.mark,
+            batch.key,
+            batch.repeats.is_some()
+        ));
+    }
+    text
+}

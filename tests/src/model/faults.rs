@@ -1,0 +1,272 @@
+//! Faults and restarts: calls that fail, a full disk, killed processes, lost power, rotten bits.
+
+use std::io::ErrorKind;
+use std::sync::Arc;
+
+use tallyring_archive::{GENERATIONS_KEPT, Manifest, names};
+use tallyring_realtime::{Accepted, Store, World};
+
+use super::book::Wrong;
+use super::chance::fixed_bytes;
+use super::check::whole;
+use super::{Driver, clicks};
+
+/// Bytes that are free on a disk that is not full.
+const FREE_BYTES: u64 = 1 << 40;
+
+impl Driver {
+    /// Lets one of the next calls fail.
+    pub(super) fn set_fault(&mut self) {
+        if self.fault_at.is_some() {
+            return;
+        }
+        let call = 1 + self.chance.below(40);
+        let kind = *self
+            .chance
+            .pick(&[ErrorKind::Other, ErrorKind::StorageFull]);
+        self.fault_at = Some(self.disk.calls() + call);
+        self.note(format!("call {call} from now fails: {kind:?}"));
+        self.disk.fail_nth_call(call, kind);
+        self.stats.faults += 1;
+    }
+
+    /// Lets the disk stop at one of the next calls: what follows is a crash.
+    pub(super) fn set_stop(&mut self) {
+        let call = 1 + self.chance.below(60);
+        let at = self.disk.calls() + call;
+        self.fault_at = Some(self.fault_at.map_or(at, |earlier| earlier.min(at)));
+        self.note(format!("the disk stops at call {call} from now"));
+        self.disk.stop_at_nth_call(call);
+        self.stats.faults += 1;
+    }
+
+    /// Takes or gives the disk's free space.
+    pub(super) fn toggle_full(&mut self) {
+        self.full = !self.full;
+        let free = if self.full {
+            self.chance.below(20_000)
+        } else {
+            FREE_BYTES
+        };
+        self.note(format!("{free} bytes are free"));
+        self.disk.set_free_bytes(free);
+    }
+
+    /// The process ends, or power is lost; then the store is opened again, until that works.
+    pub(super) fn reopen(&mut self) -> Result<(), String> {
+        self.is_troubled();
+        if let Some(store) = &self.store {
+            let durable = store.status().durable.offset(0).sequence;
+            self.unsynced.retain(|(end, _)| *end > durable);
+        }
+        self.draw_options();
+        let mut power_lost = false;
+        for attempt in 0.. {
+            self.store = None;
+            let lost = self.chance.percent(60);
+            power_lost |= lost;
+            self.note(format!("{}", if lost { "power is lost" } else { "killed" }));
+            self.disk = if lost {
+                self.disk.crash(&mut || self.chance.bits())
+            } else {
+                self.disk.kill()
+            };
+            self.fault_at = None;
+            if self.full {
+                self.toggle_full();
+            }
+            if attempt < 3 && self.chance.percent(15) {
+                if self.chance.percent(50) {
+                    self.set_fault();
+                } else {
+                    self.set_stop();
+                }
+            }
+            if self.open()? {
+                break;
+            }
+        }
+        self.stats.restarts += 1;
+        self.settle(power_lost)
+    }
+
+    fn draw_options(&mut self) {
+        if self.chance.percent(25) {
+            self.options.shards = 1 + u16::try_from(self.chance.below(5)).expect("BUG: below 5");
+        }
+        if self.schema + 1 < clicks::SCHEMAS && self.chance.percent(15) {
+            self.schema += 1;
+        }
+        self.note(format!(
+            "{} shards, schema {}",
+            self.options.shards, self.schema
+        ));
+    }
+
+    fn world(&self) -> World {
+        World {
+            disk: Arc::new(self.disk.clone()),
+            clock: self.clock.clone(),
+            random: fixed_bytes,
+        }
+    }
+
+    /// Opens the store; false when a fault prevented it. A view opened for reading only before
+    /// must show the same.
+    pub(super) fn open(&mut self) -> Result<bool, String> {
+        let view = (self.fault_at.is_none() && self.chance.percent(30))
+            .then(|| Store::open_read_only(self.world(), self.options));
+        let opened = Store::open(self.world(), self.options, clicks::schema(self.schema));
+        self.troubled = false;
+        match opened {
+            Ok((store, recovery)) => {
+                self.stats.replayed += recovery.replayed;
+                self.note(format!("opened: {recovery:?}"));
+                self.store = Some(store);
+            }
+            Err(error) => {
+                self.allow("opening", &error.to_string())?;
+                return Ok(false);
+            }
+        }
+        let Some(view) = view else {
+            return Ok(true);
+        };
+        match view {
+            Ok(view) => self.compare_view(&view).map(|()| true),
+            // A directory that holds no store yet cannot be opened so.
+            Err(_) if self.naive.all.is_empty() => Ok(true),
+            Err(error) => Err(format!("it opens, but not for reading only: {error}")),
+        }
+    }
+
+    /// The view saw what the store sees, before anything is settled.
+    fn compare_view(&self, view: &Store) -> Result<(), String> {
+        let reads = self.all_reads();
+        let [before, after] = [view, self.store()].map(|store| {
+            let answer = store.read(&reads, None).map_err(|error| error.to_string())?;
+            let totals = answer.series.into_iter().map(|series| series.totals);
+            Ok::<Vec<_>, String>(totals.collect())
+        });
+        if before? == after? {
+            return Ok(());
+        }
+        Err("the store opened for reading only showed other counts".to_owned())
+    }
+
+    /// Learns from the open store what no answer told, and checks everything.
+    fn settle(&mut self, power_lost: bool) -> Result<(), String> {
+        let schema = clicks::schema(self.schema);
+        self.follow_start()?;
+        let mut lost = false;
+        for (_, batch) in std::mem::take(&mut self.unsynced) {
+            if self.is_marked(&batch.mark)? {
+                if lost {
+                    return Err(format!("{} is there, an earlier one is lost", batch.mark));
+                }
+                continue;
+            }
+            if !power_lost {
+                return Err(format!("{} is lost without a loss of power", batch.mark));
+            }
+            lost = true;
+            self.note(format!("  {} is lost", batch.mark));
+            let declared = clicks::schema(batch.counted.schema);
+            self.naive.retract(&declared, &batch.counted);
+            if let Some(key) = &batch.key {
+                self.naive.batches.remove(key);
+                self.keyed.remove(key);
+            }
+        }
+        for batch in std::mem::take(&mut self.pending) {
+            if !self.is_marked(&batch.mark)? {
+                continue;
+            }
+            self.note(format!("  {} is counted", batch.mark));
+            let declared = batch.counted.schema;
+            let counted = self
+                .naive
+                .stage(&clicks::schema(declared), declared, &batch.increments)
+                .ok_or("a batch is counted that is above the largest count")?;
+            let accepted = Accepted {
+                accepted: counted.increments.len() as u64,
+                duplicates: counted.duplicates,
+                late: counted.late,
+            };
+            self.naive
+                .apply(&clicks::schema(declared), &counted, batch.arrived_ms);
+            if let Some(key) = &batch.key {
+                self.remember(key, &batch.increments, accepted, batch.arrived_ms);
+            }
+        }
+        self.naive.age(self.now_ms);
+        if *self.store().schema() != schema {
+            return Err("another schema is in force".to_owned());
+        }
+        self.check_files()?;
+        self.verify()?;
+        self.check_all()
+    }
+
+    /// The ring and the generations after a start.
+    fn follow_start(&mut self) -> Result<(), String> {
+        let manifest: Manifest = self.store().manifest();
+        if let Some((number, exported)) = self.attempted.take()
+            && manifest.generation(number).is_some()
+        {
+            self.note(format!("  generation {number} is published"));
+            self.naive.publish(number, &exported, GENERATIONS_KEPT);
+        }
+        self.naive.active = manifest.active;
+        self.check_generations()?;
+        let status = self.store().status();
+        if self.naive.today != Some(status.today) {
+            self.naive.rotate(status.today);
+        }
+        self.naive.ring = status
+            .stores
+            .iter()
+            .map(|store| (store.id, store.cut))
+            .collect();
+        Ok(())
+    }
+
+    fn is_marked(&self, mark: &str) -> Result<bool, String> {
+        let answer = self
+            .store()
+            .read(&[whole(clicks::MARKS, mark, None)], None)
+            .map_err(|error| error.to_string())?;
+        match answer.series[0].totals.values().sum() {
+            0 => Ok(false),
+            1 => Ok(true),
+            count => Err(format!("{mark} is counted {count} times")),
+        }
+    }
+
+    /// One bit rots: an answer is right or an error, never another number.
+    pub(super) fn rot(&mut self) -> Result<(), String> {
+        let manifest = self.store().manifest();
+        let mut files: Vec<String> = manifest.files().map(|entry| entry.name.clone()).collect();
+        files.push(names::manifest(manifest.number));
+        files.push(names::IDENTITY.to_owned());
+        let file = self.chance.pick(&files).clone();
+        let sizes = self.disk.files();
+        let size = sizes.iter().find(|(name, _)| *name == file);
+        let (_, bytes) = size.ok_or(format!("{file} is not there"))?;
+        let bit = self.chance.below(bytes * 8);
+        self.note(format!("bit {bit} of {file} rots"));
+        self.store = None;
+        self.disk = self.disk.kill();
+        self.disk
+            .flip_bit(&file, usize::try_from(bit).expect("BUG: a small file"));
+        let Ok(view) = Store::open_read_only(self.world(), self.options) else {
+            return Ok(());
+        };
+        for read in self.all_reads() {
+            if let Err(Wrong::Differs(text)) = self.check_store(&view, &[read], None) {
+                return Err(format!("a rotten bit is answered: {text}"));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,164 @@
+//! Flushes, cuts, rebuilds, publications and rollbacks.
+
+use std::sync::OnceLock;
+
+use rayon::{ThreadPool, ThreadPoolBuilder};
+use tallyring_archive::{Build, GENERATIONS_KEPT, Manifest};
+use tallyring_rebuild::{BuildOptions, build};
+
+use super::Driver;
+
+impl Driver {
+    pub(super) fn flush(&mut self) -> Result<(), String> {
+        self.note("flush".to_owned());
+        self.stats.flushes += 1;
+        match self.store().flush() {
+            Ok(()) => Ok(()),
+            Err(error) => self.allow("a flush", &error.to_string()),
+        }
+    }
+
+    /// Closes what is due.
+    pub(super) fn cut(&mut self) -> Result<Option<Manifest>, String> {
+        let due = self.naive.due();
+        self.note(format!("cut {due:?}"));
+        match self.store().cut() {
+            Ok(manifest) => {
+                self.naive.cut(&due);
+                self.follow_ring()?;
+                Ok(Some(manifest))
+            }
+            Err(error) => {
+                self.allow("a cut", &error.to_string())?;
+                self.follow_ring()?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Builds a generation and keeps it back.
+    pub(super) fn build_and_hold(&mut self) -> Result<(), String> {
+        let manifest = if self.chance.percent(50) {
+            self.cut()?
+        } else {
+            Some(self.store().manifest())
+        };
+        if let Some(manifest) = manifest {
+            self.held = self.build(&manifest)?;
+        }
+        Ok(())
+    }
+
+    /// Publishes what was kept back, if it still fits.
+    pub(super) fn publish_held(&mut self) -> Result<(), String> {
+        let Some(held) = self.held.take() else {
+            return Ok(());
+        };
+        self.note(format!("publish the held build {}", held.number));
+        match self.store().publish(&held) {
+            Ok(()) => self.published(&held),
+            Err(error) => {
+                self.note(format!("  it is refused: {error}"));
+                if self.is_troubled() {
+                    self.attempted = Some((held.number, held.exported));
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// A rebuild as a whole.
+    pub(super) fn rebuild(&mut self) -> Result<(), String> {
+        let Some(manifest) = self.cut()? else {
+            return Ok(());
+        };
+        if self.chance.percent(15) {
+            // Serving goes on while it is built.
+            self.commit()?;
+            self.flush()?;
+        }
+        let Some(build) = self.build(&manifest)? else {
+            return Ok(());
+        };
+        if self.chance.percent(15) {
+            self.commit()?;
+            self.flush()?;
+        }
+        self.note(format!("publish {}", build.number));
+        match self.store().publish(&build) {
+            Ok(()) => self.published(&build),
+            Err(error) => {
+                self.attempted = Some((build.number, build.exported));
+                self.allow("a publication", &error.to_string())
+            }
+        }
+    }
+
+    fn published(&mut self, build: &Build) -> Result<(), String> {
+        self.stats.generations += 1;
+        self.attempted = None;
+        self.naive
+            .publish(build.number, &build.exported, GENERATIONS_KEPT);
+        self.follow_ring()?;
+        self.check_generations()?;
+        self.verify()
+    }
+
+    fn build(&mut self, manifest: &Manifest) -> Result<Option<Build>, String> {
+        let options = BuildOptions {
+            shards: self.options.shards,
+            level: 1,
+        };
+        self.note(format!("build from manifest {}", manifest.number));
+        let disk = self.disk.clone();
+        let built = pool().install(|| build(&disk, manifest, options, &|_, _| {}));
+        match built {
+            Ok(built) => Ok(built),
+            Err(error) => {
+                self.allow("a build", &error.to_string())?;
+                Ok(None)
+            }
+        }
+    }
+
+    pub(super) fn roll_back(&mut self) -> Result<(), String> {
+        let numbers: Vec<u64> = self.naive.generations.keys().copied().collect();
+        if numbers.is_empty() {
+            return Ok(());
+        }
+        let number = *self.chance.pick(&numbers);
+        self.note(format!("activate {number}"));
+        self.stats.rollbacks += 1;
+        match self.store().activate(number) {
+            Ok(()) => {
+                self.naive.active = number;
+                self.check_generations()?;
+                self.verify()
+            }
+            Err(error) => self.allow("a rollback", &error.to_string()),
+        }
+    }
+
+    /// The log without its oldest segments.
+    pub(super) fn expire_log(&mut self) -> Result<(), String> {
+        match self.store().expire_log() {
+            Ok(removed) => {
+                self.note(format!("expire the log: {removed} segments"));
+                self.stats.segments_expired += removed as u64;
+                Ok(())
+            }
+            Err(error) => self.allow("an expiry", &error.to_string()),
+        }
+    }
+}
+
+/// One thread: the same order of calls to the disk in every run.
+pub(super) fn pool() -> &'static ThreadPool {
+    static POOL: OnceLock<ThreadPool> = OnceLock::new();
+    POOL.get_or_init(|| {
+        ThreadPoolBuilder::new()
+            .num_threads(1)
+            .build()
+            .expect("a thread can be started")
+    })
+}

@@ -1,0 +1,111 @@
+//! The whole store against a naive map, under random increments, clocks, crashes, rebuilds and
+//! rollbacks.
+//!
+//! A [`Driver`] owns a simulated disk, a clock and one store, draws operations from a seed, and does
+//! the same to [`naive::Naive`]. Invariants it holds the store to: what was acknowledged is counted
+//! once and in its bucket, what was refused is not, a batch is whole or absent, the values of every
+//! subtotal sum to the total, a kept generation reads as it was published, and after a restart no
+//! file is left that the manifest does not name. A batch whose fate a fault made uncertain carries a
+//! *mark*, a key of its own, by which the next start tells whether it counts.
+
+mod book;
+mod chance;
+mod check;
+mod clicks;
+mod commit;
+mod faults;
+mod generations;
+mod naive;
+mod run;
+mod torn;
+
+pub use run::{Stats, run_seed};
+pub use torn::run_readers;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tallyring_archive::Build;
+use tallyring_realtime::{Accepted, Options, Store};
+use tallyring_records::{Increment, StoreId};
+
+use crate::sim_disk::SimDisk;
+use chance::{Chance, ManualClock};
+use naive::{Counted, Naive};
+
+/// One store, its world and its model.
+pub struct Driver {
+    chance: Chance,
+    disk: SimDisk,
+    clock: Arc<ManualClock>,
+    now_ms: i64,
+    options: Options,
+    schema: usize,
+    /// None only while it is opened.
+    store: Option<Store>,
+    naive: Naive,
+    /// The call of the disk at which a fault was set.
+    fault_at: Option<u64>,
+    /// A fault struck since the store was opened: errors are allowed until the next start.
+    troubled: bool,
+    /// The disk is nearly full.
+    full: bool,
+    /// Batches that may be counted or not; the next start tells.
+    pending: Vec<Pending>,
+    /// Batches that a loss of power may take, with the sequence behind each.
+    unsynced: Vec<(u64, Pending)>,
+    /// Keyed batches that were answered.
+    keyed: BTreeMap<String, (Vec<Increment>, Accepted)>,
+    /// A build that was not published.
+    held: Option<Build>,
+    /// A generation whose publication failed: the next start tells.
+    attempted: Option<(u64, Vec<StoreId>)>,
+    trace: Vec<String>,
+    stats: Stats,
+}
+
+/// A batch and its mark.
+#[derive(Debug, Clone)]
+struct Pending {
+    mark: String,
+    increments: Vec<Increment>,
+    counted: Counted,
+    arrived_ms: i64,
+    key: Option<String>,
+}
+
+impl Driver {
+    fn store(&self) -> &Store {
+        self.store.as_ref().expect("BUG: the store is open")
+    }
+
+    fn note(&mut self, step: String) {
+        self.trace.push(step);
+    }
+
+    /// True when a fault struck since the store was opened.
+    fn is_troubled(&mut self) -> bool {
+        if self.fault_at.is_some_and(|call| self.disk.calls() >= call) {
+            self.troubled = true;
+            self.fault_at = None;
+        }
+        self.troubled
+    }
+
+    /// An operation failed: that is a finding unless a fault struck or the disk is full.
+    fn allow(&mut self, what: &str, error: &str) -> Result<(), String> {
+        if self.is_troubled() || self.full {
+            self.note(format!("  {what} failed: {error}"));
+            self.stats.failures += 1;
+            return Ok(());
+        }
+        Err(format!("{what} failed without a fault: {error}"))
+    }
+
+    /// Moves the clock.
+    fn set_clock(&mut self, now_ms: i64) {
+        self.now_ms = now_ms;
+        self.clock.set(now_ms);
+        self.naive.age(now_ms);
+    }
+}

@@ -1,0 +1,228 @@
+//! One seed, from an empty disk to the last comparison.
+
+use std::collections::BTreeMap;
+use std::ops::AddAssign;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use tallyring_realtime::{Durability, Options};
+use tallyring_records::{Day, StoreId};
+
+use super::Driver;
+use super::chance::{Chance, ManualClock};
+use super::naive::Naive;
+use crate::sim_disk::SimDisk;
+
+/// What a run did, so that a test can see that it did something.
+#[derive(Debug, Clone, Copy, Default)]
+#[allow(missing_docs, reason = "each name says it")]
+pub struct Stats {
+    pub operations: u64,
+    pub batches: u64,
+    pub increments: u64,
+    pub duplicates: u64,
+    pub late: u64,
+    pub overflows: u64,
+    pub flushes: u64,
+    pub generations: u64,
+    pub rollbacks: u64,
+    pub restarts: u64,
+    pub replayed: u64,
+    pub faults: u64,
+    pub failures: u64,
+    pub verified: u64,
+    pub segments_expired: u64,
+}
+
+/// Steps of the trace that a failure prints.
+const TRACE_STEPS: usize = 120;
+
+/// 2012-03-16T22:00Z, the end of a year, the end of the years with one digit, the first day.
+const STARTS: [i64; 4] = [1_331_935_200, 1_325_361_600, 1_956_513_600, 946_702_800];
+
+/// Runs `operations` random operations drawn from `seed`.
+///
+/// # Errors
+/// The first thing that is not as the model says, with the last steps before it.
+pub fn run_seed(seed: u64, operations: u64) -> Result<Stats, String> {
+    let mut driver = Driver::new(seed);
+    let run = catch_unwind(AssertUnwindSafe(|| driver.run(operations)));
+    let problem = match run {
+        Ok(Ok(())) => return Ok(driver.stats),
+        Ok(Err(problem)) => problem,
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()));
+            format!("panicked: {}", text.unwrap_or_default())
+        }
+    };
+    let from = driver.trace.len().saturating_sub(TRACE_STEPS);
+    Err(format!(
+        "seed {seed} ({}): {problem}\n{}",
+        driver.stats.operations,
+        driver.trace[from..].join("\n")
+    ))
+}
+
+impl Driver {
+    fn new(seed: u64) -> Self {
+        let mut chance = Chance::new(seed);
+        let start_ms = *chance.pick(&STARTS) * 1_000;
+        let small = |end: u64, chance: &mut Chance| {
+            u32::try_from(1 + chance.below(end)).expect("BUG: a small number")
+        };
+        let options = Options {
+            shards: u16::try_from(small(5, &mut chance)).expect("BUG: at most 5"),
+            durability: if chance.percent(25) {
+                Durability::Interval(1_000)
+            } else {
+                Durability::Fsync
+            },
+            delta_bytes_max: 1 << (12 + chance.below(5)),
+            replay_records_max: 20 + chance.below(100),
+            cache_bytes: 1 << (14 + chance.below(8)),
+            segment_bytes: 4_096,
+            oplog_days: small(2, &mut chance),
+            id_hours: small(24, &mut chance),
+            flush_level: 1,
+        };
+        let clock = Arc::new(ManualClock::new(start_ms, chance.percent(60)));
+        let today = Day::of(start_ms.div_euclid(1_000));
+        let mut naive = Naive::default();
+        naive.rotate(today);
+        naive.ring.insert(StoreId::Late(0), false);
+        Self {
+            disk: SimDisk::default(),
+            clock,
+            now_ms: start_ms,
+            options,
+            schema: 0,
+            store: None,
+            naive,
+            fault_at: None,
+            troubled: false,
+            full: false,
+            pending: Vec::new(),
+            unsynced: Vec::new(),
+            keyed: BTreeMap::new(),
+            held: None,
+            attempted: None,
+            trace: Vec::new(),
+            stats: Stats::default(),
+            chance,
+        }
+    }
+
+    fn run(&mut self, operations: u64) -> Result<(), String> {
+        if self.chance.percent(30) {
+            self.set_stop();
+        }
+        if !self.open()? {
+            self.reopen()?;
+        }
+        while self.stats.operations < operations {
+            self.stats.operations += 1;
+            self.operation()?;
+            if self.chance.percent(30) {
+                self.check_some()?;
+            }
+            if self.is_troubled() && self.chance.percent(20) {
+                self.check_all()?;
+                self.reopen()?;
+            }
+        }
+        self.check_all()?;
+        self.reopen()?;
+        self.rot()
+    }
+
+    fn operation(&mut self) -> Result<(), String> {
+        match self.chance.below(100) {
+            0..42 => self.commit(),
+            42..54 => {
+                self.move_clock();
+                Ok(())
+            }
+            54..58 => self.tick(),
+            58..64 => self.flush(),
+            64..66 => self.cut().map(drop),
+            66..74 => self.rebuild(),
+            74..76 => self.build_and_hold(),
+            76..78 => self.publish_held(),
+            78..82 => self.roll_back(),
+            82..84 => self.expire_log(),
+            84 => self.prepare(),
+            85 => self.seal(),
+            86 => self.check_all(),
+            87..90 => {
+                self.set_fault();
+                Ok(())
+            }
+            90..93 => {
+                self.set_stop();
+                for _ in 0..self.chance.below(4) {
+                    self.operation()?;
+                }
+                self.reopen()
+            }
+            93..95 => {
+                self.toggle_full();
+                Ok(())
+            }
+            _ => self.reopen(),
+        }
+    }
+
+    fn move_clock(&mut self) {
+        const MINUTE: i64 = 60_000;
+        const DAY: i64 = 86_400_000;
+        let now = self.now_ms;
+        let to = match self.chance.below(20) {
+            0..8 => now + self.chance.between(0, 59) * MINUTE,
+            8..13 => now + self.chance.between(1, 23) * 60 * MINUTE,
+            13..16 => now - now.rem_euclid(DAY) + DAY + self.chance.between(-1, 30_000),
+            16 => now + self.chance.between(2, 6) * DAY,
+            17 => now + self.chance.between(20, 45) * DAY,
+            18 => now - self.chance.between(0, 59) * MINUTE,
+            _ => now - self.chance.between(1, 72) * 60 * MINUTE,
+        };
+        self.note(format!("the clock goes from {now} by {} s", (to - now) / 1_000));
+        self.set_clock(to.max(STARTS[3] * 1_000));
+    }
+
+    fn prepare(&mut self) -> Result<(), String> {
+        self.note("prepare a segment".to_owned());
+        match self.store().prepare_segment() {
+            Ok(()) => Ok(()),
+            Err(error) => self.allow("preparing", &error.to_string()),
+        }
+    }
+
+    fn seal(&mut self) -> Result<(), String> {
+        self.note("seal".to_owned());
+        match self.store().seal() {
+            Ok(()) => Ok(()),
+            Err(error) => self.allow("sealing", &error.to_string()),
+        }
+    }
+}
+
+impl AddAssign for Stats {
+    fn add_assign(&mut self, other: Self) {
+        self.operations += other.operations;
+        self.batches += other.batches;
+        self.increments += other.increments;
+        self.duplicates += other.duplicates;
+        self.late += other.late;
+        self.overflows += other.overflows;
+        self.flushes += other.flushes;
+        self.generations += other.generations;
+        self.rollbacks += other.rollbacks;
+        self.restarts += other.restarts;
+        self.replayed += other.replayed;
+        self.faults += other.faults;
+        self.failures += other.failures;
+        self.verified += other.verified;
+        self.segments_expired += other.segments_expired;
+    }
+}
