@@ -16,8 +16,8 @@ mod verify;
 pub use disk::{Content, Disk, DiskFile};
 pub use error::{Error, Result};
 pub use manifest::{
-    Build, GENERATIONS_KEPT, GenerationEntry, IdRunEntry, IdsEntry, Manifest, SchemaEntry,
-    StoreEntry,
+    Build, BuiltGeneration, GENERATIONS_KEPT, GenerationEntry, IdRunEntry, IdsEntry, Manifest,
+    SchemaEntry, StoreEntry,
 };
 pub use os_disk::OsDisk;
 pub use partition::Partition;

@@ -109,11 +109,19 @@ pub struct Build {
     pub exported: Vec<StoreId>,
     /// New source runs.
     pub runs: Vec<RunEntry>,
-    /// Number of the new generation.
+    /// The new generation; none when it would be the one before.
+    pub generation: Option<BuiltGeneration>,
+}
+
+/// The generation that a rebuild made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BuiltGeneration {
+    /// Its number, one above the newest.
     pub number: u64,
     /// Names of all source runs it has merged.
     pub merged: Vec<String>,
-    /// All its files, those shared with the generation before too.
+    /// All its files, those shared with a generation before too.
     pub files: Vec<RunEntry>,
 }
 

@@ -127,14 +127,14 @@ impl Ring {
         }
     }
 
-    /// Stores to export now: every open day before today, and late stores that count something.
+    /// Stores to export now: open days before today and late stores, those that count something; and
+    /// days that have left the ring, counting or not.
     pub fn due(&self) -> Vec<StoreId> {
         let due = |store: &&DeltaStore| {
-            store.cut.is_none()
-                && match store.id {
-                    StoreId::Day(day) => day < self.today,
-                    StoreId::Late(_) => !store.is_empty(),
-                }
+            let leaves = matches!(store.id, StoreId::Day(day) if day < self.today.previous());
+            let over = matches!(store.id, StoreId::Day(day) if day < self.today);
+            let late = matches!(store.id, StoreId::Late(_));
+            store.cut.is_none() && (leaves || (over || late) && !store.is_empty())
         };
         self.stores
             .values()

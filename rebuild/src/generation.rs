@@ -4,10 +4,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rayon::prelude::*;
 use tallyring_archive::merge::add_sums;
-use tallyring_archive::{Build, Disk, Error, Manifest, Result, RunEntry, RunSpec, names};
+use tallyring_archive::{
+    Build, BuiltGeneration, Disk, Error, Manifest, Result, RunEntry, RunSpec, names,
+};
 
 use crate::export::{export, merge_or_link};
-use crate::plan::plan;
+use crate::plan::{Plan, Target, plan};
 
 /// Limits of a rebuild.
 #[derive(Debug, Clone, Copy)]
@@ -22,7 +24,7 @@ pub struct BuildOptions {
 pub type Progress<'p> = &'p (dyn Fn(u64, u64) + Sync);
 
 /// Builds the next generation of what `manifest` names. `None` when there is nothing to export or
-/// merge.
+/// merge; a build without a generation only clears empty stores.
 ///
 /// # Errors
 /// A damaged run, two texts with one hash, books that do not balance, or the disk. Nothing counts
@@ -36,24 +38,42 @@ pub fn build(
     let exported = export(disk, manifest, options.level)?;
     let sources: Vec<&RunEntry> = manifest.runs.iter().chain(&exported.runs).collect();
     let plan = plan(&sources, &manifest.generations, options.shards);
-    let active_is_newest = manifest
+    let newest = manifest
         .generations
         .last()
-        .map_or(0, |newest| newest.number)
-        == manifest.active;
-    if exported.runs.is_empty()
-        && plan.merged.is_empty()
-        && active_is_newest
-        && exported.stores.is_empty()
-    {
+        .map_or(0, |newest| newest.number);
+    let generation = if plan.merged.is_empty() && newest == manifest.active {
+        None
+    } else {
+        let files = files(disk, plan, options, progress)?;
+        balance(&sources, &files)?;
+        let merged = sources.iter().map(|run| run.name.clone()).collect();
+        Some(BuiltGeneration {
+            number: newest + 1,
+            merged,
+            files,
+        })
+    };
+    if generation.is_none() && exported.stores.is_empty() {
         return Ok(None);
     }
-    let total: u64 = plan
-        .merged
-        .iter()
-        .flat_map(|target| &target.inputs)
-        .map(|run| run.bytes)
-        .sum();
+    Ok(Some(Build {
+        base: manifest.number,
+        exported: exported.stores,
+        runs: exported.runs,
+        generation,
+    }))
+}
+
+/// Makes the files that the plan merges, in parallel; all files of the generation then.
+fn files(
+    disk: &dyn Disk,
+    plan: Plan<'_>,
+    options: BuildOptions,
+    progress: Progress<'_>,
+) -> Result<Vec<RunEntry>> {
+    let bytes = |target: &Target<'_>| target.inputs.iter().map(|run| run.bytes).sum::<u64>();
+    let total: u64 = plan.merged.iter().map(bytes).sum();
     let done = AtomicU64::new(0);
     progress(0, total);
     let made: Vec<Option<RunEntry>> = plan
@@ -69,7 +89,7 @@ pub fn build(
                 level: options.level,
             };
             let file = merge_or_link(disk, &target.inputs, spec)?;
-            let bytes: u64 = target.inputs.iter().map(|run| run.bytes).sum();
+            let bytes = bytes(target);
             progress(done.fetch_add(bytes, Ordering::Relaxed) + bytes, total);
             Ok(file)
         })
@@ -79,21 +99,7 @@ pub fn build(
     let mut files = plan.shared;
     files.extend(made.into_iter().flatten());
     files.sort_by_key(|file| (file.meta.partition, file.meta.shard));
-    balance(&sources, &files)?;
-    let merged = sources.iter().map(|run| run.name.clone()).collect();
-    let number = manifest
-        .generations
-        .last()
-        .map_or(0, |newest| newest.number)
-        + 1;
-    Ok(Some(Build {
-        base: manifest.number,
-        exported: exported.stores,
-        runs: exported.runs,
-        number,
-        merged,
-        files,
-    }))
+    Ok(files)
 }
 
 /// A generation counts exactly what its source runs count, section by section.

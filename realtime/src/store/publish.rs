@@ -25,16 +25,18 @@ impl Store {
         next.stores
             .retain(|store| !build.exported.contains(&store.id));
         next.runs.extend(build.runs.iter().cloned());
-        next.generations.push(GenerationEntry {
-            number: build.number,
-            created_at_ms: next.written_at_ms,
-            merged: build.merged.clone(),
-            files: build.files.clone(),
-        });
-        next.active = build.number;
-        let surplus = next.generations.len().saturating_sub(GENERATIONS_KEPT);
-        next.generations.drain(..surplus);
-        fold_sources(&mut next);
+        if let Some(built) = &build.generation {
+            next.generations.push(GenerationEntry {
+                number: built.number,
+                created_at_ms: next.written_at_ms,
+                merged: built.merged.clone(),
+                files: built.files.clone(),
+            });
+            next.active = built.number;
+            let surplus = next.generations.len().saturating_sub(GENERATIONS_KEPT);
+            next.generations.drain(..surplus);
+            fold_sources(&mut next);
+        }
         self.switch(&mut root, next, &build.exported)
     }
 
@@ -90,10 +92,14 @@ fn check_build(manifest: &Manifest, build: &Build) -> Result<()> {
         .generations
         .last()
         .map_or(0, |generation| generation.number);
-    if build.number != newest + 1 {
+    if let Some(built) = build
+        .generation
+        .as_ref()
+        .filter(|built| built.number != newest + 1)
+    {
         return Err(Error::StaleBuild(format!(
             "it is generation {}, the next is {}",
-            build.number,
+            built.number,
             newest + 1
         )));
     }
@@ -117,9 +123,9 @@ fn check_build(manifest: &Manifest, build: &Build) -> Result<()> {
         .chain(&build.runs)
         .map(|run| run.name.as_str())
         .collect();
-    if let Some(missing) = build
-        .merged
-        .iter()
+    let merged = build.generation.iter().flat_map(|built| &built.merged);
+    if let Some(missing) = merged
+        .into_iter()
         .find(|name| !known.contains(name.as_str()))
     {
         return Err(Error::StaleBuild(format!("{missing} is not a source run")));

@@ -114,8 +114,7 @@ impl Store {
             return Ok(());
         }
         let schema = self.schema();
-        let mut added: BTreeMap<(String, TimeCode), u64> =
-            BTreeMap::new();
+        let mut added: BTreeMap<(String, TimeCode), u64> = BTreeMap::new();
         let staged = group
             .written
             .iter()

@@ -175,9 +175,9 @@ fn found(store: &Store, series: &Series) -> Result<Expected, Wrong> {
     let mut values: BTreeMap<(i64, String), u64> = BTreeMap::new();
     for point in &series.points {
         let stored = &series.values[point.value as usize];
-        let text = store
-            .expand(series, stored)
-            .map_err(|error| Wrong::Unreadable(format!("`{stored}` cannot be expanded: {error}")))?;
+        let text = store.expand(series, stored).map_err(|error| {
+            Wrong::Unreadable(format!("`{stored}` cannot be expanded: {error}"))
+        })?;
         *values.entry((point.code.start(), text)).or_insert(0) += point.count;
     }
     Ok((totals, values))

@@ -61,7 +61,13 @@ impl Driver {
             return sent;
         }
         let schema = clicks::schema(self.schema);
-        let ids: Vec<String> = self.naive.ids.keys().cloned().collect();
+        let mut ids: Vec<String> = self.naive.ids.keys().cloned().collect();
+        ids.extend(
+            others
+                .iter()
+                .flat_map(|sent| &sent.increments)
+                .filter_map(|one| one.id.clone()),
+        );
         let mut increments = Vec::new();
         for _ in 0..1 + self.chance.below(6) {
             let mut increment = clicks::increment(&mut self.chance, &schema, now, &ids);
@@ -73,6 +79,7 @@ impl Driver {
             if stale {
                 increment.id = None;
             }
+            ids.extend(increment.id.clone());
             increments.push(increment);
         }
         let has_stale = increments
@@ -160,7 +167,10 @@ impl Driver {
                 self.pending.push(Pending {
                     mark,
                     increments: sent.increments,
-                    counted: Counted::default(),
+                    counted: Counted {
+                        schema: self.schema,
+                        ..Counted::default()
+                    },
                     arrived_ms: self.now_ms,
                     key: sent.key,
                 });
@@ -175,10 +185,12 @@ impl Driver {
                 self.stats.overflows += 1;
                 let schema = clicks::schema(self.schema);
                 let staged = self.naive.stage(&schema, self.schema, &sent.increments);
+                let ids = sent.increments.iter().filter_map(|one| one.id.as_ref());
+                let is_open = ids.into_iter().any(|id| self.is_stale(id));
                 match staged {
                     None => Ok(()),
-                    // A counter that a batch without an answer may have lifted.
-                    Some(_) if !self.pending.is_empty() => Ok(()),
+                    // Another batch of the group, that failed after, may have lifted the counter.
+                    Some(_) if is_open || self.is_troubled() || self.full => Ok(()),
                     Some(_) => Err("refused as an overflow that the model does not see".to_owned()),
                 }
             }
@@ -233,7 +245,9 @@ impl Driver {
         }
         let end = self.store().status().applied.offset(0).sequence;
         let pending = Pending {
-            mark: sent.mark.expect("BUG: without a sync every batch is marked"),
+            mark: sent
+                .mark
+                .expect("BUG: without a sync every batch is marked"),
             increments: sent.increments,
             counted,
             arrived_ms: self.now_ms,

@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use tallyring_archive::{GENERATIONS_KEPT, Manifest, names};
+use tallyring_archive::{GENERATIONS_KEPT, names};
 use tallyring_realtime::{Accepted, Store, World};
 
 use super::book::Wrong;
@@ -54,7 +54,7 @@ impl Driver {
 
     /// The process ends, or power is lost; then the store is opened again, until that works.
     pub(super) fn reopen(&mut self) -> Result<(), String> {
-        self.is_troubled();
+        let mut uncertain = self.is_troubled();
         if let Some(store) = &self.store {
             let durable = store.status().durable.offset(0).sequence;
             self.unsynced.retain(|(end, _)| *end > durable);
@@ -72,7 +72,7 @@ impl Driver {
                 self.disk.kill()
             };
             self.fault_at = None;
-            if self.full {
+            if self.full && (attempt > 0 || self.chance.percent(50)) {
                 self.toggle_full();
             }
             if attempt < 3 && self.chance.percent(15) {
@@ -85,9 +85,10 @@ impl Driver {
             if self.open()? {
                 break;
             }
+            uncertain = true;
         }
         self.stats.restarts += 1;
-        self.settle(power_lost)
+        self.settle(power_lost, uncertain)
     }
 
     fn draw_options(&mut self) {
@@ -144,7 +145,9 @@ impl Driver {
     fn compare_view(&self, view: &Store) -> Result<(), String> {
         let reads = self.all_reads();
         let [before, after] = [view, self.store()].map(|store| {
-            let answer = store.read(&reads, None).map_err(|error| error.to_string())?;
+            let answer = store
+                .read(&reads, None)
+                .map_err(|error| error.to_string())?;
             let totals = answer.series.into_iter().map(|series| series.totals);
             Ok::<Vec<_>, String>(totals.collect())
         });
@@ -155,9 +158,9 @@ impl Driver {
     }
 
     /// Learns from the open store what no answer told, and checks everything.
-    fn settle(&mut self, power_lost: bool) -> Result<(), String> {
+    fn settle(&mut self, power_lost: bool, uncertain: bool) -> Result<(), String> {
         let schema = clicks::schema(self.schema);
-        self.follow_start()?;
+        self.follow_start(uncertain)?;
         let mut lost = false;
         for (_, batch) in std::mem::take(&mut self.unsynced) {
             if self.is_marked(&batch.mark)? {
@@ -208,27 +211,27 @@ impl Driver {
         self.check_all()
     }
 
-    /// The ring and the generations after a start.
-    fn follow_start(&mut self) -> Result<(), String> {
-        let manifest: Manifest = self.store().manifest();
-        if let Some((number, exported)) = self.attempted.take()
-            && manifest.generation(number).is_some()
-        {
-            self.note(format!("  generation {number} is published"));
-            self.naive.publish(number, &exported, GENERATIONS_KEPT);
+    /// The ring and the generations after a start: as they were, unless a fault left that open.
+    fn follow_start(&mut self, uncertain: bool) -> Result<(), String> {
+        if uncertain {
+            let manifest = self.store().manifest();
+            if let Some((number, exported)) = self.attempted.take()
+                && manifest.generation(number).is_some()
+            {
+                self.note(format!("  generation {number} is published"));
+                self.naive.publish(number, &exported, GENERATIONS_KEPT);
+            }
+            self.naive.active = manifest.active;
+            let status = self.store().status();
+            if self.naive.today != Some(status.today) {
+                self.naive.rotate(status.today);
+            }
+            let stores = status.stores.iter();
+            self.naive.ring = stores.map(|store| (store.id, store.cut)).collect();
         }
-        self.naive.active = manifest.active;
+        self.attempted = None;
         self.check_generations()?;
-        let status = self.store().status();
-        if self.naive.today != Some(status.today) {
-            self.naive.rotate(status.today);
-        }
-        self.naive.ring = status
-            .stores
-            .iter()
-            .map(|store| (store.id, store.cut))
-            .collect();
-        Ok(())
+        self.follow_ring()
     }
 
     fn is_marked(&self, mark: &str) -> Result<bool, String> {

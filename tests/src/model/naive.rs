@@ -144,7 +144,10 @@ impl Naive {
         for (store, increment) in &counted.increments {
             for cell in cells(schema, increment) {
                 self.all.add(&cell, increment.n);
-                self.stores.entry(*store).or_default().add(&cell, increment.n);
+                self.stores
+                    .entry(*store)
+                    .or_default()
+                    .add(&cell, increment.n);
             }
             if let Some(id) = &increment.id {
                 self.ids.insert(id.clone(), IdState::new(now_ms));

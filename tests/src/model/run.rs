@@ -186,7 +186,10 @@ impl Driver {
             18 => now - self.chance.between(0, 59) * MINUTE,
             _ => now - self.chance.between(1, 72) * 60 * MINUTE,
         };
-        self.note(format!("the clock goes from {now} by {} s", (to - now) / 1_000));
+        self.note(format!(
+            "the clock goes from {now} by {} s",
+            (to - now) / 1_000
+        ));
         self.set_clock(to.max(STARTS[3] * 1_000));
     }
 

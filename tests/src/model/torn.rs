@@ -1,0 +1,232 @@
+//! Readers beside a writer: no answer holds half of a click, of a batch or of a publication.
+//!
+//! Every click touches the same key of three namespaces, and every batch counts seven in all; so in
+//! each answer all sums are one number, a multiple of seven, between what was acknowledged before
+//! the read and what was sent before it ended.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use tallyring_realtime::{Answer, Batch, Durability, Error, Options, Read, Store, World};
+use tallyring_rebuild::{BuildOptions, build};
+use tallyring_records::{Increment, TIME_MAX, TIME_MIN};
+
+use super::chance::{Chance, ManualClock, fixed_bytes};
+use super::clicks;
+use super::generations::pool;
+use crate::sim_disk::SimDisk;
+
+/// What all clicks of one batch count.
+const BATCH_SUM: u64 = 7;
+const READERS: u64 = 2;
+const HOT: &str = "http://example.com/hot";
+
+/// What is read in one answer: all sums are equal.
+const READS: [(&str, Option<&str>); 6] = [
+    ("l", Some("c")),
+    ("l", Some("r")),
+    ("u", Some("c")),
+    ("u", Some("c*r")),
+    ("q", Some("c")),
+    ("q", None),
+];
+
+struct Scene {
+    store: Store,
+    disk: SimDisk,
+    clock: Arc<ManualClock>,
+    sent: AtomicU64,
+    acknowledged: AtomicU64,
+    over: AtomicBool,
+}
+
+/// Runs `operations` of a writer beside two readers; returns how many answers were read.
+///
+/// # Errors
+/// The first answer that is torn.
+pub fn run_readers(seed: u64, operations: u64) -> Result<u64, String> {
+    let mut chance = Chance::new(seed);
+    let disk = SimDisk::default();
+    let clock = Arc::new(ManualClock::new(1_331_935_200_000, true));
+    let world = World {
+        disk: Arc::new(disk.clone()),
+        clock: clock.clone(),
+        random: fixed_bytes,
+    };
+    let options = Options {
+        shards: 3,
+        durability: Durability::Fsync,
+        segment_bytes: 1 << 16,
+        oplog_days: 1,
+        ..Options::default()
+    };
+    let schema = clicks::schema(0);
+    let (store, _) = Store::open(world, options, schema).map_err(|error| error.to_string())?;
+    let scene = Scene {
+        store,
+        disk,
+        clock,
+        sent: AtomicU64::new(0),
+        acknowledged: AtomicU64::new(0),
+        over: AtomicBool::new(false),
+    };
+    thread::scope(|scope| {
+        let readers: Vec<_> = (0..READERS)
+            .map(|reader| {
+                scope.spawn({
+                    let scene = &scene;
+                    move || read_on(scene, Chance::new(seed ^ (reader + 1)))
+                })
+            })
+            .collect();
+        let written = write_on(&scene, &mut chance, operations);
+        scene.over.store(true, Ordering::SeqCst);
+        let mut answers = 0;
+        for reader in readers {
+            answers += reader
+                .join()
+                .map_err(|_| format!("seed {seed}: a reader panicked"))?
+                .map_err(|torn| format!("seed {seed}: {torn}"))?;
+        }
+        written.map(|()| answers)
+    })
+}
+
+fn write_on(scene: &Scene, chance: &mut Chance, operations: u64) -> Result<(), String> {
+    let mut now_ms = 1_331_935_200_000;
+    for _ in 0..operations {
+        let done = match chance.below(20) {
+            0..14 => commit(scene, chance, now_ms),
+            14 => scene.store.flush(),
+            15..17 => rebuild(scene),
+            17 => roll_back(scene, chance),
+            18 => scene.store.expire_log().map(drop),
+            _ => {
+                now_ms += chance.between(1, 30) * 3_600_000;
+                scene.clock.set(now_ms);
+                Ok(())
+            }
+        };
+        done.map_err(|error| error.to_string())?;
+    }
+    Ok(())
+}
+
+fn commit(scene: &Scene, chance: &mut Chance, now_ms: i64) -> Result<(), Error> {
+    let batches: Vec<Batch> = (0..1 + chance.below(3))
+        .map(|_| {
+            let first = 1 + chance.below(BATCH_SUM - 1);
+            let increments = [first, BATCH_SUM - first].map(|n| click(chance, n, now_ms));
+            Batch {
+                increments: increments.into(),
+                ..Batch::default()
+            }
+        })
+        .collect();
+    let sum = BATCH_SUM * batches.len() as u64;
+    scene.sent.fetch_add(sum, Ordering::SeqCst);
+    for outcome in scene.store.commit(batches) {
+        outcome.expect("a commit on a sound disk succeeds");
+    }
+    scene.acknowledged.fetch_add(sum, Ordering::SeqCst);
+    Ok(())
+}
+
+fn click(chance: &mut Chance, n: u64, now_ms: i64) -> Increment {
+    let keys = ["l", "u", "q"].map(|name| (name.to_owned(), HOT.to_owned()));
+    let country = format!("c{}", chance.below(5));
+    let referrer = format!("http://referrer.example.com/{}", chance.below(5));
+    Increment {
+        at: now_ms.div_euclid(1_000) - chance.between(0, 100_000),
+        n,
+        keys: keys.into(),
+        by: vec![("c".into(), country), ("r".into(), referrer)],
+        id: None,
+        user: None,
+    }
+}
+
+fn rebuild(scene: &Scene) -> Result<(), Error> {
+    let manifest = scene.store.cut()?;
+    let options = BuildOptions {
+        shards: 3,
+        level: 1,
+    };
+    let built = pool().install(|| build(&scene.disk, &manifest, options, &|_, _| {}))?;
+    match built {
+        Some(built) => scene.store.publish(&built),
+        None => Ok(()),
+    }
+}
+
+fn roll_back(scene: &Scene, chance: &mut Chance) -> Result<(), Error> {
+    let generations = scene.store.manifest().generations;
+    match generations.is_empty() {
+        true => Ok(()),
+        false => scene.store.activate(chance.pick(&generations).number),
+    }
+}
+
+fn read_on(scene: &Scene, mut chance: Chance) -> Result<u64, String> {
+    let mut answers = 0;
+    let mut as_of: BTreeMap<u64, u64> = BTreeMap::new();
+    while !scene.over.load(Ordering::SeqCst) {
+        let before = scene.acknowledged.load(Ordering::SeqCst);
+        let answer = scene.store.read(&reads(), None);
+        let answer = answer.map_err(|error| error.to_string())?;
+        let after = scene.sent.load(Ordering::SeqCst);
+        let sum = one_sum(&answer)?;
+        if sum < before || sum > after {
+            return Err(format!("{sum} counted, not in {before}..={after}"));
+        }
+        answers += 1;
+        let number = answer.generation;
+        if number == 0 || chance.percent(50) {
+            continue;
+        }
+        match scene.store.read(&reads(), Some(number)) {
+            Ok(answer) => {
+                let sum = one_sum(&answer)?;
+                let first = *as_of.entry(number).or_insert(sum);
+                if first != sum {
+                    return Err(format!("generation {number} had {first}, now {sum}"));
+                }
+            }
+            Err(Error::NoGeneration { .. }) => {}
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+    Ok(answers)
+}
+
+fn reads() -> Vec<Read> {
+    let read = |(namespace, subtotal): (&str, Option<&str>)| Read {
+        namespace: namespace.to_owned(),
+        key: HOT.to_owned(),
+        subtotal: subtotal.map(str::to_owned),
+        from: TIME_MIN,
+        to: TIME_MAX,
+    };
+    READS.into_iter().map(read).collect()
+}
+
+/// The sum of every series and of every breakdown, which must be one.
+fn one_sum(answer: &Answer) -> Result<u64, String> {
+    let mut sums = Vec::new();
+    for (series, (_, subtotal)) in answer.series.iter().zip(READS) {
+        sums.push(series.totals.values().sum::<u64>());
+        if subtotal.is_some() {
+            sums.push(series.points.iter().map(|point| point.count).sum());
+        }
+    }
+    let first = sums[0];
+    if sums.iter().any(|sum| *sum != first) || !first.is_multiple_of(BATCH_SUM) {
+        return Err(format!(
+            "the answer of manifest {} at {} is torn: {sums:?}",
+            answer.manifest, answer.applied
+        ));
+    }
+    Ok(first)
+}

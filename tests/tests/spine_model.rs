@@ -1,0 +1,103 @@
+//! The spine, from the log to a published generation, against a naive map.
+//!
+//! `TALLYRING_SEED=n` replays one seed, `TALLYRING_SEEDS=n` runs that many from
+//! `TALLYRING_SEED_FIRST` (or 1) on, `TALLYRING_OPERATIONS=n` sets how many operations each has.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use tallyring_tests::model::{Stats, run_readers, run_seed};
+
+/// Seeds of an ordinary test run.
+const SEEDS: u64 = 150;
+const OPERATIONS: u64 = 150;
+const THREADS: usize = 2;
+
+#[test]
+fn every_read_equals_a_naive_map_under_crashes_rebuilds_and_rollbacks() {
+    let (first, count) = match setting("TALLYRING_SEED") {
+        Some(seed) => (seed, 1),
+        None => (
+            setting("TALLYRING_SEED_FIRST").unwrap_or(1),
+            setting("TALLYRING_SEEDS").unwrap_or(SEEDS),
+        ),
+    };
+    let operations = setting("TALLYRING_OPERATIONS").unwrap_or(OPERATIONS);
+    let (next, sum, failed) = (
+        AtomicU64::new(first),
+        Mutex::new(Stats::default()),
+        Mutex::new(Vec::new()),
+    );
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::SeqCst);
+                    if seed >= first + count {
+                        return;
+                    }
+                    match run_seed(seed, operations) {
+                        Ok(stats) => *sum.lock().expect("no thread panics") += stats,
+                        Err(problem) => failed.lock().expect("no thread panics").push(problem),
+                    }
+                }
+            });
+        }
+    });
+    let failed = failed.into_inner().expect("no thread panicked");
+    if let Some(problem) = failed.first() {
+        let heads: Vec<&str> = failed
+            .iter()
+            .filter_map(|text| text.lines().next())
+            .collect();
+        panic!(
+            "{} of {count} seeds failed:\n{}\nthe first in full:\n{problem}",
+            failed.len(),
+            heads.join("\n")
+        );
+    }
+    let stats = sum.into_inner().expect("no thread panicked");
+    check_coverage(count, stats);
+}
+
+/// A model test that never gets anywhere would pass too.
+fn check_coverage(seeds: u64, stats: Stats) {
+    let few = [
+        stats.increments,
+        stats.duplicates,
+        stats.late,
+        stats.flushes,
+        stats.generations,
+        stats.rollbacks,
+        stats.restarts,
+        stats.replayed,
+        stats.faults,
+        stats.failures,
+        stats.segments_expired,
+    ];
+    assert!(
+        seeds < 50 || few.iter().all(|count| *count >= seeds / 2),
+        "{seeds} seeds did little: {stats:?}"
+    );
+    assert!(seeds < 50 || stats.overflows > 0, "{stats:?}");
+}
+
+#[test]
+fn no_answer_beside_a_writer_holds_half_of_a_click_or_of_a_publication() {
+    for seed in 1..=4 {
+        let answers = run_readers(seed, 400).unwrap_or_else(|torn| panic!("{torn}"));
+        assert!(
+            answers > 100,
+            "seed {seed}: only {answers} answers were read"
+        );
+    }
+}
+
+fn setting(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(
+        text.parse()
+            .unwrap_or_else(|_| panic!("{name} is a number")),
+    )
+}
