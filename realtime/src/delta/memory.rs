@@ -313,9 +313,22 @@ impl Shard {
     }
 
     fn look_up(&mut self, stored: &str, raw: &str) {
-        if is_hash(stored) && !self.lookups.contains_key(stored) {
-            self.lookup_bytes += stored.len() + raw.len() + 64;
-            self.lookups.insert(stored.into(), raw.into());
+        if !is_hash(stored) {
+            return;
+        }
+        match self.lookups.get(stored) {
+            None => {
+                self.lookup_bytes += stored.len() + raw.len() + 64;
+                self.lookups.insert(stored.into(), raw.into());
+            }
+            // 72 keyed bits: this does not happen by chance before some 10^10 long texts.
+            Some(known) if **known != *raw => tracing::error!(
+                hash = stored,
+                first = %known.escape_debug(),
+                second = %raw.escape_debug(),
+                "two different texts have one hash; their counts are summed under the first"
+            ),
+            Some(_) => {}
         }
     }
 

@@ -59,6 +59,11 @@ impl Store {
         };
         for batch in batches {
             group.outcomes.push(Ok(Accepted::default()));
+            let before = (
+                writer.payload.len(),
+                group.frame.len(),
+                group.frame_ids.len(),
+            );
             let staged = match self.earlier_verdict(&writer, &mut group, &batch) {
                 Ok(true) => continue,
                 Ok(false) => self.stage(&mut writer, &mut group, batch),
@@ -67,6 +72,13 @@ impl Store {
             if let Err(refusal) = staged {
                 let index = group.outcomes.len() - 1;
                 group.outcomes[index] = Err(refusal);
+                // A damaged id run may be met half-way: what of the batch is in the frame goes.
+                let (bytes, records, ids) = before;
+                writer.payload.truncate(bytes);
+                group.frame.truncate(records);
+                for id in group.frame_ids.drain(ids..) {
+                    writer.ids.withdraw(id);
+                }
             }
             if writer.payload.len() >= FRAME_BYTES {
                 self.close_frame(&mut writer, &mut group);
@@ -85,61 +97,27 @@ impl Store {
     ) -> std::result::Result<(), Refusal> {
         self.check_counts(writer, group, &batch)?;
         let base = writer.log().map_err(any_refusal)?.appended();
-        let outcome = group.outcomes.len() - 1;
+        let (frame_before, ids_before, bytes_before) = (
+            group.frame.len(),
+            group.frame_ids.len(),
+            writer.payload.len(),
+        );
         let mut accepted = Accepted::default();
         for increment in batch.increments {
-            let sequence = base + group.frame.len() as u64;
-            let id = increment
-                .id
-                .as_deref()
-                .map(|id| self.keys.identity(ID_DOMAIN, id.as_bytes()));
-            let known = match id {
-                Some(id) => writer
-                    .ids
-                    .find(&self.cache, id)
-                    .map_err(|error| Refusal::Unavailable(error.to_string())),
-                None => Ok(None),
-            };
-            let record = match (known?, increment.id.clone()) {
-                (Some(of), Some(id)) => {
-                    accepted.duplicates += 1;
-                    Record::Duplicate { id, of }
+            if let Err(refusal) =
+                self.stage_increment(writer, group, base, increment, &mut accepted)
+            {
+                for id in group.frame_ids.drain(ids_before..) {
+                    writer.ids.withdraw(id);
                 }
-                _ => {
-                    accepted.accepted += 1;
-                    let late = self.live().ring.is_late(Day::of(increment.at));
-                    accepted.late += u64::from(late);
-                    if late {
-                        Record::Late(increment)
-                    } else {
-                        Record::Increment(increment)
-                    }
-                }
-            };
-            if let (Some(id), Record::Increment(_) | Record::Late(_)) = (id, &record) {
-                writer.ids.insert(
-                    id,
-                    Seen {
-                        sequence,
-                        arrived_ms: group.now_ms,
-                    },
-                );
-                group.frame_ids.push(id);
+                group.frame.truncate(frame_before);
+                writer.payload.truncate(bytes_before);
+                return Err(refusal);
             }
-            record.encode(&mut writer.payload);
-            group.frame.push(record);
         }
         if let Some(key) = batch.key {
             let id = self.keys.identity(BATCH_KEY_DOMAIN, key.text.as_bytes());
-            let sequence = base + group.frame.len() as u64;
-            writer.ids.insert(
-                id,
-                Seen {
-                    sequence,
-                    arrived_ms: group.now_ms,
-                },
-            );
-            group.frame_ids.push(id);
+            group.remember(writer, id, base);
             let Accepted {
                 accepted,
                 duplicates,
@@ -152,11 +130,45 @@ impl Store {
                 duplicates,
                 late,
             };
-            record.encode(&mut writer.payload);
-            group.frame.push(record);
+            group.push(writer, record);
         }
+        let outcome = group.outcomes.len() - 1;
         group.frame_outcomes.push(outcome);
         group.outcomes[outcome] = Ok(accepted);
+        Ok(())
+    }
+
+    fn stage_increment(
+        &self,
+        writer: &mut Writer,
+        group: &mut Group,
+        base: u64,
+        increment: Increment,
+        accepted: &mut Accepted,
+    ) -> std::result::Result<(), Refusal> {
+        if let Some(text) = &increment.id {
+            let id = self.keys.identity(ID_DOMAIN, text.as_bytes());
+            let known = writer.ids.find(&self.cache, id);
+            if let Some(of) = known.map_err(|error| Refusal::Unavailable(error.to_string()))? {
+                accepted.duplicates += 1;
+                let record = Record::Duplicate {
+                    id: text.clone(),
+                    of,
+                };
+                group.push(writer, record);
+                return Ok(());
+            }
+            group.remember(writer, id, base);
+        }
+        let late = self.live().ring.is_late(Day::of(increment.at));
+        accepted.accepted += 1;
+        accepted.late += u64::from(late);
+        let record = if late {
+            Record::Late(increment)
+        } else {
+            Record::Increment(increment)
+        };
+        group.push(writer, record);
         Ok(())
     }
 
@@ -259,6 +271,26 @@ pub(super) struct Group {
     pub(super) written: Vec<(u64, Record)>,
     written_ids: Vec<u128>,
     pub(super) written_outcomes: Vec<usize>,
+}
+
+impl Group {
+    /// Remembers an id as that of the record pushed next; `base` is the number of the frame's first.
+    fn remember(&mut self, writer: &mut Writer, id: u128, base: u64) {
+        let sequence = base + self.frame.len() as u64;
+        writer.ids.insert(
+            id,
+            Seen {
+                sequence,
+                arrived_ms: self.now_ms,
+            },
+        );
+        self.frame_ids.push(id);
+    }
+
+    fn push(&mut self, writer: &mut Writer, record: Record) {
+        record.encode(&mut writer.payload);
+        self.frame.push(record);
+    }
 }
 
 const _: () = assert!(FRAME_BYTES < PAYLOAD_BYTES_MAX / 2);

@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Mutex, RwLock};
 
-use tallyring_archive::{BlockCache, IdsEntry, Manifest, SchemaEntry, names};
+use tallyring_archive::disk::TEMPORARY_SUFFIX;
+use tallyring_archive::{BlockCache, Disk, IdsEntry, Manifest, SchemaEntry, names};
 use tallyring_records::{Day, LongKeys, Offset, Position, Record, RecordError, Schema, decode_all};
 
 use super::files::{ArchiveFiles, Files, remove_leftovers};
@@ -50,6 +51,7 @@ impl Store {
             (None, Some(_)) => return Err(no_identity()),
         };
         check_identity(&identity, &manifest)?;
+        remove_identity_leftover(&*disk)?;
         let leftovers = remove_leftovers(&*disk, Some(&manifest))?;
         let now_ms = world.clock.now_ms();
         let mut replay = Replay::new(&world, &options, &identity, &manifest)?;
@@ -153,6 +155,19 @@ fn begin(
     };
     manifest.commit(disk)?;
     Ok((identity, manifest))
+}
+
+/// A crash while the identity was named leaves it a second name, under which its secret would stay.
+fn remove_identity_leftover(disk: &dyn Disk) -> Result<()> {
+    let temporary = format!("{}{TEMPORARY_SUFFIX}", names::IDENTITY);
+    let files = disk
+        .list("")
+        .map_err(tallyring_archive::Error::io("list", "."))?;
+    if files.contains(&temporary) {
+        disk.remove(&temporary)
+            .map_err(tallyring_archive::Error::io("remove", &temporary))?;
+    }
+    Ok(())
 }
 
 fn no_identity() -> Error {

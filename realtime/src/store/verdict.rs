@@ -1,11 +1,11 @@
 //! What is decided about a batch before it is written: was it answered before, would it overflow.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tallyring_records::{COUNT_MAX, Record, TimeCode, decode_all, line};
 
 use super::commit::{Accepted, Batch, Group, any_refusal};
-use super::open::{BATCH_BODY_DOMAIN, BATCH_KEY_DOMAIN};
+use super::open::{BATCH_BODY_DOMAIN, BATCH_KEY_DOMAIN, ID_DOMAIN};
 use super::{Store, Writer};
 use crate::error::{Refusal, Result};
 use crate::oplog::{OplogError, ReadFrom, scan};
@@ -129,7 +129,17 @@ impl Store {
             .iter()
             .enumerate()
             .map(|(index, increment)| (Some(index), increment));
+        let mut own_ids = BTreeSet::new();
         for (index, increment) in staged.chain(own) {
+            // A retry of what was counted adds nothing, so it is a duplicate and no overflow.
+            if let (Some(_), Some(id)) = (index, &increment.id) {
+                let id = self.keys.identity(ID_DOMAIN, id.as_bytes());
+                let known = writer.ids.find(&self.cache, id);
+                let known = known.map_err(|error| any_refusal(error.into()))?;
+                if known.is_some() || !own_ids.insert(id) {
+                    continue;
+                }
+            }
             for (name, raw) in &increment.keys {
                 let Some(namespace) = schema.namespace(name) else {
                     continue;

@@ -107,7 +107,8 @@ impl Driver {
             .keys()
             .filter(|key| {
                 let state = self.naive.batches.get(*key);
-                state.is_some_and(|state| state.age_ms <= window_ms)
+                // The log, which holds its answer, goes by the clock when a segment was ended.
+                state.is_some_and(|state| state.moved_ms <= window_ms)
             })
             .filter(|key| others.iter().all(|sent| sent.key.as_ref() != Some(key)))
             .cloned()

@@ -3,12 +3,13 @@
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use tallyring_archive::{GENERATIONS_KEPT, names};
+use tallyring_archive::{Build, GENERATIONS_KEPT, Manifest, names};
 use tallyring_realtime::{Accepted, Store, World};
 
 use super::book::Wrong;
 use super::chance::fixed_bytes;
 use super::check::whole;
+use super::generations::number_of;
 use super::{Driver, clicks};
 
 /// Bytes that are free on a disk that is not full.
@@ -202,7 +203,7 @@ impl Driver {
                 self.remember(key, &batch.increments, accepted, batch.arrived_ms);
             }
         }
-        self.naive.age(self.now_ms);
+        self.naive.age(self.now_ms, 0);
         if *self.store().schema() != schema {
             return Err("another schema is in force".to_owned());
         }
@@ -215,11 +216,13 @@ impl Driver {
     fn follow_start(&mut self, uncertain: bool) -> Result<(), String> {
         if uncertain {
             let manifest = self.store().manifest();
-            if let Some((number, exported)) = self.attempted.take()
-                && manifest.generation(number).is_some()
+            if let Some(build) = self.attempted.take()
+                && manifest.number > build.base
+                && is_published(&manifest, &build)
             {
-                self.note(format!("  generation {number} is published"));
-                self.naive.publish(number, &exported, GENERATIONS_KEPT);
+                self.note(format!("  generation {:?} is published", number_of(&build)));
+                self.naive
+                    .publish(number_of(&build), &build.exported, GENERATIONS_KEPT);
             }
             self.naive.active = manifest.active;
             let status = self.store().status();
@@ -271,5 +274,16 @@ impl Driver {
             }
         }
         Ok(())
+    }
+}
+
+/// What it exported is cleared, so its generation is there.
+fn is_published(manifest: &Manifest, build: &Build) -> bool {
+    match number_of(build) {
+        Some(number) => manifest.generation(number).is_some(),
+        None => build
+            .exported
+            .iter()
+            .all(|id| manifest.stores.iter().all(|store| store.id != *id)),
     }
 }

@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use tallyring_archive::{Build, GENERATIONS_KEPT, Manifest};
+use tallyring_realtime::Error;
 use tallyring_rebuild::{BuildOptions, build};
 
 use super::Driver;
@@ -54,13 +55,15 @@ impl Driver {
         let Some(held) = self.held.take() else {
             return Ok(());
         };
-        self.note(format!("publish the held build {}", held.number));
+        self.note(format!("publish the held build {:?}", number_of(&held)));
         match self.store().publish(&held) {
             Ok(()) => self.published(&held),
+            Err(Error::StaleBuild(_)) => Ok(()),
             Err(error) => {
+                // A start since has removed its files.
                 self.note(format!("  it is refused: {error}"));
                 if self.is_troubled() {
-                    self.attempted = Some((held.number, held.exported));
+                    self.attempted = Some(held);
                 }
                 Ok(())
             }
@@ -84,11 +87,11 @@ impl Driver {
             self.commit()?;
             self.flush()?;
         }
-        self.note(format!("publish {}", build.number));
+        self.note(format!("publish {:?}", number_of(&build)));
         match self.store().publish(&build) {
             Ok(()) => self.published(&build),
             Err(error) => {
-                self.attempted = Some((build.number, build.exported));
+                self.attempted = Some(build);
                 self.allow("a publication", &error.to_string())
             }
         }
@@ -98,7 +101,7 @@ impl Driver {
         self.stats.generations += 1;
         self.attempted = None;
         self.naive
-            .publish(build.number, &build.exported, GENERATIONS_KEPT);
+            .publish(number_of(build), &build.exported, GENERATIONS_KEPT);
         self.follow_ring()?;
         self.check_generations()?;
         self.verify()
@@ -150,6 +153,11 @@ impl Driver {
             Err(error) => self.allow("an expiry", &error.to_string()),
         }
     }
+}
+
+/// The generation that a build makes, if it makes one.
+pub(super) fn number_of(build: &Build) -> Option<u64> {
+    build.generation.as_ref().map(|built| built.number)
 }
 
 /// One thread: the same order of calls to the disk in every run.

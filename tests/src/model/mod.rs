@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use tallyring_archive::Build;
 use tallyring_realtime::{Accepted, Options, Store};
-use tallyring_records::{Increment, StoreId};
+use tallyring_records::Increment;
 
 use crate::sim_disk::SimDisk;
 use chance::{Chance, ManualClock};
@@ -58,8 +58,8 @@ pub struct Driver {
     keyed: BTreeMap<String, (Vec<Increment>, Accepted)>,
     /// A build that was not published.
     held: Option<Build>,
-    /// A generation whose publication failed: the next start tells.
-    attempted: Option<(u64, Vec<StoreId>)>,
+    /// A build whose publication failed: the next start tells.
+    attempted: Option<Build>,
     trace: Vec<String>,
     stats: Stats,
 }
@@ -104,8 +104,9 @@ impl Driver {
 
     /// Moves the clock.
     fn set_clock(&mut self, now_ms: i64) {
+        let moved_ms = now_ms - self.now_ms;
         self.now_ms = now_ms;
         self.clock.set(now_ms);
-        self.naive.age(now_ms);
+        self.naive.age(now_ms, moved_ms);
     }
 }

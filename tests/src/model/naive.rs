@@ -40,6 +40,8 @@ pub struct IdState {
     pub arrived_ms: i64,
     /// The most that any clock was ahead of that since.
     pub age_ms: i64,
+    /// How far the clock has moved since, to and fro.
+    pub moved_ms: i64,
 }
 
 /// A batch as it was, or would be, counted.
@@ -86,11 +88,15 @@ impl Naive {
         }
     }
 
-    /// Stores that are to be exported now.
+    /// Stores that are to be exported now: those over that count something, and days that leave.
     pub fn due(&self) -> Vec<StoreId> {
-        let due = |id: &StoreId| match id {
-            StoreId::Day(day) => self.today.is_some_and(|today| *day < today),
-            StoreId::Late(_) => self.stores.get(id).is_some_and(|book| !book.is_empty()),
+        let today = self.today.expect("BUG: a ring has a today");
+        let due = |id: &StoreId| {
+            let counts = self.stores.get(id).is_some_and(|book| !book.is_empty());
+            match id {
+                StoreId::Day(day) => *day < today.previous() || *day < today && counts,
+                StoreId::Late(_) => counts,
+            }
         };
         self.ring
             .iter()
@@ -170,14 +176,17 @@ impl Naive {
         }
     }
 
-    /// The exported stores are a generation now.
-    pub fn publish(&mut self, number: u64, exported: &[StoreId], kept: usize) {
+    /// The exported stores are a generation now; or, without a number, only cleared.
+    pub fn publish(&mut self, number: Option<u64>, exported: &[StoreId], kept: usize) {
         for id in exported {
             self.ring.remove(id);
             if let Some(book) = self.stores.remove(id) {
                 self.exported.add_all(&book);
             }
         }
+        let Some(number) = number else {
+            return;
+        };
         self.generations.insert(number, self.exported.clone());
         while self.generations.len() > kept {
             self.generations.pop_first();
@@ -185,10 +194,11 @@ impl Naive {
         self.active = number;
     }
 
-    /// The clock was set.
-    pub fn age(&mut self, now_ms: i64) {
+    /// The clock was set, `moved_ms` from where it stood.
+    pub fn age(&mut self, now_ms: i64, moved_ms: i64) {
         for state in self.ids.values_mut().chain(self.batches.values_mut()) {
             state.age_ms = state.age_ms.max(now_ms - state.arrived_ms);
+            state.moved_ms += moved_ms.abs();
         }
     }
 }
@@ -199,6 +209,7 @@ impl IdState {
         Self {
             arrived_ms,
             age_ms: 0,
+            moved_ms: 0,
         }
     }
 }
