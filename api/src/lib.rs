@@ -11,6 +11,7 @@ mod meter;
 mod problem;
 mod query_string;
 mod read;
+mod segments;
 mod server;
 mod state;
 mod time;
@@ -23,23 +24,16 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::routing::{get, post};
 use tower_http::catch_panic::CatchPanicLayer;
+use tower_http::compression::CompressionLayer;
+use tower_http::compression::predicate::{DefaultPredicate, Predicate, SizeAbove};
 
 /// All routes over one state. Needs no socket.
 pub fn router(state: ApiState) -> Router {
     Router::new()
-        .route("/v1/incr", get(write::incr::incr).post(write::incr::incr))
-        .route("/v1/increments", post(write::increments::increments))
-        .route("/v1/{namespace}/{key}/counts", get(read::counts::counts))
-        .route("/v1/{namespace}/{key}/summary", get(read::counts::summary))
-        .route("/v1/{namespace}/{key}/by/{subtotal}", get(read::by::by))
-        .route("/v1/admin/status", get(admin::status))
-        .route("/v1/admin/rebuild", post(admin::rebuild))
-        .route("/v1/admin/generations", get(admin::generations))
-        .route("/v1/admin/generations/{id}/activate", post(admin::activate))
-        .route("/healthz", get(health::healthz))
-        .route("/readyz", get(health::readyz))
-        .route("/metrics", get(health::metrics))
-        .fallback(problem::no_route)
+        .merge(writes())
+        .merge(reads())
+        .merge(operations())
+        .fallback(problem::unrouted)
         .method_not_allowed_fallback(problem::no_method)
         .layer(axum::middleware::from_fn(meter::measure))
         .layer(CatchPanicLayer::custom(problem::panicked))
@@ -47,3 +41,33 @@ pub fn router(state: ApiState) -> Router {
         .layer(DefaultBodyLimit::disable())
         .with_state(state)
 }
+
+fn writes() -> Router<ApiState> {
+    Router::new()
+        .route("/v1/incr", get(write::incr::incr).post(write::incr::incr))
+        .route("/v1/increments", post(write::increments::increments))
+}
+
+fn reads() -> Router<ApiState> {
+    let large = DefaultPredicate::new().and(SizeAbove::new(COMPRESSED_ABOVE));
+    Router::new()
+        .route("/v1/{namespace}/{key}/{view}", get(read::key::counts))
+        .route("/v1/{namespace}/{key}/by/{subtotal}", get(read::key::by))
+        .route("/v1/{namespace}/{key}", get(read::top::top))
+        .route("/v1/query", post(read::query::query))
+        .layer(CompressionLayer::new().compress_when(large))
+}
+
+fn operations() -> Router<ApiState> {
+    Router::new()
+        .route("/v1/admin/status", get(admin::status))
+        .route("/v1/admin/rebuild", post(admin::rebuild))
+        .route("/v1/admin/generations", get(admin::generations))
+        .route("/v1/admin/generations/{id}/activate", post(admin::activate))
+        .route("/healthz", get(health::healthz))
+        .route("/readyz", get(health::readyz))
+        .route("/metrics", get(health::metrics))
+}
+
+/// Answers of fewer bytes are sent as they are.
+const COMPRESSED_ABOVE: u64 = 1_024;

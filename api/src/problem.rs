@@ -172,12 +172,17 @@ impl IntoResponse for Problem {
 }
 
 /// 404 for a path that is no route.
-pub async fn no_route(request: Request) -> Problem {
+pub async fn unrouted(request: Request) -> Problem {
+    no_route(request.uri().path())
+}
+
+/// 404 for this path.
+pub fn no_route(path: &str) -> Problem {
     Problem::unknown(
         "path",
-        request.uri().path(),
-        "is not a route; reads are /v1/{namespace}/{key}/counts, …/summary and …/by/{subtotal}, writes /v1/incr and \
-         /v1/increments, operations /v1/admin/status, /healthz, /readyz and /metrics",
+        path,
+        "is not a route; reads are /v1/{namespace}/{key}/counts, …/summary, …/by/{subtotal}, /v1/{namespace}/top and \
+         /v1/query, writes /v1/incr and /v1/increments, operations /v1/admin/status, /healthz, /readyz and /metrics",
     )
 }
 

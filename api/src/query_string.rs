@@ -46,6 +46,11 @@ impl QueryString {
         Ok(Self(parameters))
     }
 
+    /// Parameters that were decoded elsewhere.
+    pub fn of(parameters: impl IntoIterator<Item = (String, String)>) -> Self {
+        Self(parameters.into_iter().collect())
+    }
+
     /// Takes a parameter out.
     ///
     /// # Errors

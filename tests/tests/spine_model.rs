@@ -10,7 +10,7 @@ use std::thread;
 use tallyring_tests::model::{Stats, run_readers, run_seed};
 
 /// Seeds of an ordinary test run.
-const SEEDS: u64 = 150;
+const SEEDS: u64 = 100;
 const OPERATIONS: u64 = 150;
 const THREADS: usize = 2;
 

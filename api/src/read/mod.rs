@@ -1,6 +1,11 @@
 //! The read side: one view, base buckets rolled into the units of a zone.
 
-pub mod by;
-pub mod counts;
-mod request;
+mod answer;
+mod csv;
+mod format;
+pub mod key;
+pub mod query;
+pub(crate) mod request;
+mod respond;
 mod rollup;
+pub mod top;

@@ -1,83 +1,63 @@
-//! What a read asks for, and the view it is answered from.
+//! What a read asks for.
 
 use std::sync::Arc;
 
-use serde::Serialize;
-use tallyring_realtime::{Read, Series, Store};
-use tallyring_records::{KEY_BYTES_MAX, Namespace, TIME_MAX, TIME_MIN};
+use tallyring_realtime::{Read, Store};
+use tallyring_records::{KEY_BYTES_MAX, Namespace, Schema, TIME_MAX, TIME_MIN};
 
-use crate::calendar::{Buckets, Request, Selection, Unit, Zone, rfc3339_utc};
+use crate::calendar::{Buckets, Request, Selection, Unit, Zone};
 use crate::problem::Problem;
 use crate::query_string::QueryString;
 use crate::state::ApiState;
 use crate::time;
 
-/// How long after its time an increment is still expected, seconds.
-const LATENESS_SECONDS: i64 = 300;
-
-/// A read, understood.
+/// A read of one key, understood.
 pub struct ReadRequest {
     pub namespace: Namespace,
-    key: String,
-    subtotal: Option<String>,
-    selection: Selection,
-    as_of: Option<u64>,
-    now: i64,
+    pub key: String,
+    pub shape: Shape,
+    pub selection: Selection,
+    pub now: i64,
 }
 
-/// Fields that every read answers.
-#[derive(Debug, Serialize)]
-pub struct Head {
-    namespace: String,
-    key: String,
-    unit: String,
-    timezone: String,
-    from: String,
-    to: String,
-    aligned: bool,
-    settled_until: String,
-    final_until: Option<String>,
-    generation: u64,
+/// What the answer holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Shape {
+    /// Every bucket.
+    Counts,
+    /// The total only.
+    Summary,
+    /// A ranking of one subtotal's values, over the range or for each bucket.
+    By {
+        subtotal: String,
+        limit: usize,
+        rolled: bool,
+    },
 }
 
-/// One series from one view, with the buckets to roll it into.
-pub struct Answered {
-    pub head: Head,
-    pub buckets: Buckets,
-    pub series: Series,
-}
+/// Parameters of every read of a key, for messages.
+pub const KNOWN: &str =
+    "unit, units, from, to, timezone, hour_offset and as_of; by/… also takes limit and rollup";
 
-/// Parameters of every read, for messages.
-pub const KNOWN: &str = "unit, units, from, to, timezone, hour_offset and as_of";
+/// Values listed unless asked otherwise.
+pub const LIMIT_DEFAULT: usize = 10;
+/// Most values listed.
+pub const LIMIT_MAX: usize = 10_000;
 
 impl ReadRequest {
-    /// Understands path and range parameters, taking those out of `query`.
+    /// Understands a read, taking its parameters out of `query`. `limit_default` is for breakdowns.
     ///
     /// # Errors
     /// 404 for a namespace or subtotal that is not declared; 400 and 422 for the rest.
     pub fn parse(
-        state: &ApiState,
-        namespace: &str,
-        key: String,
-        subtotal: Option<String>,
+        schema: &Schema,
+        now: i64,
+        (namespace, key): (&str, String),
+        view: View,
+        limit_default: usize,
         query: &mut QueryString,
     ) -> Result<Self, Problem> {
-        let schema = state.store().schema();
-        let declared = schema.namespace(namespace).cloned().ok_or_else(|| {
-            Problem::unknown(
-                "namespace",
-                namespace,
-                format!("is not declared; declared are {}", schema.names()),
-            )
-        })?;
-        if let Some(subtotal) = subtotal
-            .as_ref()
-            .filter(|subtotal| !declared.subtotals.contains(subtotal))
-        {
-            let known = declared.subtotals.join(", ");
-            let detail = format!("is not a subtotal of {namespace}; it has {known}");
-            return Err(Problem::unknown("subtotal", subtotal, detail));
-        }
+        let namespace = declared(schema, namespace)?;
         if key.is_empty() || key.len() > KEY_BYTES_MAX {
             return Err(Problem::malformed(
                 "key",
@@ -85,78 +65,127 @@ impl ReadRequest {
                 format!("must be 1 to {KEY_BYTES_MAX} bytes"),
             ));
         }
-        let now = state.now();
-        let hour_offset = query.take_as("hour_offset", "hours from -12 to 14 in steps of 0.25")?;
-        let timezone = query.take("timezone")?.filter(|zone| !zone.is_empty());
-        let request = Request {
-            unit: query
-                .take("unit")?
-                .filter(|unit| !unit.is_empty())
-                .map_or(Ok(Unit::Day), |unit| unit.parse())?,
-            zone: Zone::from_request(timezone.as_deref(), hour_offset)?,
-            units: query.take_as("units", "a whole number, or -1 for all")?,
-            from: instant(query, "from")?,
-            to: instant(query, "to")?,
-            now,
+        let shape = match view {
+            View::Counts => Shape::Counts,
+            View::Summary => Shape::Summary,
+            View::By(subtotal) => {
+                if !namespace.subtotals.contains(&subtotal) {
+                    let known = namespace.subtotals.join(", ");
+                    let detail = format!("is not a subtotal of {}; it has {known}", namespace.name);
+                    return Err(Problem::unknown("subtotal", &subtotal, detail));
+                }
+                let limit = limit(query, limit_default)?;
+                Shape::By {
+                    subtotal,
+                    limit,
+                    rolled: query.take_as("rollup", "true or false")?.unwrap_or(true),
+                }
+            }
         };
-        let as_of = query.take_as("as_of", "the number of a kept generation")?;
         Ok(Self {
-            namespace: declared,
+            namespace,
             key,
-            subtotal,
-            selection: request.resolve()?,
-            as_of,
+            shape,
+            selection: selection(query, now)?,
             now,
         })
     }
 
-    /// Reads the series from one view. Blocks on files.
-    ///
-    /// # Errors
-    /// A generation that is not kept, more buckets than are answered, or damage.
-    pub fn answer(self, store: &Store) -> Result<Answered, Problem> {
-        let (from, to) = match &self.selection {
-            Selection::Bounded(buckets) => (buckets.start().max(TIME_MIN), buckets.end()),
-            Selection::All(_) => (TIME_MIN, TIME_MAX),
-        };
-        let read = Read {
+    /// What to read of the store for it.
+    pub fn read(&self) -> Read {
+        let (from, to) = span(&self.selection);
+        Read {
             namespace: self.namespace.name.clone(),
             key: self.key.clone(),
-            subtotal: self.subtotal,
+            subtotal: match &self.shape {
+                Shape::By { subtotal, .. } => Some(subtotal.clone()),
+                _ => None,
+            },
             from,
-            to: to.max(from),
-        };
-        let mut view = store.read(&[read], self.as_of)?;
-        let series = view.series.pop().expect("BUG: one read gives one series");
-        let buckets = match self.selection {
-            Selection::Bounded(buckets) => buckets,
-            Selection::All(all) => {
-                let first = series
-                    .totals
-                    .first_key_value()
-                    .map(|(code, _)| code.start());
-                let last = series.totals.last_key_value().map(|(code, _)| code.start());
-                all.covering(first.zip(last))?
-            }
-        };
-        let head = Head {
-            namespace: self.namespace.name,
-            key: self.key,
-            unit: buckets.unit().to_string(),
-            timezone: buckets.zone().name().to_owned(),
-            from: buckets.zone().label(buckets.start()),
-            to: buckets.zone().label(buckets.end()),
-            aligned: buckets.aligned(self.namespace.grain.seconds()),
-            settled_until: rfc3339_utc(self.now - LATENESS_SECONDS),
-            final_until: None,
-            generation: view.generation,
-        };
-        Ok(Answered {
-            head,
-            buckets,
-            series,
-        })
+            to,
+        }
     }
+}
+
+/// Which of a key's reads.
+pub enum View {
+    Counts,
+    Summary,
+    By(String),
+}
+
+/// The declared namespace of this name.
+///
+/// # Errors
+/// 404 that lists the declared ones.
+pub fn declared(schema: &Schema, namespace: &str) -> Result<Namespace, Problem> {
+    schema.namespace(namespace).cloned().ok_or_else(|| {
+        Problem::unknown(
+            "namespace",
+            namespace,
+            format!("is not declared; declared are {}", schema.names()),
+        )
+    })
+}
+
+/// Range, unit and zone of a read.
+///
+/// # Errors
+/// 400 and 422, naming the parameter.
+pub fn selection(query: &mut QueryString, now: i64) -> Result<Selection, Problem> {
+    let hour_offset = query.take_as("hour_offset", "hours from -12 to 14 in steps of 0.25")?;
+    let timezone = query.take("timezone")?.filter(|zone| !zone.is_empty());
+    let request = Request {
+        unit: query
+            .take("unit")?
+            .filter(|unit| !unit.is_empty())
+            .map_or(Ok(Unit::Day), |unit| unit.parse())?,
+        zone: Zone::from_request(timezone.as_deref(), hour_offset)?,
+        units: query.take_as("units", "a whole number, or -1 for all")?,
+        from: instant(query, "from")?,
+        to: instant(query, "to")?,
+        now,
+    };
+    Ok(request.resolve()?)
+}
+
+/// How many values to list.
+///
+/// # Errors
+/// 400 outside 1 to [`LIMIT_MAX`].
+pub fn limit(query: &mut QueryString, default: usize) -> Result<usize, Problem> {
+    let limit: usize = query
+        .take_as("limit", "a whole number from 1 to 10000")?
+        .unwrap_or(default);
+    if !(1..=LIMIT_MAX).contains(&limit) {
+        return Err(Problem::malformed(
+            "limit",
+            &limit.to_string(),
+            format!("must be 1 to {LIMIT_MAX}"),
+        ));
+    }
+    Ok(limit)
+}
+
+/// The kept generation to read, if one is named.
+///
+/// # Errors
+/// 400 when it is no number.
+pub fn as_of(query: &mut QueryString) -> Result<Option<u64>, Problem> {
+    query.take_as("as_of", "the number of a kept generation")
+}
+
+/// First instant, and first instant behind, of what a selection may cover (Unix seconds).
+pub fn span(selection: &Selection) -> (i64, i64) {
+    match selection {
+        Selection::Bounded(buckets) => bounds(buckets),
+        Selection::All(_) => (TIME_MIN, TIME_MAX),
+    }
+}
+
+fn bounds(buckets: &Buckets) -> (i64, i64) {
+    let from = buckets.start().max(TIME_MIN);
+    (from, buckets.end().max(from))
 }
 
 /// Runs blocking work (files may be cold) off the threads that serve connections.

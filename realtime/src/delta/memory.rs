@@ -14,6 +14,9 @@ use tallyring_records::{
 
 use super::interner::Interner;
 
+/// Sees a record key, the count of one base bucket, and hash and text of a hashed key.
+pub type TotalVisitor<'v> = dyn FnMut(&[u8], u64, Option<(&str, &str)>) + 'v;
+
 /// Counters of one delta store in memory.
 pub struct Delta {
     shards: Vec<Shard>,
@@ -137,6 +140,34 @@ impl Delta {
                     shard.values.get(counter.value),
                     counter.count,
                 );
+            }
+        }
+    }
+
+    /// Calls `visit` with every total of a section (`u|`) in `range`: record key, count of one base
+    /// bucket, and hash and text of a hashed key.
+    pub fn section_totals(
+        &self,
+        section: &[u8],
+        range: &std::ops::Range<i64>,
+        visit: &mut TotalVisitor<'_>,
+    ) {
+        for shard in &self.shards {
+            for bucket in shard.buckets.iter().filter(|bucket| bucket.subtotal == 0) {
+                let key = shard.keys.get(bucket.key);
+                let Some(stored) = key.strip_prefix(section) else {
+                    continue;
+                };
+                if range.contains(&bucket.code().start()) {
+                    let lookup = std::str::from_utf8(stored)
+                        .ok()
+                        .and_then(|stored| shard.lookups.get_key_value(stored));
+                    visit(
+                        key,
+                        bucket.count,
+                        lookup.map(|(hash, raw)| (&**hash, &**raw)),
+                    );
+                }
             }
         }
     }

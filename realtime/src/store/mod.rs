@@ -14,6 +14,7 @@ mod points;
 mod publish;
 mod read;
 mod status;
+mod top;
 mod verdict;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -31,6 +32,7 @@ pub use commit::{Accepted, Batch, BatchKey};
 pub use open::Recovery;
 pub use read::{Answer, Read, Series, ValuePoint};
 pub use status::{Status, StoreStatus};
+pub use top::{Ranking, TopKey};
 
 use files::{ArchiveFiles, Files};
 
@@ -109,6 +111,17 @@ impl Store {
             .due()
             .iter()
             .any(|id| matches!(id, StoreId::Day(_)))
+    }
+
+    /// Everything before this instant (Unix seconds) is in the archive, but for late increments: the
+    /// start of the oldest day that still has a store.
+    pub fn archived_until(&self) -> i64 {
+        let live = self.live();
+        let days = live.ring.stores().filter_map(|store| match store.id {
+            StoreId::Day(day) => Some(day.start()),
+            StoreId::Late(_) => None,
+        });
+        days.min().unwrap_or(0)
     }
 
     /// The committed manifest.

@@ -126,7 +126,7 @@ impl Store {
             } else {
                 text.push_str(
                     &self
-                        .look_up(series, part)?
+                        .look_up(&series.runs, part)?
                         .unwrap_or_else(|| part.to_owned()),
                 );
             }
@@ -157,23 +157,6 @@ impl Store {
             .totals
             .values()
             .fold(0, |sum, count| sum.saturating_add(*count)))
-    }
-
-    fn look_up(&self, series: &Series, hash: &str) -> Result<Option<String>> {
-        let wanted = line::lookup_key(hash);
-        for run in &series.runs {
-            let mut found = None;
-            run.visit_from(&self.cache, wanted.as_bytes(), &mut |key, payload| {
-                if key == wanted.as_bytes() {
-                    found = line::unescape(payload).map(|text| text.into_owned());
-                }
-                ControlFlow::Break(())
-            })?;
-            if found.is_some() {
-                return Ok(found);
-            }
-        }
-        Ok(None)
     }
 }
 
@@ -341,7 +324,7 @@ impl<'r> Gather<'r> {
     }
 }
 
-fn no_generation(live: &Live, number: u64) -> Error {
+pub(super) fn no_generation(live: &Live, number: u64) -> Error {
     let kept: Vec<String> = live.archive.kept.keys().map(u64::to_string).collect();
     Error::NoGeneration {
         number,

@@ -1,0 +1,125 @@
+//! `POST /v1/query`: many reads, all from one view.
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{RawQuery, State};
+use axum::http::HeaderMap;
+use serde::Serialize;
+use serde_json::{Map, Value};
+use tallyring_records::Schema;
+
+use super::answer::{Answer, answer_all};
+use super::request::{LIMIT_DEFAULT, ReadRequest, View, as_of, blocking};
+use crate::body;
+use crate::problem::Problem;
+use crate::query_string::QueryString;
+use crate::state::ApiState;
+
+const QUERIES_MAX: usize = 1_000;
+const BODY_BYTES_MAX: usize = 1 << 20;
+const KNOWN: &str =
+    "namespace, key, by, unit, units, from, to, timezone, hour_offset, limit and rollup";
+
+/// Answers in the order of the queries.
+#[derive(Serialize)]
+pub struct Answers {
+    answers: Vec<Answer>,
+}
+
+/// Answers up to 1,000 reads of keys.
+pub async fn query(
+    State(state): State<ApiState>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Json<Answers>, Problem> {
+    let mut parameters = QueryString::parse(query.as_deref())?;
+    let as_of = as_of(&mut parameters)?;
+    parameters.finish("as_of")?;
+    let bytes = body::read(&headers, body, BODY_BYTES_MAX).await?;
+    let (schema, now) = (state.store().schema(), state.now());
+    let mut requests = Vec::new();
+    for (index, fields) in queries(&bytes)?.into_iter().enumerate() {
+        requests.push(request(&schema, now, fields).map_err(|problem| problem.at(index, None))?);
+    }
+    blocking(&state, move |store| {
+        let answers = answer_all(store, requests, as_of)
+            .map_err(|(index, problem)| problem.at(index, None))?;
+        Ok(Json(Answers { answers }))
+    })
+    .await
+}
+
+fn queries(bytes: &[u8]) -> Result<Vec<Value>, Problem> {
+    let expected = "must be JSON such as {\"queries\":[{\"namespace\":\"l\",\"key\":\"abc\"}]}";
+    let body: Value = serde_json::from_slice(bytes)
+        .map_err(|error| Problem::malformed("body", &error.to_string(), expected))?;
+    let queries = match body {
+        Value::Object(mut fields) if fields.len() == 1 => match fields.remove("queries") {
+            Some(Value::Array(queries)) => queries,
+            _ => return Err(Problem::malformed("queries", "", expected)),
+        },
+        _ => return Err(Problem::malformed("body", "", expected)),
+    };
+    if queries.is_empty() || queries.len() > QUERIES_MAX {
+        let detail = format!("must hold 1 to {QUERIES_MAX} queries");
+        return Err(Problem::malformed(
+            "queries",
+            &queries.len().to_string(),
+            detail,
+        ));
+    }
+    Ok(queries)
+}
+
+/// A query's fields are the parameters of the single reads.
+fn request(schema: &Schema, now: i64, query: Value) -> Result<ReadRequest, Problem> {
+    let Value::Object(mut fields) = query else {
+        return Err(Problem::malformed(
+            "query",
+            &query.to_string(),
+            "must be an object",
+        ));
+    };
+    let namespace = text(&mut fields, "namespace")?;
+    let key = text(&mut fields, "key")?;
+    let view = match fields.remove("by") {
+        None | Some(Value::Null) => View::Counts,
+        Some(Value::String(subtotal)) => View::By(subtotal),
+        Some(other) => {
+            return Err(Problem::malformed(
+                "by",
+                &other.to_string(),
+                "must be the name of a subtotal",
+            ));
+        }
+    };
+    let mut parameters =
+        QueryString::of(fields.into_iter().filter_map(|(name, value)| match value {
+            Value::Null => None,
+            Value::String(text) => Some((name, text)),
+            other => Some((name, other.to_string())),
+        }));
+    let request = ReadRequest::parse(
+        schema,
+        now,
+        (&namespace, key),
+        view,
+        LIMIT_DEFAULT,
+        &mut parameters,
+    )?;
+    parameters.finish(KNOWN)?;
+    Ok(request)
+}
+
+fn text(fields: &mut Map<String, Value>, name: &str) -> Result<String, Problem> {
+    match fields.remove(name) {
+        Some(Value::String(text)) => Ok(text),
+        Some(other) => Err(Problem::malformed(
+            name,
+            &other.to_string(),
+            "must be a text",
+        )),
+        None => Err(Problem::malformed(name, "", "is missing")),
+    }
+}

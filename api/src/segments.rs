@@ -1,0 +1,29 @@
+//! Path segments, percent-decoded; what cannot be decoded is a problem document too.
+
+use axum::extract::{FromRequestParts, Path};
+use axum::http::request::Parts;
+use serde::de::DeserializeOwned;
+
+use crate::problem::Problem;
+
+/// The captured segments of a route.
+pub struct Segments<T>(pub T);
+
+impl<T, S> FromRequestParts<S> for Segments<T>
+where
+    T: DeserializeOwned + Send,
+    S: Send + Sync,
+{
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        match Path::<T>::from_request_parts(parts, state).await {
+            Ok(Path(segments)) => Ok(Self(segments)),
+            Err(_) => Err(Problem::malformed(
+                "path",
+                parts.uri.path(),
+                "is not percent-encoded UTF-8; encode each key as one segment",
+            )),
+        }
+    }
+}

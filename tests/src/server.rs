@@ -1,0 +1,254 @@
+//! The real binary as a process of a test: built once, started on a free port, spoken to over HTTP,
+//! killed without warning or asked to stop.
+//!
+//! It knows the command line and HTTP, nothing of the crates behind them. Every process is ended by
+//! its own id, and what it wrote is part of every failure's message.
+
+mod client;
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::NamedTempFile;
+
+pub use client::{Answer, Client};
+
+/// How long anything may take before a test gives up; far more than it takes on a busy machine.
+const DEADLINE: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(5);
+/// What a failure shows of a server's messages, bytes.
+const LOG_BYTES_MAX: usize = 8 << 10;
+
+/// The root of the workspace.
+pub fn workspace() -> PathBuf {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+    tests.parent().expect("tests/ is in the workspace").into()
+}
+
+/// The `tallyring` binary of this workspace, built once per test process as the tests were.
+///
+/// # Panics
+/// When it cannot be built.
+pub fn binary() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(build)
+}
+
+fn build() -> PathBuf {
+    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(workspace()).args([
+        "build",
+        "--locked",
+        "--package=tallyring",
+        "--bin=tallyring",
+        "--message-format=json-render-diagnostics",
+    ]);
+    if !cfg!(debug_assertions) {
+        cargo.arg("--release");
+    }
+    let output = cargo.output().expect("run cargo");
+    assert!(
+        output.status.success(),
+        "cargo cannot build tallyring:\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+        .filter(|message| message["target"]["name"] == "tallyring")
+        .find_map(|message| message["executable"].as_str().map(PathBuf::from))
+        .expect("cargo names the executable")
+}
+
+/// Asks until `condition` holds.
+///
+/// # Panics
+/// After a minute, naming `what` was waited for.
+pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !condition() {
+        assert!(began.elapsed() < DEADLINE, "waited too long until {what}");
+        thread::sleep(POLL);
+    }
+}
+
+/// How a command ended.
+#[derive(Debug)]
+pub struct Finished {
+    /// Its exit code; −1 when a signal ended it.
+    pub code: i32,
+    /// What it printed.
+    pub stdout: String,
+    /// What it said besides.
+    pub stderr: String,
+}
+
+/// Runs `tallyring` with these arguments to its end.
+///
+/// # Panics
+/// When it cannot be started or prints what is no text.
+pub fn tallyring(arguments: &[&str]) -> Finished {
+    let output = command(arguments).output().expect("run tallyring");
+    let text = |bytes| String::from_utf8(bytes).expect("text");
+    Finished {
+        code: output.status.code().unwrap_or(-1),
+        stdout: text(output.stdout),
+        stderr: text(output.stderr),
+    }
+}
+
+/// The same for a command that must succeed; what it printed.
+///
+/// # Panics
+/// When it fails.
+pub fn tallyring_ok(arguments: &[&str]) -> String {
+    let finished = tallyring(arguments);
+    assert_eq!(finished.code, 0, "{arguments:?}: {finished:?}");
+    finished.stdout
+}
+
+fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(binary());
+    command.args(arguments).stdin(Stdio::null());
+    command.env("NO_COLOR", "1");
+    command
+}
+
+/// A running server. Dropping it kills it; after a panic its messages are shown.
+pub struct Server {
+    child: Child,
+    client: Client,
+    messages: NamedTempFile,
+}
+
+impl Server {
+    /// Starts `tallyring serve --data DATA --listen 127.0.0.1:0` with further arguments, and waits
+    /// until it listens.
+    ///
+    /// # Panics
+    /// When it does not, with what it wrote.
+    pub fn start(data: &Path, arguments: &[&str]) -> Self {
+        let [output, messages] =
+            std::array::from_fn(|_| NamedTempFile::new().expect("make a file for what it writes"));
+        let data = data.to_str().expect("a path of text");
+        let mut command = command(&["serve", "--data", data, "--listen", "127.0.0.1:0"]);
+        command.args(arguments);
+        command.stdout(output.reopen().expect("open its output"));
+        command.stderr(messages.reopen().expect("open its messages"));
+        let child = command.spawn().expect("start tallyring");
+        let mut server = Self {
+            child,
+            client: Client::new(""),
+            messages,
+        };
+        wait_until("the server listens", || {
+            let text = contents(&output);
+            let address = text.strip_prefix("tallyring listening on ");
+            if let Some(url) = address.and_then(|rest| rest.strip_suffix('\n')) {
+                server.client = Client::new(url);
+                return true;
+            }
+            let ended = server.child.try_wait().expect("ask for its end");
+            assert!(ended.is_none(), "the server ended: {ended:?}, {text}");
+            false
+        });
+        server
+    }
+
+    /// A client of it.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it wrote to its standard error so far.
+    pub fn messages(&self) -> String {
+        contents(&self.messages)
+    }
+
+    /// Ends it with SIGKILL: nothing is flushed, no destructor runs.
+    ///
+    /// # Panics
+    /// When it cannot be killed.
+    pub fn kill9(mut self) {
+        self.child.kill().expect("kill the server");
+        self.child.wait().expect("wait for its end");
+    }
+
+    /// Asks it to stop with SIGTERM and waits until it has.
+    ///
+    /// # Panics
+    /// When it does not stop, or not with success.
+    pub fn terminate(mut self) {
+        self.signal(Signal::TERM);
+        let status = self.wait();
+        assert!(status.success(), "SIGTERM ended it with {status}");
+    }
+
+    /// Sends it a signal and returns at once.
+    ///
+    /// # Panics
+    /// When it cannot be sent.
+    pub fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw);
+        kill_process(pid.expect("a process id"), signal).expect("send a signal");
+    }
+
+    /// Waits until it has ended.
+    ///
+    /// # Panics
+    /// After a minute.
+    pub fn wait(&mut self) -> ExitStatus {
+        let mut status = None;
+        wait_until("the server ends", || {
+            status = self.child.try_wait().expect("ask for its end");
+            status.is_some()
+        });
+        status.expect("it ended")
+    }
+}
+
+impl std::ops::Deref for Server {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        &self.client
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // After `kill9` and `wait` it has been waited for, and this does nothing.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if thread::panicking() {
+            let text = self.messages();
+            let from = text.len().saturating_sub(LOG_BYTES_MAX);
+            let from = text.ceil_char_boundary(from);
+            show(&format!("the server said:\n{}", &text[from..]));
+        }
+    }
+}
+
+#[allow(
+    clippy::print_stderr,
+    reason = "the test harness shows it with the failure"
+)]
+fn show(text: &str) {
+    eprintln!("{text}");
+}
+
+fn contents(file: &NamedTempFile) -> String {
+    let bytes = std::fs::read(file.path()).expect("read what it wrote");
+    String::from_utf8_lossy(&bytes).into_owned()
+}

@@ -1,0 +1,18 @@
+//! The whole system as its users meet it: the real binary, real HTTP, real files, real clicks.
+//!
+//! Nothing here waits for a fixed time. Randomness is seeded, and every failure names its seed.
+
+mod calendar;
+mod cat;
+mod check;
+mod clicks;
+mod commands;
+mod damage;
+mod expected;
+mod http_bodies;
+mod http_errors;
+mod http_reads;
+mod http_writes;
+mod kills;
+mod stop;
+mod story;
