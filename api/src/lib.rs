@@ -3,7 +3,7 @@
 //! It merges what the store's one view gives it into units of any zone. It knows nothing of how
 //! generations are built: a rebuild is started through [`Admin`], which the binary wires.
 
-mod admin;
+
 mod body;
 pub mod calendar;
 mod health;
@@ -32,6 +32,7 @@ pub fn router(state: ApiState) -> Router {
     Router::new()
         .merge(writes())
         .merge(reads())
+        .merge(bitly::routes())
         .merge(operations())
         .fallback(problem::unrouted)
         .method_not_allowed_fallback(problem::no_method)

@@ -66,7 +66,8 @@ impl Driver {
             self.store = None;
             let lost = self.chance.percent(60);
             power_lost |= lost;
-            self.note(format!("{}", if lost { "power is lost" } else { "killed" }));
+            let end = if lost { "power is lost" } else { "killed" };
+            self.note(end.to_owned());
             self.disk = if lost {
                 self.disk.crash(&mut || self.chance.bits())
             } else {

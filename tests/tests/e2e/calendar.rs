@@ -70,7 +70,26 @@ impl Buckets {
     }
 
     /// How answers write the start of a bucket, or with [`Self::count`] the end of the last one.
-    pub fn label(edge: &Zoned) -> String {
+    pub fn label(&self, index: usize) -> &str {
+        &self.labels[index]
+    }
+
+    /// Whether UTC's hours divide into these buckets.
+    pub fn aligned(&self) -> bool {
+        self.edges.iter().all(|edge| edge % 3_600 == 0)
+    }
+
+    /// The parameters that ask for them: from the first to the last instant.
+    pub fn query(&self) -> String {
+        let (from, to) = (self.start(), self.end() - 1);
+        format!(
+            "unit={}&timezone={}&from={from}&to={to}",
+            self.unit, self.zone
+        )
+    }
+}
+
+fn label(edge: &Zoned) -> String {
     edge.strftime("%Y-%m-%dT%H:%M:%S%:z").to_string()
 }
 

@@ -14,7 +14,9 @@ use crate::expected::Expected;
 /// line.
 const ZONES: [&str; 3] = ["America/New_York", "Asia/Kolkata", "Pacific/Auckland"];
 
-/// New York's clocks changed on the 11th.
+/// In UTC only days on which clicks are counted.
+const FIRST_DAY_UTC: Date = date(2012, 3, 15);
+/// In the zones from before New York's clocks changed, on the 11th.
 const FIRST_DAY: Date = date(2012, 3, 10);
 const LAST_DAY: Date = date(2012, 3, 19);
 
@@ -38,7 +40,7 @@ impl Plan {
             ]
         });
         Self {
-            utc: Buckets::hours("UTC", FIRST_DAY, LAST_DAY),
+            utc: Buckets::hours("UTC", FIRST_DAY_UTC, LAST_DAY),
             zones: zones.collect(),
         }
     }

@@ -4,6 +4,7 @@
 
 mod calendar;
 mod cat;
+mod chance;
 mod check;
 mod clicks;
 mod commands;

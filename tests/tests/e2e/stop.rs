@@ -1,1 +1,12 @@
-//! Empty.
+//! Ends threads of a test, also when the test fails: else their scope would wait for ever.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Raises a flag when dropped.
+pub struct StopOnDrop<'a>(pub &'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,121 @@
+//! How each version says what went well and what did not.
+//!
+//! Version 3 answers with status 200 always and puts the real one into the body: a client library
+//! of that time takes any other for a broken connection. Version 4 uses statuses.
+
+use axum::Json;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+use crate::problem::Problem;
+
+/// Why there is no answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fault {
+    /// A parameter that must be given.
+    Missing(&'static str),
+    /// A parameter whose value cannot be used.
+    Invalid(String),
+    /// The configuration does not count this.
+    NotFound,
+    /// No such endpoint.
+    Unknown,
+    /// Not known here, or not readable now.
+    Unavailable,
+}
+
+/// A body that is not an error.
+#[derive(Debug)]
+pub enum Body {
+    /// Version 3's `data`, or all of version 4's answer.
+    Json(Value),
+    /// Version 3's `format=txt`.
+    Text(String),
+    /// Version 4's `text/csv`.
+    Csv(String),
+}
+
+impl Fault {
+    /// A parameter whose value cannot be used.
+    pub fn invalid(parameter: &str) -> Self {
+        Self::Invalid(parameter.to_owned())
+    }
+
+    fn message(&self) -> String {
+        match self {
+            Self::Missing(parameter) => format!("MISSING_ARG_{}", parameter.to_uppercase()),
+            Self::Invalid(parameter) => format!("INVALID_ARG_{}", parameter.to_uppercase()),
+            Self::NotFound => "NOT_FOUND".to_owned(),
+            Self::Unknown => "UNKNOWN".to_owned(),
+            Self::Unavailable => "TEMPORARILY_UNAVAILABLE".to_owned(),
+        }
+    }
+}
+
+impl From<Problem> for Fault {
+    /// A parameter that the shared parsing refused.
+    fn from(problem: Problem) -> Self {
+        Self::invalid(problem.field().unwrap_or("query"))
+    }
+}
+
+/// Version 3: status 200, and the envelope.
+pub fn v3(answer: Result<Body, Fault>) -> Response {
+    let (status, text, data) = match answer {
+        Ok(Body::Text(text) | Body::Csv(text)) => return text.into_response(),
+        Ok(Body::Json(data)) => (200, "OK".to_owned(), data),
+        Err(fault) => {
+            let status = match fault {
+                Fault::Missing(_) | Fault::Invalid(_) => 500,
+                Fault::NotFound | Fault::Unknown => 404,
+                Fault::Unavailable => 503,
+            };
+            (status, fault.message(), Value::Null)
+        }
+    };
+    Json(json!({"data": data, "status_code": status, "status_txt": text})).into_response()
+}
+
+/// Version 4: the status says it, the body which field of which `resource`.
+pub fn v4(resource: &str, answer: Result<Body, Fault>) -> Response {
+    let fault = match answer {
+        Ok(Body::Json(body)) => return Json(body).into_response(),
+        Ok(Body::Csv(text) | Body::Text(text)) => {
+            return ([(header::CONTENT_TYPE, "text/csv; charset=utf-8")], text).into_response();
+        }
+        // One word serves both here.
+        Err(Fault::Unknown) => Fault::NotFound,
+        Err(fault) => fault,
+    };
+    let mut body = json!({"message": fault.message(), "resource": resource});
+    let (status, description) = match &fault {
+        Fault::Missing(_) | Fault::Invalid(_) => {
+            (StatusCode::BAD_REQUEST, "The value provided is invalid.")
+        }
+        Fault::NotFound | Fault::Unknown => (
+            StatusCode::NOT_FOUND,
+            "What you are looking for cannot be found.",
+        ),
+        Fault::Unavailable => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "The counts cannot be read at the moment; try again.",
+        ),
+    };
+    body["description"] = description.into();
+    match fault {
+        Fault::Missing(field) => body["errors"] = errors(field, "missing"),
+        Fault::Invalid(field) => body["errors"] = errors(&field, "invalid"),
+        Fault::NotFound | Fault::Unknown | Fault::Unavailable => {}
+    }
+    let mut response = (status, Json(body)).into_response();
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        let second = header::HeaderValue::from_static("1");
+        response.headers_mut().insert(header::RETRY_AFTER, second);
+    }
+    response
+}
+
+fn errors(field: &str, code: &str) -> Value {
+    json!([{"field": field, "error_code": code}])
+}

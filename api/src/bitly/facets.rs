@@ -1,0 +1,75 @@
+//! Breakdowns: values of a subtotal, largest first.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use tallyring_realtime::{Series, Store};
+use tallyring_records::MISSING;
+
+use super::series::add;
+use crate::problem::Problem;
+
+/// What a count is broken down by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Facet {
+    /// Two-letter codes; `-` where none is known.
+    Countries,
+    /// Addresses of pages; what has none came directly.
+    Referrers,
+    /// Kinds of device; `-` where none is known.
+    Devices,
+}
+
+/// The name of clicks without a referrer.
+pub const DIRECT: &str = "direct";
+
+impl Facet {
+    /// The subtotal it is counted in.
+    pub fn subtotal(self) -> &'static str {
+        match self {
+            Self::Countries => "c",
+            Self::Referrers => "r",
+            Self::Devices => "v",
+        }
+    }
+
+    /// What a stored value is called.
+    fn name(self, stored: &str) -> &str {
+        if self == Self::Referrers && stored == MISSING {
+            DIRECT
+        } else {
+            stored
+        }
+    }
+}
+
+/// The `limit` values with most clicks, most first, ties by value. Only values that may be listed are
+/// expanded.
+///
+/// # Errors
+/// When the text behind a value cannot be read.
+pub fn ranked(
+    store: &Store,
+    series: &Series,
+    facet: Facet,
+    limit: usize,
+) -> Result<Vec<(String, u64)>, Problem> {
+    let mut clicks: BTreeMap<&str, u64> = BTreeMap::new();
+    for point in &series.points {
+        let stored = &series.values[point.value as usize];
+        add(clicks.entry(facet.name(stored)).or_insert(0), point.count);
+    }
+    let mut ranked: Vec<(&str, u64)> = clicks.into_iter().collect();
+    ranked.sort_by_key(|&(_, count)| Reverse(count));
+    if let Some(&(_, least)) = limit.checked_sub(1).and_then(|last| ranked.get(last)) {
+        // Stored values may stand for longer texts, so what ties with the last is listed by text.
+        ranked.truncate(ranked.partition_point(|&(_, count)| count >= least));
+    }
+    let mut listed = Vec::with_capacity(ranked.len());
+    for (stored, count) in ranked {
+        listed.push((store.expand(series, stored)?, count));
+    }
+    listed.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    listed.truncate(limit);
+    Ok(listed)
+}

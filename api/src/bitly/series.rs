@@ -1,0 +1,135 @@
+//! Which units a request asks for, and counts by unit, newest first.
+
+use std::collections::BTreeMap;
+
+use tallyring_realtime::Series;
+use tallyring_records::{COUNT_MAX, TIME_MAX, TIME_MIN};
+
+use super::envelope::Fault;
+use crate::calendar::{Bucket, Buckets, Request, Selection, Unit, Zone};
+
+/// The units of a request.
+#[derive(Debug)]
+pub struct Window {
+    /// How long each unit is.
+    pub unit: Unit,
+    /// How many, or −1 for all of time.
+    pub units: i64,
+    /// Whose calendar they follow.
+    pub zone: Zone,
+    /// The last unit holds it (Unix seconds).
+    pub reference: i64,
+    /// None for all of time.
+    buckets: Option<Buckets>,
+    /// First instant behind the last unit.
+    end: i64,
+}
+
+/// `units` for all of time, which lists the units that are not zero.
+pub const ALL: i64 = -1;
+
+impl Window {
+    /// The `units` units up to the one that holds `reference.1`, or now. All of time without a
+    /// reference includes what was counted ahead of the clock. `reference.0` is the parameter's name.
+    ///
+    /// # Errors
+    /// `units` of 0, below −1 or above the calendar's bound; a reference outside 2000 to 2999.
+    pub fn new(
+        unit: Unit,
+        units: i64,
+        zone: Zone,
+        reference: (&str, Option<i64>),
+        now: i64,
+    ) -> Result<Self, Fault> {
+        let request = Request {
+            unit,
+            zone: zone.clone(),
+            units: Some(units),
+            from: None,
+            to: reference.1,
+            now,
+        };
+        let selection = request.resolve().map_err(|error| match error.field {
+            "to" => Fault::invalid(reference.0),
+            field => Fault::invalid(field),
+        })?;
+        let (buckets, end) = match selection {
+            Selection::Bounded(buckets) => {
+                let end = buckets.end();
+                (Some(buckets), end)
+            }
+            Selection::All(_) => {
+                let last = reference
+                    .1
+                    .map(|instant| Bucket::holding(unit, &zone, instant));
+                (None, last.map_or(TIME_MAX, |bucket| bucket.end))
+            }
+        };
+        Ok(Self {
+            unit,
+            units,
+            zone,
+            reference: reference.1.unwrap_or(now),
+            buckets,
+            end,
+        })
+    }
+
+    /// First instant, and first instant behind, of what is to be read.
+    pub fn span(&self) -> (i64, i64) {
+        let from = self
+            .buckets
+            .as_ref()
+            .map_or(TIME_MIN, |buckets| buckets.start().max(TIME_MIN));
+        (from, self.end.max(from))
+    }
+
+    /// Start and count of each unit, newest first; of all of time those that are not zero. A base
+    /// bucket counts where its start lies.
+    pub fn rows(&self, series: &Series) -> Vec<(i64, u64)> {
+        let counted = self.counted(series);
+        match &self.buckets {
+            None => counted.into_iter().rev().collect(),
+            Some(buckets) => {
+                let count = |start| counted.get(&start).copied().unwrap_or(0);
+                let newest_first = buckets.iter().rev();
+                newest_first
+                    .map(|bucket| (bucket.start, count(bucket.start)))
+                    .collect()
+            }
+        }
+    }
+
+    /// Counts of the units that are not zero, by their starts.
+    fn counted(&self, series: &Series) -> BTreeMap<i64, u64> {
+        let mut counted = BTreeMap::new();
+        let mut bucket: Option<Bucket> = None;
+        for (code, &count) in &series.totals {
+            let instant = code.start();
+            // Codes ascend, but a folded day's stands before those of its hours.
+            let held = bucket.filter(|held| (held.start..held.end).contains(&instant));
+            let held = held.unwrap_or_else(|| Bucket::holding(self.unit, &self.zone, instant));
+            add(counted.entry(held.start).or_insert(0), count);
+            bucket = Some(held);
+        }
+        counted
+    }
+}
+
+/// Sum of a series, at most 2^53−1.
+pub fn total(series: &Series) -> u64 {
+    sum(series.totals.values().copied())
+}
+
+/// Sum of counts, at most 2^53−1.
+pub fn sum(counts: impl IntoIterator<Item = u64>) -> u64 {
+    counts.into_iter().fold(0, |mut sum, count| {
+        add(&mut sum, count);
+        sum
+    })
+}
+
+/// Adds to a count, at most to 2^53−1.
+pub fn add(sum: &mut u64, count: u64) {
+    *sum = sum.saturating_add(count).min(COUNT_MAX);
+}

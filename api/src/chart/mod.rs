@@ -1,0 +1,45 @@
+//! Pictures of counts, as SVG text: a series, a ranking and a badge.
+//!
+//! Pure functions: they know no store, no clock and no HTTP. Each picture stands alone, so that one
+//! address serves a page, an e-mail and a README: no script, no font, no other file. It follows the
+//! reader's light or dark theme by a media query of its own, and says in words what it shows.
+//!
+//! Invariants, whatever the input:
+//!
+//! * The text is well-formed XML 1.0, and what comes from clients is escaped and cleaned of control
+//!   characters. The same chart gives the same bytes.
+//! * It is at most [`SVG_BYTES_MAX`] long: long series keep the largest count of each pixel column,
+//!   long rankings sum up what lies beyond [`ROWS_MAX`] rows, and long names end in an ellipsis.
+//! * Labels on one axis never overlap. Text is measured wider than most fonts set it.
+//! * Styles apply below the class `tallyring` only and there are no ids, so that many charts may stand
+//!   inline in one page.
+//!
+//! plotters lays out axes, grids and shapes; [`canvas`] is the backend that writes them down. The SVG
+//! backend it comes with fixes colours, rounds to whole pixels and passes control characters on.
+
+mod badge;
+mod canvas;
+mod number;
+mod ranking;
+mod scale;
+mod series;
+mod text;
+mod theme;
+mod timeline;
+
+#[cfg(test)]
+mod tests;
+
+pub use badge::badge;
+pub use number::{grouped, human};
+pub use ranking::{ROWS_MAX, RankingChart, ranking};
+pub use series::{BARS_MAX, SeriesChart, series};
+
+/// Width of a series or a ranking in its own pixels; it scales to the width of its place.
+pub const WIDTH: u32 = 800;
+
+/// Height of a series, and of a ranking of up to ten rows.
+pub const HEIGHT: u32 = 320;
+
+/// No picture is longer, in bytes.
+pub const SVG_BYTES_MAX: usize = 300_000;

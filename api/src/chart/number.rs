@@ -1,0 +1,94 @@
+//! Counts as people read them.
+
+/// Factors of a thousand and their signs.
+const SIGNS: [&str; 5] = ["", "k", "M", "B", "T"];
+
+/// `count` in at most four characters or so: `950`, `1.2k`, `25k`, `3M`, `1.5B`; rounded to the
+/// nearest, halves up. Beyond thousands of trillions digits are grouped: `9,007T`.
+pub fn human(count: u64) -> String {
+    let count = u128::from(count);
+    let mut factor: u128 = 1;
+    for (index, sign) in SIGNS.iter().enumerate() {
+        let is_last = index + 1 == SIGNS.len();
+        let tenths = (count * 10 + factor / 2) / factor;
+        // From a hundred on the tenth is left out, so 999.5 already reads as a thousand.
+        let whole = (count + factor / 2) / factor;
+        if whole < 1_000 || is_last {
+            let has_tenth = factor > 1 && tenths < 1_000 && !tenths.is_multiple_of(10);
+            return if has_tenth {
+                format!("{}.{}{sign}", tenths / 10, tenths % 10)
+            } else {
+                // Below a hundred a tenth that is 0 was rounded with the tenths (9.96 reads 10).
+                let shown = if tenths < 1_000 { tenths / 10 } else { whole };
+                format!("{}{sign}", grouped(shown))
+            };
+        }
+        factor *= 1_000;
+    }
+    unreachable!("BUG: the last sign takes every count")
+}
+
+/// `count` with a comma before every third digit: `1,234,567`.
+pub fn grouped(count: impl Into<u128>) -> String {
+    let digits = count.into().to_string();
+    let mut grouped = String::with_capacity(digits.len() * 4 / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+/// The share of `part` in `whole` in percent with one digit after the point: `12.5%`, `<0.1%`.
+pub fn share(part: u64, whole: u128) -> String {
+    let Some(permille) = (u128::from(part) * 1_000 + whole / 2).checked_div(whole) else {
+        return "0%".to_owned();
+    };
+    match permille {
+        0 if part > 0 => "<0.1%".to_owned(),
+        _ if permille.is_multiple_of(10) => format!("{}%", permille / 10),
+        _ => format!("{}.{}%", permille / 10, permille % 10),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_read_as_people_say_them() {
+        let cases = [
+            (0, "0"),
+            (7, "7"),
+            (999, "999"),
+            (1_000, "1k"),
+            (1_049, "1k"),
+            (1_250, "1.3k"),
+            (9_960, "10k"),
+            (12_500, "12.5k"),
+            (99_960, "100k"),
+            (999_499, "999k"),
+            (999_500, "1M"),
+            (3_000_000, "3M"),
+            (1_500_000_000, "1.5B"),
+            ((1 << 53) - 1, "9,007T"),
+        ];
+        for (count, text) in cases {
+            assert_eq!(human(count), text, "{count}");
+        }
+        assert_eq!(human(u64::MAX), "18,446,744T");
+        assert_eq!(grouped(1_234_567_u64), "1,234,567");
+        assert_eq!(grouped(123_u64), "123");
+    }
+
+    #[test]
+    fn shares_are_of_the_whole() {
+        assert_eq!(share(1, 8), "12.5%");
+        assert_eq!(share(1, 2), "50%");
+        assert_eq!(share(1, 1_000_000), "<0.1%");
+        assert_eq!(share(0, 5), "0%");
+        assert_eq!(share(0, 0), "0%");
+    }
+}

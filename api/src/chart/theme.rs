@@ -1,0 +1,241 @@
+//! What every part of a picture looks like, in a light and in a dark theme.
+
+use std::fmt::Write as _;
+
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+use plotters::style::{FontFamily, IntoFont, RGBColor, TextStyle};
+
+/// A part of a picture. Its class in the style sheet decides how it looks, so no colour is written where
+/// it is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Role {
+    Card,
+    Title,
+    Muted,
+    Label,
+    Value,
+    Empty,
+    Grid,
+    Axis,
+    Bar,
+    BarProvisional,
+    BarOther,
+    Area,
+    AreaProvisional,
+    Line,
+    LineProvisional,
+    BadgeLabel,
+    BadgeValue,
+    BadgeText,
+}
+
+/// How a role looks.
+pub struct Look {
+    /// Its class.
+    pub class: &'static str,
+    /// Whether the colours below fill it, or stroke it.
+    paint: Paint,
+    light: &'static str,
+    dark: &'static str,
+    /// Declarations that both themes share.
+    shared: &'static str,
+    /// Pixels of its text; 0 if it is none.
+    pub text_px: u32,
+}
+
+enum Paint {
+    Fill,
+    Stroke,
+    /// Fills with the first colour, and strokes with the second.
+    Both,
+}
+
+/// In the order of [`Role`].
+const LOOKS: [Look; 18] = [
+    both("k", "#ffffff #e2e8f0", "#0f172a #26324a", ""),
+    text("t", "#0f172a", "#f1f5f9", 16, "font-weight:600"),
+    text("m", "#475569", "#a3b1c6", 12, ""),
+    text("l", "#475569", "#a3b1c6", 11, ""),
+    text("v", "#1e293b", "#e2e8f0", 11, ""),
+    text("e", "#475569", "#a3b1c6", 14, ""),
+    stroke("g", "#e8edf3", "#223049", ""),
+    stroke("x", "#94a3b8", "#51617c", ""),
+    fill("b", "#2563eb", "#5b9bf8"),
+    both("bp", "#dbeafe #2563eb", "#1b2f52 #5b9bf8", DASHES),
+    fill("bo", "#a8b3c3", "#5a6881"),
+    fill("a", "#cfe0fd", "#1d3a6b"),
+    fill("ap", "#edf4ff", "#16243f"),
+    stroke("n", "#2563eb", "#5b9bf8", JOINED),
+    stroke("np", "#2563eb", "#5b9bf8", JOINED_DASHES),
+    fill("bl", "#475569", "#334155"),
+    fill("bv", "#2563eb", "#1d4ed8"),
+    text("bt", "#ffffff", "#f8fafc", 11, ""),
+];
+
+const DASHES: &str = "stroke-dasharray:3 2";
+const JOINED: &str = "fill:none;stroke-width:1.75;stroke-linejoin:round";
+const JOINED_DASHES: &str =
+    "fill:none;stroke-width:1.75;stroke-linejoin:round;stroke-dasharray:4 3";
+
+impl Role {
+    /// How it looks.
+    pub fn look(self) -> &'static Look {
+        &LOOKS[self as usize]
+    }
+
+    /// A colour that names the role to the [`canvas`](super::canvas).
+    pub fn color(self) -> RGBColor {
+        RGBColor(0, 0, self as u8)
+    }
+
+    /// The look that a colour names.
+    pub fn named_by((_, _, index): (u8, u8, u8)) -> &'static Look {
+        &LOOKS[usize::from(index)]
+    }
+
+    /// Pixels of its text.
+    pub fn text_px(self) -> f64 {
+        f64::from(self.look().text_px)
+    }
+
+    /// Text of this role that begins, ends or has its middle at its place, vertically centred there.
+    pub fn text(self, h_pos: HPos) -> TextStyle<'static> {
+        let font = (FontFamily::SansSerif, self.text_px()).into_font();
+        TextStyle::from(font)
+            .color(&self.color())
+            .pos(Pos::new(h_pos, VPos::Center))
+    }
+}
+
+/// The style sheet for these roles.
+pub fn style_sheet(roles: &[Role]) -> String {
+    let mut sheet = String::from(
+        ".tallyring text{font-family:system-ui,-apple-system,\"Segoe UI\",Roboto,sans-serif;\
+         font-variant-numeric:tabular-nums}",
+    );
+    for look in roles.iter().map(|role| role.look()) {
+        let colors = look.colors(look.light);
+        let size = match look.text_px {
+            0 => String::new(),
+            px => format!(";font-size:{px}px"),
+        };
+        let separator = if look.shared.is_empty() { "" } else { ";" };
+        let Look { class, shared, .. } = look;
+        // Writing to a string cannot fail.
+        let _ = write!(sheet, ".tallyring .{class}{{{colors}{size}{separator}{shared}}}");
+    }
+    sheet.push_str("@media (prefers-color-scheme:dark){");
+    for look in roles.iter().map(|role| role.look()) {
+        let _ = write!(sheet, ".tallyring .{}{{{}}}", look.class, look.colors(look.dark));
+    }
+    sheet.push('}');
+    sheet
+}
+
+impl Look {
+    fn colors(&self, colors: &str) -> String {
+        match self.paint {
+            Paint::Fill => format!("fill:{colors}"),
+            Paint::Stroke => format!("stroke:{colors}"),
+            Paint::Both => {
+                let (fill, stroke) = colors.split_once(' ').expect("BUG: both has two colours");
+                format!("fill:{fill};stroke:{stroke}")
+            }
+        }
+    }
+}
+
+const fn fill(class: &'static str, light: &'static str, dark: &'static str) -> Look {
+    look(class, Paint::Fill, (light, dark), "", 0)
+}
+
+const fn stroke(
+    class: &'static str,
+    light: &'static str,
+    dark: &'static str,
+    shared: &'static str,
+) -> Look {
+    look(class, Paint::Stroke, (light, dark), shared, 0)
+}
+
+const fn both(
+    class: &'static str,
+    light: &'static str,
+    dark: &'static str,
+    shared: &'static str,
+) -> Look {
+    look(class, Paint::Both, (light, dark), shared, 0)
+}
+
+const fn text(
+    class: &'static str,
+    light: &'static str,
+    dark: &'static str,
+    text_px: u32,
+    shared: &'static str,
+) -> Look {
+    look(class, Paint::Fill, (light, dark), shared, text_px)
+}
+
+const fn look(
+    class: &'static str,
+    paint: Paint,
+    (light, dark): (&'static str, &'static str),
+    shared: &'static str,
+    text_px: u32,
+) -> Look {
+    Look {
+        class,
+        paint,
+        light,
+        dark,
+        shared,
+        text_px,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Relative luminance, as WCAG 2 defines it.
+    fn luminance(color: &str) -> f64 {
+        let channel = |at: usize| {
+            let value = u8::from_str_radix(&color[at..at + 2], 16).expect("two hex digits");
+            let value = f64::from(value) / 255.0;
+            if value <= 0.040_45 {
+                value / 12.92
+            } else {
+                ((value + 0.055) / 1.055).powf(2.4)
+            }
+        };
+        0.2126 * channel(1) + 0.7152 * channel(3) + 0.0722 * channel(5)
+    }
+
+    fn contrast(one: &str, other: &str) -> f64 {
+        let (one, other) = (luminance(one) + 0.05, luminance(other) + 0.05);
+        one.max(other) / one.min(other)
+    }
+
+    #[test]
+    fn text_and_shapes_stand_out_in_both_themes() {
+        let card = Role::Card.look();
+        let check = |look: &Look, on: &Look, least: f64| {
+            for (color, ground) in [(look.light, on.light), (look.dark, on.dark)] {
+                let found = contrast(&color[..7], &ground[..7]);
+                assert!(found >= least, "{}: {color} on {ground}: {found}", look.class);
+            }
+        };
+        for role in [Role::Title, Role::Muted, Role::Label, Role::Value, Role::Empty] {
+            check(role.look(), card, 4.5);
+        }
+        for role in [Role::BadgeLabel, Role::BadgeValue] {
+            check(Role::BadgeText.look(), role.look(), 4.5);
+        }
+        for role in [Role::Bar, Role::Line, Role::LineProvisional] {
+            check(role.look(), card, 3.0);
+        }
+        check(Role::BarOther.look(), card, 2.0);
+    }
+}
