@@ -12,7 +12,10 @@ use crate::calendar::rfc3339_utc;
 use crate::problem::Problem;
 use crate::state::ApiState;
 
-/// `GET /v1/admin/status`
+/// State of the server
+///
+/// Ring, log, archive and the last rebuild.
+#[utoipa::path(get, path = "/v1/admin/status", tag = "operate", responses((status = 200, description = "The state", body = Object)))]
 pub async fn status(State(state): State<ApiState>) -> Result<Json<Value>, Problem> {
     let status = state.store().status();
     let durable = status.durable.offset(0).sequence;
@@ -72,20 +75,30 @@ pub async fn status(State(state): State<ApiState>) -> Result<Json<Value>, Proble
     })))
 }
 
-/// `POST /v1/admin/rebuild`: starts one, or joins the one that runs.
+/// Rebuild now
+///
+/// Starts a rebuild, or joins the one that runs; `last_rebuild` of the status tells how it went.
+#[utoipa::path(post, path = "/v1/admin/rebuild", tag = "operate", responses((status = 202, description = "The job", body = Object)))]
 pub async fn rebuild(State(state): State<ApiState>) -> (StatusCode, Json<Value>) {
     let job = (state.admin.rebuild)();
     (StatusCode::ACCEPTED, Json(json!({ "job": job })))
 }
 
-/// `GET /v1/admin/generations`
+/// Kept generations
+#[utoipa::path(get, path = "/v1/admin/generations", tag = "operate", responses((status = 200, description = "The generations", body = Object)))]
 pub async fn generations(State(state): State<ApiState>) -> Json<Value> {
     let manifest = state.store().manifest();
     let kept: Vec<Generation> = manifest.generations.iter().map(Generation::of).collect();
     Json(json!({ "active": manifest.active, "generations": kept }))
 }
 
-/// `POST /v1/admin/generations/{id}/activate`: rollback.
+/// Roll back
+///
+/// Reads a kept generation from now on. Increments are never rolled back: those it lacks count as deltas.
+#[utoipa::path(post, path = "/v1/admin/generations/{id}/activate", tag = "operate",
+    params(("id" = u64, Path, description = "A kept generation", example = 1)),
+    responses((status = 200, description = "It is active", body = Object), crate::openapi::ReadErrors),
+)]
 pub async fn activate(
     State(state): State<ApiState>,
     Path(id): Path<String>,

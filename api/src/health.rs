@@ -7,18 +7,29 @@ use axum::response::{IntoResponse, Response};
 use crate::problem::Problem;
 use crate::state::ApiState;
 
-/// Alive: the process answers.
+/// Alive
+#[utoipa::path(get, path = "/healthz", tag = "operate", responses((status = 200, description = "The process answers", body = String)))]
 pub async fn healthz() -> &'static str {
     "ok\n"
 }
 
-/// Ready: recovery is done and the log takes writes.
+/// Ready
+///
+/// Recovery is done and the log takes writes.
+#[utoipa::path(get, path = "/readyz", tag = "operate", responses(
+    (status = 200, description = "Ready", body = String),
+    (status = 503, description = "The log takes no writes", body = crate::problem::Document, content_type = "application/problem+json"),
+    (status = 507, description = "The disk is full", body = crate::problem::Document, content_type = "application/problem+json"),
+))]
 pub async fn readyz(State(state): State<ApiState>) -> Result<&'static str, Problem> {
     state.store().tick()?;
     Ok("ready\n")
 }
 
+/// Metrics
+///
 /// Prometheus text.
+#[utoipa::path(get, path = "/metrics", tag = "operate", responses((status = 200, description = "The metrics", body = String, content_type = "text/plain")))]
 pub async fn metrics(State(state): State<ApiState>) -> Response {
     let status = state.store().status();
     let gauge = |name: &'static str, value: f64| metrics::gauge!(name).set(value);

@@ -3,11 +3,14 @@
 //! It merges what the store's one view gives it into units of any zone. It knows nothing of how
 //! generations are built: a rebuild is started through [`Admin`], which the binary wires.
 
-
+mod admin;
+mod bitly;
 mod body;
 pub mod calendar;
+pub mod chart;
 mod health;
 mod meter;
+mod openapi;
 mod problem;
 mod query_string;
 mod read;
@@ -26,6 +29,8 @@ use axum::routing::{get, post};
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::{DefaultPredicate, Predicate, SizeAbove};
+use utoipa::OpenApi;
+use utoipa_swagger_ui::SwaggerUi;
 
 /// All routes over one state. Needs no socket.
 pub fn router(state: ApiState) -> Router {
@@ -34,6 +39,7 @@ pub fn router(state: ApiState) -> Router {
         .merge(reads())
         .merge(bitly::routes())
         .merge(operations())
+        .merge(SwaggerUi::new("/docs").url("/openapi.json", openapi::ApiDocument::openapi()))
         .fallback(problem::unrouted)
         .method_not_allowed_fallback(problem::no_method)
         .layer(axum::middleware::from_fn(meter::measure))
@@ -45,16 +51,24 @@ pub fn router(state: ApiState) -> Router {
 
 fn writes() -> Router<ApiState> {
     Router::new()
-        .route("/v1/incr", get(write::incr::incr).post(write::incr::incr))
+        .route(
+            "/v1/incr",
+            get(write::incr::incr_get).post(write::incr::incr_post),
+        )
         .route("/v1/increments", post(write::increments::increments))
 }
 
 fn reads() -> Router<ApiState> {
     let large = DefaultPredicate::new().and(SizeAbove::new(COMPRESSED_ABOVE));
     Router::new()
-        .route("/v1/{namespace}/{key}/{view}", get(read::key::counts))
+        .route("/v1/{namespace}/{key}/counts", get(read::key::counts))
+        .route("/v1/{namespace}/{key}/counts.csv", get(read::key::counts))
+        .route("/v1/{namespace}/{key}/counts.svg", get(read::key::counts))
+        .route("/v1/{namespace}/{key}/summary", get(read::key::summary))
+        .route("/v1/{namespace}/{key}/summary.csv", get(read::key::summary))
         .route("/v1/{namespace}/{key}/by/{subtotal}", get(read::key::by))
-        .route("/v1/{namespace}/{key}", get(read::top::top))
+        .route("/v1/{namespace}/top", get(read::top::top))
+        .route("/v1/{namespace}/top.csv", get(read::top::top))
         .route("/v1/query", post(read::query::query))
         .layer(CompressionLayer::new().compress_when(large))
 }

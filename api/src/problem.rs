@@ -15,13 +15,17 @@ use crate::calendar::{Fault as RangeFault, RangeError};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem(Box<Document>);
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-struct Document {
+/// An error document (RFC 9457).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[schema(as = Problem)]
+pub struct Document {
     #[serde(rename = "type")]
     kind: &'static str,
     title: &'static str,
     status: u16,
+    /// What is wrong and what to change.
     detail: String,
+    /// The field it is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     field: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]

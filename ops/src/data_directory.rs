@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use tallyring_archive::OsDisk;
+use tallyring_archive::{OsDisk, names};
 use tallyring_realtime::{Clock, Holder, Lock, Options, Store, SystemClock, World};
 
 use crate::config::Config;
@@ -39,9 +39,10 @@ pub fn try_lock(data: &Path) -> Result<std::result::Result<Lock, Holder>> {
     )))
 }
 
-/// The URL of the server that holds the directory, if one does; changes nothing.
+/// The URL of the server that holds the directory, if one does. Leaves nothing in a directory that is
+/// none of ours.
 pub fn server_of(data: &Path) -> Option<String> {
-    data.is_dir().then_some(())?;
+    data.join(names::IDENTITY).exists().then_some(())?;
     match Lock::take(data) {
         Ok(Err(holder)) => holder.url,
         _ => None,
@@ -77,7 +78,7 @@ pub fn open(data: &Path, config: &Config, lock: Lock) -> Result<(Store, Lock)> {
 /// # Errors
 /// When there is none, or it is damaged.
 pub fn open_read_only(data: &Path) -> Result<Store> {
-    if !data.join(tallyring_archive::names::IDENTITY).exists() {
+    if !data.join(names::IDENTITY).exists() {
         return Err(CommandError::Failed(format!(
             "{} is no data directory; name one with --data, or make one with `tallyring serve`",
             data.display()

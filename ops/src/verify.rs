@@ -16,6 +16,12 @@ use crate::error::{CommandError, Result, doing};
 /// # Errors
 /// When anything is wrong; each finding was printed.
 pub fn run(args: &VerifyArgs, json: bool) -> Result<()> {
+    if !args.data.is_dir() {
+        return Err(CommandError::Failed(format!(
+            "{} is no data directory; name one with --data",
+            args.data.display()
+        )));
+    }
     let served = server_of(&args.data).is_some();
     // Opening replays the log onto the runs, which proves that they fit each other.
     let opened = open_read_only(&args.data);

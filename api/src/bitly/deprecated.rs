@@ -82,12 +82,7 @@ async fn clicks(state: &ApiState, wanted: Wanted, query: Option<&str>) -> Result
             ("day", days)
         }
     };
-    let window = take_window(
-        &mut query,
-        Some(unit.to_owned()),
-        Some(units),
-        state.now(),
-    )?;
+    let window = take_window(&mut query, Some(unit.to_owned()), Some(units), state.now())?;
     let sources = links.iter().filter_map(|link| link.source(None)).collect();
     read(state, sources, window, move |_, window, series| {
         let mut series = series.iter();

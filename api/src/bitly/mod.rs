@@ -11,6 +11,7 @@
 //! The smallest unit counted is the hour or the quarter of one: with `unit=minute` a base bucket
 //! counts in the minute it begins with, as everywhere in this API.
 
+mod csv;
 mod deprecated;
 mod envelope;
 mod facets;

@@ -95,7 +95,10 @@ mod tests {
         for (referrer, domain) in [
             ("direct", "direct"),
             ("http://T.co/abc?x=1", "t.co"),
-            ("https://user:pw@www.example.com:8080/a@b", "www.example.com"),
+            (
+                "https://user:pw@www.example.com:8080/a@b",
+                "www.example.com",
+            ),
             ("http://[2001:db8::1]:80/", "[2001:db8::1]"),
             ("//cdn.example.com./x", "cdn.example.com"),
             ("android-app://com.example.app/", "com.example.app"),

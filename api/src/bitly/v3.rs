@@ -268,9 +268,7 @@ pub(super) fn take_window(
     })?;
     let units = units.unwrap_or(ALL);
     let reference = match take_text(query, REFERENCE)? {
-        Some(text) if text != "now" => {
-            Some(text.parse().map_err(|_| Fault::invalid(REFERENCE))?)
-        }
+        Some(text) if text != "now" => Some(text.parse().map_err(|_| Fault::invalid(REFERENCE))?),
         _ => None,
     };
     if unit == Unit::Minute && reference.is_some() {
@@ -279,7 +277,10 @@ pub(super) fn take_window(
     if unit == Unit::Minute && units > MINUTES_MAX {
         return Err(Fault::invalid("units"));
     }
-    let (timezone, tz_offset) = (take_text(query, "timezone")?, take_text(query, "tz_offset")?);
+    let (timezone, tz_offset) = (
+        take_text(query, "timezone")?,
+        take_text(query, "tz_offset")?,
+    );
     let zone = timezone.or(tz_offset);
     let zone = zone.as_deref().map_or(DEFAULT_ZONE, str::trim);
     let zone = match zone.parse() {
@@ -352,4 +353,3 @@ pub(super) fn refuse_text(is_text: bool) -> Result<(), Fault> {
         Ok(())
     }
 }
-

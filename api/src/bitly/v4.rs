@@ -7,7 +7,7 @@
 use axum::Router;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, RawQuery, State};
-use axum::http::{HeaderMap, header};
+use axum::http::HeaderMap;
 use axum::response::Response;
 use axum::routing::{MethodRouter, any, get};
 use jiff::Timestamp;
@@ -15,6 +15,7 @@ use jiff::fmt::temporal::Pieces;
 use serde_json::{Value, json};
 use tallyring_realtime::{Series, Store};
 
+use super::csv::{csv, wants_csv};
 use super::envelope::{self, Body, Fault};
 use super::facets::{Facet, ranked};
 use super::referrers::{domain_of, grouped, network_of};
@@ -59,7 +60,10 @@ const CUSTOM_BITLINK_METRICS: [(&str, Metric); 1] = [("/clicks", Metric::Clicks)
 /// The routes of version 4; others are not found.
 pub fn routes() -> Router<ApiState> {
     Router::new()
-        .route("/v4/bitlinks/{*path}", of_bitlink("bitlinks", &BITLINK_METRICS))
+        .route(
+            "/v4/bitlinks/{*path}",
+            of_bitlink("bitlinks", &BITLINK_METRICS),
+        )
         .route(
             "/v4/custom_bitlinks/{*path}",
             of_bitlink("custom_bitlinks", &CUSTOM_BITLINK_METRICS),
@@ -71,7 +75,10 @@ pub fn routes() -> Router<ApiState> {
             "/v4/groups/{group}/referring_networks",
             of_group(Metric::ReferringNetworks),
         )
-        .route("/v4/organizations/{organization}/plan_limits", get(plan_limits))
+        .route(
+            "/v4/organizations/{organization}/plan_limits",
+            get(plan_limits),
+        )
         .route("/v4/user/platform_limits", get(platform_limits))
         .route("/v4/{*path}", any(unknown))
         .method_not_allowed_fallback(unknown)
@@ -111,7 +118,15 @@ fn of_group(metric: Metric) -> MethodRouter<ApiState> {
               headers: HeaderMap| async move {
             let answer = match path.ok().filter(|group| is_key(group)) {
                 Some(Path(group)) => {
-                    answer(&state, Kind::User, group, metric, query.as_deref(), &headers).await
+                    answer(
+                        &state,
+                        Kind::User,
+                        group,
+                        metric,
+                        query.as_deref(),
+                        &headers,
+                    )
+                    .await
                 }
                 None => Err(Fault::NotFound),
             };
@@ -203,7 +218,8 @@ impl Metric {
     fn clicks(self, window: &Window, series: &Series) -> Value {
         let rows = |row: fn(String, u64) -> Value| -> Value {
             let rows = window.rows(series).into_iter();
-            rows.map(|(start, clicks)| row(date(start), clicks)).collect()
+            rows.map(|(start, clicks)| row(date(start), clicks))
+                .collect()
         };
         let (name, value) = match self {
             Self::Summary => ("total_clicks", total(series).into()),
@@ -247,7 +263,9 @@ impl Metric {
                 // Only this one answers an epoch.
                 answer[REFERENCE] = window.reference.into();
                 answer["referrers_by_domain"] = networks.collect();
-                answer.as_object_mut().map(|fields| fields.remove("metrics"));
+                answer
+                    .as_object_mut()
+                    .map(|fields| fields.remove("metrics"));
                 return Ok(answer);
             }
             Self::ReferringDomains | Self::ReferringNetworks => {
@@ -343,38 +361,6 @@ fn parse_reference(text: &str) -> Option<(i64, i32)> {
     Some((instant.as_second(), offset.seconds()))
 }
 
-/// True when `Accept` names CSV, and JSON not before it.
-fn wants_csv(headers: &HeaderMap) -> bool {
-    let accepted = headers.get_all(header::ACCEPT).into_iter();
-    let accepted = accepted.filter_map(|value| value.to_str().ok());
-    let mut kinds = accepted.flat_map(|value| value.split(','));
-    let first = kinds.find_map(|kind| match kind.split(';').next()?.trim() {
-        "text/csv" => Some(true),
-        "application/json" => Some(false),
-        _ => None,
-    });
-    first.unwrap_or(false)
-}
-
-/// Rows with a space behind the comma, as bitly writes them.
-fn csv(head: &str, values: Vec<(String, u64)>) -> String {
-    let mut out = format!("{head}\n");
-    for (value, clicks) in values {
-        let is_formula = value != "-" && value.starts_with(['=', '+', '-', '@', '\t', '\r']);
-        let value = if is_formula {
-            format!("'{value}")
-        } else {
-            value
-        };
-        if value.contains([',', '"', '\n', '\r']) {
-            out.push_str(&format!("\"{}\", {clicks}\n", value.replace('"', "\"\"")));
-        } else {
-            out.push_str(&format!("{value}, {clicks}\n"));
-        }
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -395,28 +381,5 @@ mod tests {
         ] {
             assert_eq!(parse_reference(text), expected, "{text}");
         }
-    }
-
-    #[test]
-    fn csv_is_asked_for_by_name() {
-        let wants = |accept: &str| {
-            let mut headers = HeaderMap::new();
-            headers.insert(header::ACCEPT, accept.parse().expect("a header"));
-            wants_csv(&headers)
-        };
-        assert!(wants("text/csv"));
-        assert!(wants("text/html, text/csv;q=0.9"));
-        assert!(!wants("application/json, text/csv"));
-        assert!(!wants("*/*"));
-    }
-
-    #[test]
-    fn cells_are_quoted_and_guarded() {
-        let values = [("US", 5), ("a,\"b\"", 2), ("=1+1", 1), ("-", 1)];
-        let values = values.map(|(value, clicks)| (value.to_owned(), clicks));
-        assert_eq!(
-            csv("Country, Clicks", values.to_vec()),
-            "Country, Clicks\nUS, 5\n\"a,\"\"b\"\"\", 2\n'=1+1, 1\n-, 1\n"
-        );
     }
 }

@@ -38,7 +38,12 @@ pub fn badge(label: &str, value: &str) -> String {
     );
     let height = f64::from(HEIGHT);
     document.rect((0.0, 0.0), (width, height), 4.0, Role::BadgeLabel);
-    document.rect((label_width, 0.0), (value_width, height), 4.0, Role::BadgeValue);
+    document.rect(
+        (label_width, 0.0),
+        (value_width, height),
+        4.0,
+        Role::BadgeValue,
+    );
     // The value is round on its right only.
     document.rect((label_width, 0.0), (4.0, height), 0.0, Role::BadgeValue);
     for (text, middle, length) in [

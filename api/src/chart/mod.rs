@@ -17,12 +17,15 @@
 //! plotters lays out axes, grids and shapes; [`canvas`] is the backend that writes them down. The SVG
 //! backend it comes with fixes colours, rounds to whole pixels and passes control characters on.
 
+mod axis;
 mod badge;
 mod canvas;
+mod frame;
 mod number;
 mod ranking;
 mod scale;
 mod series;
+mod shapes;
 mod text;
 mod theme;
 mod timeline;

@@ -1,18 +1,16 @@
 //! Counts over time: bars, or a line over an area when there are many.
 
-use plotters::chart::{ChartBuilder, ChartContext};
-use plotters::coord::Shift;
-use plotters::coord::cartesian::Cartesian2d;
-use plotters::coord::combinators::{IntoBuiltRanged, WithKeyPoints};
-use plotters::coord::types::RangedCoordf64;
-use plotters::drawing::DrawingArea;
-use plotters::element::{PathElement, Polygon, Rectangle, Text};
+use plotters::chart::ChartBuilder;
+use plotters::element::{PathElement, Rectangle};
 use plotters::style::text_anchor::HPos;
 use plotters::style::{Color, TRANSPARENT};
 
-use super::canvas::{Document, Pen, pixels, units};
+use super::axis::Axis;
+use super::canvas::{Document, units};
+use super::frame::{self, MARGIN, PLOT_TOP, Root, drawn, joined};
 use super::number::{grouped, human};
-use super::scale::Scale;
+use super::scale;
+use super::shapes::{self, Plot};
 use super::text;
 use super::theme::Role;
 use super::timeline::{Tick, Timeline};
@@ -21,3 +19,280 @@ use crate::calendar::Unit;
 
 /// Up to so many buckets are drawn as bars.
 pub const BARS_MAX: usize = 60;
+
+/// From the lower end of the plot to that of the picture, pixels: time labels and a footer.
+const PLOT_BOTTOM: f64 = 58.0;
+
+/// Middles of what stands below the plot, pixels from the lower end of the picture.
+const FOOTER_UP: f64 = 20.0;
+
+/// Pixels between the count labels and the plot, and between the plot and the time labels.
+const LABEL_DISTANCE: f64 = 8.0;
+
+/// Edges of the legend's sample, pixels from the top.
+const SAMPLE_Y: (f64, f64) = (19.0, 29.0);
+
+const PROVISIONAL: &str = "not settled yet";
+const NOT_ALIGNED: &str = "local boundaries rounded to the stored grain";
+const NOTHING: &str = "Nothing counted in this range";
+
+const ROLES: [Role; 15] = [
+    Role::Card,
+    Role::Title,
+    Role::Muted,
+    Role::Label,
+    Role::Value,
+    Role::Empty,
+    Role::Grid,
+    Role::Axis,
+    Role::Bar,
+    Role::BarProvisional,
+    Role::BarOther,
+    Role::Area,
+    Role::AreaProvisional,
+    Role::Line,
+    Role::LineProvisional,
+];
+
+/// What a series shows. Text may be anything; it is cleaned, escaped and cut to fit.
+#[derive(Clone, Debug)]
+pub struct SeriesChart {
+    /// What is counted, such as `l/A6qOVH`.
+    pub title: String,
+    /// More about it; the total and the peak are added. May be empty.
+    pub subtitle: String,
+    /// The length of a bucket.
+    pub unit: Unit,
+    /// The name of the zone whose local time the labels show.
+    pub zone: String,
+    /// Each bucket's start in RFC 3339 with the local offset, and its count; oldest first, without gaps.
+    /// Starts that are no such time leave the time axis without labels.
+    pub points: Vec<(String, u64)>,
+    /// The first bucket that may still grow: it and those after it are drawn lighter and dashed.
+    pub provisional_from: Option<usize>,
+    /// Whether every bucket holds exactly its local time; a note says so where not.
+    pub aligned: bool,
+}
+
+/// The picture of a series: bars up to [`BARS_MAX`] buckets, then a line. Buckets without a count leave
+/// a gap; any other is at least a pixel high. 10,000 points take a few milliseconds.
+pub fn series(chart: &SeriesChart) -> String {
+    let words = Words::of(chart);
+    let document = Document::begin((WIDTH, HEIGHT), true, (&words.title, &words.desc), &ROLES);
+    let root = document.area();
+    frame::draw(&root, &words.title, &words.subtitle);
+    let provisional_from = chart.provisional_from.unwrap_or(usize::MAX);
+    if provisional_from < chart.points.len() {
+        draw_legend(&root);
+    }
+    draw_footer(&root, &words);
+
+    let counts: Vec<u64> = chart.points.iter().map(|&(_, count)| count).collect();
+    let count_axis = scale::reaching(counts.iter().copied().max().unwrap_or(0));
+    let widths = count_axis
+        .ticks
+        .iter()
+        .map(|(_, label)| text::width(label, Role::Label.text_px()));
+    let plot_left = MARGIN + widths.fold(0.0, f64::max) + LABEL_DISTANCE;
+    let plot_width = f64::from(WIDTH) - MARGIN - plot_left;
+    let buckets = counts.len().max(1) as f64;
+    let middle = |index: usize| plot_left + plot_width * (index as f64 + 0.5) / buckets;
+    let ticks = match &words.timeline {
+        Some(timeline) => timeline.ticks(middle, MARGIN / 2.0, f64::from(WIDTH) - MARGIN / 2.0),
+        None => Vec::new(),
+    };
+    let mut plot = axes(&root, plot_left, count_axis, counts.len(), &ticks);
+    if counts.iter().all(|&count| count == 0) {
+        let y = PLOT_TOP + (f64::from(HEIGHT) - PLOT_TOP - PLOT_BOTTOM) / 2.0;
+        let at = (plot_left + plot_width / 2.0, y);
+        frame::write(&root, Role::Empty, HPos::Center, at, plot_width, NOTHING);
+    } else if counts.len() <= BARS_MAX {
+        let tooltip = |index: usize| words.tooltip(chart, index);
+        shapes::bars(
+            &document,
+            &root,
+            &mut plot,
+            &counts,
+            provisional_from,
+            tooltip,
+        );
+    } else {
+        shapes::line(&mut plot, &counts, provisional_from);
+    }
+    draw_baseline(&root, &plot, counts.len(), &ticks);
+    drop((plot, root));
+    document.end()
+}
+
+/// The grid and the labels of both axes.
+fn axes<'a>(
+    root: &Root<'a>,
+    plot_left: f64,
+    count_axis: Axis,
+    buckets: usize,
+    ticks: &[Tick],
+) -> Plot<'a> {
+    let time_axis = Axis {
+        end: buckets.max(1) as f64,
+        ticks: ticks
+            .iter()
+            .map(|tick| (tick.index as f64 + 0.5, tick.label.clone()))
+            .collect(),
+    };
+    let mut plot = drawn(
+        ChartBuilder::on(root)
+            .margin_top(units(PLOT_TOP))
+            .margin_right(units(MARGIN))
+            .x_label_area_size(units(PLOT_BOTTOM))
+            .y_label_area_size(units(plot_left))
+            .build_cartesian_2d(time_axis, count_axis),
+    );
+    let mesh = plot
+        .configure_mesh()
+        .disable_x_mesh()
+        .bold_line_style(Role::Grid.color())
+        // The base line is drawn over the bars, and the count axis needs no line.
+        .axis_style(TRANSPARENT)
+        // plotters keeps twice the length of a tick mark free.
+        .set_all_tick_mark_size(units(LABEL_DISTANCE / 2.0))
+        .label_style(Role::Label.text(HPos::Center))
+        .draw();
+    drawn(mesh);
+    plot
+}
+
+/// The line that counts stand on, with a mark above every time label.
+fn draw_baseline(root: &Root<'_>, plot: &Plot<'_>, buckets: usize, ticks: &[Tick]) {
+    let at = |x: f64| plot.backend_coord(&(x, 0.0));
+    let line = vec![at(0.0), at(buckets.max(1) as f64)];
+    drawn(root.draw(&PathElement::new(line, Role::Axis.color())));
+    for tick in ticks {
+        let (x, y) = at(tick.index as f64 + 0.5);
+        let mark = vec![(x, y), (x, y + units(LABEL_DISTANCE / 2.0))];
+        drawn(root.draw(&PathElement::new(mark, Role::Axis.color())));
+    }
+}
+
+/// What lighter and dashed means, at the right of the title.
+fn draw_legend(root: &Root<'_>) {
+    let right = f64::from(WIDTH) - MARGIN;
+    let y = (SAMPLE_Y.0 + SAMPLE_Y.1) / 2.0;
+    let width = text::width(PROVISIONAL, Role::Label.text_px());
+    let left = right - width;
+    frame::write(root, Role::Label, HPos::Left, (left, y), width, PROVISIONAL);
+    let sample = [
+        (units(left - 18.0), units(SAMPLE_Y.0)),
+        (units(left - 8.0), units(SAMPLE_Y.1)),
+    ];
+    drawn(root.draw(&Rectangle::new(
+        sample,
+        Role::BarProvisional.color().filled(),
+    )));
+}
+
+fn draw_footer(root: &Root<'_>, words: &Words) {
+    let y = f64::from(HEIGHT) - FOOTER_UP;
+    let room = f64::from(WIDTH) - 2.0 * MARGIN;
+    let at = (f64::from(WIDTH) - MARGIN, y);
+    let taken = match words.note {
+        "" => 0.0,
+        note => MARGIN + frame::write(root, Role::Label, HPos::Right, at, room, note),
+    };
+    let at = (MARGIN, y);
+    frame::write(
+        root,
+        Role::Label,
+        HPos::Left,
+        at,
+        room - taken,
+        &words.footer,
+    );
+}
+
+/// What the picture says in words; clean, not yet escaped.
+struct Words {
+    title: String,
+    subtitle: String,
+    footer: String,
+    note: &'static str,
+    desc: String,
+    timeline: Option<Timeline>,
+}
+
+impl Words {
+    fn of(chart: &SeriesChart) -> Self {
+        let starts = chart.points.iter().map(|(start, _)| start.as_str());
+        let timeline = Timeline::read(chart.unit, starts);
+        let title = text::clean(&chart.title);
+        let total: u128 = chart
+            .points
+            .iter()
+            .map(|&(_, count)| u128::from(count))
+            .sum();
+        let total = format!("total {}", grouped(total));
+        let start = |index| match &timeline {
+            Some(timeline) => timeline.describe(index),
+            None => text::clean(&chart.points[index].0),
+        };
+        // The first of several equal ones.
+        let most = chart
+            .points
+            .iter()
+            .map(|&(_, count)| count)
+            .max()
+            .unwrap_or(0);
+        let peak = match chart.points.iter().position(|&(_, count)| count == most) {
+            Some(index) if most > 0 => format!("peak {} ({})", human(most), start(index)),
+            _ => String::new(),
+        };
+        let range = match chart.points.len() {
+            0 => String::new(),
+            1 => start(0),
+            count => format!("{} – {}", start(0), start(count - 1)),
+        };
+        let buckets = buckets(chart.unit, chart.points.len());
+        let footer = joined(&[&buckets, &range, &text::clean(&chart.zone)]);
+        let note = if chart.aligned { "" } else { NOT_ALIGNED };
+        let subtitle = joined(&[&text::clean(&chart.subtitle), &total, &peak]);
+        let unsettled = match chart.provisional_from {
+            Some(from) if from < chart.points.len() => {
+                format!("{PROVISIONAL}: from {}", start(from))
+            }
+            _ => String::new(),
+        };
+        Self {
+            desc: joined(&[&subtitle, &footer, &unsettled, note]),
+            title,
+            subtitle,
+            footer,
+            note,
+            timeline,
+        }
+    }
+
+    fn tooltip(&self, chart: &SeriesChart, index: usize) -> String {
+        let (start, count) = &chart.points[index];
+        let start = match &self.timeline {
+            Some(timeline) => timeline.describe(index),
+            None => text::clean(start),
+        };
+        let is_provisional = chart.provisional_from.is_some_and(|from| from <= index);
+        let count = grouped(*count);
+        if is_provisional {
+            format!("{start}: {count}, {PROVISIONAL}")
+        } else {
+            format!("{start}: {count}")
+        }
+    }
+}
+
+/// How many buckets of which length: `1 day`, `12 weeks from Monday`.
+fn buckets(unit: Unit, count: usize) -> String {
+    let (name, beginning) = match unit {
+        Unit::Week => ("week", " from Sunday"),
+        Unit::Mweek => ("week", " from Monday"),
+        other => (other.as_str(), ""),
+    };
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{} {name}{plural}{beginning}", grouped(count as u64))
+}

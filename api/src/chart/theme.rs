@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use plotters::style::text_anchor::{HPos, Pos, VPos};
-use plotters::style::{FontFamily, IntoFont, RGBColor, TextStyle};
+use plotters::style::{Color, FontFamily, IntoFont, RGBColor, TextStyle};
 
 /// A part of a picture. Its class in the style sheet decides how it looks, so no colour is written where
 /// it is drawn.
@@ -101,10 +101,11 @@ impl Role {
 
     /// Text of this role that begins, ends or has its middle at its place, vertically centred there.
     pub fn text(self, h_pos: HPos) -> TextStyle<'static> {
-        let font = (FontFamily::SansSerif, self.text_px()).into_font();
-        TextStyle::from(font)
-            .color(&self.color())
-            .pos(Pos::new(h_pos, VPos::Center))
+        TextStyle {
+            font: (FontFamily::SansSerif, self.text_px()).into_font(),
+            color: self.color().to_backend_color(),
+            pos: Pos::new(h_pos, VPos::Center),
+        }
     }
 }
 
@@ -123,11 +124,19 @@ pub fn style_sheet(roles: &[Role]) -> String {
         let separator = if look.shared.is_empty() { "" } else { ";" };
         let Look { class, shared, .. } = look;
         // Writing to a string cannot fail.
-        let _ = write!(sheet, ".tallyring .{class}{{{colors}{size}{separator}{shared}}}");
+        let _ = write!(
+            sheet,
+            ".tallyring .{class}{{{colors}{size}{separator}{shared}}}"
+        );
     }
     sheet.push_str("@media (prefers-color-scheme:dark){");
     for look in roles.iter().map(|role| role.look()) {
-        let _ = write!(sheet, ".tallyring .{}{{{}}}", look.class, look.colors(look.dark));
+        let _ = write!(
+            sheet,
+            ".tallyring .{}{{{}}}",
+            look.class,
+            look.colors(look.dark)
+        );
     }
     sheet.push('}');
     sheet
@@ -224,10 +233,20 @@ mod tests {
         let check = |look: &Look, on: &Look, least: f64| {
             for (color, ground) in [(look.light, on.light), (look.dark, on.dark)] {
                 let found = contrast(&color[..7], &ground[..7]);
-                assert!(found >= least, "{}: {color} on {ground}: {found}", look.class);
+                assert!(
+                    found >= least,
+                    "{}: {color} on {ground}: {found}",
+                    look.class
+                );
             }
         };
-        for role in [Role::Title, Role::Muted, Role::Label, Role::Value, Role::Empty] {
+        for role in [
+            Role::Title,
+            Role::Muted,
+            Role::Label,
+            Role::Value,
+            Role::Empty,
+        ] {
             check(role.look(), card, 4.5);
         }
         for role in [Role::BadgeLabel, Role::BadgeValue] {

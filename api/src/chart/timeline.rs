@@ -156,7 +156,9 @@ impl Timeline {
         let mut year_before = None;
         let ticks = firsts.into_iter().map(|index| {
             let year = self.moments[index].year();
-            let is_new_year = year_before.replace(year).is_some_and(|before| before != year);
+            let is_new_year = year_before
+                .replace(year)
+                .is_some_and(|before| before != year);
             let label = self.label(period, index, is_new_year);
             Tick { index, label }
         });
@@ -232,7 +234,11 @@ impl Period {
 
 /// Days since a first day of a week before 1970.
 fn since_week(unit: Unit, day: i64) -> i64 {
-    day + if unit == Unit::Week { SINCE_SUNDAY } else { SINCE_MONDAY }
+    day + if unit == Unit::Week {
+        SINCE_SUNDAY
+    } else {
+        SINCE_MONDAY
+    }
 }
 
 impl Moment {

@@ -12,7 +12,7 @@ use crate::problem::Problem;
 const LATENESS_SECONDS: i64 = 300;
 
 /// The answer to a read of one key.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, utoipa::ToSchema)]
 pub struct Answer {
     #[serde(flatten)]
     pub head: Head,
@@ -30,7 +30,7 @@ pub struct Answer {
 }
 
 /// Fields of every read of a key.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, utoipa::ToSchema)]
 pub struct Head {
     pub namespace: String,
     pub key: String,
@@ -45,7 +45,7 @@ pub struct Head {
 }
 
 /// What differs between the reads.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(untagged)]
 pub enum Body {
     Counts { counts: Vec<Count> },
@@ -55,21 +55,21 @@ pub enum Body {
 }
 
 /// One bucket's count.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, utoipa::ToSchema)]
 pub struct Count {
     pub start: String,
     pub count: u64,
 }
 
 /// One value's count.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, utoipa::ToSchema)]
 pub struct Value {
     pub value: String,
     pub count: u64,
 }
 
 /// One bucket's ranking.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, utoipa::ToSchema)]
 pub struct Bucket {
     pub start: String,
     pub total: u64,

@@ -1,52 +1,94 @@
 //! `GET /v1/{namespace}/{key}/counts`, `…/summary` and `…/by/{subtotal}`.
 
-use axum::extract::{RawQuery, State};
-use axum::http::HeaderMap;
+use axum::extract::State;
+use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
 
 use super::answer::answer_all;
 use super::format::Format;
 use super::request::{KNOWN, LIMIT_DEFAULT, LIMIT_MAX, ReadRequest, View, as_of, blocking};
 use super::respond::respond;
-use crate::problem::{Problem, no_route};
+use crate::problem::Problem;
 use crate::query_string::QueryString;
 use crate::segments::Segments;
 use crate::state::ApiState;
 
-/// Every bucket of the range, or its total.
+/// Counts of a key by bucket
+///
+/// Every bucket of the range, zeros too, oldest first. Also as `/counts.csv` and `/counts.svg`, or by `Accept`. A key
+/// never counted answers zeros.
+#[utoipa::path(get, path = "/v1/{namespace}/{key}/counts", tag = "read",
+    params(
+        ("namespace" = String, Path, description = "A declared namespace", example = "l"),
+        ("key" = String, Path, description = "Percent-encoded, 1 to 2,048 bytes", example = "abc"),
+        crate::openapi::RangeParameters,
+    ),
+    responses(
+        (status = 200, description = "The counts", body = super::answer::Answer),
+        (status = 304, description = "The client has them already (If-None-Match)"),
+        crate::openapi::ReadErrors,
+    ),
+)]
 pub async fn counts(
     State(state): State<ApiState>,
-    Segments((namespace, key, view)): Segments<(String, String, String)>,
-    RawQuery(query): RawQuery,
+    Segments((namespace, key)): Segments<(String, String)>,
+    uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let (name, format) = Format::of(&view, &headers);
-    let view = match name {
-        "counts" => View::Counts,
-        "summary" => View::Summary,
-        _ => return Err(no_route(&format!("/v1/{namespace}/…/{view}"))),
-    };
-    answer(state, namespace, key, view, format, query, headers).await
+    answer(state, namespace, key, View::Counts, uri, headers).await
 }
 
-/// Values of a subtotal, largest first; what had none counts under `-`.
+/// Total of a key
+///
+/// As counts, without the buckets.
+#[utoipa::path(get, path = "/v1/{namespace}/{key}/summary", tag = "read",
+    params(
+        ("namespace" = String, Path, description = "A declared namespace", example = "l"),
+        ("key" = String, Path, description = "Percent-encoded, 1 to 2,048 bytes", example = "abc"),
+        crate::openapi::RangeParameters,
+    ),
+    responses(
+        (status = 200, description = "The total", body = super::answer::Answer),
+        (status = 304, description = "The client has it already (If-None-Match)"),
+        crate::openapi::ReadErrors,
+    ),
+)]
+pub async fn summary(
+    State(state): State<ApiState>,
+    Segments((namespace, key)): Segments<(String, String)>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    answer(state, namespace, key, View::Summary, uri, headers).await
+}
+
+/// Breakdown of a key
+///
+/// Values of a subtotal, largest first, ties by value; what had none counts under `-`. Also as `.csv` and `.svg`.
+#[utoipa::path(get, path = "/v1/{namespace}/{key}/by/{subtotal}", tag = "read",
+    params(
+        ("namespace" = String, Path, description = "A declared namespace", example = "l"),
+        ("key" = String, Path, description = "Percent-encoded, 1 to 2,048 bytes", example = "abc"),
+        ("subtotal" = String, Path, description = "A declared subtotal of the namespace", example = "c"),
+        crate::openapi::RangeParameters,
+        ("limit" = Option<u32>, Query, description = "Values listed, 1 to 10,000; 10 if left out"),
+        ("rollup" = Option<bool>, Query, description = "true (default): over the range; false: for each bucket"),
+    ),
+    responses(
+        (status = 200, description = "The ranking", body = super::answer::Answer),
+        (status = 304, description = "The client has it already (If-None-Match)"),
+        crate::openapi::ReadErrors,
+    ),
+)]
 pub async fn by(
     State(state): State<ApiState>,
     Segments((namespace, key, subtotal)): Segments<(String, String, String)>,
-    RawQuery(query): RawQuery,
+    uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let (name, format) = Format::of(&subtotal, &headers);
-    answer(
-        state,
-        namespace,
-        key,
-        View::By(name.to_owned()),
-        format,
-        query,
-        headers,
-    )
-    .await
+    let (name, _) = Format::of(&subtotal, &headers);
+    let view = View::By(name.to_owned());
+    answer(state, namespace, key, view, uri, headers).await
 }
 
 async fn answer(
@@ -54,11 +96,11 @@ async fn answer(
     namespace: String,
     key: String,
     view: View,
-    format: Format,
-    query: Option<String>,
+    uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let mut query = QueryString::parse(query.as_deref())?;
+    let (_, format) = Format::of(uri.path(), &headers);
+    let mut query = QueryString::parse(uri.query())?;
     // A file is taken whole, a page shows the top.
     let limit = if format == Format::Csv {
         LIMIT_MAX

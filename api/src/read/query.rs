@@ -21,12 +21,55 @@ const KNOWN: &str =
     "namespace, key, by, unit, units, from, to, timezone, hour_offset, limit and rollup";
 
 /// Answers in the order of the queries.
-#[derive(Serialize)]
+#[derive(Serialize, utoipa::ToSchema)]
 pub struct Answers {
     answers: Vec<Answer>,
 }
 
-/// Answers up to 1,000 reads of keys.
+/// The queries.
+#[derive(utoipa::ToSchema)]
+#[schema(example = json!({"queries": [{"namespace": "l", "key": "abc", "unit": "day", "units": 7, "by": "c"}]}))]
+#[expect(
+    dead_code,
+    reason = "describes the body, which is parsed by hand so that errors name their field"
+)]
+pub struct Queries {
+    /// 1 to 1,000
+    queries: Vec<Query>,
+}
+
+/// One query: the parameters of a single read as fields; `by` asks for a breakdown.
+#[derive(utoipa::ToSchema)]
+#[expect(
+    dead_code,
+    reason = "describes the body, which is parsed by hand so that errors name their field"
+)]
+pub struct Query {
+    namespace: String,
+    key: String,
+    by: Option<String>,
+    unit: Option<String>,
+    units: Option<i64>,
+    from: Option<String>,
+    to: Option<String>,
+    timezone: Option<String>,
+    hour_offset: Option<f64>,
+    limit: Option<u32>,
+    rollup: Option<bool>,
+}
+
+/// Many reads at once
+///
+/// Answers in the order of the queries, all from one view.
+#[utoipa::path(post, path = "/v1/query", tag = "read",
+    params(("as_of" = Option<u64>, Query, description = "Reads a kept generation as it was")),
+    request_body = Queries,
+    responses(
+        (status = 200, description = "The answers", body = Answers),
+        crate::openapi::ReadErrors,
+        crate::openapi::BodyErrors,
+    ),
+)]
 pub async fn query(
     State(state): State<ApiState>,
     RawQuery(query): RawQuery,

@@ -1,7 +1,7 @@
 //! `GET /v1/{namespace}/top`: the heaviest keys of a range, exact.
 
-use axum::extract::{RawQuery, State};
-use axum::http::HeaderMap;
+use axum::extract::State;
+use axum::http::{HeaderMap, Uri};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tallyring_realtime::TopKey;
@@ -18,8 +18,9 @@ use crate::state::ApiState;
 
 const KNOWN: &str = "unit, units, from, to, timezone, hour_offset, as_of and limit";
 
-#[derive(Serialize)]
-struct Top {
+/// The heaviest keys of a range.
+#[derive(Serialize, utoipa::ToSchema)]
+pub struct Top {
     namespace: String,
     unit: String,
     timezone: String,
@@ -33,24 +34,32 @@ struct Top {
     other: u64,
 }
 
-#[derive(Serialize)]
+/// A key and its count.
+#[derive(Serialize, utoipa::ToSchema)]
 struct Key {
     key: String,
     count: u64,
 }
 
-/// Ranks every key of the namespace by its count in the range.
+/// Heaviest keys
+///
+/// Every key of the namespace ranked by its count in the range, exact. Also as `/top.csv`.
+#[utoipa::path(get, path = "/v1/{namespace}/top", tag = "read",
+    params(
+        ("namespace" = String, Path, description = "A declared namespace", example = "l"),
+        crate::openapi::RangeParameters,
+        ("limit" = Option<u32>, Query, description = "Keys listed, 1 to 10,000; 10 if left out"),
+    ),
+    responses((status = 200, description = "The ranking", body = Top), crate::openapi::ReadErrors),
+)]
 pub async fn top(
     State(state): State<ApiState>,
-    Segments((namespace, top)): Segments<(String, String)>,
-    RawQuery(query): RawQuery,
+    Segments(namespace): Segments<String>,
+    uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let (name, format) = Format::of(&top, &headers);
-    if name != "top" {
-        return Err(crate::problem::no_route(&format!("/v1/{namespace}/{top}")));
-    }
-    let mut query = QueryString::parse(query.as_deref())?;
+    let (_, format) = Format::of(uri.path(), &headers);
+    let mut query = QueryString::parse(uri.query())?;
     let namespace = declared(&state.store().schema(), &namespace)?;
     let (limit, as_of) = (limit(&mut query, LIMIT_DEFAULT)?, as_of(&mut query)?);
     let now = state.now();

@@ -13,8 +13,58 @@ use crate::time;
 
 const KNOWN: &str = "key.<namespace>, by.<subtotal>, n, at, id and user";
 
-/// Counts one increment; 204 once it is durable. A body is ignored.
-pub async fn incr(
+/// Count one increment
+///
+/// The redirector's call: 204 once the increment is durable. `key.<namespace>` names what is counted, at
+/// least one; `by.<subtotal>` breaks it down. A retry with the same `id` counts once.
+#[utoipa::path(get, path = "/v1/incr", tag = "write", params(Parameters), responses(
+    (status = 204, description = "Counted, or known already", headers(
+        ("Tallyring-Duplicate" = String, description = "1 when the id was known and nothing was counted")
+    )),
+    crate::openapi::WriteErrors,
+))]
+pub async fn incr_get(state: State<ApiState>, query: RawQuery) -> Result<Response, Problem> {
+    incr(state, query).await
+}
+
+/// Count one increment
+///
+/// As with GET; a body of any kind is ignored.
+#[utoipa::path(post, path = "/v1/incr", tag = "write", params(Parameters), responses(
+    (status = 204, description = "Counted, or known already"),
+    crate::openapi::WriteErrors,
+))]
+pub async fn incr_post(state: State<ApiState>, query: RawQuery) -> Result<Response, Problem> {
+    incr(state, query).await
+}
+
+/// The query string.
+#[derive(utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(
+    dead_code,
+    reason = "describes the query string, which is parsed by hand so that errors name their field"
+)]
+struct Parameters {
+    /// A key of the namespace `l`; likewise key.u, key.d and every declared namespace
+    #[param(rename = "key.l", example = "abc")]
+    key: String,
+    /// A value of the subtotal `c`; likewise by.r and every declared one
+    #[param(rename = "by.c", example = "US")]
+    by: Option<String>,
+    /// How many, 1 to 2^53-1
+    #[param(minimum = 1, maximum = 9007199254740991_i64, default = 1)]
+    n: Option<u64>,
+    /// When; now if left out
+    #[param(example = "2012-03-16T18:40:47Z")]
+    at: Option<String>,
+    /// Makes a retry harmless, at most 256 bytes
+    id: Option<String>,
+    /// Who, for unique users, at most 256 bytes
+    user: Option<String>,
+}
+
+async fn incr(
     State(state): State<ApiState>,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {

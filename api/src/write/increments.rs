@@ -22,8 +22,9 @@ const ITEMS_MAX: usize = 10_000;
 /// Rejected items that an answer lists.
 const REJECTED_LISTED_MAX: usize = 100;
 
-/// The answer.
-#[derive(Serialize)]
+/// What became of a batch.
+#[derive(Serialize, utoipa::ToSchema)]
+#[schema(as = Accepted)]
 pub struct Answer {
     accepted: u64,
     duplicates: u64,
@@ -32,7 +33,8 @@ pub struct Answer {
     rejected: Option<Vec<Rejected>>,
 }
 
-#[derive(Serialize)]
+/// An item that was not taken.
+#[derive(Serialize, utoipa::ToSchema)]
 struct Rejected {
     index: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -40,7 +42,47 @@ struct Rejected {
     detail: String,
 }
 
-/// Counts a batch; 200 once it is durable.
+/// An increment.
+#[derive(utoipa::ToSchema)]
+#[schema(as = Increment, example = json!({
+    "at": "2012-03-16T18:40:47Z", "n": 1, "keys": {"l": "A6qOVH", "u": "orofrog"}, "by": {"c": "US"}, "id": "e1"
+}))]
+#[expect(
+    dead_code,
+    reason = "describes an item, which is parsed by hand so that errors name their field"
+)]
+pub struct Item {
+    /// RFC 3339 or Unix seconds; now if left out
+    at: Option<String>,
+    /// How many, 1 to 2^53-1
+    #[schema(default = 1)]
+    n: Option<u64>,
+    /// Namespace to key, at least one
+    keys: std::collections::BTreeMap<String, String>,
+    /// Subtotal to value
+    by: Option<std::collections::BTreeMap<String, String>>,
+    /// Makes a retry harmless
+    id: Option<String>,
+    /// Who, for unique users
+    user: Option<String>,
+}
+
+/// Count many increments
+///
+/// One object, an array, or NDJSON, gzip and zstd accepted; at most 8 MiB and 10,000 items decompressed. All count
+/// or none, unless `on_error=skip` takes the good ones.
+#[utoipa::path(post, path = "/v1/increments", tag = "write",
+    params(
+        ("on_error" = Option<String>, Query, description = "stop (default) or skip"),
+        ("Idempotency-Key" = Option<String>, Header, description = "Makes the whole batch's retry harmless"),
+    ),
+    request_body(content((Vec<Item> = "application/json"), (String = "application/x-ndjson"))),
+    responses(
+        (status = 200, description = "Durable", body = Answer),
+        crate::openapi::WriteErrors,
+        crate::openapi::BodyErrors,
+    ),
+)]
 pub async fn increments(
     State(state): State<ApiState>,
     RawQuery(query): RawQuery,

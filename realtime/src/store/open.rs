@@ -52,6 +52,10 @@ impl Store {
         };
         check_identity(&identity, &manifest)?;
         remove_identity_leftover(&*disk)?;
+        // A process that died in a commit may have left the manifest's name in memory only. Were it
+        // lost after files were removed on its account, the one before would name what is gone.
+        disk.sync_directory(names::MANIFESTS)
+            .map_err(tallyring_archive::Error::io("sync", names::MANIFESTS))?;
         let leftovers = remove_leftovers(&*disk, Some(&manifest))?;
         let now_ms = world.clock.now_ms();
         let mut replay = Replay::new(&world, &options, &identity, &manifest)?;

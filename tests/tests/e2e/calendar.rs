@@ -46,7 +46,10 @@ impl Buckets {
             unit,
             zone,
             labels: edges.iter().map(label).collect(),
-            edges: edges.iter().map(|edge| edge.timestamp().as_second()).collect(),
+            edges: edges
+                .iter()
+                .map(|edge| edge.timestamp().as_second())
+                .collect(),
         }
     }
 

@@ -161,7 +161,10 @@ fn check_ranking(
     limit: usize,
 ) {
     let query = buckets.query();
-    let path = format!("/v1/{}/{}/by/{subtotal}?{query}&limit={limit}", key.0, key.1);
+    let path = format!(
+        "/v1/{}/{}/by/{subtotal}?{query}&limit={limit}",
+        key.0, key.1
+    );
     let answer = client.get_json(&path);
     let ranking = expected.ranking(key, subtotal);
     let total = ranking.iter().map(|(_, count)| count).sum();
@@ -199,4 +202,3 @@ fn check_head(
         assert_eq!(answer[name], value, "{name} in {path}");
     }
 }
-

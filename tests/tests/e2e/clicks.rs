@@ -11,8 +11,20 @@ pub const CLOCK: &str = "2012-03-16T18:40:00Z";
 
 /// What each field of a click is.
 pub const MAPPING: [&str; 14] = [
-    "--map", "key.l=g", "--map", "key.u=l", "--map", "key.d=hh", "--map", "by.c=c", "--map",
-    "by.r=r", "--map", "at=t", "--on-error", "skip",
+    "--map",
+    "key.l=g",
+    "--map",
+    "key.u=l",
+    "--map",
+    "key.d=hh",
+    "--map",
+    "by.c=c",
+    "--map",
+    "by.r=r",
+    "--map",
+    "at=t",
+    "--on-error",
+    "skip",
 ];
 
 /// Sends the file as a user would; what must have been counted. None when the file is not there.

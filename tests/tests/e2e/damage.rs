@@ -1,1 +1,173 @@
-//! Empty.
+//! `verify`: all good on good data, and one flipped byte anywhere is found and its file named.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+use tallyring_tests::server::{Finished, tallyring};
+
+use crate::chance::Chance;
+use crate::stored::{Stored, files, text};
+
+const SEED: u64 = 1;
+/// Flipped bytes of one file.
+const FLIPS: u64 = 6;
+/// A manifest's or the identity's.
+const FLIPS_OF_SMALL: u64 = 2;
+
+fn verify(data: &Path) -> Finished {
+    tallyring(&["verify", "--data", text(data)])
+}
+
+#[test]
+fn verify_finds_good_data_good_while_it_is_served_and_after_a_stop() {
+    let stored = Stored::with_a_file_of_every_kind();
+    for served in [false, true, false] {
+        let server = served.then(|| stored.serve("2012-03-18T13:00:00Z"));
+        let verified = verify(&stored.data);
+        assert_eq!(verified.code, 0, "served: {served}, {verified:?}");
+        assert!(verified.stdout.ends_with("all good\n"), "{verified:?}");
+        if let Some(server) = server {
+            server.terminate();
+        }
+    }
+    let verified = tallyring(&["verify", "--output", "json", "--data", stored.argument()]);
+    let report: Value = serde_json::from_str(&verified.stdout).expect("JSON");
+    assert_eq!(verified.code, 0, "{verified:?}");
+    assert_eq!(report["findings"], Value::Array(vec![]));
+    for (field, least) in [("files", 8), ("oplog_records", 760), ("subtotals", 100)] {
+        assert!(report[field].as_u64() >= Some(least), "{field}: {report:#}");
+    }
+}
+
+#[test]
+fn verify_of_a_directory_that_is_none_fails_and_makes_nothing() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let missing = directory.path().join("missing");
+    let verified = verify(&missing);
+    assert_eq!(verified.code, 1, "{verified:?}");
+    assert!(!missing.exists(), "it was made");
+}
+
+/// One byte of one file of a copy.
+struct Flip<'a> {
+    copy: &'a Path,
+    name: &'a str,
+    offset: usize,
+    bit: u8,
+}
+
+impl Flip<'_> {
+    /// Flips it, verifies, flips it back.
+    fn check(&self) {
+        let path = self.copy.join(self.name);
+        let whole = fs::read(&path).expect("read the file");
+        let mut damaged = whole.clone();
+        damaged[self.offset] ^= 1 << self.bit;
+        fs::write(&path, damaged).expect("write the file");
+        let verified = verify(self.copy);
+        fs::write(&path, &whole).expect("write the file");
+        let place = format!(
+            "bit {} of byte {} of {} in {}",
+            self.bit,
+            self.offset,
+            whole.len(),
+            self.name
+        );
+        assert_eq!(verified.code, 1, "{place} was not found: {verified:?}");
+        let findings = verified.stdout.lines();
+        let named = findings
+            .filter(|line| line.starts_with("WRONG"))
+            .any(|line| line.contains(self.name));
+        assert!(named, "{place}: not named in {verified:?}");
+    }
+}
+
+/// Flips some bytes in each of these files, at offsets below `limit` of each.
+fn flip(
+    copy: &Path,
+    names: &[String],
+    flips: u64,
+    limit: impl Fn(&[u8]) -> std::ops::Range<usize>,
+) {
+    let mut chance = Chance::new(SEED);
+    assert!(!names.is_empty(), "there is such a file");
+    for name in names {
+        let range = limit(&fs::read(copy.join(name)).expect("read the file"));
+        for _ in 0..flips {
+            let offset = range.start + chance.below(range.len() as u64) as usize;
+            let bit = chance.below(8) as u8;
+            Flip {
+                copy,
+                name,
+                offset,
+                bit,
+            }
+            .check();
+        }
+    }
+    let verified = verify(copy);
+    assert_eq!(verified.code, 0, "it is whole again: {verified:?}");
+}
+
+fn copy_of(stored: &Stored) -> tempfile::TempDir {
+    let copy = tempfile::tempdir().expect("a directory");
+    copy_into(&stored.data, copy.path());
+    copy
+}
+
+fn copy_into(from: &Path, to: &Path) {
+    for entry in fs::read_dir(from).expect("list a directory") {
+        let entry = entry.expect("an entry");
+        let target = to.join(entry.file_name());
+        if entry.file_type().expect("a type").is_dir() {
+            fs::create_dir(&target).expect("make a directory");
+            copy_into(&entry.path(), &target);
+        } else {
+            fs::copy(entry.path(), &target).expect("copy a file");
+        }
+    }
+}
+
+fn whole(content: &[u8]) -> std::ops::Range<usize> {
+    0..content.len()
+}
+
+#[test]
+fn one_flipped_byte_of_any_sorted_file_is_found_and_its_file_named() {
+    let stored = Stored::with_a_file_of_every_kind();
+    let copy = copy_of(&stored);
+    for directory in ["deltas", "ids", "runs", "archive"] {
+        let names = files(copy.path(), directory);
+        flip(copy.path(), &names[..1], FLIPS, whole);
+    }
+}
+
+#[test]
+fn one_flipped_byte_of_the_identity_or_any_manifest_is_found_and_its_file_named() {
+    let stored = Stored::with_a_file_of_every_kind();
+    let copy = copy_of(&stored);
+    flip(copy.path(), &["STORE".to_owned()], FLIPS, whole);
+    let manifests = files(copy.path(), "manifests");
+    assert!(manifests.len() > 3, "{manifests:?}");
+    flip(copy.path(), &manifests, FLIPS_OF_SMALL, whole);
+}
+
+#[test]
+fn one_flipped_byte_of_the_log_is_found_in_its_records_and_in_the_zeros_behind_them() {
+    let stored = Stored::with_a_file_of_every_kind();
+    let copy = copy_of(&stored);
+    let segments = files(copy.path(), "oplog");
+    let segments: Vec<String> = segments
+        .into_iter()
+        .filter(|name| name.ends_with(".tlog"))
+        .collect();
+    let end = |content: &[u8]| {
+        let last = content.iter().rposition(|&byte| byte != 0);
+        last.expect("records") + 1
+    };
+    flip(copy.path(), &segments, FLIPS, |content| 0..end(content));
+    let zeros = |content: &[u8]| (end(content) + 8).min(content.len() - 1)..content.len();
+    let newest = &segments[segments.len() - 1..];
+    flip(copy.path(), newest, FLIPS, zeros);
+}

@@ -124,10 +124,7 @@ pub fn bitly_file() -> Option<PathBuf> {
     Some(path)
 }
 
-#[allow(
-    clippy::print_stderr,
-    reason = "a test that did nothing must say so"
-)]
+#[allow(clippy::print_stderr, reason = "a test that did nothing must say so")]
 fn skipped(name: &str) {
     eprintln!("skipped: {name} is not there");
 }

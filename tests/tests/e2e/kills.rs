@@ -45,7 +45,11 @@ impl Call {
                     .collect();
                 let key = format!("batch-{number}");
                 let body = json!(items).to_string();
-                client.try_post("/v1/increments", &[("idempotency-key", &key)], body.as_bytes())
+                client.try_post(
+                    "/v1/increments",
+                    &[("idempotency-key", &key)],
+                    body.as_bytes(),
+                )
             }
             Self::Ids(number) => {
                 let mut body = String::new();
@@ -154,7 +158,10 @@ impl Book {
 #[test]
 fn what_was_acknowledged_before_a_kill_counts_and_what_was_not_counts_once_retried() {
     let directory = tempfile::tempdir().expect("a directory");
-    let (data, config) = (directory.path().join("data"), directory.path().join("c.toml"));
+    let (data, config) = (
+        directory.path().join("data"),
+        directory.path().join("c.toml"),
+    );
     std::fs::write(&config, CONFIG).expect("write the configuration");
     let config = config.to_str().expect("a path of text");
     let (book, mut chance) = (Book::default(), Chance::new(SEED));

@@ -16,4 +16,5 @@ mod http_reads;
 mod http_writes;
 mod kills;
 mod stop;
+mod stored;
 mod story;

@@ -1,0 +1,107 @@
+//! Version 3's endpoints for several links at once.
+
+use serde_json::{Value, json};
+
+use super::{NOW, Site};
+
+#[tokio::test]
+async fn clicks_of_several_links_come_from_one_view() {
+    let site = Site::documented().await;
+    let path = "/v3/clicks?shortUrl=http%3A%2F%2Fbit.ly%2F1234&shortUrl=http://bit.ly/&hash=never&login=x&apiKey=y";
+    let clicks = json!({"clicks": [
+        {
+            "short_url": "http://bit.ly/1234",
+            "user_hash": "1234",
+            "global_hash": "1234",
+            "user_clicks": 9139,
+            "global_clicks": 9139,
+        },
+        {"short_url": "http://bit.ly/", "error": "NOT_FOUND"},
+        {
+            "hash": "never",
+            "user_hash": "never",
+            "global_hash": "never",
+            "user_clicks": 0,
+            "global_clicks": 0,
+        },
+    ]});
+    site.check_v3(path, clicks).await;
+    site.check_v3_fault("/v3/clicks", 500, "MISSING_ARG_SHORTURL")
+        .await;
+    let most = vec!["hash=a"; 15].join("&");
+    let listed = site.v3(&format!("/v3/clicks?{most}")).await;
+    assert_eq!(listed["data"]["clicks"].as_array().map(Vec::len), Some(15));
+    site.check_v3_fault(
+        &format!("/v3/clicks?{most}&hash=a"),
+        500,
+        "INVALID_ARG_HASH",
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn days_are_newest_first_and_seven_unless_asked_otherwise() {
+    let site = Site::documented().await;
+    let path = "/v3/clicks_by_day?hash=1234";
+    let item = |clicks: Value| {
+        json!({"clicks_by_day": [
+            {"hash": "1234", "user_hash": "1234", "global_hash": "1234", "clicks": clicks},
+        ]})
+    };
+    let two = json!([
+        {"clicks": 1, "day_start": 1360299600},
+        {"clicks": 2, "day_start": 1360213200},
+    ]);
+    site.check_v3(&format!("{path}&days=2"), item(two)).await;
+    let week = site.v3(path).await;
+    let days = week["data"]["clicks_by_day"][0]["clicks"].as_array();
+    assert_eq!(days.map(Vec::len), Some(7));
+    for days in ["0", "31", "x"] {
+        site.check_v3_fault(&format!("{path}&days={days}"), 500, "INVALID_ARG_DAYS")
+            .await;
+    }
+}
+
+#[tokio::test]
+async fn minutes_are_the_last_sixty_and_a_base_bucket_counts_where_it_begins() {
+    let site = Site::documented().await;
+    site.count(json!([{"at": NOW, "n": 4, "keys": {"l": "now"}}]))
+        .await;
+    let mut minutes = [0; 60];
+    // 19:19 is the first; the hour that holds it began at 19:00.
+    minutes[19] = 4;
+    let item = json!({"clicks_by_minute": [{
+        "short_url": "bit.ly/now",
+        "user_hash": "now",
+        "global_hash": "now",
+        "clicks": minutes.to_vec(),
+    }]});
+    site.check_v3("/v3/clicks_by_minute?shortUrl=bit.ly/now", item)
+        .await;
+}
+
+#[tokio::test]
+async fn one_link_is_broken_down() {
+    let site = Site::documented().await;
+    let link = |mut data: Value| {
+        data["hash"] = json!("1234");
+        data["user_hash"] = json!("1234");
+        data["global_hash"] = json!("1234");
+        data
+    };
+    let countries = json!({"countries": [
+        {"clicks": 9121, "country": "-"},
+        {"clicks": 13, "country": "US"},
+        {"clicks": 3, "country": "FR"},
+        {"clicks": 2, "country": "DE"},
+    ]});
+    site.check_v3("/v3/countries?hash=1234", link(countries))
+        .await;
+    let referrers = site.v3("/v3/referrers?shortUrl=http://bit.ly/1234").await;
+    assert_eq!(
+        referrers["data"]["referrers"][2],
+        json!({"clicks": 4, "referrer": "direct"})
+    );
+    site.check_v3_fault("/v3/referrers?hash=a&hash=b", 500, "INVALID_ARG_SHORTURL")
+        .await;
+}

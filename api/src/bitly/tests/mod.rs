@@ -1,0 +1,193 @@
+//! Recorded requests to the real router, over a store in a directory of its own and a clock that
+//! stands still.
+
+mod deprecated;
+mod links;
+mod users;
+mod v4;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, header};
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use tallyring_archive::OsDisk;
+use tallyring_realtime::{Options, Service, Store, VirtualClock, World};
+use tallyring_records::Schema;
+use tower::ServiceExt;
+
+use crate::{Admin, ApiState, router};
+
+/// 2013-02-08T19:19:17Z, the time of the example in bitly's documentation.
+const NOW: i64 = 1_360_351_157;
+
+/// A running router.
+struct Site {
+    router: Router,
+    directory: PathBuf,
+}
+
+/// One answer.
+struct Answer {
+    status: u16,
+    content_type: String,
+    text: String,
+}
+
+impl Site {
+    fn with_schema(schema: Schema) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("tallyring-bitly-{}-{number}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        let world = World {
+            disk: Arc::new(OsDisk::new(&directory).unwrap()),
+            clock: Arc::new(VirtualClock::new(NOW * 1_000, 0.0)),
+            random: |bytes| bytes.fill(7),
+        };
+        let (store, _) = Store::open(world, Options::default(), schema).unwrap();
+        let state = ApiState {
+            service: Arc::new(Service::start(Arc::new(store)).unwrap()),
+            admin: Arc::new(Admin {
+                rebuild: Box::new(|| 0),
+                last_rebuild: Box::new(|| None),
+            }),
+            metrics: metrics_exporter_prometheus::PrometheusBuilder::new()
+                .build_recorder()
+                .handle(),
+        };
+        Self {
+            router: router(state),
+            directory,
+        }
+    }
+
+    /// A site with the link of the documentation, `1234` of `orofrog` to `nytimes.com`.
+    async fn documented() -> Self {
+        let site = Self::with_schema(Schema::default_clicks());
+        let keys = json!({"l": "1234", "u": "orofrog", "d": "nytimes.com"});
+        let click = |at: &str, n: u32, by: Value| json!({"at": at, "n": n, "keys": keys, "by": by});
+        site.count(json!([
+            click(
+                "2013-02-08T06:00:00Z",
+                1,
+                json!({"c": "US", "r": "http://t.co/a", "v": "mobile"})
+            ),
+            click("2013-02-07T15:00:00Z", 2, json!({"c": "US", "r": "direct"})),
+            click("2013-02-06T15:00:00Z", 2, json!({"c": "DE"})),
+            click(
+                "2013-02-05T15:00:00Z",
+                3,
+                json!({"c": "FR", "r": "https://www.facebook.com/x"})
+            ),
+            click(
+                "2013-02-04T15:00:00Z",
+                10,
+                json!({"c": "US", "r": "http://news.example/1"})
+            ),
+            click(
+                "2012-11-15T12:00:00Z",
+                9_121,
+                json!({"r": "https://news.example/2"})
+            ),
+        ]))
+        .await;
+        site
+    }
+
+    async fn count(&self, increments: Value) {
+        let request = Request::post("/v1/increments")
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(Body::from(increments.to_string()))
+            .unwrap();
+        let answer = self.ask(request).await;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+    }
+
+    async fn ask(&self, request: Request<Body>) -> Answer {
+        let response = self.router.clone().oneshot(request).await.unwrap();
+        let content_type = response.headers()[header::CONTENT_TYPE].to_str().unwrap();
+        Answer {
+            status: response.status().as_u16(),
+            content_type: content_type.to_owned(),
+            text: {
+                let body = response.into_body().collect().await.unwrap().to_bytes();
+                String::from_utf8(body.to_vec()).unwrap()
+            },
+        }
+    }
+
+    async fn get(&self, path: &str) -> Answer {
+        self.ask(Request::get(path).body(Body::empty()).unwrap())
+            .await
+    }
+
+    /// Version 3: status 200, whatever it is, and the envelope.
+    async fn v3(&self, path: &str) -> Value {
+        let answer = self.get(path).await;
+        assert_eq!(
+            (answer.status, answer.content_type.as_str()),
+            (200, "application/json"),
+            "{path}"
+        );
+        serde_json::from_str(&answer.text).unwrap()
+    }
+
+    async fn check_v3(&self, path: &str, data: Value) {
+        let envelope = json!({"data": data, "status_code": 200, "status_txt": "OK"});
+        assert_eq!(self.v3(path).await, envelope, "{path}");
+    }
+
+    async fn check_v3_fault(&self, path: &str, status: u16, text: &str) {
+        let envelope = json!({"data": null, "status_code": status, "status_txt": text});
+        assert_eq!(self.v3(path).await, envelope, "{path}");
+    }
+
+    async fn check_v4(&self, path: &str, expected: Value) {
+        let answer = self.get(path).await;
+        assert_eq!(
+            (answer.status, answer.content_type.as_str()),
+            (200, "application/json"),
+            "{path}: {}",
+            answer.text
+        );
+        let found: Value = serde_json::from_str(&answer.text).unwrap();
+        assert_eq!(found, expected, "{path}");
+    }
+
+    async fn check_v4_fault(&self, path: &str, status: u16, expected: Value) {
+        let answer = self.get(path).await;
+        assert_eq!(answer.status, status, "{path}: {}", answer.text);
+        let found: Value = serde_json::from_str(&answer.text).unwrap();
+        assert_eq!(found, expected, "{path}");
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// Version 4's error for a field.
+fn invalid(resource: &str, field: &str) -> Value {
+    json!({
+        "message": format!("INVALID_ARG_{}", field.to_uppercase()),
+        "resource": resource,
+        "description": "The value provided is invalid.",
+        "errors": [{"field": field, "error_code": "invalid"}],
+    })
+}
+
+/// Version 4's error for what is not there.
+fn not_found(resource: &str) -> Value {
+    json!({
+        "message": "NOT_FOUND",
+        "resource": resource,
+        "description": "What you are looking for cannot be found.",
+    })
+}

@@ -1,0 +1,115 @@
+//! Version 3: `/v3/user/*`.
+
+use serde_json::{Value, json};
+
+use super::{NOW, Site};
+
+fn with_echo(mut data: Value, units: i64) -> Value {
+    data["tz_offset"] = json!(-5);
+    data["unit"] = json!("day");
+    data["unit_reference_ts"] = json!(NOW);
+    data["units"] = json!(units);
+    data
+}
+
+#[tokio::test]
+async fn without_a_unit_user_clicks_have_the_form_of_old() {
+    let site = Site::documented().await;
+    let days = json!({
+        "clicks": [
+            {"clicks": 1, "day_start": 1360299600},
+            {"clicks": 2, "day_start": 1360213200},
+            {"clicks": 2, "day_start": 1360126800},
+            {"clicks": 3, "day_start": 1360040400},
+            {"clicks": 10, "day_start": 1359954000},
+            {"clicks": 0, "day_start": 1359867600},
+            {"clicks": 0, "day_start": 1359781200},
+        ],
+        "days": 7,
+        "total_clicks": 18,
+    });
+    for query in [
+        "access_token=orofrog",
+        "access_token=T&login=orofrog&unit=",
+        "access_token=orofrog&rollup=true",
+    ] {
+        site.check_v3(&format!("/v3/user/clicks?{query}"), days.clone())
+            .await;
+    }
+    let two = json!({
+        "clicks": [days["clicks"][0], days["clicks"][1]],
+        "days": 2,
+        "total_clicks": 3,
+    });
+    for query in ["days=2", "units=2"] {
+        site.check_v3(
+            &format!("/v3/user/clicks?access_token=orofrog&{query}"),
+            two.clone(),
+        )
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn with_a_unit_they_have_the_form_of_links() {
+    let site = Site::documented().await;
+    let path = "/v3/user/clicks?access_token=orofrog&unit=day";
+    let rolled = json!({"user_clicks": 9139, "total_clicks": 9139});
+    site.check_v3(path, with_echo(rolled, -1)).await;
+    let rows = json!({
+        "user_clicks": [{"clicks": 1, "dt": 1360299600}, {"clicks": 2, "dt": 1360213200}],
+        "total_clicks": 3,
+    });
+    site.check_v3(&format!("{path}&units=2"), with_echo(rows, 2))
+        .await;
+    let missing = "MISSING_ARG_ACCESS_TOKEN";
+    site.check_v3_fault("/v3/user/clicks", 500, missing).await;
+    // A header is not enough for this version.
+    let request = axum::http::Request::get("/v3/user/clicks?unit=day");
+    let request = request.header("authorization", "Bearer orofrog");
+    let answer = site
+        .ask(request.body(axum::body::Body::empty()).unwrap())
+        .await;
+    assert!(answer.text.contains(missing), "{}", answer.text);
+}
+
+#[tokio::test]
+async fn users_have_countries_under_both_names_referrers_and_domains() {
+    let site = Site::documented().await;
+    let query = "access_token=orofrog&units=3";
+    let countries = json!([{"clicks": 3, "country": "US"}, {"clicks": 2, "country": "DE"}]);
+    let both = json!({"countries": countries, "user_countries": countries});
+    site.check_v3(&format!("/v3/user/countries?{query}"), with_echo(both, 3))
+        .await;
+    let referrers = json!({"referrers": [
+        {"clicks": 4, "referrer": "direct"},
+        {"clicks": 1, "referrer": "http://t.co/a"},
+    ]});
+    site.check_v3(
+        &format!("/v3/user/referrers?{query}"),
+        with_echo(referrers, 3),
+    )
+    .await;
+    let domains = json!({"referring_domains": [
+        {"clicks": 4, "domain": "direct", "url": null},
+        {"clicks": 1, "domain": "t.co", "url": "http://t.co/"},
+    ]});
+    site.check_v3(
+        &format!("/v3/user/referring_domains?{query}"),
+        with_echo(domains, 3),
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn tracking_domains_are_counted_in_their_namespace() {
+    let site = Site::documented().await;
+    let path = "/v3/user/tracking_domain_clicks?access_token=T&domain=nytimes.com";
+    let rolled = json!({"tracking_domain_clicks": 9139});
+    site.check_v3(path, with_echo(rolled, -1)).await;
+    let rows = json!({"tracking_domain_clicks": [{"clicks": 1, "dt": 1360299600}]});
+    site.check_v3(&format!("{path}&units=1"), with_echo(rows, 1))
+        .await;
+    let path = "/v3/user/tracking_domain_clicks?access_token=T";
+    site.check_v3_fault(path, 500, "MISSING_ARG_DOMAIN").await;
+}

@@ -1,0 +1,81 @@
+//! What stands around a series or a ranking: the card, its title and its subtitle.
+
+use plotters::coord::Shift;
+use plotters::drawing::DrawingArea;
+use plotters::element::{Rectangle, Text};
+use plotters::style::Color;
+use plotters::style::text_anchor::HPos;
+
+use super::WIDTH;
+use super::canvas::{Pen, units};
+use super::text;
+use super::theme::Role;
+
+/// Room left and right of everything, pixels.
+pub const MARGIN: f64 = 20.0;
+
+/// Where the plot begins, pixels from the top.
+pub const PLOT_TOP: f64 = 72.0;
+
+/// Middles of the lines of the header, pixels from the top.
+const TITLE_Y: f64 = 24.0;
+const SUBTITLE_Y: f64 = 46.0;
+
+/// A whole picture in tenths of a pixel.
+pub type Root<'a> = DrawingArea<Pen<'a>, Shift>;
+
+/// What a drawing answers. The backend cannot fail, and all areas have room.
+pub fn drawn<T, E: std::fmt::Debug>(result: Result<T, E>) -> T {
+    result.expect("BUG: a drawing into memory failed")
+}
+
+/// The card, and what the picture shows.
+pub fn draw(root: &Root<'_>, title: &str, subtitle: &str) {
+    let (width, height) = root.dim_in_pixel();
+    let inset = units(0.5);
+    let corner = (width as i32 - inset, height as i32 - inset);
+    let card = Rectangle::new([(inset, inset), corner], Role::Card.color().filled());
+    drawn(root.draw(&card));
+    let room = f64::from(WIDTH) - 2.0 * MARGIN;
+    write(
+        root,
+        Role::Title,
+        HPos::Left,
+        (MARGIN, TITLE_Y),
+        room,
+        title,
+    );
+    write(
+        root,
+        Role::Muted,
+        HPos::Left,
+        (MARGIN, SUBTITLE_Y),
+        room,
+        subtitle,
+    );
+}
+
+/// One line of text, cut to `room` pixels. Says how wide it was, in pixels.
+pub fn write(
+    root: &Root<'_>,
+    role: Role,
+    h_pos: HPos,
+    (x, y): (f64, f64),
+    room: f64,
+    line: &str,
+) -> f64 {
+    let short = text::ellipsised(line, role.text_px(), room);
+    let width = text::width(&short, role.text_px());
+    drawn(root.draw(&Text::new(short, (units(x), units(y)), role.text(h_pos))));
+    width
+}
+
+/// Parts of a line, with a dot between those that are not empty.
+pub fn joined(parts: &[&str]) -> String {
+    let parts: Vec<&str> = parts
+        .iter()
+        .copied()
+        .filter(|part| !part.is_empty())
+        .collect();
+    parts.join(" · ")
+}

@@ -1,0 +1,202 @@
+//! Values by their counts: horizontal bars, largest first, what is not listed in grey at the end.
+
+use plotters::chart::ChartBuilder;
+use plotters::element::Rectangle;
+use plotters::style::Color;
+use plotters::style::text_anchor::HPos;
+
+use super::canvas::{Document, pixels, units};
+use super::frame::{self, MARGIN, PLOT_TOP, drawn, joined};
+use super::number::{grouped, share};
+use super::text;
+use super::theme::Role;
+use super::{HEIGHT, WIDTH};
+
+/// Rows of a ranking, at most; further values are summed up with the others.
+pub const ROWS_MAX: usize = 40;
+
+/// The height of a row, pixels: as much as there is for few rows.
+const ROW_HEIGHT_MIN: f64 = 20.0;
+const ROW_HEIGHT_MAX: f64 = 32.0;
+
+/// The part of its row's height that a bar takes.
+const BAR_PART: f64 = 0.62;
+
+/// Below the last row, pixels.
+const BOTTOM: f64 = 24.0;
+
+/// Names are cut at this width, pixels.
+const NAME_WIDTH_MAX: f64 = 260.0;
+
+/// Between a name, its bar and its count, pixels.
+const DISTANCE: f64 = 10.0;
+
+/// Characters that the alternative text takes from a name.
+const DESC_NAME_PX: f64 = 400.0;
+
+/// Rows that the alternative text names.
+const DESC_ROWS_MAX: usize = 5;
+
+const NOTHING: &str = "Nothing counted in this range";
+
+const ROLES: [Role; 7] = [
+    Role::Card,
+    Role::Title,
+    Role::Muted,
+    Role::Value,
+    Role::Empty,
+    Role::Bar,
+    Role::BarOther,
+];
+
+/// What a ranking shows. Text may be anything; it is cleaned, escaped and cut to fit.
+#[derive(Clone, Debug)]
+pub struct RankingChart {
+    /// What is counted, such as `l/A6qOVH by country`.
+    pub title: String,
+    /// More about it, such as the range; the total is added. May be empty.
+    pub subtitle: String,
+    /// Names and counts, largest first.
+    pub values: Vec<(String, u64)>,
+    /// The sum of all values that are not listed.
+    pub other: u64,
+}
+
+/// A line of the picture; clean, not yet escaped.
+struct Row {
+    name: String,
+    count: u64,
+    numbers: String,
+    bar: Role,
+}
+
+/// The picture of a ranking. It is [`HEIGHT`] high for up to ten rows and grows beyond. A name that is
+/// cut is whole in its tooltip. Shares are of all values together.
+pub fn ranking(chart: &RankingChart) -> String {
+    let counts = chart.values.iter().map(|&(_, count)| u128::from(count));
+    let total = counts.sum::<u128>() + u128::from(chart.other);
+    let rows = rows(chart, total);
+    let row_room = f64::from(HEIGHT) - PLOT_TOP - BOTTOM;
+    let row_height = (row_room / rows.len().max(1) as f64).clamp(ROW_HEIGHT_MIN, ROW_HEIGHT_MAX);
+    let plot_height = row_height * rows.len() as f64;
+    let height = f64::from(HEIGHT)
+        .max(PLOT_TOP + plot_height + BOTTOM)
+        .ceil();
+
+    let title = text::clean(&chart.title);
+    let subtitle = format!("total {}", grouped(total));
+    let subtitle = joined(&[&text::clean(&chart.subtitle), &subtitle]);
+    let desc = describe(&subtitle, &rows);
+    let size = (WIDTH, height as u32);
+    let document = Document::begin(size, true, (&title, &desc), &ROLES);
+    let root = document.area();
+    frame::draw(&root, &title, &subtitle);
+    if total == 0 {
+        let at = (f64::from(WIDTH) / 2.0, PLOT_TOP + row_room / 2.0);
+        frame::write(
+            &root,
+            Role::Empty,
+            HPos::Center,
+            at,
+            f64::from(WIDTH),
+            NOTHING,
+        );
+    } else {
+        draw_rows(&document, &root, &rows, row_height);
+    }
+    drop(root);
+    document.end()
+}
+
+fn draw_rows(document: &Document, root: &frame::Root<'_>, rows: &[Row], row_height: f64) {
+    let text_px = Role::Value.text_px();
+    let widest = |texts: &mut dyn Iterator<Item = &str>| {
+        texts
+            .map(|line| text::width(line, text_px))
+            .fold(0.0, f64::max)
+    };
+    let name_width = widest(&mut rows.iter().map(|row| row.name.as_str())).min(NAME_WIDTH_MAX);
+    let numbers_width = widest(&mut rows.iter().map(|row| row.numbers.as_str()));
+    let left = MARGIN + name_width + DISTANCE;
+    let right = MARGIN + numbers_width + DISTANCE;
+    let most = rows.iter().map(|row| row.count).max().unwrap_or(0).max(1);
+    let root_height = pixels(root.dim_in_pixel().1 as i32);
+    let bottom = root_height - PLOT_TOP - row_height * rows.len() as f64;
+    let mut plot = drawn(
+        ChartBuilder::on(root)
+            .margin_top(units(PLOT_TOP))
+            .margin_bottom(units(bottom))
+            .margin_left(units(left))
+            .margin_right(units(right))
+            .build_cartesian_2d(0.0..most as f64, rows.len() as f64..0.0),
+    );
+    // What has a count is at least a pixel long.
+    let least = plot.x_range().end / pixels(plot.plotting_area().dim_in_pixel().0 as i32);
+    for (index, row) in rows.iter().enumerate() {
+        let middle = index as f64 + 0.5;
+        let length = if row.count == 0 {
+            0.0
+        } else {
+            (row.count as f64).max(least)
+        };
+        let half = BAR_PART / 2.0;
+        let bar = [(0.0, middle - half), (length, middle + half)];
+        let (end, y) = plot.backend_coord(&(length, middle));
+        let y = pixels(y);
+        document.with_tooltip(&format!("{}: {}", row.name, row.numbers), || {
+            let name = (left - DISTANCE, y);
+            frame::write(root, Role::Value, HPos::Right, name, name_width, &row.name);
+            drawn(plot.draw_series([Rectangle::new(bar, row.bar.color().filled())]));
+            let numbers = (pixels(end) + DISTANCE, y);
+            let room = numbers_width;
+            frame::write(root, Role::Value, HPos::Left, numbers, room, &row.numbers);
+        });
+    }
+}
+
+/// The values that have a row, and one for the others if there are any.
+fn rows(chart: &RankingChart, total: u128) -> Vec<Row> {
+    let numbers = |count: u64| format!("{} · {}", grouped(count), share(count, total));
+    let room = if chart.values.len() > ROWS_MAX || chart.other > 0 {
+        ROWS_MAX - 1
+    } else {
+        ROWS_MAX
+    };
+    let (listed, beyond) = chart.values.split_at(chart.values.len().min(room));
+    let mut rows: Vec<Row> = listed
+        .iter()
+        .map(|(name, count)| Row {
+            name: match name.as_str() {
+                "" => "(empty)".to_owned(),
+                name => text::clean(name),
+            },
+            count: *count,
+            numbers: numbers(*count),
+            bar: Role::Bar,
+        })
+        .collect();
+    let beyond = beyond.iter().map(|&(_, count)| count);
+    let other = beyond.fold(chart.other, u64::saturating_add);
+    if other > 0 {
+        rows.push(Row {
+            name: "other".to_owned(),
+            count: other,
+            numbers: numbers(other),
+            bar: Role::BarOther,
+        });
+    }
+    rows
+}
+
+/// The largest values in a sentence.
+fn describe(subtitle: &str, rows: &[Row]) -> String {
+    let mut parts = vec![subtitle.to_owned()];
+    for row in rows.iter().take(DESC_ROWS_MAX) {
+        let name = text::ellipsised(&row.name, Role::Value.text_px(), DESC_NAME_PX);
+        parts.push(format!("{name}: {}", row.numbers));
+    }
+    if rows.len() > DESC_ROWS_MAX {
+        parts.push(format!("and {} more", rows.len() - DESC_ROWS_MAX));
+    }
+    parts.join("; ")
+}

@@ -1,0 +1,198 @@
+//! Bars and lines in a plot.
+
+use std::ops::Range;
+
+use plotters::chart::ChartContext;
+use plotters::coord::cartesian::Cartesian2d;
+use plotters::element::{PathElement, Polygon, Rectangle};
+use plotters::style::Color;
+use plotters::style::text_anchor::HPos;
+
+use super::axis::Axis;
+use super::canvas::{Document, Pen, pixels};
+use super::frame::{self, Root, drawn};
+use super::number::human;
+use super::text;
+use super::theme::Role;
+
+/// The part of its bucket's width that a bar takes, and how wide it is at most, pixels.
+const BAR_PART: f64 = 0.78;
+const BAR_WIDTH_MAX: f64 = 56.0;
+
+/// From the top of a bar to the middle of the count above it, pixels.
+const COUNT_UP: f64 = 9.0;
+
+/// What has a count is at least so high, pixels.
+const HEIGHT_MIN: f64 = 1.0;
+
+/// Buckets from left to right, counts upwards. A bucket is 1 wide and begins at its number.
+pub type Plot<'a> = ChartContext<'a, Pen<'a>, Cartesian2d<Axis, Axis>>;
+
+/// A bar for every bucket that has a count, and the count above it if there is room for all.
+pub fn bars(
+    document: &Document,
+    root: &Root<'_>,
+    plot: &mut Plot<'_>,
+    counts: &[u64],
+    provisional_from: usize,
+    tooltip: impl Fn(usize) -> String,
+) {
+    let bucket_width = size(plot).0 / counts.len() as f64;
+    let half = (BAR_PART * bucket_width).min(BAR_WIDTH_MAX) / bucket_width / 2.0;
+    let labels: Vec<String> = counts.iter().map(|&count| human(count)).collect();
+    let text_px = Role::Value.text_px();
+    let is_labelled = labels
+        .iter()
+        .all(|label| text::width(label, text_px) <= bucket_width);
+    let least = least(plot);
+    for (index, (&count, label)) in counts.iter().zip(&labels).enumerate() {
+        if count == 0 {
+            continue;
+        }
+        let role = if index < provisional_from {
+            Role::Bar
+        } else {
+            Role::BarProvisional
+        };
+        let middle = index as f64 + 0.5;
+        let height = (count as f64).max(least);
+        let bar = [(middle - half, 0.0), (middle + half, height)];
+        document.with_tooltip(&tooltip(index), || {
+            let bar = Rectangle::new(bar, role.color().filled());
+            drawn(plot.draw_series([bar]));
+            if is_labelled {
+                let (x, y) = plot.backend_coord(&(middle, height));
+                let at = (pixels(x), pixels(y) - COUNT_UP);
+                frame::write(root, Role::Value, HPos::Center, at, bucket_width, label);
+            }
+        });
+    }
+}
+
+/// A line over an area. Where buckets are narrower than a pixel it shows the largest count of each pixel
+/// column. It is interrupted where nothing was counted.
+pub fn line(plot: &mut Plot<'_>, counts: &[u64], provisional_from: usize) {
+    let least = least(plot);
+    let columns: Vec<(f64, f64)> = columns(counts.len(), size(plot).0 as usize)
+        .map(|buckets| {
+            let middle = (buckets.start + buckets.end) as f64 / 2.0;
+            let count = counts[buckets].iter().copied().max().unwrap_or(0);
+            let height = if count == 0 {
+                0.0
+            } else {
+                (count as f64).max(least)
+            };
+            (middle, height)
+        })
+        .collect();
+    // A column with one provisional bucket is provisional, as is the way to it.
+    let bucket_counts = counts.len();
+    let provisional = columns_before(bucket_counts, columns.len(), provisional_from);
+    for run in runs(&columns) {
+        let settled = run.start..provisional.clamp(run.start, run.end);
+        let open = settled.end.saturating_sub(1).max(run.start)..run.end;
+        if settled.len() > 1 {
+            draw_run(plot, &columns[settled], (Role::Area, Role::Line));
+        }
+        if open.len() > 1 && provisional < run.end {
+            let roles = (Role::AreaProvisional, Role::LineProvisional);
+            draw_run(plot, &columns[open], roles);
+        }
+    }
+}
+
+fn draw_run(plot: &mut Plot<'_>, run: &[(f64, f64)], (area, line): (Role, Role)) {
+    let (first, last) = (run[0].0, run[run.len() - 1].0);
+    let mut corners = Vec::with_capacity(run.len() + 2);
+    corners.push((first, 0.0));
+    corners.extend_from_slice(run);
+    corners.push((last, 0.0));
+    drawn(plot.draw_series([Polygon::new(corners, area.color().filled())]));
+    drawn(plot.draw_series([PathElement::new(run.to_vec(), line.color())]));
+}
+
+/// The buckets of each pixel column: every bucket its own where there is room.
+fn columns(buckets: usize, width: usize) -> impl Iterator<Item = Range<usize>> {
+    let columns = buckets.min(width.max(1));
+    (0..columns).map(move |column| {
+        let start = column * buckets / columns;
+        start..(column + 1) * buckets / columns
+    })
+}
+
+/// Columns that hold nothing from bucket `from` on.
+fn columns_before(buckets: usize, columns: usize, from: usize) -> usize {
+    (0..columns)
+        .take_while(|column| (column + 1) * buckets / columns <= from)
+        .count()
+}
+
+/// Stretches of columns that have a count, each with the empty column before and after it, so that the
+/// line rises from the base line and falls back to it.
+fn runs(columns: &[(f64, f64)]) -> Vec<Range<usize>> {
+    let mut runs: Vec<Range<usize>> = Vec::new();
+    for (index, &(_, height)) in columns.iter().enumerate() {
+        if height == 0.0 {
+            continue;
+        }
+        let start = index.saturating_sub(1);
+        let end = (index + 2).min(columns.len());
+        match runs.last_mut() {
+            // An empty column that ends one run may begin the next: they join.
+            Some(run) if start < run.end => run.end = end,
+            _ => runs.push(start..end),
+        }
+    }
+    runs
+}
+
+/// Width and height of the plot, pixels.
+fn size(plot: &Plot<'_>) -> (f64, f64) {
+    let (width, height) = plot.plotting_area().dim_in_pixel();
+    (pixels(width as i32), pixels(height as i32))
+}
+
+/// The count that is drawn as high as what must be seen.
+fn least(plot: &Plot<'_>) -> f64 {
+    plot.y_range().end * HEIGHT_MIN / size(plot).1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_partition_the_buckets() {
+        for buckets in [1, 61, 729, 730, 731, 2_000, 10_000] {
+            let columns: Vec<Range<usize>> = columns(buckets, 730).collect();
+            assert_eq!(columns.len(), buckets.min(730));
+            assert_eq!(
+                (columns[0].start, columns[columns.len() - 1].end),
+                (0, buckets)
+            );
+            let is_gapless = columns.windows(2).all(|pair| pair[0].end == pair[1].start);
+            assert!(is_gapless && columns.iter().all(|column| !column.is_empty()));
+            for from in [0, 1, buckets / 2, buckets, usize::MAX] {
+                let before = columns_before(buckets, columns.len(), from);
+                let model = columns.iter().filter(|column| column.end <= from).count();
+                assert_eq!(before, model);
+            }
+        }
+    }
+
+    #[test]
+    fn runs_leave_out_what_is_empty_on_both_sides() {
+        let heights = |counts: &[u8]| {
+            let columns: Vec<(f64, f64)> = counts
+                .iter()
+                .enumerate()
+                .map(|(index, &count)| (index as f64, f64::from(count)))
+                .collect();
+            runs(&columns)
+        };
+        assert_eq!(heights(&[0, 0, 0]), []);
+        assert_eq!(heights(&[5, 0, 0, 0, 5]), [0..2, 3..5]);
+        assert_eq!(heights(&[0, 5, 0, 5, 0, 0, 5]), [0..5, 5..7]);
+        assert_eq!(heights(&[0, 5, 0, 0, 5, 0]), [0..3, 3..6]);
+    }
+}
