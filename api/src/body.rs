@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::time::Duration;
 
-use axum::body::Body;
+use axum::body::{Body, HttpBody};
 use axum::http::{HeaderMap, StatusCode, header};
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -21,6 +21,10 @@ const ZSTD_WINDOW_LOG_MAX: u32 = 23;
 /// # Errors
 /// 408 too slow, 413 too large, 400 not decodable, 415 another encoding.
 pub async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes, Problem> {
+    // What says itself that it is too large need not be sent.
+    if body.size_hint().lower() > limit as u64 {
+        return Err(too_large(limit));
+    }
     let collected = tokio::time::timeout(READ_TIMEOUT, Limited::new(body, limit).collect()).await;
     let bytes = match collected {
         Err(_) => {

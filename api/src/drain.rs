@@ -21,7 +21,7 @@ use hyper::body::{Frame, SizeHint};
 /// The largest rest that is read.
 const REST_BYTES_MAX: usize = 64 << 10;
 /// How long a client may take to send it.
-const REST_TIMEOUT: Duration = Duration::from_secs(1);
+const REST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Answers, and reads what the handler left of the body.
 pub async fn drain(request: Request, next: Next) -> Response {

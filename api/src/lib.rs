@@ -8,6 +8,7 @@ mod bitly;
 mod body;
 pub mod calendar;
 pub mod chart;
+mod drain;
 mod health;
 mod meter;
 mod openapi;
@@ -44,6 +45,7 @@ pub fn router(state: ApiState) -> Router {
         .method_not_allowed_fallback(problem::no_method)
         .layer(axum::middleware::from_fn(meter::measure))
         .layer(CatchPanicLayer::custom(problem::panicked))
+        .layer(axum::middleware::from_fn(drain::drain))
         // Handlers that take a body bound it themselves, after decompression too.
         .layer(DefaultBodyLimit::disable())
         .with_state(state)
@@ -66,9 +68,11 @@ fn reads() -> Router<ApiState> {
         .route("/v1/{namespace}/{key}/counts.svg", get(read::key::counts))
         .route("/v1/{namespace}/{key}/summary", get(read::key::summary))
         .route("/v1/{namespace}/{key}/summary.csv", get(read::key::summary))
+        .route("/v1/{namespace}/{key}/summary.svg", get(read::key::summary))
         .route("/v1/{namespace}/{key}/by/{subtotal}", get(read::key::by))
         .route("/v1/{namespace}/top", get(read::top::top))
         .route("/v1/{namespace}/top.csv", get(read::top::top))
+        .route("/v1/{namespace}/top.svg", get(read::top::top))
         .route("/v1/query", post(read::query::query))
         .layer(CompressionLayer::new().compress_when(large))
 }

@@ -37,6 +37,8 @@ pub enum Output {
     Json,
     /// For spreadsheets (query only).
     Csv,
+    /// A picture (query only).
+    Svg,
 }
 
 impl Output {

@@ -14,6 +14,14 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// # Errors
 /// No answer, or the server's own problem text.
 pub fn get(url: &str) -> Result<Value> {
+    Ok(serde_json::from_str(&get_text(url)?).unwrap_or(Value::Null))
+}
+
+/// GET as text.
+///
+/// # Errors
+/// As [`get`].
+pub fn get_text(url: &str) -> Result<String> {
     let answer = agent().get(url).call();
     read(url, answer)
 }
@@ -24,7 +32,7 @@ pub fn get(url: &str) -> Result<Value> {
 /// As [`get`].
 pub fn post(url: &str) -> Result<Value> {
     let answer = agent().post(url).send_empty();
-    read(url, answer)
+    Ok(serde_json::from_str(&read(url, answer)?).unwrap_or(Value::Null))
 }
 
 fn agent() -> Agent {
@@ -38,7 +46,7 @@ fn agent() -> Agent {
 fn read(
     url: &str,
     answer: std::result::Result<ureq::http::Response<ureq::Body>, ureq::Error>,
-) -> Result<Value> {
+) -> Result<String> {
     let mut answer = answer.map_err(|error| {
         CommandError::Failed(format!(
             "no answer from {url}: {error}; is the server running?"
@@ -48,10 +56,10 @@ fn read(
     let text = answer.body_mut().read_to_string().map_err(|error| {
         CommandError::Failed(format!("the answer of {url} cannot be read: {error}"))
     })?;
-    let value: Value = serde_json::from_str(&text).unwrap_or(Value::Null);
     if status.is_success() {
-        return Ok(value);
+        return Ok(text);
     }
+    let value: Value = serde_json::from_str(&text).unwrap_or(Value::Null);
     Err(CommandError::Failed(problem_text(status.as_u16(), &value)))
 }
 

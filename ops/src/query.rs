@@ -22,21 +22,24 @@ const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
 /// # Errors
 /// When the question is refused or nobody answers.
 pub fn run(args: &QueryArgs, output: Output) -> Result<()> {
-    let path = path(args)?;
+    let path = path(args, output)?;
     let server = args.to_url.clone().or_else(|| server_of(&args.data));
-    let answer = match server {
-        Some(url) => http_client::get(&format!("{}{path}", url.trim_end_matches('/')))?,
+    let text = match server {
+        Some(url) => http_client::get_text(&format!("{}{path}", url.trim_end_matches('/')))?,
         None => ask_files(args, &path)?,
     };
     match output {
-        Output::Json => println!("{}", serde_json::to_string_pretty(&answer)?),
-        Output::Csv => csv(&answer),
-        Output::Table => table(&answer),
+        Output::Json => println!(
+            "{}",
+            serde_json::to_string_pretty(&serde_json::from_str::<Value>(&text)?)?
+        ),
+        Output::Csv | Output::Svg => print!("{text}"),
+        Output::Table => table(&serde_json::from_str(&text)?),
     }
     Ok(())
 }
 
-fn path(args: &QueryArgs) -> Result<String> {
+fn path(args: &QueryArgs, output: Output) -> Result<String> {
     let (namespace, key) = args
         .key
         .split_once('/')
@@ -67,8 +70,13 @@ fn path(args: &QueryArgs) -> Result<String> {
             query.push(format!("{name}={}", encode(value)));
         }
     }
+    let suffix = match output {
+        Output::Csv => ".csv",
+        Output::Svg => ".svg",
+        Output::Table | Output::Json => "",
+    };
     Ok(format!(
-        "/v1/{}/{}/{view}?{}",
+        "/v1/{}/{}/{view}{suffix}?{}",
         encode(namespace),
         encode(key),
         query.join("&")
@@ -76,7 +84,7 @@ fn path(args: &QueryArgs) -> Result<String> {
 }
 
 /// Answers from the files, by the same code as a server, without one.
-fn ask_files(args: &QueryArgs, path: &str) -> Result<Value> {
+fn ask_files(args: &QueryArgs, path: &str) -> Result<String> {
     use tallyring_api::{Admin, ApiState, router};
     let store = open_read_only(&args.data)?;
     let service = tallyring_realtime::Service::start(Arc::new(store)).map_err(doing("start"))?;
@@ -100,14 +108,14 @@ fn ask_files(args: &QueryArgs, path: &str) -> Result<Value> {
     let (status, body) = runtime
         .block_on(tallyring_api::ask(router(state), path))
         .map_err(doing("answer from the files"))?;
-    let value: Value = serde_json::from_slice(&body)?;
+    let text = String::from_utf8_lossy(&body).into_owned();
     if status == 200 {
-        Ok(value)
-    } else {
-        Err(CommandError::Failed(http_client::problem_text(
-            status, &value,
-        )))
+        return Ok(text);
     }
+    let problem = serde_json::from_str(&text).unwrap_or(Value::Null);
+    Err(CommandError::Failed(http_client::problem_text(
+        status, &problem,
+    )))
 }
 
 fn table(answer: &Value) {
@@ -155,37 +163,6 @@ fn table(answer: &Value) {
     }
 }
 
-fn csv(answer: &Value) {
-    let rows = answer["counts"].as_array().map(|rows| ("start", rows));
-    let Some((name, rows)) =
-        rows.or_else(|| answer["values"].as_array().map(|rows| ("value", rows)))
-    else {
-        return;
-    };
-    println!("{name},count");
-    for row in rows {
-        println!(
-            "{},{}",
-            cell(row[name].as_str().unwrap_or_default()),
-            row["count"]
-        );
-    }
-}
-
-/// A CSV cell that no spreadsheet takes for a formula.
-fn cell(text: &str) -> String {
-    let guarded = match text.chars().next() {
-        Some('=' | '+' | '@' | '\t' | '\r') => format!("'{text}"),
-        Some('-') if text != "-" => format!("'{text}"),
-        _ => text.to_owned(),
-    };
-    if guarded.contains([',', '"', '\n', '\r']) {
-        format!("\"{}\"", guarded.replace('"', "\"\""))
-    } else {
-        guarded
-    }
-}
-
 fn shown(text: &str) -> String {
     text.chars()
         .flat_map(|character| {
@@ -213,13 +190,6 @@ fn sparkline(numbers: &[u64]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn cells_that_look_like_formulas_are_guarded() {
-        assert_eq!(cell("=1+1"), "'=1+1");
-        assert_eq!(cell("-"), "-");
-        assert_eq!(cell("a,\"b\""), "\"a,\"\"b\"\"\"");
-    }
 
     #[test]
     fn a_sparkline_spans_its_numbers() {

@@ -21,8 +21,6 @@ const LINKS_MAX: usize = 15;
 const DAYS_DEFAULT: i64 = 7;
 const DAYS_MAX: i64 = 30;
 const MINUTES: i64 = 60;
-/// Values of a link that is asked for in the old way, which has no limit of its own.
-const VALUES_MAX: usize = 1_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wanted {
@@ -88,7 +86,7 @@ async fn clicks(state: &ApiState, wanted: Wanted, query: Option<&str>) -> Result
         let mut series = series.iter();
         let items = links.iter().map(|link| {
             let mut item = link.item();
-            match series.next().filter(|_| link.hash.is_some()) {
+            match link.hash.as_ref().and_then(|_| series.next()) {
                 Some(series) => wanted.fill(&mut item, window, series),
                 None => item["error"] = "NOT_FOUND".into(),
             }
@@ -100,6 +98,7 @@ async fn clicks(state: &ApiState, wanted: Wanted, query: Option<&str>) -> Result
     .await
 }
 
+/// All values of one link: the old way has no limit.
 async fn breakdown(state: &ApiState, facet: Facet, query: Option<&str>) -> Result<Body, Fault> {
     let mut query = QueryString::parse(query)?;
     refuse_text(take_is_text(&mut query)?)?;
@@ -115,7 +114,7 @@ async fn breakdown(state: &ApiState, facet: Facet, query: Option<&str>) -> Resul
             Facet::Referrers | Facet::Devices => ("referrers", "referrer"),
         };
         let mut data = link.item();
-        data[list] = values(ranked(store, &series[0], facet, VALUES_MAX)?, name);
+        data[list] = values(ranked(store, &series[0], facet, usize::MAX)?, name);
         Ok(Body::Json(data))
     })
     .await

@@ -8,4 +8,5 @@ pub mod query;
 pub(crate) mod request;
 mod respond;
 mod rollup;
+mod svg;
 pub mod top;

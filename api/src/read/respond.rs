@@ -6,6 +6,7 @@ use axum::response::{IntoResponse, Response};
 use super::answer::Answer;
 use super::csv;
 use super::format::Format;
+use super::svg;
 use crate::problem::Problem;
 
 /// An answer whose range lies wholly in the archive changes only by a late count, which changes its
@@ -85,7 +86,7 @@ fn render(answer: &Answer, format: Format) -> Result<Response, Problem> {
             )
         })?,
         Format::Csv => csv::render(answer),
-        Format::Svg => return Err(no_picture()),
+        Format::Svg => svg::render(answer).ok_or_else(no_picture)?,
     };
     Ok(with_type(format, body))
 }
@@ -95,7 +96,7 @@ pub fn no_picture() -> Problem {
     Problem::unknown(
         "format",
         "svg",
-        "is not drawn for this read; ask for .csv or JSON",
+        "is not drawn for rankings by bucket; ask for .csv, JSON or rollup=true",
     )
 }
 

@@ -9,8 +9,9 @@ use tallyring_realtime::TopKey;
 use super::csv;
 use super::format::Format;
 use super::request::{LIMIT_DEFAULT, as_of, blocking, declared, limit, selection};
-use super::respond::{no_picture, with_type};
+use super::respond::with_type;
 use crate::calendar::{Selection, rfc3339_utc};
+use crate::chart::{RankingChart, ranking};
 use crate::problem::Problem;
 use crate::query_string::QueryString;
 use crate::segments::Segments;
@@ -94,10 +95,23 @@ pub async fn top(
         match format {
             Format::Json => Ok(axum::Json(answer).into_response()),
             Format::Csv => Ok(with_type(format, rows(&answer))),
-            Format::Svg => Err(no_picture()),
+            Format::Svg => Ok(with_type(format, picture(&answer))),
         }
     })
     .await
+}
+
+fn picture(answer: &Top) -> String {
+    ranking(&RankingChart {
+        title: format!("top of {}", answer.namespace),
+        subtitle: format!("{} to {}", answer.from, answer.to),
+        values: answer
+            .keys
+            .iter()
+            .map(|key| (key.key.clone(), key.count))
+            .collect(),
+        other: answer.other,
+    })
 }
 
 fn rows(answer: &Top) -> String {

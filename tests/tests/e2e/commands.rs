@@ -1,1 +1,240 @@
-//! Empty.
+//! Commands beside a server, through it, and without one.
+
+use std::fs;
+
+use serde_json::{Value, json};
+use tallyring_tests::server::{Server, binary, tallyring, tallyring_ok, wait_until};
+
+use crate::stored::{Stored, text};
+
+fn json_of(arguments: &[&str]) -> Value {
+    serde_json::from_str(&tallyring_ok(arguments)).expect("JSON")
+}
+
+#[test]
+fn a_second_server_on_one_directory_ends_with_1_and_names_the_first() {
+    let stored = Stored::new();
+    let server = stored.serve("2012-03-16T12:00:00Z");
+    let second = tallyring(&[
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--data",
+        stored.argument(),
+    ]);
+    assert_eq!(second.code, 1, "{second:?}");
+    let process = format!("process {}", server.pid());
+    assert!(second.stderr.contains(&process), "{second:?}");
+    assert!(second.stderr.contains(server.url()), "{second:?}");
+    assert_eq!(
+        server.get("/v1/incr?key.l=a").status,
+        204,
+        "the first goes on"
+    );
+}
+
+#[test]
+fn rebuild_works_without_a_server_and_through_a_running_one() {
+    let stored = Stored::new();
+    let server = stored.serve("2012-03-16T12:00:00Z");
+    assert_eq!(server.get("/v1/incr?key.l=a&n=5").status, 204);
+    server.terminate();
+    // Past midnight, but before the server would rebuild by itself.
+    let clock = "2012-03-17T00:01:00Z@0";
+    stored.serve(clock).terminate();
+    let rebuild = ["rebuild", "--data", stored.argument()];
+    assert_eq!(tallyring_ok(&rebuild), "generation 1 is published\n");
+    assert_eq!(
+        tallyring_ok(&rebuild),
+        "generation 1 is published\n",
+        "nothing is new"
+    );
+    let server = stored.serve(clock);
+    assert_eq!(server.status()["generation"], 1);
+    let late = server.get("/v1/incr?key.l=a&n=2&at=2012-03-16T12:00:00Z");
+    assert_eq!(late.status, 204);
+    let through = [&rebuild[..], &["--output", "json"]].concat();
+    assert_eq!(json_of(&through), json!({"generation": 2}));
+    assert_eq!(server.status()["generation"], 2);
+    let total = server.get_json("/v1/l/a/counts?unit=day&units=2")["total"].clone();
+    assert_eq!(total, 7);
+}
+
+#[test]
+fn query_answers_the_same_from_the_files_as_through_the_server() {
+    let stored = Stored::with_a_file_of_every_kind();
+    let long = "l/a link with blanks, commas and more";
+    let range = [
+        "--from",
+        "2012-03-15T00:00:00Z",
+        "--to",
+        "2012-03-18T23:00:00Z",
+    ];
+    let mut questions = Vec::new();
+    for key in ["u/somebody", "l/link7", long, "l/never"] {
+        for unit in ["hour", "day"] {
+            for zone in ["UTC", "Asia/Kolkata"] {
+                questions.push(
+                    [
+                        &["query", key, "--unit", unit, "--timezone", zone],
+                        &range[..],
+                    ]
+                    .concat(),
+                );
+            }
+        }
+        let by = ["query", key, "--by", "r", "--limit", "3"];
+        questions.push([&by, &range[..]].concat());
+    }
+    // What is settled depends on the clock alone.
+    let ask = |question: &[&str], place: &[&str]| {
+        let mut answer = json_of(&[question, place, &["--output", "json"]].concat());
+        let settled = answer
+            .as_object_mut()
+            .and_then(|answer| answer.remove("settled_until"));
+        assert!(settled.is_some(), "{answer}");
+        answer
+    };
+    let files: Vec<Value> = questions
+        .iter()
+        .map(|question| ask(question, &["--data", stored.argument()]))
+        .collect();
+    let server = stored.serve("2012-03-18T12:00:00Z");
+    for (question, expected) in questions.iter().zip(&files) {
+        let found = ask(question, &["--data", stored.argument()]);
+        assert_eq!(found, *expected, "through the directory: {question:?}");
+        let found = ask(question, &["--to-url", server.url()]);
+        assert_eq!(found, *expected, "through the URL: {question:?}");
+    }
+    assert_eq!(files[0]["total"], 760, "{}", files[0]);
+    let table = tallyring_ok(&["query", "u/somebody", "--data", stored.argument()]);
+    assert!(table.starts_with("u/somebody by day in UTC\n"), "{table}");
+    let csv = [
+        &questions[4][..],
+        &["--data", stored.argument(), "--output", "csv"],
+    ]
+    .concat();
+    let csv = tallyring_ok(&csv);
+    assert!(csv.starts_with("value,count\n"), "{csv}");
+}
+
+#[test]
+fn usage_errors_end_with_2_and_say_what_to_change() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let data = text(directory.path());
+    let bad = directory.path().join("bad.toml");
+    fs::write(&bad, "[ids]\nwindow_hours = 1\n").expect("write the configuration");
+    let cases: [(&[&str], &str); 7] = [
+        (
+            &["serve", "--listen", "0.0.0.0:0", "--data", data],
+            "127.0.0.1",
+        ),
+        (
+            &["serve", "--listen", "[::]:0", "--data", data],
+            "127.0.0.1",
+        ),
+        (&["serve", "--clock", "noon", "--data", data], "RFC 3339"),
+        (
+            &["serve", "--config", text(&bad), "--data", data],
+            "ids.window_hours",
+        ),
+        (&["config", "check", text(&bad)], "ids.window_hours"),
+        (&["config", "check", "missing.toml"], "missing.toml"),
+        (&["query", "abc", "--data", data], "NAMESPACE/KEY"),
+    ];
+    for (arguments, named) in cases {
+        let finished = tallyring(arguments);
+        assert_eq!(finished.code, 2, "{arguments:?}: {finished:?}");
+        assert!(
+            finished.stderr.contains(named),
+            "{arguments:?}: {finished:?}"
+        );
+        assert_eq!(finished.stdout, "", "{arguments:?}");
+    }
+    assert!(!directory.path().join("oplog").exists(), "nothing was made");
+}
+
+#[test]
+fn the_default_configuration_is_printed_and_can_be_used() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("tallyring.toml");
+    fs::write(&path, tallyring_ok(&["config", "default"])).expect("write the configuration");
+    let explained = tallyring_ok(&["config", "check", text(&path)]);
+    assert!(
+        explained.starts_with("The configuration can be used."),
+        "{explained}"
+    );
+    let data = directory.path().join("data");
+    let server = Server::start(&data, &["--config", text(&path)]);
+    assert_eq!(server.get("/v1/incr?key.l=a").status, 204);
+    server.terminate();
+}
+
+#[test]
+fn a_directory_that_cannot_be_read_ends_with_1() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let missing = directory.path().join("missing");
+    for arguments in [
+        &["query", "l/a", "--data", text(&missing)][..],
+        &["cat", "oplog", "--data", text(&missing)],
+        &["query", "l/a", "--to-url", "http://127.0.0.1:1"],
+    ] {
+        let finished = tallyring(arguments);
+        assert_eq!(finished.code, 1, "{arguments:?}: {finished:?}");
+        assert!(finished.stderr.starts_with("error: "), "{finished:?}");
+    }
+    let empty = text(directory.path());
+    let finished = tallyring(&["query", "l/a", "--data", empty]);
+    assert_eq!(finished.code, 1, "{finished:?}");
+    let left = fs::read_dir(directory.path()).expect("list it").count();
+    assert_eq!(left, 0, "reading made files");
+}
+
+#[test]
+fn everything_acknowledged_before_sigterm_is_there_after_a_restart() {
+    let stored = Stored::new();
+    let server = stored.serve("2012-03-16T12:00:00Z");
+    let acknowledged = std::sync::atomic::AtomicU64::new(0);
+    let count = || acknowledged.load(std::sync::atomic::Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            let client = server.client().clone();
+            let acknowledged = &acknowledged;
+            scope.spawn(move || {
+                while let Ok(answer) = client.try_post("/v1/incr?key.l=a", &[], b"") {
+                    // While it drains it may say that it stops, but never lose what it took.
+                    match answer.status {
+                        204 => acknowledged.fetch_add(1, std::sync::atomic::Ordering::SeqCst),
+                        503 => continue,
+                        _ => panic!("{answer:?}"),
+                    };
+                }
+            });
+        }
+        wait_until("the load runs", || count() > 200);
+        server.terminate();
+    });
+    let server = stored.serve("2012-03-16T12:00:00Z");
+    let total = server.get_json("/v1/l/a/counts")["total"].clone();
+    assert_eq!(total, count());
+    assert_eq!(
+        server.status()["oplog"]["unflushed_records"],
+        0,
+        "it was flushed"
+    );
+}
+
+#[test]
+fn the_version_and_the_help_are_printed() {
+    assert!(binary().exists());
+    assert!(tallyring_ok(&["--version"]).starts_with("tallyring "));
+    let help = tallyring_ok(&["--help"]);
+    for command in [
+        "serve", "send", "query", "rebuild", "verify", "cat", "config",
+    ] {
+        assert!(
+            help.contains(&format!("  {command} ")),
+            "{command} is not in {help}"
+        );
+    }
+}

@@ -11,6 +11,7 @@ mod commands;
 mod damage;
 mod expected;
 mod http_bodies;
+mod http_connections;
 mod http_errors;
 mod http_reads;
 mod http_writes;

@@ -140,7 +140,7 @@ async fn zones_and_weeks_are_those_of_the_calendar() {
         json!([{"clicks": 0, "dt": 1343966400}])
     );
     let spring = site
-        .v3("/v3/link/clicks?link=x&units=3&unit_reference_ts=1363060800")
+        .v3("/v3/link/clicks?link=x&units=3&unit_reference_ts=1363060799")
         .await;
     let starts: Vec<&Value> = spring["data"]["link_clicks"]
         .as_array()

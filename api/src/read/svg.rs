@@ -1,0 +1,44 @@
+//! Answers as pictures.
+
+use super::answer::{Answer, Body, Head};
+use crate::calendar::Unit;
+use crate::chart::{RankingChart, SeriesChart, badge, human, ranking, series};
+
+/// The picture of a series or a ranking; a badge for a total. None for rankings by bucket.
+pub fn render(answer: &Answer) -> Option<String> {
+    let head = &answer.head;
+    let title = format!("{}/{}", head.namespace, head.key);
+    match &answer.body {
+        Body::Summary {} => Some(badge(&title, &human(answer.total))),
+        Body::Counts { counts } => Some(series(&SeriesChart {
+            title,
+            subtitle: String::new(),
+            unit: head.unit.parse().unwrap_or(Unit::Day),
+            zone: head.timezone.clone(),
+            points: counts
+                .iter()
+                .map(|count| (count.start.clone(), count.count))
+                .collect(),
+            provisional_from: answer.provisional_from,
+            aligned: head.aligned,
+        })),
+        Body::Rolled { values, other } => Some(ranking(&RankingChart {
+            title: format!(
+                "{title} by {}",
+                answer.subtotal.as_deref().unwrap_or_default()
+            ),
+            subtitle: range(head),
+            values: values
+                .iter()
+                .map(|value| (value.value.clone(), value.count))
+                .collect(),
+            other: *other,
+        })),
+        Body::Buckets { .. } => None,
+    }
+}
+
+fn range(head: &Head) -> String {
+    let day = |label: &str| label.get(..10).unwrap_or(label).to_owned();
+    format!("{} to {}", day(&head.from), day(&head.to))
+}
