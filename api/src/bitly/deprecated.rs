@@ -166,7 +166,7 @@ impl Named {
 fn take_links(query: &mut QueryString) -> Result<Vec<Named>, Fault> {
     let short_urls = take_all(query, "shortUrl")?.into_iter().map(|text| Named {
         name: "short_url",
-        hash: hash_of_link(&text).filter(|hash| is_key(hash)),
+        hash: hash_of_link(&text),
         text,
     });
     let hashes = take_all(query, "hash")?.into_iter().map(|text| Named {

@@ -72,9 +72,7 @@ pub fn network_of(referrer: &str) -> String {
         let before = domain.strip_suffix(*site);
         before.is_some_and(|before| before.is_empty() || before.ends_with('.'))
     };
-    let network = NETWORKS
-        .iter()
-        .find(|(_, sites)| sites.iter().any(|site| is_of(site)));
+    let network = NETWORKS.iter().find(|(_, sites)| sites.iter().any(is_of));
     network.map_or("other", |(name, _)| name).to_owned()
 }
 

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 
 use plotters::coord::Shift;
 use plotters::drawing::{DrawingArea, IntoDrawingArea};
-use plotters_backend::text_anchor::HPos;
+use plotters_backend::text_anchor::{HPos, VPos};
 use plotters_backend::{
     BackendColor, BackendCoord, BackendStyle, BackendTextStyle, DrawingBackend, DrawingErrorKind,
 };
@@ -20,8 +20,8 @@ use super::theme::{Look, Role, style_sheet};
 /// Backend units in a pixel.
 const UNITS: i32 = 10;
 
-/// How far below the middle of a line its baseline is, in ems: half the height of a digit.
-const BASELINE_EM: f64 = 0.36;
+/// How far the baseline of a text is below its top, its middle and its bottom, in ems of a digit.
+const BASELINE_EM: (f64, f64, f64) = (0.74, 0.36, 0.0);
 
 /// A document that is being written.
 pub struct Document {
@@ -72,6 +72,11 @@ impl Document {
             height,
             out: RefCell::new(out),
         }
+    }
+
+    /// Width and height, pixels.
+    pub fn size(&self) -> (f64, f64) {
+        (f64::from(self.width), f64::from(self.height))
     }
 
     /// A plotters area over the whole document, in tenths of a pixel.
@@ -231,7 +236,12 @@ impl DrawingBackend for Pen<'_> {
             HPos::Center => " text-anchor=\"middle\"",
             HPos::Right => " text-anchor=\"end\"",
         };
-        let baseline = y + units(f64::from(look.text_px) * BASELINE_EM);
+        let ems = match style.anchor().v_pos {
+            VPos::Top => BASELINE_EM.0,
+            VPos::Center => BASELINE_EM.1,
+            VPos::Bottom => BASELINE_EM.2,
+        };
+        let baseline = y + units(f64::from(look.text_px) * ems);
         let mut out = self.0.out.borrow_mut();
         let _ = write!(
             out,

@@ -2,12 +2,11 @@
 
 use plotters::coord::Shift;
 use plotters::drawing::DrawingArea;
-use plotters::element::{Rectangle, Text};
-use plotters::style::Color;
+use plotters::element::Text;
 use plotters::style::text_anchor::HPos;
 
 use super::WIDTH;
-use super::canvas::{Pen, units};
+use super::canvas::{Document, Pen, units};
 use super::text;
 use super::theme::Role;
 
@@ -29,30 +28,19 @@ pub fn drawn<T, E: std::fmt::Debug>(result: Result<T, E>) -> T {
     result.expect("BUG: a drawing into memory failed")
 }
 
-/// The card, and what the picture shows.
-pub fn draw(root: &Root<'_>, title: &str, subtitle: &str) {
-    let (width, height) = root.dim_in_pixel();
-    let inset = units(0.5);
-    let corner = (width as i32 - inset, height as i32 - inset);
-    let card = Rectangle::new([(inset, inset), corner], Role::Card.color().filled());
-    drawn(root.draw(&card));
+/// The ground that everything stands on, so that it reads on a page of any colour.
+pub fn draw_card(document: &Document) {
+    let (width, height) = document.size();
+    document.rect((0.5, 0.5), (width - 1.0, height - 1.0), 8.0, Role::Card);
+}
+
+/// What the picture shows. The title leaves `taken` pixels free on its right.
+pub fn draw_header(root: &Root<'_>, title: &str, subtitle: &str, taken: f64) {
     let room = f64::from(WIDTH) - 2.0 * MARGIN;
-    write(
-        root,
-        Role::Title,
-        HPos::Left,
-        (MARGIN, TITLE_Y),
-        room,
-        title,
-    );
-    write(
-        root,
-        Role::Muted,
-        HPos::Left,
-        (MARGIN, SUBTITLE_Y),
-        room,
-        subtitle,
-    );
+    let at = (MARGIN, TITLE_Y);
+    write(root, Role::Title, HPos::Left, at, room - taken, title);
+    let at = (MARGIN, SUBTITLE_Y);
+    write(root, Role::Muted, HPos::Left, at, room, subtitle);
 }
 
 /// One line of text, cut to `room` pixels. Says how wide it was, in pixels.

@@ -31,6 +31,8 @@ mod theme;
 mod timeline;
 
 #[cfg(test)]
+mod gallery;
+#[cfg(test)]
 mod tests;
 
 pub use badge::badge;

@@ -31,7 +31,7 @@ const NAME_WIDTH_MAX: f64 = 260.0;
 /// Between a name, its bar and its count, pixels.
 const DISTANCE: f64 = 10.0;
 
-/// Characters that the alternative text takes from a name.
+/// Names in the alternative text are cut as if this wide, pixels.
 const DESC_NAME_PX: f64 = 400.0;
 
 /// Rows that the alternative text names.
@@ -90,7 +90,8 @@ pub fn ranking(chart: &RankingChart) -> String {
     let size = (WIDTH, height as u32);
     let document = Document::begin(size, true, (&title, &desc), &ROLES);
     let root = document.area();
-    frame::draw(&root, &title, &subtitle);
+    frame::draw_card(&document);
+    frame::draw_header(&root, &title, &subtitle, 0.0);
     if total == 0 {
         let at = (f64::from(WIDTH) / 2.0, PLOT_TOP + row_room / 2.0);
         frame::write(

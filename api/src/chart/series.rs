@@ -29,6 +29,9 @@ const FOOTER_UP: f64 = 20.0;
 /// Pixels between the count labels and the plot, and between the plot and the time labels.
 const LABEL_DISTANCE: f64 = 8.0;
 
+/// Time labels end so far from the sides of the picture, at least; pixels.
+const EDGE: f64 = 4.0;
+
 /// Edges of the legend's sample, pixels from the top.
 const SAMPLE_Y: (f64, f64) = (19.0, 29.0);
 
@@ -36,7 +39,7 @@ const PROVISIONAL: &str = "not settled yet";
 const NOT_ALIGNED: &str = "local boundaries rounded to the stored grain";
 const NOTHING: &str = "Nothing counted in this range";
 
-const ROLES: [Role; 15] = [
+const ROLES: [Role; 14] = [
     Role::Card,
     Role::Title,
     Role::Muted,
@@ -47,7 +50,6 @@ const ROLES: [Role; 15] = [
     Role::Axis,
     Role::Bar,
     Role::BarProvisional,
-    Role::BarOther,
     Role::Area,
     Role::AreaProvisional,
     Role::Line,
@@ -80,11 +82,14 @@ pub fn series(chart: &SeriesChart) -> String {
     let words = Words::of(chart);
     let document = Document::begin((WIDTH, HEIGHT), true, (&words.title, &words.desc), &ROLES);
     let root = document.area();
-    frame::draw(&root, &words.title, &words.subtitle);
+    frame::draw_card(&document);
     let provisional_from = chart.provisional_from.unwrap_or(usize::MAX);
-    if provisional_from < chart.points.len() {
-        draw_legend(&root);
-    }
+    let legend_width = if provisional_from < chart.points.len() {
+        draw_legend(&root)
+    } else {
+        0.0
+    };
+    frame::draw_header(&root, &words.title, &words.subtitle, legend_width);
     draw_footer(&root, &words);
 
     let counts: Vec<u64> = chart.points.iter().map(|&(_, count)| count).collect();
@@ -98,7 +103,7 @@ pub fn series(chart: &SeriesChart) -> String {
     let buckets = counts.len().max(1) as f64;
     let middle = |index: usize| plot_left + plot_width * (index as f64 + 0.5) / buckets;
     let ticks = match &words.timeline {
-        Some(timeline) => timeline.ticks(middle, MARGIN / 2.0, f64::from(WIDTH) - MARGIN / 2.0),
+        Some(timeline) => timeline.ticks(middle, EDGE, f64::from(WIDTH) - EDGE),
         None => Vec::new(),
     };
     let mut plot = axes(&root, plot_left, count_axis, counts.len(), &ticks);
@@ -173,8 +178,8 @@ fn draw_baseline(root: &Root<'_>, plot: &Plot<'_>, buckets: usize, ticks: &[Tick
     }
 }
 
-/// What lighter and dashed means, at the right of the title.
-fn draw_legend(root: &Root<'_>) {
+/// What lighter and dashed means, at the right of the title. Says how wide it is, pixels.
+fn draw_legend(root: &Root<'_>) -> f64 {
     let right = f64::from(WIDTH) - MARGIN;
     let y = (SAMPLE_Y.0 + SAMPLE_Y.1) / 2.0;
     let width = text::width(PROVISIONAL, Role::Label.text_px());
@@ -188,6 +193,7 @@ fn draw_legend(root: &Root<'_>) {
         sample,
         Role::BarProvisional.color().filled(),
     )));
+    right - left + 2.0 * MARGIN
 }
 
 fn draw_footer(root: &Root<'_>, words: &Words) {

@@ -50,7 +50,7 @@ enum Period {
 }
 
 /// Periods, shortest first.
-const PERIODS: [Period; 28] = [
+const PERIODS: [Period; 27] = [
     Period::Minutes(1),
     Period::Minutes(2),
     Period::Minutes(5),
@@ -66,7 +66,6 @@ const PERIODS: [Period; 28] = [
     Period::Days(2),
     Period::Days(7),
     Period::Days(14),
-    Period::Days(28),
     Period::Months(1),
     Period::Months(2),
     Period::Months(3),
@@ -105,8 +104,8 @@ impl Timeline {
         let periods = PERIODS
             .into_iter()
             .filter(|period| period.is_at_least(self.unit));
-        for period in periods {
-            let Some(mut ticks) = self.begins(period) else {
+        for (rank, period) in periods.enumerate() {
+            let Some(mut ticks) = self.begins(period, rank == 0) else {
                 continue;
             };
             let extent = |tick: &Tick| {
@@ -136,15 +135,16 @@ impl Timeline {
         }
     }
 
-    /// The first buckets of each period, unless there are too many to label.
-    fn begins(&self, period: Period) -> Option<Vec<Tick>> {
+    /// The first buckets of each period, unless there are too many to label. Of the shortest period
+    /// every bucket is one.
+    fn begins(&self, period: Period, is_shortest: bool) -> Option<Vec<Tick>> {
         let key = |moment: &Moment| period.number(self.unit, moment);
         let mut firsts = Vec::new();
         for (index, moment) in self.moments.iter().enumerate() {
-            // Whether the first bucket begins its period is read from itself.
+            // Whether the first bucket begins a longer period is read from itself.
             let is_first = match index.checked_sub(1) {
                 Some(before) => key(&self.moments[before]) < key(moment),
-                None => period.begins_at(self.unit, moment),
+                None => is_shortest || period.begins_at(self.unit, moment),
             };
             if is_first {
                 firsts.push(index);

@@ -71,7 +71,7 @@ pub fn check_part(client: &Client, expected: &Expected, first: usize, step: usiz
                     let index = next.fetch_add(1, Ordering::Relaxed);
                     let Some(key) = keys.get(index) else { return };
                     check_key(client, expected, key, &plan.utc);
-                    if index % in_zones == 0 {
+                    if index.is_multiple_of(in_zones) {
                         for buckets in &plan.zones {
                             check_counts(client, expected, key, buckets);
                             check_buckets(client, expected, key, "c", buckets);

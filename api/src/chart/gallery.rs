@@ -1,0 +1,122 @@
+//! Charts for tests, and the pictures to look at.
+
+use jiff::civil::{DateTime, date};
+use jiff::{Span, ToSpan};
+
+use super::{RankingChart, SeriesChart, badge, human, ranking, series};
+use crate::calendar::Unit;
+
+/// The span of a bucket.
+fn span(unit: Unit) -> Span {
+    match unit {
+        Unit::Minute => 1.minute(),
+        Unit::Hour => 1.hour(),
+        Unit::Day => 1.day(),
+        Unit::Week | Unit::Mweek => 1.week(),
+        Unit::Month => 1.month(),
+        Unit::Quarter => 3.months(),
+        Unit::Year => 1.year(),
+    }
+}
+
+/// A plausible count with a daily and a weekly rhythm.
+pub fn plausible(index: usize) -> u64 {
+    let rhythm = [3, 2, 1, 1, 2, 4, 7, 9, 11, 12, 12, 11];
+    let noise = index.wrapping_mul(2_654_435_761) % 97;
+    rhythm[index % 12] * 900 + noise as u64 * 31
+}
+
+/// A series of buckets from `first` on.
+pub fn chart(unit: Unit, first: DateTime, counts: Vec<u64>) -> SeriesChart {
+    let points = counts.into_iter().enumerate().map(|(index, count)| {
+        let start = first + span(unit) * (index as i64);
+        (format!("{start}-05:00"), count)
+    });
+    SeriesChart {
+        title: "l/A6qOVH".to_owned(),
+        subtitle: String::new(),
+        unit,
+        zone: "America/New_York".to_owned(),
+        points: points.collect(),
+        provisional_from: None,
+        aligned: true,
+    }
+}
+
+/// A series of buckets from March 10th, 2012 on.
+pub fn march(unit: Unit, counts: Vec<u64>) -> SeriesChart {
+    chart(unit, date(2012, 3, 10).at(0, 0, 0, 0), counts)
+}
+
+/// A ranking with all it may have.
+fn countries() -> RankingChart {
+    let values = [
+        ("US", 41_234),
+        ("DE", 9_870),
+        ("-", 4_411),
+        ("JP", 977),
+        ("IS", 1),
+    ];
+    RankingChart {
+        title: "l/A6qOVH by country".to_owned(),
+        subtitle: "Mar 10 – Mar 16, 2012".to_owned(),
+        values: values
+            .map(|(name, count)| (name.to_owned(), count))
+            .to_vec(),
+        other: 12_000,
+    }
+}
+
+/// Every picture of the gallery, with its name.
+pub fn gallery() -> Vec<(&'static str, String)> {
+    let mut week = march(Unit::Day, vec![1_204, 980, 0, 2_318, 1_730, 1_502, 640]);
+    week.provisional_from = Some(6);
+    let mut hours = march(Unit::Hour, (0..48).map(plausible).collect());
+    hours.aligned = false;
+    hours.subtitle = "clicks".to_owned();
+    hours.provisional_from = Some(46);
+    let gaps = |index: usize| {
+        if (40..90).contains(&index) {
+            0
+        } else {
+            plausible(index)
+        }
+    };
+    let mut days = march(Unit::Day, (0..200).map(gaps).collect());
+    days.provisional_from = Some(180);
+    let months = march(
+        Unit::Month,
+        (0..36).map(|index| plausible(index) * 4_321).collect(),
+    );
+    let minutes = march(
+        Unit::Minute,
+        (0..10_000).map(|index| plausible(index / 60)).collect(),
+    );
+    let weeks = march(Unit::Mweek, (0..53).map(plausible).collect());
+    let mut long = countries();
+    let address = "https://news.example.org/2012/03/a-rather-long-headline?a=1&b=<2>";
+    long.title = "l/A6qOVH by referrer".to_owned();
+    long.values = (0..60)
+        .map(|index| (format!("{address}{index}"), 9_000 / (index + 1)))
+        .collect();
+    let empty = RankingChart {
+        values: Vec::new(),
+        other: 0,
+        ..countries()
+    };
+    vec![
+        ("week", series(&week)),
+        ("hours", series(&hours)),
+        ("days", series(&days)),
+        ("months", series(&months)),
+        ("weeks", series(&weeks)),
+        ("minutes", series(&minutes)),
+        ("one", series(&march(Unit::Year, vec![7]))),
+        ("nothing", series(&march(Unit::Day, vec![0; 7]))),
+        ("none", series(&march(Unit::Day, Vec::new()))),
+        ("countries", ranking(&countries())),
+        ("referrers", ranking(&long)),
+        ("ranking_of_nothing", ranking(&empty)),
+        ("badge", badge("clicks", &human(12_345))),
+    ]
+}
