@@ -39,14 +39,9 @@ pub fn try_lock(data: &Path) -> Result<std::result::Result<Lock, Holder>> {
     )))
 }
 
-/// The URL of the server that holds the directory, if one does. Leaves nothing in a directory that is
-/// none of ours.
+/// The URL of the server that holds the directory, if one does. Changes nothing.
 pub fn server_of(data: &Path) -> Option<String> {
-    data.join(names::IDENTITY).exists().then_some(())?;
-    match Lock::take(data) {
-        Ok(Err(holder)) => holder.url,
-        _ => None,
-    }
+    Lock::holder(data).ok().flatten()?.url
 }
 
 /// The outside world of this process.

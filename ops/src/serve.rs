@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use metrics_exporter_prometheus::PrometheusBuilder;
 use tallyring_api::{Admin, ApiState, ServerLimits, router, serve};
+use tallyring_realtime::catalog::JobState;
 use tallyring_realtime::{Clock, Lock, Service, Store, SystemClock};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -163,6 +164,7 @@ async fn rebuild_after_midnight(
     config: RebuildConfig,
 ) {
     let mut not_before = Instant::now();
+    let mut failure_noted = 0;
     loop {
         tokio::time::sleep(SCHEDULE).await;
         let store = service.store();
@@ -173,13 +175,20 @@ async fn rebuild_after_midnight(
             .div_euclid(1_000)
             .rem_euclid(86_400);
         let late_enough = second_of_day >= i64::from(config.minutes_after_midnight) * 60;
-        if !late_enough || Instant::now() < not_before || !store.has_due_day() {
+        if !late_enough || !store.has_due_day() {
             continue;
         }
-        rebuilds.start();
-        // A failed one is tried again, but not in a tight loop.
-        let failed_before = rebuilds.last().is_some_and(|job| job.error.is_some());
-        not_before = Instant::now() + if failed_before { RETRY_AFTER } else { SCHEDULE };
+        // One that failed is tried again, but not in a tight loop.
+        if let Some(job) = rebuilds
+            .last()
+            .filter(|job| job.state == JobState::Failed && job.job != failure_noted)
+        {
+            failure_noted = job.job;
+            not_before = Instant::now() + RETRY_AFTER;
+        }
+        if Instant::now() >= not_before {
+            rebuilds.start();
+        }
     }
 }
 

@@ -3,7 +3,10 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
+use std::time::Duration;
 
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use tallyring_archive::names;
 
@@ -30,25 +33,39 @@ impl Lock {
     /// When the directory or the file cannot be created.
     pub fn take(root: &Path) -> io::Result<Result<Self, Holder>> {
         std::fs::create_dir_all(root)?;
-        let mut file = OpenOptions::new()
+        let file = OpenOptions::new()
             .read(true)
             .write(true)
             .create(true)
             .truncate(false)
             .open(root.join(names::LOCK))?;
-        match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {
-                let mut lock = Self { file };
-                lock.write(None)?;
-                Ok(Ok(lock))
+        for attempt in 1.. {
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => break,
+                // Whoever only asks who holds it is gone again in a moment.
+                Err(Errno::WOULDBLOCK) if attempt < ATTEMPTS => std::thread::sleep(PAUSE),
+                Err(Errno::WOULDBLOCK) => return Ok(Err(read(file)?)),
+                Err(error) => return Err(error.into()),
             }
-            Err(error) if error == rustix::io::Errno::WOULDBLOCK => {
-                let mut text = String::new();
-                file.read_to_string(&mut text)?;
-                Ok(Err(
-                    serde_json::from_str(&text).unwrap_or(Holder { pid: 0, url: None })
-                ))
-            }
+        }
+        let mut lock = Self { file };
+        lock.write(None)?;
+        Ok(Ok(lock))
+    }
+
+    /// Who holds the data directory `root`, if anybody does. Changes nothing.
+    ///
+    /// # Errors
+    /// When the lock file is there and cannot be read.
+    pub fn holder(root: &Path) -> io::Result<Option<Holder>> {
+        let file = match File::open(root.join(names::LOCK)) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        match flock(&file, FlockOperation::NonBlockingLockShared) {
+            Ok(()) => Ok(None),
+            Err(Errno::WOULDBLOCK) => read(file).map(Some),
             Err(error) => Err(error.into()),
         }
     }
@@ -71,4 +88,13 @@ impl Lock {
         self.file.seek(SeekFrom::Start(0))?;
         self.file.write_all(text.as_bytes())
     }
+}
+
+const ATTEMPTS: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(20);
+
+fn read(mut file: File) -> io::Result<Holder> {
+    let mut text = String::new();
+    file.read_to_string(&mut text)?;
+    Ok(serde_json::from_str(&text).unwrap_or(Holder { pid: 0, url: None }))
 }

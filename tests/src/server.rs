@@ -45,7 +45,8 @@ fn build() -> PathBuf {
     cargo.current_dir(workspace()).args([
         "build",
         "--locked",
-        "--package=tallyring",
+        // With the features of `cargo test --workspace`, which has built all that it needs.
+        "--workspace",
         "--bin=tallyring",
         "--message-format=json-render-diagnostics",
     ]);
