@@ -1,15 +1,17 @@
 //! What operators ask and do.
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tallyring_archive::GenerationEntry;
-use tallyring_realtime::catalog::Job;
+use tallyring_realtime::catalog::{Job, JobState};
 
 use crate::calendar::rfc3339_utc;
 use crate::problem::Problem;
+use crate::read::request::blocking;
+use crate::segments::Segments;
 use crate::state::ApiState;
 
 /// State of the server
@@ -17,7 +19,7 @@ use crate::state::ApiState;
 /// Ring, log, archive and the last rebuild.
 #[utoipa::path(get, path = "/v1/admin/status", tag = "operate", responses((status = 200, description = "The state", body = Object)))]
 pub async fn status(State(state): State<ApiState>) -> Result<Json<Value>, Problem> {
-    let status = state.store().status();
+    let status = blocking(&state, |store| Ok(store.status())).await?;
     let durable = status.durable.offset(0).sequence;
     let lag = status.applied.offset(0).sequence.saturating_sub(durable);
     let label = |position: &str| {
@@ -37,7 +39,9 @@ pub async fn status(State(state): State<ApiState>) -> Result<Json<Value>, Proble
         .iter()
         .filter(|store| store.position != "late")
         .collect();
-    let degraded = status.clock_jumped
+    let failed = (state.admin.last_rebuild)().is_some_and(|job| job.state == JobState::Failed);
+    let degraded = failed
+        || status.clock_jumped
         || status
             .stores
             .iter()
@@ -101,21 +105,12 @@ pub async fn generations(State(state): State<ApiState>) -> Json<Value> {
 )]
 pub async fn activate(
     State(state): State<ApiState>,
-    Path(id): Path<String>,
+    Segments(id): Segments<String>,
 ) -> Result<Json<Value>, Problem> {
     let number = id.parse().map_err(|_| {
         Problem::malformed("generation", &id, "must be the number of a kept generation")
     })?;
-    let store = std::sync::Arc::clone(state.store());
-    tokio::task::spawn_blocking(move || store.activate(number))
-        .await
-        .map_err(|error| {
-            Problem::new(
-                StatusCode::INTERNAL_SERVER_ERROR,
-                "Internal error",
-                error.to_string(),
-            )
-        })??;
+    blocking(&state, move |store| Ok(store.activate(number)?)).await?;
     Ok(Json(json!({ "active": number })))
 }
 

@@ -8,6 +8,9 @@ use axum::http::{HeaderMap, StatusCode, header};
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 
+use tallyring_realtime::Refusal;
+use tokio::sync::{Semaphore, SemaphorePermit};
+
 use crate::problem::Problem;
 
 /// How long a client may take to send a body.
@@ -16,15 +19,51 @@ const READ_TIMEOUT: Duration = Duration::from_secs(10);
 /// zstd frames that need a larger window than this are refused (as a power of two).
 const ZSTD_WINDOW_LOG_MAX: u32 = 23;
 
+/// Memory of all bodies being read or worked on, KiB.
+const ROOM_KIB: usize = 256 << 10;
+static ROOM: Semaphore = Semaphore::const_new(ROOM_KIB);
+
+/// A body, and the room it takes until it is dropped.
+pub struct Received {
+    bytes: Bytes,
+    _room: SemaphorePermit<'static>,
+}
+
+impl std::ops::Deref for Received {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
 /// Reads a body of at most `limit` bytes, decompressed as its `Content-Encoding` says.
 ///
 /// # Errors
-/// 408 too slow, 413 too large, 400 not decodable, 415 another encoding.
-pub async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes, Problem> {
+/// 408 too slow, 413 too large, 400 not decodable, 415 another encoding, 503 when all bodies together
+/// take too much memory.
+pub async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Result<Received, Problem> {
     // What says itself that it is too large need not be sent.
     if body.size_hint().lower() > limit as u64 {
         return Err(too_large(limit));
     }
+    let plain = !headers.contains_key(header::CONTENT_ENCODING);
+    let bytes = body
+        .size_hint()
+        .exact()
+        .filter(|_| plain)
+        .unwrap_or(limit as u64);
+    let kib = u32::try_from(bytes.div_ceil(1_024)).unwrap_or(u32::MAX);
+    let room = ROOM
+        .try_acquire_many(kib)
+        .map_err(|_| Problem::from(Refusal::Busy))?;
+    Ok(Received {
+        bytes: receive(headers, body, limit).await?,
+        _room: room,
+    })
+}
+
+async fn receive(headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes, Problem> {
     let collected = tokio::time::timeout(READ_TIMEOUT, Limited::new(body, limit).collect()).await;
     let bytes = match collected {
         Err(_) => {

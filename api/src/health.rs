@@ -4,7 +4,10 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
+use tallyring_realtime::Refusal;
+
 use crate::problem::Problem;
+use crate::read::request::blocking;
 use crate::state::ApiState;
 
 /// Alive
@@ -22,16 +25,22 @@ pub async fn healthz() -> &'static str {
     (status = 507, description = "The disk is full", body = crate::problem::Document, content_type = "application/problem+json"),
 ))]
 pub async fn readyz(State(state): State<ApiState>) -> Result<&'static str, Problem> {
-    state.store().tick()?;
-    Ok("ready\n")
+    blocking(&state, |store| {
+        store.tick()?;
+        match store.must_restart() {
+            Some(cause) => Err(Refusal::Unavailable(cause).into()),
+            None => Ok("ready\n"),
+        }
+    })
+    .await
 }
 
 /// Metrics
 ///
 /// Prometheus text.
 #[utoipa::path(get, path = "/metrics", tag = "operate", responses((status = 200, description = "The metrics", body = String, content_type = "text/plain")))]
-pub async fn metrics(State(state): State<ApiState>) -> Response {
-    let status = state.store().status();
+pub async fn metrics(State(state): State<ApiState>) -> Result<Response, Problem> {
+    let status = blocking(&state, |store| Ok(store.status())).await?;
     let gauge = |name: &'static str, value: f64| metrics::gauge!(name).set(value);
     gauge("tallyring_generation", status.generation as f64);
     gauge("tallyring_manifest", status.manifest as f64);
@@ -80,10 +89,10 @@ pub async fn metrics(State(state): State<ApiState>) -> Response {
             .count() as f64,
     );
     let text = state.metrics.render();
-    (
+    Ok((
         StatusCode::OK,
         [(header::CONTENT_TYPE, "text/plain; version=0.0.4")],
         text,
     )
-        .into_response()
+        .into_response())
 }

@@ -3,6 +3,7 @@
 //! It merges what the store's one view gives it into units of any zone. It knows nothing of how
 //! generations are built: a rebuild is started through [`Admin`], which the binary wires.
 
+mod access;
 mod admin;
 mod bitly;
 mod body;
@@ -21,12 +22,15 @@ mod state;
 mod time;
 mod write;
 
-pub use server::{ServerLimits, ask, serve};
+pub use access::{Access, AccessLimits, Caller, KeyRequest, issue, key_json};
+pub use server::{Server, ServerLimits, Tls, TlsError, ask};
 pub use state::{Admin, ApiState};
+
+use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::routing::{get, post};
+use axum::routing::{delete, get, post};
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::{DefaultPredicate, Predicate, SizeAbove};
@@ -35,6 +39,7 @@ use utoipa_swagger_ui::SwaggerUi;
 
 /// All routes over one state. Needs no socket.
 pub fn router(state: ApiState) -> Router {
+    let guarded = axum::middleware::from_fn_with_state(Arc::clone(&state.access), access::guard);
     Router::new()
         .merge(writes())
         .merge(reads())
@@ -43,9 +48,11 @@ pub fn router(state: ApiState) -> Router {
         .merge(SwaggerUi::new("/docs").url("/openapi.json", openapi::ApiDocument::openapi()))
         .fallback(problem::unrouted)
         .method_not_allowed_fallback(problem::no_method)
+        .layer(guarded)
         .layer(axum::middleware::from_fn(meter::measure))
         .layer(CatchPanicLayer::custom(problem::panicked))
         .layer(axum::middleware::from_fn(drain::drain))
+        .layer(axum::middleware::from_fn(access::identify))
         // Handlers that take a body bound it themselves, after decompression too.
         .layer(DefaultBodyLimit::disable())
         .with_state(state)
@@ -55,7 +62,10 @@ fn writes() -> Router<ApiState> {
     Router::new()
         .route(
             "/v1/incr",
-            get(write::incr::incr_get).post(write::incr::incr_post),
+            get(write::incr::incr_get)
+                .post(write::incr::incr_post)
+                // A HEAD would count without saying so.
+                .head(problem::no_method),
         )
         .route("/v1/increments", post(write::increments::increments))
 }
@@ -83,6 +93,11 @@ fn operations() -> Router<ApiState> {
         .route("/v1/admin/rebuild", post(admin::rebuild))
         .route("/v1/admin/generations", get(admin::generations))
         .route("/v1/admin/generations/{id}/activate", post(admin::activate))
+        .route(
+            "/v1/admin/keys",
+            get(access::admin::list).post(access::admin::create),
+        )
+        .route("/v1/admin/keys/{id}", delete(access::admin::revoke))
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
         .route("/metrics", get(health::metrics))

@@ -1,6 +1,7 @@
 //! The OpenAPI document, made from the handlers, and the page that shows it.
 
-use utoipa::{IntoParams, IntoResponses, OpenApi, ToSchema};
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
+use utoipa::{IntoParams, IntoResponses, Modify, OpenApi, ToSchema};
 
 use crate::problem::Document;
 
@@ -26,10 +27,14 @@ use crate::problem::Document;
         crate::admin::rebuild,
         crate::admin::generations,
         crate::admin::activate,
+        crate::access::admin::list,
+        crate::access::admin::create,
+        crate::access::admin::revoke,
         crate::health::healthz,
         crate::health::readyz,
         crate::health::metrics,
     ),
+    modifiers(&Keys),
     tags(
         (name = "write", description = "Increments: durable when answered"),
         (name = "read", description = "Counts, breakdowns, rankings: one answer is one view"),
@@ -37,6 +42,27 @@ use crate::problem::Document;
     ),
 )]
 pub struct ApiDocument;
+
+/// Says how a key is sent.
+struct Keys;
+
+impl Modify for Keys {
+    fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
+        let bearer = HttpBuilder::new()
+            .scheme(HttpAuthScheme::Bearer)
+            .description(Some("An API key, once there is one: tr_…"))
+            .build();
+        document
+            .components
+            .get_or_insert_default()
+            .add_security_scheme("key", SecurityScheme::Http(bearer));
+        // Without keys none is needed: the empty requirement says so.
+        document.security = Some(vec![
+            SecurityRequirement::new::<_, [&str; 0], &str>("key", []),
+            SecurityRequirement::default(),
+        ]);
+    }
+}
 
 /// Which buckets, in which zone.
 #[derive(IntoParams, ToSchema)]
@@ -73,6 +99,12 @@ pub struct RangeParameters {
 #[derive(IntoResponses)]
 #[expect(dead_code, reason = "describes answers, which are made by `Problem`")]
 pub enum ReadErrors {
+    /// No key, or a wrong one, once keys are configured
+    #[response(status = 401, content_type = "application/problem+json")]
+    NoKey(Document),
+    /// The key lacks the scope, or is not for the namespace
+    #[response(status = 403, content_type = "application/problem+json")]
+    Forbidden(Document),
     /// A parameter that cannot be understood; `field` names it
     #[response(status = 400, content_type = "application/problem+json")]
     Malformed(Document),
@@ -82,6 +114,9 @@ pub enum ReadErrors {
     /// Understood, but beyond a bound
     #[response(status = 422, content_type = "application/problem+json")]
     Refused(Document),
+    /// The key's items a second are used up; comes with Retry-After
+    #[response(status = 429, content_type = "application/problem+json")]
+    TooMany(Document),
     /// Too much at once, or a damaged file; comes with Retry-After
     #[response(status = 503, content_type = "application/problem+json")]
     Unavailable(Document),
@@ -91,6 +126,12 @@ pub enum ReadErrors {
 #[derive(IntoResponses)]
 #[expect(dead_code, reason = "describes answers, which are made by `Problem`")]
 pub enum WriteErrors {
+    /// No key, or a wrong one, once keys are configured
+    #[response(status = 401, content_type = "application/problem+json")]
+    NoKey(Document),
+    /// The key lacks the scope, or is not for the namespace
+    #[response(status = 403, content_type = "application/problem+json")]
+    Forbidden(Document),
     /// Malformed, or an undeclared namespace or subtotal; `field` names it, `index` the item
     #[response(status = 400, content_type = "application/problem+json")]
     Malformed(Document),
@@ -100,6 +141,9 @@ pub enum WriteErrors {
     /// Time more than 24 hours ahead or before 2000, or a reused idempotency key
     #[response(status = 422, content_type = "application/problem+json")]
     Refused(Document),
+    /// The key's items a second are used up; comes with Retry-After
+    #[response(status = 429, content_type = "application/problem+json")]
+    TooMany(Document),
     /// Queues are full, or the log failed; comes with Retry-After
     #[response(status = 503, content_type = "application/problem+json")]
     Unavailable(Document),

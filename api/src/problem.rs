@@ -77,7 +77,7 @@ impl Problem {
         &self.0.detail
     }
 
-    fn about(mut self, field: impl Into<String>, value: Option<String>) -> Self {
+    pub(crate) fn about(mut self, field: impl Into<String>, value: Option<String>) -> Self {
         self.0.field = Some(field.into());
         self.0.value = value;
         self

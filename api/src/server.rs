@@ -1,7 +1,11 @@
-//! The accept loop: bounded connections, slow clients cut off, a graceful end.
+//! The accept loop: bounded connections, slow clients cut off, TLS, a graceful end.
+
+mod addresses;
+mod stream;
+mod tls;
 
 use std::future::Future;
-use std::pin::pin;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,21 +14,38 @@ use axum::body::Body;
 use axum::http::Request;
 use bytes::Bytes;
 use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use hyper_util::server::graceful::GracefulShutdown;
-use hyper_util::service::TowerToHyperService;
-use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
-use tower::ServiceExt;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::JoinSet;
+use tower::{Service, ServiceExt};
+
+pub use tls::{Tls, TlsError};
+
+use crate::access::{Access, Peer};
+use addresses::{Addresses, Connection};
+use stream::{Activity, PatientStream};
 
 /// Limits of the accept loop.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServerLimits {
     /// Connections at once.
     pub connections_max: usize,
-    /// How long a client may take to send its request head.
+    /// Connections at once of one address; loopback has no such limit.
+    pub connections_per_ip_max: usize,
+    /// How long a client may take for a TLS handshake.
+    pub handshake_timeout: Duration,
+    /// How long a client may take to send its request head, from its first byte (or from the start).
     pub header_timeout: Duration,
+    /// How long a connection is kept between requests.
+    pub idle_timeout: Duration,
+    /// How long a client may take to read 64 KiB of its answer.
+    pub write_timeout: Duration,
     /// How long requests under way may take once the server is told to stop.
     pub drain_timeout: Duration,
 }
@@ -33,7 +54,11 @@ impl Default for ServerLimits {
     fn default() -> Self {
         Self {
             connections_max: 4_096,
+            connections_per_ip_max: 256,
+            handshake_timeout: Duration::from_secs(5),
             header_timeout: Duration::from_secs(5),
+            idle_timeout: Duration::from_secs(75),
+            write_timeout: Duration::from_secs(30),
             drain_timeout: Duration::from_secs(20),
         }
     }
@@ -41,62 +66,168 @@ impl Default for ServerLimits {
 
 const HEADERS_MAX: usize = 64;
 const HEAD_BYTES_MAX: usize = 32 << 10;
+const H2_HEAD_BYTES_MAX: u32 = 16 << 10;
+const H2_STREAMS_MAX: u32 = 128;
+/// Streams that a client may open and take back before they were looked at (rapid reset).
+const H2_PENDING_RESETS_MAX: usize = 20;
+const H2_PING_INTERVAL: Duration = Duration::from_secs(20);
+const H2_PING_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause after an error of accept, such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves until `stop` resolves, then lets requests under way end.
-pub async fn serve(
-    listener: TcpListener,
+/// Serves one router on any number of addresses.
+pub struct Server {
     router: Router,
+    access: Arc<Access>,
     limits: ServerLimits,
-    stop: impl Future<Output = ()>,
-) {
+    builder: Builder<TokioExecutor>,
+    places: Arc<Semaphore>,
+    addresses: Arc<Addresses>,
+}
+
+impl Server {
+    /// A server of `router`, whose layer `access` is told who asks.
+    pub fn new(router: Router, access: Arc<Access>, limits: ServerLimits) -> Self {
+        Self {
+            router,
+            access,
+            limits,
+            builder: builder(&limits),
+            places: Arc::new(Semaphore::new(limits.connections_max)),
+            addresses: Addresses::new(limits.connections_per_ip_max),
+        }
+    }
+
+    /// Serves every listener until `stop` resolves, then lets requests under way end.
+    pub async fn run(
+        self,
+        listeners: Vec<(TcpListener, Option<Tls>)>,
+        stop: impl Future<Output = ()>,
+    ) {
+        let server = Arc::new(self);
+        let (tell, told) = watch::channel(false);
+        let mut loops = JoinSet::new();
+        for (listener, tls) in listeners {
+            loops.spawn(Arc::clone(&server).accept_until(listener, tls, told.clone()));
+        }
+        stop.await;
+        let _ = tell.send(true);
+        loops.join_all().await;
+    }
+
+    async fn accept_until(
+        self: Arc<Self>,
+        listener: TcpListener,
+        tls: Option<Tls>,
+        mut told: watch::Receiver<bool>,
+    ) {
+        let graceful = GracefulShutdown::new();
+        loop {
+            let accepted = tokio::select! {
+                _ = told.wait_for(|stop| *stop) => break,
+                accepted = self.accept(&listener) => accepted,
+            };
+            let Some((stream, peer, held)) = accepted else {
+                continue;
+            };
+            let (server, tls, watcher) = (Arc::clone(&self), tls.clone(), graceful.watcher());
+            tokio::spawn(async move {
+                server.connection(stream, tls, peer, watcher).await;
+                drop(held);
+            });
+        }
+        drop(listener);
+        let drained = tokio::time::timeout(self.limits.drain_timeout, graceful.shutdown()).await;
+        if drained.is_err() {
+            tracing::warn!("some requests did not end in time");
+        }
+    }
+
+    async fn accept(
+        &self,
+        listener: &TcpListener,
+    ) -> Option<(TcpStream, IpAddr, (OwnedSemaphorePermit, Connection))> {
+        let place = Arc::clone(&self.places).acquire_owned().await.ok()?;
+        match listener.accept().await {
+            Ok((stream, peer)) => {
+                let Some(connection) = self.addresses.enter(peer.ip()) else {
+                    metrics::counter!("tallyring_connections_refused_total").increment(1);
+                    return None;
+                };
+                // Answers are small: waiting to fill a packet would only delay them.
+                let _ = stream.set_nodelay(true);
+                Some((stream, peer.ip(), (place, connection)))
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                None
+            }
+        }
+    }
+
+    async fn connection(&self, stream: TcpStream, tls: Option<Tls>, peer: IpAddr, watch: Watcher) {
+        let Some(Tls(acceptor)) = tls else {
+            return self.speak_http(stream, peer, watch).await;
+        };
+        let shaken = tokio::time::timeout(self.limits.handshake_timeout, acceptor.accept(stream));
+        match shaken.await {
+            Ok(Ok(stream)) => self.speak_http(stream, peer, watch).await,
+            Ok(Err(error)) => tracing::debug!(%peer, %error, "a TLS handshake failed"),
+            Err(_) => tracing::debug!(%peer, "a TLS handshake took too long"),
+        }
+    }
+
+    async fn speak_http<S>(&self, stream: S, peer: IpAddr, watch: Watcher)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let activity = Activity::new();
+        let stream = PatientStream::new(
+            stream,
+            activity.clone(),
+            self.limits.header_timeout,
+            self.limits.write_timeout,
+        );
+        let (router, access) = (self.router.clone(), Arc::clone(&self.access));
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            activity.answering();
+            if access.needs_keys() {
+                request.extensions_mut().insert(Peer(peer));
+            }
+            let answer = router.clone().call(request);
+            let activity = activity.clone();
+            async move {
+                let answer = answer.await;
+                activity.answered();
+                answer
+            }
+        });
+        let connection = self.builder.serve_connection(TokioIo::new(stream), service);
+        if let Err(error) = watch.watch(connection.into_owned()).await {
+            tracing::debug!(%error, "a connection ended badly");
+        }
+    }
+}
+
+fn builder(limits: &ServerLimits) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     builder
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(limits.header_timeout)
+        // hyper's clock runs between requests too; the stream has a shorter one for the head itself.
+        .header_read_timeout(limits.idle_timeout.max(limits.header_timeout))
         .max_headers(HEADERS_MAX)
         .max_buf_size(HEAD_BYTES_MAX);
     builder
         .http2()
         .timer(TokioTimer::new())
-        .max_concurrent_streams(128)
-        .max_header_list_size(16 << 10);
-    let builder = Arc::new(builder);
-    let places = Arc::new(Semaphore::new(limits.connections_max));
-    let graceful = GracefulShutdown::new();
-    let mut stop = pin!(stop);
-    loop {
-        let accepted = tokio::select! {
-            () = &mut stop => break,
-            accepted = accept(&listener, &places) => accepted,
-        };
-        let Some((stream, place)) = accepted else {
-            continue;
-        };
-        // Answers are small: waiting to fill a packet would only delay them.
-        let _ = stream.set_nodelay(true);
-        let watcher = graceful.watcher();
-        let (builder, service) = (
-            Arc::clone(&builder),
-            TowerToHyperService::new(router.clone()),
-        );
-        tokio::spawn(async move {
-            let connection = builder.serve_connection(TokioIo::new(stream), service);
-            if let Err(error) = watcher.watch(connection.into_owned()).await {
-                tracing::debug!(%error, "a connection ended badly");
-            }
-            drop(place);
-        });
-    }
-    drop(listener);
-    if tokio::time::timeout(limits.drain_timeout, graceful.shutdown())
-        .await
-        .is_err()
-    {
-        tracing::warn!("some requests did not end in time");
-    }
+        .max_concurrent_streams(H2_STREAMS_MAX)
+        .max_header_list_size(H2_HEAD_BYTES_MAX)
+        .max_pending_accept_reset_streams(H2_PENDING_RESETS_MAX)
+        .keep_alive_interval(H2_PING_INTERVAL)
+        .keep_alive_timeout(H2_PING_TIMEOUT);
+    builder
 }
 
 /// Answers one GET without a socket: status and body.
@@ -114,19 +245,4 @@ pub async fn ask(router: Router, path: &str) -> Result<(u16, Bytes), axum::Error
     let status = response.status().as_u16();
     let body = response.into_body().collect().await?.to_bytes();
     Ok((status, body))
-}
-
-async fn accept(
-    listener: &TcpListener,
-    places: &Arc<Semaphore>,
-) -> Option<(tokio::net::TcpStream, tokio::sync::OwnedSemaphorePermit)> {
-    let place = Arc::clone(places).acquire_owned().await.ok()?;
-    match listener.accept().await {
-        Ok((stream, _)) => Some((stream, place)),
-        Err(error) => {
-            tracing::warn!(%error, "cannot accept a connection");
-            tokio::time::sleep(ACCEPT_PAUSE).await;
-            None
-        }
-    }
 }

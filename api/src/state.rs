@@ -6,6 +6,8 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use tallyring_realtime::catalog::Job;
 use tallyring_realtime::{Service, Store};
 
+use crate::access::Access;
+
 /// The running service and what the binary hands in.
 #[derive(Clone)]
 pub struct ApiState {
@@ -13,6 +15,8 @@ pub struct ApiState {
     pub service: Arc<Service>,
     /// Jobs that the binary runs.
     pub admin: Arc<Admin>,
+    /// Keys and limits.
+    pub access: Arc<Access>,
     /// Renders the metrics.
     pub metrics: PrometheusHandle,
 }

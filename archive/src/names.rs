@@ -3,6 +3,7 @@
 //! ```text
 //! STORE                      identity: format version, store id, secret of the long-key hash
 //! LOCK                       who holds the directory: process id and address
+//! LOCAL_KEY                  while a server runs: the key with which commands of its owner ask it
 //! manifests/manifest-00000012   the root: which of the files below count (numbered, immutable)
 //! oplog/<first sequence>.tlog   the truth: increments in the order they were accepted
 //! deltas/day-2012-03-16.…       runs flushed by the delta store of a day, or of a late epoch
@@ -36,6 +37,8 @@ pub const CATALOG: &str = "catalog";
 pub const IDENTITY: &str = "STORE";
 /// The lock file.
 pub const LOCK: &str = "LOCK";
+/// The key of a running server for commands on its data directory; readable by its owner only.
+pub const LOCAL_KEY: &str = "LOCAL_KEY";
 
 /// All directories that hold files of ours, parents first.
 pub const DIRECTORIES: [&str; 7] = [MANIFESTS, OPLOG, DELTAS, IDS, RUNS, ARCHIVE, INCOMING];

@@ -141,9 +141,7 @@ impl<'r> RunCheck<'r> {
             }
             Some(Kind::Total) => self.total_line(key, payload)?,
             Some(Kind::Subtotal) => {
-                let sum = checked_sum(
-                    line::entries(payload).map(|entry| entry.map_or(u64::MAX, |(_, count)| count)),
-                );
+                let sum = sum(line::entries(payload).map(|entry| entry.map(|(_, count)| count)));
                 let sum = sum.ok_or_else(|| self.wrong(key, "is no line of counts"))?;
                 self.subtotal(key, sum)?;
                 for part in line::entries(payload)
@@ -157,14 +155,11 @@ impl<'r> RunCheck<'r> {
             None => return Err(self.wrong(key, "is no record key")),
         };
         let section = String::from_utf8_lossy(line::section(key)).into_owned();
-        let book = self.sums.entry(section).or_insert(0);
-        *book = book.checked_add(sum).ok_or_else(|| Error::Overflow {
-            key: line::shown(key),
-        })?;
+        *self.sums.entry(section).or_insert(0) += sum;
         Ok(())
     }
 
-    fn total_line(&mut self, key: &[u8], payload: &[u8]) -> Result<u64> {
+    fn total_line(&mut self, key: &[u8], payload: &[u8]) -> Result<u128> {
         let hours = read_hours(payload)
             .ok_or_else(|| self.wrong(key, "is no line of ascending buckets"))?;
         let (Some((&first, _)), Some((&last, _))) =
@@ -189,8 +184,7 @@ impl<'r> RunCheck<'r> {
         self.last_total = Some((key.to_vec(), last));
         self.uses(&key[line::section(key).len()..]);
         self.checked.buckets += hours.len() as u64;
-        checked_sum(hours.values().copied())
-            .ok_or_else(|| self.wrong(key, "sums to more than 64 bits"))
+        Ok(hours.values().map(|&count| u128::from(count)).sum())
     }
 
     fn uses(&mut self, stored: &[u8]) {
@@ -208,7 +202,7 @@ impl<'r> RunCheck<'r> {
     }
 
     /// A subtotal's values sum to its total, or to less where the total was counted without it.
-    fn subtotal(&mut self, key: &[u8], sum: u64) -> Result<()> {
+    fn subtotal(&mut self, key: &[u8], sum: u128) -> Result<()> {
         let (_, total_key, code) =
             line::split_subtotal(key).ok_or_else(|| self.wrong(key, "names no bucket"))?;
         if self
@@ -222,8 +216,7 @@ impl<'r> RunCheck<'r> {
             .total
             .as_ref()
             .and_then(|(_, hours)| hours.get(&code))
-            .copied()
-            .unwrap_or(0);
+            .map_or(0, |&total| u128::from(total));
         if sum > total {
             return Err(self.wrong(
                 key,
@@ -295,8 +288,9 @@ fn read_hours(payload: &[u8]) -> Option<BTreeMap<TimeCode, u64>> {
     Some(hours)
 }
 
-fn checked_sum(counts: impl Iterator<Item = u64>) -> Option<u64> {
+/// Sum of counts; none when one is missing.
+fn sum(counts: impl Iterator<Item = Option<u64>>) -> Option<u128> {
     counts
         .into_iter()
-        .try_fold(0_u64, |sum, count| sum.checked_add(count))
+        .try_fold(0, |sum, count| Some(sum + u128::from(count?)))
 }

@@ -167,10 +167,18 @@ fn archive(
         .generation(manifest.active)
         .map(|generation| generation.files.as_slice())
         .unwrap_or_default();
-    for entry in files
+    let chosen: Vec<_> = files
         .iter()
         .filter(|entry| which.is_none_or(|which| entry.meta.partition.to_string() == which))
-    {
+        .collect();
+    if let Some(which) = which.filter(|_| chosen.is_empty()) {
+        let detail = format!(
+            "`{}` is no partition of the active generation",
+            which.escape_debug()
+        );
+        return Err(CommandError::Failed(detail).into());
+    }
+    for entry in chosen {
         lines(disk, &entry.name, out)?;
     }
     Ok(())

@@ -62,6 +62,8 @@ pub enum Command {
     Verify(VerifyArgs),
     /// Print a stored thing as text
     Cat(CatArgs),
+    /// Make, list or revoke API keys
+    Key(KeyArgs),
     /// Print or check a configuration
     Config(ConfigArgs),
     /// Build a generation for the process that holds the data directory
@@ -116,10 +118,13 @@ pub struct QueryArgs {
     pub from: Option<String>,
     /// Last time [default: now]
     #[arg(long)]
-    pub to: Option<String>,
+    pub until: Option<String>,
     /// IANA time zone [default: UTC]
     #[arg(long)]
     pub timezone: Option<String>,
+    /// Hours from UTC instead of a zone, such as 5.5
+    #[arg(long, allow_negative_numbers = true, conflicts_with = "timezone")]
+    pub hour_offset: Option<f64>,
     /// Break down by this subtotal
     #[arg(long, value_name = "SUBTOTAL")]
     pub by: Option<String>,
@@ -128,7 +133,7 @@ pub struct QueryArgs {
     pub limit: Option<usize>,
     /// Ask this server [default: the one that holds the data directory, or the files themselves]
     #[arg(long, value_name = "URL", conflicts_with = "data")]
-    pub to_url: Option<String>,
+    pub to: Option<String>,
     /// Data directory
     #[arg(long, value_name = "DIR", default_value = DATA_DEFAULT)]
     pub data: PathBuf,
@@ -179,6 +184,60 @@ pub enum CatWhat {
     Manifest,
     /// One sorted file
     File,
+}
+
+/// Options of `key`.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  tallyring key new --scope write --note redirector     a key that may only count
+  tallyring key new --scope read --namespace l,u        a key that may only ask for links and users
+  tallyring key list
+  tallyring key revoke 2bq4xyz7                         in force at once, without a restart
+
+From the first key on every request needs one, but /healthz and /readyz. Commands on the data directory of
+a running server need none; others take theirs from TALLYRING_KEY.")]
+pub struct KeyArgs {
+    #[command(subcommand)]
+    pub command: KeyCommand,
+}
+
+/// What to do with keys.
+#[derive(Subcommand)]
+pub enum KeyCommand {
+    /// Make a key and print it; it is shown this once
+    New(NewKeyArgs),
+    /// List all keys, revoked ones too
+    List(DataArgs),
+    /// Revoke a key
+    Revoke {
+        /// Its id: what is between the underscores
+        id: String,
+        #[command(flatten)]
+        data: DataArgs,
+    },
+}
+
+/// Options of `key new`.
+#[derive(Args)]
+pub struct NewKeyArgs {
+    #[command(flatten)]
+    pub data: DataArgs,
+    /// What it may do: write, read, admin
+    #[arg(long, value_name = "SCOPE,…", required = true, value_delimiter = ',', value_parser = crate::keys::parse_scope)]
+    pub scope: Vec<tallyring_realtime::catalog::Scope>,
+    /// Limit it to these namespaces [default: all]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    pub namespace: Option<Vec<String>>,
+    /// The login whose counts the bitly-compatible reads answer
+    #[arg(long, value_name = "NAME")]
+    pub login: Option<String>,
+    /// Items a second, such as 100/s [default: unlimited]
+    #[arg(long, value_name = "N/s", value_parser = crate::keys::parse_limit)]
+    pub limit: Option<u32>,
+    /// What it is for
+    #[arg(long, value_name = "TEXT")]
+    pub note: Option<String>,
 }
 
 /// Options of `config`.

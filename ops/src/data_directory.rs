@@ -85,7 +85,8 @@ pub fn open_read_only(data: &Path) -> Result<Store> {
     )?)
 }
 
-fn random(bytes: &mut [u8]) {
+/// Fills a buffer with random bytes of the operating system.
+pub fn random(bytes: &mut [u8]) {
     use std::io::Read;
     let filled =
         std::fs::File::open("/dev/urandom").and_then(|mut source| source.read_exact(bytes));

@@ -42,6 +42,7 @@ macro_rules! failed_from {
 failed_from!(
     tallyring_realtime::Error,
     tallyring_archive::Error,
+    tallyring_realtime::catalog::CatalogError,
     tallyring_realtime::oplog::OplogError,
     serde_json::Error
 );

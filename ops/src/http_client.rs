@@ -1,38 +1,110 @@
 //! A small client of our own API, for commands that ask a running server.
 
+use std::path::Path;
 use std::time::Duration;
 
+use serde::Serialize;
 use serde_json::Value;
+use tallyring_archive::names;
 use ureq::Agent;
 
 use crate::error::{CommandError, Result};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// GET as JSON.
-///
-/// # Errors
-/// No answer, or the server's own problem text.
-pub fn get(url: &str) -> Result<Value> {
-    Ok(serde_json::from_str(&get_text(url)?).unwrap_or(Value::Null))
+/// The variable that holds the API key.
+pub const KEY_VARIABLE: &str = "TALLYRING_KEY";
+
+/// A server, and the key to ask it with.
+pub struct Server {
+    url: String,
+    authorization: Option<String>,
 }
 
-/// GET as text.
-///
-/// # Errors
-/// As [`get`].
-pub fn get_text(url: &str) -> Result<String> {
-    let answer = agent().get(url).call();
-    read(url, answer)
-}
+impl Server {
+    /// The server at this base URL, asked with the key of `TALLYRING_KEY`.
+    pub fn at(url: &str) -> Self {
+        Self::with_key(url, std::env::var(KEY_VARIABLE).ok())
+    }
 
-/// POST without a body, as JSON.
-///
-/// # Errors
-/// As [`get`].
-pub fn post(url: &str) -> Result<Value> {
-    let answer = agent().post(url).send_empty();
-    Ok(serde_json::from_str(&read(url, answer)?).unwrap_or(Value::Null))
+    /// The server that holds this data directory, asked with the key it left there.
+    pub fn of(data: &Path, url: &str) -> Self {
+        let key = std::fs::read_to_string(data.join(names::LOCAL_KEY)).ok();
+        match key {
+            Some(key) => Self::with_key(url, Some(key)),
+            None => Self::at(url),
+        }
+    }
+
+    fn with_key(url: &str, key: Option<String>) -> Self {
+        Self {
+            url: url.trim_end_matches('/').to_owned(),
+            authorization: key.map(|key| format!("Bearer {}", key.trim())),
+        }
+    }
+
+    /// GET as JSON.
+    ///
+    /// # Errors
+    /// No answer, or the server's own problem text.
+    pub fn get(&self, path: &str) -> Result<Value> {
+        Ok(serde_json::from_str(&self.get_text(path)?).unwrap_or(Value::Null))
+    }
+
+    /// GET as text.
+    ///
+    /// # Errors
+    /// As [`Server::get`].
+    pub fn get_text(&self, path: &str) -> Result<String> {
+        let request = agent().get(self.to(path));
+        read(&self.url, self.signed(request).call())
+    }
+
+    /// POST without a body, as JSON.
+    ///
+    /// # Errors
+    /// As [`Server::get`].
+    pub fn post(&self, path: &str) -> Result<Value> {
+        let request = agent().post(self.to(path));
+        self.read(self.signed(request).send_empty())
+    }
+
+    /// POST of JSON, as JSON.
+    ///
+    /// # Errors
+    /// As [`Server::get`].
+    pub fn post_json(&self, path: &str, body: &impl Serialize) -> Result<Value> {
+        let request = self.signed(agent().post(self.to(path)));
+        let request = request.header("content-type", "application/json");
+        self.read(request.send(serde_json::to_string(body)?))
+    }
+
+    /// DELETE, as JSON.
+    ///
+    /// # Errors
+    /// As [`Server::get`].
+    pub fn delete(&self, path: &str) -> Result<Value> {
+        let request = agent().delete(self.to(path));
+        self.read(self.signed(request).call())
+    }
+
+    fn to(&self, path: &str) -> String {
+        format!("{}{path}", self.url)
+    }
+
+    fn signed<B>(&self, request: ureq::RequestBuilder<B>) -> ureq::RequestBuilder<B> {
+        match &self.authorization {
+            Some(authorization) => request.header("authorization", authorization),
+            None => request,
+        }
+    }
+
+    fn read(
+        &self,
+        answer: std::result::Result<ureq::http::Response<ureq::Body>, ureq::Error>,
+    ) -> Result<Value> {
+        Ok(serde_json::from_str(&read(&self.url, answer)?).unwrap_or(Value::Null))
+    }
 }
 
 fn agent() -> Agent {

@@ -13,6 +13,7 @@ mod config;
 mod data_directory;
 mod error;
 mod http_client;
+mod keys;
 mod query;
 mod rebuild;
 mod rebuilds;
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         Command::Rebuild(args) => rebuild::run(&args, json),
         Command::Verify(args) => verify::run(&args, json),
         Command::Cat(args) => cat::run(&args),
+        Command::Key(args) => keys::run(&args, json),
         Command::Config(args) => config::command::run(&args),
         Command::RebuildWorker(args) => worker::run(&args),
     };

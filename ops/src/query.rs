@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::cli::{Output, QueryArgs};
 use crate::data_directory::{open_read_only, server_of};
 use crate::error::{CommandError, Result, doing};
-use crate::http_client;
+use crate::http_client::{self, Server};
 
 /// Everything but the unreserved characters of RFC 3986.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
@@ -23,9 +23,12 @@ const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
 /// When the question is refused or nobody answers.
 pub fn run(args: &QueryArgs, output: Output) -> Result<()> {
     let path = path(args, output)?;
-    let server = args.to_url.clone().or_else(|| server_of(&args.data));
+    let server = match &args.to_url {
+        Some(url) => Some(Server::at(url)),
+        None => server_of(&args.data).map(|url| Server::of(&args.data, &url)),
+    };
     let text = match server {
-        Some(url) => http_client::get_text(&format!("{}{path}", url.trim_end_matches('/')))?,
+        Some(server) => server.get_text(&path)?,
         None => ask_files(args, &path)?,
     };
     match output {
@@ -58,11 +61,13 @@ fn path(args: &QueryArgs, output: Output) -> Result<String> {
     let mut query = vec![format!("unit={}", encode(&args.unit))];
     let units = args.units.map(|units| units.to_string());
     let limit = args.limit.map(|limit| limit.to_string());
+    let hour_offset = args.hour_offset.map(|hours| hours.to_string());
     let parameters = [
         ("units", &units),
         ("from", &args.from),
-        ("to", &args.to),
+        ("to", &args.until),
         ("timezone", &args.timezone),
+        ("hour_offset", &hour_offset),
         ("limit", &limit),
     ];
     for (name, value) in parameters {
@@ -85,7 +90,7 @@ fn path(args: &QueryArgs, output: Output) -> Result<String> {
 
 /// Answers from the files, by the same code as a server, without one.
 fn ask_files(args: &QueryArgs, path: &str) -> Result<String> {
-    use tallyring_api::{Admin, ApiState, router};
+    use tallyring_api::{Access, AccessLimits, Admin, ApiState, router};
     let store = open_read_only(&args.data)?;
     let service = tallyring_realtime::Service::start(Arc::new(store)).map_err(doing("start"))?;
     let admin = Admin {
@@ -98,6 +103,7 @@ fn ask_files(args: &QueryArgs, path: &str) -> Result<String> {
     let state = ApiState {
         service: Arc::new(service),
         admin: Arc::new(admin),
+        access: Arc::new(Access::open(AccessLimits::default())),
         metrics,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
+use tallyring_archive::names;
 use tallyring_rebuild::{BuildOptions, build};
 
 use crate::cli::DataArgs;
 use crate::config::Config;
 use crate::data_directory::{open, try_lock};
 use crate::error::{CommandError, Result};
-use crate::http_client;
+use crate::http_client::Server;
 
 const POLL: Duration = Duration::from_millis(200);
 
@@ -21,6 +22,13 @@ const POLL: Duration = Duration::from_millis(200);
 /// When the rebuild fails; the generation before goes on serving.
 pub fn run(args: &DataArgs, json: bool) -> Result<()> {
     let config = Config::load(args.config.as_deref())?;
+    if !args.data.join(names::IDENTITY).exists() {
+        let detail = format!(
+            "{} is no data directory; name one with --data",
+            args.data.display()
+        );
+        return Err(CommandError::Failed(detail));
+    }
     let generation = match try_lock(&args.data)? {
         Ok(lock) => {
             let (store, _lock) = open(&args.data, &config, lock)?;
@@ -51,24 +59,24 @@ pub fn run(args: &DataArgs, json: bool) -> Result<()> {
                     holder.pid
                 ))
             })?;
-            through(&url)?
+            through(&Server::of(&args.data, &url))?
         }
     };
     if json {
         println!("{}", json!({ "generation": generation }));
     } else {
-        println!("generation {generation} is published");
+        println!("generation {generation} is the one that is read; nothing waits to be merged");
     }
     Ok(())
 }
 
-fn through(url: &str) -> Result<u64> {
-    let started = http_client::post(&format!("{url}/v1/admin/rebuild"))?;
+fn through(server: &Server) -> Result<u64> {
+    let started = server.post("/v1/admin/rebuild")?;
     let job = started["job"]
         .as_u64()
         .ok_or_else(|| CommandError::Failed("the server named no job".into()))?;
     loop {
-        let status = http_client::get(&format!("{url}/v1/admin/status"))?;
+        let status = server.get("/v1/admin/status")?;
         let last = &status["last_rebuild"];
         if last["job"].as_u64() >= Some(job) {
             match last["state"].as_str() {

@@ -17,24 +17,19 @@ pub struct Rebuilds {
     store: Arc<Store>,
     data: PathBuf,
     config: RebuildConfig,
-    catalog: Option<Catalog>,
+    catalog: Arc<Catalog>,
     last: Mutex<Option<Job>>,
 }
 
 impl Rebuilds {
-    /// Jobs over a store, with the history of its catalog. A catalog that cannot be opened costs the
-    /// history only.
-    pub fn new(store: Arc<Store>, data: &Path, config: RebuildConfig) -> Arc<Self> {
-        let catalog = match Catalog::open(&data.join(tallyring_archive::names::CATALOG)) {
-            Ok(catalog) => Some(catalog),
-            Err(error) => {
-                tracing::error!(%error, "job history is not kept");
-                None
-            }
-        };
-        let mut last = catalog
-            .as_ref()
-            .and_then(|catalog| catalog.last_job().ok().flatten());
+    /// Jobs over a store, with the history of its catalog.
+    pub fn new(
+        store: Arc<Store>,
+        catalog: Arc<Catalog>,
+        data: &Path,
+        config: RebuildConfig,
+    ) -> Arc<Self> {
+        let mut last = catalog.last_job().ok().flatten();
         if let Some(job) = last.as_mut().filter(|job| job.state == JobState::Running) {
             job.state = JobState::Failed;
             job.error = Some("the server stopped while it ran; nothing was published".into());
@@ -104,8 +99,8 @@ impl Rebuilds {
     /// The child sorts and merges at the lowest priority and prints what it built. It ends by itself
     /// when this process does: its standard input closes.
     fn build_in_child(&self, manifest: u64) -> Result<Option<Build>> {
-        let program = std::env::current_exe().map_err(doing("find this program"))?;
-        let mut child = Command::new(program)
+        // The very program that runs, also when its file was replaced meanwhile.
+        let mut child = Command::new("/proc/self/exe")
             .arg("rebuild-worker")
             .arg("--data")
             .arg(&self.data)
@@ -154,9 +149,7 @@ impl Rebuilds {
     }
 
     fn remember(&self, job: &Job) {
-        if let Some(catalog) = &self.catalog
-            && let Err(error) = catalog.put_job(job)
-        {
+        if let Err(error) = self.catalog.put_job(job) {
             tracing::warn!(%error, "job history is not kept");
         }
     }

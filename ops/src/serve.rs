@@ -1,19 +1,23 @@
 //! `tallyring serve`: everything in one process.
 
+use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use metrics_exporter_prometheus::PrometheusBuilder;
-use tallyring_api::{Admin, ApiState, ServerLimits, router, serve};
-use tallyring_realtime::catalog::JobState;
+use tallyring_api::{Access, Admin, ApiState, Server, Tls, router};
+use tallyring_archive::names;
+use tallyring_realtime::catalog::{Catalog, JobState};
 use tallyring_realtime::{Clock, Lock, Service, Store, SystemClock};
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::ServeArgs;
-use crate::config::{Config, RebuildConfig};
-use crate::data_directory::{lock, world};
+use crate::config::{Config, HttpConfig, RebuildConfig};
+use crate::data_directory::{lock, random, world};
 use crate::error::{CommandError, Result, doing};
 use crate::rebuilds::Rebuilds;
 
@@ -32,13 +36,18 @@ pub fn run(args: &ServeArgs) -> Result<()> {
     let config = Config::load(args.data.config.as_deref())?;
     let data = args.data.data.as_path();
     let listen = args.listen.unwrap_or(config.listen);
-    if !listen.ip().is_loopback() {
-        return Err(CommandError::Usage(format!(
-            "{listen} is not loopback, and no API key is configured: everything would be open; \
-             listen on 127.0.0.1 and put a proxy in front"
-        )));
+    let catalog_path = data.join(names::CATALOG);
+    if !listen.ip().is_loopback() && !catalog_path.exists() {
+        return Err(open_to_all(listen, data));
     }
+    let tls = load_tls(&config.http)?;
     let lock = lock(data)?;
+    let catalog = Arc::new(Catalog::open(&catalog_path)?);
+    let access = Access::load(Arc::clone(&catalog), config.http.access, random)?
+        .with_origins(&config.http.origins);
+    if !listen.ip().is_loopback() && !access.needs_keys() {
+        return Err(open_to_all(listen, data));
+    }
     let clock: Arc<dyn Clock> = match args.clock {
         Some(start) => Arc::new(start.start()),
         None => Arc::new(SystemClock),
@@ -61,11 +70,18 @@ pub fn run(args: &ServeArgs) -> Result<()> {
     );
     let service = Service::start(Arc::new(store)).map_err(doing("start the store's threads"))?;
     let runtime = tokio::runtime::Runtime::new().map_err(doing("start the runtime"))?;
+    allow_open_files(config.http.server.connections_max);
+    let front = Front {
+        listen,
+        http: config.http,
+        tls,
+        access: Arc::new(access),
+    };
     let failed = runtime.block_on(serve_until_stopped(
         service,
         data,
-        listen,
-        config.rebuild,
+        front,
+        (catalog, config.rebuild),
         lock,
     ))?;
     if failed {
@@ -75,12 +91,20 @@ pub fn run(args: &ServeArgs) -> Result<()> {
     }
 }
 
+/// What faces the network.
+struct Front {
+    listen: SocketAddr,
+    http: HttpConfig,
+    tls: Option<Tls>,
+    access: Arc<Access>,
+}
+
 /// True when the log failed.
 async fn serve_until_stopped(
     service: Service,
     data: &Path,
-    listen: std::net::SocketAddr,
-    rebuild: RebuildConfig,
+    front: Front,
+    (catalog, rebuild): (Arc<Catalog>, RebuildConfig),
     mut lock: Lock,
 ) -> Result<bool> {
     let metrics = PrometheusBuilder::new()
@@ -89,16 +113,11 @@ async fn serve_until_stopped(
         ])
         .and_then(PrometheusBuilder::install_recorder)
         .map_err(doing("start the metrics"))?;
-    let listener = TcpListener::bind(listen)
-        .await
-        .map_err(doing(format!("listen on {listen}")))?;
-    let url = format!(
-        "http://{}",
-        listener.local_addr().map_err(doing("read the address"))?
-    );
-    lock.announce(&url).map_err(doing("write LOCK"))?;
+    let (listeners, url, local_url) = listen_on(front.listen, front.tls).await?;
+    write_local_key(data, &front.access)?;
+    lock.announce(&local_url).map_err(doing("write LOCK"))?;
     let service = Arc::new(service);
-    let rebuilds = Rebuilds::new(Arc::clone(service.store()), data, rebuild);
+    let rebuilds = Rebuilds::new(Arc::clone(service.store()), catalog, data, rebuild);
     let (starter, teller) = (Arc::clone(&rebuilds), Arc::clone(&rebuilds));
     let admin = Admin {
         rebuild: Box::new(move || starter.start()),
@@ -107,6 +126,7 @@ async fn serve_until_stopped(
     let state = ApiState {
         service: Arc::clone(&service),
         admin: Arc::new(admin),
+        access: Arc::clone(&front.access),
         metrics,
     };
     let schedule = tokio::spawn(rebuild_after_midnight(
@@ -114,9 +134,16 @@ async fn serve_until_stopped(
         rebuilds,
         rebuild,
     ));
+    // Before anybody knows that it runs: a signal without a handler would end it without a drain.
+    let signals = (
+        signal(SignalKind::terminate()).map_err(doing("watch for SIGTERM"))?,
+        signal(SignalKind::interrupt()).map_err(doing("watch for SIGINT"))?,
+    );
     println!("tallyring listening on {url}");
-    let stop = stopped(Arc::clone(&service));
-    serve(listener, router(state), ServerLimits::default(), stop).await;
+    let stop = stopped(Arc::clone(&service), signals);
+    let server = Server::new(router(state), front.access, front.http.server);
+    server.run(listeners, stop).await;
+    let _ = std::fs::remove_file(data.join(names::LOCAL_KEY));
     schedule.abort();
     let _ = schedule.await;
     tracing::info!("stopping: writing what is queued");
@@ -132,14 +159,89 @@ async fn serve_until_stopped(
     Ok(failed)
 }
 
-/// Resolves at the first SIGTERM or SIGINT, or when the log has failed. A second signal ends at once.
-async fn stopped(service: Arc<Service>) {
-    let (Ok(mut terminate), Ok(mut interrupt)) = (
-        signal(SignalKind::terminate()),
-        signal(SignalKind::interrupt()),
-    ) else {
-        return std::future::pending().await;
+type Listeners = Vec<(TcpListener, Option<Tls>)>;
+
+/// The listeners, the address for everybody and the one for commands on the data directory: with TLS
+/// those have a plain one of their own, on loopback, as they cannot know whom the certificate names.
+async fn listen_on(listen: SocketAddr, tls: Option<Tls>) -> Result<(Listeners, String, String)> {
+    let bind = async |address: SocketAddr| {
+        let listener = TcpListener::bind(address)
+            .await
+            .map_err(doing(format!("listen on {address}")))?;
+        let address = listener.local_addr().map_err(doing("read the address"))?;
+        Ok::<_, CommandError>((listener, address))
     };
+    let (listener, address) = bind(listen).await?;
+    if tls.is_none() {
+        let url = format!("http://{address}");
+        return Ok((vec![(listener, None)], url.clone(), url));
+    }
+    let (local, local_address) = bind((Ipv4Addr::LOCALHOST, 0).into()).await?;
+    Ok((
+        vec![(listener, tls), (local, None)],
+        format!("https://{address}"),
+        format!("http://{local_address}"),
+    ))
+}
+
+/// Leaves the key for commands on the data directory where only its owner reads it.
+fn write_local_key(data: &Path, access: &Access) -> Result<()> {
+    let Some(key) = access.local_key() else {
+        return Ok(());
+    };
+    let path = data.join(names::LOCAL_KEY);
+    // A file of an earlier run may be readable by others.
+    let _ = std::fs::remove_file(&path);
+    std::fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&path)
+        .and_then(|mut file| file.write_all(key.as_bytes()))
+        .map_err(doing(format!("write {}", path.display())))
+}
+
+fn open_to_all(listen: SocketAddr, data: &Path) -> CommandError {
+    CommandError::Usage(format!(
+        "{listen} is not loopback, and no API key is configured: everything would be open; make a key with \
+         `tallyring key new --scope write,read,admin --data {}`, or listen on 127.0.0.1",
+        data.display()
+    ))
+}
+
+fn load_tls(http: &HttpConfig) -> Result<Option<Tls>> {
+    let Some(files) = &http.tls else {
+        return Ok(None);
+    };
+    Tls::load(&files.certificate, &files.key)
+        .map(Some)
+        .map_err(|error| CommandError::Usage(error.to_string()))
+}
+
+/// Files that are open besides connections: the log, runs, the catalog.
+const OTHER_FILES: u64 = 1_024;
+
+/// Raises the limit of open files to what the connections need, as far as the system allows.
+fn allow_open_files(connections_max: usize) {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let needed = connections_max as u64 + OTHER_FILES;
+    let mut limit = getrlimit(Resource::Nofile);
+    if limit.current.is_none_or(|current| current >= needed) {
+        return;
+    }
+    let allowed = limit.maximum.map_or(needed, |maximum| maximum.min(needed));
+    limit.current = Some(allowed);
+    if setrlimit(Resource::Nofile, limit).is_err() || allowed < needed {
+        tracing::warn!(
+            allowed,
+            needed,
+            "few files may be open: raise `ulimit -n`, or set limits.connections lower"
+        );
+    }
+}
+
+/// Resolves at the first SIGTERM or SIGINT, or when the log has failed. A second signal ends at once.
+async fn stopped(service: Arc<Service>, (mut terminate, mut interrupt): (Signal, Signal)) {
     let mut look = tokio::time::interval(SCHEDULE);
     loop {
         tokio::select! {
@@ -212,7 +314,7 @@ fn exit_on_panic_of_store_threads() {
         before(info);
         if matches!(
             std::thread::current().name(),
-            Some("commit" | "flush" | "time")
+            Some("commit" | "flush" | "time" | "rebuild")
         ) {
             std::process::exit(70);
         }

@@ -1,7 +1,11 @@
 //! The catalog: small keyed state that is read one key at a time, in sled.
 //!
-//! Holds the history of jobs. sled's own flush does not reach the disk's platters, so each write is
-//! followed by a sync of its files (RELIABILITY: sled is never under the counters).
+//! Holds the history of jobs, and the API keys. sled's own flush does not reach the disk's platters, so
+//! each write is followed by a sync of its files (RELIABILITY: sled is never under the counters).
+
+mod keys;
+
+pub use keys::{KeyEntry, Scope};
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -41,7 +45,8 @@ pub enum JobState {
 /// The catalog cannot be read or written.
 #[derive(Debug, Error)]
 #[error(
-    "catalog {path}: {what}; it holds history only: move the directory away to start a new one"
+    "catalog {path}: {what}; it holds job history and API keys, no counts: move the directory away to start a new one \
+     (without keys, so on loopback only)"
 )]
 pub struct CatalogError {
     path: String,
@@ -70,6 +75,7 @@ impl Catalog {
             path: path.display().to_string(),
             what,
         };
+        let is_new = !path.exists();
         // A damaged sled database may panic instead of failing.
         let opened = std::panic::catch_unwind(|| {
             sled::Config::new()
@@ -81,10 +87,15 @@ impl Catalog {
         let database = opened
             .map_err(|_| wrong("is damaged".into()))?
             .map_err(|error| wrong(error.to_string()))?;
-        Ok(Self {
+        let catalog = Self {
             path: path.to_owned(),
             database,
-        })
+        };
+        if is_new {
+            catalog.sync()?;
+            sync_directory(path.parent()).map_err(|error| wrong(error.to_string()))?;
+        }
+        Ok(catalog)
     }
 
     /// Writes a job under its number, durably, and forgets the oldest beyond a thousand.
@@ -133,6 +144,7 @@ impl Catalog {
         let file =
             File::open(self.path.join("db")).map_err(|error| self.wrong(error.to_string()))?;
         file.sync_all()
+            .and_then(|()| sync_directory(Some(&self.path)))
             .map_err(|error| self.wrong(error.to_string()))
     }
 
@@ -141,5 +153,13 @@ impl Catalog {
             path: self.path.display().to_string(),
             what,
         }
+    }
+}
+
+/// A name that a power cut takes back would open a server that had keys.
+fn sync_directory(path: Option<&Path>) -> std::io::Result<()> {
+    match path {
+        Some(path) if !path.as_os_str().is_empty() => File::open(path)?.sync_all(),
+        _ => File::open(".")?.sync_all(),
     }
 }

@@ -34,7 +34,8 @@ pub struct Seen {
     pub arrived_ms: i64,
 }
 
-struct IdRun {
+/// A run of ids and its filter.
+pub struct IdRun {
     entry: IdRunEntry,
     run: Arc<Run>,
     filter: BloomFilter,
@@ -119,19 +120,11 @@ impl Ids {
         Some(taken)
     }
 
-    /// The manifest names these runs now: what was set aside is in them, and others are forgotten.
-    ///
-    /// # Errors
-    /// When a new run cannot be read.
-    pub fn adopt(&mut self, disk: &dyn Disk, entries: &[IdRunEntry]) -> Result<()> {
+    /// The manifest names these runs now: what was set aside is in the fresh one, others are forgotten.
+    pub fn adopt(&mut self, fresh: Option<IdRun>, entries: &[IdRunEntry]) {
+        self.runs.extend(fresh);
         self.runs.retain(|run| entries.contains(&run.entry));
-        for entry in entries {
-            if !self.runs.iter().any(|run| run.entry == *entry) {
-                self.runs.push(IdRun::open(disk, entry.clone())?);
-            }
-        }
         self.frozen = None;
-        Ok(())
     }
 }
 
@@ -175,7 +168,11 @@ pub fn write_run(
 }
 
 impl IdRun {
-    fn open(disk: &dyn Disk, entry: IdRunEntry) -> Result<Self> {
+    /// Opens a run and reads it once for its filter.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn open(disk: &dyn Disk, entry: IdRunEntry) -> Result<Self> {
         let run = Run::open(disk, &entry.run.name)?;
         let lines = usize::try_from(run.meta().lines).unwrap_or(usize::MAX);
         let mut filter = BloomFilter::with_false_pos(FALSE_POSITIVES).expected_items(lines);

@@ -11,7 +11,8 @@ use std::time::Duration;
 use tallyring_records::Increment;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
-use crate::error::Refusal;
+use crate::error::{Error, Refusal};
+use crate::options::Durability;
 use crate::store::{Accepted, Batch, Store};
 
 /// A running store. Dropping it stops the threads after what is queued is written.
@@ -64,7 +65,8 @@ impl Service {
             thread::Builder::new().name(name.into()).spawn(run)
         };
         let committer = Arc::clone(&store);
-        let (flusher, flush_stop) = (Arc::clone(&store), Arc::clone(&stop));
+        let (flusher, flush_stop, flush_failed) =
+            (Arc::clone(&store), Arc::clone(&stop), Arc::clone(&failed));
         let (keeper, keep_stop, keep_failed) =
             (Arc::clone(&store), Arc::clone(&stop), Arc::clone(&failed));
         let threads = vec![
@@ -74,7 +76,7 @@ impl Service {
             )?,
             spawn(
                 "flush",
-                Box::new(move || flush_when_due(&flusher, &flush_stop)),
+                Box::new(move || flush_when_due(&flusher, &flush_stop, &flush_failed)),
             )?,
             spawn(
                 "time",
@@ -169,13 +171,16 @@ fn commit_groups(store: &Store, mut waiting: mpsc::Receiver<Waiting>) {
             records += next.batch.increments.len();
             group.push(next);
         }
-        while store.must_flush() {
-            // Memory is at twice its limit: writing waits, the queue fills, callers are told 503.
-            if let Err(error) = store.flush() {
-                tracing::error!(%error, "cannot flush; no increments are accepted until that works");
-                thread::sleep(TICK);
-                break;
+        // Memory is at twice its limit: writing waits, the queue fills, callers are told 503.
+        if store.must_flush()
+            && let Err(error) = store.flush()
+        {
+            tracing::error!(%error, "cannot flush, so no increments are accepted");
+            let refusal = unflushed(&error);
+            for waiting in group {
+                let _ = waiting.answer.send(Err(refusal.clone()));
             }
+            continue;
         }
         let (batches, answers): (Vec<_>, Vec<_>) = group
             .into_iter()
@@ -188,33 +193,51 @@ fn commit_groups(store: &Store, mut waiting: mpsc::Receiver<Waiting>) {
     }
 }
 
-fn flush_when_due(store: &Store, stop: &AtomicBool) {
+fn unflushed(error: &Error) -> Refusal {
+    match error {
+        Error::Archive(error) if error.is_disk_full() => Refusal::DiskFull,
+        error => Refusal::Unavailable(format!("memory is full and cannot be flushed: {error}")),
+    }
+}
+
+fn flush_when_due(store: &Store, stop: &AtomicBool, failed: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         if store.wants_flush()
             && let Err(error) = store.flush()
         {
             tracing::error!(%error, "cannot flush the deltas; they stay in memory and in the log");
+            if store.must_restart().is_some() {
+                failed.store(true, Ordering::Relaxed);
+            }
             thread::sleep(Duration::from_secs(1));
+        }
+        if let Err(error) = store.prepare_segment() {
+            tracing::debug!(%error, "cannot prepare the next log segment");
         }
         thread::sleep(TICK);
     }
 }
 
 fn keep_time(store: &Store, stop: &AtomicBool, failed: &AtomicBool) {
+    let tick = match store.options().durability {
+        Durability::Interval(milliseconds) => TICK.min(Duration::from_millis(milliseconds.into())),
+        Durability::Fsync => TICK,
+    };
     while !stop.load(Ordering::Relaxed) {
-        match store.tick() {
-            Err(error @ Refusal::Unavailable(_)) => {
-                if !failed.swap(true, Ordering::Relaxed) {
-                    tracing::error!(%error, "the log has failed");
-                }
+        let failure = match store.tick() {
+            Err(error @ Refusal::Unavailable(_)) => Some(error.to_string()),
+            Err(error) => {
+                tracing::warn!(%error, "the log takes no writes now");
+                None
             }
-            Err(error) => tracing::warn!(%error, "the log takes no writes now"),
-            Ok(()) => {}
+            Ok(()) => None,
+        };
+        if let Some(error) = failure
+            && !failed.swap(true, Ordering::Relaxed)
+        {
+            tracing::error!(error, "the store has failed");
         }
-        if let Err(error) = store.prepare_segment() {
-            tracing::debug!(%error, "cannot prepare the next log segment");
-        }
-        thread::sleep(TICK);
+        thread::sleep(tick);
     }
 }
 

@@ -15,6 +15,7 @@ use super::facets::{Facet, ranked};
 use super::referrers::{address_of, domain_of, grouped};
 use super::series::{ALL, Window, sum, total};
 use super::source::{Kind, Source, hash_of_link, is_key, read};
+use crate::access::Caller;
 use crate::calendar::{Unit, Zone};
 use crate::problem::Problem;
 use crate::query_string::QueryString;
@@ -73,8 +74,8 @@ pub fn routes() -> Router<ApiState> {
 
 fn of(kind: Kind, metric: Metric) -> MethodRouter<ApiState> {
     get(
-        move |State(state): State<ApiState>, RawQuery(query): RawQuery| async move {
-            envelope::v3(answer(&state, kind, metric, query.as_deref()).await)
+        move |State(state): State<ApiState>, caller: Caller, RawQuery(query): RawQuery| async move {
+            envelope::v3(answer(&state, &caller, kind, metric, query.as_deref()).await)
         },
     )
 }
@@ -89,6 +90,7 @@ async fn unknown() -> axum::response::Response {
 
 async fn answer(
     state: &ApiState,
+    caller: &Caller,
     kind: Kind,
     metric: Metric,
     query: Option<&str>,
@@ -97,7 +99,7 @@ async fn answer(
     let is_text = take_is_text(&mut query)?;
     let source = Source {
         kind,
-        key: take_key(&mut query, kind)?,
+        key: take_key(&mut query, kind, caller)?,
         facet: metric.facet(),
     };
     let unit = take_text(&mut query, "unit")?;
@@ -291,9 +293,9 @@ pub(super) fn take_window(
     Window::new(unit, units, zone, (REFERENCE, reference), now)
 }
 
-/// The key that the request is about. Without keys of our own, the login is the one that is named, or
-/// the token itself.
-fn take_key(query: &mut QueryString, kind: Kind) -> Result<String, Fault> {
+/// The key that the request is about. The login is the one behind the token; for a token that has none the
+/// one that is named, and without keys of our own else the token itself.
+fn take_key(query: &mut QueryString, kind: Kind, caller: &Caller) -> Result<String, Fault> {
     match kind {
         Kind::Link => {
             let link = take_text(query, "link")?.ok_or(Fault::Missing("link"))?;
@@ -302,6 +304,9 @@ fn take_key(query: &mut QueryString, kind: Kind) -> Result<String, Fault> {
         Kind::User => {
             let login = take_text(query, "login")?;
             let token = take_text(query, "access_token")?;
+            // A key of ours is a secret, never a name.
+            let token = token.filter(|_| !caller.has_key());
+            let login = caller.login.clone().or(login);
             let key = login.or(token).ok_or(Fault::Missing("access_token"))?;
             let checked = Some(key).filter(|key| is_key(key));
             checked.ok_or_else(|| Fault::invalid("access_token"))

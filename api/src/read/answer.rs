@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use tallyring_realtime::{Series, Store};
+use tallyring_records::FieldError;
 
 use super::request::{ReadRequest, Shape};
 use super::rollup::{self, Values};
@@ -10,6 +11,9 @@ use crate::problem::Problem;
 
 /// How long after its time an increment is still expected, seconds.
 const LATENESS_SECONDS: i64 = 300;
+
+/// Buckets in one response, at most, however many queries it answers.
+const BUCKETS_TOTAL_MAX: usize = 100_000;
 
 /// The answer to a read of one key.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
@@ -24,6 +28,9 @@ pub struct Answer {
     /// First instant behind the range, Unix seconds.
     #[serde(skip)]
     pub ends: i64,
+    /// How many buckets the range has.
+    #[serde(skip)]
+    pub buckets: usize,
     /// Index of the first bucket that may still change; none when all are settled.
     #[serde(skip)]
     pub provisional_from: Option<usize>,
@@ -92,10 +99,21 @@ pub fn answer_all(
         .read(&reads, as_of)
         .map_err(|error| (0, error.into()))?;
     let mut answers = Vec::with_capacity(requests.len());
+    let mut buckets = 0;
     for (index, (request, series)) in requests.into_iter().zip(&view.series).enumerate() {
-        answers.push(
-            answer(store, request, series, view.generation).map_err(|problem| (index, problem))?,
-        );
+        let answer =
+            answer(store, request, series, view.generation).map_err(|problem| (index, problem))?;
+        buckets += answer.buckets;
+        if buckets > BUCKETS_TOTAL_MAX {
+            let detail = format!(
+                "the queries together have more than {BUCKETS_TOTAL_MAX} buckets; ask in parts"
+            );
+            return Err((
+                index,
+                FieldError::refused("queries", &buckets.to_string(), detail).into(),
+            ));
+        }
+        answers.push(answer);
     }
     Ok(answers)
 }
@@ -109,6 +127,9 @@ fn answer(
     let buckets = resolve(request.selection, series)?;
     let totals = rollup::totals(series, &buckets);
     let settled = request.now.saturating_sub(LATENESS_SECONDS);
+    // What was counted before a finer grain was declared is as coarse as it was.
+    let counted = series.totals.keys().map(|code| code.grain().seconds());
+    let grain = counted.fold(request.namespace.grain.seconds(), i64::max);
     let head = Head {
         namespace: request.namespace.name,
         key: request.key,
@@ -116,7 +137,7 @@ fn answer(
         timezone: buckets.zone().name().to_owned(),
         from: buckets.zone().label(buckets.start()),
         to: buckets.zone().label(buckets.end()),
-        aligned: buckets.aligned(request.namespace.grain.seconds()),
+        aligned: buckets.aligned(grain),
         settled_until: rfc3339_utc(settled),
         final_until: None,
         generation,
@@ -155,6 +176,7 @@ fn answer(
         total: rollup::sum(totals),
         body,
         ends: buckets.end(),
+        buckets: buckets.count(),
         provisional_from,
     })
 }

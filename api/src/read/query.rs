@@ -10,6 +10,7 @@ use tallyring_records::Schema;
 
 use super::answer::{Answer, answer_all};
 use super::request::{LIMIT_DEFAULT, ReadRequest, View, as_of, blocking};
+use crate::access::Caller;
 use crate::body;
 use crate::problem::Problem;
 use crate::query_string::QueryString;
@@ -72,6 +73,7 @@ pub struct Query {
 )]
 pub async fn query(
     State(state): State<ApiState>,
+    caller: Caller,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
     body: Body,
@@ -82,8 +84,14 @@ pub async fn query(
     let bytes = body::read(&headers, body, BODY_BYTES_MAX).await?;
     let (schema, now) = (state.store().schema(), state.now());
     let mut requests = Vec::new();
-    for (index, fields) in queries(&bytes)?.into_iter().enumerate() {
-        requests.push(request(&schema, now, fields).map_err(|problem| problem.at(index, None))?);
+    let queries = queries(&bytes)?;
+    caller.pay_for(queries.len());
+    for (index, fields) in queries.into_iter().enumerate() {
+        let request = request(&schema, now, fields).and_then(|request| {
+            caller.check_namespace(&request.namespace.name)?;
+            Ok(request)
+        });
+        requests.push(request.map_err(|problem| problem.at(index, None))?);
     }
     blocking(&state, move |store| {
         let answers = answer_all(store, requests, as_of)

@@ -6,6 +6,7 @@ use axum::response::{IntoResponse, Response};
 use tallyring_realtime::Batch;
 use tallyring_records::{Increment, check_time};
 
+use crate::access::Caller;
 use crate::problem::Problem;
 use crate::query_string::QueryString;
 use crate::state::ApiState;
@@ -23,8 +24,12 @@ const KNOWN: &str = "key.<namespace>, by.<subtotal>, n, at, id and user";
     )),
     crate::openapi::WriteErrors,
 ))]
-pub async fn incr_get(state: State<ApiState>, query: RawQuery) -> Result<Response, Problem> {
-    incr(state, query).await
+pub async fn incr_get(
+    state: State<ApiState>,
+    caller: Caller,
+    query: RawQuery,
+) -> Result<Response, Problem> {
+    incr(state, caller, query).await
 }
 
 /// Count one increment
@@ -34,8 +39,12 @@ pub async fn incr_get(state: State<ApiState>, query: RawQuery) -> Result<Respons
     (status = 204, description = "Counted, or known already"),
     crate::openapi::WriteErrors,
 ))]
-pub async fn incr_post(state: State<ApiState>, query: RawQuery) -> Result<Response, Problem> {
-    incr(state, query).await
+pub async fn incr_post(
+    state: State<ApiState>,
+    caller: Caller,
+    query: RawQuery,
+) -> Result<Response, Problem> {
+    incr(state, caller, query).await
 }
 
 /// The query string.
@@ -66,10 +75,11 @@ struct Parameters {
 
 async fn incr(
     State(state): State<ApiState>,
+    caller: Caller,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {
     let now = state.now();
-    let increment = parse(query.as_deref(), now)?;
+    let increment = caller.allow(parse(query.as_deref(), now)?)?;
     increment.validate(&state.store().schema())?;
     check_time(increment.at, now)?;
     let accepted = state

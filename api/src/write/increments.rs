@@ -6,10 +6,11 @@ use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use serde::Serialize;
 use serde_json::Value;
-use tallyring_realtime::{Batch, BatchKey};
-use tallyring_records::ID_BYTES_MAX;
+use tallyring_realtime::{Accepted, Batch, BatchKey, Refusal};
+use tallyring_records::{ID_BYTES_MAX, Increment};
 
 use super::item;
+use crate::access::Caller;
 use crate::body;
 use crate::problem::Problem;
 use crate::query_string::QueryString;
@@ -85,6 +86,7 @@ pub struct Item {
 )]
 pub async fn increments(
     State(state): State<ApiState>,
+    caller: Caller,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
     body: Body,
@@ -96,26 +98,22 @@ pub async fn increments(
     } else {
         json(&bytes)?
     };
+    caller.pay_for(items.len());
     let (schema, now) = (state.store().schema(), state.now());
-    let (mut good, mut rejected) = (Vec::with_capacity(items.len()), Vec::new());
+    let mut good = Good::default();
+    let mut rejected = Vec::new();
     for (index, (line, item)) in items.into_iter().enumerate() {
         match item.and_then(|item| item::parse(item, &schema, now)) {
-            Ok(increment) => good.push(increment),
+            Ok(increment) => good.push((index, line), increment),
             Err(problem) if skip => rejected.push((index, problem)),
             Err(problem) => return Err(problem.at(index, line)),
         }
     }
     let key = batch_key(&state, &headers, &bytes)?;
-    let mut answer = submit(
-        &state,
-        Batch {
-            increments: good,
-            key,
-        },
-    )
-    .await?;
+    let mut answer = submit(&state, good, key, skip, &mut rejected).await?;
     metrics::counter!("tallyring_rejected_total").increment(rejected.len() as u64);
     if skip {
+        rejected.sort_by_key(|&(index, _)| index);
         let listed = rejected
             .iter()
             .take(REJECTED_LISTED_MAX)
@@ -129,23 +127,72 @@ pub async fn increments(
     Ok(Json(answer))
 }
 
-async fn submit(state: &ApiState, batch: Batch) -> Result<Answer, Problem> {
-    if batch.increments.is_empty() {
-        return Ok(Answer {
-            accepted: 0,
-            duplicates: 0,
-            late: 0,
-            rejected: None,
-        });
+/// Items that can be counted, and the index and line of each in the body.
+#[derive(Default)]
+struct Good {
+    places: Vec<(usize, Option<usize>)>,
+    increments: Vec<Increment>,
+}
+
+impl Good {
+    fn push(&mut self, place: (usize, Option<usize>), increment: Increment) {
+        self.places.push(place);
+        self.increments.push(increment);
     }
-    let accepted = state.service.submit(batch).await?;
+
+    /// The increments to submit; kept for another try only with `skip`.
+    fn submitted(&mut self, skip: bool) -> Vec<Increment> {
+        if skip {
+            self.increments.clone()
+        } else {
+            std::mem::take(&mut self.increments)
+        }
+    }
+}
+
+/// Counts the good items. With `skip`, one whose counter would overflow is rejected and the others are
+/// tried again.
+async fn submit(
+    state: &ApiState,
+    mut good: Good,
+    key: Option<BatchKey>,
+    skip: bool,
+    rejected: &mut Vec<(usize, Problem)>,
+) -> Result<Answer, Problem> {
+    let accepted = loop {
+        if good.places.is_empty() && key.is_none() {
+            break Accepted::default();
+        }
+        let batch = Batch {
+            increments: good.submitted(skip),
+            key: key.clone(),
+        };
+        match state.service.submit(batch).await {
+            Ok(accepted) => break accepted,
+            Err(refusal @ Refusal::Overflow { index, .. }) => {
+                let (place, line) = good.places.remove(index);
+                let problem = Problem::from(refusal).at(place, line);
+                if !skip || rejected.len() >= REJECTED_LISTED_MAX {
+                    return Err(problem);
+                }
+                good.increments.remove(index);
+                rejected.push((place, problem));
+            }
+            Err(refusal) => return Err(refusal.into()),
+        }
+    };
     metrics::counter!("tallyring_increments_total").increment(accepted.accepted);
     metrics::counter!("tallyring_duplicates_total").increment(accepted.duplicates);
     metrics::counter!("tallyring_late_total").increment(accepted.late);
+    let Accepted {
+        accepted,
+        duplicates,
+        late,
+    } = accepted;
     Ok(Answer {
-        accepted: accepted.accepted,
-        duplicates: accepted.duplicates,
-        late: accepted.late,
+        accepted,
+        duplicates,
+        late,
         rejected: None,
     })
 }

@@ -7,8 +7,9 @@ use tallyring_records::{Grain, TimeCode};
 
 use crate::partition::Partition;
 
-/// Sum of all counts per section (`u|`, `c.u|`), the books of a run.
-pub type Sums = BTreeMap<String, u64>;
+/// Sum of all counts per section (`u|`, `c.u|`), the books of a run. 128 bits: every counter may be at
+/// its limit.
+pub type Sums = BTreeMap<String, u128>;
 
 /// Written inside the run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

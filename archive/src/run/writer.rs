@@ -51,7 +51,7 @@ pub struct RunWriter<'d> {
     block_first_key: Vec<u8>,
     last_key: Vec<u8>,
     section: Vec<u8>,
-    section_sum: u64,
+    section_sum: u128,
     index: Vec<BlockEntry>,
     compressor: zstd::bulk::Compressor<'static>,
     meta: RunMeta,
@@ -217,9 +217,6 @@ impl<'d> RunWriter<'d> {
                 line::shown(payload)
             ),
         };
-        let overflow = || Error::Overflow {
-            key: line::shown(key),
-        };
         let section = line::section(key);
         let kind = line::kind_of(key).ok_or_else(unreadable)?;
         assert!(
@@ -236,11 +233,11 @@ impl<'d> RunWriter<'d> {
                 self.open_section(key)
             };
         }
-        let mut sum = 0_u64;
+        let mut sum = 0_u128;
         let (mut first, mut last) = (None, None);
         for entry in line::entries(payload) {
             let (name, count) = entry.ok_or_else(unreadable)?;
-            sum = sum.checked_add(count).ok_or_else(overflow)?;
+            sum += u128::from(count);
             first = first.or(Some(name));
             last = Some(name);
         }
@@ -257,12 +254,7 @@ impl<'d> RunWriter<'d> {
         if section != self.section {
             self.open_section(key)?;
         }
-        self.section_sum = self
-            .section_sum
-            .checked_add(sum)
-            .ok_or_else(|| Error::Overflow {
-                key: line::shown(key),
-            })?;
+        self.section_sum += sum;
         Ok(())
     }
 

@@ -37,6 +37,19 @@ fn explain(config: &Config) {
         "  rebuilds {} minutes after midnight UTC, archive at zstd level {}",
         config.rebuild.minutes_after_midnight, config.rebuild.level
     );
+    let http = &config.http;
+    println!(
+        "  {}, up to {} connections, {} of one address; at once {} increments, {} batches, {} reads",
+        match &http.tls {
+            Some(files) => format!("TLS with {}", files.certificate.display()),
+            None => "plain HTTP".into(),
+        },
+        http.server.connections_max,
+        http.server.connections_per_ip_max,
+        http.access.writes,
+        http.access.batches,
+        http.access.queries
+    );
     for namespace in &config.schema.namespaces {
         println!(
             "  counts {} ({}) by {:?}, broken down by: {}",

@@ -1,6 +1,7 @@
 //! The configuration: `tallyring.toml`, or the embedded default.
 
 pub mod command;
+mod http;
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -10,6 +11,8 @@ use tallyring_realtime::{Durability, Options};
 use tallyring_records::{Namespace, Schema};
 
 use crate::error::{CommandError, Result};
+pub use http::HttpConfig;
+use http::{CorsSection, LimitsSection, TlsSection};
 
 /// The embedded configuration, commented.
 pub const DEFAULT: &str = include_str!("default.toml");
@@ -23,6 +26,8 @@ pub struct Config {
     pub options: Options,
     /// Rebuild settings.
     pub rebuild: RebuildConfig,
+    /// How HTTP is served.
+    pub http: HttpConfig,
     /// What is counted.
     pub schema: Schema,
 }
@@ -73,6 +78,9 @@ struct File {
     memory: MemorySection,
     ids: IdsSection,
     rebuild: RebuildSection,
+    limits: LimitsSection,
+    tls: TlsSection,
+    cors: CorsSection,
     namespace: Option<Vec<Namespace>>,
 }
 
@@ -133,6 +141,9 @@ impl File {
                     .or(defaults.rebuild.minutes_after_midnight),
                 level: self.rebuild.level.or(defaults.rebuild.level),
             },
+            limits: self.limits.or(defaults.limits),
+            tls: self.tls,
+            cors: self.cors.or(defaults.cors),
             namespace: self.namespace.or(defaults.namespace),
         }
     }
@@ -171,6 +182,7 @@ impl File {
                 )?,
                 level: within("rebuild.level", self.rebuild.level, 1, 19)?,
             },
+            http: http::check(&self.limits, self.tls, self.cors)?,
             schema,
         })
     }
@@ -214,6 +226,8 @@ mod tests {
         let options = Options::default();
         assert_eq!(format!("{:?}", config.options), format!("{options:?}"));
         assert_eq!(config.schema, Schema::default_clicks());
+        assert_eq!(config.http.server, tallyring_api::ServerLimits::default());
+        assert_eq!(config.http.access, tallyring_api::AccessLimits::default());
     }
 
     #[test]
@@ -227,6 +241,15 @@ mod tests {
             ("[oplog]\ndurability = \"none\"", "oplog.durability"),
             ("[[namespace]]\nname = \"query\"", "query"),
             ("listen = \"everywhere\"", "listen"),
+            ("[limits]\nqueries = 0", "limits.queries"),
+            ("[limits]\nconections = 1", "conections"),
+            ("[tls]\ncertificate = \"a.pem\"", "tls.key"),
+            ("[tls]\nkey = \"a.pem\"", "tls.certificate"),
+            ("[cors]\norigins = [\"*\"]", "cors.origins"),
+            (
+                "[cors]\norigins = [\"https://a.example/x\"]",
+                "cors.origins",
+            ),
         ] {
             let error = Config::parse(text, "test")
                 .err()

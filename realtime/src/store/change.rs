@@ -14,7 +14,7 @@ use super::files::Files;
 use super::{Root, Store};
 use crate::delta::{Delta, DeltaStore, FlushTarget, OpenRun, write_runs};
 use crate::error::{Error, Result};
-use crate::ids;
+use crate::ids::{self, IdRun};
 
 /// Runs of one store, month and shard above which they are merged into one.
 const RUNS_MAX: usize = 8;
@@ -35,7 +35,7 @@ impl Store {
     ///
     /// # Errors
     /// When the log takes no more writes or the disk refuses.
-    pub fn cut(&self) -> Result<Manifest> {
+    pub fn cut(&self) -> Result<Arc<Manifest>> {
         let mut root = self.root();
         root.check()?;
         {
@@ -53,7 +53,7 @@ impl Store {
             }
         }
         self.flush_locked(&mut root)?;
-        Ok(root.manifest.clone())
+        Ok(Arc::new(root.manifest.clone()))
     }
 
     /// True when memory, or what a restart would replay, is above its limit.
@@ -89,6 +89,12 @@ impl Store {
         next.number += 1;
         next.written_at_ms = self.world.clock.now_ms();
         self.describe(&mut next, &frozen, &written);
+        // Read before the commit and outside the writer's lock: its filter takes a moment to build.
+        let fresh = written
+            .ids
+            .as_ref()
+            .map(|ids| IdRun::open(&*self.world.disk, ids.clone()));
+        let fresh = fresh.transpose()?;
         self.commit_manifest(root, next)?;
         let mut writer = self.writer();
         let mut live = self.live_mut();
@@ -102,11 +108,9 @@ impl Store {
             store.flushed = store.flushed.max(frozen.until);
         }
         live.schemas = root.manifest.schemas.clone();
-        live.manifest = root.manifest.number;
+        live.manifest = Arc::new(root.manifest.clone());
         drop(live);
-        writer
-            .ids
-            .adopt(&*self.world.disk, &root.manifest.ids.runs)?;
+        writer.ids.adopt(fresh, &root.manifest.ids.runs);
         writer.unflushed = 0;
         Ok(())
     }
@@ -265,8 +269,10 @@ impl Store {
                 .chain([root.manifest.ids.flushed.offset(0).sequence])
                 .min()
         };
-        let days = i64::from(self.options.oplog_days);
-        let older_than_ms = self.world.clock.now_ms().saturating_sub(days * 86_400_000);
+        // A batch's verdict is read from the log as long as its key is remembered.
+        let hours = (self.options.oplog_days.saturating_mul(24)).max(self.options.id_hours);
+        let now_ms = self.world.clock.now_ms();
+        let older_than_ms = now_ms.saturating_sub(i64::from(hours) * 3_600_000);
         Ok(self
             .writer()
             .log()?

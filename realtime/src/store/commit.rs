@@ -3,9 +3,10 @@
 //! Many batches, one sync. Each batch is whole in one frame, so it counts all or not at all; its
 //! records become visible together, before anyone is told that they were accepted.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tallyring_records::{Day, Increment, Offset, Record};
+use tallyring_records::{Day, Increment, Offset, Record, TimeCode};
 
 use super::open::{BATCH_KEY_DOMAIN, ID_DOMAIN};
 use super::{Store, Writer};
@@ -88,7 +89,8 @@ impl Store {
         self.finish(&mut writer, group)
     }
 
-    /// Adds a batch to the open frame: verdicts, targets and bytes. On refusal nothing of it stays.
+    /// Adds a batch to the open frame: verdicts, targets and bytes. On refusal the caller takes back
+    /// what of it is there.
     fn stage(
         &self,
         writer: &mut Writer,
@@ -97,23 +99,9 @@ impl Store {
     ) -> std::result::Result<(), Refusal> {
         self.check_counts(writer, group, &batch)?;
         let base = writer.log().map_err(any_refusal)?.appended();
-        let (frame_before, ids_before, bytes_before) = (
-            group.frame.len(),
-            group.frame_ids.len(),
-            writer.payload.len(),
-        );
         let mut accepted = Accepted::default();
         for increment in batch.increments {
-            if let Err(refusal) =
-                self.stage_increment(writer, group, base, increment, &mut accepted)
-            {
-                for id in group.frame_ids.drain(ids_before..) {
-                    writer.ids.withdraw(id);
-                }
-                group.frame.truncate(frame_before);
-                writer.payload.truncate(bytes_before);
-                return Err(refusal);
-            }
+            self.stage_increment(writer, group, base, increment, &mut accepted)?;
         }
         if let Some(key) = batch.key {
             let id = self.keys.identity(BATCH_KEY_DOMAIN, key.text.as_bytes());
@@ -257,12 +245,17 @@ impl Store {
     }
 }
 
+/// What is added to counters: `u|jehiah` and base bucket.
+pub(super) type Added = BTreeMap<(String, TimeCode), u64>;
+
 /// A group commit in the making.
 #[derive(Default)]
 pub(super) struct Group {
     now_ms: i64,
     pub(super) outcomes: Vec<std::result::Result<Accepted, Refusal>>,
     pub(super) sum: u64,
+    /// What the batches staged so far add to each counter; only kept when some counter may overflow.
+    pub(super) added: Option<Added>,
     /// Records, ids and outcomes of the open frame.
     pub(super) frame: Vec<Record>,
     frame_ids: Vec<u128>,

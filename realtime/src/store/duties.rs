@@ -111,10 +111,21 @@ impl Store {
                 return Ok(());
             }
         }
+        self.turn_to(writer, day).map_err(any_refusal)
+    }
+
+    /// At a start the clock is believed, however far it is from the ring.
+    pub(super) fn believe_clock(&self) -> Result<()> {
+        let day = Day::of(self.world.clock.now_ms().div_euclid(1_000));
+        if day <= self.live().ring.today() {
+            return Ok(());
+        }
+        self.turn_to(&mut self.writer(), day)
+    }
+
+    fn turn_to(&self, writer: &mut Writer, day: Day) -> Result<()> {
         writer.jumped_since_ms = None;
-        let after = self
-            .append_one(writer, &Record::Rotate { today: day })
-            .map_err(any_refusal)?;
+        let after = self.append_one(writer, &Record::Rotate { today: day })?;
         let mut live = self.live_mut();
         live.ring.rotate(day, after);
         live.applied = after;

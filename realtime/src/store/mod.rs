@@ -78,7 +78,7 @@ struct Live {
     /// Declarations that replay may need, the one in force last.
     schemas: Vec<SchemaEntry>,
     archive: Arc<ArchiveFiles>,
-    manifest: u64,
+    manifest: Arc<Manifest>,
     /// Everything before this offset is applied.
     applied: Offset,
 }
@@ -104,13 +104,20 @@ impl Store {
         self.writer().log.is_none()
     }
 
-    /// True when a day before today waits for its export.
+    /// True when a day before today waits for its export, or was closed and is not published yet.
     pub fn has_due_day(&self) -> bool {
-        self.live()
-            .ring
-            .due()
-            .iter()
-            .any(|id| matches!(id, StoreId::Day(_)))
+        let is_day = |id: &StoreId| matches!(id, StoreId::Day(_));
+        let live = self.live();
+        live.ring.due().iter().any(is_day)
+            || live
+                .ring
+                .stores()
+                .any(|store| is_day(&store.id) && store.cut.is_some())
+    }
+
+    /// Why this process can change the manifest no more, if so: it must be restarted.
+    pub fn must_restart(&self) -> Option<String> {
+        self.root().uncertain.clone()
     }
 
     /// Everything before this instant (Unix seconds) is in the archive, but for late increments: the
@@ -125,8 +132,8 @@ impl Store {
     }
 
     /// The committed manifest.
-    pub fn manifest(&self) -> Manifest {
-        self.root().manifest.clone()
+    pub fn manifest(&self) -> Arc<Manifest> {
+        Arc::clone(&self.live().manifest)
     }
 
     fn root(&self) -> MutexGuard<'_, Root> {

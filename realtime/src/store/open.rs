@@ -82,6 +82,7 @@ impl Store {
         };
         let store = replay.finish(world, options, manifest, Some(log), applied)?;
         store.declare(schema)?;
+        store.believe_clock()?;
         Ok((store, recovery))
     }
 
@@ -342,11 +343,19 @@ impl Replay {
         log: Option<Oplog>,
         applied: Offset,
     ) -> Result<Store> {
-        let stored = manifest
-            .files()
+        // No counter can be above the sum of all totals; breakdowns and ids are not totals.
+        let runs = manifest
+            .stores
+            .iter()
+            .flat_map(|store| &store.runs)
+            .chain(&manifest.runs);
+        let totals = runs
             .flat_map(|entry| &entry.meta.sums)
-            .map(|(_, &sum)| sum);
-        let count_bound = stored.fold(self.counted, u64::saturating_add);
+            .filter(|(section, _)| !section.contains('.'));
+        let stored: u128 = totals.map(|(_, &sum)| sum).sum();
+        let count_bound = self
+            .counted
+            .saturating_add(u64::try_from(stored).unwrap_or(u64::MAX));
         let writer = Writer {
             log,
             ids: self.ids,
@@ -361,7 +370,7 @@ impl Replay {
             schema: self.schema,
             schemas: self.schemas,
             archive: Arc::new(self.archive),
-            manifest: manifest.number,
+            manifest: Arc::new(manifest.clone()),
             applied,
         };
         Ok(Store {

@@ -81,7 +81,7 @@ impl Store {
             live.ring.remove(*id);
         }
         live.archive = archive;
-        live.manifest = root.manifest.number;
+        live.manifest = Arc::new(root.manifest.clone());
         Ok(())
     }
 }
@@ -162,7 +162,7 @@ fn fold_sources(manifest: &mut Manifest) {
                 .map(|run| &run.meta),
         );
         // Sharded otherwise when it was built, or folded to coarser buckets: not the same counts.
-        if sums.ok().as_ref() != Some(&file.meta.sums) {
+        if sums != file.meta.sums {
             continue;
         }
         manifest.runs.retain(|run| !folded.contains(&run.name));

@@ -94,7 +94,7 @@ impl Store {
             }
             Answer {
                 generation: as_of.unwrap_or(live.archive.generation),
-                manifest: live.manifest,
+                manifest: live.manifest.number,
                 applied: live.applied,
                 series: Vec::with_capacity(reads.len()),
             }

@@ -77,7 +77,7 @@ impl Store {
         let live = self.live();
         Status {
             today: live.ring.today(),
-            manifest: live.manifest,
+            manifest: live.manifest.number,
             generation: live.archive.generation,
             applied: Position::single(live.applied),
             durable: Position::single(tallyring_records::Offset {

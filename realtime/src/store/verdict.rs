@@ -1,10 +1,10 @@
 //! What is decided about a batch before it is written: was it answered before, would it overflow.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use tallyring_records::{COUNT_MAX, Record, TimeCode, decode_all, line};
+use tallyring_records::{COUNT_MAX, Increment, Namespace, Record, TimeCode, decode_all, line};
 
-use super::commit::{Accepted, Batch, Group, any_refusal};
+use super::commit::{Accepted, Added, Batch, Group, any_refusal};
 use super::open::{BATCH_BODY_DOMAIN, BATCH_KEY_DOMAIN, ID_DOMAIN};
 use super::{Store, Writer};
 use crate::error::{Refusal, Result};
@@ -92,7 +92,7 @@ impl Store {
         }
     }
 
-    /// 128 keyed bits of a batch's body, for its [`BatchKey`].
+    /// 128 keyed bits of a batch's body, for its [`BatchKey`](super::BatchKey).
     pub fn body_identity(&self, body: &[u8]) -> u128 {
         self.keys.identity(BATCH_BODY_DOMAIN, body)
     }
@@ -113,26 +113,46 @@ impl Store {
         if writer.count_bound.saturating_add(group.sum) <= COUNT_MAX {
             return Ok(());
         }
-        let schema = self.schema();
-        let mut added: BTreeMap<(String, TimeCode), u64> = BTreeMap::new();
+        let mut added = match group.added.take() {
+            Some(added) => added,
+            None => self.staged(group),
+        };
+        let checked = self.check_batch(writer, &mut added, batch);
+        group.added = Some(added);
+        checked
+    }
+
+    /// What the batches staged before add to each counter.
+    fn staged(&self, group: &Group) -> Added {
+        let mut added = Added::new();
         let staged = group
             .written
             .iter()
             .map(|(_, record)| record)
-            .chain(&group.frame)
-            .filter_map(|record| match record {
-                Record::Increment(increment) | Record::Late(increment) => Some((None, increment)),
-                _ => None,
-            });
-        let own = batch
-            .increments
-            .iter()
-            .enumerate()
-            .map(|(index, increment)| (Some(index), increment));
+            .chain(&group.frame);
+        for record in staged {
+            if let Record::Increment(increment) | Record::Late(increment) = record {
+                for (_, counter) in self.counters(increment) {
+                    let sum = added.entry(counter).or_insert(0);
+                    *sum = sum.saturating_add(increment.n);
+                }
+            }
+        }
+        added
+    }
+
+    /// Adds a batch to `added`, unless some counter would overflow: then nothing of it is added.
+    fn check_batch(
+        &self,
+        writer: &Writer,
+        added: &mut Added,
+        batch: &Batch,
+    ) -> std::result::Result<(), Refusal> {
+        let mut own = Added::new();
         let mut own_ids = BTreeSet::new();
-        for (index, increment) in staged.chain(own) {
+        for (index, increment) in batch.increments.iter().enumerate() {
             // A retry of what was counted adds nothing, so it is a duplicate and no overflow.
-            if let (Some(_), Some(id)) = (index, &increment.id) {
+            if let Some(id) = &increment.id {
                 let id = self.keys.identity(ID_DOMAIN, id.as_bytes());
                 let known = writer.ids.find(&self.cache, id);
                 let known = known.map_err(|error| any_refusal(error.into()))?;
@@ -140,16 +160,16 @@ impl Store {
                     continue;
                 }
             }
-            for (name, raw) in &increment.keys {
-                let Some(namespace) = schema.namespace(name) else {
-                    continue;
-                };
-                let key = line::total_key(name, &self.keys.stored(raw));
-                let code = TimeCode::containing(increment.at, namespace.grain);
-                let sum = added.entry((key.clone(), code)).or_insert(0);
+            for (name, counter) in self.counters(increment) {
+                let counted = self.count_of(&counter.0, counter.1).map_err(any_refusal)?;
+                let before = added
+                    .get(&counter)
+                    .copied()
+                    .unwrap_or(0)
+                    .saturating_add(counted);
+                let sum = own.entry(counter).or_insert(0);
                 *sum = sum.saturating_add(increment.n);
-                let counted = self.count_of(&key, code).map_err(any_refusal)?;
-                if let Some(index) = index.filter(|_| sum.saturating_add(counted) > COUNT_MAX) {
+                if sum.saturating_add(before) > COUNT_MAX {
                     return Err(Refusal::Overflow {
                         index,
                         field: format!("keys.{name}"),
@@ -157,6 +177,27 @@ impl Store {
                 }
             }
         }
+        for (counter, count) in own {
+            let sum = added.entry(counter).or_insert(0);
+            *sum = sum.saturating_add(count);
+        }
         Ok(())
+    }
+
+    /// The totals that an increment counts in, each with its namespace's name.
+    fn counters(&self, increment: &Increment) -> Vec<(String, (String, TimeCode))> {
+        let schema = self.schema();
+        let named = increment
+            .keys
+            .iter()
+            .filter_map(|(name, raw)| Some((schema.namespace(name)?, raw)));
+        let counter = |(namespace, raw): (&Namespace, &String)| {
+            let key = line::total_key(&namespace.name, &self.keys.stored(raw));
+            (
+                namespace.name.clone(),
+                (key, TimeCode::containing(increment.at, namespace.grain)),
+            )
+        };
+        named.map(counter).collect()
     }
 }

@@ -20,7 +20,7 @@ use tallyring_realtime::{Options, Service, Store, VirtualClock, World};
 use tallyring_records::Schema;
 use tower::ServiceExt;
 
-use crate::{Admin, ApiState, router};
+use crate::{Access, AccessLimits, Admin, ApiState, router};
 
 /// 2013-02-08T19:19:17Z, the time of the example in bitly's documentation.
 const NOW: i64 = 1_360_351_157;
@@ -56,6 +56,7 @@ impl Site {
                 rebuild: Box::new(|| 0),
                 last_rebuild: Box::new(|| None),
             }),
+            access: Arc::new(Access::open(AccessLimits::default())),
             metrics: metrics_exporter_prometheus::PrometheusBuilder::new()
                 .build_recorder()
                 .handle(),

@@ -1,0 +1,151 @@
+//! `POST|GET /v1/admin/keys` and `DELETE /v1/admin/keys/{id}`: in force from the next request on.
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+use tallyring_realtime::catalog::{CatalogError, KeyEntry};
+
+use super::new_key::{KeyRequest, issue, key_json};
+use super::{Access, Catalogued};
+use crate::body;
+use crate::problem::Problem;
+use crate::segments::Segments;
+use crate::state::ApiState;
+
+const BODY_BYTES_MAX: usize = 64 << 10;
+
+/// Make a key
+///
+/// `{"scopes":["write","read","admin"],"namespaces":["l"],"login":"…","limit":100,"note":"…"}`; all but `scopes` may
+/// be left out. The answer is the only one that ever holds the key itself. From the first key on every request needs one.
+#[utoipa::path(post, path = "/v1/admin/keys", tag = "operate", request_body = Object, responses(
+    (status = 201, description = "The key, in `key`", body = Object),
+    crate::openapi::ReadErrors,
+))]
+pub async fn create(
+    State(state): State<ApiState>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    // A page elsewhere cannot send this type without asking first: it cannot make keys through a browser.
+    let kind = headers.get(header::CONTENT_TYPE);
+    if kind.is_none_or(|kind| !kind.as_bytes().starts_with(b"application/json")) {
+        let detail = "send the key's scopes as application/json";
+        return Err(Problem::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "Unsupported type",
+            detail,
+        ));
+    }
+    let bytes = body::read(&headers, body, BODY_BYTES_MAX).await?;
+    let request: KeyRequest = serde_json::from_slice(&bytes).map_err(|error| {
+        let detail = "must be JSON such as {\"scopes\":[\"write\",\"read\"]}";
+        Problem::malformed("body", &error.to_string(), detail)
+    })?;
+    request.check(&state.store().schema())?;
+    let now_ms = state.store().world().clock.now_ms();
+    let access = std::sync::Arc::clone(&state.access);
+    let (entry, text) = blocking(move || access.create(request, now_ms)).await?;
+    let mut answer = key_json(&entry);
+    answer["key"] = text.into();
+    let mut response = (StatusCode::CREATED, Json(answer)).into_response();
+    let no_store = HeaderValue::from_static("no-store");
+    response
+        .headers_mut()
+        .insert(header::CACHE_CONTROL, no_store);
+    Ok(response)
+}
+
+/// Keys
+///
+/// Every key that ever was, revoked ones too, without secrets.
+#[utoipa::path(get, path = "/v1/admin/keys", tag = "operate", responses(
+    (status = 200, description = "The keys", body = Object),
+    crate::openapi::ReadErrors,
+))]
+pub async fn list(State(state): State<ApiState>) -> Result<Json<Value>, Problem> {
+    let access = std::sync::Arc::clone(&state.access);
+    let entries = blocking(move || Ok(access.kept()?.catalog.keys()?)).await?;
+    let keys: Vec<Value> = entries.iter().map(key_json).collect();
+    Ok(Json(json!({ "keys": keys })))
+}
+
+/// Revoke a key
+///
+/// In force for every request that comes after.
+#[utoipa::path(delete, path = "/v1/admin/keys/{id}", tag = "operate",
+    params(("id" = String, Path, description = "What is between the underscores of the key")),
+    responses((status = 200, description = "It is revoked", body = Object), crate::openapi::ReadErrors),
+)]
+pub async fn revoke(
+    State(state): State<ApiState>,
+    Segments(id): Segments<String>,
+) -> Result<Json<Value>, Problem> {
+    let now_ms = state.store().world().clock.now_ms();
+    let access = std::sync::Arc::clone(&state.access);
+    let entry = blocking(move || access.revoke(&id, now_ms)).await?;
+    Ok(Json(key_json(&entry)))
+}
+
+impl Access {
+    fn kept(&self) -> Result<&Catalogued, Problem> {
+        let detail = "this process keeps no keys; start `tallyring serve`";
+        let none = || {
+            Problem::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "Not available",
+                detail.to_owned(),
+            )
+        };
+        self.catalog.as_ref().ok_or_else(none)
+    }
+
+    fn create(&self, request: KeyRequest, now_ms: i64) -> Result<(KeyEntry, String), Problem> {
+        let kept = self.kept()?;
+        let _writing = kept.lock();
+        let issued = issue(&kept.catalog, request, now_ms, kept.random)?;
+        self.reload()?;
+        tracing::info!(key = issued.0.id, "made an API key");
+        Ok(issued)
+    }
+
+    fn revoke(&self, id: &str, now_ms: i64) -> Result<KeyEntry, Problem> {
+        let kept = self.kept()?;
+        let _writing = kept.lock();
+        let found = kept.catalog.keys()?.into_iter().find(|key| key.id == id);
+        let mut entry = found.ok_or_else(|| {
+            Problem::unknown("id", id, "is no key; GET /v1/admin/keys lists them")
+        })?;
+        if entry.revoked_ms.is_none() {
+            entry.revoked_ms = Some(now_ms);
+            kept.catalog.put_key(&entry)?;
+            self.reload()?;
+            tracing::info!(key = entry.id, "revoked an API key");
+        }
+        Ok(entry)
+    }
+}
+
+impl From<CatalogError> for Problem {
+    fn from(error: CatalogError) -> Self {
+        tracing::error!(%error, "the keys cannot be read or written");
+        Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "Not available",
+            error.to_string(),
+        )
+    }
+}
+
+/// The catalog syncs files: that is not for the threads that serve connections.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
+) -> Result<T, Problem> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(answer) => answer,
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
+    }
+}

@@ -1,0 +1,90 @@
+//! Who asks, for handlers.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::FromRequestParts;
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use tallyring_records::Increment;
+
+use super::table::Key;
+use crate::problem::Problem;
+
+/// Who asks. In the request's extensions once keys are configured; without keys nobody is known and
+/// everything is allowed.
+#[derive(Debug, Clone, Default)]
+pub struct Caller {
+    /// The login of the key, for the bitly-compatible reads.
+    pub login: Option<String>,
+    key: Option<(Arc<Key>, Duration)>,
+}
+
+impl Caller {
+    /// The bearer of a key, at this time of the rates' clock.
+    pub(super) fn new(key: Arc<Key>, now: Duration) -> Self {
+        Self {
+            login: key.login.clone(),
+            key: Some((key, now)),
+        }
+    }
+
+    /// True when keys are configured, and this is the bearer of one.
+    pub fn has_key(&self) -> bool {
+        self.key.is_some()
+    }
+
+    /// Refuses a namespace that the key is not for.
+    ///
+    /// # Errors
+    /// 403 that names it.
+    pub fn check_namespace(&self, namespace: &str) -> Result<(), Problem> {
+        match &self.key {
+            Some((key, _)) if !key.may_use(namespace) => Err(not_for(key, namespace)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Passes an increment on, or refuses it for a namespace that the key is not for.
+    ///
+    /// # Errors
+    /// 403 that names the namespace.
+    pub fn allow(&self, increment: Increment) -> Result<Increment, Problem> {
+        if self.key.is_some() {
+            for (namespace, _) in &increment.keys {
+                self.check_namespace(namespace)?;
+            }
+        }
+        Ok(increment)
+    }
+
+    /// Pays for the items of a request beyond the first, which every request pays for.
+    pub fn pay_for(&self, items: usize) {
+        if let Some((key, now)) = &self.key
+            && let Some(rate) = &key.rate
+        {
+            rate.pay(items.saturating_sub(1) as u64, *now);
+        }
+    }
+}
+
+/// 403 for a namespace.
+pub(super) fn not_for(key: &Key, namespace: &str) -> Problem {
+    let allowed = key.namespaces().unwrap_or_default().join(", ");
+    let detail = format!(
+        "key {} is not for namespace `{}`; it is for {allowed}",
+        key.id,
+        namespace.escape_debug()
+    );
+    Problem::new(StatusCode::FORBIDDEN, "Forbidden", detail)
+        .about("namespace", Some(namespace.to_owned()))
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Caller {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        Ok(parts.extensions.get::<Self>().cloned().unwrap_or_default())
+    }
+}

@@ -1,0 +1,177 @@
+//! Who may do what, and how much at once: keys, scopes, rates, load shedding, request ids, CORS.
+//!
+//! One layer ([`guard::guard`]) stands before every route. What a route needs is decided in one table
+//! ([`route::Route`]), and what is not in it needs a key with the scope `read`: a new route is never
+//! open by mistake. Without any key the layer reads one pointer and one counter.
+
+pub mod admin;
+mod caller;
+mod cors;
+mod gate;
+mod guard;
+mod key;
+mod new_key;
+mod rate;
+mod refusal;
+mod request_id;
+mod route;
+mod table;
+
+pub use caller::Caller;
+pub use guard::{Peer, guard};
+pub use new_key::{KeyRequest, issue, key_json};
+pub use rate::network;
+pub use request_id::identify;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwapOption;
+use tallyring_realtime::catalog::{Catalog, CatalogError};
+
+use cors::Origins;
+use gate::{Gate, Queue};
+use key::NewKey;
+use rate::WrongKeys;
+use table::KeyTable;
+
+/// How much is answered at once, and how fast.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AccessLimits {
+    /// Single increments at once.
+    pub writes: usize,
+    /// Batches of increments or events at once; each may hold 8 MiB and what they decode to.
+    pub batches: usize,
+    /// Reads at once.
+    pub queries: usize,
+    /// Operators' requests at once.
+    pub admin: usize,
+    /// How long a read may wait for its turn.
+    pub query_wait: Duration,
+    /// How long a request may take in all.
+    pub request_timeout: Duration,
+    /// Wrong keys a second from one address before it is told to wait.
+    pub wrong_keys_per_second: u32,
+}
+
+impl Default for AccessLimits {
+    fn default() -> Self {
+        Self {
+            writes: 1_024,
+            batches: 256,
+            queries: 64,
+            admin: 8,
+            query_wait: Duration::from_secs(1),
+            request_timeout: Duration::from_secs(30),
+            wrong_keys_per_second: 100,
+        }
+    }
+}
+
+/// The keys and the limits of one server.
+pub struct Access {
+    /// None while there never was a key: then everything is open, on loopback.
+    table: ArcSwapOption<KeyTable>,
+    catalog: Option<Catalogued>,
+    limits: AccessLimits,
+    increments: Gate,
+    batches: Gate,
+    queries: Queue,
+    admin: Gate,
+    wrong_keys: WrongKeys,
+    origins: Origins,
+    now: Box<dyn Fn() -> Duration + Send + Sync>,
+}
+
+/// Where keys are kept; writes go one after the other.
+struct Catalogued {
+    catalog: Arc<Catalog>,
+    writing: Mutex<()>,
+    local: NewKey,
+    random: fn(&mut [u8]),
+}
+
+impl Access {
+    /// No keys and no way to make any: for a command that asks files.
+    pub fn open(limits: AccessLimits) -> Self {
+        let start = Instant::now();
+        Self {
+            table: ArcSwapOption::empty(),
+            catalog: None,
+            increments: Gate::new(limits.writes),
+            batches: Gate::new(limits.batches),
+            queries: Queue::new(limits.queries, limits.query_wait),
+            admin: Gate::new(limits.admin),
+            wrong_keys: WrongKeys::new(limits.wrong_keys_per_second),
+            origins: Origins::default(),
+            now: Box::new(move || start.elapsed()),
+            limits,
+        }
+    }
+
+    /// The keys of a catalog.
+    ///
+    /// # Errors
+    /// When they cannot be read: then nothing may be served.
+    pub fn load(
+        catalog: Arc<Catalog>,
+        limits: AccessLimits,
+        random: fn(&mut [u8]),
+    ) -> Result<Self, CatalogError> {
+        let mut access = Self::open(limits);
+        access.catalog = Some(Catalogued {
+            catalog,
+            writing: Mutex::new(()),
+            local: NewKey::local(random),
+            random,
+        });
+        access.reload()?;
+        Ok(access)
+    }
+
+    /// Lets pages of these origins read, such as `https://stats.example`.
+    pub fn with_origins(mut self, origins: &[String]) -> Self {
+        self.origins = Origins::new(origins);
+        self
+    }
+
+    /// Measures rates by another clock: the time since some start.
+    pub fn with_clock(mut self, now: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
+        self.now = Box::new(now);
+        self
+    }
+
+    /// True once there ever was a key: from then on every request needs one.
+    pub fn needs_keys(&self) -> bool {
+        self.table.load().is_some()
+    }
+
+    /// The key with every scope that this server leaves for commands on its data directory.
+    pub fn local_key(&self) -> Option<&str> {
+        self.catalog.as_ref().map(|kept| kept.local.text.as_str())
+    }
+
+    fn now(&self) -> Duration {
+        (self.now)()
+    }
+
+    /// Takes a change of the catalog into effect for every request from here on.
+    fn reload(&self) -> Result<(), CatalogError> {
+        let Some(kept) = &self.catalog else {
+            return Ok(());
+        };
+        let entries = kept.catalog.keys()?;
+        if !entries.is_empty() {
+            let before = self.table.load_full();
+            let table = KeyTable::new(entries, &kept.local, before.as_deref());
+            self.table.store(Some(Arc::new(table)));
+        }
+        Ok(())
+    }
+}
+
+impl Catalogued {
+    fn lock(&self) -> MutexGuard<'_, ()> {
+        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,220 @@
+//! Making a key: what may be asked for, checked in one place for the command line and the route.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tallyring_realtime::catalog::{Catalog, CatalogError, KeyEntry, Scope};
+use tallyring_records::{FieldError, Schema};
+
+use super::key::NewKey;
+use crate::calendar::rfc3339_utc;
+
+/// What a new key is asked to be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KeyRequest {
+    /// What it may do.
+    pub scopes: Vec<Scope>,
+    /// The namespaces it may do that in; none says all.
+    #[serde(default)]
+    pub namespaces: Option<Vec<String>>,
+    /// The login whose counts the bitly-compatible reads answer.
+    #[serde(default)]
+    pub login: Option<String>,
+    /// Items a second; none says unlimited.
+    #[serde(default)]
+    pub limit: Option<u32>,
+    /// For people.
+    #[serde(default)]
+    pub note: Option<String>,
+}
+
+const TEXT_CHARS_MAX: usize = 200;
+const LIMIT_MAX: u32 = 1_000_000;
+
+impl KeyRequest {
+    /// Checks every field.
+    ///
+    /// # Errors
+    /// The first field that cannot be used.
+    pub fn check(&self, schema: &Schema) -> Result<(), FieldError> {
+        if self.scopes.is_empty() {
+            return Err(FieldError::malformed(
+                "scopes",
+                "",
+                "must name one or more of write, read and admin",
+            ));
+        }
+        if let Some(namespaces) = &self.namespaces {
+            self.check_namespaces(namespaces, schema)?;
+        }
+        if let Some(limit) = self.limit
+            && !(1..=LIMIT_MAX).contains(&limit)
+        {
+            let detail = format!("must be 1 to {LIMIT_MAX} items a second");
+            return Err(FieldError::malformed("limit", &limit.to_string(), detail));
+        }
+        for (name, text) in [("login", &self.login), ("note", &self.note)] {
+            let Some(text) = text else { continue };
+            let length = text.chars().count();
+            if length == 0 || length > TEXT_CHARS_MAX || text.chars().any(char::is_control) {
+                let detail =
+                    format!("must be 1 to {TEXT_CHARS_MAX} characters without control characters");
+                return Err(FieldError::malformed(name, text, detail));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_namespaces(&self, namespaces: &[String], schema: &Schema) -> Result<(), FieldError> {
+        if namespaces.is_empty() {
+            let detail = "must name one or more, or be left out for all";
+            return Err(FieldError::malformed("namespaces", "", detail));
+        }
+        if self.scopes.contains(&Scope::Admin) {
+            // An operator can make keys: a limit would be one in name only.
+            let detail = "cannot limit a key with the scope admin; make two keys";
+            return Err(FieldError::malformed(
+                "namespaces",
+                &namespaces.join(","),
+                detail,
+            ));
+        }
+        match namespaces
+            .iter()
+            .find(|name| schema.namespace(name).is_none())
+        {
+            Some(name) => {
+                let detail = format!("is not declared; declared are {}", schema.names());
+                Err(FieldError::malformed("namespaces", name, detail))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// Makes a key that [`KeyRequest::check`] passed, and keeps it; the entry and the text to show once.
+///
+/// # Errors
+/// When the catalog cannot be read or written.
+pub fn issue(
+    catalog: &Catalog,
+    request: KeyRequest,
+    now_ms: i64,
+    random: fn(&mut [u8]),
+) -> Result<(KeyEntry, String), CatalogError> {
+    let taken = catalog.keys()?;
+    let key = loop {
+        let key = NewKey::random(random);
+        if taken.iter().all(|entry| entry.id != key.id) {
+            break key;
+        }
+    };
+    let mut scopes = request.scopes;
+    scopes.sort();
+    scopes.dedup();
+    let entry = KeyEntry {
+        id: key.id,
+        secret_hash: key.secret_hash,
+        scopes,
+        namespaces: request.namespaces,
+        login: request.login,
+        limit: request.limit,
+        note: request.note,
+        created_ms: now_ms,
+        revoked_ms: None,
+    };
+    catalog.put_key(&entry)?;
+    Ok((entry, key.text))
+}
+
+/// A key as it is listed: everything but the secret and its hash.
+pub fn key_json(entry: &KeyEntry) -> Value {
+    let time = |ms: i64| rfc3339_utc(ms.div_euclid(1_000));
+    json!({
+        "id": entry.id,
+        "scopes": entry.scopes,
+        "namespaces": entry.namespaces,
+        "login": entry.login,
+        "limit": entry.limit,
+        "note": entry.note,
+        "created_at": time(entry.created_ms),
+        "revoked_at": entry.revoked_ms.map(time),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request() -> KeyRequest {
+        KeyRequest {
+            scopes: vec![Scope::Write],
+            namespaces: None,
+            login: None,
+            limit: None,
+            note: None,
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_named() {
+        let schema = Schema::default_clicks();
+        assert_eq!(request().check(&schema), Ok(()));
+        let names = |names: &[&str]| Some(names.iter().map(|&name| name.to_owned()).collect());
+        for (wrong, field) in [
+            (
+                KeyRequest {
+                    scopes: vec![],
+                    ..request()
+                },
+                "scopes",
+            ),
+            (
+                KeyRequest {
+                    namespaces: names(&[]),
+                    ..request()
+                },
+                "namespaces",
+            ),
+            (
+                KeyRequest {
+                    namespaces: names(&["l", "x"]),
+                    ..request()
+                },
+                "namespaces",
+            ),
+            (
+                KeyRequest {
+                    scopes: vec![Scope::Admin],
+                    namespaces: names(&["l"]),
+                    ..request()
+                },
+                "namespaces",
+            ),
+            (
+                KeyRequest {
+                    limit: Some(0),
+                    ..request()
+                },
+                "limit",
+            ),
+            (
+                KeyRequest {
+                    login: Some("a\nb".into()),
+                    ..request()
+                },
+                "login",
+            ),
+            (
+                KeyRequest {
+                    note: Some("x".repeat(201)),
+                    ..request()
+                },
+                "note",
+            ),
+        ] {
+            let error = wrong.check(&schema).unwrap_err();
+            assert_eq!(error.field, field, "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! What a refused request is told, in the words of the API it asked.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use axum::Json;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+use super::route::Dialect;
+use crate::problem::Problem;
+
+/// Why a request does not reach its handler, or did not get an answer from it.
+#[derive(Debug)]
+pub enum Refusal {
+    /// There is no key.
+    NoKey,
+    /// The key is unknown, revoked or no key at all.
+    WrongKey,
+    /// The key is not for this.
+    Forbidden(Problem),
+    /// Too many items of this key, or too many wrong keys.
+    TooMany {
+        /// What there was too much of.
+        what: &'static str,
+        /// How long until there is room.
+        wait: Duration,
+    },
+    /// All places of its class are taken.
+    Busy(&'static str),
+    /// It took too long; a write may have been counted all the same.
+    TimedOut {
+        /// How long it was given.
+        limit: Duration,
+        /// True for writes.
+        is_write: bool,
+    },
+}
+
+impl Refusal {
+    /// The answer.
+    pub fn answer(self, dialect: Dialect) -> Response {
+        let retry_after = match &self {
+            Self::TooMany { wait, .. } => Some(wait.as_secs() + u64::from(wait.subsec_nanos() > 0)),
+            // Spread, or all that were refused together come back together.
+            Self::Busy(_) => Some(1 + spread()),
+            _ => None,
+        };
+        let is_unauthorized = matches!(self, Self::NoKey | Self::WrongKey);
+        let mut response = match dialect {
+            Dialect::Problem => self.problem().into_response(),
+            Dialect::V3 => self.v3(),
+            Dialect::V4 => self.v4().into_response(),
+        };
+        let headers = response.headers_mut();
+        if let Some(seconds) = retry_after {
+            headers.insert(header::RETRY_AFTER, seconds.max(1).into());
+        }
+        if is_unauthorized {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+
+    fn problem(self) -> Problem {
+        match self {
+            Self::NoKey => Problem::new(
+                StatusCode::UNAUTHORIZED,
+                "No key",
+                "this server needs an API key: send `Authorization: Bearer tr_…`; `tallyring key new` makes one",
+            ),
+            Self::WrongKey => Problem::new(
+                StatusCode::UNAUTHORIZED,
+                "Wrong key",
+                "the API key is not known here, or was revoked; `tallyring key new` makes one",
+            ),
+            Self::Forbidden(problem) => problem,
+            Self::TooMany { what, .. } => Problem::new(
+                StatusCode::TOO_MANY_REQUESTS,
+                "Too many",
+                format!("{what}; nothing was counted, come again after the time in Retry-After"),
+            ),
+            Self::Busy(what) => Problem::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "Too busy",
+                format!(
+                    "too many {what} at once; nothing was done, come again after the time in Retry-After"
+                ),
+            ),
+            Self::TimedOut { limit, is_write } => {
+                let outcome = if is_write {
+                    "it may still be counted: repeat it with the same id or Idempotency-Key"
+                } else {
+                    "ask for less at once"
+                };
+                Problem::new(
+                    StatusCode::REQUEST_TIMEOUT,
+                    "Too slow",
+                    format!(
+                        "no answer within {} seconds; {outcome}",
+                        limit.as_secs_f32()
+                    ),
+                )
+            }
+        }
+    }
+
+    /// Version 3 clients read the body only.
+    fn v3(&self) -> Response {
+        let (status, text) = match self {
+            Self::NoKey => (500, "MISSING_ARG_ACCESS_TOKEN"),
+            Self::WrongKey => (500, "INVALID_ARG_ACCESS_TOKEN"),
+            Self::Forbidden(_) => (403, "FORBIDDEN"),
+            Self::TooMany { .. } => (403, "RATE_LIMIT_EXCEEDED"),
+            Self::Busy(_) | Self::TimedOut { .. } => (503, "TEMPORARILY_UNAVAILABLE"),
+        };
+        Json(json!({"data": Value::Null, "status_code": status, "status_txt": text}))
+            .into_response()
+    }
+
+    fn v4(self) -> impl IntoResponse {
+        let (status, message) = match &self {
+            // bitly says 403 for these; a client must be able to tell them from a missing right.
+            Self::NoKey | Self::WrongKey => (StatusCode::UNAUTHORIZED, "FORBIDDEN"),
+            Self::Forbidden(_) => (StatusCode::FORBIDDEN, "FORBIDDEN"),
+            Self::TooMany { .. } => (StatusCode::TOO_MANY_REQUESTS, "RATE_LIMIT_EXCEEDED"),
+            Self::Busy(_) | Self::TimedOut { .. } => {
+                (StatusCode::SERVICE_UNAVAILABLE, "TEMPORARILY_UNAVAILABLE")
+            }
+        };
+        let description = self.problem().detail().to_owned();
+        (
+            status,
+            Json(json!({"message": message, "description": description})),
+        )
+    }
+}
+
+/// 0, 1 or 2, differing from one call to the next.
+fn spread() -> u64 {
+    static CALLS: AtomicU64 = AtomicU64::new(0);
+    let call = CALLS.fetch_add(1, Ordering::Relaxed);
+    // The odd number is 2^64 divided by the golden ratio: neighbours land far apart.
+    (call.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) % 3
+}

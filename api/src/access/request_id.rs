@@ -1,0 +1,105 @@
+//! Every request has an id: the client's, when it has the form of one, else a new one.
+//!
+//! The id is in the answer, in the log lines of the request and in those about its failure. Paths are
+//! logged escaped and cut, queries and `Authorization` never: they may hold keys.
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use axum::extract::Request;
+use axum::http::{HeaderName, HeaderValue, Method};
+use axum::middleware::Next;
+use axum::response::Response;
+use tracing::Instrument;
+
+const HEADER: HeaderName = HeaderName::from_static("x-request-id");
+const ID_BYTES_MAX: usize = 64;
+/// Characters of a path that a log line shows.
+const PATH_CHARS_MAX: usize = 128;
+
+/// Gives the request its id, and the answer too; logs what went wrong, and at debug level everything.
+pub async fn identify(request: Request, next: Next) -> Response {
+    let id = match request.headers().get(&HEADER) {
+        Some(inbound) if is_id(inbound.as_bytes()) => inbound.clone(),
+        _ => new_id(),
+    };
+    let (method, uri) = (request.method().clone(), request.uri().clone());
+    let is_increment = uri.path() == "/v1/incr";
+    let shown = id.to_str().unwrap_or_default();
+    // A span costs about as much as counting one click: those have theirs only when debugging.
+    let span = if is_increment {
+        tracing::debug_span!("request", id = shown)
+    } else {
+        tracing::info_span!("request", id = shown)
+    };
+    let began = Instant::now();
+    let mut response = next.run(request).instrument(span.clone()).await;
+    span.in_scope(|| log(&response, shown, &method, uri.path(), began));
+    response.headers_mut().insert(HEADER, id);
+    response
+}
+
+fn log(response: &Response, id: &str, method: &Method, path: &str, began: Instant) {
+    let status = response.status().as_u16();
+    if status >= 500 {
+        let path = cut(path);
+        tracing::warn!(id, %method, ?path, status, "a request failed");
+    } else if tracing::enabled!(tracing::Level::DEBUG) {
+        let (path, milliseconds) = (cut(path), began.elapsed().as_secs_f64() * 1e3);
+        tracing::debug!(id, %method, ?path, status, milliseconds, "answered");
+    }
+}
+
+fn cut(path: &str) -> &str {
+    let end = path.char_indices().nth(PATH_CHARS_MAX);
+    end.map_or(path, |(end, _)| &path[..end])
+}
+
+fn is_id(text: &[u8]) -> bool {
+    (1..=ID_BYTES_MAX).contains(&text.len())
+        && text
+            .iter()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
+}
+
+/// Sixteen hexadecimal digits: unique in this process, unlikely in another.
+fn new_id() -> HeaderValue {
+    static NEXT: LazyLock<AtomicU64> =
+        LazyLock::new(|| AtomicU64::new(RandomState::new().hash_one("request ids")));
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let text: [u8; 16] =
+        std::array::from_fn(|place| DIGITS[(number >> (60 - 4 * place) & 15) as usize]);
+    HeaderValue::from_bytes(&text).expect("BUG: hexadecimal digits are a header value")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_letters_digits_dash_and_underscore() {
+        for good in ["a", "A-1_b", &"x".repeat(64)] {
+            assert!(is_id(good.as_bytes()), "{good}");
+        }
+        for bad in ["", "a b", "a\tb", "é", "a;b", "a\"", &"x".repeat(65)] {
+            assert!(!is_id(bad.as_bytes()), "{bad}");
+        }
+    }
+
+    #[test]
+    fn new_ids_are_ids_and_differ() {
+        let (first, second) = (new_id(), new_id());
+        assert!(is_id(first.as_bytes()));
+        assert_ne!(first, second);
+    }
+
+    #[test]
+    fn a_path_is_cut_between_characters() {
+        assert_eq!(cut("/a"), "/a");
+        assert_eq!(cut(&"é".repeat(200)).chars().count(), PATH_CHARS_MAX);
+    }
+}

@@ -1,0 +1,151 @@
+//! What each route needs. A route that is not named here needs a key with the scope `read`.
+
+use axum::http::Method;
+use tallyring_realtime::catalog::Scope;
+
+/// What a request needs before its handler runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Route {
+    /// The scope a key must have; none for what is always open.
+    pub scope: Option<Scope>,
+    /// Which places it takes.
+    pub class: Class,
+    /// Where the namespaces are that it touches.
+    pub namespaces: Namespaces,
+    /// How refusals are said.
+    pub dialect: Dialect,
+}
+
+/// Requests that share places.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// Health: never refused.
+    Free,
+    /// Single increments.
+    Increment,
+    /// Batches with bodies.
+    Batch,
+    /// Reads.
+    Query,
+    /// Operators, and metrics.
+    Admin,
+}
+
+/// How a key that is limited to namespaces is held to them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Namespaces {
+    /// The route touches none.
+    None,
+    /// It is the path's segment `{namespace}`.
+    Path,
+    /// The handler checks each with [`Caller`](super::Caller).
+    Handler,
+    /// Links, users and domains: the bitly-compatible reads.
+    Bitly,
+    /// Any: a limited key is refused.
+    All,
+}
+
+/// How refusals are said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dialect {
+    /// Problem documents.
+    Problem,
+    /// bitly's version 3.
+    V3,
+    /// bitly's version 4.
+    V4,
+}
+
+impl Route {
+    /// What the route of this pattern needs; none is a path that no route has.
+    pub fn of(method: &Method, pattern: Option<&str>, path: &str) -> Self {
+        use {Class as C, Namespaces as N, Scope as S};
+        let is_post = method == Method::POST;
+        let (scope, class, namespaces) = match pattern {
+            Some("/healthz" | "/readyz") => (None, C::Free, N::None),
+            Some("/v1/incr") => (Some(S::Write), C::Increment, N::Handler),
+            Some("/v1/increments") => (Some(S::Write), C::Batch, N::Handler),
+            Some("/v1/events") if is_post => (Some(S::Write), C::Batch, N::All),
+            Some("/v1/query") => (Some(S::Read), C::Query, N::Handler),
+            Some("/metrics") => (Some(S::Read), C::Admin, N::All),
+            // A path without a route, and the description of the API.
+            None | Some("/openapi.json") => (Some(S::Read), C::Query, N::None),
+            Some(pattern) if pattern.starts_with("/docs") => (Some(S::Read), C::Query, N::None),
+            Some(pattern) if pattern.starts_with("/v1/admin/") => {
+                (Some(S::Admin), C::Admin, N::None)
+            }
+            Some(pattern) if pattern.starts_with("/v1/{namespace}/") => {
+                (Some(S::Read), C::Query, N::Path)
+            }
+            Some(pattern) if pattern.starts_with("/v3/") || pattern.starts_with("/v4/") => {
+                (Some(S::Read), C::Query, N::Bitly)
+            }
+            Some(_) => (Some(S::Read), C::Query, N::All),
+        };
+        Self {
+            scope,
+            class,
+            namespaces,
+            dialect: Dialect::of(path),
+        }
+    }
+}
+
+impl Dialect {
+    fn of(path: &str) -> Self {
+        if path.starts_with("/v3/") {
+            Self::V3
+        } else if path.starts_with("/v4/") {
+            Self::V4
+        } else {
+            Self::Problem
+        }
+    }
+
+    /// True where a key may also come bare, or as `access_token`.
+    pub fn is_bitly(self) -> bool {
+        self != Self::Problem
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_route_has_its_scope_and_unknown_ones_are_not_open() {
+        let (get, post) = (Method::GET, Method::POST);
+        for (method, pattern, scope, class) in [
+            (&get, "/healthz", None, Class::Free),
+            (&get, "/readyz", None, Class::Free),
+            (&get, "/v1/incr", Some(Scope::Write), Class::Increment),
+            (&post, "/v1/incr", Some(Scope::Write), Class::Increment),
+            (&post, "/v1/increments", Some(Scope::Write), Class::Batch),
+            (&post, "/v1/events", Some(Scope::Write), Class::Batch),
+            (&get, "/v1/events/{id}", Some(Scope::Read), Class::Query),
+            (&post, "/v1/query", Some(Scope::Read), Class::Query),
+            (
+                &get,
+                "/v1/{namespace}/{key}/{view}",
+                Some(Scope::Read),
+                Class::Query,
+            ),
+            (&get, "/metrics", Some(Scope::Read), Class::Admin),
+            (&get, "/v1/admin/status", Some(Scope::Admin), Class::Admin),
+            (&post, "/v1/admin/keys", Some(Scope::Admin), Class::Admin),
+            (&get, "/v3/link/clicks", Some(Scope::Read), Class::Query),
+            (&get, "/", Some(Scope::Read), Class::Query),
+            (&get, "/something/new", Some(Scope::Read), Class::Query),
+        ] {
+            let route = Route::of(method, Some(pattern), pattern);
+            assert_eq!(
+                (route.scope, route.class),
+                (scope, class),
+                "{method} {pattern}"
+            );
+        }
+        let unknown = Route::of(&get, None, "/nothing");
+        assert_eq!(unknown.scope, Some(Scope::Read));
+    }
+}

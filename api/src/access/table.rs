@@ -1,0 +1,96 @@
+//! The keys in force, by id.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tallyring_realtime::catalog::{KeyEntry, Scope};
+
+use super::key::{NewKey, Presented};
+use super::rate::Bucket;
+
+/// A key in force.
+#[derive(Debug)]
+pub struct Key {
+    /// Public part.
+    pub id: String,
+    /// The login whose counts the bitly-compatible reads answer.
+    pub login: Option<String>,
+    /// Items a second.
+    pub rate: Option<Arc<Bucket>>,
+    secret_hash: [u8; 32],
+    scopes: Vec<Scope>,
+    namespaces: Option<Vec<String>>,
+}
+
+/// All keys in force; replaced whole.
+#[derive(Debug)]
+pub struct KeyTable(HashMap<String, Arc<Key>>);
+
+impl KeyTable {
+    /// The keys that are not revoked, and the local one. Keys that `before` had keep their rates' state.
+    pub fn new(entries: Vec<KeyEntry>, local: &NewKey, before: Option<&Self>) -> Self {
+        let mut keys: HashMap<_, _> = entries
+            .into_iter()
+            .filter(|entry| entry.revoked_ms.is_none())
+            .map(|entry| {
+                let rate = before
+                    .and_then(|before| before.0.get(&entry.id)?.rate.clone())
+                    .or_else(|| entry.limit.map(|limit| Arc::new(Bucket::new(limit))));
+                let key = Key {
+                    id: entry.id,
+                    login: entry.login,
+                    rate,
+                    secret_hash: entry.secret_hash,
+                    scopes: entry.scopes,
+                    namespaces: entry.namespaces,
+                };
+                (key.id.clone(), Arc::new(key))
+            })
+            .collect();
+        let local = Key {
+            id: local.id.clone(),
+            login: None,
+            rate: None,
+            secret_hash: local.secret_hash,
+            scopes: Scope::ALL.to_vec(),
+            namespaces: None,
+        };
+        keys.insert(local.id.clone(), Arc::new(local));
+        Self(keys)
+    }
+
+    /// The key that `text` is, if it is one in force.
+    pub fn find(&self, text: &str) -> Option<Arc<Key>> {
+        let presented = Presented::parse(text)?;
+        let key = self.0.get(presented.id);
+        presented
+            .matches(key.map(|key| &key.secret_hash))
+            .then(|| key.cloned())
+            .flatten()
+    }
+}
+
+impl Key {
+    /// True when it has the scope.
+    pub fn has(&self, scope: Scope) -> bool {
+        self.scopes.contains(&scope)
+    }
+
+    /// Its scopes, for messages.
+    pub fn scopes(&self) -> String {
+        let names: Vec<&str> = self.scopes.iter().map(|scope| scope.name()).collect();
+        names.join(", ")
+    }
+
+    /// The namespaces it is limited to; none says all.
+    pub fn namespaces(&self) -> Option<&[String]> {
+        self.namespaces.as_deref()
+    }
+
+    /// True when it may do its scopes in this namespace.
+    pub fn may_use(&self, namespace: &str) -> bool {
+        self.namespaces
+            .as_ref()
+            .is_none_or(|allowed| allowed.iter().any(|name| name == namespace))
+    }
+}

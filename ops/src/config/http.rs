@@ -1,0 +1,172 @@
+//! `[limits]`, `[tls]` and `[cors]`: how HTTP is served.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Deserialize;
+use tallyring_api::{AccessLimits, ServerLimits};
+
+use super::within;
+
+/// How HTTP is served.
+#[derive(Debug, Clone)]
+pub struct HttpConfig {
+    /// Limits of connections.
+    pub server: ServerLimits,
+    /// Limits of requests.
+    pub access: AccessLimits,
+    /// Certificate and key; plain HTTP without.
+    pub tls: Option<TlsFiles>,
+    /// Origins whose pages may read.
+    pub origins: Vec<String>,
+}
+
+/// PEM files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The certificate with its chain.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+}
+
+/// `[limits]`
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct LimitsSection {
+    connections: Option<usize>,
+    connections_per_ip: Option<usize>,
+    header_seconds: Option<u64>,
+    idle_seconds: Option<u64>,
+    write_seconds: Option<u64>,
+    request_seconds: Option<u64>,
+    writes: Option<usize>,
+    batches: Option<usize>,
+    queries: Option<usize>,
+    admin: Option<usize>,
+}
+
+/// `[tls]`
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct TlsSection {
+    certificate: Option<PathBuf>,
+    key: Option<PathBuf>,
+}
+
+/// `[cors]`
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct CorsSection {
+    origins: Option<Vec<String>>,
+}
+
+/// Places of a class may be at most this many.
+const PLACES_MAX: usize = 1 << 20;
+const SECONDS_MAX: u64 = 3_600;
+
+impl LimitsSection {
+    /// What is left out is taken from `defaults`.
+    pub fn or(self, defaults: Self) -> Self {
+        Self {
+            connections: self.connections.or(defaults.connections),
+            connections_per_ip: self.connections_per_ip.or(defaults.connections_per_ip),
+            header_seconds: self.header_seconds.or(defaults.header_seconds),
+            idle_seconds: self.idle_seconds.or(defaults.idle_seconds),
+            write_seconds: self.write_seconds.or(defaults.write_seconds),
+            request_seconds: self.request_seconds.or(defaults.request_seconds),
+            writes: self.writes.or(defaults.writes),
+            batches: self.batches.or(defaults.batches),
+            queries: self.queries.or(defaults.queries),
+            admin: self.admin.or(defaults.admin),
+        }
+    }
+
+    fn check(&self) -> Result<(ServerLimits, AccessLimits), String> {
+        let places = |name: &str, value| within(&format!("limits.{name}"), value, 1, PLACES_MAX);
+        let seconds = |name: &str, value| {
+            within(&format!("limits.{name}"), value, 1, SECONDS_MAX).map(Duration::from_secs)
+        };
+        let server = ServerLimits {
+            connections_max: places("connections", self.connections)?,
+            connections_per_ip_max: places("connections_per_ip", self.connections_per_ip)?,
+            header_timeout: seconds("header_seconds", self.header_seconds)?,
+            idle_timeout: seconds("idle_seconds", self.idle_seconds)?,
+            write_timeout: seconds("write_seconds", self.write_seconds)?,
+            ..ServerLimits::default()
+        };
+        let access = AccessLimits {
+            writes: places("writes", self.writes)?,
+            batches: places("batches", self.batches)?,
+            queries: places("queries", self.queries)?,
+            admin: places("admin", self.admin)?,
+            request_timeout: seconds("request_seconds", self.request_seconds)?,
+            ..AccessLimits::default()
+        };
+        Ok((server, access))
+    }
+}
+
+impl TlsSection {
+    fn check(self) -> Result<Option<TlsFiles>, String> {
+        match (self.certificate, self.key) {
+            (Some(certificate), Some(key)) => Ok(Some(TlsFiles { certificate, key })),
+            (None, None) => Ok(None),
+            (Some(_), None) => Err("tls.key is missing; tls.certificate needs it".into()),
+            (None, Some(_)) => Err("tls.certificate is missing; tls.key needs it".into()),
+        }
+    }
+}
+
+impl CorsSection {
+    /// What is left out is taken from `defaults`.
+    pub fn or(self, defaults: Self) -> Self {
+        Self {
+            origins: self.origins.or(defaults.origins),
+        }
+    }
+
+    fn check(self) -> Result<Vec<String>, String> {
+        let origins = self.origins.unwrap_or_default();
+        match origins.iter().find(|origin| !is_origin(origin)) {
+            Some(wrong) => Err(format!(
+                "cors.origins: \"{}\" must be a scheme and a host, such as \"https://stats.example\", without a path; \
+                 `*` is not taken",
+                wrong.escape_debug()
+            )),
+            None => Ok(origins),
+        }
+    }
+}
+
+fn is_origin(text: &str) -> bool {
+    let host = text
+        .strip_prefix("https://")
+        .or_else(|| text.strip_prefix("http://"));
+    host.is_some_and(|host| {
+        !host.is_empty()
+            && host.bytes().all(|byte| {
+                byte.is_ascii_lowercase()
+                    || byte.is_ascii_digit()
+                    || matches!(byte, b'.' | b'-' | b':' | b'[' | b']')
+            })
+    })
+}
+
+/// Checks the three sections.
+///
+/// # Errors
+/// The first setting that cannot be used.
+pub fn check(
+    limits: &LimitsSection,
+    tls: TlsSection,
+    cors: CorsSection,
+) -> Result<HttpConfig, String> {
+    let (server, access) = limits.check()?;
+    Ok(HttpConfig {
+        server,
+        access,
+        tls: tls.check()?,
+        origins: cors.check()?,
+    })
+}

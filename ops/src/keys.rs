@@ -1,0 +1,211 @@
+//! `tallyring key`: through the server that holds the data directory, or in its catalog without one.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use tallyring_api::{KeyRequest, issue, key_json};
+use tallyring_archive::names;
+use tallyring_realtime::catalog::{Catalog, Scope};
+use tallyring_realtime::{Clock, Lock, SystemClock};
+
+use crate::cli::{DataArgs, KeyArgs, KeyCommand, NewKeyArgs};
+use crate::config::Config;
+use crate::data_directory::{random, try_lock};
+use crate::error::{CommandError, Result};
+use crate::http_client::Server;
+
+/// Makes, lists or revokes keys.
+///
+/// # Errors
+/// When the keys cannot be read or written, or there is no such key.
+pub fn run(args: &KeyArgs, json: bool) -> Result<()> {
+    match &args.command {
+        KeyCommand::New(args) => make(args, json),
+        KeyCommand::List(data) => list(&data.data, json),
+        KeyCommand::Revoke { id, data } => revoke(&data.data, id, json),
+    }
+}
+
+/// Who has the keys.
+enum Keys {
+    /// The directory is ours; the lock is held with the catalog.
+    Ours(Catalog, Lock),
+    /// A server has it.
+    Served(Server),
+}
+
+fn open(data: &Path) -> Result<Keys> {
+    match try_lock(data)? {
+        Ok(lock) => Ok(Keys::Ours(Catalog::open(&data.join(names::CATALOG))?, lock)),
+        Err(holder) => match &holder.url {
+            Some(url) => Ok(Keys::Served(Server::of(data, url))),
+            None => Err(CommandError::Failed(format!(
+                "process {} holds the data directory and answers no HTTP yet",
+                holder.pid
+            ))),
+        },
+    }
+}
+
+fn make(args: &NewKeyArgs, as_json: bool) -> Result<()> {
+    let DataArgs { data, config } = &args.data;
+    let request = KeyRequest {
+        scopes: args.scope.clone(),
+        namespaces: args.namespace.clone(),
+        login: args.login.clone(),
+        limit: args.limit,
+        note: args.note.clone(),
+    };
+    let (answer, is_first) = match open(data)? {
+        Keys::Ours(catalog, _lock) => {
+            let schema = Config::load(config.as_deref())?.schema;
+            request
+                .check(&schema)
+                .map_err(|error| CommandError::Usage(error.to_string()))?;
+            let is_first = catalog.keys()?.is_empty();
+            let (entry, text) = issue(&catalog, request, SystemClock.now_ms(), random)?;
+            let mut answer = key_json(&entry);
+            answer["key"] = text.into();
+            (answer, is_first)
+        }
+        Keys::Served(server) => {
+            let listed = server.get("/v1/admin/keys")?;
+            let is_first = listed["keys"].as_array().is_some_and(Vec::is_empty);
+            (server.post_json("/v1/admin/keys", &request)?, is_first)
+        }
+    };
+    if as_json {
+        println!("{answer}");
+    } else {
+        println!("{}", text(&answer["key"]));
+        eprintln!(
+            "key {} is in force; it is shown this once: only its hash is kept",
+            text(&answer["id"])
+        );
+    }
+    if is_first {
+        eprintln!(
+            "warning: this is the first key: from now on every request needs one, but /healthz and /readyz"
+        );
+    }
+    Ok(())
+}
+
+fn list(data: &Path, as_json: bool) -> Result<()> {
+    let answer = match open(data)? {
+        Keys::Ours(catalog, _lock) => {
+            let keys: Vec<Value> = catalog.keys()?.iter().map(key_json).collect();
+            json!({ "keys": keys })
+        }
+        Keys::Served(server) => server.get("/v1/admin/keys")?,
+    };
+    if as_json {
+        println!("{answer}");
+        return Ok(());
+    }
+    let keys = answer["keys"].as_array().map_or(&[][..], Vec::as_slice);
+    if keys.is_empty() {
+        eprintln!("there are no keys: everything is open, on loopback only");
+        return Ok(());
+    }
+    println!(
+        "{:<10}{:<18}{:<16}{:<16}{:<10}{:<22}note",
+        "id", "scopes", "namespaces", "login", "limit", "made"
+    );
+    for key in keys {
+        let limit = key["limit"]
+            .as_u64()
+            .map_or("-".into(), |limit| format!("{limit}/s"));
+        let state = match key["revoked_at"].as_str() {
+            Some(time) => format!("revoked {time} "),
+            None => String::new(),
+        };
+        println!(
+            "{:<10}{:<18}{:<16}{:<16}{limit:<10}{:<22}{state}{}",
+            text(&key["id"]),
+            names_of(&key["scopes"]),
+            names_of(&key["namespaces"]),
+            key["login"].as_str().unwrap_or("-"),
+            text(&key["created_at"]),
+            text(&key["note"])
+        );
+    }
+    Ok(())
+}
+
+fn revoke(data: &Path, id: &str, as_json: bool) -> Result<()> {
+    // Ids are letters and digits; anything else would be another path.
+    if id.is_empty() || !id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+        return Err(CommandError::Usage(format!(
+            "`{}` is no id; name what is between the underscores of a key, as `tallyring key list` shows it",
+            id.escape_debug()
+        )));
+    }
+    let answer = match open(data)? {
+        Keys::Ours(catalog, _lock) => {
+            let found = catalog.keys()?.into_iter().find(|key| key.id == id);
+            let mut entry = found.ok_or_else(|| {
+                CommandError::Failed(format!("{id} is no key; `tallyring key list` shows them"))
+            })?;
+            if entry.revoked_ms.is_none() {
+                entry.revoked_ms = Some(SystemClock.now_ms());
+                catalog.put_key(&entry)?;
+            }
+            key_json(&entry)
+        }
+        Keys::Served(server) => server.delete(&format!("/v1/admin/keys/{id}"))?,
+    };
+    if as_json {
+        println!("{answer}");
+    } else {
+        println!("key {id} is revoked");
+    }
+    Ok(())
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+fn names_of(value: &Value) -> String {
+    match value.as_array() {
+        Some(names) => names.iter().map(text).collect::<Vec<_>>().join(","),
+        None => "all".into(),
+    }
+}
+
+/// Reads a scope's name.
+///
+/// # Errors
+/// When there is no such scope.
+pub fn parse_scope(text: &str) -> std::result::Result<Scope, String> {
+    Scope::ALL
+        .into_iter()
+        .find(|scope| scope.name() == text.trim())
+        .ok_or_else(|| "is no scope; use write, read or admin".to_owned())
+}
+
+/// Reads `100/s` or `100`.
+///
+/// # Errors
+/// When it is neither.
+pub fn parse_limit(text: &str) -> std::result::Result<u32, String> {
+    text.strip_suffix("/s")
+        .unwrap_or(text)
+        .parse()
+        .map_err(|_| "must be items a second, such as 100/s".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_items_a_second() {
+        assert_eq!(parse_limit("100/s"), Ok(100));
+        assert_eq!(parse_limit("100"), Ok(100));
+        for text in ["", "100/m", "-1", "1.5/s"] {
+            assert!(parse_limit(text).is_err(), "{text}");
+        }
+    }
+}

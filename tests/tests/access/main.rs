@@ -1,0 +1,11 @@
+//! Who may do what, and how much at once: the real router and server with small limits, the real binary,
+//! raw sockets.
+
+mod binary;
+mod cors;
+mod http;
+mod limits;
+mod routes;
+mod slow;
+mod stand;
+mod tls;

@@ -1,0 +1,240 @@
+//! Keys, scopes and namespaces, route by route.
+
+use serde_json::json;
+
+use super::stand::{Stand, Wanted};
+
+const WRITE: &str = "write";
+const READ: &str = "read";
+const ADMIN: &str = "admin";
+
+/// Every route, the scope it needs, and a body it can be asked with.
+const ROUTES: [(&str, &str, &str); 16] = [
+    ("GET /v1/incr?key.l=a", WRITE, ""),
+    ("POST /v1/incr?key.l=a", WRITE, ""),
+    (
+        "POST /v1/increments",
+        WRITE,
+        r#"{"at":1331923247,"keys":{"l":"a"}}"#,
+    ),
+    ("GET /v1/l/a/counts", READ, ""),
+    ("GET /v1/l/a/counts.csv", READ, ""),
+    ("GET /v1/l/a/summary", READ, ""),
+    ("GET /v1/l/a/by/c", READ, ""),
+    ("GET /v1/l/top", READ, ""),
+    (
+        "POST /v1/query",
+        READ,
+        r#"{"queries":[{"namespace":"l","key":"a"}]}"#,
+    ),
+    ("GET /metrics", READ, ""),
+    ("GET /openapi.json", READ, ""),
+    ("GET /v4/bitlinks/bit.ly/a/clicks", READ, ""),
+    ("GET /v1/admin/status", ADMIN, ""),
+    ("GET /v1/admin/generations", ADMIN, ""),
+    ("POST /v1/admin/rebuild", ADMIN, ""),
+    ("GET /v1/admin/keys", ADMIN, ""),
+];
+
+#[test]
+fn each_route_needs_its_scope_and_no_other() {
+    let stand = Stand::start(Wanted::default());
+    for (line, _, body) in ROUTES {
+        let status = stand.ask(line, &[], body).status;
+        assert!(status < 300, "{line} without any key configured: {status}");
+    }
+    let operator = stand.operator();
+    let of = |scope: &str| stand.key(&operator, json!({ "scopes": [scope] }));
+    let keys = [WRITE, READ, ADMIN].map(|scope| (scope, of(scope)));
+    for (line, needed, body) in ROUTES {
+        let without = stand.ask(line, &[], body);
+        assert_eq!(without.status, 401, "{line}: {without:?}");
+        assert_eq!(without.header("www-authenticate"), Some("Bearer"));
+        for (scope, key) in &keys {
+            let reply = stand.ask_as(key, line, body);
+            if *scope == needed {
+                assert!(reply.status < 300, "{line} as {scope}: {reply:?}");
+            } else {
+                assert_eq!(reply.status, 403, "{line} as {scope}: {reply:?}");
+                assert!(reply.body.contains(needed), "{reply:?}");
+            }
+        }
+    }
+    for line in ["GET /healthz", "GET /readyz"] {
+        assert_eq!(stand.ask(line, &[], "").status, 200, "{line}");
+    }
+    assert_eq!(stand.ask("GET /nothing", &[], "").status, 401);
+    assert_eq!(stand.ask_as(&keys[1].1, "GET /nothing", "").status, 404);
+}
+
+#[test]
+fn what_is_no_key_of_ours_is_401() {
+    let stand = Stand::start(Wanted::default());
+    let operator = stand.operator();
+    let (id, secret) = operator[3..].split_once('_').unwrap();
+    let other = "a".repeat(secret.len());
+    for value in [
+        "Bearer".to_owned(),
+        "Bearer x".to_owned(),
+        format!("Bearer tr_{id}_{other}"),
+        format!("Bearer tr_aaaaaaaa_{secret}"),
+        format!("Bearer tr_{id}_"),
+        format!("Basic {operator}"),
+        operator.clone(),
+    ] {
+        let headers = [("Authorization", value.as_str())];
+        let reply = stand.ask("GET /v1/admin/status", &headers, "");
+        assert_eq!(reply.status, 401, "{value}: {reply:?}");
+        assert!(!reply.body.contains(secret), "{reply:?}");
+    }
+    let with_parameter = format!("GET /v1/admin/status?access_token={operator}");
+    assert_eq!(stand.ask(&with_parameter, &[], "").status, 401);
+    let headers = [("Authorization", format!("bearer  {operator}"))];
+    let headers = headers
+        .each_ref()
+        .map(|(name, value)| (*name, value.as_str()));
+    assert_eq!(stand.ask("GET /v1/admin/status", &headers, "").status, 200);
+}
+
+#[test]
+fn a_key_is_held_to_its_namespaces() {
+    let stand = Stand::start(Wanted::default());
+    let operator = stand.operator();
+    let scopes = json!(["write", "read"]);
+    let key = stand.key(&operator, json!({"scopes": scopes, "namespaces": ["l"]}));
+    let both = r#"[{"at":1331923247,"keys":{"l":"a"}},{"at":1331923247,"keys":{"l":"b","u":"b"}}]"#;
+    for (line, body, status) in [
+        ("GET /v1/incr?key.l=a", "", 204),
+        ("GET /v1/incr?key.l=a&key.u=b", "", 403),
+        ("GET /v1/incr?key.%75=b", "", 403),
+        ("POST /v1/increments", both, 403),
+        (
+            "POST /v1/increments",
+            r#"{"at":1331923247,"keys":{"l":"a"}}"#,
+            200,
+        ),
+        ("POST /v1/increments?on_error=skip", both, 200),
+        ("GET /v1/l/a/counts", "", 200),
+        ("GET /v1/u/a/counts", "", 403),
+        ("GET /v1/%75/a/summary.csv", "", 403),
+        ("GET /v1/u/a/by/c", "", 403),
+        ("GET /v1/u/top", "", 403),
+        ("GET /v1/l/top", "", 200),
+        (
+            "POST /v1/query",
+            r#"{"queries":[{"namespace":"l","key":"a"}]}"#,
+            200,
+        ),
+        (
+            "POST /v1/query",
+            r#"{"queries":[{"namespace":"l","key":"a"},{"namespace":"u","key":"a"}]}"#,
+            403,
+        ),
+        ("GET /v4/bitlinks/bit.ly/a/clicks", "", 403),
+        ("GET /metrics", "", 403),
+    ] {
+        let reply = stand.ask_as(&key, line, body);
+        assert_eq!(reply.status, status, "{line} {body}: {reply:?}");
+        if status == 403 && line.contains("/v1/") {
+            assert_eq!(reply.json()["value"], "u", "{line}: {reply:?}");
+        }
+    }
+    let refused = stand.ask_as(&key, "POST /v1/increments", both).json();
+    assert_eq!(refused["index"], 1, "{refused}");
+    let skipped = stand.ask_as(&key, "POST /v1/increments?on_error=skip", both);
+    assert_eq!(skipped.json()["rejected"][0]["index"], 1, "{skipped:?}");
+}
+
+#[test]
+fn revoking_takes_effect_at_once_and_never_opens_the_server_again() {
+    let stand = Stand::start(Wanted::default());
+    let operator = stand.operator();
+    let key = stand.key(&operator, json!({"scopes": ["write"]}));
+    let id = key.split('_').nth(1).unwrap();
+    let line = "GET /v1/incr?key.l=a";
+    assert_eq!(stand.ask_as(&key, line, "").status, 204);
+    let revoke = format!("DELETE /v1/admin/keys/{id}");
+    assert_eq!(stand.ask_as(&key, &revoke, "").status, 403);
+    for _ in 0..2 {
+        let reply = stand.ask_as(&operator, &revoke, "");
+        assert_eq!(reply.status, 200, "{reply:?}");
+        assert!(reply.json()["revoked_at"].is_string());
+    }
+    assert_eq!(stand.ask_as(&key, line, "").status, 401);
+    let unknown = stand.ask_as(&operator, "DELETE /v1/admin/keys/none", "");
+    assert_eq!(unknown.status, 404, "{unknown:?}");
+    let listed = stand.ask_as(&operator, "GET /v1/admin/keys", "").json();
+    assert_eq!(listed["keys"].as_array().map(Vec::len), Some(2), "{listed}");
+    assert!(!listed.to_string().contains("hash"), "{listed}");
+
+    let own = format!(
+        "DELETE /v1/admin/keys/{}",
+        operator.split('_').nth(1).unwrap()
+    );
+    assert_eq!(stand.ask_as(&operator, &own, "").status, 200);
+    for key in ["", &operator, &key] {
+        assert_eq!(stand.ask_as(key, line, "").status, 401, "{key}");
+    }
+}
+
+#[test]
+fn a_key_that_cannot_be_made_is_refused_by_name() {
+    let stand = Stand::start(Wanted::default());
+    let headers = [("Content-Type", "application/json")];
+    for (body, named) in [
+        ("", "body"),
+        ("{}", "body"),
+        (r#"{"scopes":[]}"#, "scopes"),
+        (r#"{"scopes":["all"]}"#, "body"),
+        (r#"{"scopes":["read"],"namespaces":["x"]}"#, "namespaces"),
+        (r#"{"scopes":["read"],"limit":0}"#, "limit"),
+        (r#"{"scopes":["read"],"secret":"mine"}"#, "body"),
+    ] {
+        let reply = stand.ask("POST /v1/admin/keys", &headers, body);
+        assert_eq!(reply.status, 400, "{body}: {reply:?}");
+        assert_eq!(reply.json()["field"], named, "{body}: {reply:?}");
+    }
+    // What a page elsewhere can send without asking.
+    let reply = stand.ask("POST /v1/admin/keys", &[], r#"{"scopes":["admin"]}"#);
+    assert_eq!(reply.status, 415, "{reply:?}");
+    assert_eq!(stand.ask("GET /v1/l/a/counts", &[], "").status, 200);
+}
+
+#[test]
+fn bitly_clients_send_their_key_in_three_ways_and_read_the_counts_of_its_login() {
+    let stand = Stand::start(Wanted::default());
+    for _ in 0..3 {
+        stand.ask("GET /v1/incr?key.l=abc&key.u=jehiah", &[], "");
+    }
+    let operator = stand.operator();
+    let key = stand.key(&operator, json!({"scopes": ["read"], "login": "jehiah"}));
+    let v4 = "GET /v4/bitlinks/bit.ly/abc/clicks";
+    for value in [format!("Bearer {key}"), key.clone()] {
+        let headers = [("Authorization", value.as_str())];
+        assert_eq!(stand.ask(v4, &headers, "").status, 200, "{value}");
+    }
+    assert_eq!(stand.ask(v4, &[], "").status, 401);
+    let clicks = |token: &str| {
+        let line = format!("GET /v3/user/clicks?unit=day&login=other&access_token={token}");
+        stand.ask(&line, &[], "")
+    };
+    assert_eq!(clicks(&key).json()["data"]["user_clicks"], 3);
+    for (token, status) in [
+        ("", "INVALID_ARG_ACCESS_TOKEN"),
+        ("x", "INVALID_ARG_ACCESS_TOKEN"),
+    ] {
+        let reply = clicks(token);
+        assert_eq!(reply.status, 200, "{reply:?}");
+        assert_eq!(reply.json()["status_txt"], status, "{reply:?}");
+        assert_eq!(reply.json()["data"], json!(null), "{reply:?}");
+    }
+    let none = stand.ask("GET /v3/link/clicks?link=bit.ly/abc", &[], "");
+    assert_eq!(
+        none.json()["status_txt"],
+        "MISSING_ARG_ACCESS_TOKEN",
+        "{none:?}"
+    );
+    let unnamed = stand.key(&operator, json!({"scopes": ["read"]}));
+    let line = format!("GET /v3/user/clicks?unit=day&access_token={unnamed}");
+    assert_eq!(stand.ask(&line, &[], "").json()["data"], json!(null));
+}

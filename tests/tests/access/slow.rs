@@ -1,0 +1,248 @@
+//! Clients that hold a connection and do little with it, over raw sockets.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tallyring_api::ServerLimits;
+
+use super::http::{Reply, connect};
+use super::stand::{Stand, Wanted};
+
+const SHORT: Duration = Duration::from_millis(200);
+const LONG: Duration = Duration::from_secs(60);
+
+fn with(server: ServerLimits) -> Stand {
+    Stand::start(Wanted {
+        server,
+        ..Wanted::default()
+    })
+}
+
+/// How long the server leaves the connection open, and what it said.
+fn until_closed(mut stream: TcpStream) -> (Duration, String) {
+    let began = Instant::now();
+    let mut text = Vec::new();
+    match stream.read_to_end(&mut text) {
+        Ok(_) => {}
+        Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
+        Err(error) => panic!("the connection stayed open: {error}"),
+    }
+    (began.elapsed(), String::from_utf8_lossy(&text).into_owned())
+}
+
+fn read_one(stream: &mut TcpStream) -> Reply {
+    let mut text = [0; 8_192];
+    let length = stream.read(&mut text).expect("an answer");
+    Reply::parse(&String::from_utf8_lossy(&text[..length]))
+}
+
+#[test]
+fn a_client_that_sends_no_head_or_half_of_one_is_cut_off() {
+    let stand = with(ServerLimits {
+        header_timeout: SHORT,
+        ..ServerLimits::default()
+    });
+    for sent in [
+        "",
+        "G",
+        "GET /healthz HTTP/1.1\r\nHost: a\r\nX-",
+        "PRI * HTTP/2.0\r\n",
+    ] {
+        let mut stream = connect(stand.address);
+        stream.write_all(sent.as_bytes()).expect("send");
+        let (open, _) = until_closed(stream);
+        assert!(open >= SHORT / 2, "{sent:?} was cut off after {open:?}");
+        assert!(open < LONG / 4, "{sent:?} was left open for {open:?}");
+    }
+}
+
+#[test]
+fn a_head_that_comes_drop_by_drop_is_cut_off() {
+    let stand = with(ServerLimits {
+        header_timeout: SHORT,
+        ..ServerLimits::default()
+    });
+    let mut stream = connect(stand.address);
+    let began = Instant::now();
+    let mut head = "GET /healthz HTTP/1.1\r\n".to_owned();
+    head.push_str(&"X-Slow: 1\r\n".repeat(500));
+    for byte in head.as_bytes() {
+        if stream.write_all(&[*byte]).is_err() {
+            break;
+        }
+        assert!(began.elapsed() < LONG / 4, "it was read for too long");
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert!(began.elapsed() < LONG / 4);
+}
+
+#[test]
+fn a_connection_idles_for_longer_than_a_head_may_take() {
+    let stand = with(ServerLimits {
+        header_timeout: SHORT,
+        idle_timeout: SHORT * 6,
+        ..ServerLimits::default()
+    });
+    let mut stream = connect(stand.address);
+    let request = b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n";
+    for _ in 0..2 {
+        stream.write_all(request).expect("send");
+        assert_eq!(read_one(&mut stream).status, 200);
+        thread::sleep(SHORT * 2);
+    }
+    // The second head is bound again, from its first byte.
+    stream.write_all(b"GET /hea").expect("send");
+    let (open, _) = until_closed(stream);
+    assert!(open < SHORT * 5, "{open:?}");
+
+    let mut idle = connect(stand.address);
+    idle.write_all(request).expect("send");
+    assert_eq!(read_one(&mut idle).status, 200);
+    let (open, _) = until_closed(idle);
+    assert!(open >= SHORT * 4 && open < LONG / 4, "{open:?}");
+}
+
+#[test]
+fn a_connection_of_http_2_is_watched_by_its_pings_instead() {
+    let stand = with(ServerLimits {
+        header_timeout: SHORT,
+        idle_timeout: SHORT,
+        ..ServerLimits::default()
+    });
+    let mut stream = connect(stand.address);
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    // An empty SETTINGS frame.
+    let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    stream.write_all(preface).expect("send");
+    stream.write_all(&settings).expect("send");
+    stream.set_read_timeout(Some(SHORT * 4)).expect("a timeout");
+    let mut buffer = [0; 256];
+    let error = loop {
+        match stream.read(&mut buffer) {
+            Ok(0) => panic!("it was cut off"),
+            Ok(_) => {}
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.kind(), ErrorKind::WouldBlock);
+}
+
+#[test]
+fn a_slow_answer_is_no_slow_head() {
+    let stand = Stand::start(Wanted {
+        server: ServerLimits {
+            header_timeout: SHORT,
+            ..ServerLimits::default()
+        },
+        ..Wanted::default()
+    });
+    let mut stream = connect(stand.address);
+    let body = br#"{"queries":[{"namespace":"l","key":"a"}]}"#;
+    let head = format!(
+        "POST /v1/query HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).expect("send");
+    thread::sleep(SHORT * 3);
+    stream.write_all(body).expect("send");
+    assert_eq!(read_one(&mut stream).status, 200);
+}
+
+#[test]
+fn a_client_that_does_not_read_is_cut_off() {
+    let stand = with(ServerLimits {
+        write_timeout: SHORT,
+        ..ServerLimits::default()
+    });
+    let document = stand.ask("GET /openapi.json", &[], "").body.len();
+    let requests = (64 << 20) / document;
+    let mut stream = connect(stand.address);
+    let mut sender = stream.try_clone().expect("a second handle");
+    let sending = thread::spawn(move || {
+        // Ends with an error when the server has closed.
+        for _ in 0..requests {
+            if sender
+                .write_all(b"GET /openapi.json HTTP/1.1\r\nHost: a\r\n\r\n")
+                .is_err()
+            {
+                break;
+            }
+        }
+    });
+    thread::sleep(SHORT * 8);
+    let mut read = 0;
+    let mut buffer = vec![0; 1 << 20];
+    while let Ok(length) = stream.read(&mut buffer) {
+        if length == 0 {
+            break;
+        }
+        read += length;
+    }
+    sending.join().expect("the sender ends");
+    assert!(
+        read < requests * document,
+        "all {read} bytes were kept for it"
+    );
+}
+
+#[test]
+fn heads_that_are_too_large_are_431() {
+    let stand = Stand::start(Wanted::default());
+    let many: Vec<(String, String)> = (0..100)
+        .map(|number| (format!("X-{number}"), "1".to_owned()))
+        .collect();
+    let many: Vec<(&str, &str)> = many
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()))
+        .collect();
+    assert_eq!(stand.ask("GET /healthz", &many, "").status, 431);
+    let long = "x".repeat(40 << 10);
+    let reply = stand.ask("GET /healthz", &[("X-Long", &long)], "");
+    assert_eq!(reply.status, 431, "{reply:?}");
+}
+
+#[test]
+fn connections_beyond_the_limit_wait_for_a_place() {
+    let stand = with(ServerLimits {
+        connections_max: 2,
+        header_timeout: SHORT,
+        ..ServerLimits::default()
+    });
+    let _idle: Vec<TcpStream> = (0..8).map(|_| connect(stand.address)).collect();
+    // The silent ones lose their places, so this one gets its answer.
+    assert_eq!(stand.ask("GET /healthz", &[], "").status, 200);
+}
+
+#[test]
+fn a_stop_ends_idle_connections_at_once_and_lets_requests_end() {
+    let mut stand = with(ServerLimits {
+        drain_timeout: LONG,
+        ..ServerLimits::default()
+    });
+    let request = b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n";
+    let mut idle = connect(stand.address);
+    idle.write_all(request).expect("send");
+    assert_eq!(read_one(&mut idle).status, 200);
+    let _silent = connect(stand.address);
+    let mut busy = connect(stand.address);
+    let body = br#"{"queries":[{"namespace":"l","key":"a"}]}"#;
+    let head = format!(
+        "POST /v1/query HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    busy.write_all(head.as_bytes()).expect("send");
+    thread::sleep(SHORT);
+    let began = Instant::now();
+    thread::scope(|scope| {
+        let stopping = scope.spawn(|| stand.stop());
+        thread::sleep(SHORT);
+        busy.write_all(body).expect("send");
+        assert_eq!(read_one(&mut busy).status, 200);
+        stopping.join().expect("it stops");
+    });
+    assert!(began.elapsed() < LONG / 4, "{:?}", began.elapsed());
+    let (_, rest) = until_closed(idle);
+    assert_eq!(rest, "");
+}

@@ -1,0 +1,135 @@
+//! The real router and server inside the test, so that limits and the clock of rates are the test's.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use metrics_exporter_prometheus::PrometheusBuilder;
+use serde_json::{Value, json};
+use tallyring_api::{Access, AccessLimits, Admin, ApiState, Server, ServerLimits, router};
+use tallyring_archive::OsDisk;
+use tallyring_realtime::catalog::Catalog;
+use tallyring_realtime::{Options, Service, Store, SystemClock, World};
+use tallyring_records::Schema;
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use super::http::{Reply, ask, ask_as};
+
+/// What a test wants to be other than usual.
+#[derive(Default)]
+pub struct Wanted {
+    pub access: AccessLimits,
+    pub server: ServerLimits,
+    pub origins: Vec<String>,
+}
+
+/// A server of this process.
+pub struct Stand {
+    pub address: SocketAddr,
+    clock: Arc<AtomicU64>,
+    stop: Option<oneshot::Sender<()>>,
+    served: Option<JoinHandle<()>>,
+    runtime: Runtime,
+    _data: TempDir,
+}
+
+fn random(bytes: &mut [u8]) {
+    use std::io::Read;
+    std::fs::File::open("/dev/urandom")
+        .and_then(|mut source| source.read_exact(bytes))
+        .expect("random bytes");
+}
+
+impl Stand {
+    /// Starts it with these limits.
+    pub fn start(wanted: Wanted) -> Self {
+        let data = TempDir::new().expect("make a directory");
+        let world = World {
+            disk: Arc::new(OsDisk::new(data.path()).expect("open the directory")),
+            clock: Arc::new(SystemClock),
+            random,
+        };
+        let (store, _) =
+            Store::open(world, Options::default(), Schema::default_clicks()).expect("a new store");
+        let catalog = Catalog::open(&data.path().join("catalog")).expect("a new catalog");
+        let clock = Arc::new(AtomicU64::new(0));
+        let milliseconds = Arc::clone(&clock);
+        let access = Access::load(Arc::new(catalog), wanted.access, random)
+            .expect("no keys yet")
+            .with_origins(&wanted.origins)
+            .with_clock(move || Duration::from_millis(milliseconds.load(Ordering::Relaxed)));
+        let access = Arc::new(access);
+        let state = ApiState {
+            service: Arc::new(Service::start(Arc::new(store)).expect("start threads")),
+            admin: Arc::new(Admin {
+                rebuild: Box::new(|| 0),
+                last_rebuild: Box::new(|| None),
+            }),
+            access: Arc::clone(&access),
+            metrics: PrometheusBuilder::new().build_recorder().handle(),
+        };
+        let runtime = Runtime::new().expect("start a runtime");
+        let listener = runtime
+            .block_on(TcpListener::bind("127.0.0.1:0"))
+            .expect("listen");
+        let address = listener.local_addr().expect("an address");
+        let server = Server::new(router(state), access, wanted.server);
+        let (stop, stopped) = oneshot::channel();
+        let served = runtime.spawn(server.run(vec![(listener, None)], async {
+            let _ = stopped.await;
+        }));
+        Self {
+            address,
+            clock,
+            stop: Some(stop),
+            served: Some(served),
+            runtime,
+            _data: data,
+        }
+    }
+
+    /// Sends a request without a key.
+    pub fn ask(&self, line: &str, headers: &[(&str, &str)], body: &str) -> Reply {
+        ask(self.address, line, headers, body)
+    }
+
+    /// Sends a request with a key.
+    pub fn ask_as(&self, key: &str, line: &str, body: &str) -> Reply {
+        ask_as(self.address, key, line, body)
+    }
+
+    /// Makes a key through the server; `by` is an operator's, or empty for the first.
+    pub fn key(&self, by: &str, request: Value) -> String {
+        let body = request.to_string();
+        let reply = if by.is_empty() {
+            let headers = [("Content-Type", "application/json")];
+            self.ask("POST /v1/admin/keys", &headers, &body)
+        } else {
+            self.ask_as(by, "POST /v1/admin/keys", &body)
+        };
+        assert_eq!(reply.status, 201, "{reply:?}");
+        reply.json()["key"].as_str().expect("a key").to_owned()
+    }
+
+    /// Makes the first key, an operator's.
+    pub fn operator(&self) -> String {
+        self.key("", json!({"scopes": ["admin"]}))
+    }
+
+    /// Moves the clock of rates on.
+    pub fn advance(&self, milliseconds: u64) {
+        self.clock.fetch_add(milliseconds, Ordering::Relaxed);
+    }
+
+    /// Stops it and waits until it has drained.
+    pub fn stop(&mut self) {
+        drop(self.stop.take());
+        let served = self.served.take().expect("not stopped yet");
+        self.runtime.block_on(served).expect("the server ended");
+    }
+}
