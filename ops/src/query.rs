@@ -23,7 +23,7 @@ const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
 /// When the question is refused or nobody answers.
 pub fn run(args: &QueryArgs, output: Output) -> Result<()> {
     let path = path(args, output)?;
-    let server = match &args.to_url {
+    let server = match &args.to {
         Some(url) => Some(Server::at(url)),
         None => server_of(&args.data).map(|url| Server::of(&args.data, &url)),
     };

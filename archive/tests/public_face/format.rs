@@ -62,7 +62,7 @@ fn an_entry_says_what_the_file_holds() {
     assert_eq!(entry.meta.last, instant("2012-04-01T21:00:00Z"));
     assert_eq!(entry.meta.lines, 5);
     assert_eq!(entry.meta.plain_bytes, DESIGN.len() as u64);
-    let sums: Vec<(&str, u64)> = (entry.meta.sums.iter())
+    let sums: Vec<(&str, u128)> = (entry.meta.sums.iter())
         .map(|(section, &sum)| (section.as_str(), sum))
         .collect();
     assert_eq!(sums, [("c.u|", 5), ("r.u|", 5), ("u|", 7)]);

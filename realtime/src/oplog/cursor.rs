@@ -15,6 +15,8 @@ const TORN_BYTES_MAX: usize = UNSYNCED_BYTES_MAX + frame_bytes(PAYLOAD_BYTES_MAX
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cursor {
     pub offset: usize,
+    /// Bytes of the segment that its frames prove to be durable.
+    pub durable: usize,
     pub sequence: u64,
     /// The last epoch seen; it never falls.
     pub epoch: u32,
@@ -49,6 +51,7 @@ impl Cursor {
     pub fn new(header: &SegmentHeader, crc: u32) -> Self {
         Self {
             offset: SEGMENT_HEADER_BYTES,
+            durable: SEGMENT_HEADER_BYTES,
             sequence: header.first_sequence,
             epoch: header.epoch,
             crc,
@@ -75,6 +78,7 @@ impl Cursor {
             Err(problem) => return Step::Broken(problem),
         };
         self.offset += frame_bytes(payload.len());
+        self.durable = self.durable.max(fields.synced_bytes as usize);
         self.sequence = end_sequence;
         self.epoch = fields.epoch;
         self.crc = header.crc;

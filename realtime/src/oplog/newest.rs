@@ -60,8 +60,10 @@ impl Newest {
     }
 
     /// Goes on with a segment behind its last whole frame: cuts what a crash tore behind it, and
-    /// syncs. What was read may have been in memory only: a client that retries would hear
-    /// "duplicate" for something that a power cut then removes.
+    /// makes durable what was read. It may have been in memory only: a client that retries would
+    /// hear "duplicate" for something that a power cut then removes. A sync alone is not enough: if
+    /// one failed before the restart, the system takes those bytes for clean and never writes them.
+    /// So they are written again.
     pub fn reopen(
         disk: &Arc<dyn Disk>,
         name: &str,
@@ -73,6 +75,12 @@ impl Newest {
         if let Some(torn) = torn {
             write_zeros(&mut *file, torn.offset, torn.bytes)
                 .map_err(OplogError::io(name, "cut the torn tail"))?;
+        }
+        let content = disk.read(name).map_err(OplogError::io(name, "read"))?;
+        let unproved = content[cursor.durable.min(cursor.offset)..cursor.offset].to_vec();
+        if !unproved.is_empty() {
+            file.write_at((cursor.offset - unproved.len()) as u64, &unproved)
+                .map_err(OplogError::io(name, "write again what was read"))?;
         }
         file.sync().map_err(OplogError::io(name, "sync"))?;
         Ok(Self {

@@ -27,7 +27,7 @@ impl Driver {
             Ok(manifest) => {
                 self.naive.cut(&due);
                 self.follow_ring()?;
-                Ok(Some(manifest))
+                Ok(Some((*manifest).clone()))
             }
             Err(error) => {
                 self.allow("a cut", &error.to_string())?;
@@ -42,7 +42,7 @@ impl Driver {
         let manifest = if self.chance.percent(50) {
             self.cut()?
         } else {
-            Some(self.store().manifest())
+            Some((*self.store().manifest()).clone())
         };
         if let Some(manifest) = manifest {
             self.held = self.build(&manifest)?;

@@ -163,7 +163,7 @@ fn rebuild(scene: &Scene) -> Result<(), Error> {
 }
 
 fn roll_back(scene: &Scene, chance: &mut Chance) -> Result<(), Error> {
-    let generations = scene.store.manifest().generations;
+    let generations = scene.store.manifest().generations.clone();
     match generations.is_empty() {
         true => Ok(()),
         false => scene.store.activate(chance.pick(&generations).number),

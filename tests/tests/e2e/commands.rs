@@ -103,7 +103,7 @@ fn query_answers_the_same_from_the_files_as_through_the_server() {
     for (question, expected) in questions.iter().zip(&files) {
         let found = ask(question, &["--data", stored.argument()]);
         assert_eq!(found, *expected, "through the directory: {question:?}");
-        let found = ask(question, &["--to-url", server.url()]);
+        let found = ask(question, &["--to", server.url()]);
         assert_eq!(found, *expected, "through the URL: {question:?}");
     }
     assert_eq!(files[0]["total"], 760, "{}", files[0]);
@@ -177,7 +177,7 @@ fn a_directory_that_cannot_be_read_ends_with_1() {
     for arguments in [
         &["query", "l/a", "--data", text(&missing)][..],
         &["cat", "oplog", "--data", text(&missing)],
-        &["query", "l/a", "--to-url", "http://127.0.0.1:1"],
+        &["query", "l/a", "--to", "http://127.0.0.1:1"],
     ] {
         let finished = tallyring(arguments);
         assert_eq!(finished.code, 1, "{arguments:?}: {finished:?}");
