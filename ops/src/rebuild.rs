@@ -29,12 +29,13 @@ pub fn run(args: &DataArgs, json: bool) -> Result<()> {
         );
         return Err(CommandError::Failed(detail));
     }
-    let generation = match try_lock(&args.data)? {
+    let (before, generation) = match try_lock(&args.data)? {
         Ok(lock) => {
             let (store, _lock) = open(&args.data, &config, lock)?;
             store
                 .tick()
                 .map_err(|error| CommandError::Failed(error.to_string()))?;
+            let before = store.manifest().active;
             let manifest = store.cut()?;
             let options = BuildOptions {
                 shards: config.options.shards,
@@ -50,7 +51,7 @@ pub fn run(args: &DataArgs, json: bool) -> Result<()> {
             }
             bar.finish_and_clear();
             store.seal()?;
-            store.manifest().active
+            (before, store.manifest().active)
         }
         Err(holder) => {
             let url = holder.url.ok_or_else(|| {
@@ -65,12 +66,19 @@ pub fn run(args: &DataArgs, json: bool) -> Result<()> {
     if json {
         println!("{}", json!({ "generation": generation }));
     } else {
-        println!("generation {generation} is the one that is read; nothing waits to be merged");
+        if before == generation {
+            println!("nothing new to merge; generation {generation} stands");
+        } else {
+            println!("generation {generation} is published");
+        }
     }
     Ok(())
 }
 
-fn through(server: &Server) -> Result<u64> {
+fn through(server: &Server) -> Result<(u64, u64)> {
+    let before = server.get("/v1/admin/status")?["generation"]
+        .as_u64()
+        .unwrap_or(0);
     let started = server.post("/v1/admin/rebuild")?;
     let job = started["job"]
         .as_u64()
@@ -80,7 +88,7 @@ fn through(server: &Server) -> Result<u64> {
         let last = &status["last_rebuild"];
         if last["job"].as_u64() >= Some(job) {
             match last["state"].as_str() {
-                Some("done") => return Ok(last["generation"].as_u64().unwrap_or(0)),
+                Some("done") => return Ok((before, last["generation"].as_u64().unwrap_or(0))),
                 Some("failed") => return Err(CommandError::Failed(text(&last["error"]))),
                 _ => {}
             }

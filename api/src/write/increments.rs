@@ -103,7 +103,8 @@ pub async fn increments(
     let mut good = Good::default();
     let mut rejected = Vec::new();
     for (index, (line, item)) in items.into_iter().enumerate() {
-        match item.and_then(|item| item::parse(item, &schema, now)) {
+        let parsed = item.and_then(|item| item::parse(item, &schema, now));
+        match parsed.and_then(|increment| caller.allow(increment)) {
             Ok(increment) => good.push((index, line), increment),
             Err(problem) if skip => rejected.push((index, problem)),
             Err(problem) => return Err(problem.at(index, line)),

@@ -22,8 +22,8 @@ fn subtotals_that_exceed_their_total_are_reported() {
 
 #[test]
 fn buckets_that_do_not_ascend_are_reported() {
-    check_wrong("u|a,c412:1 c411:1", "is no line of buckets");
-    check_wrong("u|a,c411:1 c411:1", "is no line of buckets");
+    check_wrong("u|a,c412:1 c411:1", "is no line of ascending buckets");
+    check_wrong("u|a,c411:1 c411:1", "is no line of ascending buckets");
 }
 
 #[test]

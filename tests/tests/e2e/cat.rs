@@ -80,7 +80,9 @@ fn cat_archive_and_cat_file_print_the_lines_that_zstd_decodes() {
     let stored = Stored::with_a_file_of_every_kind();
     let archive = cat(&stored, &["archive"]);
     assert_eq!(cat(&stored, &["archive", "2012-03"]), archive);
-    assert_eq!(cat(&stored, &["archive", "2012-02"]), "");
+    let missing = tallyring(&["cat", "--data", stored.argument(), "archive", "2012-02"]);
+    assert_eq!(missing.code, 1, "{missing:?}");
+    assert!(missing.stderr.contains("2012-02"), "{missing:?}");
     for line in [
         "u|somebody,c3g9:450 c3ha:200",
         "c.u|somebody.c3ha,JP:67 US:67 NZ:66",
