@@ -31,7 +31,7 @@ pub struct Manifest {
     pub stores: Vec<StoreEntry>,
     /// Source runs of the ring: what export made of cleared stores.
     pub runs: Vec<RunEntry>,
-    /// Kept generations, ascending; at most [`GENERATIONS_KEPT`] and the active one.
+    /// Kept generations, ascending; at most [`GENERATIONS_KEPT`].
     pub generations: Vec<GenerationEntry>,
     /// Number of the generation that is read; 0 before the first.
     pub active: u64,

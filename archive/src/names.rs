@@ -8,7 +8,7 @@
 //! oplog/<first sequence>.tlog   the truth: increments in the order they were accepted
 //! deltas/day-2012-03-16.…       runs flushed by the delta store of a day, or of a late epoch
 //! ids/ids.…                     ids remembered, sorted
-//! runs/ring.2012-03.…           source runs: what export made of a day, one month and shard each
+//! runs/ring-day-2012-03-16.…    source runs: what export made of a store, one month and shard each
 //! archive/2012-03.…             a generation's files: the merge of a month's source runs
 //! incoming/                     bulk runs not adopted yet
 //! catalog/                      small keyed state: jobs, keys

@@ -14,7 +14,7 @@
 //! * Styles apply below the class `tallyring` only and there are no ids, so that many charts may stand
 //!   inline in one page.
 //!
-//! plotters lays out axes, grids and shapes; [`canvas`] is the backend that writes them down. The SVG
+//! plotters lays out axes, grids and shapes; `canvas` is the backend that writes them down. The SVG
 //! backend it comes with fixes colours, rounds to whole pixels and passes control characters on.
 
 mod axis;
