@@ -2,7 +2,7 @@
 //! rollbacks.
 //!
 //! A [`Driver`] owns a simulated disk, a clock and one store, draws operations from a seed, and does
-//! the same to [`naive::Naive`]. Invariants it holds the store to: what was acknowledged is counted
+//! the same to `naive::Naive`. Invariants it holds the store to: what was acknowledged is counted
 //! once and in its bucket, what was refused is not, a batch is whole or absent, the values of every
 //! subtotal sum to the total, a kept generation reads as it was published, and after a restart no
 //! file is left that the manifest does not name. A batch whose fate a fault made uncertain carries a
