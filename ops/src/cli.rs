@@ -142,6 +142,9 @@ pub struct QueryArgs {
 /// Options of `verify`.
 #[derive(Args)]
 pub struct VerifyArgs {
+    /// Also merge the source runs of every month again and compare the bytes
+    #[arg(long)]
+    pub deep: bool,
     /// Data directory
     #[arg(long, value_name = "DIR", default_value = DATA_DEFAULT)]
     pub data: PathBuf,

@@ -6,6 +6,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use tallyring_archive::{Checked, Disk, Manifest, OsDisk, RunEntry, manifest, verify_run};
 use tallyring_realtime::oplog::{ReadFrom, scan};
+use tallyring_rebuild::remake;
 
 use crate::cli::VerifyArgs;
 use crate::data_directory::{open_read_only, server_of};
@@ -45,8 +46,30 @@ pub fn run(args: &VerifyArgs, json: bool) -> Result<()> {
     }
     bar.finish_and_clear();
     let records = oplog(&disk, served, &mut findings);
+    let mut merged_again = None;
+    if args.deep {
+        match remade(&disk) {
+            Ok(files) => merged_again = Some(files),
+            // A server may publish and remove meanwhile.
+            Err(_) if served => {}
+            Err(error) => findings.push(error.to_string()),
+        }
+    }
     findings.dedup();
-    report(json, &checked, manifests, records, &findings)
+    let report = Report {
+        checked,
+        manifests,
+        records,
+        merged_again,
+    };
+    report.print(json, &findings);
+    if findings.is_empty() {
+        return Ok(());
+    }
+    Err(CommandError::Failed(format!(
+        "{} findings; what they name must not be trusted",
+        findings.len()
+    )))
 }
 
 /// Files of the newest manifest; the older ones are read and checked.
@@ -74,6 +97,20 @@ fn manifest_files(
     (files, numbers.len())
 }
 
+/// Makes the active generation's files again in a directory of its own, which is removed.
+fn remade(disk: &dyn Disk) -> Result<u64> {
+    let Some(manifest) = Manifest::load(disk)? else {
+        return Ok(0);
+    };
+    let path = std::env::temp_dir().join(format!("tallyring-verify-{}", std::process::id()));
+    let scratch = OsDisk::new(&path).map_err(doing(format!("make {}", path.display())))?;
+    let remade = remake(disk, &scratch, &manifest);
+    if let Err(error) = std::fs::remove_dir_all(&path) {
+        tracing::warn!(%error, "{} could not be removed", path.display());
+    }
+    Ok(remade?)
+}
+
 fn is_named(disk: &dyn Disk, name: &str) -> bool {
     let newest = Manifest::load(disk).ok().flatten();
     newest.is_none_or(|manifest| manifest.files().any(|entry| entry.name == name))
@@ -99,51 +136,54 @@ fn oplog(disk: &dyn Disk, served: bool, findings: &mut Vec<String>) -> u64 {
     }
 }
 
-fn report(
-    json: bool,
-    checked: &Checked,
+/// What was read.
+struct Report {
+    checked: Checked,
     manifests: usize,
     records: u64,
-    findings: &[String],
-) -> Result<()> {
-    if json {
+    /// Files merged again, with `--deep`.
+    merged_again: Option<u64>,
+}
+
+impl Report {
+    fn print(&self, json: bool, findings: &[String]) {
+        let Checked {
+            files,
+            bytes,
+            lines,
+            buckets,
+            subtotals,
+            with_remainder,
+        } = self.checked;
+        if json {
+            let report = json!({
+                "files": files, "bytes": bytes, "lines": lines, "buckets": buckets, "subtotals": subtotals,
+                "with_remainder": with_remainder, "manifests": self.manifests, "oplog_records": self.records,
+                "merged_again": self.merged_again, "findings": findings,
+            });
+            println!("{report}");
+            return;
+        }
+        println!("files            {files:>14}");
+        println!("bytes            {bytes:>14}");
+        println!("lines            {lines:>14}");
+        println!("totals           {buckets:>14}  base buckets");
+        println!("subtotals        {subtotals:>14}  compared with their total");
         println!(
-            "{}",
-            json!({
-                "files": checked.files, "bytes": checked.bytes, "lines": checked.lines, "buckets": checked.buckets,
-                "subtotals": checked.subtotals, "with_remainder": checked.with_remainder,
-                "manifests": manifests, "oplog_records": records, "findings": findings,
-            })
+            "with remainder   {with_remainder:>14}  counted without a value for all (reads as -)"
         );
-    } else {
-        println!("files            {:>14}", checked.files);
-        println!("bytes            {:>14}", checked.bytes);
-        println!("lines            {:>14}", checked.lines);
-        println!("totals           {:>14}  base buckets", checked.buckets);
-        println!(
-            "subtotals        {:>14}  compared with their total",
-            checked.subtotals
-        );
-        println!(
-            "with remainder   {:>14}  counted without a value for all (reads as -)",
-            checked.with_remainder
-        );
-        println!("manifests        {manifests:>14}");
-        println!("oplog records    {records:>14}");
+        println!("manifests        {:>14}", self.manifests);
+        println!("oplog records    {:>14}", self.records);
+        if let Some(merged_again) = self.merged_again {
+            println!("merged again     {merged_again:>14}  files, the same bytes");
+        }
         for finding in findings {
             println!("WRONG  {finding}");
         }
-    }
-    if findings.is_empty() {
-        if !json {
+        if findings.is_empty() {
             println!("all good");
         }
-        return Ok(());
     }
-    Err(CommandError::Failed(format!(
-        "{} findings; what they name must not be trusted",
-        findings.len()
-    )))
 }
 
 fn bar(files: &BTreeMap<String, RunEntry>) -> ProgressBar {

@@ -8,5 +8,7 @@
 mod export;
 mod generation;
 mod plan;
+mod remake;
 
 pub use generation::{BuildOptions, Progress, build};
+pub use remake::remake;

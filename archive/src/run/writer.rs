@@ -90,11 +90,7 @@ impl<'d> RunWriter<'d> {
             first: 0,
             last: 0,
             sums: Default::default(),
-            compression: format!(
-                "zstd {} level {}",
-                zstd::zstd_safe::version_string(),
-                spec.level
-            ),
+            compression: Self::compression(spec.level),
         };
         Ok(Self {
             disk,
@@ -115,6 +111,11 @@ impl<'d> RunWriter<'d> {
             compressor,
             meta,
         })
+    }
+
+    /// What a run of this build says of its compression: zstd version and level make the bytes.
+    pub fn compression(level: i32) -> String {
+        format!("zstd {} level {level}", zstd::zstd_safe::version_string())
     }
 
     /// Adds the line `key,payload`. Keys must ascend; a key may repeat only for a continued total.

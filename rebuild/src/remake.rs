@@ -1,0 +1,96 @@
+//! A generation is a pure function of its source runs: made again, every file has the same bytes.
+
+use std::sync::Arc;
+
+use tallyring_archive::merge::merge;
+use tallyring_archive::{
+    Disk, Error, GenerationEntry, Manifest, Result, Run, RunEntry, RunSpec, RunWriter, names,
+};
+
+/// Merges the source runs of every file of the active generation again, in `scratch`, and compares.
+/// Returns how many files were made again; those that another zstd wrote are not compared.
+///
+/// # Errors
+/// The first file that is not the merge of its source runs, or a disk.
+pub fn remake(disk: &dyn Disk, scratch: &dyn Disk, manifest: &Manifest) -> Result<u64> {
+    let Some(generation) = manifest.generation(manifest.active) else {
+        return Ok(0);
+    };
+    scratch
+        .create_directory(names::ARCHIVE)
+        .map_err(Error::io("create", names::ARCHIVE))?;
+    let mut remade = 0;
+    for file in &generation.files {
+        let Some(level) = level_of_this_build(file) else {
+            continue;
+        };
+        let hash = match sources(manifest, generation, file).as_slice() {
+            // A run that is alone in its place is the file.
+            [run] if place(run) == place(file) => Some(run.hash.clone()),
+            runs => merged(disk, scratch, file, runs, level)?,
+        };
+        if hash.as_ref() != Some(&file.hash) {
+            let what = "it is not what its source runs merge to".into();
+            return Err(Error::Imbalance {
+                name: file.name.clone(),
+                what,
+            });
+        }
+        remade += 1;
+    }
+    Ok(remade)
+}
+
+/// Source runs that the generation has merged into the file.
+fn sources<'m>(
+    manifest: &'m Manifest,
+    generation: &GenerationEntry,
+    file: &RunEntry,
+) -> Vec<&'m RunEntry> {
+    let concerns = |run: &&RunEntry| {
+        run.meta.partition == file.meta.partition
+            && (run.meta.shards != file.meta.shards || run.meta.shard == file.meta.shard)
+            && generation.merged.contains(&run.name)
+    };
+    manifest.runs.iter().filter(concerns).collect()
+}
+
+fn merged(
+    disk: &dyn Disk,
+    scratch: &dyn Disk,
+    file: &RunEntry,
+    runs: &[&RunEntry],
+    level: i32,
+) -> Result<Option<String>> {
+    let inputs: Vec<Arc<Run>> = runs
+        .iter()
+        .map(|run| Run::open(disk, &run.name))
+        .collect::<Result<_>>()?;
+    let (partition, shard, shards) = (file.meta.partition, file.meta.shard, file.meta.shards);
+    let spec = RunSpec {
+        directory: names::ARCHIVE,
+        what: String::new(),
+        partition,
+        shard,
+        shards,
+        level,
+    };
+    let made = merge(&inputs, RunWriter::create(scratch, spec)?, shard, shards)?;
+    if let Some(made) = &made {
+        scratch
+            .remove(&made.name)
+            .map_err(Error::io("remove", &made.name))?;
+    }
+    Ok(made.map(|made| made.hash))
+}
+
+fn place(run: &RunEntry) -> (u16, u16) {
+    (run.meta.shard, run.meta.shards)
+}
+
+/// The level that the file was written at, if by the zstd that this build has.
+fn level_of_this_build(file: &RunEntry) -> Option<i32> {
+    let (zstd, level) = file.meta.compression.rsplit_once(" level ")?;
+    let here = RunWriter::compression(1);
+    (here.rsplit_once(" level ")?.0 == zstd).then(|| level.parse().ok())?
+}
