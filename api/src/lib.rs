@@ -19,6 +19,8 @@ mod read;
 mod segments;
 mod server;
 mod state;
+#[cfg(test)]
+mod tests;
 mod time;
 mod write;
 

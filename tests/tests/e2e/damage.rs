@@ -31,7 +31,14 @@ fn verify_finds_good_data_good_while_it_is_served_and_after_a_stop() {
             server.terminate();
         }
     }
-    let verified = tallyring(&["verify", "--output", "json", "--data", stored.argument()]);
+    let verified = tallyring(&[
+        "verify",
+        "--deep",
+        "--output",
+        "json",
+        "--data",
+        stored.argument(),
+    ]);
     let report: Value = serde_json::from_str(&verified.stdout).expect("JSON");
     assert_eq!(verified.code, 0, "{verified:?}");
     assert_eq!(report["findings"], Value::Array(vec![]));

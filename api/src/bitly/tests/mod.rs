@@ -6,65 +6,19 @@ mod links;
 mod users;
 mod v4;
 
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-
-use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, header};
-use http_body_util::BodyExt;
 use serde_json::{Value, json};
-use tallyring_archive::OsDisk;
-use tallyring_realtime::{Options, Service, Store, VirtualClock, World};
 use tallyring_records::Schema;
-use tower::ServiceExt;
 
-use crate::{Access, AccessLimits, Admin, ApiState, router};
+use crate::tests::site::{Answer, Site};
 
 /// 2013-02-08T19:19:17Z, the time of the example in bitly's documentation.
 const NOW: i64 = 1_360_351_157;
 
-/// A running router.
-struct Site {
-    router: Router,
-    directory: PathBuf,
-}
-
-/// One answer.
-struct Answer {
-    status: u16,
-    content_type: String,
-    text: String,
-}
-
 impl Site {
     fn with_schema(schema: Schema) -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("tallyring-bitly-{}-{number}", std::process::id());
-        let directory = std::env::temp_dir().join(name);
-        let world = World {
-            disk: Arc::new(OsDisk::new(&directory).unwrap()),
-            clock: Arc::new(VirtualClock::new(NOW * 1_000, 0.0)),
-            random: |bytes| bytes.fill(7),
-        };
-        let (store, _) = Store::open(world, Options::default(), schema).unwrap();
-        let state = ApiState {
-            service: Arc::new(Service::start(Arc::new(store)).unwrap()),
-            admin: Arc::new(Admin {
-                rebuild: Box::new(|| 0),
-                last_rebuild: Box::new(|| None),
-            }),
-            access: Arc::new(Access::open(AccessLimits::default())),
-            metrics: metrics_exporter_prometheus::PrometheusBuilder::new()
-                .build_recorder()
-                .handle(),
-        };
-        Self {
-            router: router(state),
-            directory,
-        }
+        Self::open(schema, NOW)
     }
 
     /// A site with the link of the documentation, `1234` of `orofrog` to `nytimes.com`.
@@ -107,19 +61,6 @@ impl Site {
             .unwrap();
         let answer = self.ask(request).await;
         assert_eq!(answer.status, 200, "{}", answer.text);
-    }
-
-    async fn ask(&self, request: Request<Body>) -> Answer {
-        let response = self.router.clone().oneshot(request).await.unwrap();
-        let content_type = response.headers()[header::CONTENT_TYPE].to_str().unwrap();
-        Answer {
-            status: response.status().as_u16(),
-            content_type: content_type.to_owned(),
-            text: {
-                let body = response.into_body().collect().await.unwrap().to_bytes();
-                String::from_utf8(body.to_vec()).unwrap()
-            },
-        }
     }
 
     async fn get(&self, path: &str) -> Answer {
@@ -165,12 +106,6 @@ impl Site {
         assert_eq!(answer.status, status, "{path}: {}", answer.text);
         let found: Value = serde_json::from_str(&answer.text).unwrap();
         assert_eq!(found, expected, "{path}");
-    }
-}
-
-impl Drop for Site {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
 

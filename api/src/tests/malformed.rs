@@ -1,0 +1,122 @@
+//! Every malformed request has its exact problem document, and none changes a count.
+//!
+//! `malformed.txt` holds a request a line: method, path, and perhaps a content type and a body behind
+//! ` | `. `{n*text}` repeats a text, `{gzip:…}` and `{zstd:…}` compress what is within. The answers are
+//! the snapshot.
+
+use std::io::Write;
+
+use axum::body::Body;
+use axum::http::{Request, header};
+use serde_json::Value;
+use tallyring_records::Schema;
+
+use super::site::Site;
+
+const NOW: i64 = 1_331_923_200;
+const REQUESTS: &str = include_str!("malformed.txt");
+/// Keys that the requests name.
+const KEYS: [&str; 4] = ["l/a", "l/b", "u/a", "d/a"];
+
+#[tokio::test]
+async fn every_malformed_request_has_its_problem_and_changes_no_count() {
+    let site = Site::open(Schema::default_clicks(), NOW);
+    let counted = r#"{"keys":{"l":"a","u":"a","d":"a"},"by":{"c":"US"},"n":3}"#;
+    let request = Request::post("/v1/increments")
+        .body(Body::from(counted))
+        .unwrap();
+    assert_eq!(site.ask(request).await.status, 200);
+    let before = counts(&site).await;
+    let mut answers = String::new();
+    let mut asked = 0;
+    for line in REQUESTS
+        .lines()
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+    {
+        let answer = site.ask(request_of(line)).await;
+        assert!(
+            (400..600).contains(&answer.status),
+            "{line}: {} {}",
+            answer.status,
+            answer.text
+        );
+        assert_eq!(
+            answer.content_type, "application/problem+json",
+            "{line}: {}",
+            answer.text
+        );
+        let problem: Value = serde_json::from_str(&answer.text).unwrap();
+        assert_eq!(problem["status"], answer.status, "{line}");
+        answers.push_str(&format!("{line}\n    {}\n", answer.text));
+        asked += 1;
+    }
+    assert!(asked >= 150, "only {asked} requests");
+    assert_eq!(counts(&site).await, before);
+    insta::assert_snapshot!(answers);
+}
+
+async fn counts(site: &Site) -> Vec<String> {
+    let mut counts = Vec::new();
+    for key in KEYS {
+        let path = format!("/v1/{key}/counts?units=-1&unit=hour");
+        counts.push(
+            site.ask(Request::get(path).body(Body::empty()).unwrap())
+                .await
+                .text,
+        );
+    }
+    counts
+}
+
+fn request_of(line: &str) -> Request<Body> {
+    let mut parts = line.splitn(3, " | ");
+    let (method, path) = parts.next().unwrap().split_once(' ').unwrap();
+    let mut request = Request::builder().method(method).uri(path_of(path));
+    for pair in parts
+        .next()
+        .unwrap_or_default()
+        .split("; ")
+        .filter(|pair| !pair.is_empty())
+    {
+        match pair.split_once(": ") {
+            Some((name, value)) => request = request.header(name, value),
+            None => request = request.header(header::CONTENT_TYPE, pair),
+        }
+    }
+    request
+        .body(Body::from(body_of(parts.next().unwrap_or_default())))
+        .unwrap()
+}
+
+fn path_of(path: &str) -> String {
+    String::from_utf8(body_of(path)).unwrap()
+}
+
+fn body_of(text: &str) -> Vec<u8> {
+    if let Some(inner) = text
+        .strip_prefix("{gzip:")
+        .and_then(|inner| inner.strip_suffix('}'))
+    {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(&body_of(inner)).unwrap();
+        return encoder.finish().unwrap();
+    }
+    if let Some(inner) = text
+        .strip_prefix("{zstd:")
+        .and_then(|inner| inner.strip_suffix('}'))
+    {
+        return zstd::encode_all(&*body_of(inner), 1).unwrap();
+    }
+    repeated(text).replace("\\n", "\n").into_bytes()
+}
+
+/// `{3*ab}` is `ababab`.
+fn repeated(text: &str) -> String {
+    let Some(start) = text.find("{*") else {
+        return text.to_owned();
+    };
+    let end = start + text[start..].find("*}").unwrap();
+    let (count, unit) = text[start + 2..end].split_once('*').unwrap();
+    let middle = unit.repeat(count.parse().unwrap());
+    format!("{}{middle}{}", &text[..start], repeated(&text[end + 2..]))
+}

@@ -1,0 +1,82 @@
+//! The real router over a store in a directory of its own, and a clock that stands still.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, header};
+use http_body_util::BodyExt;
+use tallyring_archive::OsDisk;
+use tallyring_realtime::{Options, Service, Store, VirtualClock, World};
+use tallyring_records::Schema;
+use tower::ServiceExt;
+
+use crate::{Access, AccessLimits, Admin, ApiState, router};
+
+/// A running router.
+pub struct Site {
+    router: Router,
+    directory: PathBuf,
+}
+
+/// One answer.
+pub struct Answer {
+    pub status: u16,
+    pub content_type: String,
+    pub text: String,
+}
+
+impl Site {
+    /// An empty store that counts `schema`, at `now` (Unix seconds).
+    pub fn open(schema: Schema, now: i64) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("tallyring-site-{}-{number}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        let world = World {
+            disk: Arc::new(OsDisk::new(&directory).unwrap()),
+            clock: Arc::new(VirtualClock::new(now * 1_000, 0.0)),
+            random: |bytes| bytes.fill(7),
+        };
+        let (store, _) = Store::open(world, Options::default(), schema).unwrap();
+        let admin = Admin {
+            rebuild: Box::new(|| 0),
+            last_rebuild: Box::new(|| None),
+        };
+        let state = ApiState {
+            service: Arc::new(Service::start(Arc::new(store)).unwrap()),
+            admin: Arc::new(admin),
+            access: Arc::new(Access::open(AccessLimits::default())),
+            metrics: metrics_exporter_prometheus::PrometheusBuilder::new()
+                .build_recorder()
+                .handle(),
+        };
+        Self {
+            router: router(state),
+            directory,
+        }
+    }
+
+    /// Answers one request.
+    pub async fn ask(&self, request: Request<Body>) -> Answer {
+        let response = self.router.clone().oneshot(request).await.unwrap();
+        let content_type = response.headers().get(header::CONTENT_TYPE);
+        Answer {
+            status: response.status().as_u16(),
+            content_type: content_type
+                .map_or_else(String::new, |kind| kind.to_str().unwrap().to_owned()),
+            text: {
+                let body = response.into_body().collect().await.unwrap().to_bytes();
+                String::from_utf8_lossy(&body).into_owned()
+            },
+        }
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
