@@ -24,6 +24,7 @@ const BODY_BYTES_MAX: usize = 64 << 10;
 #[utoipa::path(post, path = "/v1/admin/keys", tag = "operate", request_body = Object, responses(
     (status = 201, description = "The key, in `key`", body = Object),
     crate::openapi::ReadErrors,
+    crate::openapi::BodyErrors,
 ))]
 pub async fn create(
     State(state): State<ApiState>,

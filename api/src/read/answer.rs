@@ -24,6 +24,7 @@ pub struct Answer {
     pub subtotal: Option<String>,
     pub total: u64,
     #[serde(flatten)]
+    #[schema(value_type = BodyFields)]
     pub body: Body,
     /// First instant behind the range, Unix seconds.
     #[serde(skip)]
@@ -51,8 +52,22 @@ pub struct Head {
     pub generation: u64,
 }
 
+/// What differs between the reads: `counts`, or `values` and `other`, or `buckets`, or nothing.
+#[derive(utoipa::ToSchema)]
+#[expect(
+    dead_code,
+    reason = "describes `Body`, whose shapes no schema can tell apart"
+)]
+struct BodyFields {
+    counts: Option<Vec<Count>>,
+    values: Option<Vec<Value>>,
+    /// Sum of the values that are not listed.
+    other: Option<u64>,
+    buckets: Option<Vec<Bucket>>,
+}
+
 /// What differs between the reads.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub enum Body {
     Counts { counts: Vec<Count> },
