@@ -29,6 +29,8 @@ mod unit;
 mod zone;
 
 #[cfg(test)]
+mod cross_check;
+#[cfg(test)]
 mod tests;
 
 pub use error::{Fault, RangeError};
