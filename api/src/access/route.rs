@@ -69,9 +69,11 @@ impl Route {
             Some("/v1/events") if is_post => (Some(S::Write), C::Batch, N::All),
             Some("/v1/query") => (Some(S::Read), C::Query, N::Handler),
             Some("/metrics") => (Some(S::Read), C::Admin, N::All),
-            // A path without a route, and the description of the API.
-            None | Some("/openapi.json") => (Some(S::Read), C::Query, N::None),
-            Some(pattern) if pattern.starts_with("/docs") => (Some(S::Read), C::Query, N::None),
+            // A path without a route.
+            None => (Some(S::Read), C::Query, N::None),
+            // The description of the API holds no data, and a browser shows no key for a page.
+            Some("/openapi.json") => (None, C::Query, N::None),
+            Some(pattern) if pattern.starts_with("/docs") => (None, C::Query, N::None),
             Some(pattern) if pattern.starts_with("/v1/admin/") => {
                 (Some(S::Admin), C::Admin, N::None)
             }

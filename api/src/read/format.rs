@@ -25,21 +25,33 @@ impl Format {
         (segment, Self::accepted(headers))
     }
 
-    /// What `Accept` names first of ours; JSON when it names none.
+    /// The form of ours that `Accept` likes best; of equals the first named. JSON when none is named,
+    /// and for pages: a browser that would take a picture of anything asks for HTML first.
     fn accepted(headers: &HeaderMap) -> Self {
         let accept = headers
             .get(header::ACCEPT)
             .and_then(|accept| accept.to_str().ok())
             .unwrap_or_default();
+        let (mut best, mut liked) = (Self::Json, 0.0);
+        let mut anything: f32 = 0.0;
         for part in accept.split(',') {
-            match part.split(';').next().unwrap_or_default().trim() {
-                "text/csv" => return Self::Csv,
-                "image/svg+xml" => return Self::Svg,
-                "application/json" | "*/*" | "application/*" => return Self::Json,
-                _ => {}
+            let (kind, quality) = preference(part);
+            let form = match kind.as_str() {
+                "text/html" if quality > 0.0 => return Self::Json,
+                "text/csv" => Self::Csv,
+                "image/svg+xml" => Self::Svg,
+                "application/json" => Self::Json,
+                "*/*" | "application/*" => {
+                    anything = anything.max(quality);
+                    continue;
+                }
+                _ => continue,
+            };
+            if quality > liked {
+                (best, liked) = (form, quality);
             }
         }
-        Self::Json
+        if anything > liked { Self::Json } else { best }
     }
 
     /// Its media type.
@@ -52,6 +64,19 @@ impl Format {
     }
 }
 
+/// A media type in lower case, and how much it is wanted, 0 to 1 (RFC 9110 §12.4.2).
+fn preference(part: &str) -> (String, f32) {
+    let mut parameters = part.split(';');
+    let kind = parameters
+        .next()
+        .unwrap_or_default()
+        .trim()
+        .to_ascii_lowercase();
+    let quality =
+        parameters.find_map(|parameter| parameter.trim().strip_prefix("q=")?.parse().ok());
+    (kind, quality.unwrap_or(1.0))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -60,10 +85,32 @@ mod tests {
     fn the_suffix_wins_over_accept() {
         let mut headers = HeaderMap::new();
         assert_eq!(Format::of("counts", &headers), ("counts", Format::Json));
-        headers.insert(header::ACCEPT, "text/html, text/csv;q=0.9".parse().unwrap());
+        headers.insert(header::ACCEPT, "text/csv;q=0.9".parse().unwrap());
         assert_eq!(Format::of("counts", &headers), ("counts", Format::Csv));
         assert_eq!(Format::of("counts.svg", &headers), ("counts", Format::Svg));
         headers.insert(header::ACCEPT, "*/*".parse().unwrap());
         assert_eq!(Format::of("c", &headers), ("c", Format::Json));
+    }
+
+    #[test]
+    fn the_form_that_is_wanted_most_is_chosen() {
+        for (accept, format) in [
+            (
+                "text/html,application/xml;q=0.9,image/png,image/svg+xml,*/*;q=0.8",
+                Format::Json,
+            ),
+            ("image/avif,image/webp,image/svg+xml,*/*;q=0.8", Format::Svg),
+            ("text/csv;q=0.1, application/json;q=0.2", Format::Json),
+            ("text/csv;q=0", Format::Json),
+            ("text/csv;q=0, */*", Format::Json),
+            ("application/json;q=0.9,text/csv", Format::Csv),
+            ("TEXT/CSV", Format::Csv),
+            ("text/csv, */*", Format::Csv),
+            ("nonsense", Format::Json),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::ACCEPT, accept.parse().unwrap());
+            assert_eq!(Format::of("counts", &headers).1, format, "{accept}");
+        }
     }
 }

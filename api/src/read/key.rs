@@ -8,6 +8,7 @@ use super::answer::answer_all;
 use super::format::Format;
 use super::request::{KNOWN, LIMIT_DEFAULT, LIMIT_MAX, ReadRequest, View, as_of, blocking};
 use super::respond::respond;
+use crate::access::Caller;
 use crate::problem::Problem;
 use crate::query_string::QueryString;
 use crate::segments::Segments;
@@ -31,11 +32,12 @@ use crate::state::ApiState;
 )]
 pub async fn counts(
     State(state): State<ApiState>,
+    caller: Caller,
     Segments((namespace, key)): Segments<(String, String)>,
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    answer(state, namespace, key, View::Counts, uri, headers).await
+    answer(state, caller, (namespace, key), View::Counts, uri, headers).await
 }
 
 /// Total of a key
@@ -55,11 +57,12 @@ pub async fn counts(
 )]
 pub async fn summary(
     State(state): State<ApiState>,
+    caller: Caller,
     Segments((namespace, key)): Segments<(String, String)>,
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    answer(state, namespace, key, View::Summary, uri, headers).await
+    answer(state, caller, (namespace, key), View::Summary, uri, headers).await
 }
 
 /// Breakdown of a key
@@ -82,19 +85,20 @@ pub async fn summary(
 )]
 pub async fn by(
     State(state): State<ApiState>,
+    caller: Caller,
     Segments((namespace, key, subtotal)): Segments<(String, String, String)>,
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let (name, _) = Format::of(&subtotal, &headers);
     let view = View::By(name.to_owned());
-    answer(state, namespace, key, view, uri, headers).await
+    answer(state, caller, (namespace, key), view, uri, headers).await
 }
 
 async fn answer(
     state: ApiState,
-    namespace: String,
-    key: String,
+    caller: Caller,
+    (namespace, key): (String, String),
     view: View,
     uri: Uri,
     headers: HeaderMap,
@@ -115,7 +119,13 @@ async fn answer(
         let mut answers =
             answer_all(store, vec![request], as_of).map_err(|(_, problem)| problem)?;
         let answer = answers.pop().expect("BUG: one read gives one answer");
-        respond(&answer, format, &headers, store.archived_until())
+        respond(
+            &answer,
+            format,
+            &headers,
+            store.archived_until(),
+            caller.has_key(),
+        )
     })
     .await
 }

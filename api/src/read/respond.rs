@@ -12,10 +12,13 @@ use crate::problem::Problem;
 /// An answer whose range lies wholly in the archive changes only by a late count, which changes its
 /// tag: a cache may keep it this long and then ask again.
 const ARCHIVED: &str = "public, max-age=300";
+/// The same behind a key: only the client's own cache may keep it.
+const ARCHIVED_PRIVATE: &str = "private, max-age=300";
 /// Everything else is asked for again each time.
 const LIVE: &str = "no-cache";
 
-/// The response to a read of one key; 304 when the client has it already.
+/// The response to a read of one key; 304 when the client has it already. `with_key` says that the
+/// client had to show an API key.
 ///
 /// # Errors
 /// When the answer has no such form.
@@ -24,12 +27,13 @@ pub fn respond(
     format: Format,
     request: &HeaderMap,
     archived_until: i64,
+    with_key: bool,
 ) -> Result<Response, Problem> {
     let tag = tag(answer, format);
-    let cache = if answer.ends <= archived_until {
-        ARCHIVED
-    } else {
-        LIVE
+    let cache = match (answer.ends <= archived_until, with_key) {
+        (true, false) => ARCHIVED,
+        (true, true) => ARCHIVED_PRIVATE,
+        (false, _) => LIVE,
     };
     let known = request
         .get(header::IF_NONE_MATCH)
@@ -47,7 +51,7 @@ pub fn respond(
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(cache));
     headers.insert(
         header::VARY,
-        HeaderValue::from_static("accept, accept-encoding"),
+        HeaderValue::from_static("accept, accept-encoding, authorization"),
     );
     if let Ok(tag) = HeaderValue::from_str(&tag) {
         headers.insert(header::ETAG, tag);
