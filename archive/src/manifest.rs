@@ -65,6 +65,14 @@ pub struct StoreEntry {
     pub runs: Vec<RunEntry>,
 }
 
+impl StoreEntry {
+    /// True when it takes nothing more and its runs hold everything it took.
+    pub fn is_closed(&self) -> bool {
+        let cut = self.cut.as_ref().map(|cut| cut.offset(0));
+        cut.is_some_and(|cut| self.flushed.offset(0) >= cut)
+    }
+}
+
 /// One published generation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

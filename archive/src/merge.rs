@@ -287,11 +287,7 @@ impl Filter {
         if shard_of(shard_key, self.shards) != self.shard {
             return Ok(false);
         }
-        let stored_key = shard_key
-            .iter()
-            .position(|&byte| byte == b'|')
-            .map_or(shard_key, |bar| &shard_key[bar + 1..]);
-        self.uses(stored_key);
+        self.uses(line::stored_key(shard_key));
         if line::kind_of(key) == Some(Kind::Subtotal) {
             for (value, _) in line::entries(payload).flatten() {
                 for part in value.split(|&byte| byte == b'*') {

@@ -182,7 +182,7 @@ impl<'r> RunCheck<'r> {
             return Err(self.wrong(key, "belongs to another shard"));
         }
         self.last_total = Some((key.to_vec(), last));
-        self.uses(&key[line::section(key).len()..]);
+        self.uses(line::stored_key(key));
         self.checked.buckets += hours.len() as u64;
         Ok(hours.values().map(|&count| u128::from(count)).sum())
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tallyring_archive::Disk;
 
 use crate::clock::Clock;
+use crate::oplog::SEGMENT_BYTES_DEFAULT;
 
 /// The outside world.
 #[derive(Clone)]
@@ -58,7 +59,7 @@ impl Default for Options {
             delta_bytes_max: 512 << 20,
             replay_records_max: 4_000_000,
             cache_bytes: 256 << 20,
-            segment_bytes: 64 << 20,
+            segment_bytes: SEGMENT_BYTES_DEFAULT,
             oplog_days: 7,
             id_hours: 25,
             flush_level: 1,

@@ -30,7 +30,7 @@ pub fn export(disk: &dyn Disk, manifest: &Manifest, level: i32) -> Result<Export
     let closed: Vec<&StoreEntry> = manifest
         .stores
         .iter()
-        .filter(|store| is_closed(store))
+        .filter(|store| store.is_closed())
         .collect();
     let mut groups: BTreeMap<(StoreId, Partition, u16, u16), Vec<&RunEntry>> = BTreeMap::new();
     for store in &closed {
@@ -85,17 +85,7 @@ pub fn merge_or_link(
 }
 
 fn link(disk: &dyn Disk, run: &RunEntry, spec: &RunSpec) -> Result<RunEntry> {
-    let what = match spec.what.as_str() {
-        "" => spec.partition.to_string(),
-        what => format!("{what}.{}", spec.partition),
-    };
-    let name = names::sorted_file(
-        spec.directory,
-        &what,
-        spec.shard,
-        spec.shards,
-        &run.hash[..16.min(run.hash.len())],
-    );
+    let name = spec.name(&run.hash);
     // A taken name is the same content: the name is its hash.
     disk.link(&run.name, &name)
         .map_err(Error::io("name", &name))?;
@@ -103,11 +93,4 @@ fn link(disk: &dyn Disk, run: &RunEntry, spec: &RunSpec) -> Result<RunEntry> {
         name,
         ..run.clone()
     })
-}
-
-fn is_closed(store: &StoreEntry) -> bool {
-    store
-        .cut
-        .as_ref()
-        .is_some_and(|cut| store.flushed.offset(0) >= cut.offset(0))
 }

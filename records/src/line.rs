@@ -59,6 +59,11 @@ pub fn section(key: &[u8]) -> &[u8] {
     }
 }
 
+/// The stored key within a total key: `jehiah` of `u|jehiah`.
+pub fn stored_key(total_key: &[u8]) -> &[u8] {
+    &total_key[section(total_key).len()..]
+}
+
 /// `u|jehiah`
 pub fn total_key(namespace: &str, stored: &str) -> String {
     format!("{namespace}|{stored}")

@@ -119,13 +119,7 @@ async fn answer(
         let mut answers =
             answer_all(store, vec![request], as_of).map_err(|(_, problem)| problem)?;
         let answer = answers.pop().expect("BUG: one read gives one answer");
-        respond(
-            &answer,
-            format,
-            &headers,
-            store.archived_until(),
-            caller.has_key(),
-        )
+        respond(store, &answer, format, &headers, caller.has_key())
     })
     .await
 }

@@ -3,6 +3,8 @@
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
+use tallyring_realtime::Store;
+
 use super::answer::Answer;
 use super::csv;
 use super::format::Format;
@@ -23,14 +25,14 @@ const LIVE: &str = "no-cache";
 /// # Errors
 /// When the answer has no such form.
 pub fn respond(
+    store: &Store,
     answer: &Answer,
     format: Format,
     request: &HeaderMap,
-    archived_until: i64,
     with_key: bool,
 ) -> Result<Response, Problem> {
-    let tag = tag(answer, format);
-    let cache = match (answer.ends <= archived_until, with_key) {
+    let tag = tag(store, answer, format);
+    let cache = match (answer.ends <= store.archived_until(), with_key) {
         (true, false) => ARCHIVED,
         (true, true) => ARCHIVED_PRIVATE,
         (false, _) => LIVE,
@@ -106,16 +108,23 @@ pub fn no_picture() -> Problem {
 
 /// A weak validator of what was counted. When the counts settle, and in which generation they are,
 /// is not part of it: the same counts are the same answer.
-fn tag(answer: &Answer, format: Format) -> String {
-    let mut counted = serde_json::to_value(answer).unwrap_or_default();
-    if let Some(fields) = counted.as_object_mut() {
-        fields.remove("settled_until");
-        fields.remove("generation");
-    }
-    let text = format!("{format:?}{counted}");
-    format!(
-        "W/\"{:08x}{:08x}\"",
-        crc32fast::hash(text.as_bytes()),
-        crc32fast::hash(text.chars().rev().collect::<String>().as_bytes())
-    )
+fn tag(store: &Store, answer: &Answer, format: Format) -> String {
+    let head = &answer.head;
+    let asked = (
+        &head.namespace,
+        &head.key,
+        &head.unit,
+        &head.timezone,
+        &answer.subtotal,
+    );
+    let counted = (
+        &head.from,
+        &head.to,
+        head.aligned,
+        &head.final_until,
+        answer.total,
+        &answer.body,
+    );
+    let text = serde_json::to_vec(&(format.media_type(), asked, counted)).unwrap_or_default();
+    format!("W/\"{:032x}\"", store.body_identity(&text))
 }

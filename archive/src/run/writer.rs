@@ -30,6 +30,21 @@ pub struct RunSpec {
     pub level: i32,
 }
 
+impl RunSpec {
+    /// The name of the file whose content has this hash.
+    pub fn name(&self, hash: &str) -> String {
+        let what = match self.what.as_str() {
+            "" => self.partition.to_string(),
+            what => format!("{what}.{}", self.partition),
+        };
+        let hash = &hash[..NAME_HASH_CHARS.min(hash.len())];
+        names::sorted_file(self.directory, &what, self.shard, self.shards, hash)
+    }
+}
+
+/// Hex digits of a file's hash that its name has.
+const NAME_HASH_CHARS: usize = 16;
+
 /// Plain bytes after which a block is closed.
 pub const BLOCK_BYTES: usize = 64 << 10;
 
@@ -181,18 +196,7 @@ impl<'d> RunWriter<'d> {
             .sync()
             .map_err(Error::io("sync", &self.temporary))?;
         let hash = self.hasher.finalize().to_hex()[..32].to_owned();
-        let what = if self.spec.what.is_empty() {
-            self.spec.partition.to_string()
-        } else {
-            format!("{}.{}", self.spec.what, self.spec.partition)
-        };
-        let name = names::sorted_file(
-            self.spec.directory,
-            &what,
-            self.spec.shard,
-            self.spec.shards,
-            &hash[..16],
-        );
+        let name = self.spec.name(&hash);
         // A taken name is the same content: the name is its hash.
         self.disk
             .link(&self.temporary, &name)

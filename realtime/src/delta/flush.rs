@@ -108,7 +108,7 @@ impl<'s> Month<'s, '_> {
         });
         for group in buckets.chunk_by(|a, b| a.key == b.key) {
             let key = shard.keys.get(group[0].key);
-            self.uses(stored_key(key));
+            self.uses(line::stored_key(key));
             let hours: Vec<(TimeCode, u64)> = group
                 .iter()
                 .map(|bucket| (bucket.code(), bucket.count))
@@ -174,11 +174,4 @@ impl<'s> Month<'s, '_> {
             self.used.insert(stored);
         }
     }
-}
-
-fn stored_key(total_key: &[u8]) -> &[u8] {
-    total_key
-        .iter()
-        .position(|&byte| byte == b'|')
-        .map_or(total_key, |bar| &total_key[bar + 1..])
 }

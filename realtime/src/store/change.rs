@@ -263,7 +263,7 @@ impl Store {
                 .manifest
                 .stores
                 .iter()
-                .filter(|store| store.cut.as_ref() != Some(&store.flushed));
+                .filter(|store| !store.is_closed());
             flushed
                 .map(|store| store.flushed.offset(0).sequence)
                 .chain([root.manifest.ids.flushed.offset(0).sequence])

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use tallyring_archive::{Build, GENERATIONS_KEPT, GenerationEntry, Manifest, RunEntry};
+use tallyring_archive::{Build, GENERATIONS_KEPT, GenerationEntry, Manifest, RunEntry, StoreEntry};
 use tallyring_records::StoreId;
 
 use super::{Root, Store};
@@ -105,13 +105,7 @@ fn check_build(manifest: &Manifest, build: &Build) -> Result<()> {
     }
     for id in &build.exported {
         let store = manifest.stores.iter().find(|store| store.id == *id);
-        let whole = store.is_some_and(|store| {
-            store
-                .cut
-                .as_ref()
-                .is_some_and(|cut| store.flushed.offset(0) >= cut.offset(0))
-        });
-        if !whole {
+        if !store.is_some_and(StoreEntry::is_closed) {
             return Err(Error::StaleBuild(format!(
                 "{id} is not a closed and flushed store"
             )));

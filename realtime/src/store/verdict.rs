@@ -92,7 +92,8 @@ impl Store {
         }
     }
 
-    /// 128 keyed bits of a batch's body, for its [`BatchKey`](super::BatchKey).
+    /// 128 keyed bits of a body: of a batch's for its [`BatchKey`](super::BatchKey), of an answer's for
+    /// its validator.
     pub fn body_identity(&self, body: &[u8]) -> u128 {
         self.keys.identity(BATCH_BODY_DOMAIN, body)
     }
