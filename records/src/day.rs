@@ -6,7 +6,7 @@ use std::str::FromStr;
 use jiff::civil::Date;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::time_code::{EPOCH_2000, Grain, TimeCode};
+use crate::time_code::{EPOCH_2000, Grain, TimeCode, date_of};
 
 /// A UTC day, counted from 2000-01-01 (day 0). Written `2012-03-16`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -46,8 +46,8 @@ impl Day {
 
     /// Calendar year and month (1–12).
     pub fn year_month(self) -> (i16, i8) {
-        let date = self.date();
-        (date.year(), date.month())
+        let (year, month, _) = date_of(self.0.min(LAST));
+        (year as i16, month as i8)
     }
 
     /// The day's own time code.
@@ -62,6 +62,8 @@ impl Day {
 }
 
 const SECONDS: i64 = 86_400;
+/// Number of 9999-12-31, the last date there is.
+const LAST: u32 = 2_921_939;
 
 impl fmt::Display for Day {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -6,6 +6,7 @@
 mod day;
 mod error;
 mod increment;
+mod interner;
 pub mod line;
 mod log;
 mod long_key;
@@ -20,6 +21,7 @@ pub use error::{Fault, FieldError};
 pub use increment::{
     COUNT_MAX, ID_BYTES_MAX, Increment, KEY_BYTES_MAX, KEYS_MAX, SKEW_SECONDS_MAX, check_time,
 };
+pub use interner::Interner;
 pub use log::{Offset, Position, Record, RecordError, StoreId, decode_all};
 pub use long_key::{HASH_CHARS, LongKeys, MISSING, is_hash};
 pub use point::{Point, PointError};

@@ -77,20 +77,19 @@ impl TimeCode {
 
     /// Appends the text form.
     pub fn write_to(self, out: &mut Vec<u8>) {
-        let timestamp =
-            jiff::Timestamp::from_second(self.start()).expect("BUG: a code lies before year 3024");
-        let time = jiff::tz::Offset::UTC.to_datetime(timestamp);
-        let year = u32::try_from(time.year() - 2000).expect("BUG: a code lies after 2000");
+        let (year, month, day) = date_of(self.minutes / MINUTES_A_DAY);
+        let year = year - 2000;
         if year >= 32 {
             out.push(b'~');
             out.push(digit(year / 32));
         }
         out.push(digit(year % 32));
-        out.push(digit(time.month().unsigned_abs().into()));
-        out.push(digit(time.day().unsigned_abs().into()));
-        let minute = u32::from(time.minute().unsigned_abs());
+        out.push(digit(month));
+        out.push(digit(day));
+        let of_day = self.minutes % MINUTES_A_DAY;
+        let (hour, minute) = (of_day / 60, of_day % 60);
         if self.grain != Grain::Day {
-            out.push(digit(time.hour().unsigned_abs().into()));
+            out.push(digit(hour));
         }
         match self.grain {
             Grain::Quarter => out.push(digit(minute / 15)),
@@ -179,19 +178,52 @@ fn parse(text: &[u8]) -> Option<TimeCode> {
         ),
         _ => return None,
     };
-    let time = jiff::civil::DateTime::new(
-        i16::try_from(2000 + year).ok()?,
-        i8::try_from(value(*month)?).ok()?,
-        i8::try_from(value(*day)?).ok()?,
-        i8::try_from(hour).ok()?,
-        i8::try_from(minute).ok()?,
-        0,
-        0,
-    )
-    .ok()?;
-    let instant = jiff::tz::Offset::UTC.to_timestamp(time).ok()?.as_second();
-    (instant < TIME_MAX).then(|| TimeCode::containing(instant, grain))
+    let days = days_to(2000 + year, value(*month)?, value(*day)?)?;
+    if hour >= 24 || minute >= 60 {
+        return None;
+    }
+    let minutes = days * MINUTES_A_DAY + hour * 60 + minute;
+    Some(TimeCode { minutes, grain })
 }
+
+/// The date so many days after 2000-01-01: year, month 1–12, day 1–31. Years here begin in March, so that the
+/// day that some have more comes last (Howard Hinnant, *chrono-Compatible Low-Level Date Algorithms*).
+pub(crate) fn date_of(days: u32) -> (u32, u32, u32) {
+    let days = days + DAYS_FROM_MARCH_1600;
+    let era = days / DAYS_OF_400_YEARS;
+    let of_era = days % DAYS_OF_400_YEARS;
+    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let from_march = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * from_march + 2) / 5 + 1;
+    let month = if from_march < 10 {
+        from_march + 3
+    } else {
+        from_march - 9
+    };
+    let year = 1600 + era * 400 + year_of_era + u32::from(month <= 2);
+    (year, month, day)
+}
+
+/// Days from 2000-01-01 to a date; none when there is no such date, or it lies outside 2000–2999.
+fn days_to(year: u32, month: u32, day: u32) -> Option<u32> {
+    if !(2000..3000).contains(&year) || !(1..=12).contains(&month) || day == 0 {
+        return None;
+    }
+    let from_march = if month > 2 { month - 3 } else { month + 9 };
+    let years = year - 1600 - u32::from(month <= 2);
+    let of_era = years % 400;
+    let of_year = (153 * from_march + 2) / 5 + day - 1;
+    let days = years / 400 * DAYS_OF_400_YEARS + 365 * of_era + of_era / 4 - of_era / 100 + of_year
+        - DAYS_FROM_MARCH_1600;
+    // A day that its month lacks is read back as another.
+    (date_of(days) == (year, month, day)).then_some(days)
+}
+
+const MINUTES_A_DAY: u32 = 1_440;
+const DAYS_OF_400_YEARS: u32 = 146_097;
+/// From 1600-03-01 to 2000-01-01.
+const DAYS_FROM_MARCH_1600: u32 = 146_037;
 
 #[cfg(test)]
 mod tests {
@@ -225,6 +257,19 @@ mod tests {
         ] {
             assert!(TimeCode::parse(text.as_bytes()).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn every_date_is_that_of_another_implementation() {
+        let mut date = jiff::civil::date(2000, 1, 1);
+        for days in 0..365_242 {
+            let (year, month, day) = date_of(days);
+            let found = jiff::civil::Date::new(year as i16, month as i8, day as i8);
+            assert_eq!(found.ok(), Some(date), "{days}");
+            assert_eq!(days_to(year, month, day), Some(days));
+            date = date.tomorrow().unwrap();
+        }
+        assert_eq!(date, jiff::civil::date(2999, 12, 31));
     }
 
     proptest! {

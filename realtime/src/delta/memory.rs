@@ -9,10 +9,9 @@ use std::hash::BuildHasher;
 
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 use tallyring_records::{
-    Grain, Increment, LongKeys, MISSING, Namespace, Schema, TimeCode, is_hash, shard_of,
+    Grain, Increment, Interner, LongKeys, MISSING, Namespace, Schema, TimeCode, is_hash, shard_of,
 };
 
-use super::interner::Interner;
 
 /// Sees a record key, the count of one base bucket, and hash and text of a hashed key.
 pub type TotalVisitor<'v> = dyn FnMut(&[u8], u64, Option<(&str, &str)>) + 'v;

@@ -5,7 +5,6 @@
 //! hold everything before the store's `flushed` position.
 
 mod flush;
-mod interner;
 mod memory;
 mod store;
 

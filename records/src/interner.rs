@@ -17,7 +17,7 @@ impl Interner {
     /// The number of `text`, given now if it is new.
     ///
     /// # Panics
-    /// When the arena would exceed 4 GiB: deltas are flushed long before.
+    /// When the arena would exceed 4 GiB: whoever fills it writes it out long before.
     pub fn intern(&mut self, text: &[u8]) -> u32 {
         let hash = self.hasher.hash_one(text);
         let Self {
@@ -29,10 +29,10 @@ impl Interner {
         if let Some(&number) = table.find(hash, |&number| get(arena, ends, number) == text) {
             return number;
         }
-        let number = u32::try_from(ends.len()).expect("BUG: a delta is flushed before 2^32 texts");
+        let number = u32::try_from(ends.len()).expect("BUG: written out before 2^32 texts");
         arena.extend_from_slice(text);
         ends.push(
-            u32::try_from(arena.len()).expect("BUG: a delta is flushed before 4 GiB of text"),
+            u32::try_from(arena.len()).expect("BUG: written out before 4 GiB of text"),
         );
         table.insert_unique(hash, number, |&number| {
             hasher.hash_one(get(arena, ends, number))
@@ -51,6 +51,16 @@ impl Interner {
     /// The text with this number.
     pub fn get(&self, number: u32) -> &[u8] {
         get(&self.arena, &self.ends, number)
+    }
+
+    /// How many texts it has; their numbers are below.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// True when it has none.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
     }
 
     /// Bytes of memory held.
