@@ -11,15 +11,17 @@ pub mod names;
 mod os_disk;
 mod partition;
 mod run;
+mod staged;
 mod verify;
 
 pub use disk::{Content, Disk, DiskFile};
 pub use error::{Error, Result};
 pub use manifest::{
-    Build, BuiltGeneration, GENERATIONS_KEPT, GenerationEntry, IdRunEntry, IdsEntry, Manifest,
-    SchemaEntry, StoreEntry,
+    Build, BuiltGeneration, DatasetEntry, GENERATIONS_KEPT, GenerationEntry, IdRunEntry, IdsEntry,
+    Manifest, SchemaEntry, StoreEntry,
 };
 pub use os_disk::OsDisk;
 pub use partition::Partition;
 pub use run::{BLOCK_BYTES, BlockCache, Cursor, Run, RunEntry, RunMeta, RunSpec, RunWriter, Sums};
+pub use staged::Staged;
 pub use verify::{Checked, verify_run};

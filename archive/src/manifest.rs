@@ -31,6 +31,9 @@ pub struct Manifest {
     pub stores: Vec<StoreEntry>,
     /// Source runs of the ring: what export made of cleared stores.
     pub runs: Vec<RunEntry>,
+    /// Bulk datasets, in the order they were adopted.
+    #[serde(default)]
+    pub datasets: Vec<DatasetEntry>,
     /// Kept generations, ascending; at most [`GENERATIONS_KEPT`].
     pub generations: Vec<GenerationEntry>,
     /// Number of the generation that is read; 0 before the first.
@@ -70,6 +73,34 @@ impl StoreEntry {
     pub fn is_closed(&self) -> bool {
         let cut = self.cut.as_ref().map(|cut| cut.offset(0));
         cut.is_some_and(|cut| self.flushed.offset(0) >= cut)
+    }
+}
+
+/// A bulk dataset: source runs that count in the generations that merged them, and never before.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DatasetEntry {
+    /// As it was named; one of that name at most is wanted.
+    pub name: String,
+    /// The load that made it.
+    pub load: String,
+    /// When it was adopted, Unix milliseconds of the injected clock.
+    pub adopted_at_ms: i64,
+    /// Rows that were loaded.
+    pub rows: u64,
+    /// True when the next generation counts it. What was dropped, replaced or rolled back stays for as long
+    /// as a kept generation counts it.
+    pub wanted: bool,
+    /// One for each partition and shard it has counts in.
+    pub runs: Vec<RunEntry>,
+}
+
+impl DatasetEntry {
+    /// True when the generation counts it.
+    pub fn is_in(&self, generation: &GenerationEntry) -> bool {
+        self.runs
+            .iter()
+            .any(|run| generation.merged.contains(&run.name))
     }
 }
 
@@ -150,7 +181,35 @@ impl Manifest {
             .find(|generation| generation.number == number)
     }
 
-    /// Source runs that the active generation has not merged.
+    /// The dataset that the next generation counts under a name.
+    pub fn dataset(&self, name: &str) -> Option<&DatasetEntry> {
+        self.datasets
+            .iter()
+            .find(|dataset| dataset.wanted && dataset.name == name)
+    }
+
+    /// Source runs that the next generation counts.
+    pub fn sources(&self) -> impl Iterator<Item = &RunEntry> {
+        let wanted = self.datasets.iter().filter(|dataset| dataset.wanted);
+        self.runs
+            .iter()
+            .chain(wanted.flat_map(|dataset| &dataset.runs))
+    }
+
+    /// Source runs that the next generation or a kept one counts.
+    pub fn all_sources(&self) -> impl Iterator<Item = &RunEntry> {
+        let of_datasets = self.datasets.iter().flat_map(|dataset| &dataset.runs);
+        self.runs.iter().chain(of_datasets)
+    }
+
+    /// Forgets datasets that nothing counts any more.
+    pub fn forget_datasets(&mut self) {
+        let generations = &self.generations;
+        self.datasets
+            .retain(|dataset| dataset.wanted || generations.iter().any(|kept| dataset.is_in(kept)));
+    }
+
+    /// Source runs of the ring that the active generation has not merged.
     pub fn pending(&self) -> impl Iterator<Item = &RunEntry> {
         let active = self.generation(self.active);
         self.runs.iter().filter(move |run| {
@@ -163,7 +222,7 @@ impl Manifest {
         self.stores
             .iter()
             .flat_map(|store| &store.runs)
-            .chain(&self.runs)
+            .chain(self.all_sources())
             .chain(
                 self.generations
                     .iter()
@@ -315,6 +374,7 @@ mod tests {
             }],
             stores: Vec::new(),
             runs: Vec::new(),
+            datasets: Vec::new(),
             generations: Vec::new(),
             active: 0,
             ids: IdsEntry::default(),

@@ -10,7 +10,9 @@
 //! ids/ids.…                     ids remembered, sorted
 //! runs/ring-day-2012-03-16.…    source runs: what export made of a store, one month and shard each
 //! archive/2012-03.…             a generation's files: the merge of a month's source runs
-//! incoming/                     bulk runs not adopted yet
+//! runs/bulk-<load>.…            source runs of a bulk dataset
+//! incoming/<load>.…             bulk runs being sorted; <load>.json when they can be adopted, <load>.lock as
+//!                               long as somebody sorts
 //! catalog/                      small keyed state: jobs, keys
 //! ```
 //!
@@ -31,6 +33,24 @@ pub const RUNS: &str = "runs";
 pub const ARCHIVE: &str = "archive";
 /// Bulk runs not adopted yet.
 pub const INCOMING: &str = "incoming";
+/// What says that the runs of a load can be adopted.
+pub fn staged(load: &str) -> String {
+    format!("{INCOMING}/{load}.json")
+}
+
+/// Held by who sorts a load.
+pub fn incoming_lock(load: &str) -> String {
+    format!("{INCOMING}/{load}.lock")
+}
+
+/// True for what a load may be called: 16 hex digits. It becomes part of file names.
+pub fn is_load(text: &str) -> bool {
+    text.len() == 16
+        && text
+            .bytes()
+            .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
 /// The catalog's directory.
 pub const CATALOG: &str = "catalog";
 /// The identity file.

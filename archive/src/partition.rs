@@ -23,6 +23,39 @@ impl Partition {
         }
     }
 
+    /// The partition that keeps a base bucket: a year before `first_open_year` is one, later ones are
+    /// kept by month.
+    pub fn keeping(code: TimeCode, first_open_year: i16) -> Self {
+        Self::month_of(code).folded(first_open_year)
+    }
+
+    /// The year of a month before `first_open_year`; otherwise itself.
+    pub fn folded(self, first_open_year: i16) -> Self {
+        if self.year < first_open_year {
+            Self {
+                month: None,
+                ..self
+            }
+        } else {
+            self
+        }
+    }
+
+    /// True when the other is this one or a month of it.
+    pub fn holds(self, other: Self) -> bool {
+        self == other || (self.is_year() && self.year == other.year)
+    }
+
+    /// The year it is, or is part of.
+    pub fn year(self) -> i16 {
+        self.year
+    }
+
+    /// True for a whole year.
+    pub fn is_year(self) -> bool {
+        self.month.is_none()
+    }
+
     /// First instant, Unix seconds.
     pub fn start(self) -> i64 {
         start_of(self.year, self.month.unwrap_or(1))

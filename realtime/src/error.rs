@@ -45,6 +45,20 @@ pub enum Error {
     /// What a rebuild built does not fit the store any more.
     #[error("the rebuild's result does not fit: {0}; nothing was published, run it again")]
     StaleBuild(String),
+    /// A dataset of that name exists.
+    #[error("dataset `{0}` exists already; replace it with --replace, or choose another name")]
+    DatasetTaken(String),
+    /// There is no such dataset.
+    #[error("there is no dataset `{}`; there are: {}", name.escape_debug(), if existing.is_empty() { "none" } else { existing })]
+    NoDataset {
+        /// Asked for.
+        name: String,
+        /// Those that are there.
+        existing: String,
+    },
+    /// A load cannot be adopted.
+    #[error("the load cannot be adopted: {0}")]
+    Load(String),
 }
 
 /// Why an increment was not accepted. Nothing of its batch was counted.

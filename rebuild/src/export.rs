@@ -14,6 +14,12 @@ use tallyring_records::StoreId;
 /// counts, and a generation knows what it has merged by name.
 const RING: &str = "ring";
 
+/// True for a source run of a late store.
+pub fn is_late(run: &RunEntry) -> bool {
+    let late = format!("{}/{RING}-late", names::RUNS);
+    run.name.starts_with(&late)
+}
+
 /// What export made.
 pub struct Exported {
     /// Stores whose every count is in `runs`.
@@ -73,6 +79,7 @@ pub fn merge_or_link(
 ) -> Result<Option<RunEntry>> {
     if let [run] = runs
         && (run.meta.shard, run.meta.shards) == (spec.shard, spec.shards)
+        && run.meta.partition == spec.partition
     {
         return link(disk, run, &spec).map(Some);
     }

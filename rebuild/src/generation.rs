@@ -36,23 +36,23 @@ pub fn build(
     progress: Progress<'_>,
 ) -> Result<Option<Build>> {
     let exported = export(disk, manifest, options.level)?;
-    let sources: Vec<&RunEntry> = manifest.runs.iter().chain(&exported.runs).collect();
-    let plan = plan(&sources, &manifest.generations, options.shards);
+    let plan = plan(manifest, &exported.runs, options.shards);
     let newest = manifest
         .generations
         .last()
         .map_or(0, |newest| newest.number);
-    let generation = if plan.merged.is_empty() && newest == manifest.active {
-        None
-    } else {
+    let generation = if plan.changes {
+        let merged = plan.counted.iter().map(|run| run.name.clone()).collect();
+        let counted = plan.counted.clone();
         let files = files(disk, plan, options, progress)?;
-        balance(&sources, &files)?;
-        let merged = sources.iter().map(|run| run.name.clone()).collect();
+        balance(&counted, &files)?;
         Some(BuiltGeneration {
             number: newest + 1,
             merged,
             files,
         })
+    } else {
+        None
     };
     if generation.is_none() && exported.stores.is_empty() {
         return Ok(None);

@@ -5,10 +5,13 @@
 //! process of low priority, fail alone, and be run again. It knows nothing of the log, of memory or
 //! of HTTP.
 
+mod closed;
 mod export;
 mod generation;
+pub mod load;
 mod plan;
 mod remake;
 
+pub use closed::first_open_year;
 pub use generation::{BuildOptions, Progress, build};
 pub use remake::remake;

@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tallyring_archive::{GenerationEntry, Partition, RunEntry};
+use tallyring_archive::{GenerationEntry, Manifest, Partition, RunEntry};
+
+use crate::closed::first_open_year;
+use crate::export::is_late;
 
 /// One file of the new generation.
 pub struct Target<'r> {
@@ -20,68 +23,155 @@ pub struct Plan<'r> {
     pub shared: Vec<RunEntry>,
     /// Files to make.
     pub merged: Vec<Target<'r>>,
+    /// Source runs that the generation counts.
+    pub counted: Vec<&'r RunEntry>,
+    /// True when the partitions differ from those of the newest generation, if only by one that is gone.
+    pub changes: bool,
 }
 
-/// Plans a generation of `shards` shards over all source runs.
-pub fn plan<'r>(sources: &[&'r RunEntry], kept: &[GenerationEntry], shards: u16) -> Plan<'r> {
+/// Late runs of a partition wait as deltas while they are fewer than this for each shard,
+const WAITING_RUNS_MAX: usize = 8;
+/// less than this part of the partition's files,
+const WAITING_PART: u64 = 8;
+/// and these are large enough that rewriting them costs something.
+const REWRITE_BYTES_MIN: u64 = 1 << 20;
+
+/// Plans a generation of `shards` shards over the sources of `manifest` and what was just `exported`.
+pub fn plan<'r>(manifest: &'r Manifest, exported: &'r [RunEntry], shards: u16) -> Plan<'r> {
+    let sources: Vec<&RunEntry> = manifest.sources().chain(exported).collect();
+    let places = Places::new(manifest, exported);
     let mut partitions: BTreeMap<Partition, Vec<&'r RunEntry>> = BTreeMap::new();
     for run in sources {
-        partitions.entry(run.meta.partition).or_default().push(run);
+        let place = places.of(run.meta.partition);
+        partitions.entry(place).or_default().push(run);
     }
     let mut plan = Plan {
         shared: Vec::new(),
         merged: Vec::new(),
+        counted: Vec::new(),
+        changes: false,
     };
-    for (partition, runs) in partitions {
-        let names: BTreeSet<&str> = runs.iter().map(|run| run.name.as_str()).collect();
-        let same = kept
+    for (partition, mut runs) in partitions {
+        leave_waiting(manifest, &places, partition, &mut runs);
+        let same = manifest
+            .generations
             .iter()
             .rev()
-            .find(|generation| has_same(generation, partition, &names, sources, shards));
+            .find(|generation| places.has_same(generation, partition, &runs, shards));
         match same {
-            Some(generation) => {
-                plan.shared.extend(
-                    generation
-                        .files
-                        .iter()
-                        .filter(|file| file.meta.partition == partition)
-                        .cloned(),
-                );
-            }
+            Some(generation) => plan.shared.extend(files_of(generation, partition).cloned()),
             None => plan
                 .merged
                 .extend((0..shards).filter_map(|shard| target(partition, shard, shards, &runs))),
         }
+        plan.counted.extend(runs);
     }
+    plan.changes = !plan.merged.is_empty() || is_other(manifest, &plan);
     plan
 }
 
-/// True when the generation's files of the partition are the merge of exactly these runs.
-fn has_same(
-    generation: &GenerationEntry,
+/// Whether the planned files are others than those of the generation that is read.
+fn is_other(manifest: &Manifest, plan: &Plan<'_>) -> bool {
+    let names = |files: &[RunEntry]| -> BTreeSet<String> {
+        files.iter().map(|file| file.name.clone()).collect()
+    };
+    match manifest.generation(manifest.active) {
+        Some(active) => names(&active.files) != names(&plan.shared),
+        None => !plan.shared.is_empty(),
+    }
+}
+
+/// Takes out late runs that are not worth a rewrite yet.
+fn leave_waiting(
+    manifest: &Manifest,
+    places: &Places<'_>,
     partition: Partition,
-    names: &BTreeSet<&str>,
-    sources: &[&RunEntry],
-    shards: u16,
-) -> bool {
-    let in_partition = |name: &&String| {
-        sources
-            .iter()
-            .any(|run| run.name == **name && run.meta.partition == partition)
+    runs: &mut Vec<&RunEntry>,
+) {
+    let Some(newest) = manifest.generations.last() else {
+        return;
     };
-    let merged: BTreeSet<&str> = generation
-        .merged
-        .iter()
-        .filter(in_partition)
-        .map(String::as_str)
-        .collect();
-    let files = || {
-        generation
-            .files
-            .iter()
-            .filter(|file| file.meta.partition == partition)
-    };
-    merged == *names && files().all(|file| file.meta.shards == shards)
+    let merged = places.merged_into(newest, partition);
+    let bytes: u64 = files_of(newest, partition).map(|file| file.bytes).sum();
+    let is_new = |run: &&&RunEntry| !merged.contains(run.name.as_str());
+    let new: Vec<&&RunEntry> = runs.iter().filter(is_new).collect();
+    let new_bytes: u64 = new.iter().map(|run| run.bytes).sum();
+    let shards = files_of(newest, partition).count().max(1);
+    let waits = bytes >= REWRITE_BYTES_MIN
+        && new.iter().all(|run| is_late(run))
+        && new_bytes < bytes / WAITING_PART
+        && new.len() < WAITING_RUNS_MAX * shards
+        // Nothing that was merged is gone.
+        && merged.len() + new.len() == runs.len();
+    if waits {
+        runs.retain(|run| merged.contains(run.name.as_str()));
+    }
+}
+
+/// Where runs go: to their month, or to their year when that is closed.
+struct Places<'r> {
+    first_open_year: i16,
+    /// Years that a run holds as a whole are closed, whatever today is.
+    years: BTreeSet<i16>,
+    /// Partition of every source run that the next generation or a kept one counts.
+    known: BTreeMap<&'r str, Partition>,
+}
+
+impl<'r> Places<'r> {
+    fn new(manifest: &'r Manifest, exported: &'r [RunEntry]) -> Self {
+        let known = || manifest.all_sources().chain(exported);
+        let years = known().map(|run| run.meta.partition);
+        Self {
+            first_open_year: first_open_year(manifest.today),
+            years: years
+                .filter(|partition| partition.is_year())
+                .map(Partition::year)
+                .collect(),
+            known: known()
+                .map(|run| (run.name.as_str(), run.meta.partition))
+                .collect(),
+        }
+    }
+
+    fn of(&self, partition: Partition) -> Partition {
+        let closed = self.years.contains(&partition.year());
+        partition.folded(if closed {
+            i16::MAX
+        } else {
+            self.first_open_year
+        })
+    }
+
+    /// Names of the source runs that a generation has merged into a partition.
+    fn merged_into<'g>(
+        &self,
+        generation: &'g GenerationEntry,
+        partition: Partition,
+    ) -> BTreeSet<&'g str> {
+        let merged = generation.merged.iter().map(String::as_str);
+        merged
+            .filter(|name| self.known.get(name).is_some_and(|&of| partition.holds(of)))
+            .collect()
+    }
+
+    /// True when the generation's files of the partition are the merge of exactly these runs.
+    fn has_same(
+        &self,
+        generation: &GenerationEntry,
+        partition: Partition,
+        runs: &[&RunEntry],
+        shards: u16,
+    ) -> bool {
+        let names: BTreeSet<&str> = runs.iter().map(|run| run.name.as_str()).collect();
+        self.merged_into(generation, partition) == names
+            && files_of(generation, partition).all(|file| file.meta.shards == shards)
+            && files_of(generation, partition).next().is_some()
+    }
+}
+
+fn files_of(generation: &GenerationEntry, partition: Partition) -> impl Iterator<Item = &RunEntry> {
+    let files = generation.files.iter();
+    files.filter(move |file| file.meta.partition == partition)
 }
 
 /// Runs that were sharded otherwise may hold any key.

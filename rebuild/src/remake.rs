@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use tallyring_archive::merge::merge;
 use tallyring_archive::{
-    Disk, Error, GenerationEntry, Manifest, Result, Run, RunEntry, RunSpec, RunWriter, names,
+    Disk, Error, GenerationEntry, Manifest, Partition, Result, Run, RunEntry, RunSpec, RunWriter,
+    names,
 };
 
 /// Merges the source runs of every file of the active generation again, in `scratch`, and compares.
@@ -48,11 +49,11 @@ fn sources<'m>(
     file: &RunEntry,
 ) -> Vec<&'m RunEntry> {
     let concerns = |run: &&RunEntry| {
-        run.meta.partition == file.meta.partition
+        file.meta.partition.holds(run.meta.partition)
             && (run.meta.shards != file.meta.shards || run.meta.shard == file.meta.shard)
             && generation.merged.contains(&run.name)
     };
-    manifest.runs.iter().filter(concerns).collect()
+    manifest.all_sources().filter(concerns).collect()
 }
 
 fn merged(
@@ -84,8 +85,8 @@ fn merged(
     Ok(made.map(|made| made.hash))
 }
 
-fn place(run: &RunEntry) -> (u16, u16) {
-    (run.meta.shard, run.meta.shards)
+fn place(run: &RunEntry) -> (Partition, u16, u16) {
+    (run.meta.partition, run.meta.shard, run.meta.shards)
 }
 
 /// The level that the file was written at, if by the zstd that this build has.

@@ -50,9 +50,18 @@ impl TimeCode {
     /// [`TIME_MIN`]..[`TIME_MAX`] if it lies outside.
     pub fn containing(instant: i64, grain: Grain) -> Self {
         let since = instant.clamp(TIME_MIN, TIME_MAX - 1) - EPOCH_2000;
-        let start = since - since.rem_euclid(grain.seconds());
-        let minutes = u32::try_from(start / 60).expect("BUG: clamped to years 2000 to 3023");
-        Self { minutes, grain }
+        let minutes = u32::try_from(since / 60).expect("BUG: clamped to years 2000 to 2999");
+        // Divisions by constants, which are cheap.
+        let within = match grain {
+            Grain::Day => minutes % MINUTES_A_DAY,
+            Grain::Hour => minutes % 60,
+            Grain::Quarter => minutes % 15,
+            Grain::Minute => 0,
+        };
+        Self {
+            minutes: minutes - within,
+            grain,
+        }
     }
 
     /// From minutes since 2000-01-01 as [`TimeCode::minutes`] gave them.

@@ -12,7 +12,6 @@ use tallyring_records::{
     Grain, Increment, Interner, LongKeys, MISSING, Namespace, Schema, TimeCode, is_hash, shard_of,
 };
 
-
 /// Sees a record key, the count of one base bucket, and hash and text of a hashed key.
 pub type TotalVisitor<'v> = dyn FnMut(&[u8], u64, Option<(&str, &str)>) + 'v;
 

@@ -97,7 +97,8 @@ impl Files {
 pub fn remove_leftovers(disk: &dyn Disk, manifest: Option<&Manifest>) -> Result<usize> {
     let mut removed = 0;
     for directory in names::DIRECTORIES {
-        if directory != names::OPLOG {
+        // What is sorted for a load belongs to the process that sorts it.
+        if directory != names::OPLOG && directory != names::INCOMING {
             removed +=
                 remove_temporary_files(disk, directory).map_err(Error::io("clean", directory))?;
         }

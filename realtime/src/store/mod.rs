@@ -7,6 +7,7 @@
 
 mod change;
 mod commit;
+mod datasets;
 mod duties;
 mod files;
 mod open;

@@ -151,6 +151,7 @@ fn begin(
         }],
         stores: ring.stores().map(DeltaStore::entry).collect(),
         runs: Vec::new(),
+        datasets: Vec::new(),
         generations: Vec::new(),
         active: 0,
         ids: IdsEntry {
@@ -348,7 +349,7 @@ impl Replay {
             .stores
             .iter()
             .flat_map(|store| &store.runs)
-            .chain(&manifest.runs);
+            .chain(manifest.all_sources());
         let totals = runs
             .flat_map(|entry| &entry.meta.sums)
             .filter(|(section, _)| !section.contains('.'));

@@ -37,11 +37,13 @@ impl Store {
             next.generations.drain(..surplus);
             fold_sources(&mut next);
         }
+        next.forget_datasets();
         self.switch(&mut root, next, &build.exported)
     }
 
-    /// Reads an older generation from now on. Increments that it lacks count as deltas again; the
-    /// next rebuild merges them.
+    /// Reads an older generation from now on. Increments that it lacks count as deltas again, and the next
+    /// rebuild merges them. Datasets are those of that generation: what was loaded since is forgotten, what
+    /// was dropped since is back.
     ///
     /// # Errors
     /// [`Error::NoGeneration`] when it is not kept; otherwise when the disk refuses.
@@ -67,6 +69,11 @@ impl Store {
         next.number += 1;
         next.written_at_ms = self.world.clock.now_ms();
         next.active = generation;
+        let active = next.generation(generation).cloned();
+        for dataset in &mut next.datasets {
+            dataset.wanted = active.as_ref().is_some_and(|active| dataset.is_in(active));
+        }
+        next.forget_datasets();
         self.switch(&mut root, next, &[])
     }
 
@@ -112,8 +119,7 @@ fn check_build(manifest: &Manifest, build: &Build) -> Result<()> {
         }
     }
     let known: BTreeSet<&str> = manifest
-        .runs
-        .iter()
+        .all_sources()
         .chain(&build.runs)
         .map(|run| run.name.as_str())
         .collect();
@@ -135,8 +141,8 @@ fn fold_sources(manifest: &mut Manifest) {
     };
     for file in &oldest.files {
         let same_place = |run: &RunEntry| {
-            (run.meta.partition, run.meta.shard, run.meta.shards)
-                == (file.meta.partition, file.meta.shard, file.meta.shards)
+            file.meta.partition.holds(run.meta.partition)
+                && (run.meta.shard, run.meta.shards) == (file.meta.shard, file.meta.shards)
         };
         let in_oldest = |run: &&RunEntry| same_place(run) && oldest.merged.contains(&run.name);
         let folded: BTreeSet<String> = manifest

@@ -1,0 +1,59 @@
+//! A load whose runs are complete: `incoming/<load>.json`, which the holder of the lock reads to adopt them.
+//!
+//! It is JSON, written whole and synced before it is named; every run it lists was synced and named before.
+
+use serde::{Deserialize, Serialize};
+
+use crate::disk::{Disk, TEMPORARY_SUFFIX};
+use crate::error::{Error, Result};
+use crate::names;
+use crate::run::RunEntry;
+
+/// What a load made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Staged {
+    /// The load's id, which its files begin with.
+    pub load: String,
+    /// The store it was sorted for: long keys are hashed by its secret.
+    pub store_id: String,
+    /// Good rows.
+    pub rows: u64,
+    /// Its runs, in `incoming/`.
+    pub runs: Vec<RunEntry>,
+}
+
+impl Staged {
+    /// Writes it beside its runs, whose names are made durable too.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn write(&self, disk: &dyn Disk) -> Result<()> {
+        let name = names::staged(&self.load);
+        let temporary = format!("{name}{TEMPORARY_SUFFIX}");
+        let json = serde_json::to_vec(self).expect("BUG: plain data");
+        let mut file = disk
+            .create(&temporary)
+            .map_err(Error::io("create", &temporary))?;
+        file.write_at(0, &json)
+            .map_err(Error::io("write", &temporary))?;
+        file.sync().map_err(Error::io("sync", &temporary))?;
+        disk.link(&temporary, &name)
+            .map_err(Error::io("name", &name))?;
+        disk.remove(&temporary)
+            .map_err(Error::io("remove", &temporary))?;
+        disk.sync_directory(names::INCOMING)
+            .map_err(Error::io("sync", names::INCOMING))
+    }
+
+    /// Reads it.
+    ///
+    /// # Errors
+    /// When it is not there or not readable.
+    pub fn read(disk: &dyn Disk, load: &str) -> Result<Self> {
+        let name = names::staged(load);
+        let content = disk.read(&name).map_err(Error::io("read", &name))?;
+        serde_json::from_slice(&content)
+            .map_err(|error| Error::damaged(&name, 0, format!("it is not readable: {error}")))
+    }
+}

@@ -1,0 +1,164 @@
+//! Bulk datasets: what a load sorted is adopted, dropped again, and counts with the next generation.
+
+use tallyring_archive::{DatasetEntry, Error as ArchiveError, RunEntry, Staged, names, verify_run};
+use tallyring_records::COUNT_MAX;
+
+use super::Store;
+use crate::error::{Error, Result};
+
+/// Longest name of a dataset.
+const NAME_CHARS_MAX: usize = 64;
+
+impl Store {
+    /// Adopts the runs of the load `load` as the dataset `name`: every byte is checked, they get their names
+    /// among the source runs, and one manifest names them. They count when the next generation is published;
+    /// with `replace`, what had the name until then stops counting in the same step.
+    ///
+    /// # Errors
+    /// When the name is taken or cannot be one, the load is not there or damaged, or the disk refuses.
+    /// Nothing changed then.
+    pub fn adopt(&self, name: &str, load: &str, replace: bool) -> Result<DatasetEntry> {
+        check_name(name)?;
+        if !names::is_load(load) {
+            return Err(Error::Load(format!("`{}` is no load", load.escape_debug())));
+        }
+        let disk = &*self.world.disk;
+        let staged = Staged::read(disk, load)?;
+        if staged.store_id != self.manifest().store_id || staged.load != load {
+            return Err(Error::Load(
+                "it was sorted for another data directory".into(),
+            ));
+        }
+        // Outside the lock: this reads all of it.
+        for run in &staged.runs {
+            verify_run(disk, run)?;
+        }
+        let mut root = self.root();
+        root.check()?;
+        let mut next = root.manifest.clone();
+        if let Some(taken) = next
+            .datasets
+            .iter_mut()
+            .find(|of| of.wanted && of.name == name)
+        {
+            if !replace {
+                return Err(Error::DatasetTaken(name.to_owned()));
+            }
+            taken.wanted = false;
+        }
+        let runs: Vec<RunEntry> = staged
+            .runs
+            .iter()
+            .map(|run| self.named(load, run))
+            .collect::<Result<_>>()?;
+        disk.sync_directory(names::RUNS)
+            .map_err(ArchiveError::io("sync", names::RUNS))?;
+        let adopted = DatasetEntry {
+            name: name.to_owned(),
+            load: load.to_owned(),
+            adopted_at_ms: self.world.clock.now_ms(),
+            rows: staged.rows,
+            wanted: true,
+            runs,
+        };
+        next.number += 1;
+        next.written_at_ms = adopted.adopted_at_ms;
+        next.datasets.push(adopted.clone());
+        next.forget_datasets();
+        self.raise_bound(&adopted.runs);
+        self.commit_datasets(&mut root, next)?;
+        drop(root);
+        // They have their other names now; what cannot be removed is only space.
+        for name in staged
+            .runs
+            .iter()
+            .map(|run| run.name.clone())
+            .chain([names::staged(load)])
+        {
+            let _ = disk.remove(&name);
+        }
+        Ok(adopted)
+    }
+
+    /// Drops a dataset: it stops counting when the next generation is published.
+    ///
+    /// # Errors
+    /// When there is none of that name, or the disk refuses.
+    pub fn drop_dataset(&self, name: &str) -> Result<()> {
+        let mut root = self.root();
+        root.check()?;
+        let mut next = root.manifest.clone();
+        let Some(found) = next
+            .datasets
+            .iter_mut()
+            .find(|of| of.wanted && of.name == name)
+        else {
+            let wanted = next.datasets.iter().filter(|of| of.wanted);
+            return Err(Error::NoDataset {
+                name: name.to_owned(),
+                existing: wanted
+                    .map(|of| of.name.as_str())
+                    .collect::<Vec<_>>()
+                    .join(", "),
+            });
+        };
+        found.wanted = false;
+        next.number += 1;
+        next.written_at_ms = self.world.clock.now_ms();
+        next.forget_datasets();
+        self.commit_datasets(&mut root, next)
+    }
+
+    fn commit_datasets(
+        &self,
+        root: &mut super::Root,
+        next: tallyring_archive::Manifest,
+    ) -> Result<()> {
+        self.commit_manifest(root, next)?;
+        self.live_mut().manifest = std::sync::Arc::new(root.manifest.clone());
+        Ok(())
+    }
+
+    /// Gives a run its name among the source runs.
+    fn named(&self, load: &str, run: &RunEntry) -> Result<RunEntry> {
+        let file = run.name.strip_prefix(names::INCOMING).unwrap_or(&run.name);
+        let file = file.trim_start_matches('/');
+        if !file.starts_with(load) || file.contains('/') {
+            return Err(Error::Load(format!("{} is not one of its runs", run.name)));
+        }
+        let name = format!("{}/bulk-{file}", names::RUNS);
+        // A taken name is the same content: the name is its hash.
+        self.world
+            .disk
+            .link(&run.name, &name)
+            .map_err(ArchiveError::io("name", &name))?;
+        Ok(RunEntry {
+            name,
+            ..run.clone()
+        })
+    }
+
+    /// No counter can be above the sum of all totals, these too.
+    fn raise_bound(&self, runs: &[RunEntry]) {
+        let sums = runs.iter().flat_map(|run| &run.meta.sums);
+        let totals = sums.filter(|(section, _)| !section.contains('.'));
+        let sum: u128 = totals.map(|(_, &sum)| sum).sum();
+        let sum = u64::try_from(sum).unwrap_or(COUNT_MAX);
+        let mut writer = self.writer();
+        writer.count_bound = writer.count_bound.saturating_add(sum);
+    }
+}
+
+fn check_name(name: &str) -> Result<()> {
+    let word = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
+    let valid = (1..=NAME_CHARS_MAX).contains(&name.len())
+        && name.bytes().all(word)
+        && name.as_bytes()[0].is_ascii_alphanumeric();
+    if valid {
+        return Ok(());
+    }
+    Err(Error::Load(format!(
+        "`{}` cannot be the name of a dataset: 1 to {NAME_CHARS_MAX} of letters, digits, `_`, `-` and `.`, a letter or digit first",
+        name.chars().take(80).collect::<String>().escape_debug()
+    )))
+}

@@ -1,0 +1,179 @@
+//! Compares the breakdowns of loaded runs with their totals, or fills what they lack.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use rayon::prelude::*;
+use tallyring_archive::merge::write_subtotal;
+use tallyring_archive::{BlockCache, Disk, Error, Run, RunEntry, RunSpec, RunWriter, names};
+use tallyring_records::line::{self, Kind};
+use tallyring_records::{HASH_CHARS, MISSING, TimeCode};
+
+use super::LoadOptions;
+use super::error::{LoadError, WrongCounts};
+
+/// Decoded blocks that are kept while totals are looked up beside their breakdowns.
+const CACHE_BYTES: u64 = 4 << 20;
+
+/// Checks every run that has breakdowns; with `fill`, what they lack is added under `-`.
+///
+/// # Errors
+/// The first bucket that does not balance, or the disk.
+pub fn balanced(
+    disk: &dyn Disk,
+    runs: Vec<RunEntry>,
+    options: &LoadOptions<'_>,
+) -> Result<Vec<RunEntry>, LoadError> {
+    runs.into_par_iter()
+        .map(|entry| {
+            let has_parts = entry.meta.sums.keys().any(|section| section.contains('.'));
+            if !has_parts {
+                return Ok(entry);
+            }
+            let run = Run::open(disk, &entry.name)?;
+            if !options.fill {
+                Check::new(&run).lines(&mut |_, _| Ok(()))?;
+                return Ok(entry);
+            }
+            let filled = filled(disk, &run, options)?;
+            if filled.name != entry.name {
+                disk.remove(&entry.name)
+                    .map_err(Error::io("remove", &entry.name))?;
+            }
+            Ok(filled)
+        })
+        .collect()
+}
+
+fn filled(
+    disk: &dyn Disk,
+    run: &Arc<Run>,
+    options: &LoadOptions<'_>,
+) -> Result<RunEntry, LoadError> {
+    let meta = run.meta();
+    let spec = RunSpec {
+        directory: names::INCOMING,
+        what: options.id.to_owned(),
+        partition: meta.partition,
+        shard: meta.shard,
+        shards: meta.shards,
+        level: options.level,
+    };
+    let mut out = RunWriter::create(disk, spec)?;
+    let mut check = Check::new(run);
+    check.fill = true;
+    check.lines(&mut |key, payload| Ok(out.push(key, payload)?))?;
+    Ok(out.finish()?.expect("BUG: the run had lines"))
+}
+
+/// Sees lines as they shall be.
+type EachLine<'e> = dyn FnMut(&[u8], &[u8]) -> Result<(), LoadError> + 'e;
+
+struct Check<'r> {
+    run: &'r Arc<Run>,
+    cache: BlockCache,
+    fill: bool,
+    /// The key that was looked up last, and its buckets.
+    total: (Vec<u8>, BTreeMap<TimeCode, u64>),
+}
+
+impl<'r> Check<'r> {
+    fn new(run: &'r Arc<Run>) -> Self {
+        Self {
+            run,
+            cache: BlockCache::new(CACHE_BYTES),
+            fill: false,
+            total: Default::default(),
+        }
+    }
+
+    fn lines(&mut self, each: &mut EachLine<'_>) -> Result<(), LoadError> {
+        let mut cursor = self.run.cursor();
+        let mut filled = Vec::new();
+        while cursor.advance()? {
+            let (key, payload) = cursor.line()?.expect("BUG: the cursor stands on a line");
+            let lacks = match line::kind_of(key) {
+                Some(Kind::Subtotal) => self.lacks(key, payload)?,
+                _ => 0,
+            };
+            if lacks == 0 {
+                each(key, payload)?;
+                continue;
+            }
+            let mut values: Vec<(&[u8], u64)> = line::entries(payload).flatten().collect();
+            match values
+                .iter_mut()
+                .find(|(value, _)| *value == MISSING.as_bytes())
+            {
+                Some((_, count)) => *count += lacks,
+                None => values.push((MISSING.as_bytes(), lacks)),
+            }
+            filled.clear();
+            write_subtotal(&mut filled, &mut values);
+            each(key, &filled)?;
+        }
+        Ok(())
+    }
+
+    /// What the values of a breakdown's bucket lack of its total.
+    fn lacks(&mut self, key: &[u8], payload: &[u8]) -> Result<u64, LoadError> {
+        let Some((subtotal, total_key, code)) = line::split_subtotal(key) else {
+            return Ok(0);
+        };
+        if self.total.0 != total_key {
+            self.total = (total_key.to_vec(), self.buckets(total_key)?);
+        }
+        let total = self.total.1.get(&code).copied();
+        let sum: u128 = line::entries(payload)
+            .flatten()
+            .map(|(_, count)| u128::from(count))
+            .sum();
+        let lacks = u128::from(total.unwrap_or(0)).checked_sub(sum);
+        let detail = match (lacks, total) {
+            (Some(0), _) => return Ok(0),
+            (Some(lacks), _) if self.fill => return Ok(u64::try_from(lacks).unwrap_or(u64::MAX)),
+            (Some(_), Some(total)) => format!(
+                "its values sum to {sum}, the total is {total}; add what is missing, or load with --fill to count it under `-`"
+            ),
+            (_, Some(total)) => format!("its values sum to {sum}, the total is only {total}"),
+            (_, None) => format!(
+                "its values sum to {sum}, but there is no total; load the totals in the same dataset"
+            ),
+        };
+        let what = format!("the breakdown by {}", String::from_utf8_lossy(subtotal));
+        let raw = self.raw(line::stored_key(total_key))?;
+        Err(WrongCounts::new(&what, total_key, raw, code, detail))
+    }
+
+    fn buckets(&self, total_key: &[u8]) -> Result<BTreeMap<TimeCode, u64>, LoadError> {
+        let mut buckets = BTreeMap::new();
+        self.run
+            .visit_from(&self.cache, total_key, &mut |key, payload| {
+                if key != total_key {
+                    return ControlFlow::Break(());
+                }
+                buckets.extend(line::hours(payload).flatten());
+                ControlFlow::Continue(())
+            })?;
+        Ok(buckets)
+    }
+
+    /// The key as it was given, safe to show.
+    fn raw(&self, stored: &[u8]) -> Result<String, LoadError> {
+        let mut raw = line::shown(stored);
+        if stored.len() == HASH_CHARS {
+            let wanted = [&[line::LOOKUP_MARK], stored].concat();
+            self.run
+                .visit_from(&self.cache, &wanted, &mut |key, payload| {
+                    if key == wanted
+                        && let Some(text) = line::unescape(payload)
+                    {
+                        raw = line::shown(text.as_bytes());
+                    }
+                    ControlFlow::Break(())
+                })?;
+        }
+        Ok(raw)
+    }
+}

@@ -1,0 +1,196 @@
+//! Cuts files into chunks of whole records, so that several threads can parse one file.
+
+use std::collections::VecDeque;
+use std::io::{self, Read};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::csv::Columns;
+use super::error::LoadError;
+use super::{csv, input};
+
+/// Bytes of a chunk, about.
+const CHUNK_BYTES: usize = 2 << 20;
+
+/// The longest record; what is longer cannot be one.
+const RECORD_BYTES_MAX: usize = 8 << 20;
+
+/// Some whole records of one file.
+pub struct Chunk {
+    /// Whose.
+    pub file: Arc<FileInfo>,
+    /// Rises by one from chunk to chunk.
+    pub number: u64,
+    /// Line of its first byte, from 1.
+    pub first_line: u64,
+    /// The records, each but perhaps the last with its line end.
+    pub bytes: Vec<u8>,
+}
+
+/// What every chunk of a file shares.
+pub struct FileInfo {
+    /// As it was named.
+    pub name: Arc<str>,
+    /// How its records are written.
+    pub format: Format,
+}
+
+/// How records are written.
+pub enum Format {
+    /// Comma-separated, with these columns.
+    Csv(Columns),
+    /// A JSON object a line.
+    NdJson,
+}
+
+/// The chunks of all files, in order.
+pub struct Chunks {
+    files: VecDeque<PathBuf>,
+    open: Option<OpenFile>,
+    next_number: u64,
+    bytes_read: Arc<AtomicU64>,
+}
+
+struct OpenFile {
+    file: Arc<FileInfo>,
+    reader: Box<dyn Read + Send>,
+    /// What was read behind the last whole record.
+    rest: Vec<u8>,
+    next_line: u64,
+}
+
+impl Chunks {
+    /// All chunks of `files`.
+    pub fn new(files: &[PathBuf]) -> Self {
+        Self {
+            files: files.iter().cloned().collect(),
+            open: None,
+            next_number: 0,
+            bytes_read: Arc::default(),
+        }
+    }
+
+    /// Bytes read so far, as they are on disk.
+    pub fn bytes_read(&self) -> u64 {
+        self.bytes_read.load(Ordering::Relaxed)
+    }
+
+    /// The next chunk; none at the end of the last file. `buffer` is used for it.
+    pub fn next(&mut self, buffer: Vec<u8>) -> Result<Option<Chunk>, LoadError> {
+        let mut buffer = buffer;
+        loop {
+            if self.open.is_none() {
+                let Some(path) = self.files.pop_front() else {
+                    return Ok(None);
+                };
+                self.open = Some(OpenFile::open(&path, &self.bytes_read)?);
+            }
+            let open = self.open.as_mut().expect("BUG: just opened");
+            let next = open.next(std::mem::take(&mut buffer));
+            if let Ok(Some(mut chunk)) = next {
+                chunk.number = self.next_number;
+                self.next_number += 1;
+                return Ok(Some(chunk));
+            }
+            self.open = None;
+            if next.is_err() {
+                // Where the next record begins is unknown.
+                self.files.clear();
+                return next;
+            }
+        }
+    }
+}
+
+impl OpenFile {
+    fn open(path: &std::path::Path, bytes_read: &Arc<AtomicU64>) -> Result<Self, LoadError> {
+        let name: Arc<str> = path.display().to_string().escape_debug().to_string().into();
+        let failed = |source| LoadError::Read {
+            file: Arc::clone(&name),
+            source,
+        };
+        let mut reader = input::open(path, bytes_read).map_err(failed)?;
+        let mut rest = Vec::new();
+        read_chunk(&mut *reader, &mut rest).map_err(failed)?;
+        if rest.starts_with(b"\xef\xbb\xbf") {
+            rest.drain(..3);
+        }
+        let first = rest.iter().find(|byte| !byte.is_ascii_whitespace());
+        let mut next_line = 1;
+        let format = match first {
+            Some(b'{') => Format::NdJson,
+            _ => {
+                let end = csv::first_record_end(&rest);
+                let columns = Columns::read(&rest[..end]).map_err(|what| LoadError::File {
+                    file: Arc::clone(&name),
+                    what,
+                })?;
+                next_line += newlines(&rest[..end]);
+                rest.drain(..end);
+                Format::Csv(columns)
+            }
+        };
+        Ok(Self {
+            file: Arc::new(FileInfo { name, format }),
+            reader,
+            rest,
+            next_line,
+        })
+    }
+
+    fn next(&mut self, buffer: Vec<u8>) -> Result<Option<Chunk>, LoadError> {
+        let mut bytes = std::mem::replace(&mut self.rest, buffer);
+        self.rest.clear();
+        let end = loop {
+            let ended = read_chunk(&mut *self.reader, &mut bytes).map_err(|source| {
+                let file = Arc::clone(&self.file.name);
+                LoadError::Read { file, source }
+            })?;
+            if ended {
+                break bytes.len();
+            }
+            let end = match self.file.format {
+                Format::Csv(_) => csv::last_record_end(&bytes),
+                Format::NdJson => memchr::memrchr(b'\n', &bytes).map_or(0, |at| at + 1),
+            };
+            if end > 0 {
+                break end;
+            }
+            if bytes.len() > RECORD_BYTES_MAX {
+                let what = format!(
+                    "the record that begins at line {} is longer than {} MiB; a quoted field may lack its closing quote",
+                    self.next_line,
+                    RECORD_BYTES_MAX >> 20
+                );
+                let file = Arc::clone(&self.file.name);
+                return Err(LoadError::File { file, what });
+            }
+            bytes.reserve(CHUNK_BYTES);
+        };
+        if end == 0 {
+            return Ok(None);
+        }
+        self.rest.extend_from_slice(&bytes[end..]);
+        bytes.truncate(end);
+        let first_line = self.next_line;
+        self.next_line += newlines(&bytes);
+        Ok(Some(Chunk {
+            file: Arc::clone(&self.file),
+            number: 0,
+            first_line,
+            bytes,
+        }))
+    }
+}
+
+/// Reads until `bytes` holds a chunk more, or the end, which it says.
+fn read_chunk(reader: &mut dyn Read, bytes: &mut Vec<u8>) -> io::Result<bool> {
+    let wanted = CHUNK_BYTES.max(bytes.len() + CHUNK_BYTES / 2) - bytes.len();
+    let read = reader.take(wanted as u64).read_to_end(bytes)?;
+    Ok(read < wanted)
+}
+
+fn newlines(bytes: &[u8]) -> u64 {
+    memchr::memchr_iter(b'\n', bytes).count() as u64
+}

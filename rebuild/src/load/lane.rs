@@ -1,0 +1,201 @@
+//! A lane: some of the keys, numbered, and their rows by partition.
+
+use std::collections::{BTreeMap, HashMap};
+
+use tallyring_archive::{Error, Partition};
+use tallyring_records::{COUNT_MAX, Grain, Interner, TimeCode, line};
+
+use super::row::{Row, Texts};
+
+/// Keys of one lane and what was counted on them.
+#[derive(Default)]
+pub struct Lane {
+    /// `l|abc`
+    pub keys: Interner,
+    /// Grain of each key's rows.
+    pub grains: Vec<Grain>,
+    /// Values of breakdowns.
+    pub values: Interner,
+    /// Texts behind the hashes among keys and values.
+    pub lookups: HashMap<Box<[u8]>, Box<str>>,
+    /// Rows by the partition of their bucket.
+    pub partitions: BTreeMap<Partition, Rows>,
+    lookup_bytes: usize,
+}
+
+/// Rows of one lane and partition.
+#[derive(Default)]
+pub struct Rows {
+    /// Totals.
+    pub totals: Vec<Total>,
+    /// Breakdowns.
+    pub parts: Vec<Part>,
+}
+
+/// One count of a key.
+#[derive(Debug, Clone, Copy)]
+pub struct Total {
+    /// Key number above, minutes since 2000 below.
+    pub place: u64,
+    /// Count.
+    pub count: u64,
+}
+
+/// One count of a key's value.
+#[derive(Debug, Clone, Copy)]
+pub struct Part {
+    /// Key number.
+    pub key: u32,
+    /// Bucket start, minutes since 2000.
+    pub minutes: u32,
+    /// Number of the value.
+    pub value: u32,
+    /// Number of the subtotal's name.
+    pub subtotal: u16,
+    /// Count.
+    pub count: u64,
+}
+
+/// A sum beyond 2^53−1: key number and bucket start, minutes since 2000.
+#[derive(Debug, Clone, Copy)]
+pub struct TooLarge {
+    /// Key number.
+    pub key: u32,
+    /// Minutes.
+    pub minutes: u32,
+}
+
+impl Lane {
+    /// Adds a row.
+    pub fn add(&mut self, row: &Row, texts: &Texts, partition: Partition) {
+        let key = self.keys.intern(texts.get(row.key));
+        if self.grains.len() < self.keys.len() {
+            self.grains.push(row.code.grain());
+        }
+        let minutes = row.code.minutes();
+        let count = row.count;
+        let rows = self.partitions.entry(partition).or_default();
+        match row.part {
+            None => {
+                let place = u64::from(key) << 32 | u64::from(minutes);
+                rows.totals.push(Total { place, count });
+            }
+            Some((subtotal, value)) => {
+                let value = self.values.intern(texts.get(value));
+                rows.parts.push(Part {
+                    key,
+                    minutes,
+                    value,
+                    subtotal,
+                    count,
+                });
+            }
+        }
+    }
+
+    /// Keeps the text behind a hash.
+    ///
+    /// # Errors
+    /// When another text has the hash.
+    pub fn look_up(&mut self, hash: &str, raw: &str) -> Result<(), Error> {
+        match self.lookups.get(hash.as_bytes()) {
+            Some(known) if &**known == raw => {}
+            Some(known) => {
+                return Err(Error::Collision {
+                    hash: hash.to_owned(),
+                    first: line::shown(known.as_bytes()),
+                    second: line::shown(raw.as_bytes()),
+                });
+            }
+            None => {
+                self.lookup_bytes += hash.len() + raw.len() + 2 * size_of::<Box<str>>() + 16;
+                self.lookups.insert(hash.as_bytes().into(), raw.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes of memory held, about.
+    pub fn bytes(&self) -> usize {
+        let rows: usize = self.partitions.values().map(Rows::bytes).sum();
+        rows + self.keys.bytes() + self.grains.len() + self.values.bytes() + self.lookup_bytes
+    }
+
+    /// Sorts the rows and sums equal ones.
+    ///
+    /// # Errors
+    /// The first place whose sum is too large.
+    pub fn combine(&mut self) -> Result<(), TooLarge> {
+        self.partitions.values_mut().try_for_each(Rows::combine)
+    }
+
+    /// The bucket of a key that starts at `minutes`.
+    pub fn code(&self, key: u32, minutes: u32) -> TimeCode {
+        TimeCode::from_minutes(minutes, self.grains[key as usize])
+    }
+
+    /// The text of a stored key or value, for messages.
+    pub fn raw(&self, stored: &[u8]) -> String {
+        let text = match self.lookups.get(stored) {
+            Some(raw) => raw.to_string().into(),
+            None => String::from_utf8_lossy(stored),
+        };
+        line::shown(text.as_bytes())
+    }
+}
+
+impl Rows {
+    fn bytes(&self) -> usize {
+        size_of_val(self.totals.as_slice()) + size_of_val(self.parts.as_slice())
+    }
+
+    fn combine(&mut self) -> Result<(), TooLarge> {
+        let mut wrong = None;
+        let mut sum = |into: &mut u64, count: u64, key: u32, minutes: u32| {
+            // Both are at most 2^53−1, or an earlier sum was too large already.
+            *into = into.saturating_add(count);
+            if *into > COUNT_MAX {
+                wrong.get_or_insert(TooLarge { key, minutes });
+            }
+        };
+        self.totals.sort_unstable_by_key(|total| total.place);
+        self.totals.dedup_by(|next, kept| {
+            let equal = next.place == kept.place;
+            if equal {
+                sum(&mut kept.count, next.count, next.key(), next.minutes());
+            }
+            equal
+        });
+        self.parts.sort_unstable_by_key(Part::place);
+        self.parts.dedup_by(|next, kept| {
+            let equal = next.place() == kept.place();
+            if equal {
+                sum(&mut kept.count, next.count, next.key, next.minutes);
+            }
+            equal
+        });
+        wrong.map_or(Ok(()), Err)
+    }
+}
+
+impl Total {
+    /// Key number.
+    pub fn key(&self) -> u32 {
+        (self.place >> 32) as u32
+    }
+
+    /// Bucket start, minutes since 2000.
+    pub fn minutes(&self) -> u32 {
+        self.place as u32
+    }
+}
+
+impl Part {
+    /// By subtotal, key, bucket, value.
+    fn place(&self) -> u128 {
+        u128::from(self.subtotal) << 96
+            | u128::from(self.key) << 64
+            | u128::from(self.minutes) << 32
+            | u128::from(self.value)
+    }
+}

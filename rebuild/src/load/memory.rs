@@ -1,0 +1,291 @@
+//! The memory of a load: lanes that all threads fill.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rayon::prelude::*;
+use tallyring_archive::Partition;
+use tallyring_records::{COUNT_MAX, LongKeys, Schema, TimeCode, line, shard_of};
+
+use super::chunk::{Chunk, Chunks, Format};
+use super::error::{BadRow, LoadError, SHOWN_BYTES_MAX, WrongCounts};
+use super::lane::{Lane, TooLarge};
+use super::row::{Fields, Names, Reader, Row, Texts};
+use super::{LoadOptions, OnBadRow, Progress, Step, ndjson};
+use crate::closed::first_open_year;
+
+/// Lanes in all, about: enough that the keys of one fit into a processor's cache.
+const LANES: u16 = 64;
+
+/// What each thread needs beside the rows: chunks, and a run being written.
+const WORKING_BYTES: u64 = 12 << 20;
+
+/// Rows in memory, by lane. All keys of a lane belong to one shard.
+pub struct Memory<'o> {
+    lanes: Vec<Mutex<Lane>>,
+    schema: &'o Schema,
+    long_keys: &'o LongKeys,
+    first_open_year: i16,
+    names: Names,
+    budget: u64,
+    used: AtomicU64,
+}
+
+/// Why filling ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Filled {
+    /// All files are read.
+    End,
+    /// The budget is used.
+    Full,
+}
+
+impl Filled {
+    /// True at the end of all files.
+    pub fn is_end(self) -> bool {
+        self == Self::End
+    }
+}
+
+impl<'o> Memory<'o> {
+    /// Empty.
+    pub fn new(options: &LoadOptions<'o>) -> Self {
+        let lanes_a_shard = LANES.div_ceil(options.shards).max(1);
+        let lanes = usize::from(lanes_a_shard) * usize::from(options.shards);
+        let working = WORKING_BYTES * rayon::current_num_threads() as u64;
+        Self {
+            lanes: (0..lanes).map(|_| Mutex::default()).collect(),
+            schema: options.schema,
+            long_keys: options.keys,
+            first_open_year: first_open_year(options.today),
+            names: Names::new(options.schema),
+            budget: options
+                .memory
+                .saturating_sub(working)
+                .max(options.memory / 2 + 1),
+            used: AtomicU64::new(0),
+        }
+    }
+
+    /// Reads chunks with all threads until the files end or the budget is used.
+    ///
+    /// # Errors
+    /// The first error in the order of the files.
+    pub fn fill(
+        &self,
+        chunks: &mut Chunks,
+        on_bad_row: OnBadRow<'_>,
+        rows: &mut u64,
+        progress: Progress<'_>,
+    ) -> Result<Filled, LoadError> {
+        let filling = Filling {
+            memory: self,
+            chunks: Mutex::new(chunks),
+            on_bad_row,
+            progress,
+            rows: AtomicU64::new(*rows),
+            ended: AtomicBool::new(false),
+            failed: Mutex::new(None),
+        };
+        rayon::scope(|scope| {
+            for worker in 0..rayon::current_num_threads() {
+                let filling = &filling;
+                scope.spawn(move |_| filling.work(worker));
+            }
+        });
+        *rows = filling.rows.into_inner();
+        match unpoisoned(filling.failed.into_inner()) {
+            Some((_, error)) => Err(error),
+            None if filling.ended.into_inner() => Ok(Filled::End),
+            None => Ok(Filled::Full),
+        }
+    }
+
+    /// Sorts all rows and sums equal ones.
+    ///
+    /// # Errors
+    /// When a sum is too large.
+    pub fn combine(&mut self) -> Result<(), LoadError> {
+        let wrong = self.lanes.par_iter_mut().find_map_first(|lane| {
+            let lane = unpoisoned(lane.get_mut());
+            let wrong = lane.combine().err()?;
+            Some(too_large(lane, wrong))
+        });
+        if let Some(wrong) = wrong {
+            return Err(wrong);
+        }
+        let bytes = self.lanes.iter().map(|lane| lock(lane).bytes() as u64);
+        self.used = AtomicU64::new(bytes.sum());
+        Ok(())
+    }
+
+    /// True when summing did not free enough to go on reading.
+    pub fn is_still_full(&self) -> bool {
+        self.used.load(Ordering::Relaxed) > self.budget / 3 * 2
+    }
+
+    /// All lanes, and the names of subtotals. Lanes of a shard are every so manieth, from its number on.
+    pub fn lanes(&mut self) -> (Vec<&Lane>, &Names) {
+        let lanes = self.lanes.iter_mut();
+        let lanes = lanes.map(|lane| &*unpoisoned(lane.get_mut())).collect();
+        (lanes, &self.names)
+    }
+
+    fn lane_of(&self, key: &[u8]) -> usize {
+        // Lanes are a multiple of the shards, so this refines the shard.
+        let lanes = u16::try_from(self.lanes.len()).expect("BUG: few lanes");
+        usize::from(shard_of(key, lanes))
+    }
+
+    fn is_full(&self) -> bool {
+        self.used.load(Ordering::Relaxed) >= self.budget
+    }
+}
+
+/// One filling, shared by its threads.
+struct Filling<'f, 'o> {
+    memory: &'f Memory<'o>,
+    chunks: Mutex<&'f mut Chunks>,
+    on_bad_row: OnBadRow<'f>,
+    progress: Progress<'f>,
+    rows: AtomicU64,
+    ended: AtomicBool,
+    /// The number of the chunk that failed, and how; the first one in the files.
+    failed: Mutex<Option<(u64, LoadError)>>,
+}
+
+/// What a thread reads a chunk into.
+struct Batch {
+    texts: Texts,
+    /// Rows by lane.
+    rows: Vec<Vec<(Row, Partition)>>,
+    /// By day since 2000: its partition, once it was needed.
+    days: Vec<Option<Partition>>,
+}
+
+impl Filling<'_, '_> {
+    fn work(&self, worker: usize) {
+        let memory = self.memory;
+        let mut batch = Batch {
+            texts: Texts::default(),
+            rows: memory.lanes.iter().map(|_| Vec::new()).collect(),
+            days: Vec::new(),
+        };
+        let mut buffer = Vec::new();
+        while !memory.is_full() && lock(&self.failed).is_none() {
+            let mut chunks = lock(&self.chunks);
+            let chunk = match chunks.next(std::mem::take(&mut buffer)) {
+                Ok(Some(chunk)) => chunk,
+                Ok(None) => {
+                    self.ended.store(true, Ordering::Relaxed);
+                    return;
+                }
+                Err(error) => return self.fail(u64::MAX, error),
+            };
+            let bytes = chunks.bytes_read();
+            drop(chunks);
+            if let Err(error) = self.chunk(&chunk, &mut batch, worker) {
+                return self.fail(chunk.number, error);
+            }
+            let rows = self.rows.load(Ordering::Relaxed);
+            (self.progress)(Step::Read { bytes, rows });
+            buffer = chunk.bytes;
+        }
+    }
+
+    fn chunk(&self, chunk: &Chunk, batch: &mut Batch, worker: usize) -> Result<(), LoadError> {
+        let memory = self.memory;
+        let mut reader = Reader::new(memory.schema, memory.long_keys, &memory.names);
+        let mut count = 0;
+        let Batch { texts, rows, days } = batch;
+        let mut each = |line: u64, fields: Result<Fields<'_>, String>, text: &[u8]| match fields
+            .and_then(|fields| reader.row(&fields, texts))
+        {
+            Ok(Some(row)) => {
+                let partition = self.partition(row.code, days);
+                let lane = memory.lane_of(texts.get(row.key));
+                rows[lane].push((row, partition));
+                count += 1;
+                Ok(())
+            }
+            Ok(None) => {
+                count += 1;
+                Ok(())
+            }
+            Err(detail) => (self.on_bad_row)(BadRow {
+                file: chunk.file.name.clone(),
+                line,
+                detail,
+                text: text[..text.len().min(SHOWN_BYTES_MAX)].to_vec(),
+            }),
+        };
+        match &chunk.file.format {
+            Format::Csv(columns) => columns.rows(&chunk.bytes, chunk.first_line, &mut each)?,
+            Format::NdJson => ndjson::rows(&chunk.bytes, chunk.first_line, &mut each)?,
+        }
+        self.rows.fetch_add(count, Ordering::Relaxed);
+        self.flush(batch, worker)
+    }
+
+    /// The partition of a bucket; worked out once for each day.
+    fn partition(&self, code: TimeCode, days: &mut Vec<Option<Partition>>) -> Partition {
+        let day = (code.minutes() / 1_440) as usize;
+        if days.len() <= day {
+            days.resize(day + 1, None);
+        }
+        *days[day].get_or_insert_with(|| Partition::keeping(code, self.memory.first_open_year))
+    }
+
+    /// Puts a batch into the lanes; threads begin at different ones, so that they seldom wait.
+    fn flush(&self, batch: &mut Batch, worker: usize) -> Result<(), LoadError> {
+        let lanes = &self.memory.lanes;
+        let Batch { texts, rows, .. } = batch;
+        let begin = worker * lanes.len() / rayon::current_num_threads();
+        for number in (begin..lanes.len()).chain(0..begin) {
+            if rows[number].is_empty() {
+                continue;
+            }
+            let mut lane = lock(&lanes[number]);
+            let before = lane.bytes();
+            for (row, partition) in rows[number].drain(..) {
+                lane.add(&row, texts, partition);
+                for (hash, raw) in texts.lookups(&row) {
+                    lane.look_up(hash, raw)?;
+                }
+            }
+            let grown = lane.bytes().saturating_sub(before) as u64;
+            self.memory.used.fetch_add(grown, Ordering::Relaxed);
+        }
+        texts.clear();
+        Ok(())
+    }
+
+    fn fail(&self, chunk: u64, error: LoadError) {
+        let mut failed = lock(&self.failed);
+        if failed.as_ref().is_none_or(|(first, _)| chunk < *first) {
+            *failed = Some((chunk, error));
+        }
+    }
+}
+
+fn too_large(lane: &Lane, wrong: TooLarge) -> LoadError {
+    let key = lane.keys.get(wrong.key);
+    let code = lane.code(wrong.key, wrong.minutes);
+    let detail = format!("it is more than {COUNT_MAX} in all; no counter can hold that");
+    WrongCounts::new(
+        "the count",
+        key,
+        lane.raw(line::stored_key(key)),
+        code,
+        detail,
+    )
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    unpoisoned(mutex.lock())
+}
+
+/// A panic of one thread ends the whole load; nobody sees what it left.
+fn unpoisoned<T>(result: Result<T, PoisonError<T>>) -> T {
+    result.unwrap_or_else(PoisonError::into_inner)
+}

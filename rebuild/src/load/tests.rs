@@ -1,0 +1,351 @@
+//! Loads against a naive model: whatever the order, the division into files and the memory, the same bytes.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+use proptest::prelude::*;
+use tallyring_archive::{Disk, OsDisk, Run, RunEntry, names, verify_run};
+use tallyring_records::line::{self, Kind};
+use tallyring_records::{Day, LongKeys, Schema};
+
+use super::*;
+
+/// Stored key, bucket and value → count.
+type Counts = BTreeMap<String, u64>;
+
+struct Stand {
+    root: tempfile::TempDir,
+    disk: OsDisk,
+    schema: Schema,
+    keys: LongKeys,
+}
+
+impl Stand {
+    fn new() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let disk = OsDisk::new(root.path()).unwrap();
+        disk.create_directory(names::INCOMING).unwrap();
+        Self {
+            root,
+            disk,
+            schema: Schema::default_clicks(),
+            keys: LongKeys::new([5; 32]),
+        }
+    }
+
+    fn options(&self, memory: u64, fill: bool) -> LoadOptions<'_> {
+        LoadOptions {
+            id: "0123456789abcdef",
+            schema: &self.schema,
+            keys: &self.keys,
+            today: "2012-03-16".parse::<Day>().unwrap(),
+            shards: 3,
+            level: 1,
+            memory,
+            fill,
+        }
+    }
+
+    fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.root.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    fn load(&self, files: &[PathBuf], memory: u64, fill: bool) -> Result<Loaded, LoadError> {
+        let stop = |row| Err(LoadError::Row(row));
+        load(
+            &self.disk,
+            files,
+            self.options(memory, fill),
+            &stop,
+            &|_| {},
+        )
+    }
+
+    /// Loads one file with the default memory; the error as text.
+    fn error(&self, text: &str) -> String {
+        let file = self.file("rows.csv", text);
+        self.load(&[file], MEMORY_MIN, false)
+            .unwrap_err()
+            .to_string()
+    }
+
+    fn counts(&self, runs: &[RunEntry]) -> Counts {
+        let mut counts = Counts::new();
+        for entry in runs {
+            verify_run(&self.disk, entry).unwrap();
+            let run = Run::open(&self.disk, &entry.name).unwrap();
+            let mut cursor = run.cursor();
+            while cursor.advance().unwrap() {
+                let (key, payload) = cursor.line().unwrap().unwrap();
+                if line::kind_of(key) == Some(Kind::Lookup) {
+                    continue;
+                }
+                for (name, count) in line::entries(payload).flatten() {
+                    let place = [key, b",", name].concat();
+                    counts.insert(String::from_utf8(place).unwrap(), count);
+                }
+            }
+        }
+        counts
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Click {
+    key: String,
+    hour: i64,
+    count: u64,
+    country: &'static str,
+}
+
+fn click() -> impl Strategy<Value = Click> {
+    let key = prop_oneof!["[ab]{1,3}", Just("http://a.example/,\"x\"\n".to_owned())];
+    // Either side of a year that is closed and of months that are not.
+    let hour = prop_oneof![
+        1_325_370_000..1_325_380_000_i64,
+        1_330_550_000..1_330_570_000_i64
+    ];
+    let country = prop_oneof![
+        Just("US"),
+        Just("JP"),
+        Just("a long country name"),
+        Just("")
+    ];
+    (key, hour, 1..1_000_u64, country).prop_map(|(key, hour, count, country)| Click {
+        key,
+        hour,
+        count,
+        country,
+    })
+}
+
+/// Totals and breakdowns of some clicks as CSV rows.
+fn rows(clicks: &[Click]) -> Vec<String> {
+    let quoted = |text: &str| format!("\"{}\"", text.replace('"', "\"\""));
+    let mut rows = Vec::new();
+    for click in clicks {
+        let key = quoted(&click.key);
+        rows.push(format!("{},{key},{},u,,\n", click.count, click.hour));
+        rows.push(format!(
+            "{},{key},{},u,c,{}\n",
+            click.count, click.hour, click.country
+        ));
+    }
+    rows
+}
+
+const HEADER: &str = "count,key,hour,namespace,subtotal,value\n";
+
+fn naive(clicks: &[Click], keys: &LongKeys) -> Counts {
+    let mut counts = Counts::new();
+    for click in clicks {
+        let code =
+            tallyring_records::TimeCode::containing(click.hour, tallyring_records::Grain::Hour);
+        let key = keys.stored(&click.key);
+        let value = match click.country {
+            "" => "-".into(),
+            country => keys.stored(country),
+        };
+        *counts.entry(format!("u|{key},{code}")).or_insert(0) += click.count;
+        *counts
+            .entry(format!("c.u|{key}.{code},{value}"))
+            .or_insert(0) += click.count;
+    }
+    counts
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    #[test]
+    fn prop_the_same_rows_make_the_same_runs(
+        clicks in prop::collection::vec(click(), 1..60),
+        parts in 1..8_usize,
+        seed in any::<u64>(),
+    ) {
+        let one = Stand::new();
+        let file = one.file("all.csv", &(HEADER.to_owned() + &rows(&clicks).concat()));
+        let whole = one.load(&[file], MEMORY_MIN, false).unwrap();
+        prop_assert_eq!(one.counts(&whole.runs), naive(&clicks, &one.keys));
+        prop_assert_eq!(whole.rows, 2 * clicks.len() as u64);
+
+        let other = Stand::new();
+        let mut shuffled = rows(&clicks);
+        let mut state = seed | 1;
+        for at in (1..shuffled.len()).rev() {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            shuffled.swap(at, (state % (at as u64 + 1)) as usize);
+        }
+        let files: Vec<PathBuf> = shuffled
+            .chunks(shuffled.len().div_ceil(parts))
+            .enumerate()
+            .map(|(number, rows)| other.file(&format!("{number}.csv"), &(HEADER.to_owned() + &rows.concat())))
+            .collect();
+        // Every file fills this memory.
+        let spilled = other.load(&files, 1, false).unwrap();
+        prop_assert_eq!(&spilled.runs, &whole.runs);
+        // Each thread may read a file before memory is found full.
+        prop_assert!(spilled.spills > 0 || files.len() <= rayon::current_num_threads());
+        let left = other.disk.list(names::INCOMING).unwrap();
+        prop_assert_eq!(left.len(), whole.runs.len());
+    }
+}
+
+#[test]
+fn compressed_files_and_json_lines_load_as_plain_csv_does() {
+    let stand = Stand::new();
+    let csv = "namespace,key,hour,count\nl,abc,2012-03-16T18:00:00Z,5\nl,abc,1331920800,2\n";
+    let json = "{\"namespace\":\"l\",\"key\":\"abc\",\"hour\":\"2012-03-16T18:00:00Z\",\"count\":5}\n\
+                {\"namespace\":\"l\",\"key\":\"abc\",\"hour\":1331920800,\"count\":2}\n";
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(csv.as_bytes()).unwrap();
+    let gzip = gzip.finish().unwrap();
+    let zstd = zstd::encode_all(csv.as_bytes(), 1).unwrap();
+    let mut loaded = Vec::new();
+    for content in [
+        csv.as_bytes(),
+        json.as_bytes(),
+        &gzip,
+        &zstd,
+        format!("\u{feff}{csv}").as_bytes(),
+    ] {
+        let path = stand.root.path().join("input");
+        std::fs::write(&path, content).unwrap();
+        loaded.push(stand.load(&[path], MEMORY_MIN, false).unwrap().runs);
+    }
+    assert!(loaded.windows(2).all(|pair| pair[0] == pair[1]));
+    let expected = Counts::from([("l|abc,c3gi".to_owned(), 7)]);
+    assert_eq!(stand.counts(&loaded[0]), expected);
+}
+
+#[test]
+fn bad_rows_are_named_by_file_and_line() {
+    let stand = Stand::new();
+    let row = |row: &str| {
+        stand.error(&format!(
+            "namespace,key,hour,count,subtotal,value\nl,a,1331920800,1,,\n{row}\n"
+        ))
+    };
+    for (bad, expected) in [
+        (
+            "x,a,1331920800,1,,",
+            "line 3: `namespace` is `x`; declared are l, u, d",
+        ),
+        ("l,,1331920800,1,,", "line 3: `key` is empty"),
+        (
+            "l,a,noon,1,,",
+            "line 3: `hour` is `noon`; write Unix seconds",
+        ),
+        ("l,a,1331920800,-1,,", "line 3: `count` is `-1`"),
+        (
+            "l,a,1331920800,1,q,x",
+            "line 3: `subtotal` is `q`; `l` declares c, r, v",
+        ),
+        (
+            "l,a,1331920800,1,,x",
+            "line 3: `value` is `x`, but `subtotal` is empty",
+        ),
+        ("l,a,1331920800", "line 3: it has 3 fields, the header 6"),
+        ("\"l\",\"a\n\",1331920800,x,,", "line 3: `count` is `x`"),
+    ] {
+        let error = row(bad);
+        assert!(error.contains(expected), "{bad}: {error}");
+        assert!(error.contains("rows.csv line 3"), "{error}");
+    }
+}
+
+#[test]
+fn bad_rows_can_be_left_out() {
+    let stand = Stand::new();
+    let file = stand.file(
+        "rows.csv",
+        "namespace,key,hour,count\nl,a,1331920800,1\nl,a,x,1\nl,a,1331920800,2\n",
+    );
+    let bad = Mutex::new(Vec::new());
+    let keep = |row| {
+        bad.lock().unwrap().push(row);
+        Ok(())
+    };
+    let loaded = load(
+        &stand.disk,
+        &[file],
+        stand.options(MEMORY_MIN, false),
+        &keep,
+        &|_| {},
+    )
+    .unwrap();
+    assert_eq!(loaded.rows, 2);
+    let bad = bad.into_inner().unwrap();
+    assert_eq!(
+        (bad.len(), bad[0].line, bad[0].text.as_slice()),
+        (1, 3, &b"l,a,x,1"[..])
+    );
+}
+
+#[test]
+fn breakdowns_balance_or_are_filled() {
+    let stand = Stand::new();
+    let header = "namespace,key,hour,count,subtotal,value\n";
+    let total = "l,http://a.example/,1331920800,5,,\n";
+    let part = |count: u64| format!("l,http://a.example/,1331920800,{count},c,US\n");
+    let error = stand.error(&format!("{header}{total}{}", part(3)));
+    assert_eq!(
+        error,
+        "the breakdown by c of l/http://a.example/ at 2012-03-16T18:00:00Z: its values sum to 3, the total is 5; \
+         add what is missing, or load with --fill to count it under `-`"
+    );
+    assert!(
+        stand
+            .error(&format!("{header}{total}{}", part(6)))
+            .contains("the total is only 5")
+    );
+    assert!(
+        stand
+            .error(&format!("{header}{}", part(6)))
+            .contains("there is no total")
+    );
+    let file = stand.file("rows.csv", &format!("{header}{total}{}", part(3)));
+    let filled = stand.load(&[file], MEMORY_MIN, true).unwrap();
+    let counts = stand.counts(&filled.runs);
+    let values: Vec<(&str, u64)> = counts
+        .iter()
+        .map(|(place, &count)| (place.rsplit(',').next().unwrap(), count))
+        .collect();
+    assert_eq!(values, [("-", 2), ("US", 3), ("c3gi", 5)]);
+    // A key and hour without any row of a breakdown is no error.
+    let file = stand.file("rows.csv", &format!("{header}{total}"));
+    assert!(stand.load(&[file], MEMORY_MIN, false).is_ok());
+}
+
+#[test]
+fn counts_that_no_counter_holds_are_refused() {
+    let stand = Stand::new();
+    let row = "l,a,1331920800,9007199254740991\n";
+    let error = stand.error(&format!("namespace,key,hour,count\n{row}{row}"));
+    assert!(
+        error.contains("the count of l/a at 2012-03-16T18:00:00Z"),
+        "{error}"
+    );
+}
+
+#[test]
+fn files_that_are_no_input_say_so() {
+    let stand = Stand::new();
+    assert!(stand.error("").contains("it has no header"));
+    assert!(stand.error("a,b\n").contains("unknown column `a`"));
+    let missing = stand
+        .load(&[stand.root.path().join("no.csv")], MEMORY_MIN, false)
+        .unwrap_err();
+    assert!(missing.to_string().contains("cannot read"), "{missing}");
+    let open = format!("namespace,key,hour,count\nl,\"{}", "x".repeat(9 << 20));
+    let error = stand.error(&open);
+    assert!(
+        error.contains("begins at line 2 is longer than 8 MiB"),
+        "{error}"
+    );
+}
