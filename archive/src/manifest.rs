@@ -96,6 +96,16 @@ pub struct DatasetEntry {
 }
 
 impl DatasetEntry {
+    /// What it is to the generation that is read, and to the next one, in a word or two.
+    pub fn state(&self, active: Option<&GenerationEntry>) -> &'static str {
+        match (active.is_some_and(|active| self.is_in(active)), self.wanted) {
+            (true, true) => "counted",
+            (false, true) => "counts with the next rebuild",
+            (true, false) => "counted until the next rebuild",
+            (false, false) => "kept for rollback",
+        }
+    }
+
     /// True when the generation counts it.
     pub fn is_in(&self, generation: &GenerationEntry) -> bool {
         self.runs

@@ -54,6 +54,12 @@ pub enum Command {
     /// Run the server: accept increments, answer reads, rebuild after midnight
     Serve(ServeArgs),
     Send(SendArgs),
+    /// Load historical counts in bulk, from CSV or JSON lines, as a dataset
+    Load(LoadArgs),
+    /// List the bulk datasets
+    Datasets(DataArgs),
+    /// Drop a bulk dataset: it stops counting with the next rebuild
+    Drop(DropArgs),
     /// Show the counts of one key as a table with a sparkline
     Query(QueryArgs),
     /// Export finished days and merge them into a new archive generation, now
@@ -97,6 +103,72 @@ pub struct ServeArgs {
     /// for replays and tests; such as 2012-03-16T18:40:00Z@3600
     #[arg(long, value_name = "START[@RATE]")]
     pub clock: Option<ClockStart>,
+}
+
+/// Options of `load`.
+#[derive(Args)]
+#[command(after_help = "\
+A CSV file begins with a header, its columns in any order:
+  namespace,key,hour,count                   totals
+  namespace,key,hour,count,subtotal,value    breakdowns; where subtotal is empty, the row is a total
+The hour is RFC 3339 or Unix seconds, and counts in the bucket that holds it. Rows may come in any order, in
+several files, plain, gzip or zstd; equal ones are summed. JSON lines have the same fields. - is standard input.
+
+The values of a breakdown sum to their total, or --fill puts what they lack under `-`. A breakdown without a
+row for some key and hour reads as `-` there.
+
+The dataset adds to what the ring counts. It appears with the next rebuild, in one step; so do the changes of
+--replace and `tallyring drop`. A server that runs is not disturbed.
+
+Examples:
+  tallyring load clicks-2011 clicks-2011-*.csv.gz
+  zcat clicks.csv.gz | tallyring load clicks-2012 -
+  tallyring load clicks-2012 clicks.csv --replace --on-error skip --rejects bad.csv
+  tallyring rebuild")]
+pub struct LoadArgs {
+    #[command(flatten)]
+    pub data: DataArgs,
+    /// Name of the dataset: letters, digits, _ - .
+    pub dataset: String,
+    /// CSV or JSON lines
+    #[arg(required = true)]
+    pub files: Vec<PathBuf>,
+    /// Replace the dataset of that name
+    #[arg(long)]
+    pub replace: bool,
+    /// Put what breakdowns lack of their totals under `-`
+    #[arg(long)]
+    pub fill: bool,
+    /// Say what would change, and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Memory for rows and keys, such as 512MiB or 2GiB; at least 32MiB
+    #[arg(long, value_name = "SIZE", default_value = "512MiB", value_parser = crate::load::parse_memory)]
+    pub memory: u64,
+    /// What to do with rows that cannot be used
+    #[arg(long, value_enum, default_value_t = OnError::Stop)]
+    pub on_error: OnError,
+    /// Where to list skipped rows, as CSV [default: only how many]
+    #[arg(long, value_name = "FILE")]
+    pub rejects: Option<PathBuf>,
+}
+
+/// What to do with rows that cannot be used.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum OnError {
+    /// Stop at the first, and change nothing
+    Stop,
+    /// Load the others
+    Skip,
+}
+
+/// Options of `drop`.
+#[derive(Args)]
+pub struct DropArgs {
+    #[command(flatten)]
+    pub data: DataArgs,
+    /// Name of the dataset
+    pub dataset: String,
 }
 
 /// Options of `query`.

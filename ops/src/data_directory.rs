@@ -68,17 +68,26 @@ pub fn open(data: &Path, config: &Config, lock: Lock) -> Result<(Store, Lock)> {
     Ok((store, lock))
 }
 
+/// Makes sure that there is a data directory.
+///
+/// # Errors
+/// When there is none.
+pub fn require_store(data: &Path) -> Result<()> {
+    if data.join(names::IDENTITY).exists() {
+        return Ok(());
+    }
+    Err(CommandError::Failed(format!(
+        "{} is no data directory; name one with --data, or make one with `tallyring serve`",
+        data.display()
+    )))
+}
+
 /// Opens a data directory for reading, held or not.
 ///
 /// # Errors
 /// When there is none, or it is damaged.
 pub fn open_read_only(data: &Path) -> Result<Store> {
-    if !data.join(names::IDENTITY).exists() {
-        return Err(CommandError::Failed(format!(
-            "{} is no data directory; name one with --data, or make one with `tallyring serve`",
-            data.display()
-        )));
-    }
+    require_store(data)?;
     Ok(Store::open_read_only(
         world(data, Arc::new(SystemClock))?,
         Options::default(),

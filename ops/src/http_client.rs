@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::Value;
 use tallyring_archive::names;
+use tallyring_realtime::Holder;
 use ureq::Agent;
 
 use crate::error::{CommandError, Result};
@@ -105,6 +106,19 @@ impl Server {
     ) -> Result<Value> {
         Ok(serde_json::from_str(&read(&self.url, answer)?).unwrap_or(Value::Null))
     }
+}
+
+/// Where the holder of a data directory answers.
+///
+/// # Errors
+/// When it does not listen yet, or is no server.
+pub fn holder_url(holder: &Holder) -> Result<String> {
+    holder.url.clone().ok_or_else(|| {
+        CommandError::Failed(format!(
+            "process {} holds the data directory and answers no HTTP yet; try again",
+            holder.pid
+        ))
+    })
 }
 
 fn agent() -> Agent {

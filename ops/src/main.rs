@@ -11,9 +11,12 @@ mod cat;
 mod cli;
 mod config;
 mod data_directory;
+mod datasets;
 mod error;
 mod http_client;
+mod incoming;
 mod keys;
+mod load;
 mod query;
 mod rebuild;
 mod rebuilds;
@@ -36,6 +39,9 @@ fn main() -> ExitCode {
     let result = match cli.command {
         Command::Serve(args) => serve::run(&args),
         Command::Send(args) => return send_and_exit(args, json),
+        Command::Load(args) => load::run(&args, json),
+        Command::Datasets(args) => datasets::list(&args, json),
+        Command::Drop(args) => datasets::drop(&args, json),
         Command::Query(args) => query::run(&args, cli.output),
         Command::Rebuild(args) => rebuild::run(&args, json),
         Command::Verify(args) => verify::run(&args, json),

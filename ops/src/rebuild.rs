@@ -5,14 +5,13 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
-use tallyring_archive::names;
 use tallyring_rebuild::{BuildOptions, build};
 
 use crate::cli::DataArgs;
 use crate::config::Config;
-use crate::data_directory::{open, try_lock};
+use crate::data_directory::{open, require_store, try_lock};
 use crate::error::{CommandError, Result};
-use crate::http_client::Server;
+use crate::http_client::{Server, holder_url};
 
 const POLL: Duration = Duration::from_millis(200);
 
@@ -22,13 +21,7 @@ const POLL: Duration = Duration::from_millis(200);
 /// When the rebuild fails; the generation before goes on serving.
 pub fn run(args: &DataArgs, json: bool) -> Result<()> {
     let config = Config::load(args.config.as_deref())?;
-    if !args.data.join(names::IDENTITY).exists() {
-        let detail = format!(
-            "{} is no data directory; name one with --data",
-            args.data.display()
-        );
-        return Err(CommandError::Failed(detail));
-    }
+    require_store(&args.data)?;
     let (before, generation) = match try_lock(&args.data)? {
         Ok(lock) => {
             let (store, _lock) = open(&args.data, &config, lock)?;
@@ -54,12 +47,7 @@ pub fn run(args: &DataArgs, json: bool) -> Result<()> {
             (before, store.manifest().active)
         }
         Err(holder) => {
-            let url = holder.url.ok_or_else(|| {
-                CommandError::Failed(format!(
-                    "process {} holds the data directory and answers no HTTP yet",
-                    holder.pid
-                ))
-            })?;
+            let url = holder_url(&holder)?;
             through(&Server::of(&args.data, &url))?
         }
     };

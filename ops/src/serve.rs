@@ -19,6 +19,7 @@ use crate::cli::ServeArgs;
 use crate::config::{Config, HttpConfig, RebuildConfig};
 use crate::data_directory::{lock, random, world};
 use crate::error::{CommandError, Result, doing};
+use crate::incoming;
 use crate::rebuilds::Rebuilds;
 
 /// How often the day is looked at.
@@ -42,6 +43,7 @@ pub fn run(args: &ServeArgs) -> Result<()> {
     }
     let tls = load_tls(&config.http)?;
     let lock = lock(data)?;
+    incoming::sweep(data);
     let catalog = Arc::new(Catalog::open(&catalog_path)?);
     let access = Access::load(Arc::clone(&catalog), config.http.access, random)?
         .with_origins(&config.http.origins);

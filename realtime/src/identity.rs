@@ -9,6 +9,7 @@
 
 use base32::Alphabet;
 use tallyring_archive::{Disk, disk::TEMPORARY_SUFFIX, names};
+use tallyring_records::LongKeys;
 
 use crate::error::{Error, Result};
 
@@ -19,6 +20,20 @@ pub struct Identity {
     pub store_id: [u8; 16],
     /// Key of the long-key hash.
     pub hash_key: [u8; 32],
+}
+
+/// How long keys are stored in a data directory.
+///
+/// # Errors
+/// When it is none, or its identity is damaged.
+pub fn long_keys_of(disk: &dyn Disk) -> Result<LongKeys> {
+    let identity = Identity::load(disk)?.ok_or_else(|| {
+        Error::Missing(format!(
+            "there is no {}: this is no data directory",
+            names::IDENTITY
+        ))
+    })?;
+    Ok(LongKeys::new(identity.hash_key))
 }
 
 const FIRST_LINE: &str = "tallyring store 1";

@@ -18,6 +18,7 @@ mod store;
 
 pub use clock::{Clock, SystemClock, VirtualClock};
 pub use error::{Error, Refusal, Result};
+pub use identity::long_keys_of;
 pub use lock::{Holder, Lock};
 pub use options::{Durability, Options, World};
 pub use service::Service;

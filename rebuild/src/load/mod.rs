@@ -151,7 +151,8 @@ pub fn load(
         drop(memory);
         write::merged(disk, &spilled, &options, progress)?
     };
-    let runs = balance::balanced(disk, runs, &options)?;
+    let mut runs = balance::balanced(disk, runs, &options)?;
+    runs.sort_unstable_by(|a, b| a.name.cmp(&b.name));
     disk.sync_directory(names::INCOMING)
         .map_err(Error::io("sync", names::INCOMING))?;
     Ok(Loaded { runs, rows, spills })

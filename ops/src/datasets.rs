@@ -1,0 +1,108 @@
+//! `tallyring datasets` and `tallyring drop`: bulk datasets, through the server that holds the directory or
+//! without one.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tallyring_archive::{DatasetEntry, Manifest, OsDisk};
+
+use crate::cli::{DataArgs, DropArgs};
+use crate::config::Config;
+use crate::data_directory::{open, require_store, try_lock};
+use crate::error::{CommandError, Result, doing};
+use crate::http_client::{Server, holder_url};
+
+/// Lists all datasets.
+///
+/// # Errors
+/// When the directory cannot be read.
+pub fn list(args: &DataArgs, json: bool) -> Result<()> {
+    require_store(&args.data)?;
+    let disk = OsDisk::new(&args.data).map_err(doing("open the data directory"))?;
+    let manifest = Manifest::load(&disk)?
+        .ok_or_else(|| CommandError::Failed("the data directory has no manifest".into()))?;
+    if json {
+        let all: Vec<Value> = manifest
+            .datasets
+            .iter()
+            .map(|of| described(&manifest, of))
+            .collect();
+        println!("{}", json!({ "datasets": all }));
+        return Ok(());
+    }
+    if manifest.datasets.is_empty() {
+        println!("there are no datasets; `tallyring load` makes one");
+        return Ok(());
+    }
+    println!(
+        "{:<24} {:<22} {:>14} {:>14}  STATE",
+        "DATASET", "LOADED", "ROWS", "BYTES"
+    );
+    for dataset in &manifest.datasets {
+        let bytes: u64 = dataset.runs.iter().map(|run| run.bytes).sum();
+        println!(
+            "{:<24} {:<22} {:>14} {bytes:>14}  {}",
+            dataset.name,
+            time(dataset.adopted_at_ms),
+            dataset.rows,
+            state(&manifest, dataset)
+        );
+    }
+    Ok(())
+}
+
+/// Drops a dataset.
+///
+/// # Errors
+/// When there is none of that name.
+pub fn drop(args: &DropArgs, json: bool) -> Result<()> {
+    let data = &args.data.data;
+    require_store(data)?;
+    match try_lock(data)? {
+        Ok(lock) => {
+            let config = Config::load(args.data.config.as_deref())?;
+            let (store, _lock) = open(data, &config, lock)?;
+            store.drop_dataset(&args.dataset)?;
+            store.seal()?;
+        }
+        Err(holder) => {
+            let name = &args.dataset;
+            let name =
+                percent_encoding::utf8_percent_encode(name, percent_encoding::NON_ALPHANUMERIC);
+            Server::of(data, &holder_url(&holder)?)
+                .delete(&format!("/v1/admin/datasets/{name}"))?;
+        }
+    }
+    if json {
+        println!("{}", json!({ "dropped": args.dataset }));
+    } else {
+        println!(
+            "{} stops counting with the next rebuild (`tallyring rebuild` does it now)",
+            args.dataset
+        );
+    }
+    Ok(())
+}
+
+fn described(manifest: &Manifest, dataset: &DatasetEntry) -> Value {
+    json!({
+        "name": dataset.name,
+        "load": dataset.load,
+        "loaded_at": time(dataset.adopted_at_ms),
+        "rows": dataset.rows,
+        "bytes": dataset.runs.iter().map(|run| run.bytes).sum::<u64>(),
+        "state": state(manifest, dataset),
+    })
+}
+
+/// What it is to the generation that is read, and to the next one.
+fn state(manifest: &Manifest, dataset: &DatasetEntry) -> &'static str {
+    let active = manifest.generation(manifest.active);
+    dataset.state(active)
+}
+
+fn time(ms: i64) -> String {
+    Timestamp::from_millisecond(ms).map_or_else(
+        |_| ms.to_string(),
+        |time| time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+    )
+}

@@ -1,0 +1,120 @@
+//! `incoming/`: where loads are sorted, each under an id and a lock of its own, beside a server that runs.
+//!
+//! Files of a load that nobody holds the lock of were left by one that was killed; whoever comes next removes
+//! them.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use tallyring_archive::names;
+
+use crate::data_directory::random;
+use crate::error::{Result, doing};
+
+/// The files of one load. Dropped, it removes them.
+pub struct Incoming {
+    data: PathBuf,
+    load: String,
+    /// Its advisory lock says that somebody sorts.
+    _lock: File,
+}
+
+impl Incoming {
+    /// Begins a load, after removing what killed ones left.
+    ///
+    /// # Errors
+    /// When the directory cannot be written.
+    pub fn begin(data: &Path) -> Result<Self> {
+        sweep(data);
+        let mut bytes = [0; 8];
+        random(&mut bytes);
+        let load = format!("{:016x}", u64::from_be_bytes(bytes));
+        let path = data.join(names::incoming_lock(&load));
+        fs::create_dir_all(data.join(names::INCOMING)).map_err(doing("make incoming/"))?;
+        loop {
+            let lock = File::create(&path).map_err(doing("write to incoming/"))?;
+            flock(&lock, FlockOperation::NonBlockingLockExclusive)
+                .map_err(doing("lock incoming/"))?;
+            // A sweeper may have come in between.
+            if is_same(&lock, &path) {
+                return Ok(Self {
+                    data: data.to_owned(),
+                    load,
+                    _lock: lock,
+                });
+            }
+        }
+    }
+
+    /// What its files begin with.
+    pub fn load(&self) -> &str {
+        &self.load
+    }
+}
+
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        // If that fails, the next load or server removes them.
+        let _ = remove(&self.data, &self.load);
+    }
+}
+
+/// Removes the files of loads that nobody sorts any more.
+pub fn sweep(data: &Path) {
+    let directory = data.join(names::INCOMING);
+    let Ok(entries) = fs::read_dir(&directory) else {
+        return;
+    };
+    let names: Vec<String> = entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect();
+    let loads: BTreeSet<&str> = names
+        .iter()
+        .filter_map(|name| name.get(..16).filter(|load| names::is_load(load)))
+        .collect();
+    for load in loads {
+        if let Err(error) = sweep_one(data, load) {
+            tracing::warn!(%error, load, "what a load left cannot be removed");
+        }
+    }
+}
+
+fn sweep_one(data: &Path, load: &str) -> io::Result<()> {
+    match File::open(data.join(names::incoming_lock(load))) {
+        Ok(lock) => match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => remove(data, load),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(()),
+            Err(error) => Err(error.into()),
+        },
+        Err(error) if error.kind() == io::ErrorKind::NotFound => remove(data, load),
+        Err(error) => Err(error),
+    }
+}
+
+/// Removes all files of a load, its lock last.
+fn remove(data: &Path, load: &str) -> io::Result<()> {
+    let lock = data.join(names::incoming_lock(load));
+    for entry in fs::read_dir(data.join(names::INCOMING))? {
+        let path = entry?.path();
+        let name = path.file_name().and_then(|name| name.to_str());
+        if name.is_some_and(|name| name.starts_with(load)) && path != lock {
+            fs::remove_file(path)?;
+        }
+    }
+    match fs::remove_file(lock) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn is_same(file: &File, path: &Path) -> bool {
+    let (Ok(open), Ok(named)) = (file.metadata(), fs::metadata(path)) else {
+        return false;
+    };
+    (open.dev(), open.ino()) == (named.dev(), named.ino())
+}

@@ -1,0 +1,349 @@
+//! `tallyring load`: bulk history, sorted apart and adopted in one step.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use indicatif::{HumanCount, ProgressBar, ProgressStyle};
+use serde_json::{Value, json};
+use tallyring_archive::{Disk, Manifest, OsDisk, Partition, RunEntry, Staged, names};
+use tallyring_realtime::long_keys_of;
+use tallyring_rebuild::load::{BadRow, LoadError, LoadOptions, Loaded, MEMORY_MIN, Step, load};
+use tallyring_records::{LongKeys, Schema};
+
+use crate::cli::{LoadArgs, OnError};
+use crate::config::Config;
+use crate::data_directory::{open, server_of, try_lock};
+use crate::error::{CommandError, Result, doing};
+use crate::http_client::{Server, holder_url};
+use crate::incoming::Incoming;
+
+/// Scheduling priority while a server runs beside: the lowest.
+const NICE: i32 = 19;
+
+/// Sorts the files and has the runs adopted.
+///
+/// # Errors
+/// A bad row, counts that do not balance, or the disk. Nothing changed then.
+pub fn run(args: &LoadArgs, json: bool) -> Result<()> {
+    let config = Config::load(args.data.config.as_deref())?;
+    let data = args.data.data.as_path();
+    make_store(data, &config)?;
+    if server_of(data).is_some()
+        && let Err(error) = rustix::process::nice(NICE)
+    {
+        eprintln!("warning: cannot lower the priority: {error}");
+    }
+    let disk = OsDisk::new(data).map_err(doing("open the data directory"))?;
+    let manifest = Manifest::load(&disk)?
+        .ok_or_else(|| CommandError::Failed("the data directory has no manifest".into()))?;
+    if !args.replace && manifest.dataset(&args.dataset).is_some() {
+        let taken = tallyring_realtime::Error::DatasetTaken(args.dataset.clone());
+        return Err(taken.into());
+    }
+    let incoming = Incoming::begin(data)?;
+    let (loaded, rejected) = sort(args, &config, &manifest, &disk, incoming.load())?;
+    if loaded.runs.is_empty() {
+        return Err(CommandError::Failed(
+            "there are no rows to load; nothing changed".into(),
+        ));
+    }
+    if args.dry_run {
+        return report_dry_run(&manifest, &loaded, rejected, json);
+    }
+    let staged = Staged {
+        load: incoming.load().to_owned(),
+        store_id: manifest.store_id.clone(),
+        rows: loaded.rows,
+        runs: loaded.runs.clone(),
+    };
+    staged.write(&disk)?;
+    adopt(args, &config, incoming.load())?;
+    report(args, &loaded, rejected, json);
+    Ok(())
+}
+
+/// Reads a size such as `512MiB`.
+///
+/// # Errors
+/// A sentence for the user.
+pub fn parse_memory(text: &str) -> std::result::Result<u64, String> {
+    let digits = text.trim_end_matches(|last: char| !last.is_ascii_digit());
+    let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {
+        "kib" | "k" => 10,
+        "mib" | "m" => 20,
+        "gib" | "g" => 30,
+        _ => return Err("write a size such as 512MiB or 2GiB".into()),
+    };
+    let number: u64 = digits
+        .parse()
+        .map_err(|_| "write a size such as 512MiB or 2GiB".to_owned())?;
+    let bytes = number
+        .checked_mul(1 << shift)
+        .ok_or("it is more than 64 bits hold")?;
+    if bytes < MEMORY_MIN {
+        return Err(format!("at least {}MiB are needed", MEMORY_MIN >> 20));
+    }
+    Ok(bytes)
+}
+
+/// A directory that is no store yet becomes one.
+fn make_store(data: &Path, config: &Config) -> Result<()> {
+    if data.join(names::IDENTITY).exists() {
+        return Ok(());
+    }
+    if let Ok(lock) = try_lock(data)? {
+        let (store, _lock) = open(data, config, lock)?;
+        store.seal()?;
+    }
+    Ok(())
+}
+
+fn sort(
+    args: &LoadArgs,
+    config: &Config,
+    manifest: &Manifest,
+    disk: &OsDisk,
+    load_id: &str,
+) -> Result<(Loaded, u64)> {
+    let schema: &Schema = match manifest.schemas.last() {
+        Some(entry) => &entry.schema,
+        None => &config.schema,
+    };
+    let keys: LongKeys = long_keys_of(disk)?;
+    // Runs that are sharded as the generation is become its files as they are.
+    let newest = manifest
+        .generations
+        .last()
+        .and_then(|newest| newest.files.first());
+    let options = LoadOptions {
+        id: load_id,
+        schema,
+        keys: &keys,
+        today: manifest.today,
+        shards: newest.map_or(config.options.shards, |file| file.meta.shards),
+        level: config.rebuild.level,
+        memory: args.memory,
+        fill: args.fill,
+    };
+    let rejects = Rejects::create(args)?;
+    let bar = bar(&args.files);
+    let progress = |step| match step {
+        Step::Read { bytes, rows } => {
+            bar.set_position(bytes);
+            bar.set_message(format!("{} rows", HumanCount(rows)));
+        }
+        Step::Write { done, all } => bar.set_message(format!("writing {done} of {all} runs")),
+    };
+    let loaded = load(
+        disk as &dyn Disk,
+        &args.files,
+        options,
+        &|row| rejects.take(row),
+        &progress,
+    );
+    bar.finish_and_clear();
+    let rejected = rejects.finish()?;
+    Ok((loaded?, rejected))
+}
+
+fn adopt(args: &LoadArgs, config: &Config, load_id: &str) -> Result<()> {
+    let data = args.data.data.as_path();
+    match try_lock(data)? {
+        Ok(lock) => {
+            let (store, _lock) = open(data, config, lock)?;
+            store.adopt(&args.dataset, load_id, args.replace)?;
+            store.seal()?;
+        }
+        Err(holder) => {
+            let name = percent_encoding::utf8_percent_encode(
+                &args.dataset,
+                percent_encoding::NON_ALPHANUMERIC,
+            );
+            let path = format!(
+                "/v1/admin/datasets/{name}?load={load_id}&replace={}",
+                args.replace
+            );
+            Server::of(data, &holder_url(&holder)?).post(&path)?;
+        }
+    }
+    Ok(())
+}
+
+/// Rows that were skipped.
+struct Rejects {
+    on_error: OnError,
+    file: Option<Mutex<csv::Writer<BufWriter<File>>>>,
+    count: AtomicU64,
+}
+
+impl Rejects {
+    fn create(args: &LoadArgs) -> Result<Self> {
+        let file = match &args.rejects {
+            Some(_) if args.on_error == OnError::Stop => {
+                let detail = "--rejects lists skipped rows: add --on-error skip";
+                return Err(CommandError::Usage(detail.into()));
+            }
+            Some(path) => {
+                let file =
+                    File::create(path).map_err(doing(format!("write {}", path.display())))?;
+                let mut writer = csv::Writer::from_writer(BufWriter::new(file));
+                writer
+                    .write_record(["file", "line", "detail", "row"])
+                    .map_err(doing("write the rejects"))?;
+                Some(Mutex::new(writer))
+            }
+            None => None,
+        };
+        Ok(Self {
+            on_error: args.on_error,
+            file,
+            count: AtomicU64::new(0),
+        })
+    }
+
+    fn take(&self, row: BadRow) -> std::result::Result<(), LoadError> {
+        if self.on_error == OnError::Stop {
+            return Err(LoadError::Row(row));
+        }
+        self.count.fetch_add(1, Ordering::Relaxed);
+        let Some(file) = &self.file else {
+            return Ok(());
+        };
+        let line = row.line.to_string();
+        let text = String::from_utf8_lossy(&row.text);
+        let written = file
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .write_record([&*row.file, &line, &row.detail, &text]);
+        written.map_err(|error| LoadError::File {
+            file: "the rejects".into(),
+            what: error.to_string(),
+        })
+    }
+
+    fn finish(self) -> Result<u64> {
+        if let Some(file) = self.file {
+            let mut file = file
+                .into_inner()
+                .unwrap_or_else(std::sync::PoisonError::into_inner);
+            file.flush().map_err(doing("write the rejects"))?;
+        }
+        Ok(self.count.into_inner())
+    }
+}
+
+fn report(args: &LoadArgs, loaded: &Loaded, rejected: u64, json: bool) {
+    let bytes: u64 = loaded.runs.iter().map(|run| run.bytes).sum();
+    if json {
+        let report = json!({
+            "dataset": args.dataset, "rows": loaded.rows, "rejected": rejected,
+            "runs": loaded.runs.len(), "bytes": bytes, "spills": loaded.spills,
+        });
+        println!("{report}");
+        return;
+    }
+    println!(
+        "{}: {} rows in {} runs of {} bytes{}",
+        args.dataset,
+        HumanCount(loaded.rows),
+        loaded.runs.len(),
+        HumanCount(bytes),
+        skipped(rejected)
+    );
+    println!("it counts with the next rebuild (`tallyring rebuild` does it now)");
+}
+
+fn skipped(rejected: u64) -> String {
+    match rejected {
+        0 => String::new(),
+        rejected => format!("; {} rows were skipped", HumanCount(rejected)),
+    }
+}
+
+/// What each partition would get, beside what it has.
+fn report_dry_run(manifest: &Manifest, loaded: &Loaded, rejected: u64, json: bool) -> Result<()> {
+    let active = manifest.generation(manifest.active);
+    let mut partitions: BTreeMap<Partition, (u128, u64)> = BTreeMap::new();
+    for run in &loaded.runs {
+        let entry = partitions.entry(run.meta.partition).or_default();
+        entry.0 += totals(run);
+        entry.1 += run.bytes;
+    }
+    let counted = |partition: Partition| -> u128 {
+        let files = active.iter().flat_map(|active| &active.files);
+        files
+            .filter(|file| {
+                partition.holds(file.meta.partition) || file.meta.partition.holds(partition)
+            })
+            .map(totals)
+            .sum()
+    };
+    if json {
+        let partitions: Vec<Value> = partitions
+            .iter()
+            .map(|(partition, (count, bytes))| {
+                json!({ "partition": partition, "count": count.to_string(), "bytes": bytes,
+                        "counted_before": counted(*partition).to_string() })
+            })
+            .collect();
+        println!(
+            "{}",
+            json!({ "rows": loaded.rows, "rejected": rejected, "partitions": partitions })
+        );
+        return Ok(());
+    }
+    println!(
+        "{:<10} {:>20} {:>20} {:>14}",
+        "MONTH", "COUNTED NOW", "THIS WOULD ADD", "BYTES"
+    );
+    for (partition, (count, bytes)) in &partitions {
+        let before = counted(*partition);
+        println!(
+            "{:<10} {before:>20} {count:>20} {bytes:>14}",
+            partition.to_string()
+        );
+    }
+    println!(
+        "{} rows{}; nothing changed",
+        HumanCount(loaded.rows),
+        skipped(rejected)
+    );
+    Ok(())
+}
+
+fn totals(run: &RunEntry) -> u128 {
+    let sums = run.meta.sums.iter();
+    sums.filter(|(section, _)| !section.contains('.'))
+        .map(|(_, sum)| sum)
+        .sum()
+}
+
+fn bar(files: &[PathBuf]) -> ProgressBar {
+    let bytes: Option<u64> = files
+        .iter()
+        .map(|file| {
+            std::fs::metadata(file)
+                .ok()
+                .filter(std::fs::Metadata::is_file)
+        })
+        .map(|metadata| metadata.map(|metadata| metadata.len()))
+        .sum();
+    let (bar, template) = match bytes {
+        Some(bytes) => (
+            ProgressBar::new(bytes),
+            "loading {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta} left, {msg}",
+        ),
+        // Of a pipe nobody knows the end.
+        None => (
+            ProgressBar::no_length(),
+            "loading {spinner} {bytes} {bytes_per_sec}, {msg}",
+        ),
+    };
+    bar.with_style(
+        ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()),
+    )
+}
