@@ -9,6 +9,7 @@ mod bitly;
 mod body;
 pub mod calendar;
 pub mod chart;
+mod csv;
 mod drain;
 mod health;
 mod meter;

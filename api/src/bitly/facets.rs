@@ -67,7 +67,7 @@ pub fn ranked(
     }
     let mut listed = Vec::with_capacity(ranked.len());
     for (stored, count) in ranked {
-        listed.push((store.expand(series, stored)?, count));
+        listed.push((store.expand(series, stored)?.concat(), count));
     }
     listed.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
     listed.truncate(limit);

@@ -10,3 +10,4 @@ mod respond;
 mod rollup;
 mod svg;
 pub mod top;
+mod value;

@@ -179,7 +179,10 @@ pub fn as_of(query: &mut QueryString) -> Result<Option<u64>, Problem> {
 pub fn span(selection: &Selection) -> (i64, i64) {
     match selection {
         Selection::Bounded(buckets) => bounds(buckets),
-        Selection::All(_) => (TIME_MIN, TIME_MAX),
+        Selection::All(all) => {
+            let end = all.end().unwrap_or(TIME_MAX);
+            (TIME_MIN, end.clamp(TIME_MIN, TIME_MAX))
+        }
     }
 }
 
