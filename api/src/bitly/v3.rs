@@ -286,7 +286,7 @@ pub(super) fn take_window(
     let zone = timezone.or(tz_offset);
     let zone = zone.as_deref().map_or(DEFAULT_ZONE, str::trim);
     let zone = match zone.parse() {
-        Ok(hours) => Zone::from_hour_offset(hours),
+        Ok(hours) => Zone::fixed(hours),
         Err(_) => Zone::named(zone),
     };
     let zone = zone.map_err(|_| Fault::invalid("timezone"))?;

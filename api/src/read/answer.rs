@@ -1,5 +1,7 @@
 //! Answers: what a read found, in the shapes of the contract.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 use tallyring_realtime::{Series, Store};
 use tallyring_records::{FieldError, TimeCode};
@@ -163,7 +165,7 @@ impl Respond for Answer {
     }
 }
 
-/// Answers several reads from one view. Blocks on files.
+/// Answers several reads from one view, those of a kept generation from it. Blocks on files.
 ///
 /// # Errors
 /// A generation that is not kept, more buckets than are answered, or damage; with the index of the
@@ -171,30 +173,51 @@ impl Respond for Answer {
 pub fn answer_all(
     store: &Store,
     requests: Vec<ReadRequest>,
-    as_of: Option<u64>,
 ) -> Result<Vec<Answer>, (usize, Problem)> {
-    let reads: Vec<_> = requests.iter().map(ReadRequest::read).collect();
-    let view = store
-        .read(&reads, as_of)
-        .map_err(|error| (0, error.into()))?;
+    let found = read_all(store, &requests)?;
     let mut answers = Vec::with_capacity(requests.len());
     let mut buckets = 0;
-    for (index, (request, series)) in requests.into_iter().zip(&view.series).enumerate() {
+    for (index, (request, (series, generation))) in requests.into_iter().zip(&found).enumerate() {
         let answer =
-            answer(store, request, series, view.generation).map_err(|problem| (index, problem))?;
+            answer(store, request, series, *generation).map_err(|problem| (index, problem))?;
         buckets += answer.buckets;
         if buckets > BUCKETS_TOTAL_MAX {
             let detail = format!(
                 "the queries together have more than {BUCKETS_TOTAL_MAX} buckets; ask in parts"
             );
-            return Err((
-                index,
-                FieldError::refused("queries", &buckets.to_string(), detail).into(),
-            ));
+            let error = FieldError::refused("queries", &buckets.to_string(), detail);
+            return Err((index, error.into()));
         }
         answers.push(answer);
     }
     Ok(answers)
+}
+
+/// What each read finds, and in which generation.
+fn read_all(
+    store: &Store,
+    requests: &[ReadRequest],
+) -> Result<Vec<(Series, u64)>, (usize, Problem)> {
+    let mut views: BTreeMap<Option<u64>, Vec<usize>> = BTreeMap::new();
+    for (index, request) in requests.iter().enumerate() {
+        views.entry(request.as_of).or_default().push(index);
+    }
+    let mut found = BTreeMap::new();
+    for (as_of, indexes) in views {
+        let reads: Vec<_> = indexes
+            .iter()
+            .map(|&index| requests[index].read())
+            .collect();
+        let view = store
+            .read(&reads, as_of)
+            .map_err(|error| (indexes[0], error.into()))?;
+        let series = view
+            .series
+            .into_iter()
+            .map(|series| (series, view.generation));
+        found.extend(indexes.into_iter().zip(series));
+    }
+    Ok(found.into_values().collect())
 }
 
 fn answer(

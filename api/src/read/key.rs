@@ -6,7 +6,7 @@ use axum::response::Response;
 
 use super::answer::answer_all;
 use super::format::Format;
-use super::request::{KNOWN, LIMIT_DEFAULT, LIMIT_MAX, ReadRequest, View, as_of, blocking};
+use super::request::{KNOWN, LIMIT_DEFAULT, LIMIT_MAX, ReadRequest, View, blocking};
 use super::respond::respond;
 use crate::access::Caller;
 use crate::problem::Problem;
@@ -113,11 +113,9 @@ async fn answer(
     };
     let (schema, now) = (state.store().schema(), state.now());
     let request = ReadRequest::parse(&schema, now, (&namespace, key), view, limit, &mut query)?;
-    let as_of = as_of(&mut query)?;
     query.finish(KNOWN)?;
     blocking(&state, move |store| {
-        let mut answers =
-            answer_all(store, vec![request], as_of).map_err(|(_, problem)| problem)?;
+        let mut answers = answer_all(store, vec![request]).map_err(|(_, problem)| problem)?;
         let answer = answers.pop().expect("BUG: one read gives one answer");
         respond(store, &answer, format, &headers, caller.has_key())
     })

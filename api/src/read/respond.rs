@@ -7,6 +7,7 @@ use serde::Serialize;
 use tallyring_realtime::Store;
 
 use super::format::Format;
+use crate::etag;
 use crate::problem::Problem;
 
 /// An answer whose range lies wholly in the archive changes only by a late count, which changes its
@@ -47,20 +48,13 @@ pub fn respond(
 ) -> Result<Response, Problem> {
     let identity = (format.media_type(), answer.identity());
     let identity = serde_json::to_vec(&identity).map_err(unwritable)?;
-    let tag = format!("W/\"{:032x}\"", store.body_identity(&identity));
+    let tag = etag::numbered(store.body_identity(&identity));
     let cache = match (answer.ends() <= store.archived_until(), with_key) {
         (true, false) => ARCHIVED,
         (true, true) => ARCHIVED_PRIVATE,
         (false, _) => LIVE,
     };
-    let known = request
-        .get(header::IF_NONE_MATCH)
-        .and_then(|tags| tags.to_str().ok())
-        .unwrap_or_default();
-    let mut response = if known
-        .split(',')
-        .any(|known| known.trim() == tag || known.trim() == "*")
-    {
+    let mut response = if etag::is_known(request, &tag) {
         StatusCode::NOT_MODIFIED.into_response()
     } else {
         with_type(format, answer.render(format)?)
@@ -71,9 +65,7 @@ pub fn respond(
         header::VARY,
         HeaderValue::from_static("accept, accept-encoding, authorization"),
     );
-    if let Ok(tag) = HeaderValue::from_str(&tag) {
-        headers.insert(header::ETAG, tag);
-    }
+    headers.insert(header::ETAG, tag);
     Ok(response)
 }
 

@@ -1,5 +1,6 @@
 //! Tests over the real router, without a socket.
 
+mod forms;
 mod malformed;
 mod reads;
 pub mod site;
