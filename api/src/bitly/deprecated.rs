@@ -51,7 +51,8 @@ pub fn routes() -> Router<ApiState> {
 fn of(wanted: Wanted) -> MethodRouter<ApiState> {
     get(
         move |State(state): State<ApiState>, RawQuery(query): RawQuery| async move {
-            envelope::v3(clicks(&state, wanted, query.as_deref()).await)
+            let answer = clicks(&state, wanted, query.as_deref()).await;
+            envelope::v3(query.as_deref(), answer)
         },
     )
 }
@@ -59,7 +60,8 @@ fn of(wanted: Wanted) -> MethodRouter<ApiState> {
 fn by(facet: Facet) -> MethodRouter<ApiState> {
     get(
         move |State(state): State<ApiState>, RawQuery(query): RawQuery| async move {
-            envelope::v3(breakdown(&state, facet, query.as_deref()).await)
+            let answer = breakdown(&state, facet, query.as_deref()).await;
+            envelope::v3(query.as_deref(), answer)
         },
     )
 }
@@ -111,7 +113,7 @@ async fn breakdown(state: &ApiState, facet: Facet, query: Option<&str>) -> Resul
     read(state, vec![source], window, move |store, _, series| {
         let (list, name) = match facet {
             Facet::Countries => ("countries", "country"),
-            Facet::Referrers | Facet::Devices => ("referrers", "referrer"),
+            _ => ("referrers", "referrer"),
         };
         let mut data = link.item();
         data[list] = values(ranked(store, &series[0], facet, usize::MAX)?, name);
