@@ -1,9 +1,15 @@
 //! The OpenAPI document, made from the handlers, and the page that shows it.
 
-use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
-use utoipa::{IntoParams, IntoResponses, Modify, OpenApi, ToSchema};
+mod bitly;
+mod common;
+mod files;
+
+use utoipa::{IntoParams, IntoResponses, OpenApi, ToSchema};
 
 use crate::problem::Document;
+use bitly::BitlyRoutes;
+use common::{Common, Keys};
+use files::Files;
 
 /// Everything the server answers.
 #[derive(OpenApi)]
@@ -12,7 +18,9 @@ use crate::problem::Document;
         title = "Tallyring",
         description = "Counts: increments in over HTTP, counts out by hour, day, week or month in any time zone.\n\n\
             Times in requests are RFC 3339 or Unix seconds, times in answers RFC 3339 with an offset. Counts are JSON \
-            integers up to 2^53-1. Errors are `application/problem+json` and say what to change.",
+            integers up to 2^53-1. Errors are `application/problem+json` and say what to change. Keys and values are any \
+            text of up to 2,048 bytes. Answers of more than 1 KiB come as gzip or zstd to who accepts them; reads carry an \
+            `ETag`, and may be kept by caches where their range lies wholly in the archive.",
     ),
     paths(
         crate::write::incr::incr_get,
@@ -34,34 +42,41 @@ use crate::problem::Document;
         crate::health::readyz,
         crate::health::metrics,
     ),
-    modifiers(&Keys),
+    modifiers(&Common, &Files, &BitlyRoutes, &Keys),
     tags(
         (name = "write", description = "Increments: durable when answered"),
         (name = "read", description = "Counts, breakdowns, rankings: one answer is one view"),
         (name = "operate", description = "Health, state and jobs"),
+        (name = "bitly v3", description = "bitly's version 3: status 200 always, the envelope says what went well"),
+        (name = "bitly v4", description = "bitly's version 4"),
     ),
 )]
 pub struct ApiDocument;
 
-/// Says how a key is sent.
-struct Keys;
+/// Whose counts: the path of every read of a key.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+#[expect(dead_code, reason = "describes the path, which the router takes apart")]
+pub struct KeyPath {
+    /// A declared namespace
+    #[param(example = "l")]
+    namespace: String,
+    /// Percent-encoded as one segment, 1 to 2,048 bytes
+    #[param(example = "abc", min_length = 1)]
+    key: String,
+}
 
-impl Modify for Keys {
-    fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
-        let bearer = HttpBuilder::new()
-            .scheme(HttpAuthScheme::Bearer)
-            .description(Some("An API key, once there is one: tr_…"))
-            .build();
-        document
-            .components
-            .get_or_insert_default()
-            .add_security_scheme("key", SecurityScheme::Http(bearer));
-        // Without keys none is needed: the empty requirement says so.
-        document.security = Some(vec![
-            SecurityRequirement::new::<_, [&str; 0], &str>("key", []),
-            SecurityRequirement::default(),
-        ]);
-    }
+/// How long a ranking is.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(
+    dead_code,
+    reason = "describes the query string, which is parsed by hand so that errors name their field"
+)]
+pub struct LimitParameter {
+    /// Values or keys listed; of a breakdown as CSV 10,000 if left out
+    #[param(minimum = 1, maximum = 10000, default = 10)]
+    limit: Option<u32>,
 }
 
 /// Which buckets, in which zone.
@@ -95,16 +110,13 @@ pub struct RangeParameters {
     as_of: Option<u64>,
 }
 
-/// How a read can fail.
+/// How a read can end without its answer.
 #[derive(IntoResponses)]
 #[expect(dead_code, reason = "describes answers, which are made by `Problem`")]
 pub enum ReadErrors {
-    /// No key, or a wrong one, once keys are configured
-    #[response(status = 401, content_type = "application/problem+json")]
-    NoKey(Document),
-    /// The key lacks the scope, or is not for the namespace
-    #[response(status = 403, content_type = "application/problem+json")]
-    Forbidden(Document),
+    /// The client has the answer already (If-None-Match)
+    #[response(status = 304)]
+    Known,
     /// A parameter that cannot be understood; `field` names it
     #[response(status = 400, content_type = "application/problem+json")]
     Malformed(Document),
@@ -114,24 +126,12 @@ pub enum ReadErrors {
     /// Understood, but beyond a bound
     #[response(status = 422, content_type = "application/problem+json")]
     Refused(Document),
-    /// The key's items a second are used up; comes with Retry-After
-    #[response(status = 429, content_type = "application/problem+json")]
-    TooMany(Document),
-    /// Too much at once, or a damaged file; comes with Retry-After
-    #[response(status = 503, content_type = "application/problem+json")]
-    Unavailable(Document),
 }
 
 /// How a write can fail. Nothing was counted, except that after a 503 it is not known.
 #[derive(IntoResponses)]
 #[expect(dead_code, reason = "describes answers, which are made by `Problem`")]
 pub enum WriteErrors {
-    /// No key, or a wrong one, once keys are configured
-    #[response(status = 401, content_type = "application/problem+json")]
-    NoKey(Document),
-    /// The key lacks the scope, or is not for the namespace
-    #[response(status = 403, content_type = "application/problem+json")]
-    Forbidden(Document),
     /// Malformed, or an undeclared namespace or subtotal; `field` names it, `index` the item
     #[response(status = 400, content_type = "application/problem+json")]
     Malformed(Document),
@@ -141,12 +141,6 @@ pub enum WriteErrors {
     /// Time more than 24 hours ahead or before 2000, or a reused idempotency key
     #[response(status = 422, content_type = "application/problem+json")]
     Refused(Document),
-    /// The key's items a second are used up; comes with Retry-After
-    #[response(status = 429, content_type = "application/problem+json")]
-    TooMany(Document),
-    /// Queues are full, or the log failed; comes with Retry-After
-    #[response(status = 503, content_type = "application/problem+json")]
-    Unavailable(Document),
     /// The disk is full
     #[response(status = 507, content_type = "application/problem+json")]
     DiskFull(Document),
@@ -156,9 +150,6 @@ pub enum WriteErrors {
 #[derive(IntoResponses)]
 #[expect(dead_code, reason = "describes answers, which are made by `Problem`")]
 pub enum BodyErrors {
-    /// The body did not arrive in time
-    #[response(status = 408, content_type = "application/problem+json")]
-    TooSlow(Document),
     /// Too many bytes or items, decompressed
     #[response(status = 413, content_type = "application/problem+json")]
     TooLarge(Document),

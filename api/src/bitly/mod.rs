@@ -28,10 +28,32 @@ mod xml;
 mod tests;
 
 use axum::Router;
+use serde_json::Value;
 
+use crate::access::Dialect;
 use crate::state::ApiState;
+
+/// An endpoint, for whoever describes it.
+pub struct Endpoint {
+    /// Which version.
+    pub dialect: Dialect,
+    /// Its path, as one documents it: a bitlink is one segment.
+    pub path: String,
+    /// What it answers, in a line.
+    pub summary: &'static str,
+    /// Its answer; of version 3 what stands in `data`.
+    pub example: Value,
+    /// True where nothing can be asked for.
+    pub is_constant: bool,
+}
 
 /// All routes of both versions.
 pub fn routes() -> Router<ApiState> {
     v3::routes().merge(v4::routes())
+}
+
+/// All endpoints of both versions.
+pub fn endpoints() -> Vec<Endpoint> {
+    let lists = [v3::endpoints(), deprecated::endpoints(), v4::endpoints()];
+    lists.into_iter().flatten().collect()
 }

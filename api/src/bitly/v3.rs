@@ -11,14 +11,14 @@ use axum::routing::{MethodRouter, any, get};
 use serde_json::{Map, Value, json};
 use tallyring_realtime::{Series, Store};
 
-use super::deprecated;
 use super::envelope::{self, Body, Fault};
 use super::facets::{Facet, ranked};
 use super::links;
 use super::referrers::{address_of, domain_of, grouped};
 use super::series::{ALL, Window, sum, total};
 use super::source::{Kind, Source, read};
-use crate::access::Caller;
+use super::{Endpoint, deprecated};
+use crate::access::{Caller, Dialect};
 use crate::problem::Problem;
 use crate::query_string::QueryString;
 use crate::state::ApiState;
@@ -86,6 +86,19 @@ pub fn routes() -> Router<ApiState> {
         .merge(deprecated::routes())
         .route("/v3/{*path}", any(unknown))
         .method_not_allowed_fallback(unknown)
+}
+
+/// The same for whoever describes them.
+pub fn endpoints() -> Vec<Endpoint> {
+    let endpoints = ENDPOINTS.into_iter();
+    let endpoints = endpoints.map(|(path, kind, metric)| Endpoint {
+        dialect: Dialect::V3,
+        path: path.to_owned(),
+        summary: metric.summary(),
+        example: metric.example(kind),
+        is_constant: false,
+    });
+    endpoints.collect()
 }
 
 fn of(kind: Kind, metric: Metric) -> MethodRouter<ApiState> {
@@ -181,6 +194,50 @@ fn nothing(metric: Metric, window: &Window, rolled: bool) -> Value {
 }
 
 impl Metric {
+    fn summary(self) -> &'static str {
+        match self {
+            Self::Clicks => "Clicks, as one number or by unit, newest first",
+            Self::Countries => "Countries by clicks; - where none is known",
+            Self::Referrers => "Referrers by clicks; direct where there was none",
+            Self::ReferringDomains => "Domains of referrers by clicks",
+            Self::ReferrersByDomain => "Referrers by clicks, grouped by their domain",
+            Self::PopularLinks => {
+                "Links by clicks; the user's own where `u` is broken down by `l`, else those of all users"
+            }
+            Self::EncodersCount => "How many users made the link: one, as each has its own here",
+            Self::Shares => "Shares of the link: none are made through this server",
+            Self::ShortenCounts => "Links shortened: none are through this server",
+        }
+    }
+
+    fn example(self, kind: Kind) -> Value {
+        if self == Self::EncodersCount {
+            return json!({"count": 1, "aggregate_link": "http://bit.ly/abc"});
+        }
+        let mut data = json!({
+            "tz_offset": -5, "unit": "day", "units": 1, "unit_reference_ts": 1_360_351_157,
+        });
+        let clicks = json!([{"clicks": 5, "dt": 1_360_299_600}]);
+        let (name, value) = match self {
+            Self::Clicks => (clicks_name(kind), clicks),
+            Self::Countries => ("countries", json!([{"clicks": 5, "country": "US"}])),
+            Self::Referrers => ("referrers", json!([{"clicks": 5, "referrer": "direct"}])),
+            Self::ReferringDomains => (
+                "referring_domains",
+                json!([{"clicks": 5, "domain": "t.co", "url": "http://t.co/"}]),
+            ),
+            Self::ReferrersByDomain => (
+                "referrers",
+                json!({"t.co": [{"clicks": 5, "referrer": "http://t.co/a"}]}),
+            ),
+            Self::PopularLinks => ("popular_links", json!([{"clicks": 5, "link": "abc"}])),
+            Self::ShortenCounts => ("user_shorten_counts", json!(0)),
+            Self::Shares | Self::EncodersCount => ("shares", json!([])),
+        };
+        data[name] = value;
+        data
+    }
+
     fn facet(self) -> Option<Facet> {
         match self {
             Self::Clicks
@@ -196,6 +253,14 @@ impl Metric {
     }
 }
 
+fn clicks_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Link => "link_clicks",
+        Kind::User => "user_clicks",
+        Kind::Domain => "tracking_domain_clicks",
+    }
+}
+
 fn clicks(
     data: &mut Map<String, Value>,
     kind: Kind,
@@ -203,11 +268,7 @@ fn clicks(
     series: &Series,
     rolled: bool,
 ) {
-    let name = match kind {
-        Kind::Link => "link_clicks",
-        Kind::User => "user_clicks",
-        Kind::Domain => "tracking_domain_clicks",
-    };
+    let name = clicks_name(kind);
     let clicks = if rolled {
         total(series).into()
     } else {

@@ -16,12 +16,13 @@ use axum::routing::{MethodRouter, any, get};
 use serde_json::json;
 use tallyring_realtime::Series;
 
+use super::Endpoint;
 use super::csv::{csv, wants_csv};
 use super::envelope::{self, Body, Fault};
 use super::facets::ranked;
 use super::links;
 use super::source::{Kind, Source, hash_of_path, is_key, read};
-use crate::access::Caller;
+use crate::access::{Caller, Dialect};
 use crate::query_string::QueryString;
 use crate::state::ApiState;
 use metric::{Metric, sorted};
@@ -81,6 +82,51 @@ pub fn routes() -> Router<ApiState> {
         .route("/v4/user/platform_limits", get(platform_limits))
         .route("/v4/{*path}", any(unknown))
         .method_not_allowed_fallback(unknown)
+}
+
+/// The same for whoever describes them.
+pub fn endpoints() -> Vec<Endpoint> {
+    let bitlink = |before: &'static str| {
+        move |(end, metric): (&str, Metric)| (format!("{before}/{{bitlink}}{end}"), metric)
+    };
+    let group = |(end, metric): (&str, Metric)| (format!("/v4/groups/{{group}}/{end}"), metric);
+    let organization = "/v4/organizations/{organization}";
+    let bitlinks = BITLINK_METRICS.into_iter().map(bitlink("/v4/bitlinks"));
+    let custom = CUSTOM_BITLINK_METRICS.into_iter();
+    let metrics = bitlinks
+        .chain(custom.map(bitlink("/v4/custom_bitlinks")))
+        .chain(GROUP_METRICS.into_iter().map(group))
+        .chain([(
+            format!("{organization}/shorten_counts"),
+            Metric::ShortenCounts,
+        )]);
+    let endpoint = |path, summary, example, is_constant| Endpoint {
+        dialect: Dialect::V4,
+        path,
+        summary,
+        example,
+        is_constant,
+    };
+    let mut endpoints: Vec<Endpoint> = metrics
+        .map(|(path, metric)| endpoint(path, metric.summary(), metric.example(), false))
+        .collect();
+    let plan = json!({"organization_guid": "o", "plan_limits": []});
+    let path = format!("{organization}/plan_limits");
+    endpoints.push(endpoint(
+        path,
+        "Limits of the plan: there are none",
+        plan,
+        true,
+    ));
+    let path = "/v4/user/platform_limits".to_owned();
+    let none = json!({"platform_limits": []});
+    endpoints.push(endpoint(
+        path,
+        "Limits of endpoints: there are none",
+        none,
+        true,
+    ));
+    endpoints
 }
 
 /// Metrics of a link, which is all of the path but its end.

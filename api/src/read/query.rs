@@ -71,7 +71,12 @@ pub struct Query {
     params(("as_of" = Option<u64>, Query, description = "Reads a kept generation as it was, for every query that names none itself")),
     request_body = Queries,
     responses(
-        (status = 200, description = "The answers", body = Answers),
+        (status = 200, description = "The answers", body = Answers, example = json!({"answers": [{
+            "namespace": "l", "key": "abc", "unit": "day", "timezone": "UTC",
+            "from": "2012-03-16T00:00:00+00:00", "to": "2012-03-17T00:00:00+00:00", "aligned": true,
+            "settled_until": "2012-03-16T18:30:00Z", "final_until": null, "generation": 3, "total": 5,
+            "counts": [{"start": "2012-03-16T00:00:00+00:00", "count": 5}],
+        }]})),
         crate::openapi::ReadErrors,
         crate::openapi::BodyErrors,
     ),

@@ -13,6 +13,7 @@ use super::request::{LIMIT_DEFAULT, as_of, blocking, declared, limit, selection,
 use super::respond::{Respond, json, respond};
 use crate::access::Caller;
 use crate::chart::{RankingChart, ranking};
+use crate::openapi::{LimitParameter, RangeParameters, ReadErrors};
 use crate::problem::Problem;
 use crate::query_string::QueryString;
 use crate::segments::Segments;
@@ -45,14 +46,23 @@ struct Key {
 
 /// Heaviest keys
 ///
-/// Every key of the namespace ranked by its count in the range, exact. Also as `/top.csv`.
+/// Every key of the namespace ranked by its count in the range, exact; ties as they are stored. Also as `/top.csv`
+/// and `/top.svg`.
 #[utoipa::path(get, path = "/v1/{namespace}/top", tag = "read",
     params(
         ("namespace" = String, Path, description = "A declared namespace", example = "l"),
-        crate::openapi::RangeParameters,
-        ("limit" = Option<u32>, Query, description = "Keys listed, 1 to 10,000; 10 if left out"),
+        RangeParameters,
+        LimitParameter,
     ),
-    responses((status = 200, description = "The ranking", body = Top), crate::openapi::ReadErrors),
+    responses(
+        (status = 200, description = "The ranking", body = Top, example = json!({
+            "namespace": "l", "unit": "day", "timezone": "UTC",
+            "from": "2012-03-10T00:00:00+00:00", "to": "2012-03-17T00:00:00+00:00", "aligned": true,
+            "settled_until": "2012-03-16T18:30:00Z", "final_until": null, "generation": 3, "approximate": false,
+            "total": 17, "keys": [{"key": "abc", "count": 5}], "other": 12,
+        })),
+        ReadErrors,
+    ),
 )]
 pub async fn top(
     State(state): State<ApiState>,

@@ -2,5 +2,6 @@
 
 mod forms;
 mod malformed;
+mod openapi;
 mod reads;
 pub mod site;

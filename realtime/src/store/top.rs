@@ -121,22 +121,17 @@ impl Store {
             as_of.unwrap_or(live.archive.generation)
         };
         runs.retain(|run| run.meta().overlaps(range.start, range.end));
-        let mut best = Best {
-            limit,
-            total: 0,
-            counted,
-            heap: BinaryHeap::new(),
-        };
+        let mut best = Best::new(limit, counted);
         self.merge_section(&section, &range, &runs, memory, &mut best)?;
         let mut keys = Vec::with_capacity(best.heap.len());
         for Reverse((count, Reverse(key))) in best.heap.into_sorted_vec() {
             let stored = String::from_utf8_lossy(&key[section.len()..]).into_owned();
-            let text = match texts.get(&stored) {
-                Some(raw) => raw.clone(),
+            let key = match texts.remove(&stored) {
+                Some(raw) => raw,
                 None if is_hash(&stored) => self.look_up(&runs, &stored)?.unwrap_or(stored),
                 None => stored,
             };
-            keys.push(TopKey { key: text, count });
+            keys.push(TopKey { key, count });
         }
         Ok(Ranking {
             generation,
@@ -245,6 +240,15 @@ struct Best {
 }
 
 impl Best {
+    fn new(limit: usize, counted: Option<Counted>) -> Self {
+        Self {
+            limit,
+            total: 0,
+            counted,
+            heap: BinaryHeap::new(),
+        }
+    }
+
     fn take(&mut self, sums: BTreeMap<Vec<u8>, u64>) {
         for (key, count) in sums {
             self.total = self.total.saturating_add(count).min(COUNT_MAX);
