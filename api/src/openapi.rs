@@ -4,8 +4,10 @@ mod bitly;
 mod common;
 mod files;
 
+use utoipa::openapi::schema::{Object, ObjectBuilder, Type};
 use utoipa::{IntoParams, IntoResponses, OpenApi, ToSchema};
 
+use crate::calendar::Unit;
 use crate::problem::Document;
 use bitly::BitlyRoutes;
 use common::{Common, Keys};
@@ -87,11 +89,11 @@ pub struct LimitParameter {
     reason = "describes the query string, which is parsed by hand so that errors name their field"
 )]
 pub struct RangeParameters {
-    /// minute, hour, day, week (from Sunday), mweek (from Monday), month, quarter or year
-    #[param(example = "day", default = "day")]
+    /// Length of a bucket, day if left out; weeks begin on Sunday, mweeks on Monday
+    #[param(schema_with = unit_names, required = false, example = "day")]
     unit: Option<String>,
     /// How many buckets up to the one that holds `to`; -1 for all that were counted; at most 10,000
-    #[param(example = 7, default = 7)]
+    #[param(minimum = -1, maximum = 10000, example = 7, default = 7)]
     units: Option<i64>,
     /// First time, instead of `units`
     #[param(example = "2012-03-10T00:00:00Z")]
@@ -103,11 +105,18 @@ pub struct RangeParameters {
     #[param(example = "America/New_York", default = "UTC")]
     timezone: Option<String>,
     /// Hours from UTC instead of a zone, -12 to 14 in steps of 0.25
-    #[param(example = 5.5)]
+    #[param(minimum = -12, maximum = 14, multiple_of = 0.25, example = 5.5)]
     hour_offset: Option<f64>,
     /// Reads a kept generation as it was
     #[param(example = 3)]
     as_of: Option<u64>,
+}
+
+/// The names of units.
+fn unit_names() -> Object {
+    let names = Unit::ALL.map(Unit::as_str);
+    let text = ObjectBuilder::new().schema_type(Type::String);
+    text.enum_values(Some(names)).build()
 }
 
 /// How a read can end without its answer.

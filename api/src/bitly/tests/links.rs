@@ -3,18 +3,9 @@
 use serde_json::{Value, json};
 use tallyring_records::Schema;
 
-use super::{NOW, Site};
+use super::{NOW, Site, v3_echo as with_echo};
 
 const LINK: &str = "link=http%3A%2F%2Fbit.ly%2F1234&access_token=T";
-
-/// The echoes of a request for `units` days in New York.
-fn with_echo(mut data: Value, units: i64) -> Value {
-    data["tz_offset"] = json!(-5);
-    data["unit"] = json!("day");
-    data["unit_reference_ts"] = json!(NOW);
-    data["units"] = json!(units);
-    data
-}
 
 #[tokio::test]
 async fn the_documented_requests_answer_as_documented() {

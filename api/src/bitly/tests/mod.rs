@@ -93,6 +93,15 @@ impl Site {
     }
 }
 
+/// Version 3's echoes of a request for `units` days in New York.
+fn v3_echo(mut data: Value, units: i64) -> Value {
+    data["tz_offset"] = json!(-5);
+    data["unit"] = json!("day");
+    data["unit_reference_ts"] = json!(NOW);
+    data["units"] = json!(units);
+    data
+}
+
 /// Version 4's error for a field.
 fn invalid(resource: &str, field: &str) -> Value {
     json!({

@@ -2,15 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{NOW, Site};
-
-fn with_echo(mut data: Value, units: i64) -> Value {
-    data["tz_offset"] = json!(-5);
-    data["unit"] = json!("day");
-    data["unit_reference_ts"] = json!(NOW);
-    data["units"] = json!(units);
-    data
-}
+use super::{NOW, Site, v3_echo as with_echo};
 
 #[tokio::test]
 async fn without_a_unit_user_clicks_have_the_form_of_old() {
