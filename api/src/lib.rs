@@ -9,8 +9,14 @@ mod bitly;
 mod body;
 pub mod calendar;
 pub mod chart;
+mod compress;
+mod csv;
+mod docs;
 mod drain;
+mod etag;
+mod head;
 mod health;
+mod json;
 mod meter;
 mod openapi;
 mod problem;
@@ -34,25 +40,22 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::routing::{delete, get, post};
 use tower_http::catch_panic::CatchPanicLayer;
-use tower_http::compression::CompressionLayer;
-use tower_http::compression::predicate::{DefaultPredicate, Predicate, SizeAbove};
-use utoipa::OpenApi;
-use utoipa_swagger_ui::SwaggerUi;
 
 /// All routes over one state. Needs no socket.
 pub fn router(state: ApiState) -> Router {
     let guarded = axum::middleware::from_fn_with_state(Arc::clone(&state.access), access::guard);
     Router::new()
         .merge(writes())
-        .merge(reads())
-        .merge(bitly::routes())
+        .merge(compress::answers(
+            reads().merge(bitly::routes()).merge(docs::routes()),
+        ))
         .merge(operations())
-        .merge(SwaggerUi::new("/docs").url("/openapi.json", openapi::ApiDocument::openapi()))
         .fallback(problem::unrouted)
         .method_not_allowed_fallback(problem::no_method)
         .layer(guarded)
         .layer(axum::middleware::from_fn(meter::measure))
         .layer(CatchPanicLayer::custom(problem::panicked))
+        .layer(axum::middleware::from_fn(head::bound))
         .layer(axum::middleware::from_fn(drain::drain))
         .layer(axum::middleware::from_fn(access::identify))
         // Handlers that take a body bound it themselves, after decompression too.
@@ -73,7 +76,6 @@ fn writes() -> Router<ApiState> {
 }
 
 fn reads() -> Router<ApiState> {
-    let large = DefaultPredicate::new().and(SizeAbove::new(COMPRESSED_ABOVE));
     Router::new()
         .route("/v1/{namespace}/{key}/counts", get(read::key::counts))
         .route("/v1/{namespace}/{key}/counts.csv", get(read::key::counts))
@@ -86,7 +88,6 @@ fn reads() -> Router<ApiState> {
         .route("/v1/{namespace}/top.csv", get(read::top::top))
         .route("/v1/{namespace}/top.svg", get(read::top::top))
         .route("/v1/query", post(read::query::query))
-        .layer(CompressionLayer::new().compress_when(large))
 }
 
 fn operations() -> Router<ApiState> {
@@ -104,6 +105,3 @@ fn operations() -> Router<ApiState> {
         .route("/readyz", get(health::readyz))
         .route("/metrics", get(health::metrics))
 }
-
-/// Answers of fewer bytes are sent as they are.
-const COMPRESSED_ABOVE: u64 = 1_024;

@@ -1,9 +1,17 @@
 //! The OpenAPI document, made from the handlers, and the page that shows it.
 
-use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
-use utoipa::{IntoParams, IntoResponses, Modify, OpenApi, ToSchema};
+mod bitly;
+mod common;
+mod files;
 
+use utoipa::openapi::schema::{Object, ObjectBuilder, Type};
+use utoipa::{IntoParams, IntoResponses, OpenApi, ToSchema};
+
+use crate::calendar::Unit;
 use crate::problem::Document;
+use bitly::BitlyRoutes;
+use common::{Common, Keys};
+use files::Files;
 
 /// Everything the server answers.
 #[derive(OpenApi)]
@@ -12,7 +20,9 @@ use crate::problem::Document;
         title = "Tallyring",
         description = "Counts: increments in over HTTP, counts out by hour, day, week or month in any time zone.\n\n\
             Times in requests are RFC 3339 or Unix seconds, times in answers RFC 3339 with an offset. Counts are JSON \
-            integers up to 2^53-1. Errors are `application/problem+json` and say what to change.",
+            integers up to 2^53-1. Errors are `application/problem+json` and say what to change. Keys and values are any \
+            text of up to 2,048 bytes. Answers of more than 1 KiB come as gzip or zstd to who accepts them; reads carry an \
+            `ETag`, and may be kept by caches where their range lies wholly in the archive.",
     ),
     paths(
         crate::write::incr::incr_get,
@@ -34,34 +44,41 @@ use crate::problem::Document;
         crate::health::readyz,
         crate::health::metrics,
     ),
-    modifiers(&Keys),
+    modifiers(&Common, &Files, &BitlyRoutes, &Keys),
     tags(
         (name = "write", description = "Increments: durable when answered"),
         (name = "read", description = "Counts, breakdowns, rankings: one answer is one view"),
         (name = "operate", description = "Health, state and jobs"),
+        (name = "bitly v3", description = "bitly's version 3: status 200 always, the envelope says what went well"),
+        (name = "bitly v4", description = "bitly's version 4"),
     ),
 )]
 pub struct ApiDocument;
 
-/// Says how a key is sent.
-struct Keys;
+/// Whose counts: the path of every read of a key.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+#[expect(dead_code, reason = "describes the path, which the router takes apart")]
+pub struct KeyPath {
+    /// A declared namespace
+    #[param(example = "l")]
+    namespace: String,
+    /// Percent-encoded as one segment, 1 to 2,048 bytes
+    #[param(example = "abc", min_length = 1)]
+    key: String,
+}
 
-impl Modify for Keys {
-    fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
-        let bearer = HttpBuilder::new()
-            .scheme(HttpAuthScheme::Bearer)
-            .description(Some("An API key, once there is one: tr_…"))
-            .build();
-        document
-            .components
-            .get_or_insert_default()
-            .add_security_scheme("key", SecurityScheme::Http(bearer));
-        // Without keys none is needed: the empty requirement says so.
-        document.security = Some(vec![
-            SecurityRequirement::new::<_, [&str; 0], &str>("key", []),
-            SecurityRequirement::default(),
-        ]);
-    }
+/// How long a ranking is.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(
+    dead_code,
+    reason = "describes the query string, which is parsed by hand so that errors name their field"
+)]
+pub struct LimitParameter {
+    /// Values or keys listed; of a breakdown as CSV 10,000 if left out
+    #[param(minimum = 1, maximum = 10000, default = 10)]
+    limit: Option<u32>,
 }
 
 /// Which buckets, in which zone.
@@ -72,11 +89,11 @@ impl Modify for Keys {
     reason = "describes the query string, which is parsed by hand so that errors name their field"
 )]
 pub struct RangeParameters {
-    /// minute, hour, day, week (from Sunday), mweek (from Monday), month, quarter or year
-    #[param(example = "day", default = "day")]
+    /// Length of a bucket, day if left out; weeks begin on Sunday, mweeks on Monday
+    #[param(schema_with = unit_names, required = false, example = "day")]
     unit: Option<String>,
     /// How many buckets up to the one that holds `to`; -1 for all that were counted; at most 10,000
-    #[param(example = 7, default = 7)]
+    #[param(minimum = -1, maximum = 10000, example = 7, default = 7)]
     units: Option<i64>,
     /// First time, instead of `units`
     #[param(example = "2012-03-10T00:00:00Z")]
@@ -88,23 +105,27 @@ pub struct RangeParameters {
     #[param(example = "America/New_York", default = "UTC")]
     timezone: Option<String>,
     /// Hours from UTC instead of a zone, -12 to 14 in steps of 0.25
-    #[param(example = 5.5)]
+    #[param(minimum = -12, maximum = 14, multiple_of = 0.25, example = 5.5)]
     hour_offset: Option<f64>,
     /// Reads a kept generation as it was
     #[param(example = 3)]
     as_of: Option<u64>,
 }
 
-/// How a read can fail.
+/// The names of units.
+fn unit_names() -> Object {
+    let names = Unit::ALL.map(Unit::as_str);
+    let text = ObjectBuilder::new().schema_type(Type::String);
+    text.enum_values(Some(names)).build()
+}
+
+/// How a read can end without its answer.
 #[derive(IntoResponses)]
 #[expect(dead_code, reason = "describes answers, which are made by `Problem`")]
 pub enum ReadErrors {
-    /// No key, or a wrong one, once keys are configured
-    #[response(status = 401, content_type = "application/problem+json")]
-    NoKey(Document),
-    /// The key lacks the scope, or is not for the namespace
-    #[response(status = 403, content_type = "application/problem+json")]
-    Forbidden(Document),
+    /// The client has the answer already (If-None-Match)
+    #[response(status = 304)]
+    Known,
     /// A parameter that cannot be understood; `field` names it
     #[response(status = 400, content_type = "application/problem+json")]
     Malformed(Document),
@@ -114,24 +135,12 @@ pub enum ReadErrors {
     /// Understood, but beyond a bound
     #[response(status = 422, content_type = "application/problem+json")]
     Refused(Document),
-    /// The key's items a second are used up; comes with Retry-After
-    #[response(status = 429, content_type = "application/problem+json")]
-    TooMany(Document),
-    /// Too much at once, or a damaged file; comes with Retry-After
-    #[response(status = 503, content_type = "application/problem+json")]
-    Unavailable(Document),
 }
 
 /// How a write can fail. Nothing was counted, except that after a 503 it is not known.
 #[derive(IntoResponses)]
 #[expect(dead_code, reason = "describes answers, which are made by `Problem`")]
 pub enum WriteErrors {
-    /// No key, or a wrong one, once keys are configured
-    #[response(status = 401, content_type = "application/problem+json")]
-    NoKey(Document),
-    /// The key lacks the scope, or is not for the namespace
-    #[response(status = 403, content_type = "application/problem+json")]
-    Forbidden(Document),
     /// Malformed, or an undeclared namespace or subtotal; `field` names it, `index` the item
     #[response(status = 400, content_type = "application/problem+json")]
     Malformed(Document),
@@ -141,12 +150,6 @@ pub enum WriteErrors {
     /// Time more than 24 hours ahead or before 2000, or a reused idempotency key
     #[response(status = 422, content_type = "application/problem+json")]
     Refused(Document),
-    /// The key's items a second are used up; comes with Retry-After
-    #[response(status = 429, content_type = "application/problem+json")]
-    TooMany(Document),
-    /// Queues are full, or the log failed; comes with Retry-After
-    #[response(status = 503, content_type = "application/problem+json")]
-    Unavailable(Document),
     /// The disk is full
     #[response(status = 507, content_type = "application/problem+json")]
     DiskFull(Document),
@@ -156,9 +159,6 @@ pub enum WriteErrors {
 #[derive(IntoResponses)]
 #[expect(dead_code, reason = "describes answers, which are made by `Problem`")]
 pub enum BodyErrors {
-    /// The body did not arrive in time
-    #[response(status = 408, content_type = "application/problem+json")]
-    TooSlow(Document),
     /// Too many bytes or items, decompressed
     #[response(status = 413, content_type = "application/problem+json")]
     TooLarge(Document),

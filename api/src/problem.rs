@@ -186,17 +186,25 @@ pub fn no_route(path: &str) -> Problem {
         "path",
         path,
         "is not a route; reads are /v1/{namespace}/{key}/counts, …/summary, …/by/{subtotal}, /v1/{namespace}/top and \
-         /v1/query, writes /v1/incr and /v1/increments, operations /v1/admin/status, /healthz, /readyz and /metrics",
+         /v1/query, bitly's /v3/… and /v4/…, writes /v1/incr and /v1/increments, operations /v1/admin/…, /healthz, \
+         /readyz and /metrics; /docs shows them all",
     )
 }
 
 /// 405 for a route with another method.
-pub async fn no_method(request: Request) -> Problem {
+pub async fn no_method(request: Request) -> Response {
     let detail = format!(
         "{} is not accepted here; reads are GET, /v1/increments is POST",
         request.method()
     );
-    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed", detail)
+    let status = StatusCode::METHOD_NOT_ALLOWED;
+    let mut response = Problem::new(status, "Method not allowed", detail).into_response();
+    if request.uri().path() == "/v1/incr" {
+        // The router would list HEAD too, which it has a handler for: this one.
+        let allowed = HeaderValue::from_static("GET,POST");
+        response.headers_mut().insert(header::ALLOW, allowed);
+    }
+    response
 }
 
 /// 500 for a bug of ours.

@@ -12,6 +12,9 @@ pub struct QueryString(Vec<(String, String)>);
 /// Most parameters of one request.
 const PARAMETERS_MAX: usize = 128;
 
+const NOT_ENCODED: &str =
+    "is not percent-encoded UTF-8; encode the text as UTF-8, and a % itself as %25";
+
 impl QueryString {
     /// Decodes `name=value&…`; `+` is a space.
     ///
@@ -25,15 +28,10 @@ impl QueryString {
             .filter(|part| !part.is_empty())
         {
             let (name, value) = part.split_once('=').unwrap_or((part, ""));
-            let name = decode(name)
-                .ok_or_else(|| Problem::malformed("query", name, "is not percent-encoded UTF-8"))?;
-            let value = decode(value).ok_or_else(|| {
-                Problem::malformed(
-                    &name,
-                    value,
-                    "is not percent-encoded UTF-8; encode the text as UTF-8",
-                )
-            })?;
+            let name =
+                decode(name).ok_or_else(|| Problem::malformed("query", name, NOT_ENCODED))?;
+            let value =
+                decode(value).ok_or_else(|| Problem::malformed(&name, value, NOT_ENCODED))?;
             parameters.push((name, value));
             if parameters.len() > PARAMETERS_MAX {
                 return Err(Problem::malformed(
@@ -117,10 +115,39 @@ impl QueryString {
     }
 }
 
+/// True when every `%` has two hexadecimal digits behind it.
+pub fn is_percent_encoded(text: &str) -> bool {
+    let mut parts = text.split('%');
+    // What is before the first one.
+    parts.next();
+    parts.all(|part| {
+        let digits = part.bytes().take(2);
+        digits.filter(u8::is_ascii_hexdigit).count() == 2
+    })
+}
+
 fn decode(text: &str) -> Option<String> {
+    if !is_percent_encoded(text) {
+        return None;
+    }
     let spaced = text.replace('+', " ");
     percent_decode_str(&spaced)
         .decode_utf8()
         .ok()
         .map(|text| text.into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_percent_sign_stands_before_two_digits() {
+        for text in ["", "a", "%41", "a%C3%a9b"] {
+            assert!(is_percent_encoded(text), "{text}");
+        }
+        for text in ["%", "100%", "%4", "%zz", "%4g", "%%41", "a%é"] {
+            assert!(!is_percent_encoded(text), "{text}");
+        }
+    }
 }

@@ -5,6 +5,7 @@ use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
 
 use crate::problem::Problem;
+use crate::query_string::is_percent_encoded;
 
 /// The captured segments of a route.
 pub struct Segments<T>(pub T);
@@ -18,11 +19,11 @@ where
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         match Path::<T>::from_request_parts(parts, state).await {
-            Ok(Path(segments)) => Ok(Self(segments)),
-            Err(_) => Err(Problem::malformed(
+            Ok(Path(segments)) if is_percent_encoded(parts.uri.path()) => Ok(Self(segments)),
+            _ => Err(Problem::malformed(
                 "path",
                 parts.uri.path(),
-                "is not percent-encoded UTF-8; encode each key as one segment",
+                "is not percent-encoded UTF-8; encode each key as one segment, and a % itself as %25",
             )),
         }
     }

@@ -28,6 +28,7 @@ use tower::{Service, ServiceExt};
 pub use tls::{Tls, TlsError};
 
 use crate::access::{Access, Peer};
+use crate::head;
 use addresses::{Addresses, Connection};
 use stream::{Activity, PatientStream};
 
@@ -64,9 +65,10 @@ impl Default for ServerLimits {
     }
 }
 
-const HEADERS_MAX: usize = 64;
-const HEAD_BYTES_MAX: usize = 32 << 10;
-const H2_HEAD_BYTES_MAX: u32 = 16 << 10;
+/// Beyond these hyper refuses without a word; the router says what is wrong before (see [`head`]).
+const HEADERS_MAX: usize = 2 * head::HEADERS_MAX;
+const HEAD_BYTES_MAX: usize = 2 * head::HEAD_BYTES_MAX;
+const H2_HEAD_BYTES_MAX: u32 = HEAD_BYTES_MAX as u32;
 const H2_STREAMS_MAX: u32 = 128;
 /// Streams that a client may open and take back before they were looked at (rapid reset).
 const H2_PENDING_RESETS_MAX: usize = 20;

@@ -270,7 +270,7 @@ Examples:
   tallyring key list
   tallyring key revoke 2bq4xyz7                         in force at once, without a restart
 
-From the first key on every request needs one, but /healthz and /readyz. Commands on the data directory of
+From the first key on every request needs one, but /healthz, /readyz and /docs. Commands on the data directory of
 a running server need none; others take theirs from TALLYRING_KEY.")]
 pub struct KeyArgs {
     #[command(subcommand)]

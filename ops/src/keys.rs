@@ -85,7 +85,7 @@ fn make(args: &NewKeyArgs, as_json: bool) -> Result<()> {
     }
     if is_first {
         eprintln!(
-            "warning: this is the first key: from now on every request needs one, but /healthz and /readyz"
+            "warning: this is the first key: from now on every request needs one, but /healthz, /readyz and /docs"
         );
     }
     Ok(())

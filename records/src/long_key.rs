@@ -14,6 +14,11 @@ pub const HASH_CHARS: usize = 12;
 /// The value that stands for "no value".
 pub const MISSING: &str = "-";
 
+/// What stands for a missing value of `subtotal`: [`MISSING`] for each of its dimensions.
+pub fn missing_value(subtotal: &str) -> String {
+    vec![MISSING; subtotal.split('*').count()].join("*")
+}
+
 const HASH_BYTES: usize = 9;
 
 /// Turns raw keys and values into their stored form.

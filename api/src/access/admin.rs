@@ -11,7 +11,9 @@ use tallyring_realtime::catalog::{CatalogError, KeyEntry};
 use super::new_key::{KeyRequest, issue, key_json};
 use super::{Access, Catalogued};
 use crate::body;
+use crate::json;
 use crate::problem::Problem;
+use crate::read::request::off_thread;
 use crate::segments::Segments;
 use crate::state::ApiState;
 
@@ -42,14 +44,14 @@ pub async fn create(
         ));
     }
     let bytes = body::read(&headers, body, BODY_BYTES_MAX).await?;
-    let request: KeyRequest = serde_json::from_slice(&bytes).map_err(|error| {
+    let request: KeyRequest = json::parse_as(&bytes).map_err(|error| {
         let detail = "must be JSON such as {\"scopes\":[\"write\",\"read\"]}";
         Problem::malformed("body", &error.to_string(), detail)
     })?;
     request.check(&state.store().schema())?;
     let now_ms = state.store().world().clock.now_ms();
     let access = std::sync::Arc::clone(&state.access);
-    let (entry, text) = blocking(move || access.create(request, now_ms)).await?;
+    let (entry, text) = off_thread(move || access.create(request, now_ms)).await?;
     let mut answer = key_json(&entry);
     answer["key"] = text.into();
     let mut response = (StatusCode::CREATED, Json(answer)).into_response();
@@ -69,7 +71,7 @@ pub async fn create(
 ))]
 pub async fn list(State(state): State<ApiState>) -> Result<Json<Value>, Problem> {
     let access = std::sync::Arc::clone(&state.access);
-    let entries = blocking(move || Ok(access.kept()?.catalog.keys()?)).await?;
+    let entries = off_thread(move || Ok(access.kept()?.catalog.keys()?)).await?;
     let keys: Vec<Value> = entries.iter().map(key_json).collect();
     Ok(Json(json!({ "keys": keys })))
 }
@@ -87,7 +89,7 @@ pub async fn revoke(
 ) -> Result<Json<Value>, Problem> {
     let now_ms = state.store().world().clock.now_ms();
     let access = std::sync::Arc::clone(&state.access);
-    let entry = blocking(move || access.revoke(&id, now_ms)).await?;
+    let entry = off_thread(move || access.revoke(&id, now_ms)).await?;
     Ok(Json(key_json(&entry)))
 }
 
@@ -138,15 +140,5 @@ impl From<CatalogError> for Problem {
             "Not available",
             error.to_string(),
         )
-    }
-}
-
-/// The catalog syncs files: that is not for the threads that serve connections.
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
-) -> Result<T, Problem> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(answer) => answer,
-        Err(error) => std::panic::resume_unwind(error.into_panic()),
     }
 }

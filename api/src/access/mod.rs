@@ -22,6 +22,7 @@ pub use guard::{Peer, guard};
 pub use new_key::{KeyRequest, issue, key_json};
 pub use rate::network;
 pub use request_id::identify;
+pub use route::{Class, Dialect, Route};
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

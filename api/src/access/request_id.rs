@@ -20,6 +20,44 @@ const ID_BYTES_MAX: usize = 64;
 /// Characters of a path that a log line shows.
 const PATH_CHARS_MAX: usize = 128;
 
+/// Refusals that are logged in one second: whoever is refused a thousand times is told of in a few lines.
+static REFUSALS: Seldom = Seldom::new(20);
+
+/// So many a second and no more.
+struct Seldom {
+    most: u64,
+    /// The second in the upper half, how many it had in the lower.
+    state: AtomicU64,
+}
+
+impl Seldom {
+    const fn new(most: u64) -> Self {
+        Self {
+            most,
+            state: AtomicU64::new(0),
+        }
+    }
+
+    /// True for the first ones of every second.
+    fn take(&self) -> bool {
+        static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+        self.take_at(START.elapsed().as_secs())
+    }
+
+    fn take_at(&self, second: u64) -> bool {
+        let next = |state: u64| {
+            let had = if state >> 32 == second {
+                state & 0xffff_ffff
+            } else {
+                0
+            };
+            (had < self.most).then_some(second << 32 | (had + 1))
+        };
+        let order = Ordering::Relaxed;
+        self.state.fetch_update(order, order, next).is_ok()
+    }
+}
+
 /// Gives the request its id, and the answer too; logs what went wrong, and at debug level everything.
 pub async fn identify(request: Request, next: Next) -> Response {
     let id = match request.headers().get(&HEADER) {
@@ -47,10 +85,18 @@ fn log(response: &Response, id: &str, method: &Method, path: &str, began: Instan
     if status >= 500 {
         let path = cut(path);
         tracing::warn!(id, %method, ?path, status, "a request failed");
+    } else if is_refusal(status) && REFUSALS.take() {
+        let path = cut(path);
+        tracing::info!(id, %method, ?path, status, "a request was refused");
     } else if tracing::enabled!(tracing::Level::DEBUG) {
         let (path, milliseconds) = (cut(path), began.elapsed().as_secs_f64() * 1e3);
         tracing::debug!(id, %method, ?path, status, milliseconds, "answered");
     }
+}
+
+/// For a missing or wrong key, a right it lacks, its rate, or a request too large.
+fn is_refusal(status: u16) -> bool {
+    matches!(status, 401 | 403 | 413 | 429 | 431)
 }
 
 fn cut(path: &str) -> &str {
@@ -88,6 +134,15 @@ mod tests {
         for bad in ["", "a b", "a\tb", "é", "a;b", "a\"", &"x".repeat(65)] {
             assert!(!is_id(bad.as_bytes()), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_second_has_its_first_lines_and_the_next_one_its_own() {
+        let seldom = Seldom::new(2);
+        assert_eq!(
+            [0, 0, 0, 1].map(|second| seldom.take_at(second)),
+            [true, true, false, true]
+        );
     }
 
     #[test]

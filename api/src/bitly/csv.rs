@@ -2,6 +2,8 @@
 
 use axum::http::{HeaderMap, header};
 
+use crate::csv::cell;
+
 /// True when `Accept` names CSV, and JSON not before it.
 pub fn wants_csv(headers: &HeaderMap) -> bool {
     let accepted = headers.get_all(header::ACCEPT).into_iter();
@@ -19,17 +21,8 @@ pub fn wants_csv(headers: &HeaderMap) -> bool {
 pub fn csv(head: &str, values: Vec<(String, u64)>) -> String {
     let mut out = format!("{head}\n");
     for (value, clicks) in values {
-        let is_formula = value != "-" && value.starts_with(['=', '+', '-', '@', '\t', '\r']);
-        let value = if is_formula {
-            format!("'{value}")
-        } else {
-            value
-        };
-        if value.contains([',', '"', '\n', '\r']) {
-            out.push_str(&format!("\"{}\", {clicks}\n", value.replace('"', "\"\"")));
-        } else {
-            out.push_str(&format!("{value}, {clicks}\n"));
-        }
+        cell(&mut out, &value);
+        out.push_str(&format!(", {clicks}\n"));
     }
     out
 }

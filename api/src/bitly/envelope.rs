@@ -8,6 +8,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
+use super::xml;
 use crate::problem::Problem;
 
 /// Why there is no answer.
@@ -19,6 +20,8 @@ pub enum Fault {
     Invalid(String),
     /// The configuration does not count this.
     NotFound,
+    /// The configuration keeps no minutes of this.
+    NoMinutes,
     /// No such endpoint.
     Unknown,
     /// Not known here, or not readable now.
@@ -47,6 +50,7 @@ impl Fault {
             Self::Missing(parameter) => format!("MISSING_ARG_{}", parameter.to_uppercase()),
             Self::Invalid(parameter) => format!("INVALID_ARG_{}", parameter.to_uppercase()),
             Self::NotFound => "NOT_FOUND".to_owned(),
+            Self::NoMinutes => "MINUTES_NOT_KEPT".to_owned(),
             Self::Unknown => "UNKNOWN".to_owned(),
             Self::Unavailable => "TEMPORARILY_UNAVAILABLE".to_owned(),
         }
@@ -60,21 +64,26 @@ impl From<Problem> for Fault {
     }
 }
 
-/// Version 3: status 200, and the envelope.
-pub fn v3(answer: Result<Body, Fault>) -> Response {
+/// Version 3: status 200, and the envelope, as XML when the query says so.
+pub fn v3(query: Option<&str>, answer: Result<Body, Fault>) -> Response {
     let (status, text, data) = match answer {
         Ok(Body::Text(text) | Body::Csv(text)) => return text.into_response(),
         Ok(Body::Json(data)) => (200, "OK".to_owned(), data),
         Err(fault) => {
             let status = match fault {
-                Fault::Missing(_) | Fault::Invalid(_) => 500,
+                Fault::Missing(_) | Fault::Invalid(_) | Fault::NoMinutes => 500,
                 Fault::NotFound | Fault::Unknown => 404,
                 Fault::Unavailable => 503,
             };
             (status, fault.message(), Value::Null)
         }
     };
-    Json(json!({"data": data, "status_code": status, "status_txt": text})).into_response()
+    let envelope = json!({"data": data, "status_code": status, "status_txt": text});
+    if query.is_some_and(|query| query.split('&').any(|part| part == "format=xml")) {
+        let kind = [(header::CONTENT_TYPE, "application/xml; charset=utf-8")];
+        return (kind, xml::document("response", &envelope)).into_response();
+    }
+    Json(envelope).into_response()
 }
 
 /// Version 4: the status says it, the body which field of which `resource`.
@@ -93,6 +102,10 @@ pub fn v4(resource: &str, answer: Result<Body, Fault>) -> Response {
         Fault::Missing(_) | Fault::Invalid(_) => {
             (StatusCode::BAD_REQUEST, "The value provided is invalid.")
         }
+        Fault::NoMinutes => (
+            StatusCode::BAD_REQUEST,
+            "Minutes are not kept here; ask for hours or longer units.",
+        ),
         Fault::NotFound | Fault::Unknown => (
             StatusCode::NOT_FOUND,
             "What you are looking for cannot be found.",
@@ -106,6 +119,7 @@ pub fn v4(resource: &str, answer: Result<Body, Fault>) -> Response {
     match fault {
         Fault::Missing(field) => body["errors"] = errors(field, "missing"),
         Fault::Invalid(field) => body["errors"] = errors(&field, "invalid"),
+        Fault::NoMinutes => body["errors"] = errors("unit", "invalid"),
         Fault::NotFound | Fault::Unknown | Fault::Unavailable => {}
     }
     let mut response = (status, Json(body)).into_response();

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use tallyring_realtime::{Series, Store};
 use tallyring_records::MISSING;
 
-use super::series::add;
+use super::series::{add, total};
 use crate::problem::Problem;
 
 /// What a count is broken down by.
@@ -18,6 +18,8 @@ pub enum Facet {
     Referrers,
     /// Kinds of device; `-` where none is known.
     Devices,
+    /// Links of a user; `-` for clicks on none.
+    Links,
 }
 
 /// The name of clicks without a referrer.
@@ -30,6 +32,7 @@ impl Facet {
             Self::Countries => "c",
             Self::Referrers => "r",
             Self::Devices => "v",
+            Self::Links => "l",
         }
     }
 
@@ -59,6 +62,10 @@ pub fn ranked(
         let stored = &series.values[point.value as usize];
         add(clicks.entry(facet.name(stored)).or_insert(0), point.count);
     }
+    if clicks.is_empty() && total(series) > 0 {
+        // Not broken down at all: every value is missing.
+        clicks.insert(facet.name(MISSING), total(series));
+    }
     let mut ranked: Vec<(&str, u64)> = clicks.into_iter().collect();
     ranked.sort_by_key(|&(_, count)| Reverse(count));
     if let Some(&(_, least)) = limit.checked_sub(1).and_then(|last| ranked.get(last)) {
@@ -67,7 +74,7 @@ pub fn ranked(
     }
     let mut listed = Vec::with_capacity(ranked.len());
     for (stored, count) in ranked {
-        listed.push((store.expand(series, stored)?, count));
+        listed.push((store.expand(series, stored)?.concat(), count));
     }
     listed.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
     listed.truncate(limit);

@@ -5,30 +5,55 @@
 //! configuration does not declare is not found. What was never counted answers zeros, because
 //! nothing here knows which links exist.
 //!
-//! Not answered, because counts alone cannot say it: who shortened or shared a link, and which links
-//! a user has. There v3 says `TEMPORARILY_UNAVAILABLE`, v4 404; an empty list would be untrue.
+//! What happens at bitly and never here is answered as that: nothing was shortened or shared through
+//! this server, nothing but clicks is an engagement, every link was made by one user. Cities and the
+//! management of links are not served: version 3 says `UNKNOWN`, version 4 404.
 //!
-//! The smallest unit counted is the hour or the quarter of one: with `unit=minute` a base bucket
-//! counts in the minute it begins with, as everywhere in this API.
+//! Minutes are refused where they are not kept: an hour's clicks in its first minute would be untrue, and
+//! these answers have no field that says so.
 
 mod csv;
 mod deprecated;
 mod envelope;
 mod facets;
+mod links;
 mod referrers;
 mod series;
 mod source;
 mod v3;
 mod v4;
+mod xml;
 
 #[cfg(test)]
 mod tests;
 
 use axum::Router;
+use serde_json::Value;
 
+use crate::access::Dialect;
 use crate::state::ApiState;
+
+/// An endpoint, for whoever describes it.
+pub struct Endpoint {
+    /// Which version.
+    pub dialect: Dialect,
+    /// Its path, as one documents it: a bitlink is one segment.
+    pub path: String,
+    /// What it answers, in a line.
+    pub summary: &'static str,
+    /// Its answer; of version 3 what stands in `data`.
+    pub example: Value,
+    /// True where nothing can be asked for.
+    pub is_constant: bool,
+}
 
 /// All routes of both versions.
 pub fn routes() -> Router<ApiState> {
     v3::routes().merge(v4::routes())
+}
+
+/// All endpoints of both versions.
+pub fn endpoints() -> Vec<Endpoint> {
+    let lists = [v3::endpoints(), deprecated::endpoints(), v4::endpoints()];
+    lists.into_iter().flatten().collect()
 }

@@ -58,12 +58,7 @@ impl Window {
                 let end = buckets.end();
                 (Some(buckets), end)
             }
-            Selection::All(_) => {
-                let last = reference
-                    .1
-                    .map(|instant| Bucket::holding(unit, &zone, instant));
-                (None, last.map_or(TIME_MAX, |bucket| bucket.end))
-            }
+            Selection::All(all) => (None, all.end().unwrap_or(TIME_MAX)),
         };
         Ok(Self {
             unit,

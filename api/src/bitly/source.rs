@@ -2,11 +2,12 @@
 
 use percent_encoding::percent_decode_str;
 use tallyring_realtime::{Read, Series, Store};
-use tallyring_records::{KEY_BYTES_MAX, Schema};
+use tallyring_records::{Grain, KEY_BYTES_MAX, Namespace, Schema};
 
 use super::envelope::Fault;
 use super::facets::Facet;
 use super::series::Window;
+use crate::calendar::Unit;
 use crate::problem::Problem;
 use crate::read::request::blocking;
 use crate::state::ApiState;
@@ -23,7 +24,8 @@ pub enum Kind {
 }
 
 impl Kind {
-    fn namespace(self) -> &'static str {
+    /// The namespace that counts it.
+    pub fn namespace(self) -> &'static str {
         match self {
             Self::Link => "l",
             Self::User => "u",
@@ -44,33 +46,38 @@ pub struct Source {
 }
 
 impl Source {
-    fn is_declared(&self, schema: &Schema) -> bool {
-        schema
-            .namespace(self.kind.namespace())
-            .is_some_and(|namespace| {
-                self.facet.is_none_or(|facet| {
-                    let declared = &namespace.subtotals;
-                    declared.iter().any(|name| name == facet.subtotal())
-                })
-            })
-    }
-
-    fn read(self, window: &Window) -> Read {
+    /// What to read of the store for it.
+    ///
+    /// # Errors
+    /// [`Fault::NotFound`] for what is not declared, [`Fault::NoMinutes`] for minutes that are not kept.
+    fn read(self, schema: &Schema, window: &Window) -> Result<Read, Fault> {
+        let namespace = schema.namespace(self.kind.namespace());
+        let namespace = namespace.ok_or(Fault::NotFound)?;
+        if window.unit == Unit::Minute && !keeps_minutes(namespace) {
+            return Err(Fault::NoMinutes);
+        }
+        let subtotal = match self.facet {
+            Some(facet) if is_broken_down(namespace, facet) => Some(facet.subtotal().to_owned()),
+            // Where no devices are sent every click is of an unknown one, which is an answer.
+            None | Some(Facet::Devices) => None,
+            Some(_) => return Err(Fault::NotFound),
+        };
         let (from, to) = window.span();
-        Read {
-            namespace: self.kind.namespace().to_owned(),
+        Ok(Read {
+            namespace: namespace.name.clone(),
             key: self.key,
-            subtotal: self.facet.map(|facet| facet.subtotal().to_owned()),
+            subtotal,
             from,
             to,
-        }
+        })
     }
 }
 
 /// Reads all sources from one view and makes the answer of them, off the threads that serve.
 ///
 /// # Errors
-/// [`Fault::NotFound`] for what is not declared, [`Fault::Unavailable`] for what cannot be read.
+/// [`Fault::NotFound`] for what is not declared, [`Fault::NoMinutes`] for minutes that are not kept,
+/// [`Fault::Unavailable`] for what cannot be read.
 pub async fn read<T: Send + 'static>(
     state: &ApiState,
     sources: Vec<Source>,
@@ -78,19 +85,27 @@ pub async fn read<T: Send + 'static>(
     answer: impl FnOnce(&Store, &Window, Vec<Series>) -> Result<T, Problem> + Send + 'static,
 ) -> Result<T, Fault> {
     let schema = state.store().schema();
-    if !sources.iter().all(|source| source.is_declared(&schema)) {
-        return Err(Fault::NotFound);
-    }
-    let reads: Vec<Read> = sources
-        .into_iter()
-        .map(|source| source.read(&window))
-        .collect();
+    let reads = sources.into_iter();
+    let reads: Result<Vec<Read>, Fault> =
+        reads.map(|source| source.read(&schema, &window)).collect();
+    let reads = reads?;
     blocking(state, move |store| {
         let view = store.read(&reads, None)?;
         answer(store, &window, view.series)
     })
     .await
     .map_err(|_| Fault::Unavailable)
+}
+
+/// True when the namespace is broken down by the facet.
+pub fn is_broken_down(namespace: &Namespace, facet: Facet) -> bool {
+    let mut declared = namespace.subtotals.iter();
+    declared.any(|name| name == facet.subtotal())
+}
+
+/// True when the namespace counts by the minute; else a whole hour would stand in its first minute.
+pub fn keeps_minutes(namespace: &Namespace) -> bool {
+    namespace.grain.seconds() <= Grain::Minute.seconds()
 }
 
 /// The hash in a link of version 3: the last segment of its path, decoded. The scheme may be left

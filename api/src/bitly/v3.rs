@@ -3,23 +3,27 @@
 //! Unknown parameters are passed over, as clients send some for every endpoint. `limit` is for lists
 //! of values only: a series is never cut.
 
+mod parameters;
+
 use axum::Router;
 use axum::extract::{RawQuery, State};
 use axum::routing::{MethodRouter, any, get};
 use serde_json::{Map, Value, json};
 use tallyring_realtime::{Series, Store};
 
-use super::deprecated;
 use super::envelope::{self, Body, Fault};
 use super::facets::{Facet, ranked};
+use super::links;
 use super::referrers::{address_of, domain_of, grouped};
 use super::series::{ALL, Window, sum, total};
-use super::source::{Kind, Source, hash_of_link, is_key, read};
-use crate::access::Caller;
-use crate::calendar::{Unit, Zone};
+use super::source::{Kind, Source, read};
+use super::{Endpoint, deprecated};
+use crate::access::{Caller, Dialect};
 use crate::problem::Problem;
 use crate::query_string::QueryString;
 use crate::state::ApiState;
+pub use parameters::{refuse_text, take_is_text, take_window};
+use parameters::{take_flag, take_key, take_limit, take_text};
 
 /// What of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,63 +33,85 @@ enum Metric {
     Referrers,
     ReferringDomains,
     ReferrersByDomain,
+    PopularLinks,
+    EncodersCount,
+    Shares,
+    ShortenCounts,
 }
 
-const DEFAULT_ZONE: &str = "America/New_York";
-const LIMIT_DEFAULT: usize = 100;
-const LIMIT_MAX: usize = 1_000;
-const MINUTES_MAX: i64 = 60;
 /// Days that `/v3/user/clicks` lists when it is asked for no unit.
 const LEGACY_DAYS: i64 = 7;
 
+/// Every endpoint about one key.
+const ENDPOINTS: [(&str, Kind, Metric); 14] = [
+    ("/v3/link/clicks", Kind::Link, Metric::Clicks),
+    ("/v3/link/countries", Kind::Link, Metric::Countries),
+    ("/v3/link/referrers", Kind::Link, Metric::Referrers),
+    (
+        "/v3/link/referring_domains",
+        Kind::Link,
+        Metric::ReferringDomains,
+    ),
+    (
+        "/v3/link/referrers_by_domain",
+        Kind::Link,
+        Metric::ReferrersByDomain,
+    ),
+    ("/v3/link/encoders_count", Kind::Link, Metric::EncodersCount),
+    ("/v3/link/shares", Kind::Link, Metric::Shares),
+    ("/v3/user/clicks", Kind::User, Metric::Clicks),
+    ("/v3/user/countries", Kind::User, Metric::Countries),
+    ("/v3/user/referrers", Kind::User, Metric::Referrers),
+    (
+        "/v3/user/referring_domains",
+        Kind::User,
+        Metric::ReferringDomains,
+    ),
+    ("/v3/user/popular_links", Kind::User, Metric::PopularLinks),
+    ("/v3/user/shorten_counts", Kind::User, Metric::ShortenCounts),
+    (
+        "/v3/user/tracking_domain_clicks",
+        Kind::Domain,
+        Metric::Clicks,
+    ),
+];
+
 /// The routes of version 3; others are `UNKNOWN`.
 pub fn routes() -> Router<ApiState> {
-    Router::new()
-        .route("/v3/link/clicks", of(Kind::Link, Metric::Clicks))
-        .route("/v3/link/countries", of(Kind::Link, Metric::Countries))
-        .route("/v3/link/referrers", of(Kind::Link, Metric::Referrers))
-        .route(
-            "/v3/link/referring_domains",
-            of(Kind::Link, Metric::ReferringDomains),
-        )
-        .route(
-            "/v3/link/referrers_by_domain",
-            of(Kind::Link, Metric::ReferrersByDomain),
-        )
-        .route("/v3/link/encoders_count", get(unavailable))
-        .route("/v3/link/shares", get(unavailable))
-        .route("/v3/user/clicks", of(Kind::User, Metric::Clicks))
-        .route("/v3/user/countries", of(Kind::User, Metric::Countries))
-        .route("/v3/user/referrers", of(Kind::User, Metric::Referrers))
-        .route(
-            "/v3/user/referring_domains",
-            of(Kind::User, Metric::ReferringDomains),
-        )
-        .route("/v3/user/popular_links", get(unavailable))
-        .route("/v3/user/shorten_counts", get(unavailable))
-        .route(
-            "/v3/user/tracking_domain_clicks",
-            of(Kind::Domain, Metric::Clicks),
-        )
+    let mut router = Router::new();
+    for (path, kind, metric) in ENDPOINTS {
+        router = router.route(path, of(kind, metric));
+    }
+    router
         .merge(deprecated::routes())
         .route("/v3/{*path}", any(unknown))
         .method_not_allowed_fallback(unknown)
 }
 
+/// The same for whoever describes them.
+pub fn endpoints() -> Vec<Endpoint> {
+    let endpoints = ENDPOINTS.into_iter();
+    let endpoints = endpoints.map(|(path, kind, metric)| Endpoint {
+        dialect: Dialect::V3,
+        path: path.to_owned(),
+        summary: metric.summary(),
+        example: metric.example(kind),
+        is_constant: false,
+    });
+    endpoints.collect()
+}
+
 fn of(kind: Kind, metric: Metric) -> MethodRouter<ApiState> {
     get(
         move |State(state): State<ApiState>, caller: Caller, RawQuery(query): RawQuery| async move {
-            envelope::v3(answer(&state, &caller, kind, metric, query.as_deref()).await)
+            let answer = answer(&state, &caller, kind, metric, query.as_deref()).await;
+            envelope::v3(query.as_deref(), answer)
         },
     )
 }
 
-async fn unavailable() -> axum::response::Response {
-    envelope::v3(Err(Fault::Unavailable))
-}
-
-async fn unknown() -> axum::response::Response {
-    envelope::v3(Err(Fault::Unknown))
+async fn unknown(RawQuery(query): RawQuery) -> axum::response::Response {
+    envelope::v3(query.as_deref(), Err(Fault::Unknown))
 }
 
 async fn answer(
@@ -97,12 +123,19 @@ async fn answer(
 ) -> Result<Body, Fault> {
     let mut query = QueryString::parse(query)?;
     let is_text = take_is_text(&mut query)?;
+    let key = take_key(&mut query, kind, caller)?;
+    if metric == Metric::EncodersCount {
+        refuse_text(is_text)?;
+        // A link has one hash here, so one user who made it.
+        let data = json!({"count": 1, "aggregate_link": key.asked});
+        return Ok(Body::Json(data));
+    }
+    let unit = take_text(&mut query, "unit")?;
     let source = Source {
         kind,
-        key: take_key(&mut query, kind, caller)?,
+        key: key.key,
         facet: metric.facet(),
     };
-    let unit = take_text(&mut query, "unit")?;
     if kind == Kind::User && metric == Metric::Clicks && unit.is_none() {
         refuse_text(is_text)?;
         return legacy_clicks(state, source, query).await;
@@ -113,6 +146,18 @@ async fn answer(
     let window = take_window(&mut query, unit, units, state.now())?;
     if metric != Metric::Clicks || !rolled {
         refuse_text(is_text)?;
+    }
+    match metric {
+        Metric::ShortenCounts | Metric::Shares => {
+            return Ok(Body::Json(nothing(metric, &window, rolled)));
+        }
+        Metric::PopularLinks => {
+            let mut data = echo(&window);
+            let links = links::ranked(state, caller, source.key, window, limit).await?;
+            data.insert("popular_links".to_owned(), values(links, "link"));
+            return Ok(Body::Json(data.into()));
+        }
+        _ => {}
     }
     read(state, vec![source], window, move |store, window, series| {
         let series = &series[0];
@@ -129,15 +174,90 @@ async fn answer(
     .await
 }
 
+/// What happens at bitly and never here: no link is made or shared through this server.
+fn nothing(metric: Metric, window: &Window, rolled: bool) -> Value {
+    let mut data = echo(window);
+    if metric == Metric::Shares {
+        data.insert("shares".to_owned(), json!([]));
+        data.insert("total_shares".to_owned(), 0.into());
+        return data.into();
+    }
+    let rows = window.rows(&Series::default()).into_iter();
+    let counts = if rolled {
+        0.into()
+    } else {
+        rows.map(|(at, count)| json!({"dt": at, "shortens": count}))
+            .collect()
+    };
+    data.insert("user_shorten_counts".to_owned(), counts);
+    data.into()
+}
+
 impl Metric {
+    fn summary(self) -> &'static str {
+        match self {
+            Self::Clicks => "Clicks, as one number or by unit, newest first",
+            Self::Countries => "Countries by clicks; - where none is known",
+            Self::Referrers => "Referrers by clicks; direct where there was none",
+            Self::ReferringDomains => "Domains of referrers by clicks",
+            Self::ReferrersByDomain => "Referrers by clicks, grouped by their domain",
+            Self::PopularLinks => {
+                "Links by clicks; the user's own where `u` is broken down by `l`, else those of all users"
+            }
+            Self::EncodersCount => "How many users made the link: one, as each has its own here",
+            Self::Shares => "Shares of the link: none are made through this server",
+            Self::ShortenCounts => "Links shortened: none are through this server",
+        }
+    }
+
+    fn example(self, kind: Kind) -> Value {
+        if self == Self::EncodersCount {
+            return json!({"count": 1, "aggregate_link": "http://bit.ly/abc"});
+        }
+        let mut data = json!({
+            "tz_offset": -5, "unit": "day", "units": 1, "unit_reference_ts": 1_360_351_157,
+        });
+        let clicks = json!([{"clicks": 5, "dt": 1_360_299_600}]);
+        let (name, value) = match self {
+            Self::Clicks => (clicks_name(kind), clicks),
+            Self::Countries => ("countries", json!([{"clicks": 5, "country": "US"}])),
+            Self::Referrers => ("referrers", json!([{"clicks": 5, "referrer": "direct"}])),
+            Self::ReferringDomains => (
+                "referring_domains",
+                json!([{"clicks": 5, "domain": "t.co", "url": "http://t.co/"}]),
+            ),
+            Self::ReferrersByDomain => (
+                "referrers",
+                json!({"t.co": [{"clicks": 5, "referrer": "http://t.co/a"}]}),
+            ),
+            Self::PopularLinks => ("popular_links", json!([{"clicks": 5, "link": "abc"}])),
+            Self::ShortenCounts => ("user_shorten_counts", json!(0)),
+            Self::Shares | Self::EncodersCount => ("shares", json!([])),
+        };
+        data[name] = value;
+        data
+    }
+
     fn facet(self) -> Option<Facet> {
         match self {
-            Self::Clicks => None,
+            Self::Clicks
+            | Self::PopularLinks
+            | Self::EncodersCount
+            | Self::Shares
+            | Self::ShortenCounts => None,
             Self::Countries => Some(Facet::Countries),
             Self::Referrers | Self::ReferringDomains | Self::ReferrersByDomain => {
                 Some(Facet::Referrers)
             }
         }
+    }
+}
+
+fn clicks_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Link => "link_clicks",
+        Kind::User => "user_clicks",
+        Kind::Domain => "tracking_domain_clicks",
     }
 }
 
@@ -148,11 +268,7 @@ fn clicks(
     series: &Series,
     rolled: bool,
 ) {
-    let name = match kind {
-        Kind::Link => "link_clicks",
-        Kind::User => "user_clicks",
-        Kind::Domain => "tracking_domain_clicks",
-    };
+    let name = clicks_name(kind);
     let clicks = if rolled {
         total(series).into()
     } else {
@@ -191,7 +307,7 @@ fn facet(
             let referrers = ranked(store, series, Facet::Referrers, limit)?;
             ("referrers", values(referrers, "referrer"))
         }
-        Metric::Clicks | Metric::Countries => {
+        _ => {
             let countries = ranked(store, series, Facet::Countries, limit)?;
             ("countries", values(countries, "country"))
         }
@@ -255,106 +371,4 @@ fn echo(window: &Window) -> Map<String, Value> {
     echo.map(|(name, value)| (name.to_owned(), value))
         .into_iter()
         .collect()
-}
-
-/// Takes `timezone` (or `tz_offset`, as the Python client calls it) and `unit_reference_ts`.
-pub(super) fn take_window(
-    query: &mut QueryString,
-    unit: Option<String>,
-    units: Option<i64>,
-    now: i64,
-) -> Result<Window, Fault> {
-    const REFERENCE: &str = "unit_reference_ts";
-    let unit = unit.map_or(Ok(Unit::Day), |unit| {
-        unit.parse().map_err(|_| Fault::invalid("unit"))
-    })?;
-    let units = units.unwrap_or(ALL);
-    let reference = match take_text(query, REFERENCE)? {
-        Some(text) if text != "now" => Some(text.parse().map_err(|_| Fault::invalid(REFERENCE))?),
-        _ => None,
-    };
-    if unit == Unit::Minute && reference.is_some() {
-        return Err(Fault::invalid(REFERENCE));
-    }
-    if unit == Unit::Minute && units > MINUTES_MAX {
-        return Err(Fault::invalid("units"));
-    }
-    let (timezone, tz_offset) = (
-        take_text(query, "timezone")?,
-        take_text(query, "tz_offset")?,
-    );
-    let zone = timezone.or(tz_offset);
-    let zone = zone.as_deref().map_or(DEFAULT_ZONE, str::trim);
-    let zone = match zone.parse() {
-        Ok(hours) => Zone::from_hour_offset(hours),
-        Err(_) => Zone::named(zone),
-    };
-    let zone = zone.map_err(|_| Fault::invalid("timezone"))?;
-    Window::new(unit, units, zone, (REFERENCE, reference), now)
-}
-
-/// The key that the request is about. The login is the one behind the token; for a token that has none the
-/// one that is named, and without keys of our own else the token itself.
-fn take_key(query: &mut QueryString, kind: Kind, caller: &Caller) -> Result<String, Fault> {
-    match kind {
-        Kind::Link => {
-            let link = take_text(query, "link")?.ok_or(Fault::Missing("link"))?;
-            hash_of_link(&link).ok_or_else(|| Fault::invalid("link"))
-        }
-        Kind::User => {
-            let login = take_text(query, "login")?;
-            let token = take_text(query, "access_token")?;
-            // A key of ours is a secret, never a name.
-            let token = token.filter(|_| !caller.has_key());
-            let login = caller.login.clone().or(login);
-            let key = login.or(token).ok_or(Fault::Missing("access_token"))?;
-            let checked = Some(key).filter(|key| is_key(key));
-            checked.ok_or_else(|| Fault::invalid("access_token"))
-        }
-        Kind::Domain => {
-            let domain = take_text(query, "domain")?.ok_or(Fault::Missing("domain"))?;
-            let checked = Some(domain).filter(|domain| is_key(domain));
-            checked.ok_or_else(|| Fault::invalid("domain"))
-        }
-    }
-}
-
-/// Takes a parameter; an empty one counts as left out.
-fn take_text(query: &mut QueryString, name: &str) -> Result<Option<String>, Fault> {
-    Ok(query.take(name)?.filter(|text| !text.is_empty()))
-}
-
-fn take_flag(query: &mut QueryString, name: &str) -> Result<Option<bool>, Fault> {
-    let text = take_text(query, name)?.map(|text| text.to_lowercase());
-    match text.as_deref() {
-        None => Ok(None),
-        Some("true" | "1") => Ok(Some(true)),
-        Some("false" | "0") => Ok(Some(false)),
-        Some(_) => Err(Fault::invalid(name)),
-    }
-}
-
-fn take_limit(query: &mut QueryString) -> Result<usize, Fault> {
-    let limit: Option<usize> = query.take_as("limit", "a whole number from 1 to 1000")?;
-    Some(limit.unwrap_or(LIMIT_DEFAULT))
-        .filter(|limit| (1..=LIMIT_MAX).contains(limit))
-        .ok_or_else(|| Fault::invalid("limit"))
-}
-
-/// True for `format=txt`. There is no `xml`.
-pub(super) fn take_is_text(query: &mut QueryString) -> Result<bool, Fault> {
-    match take_text(query, "format")?.as_deref() {
-        None | Some("json") => Ok(false),
-        Some("txt") => Ok(true),
-        Some(_) => Err(Fault::invalid("format")),
-    }
-}
-
-/// Only a single number can be text.
-pub(super) fn refuse_text(is_text: bool) -> Result<(), Fault> {
-    if is_text {
-        Err(Fault::invalid("format"))
-    } else {
-        Ok(())
-    }
 }

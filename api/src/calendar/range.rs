@@ -111,6 +111,12 @@ impl AllTime {
         &self.zone
     }
 
+    /// The first instant after what it may cover, where the request says where it ends.
+    pub fn end(&self) -> Option<i64> {
+        let last = |to| Bucket::holding(self.unit, &self.zone, to);
+        self.to.map(|to| last(to).end)
+    }
+
     /// The buckets of a history whose first and last counted instants are `counted` (Unix seconds).
     ///
     /// They reach to `to` where the request gave it, else to the later of now and the last counted

@@ -63,8 +63,12 @@ impl Zone {
                 Self { timezone, name }
             })
             .ok_or_else(|| {
-                let detail = "unknown timezone; give an IANA name such as America/New_York, \
-                              or an hour_offset such as 5.5";
+                let detail = if name.contains(' ') {
+                    "unknown timezone; a + in a query stands for a space: write it as %2B (Etc/GMT%2B5)"
+                } else {
+                    "unknown timezone; give an IANA name such as America/New_York, \
+                     or an hour_offset such as 5.5"
+                };
                 RangeError::malformed("timezone", name, detail)
             })
     }
@@ -75,10 +79,22 @@ impl Zone {
     /// # Errors
     /// `hour_offset` is refused outside these bounds or between the steps.
     pub fn from_hour_offset(hours: f64) -> Result<Self, RangeError> {
+        if HOUR_OFFSET_RANGE.contains(&hours) {
+            return Self::fixed(hours);
+        }
+        let detail = "an hour_offset lies from -12 to 14, in steps of 0.25";
+        Err(RangeError::refused("hour_offset", hours, detail))
+    }
+
+    /// The same from −14 to 14: clients of old may send what lies beyond every zone in use.
+    ///
+    /// # Errors
+    /// `hour_offset` is refused outside these bounds or between the steps.
+    pub fn fixed(hours: f64) -> Result<Self, RangeError> {
         let quarters = hours * 4.0;
         // NaN is in no range, so it is refused here too.
-        if !HOUR_OFFSET_RANGE.contains(&hours) || quarters.fract() != 0.0 {
-            let detail = "an hour_offset lies from -12 to 14, in steps of 0.25";
+        if !(-14.0..=14.0).contains(&hours) || quarters.fract() != 0.0 {
+            let detail = "an hour_offset is a multiple of 0.25 hours";
             return Err(RangeError::refused("hour_offset", hours, detail));
         }
         // Whole and within ±56, so the conversion is exact.

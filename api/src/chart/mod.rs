@@ -39,6 +39,7 @@ pub use badge::badge;
 pub use number::{grouped, human};
 pub use ranking::{ROWS_MAX, RankingChart, ranking};
 pub use series::{BARS_MAX, SeriesChart, series};
+pub(crate) use text::push_escaped;
 
 /// Width of a series or a ranking in its own pixels; it scales to the width of its place.
 pub const WIDTH: u32 = 800;

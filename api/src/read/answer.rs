@@ -1,11 +1,16 @@
 //! Answers: what a read found, in the shapes of the contract.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 use tallyring_realtime::{Series, Store};
-use tallyring_records::FieldError;
+use tallyring_records::{FieldError, TimeCode};
 
+use super::format::Format;
 use super::request::{ReadRequest, Shape};
-use super::rollup::{self, Values};
+use super::respond::{self, Respond};
+use super::value::Value;
+use super::{csv, rollup, svg};
 use crate::calendar::{Buckets, Selection, rfc3339_utc};
 use crate::problem::Problem;
 
@@ -18,6 +23,8 @@ const BUCKETS_TOTAL_MAX: usize = 100_000;
 /// The answer to a read of one key.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub struct Answer {
+    pub namespace: String,
+    pub key: String,
     #[serde(flatten)]
     pub head: Head,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -37,19 +44,62 @@ pub struct Answer {
     pub provisional_from: Option<usize>,
 }
 
-/// Fields of every read of a key.
+/// What every read says about its range.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub struct Head {
-    pub namespace: String,
-    pub key: String,
     pub unit: String,
     pub timezone: String,
+    /// Start of the first bucket
     pub from: String,
+    /// End of the last one, which is the first instant after the range
     pub to: String,
+    /// False where base buckets are too coarse for the zone's boundaries: each counts where it starts
     pub aligned: bool,
+    /// No count is expected for earlier times any more
     pub settled_until: String,
+    /// Earlier counts are reconciled; null as long as nothing is
     pub final_until: Option<String>,
+    /// The archive's generation in this view, 0 before the first
     pub generation: u64,
+}
+
+impl Head {
+    /// About these buckets, counted in base buckets of `grain_seconds`, read at `now`.
+    pub fn of(buckets: &Buckets, grain_seconds: i64, now: i64, generation: u64) -> Self {
+        let label = |instant| buckets.zone().label(instant);
+        Self {
+            unit: buckets.unit().to_string(),
+            timezone: buckets.zone().name().to_owned(),
+            from: label(buckets.start()),
+            to: label(buckets.end()),
+            aligned: buckets.aligned(grain_seconds),
+            settled_until: rfc3339_utc(settled_until(now)),
+            final_until: None,
+            generation,
+        }
+    }
+
+    /// The dates of its range, for people.
+    pub fn days(&self) -> String {
+        let day = |label: &str| label.get(..10).unwrap_or(label).to_owned();
+        format!("{} to {}", day(&self.from), day(&self.to))
+    }
+
+    /// What of it is part of an answer's validator: not when it settles, nor in which generation it is.
+    pub fn identity(&self) -> impl Serialize {
+        (
+            &self.unit,
+            &self.timezone,
+            &self.from,
+            &self.to,
+            self.aligned,
+            &self.final_until,
+        )
+    }
+}
+
+fn settled_until(now: i64) -> i64 {
+    now.saturating_sub(LATENESS_SECONDS)
 }
 
 /// What differs between the reads: `counts`, or `values` and `other`, or `buckets`, or nothing.
@@ -83,13 +133,6 @@ pub struct Count {
     pub count: u64,
 }
 
-/// One value's count.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
-pub struct Value {
-    pub value: String,
-    pub count: u64,
-}
-
 /// One bucket's ranking.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub struct Bucket {
@@ -99,7 +142,30 @@ pub struct Bucket {
     pub other: u64,
 }
 
-/// Answers several reads from one view. Blocks on files.
+impl Respond for Answer {
+    fn ends(&self) -> i64 {
+        self.ends
+    }
+
+    fn identity(&self) -> impl Serialize {
+        let asked = (&self.namespace, &self.key, &self.subtotal);
+        (asked, self.head.identity(), self.total, &self.body)
+    }
+
+    fn render(&self, format: Format) -> Result<String, Problem> {
+        match format {
+            Format::Json => respond::json(self),
+            Format::Csv => Ok(csv::render(self)),
+            Format::Svg => svg::render(self).ok_or_else(|| {
+                let detail =
+                    "is not drawn for rankings by bucket; ask for .csv, JSON or rollup=true";
+                Problem::unknown("format", "svg", detail)
+            }),
+        }
+    }
+}
+
+/// Answers several reads from one view, those of a kept generation from it. Blocks on files.
 ///
 /// # Errors
 /// A generation that is not kept, more buckets than are answered, or damage; with the index of the
@@ -107,30 +173,51 @@ pub struct Bucket {
 pub fn answer_all(
     store: &Store,
     requests: Vec<ReadRequest>,
-    as_of: Option<u64>,
 ) -> Result<Vec<Answer>, (usize, Problem)> {
-    let reads: Vec<_> = requests.iter().map(ReadRequest::read).collect();
-    let view = store
-        .read(&reads, as_of)
-        .map_err(|error| (0, error.into()))?;
+    let found = read_all(store, &requests)?;
     let mut answers = Vec::with_capacity(requests.len());
     let mut buckets = 0;
-    for (index, (request, series)) in requests.into_iter().zip(&view.series).enumerate() {
+    for (index, (request, (series, generation))) in requests.into_iter().zip(&found).enumerate() {
         let answer =
-            answer(store, request, series, view.generation).map_err(|problem| (index, problem))?;
+            answer(store, request, series, *generation).map_err(|problem| (index, problem))?;
         buckets += answer.buckets;
         if buckets > BUCKETS_TOTAL_MAX {
             let detail = format!(
                 "the queries together have more than {BUCKETS_TOTAL_MAX} buckets; ask in parts"
             );
-            return Err((
-                index,
-                FieldError::refused("queries", &buckets.to_string(), detail).into(),
-            ));
+            let error = FieldError::refused("queries", &buckets.to_string(), detail);
+            return Err((index, error.into()));
         }
         answers.push(answer);
     }
     Ok(answers)
+}
+
+/// What each read finds, and in which generation.
+fn read_all(
+    store: &Store,
+    requests: &[ReadRequest],
+) -> Result<Vec<(Series, u64)>, (usize, Problem)> {
+    let mut views: BTreeMap<Option<u64>, Vec<usize>> = BTreeMap::new();
+    for (index, request) in requests.iter().enumerate() {
+        views.entry(request.as_of).or_default().push(index);
+    }
+    let mut found = BTreeMap::new();
+    for (as_of, indexes) in views {
+        let reads: Vec<_> = indexes
+            .iter()
+            .map(|&index| requests[index].read())
+            .collect();
+        let view = store
+            .read(&reads, as_of)
+            .map_err(|error| (indexes[0], error.into()))?;
+        let series = view
+            .series
+            .into_iter()
+            .map(|series| (series, view.generation));
+        found.extend(indexes.into_iter().zip(series));
+    }
+    Ok(found.into_values().collect())
 }
 
 fn answer(
@@ -139,24 +226,15 @@ fn answer(
     series: &Series,
     generation: u64,
 ) -> Result<Answer, Problem> {
-    let buckets = resolve(request.selection, series)?;
+    let start = |(code, _): (&TimeCode, _)| code.start();
+    let first = series.totals.first_key_value().map(start);
+    let last = series.totals.last_key_value().map(start);
+    let buckets = resolve(request.selection, first.zip(last))?;
     let totals = rollup::totals(series, &buckets);
-    let settled = request.now.saturating_sub(LATENESS_SECONDS);
     // What was counted before a finer grain was declared is as coarse as it was.
     let counted = series.totals.keys().map(|code| code.grain().seconds());
     let grain = counted.fold(request.namespace.grain.seconds(), i64::max);
-    let head = Head {
-        namespace: request.namespace.name,
-        key: request.key,
-        unit: buckets.unit().to_string(),
-        timezone: buckets.zone().name().to_owned(),
-        from: buckets.zone().label(buckets.start()),
-        to: buckets.zone().label(buckets.end()),
-        aligned: buckets.aligned(grain),
-        settled_until: rfc3339_utc(settled),
-        final_until: None,
-        generation,
-    };
+    let head = Head::of(&buckets, grain, request.now, generation);
     let (subtotal, body) = match request.shape {
         Shape::Summary => (None, Body::Summary {}),
         Shape::Counts => (
@@ -170,7 +248,8 @@ fn answer(
             limit,
             rolled: true,
         } => {
-            let (values, other) = ranked(store, series, &rollup::values(series, &buckets), limit)?;
+            let (values, other) =
+                rollup::ranking(store, series, &rollup::values(series, &buckets), limit)?;
             (Some(subtotal), Body::Rolled { values, other })
         }
         Shape::By {
@@ -184,8 +263,11 @@ fn answer(
             },
         ),
     };
+    let settled = settled_until(request.now);
     let provisional_from = buckets.iter().position(|bucket| bucket.end > settled);
     Ok(Answer {
+        namespace: request.namespace.name,
+        key: request.key,
         head,
         subtotal,
         total: rollup::sum(totals),
@@ -196,18 +278,14 @@ fn answer(
     })
 }
 
-/// The buckets of a selection, which for "all" depend on what was counted.
-pub fn resolve(selection: Selection, series: &Series) -> Result<Buckets, Problem> {
+/// The buckets of a selection, which for "all" depend on the first and the last counted instant.
+///
+/// # Errors
+/// More buckets than an answer lists.
+pub fn resolve(selection: Selection, counted: Option<(i64, i64)>) -> Result<Buckets, Problem> {
     match selection {
         Selection::Bounded(buckets) => Ok(buckets),
-        Selection::All(all) => {
-            let first = series
-                .totals
-                .first_key_value()
-                .map(|(code, _)| code.start());
-            let last = series.totals.last_key_value().map(|(code, _)| code.start());
-            Ok(all.covering(first.zip(last))?)
-        }
+        Selection::All(all) => Ok(all.covering(counted)?),
     }
 }
 
@@ -231,7 +309,7 @@ fn by_bucket(
     let values = rollup::values_by_bucket(series, buckets);
     let mut answered = Vec::with_capacity(totals.len());
     for ((bucket, &total), values) in buckets.iter().zip(totals).zip(&values) {
-        let (values, other) = ranked(store, series, values, limit)?;
+        let (values, other) = rollup::ranking(store, series, values, limit)?;
         answered.push(Bucket {
             start: buckets.zone().label(bucket.start),
             total,
@@ -240,20 +318,4 @@ fn by_bucket(
         });
     }
     Ok(answered)
-}
-
-fn ranked(
-    store: &Store,
-    series: &Series,
-    values: &Values,
-    limit: usize,
-) -> Result<(Vec<Value>, u64), Problem> {
-    let (listed, other) = rollup::ranking(store, series, values, limit)?;
-    Ok((
-        listed
-            .into_iter()
-            .map(|(value, count)| Value { value, count })
-            .collect(),
-        other,
-    ))
 }

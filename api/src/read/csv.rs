@@ -1,8 +1,13 @@
-//! Answers as CSV, safe to open in a spreadsheet.
+//! Answers as CSV.
+//!
+//! Rankings have a column `kind`: `value` for what was counted, `other` for the sum of what a limit left
+//! out (its value is empty, as no counted one can be), and by bucket `none` for a bucket without counts.
 
 use super::answer::{Answer, Body};
+use super::value::Value;
+use crate::csv::row;
 
-/// The answer's rows. What a limit left out stands in a last row `(other)`.
+/// The answer's rows.
 pub fn render(answer: &Answer) -> String {
     let mut out = String::new();
     match &answer.body {
@@ -17,79 +22,39 @@ pub fn render(answer: &Answer) -> String {
             }
         }
         Body::Rolled { values, other } => {
-            out.push_str("value,count\n");
-            for value in values {
-                row(&mut out, &[&value.value, &value.count.to_string()]);
-            }
-            if *other > 0 {
-                row(&mut out, &[OTHER, &other.to_string()]);
-            }
+            out.push_str("value,count,kind\n");
+            ranking(&mut out, &[], pairs(values), *other);
         }
         Body::Buckets { buckets } => {
-            out.push_str("start,value,count\n");
+            out.push_str("start,value,count,kind\n");
             for bucket in buckets {
-                for value in &bucket.values {
-                    row(
-                        &mut out,
-                        &[&bucket.start, &value.value, &value.count.to_string()],
-                    );
+                if bucket.values.is_empty() {
+                    row(&mut out, &[&bucket.start, "", "0", "none"]);
                 }
-                if bucket.other > 0 {
-                    row(&mut out, &[&bucket.start, OTHER, &bucket.other.to_string()]);
-                }
+                let before = [bucket.start.as_str()];
+                ranking(&mut out, &before, pairs(&bucket.values), bucket.other);
             }
         }
     }
     out
 }
 
-/// Stands for everything that is not listed; no stored value has parentheses and a limit.
-const OTHER: &str = "(other)";
-
-/// Appends a row of cells.
-pub fn row(out: &mut String, cells: &[&str]) {
-    for (index, text) in cells.iter().enumerate() {
-        if index > 0 {
-            out.push(',');
-        }
-        cell(out, text);
-    }
-    out.push('\n');
-}
-
-/// A cell that no spreadsheet takes for a formula, quoted where RFC 4180 asks for it.
-fn cell(out: &mut String, text: &str) {
-    let guard = match text.chars().next() {
-        Some('=' | '+' | '@' | '\t' | '\r') => true,
-        Some('-') => text != "-",
-        _ => false,
-    };
-    let quoted = text.contains([',', '"', '\n', '\r']);
-    if quoted {
-        out.push('"');
-    }
-    if guard {
-        out.push('\'');
-    }
-    for character in text.chars() {
-        if character == '"' {
-            out.push('"');
-        }
-        out.push(character);
-    }
-    if quoted {
-        out.push('"');
+/// Appends a ranking, each row behind the cells `before`, and what it left out.
+pub fn ranking<'v>(
+    out: &mut String,
+    before: &[&str],
+    listed: impl Iterator<Item = (&'v str, u64)>,
+    other: u64,
+) {
+    let listed = listed.map(|(value, count)| (value, count, "value"));
+    let rest = (other > 0).then_some(("", other, "other"));
+    for (value, count, kind) in listed.chain(rest) {
+        row(out, &[before, &[value, &count.to_string(), kind]].concat());
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn cells_that_look_like_formulas_are_guarded_and_quotes_doubled() {
-        let mut out = String::new();
-        row(&mut out, &["=1+1", "-", "-x", "a,\"b\"", "plain"]);
-        assert_eq!(out, "'=1+1,-,'-x,\"a,\"\"b\"\"\",plain\n");
-    }
+fn pairs(values: &[Value]) -> impl Iterator<Item = (&str, u64)> {
+    values
+        .iter()
+        .map(|value| (value.value.as_str(), value.count))
 }

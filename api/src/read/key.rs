@@ -4,11 +4,12 @@ use axum::extract::State;
 use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
 
-use super::answer::answer_all;
+use super::answer::{Answer, answer_all};
 use super::format::Format;
-use super::request::{KNOWN, LIMIT_DEFAULT, LIMIT_MAX, ReadRequest, View, as_of, blocking};
+use super::request::{KNOWN, LIMIT_DEFAULT, LIMIT_MAX, ReadRequest, View, blocking};
 use super::respond::respond;
 use crate::access::Caller;
+use crate::openapi::{KeyPath, LimitParameter, RangeParameters, ReadErrors};
 use crate::problem::Problem;
 use crate::query_string::QueryString;
 use crate::segments::Segments;
@@ -19,72 +20,78 @@ use crate::state::ApiState;
 /// Every bucket of the range, zeros too, oldest first. Also as `/counts.csv` and `/counts.svg`, or by `Accept`. A key
 /// never counted answers zeros.
 #[utoipa::path(get, path = "/v1/{namespace}/{key}/counts", tag = "read",
-    params(
-        ("namespace" = String, Path, description = "A declared namespace", example = "l"),
-        ("key" = String, Path, description = "Percent-encoded, 1 to 2,048 bytes", example = "abc"),
-        crate::openapi::RangeParameters,
-    ),
+    params(KeyPath, RangeParameters),
     responses(
-        (status = 200, description = "The counts", body = super::answer::Answer),
-        (status = 304, description = "The client has them already (If-None-Match)"),
-        crate::openapi::ReadErrors,
+        (status = 200, description = "The counts", body = Answer, example = json!({
+            "namespace": "l", "key": "abc", "unit": "day", "timezone": "America/New_York",
+            "from": "2012-03-15T00:00:00-04:00", "to": "2012-03-17T00:00:00-04:00", "aligned": true,
+            "settled_until": "2012-03-16T18:30:00Z", "final_until": null, "generation": 3, "total": 5,
+            "counts": [
+                {"start": "2012-03-15T00:00:00-04:00", "count": 0},
+                {"start": "2012-03-16T00:00:00-04:00", "count": 5},
+            ],
+        })),
+        ReadErrors,
     ),
 )]
 pub async fn counts(
-    State(state): State<ApiState>,
+    state: State<ApiState>,
     caller: Caller,
-    Segments((namespace, key)): Segments<(String, String)>,
+    Segments(of): Segments<(String, String)>,
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    answer(state, caller, (namespace, key), View::Counts, uri, headers).await
+    answer(state, caller, of, View::Counts, uri, headers).await
 }
 
 /// Total of a key
 ///
 /// As counts, without the buckets.
 #[utoipa::path(get, path = "/v1/{namespace}/{key}/summary", tag = "read",
-    params(
-        ("namespace" = String, Path, description = "A declared namespace", example = "l"),
-        ("key" = String, Path, description = "Percent-encoded, 1 to 2,048 bytes", example = "abc"),
-        crate::openapi::RangeParameters,
-    ),
+    params(KeyPath, RangeParameters),
     responses(
-        (status = 200, description = "The total", body = super::answer::Answer),
-        (status = 304, description = "The client has it already (If-None-Match)"),
-        crate::openapi::ReadErrors,
+        (status = 200, description = "The total", body = Answer, example = json!({
+            "namespace": "l", "key": "abc", "unit": "day", "timezone": "UTC",
+            "from": "2012-03-10T00:00:00+00:00", "to": "2012-03-17T00:00:00+00:00", "aligned": true,
+            "settled_until": "2012-03-16T18:30:00Z", "final_until": null, "generation": 3, "total": 5,
+        })),
+        ReadErrors,
     ),
 )]
 pub async fn summary(
-    State(state): State<ApiState>,
+    state: State<ApiState>,
     caller: Caller,
-    Segments((namespace, key)): Segments<(String, String)>,
+    Segments(of): Segments<(String, String)>,
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    answer(state, caller, (namespace, key), View::Summary, uri, headers).await
+    answer(state, caller, of, View::Summary, uri, headers).await
 }
 
 /// Breakdown of a key
 ///
-/// Values of a subtotal, largest first, ties by value; what had none counts under `-`. Also as `.csv` and `.svg`.
+/// Values of a subtotal, largest first, ties by value; what had none counts under `-`. A subtotal that crosses two
+/// (`c*v`) lists both `parts` of every value. Also as `.csv` and `.svg`.
 #[utoipa::path(get, path = "/v1/{namespace}/{key}/by/{subtotal}", tag = "read",
     params(
-        ("namespace" = String, Path, description = "A declared namespace", example = "l"),
-        ("key" = String, Path, description = "Percent-encoded, 1 to 2,048 bytes", example = "abc"),
+        KeyPath,
         ("subtotal" = String, Path, description = "A declared subtotal of the namespace", example = "c"),
-        crate::openapi::RangeParameters,
-        ("limit" = Option<u32>, Query, description = "Values listed, 1 to 10,000; 10 if left out"),
+        RangeParameters,
+        LimitParameter,
         ("rollup" = Option<bool>, Query, description = "true (default): over the range; false: for each bucket"),
     ),
     responses(
-        (status = 200, description = "The ranking", body = super::answer::Answer),
-        (status = 304, description = "The client has it already (If-None-Match)"),
-        crate::openapi::ReadErrors,
+        (status = 200, description = "The ranking", body = Answer, example = json!({
+            "namespace": "l", "key": "abc", "unit": "day", "timezone": "UTC",
+            "from": "2012-03-10T00:00:00+00:00", "to": "2012-03-17T00:00:00+00:00", "aligned": true,
+            "settled_until": "2012-03-16T18:30:00Z", "final_until": null, "generation": 3, "subtotal": "c",
+            "total": 5, "values": [{"value": "US", "count": 4}, {"value": "-", "count": 1}], "other": 0,
+        })),
+        ReadErrors,
     ),
 )]
 pub async fn by(
-    State(state): State<ApiState>,
+    state: State<ApiState>,
     caller: Caller,
     Segments((namespace, key, subtotal)): Segments<(String, String, String)>,
     uri: Uri,
@@ -96,7 +103,7 @@ pub async fn by(
 }
 
 async fn answer(
-    state: ApiState,
+    State(state): State<ApiState>,
     caller: Caller,
     (namespace, key): (String, String),
     view: View,
@@ -113,11 +120,9 @@ async fn answer(
     };
     let (schema, now) = (state.store().schema(), state.now());
     let request = ReadRequest::parse(&schema, now, (&namespace, key), view, limit, &mut query)?;
-    let as_of = as_of(&mut query)?;
     query.finish(KNOWN)?;
     blocking(&state, move |store| {
-        let mut answers =
-            answer_all(store, vec![request], as_of).map_err(|(_, problem)| problem)?;
+        let mut answers = answer_all(store, vec![request]).map_err(|(_, problem)| problem)?;
         let answer = answers.pop().expect("BUG: one read gives one answer");
         respond(store, &answer, format, &headers, caller.has_key())
     })

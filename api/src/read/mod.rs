@@ -2,7 +2,7 @@
 
 mod answer;
 mod csv;
-mod format;
+pub(crate) mod format;
 pub mod key;
 pub mod query;
 pub(crate) mod request;
@@ -10,3 +10,4 @@ mod respond;
 mod rollup;
 mod svg;
 pub mod top;
+mod value;

@@ -12,14 +12,14 @@ use super::answer::{Answer, answer_all};
 use super::request::{LIMIT_DEFAULT, ReadRequest, View, as_of, blocking};
 use crate::access::Caller;
 use crate::body;
+use crate::json;
 use crate::problem::Problem;
 use crate::query_string::QueryString;
 use crate::state::ApiState;
 
 const QUERIES_MAX: usize = 1_000;
 const BODY_BYTES_MAX: usize = 1 << 20;
-const KNOWN: &str =
-    "namespace, key, by, unit, units, from, to, timezone, hour_offset, limit and rollup";
+const KNOWN: &str = "namespace, key, by, summary, unit, units, from, to, timezone, hour_offset, as_of, limit and rollup";
 
 /// Answers in the order of the queries.
 #[derive(Serialize, utoipa::ToSchema)]
@@ -39,7 +39,7 @@ pub struct Queries {
     queries: Vec<Query>,
 }
 
-/// One query: the parameters of a single read as fields; `by` asks for a breakdown.
+/// One query: the parameters of a single read as fields. `by` asks for a breakdown, `summary` for the total only.
 #[derive(utoipa::ToSchema)]
 #[expect(
     dead_code,
@@ -48,13 +48,18 @@ pub struct Queries {
 pub struct Query {
     namespace: String,
     key: String,
+    /// A subtotal to break the key down by
     by: Option<String>,
+    /// True for the total without the buckets
+    summary: Option<bool>,
     unit: Option<String>,
     units: Option<i64>,
     from: Option<String>,
     to: Option<String>,
     timezone: Option<String>,
     hour_offset: Option<f64>,
+    /// Reads a kept generation as it was
+    as_of: Option<u64>,
     limit: Option<u32>,
     rollup: Option<bool>,
 }
@@ -63,10 +68,15 @@ pub struct Query {
 ///
 /// Answers in the order of the queries, all from one view.
 #[utoipa::path(post, path = "/v1/query", tag = "read",
-    params(("as_of" = Option<u64>, Query, description = "Reads a kept generation as it was")),
+    params(("as_of" = Option<u64>, Query, description = "Reads a kept generation as it was, for every query that names none itself")),
     request_body = Queries,
     responses(
-        (status = 200, description = "The answers", body = Answers),
+        (status = 200, description = "The answers", body = Answers, example = json!({"answers": [{
+            "namespace": "l", "key": "abc", "unit": "day", "timezone": "UTC",
+            "from": "2012-03-16T00:00:00+00:00", "to": "2012-03-17T00:00:00+00:00", "aligned": true,
+            "settled_until": "2012-03-16T18:30:00Z", "final_until": null, "generation": 3, "total": 5,
+            "counts": [{"start": "2012-03-16T00:00:00+00:00", "count": 5}],
+        }]})),
         crate::openapi::ReadErrors,
         crate::openapi::BodyErrors,
     ),
@@ -87,15 +97,16 @@ pub async fn query(
     let queries = queries(&bytes)?;
     caller.pay_for(queries.len());
     for (index, fields) in queries.into_iter().enumerate() {
-        let request = request(&schema, now, fields).and_then(|request| {
+        let request = request(&schema, now, fields).and_then(|mut request| {
             caller.check_namespace(&request.namespace.name)?;
+            request.as_of = request.as_of.or(as_of);
             Ok(request)
         });
         requests.push(request.map_err(|problem| problem.at(index, None))?);
     }
     blocking(&state, move |store| {
-        let answers = answer_all(store, requests, as_of)
-            .map_err(|(index, problem)| problem.at(index, None))?;
+        let answers =
+            answer_all(store, requests).map_err(|(index, problem)| problem.at(index, None))?;
         Ok(Json(Answers { answers }))
     })
     .await
@@ -103,7 +114,7 @@ pub async fn query(
 
 fn queries(bytes: &[u8]) -> Result<Vec<Value>, Problem> {
     let expected = "must be JSON such as {\"queries\":[{\"namespace\":\"l\",\"key\":\"abc\"}]}";
-    let body: Value = serde_json::from_slice(bytes)
+    let body = json::parse(bytes)
         .map_err(|error| Problem::malformed("body", &error.to_string(), expected))?;
     let queries = match body {
         Value::Object(mut fields) if fields.len() == 1 => match fields.remove("queries") {
@@ -112,15 +123,13 @@ fn queries(bytes: &[u8]) -> Result<Vec<Value>, Problem> {
         },
         _ => return Err(Problem::malformed("body", "", expected)),
     };
-    if queries.is_empty() || queries.len() > QUERIES_MAX {
-        let detail = format!("must hold 1 to {QUERIES_MAX} queries");
-        return Err(Problem::malformed(
-            "queries",
-            &queries.len().to_string(),
-            detail,
-        ));
-    }
-    Ok(queries)
+    let detail = match queries.len() {
+        0 => "the list is empty; give at least one query, such as {\"namespace\":\"l\",\"key\":\"abc\"}".to_owned(),
+        1..=QUERIES_MAX => return Ok(queries),
+        many => format!("the list has {many} queries; at most {QUERIES_MAX} are answered at once, ask in parts"),
+    };
+    let count = queries.len().to_string();
+    Err(Problem::malformed("queries", &count, detail))
 }
 
 /// A query's fields are the parameters of the single reads.
@@ -134,17 +143,7 @@ fn request(schema: &Schema, now: i64, query: Value) -> Result<ReadRequest, Probl
     };
     let namespace = text(&mut fields, "namespace")?;
     let key = text(&mut fields, "key")?;
-    let view = match fields.remove("by") {
-        None | Some(Value::Null) => View::Counts,
-        Some(Value::String(subtotal)) => View::By(subtotal),
-        Some(other) => {
-            return Err(Problem::malformed(
-                "by",
-                &other.to_string(),
-                "must be the name of a subtotal",
-            ));
-        }
-    };
+    let view = view(&mut fields)?;
     let mut parameters =
         QueryString::of(fields.into_iter().filter_map(|(name, value)| match value {
             Value::Null => None,
@@ -161,6 +160,31 @@ fn request(schema: &Schema, now: i64, query: Value) -> Result<ReadRequest, Probl
     )?;
     parameters.finish(KNOWN)?;
     Ok(request)
+}
+
+/// `by` asks for a breakdown, `summary` for the total only; else every bucket is listed.
+fn view(fields: &mut Map<String, Value>) -> Result<View, Problem> {
+    let is_summary = match fields.remove("summary") {
+        None | Some(Value::Null | Value::Bool(false)) => false,
+        Some(Value::Bool(true)) => true,
+        Some(other) => {
+            let detail = "must be true or false";
+            return Err(Problem::malformed("summary", &other.to_string(), detail));
+        }
+    };
+    match fields.remove("by") {
+        None | Some(Value::Null) if is_summary => Ok(View::Summary),
+        None | Some(Value::Null) => Ok(View::Counts),
+        Some(Value::String(_)) if is_summary => {
+            let detail = "summary and by exclude each other; give one of them";
+            Err(Problem::malformed("summary", "true", detail))
+        }
+        Some(Value::String(subtotal)) => Ok(View::By(subtotal)),
+        Some(other) => {
+            let detail = "must be the name of a subtotal";
+            Err(Problem::malformed("by", &other.to_string(), detail))
+        }
+    }
 }
 
 fn text(fields: &mut Map<String, Value>, name: &str) -> Result<String, Problem> {

@@ -17,6 +17,8 @@ pub struct ReadRequest {
     pub key: String,
     pub shape: Shape,
     pub selection: Selection,
+    /// The kept generation to read; none for what is counted now.
+    pub as_of: Option<u64>,
     pub now: i64,
 }
 
@@ -87,6 +89,7 @@ impl ReadRequest {
             key,
             shape,
             selection: selection(query, now)?,
+            as_of: as_of(query)?,
             now,
         })
     }
@@ -179,7 +182,10 @@ pub fn as_of(query: &mut QueryString) -> Result<Option<u64>, Problem> {
 pub fn span(selection: &Selection) -> (i64, i64) {
     match selection {
         Selection::Bounded(buckets) => bounds(buckets),
-        Selection::All(_) => (TIME_MIN, TIME_MAX),
+        Selection::All(all) => {
+            let end = all.end().unwrap_or(TIME_MAX);
+            (TIME_MIN, end.clamp(TIME_MIN, TIME_MAX))
+        }
     }
 }
 
@@ -188,7 +194,7 @@ fn bounds(buckets: &Buckets) -> (i64, i64) {
     (from, buckets.end().max(from))
 }
 
-/// Runs blocking work (files may be cold) off the threads that serve connections.
+/// Runs blocking work on the store (files may be cold) off the threads that serve connections.
 ///
 /// # Errors
 /// What the work answers.
@@ -197,7 +203,18 @@ pub async fn blocking<T: Send + 'static>(
     work: impl FnOnce(&Store) -> Result<T, Problem> + Send + 'static,
 ) -> Result<T, Problem> {
     let store = Arc::clone(state.store());
-    match tokio::task::spawn_blocking(move || work(&store)).await {
+    off_thread(move || work(&store)).await
+}
+
+/// Runs blocking work off the threads that serve connections; what it logs is the request's.
+///
+/// # Errors
+/// What the work answers.
+pub async fn off_thread<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
+) -> Result<T, Problem> {
+    let span = tracing::Span::current();
+    match tokio::task::spawn_blocking(move || span.in_scope(work)).await {
         Ok(answer) => answer,
         Err(error) => std::panic::resume_unwind(error.into_panic()),
     }

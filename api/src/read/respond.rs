@@ -3,12 +3,11 @@
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
+use serde::Serialize;
 use tallyring_realtime::Store;
 
-use super::answer::Answer;
-use super::csv;
 use super::format::Format;
-use super::svg;
+use crate::etag;
 use crate::problem::Problem;
 
 /// An answer whose range lies wholly in the archive changes only by a late count, which changes its
@@ -19,35 +18,46 @@ const ARCHIVED_PRIVATE: &str = "private, max-age=300";
 /// Everything else is asked for again each time.
 const LIVE: &str = "no-cache";
 
-/// The response to a read of one key; 304 when the client has it already. `with_key` says that the
-/// client had to show an API key.
+/// A read's answer, which can go out in several forms.
+pub trait Respond {
+    /// First instant behind its range, Unix seconds.
+    fn ends(&self) -> i64;
+
+    /// What its validator is made of: what was asked and what was counted. When the counts settle, and in
+    /// which generation they are, is not part of it: the same counts are the same answer.
+    fn identity(&self) -> impl Serialize;
+
+    /// Its text in this form.
+    ///
+    /// # Errors
+    /// When it has no such form.
+    fn render(&self, format: Format) -> Result<String, Problem>;
+}
+
+/// The response to a read; 304 when the client has it already. `with_key` says that the client had to
+/// show an API key.
 ///
 /// # Errors
 /// When the answer has no such form.
 pub fn respond(
     store: &Store,
-    answer: &Answer,
+    answer: &impl Respond,
     format: Format,
     request: &HeaderMap,
     with_key: bool,
 ) -> Result<Response, Problem> {
-    let tag = tag(store, answer, format);
-    let cache = match (answer.ends <= store.archived_until(), with_key) {
+    let identity = (format.media_type(), answer.identity());
+    let identity = serde_json::to_vec(&identity).map_err(unwritable)?;
+    let tag = etag::numbered(store.body_identity(&identity));
+    let cache = match (answer.ends() <= store.archived_until(), with_key) {
         (true, false) => ARCHIVED,
         (true, true) => ARCHIVED_PRIVATE,
         (false, _) => LIVE,
     };
-    let known = request
-        .get(header::IF_NONE_MATCH)
-        .and_then(|tags| tags.to_str().ok())
-        .unwrap_or_default();
-    let mut response = if known
-        .split(',')
-        .any(|known| known.trim() == tag || known.trim() == "*")
-    {
+    let mut response = if etag::is_known(request, &tag) {
         StatusCode::NOT_MODIFIED.into_response()
     } else {
-        render(answer, format)?
+        with_type(format, answer.render(format)?)
     };
     let headers = response.headers_mut();
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(cache));
@@ -55,76 +65,33 @@ pub fn respond(
         header::VARY,
         HeaderValue::from_static("accept, accept-encoding, authorization"),
     );
-    if let Ok(tag) = HeaderValue::from_str(&tag) {
-        headers.insert(header::ETAG, tag);
-    }
+    headers.insert(header::ETAG, tag);
     Ok(response)
 }
 
-/// A response of this form.
-pub fn with_type(format: Format, body: impl IntoResponse) -> Response {
+/// An answer as JSON.
+///
+/// # Errors
+/// Never for the answers of this crate.
+pub fn json(answer: &impl Serialize) -> Result<String, Problem> {
+    serde_json::to_string(answer).map_err(unwritable)
+}
+
+fn unwritable(error: serde_json::Error) -> Problem {
+    let status = StatusCode::INTERNAL_SERVER_ERROR;
+    Problem::new(status, "Internal error", error.to_string())
+}
+
+fn with_type(format: Format, body: String) -> Response {
     let mut response = body.into_response();
     let headers = response.headers_mut();
-    headers.insert(
-        header::CONTENT_TYPE,
-        HeaderValue::from_static(format.media_type()),
-    );
-    headers.insert(
-        header::X_CONTENT_TYPE_OPTIONS,
-        HeaderValue::from_static("nosniff"),
-    );
+    let kind = HeaderValue::from_static(format.media_type());
+    headers.insert(header::CONTENT_TYPE, kind);
+    let nosniff = HeaderValue::from_static("nosniff");
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
     if format == Format::Csv {
-        headers.insert(
-            header::CONTENT_DISPOSITION,
-            HeaderValue::from_static("attachment; filename=\"counts.csv\""),
-        );
+        let file = HeaderValue::from_static("attachment; filename=\"counts.csv\"");
+        headers.insert(header::CONTENT_DISPOSITION, file);
     }
     response
-}
-
-fn render(answer: &Answer, format: Format) -> Result<Response, Problem> {
-    let body = match format {
-        Format::Json => serde_json::to_string(answer).map_err(|error| {
-            Problem::new(
-                StatusCode::INTERNAL_SERVER_ERROR,
-                "Internal error",
-                error.to_string(),
-            )
-        })?,
-        Format::Csv => csv::render(answer),
-        Format::Svg => svg::render(answer).ok_or_else(no_picture)?,
-    };
-    Ok(with_type(format, body))
-}
-
-/// 404 for a form that a read does not have.
-pub fn no_picture() -> Problem {
-    Problem::unknown(
-        "format",
-        "svg",
-        "is not drawn for rankings by bucket; ask for .csv, JSON or rollup=true",
-    )
-}
-
-/// A weak validator of what was counted. When the counts settle, and in which generation they are,
-/// is not part of it: the same counts are the same answer.
-fn tag(store: &Store, answer: &Answer, format: Format) -> String {
-    let head = &answer.head;
-    let asked = (
-        &head.namespace,
-        &head.key,
-        &head.unit,
-        &head.timezone,
-        &answer.subtotal,
-    );
-    let counted = (
-        &head.from,
-        &head.to,
-        head.aligned,
-        &head.final_until,
-        answer.total,
-        &answer.body,
-    );
-    let text = serde_json::to_vec(&(format.media_type(), asked, counted)).unwrap_or_default();
-    format!("W/\"{:032x}\"", store.body_identity(&text))
 }

@@ -3,6 +3,7 @@
 use tallyring_realtime::{Series, Store};
 use tallyring_records::COUNT_MAX;
 
+use super::value::Value;
 use crate::calendar::Buckets;
 use crate::problem::Problem;
 
@@ -61,7 +62,7 @@ pub fn ranking(
     series: &Series,
     values: &Values,
     limit: usize,
-) -> Result<(Vec<(String, u64)>, u64), Problem> {
+) -> Result<(Vec<Value>, u64), Problem> {
     let mut ranked: Vec<(u32, u64)> = values
         .0
         .iter()
@@ -80,13 +81,17 @@ pub fn ranking(
     };
     let mut listed = Vec::with_capacity(candidates);
     for &(value, count) in &ranked[..candidates] {
-        listed.push((store.expand(series, &series.values[value as usize])?, count));
+        let parts = store.expand(series, &series.values[value as usize])?;
+        listed.push(Value::new(parts, count));
     }
-    listed.sort_unstable_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    listed.sort_unstable_by(|a, b| {
+        let by_count = b.count.cmp(&a.count);
+        by_count.then_with(|| a.value.cmp(&b.value))
+    });
     let beyond = listed.split_off(limit.min(listed.len()));
     let other = sum(beyond
         .into_iter()
-        .map(|(_, count)| count)
+        .map(|value| value.count)
         .chain(ranked[candidates..].iter().map(|&(_, count)| count)));
     Ok((listed, other))
 }

@@ -1,13 +1,13 @@
 //! Answers as pictures.
 
-use super::answer::{Answer, Body, Head};
+use super::answer::{Answer, Body};
 use crate::calendar::Unit;
 use crate::chart::{RankingChart, SeriesChart, badge, human, ranking, series};
 
 /// The picture of a series or a ranking; a badge for a total. None for rankings by bucket.
 pub fn render(answer: &Answer) -> Option<String> {
     let head = &answer.head;
-    let title = format!("{}/{}", head.namespace, head.key);
+    let title = format!("{}/{}", answer.namespace, answer.key);
     match &answer.body {
         Body::Summary {} => Some(badge(&title, &human(answer.total))),
         Body::Counts { counts } => Some(series(&SeriesChart {
@@ -27,7 +27,7 @@ pub fn render(answer: &Answer) -> Option<String> {
                 "{title} by {}",
                 answer.subtotal.as_deref().unwrap_or_default()
             ),
-            subtitle: range(head),
+            subtitle: head.days(),
             values: values
                 .iter()
                 .map(|value| (value.value.clone(), value.count))
@@ -36,9 +36,4 @@ pub fn render(answer: &Answer) -> Option<String> {
         })),
         Body::Buckets { .. } => None,
     }
-}
-
-fn range(head: &Head) -> String {
-    let day = |label: &str| label.get(..10).unwrap_or(label).to_owned();
-    format!("{} to {}", day(&head.from), day(&head.to))
 }

@@ -2,16 +2,18 @@
 
 use axum::extract::State;
 use axum::http::{HeaderMap, Uri};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use serde::Serialize;
 use tallyring_realtime::TopKey;
 
+use super::answer::{Head, resolve};
 use super::csv;
 use super::format::Format;
-use super::request::{LIMIT_DEFAULT, as_of, blocking, declared, limit, selection};
-use super::respond::with_type;
-use crate::calendar::{Selection, rfc3339_utc};
+use super::request::{LIMIT_DEFAULT, as_of, blocking, declared, limit, selection, span};
+use super::respond::{Respond, json, respond};
+use crate::access::Caller;
 use crate::chart::{RankingChart, ranking};
+use crate::openapi::{LimitParameter, RangeParameters, ReadErrors};
 use crate::problem::Problem;
 use crate::query_string::QueryString;
 use crate::segments::Segments;
@@ -23,16 +25,16 @@ const KNOWN: &str = "unit, units, from, to, timezone, hour_offset, as_of and lim
 #[derive(Serialize, utoipa::ToSchema)]
 pub struct Top {
     namespace: String,
-    unit: String,
-    timezone: String,
-    from: String,
-    to: String,
-    now: String,
-    generation: u64,
+    #[serde(flatten)]
+    head: Head,
     approximate: bool,
     total: u64,
     keys: Vec<Key>,
+    /// Sum of the keys that are not listed
     other: u64,
+    /// First instant behind the range, Unix seconds.
+    #[serde(skip)]
+    ends: i64,
 }
 
 /// A key and its count.
@@ -44,17 +46,27 @@ struct Key {
 
 /// Heaviest keys
 ///
-/// Every key of the namespace ranked by its count in the range, exact. Also as `/top.csv`.
+/// Every key of the namespace ranked by its count in the range, exact; ties as they are stored. Also as `/top.csv`
+/// and `/top.svg`.
 #[utoipa::path(get, path = "/v1/{namespace}/top", tag = "read",
     params(
         ("namespace" = String, Path, description = "A declared namespace", example = "l"),
-        crate::openapi::RangeParameters,
-        ("limit" = Option<u32>, Query, description = "Keys listed, 1 to 10,000; 10 if left out"),
+        RangeParameters,
+        LimitParameter,
     ),
-    responses((status = 200, description = "The ranking", body = Top), crate::openapi::ReadErrors),
+    responses(
+        (status = 200, description = "The ranking", body = Top, example = json!({
+            "namespace": "l", "unit": "day", "timezone": "UTC",
+            "from": "2012-03-10T00:00:00+00:00", "to": "2012-03-17T00:00:00+00:00", "aligned": true,
+            "settled_until": "2012-03-16T18:30:00Z", "final_until": null, "generation": 3, "approximate": false,
+            "total": 17, "keys": [{"key": "abc", "count": 5}], "other": 12,
+        })),
+        ReadErrors,
+    ),
 )]
 pub async fn top(
     State(state): State<ApiState>,
+    caller: Caller,
     Segments(namespace): Segments<String>,
     uri: Uri,
     headers: HeaderMap,
@@ -64,60 +76,68 @@ pub async fn top(
     let namespace = declared(&state.store().schema(), &namespace)?;
     let (limit, as_of) = (limit(&mut query, LIMIT_DEFAULT)?, as_of(&mut query)?);
     let now = state.now();
-    let Selection::Bounded(buckets) = selection(&mut query, now)? else {
-        return Err(Problem::malformed(
-            "units",
-            "-1",
-            "is not answered here; name from, or how many units",
-        ));
-    };
+    let selection = selection(&mut query, now)?;
     query.finish(KNOWN)?;
     blocking(&state, move |store| {
-        let range = buckets.base_range(namespace.grain.seconds());
-        let ranking = store.top(&namespace.name, range, limit, as_of)?;
+        let (from, to) = span(&selection);
+        let ranking = store.top(&namespace.name, from..to, limit, as_of)?;
+        let counted = ranking.counted;
+        let buckets = resolve(
+            selection,
+            counted.map(|counted| (counted.first, counted.last)),
+        )?;
+        let grain = namespace.grain.seconds();
+        let grain = counted.map_or(grain, |counted| grain.max(counted.grain_seconds));
+        let listed: u64 = ranking.keys.iter().map(|top| top.count).sum();
+        let keys = ranking.keys.into_iter();
         let answer = Top {
             namespace: namespace.name,
-            unit: buckets.unit().to_string(),
-            timezone: buckets.zone().name().to_owned(),
-            from: buckets.zone().label(buckets.start()),
-            to: buckets.zone().label(buckets.end()),
-            now: rfc3339_utc(now),
-            generation: ranking.generation,
+            head: Head::of(&buckets, grain, now, ranking.generation),
             approximate: false,
             total: ranking.total,
-            other: ranking.total - ranking.keys.iter().map(|top| top.count).sum::<u64>(),
-            keys: ranking
-                .keys
-                .into_iter()
+            other: ranking.total.saturating_sub(listed),
+            keys: keys
                 .map(|TopKey { key, count }| Key { key, count })
                 .collect(),
+            ends: buckets.end(),
         };
-        match format {
-            Format::Json => Ok(axum::Json(answer).into_response()),
-            Format::Csv => Ok(with_type(format, rows(&answer))),
-            Format::Svg => Ok(with_type(format, picture(&answer))),
-        }
+        respond(store, &answer, format, &headers, caller.has_key())
     })
     .await
 }
 
+impl Respond for Top {
+    fn ends(&self) -> i64 {
+        self.ends
+    }
+
+    fn identity(&self) -> impl Serialize {
+        let counted = (self.approximate, self.total, &self.keys, self.other);
+        (&self.namespace, self.head.identity(), counted)
+    }
+
+    fn render(&self, format: Format) -> Result<String, Problem> {
+        match format {
+            Format::Json => json(self),
+            Format::Csv => Ok(rows(self)),
+            Format::Svg => Ok(picture(self)),
+        }
+    }
+}
+
 fn picture(answer: &Top) -> String {
+    let keys = answer.keys.iter();
     ranking(&RankingChart {
         title: format!("top of {}", answer.namespace),
-        subtitle: format!("{} to {}", answer.from, answer.to),
-        values: answer
-            .keys
-            .iter()
-            .map(|key| (key.key.clone(), key.count))
-            .collect(),
+        subtitle: answer.head.days(),
+        values: keys.map(|key| (key.key.clone(), key.count)).collect(),
         other: answer.other,
     })
 }
 
 fn rows(answer: &Top) -> String {
-    let mut out = String::from("key,count\n");
-    for key in &answer.keys {
-        csv::row(&mut out, &[&key.key, &key.count.to_string()]);
-    }
+    let mut out = String::from("key,count,kind\n");
+    let keys = answer.keys.iter().map(|key| (key.key.as_str(), key.count));
+    csv::ranking(&mut out, &[], keys, answer.other);
     out
 }

@@ -45,8 +45,10 @@ async fn every_malformed_request_has_its_problem_and_changes_no_count() {
             "{line}: {}",
             answer.text
         );
-        let problem: Value = serde_json::from_str(&answer.text).unwrap();
-        assert_eq!(problem["status"], answer.status, "{line}");
+        if !line.starts_with("HEAD ") {
+            let problem: Value = serde_json::from_str(&answer.text).unwrap();
+            assert_eq!(problem["status"], answer.status, "{line}");
+        }
         answers.push_str(&format!("{line}\n    {}\n", answer.text));
         asked += 1;
     }
@@ -79,7 +81,7 @@ fn request_of(line: &str) -> Request<Body> {
         .filter(|pair| !pair.is_empty())
     {
         match pair.split_once(": ") {
-            Some((name, value)) => request = request.header(name, value),
+            Some((name, value)) => request = request.header(name, body_of(value)),
             None => request = request.header(header::CONTENT_TYPE, pair),
         }
     }

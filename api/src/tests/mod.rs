@@ -1,4 +1,7 @@
 //! Tests over the real router, without a socket.
 
+mod forms;
 mod malformed;
+mod openapi;
+mod reads;
 pub mod site;

@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use axum::Router;
 use axum::body::Body;
-use axum::http::{Request, header};
+use axum::http::{HeaderMap, Request, header};
 use http_body_util::BodyExt;
+use serde_json::Value;
 use tallyring_archive::OsDisk;
 use tallyring_realtime::{Options, Service, Store, VirtualClock, World};
 use tallyring_records::Schema;
@@ -25,7 +26,22 @@ pub struct Site {
 pub struct Answer {
     pub status: u16,
     pub content_type: String,
+    pub headers: HeaderMap,
     pub text: String,
+}
+
+impl Answer {
+    /// A header's value, empty where there is none.
+    pub fn header(&self, name: &str) -> &str {
+        self.headers
+            .get(name)
+            .map_or("", |value| value.to_str().unwrap())
+    }
+
+    /// The body as JSON.
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap()
+    }
 }
 
 impl Site {
@@ -59,6 +75,22 @@ impl Site {
         }
     }
 
+    /// Counts increments.
+    pub async fn count(&self, increments: Value) {
+        let request = Request::post("/v1/increments")
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(Body::from(increments.to_string()))
+            .unwrap();
+        let answer = self.ask(request).await;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+    }
+
+    /// Answers a GET.
+    pub async fn get(&self, path: &str) -> Answer {
+        self.ask(Request::get(path).body(Body::empty()).unwrap())
+            .await
+    }
+
     /// Answers one request.
     pub async fn ask(&self, request: Request<Body>) -> Answer {
         let response = self.router.clone().oneshot(request).await.unwrap();
@@ -67,6 +99,7 @@ impl Site {
             status: response.status().as_u16(),
             content_type: content_type
                 .map_or_else(String::new, |kind| kind.to_str().unwrap().to_owned()),
+            headers: response.headers().clone(),
             text: {
                 let body = response.into_body().collect().await.unwrap().to_bytes();
                 String::from_utf8_lossy(&body).into_owned()

@@ -12,6 +12,7 @@ use tallyring_records::{ID_BYTES_MAX, Increment};
 use super::item;
 use crate::access::Caller;
 use crate::body;
+use crate::json;
 use crate::problem::Problem;
 use crate::query_string::QueryString;
 use crate::state::ApiState;
@@ -96,7 +97,7 @@ pub async fn increments(
     let items = if is_ndjson(&headers) {
         ndjson(&bytes)?
     } else {
-        json(&bytes)?
+        items_of(&bytes)?
     };
     caller.pay_for(items.len());
     let (schema, now) = (state.store().schema(), state.now());
@@ -247,12 +248,12 @@ fn is_ndjson(headers: &HeaderMap) -> bool {
 }
 
 /// One object, or an array of them.
-fn json(bytes: &[u8]) -> Result<Items, Problem> {
-    let value: Value = serde_json::from_slice(bytes).map_err(|error| {
+fn items_of(bytes: &[u8]) -> Result<Items, Problem> {
+    let value = json::parse(bytes).map_err(|error| {
         Problem::malformed(
             "body",
             &error.to_string(),
-            "must be JSON: an object, an array, or NDJSON as application/x-ndjson",
+            "must be JSON, each name once: an object, an array, or NDJSON as application/x-ndjson",
         )
     })?;
     let items = match value {
@@ -270,8 +271,12 @@ fn ndjson(bytes: &[u8]) -> Result<Items, Problem> {
         if line.trim_ascii().is_empty() {
             continue;
         }
-        let item = serde_json::from_slice(line).map_err(|error| {
-            Problem::malformed("item", &error.to_string(), "must be one JSON object a line")
+        let item = json::parse(line).map_err(|error| {
+            Problem::malformed(
+                "item",
+                &error.to_string(),
+                "must be one JSON object a line, each name once",
+            )
         });
         items.push((Some(number + 1), item));
         check_count(items.len())?;

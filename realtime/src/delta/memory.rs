@@ -13,7 +13,7 @@ use tallyring_records::{
 };
 
 /// Sees a record key, the count of one base bucket, and hash and text of a hashed key.
-pub type TotalVisitor<'v> = dyn FnMut(&[u8], u64, Option<(&str, &str)>) + 'v;
+pub type TotalVisitor<'v> = dyn FnMut(&[u8], TimeCode, u64, Option<(&str, &str)>) + 'v;
 
 /// Counters of one delta store in memory.
 pub struct Delta {
@@ -156,12 +156,14 @@ impl Delta {
                 let Some(stored) = key.strip_prefix(section) else {
                     continue;
                 };
-                if range.contains(&bucket.code().start()) {
+                let code = bucket.code();
+                if range.contains(&code.start()) {
                     let lookup = std::str::from_utf8(stored)
                         .ok()
                         .and_then(|stored| shard.lookups.get_key_value(stored));
                     visit(
                         key,
+                        code,
                         bucket.count,
                         lookup.map(|(hash, raw)| (&**hash, &**raw)),
                     );

@@ -66,6 +66,7 @@ impl Store {
         if *self.live().schema == schema {
             return Ok(());
         }
+        warn_of_coarser_grains(&self.live().schema, &schema);
         let record = Record::Schema(schema.clone());
         let after = self.append_one(&mut writer, &record)?;
         let mut live = self.live_mut();
@@ -132,5 +133,26 @@ impl Store {
         drop(live);
         tracing::info!(today = %day, "the ring turned");
         Ok(())
+    }
+}
+
+/// Says which namespaces will count more coarsely from here on: what was counted keeps its grain, what comes
+/// has less, and an operator may only have left a line out of the configuration.
+fn warn_of_coarser_grains(before: &Schema, after: &Schema) {
+    for namespace in &after.namespaces {
+        let known = before.namespace(&namespace.name);
+        let grain = namespace.grain.seconds();
+        if let Some(finer) = known
+            .map(|known| known.grain.seconds())
+            .filter(|&known| known < grain)
+        {
+            tracing::warn!(
+                namespace = namespace.name,
+                seconds_before = finer,
+                seconds = grain,
+                "this namespace counts by a coarser grain than before: days of zones off the hour are no longer exact; \
+                 declare its grain again if that is not meant"
+            );
+        }
     }
 }

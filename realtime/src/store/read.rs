@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tallyring_archive::Run;
 use tallyring_records::line::{self, entries, hours};
 use tallyring_records::{
-    COUNT_MAX, Day, Grain, MISSING, Offset, StoreId, TimeCode, is_hash, shard_of,
+    COUNT_MAX, Day, Grain, Offset, StoreId, TimeCode, is_hash, missing_value, shard_of,
 };
 
 use super::{Live, Store};
@@ -48,7 +48,7 @@ pub struct Series {
     /// Totals, ascending.
     pub totals: BTreeMap<TimeCode, u64>,
     /// Values of the subtotal; a bucket and value may come several times and is summed then. For
-    /// every bucket they sum to the total: what has no value stands under `-`.
+    /// every bucket they sum to the total: what has no value stands under `-` (crossed, under `-*-`).
     pub points: Vec<ValuePoint>,
     /// Stored values by number.
     pub values: Vec<Box<str>>,
@@ -109,29 +109,22 @@ impl Store {
         Ok(answer)
     }
 
-    /// The text behind a stored value of a series; the stored form itself when no lookup is found.
+    /// The texts behind a stored value of a series, one for each dimension of its subtotal; the stored
+    /// form itself where no lookup is found. No stored form holds a `*` of a text.
     ///
     /// # Errors
     /// When a block that may hold the lookup is damaged.
-    pub fn expand(&self, series: &Series, value: &str) -> Result<String> {
-        let mut text = String::new();
-        for (index, part) in value.split('*').enumerate() {
-            if index > 0 {
-                text.push('*');
-            }
-            if !is_hash(part) {
-                text.push_str(part);
-            } else if let Some(raw) = series.lookups.get(part) {
-                text.push_str(raw);
-            } else {
-                text.push_str(
-                    &self
-                        .look_up(&series.runs, part)?
-                        .unwrap_or_else(|| part.to_owned()),
-                );
-            }
+    pub fn expand(&self, series: &Series, value: &str) -> Result<Vec<String>> {
+        let mut parts = Vec::new();
+        for part in value.split('*') {
+            let raw = match series.lookups.get(part) {
+                Some(raw) => Some(raw.to_string()),
+                None if is_hash(part) => self.look_up(&series.runs, part)?,
+                None => None,
+            };
+            parts.push(raw.unwrap_or_else(|| part.to_owned()));
         }
-        Ok(text)
+        Ok(parts)
     }
 
     /// Count of one total in one base bucket.
@@ -299,7 +292,8 @@ impl<'r> Gather<'r> {
 
     /// Adds what has no value, so that the values of every bucket sum to its total.
     fn finish(mut self) -> Series {
-        if self.read.subtotal.is_some() {
+        if let Some(subtotal) = &self.read.subtotal {
+            let missing = missing_value(subtotal);
             let mut named: BTreeMap<TimeCode, u64> = BTreeMap::new();
             for point in &self.series.points {
                 add(named.entry(point.code).or_insert(0), point.count);
@@ -317,7 +311,7 @@ impl<'r> Gather<'r> {
                 .filter(|&(_, remainder)| remainder > 0)
                 .collect();
             for (code, remainder) in remainders {
-                self.point(code, MISSING, remainder);
+                self.point(code, &missing, remainder);
             }
         }
         self.series

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use tallyring_archive::Run;
 use tallyring_records::line::{self, hours};
-use tallyring_records::{COUNT_MAX, is_hash};
+use tallyring_records::{COUNT_MAX, TimeCode, is_hash};
 
 use super::Store;
 use super::read::no_generation;
@@ -25,6 +25,36 @@ pub struct Ranking {
     pub total: u64,
     /// Heaviest first, ties by stored key.
     pub keys: Vec<TopKey>,
+    /// Where in the range counts lie; none where there is none.
+    pub counted: Option<Counted>,
+}
+
+/// Where counts lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Counted {
+    /// Start of the first base bucket, Unix seconds.
+    pub first: i64,
+    /// Start of the last one.
+    pub last: i64,
+    /// Length of the longest, seconds.
+    pub grain_seconds: i64,
+}
+
+impl Counted {
+    /// Takes one base bucket more into it.
+    fn note(counted: &mut Option<Self>, code: TimeCode) {
+        let (start, grain) = (code.start(), code.grain().seconds());
+        let before = counted.unwrap_or(Self {
+            first: start,
+            last: start,
+            grain_seconds: grain,
+        });
+        *counted = Some(Self {
+            first: before.first.min(start),
+            last: before.last.max(start),
+            grain_seconds: before.grain_seconds.max(grain),
+        });
+    }
 }
 
 /// A key and its count.
@@ -55,6 +85,7 @@ impl Store {
         let mut memory: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
         let mut texts: BTreeMap<String, String> = BTreeMap::new();
         let mut runs: Vec<Arc<Run>> = Vec::new();
+        let mut counted = None;
         let generation = {
             let live = self.live();
             match as_of {
@@ -72,7 +103,8 @@ impl Store {
                             delta.section_totals(
                                 section.as_bytes(),
                                 &range,
-                                &mut |key, count, text| {
+                                &mut |key, code, count, text| {
+                                    Counted::note(&mut counted, code);
                                     let sum = memory.entry(key.to_vec()).or_insert(0);
                                     *sum = sum.saturating_add(count);
                                     if let Some((hash, raw)) = text {
@@ -89,26 +121,23 @@ impl Store {
             as_of.unwrap_or(live.archive.generation)
         };
         runs.retain(|run| run.meta().overlaps(range.start, range.end));
-        let mut best = Best {
-            limit,
-            total: 0,
-            heap: BinaryHeap::new(),
-        };
+        let mut best = Best::new(limit, counted);
         self.merge_section(&section, &range, &runs, memory, &mut best)?;
         let mut keys = Vec::with_capacity(best.heap.len());
         for Reverse((count, Reverse(key))) in best.heap.into_sorted_vec() {
             let stored = String::from_utf8_lossy(&key[section.len()..]).into_owned();
-            let text = match texts.get(&stored) {
-                Some(raw) => raw.clone(),
+            let key = match texts.remove(&stored) {
+                Some(raw) => raw,
                 None if is_hash(&stored) => self.look_up(&runs, &stored)?.unwrap_or(stored),
                 None => stored,
             };
-            keys.push(TopKey { key: text, count });
+            keys.push(TopKey { key, count });
         }
         Ok(Ranking {
             generation,
             total: best.total,
             keys,
+            counted: best.counted,
         })
     }
 
@@ -130,7 +159,9 @@ impl Store {
         loop {
             for (run, from) in runs.iter().zip(&mut froms) {
                 if let Some(start) = from.take() {
-                    *from = self.read_chunk(run, section, &start, range, chunk, &mut sums)?;
+                    let counted = &mut best.counted;
+                    let sums = &mut sums;
+                    *from = self.read_chunk(run, section, &start, (range, chunk), sums, counted)?;
                 }
             }
             let Some(complete) = froms.iter().flatten().min().cloned() else {
@@ -149,9 +180,9 @@ impl Store {
         run: &Run,
         section: &str,
         start: &[u8],
-        range: &Range<i64>,
-        chunk: usize,
+        (range, chunk): (&Range<i64>, usize),
         sums: &mut BTreeMap<Vec<u8>, u64>,
+        counted: &mut Option<Counted>,
     ) -> Result<Option<Vec<u8>>> {
         let (mut lines, mut next) = (0, None);
         run.visit_from(&self.cache, start, &mut |key, payload| {
@@ -169,7 +200,8 @@ impl Store {
             lines += 1;
             let counts = hours(payload)
                 .flatten()
-                .filter(|(code, _)| range.contains(&code.start()));
+                .filter(|(code, _)| range.contains(&code.start()))
+                .inspect(|&(code, _)| Counted::note(counted, code));
             let count = counts.fold(0_u64, |sum, (_, count)| sum.saturating_add(count));
             if count > 0 {
                 let sum = sums.entry(key.to_vec()).or_insert(0);
@@ -203,10 +235,20 @@ impl Store {
 struct Best {
     limit: usize,
     total: u64,
+    counted: Option<Counted>,
     heap: BinaryHeap<Reverse<(u64, Reverse<Vec<u8>>)>>,
 }
 
 impl Best {
+    fn new(limit: usize, counted: Option<Counted>) -> Self {
+        Self {
+            limit,
+            total: 0,
+            counted,
+            heap: BinaryHeap::new(),
+        }
+    }
+
     fn take(&mut self, sums: BTreeMap<Vec<u8>, u64>) {
         for (key, count) in sums {
             self.total = self.total.saturating_add(count).min(COUNT_MAX);

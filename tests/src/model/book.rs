@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use tallyring_realtime::{Read, Series, Store};
-use tallyring_records::MISSING;
+use tallyring_records::missing_value;
 
 use super::naive::Cell;
 
@@ -130,7 +130,7 @@ impl Book {
                 }
             }
             for (start, count) in rest.into_iter().filter(|&(_, count)| count > 0) {
-                *values.entry((start, MISSING.to_owned())).or_insert(0) += count;
+                *values.entry((start, missing_value(subtotal))).or_insert(0) += count;
             }
         }
         (totals, values)
@@ -175,9 +175,10 @@ fn found(store: &Store, series: &Series) -> Result<Expected, Wrong> {
     let mut values: BTreeMap<(i64, String), u64> = BTreeMap::new();
     for point in &series.points {
         let stored = &series.values[point.value as usize];
-        let text = store.expand(series, stored).map_err(|error| {
+        let parts = store.expand(series, stored).map_err(|error| {
             Wrong::Unreadable(format!("`{stored}` cannot be expanded: {error}"))
         })?;
+        let text = parts.join("*");
         *values.entry((point.code.start(), text)).or_insert(0) += point.count;
     }
     Ok((totals, values))

@@ -114,7 +114,7 @@ fn query_answers_the_same_from_the_files_as_through_the_server() {
     ]
     .concat();
     let csv = tallyring_ok(&csv);
-    assert!(csv.starts_with("value,count\n"), "{csv}");
+    assert!(csv.starts_with("value,count,kind\n"), "{csv}");
 }
 
 #[test]

@@ -63,20 +63,15 @@ async fn days_are_newest_first_and_seven_unless_asked_otherwise() {
 }
 
 #[tokio::test]
-async fn minutes_are_the_last_sixty_and_a_base_bucket_counts_where_it_begins() {
+async fn minutes_are_refused_where_whole_hours_are_counted() {
     let site = Site::documented().await;
     site.count(json!([{"at": NOW, "n": 4, "keys": {"l": "now"}}]))
         .await;
-    let mut minutes = [0; 60];
-    // 19:19 is the first; the hour that holds it began at 19:00.
-    minutes[19] = 4;
-    let item = json!({"clicks_by_minute": [{
-        "short_url": "bit.ly/now",
-        "user_hash": "now",
-        "global_hash": "now",
-        "clicks": minutes.to_vec(),
-    }]});
-    site.check_v3("/v3/clicks_by_minute?shortUrl=bit.ly/now", item)
+    let path = "/v3/clicks_by_minute?shortUrl=bit.ly/now";
+    site.check_v3_fault(path, 500, "MINUTES_NOT_KEPT").await;
+    // What is no link needs no minutes.
+    let item = json!({"clicks_by_minute": [{"short_url": "http://bit.ly/", "error": "NOT_FOUND"}]});
+    site.check_v3("/v3/clicks_by_minute?shortUrl=http://bit.ly/", item)
         .await;
 }
 

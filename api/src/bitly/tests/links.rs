@@ -3,18 +3,9 @@
 use serde_json::{Value, json};
 use tallyring_records::Schema;
 
-use super::{NOW, Site};
+use super::{NOW, Site, v3_echo as with_echo};
 
 const LINK: &str = "link=http%3A%2F%2Fbit.ly%2F1234&access_token=T";
-
-/// The echoes of a request for `units` days in New York.
-fn with_echo(mut data: Value, units: i64) -> Value {
-    data["tz_offset"] = json!(-5);
-    data["unit"] = json!("day");
-    data["unit_reference_ts"] = json!(NOW);
-    data["units"] = json!(units);
-    data
-}
 
 #[tokio::test]
 async fn the_documented_requests_answer_as_documented() {
@@ -129,6 +120,13 @@ async fn zones_and_weeks_are_those_of_the_calendar() {
     );
     let fixed = data("units=1&tz_offset=5.5").await;
     assert_eq!(fixed["link_clicks"], half["link_clicks"]);
+    // Further west than any zone in use.
+    let west = data("units=1&timezone=-14").await;
+    assert_eq!(west["tz_offset"], json!(-14));
+    assert_eq!(
+        west["link_clicks"],
+        json!([{"clicks": 0, "dt": 1360332000}])
+    );
     // The offset is that of the reference, here in summer; days in winter still begin at midnight.
     let summer = data("units=1&unit_reference_ts=1344000000").await;
     assert_eq!(
@@ -227,9 +225,50 @@ async fn a_single_number_can_be_text() {
     for path in [
         format!("/v3/link/clicks?{LINK}&format=txt&rollup=false"),
         format!("/v3/link/countries?{LINK}&format=txt"),
-        format!("/v3/link/clicks?{LINK}&format=xml"),
+        format!("/v3/link/clicks?{LINK}&format=yaml"),
+        format!("/v3/link/encoders_count?{LINK}&format=txt"),
+        format!("/v3/link/shares?{LINK}&format=txt"),
     ] {
         site.check_v3_fault(&path, 500, "INVALID_ARG_FORMAT").await;
+    }
+}
+
+#[tokio::test]
+async fn a_link_has_one_encoder_and_no_shares() {
+    let site = Site::documented().await;
+    let encoders = json!({"count": 1, "aggregate_link": "http://bit.ly/1234"});
+    let path = format!("/v3/link/encoders_count?{LINK}");
+    site.check_v3(&path, encoders).await;
+    let shares = json!({"shares": [], "total_shares": 0});
+    let path = format!("/v3/link/shares?{LINK}&units=3");
+    site.check_v3(&path, with_echo(shares, 3)).await;
+}
+
+#[tokio::test]
+async fn the_envelope_comes_as_xml_too() {
+    let site = Site::documented().await;
+    let path = format!("/v3/link/clicks?{LINK}&units=2&format=xml");
+    let answer = site.get(&path).await;
+    assert_eq!(
+        (answer.status, answer.content_type.as_str()),
+        (200, "application/xml; charset=utf-8")
+    );
+    assert_eq!(
+        answer.text,
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<response><data>\
+         <link_clicks><clicks>1</clicks><dt>1360299600</dt></link_clicks>\
+         <link_clicks><clicks>2</clicks><dt>1360213200</dt></link_clicks>\
+         <tz_offset>-5</tz_offset><unit>day</unit><unit_reference_ts>1360351157</unit_reference_ts>\
+         <units>2</units></data><status_code>200</status_code><status_txt>OK</status_txt></response>\n"
+    );
+    for path in ["/v3/link/clicks?format=xml", "/v3/none?format=xml"] {
+        let answer = site.get(path).await;
+        assert_eq!(answer.content_type, "application/xml; charset=utf-8");
+        assert!(
+            answer.text.contains("<data></data><status_code>"),
+            "{}",
+            answer.text
+        );
     }
 }
 
@@ -248,6 +287,8 @@ async fn faults_are_told_in_the_envelope_with_status_200() {
         ("link=x&unit=minute&units=61", "INVALID_ARG_UNITS"),
         ("link=x&timezone=Mars/Olympus", "INVALID_ARG_TIMEZONE"),
         ("link=x&tz_offset=15", "INVALID_ARG_TIMEZONE"),
+        ("link=x&tz_offset=-14.5", "INVALID_ARG_TIMEZONE"),
+        ("link=%zz", "INVALID_ARG_LINK"),
         ("link=x&rollup=perhaps", "INVALID_ARG_ROLLUP"),
         ("link=x&limit=0", "INVALID_ARG_LIMIT"),
         ("link=x&limit=1001", "INVALID_ARG_LIMIT"),
@@ -273,13 +314,15 @@ async fn faults_are_told_in_the_envelope_with_status_200() {
         site.check_v3_fault(path, 404, "UNKNOWN").await;
     }
     for path in [
-        "/v3/link/encoders_count?link=x",
-        "/v3/link/shares?link=x",
-        "/v3/user/popular_links?access_token=T",
-        "/v3/user/shorten_counts?access_token=T",
+        "/v3/link/clicks?link=x&unit=minute&units=1",
+        "/v3/link/countries?link=x&unit=minute&units=1",
+        "/v3/user/popular_links?access_token=T&unit=minute&units=1",
+        "/v3/clicks_by_minute?hash=x",
     ] {
-        site.check_v3_fault(path, 503, "TEMPORARILY_UNAVAILABLE")
-            .await;
+        site.check_v3_fault(path, 500, "MINUTES_NOT_KEPT").await;
+    }
+    for path in ["/v3/link/encoders_count", "/v3/link/shares"] {
+        site.check_v3_fault(path, 500, "MISSING_ARG_LINK").await;
     }
     let post = axum::http::Request::post("/v3/link/clicks?link=x");
     let answer = site

@@ -6,12 +6,10 @@ mod links;
 mod users;
 mod v4;
 
-use axum::body::Body;
-use axum::http::{Request, header};
 use serde_json::{Value, json};
 use tallyring_records::Schema;
 
-use crate::tests::site::{Answer, Site};
+use crate::tests::site::Site;
 
 /// 2013-02-08T19:19:17Z, the time of the example in bitly's documentation.
 const NOW: i64 = 1_360_351_157;
@@ -54,20 +52,6 @@ impl Site {
         site
     }
 
-    async fn count(&self, increments: Value) {
-        let request = Request::post("/v1/increments")
-            .header(header::CONTENT_TYPE, "application/json")
-            .body(Body::from(increments.to_string()))
-            .unwrap();
-        let answer = self.ask(request).await;
-        assert_eq!(answer.status, 200, "{}", answer.text);
-    }
-
-    async fn get(&self, path: &str) -> Answer {
-        self.ask(Request::get(path).body(Body::empty()).unwrap())
-            .await
-    }
-
     /// Version 3: status 200, whatever it is, and the envelope.
     async fn v3(&self, path: &str) -> Value {
         let answer = self.get(path).await;
@@ -107,6 +91,15 @@ impl Site {
         let found: Value = serde_json::from_str(&answer.text).unwrap();
         assert_eq!(found, expected, "{path}");
     }
+}
+
+/// Version 3's echoes of a request for `units` days in New York.
+fn v3_echo(mut data: Value, units: i64) -> Value {
+    data["tz_offset"] = json!(-5);
+    data["unit"] = json!("day");
+    data["unit_reference_ts"] = json!(NOW);
+    data["units"] = json!(units);
+    data
 }
 
 /// Version 4's error for a field.

@@ -2,15 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{NOW, Site};
-
-fn with_echo(mut data: Value, units: i64) -> Value {
-    data["tz_offset"] = json!(-5);
-    data["unit"] = json!("day");
-    data["unit_reference_ts"] = json!(NOW);
-    data["units"] = json!(units);
-    data
-}
+use super::{NOW, Site, v3_echo as with_echo};
 
 #[tokio::test]
 async fn without_a_unit_user_clicks_have_the_form_of_old() {
@@ -112,4 +104,56 @@ async fn tracking_domains_are_counted_in_their_namespace() {
         .await;
     let path = "/v3/user/tracking_domain_clicks?access_token=T";
     site.check_v3_fault(path, 500, "MISSING_ARG_DOMAIN").await;
+}
+
+#[tokio::test]
+async fn nothing_is_shortened_here() {
+    let site = Site::documented().await;
+    let path = "/v3/user/shorten_counts?access_token=orofrog";
+    site.check_v3(path, with_echo(json!({"user_shorten_counts": 0}), -1))
+        .await;
+    let rows = json!({"user_shorten_counts": [
+        {"dt": 1360299600, "shortens": 0},
+        {"dt": 1360213200, "shortens": 0},
+    ]});
+    site.check_v3(&format!("{path}&units=2"), with_echo(rows, 2))
+        .await;
+}
+
+#[tokio::test]
+async fn popular_links_are_those_of_the_user_where_it_is_broken_down_by_link() {
+    let mut schema = tallyring_records::Schema::default_clicks();
+    schema.namespaces[1].subtotals.push("l".to_owned());
+    let site = Site::with_schema(schema);
+    let click = |user: &str, link: &str, n: u32| json!({"at": NOW, "n": n, "keys": {"u": user, "l": link}, "by": {"l": link}});
+    site.count(json!([
+        click("orofrog", "few", 1),
+        click("orofrog", "many", 5),
+        click("other", "theirs", 9),
+        {"at": NOW, "n": 7, "keys": {"u": "orofrog"}},
+    ]))
+    .await;
+    let path = "/v3/user/popular_links?access_token=orofrog&units=1";
+    let links = |links: Value| with_echo(json!({"popular_links": links}), 1);
+    let both = json!([{"link": "many", "clicks": 5}, {"link": "few", "clicks": 1}]);
+    site.check_v3(path, links(both.clone())).await;
+    site.check_v3(&format!("{path}&limit=1"), links(json!([both[0]])))
+        .await;
+    let sorted = json!({
+        "sorted_links": [{"id": "many", "clicks": 5}, {"id": "few", "clicks": 1}],
+        "links": [{"id": "many"}, {"id": "few"}],
+    });
+    site.check_v4("/v4/groups/orofrog/bitlinks/clicks", sorted)
+        .await;
+}
+
+#[tokio::test]
+async fn popular_links_are_those_of_all_where_nothing_says_whose_they_are() {
+    let site = Site::documented().await;
+    let path = "/v3/user/popular_links?access_token=orofrog";
+    let links = json!({"popular_links": [{"link": "1234", "clicks": 9139}]});
+    site.check_v3(path, with_echo(links, -1)).await;
+    let links = json!({"popular_links": [{"link": "1234", "clicks": 3}]});
+    site.check_v3(&format!("{path}&units=2"), with_echo(links, 2))
+        .await;
 }

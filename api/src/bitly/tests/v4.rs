@@ -184,6 +184,15 @@ async fn groups_and_engagements_have_forms_of_their_own() {
         with_echo(engagements, 1),
     )
     .await;
+    let summary = json!({
+        "total_engagements": 3,
+        "engagements": {"lib_button_clicks": 0, "clicks": 3, "scans": 0},
+    });
+    site.check_v4(
+        "/v4/bitlinks/bit.ly/1234/engagements/summary?units=2",
+        with_echo(summary, 2),
+    )
+    .await;
     site.check_v4(
         "/v4/organizations/o/plan_limits",
         json!({"organization_guid": "o", "plan_limits": []}),
@@ -191,6 +200,54 @@ async fn groups_and_engagements_have_forms_of_their_own() {
     .await;
     site.check_v4("/v4/user/platform_limits", json!({"platform_limits": []}))
         .await;
+}
+
+#[tokio::test]
+async fn what_is_not_known_of_clicks_is_answered_as_that() {
+    let site = Site::documented().await;
+    // Users are not broken down by device: of every click it is unknown.
+    let devices = |clicks: Value| json!({"facet": "devices", "metrics": clicks});
+    let unknown = json!([{"device_type": "-", "clicks": 3}]);
+    let path = "/v4/groups/orofrog/devices?units=2";
+    site.check_v4(path, with_echo(devices(unknown), 2)).await;
+    let path = "/v4/groups/never/devices";
+    site.check_v4(path, with_echo(devices(json!([])), -1)).await;
+    let destinations = json!({
+        "facet": "clicks_by_destination",
+        "metrics": [{"value": "-", "clicks": 3}],
+    });
+    let path = "/v4/custom_bitlinks/bit.ly/1234/clicks_by_destination?units=2";
+    site.check_v4(path, with_echo(destinations, 2)).await;
+    let shortened = json!({"facet": "shorten_counts", "metrics": [
+        {"key": "2013-02-08T00:00:00+0000", "value": 0},
+        {"key": "2013-02-07T00:00:00+0000", "value": 0},
+    ]});
+    for path in [
+        "/v4/groups/orofrog/shorten_counts?units=2",
+        "/v4/organizations/o/shorten_counts?units=2",
+    ] {
+        site.check_v4(path, with_echo(shortened.clone(), 2)).await;
+    }
+    let sorted = json!({
+        "sorted_links": [{"id": "1234", "clicks": 9139}],
+        "links": [{"id": "1234"}],
+    });
+    for path in [
+        "/v4/groups/orofrog/bitlinks/clicks",
+        "/v4/groups/orofrog/links/clicks/top?size=5",
+    ] {
+        site.check_v4(path, sorted.clone()).await;
+    }
+}
+
+#[tokio::test]
+async fn minutes_are_refused_where_they_are_not_kept() {
+    let site = Site::documented().await;
+    let mut refused = invalid("bitlinks", "unit");
+    refused["message"] = json!("MINUTES_NOT_KEPT");
+    refused["description"] = json!("Minutes are not kept here; ask for hours or longer units.");
+    let path = format!("{CLICKS}?unit=minute&units=60");
+    site.check_v4_fault(&path, 400, refused).await;
 }
 
 #[tokio::test]
@@ -254,15 +311,12 @@ async fn faults_have_their_status_and_name_the_field() {
         ("/v4/bitlinks/bit.ly/1234", "bitlinks"),
         ("/v4/bitlinks/bit.ly/1234/cities", "bitlinks"),
         ("/v4/bitlinks/%FF/clicks", "bitlinks"),
-        (
-            "/v4/custom_bitlinks/bit.ly/1234/clicks_by_destination",
-            "custom_bitlinks",
-        ),
+        ("/v4/custom_bitlinks/bit.ly/1234/cities", "custom_bitlinks"),
         ("/v4/groups/g/cities", "groups"),
-        ("/v4/groups/g/devices", "groups"),
-        ("/v4/groups/g/shorten_counts", "groups"),
-        ("/v4/groups/g/bitlinks/clicks", "groups"),
-        ("/v4/organizations/o/shorten_counts", "organizations"),
+        ("/v4/groups/g/bitlinks/created", "groups"),
+        ("/v4/groups/g/codes/scans/over_time", "groups"),
+        ("/v4/groups/g/feature_usage", "groups"),
+        ("/v4/organizations/o", "organizations"),
         ("/v4/shorten", "shorten"),
     ] {
         site.check_v4_fault(path, 404, not_found(resource)).await;

@@ -1,0 +1,132 @@
+//! Version 3's parameters. An empty one counts as left out.
+
+use super::super::envelope::Fault;
+use super::super::series::{ALL, Window};
+use super::super::source::{Kind, hash_of_link, is_key};
+use crate::access::Caller;
+use crate::calendar::{Unit, Zone};
+use crate::query_string::QueryString;
+
+const DEFAULT_ZONE: &str = "America/New_York";
+const LIMIT_DEFAULT: usize = 100;
+const LIMIT_MAX: usize = 1_000;
+const MINUTES_MAX: i64 = 60;
+
+/// Takes `timezone` (or `tz_offset`, as the Python client calls it) and `unit_reference_ts`.
+pub fn take_window(
+    query: &mut QueryString,
+    unit: Option<String>,
+    units: Option<i64>,
+    now: i64,
+) -> Result<Window, Fault> {
+    const REFERENCE: &str = "unit_reference_ts";
+    let unit = unit.map_or(Ok(Unit::Day), |unit| {
+        unit.parse().map_err(|_| Fault::invalid("unit"))
+    })?;
+    let units = units.unwrap_or(ALL);
+    let reference = match take_text(query, REFERENCE)? {
+        Some(text) if text != "now" => Some(text.parse().map_err(|_| Fault::invalid(REFERENCE))?),
+        _ => None,
+    };
+    if unit == Unit::Minute && reference.is_some() {
+        return Err(Fault::invalid(REFERENCE));
+    }
+    if unit == Unit::Minute && units > MINUTES_MAX {
+        return Err(Fault::invalid("units"));
+    }
+    let (timezone, tz_offset) = (
+        take_text(query, "timezone")?,
+        take_text(query, "tz_offset")?,
+    );
+    let zone = timezone.or(tz_offset);
+    let zone = zone.as_deref().map_or(DEFAULT_ZONE, str::trim);
+    let zone = match zone.parse() {
+        Ok(hours) => Zone::fixed(hours),
+        Err(_) => Zone::named(zone),
+    };
+    let zone = zone.map_err(|_| Fault::invalid("timezone"))?;
+    Window::new(unit, units, zone, (REFERENCE, reference), now)
+}
+
+/// The key that a request is about.
+pub struct Asked {
+    /// As it is counted.
+    pub key: String,
+    /// As the request names it.
+    pub asked: String,
+}
+
+/// The key that the request is about. The login is the one behind the token; for a token that has none the
+/// one that is named, and without keys of our own else the token itself.
+pub fn take_key(query: &mut QueryString, kind: Kind, caller: &Caller) -> Result<Asked, Fault> {
+    match kind {
+        Kind::Link => {
+            let asked = take_text(query, "link")?.ok_or(Fault::Missing("link"))?;
+            let key = hash_of_link(&asked).ok_or_else(|| Fault::invalid("link"))?;
+            Ok(Asked { key, asked })
+        }
+        Kind::User => {
+            let login = take_text(query, "login")?;
+            let token = take_text(query, "access_token")?;
+            // A key of ours is a secret, never a name.
+            let token = token.filter(|_| !caller.has_key());
+            let login = caller.login.clone().or(login);
+            let key = login.or(token).ok_or(Fault::Missing("access_token"))?;
+            checked(key, "access_token")
+        }
+        Kind::Domain => {
+            let domain = take_text(query, "domain")?.ok_or(Fault::Missing("domain"))?;
+            checked(domain, "domain")
+        }
+    }
+}
+
+fn checked(key: String, parameter: &str) -> Result<Asked, Fault> {
+    if !is_key(&key) {
+        return Err(Fault::invalid(parameter));
+    }
+    let asked = key.clone();
+    Ok(Asked { key, asked })
+}
+
+/// Takes a parameter; an empty one counts as left out.
+pub fn take_text(query: &mut QueryString, name: &str) -> Result<Option<String>, Fault> {
+    Ok(query.take(name)?.filter(|text| !text.is_empty()))
+}
+
+/// Takes `true` or `false`, in any case, or `1` or `0`.
+pub fn take_flag(query: &mut QueryString, name: &str) -> Result<Option<bool>, Fault> {
+    let text = take_text(query, name)?.map(|text| text.to_lowercase());
+    match text.as_deref() {
+        None => Ok(None),
+        Some("true" | "1") => Ok(Some(true)),
+        Some("false" | "0") => Ok(Some(false)),
+        Some(_) => Err(Fault::invalid(name)),
+    }
+}
+
+/// Takes `limit`, which bounds lists of values.
+pub fn take_limit(query: &mut QueryString) -> Result<usize, Fault> {
+    let limit: Option<usize> = query.take_as("limit", "a whole number from 1 to 1000")?;
+    Some(limit.unwrap_or(LIMIT_DEFAULT))
+        .filter(|limit| (1..=LIMIT_MAX).contains(limit))
+        .ok_or_else(|| Fault::invalid("limit"))
+}
+
+/// True for `format=txt`. The envelope itself sees to `xml`.
+pub fn take_is_text(query: &mut QueryString) -> Result<bool, Fault> {
+    match take_text(query, "format")?.as_deref() {
+        None | Some("json" | "xml") => Ok(false),
+        Some("txt") => Ok(true),
+        Some(_) => Err(Fault::invalid("format")),
+    }
+}
+
+/// Only a single number can be text.
+pub fn refuse_text(is_text: bool) -> Result<(), Fault> {
+    if is_text {
+        Err(Fault::invalid("format"))
+    } else {
+        Ok(())
+    }
+}

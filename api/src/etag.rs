@@ -1,0 +1,28 @@
+//! Validators (RFC 9110 §8.8.3): a client that has an answer already need not be sent it again.
+
+use axum::http::{HeaderMap, HeaderValue, header};
+
+/// The weak validator of what has this text.
+pub fn of(text: &str) -> HeaderValue {
+    numbered(u128::from_le_bytes(
+        blake3::hash(text.as_bytes()).as_bytes()[..16]
+            .try_into()
+            .expect("BUG: a hash has 32 bytes"),
+    ))
+}
+
+/// The weak validator of what has this identity.
+pub fn numbered(identity: u128) -> HeaderValue {
+    let tag = format!("W/\"{identity:032x}\"");
+    HeaderValue::from_str(&tag).expect("BUG: hexadecimal digits are a header value")
+}
+
+/// True when the request says that its client has it.
+pub fn is_known(request: &HeaderMap, tag: &HeaderValue) -> bool {
+    let known = request.get_all(header::IF_NONE_MATCH).into_iter();
+    let known = known.filter_map(|tags| tags.to_str().ok());
+    known
+        .flat_map(|tags| tags.split(','))
+        .map(str::trim)
+        .any(|known| known == "*" || known.as_bytes() == tag.as_bytes())
+}

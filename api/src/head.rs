@@ -1,0 +1,38 @@
+//! How large the head of a request may be.
+//!
+//! hyper has bounds of its own, twice as wide, and answers beyond them without a body: what is between
+//! is told in a problem document what to change.
+
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+use crate::problem::Problem;
+
+/// Headers of one request.
+pub const HEADERS_MAX: usize = 64;
+/// Bytes of its path, query and headers.
+pub const HEAD_BYTES_MAX: usize = 32 << 10;
+
+/// Lets a request through, or says that its head is too large.
+pub async fn bound(request: Request, next: Next) -> Response {
+    let headers = request.headers();
+    let target = request.uri().path_and_query();
+    let target_bytes = target.map_or(0, |target| target.as_str().len());
+    let header_bytes: usize = headers
+        .iter()
+        .map(|(name, value)| name.as_str().len() + value.len())
+        .sum();
+    if headers.len() <= HEADERS_MAX && target_bytes + header_bytes <= HEAD_BYTES_MAX {
+        return next.run(request).await;
+    }
+    let detail = format!(
+        "the request has {} headers, and {} bytes of them and its path; at most {HEADERS_MAX} and \
+         {HEAD_BYTES_MAX} are taken: send long lists with POST /v1/query or POST /v1/increments",
+        headers.len(),
+        target_bytes + header_bytes
+    );
+    let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+    Problem::new(status, "Head too large", detail).into_response()
+}

@@ -1,0 +1,264 @@
+//! bitly's routes, as their own tables list them.
+
+use axum::http::Method;
+use serde_json::{Value, json};
+use utoipa::Modify;
+use utoipa::openapi::path::{HttpMethod, OperationBuilder, ParameterBuilder, ParameterIn};
+use utoipa::openapi::schema::{ArrayBuilder, ObjectBuilder, SchemaType, Type};
+use utoipa::openapi::{
+    ContentBuilder, OpenApi, PathItem, Ref, RefOr, Required, Response, ResponseBuilder, Schema,
+};
+
+use super::common::{object, refusals};
+use crate::access::Dialect;
+use crate::bitly::{Endpoint, endpoints};
+
+/// Name, description and an example of a parameter.
+type Parameter = (&'static str, &'static str, &'static str);
+
+const V3: [Parameter; 10] = [
+    (
+        "access_token",
+        "The API key; without keys the login whose counts are asked",
+        "orofrog",
+    ),
+    ("login", "The login, where the key has none", "orofrog"),
+    (
+        "unit",
+        "minute, hour, day (default), week, mweek or month; minutes only where they are kept",
+        "day",
+    ),
+    (
+        "units",
+        "How many; -1 (default) for all that are not zero",
+        "7",
+    ),
+    (
+        "rollup",
+        "true for one number; default true without units, else false",
+        "false",
+    ),
+    (
+        "timezone",
+        "IANA name, or hours from UTC, -14 to 14; also as tz_offset; default America/New_York",
+        "America/New_York",
+    ),
+    (
+        "unit_reference_ts",
+        "Unix seconds that the last unit holds, or now",
+        "now",
+    ),
+    (
+        "limit",
+        "Values listed, 1 to 1000; default 100. A series is never cut",
+        "100",
+    ),
+    (
+        "format",
+        "json (default), xml, or txt for a single number",
+        "json",
+    ),
+    ("tz_offset", "The same as timezone", "-5"),
+];
+const V3_LINK: Parameter = (
+    "link",
+    "The short link, or only its hash",
+    "http://bit.ly/abc",
+);
+const V3_DOMAIN: Parameter = ("domain", "The tracking domain", "nytimes.com");
+const V3_LINKS: [Parameter; 3] = [
+    (
+        "shortUrl",
+        "Short links, up to 15, repeated",
+        "http://bit.ly/abc",
+    ),
+    ("hash", "Hashes, up to 15, repeated", "abc"),
+    ("days", "Of clicks_by_day: 1 to 30; default 7", "7"),
+];
+const V4: [Parameter; 5] = [
+    (
+        "unit",
+        "minute, hour, day (default), week or month, also mweek; minutes only where they are kept",
+        "day",
+    ),
+    (
+        "units",
+        "How many; -1 (default) for all that are not zero",
+        "7",
+    ),
+    (
+        "unit_reference",
+        "ISO 8601; the last unit holds it, and days begin at its offset; default now",
+        "2013-02-08T19:19:17+0000",
+    ),
+    (
+        "size",
+        "Values listed; default 50. A series is never cut",
+        "50",
+    ),
+    (
+        "timezone",
+        "Our own: the IANA zone in which days begin",
+        "America/New_York",
+    ),
+];
+
+/// Adds every route of both versions, and their errors.
+pub struct BitlyRoutes;
+
+impl Modify for BitlyRoutes {
+    fn modify(&self, document: &mut OpenApi) {
+        let components = document.components.get_or_insert_default();
+        let schemas = &mut components.schemas;
+        schemas.insert("BitlyEnvelope".to_owned(), envelope());
+        schemas.insert("BitlyError".to_owned(), error());
+        for endpoint in endpoints() {
+            let (path, item) = described(endpoint);
+            document.paths.paths.insert(path, item);
+        }
+    }
+}
+
+fn described(endpoint: Endpoint) -> (String, PathItem) {
+    let is_v3 = endpoint.dialect == Dialect::V3;
+    let id = endpoint.path.replace(['/', '{', '}'], "_");
+    let mut operation = OperationBuilder::new()
+        .tag(if is_v3 { "bitly v3" } else { "bitly v4" })
+        .operation_id(Some(id.trim_matches('_')))
+        .summary(Some(endpoint.summary));
+    for name in endpoint.path.split('/').filter_map(captured) {
+        let parameter = text(ParameterIn::Path, name, path_parameter(name), "abc");
+        operation = operation.parameter(parameter.required(Required::True));
+    }
+    for (name, description, example) in parameters(&endpoint) {
+        let mut parameter = text(ParameterIn::Query, name, description, example);
+        if matches!(name, "shortUrl" | "hash") {
+            let text = ObjectBuilder::new().schema_type(Type::String);
+            let texts = ArrayBuilder::new().items(text).max_items(Some(15));
+            parameter = parameter
+                .schema(Some(texts))
+                .example(Some(json!([example])));
+        }
+        operation = operation.parameter(parameter);
+    }
+    operation = operation.response("200", answer(endpoint.dialect, endpoint.example));
+    if !is_v3 {
+        operation = operation
+            .response(
+                "400",
+                refusal("A parameter that cannot be used; `errors` names it"),
+            )
+            .response("404", refusal("The configuration does not count this"));
+    }
+    let mut operation = operation.build();
+    refusals(&Method::GET, &endpoint.path, &mut operation);
+    (endpoint.path, PathItem::new(HttpMethod::Get, operation))
+}
+
+fn answer(dialect: Dialect, example: Value) -> Response {
+    let (description, schema, example, others) = if dialect == Dialect::V3 {
+        (
+            "The envelope, whatever became of it: errors have a `status_code` of their own and no `data`",
+            Ref::from_schema_name("BitlyEnvelope").into(),
+            json!({"data": example, "status_code": 200, "status_txt": "OK"}),
+            &[
+                "application/xml; charset=utf-8",
+                "text/plain; charset=utf-8",
+            ][..],
+        )
+    } else {
+        let csv = &["text/csv; charset=utf-8"][..];
+        ("The metric", object(), example, csv)
+    };
+    let content = ContentBuilder::new().schema(Some(schema));
+    let mut answer = ResponseBuilder::new()
+        .description(description)
+        .content("application/json", content.example(Some(example)).build());
+    for kind in others {
+        let text: Schema = ObjectBuilder::new().schema_type(Type::String).into();
+        answer = answer.content(*kind, ContentBuilder::new().schema(Some(text)).build());
+    }
+    answer.build()
+}
+
+/// An error of version 4.
+fn refusal(description: &str) -> Response {
+    let content = ContentBuilder::new().schema(Some(Ref::from_schema_name("BitlyError")));
+    let response = ResponseBuilder::new().description(description);
+    response
+        .content("application/json", content.build())
+        .build()
+}
+
+fn captured(segment: &str) -> Option<&str> {
+    segment.strip_prefix('{')?.strip_suffix('}')
+}
+
+fn path_parameter(name: &str) -> &'static str {
+    match name {
+        "bitlink" => "Domain and hash, percent-encoded as one segment or as two; or only the hash",
+        "group" => "The group's guid: a key of the namespace `u`",
+        _ => "The organization's guid",
+    }
+}
+
+/// The parameters of the query.
+fn parameters(endpoint: &Endpoint) -> Vec<Parameter> {
+    if endpoint.dialect == Dialect::V4 {
+        return if endpoint.is_constant {
+            Vec::new()
+        } else {
+            V4.to_vec()
+        };
+    }
+    let of_its_own: &[Parameter] = match endpoint.path.split('/').nth(2) {
+        Some("link") => &[V3_LINK],
+        Some("user") if endpoint.path.ends_with("tracking_domain_clicks") => &[V3_DOMAIN],
+        Some("user") => &[],
+        _ => &V3_LINKS,
+    };
+    [of_its_own, &V3].concat()
+}
+
+fn text(place: ParameterIn, name: &str, description: &str, example: &str) -> ParameterBuilder {
+    let text = ObjectBuilder::new().schema_type(Type::String);
+    ParameterBuilder::new()
+        .name(name)
+        .parameter_in(place)
+        .required(Required::False)
+        .description(Some(description))
+        .schema(Some(text))
+        .example(Some(Value::from(example)))
+}
+
+fn envelope() -> RefOr<Schema> {
+    let field = |kind| ObjectBuilder::new().schema_type(kind);
+    let kinds: SchemaType = [Type::Object, Type::Null].into_iter().collect();
+    let data = ObjectBuilder::new().schema_type(kinds);
+    let object = ObjectBuilder::new()
+        .property("data", data)
+        .property("status_code", field(Type::Integer))
+        .property("status_txt", field(Type::String))
+        .required("data")
+        .required("status_code")
+        .required("status_txt");
+    RefOr::T(object.into())
+}
+
+fn error() -> RefOr<Schema> {
+    let field = |kind| ObjectBuilder::new().schema_type(kind);
+    let object = ObjectBuilder::new()
+        .property("message", field(Type::String))
+        .property("resource", field(Type::String))
+        .property("description", field(Type::String))
+        .property("errors", ArrayBuilder::new().items(field(Type::Object)))
+        .required("message")
+        .required("description")
+        .examples([json!({
+            "message": "INVALID_ARG_UNITS",
+            "resource": "bitlinks",
+            "description": "The value provided is invalid.",
+            "errors": [{"field": "units", "error_code": "invalid"}],
+        })]);
+    RefOr::T(object.into())
+}

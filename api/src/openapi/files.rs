@@ -1,0 +1,112 @@
+//! The `.csv` and `.svg` forms of reads: paths of their own, and media types of the plain one by `Accept`.
+
+use serde_json::Value;
+use utoipa::Modify;
+use utoipa::openapi::schema::{ObjectBuilder, Type};
+use utoipa::openapi::{Content, ContentBuilder, OpenApi, PathItem, RefOr, Schema};
+
+use crate::read::format::Format;
+
+/// A read with its forms: what its CSV looks like, and what is drawn of it.
+struct FileForms {
+    path: &'static str,
+    csv: &'static str,
+    svg: &'static str,
+}
+
+const READS: [FileForms; 4] = [
+    FileForms {
+        path: "/v1/{namespace}/{key}/counts",
+        csv: "start,count\n2012-03-15T00:00:00+00:00,0\n2012-03-16T00:00:00+00:00,5\n",
+        svg: "A chart of the buckets",
+    },
+    FileForms {
+        path: "/v1/{namespace}/{key}/summary",
+        csv: "total\n5\n",
+        svg: "A badge with the total",
+    },
+    FileForms {
+        path: "/v1/{namespace}/{key}/by/{subtotal}",
+        csv: "value,count,kind\nUS,4,value\n,1,other\n",
+        svg: "Bars of the values; not with rollup=false",
+    },
+    FileForms {
+        path: "/v1/{namespace}/top",
+        csv: "key,count,kind\nabc,5,value\n,12,other\n",
+        svg: "Bars of the keys",
+    },
+];
+
+const CSV_RULES: &str = "RFC 4180 with a header. In rankings `kind` tells a counted `value` from the sum of the `other` ones, \
+    which a limit left out, and with rollup=false from a bucket with `none`. A text that a spreadsheet would run \
+    (it begins with = + - @, a tab or a carriage return, and is neither only that nor a number) has an apostrophe before it; \
+    so has one that begins with apostrophes before such a text, so that taking one off gives back what was counted.";
+
+/// Adds the forms of every read.
+pub struct Files;
+
+impl Modify for Files {
+    fn modify(&self, document: &mut OpenApi) {
+        for forms in &READS {
+            let paths = &mut document.paths.paths;
+            let item = paths.get(forms.path).cloned();
+            let item = item.expect("BUG: a read is described");
+            for format in [Format::Csv, Format::Svg] {
+                let suffix = if format == Format::Csv {
+                    ".csv"
+                } else {
+                    ".svg"
+                };
+                let file = forms.file(item.clone(), format, suffix);
+                paths.insert(format!("{}{suffix}", forms.path), file);
+            }
+            if let Some(item) = paths.get_mut(forms.path) {
+                forms.accepted(item);
+            }
+        }
+    }
+}
+
+impl FileForms {
+    /// The path of one form.
+    fn file(&self, mut item: PathItem, format: Format, suffix: &str) -> PathItem {
+        let Some(operation) = &mut item.get else {
+            return item;
+        };
+        let name = if format == Format::Csv { "CSV" } else { "SVG" };
+        let summary = operation.summary.take().unwrap_or_default();
+        operation.summary = Some(format!("{summary}, as {name}"));
+        let id = operation.operation_id.take().unwrap_or_default();
+        operation.operation_id = Some(format!("{id}{}", suffix.replace('.', "_")));
+        operation.description = Some(match format {
+            Format::Csv => CSV_RULES.to_owned(),
+            _ => format!("{}.", self.svg),
+        });
+        if let Some(RefOr::T(answer)) = operation.responses.responses.get_mut("200") {
+            answer.content.clear();
+            let content = self.content(format);
+            answer
+                .content
+                .insert(format.media_type().to_owned(), RefOr::T(content));
+        }
+        item
+    }
+
+    /// Adds the forms to what the plain path answers.
+    fn accepted(&self, item: &mut PathItem) {
+        let responses = item.get.as_mut().map(|get| &mut get.responses.responses);
+        if let Some(RefOr::T(answer)) = responses.and_then(|responses| responses.get_mut("200")) {
+            for format in [Format::Csv, Format::Svg] {
+                let kind = format.media_type().to_owned();
+                answer.content.insert(kind, RefOr::T(self.content(format)));
+            }
+        }
+    }
+
+    fn content(&self, format: Format) -> Content {
+        let text: Schema = ObjectBuilder::new().schema_type(Type::String).into();
+        let content = ContentBuilder::new().schema(Some(text));
+        let example = (format == Format::Csv).then(|| Value::from(self.csv));
+        content.example(example).build()
+    }
+}

@@ -1,0 +1,61 @@
+//! One value of a breakdown, as answers list it.
+
+use serde::Serialize;
+
+/// One value's count.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+pub struct Value {
+    /// The text that was counted. Of a crossed subtotal the parts, joined by `*`; a `*` or `\` within a part has a
+    /// `\` before it
+    #[schema(example = "US")]
+    pub value: String,
+    /// Of a crossed subtotal: each dimension's text as it was counted, in the order of the subtotal
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = json!(["US", "mobile"]))]
+    pub parts: Option<Vec<String>>,
+    #[schema(example = 5)]
+    pub count: u64,
+}
+
+impl Value {
+    /// The value with these parts: one, or one for each dimension of a crossed subtotal.
+    pub fn new(mut parts: Vec<String>, count: u64) -> Self {
+        if parts.len() == 1 {
+            return Self {
+                value: parts.remove(0),
+                parts: None,
+                count,
+            };
+        }
+        let escaped: Vec<String> = parts.iter().map(|part| escape(part)).collect();
+        Self {
+            value: escaped.join("*"),
+            parts: Some(parts),
+            count,
+        }
+    }
+}
+
+/// A part that joins with others without being taken for several.
+fn escape(part: &str) -> String {
+    part.replace('\\', r"\\").replace('*', r"\*")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_that_hold_the_joint_are_told_apart() {
+        let value = |parts: &[&str]| {
+            let parts = parts.iter().map(|&part| part.to_owned()).collect();
+            Value::new(parts, 1).value
+        };
+        assert_eq!(value(&["US", "mobile"]), "US*mobile");
+        assert_eq!(value(&["a*b", "c"]), r"a\*b*c");
+        assert_eq!(value(&["a", "b*c"]), r"a*b\*c");
+        assert_eq!(value(&[r"a\", "b"]), r"a\\*b");
+        // A plain subtotal has one part, which stays as it is.
+        assert_eq!(value(&[r"a*b\"]), r"a*b\");
+    }
+}

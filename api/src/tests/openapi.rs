@@ -1,0 +1,145 @@
+//! The description of the API says what the server does.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+use tallyring_records::Schema;
+
+use super::site::Site;
+
+const NOW: i64 = 1_360_351_157;
+
+/// A site that has counted something of everything, and its description.
+async fn described() -> (Site, Value) {
+    let site = Site::open(Schema::default_clicks(), NOW);
+    site.count(json!([{
+        "at": NOW,
+        "n": 5,
+        "keys": {"l": "abc", "u": "orofrog", "d": "nytimes.com"},
+        "by": {"c": "US", "r": "http://t.co/a"},
+    }]))
+    .await;
+    let document = site.get("/openapi.json").await.json();
+    (site, document)
+}
+
+fn names(value: &Value) -> BTreeSet<&str> {
+    let fields = value.as_object().into_iter().flatten();
+    fields.map(|(name, _)| name.as_str()).collect()
+}
+
+/// The example of a GET's answer.
+fn example(operation: &Value) -> &Value {
+    &operation["responses"]["200"]["content"]["application/json"]["example"]
+}
+
+#[tokio::test]
+async fn every_operation_says_how_it_is_refused_and_has_a_name_of_its_own() {
+    let (_site, document) = described().await;
+    let mut ids = BTreeSet::new();
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            let id = operation["operationId"].as_str().unwrap();
+            assert!(
+                ids.insert(id.to_owned()),
+                "{method} {path}: {id} stands twice"
+            );
+            let answers = names(&operation["responses"]);
+            assert!(answers.contains("431"), "{method} {path}");
+            let is_open = ["/healthz", "/readyz"].contains(&path.as_str());
+            let is_v3 = path.starts_with("/v3/");
+            for status in ["401", "403", "429", "408"] {
+                let is_told = answers.contains(status);
+                assert_eq!(is_told, !is_open && !is_v3, "{method} {path}: {status}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn reads_are_described_in_every_form_with_an_example_of_each() {
+    let (site, document) = described().await;
+    let query = "?units=1";
+    for read in [
+        "/v1/{namespace}/{key}/counts",
+        "/v1/{namespace}/{key}/summary",
+        "/v1/{namespace}/{key}/by/{subtotal}",
+        "/v1/{namespace}/top",
+    ] {
+        let plain = &document["paths"][read]["get"];
+        let filled = |path: &str| {
+            path.replace("{namespace}", "l")
+                .replace("{key}", "abc")
+                .replace("{subtotal}", "c")
+        };
+        let answer = site.get(&format!("{}{query}", filled(read))).await.json();
+        assert_eq!(names(example(plain)), names(&answer), "{read}");
+        for (suffix, kind) in [
+            (".csv", "text/csv; charset=utf-8; header=present"),
+            (".svg", "image/svg+xml"),
+        ] {
+            let path = format!("{read}{suffix}");
+            let form = &document["paths"][&path]["get"]["responses"]["200"]["content"];
+            assert_eq!(names(form), BTreeSet::from([kind]), "{path}");
+            let by_accept = &plain["responses"]["200"]["content"][kind];
+            assert_eq!(by_accept, &form[kind], "{path}");
+            let answer = site.get(&format!("{}{query}", filled(&path))).await;
+            assert_eq!(
+                (answer.status, answer.content_type.as_str()),
+                (200, kind),
+                "{path}"
+            );
+            if suffix == ".csv" {
+                let header = |text: &str| text.lines().next().unwrap().to_owned();
+                let example = form[kind]["example"].as_str().unwrap();
+                assert_eq!(header(example), header(&answer.text), "{path}");
+            }
+        }
+    }
+    let limit = document["paths"]["/v1/{namespace}/top"]["get"]["parameters"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|parameter| parameter["name"] == "limit")
+        .unwrap();
+    let bounds = (&limit["schema"]["minimum"], &limit["schema"]["maximum"]);
+    assert_eq!(bounds, (&json!(1), &json!(10_000)));
+}
+
+#[tokio::test]
+async fn what_bitlys_routes_are_said_to_answer_they_do() {
+    let (site, document) = described().await;
+    let mut asked = 0;
+    for (path, item) in document["paths"].as_object().unwrap() {
+        let is_v3 = path.starts_with("/v3/");
+        if !is_v3 && !path.starts_with("/v4/") {
+            continue;
+        }
+        asked += 1;
+        let filled = path
+            .replace("{bitlink}", "abc")
+            .replace("{group}", "orofrog")
+            .replace("{organization}", "o");
+        let query = match path.split('/').nth(2).unwrap() {
+            _ if !is_v3 => "",
+            "link" => "?link=abc",
+            "user" if path.ends_with("tracking_domain_clicks") => "?domain=nytimes.com",
+            "user" => "?access_token=orofrog&unit=day",
+            _ => "?hash=abc",
+        };
+        let answer = site.get(&format!("{filled}{query}")).await.json();
+        if path == "/v3/clicks_by_minute" {
+            assert_eq!(answer["status_txt"], "MINUTES_NOT_KEPT");
+            continue;
+        }
+        let (mut expected, mut found) = (example(&item["get"]).clone(), answer);
+        if is_v3 {
+            assert_eq!(found["status_txt"], "OK", "{path}");
+            (expected, found) = (expected["data"].take(), found["data"].take());
+        }
+        for name in names(&expected) {
+            assert!(found.get(name).is_some(), "{path}: no {name} in {found}");
+        }
+    }
+    assert!(asked >= 40, "only {asked} routes are described");
+}

@@ -1,0 +1,151 @@
+//! What reads answer, in every form.
+
+use axum::body::Body;
+use axum::http::Request;
+use serde_json::{Value, json};
+use tallyring_records::Schema;
+
+use super::site::Site;
+
+/// 2012-03-16T18:40:00Z
+const NOW: i64 = 1_331_923_200;
+
+/// A site whose links are also broken down by country and device at once.
+fn crossed() -> Site {
+    let mut schema = Schema::default_clicks();
+    schema.namespaces[0].subtotals.push("c*v".to_owned());
+    Site::open(schema, NOW)
+}
+
+fn click(key: &str, n: u32, by: Value) -> Value {
+    json!({"at": NOW, "n": n, "keys": {"l": key}, "by": by})
+}
+
+#[tokio::test]
+async fn parts_of_a_crossed_value_are_told_apart_whatever_they_hold() {
+    let site = crossed();
+    site.count(json!([
+        click("abc", 4, json!({"c": "US", "v": "mobile"})),
+        click("abc", 3, json!({"c": "a*b", "v": "c"})),
+        click("abc", 2, json!({"c": "a", "v": "b*c"})),
+        click("abc", 1, json!({})),
+    ]))
+    .await;
+    let path = "/v1/l/abc/by/c*v";
+    let values = json!([
+        {"value": "US*mobile", "parts": ["US", "mobile"], "count": 4},
+        {"value": r"a\*b*c", "parts": ["a*b", "c"], "count": 3},
+        {"value": r"a*b\*c", "parts": ["a", "b*c"], "count": 2},
+        {"value": "-*-", "parts": ["-", "-"], "count": 1},
+    ]);
+    assert_eq!(site.get(path).await.json()["values"], values);
+    let csv = site.get(&format!("{path}.csv")).await.text;
+    let rows = r"a\*b*c,3,value";
+    assert!(csv.contains(rows), "{csv}");
+    // A plain subtotal stays as it was counted.
+    let plain = site.get("/v1/l/abc/by/c").await.json();
+    assert_eq!(plain["values"][1], json!({"value": "a*b", "count": 3}));
+}
+
+#[tokio::test]
+async fn files_tell_counted_values_from_the_remainder_and_list_every_bucket() {
+    let site = crossed();
+    let yesterday = NOW - 86_400;
+    site.count(json!([
+        click("abc", 5, json!({"c": "(other)"})),
+        click("abc", 4, json!({"c": "=1+1"})),
+        click("abc", 3, json!({"c": "-"})),
+        click("abc", 2, json!({"c": ""})),
+        click("other", 1, json!({"c": "x"})),
+        json!({"at": yesterday, "keys": {"l": "old"}}),
+    ]))
+    .await;
+    for (path, text) in [
+        (
+            "/v1/l/abc/by/c.csv",
+            "value,count,kind\n(other),5,value\n-,5,value\n'=1+1,4,value\n",
+        ),
+        (
+            "/v1/l/abc/by/c.csv?limit=1",
+            "value,count,kind\n(other),5,value\n,9,other\n",
+        ),
+        (
+            "/v1/l/abc/by/c.csv?limit=1&rollup=false&units=2",
+            "start,value,count,kind\n2012-03-15T00:00:00+00:00,,0,none\n\
+             2012-03-16T00:00:00+00:00,(other),5,value\n2012-03-16T00:00:00+00:00,,9,other\n",
+        ),
+        (
+            "/v1/l/top.csv?limit=1",
+            "key,count,kind\nabc,14,value\n,2,other\n",
+        ),
+        (
+            "/v1/l/abc/counts.csv?units=1",
+            "start,count\n2012-03-16T00:00:00+00:00,14\n",
+        ),
+        ("/v1/l/abc/summary.csv", "total\n14\n"),
+    ] {
+        assert_eq!(site.get(path).await.text, text, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn top_says_what_every_read_says_and_has_a_validator() {
+    let site = crossed();
+    site.count(json!([
+        click("abc", 3, json!({})),
+        click("def", 2, json!({})),
+        json!({"at": NOW - 3 * 86_400, "keys": {"l": "old"}, "n": 9}),
+    ]))
+    .await;
+    let today = site.get("/v1/l/top?units=1").await;
+    assert_eq!(
+        today.json(),
+        json!({
+            "namespace": "l", "unit": "day", "timezone": "UTC",
+            "from": "2012-03-16T00:00:00+00:00", "to": "2012-03-17T00:00:00+00:00",
+            "aligned": true, "settled_until": "2012-03-16T18:35:00Z", "final_until": null,
+            "generation": 0, "approximate": false, "total": 5,
+            "keys": [{"key": "abc", "count": 3}, {"key": "def", "count": 2}], "other": 0,
+        })
+    );
+    assert_eq!(today.header("cache-control"), "no-cache");
+    assert_eq!(
+        today.header("vary"),
+        "accept, accept-encoding, authorization"
+    );
+    let again = Request::get("/v1/l/top?units=1").header("if-none-match", today.header("etag"));
+    let again = site.ask(again.body(Body::empty()).unwrap()).await;
+    assert_eq!((again.status, again.text.as_str()), (304, ""));
+    site.count(json!([click("def", 1, json!({}))])).await;
+    let later = site.get("/v1/l/top?units=1").await;
+    assert_ne!(later.header("etag"), today.header("etag"));
+    // Kolkata's days do not begin with an hour of UTC.
+    let kolkata = site.get("/v1/l/top?units=1&timezone=Asia/Kolkata").await;
+    assert_eq!(kolkata.json()["aligned"], false);
+}
+
+#[tokio::test]
+async fn top_of_all_time_reaches_from_the_first_count_to_now() {
+    let site = crossed();
+    let nothing = site.get("/v1/l/top?units=-1").await.json();
+    assert_eq!(nothing["from"], "2012-03-16T00:00:00+00:00");
+    assert_eq!(nothing["keys"], json!([]));
+    site.count(json!([
+        click("abc", 3, json!({})),
+        json!({"at": "2001-02-03T04:05:06Z", "keys": {"l": "old"}, "n": 9}),
+    ]))
+    .await;
+    let all = site.get("/v1/l/top?units=-1&unit=month").await.json();
+    assert_eq!(
+        (&all["from"], &all["to"], &all["total"]),
+        (
+            &json!("2001-02-01T00:00:00+00:00"),
+            &json!("2012-04-01T00:00:00+00:00"),
+            &json!(12)
+        )
+    );
+    let until = "/v1/l/top?units=-1&unit=month&to=2001-02-20T00:00:00Z";
+    let until = site.get(until).await.json();
+    assert_eq!(until["keys"], json!([{"key": "old", "count": 9}]));
+    assert_eq!(until["to"], "2001-03-01T00:00:00+00:00");
+}
