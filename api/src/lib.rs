@@ -11,6 +11,7 @@ pub mod calendar;
 pub mod chart;
 mod compress;
 mod csv;
+mod datasets;
 mod docs;
 mod drain;
 mod etag;
@@ -96,6 +97,11 @@ fn operations() -> Router<ApiState> {
         .route("/v1/admin/rebuild", post(admin::rebuild))
         .route("/v1/admin/generations", get(admin::generations))
         .route("/v1/admin/generations/{id}/activate", post(admin::activate))
+        .route("/v1/admin/datasets", get(datasets::list))
+        .route(
+            "/v1/admin/datasets/{name}",
+            post(datasets::adopt).delete(datasets::drop),
+        )
         .route(
             "/v1/admin/keys",
             get(access::admin::list).post(access::admin::create),

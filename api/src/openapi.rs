@@ -37,6 +37,9 @@ use files::Files;
         crate::admin::rebuild,
         crate::admin::generations,
         crate::admin::activate,
+        crate::datasets::list,
+        crate::datasets::adopt,
+        crate::datasets::drop,
         crate::access::admin::list,
         crate::access::admin::create,
         crate::access::admin::revoke,
@@ -138,6 +141,14 @@ pub enum ReadErrors {
 }
 
 /// How a write can fail. Nothing was counted, except that after a 503 it is not known.
+#[derive(IntoResponses)]
+#[expect(dead_code, reason = "describes answers, which are made by `Problem`")]
+pub enum DatasetErrors {
+    /// A dataset of that name exists
+    #[response(status = 409, content_type = "application/problem+json")]
+    Taken(Document),
+}
+
 #[derive(IntoResponses)]
 #[expect(dead_code, reason = "describes answers, which are made by `Problem`")]
 pub enum WriteErrors {

@@ -143,6 +143,15 @@ impl From<Error> for Problem {
                     format!("is not kept; kept are: {kept}"),
                 )
             }
+            Error::DatasetTaken(_) => Self::new(StatusCode::CONFLICT, "Taken", error.to_string()),
+            Error::NoDataset { .. } => {
+                Self::new(StatusCode::NOT_FOUND, "Not found", error.to_string())
+            }
+            Error::Load(_) => Self::new(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "Not accepted",
+                error.to_string(),
+            ),
             other => {
                 tracing::error!(error = %other, "a request could not be answered");
                 Self::new(

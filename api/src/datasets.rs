@@ -1,0 +1,113 @@
+//! Bulk datasets: what a load left in `incoming/` is adopted, and dropped again.
+
+use axum::Json;
+use axum::extract::{RawQuery, State};
+use axum::http::StatusCode;
+use serde_json::{Value, json};
+use tallyring_archive::{DatasetEntry, Manifest};
+
+use crate::calendar::rfc3339_utc;
+use crate::problem::Problem;
+use crate::query_string::QueryString;
+use crate::read::request::blocking;
+use crate::segments::Segments;
+use crate::state::ApiState;
+
+/// Bulk datasets
+///
+/// `state` says what each is to the generation that is read and to the next one.
+#[utoipa::path(get, path = "/v1/admin/datasets", tag = "operate", responses(
+    (status = 200, description = "The datasets", body = Object, example = json!({ "datasets": [{
+        "name": "clicks-2011", "load": "0123456789abcdef", "loaded_at": "2012-03-16T18:40:47Z", "rows": 20000000,
+        "bytes": 31000000, "partitions": ["2011"], "state": "counted",
+    }] })),
+    crate::openapi::ReadErrors,
+))]
+pub async fn list(State(state): State<ApiState>) -> Json<Value> {
+    let manifest = state.store().manifest();
+    let all = manifest.datasets.iter();
+    let all: Vec<Value> = all.map(|dataset| described(&manifest, dataset)).collect();
+    Json(json!({ "datasets": all }))
+}
+
+/// Adopt a load
+///
+/// Takes the runs that `tallyring load` sorted into the data directory; it calls this itself. They count when the
+/// next rebuild publishes, and what they replace stops counting in the same step.
+#[utoipa::path(post, path = "/v1/admin/datasets/{name}", tag = "operate",
+    params(
+        ("name" = String, Path, description = "Letters, digits, `_`, `-` and `.`, at most 64", example = "clicks-2011"),
+        ("load" = String, Query, description = "The load, 16 hex digits", example = "0123456789abcdef"),
+        ("replace" = Option<bool>, Query, description = "Replace the dataset of that name"),
+    ),
+    responses(
+        (status = 201, description = "The dataset", body = Object),
+        crate::openapi::ReadErrors,
+        crate::openapi::DatasetErrors,
+    ),
+)]
+pub async fn adopt(
+    State(state): State<ApiState>,
+    Segments(name): Segments<String>,
+    RawQuery(query): RawQuery,
+) -> Result<(StatusCode, Json<Value>), Problem> {
+    let mut query = QueryString::parse(query.as_deref())?;
+    let load = query.take("load")?.ok_or_else(|| {
+        Problem::malformed(
+            "load",
+            "",
+            "is missing; `tallyring load` sorts files and names it",
+        )
+    })?;
+    let replace = query.take("replace")?;
+    query.finish("load and replace")?;
+    let replace = match replace.as_deref() {
+        None | Some("false") => false,
+        Some("true") => true,
+        Some(other) => {
+            return Err(Problem::malformed(
+                "replace",
+                other,
+                "must be true or false",
+            ));
+        }
+    };
+    let adopted = blocking(&state, move |store| Ok(store.adopt(&name, &load, replace)?)).await?;
+    let manifest = state.store().manifest();
+    Ok((StatusCode::CREATED, Json(described(&manifest, &adopted))))
+}
+
+/// Drop a dataset
+///
+/// It stops counting when the next rebuild publishes.
+#[utoipa::path(delete, path = "/v1/admin/datasets/{name}", tag = "operate",
+    params(("name" = String, Path, description = "The dataset", example = "clicks-2011")),
+    responses((status = 200, description = "It is dropped", body = Object), crate::openapi::ReadErrors),
+)]
+pub async fn drop(
+    State(state): State<ApiState>,
+    Segments(name): Segments<String>,
+) -> Result<Json<Value>, Problem> {
+    let dropped = name.clone();
+    blocking(&state, move |store| Ok(store.drop_dataset(&name)?)).await?;
+    Ok(Json(json!({ "dropped": dropped })))
+}
+
+fn described(manifest: &Manifest, dataset: &DatasetEntry) -> Value {
+    let mut partitions: Vec<String> = dataset
+        .runs
+        .iter()
+        .map(|run| run.meta.partition.to_string())
+        .collect();
+    partitions.sort_unstable();
+    partitions.dedup();
+    json!({
+        "name": dataset.name,
+        "load": dataset.load,
+        "loaded_at": rfc3339_utc(dataset.adopted_at_ms.div_euclid(1_000)),
+        "rows": dataset.rows,
+        "bytes": dataset.runs.iter().map(|run| run.bytes).sum::<u64>(),
+        "partitions": partitions,
+        "state": dataset.state(manifest.generation(manifest.active)),
+    })
+}

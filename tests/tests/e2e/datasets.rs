@@ -1,0 +1,223 @@
+//! Bulk datasets: they add to the ring's counts, appear and disappear with a rebuild, and survive what happens.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+use tallyring_tests::server::{Server, binary, tallyring, tallyring_ok, wait_until};
+
+use crate::stored::Stored;
+
+const TODAY: &str = "2012-03-16T12:00:00Z@0";
+const HEADER: &str = "namespace,key,hour,count\n";
+
+struct Stand {
+    stored: Stored,
+    input: tempfile::TempDir,
+}
+
+impl Stand {
+    fn new() -> Self {
+        Self {
+            stored: Stored::new(),
+            input: tempfile::tempdir().expect("a directory"),
+        }
+    }
+
+    fn file(&self, name: &str, rows: &str) -> String {
+        let path = self.input.path().join(name);
+        fs::write(&path, format!("{HEADER}{rows}")).expect("written");
+        path.display().to_string()
+    }
+
+    fn arguments<'a>(&'a self, command: &'a str, rest: &[&'a str]) -> Vec<&'a str> {
+        let mut arguments = vec![command, "--data", self.stored.argument()];
+        arguments.extend(rest);
+        arguments
+    }
+
+    fn run(&self, command: &str, rest: &[&str]) -> String {
+        tallyring_ok(&self.arguments(command, rest))
+    }
+
+    fn incoming(&self) -> Vec<PathBuf> {
+        let directory = PathBuf::from(self.stored.argument()).join("incoming");
+        let Ok(entries) = fs::read_dir(directory) else {
+            return Vec::new();
+        };
+        entries
+            .map(|entry| entry.expect("an entry").path())
+            .collect()
+    }
+}
+
+/// All of a key's days in March 2012 and of 2011.
+fn total(server: &Server, key: &str) -> u64 {
+    let range = "unit=month&from=2011-01-01T00:00:00Z&to=2012-03-31T23:00:00Z";
+    let answer = server.get_json(&format!("/v1/l/{key}/counts?{range}"));
+    answer["total"].as_u64().expect("a total")
+}
+
+#[test]
+fn a_dataset_adds_is_replaced_dropped_and_rolled_back_in_one_step_each() {
+    let stand = Stand::new();
+    let server = stand.stored.serve(TODAY);
+    assert_eq!(server.get("/v1/incr?key.l=a&n=5").status, 204);
+    let old = stand.file(
+        "old.csv",
+        "l,a,2011-05-01T10:00:00Z,100\nl,a,2012-03-01T00:00:00Z,10\n",
+    );
+    stand.run("load", &["history", &old]);
+    assert_eq!(total(&server, "a"), 5, "not before the rebuild");
+    server.client().rebuild();
+    assert_eq!(total(&server, "a"), 115);
+
+    let taken = tallyring(&stand.arguments("load", &["history", &old]));
+    assert_eq!(taken.code, 1, "{taken:?}");
+    assert!(
+        taken.stderr.contains("replace it with --replace"),
+        "{taken:?}"
+    );
+    let new = stand.file("new.csv", "l,a,2011-05-01T10:00:00Z,1000\n");
+    stand.run("load", &["history", &new, "--replace"]);
+    assert_eq!(total(&server, "a"), 115, "not before the rebuild");
+    let replaced = server.client().rebuild();
+    assert_eq!(total(&server, "a"), 1005);
+
+    stand.run("drop", &["history"]);
+    assert_eq!(total(&server, "a"), 1005, "not before the rebuild");
+    let dropped = server.client().rebuild();
+    assert!(dropped > replaced);
+    assert_eq!(total(&server, "a"), 5);
+
+    let path = format!("/v1/admin/generations/{replaced}/activate");
+    assert_eq!(server.client().post(&path, "").status, 200);
+    assert_eq!(total(&server, "a"), 1005, "rolled back with its datasets");
+    server.client().rebuild();
+    assert_eq!(total(&server, "a"), 1005, "and so is the next generation");
+    let listed = server.get_json("/v1/admin/datasets");
+    let states: Vec<&Value> = listed["datasets"]
+        .as_array()
+        .expect("datasets")
+        .iter()
+        .map(|of| &of["state"])
+        .collect();
+    assert!(states.contains(&&json!("counted")), "{listed}");
+    server.terminate();
+    stand.run("verify", &["--deep"]);
+    assert!(stand.incoming().is_empty(), "{:?}", stand.incoming());
+}
+
+#[test]
+fn a_load_without_a_server_counts_the_same() {
+    let stand = Stand::new();
+    let file = stand.file(
+        "rows.csv",
+        "l,a,2011-05-01T10:00:00Z,100\nl,b,1304244000,1\n",
+    );
+    stand.run("load", &["history", &file]);
+    assert!(
+        stand
+            .run("datasets", &[])
+            .contains("counts with the next rebuild")
+    );
+    stand.run("rebuild", &[]);
+    assert!(stand.run("datasets", &[]).contains("counted"));
+    let server = stand.stored.serve(TODAY);
+    assert_eq!((total(&server, "a"), total(&server, "b")), (100, 1));
+}
+
+#[test]
+fn a_dry_run_and_a_bad_row_change_nothing() {
+    let stand = Stand::new();
+    let good = stand.file("good.csv", "l,a,2011-05-01T10:00:00Z,100\n");
+    let said = stand.run("load", &["history", &good, "--dry-run"]);
+    assert!(
+        said.contains("2011") && said.contains("100") && said.contains("nothing changed"),
+        "{said}"
+    );
+    let bad = stand.file(
+        "bad.csv",
+        "l,a,2011-05-01T10:00:00Z,100\nl,a,2011-05-01T10:00:00Z,x\n",
+    );
+    let refused = tallyring(&stand.arguments("load", &["history", &bad]));
+    assert_eq!(refused.code, 1, "{refused:?}");
+    assert!(
+        refused.stderr.contains("bad.csv line 3: `count` is `x`"),
+        "{refused:?}"
+    );
+    assert!(stand.run("datasets", &[]).contains("no datasets"));
+    let rejects = stand.input.path().join("rejects.csv").display().to_string();
+    let skip = ["history", &bad, "--on-error", "skip", "--rejects", &rejects];
+    assert!(stand.run("load", &skip).contains("1 rows were skipped"));
+    let listed = fs::read_to_string(&rejects).expect("rejects");
+    assert!(listed.contains(",3,"), "{listed}");
+    assert!(stand.incoming().is_empty(), "{:?}", stand.incoming());
+}
+
+#[test]
+fn a_killed_load_leaves_the_store_as_it_was_and_its_files_go() {
+    let stand = Stand::new();
+    let server = stand.stored.serve(TODAY);
+    assert_eq!(server.get("/v1/incr?key.l=a&n=5").status, 204);
+    let mut child = Command::new(binary())
+        .args(stand.arguments("load", &["history", "-"]))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("started");
+    // It waits for its input, which never ends.
+    wait_until("the load began", || !stand.incoming().is_empty());
+    child.kill().expect("killed");
+    child.wait().expect("ended");
+    assert!(!stand.incoming().is_empty());
+    let file = stand.file("rows.csv", "l,a,2011-05-01T10:00:00Z,100\n");
+    stand.run("load", &["history", &file]);
+    assert!(
+        stand.incoming().is_empty(),
+        "the next one cleans up: {:?}",
+        stand.incoming()
+    );
+    server.client().rebuild();
+    assert_eq!(total(&server, "a"), 105);
+}
+
+#[test]
+fn loading_one_month_rewrites_one_month() {
+    let stand = Stand::new();
+    let server = stand.stored.serve(TODAY);
+    let rows =
+        "l,a,2012-01-05T10:00:00Z,1\nl,a,2012-02-05T10:00:00Z,2\nl,a,2011-02-05T10:00:00Z,3\n";
+    let file = stand.file("first.csv", rows);
+    stand.run("load", &["first", &file]);
+    server.client().rebuild();
+    let archive = PathBuf::from(stand.stored.argument()).join("archive");
+    let files = || {
+        let entries = fs::read_dir(&archive).expect("archive");
+        let mut names: Vec<String> = entries
+            .map(|entry| {
+                entry
+                    .expect("an entry")
+                    .file_name()
+                    .into_string()
+                    .expect("text")
+            })
+            .collect();
+        names.sort();
+        names
+    };
+    let before = files();
+    let file = stand.file("second.csv", "l,a,2012-02-06T10:00:00Z,4\n");
+    stand.run("load", &["second", &file]);
+    server.client().rebuild();
+    let after = files();
+    let made: Vec<&String> = after.iter().filter(|name| !before.contains(name)).collect();
+    assert!(
+        made.iter().all(|name| name.starts_with("2012-02.")),
+        "{made:?}"
+    );
+    assert_eq!(made.len(), 1, "{made:?}");
+    assert_eq!(total(&server, "a"), 10);
+}
