@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{AddAssign, ControlFlow};
+use std::sync::Arc;
 
 use tallyring_records::line::{self, Kind};
 use tallyring_records::{HASH_CHARS, TimeCode, shard_of};
@@ -45,19 +46,8 @@ impl AddAssign for Checked {
 /// # Errors
 /// The first thing that is wrong, naming the file.
 pub fn verify_run(disk: &dyn Disk, entry: &RunEntry) -> Result<Checked> {
-    let run = Run::open(disk, &entry.name)?;
+    let run = verify_bytes(disk, entry)?;
     let damaged = |what: String| Error::damaged(&entry.name, 0, what);
-    let hash = blake3::hash(run.content()).to_hex();
-    if run.content().len() as u64 != entry.bytes || hash[..32] != entry.hash {
-        return Err(damaged(
-            scan_for_place(&run).unwrap_or_else(|| "its hash is not the manifest's".into()),
-        ));
-    }
-    if *run.meta() != entry.meta {
-        return Err(damaged(
-            "what it says of itself is not what the manifest says".into(),
-        ));
-    }
     let mut check = RunCheck::new(&run);
     let mut cursor = run.cursor();
     let mut last = Vec::new();
@@ -85,8 +75,29 @@ pub fn verify_run(disk: &dyn Disk, entry: &RunEntry) -> Result<Checked> {
     })
 }
 
+/// Checks that every byte of a run is the one that was written, not what they mean.
+///
+/// # Errors
+/// What differs, and where.
+pub fn verify_bytes(disk: &dyn Disk, entry: &RunEntry) -> Result<Arc<Run>> {
+    let run = Run::open(disk, &entry.name)?;
+    let damaged = |what: String| Error::damaged(&entry.name, 0, what);
+    let hash = blake3::hash(run.content()).to_hex();
+    if run.content().len() as u64 != entry.bytes || hash[..32] != entry.hash {
+        return Err(damaged(
+            scan_for_place(&run).unwrap_or_else(|| "its hash is not the manifest's".into()),
+        ));
+    }
+    if *run.meta() != entry.meta {
+        return Err(damaged(
+            "what it says of itself is not what the manifest says".into(),
+        ));
+    }
+    Ok(run)
+}
+
 /// Says which block of a damaged run is wrong.
-fn scan_for_place(run: &std::sync::Arc<Run>) -> Option<String> {
+fn scan_for_place(run: &Arc<Run>) -> Option<String> {
     let mut cursor = run.cursor();
     loop {
         match cursor.advance() {

@@ -71,11 +71,30 @@ pub fn is_hash(stored: &str) -> bool {
 }
 
 fn is_plain(raw: &str) -> bool {
-    raw.len() < HASH_CHARS && !raw.chars().any(is_reserved)
+    raw.len() < HASH_CHARS
+        && raw.bytes().all(|byte| PLAIN[usize::from(byte)])
+        // Some controls are beyond ASCII.
+        && (raw.is_ascii() || !raw.chars().any(is_reserved))
 }
 
+/// Bytes that are no reserved character of ASCII.
+const PLAIN: [bool; 256] = {
+    let mut plain = [true; 256];
+    let mut byte = 0;
+    while byte < 128 {
+        let byte_is = byte as u8;
+        plain[byte] = !is_separator(byte_is as char) && !byte_is.is_ascii_control();
+        byte += 1;
+    }
+    plain
+};
+
 fn is_reserved(character: char) -> bool {
-    matches!(character, ' ' | ':' | ',' | '.' | '|' | '*' | '"' | '\'') || character.is_control()
+    is_separator(character) || character.is_control()
+}
+
+const fn is_separator(character: char) -> bool {
+    matches!(character, ' ' | ':' | ',' | '.' | '|' | '*' | '"' | '\'')
 }
 
 #[cfg(test)]

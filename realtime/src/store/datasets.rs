@@ -1,6 +1,8 @@
 //! Bulk datasets: what a load sorted is adopted, dropped again, and counts with the next generation.
 
-use tallyring_archive::{DatasetEntry, Error as ArchiveError, RunEntry, Staged, names, verify_run};
+use tallyring_archive::{
+    DatasetEntry, Error as ArchiveError, RunEntry, Staged, names, verify_bytes,
+};
 use tallyring_records::COUNT_MAX;
 
 use super::Store;
@@ -31,7 +33,7 @@ impl Store {
         }
         // Outside the lock: this reads all of it.
         for run in &staged.runs {
-            verify_run(disk, run)?;
+            verify_bytes(disk, run)?;
         }
         let mut root = self.root();
         root.check()?;

@@ -17,6 +17,9 @@ use super::memory::Memory;
 use super::row::Names;
 use super::{LoadOptions, Progress, Step};
 
+/// Time codes whose text is kept at hand: the hours of a year.
+const CODES: usize = 366 * 24;
+
 /// zstd level of runs that are merged soon.
 pub const SPILL_LEVEL: i32 = 1;
 
@@ -311,6 +314,7 @@ impl<'s, 'l, 'd> Unit<'s, 'l, 'd> {
 
     fn totals(&mut self, namespace: &str) -> Result<()> {
         let shard = self.shard;
+        let mut codes: Vec<(Option<TimeCode>, Vec<u8>)> = vec![(None, Vec::new()); CODES];
         for &at in of_namespace(shard, &shard.order, namespace) {
             let lane = &self.rows[at.lane as usize];
             let Some(rows) = lane.rows else { continue };
@@ -320,11 +324,16 @@ impl<'s, 'l, 'd> Unit<'s, 'l, 'd> {
             }
             let code = |minutes| shard.lanes[at.lane as usize].code(at.key, minutes);
             self.payload.clear();
-            let mut name = Vec::with_capacity(8);
             for (index, total) in totals.iter().enumerate() {
-                name.clear();
-                code(total.minutes()).write_to(&mut name);
-                line::push_entry(&mut self.payload, index == 0, &name, total.count);
+                let code = code(total.minutes());
+                // Most hours of the partition come again and again.
+                let (known, name) = &mut codes[(code.minutes() / 60) as usize % CODES];
+                if *known != Some(code) {
+                    *known = Some(code);
+                    name.clear();
+                    code.write_to(name);
+                }
+                line::push_entry(&mut self.payload, index == 0, name, total.count);
             }
             let key = shard.key(at);
             if self.payload.len() <= BLOCK_BYTES {
