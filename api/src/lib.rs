@@ -70,6 +70,7 @@ fn writes() -> Router<ApiState> {
                 .head(problem::no_method),
         )
         .route("/v1/increments", post(write::increments::increments))
+        .route("/v1/events", post(write::events::events))
 }
 
 fn reads() -> Router<ApiState> {
@@ -86,6 +87,7 @@ fn reads() -> Router<ApiState> {
         .route("/v1/{namespace}/top.csv", get(read::top::top))
         .route("/v1/{namespace}/top.svg", get(read::top::top))
         .route("/v1/query", post(read::query::query))
+        .route("/v1/ratios/{ratio}/{entity}/{key}", get(read::ratio::ratio))
         .layer(CompressionLayer::new().compress_when(large))
 }
 

@@ -185,15 +185,15 @@ pub fn no_route(path: &str) -> Problem {
     Problem::unknown(
         "path",
         path,
-        "is not a route; reads are /v1/{namespace}/{key}/counts, …/summary, …/by/{subtotal}, /v1/{namespace}/top and \
-         /v1/query, writes /v1/incr and /v1/increments, operations /v1/admin/status, /healthz, /readyz and /metrics",
+        "is not a route; reads are /v1/{namespace}/{key}/counts, …/summary, …/by/{subtotal}, /v1/{namespace}/top, \
+         /v1/ratios/{ratio}/{entity}/{key} and /v1/query, writes /v1/incr, /v1/increments and /v1/events, operations /v1/admin/status, /healthz, /readyz and /metrics",
     )
 }
 
 /// 405 for a route with another method.
 pub async fn no_method(request: Request) -> Problem {
     let detail = format!(
-        "{} is not accepted here; reads are GET, /v1/increments is POST",
+        "{} is not accepted here; reads are GET, /v1/increments and /v1/events are POST",
         request.method()
     );
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed", detail)

@@ -1,16 +1,15 @@
 //! Answers: what a read found, in the shapes of the contract.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 use tallyring_realtime::{Series, Store};
-use tallyring_records::FieldError;
+use tallyring_records::{FieldError, TimeCode};
 
 use super::request::{ReadRequest, Shape};
 use super::rollup::{self, Values};
 use crate::calendar::{Buckets, Selection, rfc3339_utc};
 use crate::problem::Problem;
-
-/// How long after its time an increment is still expected, seconds.
-const LATENESS_SECONDS: i64 = 300;
 
 /// Buckets in one response, at most, however many queries it answers.
 const BUCKETS_TOTAL_MAX: usize = 100_000;
@@ -139,12 +138,11 @@ fn answer(
     series: &Series,
     generation: u64,
 ) -> Result<Answer, Problem> {
-    let buckets = resolve(request.selection, series)?;
-    let totals = rollup::totals(series, &buckets);
-    let settled = request.now.saturating_sub(LATENESS_SECONDS);
-    // What was counted before a finer grain was declared is as coarse as it was.
-    let counted = series.totals.keys().map(|code| code.grain().seconds());
-    let grain = counted.fold(request.namespace.grain.seconds(), i64::max);
+    let base = request.base();
+    let counted = base.counts(series);
+    let buckets = resolve(request.selection, &counted)?;
+    let totals = rollup::totals(&counted, &buckets);
+    let settled = store.settled_until(&request.namespace.name, request.now);
     let head = Head {
         namespace: request.namespace.name,
         key: request.key,
@@ -152,7 +150,7 @@ fn answer(
         timezone: buckets.zone().name().to_owned(),
         from: buckets.zone().label(buckets.start()),
         to: buckets.zone().label(buckets.end()),
-        aligned: buckets.aligned(grain),
+        aligned: base.aligned(&counted, &buckets),
         settled_until: rfc3339_utc(settled),
         final_until: None,
         generation,
@@ -197,15 +195,12 @@ fn answer(
 }
 
 /// The buckets of a selection, which for "all" depend on what was counted.
-pub fn resolve(selection: Selection, series: &Series) -> Result<Buckets, Problem> {
+fn resolve(selection: Selection, counted: &BTreeMap<TimeCode, u64>) -> Result<Buckets, Problem> {
     match selection {
         Selection::Bounded(buckets) => Ok(buckets),
         Selection::All(all) => {
-            let first = series
-                .totals
-                .first_key_value()
-                .map(|(code, _)| code.start());
-            let last = series.totals.last_key_value().map(|(code, _)| code.start());
+            let first = counted.first_key_value().map(|(code, _)| code.start());
+            let last = counted.last_key_value().map(|(code, _)| code.start());
             Ok(all.covering(first.zip(last))?)
         }
     }

@@ -1,10 +1,12 @@
 //! The read side: one view, base buckets rolled into the units of a zone.
 
 mod answer;
+mod base;
 mod csv;
 mod format;
 pub mod key;
 pub mod query;
+pub mod ratio;
 pub(crate) mod request;
 mod respond;
 mod rollup;

@@ -9,7 +9,8 @@ use std::hash::BuildHasher;
 
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 use tallyring_records::{
-    Grain, Increment, LongKeys, MISSING, Namespace, Schema, TimeCode, is_hash, shard_of,
+    Grain, Increment, LongKeys, MINUTES, MISSING, Namespace, Schema, TimeCode, is_hash,
+    minute_value, shard_of,
 };
 
 use super::interner::Interner;
@@ -263,17 +264,22 @@ impl Shard {
                 self.look_up(&stored, raw);
                 value.extend_from_slice(stored.as_bytes());
             }
-            let number = self.subtotals.intern(subtotal.as_bytes()) + 1;
-            let bucket = self.bucket(
-                key,
-                u16::try_from(number).expect("BUG: a schema has few subtotals"),
-                code,
-            );
-            self.buckets[bucket as usize].count += increment.n;
-            let text = self.values.intern(value);
-            let counter = self.counter(bucket, text);
-            self.counters[counter as usize].count += increment.n;
+            self.add_value(key, subtotal, code, value, increment.n);
         }
+        if namespace.minutes {
+            let value = minute_value(increment.at);
+            self.add_value(key, MINUTES, code, &value, increment.n);
+        }
+    }
+
+    fn add_value(&mut self, key: u32, subtotal: &str, code: TimeCode, value: &[u8], n: u64) {
+        let number = self.subtotals.intern(subtotal.as_bytes()) + 1;
+        let number = u16::try_from(number).expect("BUG: a schema has few subtotals");
+        let bucket = self.bucket(key, number, code);
+        self.buckets[bucket as usize].count += n;
+        let text = self.values.intern(value);
+        let counter = self.counter(bucket, text);
+        self.counters[counter as usize].count += n;
     }
 
     fn bucket(&mut self, key: u32, subtotal: u16, code: TimeCode) -> u32 {

@@ -40,7 +40,8 @@ pub struct Accepted {
     pub accepted: u64,
     /// Known already, not counted again.
     pub duplicates: u64,
-    /// Counted for days that were exported already or lie outside the ring.
+    /// Counted for days that were exported already or lie outside the ring, and events that came
+    /// after their time was settled.
     pub late: u64,
 }
 
@@ -131,7 +132,7 @@ impl Store {
         writer: &mut Writer,
         group: &mut Group,
         base: u64,
-        increment: Increment,
+        mut increment: Increment,
         accepted: &mut Accepted,
     ) -> std::result::Result<(), Refusal> {
         if let Some(text) = &increment.id {
@@ -148,9 +149,22 @@ impl Store {
             }
             group.remember(writer, id, base);
         }
-        let late = self.live().ring.is_late(Day::of(increment.at));
+        let late = {
+            let live = self.live();
+            if let Some(event) = &mut increment.event
+                && let Some(declared) = live.schema.event_type(&event.kind)
+            {
+                let now = group.now_ms.div_euclid(1_000);
+                event.correction = increment.at < live.watermarks.settled_until(declared, now);
+            }
+            live.ring.is_late(Day::of(increment.at))
+        };
+        let correction = increment
+            .event
+            .as_ref()
+            .is_some_and(|event| event.correction);
         accepted.accepted += 1;
-        accepted.late += u64::from(late);
+        accepted.late += u64::from(late || correction);
         let record = if late {
             Record::Late(increment)
         } else {
@@ -236,6 +250,7 @@ impl Store {
             if let Record::Increment(increment) | Record::Late(increment) = record {
                 writer.count_bound = writer.count_bound.saturating_add(increment.n);
                 let late = matches!(record, Record::Late(_));
+                live.watermarks.see(increment);
                 live.ring
                     .count(&self.keys, &schema, late, *sequence, increment);
             }

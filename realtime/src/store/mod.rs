@@ -9,6 +9,7 @@ mod change;
 mod commit;
 mod duties;
 mod files;
+mod lateness;
 mod open;
 mod points;
 mod publish;
@@ -35,6 +36,7 @@ pub use status::{Status, StoreStatus};
 pub use top::{Ranking, TopKey};
 
 use files::{ArchiveFiles, Files};
+use lateness::Watermarks;
 
 /// One data directory: increments in, counts out.
 pub struct Store {
@@ -81,6 +83,8 @@ struct Live {
     manifest: Arc<Manifest>,
     /// Everything before this offset is applied.
     applied: Offset,
+    /// Until when events are expected.
+    watermarks: Watermarks,
 }
 
 impl Store {

@@ -7,6 +7,7 @@ use tallyring_archive::{BlockCache, Disk, IdsEntry, Manifest, SchemaEntry, names
 use tallyring_records::{Day, LongKeys, Offset, Position, Record, RecordError, Schema, decode_all};
 
 use super::files::{ArchiveFiles, Files, remove_leftovers};
+use super::lateness::Watermarks;
 use super::{Live, Root, Store, Writer};
 use crate::delta::DeltaStore;
 use crate::error::{Error, Result};
@@ -207,6 +208,7 @@ struct Replay {
     ids: Ids,
     ids_from: u64,
     from: u64,
+    watermarks: Watermarks,
     keys: LongKeys,
     replayed: u64,
     counted: u64,
@@ -248,6 +250,7 @@ impl Replay {
             ids: Ids::open(disk, &manifest.ids.runs)?,
             ids_from,
             from,
+            watermarks: Watermarks::default(),
             keys: LongKeys::new(identity.hash_key),
             replayed: 0,
             counted: 0,
@@ -310,6 +313,7 @@ impl Replay {
                     self.ids
                         .insert(self.keys.identity(ID_DOMAIN, id.as_bytes()), seen);
                 }
+                self.watermarks.see(&increment);
                 self.counted = self.counted.saturating_add(increment.n);
                 self.ring
                     .count(&self.keys, &self.schema, late, at.sequence, &increment);
@@ -322,7 +326,7 @@ impl Replay {
                 self.ids
                     .insert(self.keys.identity(BATCH_KEY_DOMAIN, key.as_bytes()), seen);
             }
-            Record::Duplicate { .. } | Record::Batch { .. } => {}
+            Record::Duplicate { .. } | Record::Refused { .. } | Record::Batch { .. } => {}
             Record::Rotate { today } => self.ring.rotate(today, after),
             Record::Cut { stores } => self.ring.cut(&stores, after),
             Record::Schema(schema) => {
@@ -372,6 +376,7 @@ impl Replay {
             archive: Arc::new(self.archive),
             manifest: Arc::new(manifest.clone()),
             applied,
+            watermarks: self.watermarks,
         };
         Ok(Store {
             cache: BlockCache::new(options.cache_bytes),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tallyring_archive::Run;
 use tallyring_records::line::{self, entries, hours};
 use tallyring_records::{
-    COUNT_MAX, Day, Grain, MISSING, Offset, StoreId, TimeCode, is_hash, shard_of,
+    COUNT_MAX, Day, Grain, MISSING, Offset, StoreId, TimeCode, is_hash, minute_of, shard_of,
 };
 
 use super::{Live, Store};
@@ -65,6 +65,20 @@ pub struct ValuePoint {
     pub value: u32,
     /// How many.
     pub count: u64,
+}
+
+impl Series {
+    /// Of a read by [`MINUTES`](tallyring_records::MINUTES): the total of every minute that was kept,
+    /// and what of a base bucket was counted without minutes.
+    pub fn by_minute(&self) -> BTreeMap<TimeCode, u64> {
+        let mut counts = BTreeMap::new();
+        for point in &self.points {
+            let value = self.values[point.value as usize].as_bytes();
+            let code = minute_of(point.code, value).unwrap_or(point.code);
+            add(counts.entry(code).or_insert(0), point.count);
+        }
+        counts
+    }
 }
 
 impl Store {

@@ -9,6 +9,7 @@ mod check;
 mod clicks;
 mod commands;
 mod damage;
+mod events;
 mod expected;
 mod http_bodies;
 mod http_connections;
