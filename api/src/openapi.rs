@@ -25,6 +25,7 @@ use crate::problem::Document;
         crate::read::top::top,
         crate::read::query::query,
         crate::read::ratio::ratio,
+        crate::read::event::verdict,
         crate::admin::status,
         crate::admin::rebuild,
         crate::admin::generations,

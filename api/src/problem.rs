@@ -186,7 +186,7 @@ pub fn no_route(path: &str) -> Problem {
         "path",
         path,
         "is not a route; reads are /v1/{namespace}/{key}/counts, …/summary, …/by/{subtotal}, /v1/{namespace}/top, \
-         /v1/ratios/{ratio}/{entity}/{key} and /v1/query, writes /v1/incr, /v1/increments and /v1/events, operations /v1/admin/status, /healthz, /readyz and /metrics",
+         /v1/ratios/{ratio}/{entity}/{key}, /v1/events/{id} and /v1/query, writes /v1/incr, /v1/increments and /v1/events, operations /v1/admin/status, /healthz, /readyz and /metrics",
     )
 }
 

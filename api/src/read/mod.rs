@@ -3,6 +3,7 @@
 mod answer;
 mod base;
 mod csv;
+pub mod event;
 mod format;
 pub mod key;
 pub mod query;

@@ -6,7 +6,7 @@
 use axum::http::{HeaderMap, StatusCode, header};
 use serde::Serialize;
 use serde_json::Value;
-use tallyring_realtime::{Accepted, Batch, BatchKey, Refusal};
+use tallyring_realtime::{Accepted, Batch, BatchKey, Refusal, RefusedItem};
 use tallyring_records::{ID_BYTES_MAX, Increment, Schema};
 
 use crate::access::Caller;
@@ -85,10 +85,14 @@ pub async fn count(
     let mut good = Good::default();
     let mut rejected = Vec::new();
     for (index, (line, item)) in items.into_iter().enumerate() {
+        let id = item.as_ref().ok().filter(|_| skip).and_then(id_of);
         let parsed = item.and_then(|item| parse(item, &schema, now));
         match parsed.and_then(|increment| caller.allow(increment)) {
             Ok(increment) => good.push((index, line), increment),
-            Err(problem) if skip => rejected.push((index, problem)),
+            Err(problem) if skip => {
+                good.refuse(id, &problem);
+                rejected.push((index, problem));
+            }
             Err(problem) => return Err(problem.at(index, line)),
         }
     }
@@ -135,9 +139,27 @@ pub fn media_type(headers: &HeaderMap) -> String {
 struct Good {
     places: Vec<(usize, Option<usize>)>,
     increments: Vec<Increment>,
+    /// Items that cannot, but have an id.
+    refused: Vec<RefusedItem>,
+}
+
+/// The id of an item, whatever else is wrong with it.
+fn id_of(item: &Value) -> Option<String> {
+    let id = item.get("id")?.as_str()?;
+    (1..=ID_BYTES_MAX)
+        .contains(&id.len())
+        .then(|| id.to_owned())
 }
 
 impl Good {
+    fn refuse(&mut self, id: Option<String>, problem: &Problem) {
+        self.refused.extend(id.map(|id| RefusedItem {
+            id,
+            field: problem.field().unwrap_or_default().to_owned(),
+            detail: problem.detail().to_owned(),
+        }));
+    }
+
     fn push(&mut self, place: (usize, Option<usize>), increment: Increment) {
         self.places.push(place);
         self.increments.push(increment);
@@ -163,12 +185,13 @@ async fn submit(
     rejected: &mut Vec<(usize, Problem)>,
 ) -> Result<Answer, Problem> {
     let accepted = loop {
-        if good.places.is_empty() && key.is_none() {
+        if good.places.is_empty() && good.refused.is_empty() && key.is_none() {
             break Accepted::default();
         }
         let batch = Batch {
             increments: good.submitted(skip),
             key: key.clone(),
+            refused: good.refused.clone(),
         };
         match state.service.submit(batch).await {
             Ok(accepted) => break accepted,

@@ -86,7 +86,7 @@ async fn incr(
         .service
         .submit(Batch {
             increments: vec![increment],
-            key: None,
+            ..Batch::default()
         })
         .await?;
     metrics::counter!("tallyring_increments_total").increment(accepted.accepted);

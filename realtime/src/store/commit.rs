@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tallyring_records::{Day, Increment, Offset, Record, TimeCode};
 
-use super::open::{BATCH_KEY_DOMAIN, ID_DOMAIN};
+use super::open::{AGAIN_DOMAIN, BATCH_KEY_DOMAIN, ID_DOMAIN, REFUSED_DOMAIN};
 use super::{Store, Writer};
 use crate::error::{Error, Refusal};
 use crate::ids::Seen;
@@ -22,6 +22,19 @@ pub struct Batch {
     pub increments: Vec<Increment>,
     /// Makes a retry of the whole batch harmless.
     pub key: Option<BatchKey>,
+    /// Items with ids that were refused beside them, for who asks what became of an id.
+    pub refused: Vec<RefusedItem>,
+}
+
+/// An item that was not taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RefusedItem {
+    /// Its id.
+    pub id: String,
+    /// The field that is wrong.
+    pub field: String,
+    /// What is wrong and what to change.
+    pub detail: String,
 }
 
 /// A batch's own identity.
@@ -104,6 +117,11 @@ impl Store {
         for increment in batch.increments {
             self.stage_increment(writer, group, base, increment, &mut accepted)?;
         }
+        for RefusedItem { id, field, detail } in batch.refused {
+            let known = self.keys.identity(REFUSED_DOMAIN, id.as_bytes());
+            self.note(writer, group, base, known)?;
+            group.push(writer, Record::Refused { id, field, detail });
+        }
         if let Some(key) = batch.key {
             let id = self.keys.identity(BATCH_KEY_DOMAIN, key.text.as_bytes());
             group.remember(writer, id, base);
@@ -140,6 +158,8 @@ impl Store {
             let known = writer.ids.find(&self.cache, id);
             if let Some(of) = known.map_err(|error| Refusal::Unavailable(error.to_string()))? {
                 accepted.duplicates += 1;
+                let again = self.keys.identity(AGAIN_DOMAIN, text.as_bytes());
+                self.note(writer, group, base, again)?;
                 let record = Record::Duplicate {
                     id: text.clone(),
                     of,
@@ -171,6 +191,24 @@ impl Store {
             Record::Increment(increment)
         };
         group.push(writer, record);
+        Ok(())
+    }
+
+    /// Remembers the first record that says so of an id.
+    fn note(
+        &self,
+        writer: &mut Writer,
+        group: &mut Group,
+        base: u64,
+        id: u128,
+    ) -> std::result::Result<(), Refusal> {
+        let known = writer.ids.find(&self.cache, id);
+        if known
+            .map_err(|error| Refusal::Unavailable(error.to_string()))?
+            .is_none()
+        {
+            group.remember(writer, id, base);
+        }
         Ok(())
     }
 

@@ -9,6 +9,7 @@ mod change;
 mod commit;
 mod duties;
 mod files;
+mod history;
 mod lateness;
 mod open;
 mod points;
@@ -29,7 +30,8 @@ use crate::oplog::Oplog;
 use crate::options::{Options, World};
 use crate::ring::Ring;
 
-pub use commit::{Accepted, Batch, BatchKey};
+pub use commit::{Accepted, Batch, BatchKey, RefusedItem};
+pub use history::{IdHistory, Logged};
 pub use open::Recovery;
 pub use read::{Answer, Read, Series, ValuePoint};
 pub use status::{Status, StoreStatus};

@@ -294,3 +294,64 @@ fn every_wrong_field_of_an_event_is_named() {
         0
     );
 }
+
+#[test]
+fn every_id_has_a_verdict_that_survives_kills_and_rebuilds() {
+    let data = tempfile::tempdir().expect("a directory");
+    let server = start(&data, "2026-03-16T13:00:03Z@0");
+    send(&server, &click("new", "2026-03-16T13:00:00Z"));
+    send(&server, &click("new", "2026-03-16T12:00:00Z"));
+    send(&server, &click("old/1", "2026-03-16T12:00:00Z"));
+    let bad = json!([{"id": "bad", "type": "click", "entities": {"pin": "1"}}, click("other", "2026-03-16T13:00:00Z")]);
+    let answer = server.post("/v1/events?on_error=skip", bad.to_string());
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let verdict = |server: &Server, id: &str| server.get_json(&format!("/v1/events/{id}"));
+    let check = |server: &Server, generation: Value| {
+        let new = verdict(server, "new");
+        assert_eq!(
+            (&new["verdict"], &new["id"]),
+            (&json!("counted"), &json!("new"))
+        );
+        let counted = &new["counted"];
+        assert_eq!(counted["type"], "click");
+        assert_eq!(counted["at"], "2026-03-16T13:00:00Z");
+        assert_eq!(counted["generation"], generation, "{new}");
+        let bucket = json!({"namespace": "ad_click", "key": "42", "start": "2026-03-16T13:00:00Z",
+            "minute": "2026-03-16T13:00:00Z"});
+        assert_eq!(counted["buckets"][0], bucket);
+        let of = new["duplicate"]["of"].as_u64().expect("a sequence");
+        assert!(
+            counted["position"]
+                .as_str()
+                .expect("a position")
+                .ends_with(&format!(":{of}"))
+        );
+        let old = verdict(server, "old%2F1");
+        assert_eq!(old["verdict"], "corrected");
+        assert_eq!(
+            (&old["counted"]["correction"], &old["counted"]["late"]),
+            (&json!(true), &json!(false))
+        );
+        let bad = verdict(server, "bad");
+        assert_eq!(
+            (&bad["verdict"], &bad["refused"]["field"]),
+            (&json!("refused"), &json!("entities.pin"))
+        );
+        let unknown = server.get("/v1/events/unknown");
+        assert_eq!(
+            (unknown.status, &unknown.json()["field"]),
+            (404, &json!("id"))
+        );
+    };
+    check(&server, Value::Null);
+    server.kill9();
+    let server = start(&data, "2026-03-16T13:00:03Z@0");
+    check(&server, Value::Null);
+    server.terminate();
+    let server = start(&data, "2026-03-18T00:10:00Z@0");
+    let generation = server.rebuild();
+    check(&server, json!(generation));
+    // Mended, the refused one counts.
+    send(&server, &click("bad", "2026-03-18T00:10:00Z"));
+    assert_eq!(verdict(&server, "bad")["verdict"], "counted");
+}
