@@ -83,6 +83,15 @@ fn reads() -> Router<ApiState> {
         .route("/v1/{namespace}/{key}/summary.csv", get(read::key::summary))
         .route("/v1/{namespace}/{key}/summary.svg", get(read::key::summary))
         .route("/v1/{namespace}/{key}/by/{subtotal}", get(read::key::by))
+        .route("/v1/{namespace}/{key}/uniques", get(read::uniques::uniques))
+        .route(
+            "/v1/{namespace}/{key}/uniques.csv",
+            get(read::uniques::uniques),
+        )
+        .route(
+            "/v1/{namespace}/{key}/uniques.svg",
+            get(read::uniques::uniques),
+        )
         .route("/v1/{namespace}/top", get(read::top::top))
         .route("/v1/{namespace}/top.csv", get(read::top::top))
         .route("/v1/{namespace}/top.svg", get(read::top::top))

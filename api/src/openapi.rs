@@ -25,6 +25,7 @@ use crate::problem::Document;
         crate::read::top::top,
         crate::read::query::query,
         crate::read::ratio::ratio,
+        crate::read::uniques::uniques,
         crate::read::event::verdict,
         crate::admin::status,
         crate::admin::rebuild,

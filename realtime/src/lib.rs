@@ -23,5 +23,5 @@ pub use options::{Durability, Options, World};
 pub use service::Service;
 pub use store::{
     Accepted, Answer, Batch, BatchKey, IdHistory, Logged, Ranking, Read, Recovery, RefusedItem,
-    Series, Status, Store, StoreStatus, TopKey, ValuePoint,
+    Series, Status, Store, StoreStatus, TopKey, UsersAnswer, ValuePoint,
 };

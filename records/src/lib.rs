@@ -15,6 +15,7 @@ mod point;
 mod schema;
 mod shard;
 mod time_code;
+mod users;
 mod varint;
 
 pub use day::Day;
@@ -31,3 +32,4 @@ pub use point::{Point, PointError};
 pub use schema::{Namespace, RESERVED_NAMES, Schema, SchemaError};
 pub use shard::shard_of;
 pub use time_code::{Grain, TIME_MAX, TIME_MIN, TimeCode, TimeCodeError};
+pub use users::{USERS, USERS_RELATIVE_ERROR, User, Users};

@@ -195,7 +195,10 @@ fn answer(
 }
 
 /// The buckets of a selection, which for "all" depend on what was counted.
-fn resolve(selection: Selection, counted: &BTreeMap<TimeCode, u64>) -> Result<Buckets, Problem> {
+pub fn resolve(
+    selection: Selection,
+    counted: &BTreeMap<TimeCode, u64>,
+) -> Result<Buckets, Problem> {
     match selection {
         Selection::Bounded(buckets) => Ok(buckets),
         Selection::All(all) => {

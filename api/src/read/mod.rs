@@ -13,3 +13,4 @@ mod respond;
 mod rollup;
 mod svg;
 pub mod top;
+pub mod uniques;

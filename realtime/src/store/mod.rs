@@ -17,6 +17,7 @@ mod publish;
 mod read;
 mod status;
 mod top;
+mod users;
 mod verdict;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -36,6 +37,7 @@ pub use open::Recovery;
 pub use read::{Answer, Read, Series, ValuePoint};
 pub use status::{Status, StoreStatus};
 pub use top::{Ranking, TopKey};
+pub use users::UsersAnswer;
 
 use files::{ArchiveFiles, Files};
 use lateness::Watermarks;

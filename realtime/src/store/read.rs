@@ -244,11 +244,9 @@ impl<'r> Gather<'r> {
 
     /// Notes the runs that may hold something of the range.
     fn note(&mut self, runs: &[Arc<Run>]) {
-        let key = self.total_key.as_bytes();
-        let concerned = runs.iter().filter(|run| {
-            let meta = run.meta();
-            meta.overlaps(self.read.from, self.read.to) && shard_of(key, meta.shards) == meta.shard
-        });
+        let concerned = runs
+            .iter()
+            .filter(|run| may_hold(run, self.read, &self.total_key));
         self.runs.extend(concerned.map(Arc::clone));
     }
 
@@ -346,8 +344,14 @@ pub(super) fn no_generation(live: &Live, number: u64) -> Error {
     }
 }
 
+/// True when the run may hold something of the key in the read's range.
+pub(super) fn may_hold(run: &Run, read: &Read, total_key: &str) -> bool {
+    let meta = run.meta();
+    meta.overlaps(read.from, read.to) && shard_of(total_key.as_bytes(), meta.shards) == meta.shard
+}
+
 /// True when the store may hold something of the read's range.
-fn concerns(read: &Read, store: &DeltaStore) -> bool {
+pub(super) fn concerns(read: &Read, store: &DeltaStore) -> bool {
     match store.id {
         StoreId::Late(_) => true,
         StoreId::Day(day) => day.start() < read.to && read.from < day.next().start(),

@@ -18,7 +18,7 @@ pub fn schema(number: usize) -> Schema {
         grain,
         subtotals: subtotals.iter().map(|&subtotal| subtotal.into()).collect(),
         minutes: name == "q" || name == "u" && number > 0,
-        uniques: false,
+        uniques: name == "l" || name == "q" && number > 0,
     };
     let links: &[&str] = [&["c", "r"][..], &["c", "r", "v"], &["c", "r", "v"]][number];
     let users: &[&str] = [&["c", "c*r"][..], &["c", "c*r"], &["c", "c*r", "v*r"]][number];
@@ -94,7 +94,9 @@ pub fn increment(chance: &mut Chance, schema: &Schema, now: i64, ids: &[String])
             keys,
             by,
             id: id(chance, ids),
-            user: None,
+            user: chance
+                .percent(30)
+                .then(|| format!("user {}", chance.below(500))),
             event: None,
         };
         if increment.validate(schema).is_ok() && check_time(increment.at, now).is_ok() {

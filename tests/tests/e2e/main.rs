@@ -17,6 +17,8 @@ mod http_errors;
 mod http_reads;
 mod http_writes;
 mod kills;
+mod real_events;
 mod stop;
 mod stored;
 mod story;
+mod uniques;
