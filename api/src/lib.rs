@@ -74,6 +74,7 @@ fn writes() -> Router<ApiState> {
                 .head(problem::no_method),
         )
         .route("/v1/increments", post(write::increments::increments))
+        .route("/v1/events", post(write::events::events))
 }
 
 fn reads() -> Router<ApiState> {
@@ -85,10 +86,21 @@ fn reads() -> Router<ApiState> {
         .route("/v1/{namespace}/{key}/summary.csv", get(read::key::summary))
         .route("/v1/{namespace}/{key}/summary.svg", get(read::key::summary))
         .route("/v1/{namespace}/{key}/by/{subtotal}", get(read::key::by))
+        .route("/v1/{namespace}/{key}/uniques", get(read::uniques::uniques))
+        .route(
+            "/v1/{namespace}/{key}/uniques.csv",
+            get(read::uniques::uniques),
+        )
+        .route(
+            "/v1/{namespace}/{key}/uniques.svg",
+            get(read::uniques::uniques),
+        )
         .route("/v1/{namespace}/top", get(read::top::top))
         .route("/v1/{namespace}/top.csv", get(read::top::top))
         .route("/v1/{namespace}/top.svg", get(read::top::top))
         .route("/v1/query", post(read::query::query))
+        .route("/v1/ratios/{ratio}/{entity}/{key}", get(read::ratio::ratio))
+        .route("/v1/events/{id}", get(read::event::verdict))
 }
 
 fn operations() -> Router<ApiState> {

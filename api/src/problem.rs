@@ -194,16 +194,16 @@ pub fn no_route(path: &str) -> Problem {
     Problem::unknown(
         "path",
         path,
-        "is not a route; reads are /v1/{namespace}/{key}/counts, …/summary, …/by/{subtotal}, /v1/{namespace}/top and \
-         /v1/query, bitly's /v3/… and /v4/…, writes /v1/incr and /v1/increments, operations /v1/admin/…, /healthz, \
-         /readyz and /metrics; /docs shows them all",
+        "is not a route; reads are /v1/{namespace}/{key}/counts, …/summary, …/by/{subtotal}, …/uniques, /v1/{namespace}/top, \
+         /v1/ratios/{ratio}/{entity}/{key}, /v1/events/{id} and /v1/query, bitly's /v3/… and /v4/…, writes /v1/incr, \
+         /v1/increments and /v1/events, operations /v1/admin/…, /healthz, /readyz and /metrics; /docs shows them all",
     )
 }
 
 /// 405 for a route with another method.
 pub async fn no_method(request: Request) -> Response {
     let detail = format!(
-        "{} is not accepted here; reads are GET, /v1/increments is POST",
+        "{} is not accepted here; reads are GET, /v1/increments and /v1/events are POST",
         request.method()
     );
     let status = StatusCode::METHOD_NOT_ALLOWED;

@@ -1,4 +1,4 @@
-//! The k-way merge: sorted runs in, one sorted run out, equal records summed.
+//! The k-way merge: sorted runs in, one sorted run out, equal records summed, sketches united.
 //!
 //! The same merge compacts the runs of a delta store, makes source runs and builds generations. Its
 //! output depends only on the records that go in, not on how runs divide them, so identical input
@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use tallyring_records::line::{self, Kind};
-use tallyring_records::{HASH_CHARS, TimeCode, shard_of};
+use tallyring_records::{HASH_CHARS, TimeCode, Users, shard_of};
 
 use crate::error::{Error, Result};
 use crate::partition::Partition;
@@ -126,6 +126,7 @@ impl Merge<'_> {
         match line::kind_of(&key) {
             Some(Kind::Lookup) => self.lookups(&key, first)?,
             Some(Kind::Total) => self.totals(&key, first)?,
+            Some(Kind::Users) => self.users(&key, first)?,
             _ => self.subtotals(&key, first)?,
         }
         Ok(true)
@@ -203,6 +204,24 @@ impl Merge<'_> {
         self.payload.clear();
         write_subtotal(&mut self.payload, &mut values);
         push(&mut self.out, &mut self.filter, key, &self.payload)
+    }
+
+    fn users(&mut self, key: &[u8], first: Source) -> Result<()> {
+        let mut users = Users::default();
+        let mut next = Some(first);
+        while let Some(source) = next {
+            let (_, payload) = source.cursor.line()?.expect("BUG: on a line");
+            let more = Users::from_payload(payload).ok_or_else(|| unreadable(key, payload))?;
+            users.union(&more);
+            self.insert(source)?;
+            next = self.pop_equal(key);
+        }
+        push(
+            &mut self.out,
+            &mut self.filter,
+            key,
+            users.to_payload().as_bytes(),
+        )
     }
 
     fn pop_equal(&mut self, key: &[u8]) -> Option<Source> {

@@ -5,7 +5,7 @@ use std::ops::{AddAssign, ControlFlow};
 use std::sync::Arc;
 
 use tallyring_records::line::{self, Kind};
-use tallyring_records::{HASH_CHARS, TimeCode, shard_of};
+use tallyring_records::{HASH_CHARS, TimeCode, Users, shard_of};
 
 use crate::disk::Disk;
 use crate::error::{Error, Result};
@@ -150,6 +150,7 @@ impl<'r> RunCheck<'r> {
                 self.used.remove(&key[1..]);
                 return Ok(());
             }
+            Some(Kind::Users) => return self.users(key, payload),
             Some(Kind::Total) => self.total_line(key, payload)?,
             Some(Kind::Subtotal) => {
                 let sum = sum(line::entries(payload).map(|entry| entry.map(|(_, count)| count)));
@@ -212,22 +213,22 @@ impl<'r> RunCheck<'r> {
         }
     }
 
+    /// Users are a sketch in its one form, of a bucket that counted something.
+    fn users(&mut self, key: &[u8], payload: &[u8]) -> Result<()> {
+        let users = Users::from_payload(payload);
+        let in_form = users.is_some_and(|users| users.to_payload().as_bytes() == payload);
+        if !in_form {
+            return Err(self.wrong(key, "is no sketch of users"));
+        }
+        if self.total_of(key)? == 0 {
+            return Err(self.wrong(key, "has users, but its bucket counted nothing"));
+        }
+        Ok(())
+    }
+
     /// A subtotal's values sum to its total, or to less where the total was counted without it.
     fn subtotal(&mut self, key: &[u8], sum: u128) -> Result<()> {
-        let (_, total_key, code) =
-            line::split_subtotal(key).ok_or_else(|| self.wrong(key, "names no bucket"))?;
-        if self
-            .total
-            .as_ref()
-            .is_none_or(|(known, _)| known != total_key)
-        {
-            self.total = Some((total_key.to_vec(), self.read_total(total_key)?));
-        }
-        let total = self
-            .total
-            .as_ref()
-            .and_then(|(_, hours)| hours.get(&code))
-            .map_or(0, |&total| u128::from(total));
+        let total = self.total_of(key)?;
         if sum > total {
             return Err(self.wrong(
                 key,
@@ -237,6 +238,22 @@ impl<'r> RunCheck<'r> {
         self.checked.subtotals += 1;
         self.checked.with_remainder += u64::from(sum < total);
         Ok(())
+    }
+
+    /// The total of the bucket that a line is of, 0 when it counted nothing.
+    fn total_of(&mut self, key: &[u8]) -> Result<u128> {
+        let (_, total_key, code) =
+            line::split_subtotal(key).ok_or_else(|| self.wrong(key, "names no bucket"))?;
+        if self
+            .total
+            .as_ref()
+            .is_none_or(|(known, _)| known != total_key)
+        {
+            self.total = Some((total_key.to_vec(), self.read_total(total_key)?));
+        }
+        let hours = self.total.as_ref().map(|(_, hours)| hours);
+        let total = hours.and_then(|hours| hours.get(&code));
+        Ok(total.map_or(0, |&total| u128::from(total)))
     }
 
     fn read_total(&self, total_key: &[u8]) -> Result<BTreeMap<TimeCode, u64>> {

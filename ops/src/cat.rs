@@ -96,6 +96,11 @@ fn shown(record: &Record) -> String {
         Record::Increment(increment) => format!("increment {}", shown_increment(increment)),
         Record::Late(increment) => format!("late {}", shown_increment(increment)),
         Record::Duplicate { id, of } => format!("duplicate id={} of={of}", id.escape_debug()),
+        Record::Refused { id, field, detail } => format!(
+            "refused id={} {field}: {}",
+            id.escape_debug(),
+            detail.escape_debug()
+        ),
         Record::Batch {
             key,
             accepted,
@@ -129,6 +134,15 @@ fn shown_increment(increment: &Increment) -> String {
     for (name, value) in [("id", &increment.id), ("user", &increment.user)] {
         if let Some(value) = value {
             text.push_str(&format!(" {name}={}", value.escape_debug()));
+        }
+    }
+    if let Some(event) = &increment.event {
+        text.push_str(&format!(" type={}", event.kind));
+        if let Some(view) = &event.view {
+            text.push_str(&format!(" view={}", view.escape_debug()));
+        }
+        if event.correction {
+            text.push_str(" correction");
         }
     }
     text

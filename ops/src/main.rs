@@ -7,6 +7,7 @@
     reason = "printing is what a command line is for"
 )]
 
+mod bench;
 mod cat;
 mod cli;
 mod config;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
         Command::Cat(args) => cat::run(&args),
         Command::Key(args) => keys::run(&args, json),
         Command::Config(args) => config::command::run(&args),
+        Command::Bench(args) => bench::run(&args, json),
         Command::RebuildWorker(args) => worker::run(&args),
     };
     match result {

@@ -23,6 +23,6 @@ pub use lock::{Holder, Lock};
 pub use options::{Durability, Options, World};
 pub use service::Service;
 pub use store::{
-    Accepted, Answer, Batch, BatchKey, Ranking, Read, Recovery, Series, Status, Store, StoreStatus,
-    TopKey, ValuePoint,
+    Accepted, Answer, Batch, BatchKey, IdHistory, Logged, Ranking, Read, Recovery, RefusedItem,
+    Series, Status, Store, StoreStatus, TopKey, UsersAnswer, ValuePoint,
 };

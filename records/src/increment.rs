@@ -19,6 +19,19 @@ pub struct Increment {
     pub id: Option<String>,
     /// Who did it, for unique users.
     pub user: Option<String>,
+    /// What it says besides when it came as an event.
+    pub event: Option<Event>,
+}
+
+/// What an increment that came as an event says besides.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// Its declared type.
+    pub kind: String,
+    /// Where it was seen, such as `home`; kept for counts by user and view.
+    pub view: Option<String>,
+    /// It came after its time was settled: the store says so when it logs it.
+    pub correction: bool,
 }
 
 /// Largest count of one increment and of one counter: 2^53−1, exact in JSON everywhere.
@@ -212,6 +225,7 @@ mod tests {
             by: owned(by),
             id: None,
             user: None,
+            event: None,
         }
     }
 

@@ -5,26 +5,33 @@
 
 mod day;
 mod error;
+mod events;
 mod increment;
 mod interner;
 pub mod line;
 mod log;
 mod long_key;
+mod minutes;
 mod point;
 mod schema;
 mod shard;
 mod time_code;
+mod users;
 mod varint;
 
 pub use day::Day;
 pub use error::{Fault, FieldError};
+pub use events::{EventType, LATENESS_SECONDS_DEFAULT, Ratio};
 pub use increment::{
-    COUNT_MAX, ID_BYTES_MAX, Increment, KEY_BYTES_MAX, KEYS_MAX, SKEW_SECONDS_MAX, check_time,
+    COUNT_MAX, Event, ID_BYTES_MAX, Increment, KEY_BYTES_MAX, KEYS_MAX, SKEW_SECONDS_MAX,
+    check_time,
 };
 pub use interner::Interner;
 pub use log::{Offset, Position, Record, RecordError, StoreId, decode_all};
 pub use long_key::{HASH_CHARS, LongKeys, MISSING, is_hash, missing_value};
+pub use minutes::{MINUTE_DAYS_DEFAULT, MINUTES, is_minutes_before, minute_of, minute_value};
 pub use point::{Point, PointError};
 pub use schema::{Namespace, RESERVED_NAMES, Schema, SchemaError};
 pub use shard::shard_of;
 pub use time_code::{Grain, TIME_MAX, TIME_MIN, TimeCode, TimeCodeError};
+pub use users::{USERS, USERS_RELATIVE_ERROR, User, Users};

@@ -3,6 +3,7 @@
 //! ```text
 //! u|jehiah,c413:2 c41l:5             a total: every base bucket of the key, ascending
 //! c.u|jehiah.c41l,US:4 JP:1          a subtotal: one base bucket, largest count first, ties by value
+//! _u.u|jehiah.c41l,AgEHDAMI…         users: a sketch of those of one base bucket
 //! ~h0aMB8AuNw4-,http://example.com/  a lookup: the text behind a hash
 //! ```
 //!
@@ -16,6 +17,7 @@ use std::fmt::Write as _;
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode, percent_encode};
 
 use crate::time_code::TimeCode;
+use crate::users::USERS_PREFIX;
 
 /// Starts the key of a lookup line.
 pub const LOOKUP_MARK: u8 = b'~';
@@ -27,6 +29,8 @@ pub enum Kind {
     Total,
     /// `c.u|jehiah.c41l`
     Subtotal,
+    /// `_u.u|jehiah.c41l`
+    Users,
     /// `~h0aMB8AuNw4-`
     Lookup,
 }
@@ -35,6 +39,9 @@ pub enum Kind {
 pub fn kind_of(key: &[u8]) -> Option<Kind> {
     if key.first() == Some(&LOOKUP_MARK) {
         return Some(Kind::Lookup);
+    }
+    if key.starts_with(USERS_PREFIX) {
+        return Some(Kind::Users);
     }
     match key.iter().find(|&&byte| byte == b'.' || byte == b'|')? {
         b'.' => Some(Kind::Subtotal),
@@ -57,6 +64,11 @@ pub fn section(key: &[u8]) -> &[u8] {
         Some(bar) => &key[..=bar],
         None => key,
     }
+}
+
+/// True for a section whose lines are counts, which sums are kept of.
+pub fn is_counted(section: &[u8]) -> bool {
+    section.first() != Some(&LOOKUP_MARK) && !section.starts_with(USERS_PREFIX)
 }
 
 /// The stored key within a total key: `jehiah` of `u|jehiah`.
@@ -95,7 +107,7 @@ pub fn split_subtotal(key: &[u8]) -> Option<(&[u8], &[u8], TimeCode)> {
 pub fn shard_key(key: &[u8]) -> Option<&[u8]> {
     match kind_of(key)? {
         Kind::Total => Some(key),
-        Kind::Subtotal => split_subtotal(key).map(|(_, total, _)| total),
+        Kind::Subtotal | Kind::Users => split_subtotal(key).map(|(_, total, _)| total),
         Kind::Lookup => None,
     }
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 
 use crate::day::Day;
-use crate::increment::Increment;
+use crate::increment::{Event, Increment};
 use crate::schema::Schema;
 use crate::varint::{read_bytes, read_i64, read_text, read_u64, write_bytes, write_i64, write_u64};
 
@@ -27,6 +27,15 @@ pub enum Record {
         id: String,
         /// Sequence of the increment that counted.
         of: u64,
+    },
+    /// An increment with an id that was refused from a batch whose other items were taken.
+    Refused {
+        /// Its id, which stays unknown: mended, it counts.
+        id: String,
+        /// The field that is wrong.
+        field: String,
+        /// What is wrong and what to change.
+        detail: String,
     },
     /// The verdict on a whole batch that came with a key, behind the batch's own records.
     Batch {
@@ -108,6 +117,12 @@ const KIND_CUT: u8 = 4;
 const KIND_SCHEMA: u8 = 5;
 const KIND_LATE: u8 = 6;
 const KIND_BATCH: u8 = 7;
+const KIND_EVENT: u8 = 8;
+const KIND_LATE_EVENT: u8 = 9;
+const KIND_REFUSED: u8 = 10;
+
+/// Bits of an event's flags.
+const FLAG_CORRECTION: u64 = 1;
 
 const STORE_DAY: u64 = 0;
 const STORE_LATE: u64 = 1;
@@ -116,12 +131,20 @@ impl Record {
     /// Appends the record's bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
-            Self::Increment(increment) => encode_increment(out, KIND_INCREMENT, increment),
-            Self::Late(increment) => encode_increment(out, KIND_LATE, increment),
+            Self::Increment(increment) => {
+                encode_increment(out, [KIND_INCREMENT, KIND_EVENT], increment)
+            }
+            Self::Late(increment) => encode_increment(out, [KIND_LATE, KIND_LATE_EVENT], increment),
             Self::Duplicate { id, of } => {
                 out.push(KIND_DUPLICATE);
                 write_bytes(out, id.as_bytes());
                 write_u64(out, *of);
+            }
+            Self::Refused { id, field, detail } => {
+                out.push(KIND_REFUSED);
+                for text in [id, field, detail] {
+                    write_bytes(out, text.as_bytes());
+                }
             }
             Self::Batch {
                 key,
@@ -162,8 +185,9 @@ impl Record {
     }
 }
 
-fn encode_increment(out: &mut Vec<u8>, kind: u8, increment: &Increment) {
-    out.push(kind);
+/// Under the first kind without, under the second with what an event says besides.
+fn encode_increment(out: &mut Vec<u8>, kinds: [u8; 2], increment: &Increment) {
+    out.push(kinds[usize::from(increment.event.is_some())]);
     write_i64(out, increment.at);
     write_u64(out, increment.n);
     for pairs in [&increment.keys, &increment.by] {
@@ -176,6 +200,11 @@ fn encode_increment(out: &mut Vec<u8>, kind: u8, increment: &Increment) {
     for text in [&increment.id, &increment.user] {
         // An id or a user is never empty, so no length can mean "none".
         write_bytes(out, text.as_deref().unwrap_or_default().as_bytes());
+    }
+    if let Some(event) = &increment.event {
+        write_u64(out, if event.correction { FLAG_CORRECTION } else { 0 });
+        write_bytes(out, event.kind.as_bytes());
+        write_bytes(out, event.view.as_deref().unwrap_or_default().as_bytes());
     }
 }
 
@@ -201,6 +230,13 @@ fn decode(input: &mut &[u8]) -> Option<Record> {
     Some(match kind {
         KIND_INCREMENT => Record::Increment(decode_increment(input)?),
         KIND_LATE => Record::Late(decode_increment(input)?),
+        KIND_EVENT => Record::Increment(decode_event(input)?),
+        KIND_LATE_EVENT => Record::Late(decode_event(input)?),
+        KIND_REFUSED => Record::Refused {
+            id: read_text(input)?,
+            field: read_text(input)?,
+            detail: read_text(input)?,
+        },
         KIND_DUPLICATE => Record::Duplicate {
             id: read_text(input)?,
             of: read_u64(input)?,
@@ -242,6 +278,22 @@ fn decode_increment(input: &mut &[u8]) -> Option<Increment> {
         by: read_pairs(input)?,
         id: Some(read_text(input)?).filter(|id| !id.is_empty()),
         user: Some(read_text(input)?).filter(|user| !user.is_empty()),
+        event: None,
+    })
+}
+
+fn decode_event(input: &mut &[u8]) -> Option<Increment> {
+    let increment = decode_increment(input)?;
+    let flags = read_u64(input)?;
+    let event = Event {
+        kind: read_text(input)?,
+        view: Some(read_text(input)?).filter(|view| !view.is_empty()),
+        correction: flags & FLAG_CORRECTION != 0,
+    };
+    // A flag of a newer build may change what the record means.
+    (flags & !FLAG_CORRECTION == 0).then_some(Increment {
+        event: Some(event),
+        ..increment
     })
 }
 
@@ -361,10 +413,17 @@ mod tests {
                 pairs(),
                 pairs(),
                 id(),
-                id()
+                id(),
+                proptest::option::of(("[a-z]{1,8}", id(), any::<bool>()))
             )
-                .prop_map(|(late, at, n, keys, by, id, user)| {
+                .prop_map(|(late, at, n, keys, by, id, user, event)| {
+                    let event = event.map(|(kind, view, correction)| Event {
+                        kind,
+                        view,
+                        correction,
+                    });
                     let increment = Increment {
+                        event,
                         at,
                         n,
                         keys,
@@ -379,6 +438,8 @@ mod tests {
                     }
                 }),
             ("\\PC{0,30}", any::<u64>()).prop_map(|(id, of)| Record::Duplicate { id, of }),
+            ("\\PC{0,30}", "[a-z.]{0,9}", "\\PC{0,30}")
+                .prop_map(|(id, field, detail)| Record::Refused { id, field, detail }),
             ("\\PC{0,30}", any::<u128>(), any::<[u64; 3]>()).prop_map(
                 |(key, body, [accepted, duplicates, late])| {
                     Record::Batch {

@@ -1,8 +1,9 @@
-//! What is counted: namespaces, their subtotals and their grain.
+//! What is counted: namespaces, their subtotals and their grain; event types and ratios over them.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::events::{EventType, Ratio};
 use crate::time_code::Grain;
 
 /// All namespaces of an installation, as declared in its configuration.
@@ -11,6 +12,12 @@ use crate::time_code::Grain;
 pub struct Schema {
     /// In the order of the configuration; names are unique.
     pub namespaces: Vec<Namespace>,
+    /// Event types, each counted in a declared namespace for every entity it names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<EventType>,
+    /// Ratios of two event types.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ratios: Vec<Ratio>,
 }
 
 /// One kind of thing that has totals, such as `l` for links.
@@ -28,6 +35,16 @@ pub struct Namespace {
     /// Breakdowns whose values sum to the total; `a*b` crosses two dimensions.
     #[serde(default)]
     pub subtotals: Vec<String>,
+    /// Keeps each base bucket's minutes too.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub minutes: bool,
+    /// Keeps a sketch of the users of each base bucket.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub uniques: bool,
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 fn hour() -> Grain {
@@ -45,25 +62,30 @@ pub const RESERVED_NAMES: [&str; 7] = [
     "admin",
 ];
 
-const NAME_CHARS_MAX: usize = 24;
+pub(crate) const NAME_CHARS_MAX: usize = 24;
 const NAMESPACES_MAX: usize = 256;
 const SUBTOTALS_MAX: usize = 16;
 
 /// A declaration that cannot be used, with what to change.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{0}")]
-pub struct SchemaError(String);
+pub struct SchemaError(pub(crate) String);
 
 impl Schema {
-    /// The embedded defaults: links, users and domains, by country and referrer, links also by device.
+    /// Links, users and domains, by country and referrer, links also by device. The embedded
+    /// configuration declares the events of ads besides.
     pub fn default_clicks() -> Self {
         let namespace = |name: &str, title: &str, subtotals: &[&str]| Namespace {
             name: name.into(),
             title: title.into(),
             grain: Grain::Hour,
             subtotals: subtotals.iter().map(|&subtotal| subtotal.into()).collect(),
+            minutes: false,
+            uniques: false,
         };
         Self {
+            events: Vec::new(),
+            ratios: Vec::new(),
             namespaces: vec![
                 namespace("l", "Link", &["c", "r", "v"]),
                 namespace("u", "User", &["c", "r"]),
@@ -112,7 +134,7 @@ impl Schema {
                 )));
             }
         }
-        Ok(())
+        self.validate_events()
     }
 }
 
@@ -164,7 +186,7 @@ impl Namespace {
     }
 }
 
-fn is_name(text: &str) -> bool {
+pub(crate) fn is_name(text: &str) -> bool {
     text.len() <= NAME_CHARS_MAX
         && text.starts_with(|first: char| first.is_ascii_lowercase())
         && text

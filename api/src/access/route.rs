@@ -66,8 +66,11 @@ impl Route {
             Some("/healthz" | "/readyz") => (None, C::Free, N::None),
             Some("/v1/incr") => (Some(S::Write), C::Increment, N::Handler),
             Some("/v1/increments") => (Some(S::Write), C::Batch, N::Handler),
-            Some("/v1/events") if is_post => (Some(S::Write), C::Batch, N::All),
+            Some("/v1/events") if is_post => (Some(S::Write), C::Batch, N::Handler),
             Some("/v1/query") => (Some(S::Read), C::Query, N::Handler),
+            Some(pattern) if pattern.starts_with("/v1/ratios/") => {
+                (Some(S::Read), C::Query, N::Handler)
+            }
             Some("/metrics") => (Some(S::Read), C::Admin, N::All),
             // A path without a route.
             None => (Some(S::Read), C::Query, N::None),

@@ -14,9 +14,6 @@ use super::{csv, rollup, svg};
 use crate::calendar::{Buckets, Selection, rfc3339_utc};
 use crate::problem::Problem;
 
-/// How long after its time an increment is still expected, seconds.
-const LATENESS_SECONDS: i64 = 300;
-
 /// Buckets in one response, at most, however many queries it answers.
 const BUCKETS_TOTAL_MAX: usize = 100_000;
 
@@ -64,16 +61,16 @@ pub struct Head {
 }
 
 impl Head {
-    /// About these buckets, counted in base buckets of `grain_seconds`, read at `now`.
-    pub fn of(buckets: &Buckets, grain_seconds: i64, now: i64, generation: u64) -> Self {
+    /// About these buckets; `settled` until when no event is expected any more, Unix seconds.
+    pub fn of(buckets: &Buckets, aligned: bool, settled: i64, generation: u64) -> Self {
         let label = |instant| buckets.zone().label(instant);
         Self {
             unit: buckets.unit().to_string(),
             timezone: buckets.zone().name().to_owned(),
             from: label(buckets.start()),
             to: label(buckets.end()),
-            aligned: buckets.aligned(grain_seconds),
-            settled_until: rfc3339_utc(settled_until(now)),
+            aligned,
+            settled_until: rfc3339_utc(settled),
             final_until: None,
             generation,
         }
@@ -96,10 +93,6 @@ impl Head {
             &self.final_until,
         )
     }
-}
-
-fn settled_until(now: i64) -> i64 {
-    now.saturating_sub(LATENESS_SECONDS)
 }
 
 /// What differs between the reads: `counts`, or `values` and `other`, or `buckets`, or nothing.
@@ -226,15 +219,19 @@ fn answer(
     series: &Series,
     generation: u64,
 ) -> Result<Answer, Problem> {
+    let base = request.base();
+    let counted = base.counts(series);
     let start = |(code, _): (&TimeCode, _)| code.start();
-    let first = series.totals.first_key_value().map(start);
-    let last = series.totals.last_key_value().map(start);
-    let buckets = resolve(request.selection, first.zip(last))?;
-    let totals = rollup::totals(series, &buckets);
-    // What was counted before a finer grain was declared is as coarse as it was.
-    let counted = series.totals.keys().map(|code| code.grain().seconds());
-    let grain = counted.fold(request.namespace.grain.seconds(), i64::max);
-    let head = Head::of(&buckets, grain, request.now, generation);
+    let (first, last) = (counted.first_key_value(), counted.last_key_value());
+    let buckets = resolve(request.selection, first.map(start).zip(last.map(start)))?;
+    let totals = rollup::totals(&counted, &buckets);
+    let settled = store.settled_until(&request.namespace.name, request.now);
+    let head = Head::of(
+        &buckets,
+        base.aligned(&counted, &buckets),
+        settled,
+        generation,
+    );
     let (subtotal, body) = match request.shape {
         Shape::Summary => (None, Body::Summary {}),
         Shape::Counts => (
@@ -263,7 +260,6 @@ fn answer(
             },
         ),
     };
-    let settled = settled_until(request.now);
     let provisional_from = buckets.iter().position(|bucket| bucket.end > settled);
     Ok(Answer {
         namespace: request.namespace.name,

@@ -1,13 +1,17 @@
 //! The read side: one view, base buckets rolled into the units of a zone.
 
 mod answer;
+mod base;
 mod csv;
+pub mod event;
 pub(crate) mod format;
 pub mod key;
 pub mod query;
+pub mod ratio;
 pub(crate) mod request;
 mod respond;
 mod rollup;
 mod svg;
 pub mod top;
+pub mod uniques;
 mod value;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tallyring_realtime::{Read, Store};
 use tallyring_records::{KEY_BYTES_MAX, Namespace, Schema, TIME_MAX, TIME_MIN};
 
+use super::base::Base;
 use crate::calendar::{Buckets, Request, Selection, Unit, Zone};
 use crate::problem::Problem;
 use crate::query_string::QueryString;
@@ -60,13 +61,7 @@ impl ReadRequest {
         query: &mut QueryString,
     ) -> Result<Self, Problem> {
         let namespace = declared(schema, namespace)?;
-        if key.is_empty() || key.len() > KEY_BYTES_MAX {
-            return Err(Problem::malformed(
-                "key",
-                &key,
-                format!("must be 1 to {KEY_BYTES_MAX} bytes"),
-            ));
-        }
+        check_key(&key)?;
         let shape = match view {
             View::Counts => Shape::Counts,
             View::Summary => Shape::Summary,
@@ -96,16 +91,25 @@ impl ReadRequest {
 
     /// What to read of the store for it.
     pub fn read(&self) -> Read {
-        let (from, to) = span(&self.selection);
+        let base = self.base();
+        let (from, to) = base.span(&self.selection);
         Read {
             namespace: self.namespace.name.clone(),
             key: self.key.clone(),
             subtotal: match &self.shape {
                 Shape::By { subtotal, .. } => Some(subtotal.clone()),
-                _ => None,
+                _ => base.subtotal(),
             },
             from,
             to,
+        }
+    }
+
+    /// The base buckets that it needs.
+    pub fn base(&self) -> Base {
+        match self.shape {
+            Shape::By { .. } => Base::own(&self.namespace),
+            _ => Base::of(&self.namespace, &self.selection),
         }
     }
 }
@@ -115,6 +119,18 @@ pub enum View {
     Counts,
     Summary,
     By(String),
+}
+
+/// Checks a raw key.
+///
+/// # Errors
+/// 400 when it is empty or too long.
+pub fn check_key(key: &str) -> Result<(), Problem> {
+    if (1..=KEY_BYTES_MAX).contains(&key.len()) {
+        return Ok(());
+    }
+    let detail = format!("must be 1 to {KEY_BYTES_MAX} bytes");
+    Err(Problem::malformed("key", key, detail))
 }
 
 /// The declared namespace of this name.

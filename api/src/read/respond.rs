@@ -82,7 +82,8 @@ fn unwritable(error: serde_json::Error) -> Problem {
     Problem::new(status, "Internal error", error.to_string())
 }
 
-fn with_type(format: Format, body: String) -> Response {
+/// A body under the media type of its form.
+pub fn with_type(format: Format, body: String) -> Response {
     let mut response = body.into_response();
     let headers = response.headers_mut();
     let kind = HeaderValue::from_static(format.media_type());

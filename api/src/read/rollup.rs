@@ -1,16 +1,18 @@
 //! Base buckets into the units of a zone, and values into a ranking.
 
+use std::collections::BTreeMap;
+
 use tallyring_realtime::{Series, Store};
-use tallyring_records::COUNT_MAX;
+use tallyring_records::{COUNT_MAX, TimeCode};
 
 use super::value::Value;
 use crate::calendar::Buckets;
 use crate::problem::Problem;
 
 /// Total of each bucket. A base bucket counts where its start lies.
-pub fn totals(series: &Series, buckets: &Buckets) -> Vec<u64> {
+pub fn totals(counts: &BTreeMap<TimeCode, u64>, buckets: &Buckets) -> Vec<u64> {
     let mut totals = vec![0; buckets.count()];
-    for (code, &count) in &series.totals {
+    for (code, &count) in counts {
         if let Some(index) = buckets.index_of(code.start()) {
             add(&mut totals[index], count);
         }
@@ -28,7 +30,7 @@ pub fn sum(counts: impl IntoIterator<Item = u64>) -> u64 {
 
 /// Counts by number of value, for the whole range or for one bucket.
 #[derive(Clone, Default)]
-pub struct Values(std::collections::BTreeMap<u32, u64>);
+pub struct Values(BTreeMap<u32, u64>);
 
 /// Values of the whole range.
 pub fn values(series: &Series, buckets: &Buckets) -> Values {

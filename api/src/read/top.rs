@@ -91,8 +91,13 @@ pub async fn top(
         let listed: u64 = ranking.keys.iter().map(|top| top.count).sum();
         let keys = ranking.keys.into_iter();
         let answer = Top {
-            namespace: namespace.name,
-            head: Head::of(&buckets, grain, now, ranking.generation),
+            namespace: namespace.name.clone(),
+            head: Head::of(
+                &buckets,
+                buckets.aligned(grain),
+                store.settled_until(&namespace.name, now),
+                ranking.generation,
+            ),
             approximate: false,
             total: ranking.total,
             other: ranking.total.saturating_sub(listed),

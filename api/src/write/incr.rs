@@ -86,7 +86,7 @@ async fn incr(
         .service
         .submit(Batch {
             increments: vec![increment],
-            key: None,
+            ..Batch::default()
         })
         .await?;
     metrics::counter!("tallyring_increments_total").increment(accepted.accepted);
@@ -119,6 +119,7 @@ fn parse(query: Option<&str>, now: i64) -> Result<Increment, Problem> {
         by: query.take_prefixed("by."),
         id: query.take("id")?.filter(|id| !id.is_empty()),
         user: query.take("user")?.filter(|user| !user.is_empty()),
+        event: None,
     };
     query.finish(KNOWN)?;
     Ok(increment)

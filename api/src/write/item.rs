@@ -25,6 +25,7 @@ pub fn parse(item: Value, schema: &Schema, now: i64) -> Result<Increment, Proble
         by: texts("by", fields.remove("by"))?,
         id: text("id", fields.remove("id"))?,
         user: text("user", fields.remove("user"))?,
+        event: None,
     };
     if let Some((name, value)) = fields.into_iter().next() {
         return Err(Problem::malformed(
@@ -38,7 +39,7 @@ pub fn parse(item: Value, schema: &Schema, now: i64) -> Result<Increment, Proble
     Ok(increment)
 }
 
-fn at(value: Option<Value>, now: i64) -> Result<i64, Problem> {
+pub(super) fn at(value: Option<Value>, now: i64) -> Result<i64, Problem> {
     match value {
         None | Some(Value::Null) => Ok(now),
         Some(Value::Number(number)) => number
@@ -65,7 +66,7 @@ fn count(value: Option<Value>) -> Result<u64, Problem> {
 }
 
 /// `{"l":"abc","u":"jehiah"}`; a null value is left out.
-fn texts(field: &str, value: Option<Value>) -> Result<Vec<(String, String)>, Problem> {
+pub(super) fn texts(field: &str, value: Option<Value>) -> Result<Vec<(String, String)>, Problem> {
     let entries: Map<String, Value> = match value {
         None | Some(Value::Null) => Map::new(),
         Some(Value::Object(entries)) => entries,
@@ -95,7 +96,7 @@ fn texts(field: &str, value: Option<Value>) -> Result<Vec<(String, String)>, Pro
     Ok(texts)
 }
 
-fn text(field: &str, value: Option<Value>) -> Result<Option<String>, Problem> {
+pub(super) fn text(field: &str, value: Option<Value>) -> Result<Option<String>, Problem> {
     match value {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text)),
@@ -107,6 +108,6 @@ fn text(field: &str, value: Option<Value>) -> Result<Option<String>, Problem> {
     }
 }
 
-fn shown(value: &Value) -> String {
+pub(super) fn shown(value: &Value) -> String {
     value.to_string()
 }

@@ -1,5 +1,9 @@
-//! The write side: increments become durable, then are answered.
+//! The write side: increments and events become durable, then are answered.
 
+mod batch;
+mod cloud_event;
+mod event;
+pub mod events;
 pub mod incr;
 pub mod increments;
 mod item;

@@ -228,10 +228,10 @@ impl<'d> RunWriter<'d> {
             kind == Kind::Total || self.last_key != key,
             "BUG: only a total continues"
         );
-        if kind == Kind::Subtotal {
+        if matches!(kind, Kind::Subtotal | Kind::Users) {
             line::split_subtotal(key).ok_or_else(unreadable)?;
         }
-        if kind == Kind::Lookup {
+        if !line::is_counted(section) {
             return if section == self.section {
                 Ok(())
             } else {
@@ -270,7 +270,7 @@ impl<'d> RunWriter<'d> {
     }
 
     fn close_section(&mut self) -> Result<()> {
-        if !self.section.is_empty() && self.section != [line::LOOKUP_MARK] {
+        if !self.section.is_empty() && line::is_counted(&self.section) {
             let section = String::from_utf8_lossy(&self.section).into_owned();
             self.meta.sums.insert(section, self.section_sum);
         }

@@ -63,4 +63,18 @@ fn explain(config: &Config) {
             }
         );
     }
+    for event in &config.schema.events {
+        println!(
+            "  events of type {} name {}, expected for {} seconds",
+            event.name,
+            event.entities.join(", "),
+            event.lateness_seconds
+        );
+    }
+    for ratio in &config.schema.ratios {
+        println!(
+            "  ratio {} = {} / {}",
+            ratio.name, ratio.numerator, ratio.denominator
+        );
+    }
 }

@@ -1,8 +1,10 @@
 //! The configuration: `tallyring.toml`, or the embedded default.
 
 pub mod command;
+mod counted;
 mod http;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
 
@@ -11,6 +13,7 @@ use tallyring_realtime::{Durability, Options};
 use tallyring_records::{Namespace, Schema};
 
 use crate::error::{CommandError, Result};
+use counted::{EventSection, RatioSection};
 pub use http::HttpConfig;
 use http::{CorsSection, LimitsSection, TlsSection};
 
@@ -82,6 +85,8 @@ struct File {
     tls: TlsSection,
     cors: CorsSection,
     namespace: Option<Vec<Namespace>>,
+    events: Option<BTreeMap<String, EventSection>>,
+    ratios: Option<BTreeMap<String, RatioSection>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -115,6 +120,12 @@ struct RebuildSection {
 
 impl File {
     fn or(self, defaults: Self) -> Self {
+        let (own, default) = (
+            (self.namespace, self.events, self.ratios),
+            (defaults.namespace, defaults.events, defaults.ratios),
+        );
+        let declares = own.0.is_some() || own.1.is_some() || own.2.is_some();
+        let (namespace, events, ratios) = if declares { own } else { default };
         Self {
             listen: self.listen.or(defaults.listen),
             shards: self.shards.or(defaults.shards),
@@ -144,15 +155,14 @@ impl File {
             limits: self.limits.or(defaults.limits),
             tls: self.tls,
             cors: self.cors.or(defaults.cors),
-            namespace: self.namespace.or(defaults.namespace),
+            namespace,
+            events,
+            ratios,
         }
     }
 
     fn check(self) -> std::result::Result<Config, String> {
-        let schema = Schema {
-            namespaces: self.namespace.unwrap_or_default(),
-        };
-        schema.validate().map_err(|error| error.to_string())?;
+        let schema = counted::check(self.namespace, self.events, self.ratios)?;
         let durability = self.oplog.durability.unwrap_or_default();
         Ok(Config {
             listen: self.listen.ok_or("listen is missing")?,
@@ -225,7 +235,15 @@ mod tests {
         let config = Config::parse(DEFAULT, "default").unwrap();
         let options = Options::default();
         assert_eq!(format!("{:?}", config.options), format!("{options:?}"));
-        assert_eq!(config.schema, Schema::default_clicks());
+        let links = Schema::default_clicks().namespaces;
+        assert_eq!(config.schema.namespaces[..links.len()], links);
+        let names = config.schema.names();
+        for event in ["click", "impression"] {
+            for entity in ["ad", "ad_group", "campaign", "advertiser"] {
+                assert!(names.contains(&format!("{entity}_{event}")), "{names}");
+            }
+        }
+        assert!(config.schema.ratio("ctr").is_some());
         assert_eq!(config.http.server, tallyring_api::ServerLimits::default());
         assert_eq!(config.http.access, tallyring_api::AccessLimits::default());
     }

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tallyring_archive::merge::{total_payloads, write_subtotal};
 use tallyring_archive::{Disk, Error, Partition, Result, RunEntry, RunSpec, RunWriter, names};
-use tallyring_records::line::{self, escape};
-use tallyring_records::{HASH_CHARS, TimeCode};
+use tallyring_records::line::{self, Kind, escape};
+use tallyring_records::{HASH_CHARS, TimeCode, USERS};
 
 use super::memory::{Bucket, Delta, Shard};
 
@@ -85,12 +85,17 @@ impl<'s> Month<'s, '_> {
                 section.push(b'.');
             }
             section.extend_from_slice(line::section(key));
+            if self.shard.users_of(bucket).is_some() {
+                let users = [USERS.as_bytes(), b".", line::section(key)].concat();
+                sections.entry(users).or_default().push(bucket);
+            }
             sections.entry(section).or_default().push(bucket);
         }
-        for buckets in sections.into_values() {
-            match buckets.first() {
-                Some(bucket) if bucket.subtotal == 0 => self.totals(buckets)?,
-                _ => self.subtotals(buckets)?,
+        for (section, buckets) in sections {
+            match line::kind_of(&section) {
+                Some(Kind::Users) => self.users(buckets)?,
+                Some(Kind::Subtotal) => self.subtotals(buckets)?,
+                _ => self.totals(buckets)?,
             }
         }
         self.lookups()
@@ -122,23 +127,11 @@ impl<'s> Month<'s, '_> {
 
     fn subtotals(&mut self, mut buckets: Vec<&'s Bucket>) -> Result<()> {
         let shard = self.shard;
-        // A line's key is `c.u|jehiah.c41l`: a key is followed by a dot when it is compared.
-        let dotted = |key: u32| shard.keys.get(key).iter().chain(b".");
-        buckets.sort_unstable_by(|a, b| {
-            if a.key == b.key {
-                a.code().cmp(&b.code())
-            } else {
-                dotted(a.key).cmp(dotted(b.key))
-            }
-        });
+        self.sort_by_line(&mut buckets);
         let (mut key, mut payload) = (Vec::new(), Vec::new());
         for bucket in buckets {
-            key.clear();
-            key.extend_from_slice(shard.subtotals.get(u32::from(bucket.subtotal) - 1));
-            key.push(b'.');
-            key.extend_from_slice(shard.keys.get(bucket.key));
-            key.push(b'.');
-            bucket.code().write_to(&mut key);
+            let subtotal = shard.subtotals.get(u32::from(bucket.subtotal) - 1);
+            self.line_key(&mut key, subtotal, bucket);
             let mut values: Vec<(&[u8], u64)> = shard
                 .counters_of(bucket)
                 .map(|counter| (shard.values.get(counter.value), counter.count))
@@ -153,6 +146,40 @@ impl<'s> Month<'s, '_> {
             }
         }
         Ok(())
+    }
+
+    fn users(&mut self, mut buckets: Vec<&'s Bucket>) -> Result<()> {
+        let shard = self.shard;
+        self.sort_by_line(&mut buckets);
+        let mut key = Vec::new();
+        for bucket in buckets {
+            self.line_key(&mut key, USERS.as_bytes(), bucket);
+            if let Some(users) = shard.users_of(bucket) {
+                self.out.push(&key, users.to_payload().as_bytes())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A line's key is `c.u|jehiah.c41l`: a key is followed by a dot when it is compared.
+    fn sort_by_line(&self, buckets: &mut [&'s Bucket]) {
+        let dotted = |key: u32| self.shard.keys.get(key).iter().chain(b".");
+        buckets.sort_unstable_by(|a, b| {
+            if a.key == b.key {
+                a.code().cmp(&b.code())
+            } else {
+                dotted(a.key).cmp(dotted(b.key))
+            }
+        });
+    }
+
+    fn line_key(&self, key: &mut Vec<u8>, subtotal: &[u8], bucket: &Bucket) {
+        key.clear();
+        key.extend_from_slice(subtotal);
+        key.push(b'.');
+        key.extend_from_slice(self.shard.keys.get(bucket.key));
+        key.push(b'.');
+        bucket.code().write_to(key);
     }
 
     fn lookups(&mut self) -> Result<()> {

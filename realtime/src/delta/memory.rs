@@ -9,7 +9,8 @@ use std::hash::BuildHasher;
 
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 use tallyring_records::{
-    Grain, Increment, Interner, LongKeys, MISSING, Namespace, Schema, TimeCode, is_hash, shard_of,
+    Grain, Increment, Interner, LongKeys, MINUTES, MISSING, Namespace, Schema, TimeCode, User,
+    Users, is_hash, minute_value, shard_of,
 };
 
 /// Sees a record key, the count of one base bucket, and hash and text of a hashed key.
@@ -39,6 +40,8 @@ pub struct Shard {
     /// The text behind each hash used by keys and values.
     pub(super) lookups: HashMap<Box<str>, Box<str>>,
     lookup_bytes: usize,
+    users: Vec<Users>,
+    users_bytes: usize,
     hasher: DefaultHashBuilder,
 }
 
@@ -53,6 +56,8 @@ pub struct Bucket {
     pub(super) count: u64,
     pub(super) first_counter: u32,
     pub(super) next: u32,
+    /// Number of a total's users in the shard's list; [`NONE`] without.
+    users: u32,
 }
 
 /// One value of a subtotal's bucket.
@@ -89,6 +94,7 @@ impl Delta {
     ///
     /// Counts stay below 2^53 because the caller checks before it logs.
     pub fn add(&mut self, keys: &LongKeys, schema: &Schema, increment: &Increment) {
+        let user = increment.user.as_deref().map(User::new);
         for (name, raw) in &increment.keys {
             let Some(namespace) = schema.namespace(name) else {
                 continue;
@@ -102,7 +108,13 @@ impl Delta {
                 u16::try_from(self.shards.len()).expect("BUG: shards are numbered in 16 bits");
             let shard = &mut self.shards[usize::from(shard_of(&self.key, shards))];
             shard.look_up(&stored, raw);
-            shard.add(keys, namespace, &self.key, increment, &mut self.value);
+            shard.add(
+                keys,
+                namespace,
+                (&self.key, user),
+                increment,
+                &mut self.value,
+            );
         }
     }
 
@@ -138,6 +150,16 @@ impl Delta {
                     shard.values.get(counter.value),
                     counter.count,
                 );
+            }
+        }
+    }
+
+    /// Calls `visit` with every base bucket of `total_key` that has users, and them.
+    pub fn users(&self, total_key: &[u8], visit: &mut dyn FnMut(TimeCode, &Users)) {
+        let shard = self.shard(total_key);
+        for bucket in shard.buckets_of(total_key) {
+            if let Some(users) = shard.users_of(bucket) {
+                visit(bucket.code(), users);
             }
         }
     }
@@ -241,7 +263,7 @@ impl Shard {
         &mut self,
         keys: &LongKeys,
         namespace: &Namespace,
-        key: &[u8],
+        (key, user): (&[u8], Option<User>),
         increment: &Increment,
         value: &mut Vec<u8>,
     ) {
@@ -252,6 +274,9 @@ impl Shard {
         let code = TimeCode::containing(increment.at, namespace.grain);
         let total = self.bucket(key, 0, code);
         self.buckets[total as usize].count += increment.n;
+        if let Some(user) = user.filter(|_| namespace.uniques) {
+            self.add_user(total, user);
+        }
         for subtotal in &namespace.subtotals {
             value.clear();
             for (index, dimension) in subtotal.split('*').enumerate() {
@@ -263,17 +288,35 @@ impl Shard {
                 self.look_up(&stored, raw);
                 value.extend_from_slice(stored.as_bytes());
             }
-            let number = self.subtotals.intern(subtotal.as_bytes()) + 1;
-            let bucket = self.bucket(
-                key,
-                u16::try_from(number).expect("BUG: a schema has few subtotals"),
-                code,
-            );
-            self.buckets[bucket as usize].count += increment.n;
-            let text = self.values.intern(value);
-            let counter = self.counter(bucket, text);
-            self.counters[counter as usize].count += increment.n;
+            self.add_value(key, subtotal, code, value, increment.n);
         }
+        if namespace.minutes {
+            let value = minute_value(increment.at);
+            self.add_value(key, MINUTES, code, &value, increment.n);
+        }
+    }
+
+    fn add_user(&mut self, total: u32, user: User) {
+        let bucket = &mut self.buckets[total as usize];
+        if bucket.users == NONE {
+            bucket.users =
+                u32::try_from(self.users.len()).expect("BUG: a delta is flushed before 2^32 sets");
+            self.users.push(Users::default());
+        }
+        let users = &mut self.users[bucket.users as usize];
+        let before = users.bytes();
+        users.add(user);
+        self.users_bytes = (self.users_bytes + users.bytes()).saturating_sub(before);
+    }
+
+    fn add_value(&mut self, key: u32, subtotal: &str, code: TimeCode, value: &[u8], n: u64) {
+        let number = self.subtotals.intern(subtotal.as_bytes()) + 1;
+        let number = u16::try_from(number).expect("BUG: a schema has few subtotals");
+        let bucket = self.bucket(key, number, code);
+        self.buckets[bucket as usize].count += n;
+        let text = self.values.intern(value);
+        let counter = self.counter(bucket, text);
+        self.counters[counter as usize].count += n;
     }
 
     fn bucket(&mut self, key: u32, subtotal: u16, code: TimeCode) -> u32 {
@@ -304,6 +347,7 @@ impl Shard {
             count: 0,
             first_counter: NONE,
             next: *first,
+            users: NONE,
         });
         *first = number;
         bucket_table.insert_unique(hash, number, |&number| {
@@ -373,6 +417,10 @@ impl Shard {
         })
     }
 
+    pub(super) fn users_of(&self, bucket: &Bucket) -> Option<&Users> {
+        self.users.get(bucket.users as usize)
+    }
+
     pub(super) fn counters_of(&self, bucket: &Bucket) -> impl Iterator<Item = &Counter> {
         let first = self.counters.get(bucket.first_counter as usize);
         std::iter::successors(first, |counter| self.counters.get(counter.next as usize))
@@ -386,5 +434,7 @@ impl Shard {
             + size_of::<Counter>() * self.counters.capacity()
             + 5 * (self.bucket_table.capacity() + self.counter_table.capacity()) * 8 / 7
             + self.lookup_bytes
+            + self.users_bytes
+            + size_of::<Users>() * self.users.capacity()
     }
 }

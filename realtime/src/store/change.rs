@@ -19,6 +19,8 @@ use crate::ids::{self, IdRun};
 /// Runs of one store, month and shard above which they are merged into one.
 const RUNS_MAX: usize = 8;
 
+pub(super) const HOUR_MS: i64 = 3_600_000;
+
 impl Store {
     /// Writes every memory delta and all ids in memory as runs, and names them in a new manifest.
     /// Serving goes on meanwhile.
@@ -89,12 +91,8 @@ impl Store {
         next.number += 1;
         next.written_at_ms = self.world.clock.now_ms();
         self.describe(&mut next, &frozen, &written);
-        // Read before the commit and outside the writer's lock: its filter takes a moment to build.
-        let fresh = written
-            .ids
-            .as_ref()
-            .map(|ids| IdRun::open(&*self.world.disk, ids.clone()));
-        let fresh = fresh.transpose()?;
+        next.ids = self.remembered(&next.ids, frozen.until, written.ids.as_ref())?;
+        let fresh = self.open_fresh_ids(&next.ids.runs)?;
         self.commit_manifest(root, next)?;
         let mut writer = self.writer();
         let mut live = self.live_mut();
@@ -110,7 +108,8 @@ impl Store {
         live.schemas = root.manifest.schemas.clone();
         live.manifest = Arc::new(root.manifest.clone());
         drop(live);
-        writer.ids.adopt(fresh, &root.manifest.ids.runs);
+        let window_ms = self.id_window_ms();
+        writer.ids.adopt(fresh, &root.manifest.ids.runs, window_ms);
         writer.unflushed = 0;
         Ok(())
     }
@@ -210,24 +209,58 @@ impl Store {
             .stores()
             .map(|store| flushed_entry(store, frozen, written))
             .collect();
-        next.ids = self.remembered(&next.ids, frozen.until, written.ids.as_ref());
         // Every store is flushed up to `until`, so no record before it is replayed.
         let holds = |entry: &SchemaEntry| entry.since.offset(0) <= frozen.until;
         let in_force = live.schemas.iter().rposition(holds).unwrap_or(0);
         next.schemas = live.schemas[in_force..].to_vec();
     }
 
-    fn remembered(&self, before: &IdsEntry, until: Offset, new: Option<&IdRunEntry>) -> IdsEntry {
-        let oldest_ms = self
-            .world
-            .clock
-            .now_ms()
-            .saturating_sub(i64::from(self.options.id_hours) * 3_600_000);
+    /// Ids are known for their window; what became of them is told as long as the log is kept.
+    fn remembered(
+        &self,
+        before: &IdsEntry,
+        until: Offset,
+        new: Option<&IdRunEntry>,
+    ) -> Result<IdsEntry> {
+        let (disk, level) = (&*self.world.disk, self.options.flush_level);
+        let now_ms = self.world.clock.now_ms();
+        let oldest_ms = now_ms.saturating_sub(self.log_hours() * HOUR_MS);
         let kept = before.runs.iter().filter(|run| run.newest_ms >= oldest_ms);
-        IdsEntry {
+        let runs = kept.chain(new).cloned().collect();
+        let window_ms = i64::from(self.options.id_hours) * HOUR_MS;
+        Ok(IdsEntry {
             flushed: Position::single(until),
-            runs: kept.chain(new).cloned().collect(),
-        }
+            runs: ids::compact(disk, runs, now_ms, window_ms, level)?,
+        })
+    }
+
+    /// Reads what a new manifest names first, before it is committed and without the writer's lock:
+    /// filters take a moment to build.
+    fn open_fresh_ids(&self, entries: &[IdRunEntry]) -> Result<Vec<IdRun>> {
+        let new: Vec<&IdRunEntry> = {
+            let writer = self.writer();
+            entries
+                .iter()
+                .filter(|entry| !writer.ids.has(entry))
+                .collect()
+        };
+        let open =
+            |entry: &IdRunEntry| IdRun::open(&*self.world.disk, entry.clone(), self.id_window_ms());
+        Ok(new
+            .into_iter()
+            .map(open)
+            .collect::<std::result::Result<_, _>>()?)
+    }
+
+    /// Since when ids are known, Unix milliseconds.
+    fn id_window_ms(&self) -> i64 {
+        let now_ms = self.world.clock.now_ms();
+        now_ms.saturating_sub(i64::from(self.options.id_hours) * HOUR_MS)
+    }
+
+    /// A batch's verdict is read from the log as long as its key is remembered.
+    fn log_hours(&self) -> i64 {
+        i64::from((self.options.oplog_days.saturating_mul(24)).max(self.options.id_hours))
     }
 
     /// Commits `next` and removes the files that only the manifest before named.
@@ -269,10 +302,8 @@ impl Store {
                 .chain([root.manifest.ids.flushed.offset(0).sequence])
                 .min()
         };
-        // A batch's verdict is read from the log as long as its key is remembered.
-        let hours = (self.options.oplog_days.saturating_mul(24)).max(self.options.id_hours);
         let now_ms = self.world.clock.now_ms();
-        let older_than_ms = now_ms.saturating_sub(i64::from(hours) * 3_600_000);
+        let older_than_ms = now_ms.saturating_sub(self.log_hours() * HOUR_MS);
         Ok(self
             .writer()
             .log()?

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tallyring_records::{Day, Increment, Offset, Record, TimeCode};
 
-use super::open::{BATCH_KEY_DOMAIN, ID_DOMAIN};
+use super::open::{AGAIN_DOMAIN, BATCH_KEY_DOMAIN, ID_DOMAIN, REFUSED_DOMAIN};
 use super::{Store, Writer};
 use crate::error::{Error, Refusal};
 use crate::ids::Seen;
@@ -22,6 +22,19 @@ pub struct Batch {
     pub increments: Vec<Increment>,
     /// Makes a retry of the whole batch harmless.
     pub key: Option<BatchKey>,
+    /// Items with ids that were refused beside them, for who asks what became of an id.
+    pub refused: Vec<RefusedItem>,
+}
+
+/// An item that was not taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RefusedItem {
+    /// Its id.
+    pub id: String,
+    /// The field that is wrong.
+    pub field: String,
+    /// What is wrong and what to change.
+    pub detail: String,
 }
 
 /// A batch's own identity.
@@ -40,7 +53,8 @@ pub struct Accepted {
     pub accepted: u64,
     /// Known already, not counted again.
     pub duplicates: u64,
-    /// Counted for days that were exported already or lie outside the ring.
+    /// Counted for days that were exported already or lie outside the ring, and events that came
+    /// after their time was settled.
     pub late: u64,
 }
 
@@ -103,6 +117,11 @@ impl Store {
         for increment in batch.increments {
             self.stage_increment(writer, group, base, increment, &mut accepted)?;
         }
+        for RefusedItem { id, field, detail } in batch.refused {
+            let known = self.keys.identity(REFUSED_DOMAIN, id.as_bytes());
+            self.note(writer, group, base, known)?;
+            group.push(writer, Record::Refused { id, field, detail });
+        }
         if let Some(key) = batch.key {
             let id = self.keys.identity(BATCH_KEY_DOMAIN, key.text.as_bytes());
             group.remember(writer, id, base);
@@ -131,7 +150,7 @@ impl Store {
         writer: &mut Writer,
         group: &mut Group,
         base: u64,
-        increment: Increment,
+        mut increment: Increment,
         accepted: &mut Accepted,
     ) -> std::result::Result<(), Refusal> {
         if let Some(text) = &increment.id {
@@ -139,6 +158,8 @@ impl Store {
             let known = writer.ids.find(&self.cache, id);
             if let Some(of) = known.map_err(|error| Refusal::Unavailable(error.to_string()))? {
                 accepted.duplicates += 1;
+                let again = self.keys.identity(AGAIN_DOMAIN, text.as_bytes());
+                self.note(writer, group, base, again)?;
                 let record = Record::Duplicate {
                     id: text.clone(),
                     of,
@@ -148,15 +169,46 @@ impl Store {
             }
             group.remember(writer, id, base);
         }
-        let late = self.live().ring.is_late(Day::of(increment.at));
+        let late = {
+            let live = self.live();
+            if let Some(event) = &mut increment.event
+                && let Some(declared) = live.schema.event_type(&event.kind)
+            {
+                let now = group.now_ms.div_euclid(1_000);
+                event.correction = increment.at < live.watermarks.settled_until(declared, now);
+            }
+            live.ring.is_late(Day::of(increment.at))
+        };
+        let correction = increment
+            .event
+            .as_ref()
+            .is_some_and(|event| event.correction);
         accepted.accepted += 1;
-        accepted.late += u64::from(late);
+        accepted.late += u64::from(late || correction);
         let record = if late {
             Record::Late(increment)
         } else {
             Record::Increment(increment)
         };
         group.push(writer, record);
+        Ok(())
+    }
+
+    /// Remembers the first record that says so of an id.
+    fn note(
+        &self,
+        writer: &mut Writer,
+        group: &mut Group,
+        base: u64,
+        id: u128,
+    ) -> std::result::Result<(), Refusal> {
+        let known = writer.ids.find(&self.cache, id);
+        if known
+            .map_err(|error| Refusal::Unavailable(error.to_string()))?
+            .is_none()
+        {
+            group.remember(writer, id, base);
+        }
         Ok(())
     }
 
@@ -236,6 +288,7 @@ impl Store {
             if let Record::Increment(increment) | Record::Late(increment) = record {
                 writer.count_bound = writer.count_bound.saturating_add(increment.n);
                 let late = matches!(record, Record::Late(_));
+                live.watermarks.see(increment);
                 live.ring
                     .count(&self.keys, &schema, late, *sequence, increment);
             }

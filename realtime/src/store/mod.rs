@@ -10,12 +10,15 @@ mod commit;
 mod datasets;
 mod duties;
 mod files;
+mod history;
+mod lateness;
 mod open;
 mod points;
 mod publish;
 mod read;
 mod status;
 mod top;
+mod users;
 mod verdict;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -29,13 +32,16 @@ use crate::oplog::Oplog;
 use crate::options::{Options, World};
 use crate::ring::Ring;
 
-pub use commit::{Accepted, Batch, BatchKey};
+pub use commit::{Accepted, Batch, BatchKey, RefusedItem};
+pub use history::{IdHistory, Logged};
 pub use open::Recovery;
 pub use read::{Answer, Read, Series, ValuePoint};
 pub use status::{Status, StoreStatus};
 pub use top::{Ranking, TopKey};
+pub use users::UsersAnswer;
 
 use files::{ArchiveFiles, Files};
+use lateness::Watermarks;
 
 /// One data directory: increments in, counts out.
 pub struct Store {
@@ -82,6 +88,8 @@ struct Live {
     manifest: Arc<Manifest>,
     /// Everything before this offset is applied.
     applied: Offset,
+    /// Until when events are expected.
+    watermarks: Watermarks,
 }
 
 impl Store {

@@ -6,7 +6,9 @@ use tallyring_archive::disk::TEMPORARY_SUFFIX;
 use tallyring_archive::{BlockCache, Disk, IdsEntry, Manifest, SchemaEntry, names};
 use tallyring_records::{Day, LongKeys, Offset, Position, Record, RecordError, Schema, decode_all};
 
+use super::change::HOUR_MS;
 use super::files::{ArchiveFiles, Files, remove_leftovers};
+use super::lateness::Watermarks;
 use super::{Live, Root, Store, Writer};
 use crate::delta::DeltaStore;
 use crate::error::{Error, Result};
@@ -31,6 +33,8 @@ pub struct Recovery {
 pub(super) const ID_DOMAIN: u8 = 1;
 pub(super) const BATCH_KEY_DOMAIN: u8 = 2;
 pub(super) const BATCH_BODY_DOMAIN: u8 = 3;
+pub(super) const REFUSED_DOMAIN: u8 = 4;
+pub(super) const AGAIN_DOMAIN: u8 = 5;
 
 impl Store {
     /// Opens the data directory, which is made if it is empty. The caller holds its lock.
@@ -197,6 +201,19 @@ fn check_identity(identity: &Identity, manifest: &Manifest) -> Result<()> {
     })
 }
 
+/// What a record makes known: a domain and a text.
+pub(super) fn identity_of(record: &Record) -> Option<(u8, &str)> {
+    match record {
+        Record::Increment(increment) | Record::Late(increment) => {
+            increment.id.as_deref().map(|id| (ID_DOMAIN, id))
+        }
+        Record::Duplicate { id, .. } => Some((AGAIN_DOMAIN, id)),
+        Record::Refused { id, .. } => Some((REFUSED_DOMAIN, id)),
+        Record::Batch { key, .. } => Some((BATCH_KEY_DOMAIN, key)),
+        Record::Rotate { .. } | Record::Cut { .. } | Record::Schema(_) => None,
+    }
+}
+
 /// A store being put together from the manifest and the log.
 struct Replay {
     ring: Ring,
@@ -208,6 +225,7 @@ struct Replay {
     ids: Ids,
     ids_from: u64,
     from: u64,
+    watermarks: Watermarks,
     keys: LongKeys,
     replayed: u64,
     counted: u64,
@@ -221,6 +239,8 @@ impl Replay {
         manifest: &Manifest,
     ) -> Result<Self> {
         let disk = &*world.disk;
+        let window_ms = i64::from(options.id_hours) * HOUR_MS;
+        let window_ms = world.clock.now_ms().saturating_sub(window_ms);
         let mut files = Files::default();
         let mut stores = Vec::new();
         for entry in &manifest.stores {
@@ -246,9 +266,10 @@ impl Replay {
             schema: Arc::new(first.schema.clone()),
             files,
             archive,
-            ids: Ids::open(disk, &manifest.ids.runs)?,
+            ids: Ids::open(disk, &manifest.ids.runs, window_ms)?,
             ids_from,
             from,
+            watermarks: Watermarks::default(),
             keys: LongKeys::new(identity.hash_key),
             replayed: 0,
             counted: 0,
@@ -297,33 +318,24 @@ impl Replay {
             ..at
         };
         let late = matches!(record, Record::Late(_));
+        if let Some((domain, text)) = identity_of(&record)
+            && at.sequence >= self.ids_from
+        {
+            let seen = Seen {
+                sequence: at.sequence,
+                arrived_ms,
+            };
+            self.ids
+                .insert(self.keys.identity(domain, text.as_bytes()), seen);
+        }
         match record {
             Record::Increment(increment) | Record::Late(increment) => {
-                if let Some(id) = increment
-                    .id
-                    .as_deref()
-                    .filter(|_| at.sequence >= self.ids_from)
-                {
-                    let seen = Seen {
-                        sequence: at.sequence,
-                        arrived_ms,
-                    };
-                    self.ids
-                        .insert(self.keys.identity(ID_DOMAIN, id.as_bytes()), seen);
-                }
+                self.watermarks.see(&increment);
                 self.counted = self.counted.saturating_add(increment.n);
                 self.ring
                     .count(&self.keys, &self.schema, late, at.sequence, &increment);
             }
-            Record::Batch { key, .. } if at.sequence >= self.ids_from => {
-                let seen = Seen {
-                    sequence: at.sequence,
-                    arrived_ms,
-                };
-                self.ids
-                    .insert(self.keys.identity(BATCH_KEY_DOMAIN, key.as_bytes()), seen);
-            }
-            Record::Duplicate { .. } | Record::Batch { .. } => {}
+            Record::Duplicate { .. } | Record::Refused { .. } | Record::Batch { .. } => {}
             Record::Rotate { today } => self.ring.rotate(today, after),
             Record::Cut { stores } => self.ring.cut(&stores, after),
             Record::Schema(schema) => {
@@ -373,6 +385,7 @@ impl Replay {
             archive: Arc::new(self.archive),
             manifest: Arc::new(manifest.clone()),
             applied,
+            watermarks: self.watermarks,
         };
         Ok(Store {
             cache: BlockCache::new(options.cache_bytes),

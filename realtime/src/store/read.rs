@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tallyring_archive::Run;
 use tallyring_records::line::{self, entries, hours};
 use tallyring_records::{
-    COUNT_MAX, Day, Grain, Offset, StoreId, TimeCode, is_hash, missing_value, shard_of,
+    COUNT_MAX, Day, Grain, Offset, StoreId, TimeCode, is_hash, minute_of, missing_value, shard_of,
 };
 
 use super::{Live, Store};
@@ -65,6 +65,20 @@ pub struct ValuePoint {
     pub value: u32,
     /// How many.
     pub count: u64,
+}
+
+impl Series {
+    /// Of a read by [`MINUTES`](tallyring_records::MINUTES): the total of every minute that was kept,
+    /// and what of a base bucket was counted without minutes.
+    pub fn by_minute(&self) -> BTreeMap<TimeCode, u64> {
+        let mut counts = BTreeMap::new();
+        for point in &self.points {
+            let value = self.values[point.value as usize].as_bytes();
+            let code = minute_of(point.code, value).unwrap_or(point.code);
+            add(counts.entry(code).or_insert(0), point.count);
+        }
+        counts
+    }
 }
 
 impl Store {
@@ -223,11 +237,9 @@ impl<'r> Gather<'r> {
 
     /// Notes the runs that may hold something of the range.
     fn note(&mut self, runs: &[Arc<Run>]) {
-        let key = self.total_key.as_bytes();
-        let concerned = runs.iter().filter(|run| {
-            let meta = run.meta();
-            meta.overlaps(self.read.from, self.read.to) && shard_of(key, meta.shards) == meta.shard
-        });
+        let concerned = runs
+            .iter()
+            .filter(|run| may_hold(run, self.read, &self.total_key));
         self.runs.extend(concerned.map(Arc::clone));
     }
 
@@ -326,8 +338,14 @@ pub(super) fn no_generation(live: &Live, number: u64) -> Error {
     }
 }
 
+/// True when the run may hold something of the key in the read's range.
+pub(super) fn may_hold(run: &Run, read: &Read, total_key: &str) -> bool {
+    let meta = run.meta();
+    meta.overlaps(read.from, read.to) && shard_of(total_key.as_bytes(), meta.shards) == meta.shard
+}
+
 /// True when the store may hold something of the read's range.
-fn concerns(read: &Read, store: &DeltaStore) -> bool {
+pub(super) fn concerns(read: &Read, store: &DeltaStore) -> bool {
     match store.id {
         StoreId::Late(_) => true,
         StoreId::Day(day) => day.start() < read.to && read.from < day.next().start(),

@@ -2,9 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use tallyring_records::{COUNT_MAX, Increment, Namespace, Record, TimeCode, decode_all, line};
+use tallyring_records::{
+    COUNT_MAX, Increment, Namespace, Offset, Record, TimeCode, decode_all, line,
+};
 
 use super::commit::{Accepted, Added, Batch, Group, any_refusal};
+use super::history::Logged;
 use super::open::{BATCH_BODY_DOMAIN, BATCH_KEY_DOMAIN, ID_DOMAIN};
 use super::{Store, Writer};
 use crate::error::{Refusal, Result};
@@ -39,7 +42,10 @@ impl Store {
         );
         let verdict = match here {
             Some(record) => Some(record.clone()),
-            None => self.logged(sequence).map_err(any_refusal)?,
+            None => self
+                .logged(sequence)
+                .map_err(any_refusal)?
+                .map(|logged| logged.record),
         };
         let Some(Record::Batch {
             body,
@@ -73,7 +79,7 @@ impl Store {
     }
 
     /// The record with this sequence.
-    fn logged(&self, sequence: u64) -> Result<Option<Record>> {
+    pub(super) fn logged(&self, sequence: u64) -> Result<Option<Logged>> {
         let mut found = None;
         let read = scan(
             &*self.world.disk,
@@ -81,7 +87,15 @@ impl Store {
             ReadFrom::Sequence(sequence),
             &mut |frame| {
                 let at = usize::try_from(sequence - frame.first_sequence.min(sequence))?;
-                found = decode_all(frame.payload, frame.count)?.into_iter().nth(at);
+                let record = decode_all(frame.payload, frame.count)?.into_iter().nth(at);
+                found = record.map(|record| Logged {
+                    offset: Offset {
+                        epoch: frame.epoch,
+                        sequence,
+                    },
+                    arrived_ms: frame.written_ms,
+                    record,
+                });
                 // The rest of the log is not wanted.
                 Err("found".into())
             },

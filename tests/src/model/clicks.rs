@@ -17,10 +17,14 @@ pub fn schema(number: usize) -> Schema {
         title: String::new(),
         grain,
         subtotals: subtotals.iter().map(|&subtotal| subtotal.into()).collect(),
+        minutes: name == "q" || name == "u" && number > 0,
+        uniques: name == "l" || name == "q" && number > 0,
     };
     let links: &[&str] = [&["c", "r"][..], &["c", "r", "v"], &["c", "r", "v"]][number];
     let users: &[&str] = [&["c", "c*r"][..], &["c", "c*r"], &["c", "c*r", "v*r"]][number];
     Schema {
+        events: Vec::new(),
+        ratios: Vec::new(),
         namespaces: vec![
             namespace("l", Grain::Hour, links),
             namespace("u", Grain::Hour, users),
@@ -90,7 +94,10 @@ pub fn increment(chance: &mut Chance, schema: &Schema, now: i64, ids: &[String])
             keys,
             by,
             id: id(chance, ids),
-            user: None,
+            user: chance
+                .percent(30)
+                .then(|| format!("user {}", chance.below(500))),
+            event: None,
         };
         if increment.validate(schema).is_ok() && check_time(increment.at, now).is_ok() {
             return increment;
@@ -107,6 +114,7 @@ pub fn mark(key: &str, now: i64) -> Increment {
         by: Vec::new(),
         id: None,
         user: None,
+        event: None,
     }
 }
 

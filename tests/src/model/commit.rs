@@ -140,6 +140,7 @@ impl Driver {
         Batch {
             increments: sent.increments.clone(),
             key,
+            refused: Vec::new(),
         }
     }
 

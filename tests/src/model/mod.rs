@@ -19,6 +19,7 @@ mod naive;
 mod run;
 mod torn;
 
+pub use chance::{ManualClock, fixed_bytes};
 pub use run::{Stats, run_seed};
 pub use torn::run_readers;
 
@@ -30,7 +31,7 @@ use tallyring_realtime::{Accepted, Options, Store};
 use tallyring_records::Increment;
 
 use crate::sim_disk::SimDisk;
-use chance::{Chance, ManualClock};
+use chance::Chance;
 use naive::{Counted, Naive};
 
 /// One store, its world and its model.

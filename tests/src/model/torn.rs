@@ -146,6 +146,7 @@ fn click(chance: &mut Chance, n: u64, now_ms: i64) -> Increment {
         by: vec![("c".into(), country), ("r".into(), referrer)],
         id: None,
         user: None,
+        event: None,
     }
 }
 

@@ -115,10 +115,15 @@ fn hour(at: i64) -> i64 {
 
 /// The file of real bitly clicks; none (and a message) when it is not there.
 pub fn bitly_file() -> Option<PathBuf> {
-    let name = "../shared/data/bitly_usagov_2012-03-16.jsonl";
-    let path = workspace().join(name);
+    data_file("bitly_usagov_2012-03-16.jsonl")
+}
+
+/// A file of real data; none, said by name, when it is not there.
+pub fn data_file(name: &str) -> Option<PathBuf> {
+    let name = format!("../shared/data/{name}");
+    let path = workspace().join(&name);
     if !path.exists() {
-        skipped(name);
+        skipped(&name);
         return None;
     }
     Some(path)

@@ -1,0 +1,82 @@
+//! Which base buckets a read needs: the namespace's own, or minutes where those do not fit.
+//!
+//! A read takes the coarsest grain that answers it exactly. Where minutes are kept and its buckets
+//! do not meet at the grain's edges (minutes, days of half-hour zones), it takes the minutes, and of
+//! what was counted without them the base bucket, which counts where it starts.
+
+use std::collections::BTreeMap;
+
+use tallyring_realtime::Series;
+use tallyring_records::{Grain, MINUTES, Namespace, TIME_MIN, TimeCode};
+
+use super::request::span;
+use crate::calendar::{Buckets, Selection, Unit};
+
+/// The base buckets of one read.
+#[derive(Debug, Clone, Copy)]
+pub struct Base {
+    grain: Grain,
+    minutes: bool,
+}
+
+impl Base {
+    /// What a read of `namespace` needs for `selection`.
+    pub fn of(namespace: &Namespace, selection: &Selection) -> Self {
+        let grain = namespace.grain;
+        let fits = match selection {
+            Selection::Bounded(buckets) => buckets.aligned(grain.seconds()),
+            // How far it reaches is not known yet.
+            Selection::All(all) => all.unit() != Unit::Minute && all.zone().name() == "UTC",
+        };
+        Self {
+            grain,
+            minutes: namespace.minutes && !fits,
+        }
+    }
+
+    /// The namespace's own, for breakdowns: no minutes are kept of their values.
+    pub fn own(namespace: &Namespace) -> Self {
+        Self {
+            grain: namespace.grain,
+            minutes: false,
+        }
+    }
+
+    /// What to read a series of totals by.
+    pub fn subtotal(self) -> Option<String> {
+        self.minutes.then(|| MINUTES.to_owned())
+    }
+
+    /// The instants to read (Unix seconds): whole base buckets where they are split into minutes.
+    pub fn span(self, selection: &Selection) -> (i64, i64) {
+        let (from, to) = span(selection);
+        if !self.minutes {
+            return (from, to);
+        }
+        let width = self.grain.seconds();
+        let from = (from - from.rem_euclid(width)).max(TIME_MIN);
+        (from, to + (-to).rem_euclid(width))
+    }
+
+    /// Totals by base bucket, or by minute.
+    pub fn counts(self, series: &Series) -> BTreeMap<TimeCode, u64> {
+        if self.minutes {
+            series.by_minute()
+        } else {
+            series.totals.clone()
+        }
+    }
+
+    /// True when everything that was counted lies in the bucket that it belongs to.
+    pub fn aligned(self, counts: &BTreeMap<TimeCode, u64>, buckets: &Buckets) -> bool {
+        if self.minutes {
+            let last_second = |code: &TimeCode| code.start() + code.grain().seconds() - 1;
+            return counts
+                .keys()
+                .all(|code| buckets.index_of(code.start()) == buckets.index_of(last_second(code)));
+        }
+        // What was counted before a finer grain was declared is as coarse as it was.
+        let counted = counts.keys().map(|code| code.grain().seconds());
+        buckets.aligned(counted.fold(self.grain.seconds(), i64::max))
+    }
+}

@@ -1,0 +1,193 @@
+//! `GET /v1/events/{id}`: what became of an event or increment, by its id.
+
+use axum::Json;
+use axum::extract::{RawQuery, State};
+use serde::Serialize;
+use tallyring_realtime::{IdHistory, Logged, Store};
+use tallyring_records::{Grain, Increment, Record, Schema, TimeCode};
+
+use super::request::blocking;
+use crate::calendar::rfc3339_utc;
+use crate::problem::Problem;
+use crate::query_string::QueryString;
+use crate::segments::Segments;
+use crate::state::ApiState;
+
+/// The verdict on an id.
+#[derive(Serialize, utoipa::ToSchema)]
+pub struct IdVerdict {
+    id: String,
+    /// counted, corrected (counted after its time was settled) or refused
+    verdict: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    counted: Option<CountedEvent>,
+    /// The first time the id came again
+    #[serde(skip_serializing_if = "Option::is_none")]
+    duplicate: Option<DuplicateEvent>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refused: Option<RefusedEvent>,
+}
+
+/// Where an id was counted.
+#[derive(Serialize, utoipa::ToSchema)]
+struct CountedEvent {
+    position: String,
+    arrived: String,
+    at: String,
+    n: u64,
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    kind: Option<String>,
+    /// For a day that was exported before, or lies outside the ring
+    late: bool,
+    /// After its time was settled
+    correction: bool,
+    buckets: Vec<EventBucket>,
+    /// The generation that holds it; null while it is a delta
+    generation: Option<u64>,
+}
+
+/// A base bucket.
+#[derive(Serialize, utoipa::ToSchema)]
+struct EventBucket {
+    namespace: String,
+    key: String,
+    start: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    minute: Option<String>,
+}
+
+/// A duplicate of what was counted.
+#[derive(Serialize, utoipa::ToSchema)]
+struct DuplicateEvent {
+    position: String,
+    arrived: String,
+    /// Sequence of the record that counted
+    of: u64,
+}
+
+/// Why an id was refused.
+#[derive(Serialize, utoipa::ToSchema)]
+struct RefusedEvent {
+    position: String,
+    arrived: String,
+    field: String,
+    detail: String,
+}
+
+/// What became of an id
+///
+/// As long as the log is kept: counted (in which buckets and which generation), corrected (counted after its time was
+/// settled) or refused from a batch with `on_error=skip`; and when it came again first.
+#[utoipa::path(get, path = "/v1/events/{id}", tag = "read",
+    params(("id" = String, Path, description = "An event's or increment's id, percent-encoded", example = "e1")),
+    responses((status = 200, description = "The verdict", body = IdVerdict), crate::openapi::ReadErrors),
+)]
+pub async fn verdict(
+    State(state): State<ApiState>,
+    Segments(id): Segments<String>,
+    RawQuery(query): RawQuery,
+) -> Result<Json<IdVerdict>, Problem> {
+    QueryString::parse(query.as_deref())?.finish("no parameters")?;
+    blocking(&state, move |store| {
+        let history = store.id_history(&id)?;
+        answer(store, &id, history).map(Json).ok_or_else(|| {
+            let days = store.options().oplog_days;
+            let detail = format!(
+                "was not seen in the log, which is kept for {days} days; what was refused is in it only from \
+                 batches with on_error=skip"
+            );
+            Problem::unknown("id", &id, detail)
+        })
+    })
+    .await
+}
+
+fn answer(store: &Store, id: &str, history: IdHistory) -> Option<IdVerdict> {
+    let schema = store.schema();
+    let counted = history
+        .counted
+        .and_then(|logged| counted(&schema, logged, history.generation));
+    let refused = history.refused.and_then(refused);
+    let verdict = match (&counted, &refused) {
+        (Some(counted), _) if counted.late || counted.correction => "corrected",
+        (Some(_), _) => "counted",
+        (None, Some(_)) => "refused",
+        (None, None) => return None,
+    };
+    Some(IdVerdict {
+        id: id.to_owned(),
+        verdict,
+        counted,
+        duplicate: history.again.and_then(duplicate),
+        refused,
+    })
+}
+
+fn counted(schema: &Schema, logged: Logged, generation: Option<u64>) -> Option<CountedEvent> {
+    let (position, arrived) = place(&logged);
+    let (late, increment) = match logged.record {
+        Record::Increment(increment) => (false, increment),
+        Record::Late(increment) => (true, increment),
+        _ => return None,
+    };
+    Some(CountedEvent {
+        position,
+        arrived,
+        at: rfc3339_utc(increment.at),
+        n: increment.n,
+        late,
+        correction: increment
+            .event
+            .as_ref()
+            .is_some_and(|event| event.correction),
+        buckets: buckets(schema, &increment),
+        kind: increment.event.map(|event| event.kind),
+        generation,
+    })
+}
+
+fn buckets(schema: &Schema, increment: &Increment) -> Vec<EventBucket> {
+    let start = |grain| rfc3339_utc(TimeCode::containing(increment.at, grain).start());
+    let keys = increment.keys.iter();
+    keys.map(|(name, key)| {
+        let declared = schema.namespace(name);
+        let minutes = declared.is_some_and(|namespace| namespace.minutes);
+        EventBucket {
+            namespace: name.clone(),
+            key: key.clone(),
+            start: start(declared.map_or(Grain::Hour, |namespace| namespace.grain)),
+            minute: minutes.then(|| start(Grain::Minute)),
+        }
+    })
+    .collect()
+}
+
+fn duplicate(logged: Logged) -> Option<DuplicateEvent> {
+    let (position, arrived) = place(&logged);
+    match logged.record {
+        Record::Duplicate { of, .. } => Some(DuplicateEvent {
+            position,
+            arrived,
+            of,
+        }),
+        _ => None,
+    }
+}
+
+fn refused(logged: Logged) -> Option<RefusedEvent> {
+    let (position, arrived) = place(&logged);
+    match logged.record {
+        Record::Refused { field, detail, .. } => Some(RefusedEvent {
+            position,
+            arrived,
+            field,
+            detail,
+        }),
+        _ => None,
+    }
+}
+
+fn place(logged: &Logged) -> (String, String) {
+    let arrived = rfc3339_utc(logged.arrived_ms.div_euclid(1_000));
+    (logged.offset.to_string(), arrived)
+}

@@ -1,0 +1,174 @@
+//! `GET /v1/{namespace}/{key}/uniques`: how many users, estimated.
+
+use axum::extract::State;
+use axum::http::{HeaderMap, Uri};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use tallyring_realtime::{Read, Store};
+use tallyring_records::{Namespace, TimeCode, USERS_RELATIVE_ERROR, Users};
+
+use super::answer::Head;
+use super::base::Base;
+use super::format::Format;
+use super::request::{as_of, blocking, check_key, declared, selection, span};
+use super::respond::with_type;
+use crate::calendar::{Selection, Unit};
+use crate::chart::{SeriesChart, series};
+use crate::problem::Problem;
+use crate::query_string::QueryString;
+use crate::segments::Segments;
+use crate::state::ApiState;
+
+const KNOWN: &str = "unit, units, from, to, timezone, hour_offset and as_of";
+
+/// Unique users by bucket and over the range.
+#[derive(Serialize, utoipa::ToSchema)]
+pub struct Uniques {
+    namespace: String,
+    key: String,
+    #[serde(flatten)]
+    head: Head,
+    #[serde(flatten)]
+    whole: Estimate,
+    counts: Vec<UniquesCount>,
+    /// Index of the first bucket that may still change.
+    #[serde(skip)]
+    provisional_from: Option<usize>,
+}
+
+/// An estimate of a number of users.
+#[derive(Serialize, utoipa::ToSchema)]
+struct Estimate {
+    estimate: u64,
+    /// Standard error of the estimate, relative to it
+    relative_error: f64,
+}
+
+/// Users of one bucket.
+#[derive(Serialize, utoipa::ToSchema)]
+struct UniquesCount {
+    start: String,
+    #[serde(flatten)]
+    users: Estimate,
+}
+
+/// Unique users of a key
+///
+/// Estimates by bucket and over the whole range, in which each user counts once. Nearly exact up to 384 users. Also as
+/// `/uniques.csv` and `/uniques.svg`.
+#[utoipa::path(get, path = "/v1/{namespace}/{key}/uniques", tag = "read",
+    params(
+        ("namespace" = String, Path, description = "A declared namespace that keeps uniques", example = "ad_click"),
+        ("key" = String, Path, description = "Percent-encoded, 1 to 2,048 bytes", example = "42"),
+        crate::openapi::RangeParameters,
+    ),
+    responses((status = 200, description = "The estimates", body = Uniques), crate::openapi::ReadErrors),
+)]
+pub async fn uniques(
+    State(state): State<ApiState>,
+    Segments((namespace, key)): Segments<(String, String)>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let (_, format) = Format::of(uri.path(), &headers);
+    let mut query = QueryString::parse(uri.query())?;
+    let namespace = declared(&state.store().schema(), &namespace)?;
+    if !namespace.uniques {
+        let detail = "keeps no users; declare it with uniques = true";
+        return Err(Problem::unknown("namespace", &namespace.name, detail));
+    }
+    check_key(&key)?;
+    let (as_of, now) = (as_of(&mut query)?, state.now());
+    let selection = selection(&mut query, now)?;
+    query.finish(KNOWN)?;
+    blocking(&state, move |store| {
+        let answer = answer(store, (namespace, key), selection, as_of, now)?;
+        match format {
+            Format::Json => Ok(axum::Json(answer).into_response()),
+            Format::Csv => Ok(with_type(format, rows(&answer))),
+            Format::Svg => Ok(with_type(format, picture(&answer))),
+        }
+    })
+    .await
+}
+
+fn answer(
+    store: &Store,
+    (namespace, key): (Namespace, String),
+    selection: Selection,
+    as_of: Option<u64>,
+    now: i64,
+) -> Result<Uniques, Problem> {
+    let base = Base::own(&namespace);
+    let (from, to) = span(&selection);
+    let mut read = Read {
+        namespace: namespace.name.clone(),
+        key,
+        subtotal: None,
+        from,
+        to,
+    };
+    let totals = store.read(std::slice::from_ref(&read), as_of)?;
+    let counted = base.counts(&totals.series[0]);
+    let start = |(code, _): (&TimeCode, _)| code.start();
+    let (first, last) = (counted.first_key_value(), counted.last_key_value());
+    let buckets = super::answer::resolve(selection, first.map(start).zip(last.map(start)))?;
+    (read.from, read.to) = (from.max(buckets.start()), to.min(buckets.end()));
+    let found = store.users(&read, as_of, &|start| buckets.index_of(start))?;
+    let mut whole = Users::default();
+    found.users.values().for_each(|users| whole.union(users));
+    let settled = store.settled_until(&namespace.name, now);
+    let labels = buckets
+        .iter()
+        .map(|bucket| buckets.zone().label(bucket.start));
+    let counts = labels.enumerate().map(|(index, start)| UniquesCount {
+        start,
+        users: Estimate::of(found.users.get(&index)),
+    });
+    Ok(Uniques {
+        whole: Estimate::of(Some(&whole)),
+        counts: counts.collect(),
+        provisional_from: buckets.iter().position(|bucket| bucket.end > settled),
+        head: Head::of(
+            &buckets,
+            base.aligned(&counted, &buckets),
+            settled,
+            found.generation,
+        ),
+        namespace: namespace.name,
+        key: read.key,
+    })
+}
+
+impl Estimate {
+    fn of(users: Option<&Users>) -> Self {
+        Self {
+            estimate: users.map_or(0, Users::estimate),
+            relative_error: USERS_RELATIVE_ERROR,
+        }
+    }
+}
+
+fn rows(answer: &Uniques) -> String {
+    let mut out = String::from("start,estimate\n");
+    for count in &answer.counts {
+        crate::csv::row(&mut out, &[&count.start, &count.users.estimate.to_string()]);
+    }
+    out
+}
+
+fn picture(answer: &Uniques) -> String {
+    let Uniques { namespace, key, .. } = answer;
+    let points = answer.counts.iter();
+    series(&SeriesChart {
+        title: format!("users of {namespace}/{key}"),
+        subtitle: format!("estimated, ± {:.1} %", 100.0 * USERS_RELATIVE_ERROR),
+        unit: answer.head.unit.parse().unwrap_or(Unit::Day),
+        zone: answer.head.timezone.clone(),
+        points: points
+            .map(|count| (count.start.clone(), count.users.estimate))
+            .collect(),
+        provisional_from: answer.provisional_from,
+        aligned: answer.head.aligned,
+    })
+}

@@ -1,0 +1,310 @@
+//! A body of many items: all or nothing unless asked otherwise.
+//!
+//! Increments and events come in the same forms and get the same answer; only how one item is read
+//! differs.
+
+use axum::http::{HeaderMap, StatusCode, header};
+use serde::Serialize;
+use serde_json::Value;
+use tallyring_realtime::{Accepted, Batch, BatchKey, Refusal, RefusedItem};
+use tallyring_records::{ID_BYTES_MAX, Increment, Schema};
+
+use crate::access::Caller;
+use crate::json;
+use crate::problem::Problem;
+use crate::query_string::QueryString;
+use crate::state::ApiState;
+
+/// Largest body, decompressed.
+pub const BODY_BYTES_MAX: usize = 8 << 20;
+/// Most items of a body.
+const ITEMS_MAX: usize = 10_000;
+/// Rejected items that an answer lists.
+const REJECTED_LISTED_MAX: usize = 100;
+
+/// What became of a batch.
+#[derive(Serialize, utoipa::ToSchema)]
+#[schema(as = Accepted)]
+pub struct Answer {
+    pub accepted: u64,
+    duplicates: u64,
+    pub late: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rejected: Option<Vec<Rejected>>,
+}
+
+/// An item that was not taken.
+#[derive(Serialize, utoipa::ToSchema)]
+struct Rejected {
+    index: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    field: Option<String>,
+    detail: String,
+}
+
+/// What to do with a bad item, and the sender's name for the whole.
+pub struct Manner {
+    skip: bool,
+    key: Option<BatchKey>,
+}
+
+impl Manner {
+    /// From the query string and the headers; `body` is what the name stands for.
+    ///
+    /// # Errors
+    /// An unknown parameter, or a name that is too long.
+    pub fn of(
+        state: &ApiState,
+        query: Option<&str>,
+        headers: &HeaderMap,
+        body: &[u8],
+    ) -> Result<Self, Problem> {
+        Ok(Self {
+            skip: on_error_skip(query)?,
+            key: batch_key(state, headers, body)?,
+        })
+    }
+}
+
+/// Items of a body, each with its line in NDJSON.
+pub type Items = Vec<(Option<usize>, Result<Value, Problem>)>;
+
+/// Reads every item with `parse` and counts them; durable when answered.
+///
+/// # Errors
+/// The first bad item, unless it is to be skipped; or why nothing was counted.
+pub async fn count(
+    state: &ApiState,
+    caller: &Caller,
+    items: Items,
+    manner: Manner,
+    parse: impl Fn(Value, &Schema, i64) -> Result<Increment, Problem>,
+) -> Result<Answer, Problem> {
+    let Manner { skip, key } = manner;
+    caller.pay_for(items.len());
+    let (schema, now) = (state.store().schema(), state.now());
+    let mut good = Good::default();
+    let mut rejected = Vec::new();
+    for (index, (line, item)) in items.into_iter().enumerate() {
+        let id = item.as_ref().ok().filter(|_| skip).and_then(id_of);
+        let parsed = item.and_then(|item| parse(item, &schema, now));
+        match parsed.and_then(|increment| caller.allow(increment)) {
+            Ok(increment) => good.push((index, line), increment),
+            Err(problem) if skip => {
+                good.refuse(id, &problem);
+                rejected.push((index, problem));
+            }
+            Err(problem) => return Err(problem.at(index, line)),
+        }
+    }
+    let mut answer = submit(state, good, key, skip, &mut rejected).await?;
+    metrics::counter!("tallyring_rejected_total").increment(rejected.len() as u64);
+    if skip {
+        rejected.sort_by_key(|&(index, _)| index);
+        let listed = rejected
+            .iter()
+            .take(REJECTED_LISTED_MAX)
+            .map(|(index, problem)| Rejected {
+                index: *index,
+                field: problem.field().map(str::to_owned),
+                detail: problem.detail().to_owned(),
+            });
+        answer.rejected = Some(listed.collect());
+    }
+    Ok(answer)
+}
+
+/// The items of a body that is JSON or NDJSON, as its media type says.
+///
+/// # Errors
+/// When it is neither, or has too many.
+pub fn items(headers: &HeaderMap, body: &[u8]) -> Result<Items, Problem> {
+    match media_type(headers).as_str() {
+        "application/x-ndjson" | "application/jsonl" => ndjson(body),
+        _ => objects(body),
+    }
+}
+
+/// The media type of a body in lower case, without its parameters.
+pub fn media_type(headers: &HeaderMap) -> String {
+    let kind = headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|kind| kind.to_str().ok())
+        .unwrap_or_default();
+    let essence = kind.split(';').next().unwrap_or_default();
+    essence.trim().to_ascii_lowercase()
+}
+
+/// Items that can be counted, and the index and line of each in the body.
+#[derive(Default)]
+struct Good {
+    places: Vec<(usize, Option<usize>)>,
+    increments: Vec<Increment>,
+    /// Items that cannot, but have an id.
+    refused: Vec<RefusedItem>,
+}
+
+/// The id of an item, whatever else is wrong with it.
+fn id_of(item: &Value) -> Option<String> {
+    let id = item.get("id")?.as_str()?;
+    (1..=ID_BYTES_MAX)
+        .contains(&id.len())
+        .then(|| id.to_owned())
+}
+
+impl Good {
+    fn refuse(&mut self, id: Option<String>, problem: &Problem) {
+        self.refused.extend(id.map(|id| RefusedItem {
+            id,
+            field: problem.field().unwrap_or_default().to_owned(),
+            detail: problem.detail().to_owned(),
+        }));
+    }
+
+    fn push(&mut self, place: (usize, Option<usize>), increment: Increment) {
+        self.places.push(place);
+        self.increments.push(increment);
+    }
+
+    /// The increments to submit; kept for another try only with `skip`.
+    fn submitted(&mut self, skip: bool) -> Vec<Increment> {
+        if skip {
+            self.increments.clone()
+        } else {
+            std::mem::take(&mut self.increments)
+        }
+    }
+}
+
+/// Counts the good items. With `skip`, one whose counter would overflow is rejected and the others are
+/// tried again.
+async fn submit(
+    state: &ApiState,
+    mut good: Good,
+    key: Option<BatchKey>,
+    skip: bool,
+    rejected: &mut Vec<(usize, Problem)>,
+) -> Result<Answer, Problem> {
+    let accepted = loop {
+        if good.places.is_empty() && good.refused.is_empty() && key.is_none() {
+            break Accepted::default();
+        }
+        let batch = Batch {
+            increments: good.submitted(skip),
+            key: key.clone(),
+            refused: good.refused.clone(),
+        };
+        match state.service.submit(batch).await {
+            Ok(accepted) => break accepted,
+            Err(refusal @ Refusal::Overflow { index, .. }) => {
+                let (place, line) = good.places.remove(index);
+                let problem = Problem::from(refusal).at(place, line);
+                if !skip || rejected.len() >= REJECTED_LISTED_MAX {
+                    return Err(problem);
+                }
+                good.increments.remove(index);
+                rejected.push((place, problem));
+            }
+            Err(refusal) => return Err(refusal.into()),
+        }
+    };
+    metrics::counter!("tallyring_increments_total").increment(accepted.accepted);
+    metrics::counter!("tallyring_duplicates_total").increment(accepted.duplicates);
+    metrics::counter!("tallyring_late_total").increment(accepted.late);
+    let Accepted {
+        accepted,
+        duplicates,
+        late,
+    } = accepted;
+    Ok(Answer {
+        accepted,
+        duplicates,
+        late,
+        rejected: None,
+    })
+}
+
+fn batch_key(
+    state: &ApiState,
+    headers: &HeaderMap,
+    body: &[u8],
+) -> Result<Option<BatchKey>, Problem> {
+    let Some(value) = headers.get("idempotency-key") else {
+        return Ok(None);
+    };
+    let text = value.to_str().unwrap_or_default();
+    if text.is_empty() || text.len() > ID_BYTES_MAX {
+        let detail = format!("must be 1 to {ID_BYTES_MAX} characters of visible ASCII");
+        return Err(Problem::malformed("idempotency-key", text, detail));
+    }
+    Ok(Some(BatchKey {
+        text: text.to_owned(),
+        body: state.store().body_identity(body),
+    }))
+}
+
+fn on_error_skip(query: Option<&str>) -> Result<bool, Problem> {
+    let mut query = QueryString::parse(query)?;
+    let skip = match query.take("on_error")?.as_deref() {
+        None | Some("stop") => false,
+        Some("skip") => true,
+        Some(other) => {
+            return Err(Problem::malformed(
+                "on_error",
+                other,
+                "must be stop or skip",
+            ));
+        }
+    };
+    query.finish("on_error")?;
+    Ok(skip)
+}
+
+/// One object, or an array of them.
+fn objects(bytes: &[u8]) -> Result<Items, Problem> {
+    let value: Value = json::parse(bytes).map_err(|error| {
+        Problem::malformed(
+            "body",
+            &error.to_string(),
+            "must be JSON, each name once: an object, an array, or NDJSON as application/x-ndjson",
+        )
+    })?;
+    let items = match value {
+        Value::Array(items) => items,
+        other => vec![other],
+    };
+    check_count(items.len())?;
+    Ok(items.into_iter().map(|item| (None, Ok(item))).collect())
+}
+
+/// One object a line; empty lines are passed over.
+fn ndjson(bytes: &[u8]) -> Result<Items, Problem> {
+    let mut items = Items::new();
+    for (number, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
+        if line.trim_ascii().is_empty() {
+            continue;
+        }
+        let item = json::parse(line).map_err(|error| {
+            Problem::malformed(
+                "item",
+                &error.to_string(),
+                "must be one JSON object a line, each name once",
+            )
+        });
+        items.push((Some(number + 1), item));
+        check_count(items.len())?;
+    }
+    Ok(items)
+}
+
+fn check_count(items: usize) -> Result<(), Problem> {
+    if items <= ITEMS_MAX {
+        return Ok(());
+    }
+    let detail = format!("the body has more than {ITEMS_MAX} items; send it in parts");
+    Err(Problem::new(
+        StatusCode::PAYLOAD_TOO_LARGE,
+        "Too large",
+        detail,
+    ))
+}

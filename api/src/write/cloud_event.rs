@@ -1,0 +1,111 @@
+//! CloudEvents 1.0 over HTTP, in its three modes: structured, batch and binary.
+//!
+//! `id`, `type` (its last dotted part) and `time` are those of the event; `data` holds `entities`,
+//! `by`, `user` and `view`. Other attributes and extensions are passed over. An id is one identity
+//! for the whole installation: `source` is not part of it.
+
+use axum::http::HeaderMap;
+use percent_encoding::percent_decode_str;
+use serde_json::{Map, Value};
+
+use super::item::shown;
+use crate::problem::Problem;
+
+/// Media type of one event with its attributes in the body.
+pub const STRUCTURED: &str = "application/cloudevents+json";
+/// Media type of an array of such.
+pub const BATCH: &str = "application/cloudevents-batch+json";
+
+const ATTRIBUTES: [&str; 5] = ["specversion", "id", "source", "type", "time"];
+
+/// True when the attributes are in headers and the body is the data.
+pub fn is_binary(headers: &HeaderMap) -> bool {
+    headers.contains_key("ce-specversion") || headers.contains_key("ce-id")
+}
+
+/// The structured form of what came in binary mode.
+///
+/// # Errors
+/// When a header is no text or the body no JSON.
+pub fn from_headers(headers: &HeaderMap, body: &[u8]) -> Result<Value, Problem> {
+    let mut event = Map::new();
+    for attribute in ATTRIBUTES {
+        let header = format!("ce-{attribute}");
+        let Some(value) = headers.get(&header) else {
+            continue;
+        };
+        let decoded = value
+            .to_str()
+            .ok()
+            .and_then(|text| percent_decode_str(text).decode_utf8().ok());
+        let text = decoded.ok_or_else(|| {
+            let shown = String::from_utf8_lossy(value.as_bytes());
+            Problem::malformed(&header, &shown, "must be percent-encoded UTF-8")
+        })?;
+        event.insert(attribute.into(), Value::String(text.into_owned()));
+    }
+    let data = serde_json::from_slice(body).map_err(|error| {
+        Problem::malformed(
+            "body",
+            &error.to_string(),
+            "must be the event's data as JSON",
+        )
+    })?;
+    event.insert("data".into(), data);
+    Ok(Value::Object(event))
+}
+
+/// The event that a CloudEvent carries, as `/v1/events` takes it.
+///
+/// # Errors
+/// The first attribute that is missing or wrong.
+pub fn unwrap(event: Value) -> Result<Value, Problem> {
+    let Value::Object(mut attributes) = event else {
+        return Err(Problem::malformed(
+            "item",
+            &shown(&event),
+            "must be a CloudEvent",
+        ));
+    };
+    for name in &ATTRIBUTES[..4] {
+        match attributes.get(*name) {
+            Some(Value::String(text)) if !text.is_empty() => {}
+            Some(other) => {
+                return Err(Problem::malformed(name, &shown(other), "must be a text"));
+            }
+            None => {
+                let detail = "is missing; a CloudEvent has specversion, id, source and type";
+                return Err(Problem::malformed(name, "", detail));
+            }
+        }
+    }
+    if attributes["specversion"] != "1.0" {
+        let found = shown(&attributes["specversion"]);
+        return Err(Problem::malformed("specversion", &found, "must be 1.0"));
+    }
+    let mut fields = match attributes.remove("data") {
+        Some(Value::Object(data)) => data,
+        other => {
+            let detail = "must be a JSON object with \"entities\", and perhaps by, user and view";
+            let found = other.map(|data| shown(&data)).unwrap_or_default();
+            return Err(Problem::malformed("data", &found, detail));
+        }
+    };
+    for (attribute, field) in [("id", "id"), ("time", "at"), ("type", "type")] {
+        let Some(value) = attributes.remove(attribute) else {
+            continue;
+        };
+        let value = match value {
+            Value::String(text) if field == "type" => {
+                let last = text.rsplit('.').next().unwrap_or_default();
+                Value::String(last.to_owned())
+            }
+            other => other,
+        };
+        if fields.insert(field.into(), value).is_some() {
+            let detail = format!("is the attribute `{attribute}`; leave it out of the data");
+            return Err(Problem::malformed(&format!("data.{field}"), "", detail));
+        }
+    }
+    Ok(Value::Object(fields))
+}

@@ -1,0 +1,122 @@
+//! One event as JSON: an increment by one on every entity it names.
+
+use serde_json::Value;
+use tallyring_records::{Event, EventType, FieldError, Increment, Schema, check_time};
+
+use super::item::{at, shown, text, texts};
+use crate::problem::Problem;
+
+/// Longest view, bytes.
+const VIEW_BYTES_MAX: usize = 64;
+
+/// Reads and checks one event.
+///
+/// # Errors
+/// The first field that is wrong.
+pub fn parse(item: Value, schema: &Schema, now: i64) -> Result<Increment, Problem> {
+    let Value::Object(mut fields) = item else {
+        let detail = "must be a JSON object with \"id\", \"type\" and \"entities\"";
+        return Err(Problem::malformed("item", &shown(&item), detail));
+    };
+    let id = text("id", fields.remove("id"))?;
+    let id = id.filter(|id| !id.is_empty()).ok_or_else(|| {
+        missing(
+            "id",
+            "name the event, so that it counts once however often it is sent",
+        )
+    })?;
+    let event = kind(schema, text("type", fields.remove("type"))?)?;
+    let increment = Increment {
+        at: at(fields.remove("at"), now)?,
+        n: 1,
+        keys: keys(event, texts("entities", fields.remove("entities"))?)?,
+        by: texts("by", fields.remove("by"))?,
+        id: Some(id),
+        user: text("user", fields.remove("user"))?,
+        event: Some(Event {
+            kind: event.name.clone(),
+            view: view(text("view", fields.remove("view"))?)?,
+            correction: false,
+        }),
+    };
+    if let Some((name, value)) = fields.into_iter().next() {
+        let detail = "is not a field; use id, type, at, entities, by, user and view";
+        return Err(Problem::malformed(&name, &shown(&value), detail));
+    }
+    increment
+        .validate(schema)
+        .map_err(|error| as_entity(event, error))?;
+    check_time(increment.at, now)?;
+    Ok(increment)
+}
+
+fn kind(schema: &Schema, name: Option<String>) -> Result<&EventType, Problem> {
+    let known = || {
+        let names: Vec<&str> = schema.events.iter().map(|event| &*event.name).collect();
+        match names.as_slice() {
+            [] => "none is declared; add [events.<type>] to the configuration".to_owned(),
+            names => format!("declared are {}", names.join(", ")),
+        }
+    };
+    let name =
+        name.ok_or_else(|| missing("type", &format!("name the type of event; {}", known())))?;
+    schema.event_type(&name).ok_or_else(|| {
+        let detail = format!("is not a declared event type; {}", known());
+        Problem::malformed("type", &name, detail)
+    })
+}
+
+/// The key in each entity's namespace.
+fn keys(
+    event: &EventType,
+    entities: Vec<(String, String)>,
+) -> Result<Vec<(String, String)>, Problem> {
+    let known = event.entities.join(", ");
+    if entities.is_empty() {
+        let detail = format!("name at least one; those of {} are {known}", event.name);
+        return Err(missing("entities", &detail));
+    }
+    let key = |(entity, key): (String, String)| {
+        if event.entities.contains(&entity) {
+            return Ok((event.namespace_of(&entity), key));
+        }
+        let detail = format!("is not an entity of {}; use one of {known}", event.name);
+        Err(Problem::malformed(
+            &format!("entities.{entity}"),
+            &key,
+            detail,
+        ))
+    };
+    entities.into_iter().map(key).collect()
+}
+
+fn view(view: Option<String>) -> Result<Option<String>, Problem> {
+    match view {
+        Some(view) if view.is_empty() || view.len() > VIEW_BYTES_MAX => {
+            let detail = format!(
+                "is {} bytes; must be 1 to {VIEW_BYTES_MAX}, or left out",
+                view.len()
+            );
+            Err(Problem::malformed("view", &view, detail))
+        }
+        view => Ok(view),
+    }
+}
+
+/// An error of a key, with its field as the client named it.
+fn as_entity(event: &EventType, error: FieldError) -> Problem {
+    let entity = error
+        .field
+        .strip_prefix("keys.")
+        .and_then(|namespace| namespace.strip_suffix(event.name.as_str()))
+        .and_then(|entity| entity.strip_suffix('_'))
+        .map(|entity| format!("entities.{entity}"));
+    match entity {
+        Some(field) => FieldError { field, ..error }.into(),
+        None => error.into(),
+    }
+}
+
+fn missing(field: &str, detail: &str) -> Problem {
+    FieldError::missing(field, detail).into()
+}

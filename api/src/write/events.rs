@@ -1,0 +1,96 @@
+//! `POST /v1/events`: events with ids, each counted once on every entity it names.
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{RawQuery, State};
+use axum::http::HeaderMap;
+
+use super::batch::{self, Answer, BODY_BYTES_MAX, Manner};
+use super::{cloud_event, event};
+use crate::access::Caller;
+use crate::body;
+use crate::problem::Problem;
+use crate::state::ApiState;
+
+/// An event.
+#[derive(utoipa::ToSchema)]
+#[schema(as = Event, example = json!({
+    "id": "e1", "type": "click", "at": "2026-11-21T12:59:58Z", "entities": {"ad": "42", "campaign": "7"},
+    "by": {"country": "US", "device": "mobile"}, "user": "u1", "view": "home"
+}))]
+#[expect(
+    dead_code,
+    reason = "describes an item, which is parsed by hand so that errors name their field"
+)]
+pub struct Item {
+    /// Counted once, whatever else it says
+    id: String,
+    /// A declared event type
+    #[schema(rename = "type")]
+    kind: String,
+    /// RFC 3339 or Unix seconds; now if left out
+    at: Option<String>,
+    /// Entity to key, at least one
+    entities: std::collections::BTreeMap<String, String>,
+    /// Subtotal to value
+    by: Option<std::collections::BTreeMap<String, String>>,
+    /// Who, for unique users
+    user: Option<String>,
+    /// Where it was seen
+    view: Option<String>,
+}
+
+/// Count events
+///
+/// The same forms and the same answer as `/v1/increments`; also CloudEvents 1.0, structured, batch and binary. An
+/// event counts once in the namespace `<entity>_<type>` of every entity it names. `late` counts those that came
+/// after their time was settled: they count all the same.
+#[utoipa::path(post, path = "/v1/events", tag = "write",
+    params(
+        ("on_error" = Option<String>, Query, description = "stop (default) or skip"),
+        ("Idempotency-Key" = Option<String>, Header, description = "Makes the whole batch's retry harmless"),
+    ),
+    request_body(content(
+        (Vec<Item> = "application/json"),
+        (String = "application/x-ndjson"),
+        (String = "application/cloudevents+json"),
+        (String = "application/cloudevents-batch+json"),
+    )),
+    responses(
+        (status = 200, description = "Durable", body = Answer),
+        crate::openapi::WriteErrors,
+        crate::openapi::BodyErrors,
+    ),
+)]
+pub async fn events(
+    State(state): State<ApiState>,
+    caller: Caller,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Json<Answer>, Problem> {
+    let bytes = body::read(&headers, body, BODY_BYTES_MAX).await?;
+    let manner = Manner::of(&state, query.as_deref(), &headers, &bytes)?;
+    let kind = batch::media_type(&headers);
+    let (items, wrapped) = if cloud_event::is_binary(&headers) {
+        (
+            vec![(None, cloud_event::from_headers(&headers, &bytes))],
+            true,
+        )
+    } else {
+        let wrapped = [cloud_event::STRUCTURED, cloud_event::BATCH].contains(&&*kind);
+        (batch::items(&headers, &bytes)?, wrapped)
+    };
+    let answer = batch::count(&state, &caller, items, manner, |item, schema, now| {
+        let item = if wrapped {
+            cloud_event::unwrap(item)?
+        } else {
+            item
+        };
+        event::parse(item, schema, now)
+    })
+    .await?;
+    metrics::counter!("tallyring_events_total").increment(answer.accepted);
+    metrics::counter!("tallyring_event_corrections_total").increment(answer.late);
+    Ok(Json(answer))
+}

@@ -1,0 +1,139 @@
+//! `[[namespace]]`, `[events.<type>]` and `[ratios.<name>]`: what is counted.
+//!
+//! They are replaced together: a file that declares any of them has none of the defaults.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use tallyring_records::{EventType, Grain, LATENESS_SECONDS_DEFAULT, Namespace, Ratio, Schema};
+
+/// `[events.<type>]`
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EventSection {
+    entities: Vec<String>,
+    #[serde(default)]
+    subtotals: Vec<String>,
+    #[serde(default = "yes")]
+    minutes: bool,
+    #[serde(default = "yes")]
+    uniques: bool,
+    #[serde(default = "lateness")]
+    lateness_seconds: u32,
+}
+
+/// `[ratios.<name>]`
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RatioSection {
+    numerator: String,
+    denominator: String,
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn lateness() -> u32 {
+    LATENESS_SECONDS_DEFAULT
+}
+
+/// The declaration, each type of event with a namespace for every entity.
+///
+/// # Errors
+/// The first name that cannot be used.
+pub fn check(
+    namespaces: Option<Vec<Namespace>>,
+    events: Option<BTreeMap<String, EventSection>>,
+    ratios: Option<BTreeMap<String, RatioSection>>,
+) -> Result<Schema, String> {
+    let mut schema = Schema {
+        namespaces: namespaces.unwrap_or_default(),
+        events: Vec::new(),
+        ratios: Vec::new(),
+    };
+    for (name, section) in events.unwrap_or_default() {
+        let event = EventType {
+            name,
+            entities: section.entities,
+            lateness_seconds: section.lateness_seconds,
+        };
+        for entity in &event.entities {
+            schema.namespaces.push(Namespace {
+                name: event.namespace_of(entity),
+                title: format!("{entity} {}", event.name).replace('_', " "),
+                grain: Grain::Hour,
+                subtotals: section.subtotals.clone(),
+                minutes: section.minutes,
+                uniques: section.uniques,
+            });
+        }
+        schema.events.push(event);
+    }
+    for (name, section) in ratios.unwrap_or_default() {
+        schema.ratios.push(Ratio {
+            name,
+            numerator: section.numerator,
+            denominator: section.denominator,
+        });
+    }
+    schema.validate().map_err(|error| error.to_string())?;
+    Ok(schema)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Sections {
+        namespace: Option<Vec<Namespace>>,
+        events: Option<BTreeMap<String, EventSection>>,
+        ratios: Option<BTreeMap<String, RatioSection>>,
+    }
+
+    fn schema(text: &str) -> Result<Schema, String> {
+        let sections: Sections = toml::from_str(text).map_err(|error| error.to_string())?;
+        check(sections.namespace, sections.events, sections.ratios)
+    }
+
+    #[test]
+    fn an_event_type_declares_a_namespace_for_every_entity() {
+        let text = "[events.click]\nentities = [\"ad\", \"ad_group\"]\nsubtotals = [\"country\"]\nuniques = false\n\
+            [events.impression]\nentities = [\"ad\"]\nlateness_seconds = 60\n\
+            [ratios.ctr]\nnumerator = \"click\"\ndenominator = \"impression\"";
+        let schema = schema(text).unwrap();
+        assert_eq!(schema.names(), "ad_click, ad_group_click, ad_impression");
+        let clicks = schema.namespace("ad_group_click").unwrap();
+        assert_eq!(clicks.subtotals, ["country"]);
+        assert_eq!((clicks.minutes, clicks.uniques), (true, false));
+        let lateness: Vec<u32> = schema
+            .events
+            .iter()
+            .map(|event| event.lateness_seconds)
+            .collect();
+        assert_eq!(lateness, [300, 60]);
+        assert_eq!(schema.ratio("ctr").unwrap().numerator, "click");
+    }
+
+    #[test]
+    fn what_cannot_be_declared_is_named() {
+        for (text, named) in [
+            ("[events.click]\nentities = []", "0 namespaces"),
+            ("[events.click]\nentity = [\"ad\"]", "entity"),
+            ("[events.Click]\nentities = [\"ad\"]", "ad_Click"),
+            (
+                "[events.incr]\nentities = [\"a\"]\n[ratios.r]\nnumerator = \"x\"\ndenominator = \"incr\"",
+                "`x`",
+            ),
+            (
+                "[[namespace]]\nname = \"ad_click\"\n[events.click]\nentities = [\"ad\"]",
+                "ad_click",
+            ),
+        ] {
+            let error = schema(text).err().unwrap_or_default();
+            assert!(error.contains(named), "{text}: {error}");
+        }
+    }
+}

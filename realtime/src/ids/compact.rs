@@ -1,0 +1,71 @@
+//! Keeps the runs of ids few: those of one stretch of time are merged, and a run is never merged with
+//! one of another stretch, so that runs can be forgotten as the window moves.
+//!
+//! In the newest stretches runs of about one size are merged four at a time, so an id is written
+//! again only a few times; older stretches become one run each.
+
+use std::collections::BTreeMap;
+
+use tallyring_archive::merge::merge;
+use tallyring_archive::{Disk, Error, IdRunEntry, Result, Run, RunWriter, names};
+
+use super::spec;
+
+/// Stretches that a window is divided into.
+const STRETCHES: i64 = 8;
+/// Runs of about one size that are merged.
+const RUNS_MAX: usize = 4;
+
+/// Merges what has added up at `now_ms`, with a window of `window_ms` (milliseconds both): the runs
+/// there are then, oldest first. What was merged is no longer among them.
+///
+/// # Errors
+/// A damaged run, or the disk.
+pub fn compact(
+    disk: &dyn Disk,
+    entries: Vec<IdRunEntry>,
+    now_ms: i64,
+    window_ms: i64,
+    level: i32,
+) -> Result<Vec<IdRunEntry>> {
+    let stretch_ms = (window_ms / STRETCHES).max(1);
+    let newest = now_ms.div_euclid(stretch_ms) - 1;
+    let mut groups: BTreeMap<(i64, u32), Vec<IdRunEntry>> = BTreeMap::new();
+    for entry in entries {
+        let stretch = entry.newest_ms.div_euclid(stretch_ms);
+        let size = if stretch >= newest {
+            entry.run.meta.lines.max(1).ilog(RUNS_MAX as u64)
+        } else {
+            0
+        };
+        groups.entry((stretch, size)).or_default().push(entry);
+    }
+    let mut kept = Vec::new();
+    let mut merged = false;
+    for ((stretch, _), group) in groups {
+        let enough = if stretch >= newest { RUNS_MAX } else { 2 };
+        if group.len() < enough {
+            kept.extend(group);
+            continue;
+        }
+        kept.extend(merge_group(disk, &group, level)?);
+        merged = true;
+    }
+    if merged {
+        disk.sync_directory(names::IDS)
+            .map_err(Error::io("sync", names::IDS))?;
+    }
+    kept.sort_by_key(|entry| entry.newest_ms);
+    Ok(kept)
+}
+
+fn merge_group(disk: &dyn Disk, group: &[IdRunEntry], level: i32) -> Result<Option<IdRunEntry>> {
+    let newest_ms = group.iter().map(|entry| entry.newest_ms).max().unwrap_or(0);
+    let inputs = group
+        .iter()
+        .map(|entry| Run::open(disk, &entry.run.name))
+        .collect::<Result<Vec<_>>>()?;
+    let out = RunWriter::create(disk, spec(newest_ms, level))?;
+    let run = merge(&inputs, out, 0, 1)?;
+    Ok(run.map(|run| IdRunEntry { newest_ms, run }))
+}

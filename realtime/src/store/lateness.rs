@@ -1,0 +1,89 @@
+//! Lateness: until when the events of a type are still expected.
+//!
+//! The watermark of a type is the time of its newest event, but never later than the clock, and
+//! never more than the allowed lateness behind it: a type from which nothing comes settles all the
+//! same. Times before the watermark less the allowed lateness are settled; what comes for them is a
+//! correction, and the log says so. After a restart the watermark is that of the events replayed.
+
+use std::collections::BTreeMap;
+
+use tallyring_records::{EventType, Increment, LATENESS_SECONDS_DEFAULT};
+
+use super::Store;
+
+/// Time of the newest event of each type, Unix seconds.
+#[derive(Debug, Default)]
+pub(super) struct Watermarks(BTreeMap<String, i64>);
+
+impl Watermarks {
+    /// An increment was counted.
+    pub fn see(&mut self, increment: &Increment) {
+        let Some(event) = &increment.event else {
+            return;
+        };
+        match self.0.get_mut(&event.kind) {
+            Some(newest) => *newest = increment.at.max(*newest),
+            None => {
+                self.0.insert(event.kind.clone(), increment.at);
+            }
+        }
+    }
+
+    /// First instant that is not settled at `now` (both Unix seconds).
+    pub fn settled_until(&self, event: &EventType, now: i64) -> i64 {
+        let lateness = i64::from(event.lateness_seconds);
+        let idle = now.saturating_sub(lateness);
+        let newest = self.0.get(&event.name).copied().unwrap_or(idle);
+        newest.min(now).max(idle).saturating_sub(lateness)
+    }
+}
+
+impl Store {
+    /// First instant for which increments of `namespace` are still expected at `now` (both Unix
+    /// seconds): earlier counts change by corrections only.
+    pub fn settled_until(&self, namespace: &str, now: i64) -> i64 {
+        let live = self.live();
+        match live.schema.event_type_of(namespace) {
+            Some(event) => live.watermarks.settled_until(event, now),
+            None => now.saturating_sub(LATENESS_SECONDS_DEFAULT.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tallyring_records::Event;
+
+    #[test]
+    fn times_settle_by_the_newest_event_and_without_events_by_the_clock() {
+        let event_type = EventType {
+            name: "click".into(),
+            entities: vec!["ad".into()],
+            lateness_seconds: 300,
+        };
+        let click = |at| Increment {
+            at,
+            n: 1,
+            keys: Vec::new(),
+            by: Vec::new(),
+            id: None,
+            user: None,
+            event: Some(Event {
+                kind: "click".into(),
+                view: None,
+                correction: false,
+            }),
+        };
+        let mut watermarks = Watermarks::default();
+        let now = 1_000_000;
+        assert_eq!(watermarks.settled_until(&event_type, now), now - 600);
+        // The newest one seen is a minute old: five minutes before it are settled.
+        for at in [now - 60, now - 400] {
+            watermarks.see(&click(at));
+            assert_eq!(watermarks.settled_until(&event_type, now), now - 360);
+        }
+        watermarks.see(&click(now + 80_000));
+        assert_eq!(watermarks.settled_until(&event_type, now), now - 300);
+    }
+}

@@ -1,0 +1,357 @@
+//! Events: counted once on every entity they name, by minute and hour, whatever their form.
+
+use serde_json::{Value, json};
+use tallyring_tests::server::{Client, Server};
+use tempfile::TempDir;
+
+/// A server at 13:00:03, where time stands still.
+fn server() -> (TempDir, Server) {
+    let data = tempfile::tempdir().expect("a directory");
+    let server = start(&data, "2026-03-16T13:00:03Z@0");
+    (data, server)
+}
+
+fn start(data: &TempDir, clock: &str) -> Server {
+    Server::start(data.path(), &["--clock", clock])
+}
+
+fn click(id: &str, at: &str) -> Value {
+    json!({"id": id, "type": "click", "at": at, "entities": {"ad": "42", "campaign": "7"},
+        "by": {"country": "US", "device": "mobile"}, "user": format!("user of {id}"), "view": "home"})
+}
+
+fn send(client: &Client, body: &Value) -> Value {
+    let answer = client.post("/v1/events", body.to_string());
+    assert_eq!(answer.status, 200, "{answer:?}");
+    answer.json()
+}
+
+/// Counts of the buckets of a read that was answered.
+fn counts(client: &Client, path: &str) -> Vec<u64> {
+    let answer = client.get_json(path);
+    let counts = answer["counts"].as_array().expect("counts");
+    let count = |count: &Value| count["count"].as_u64().expect("a count");
+    counts.iter().map(count).collect()
+}
+
+#[test]
+fn a_duplicate_event_counts_once_in_its_minute() {
+    let (_data, server) = server();
+    let at = |minute: u32| format!("2026-03-16T12:{minute}:10Z");
+    for (id, minute, accepted) in [("e1", 57, 1), ("e2", 57, 1), ("e1", 57, 0), ("e3", 58, 1)] {
+        let answer = send(&server, &click(id, &at(minute)));
+        let expected = json!({"accepted": accepted, "duplicates": 1 - accepted, "late": 0});
+        assert_eq!(answer, expected, "{id}");
+    }
+    let range = "unit=minute&from=2026-03-16T12:57:00Z&to=2026-03-16T12:58:59Z";
+    let path = format!("/v1/ad_click/42/counts?{range}");
+    assert_eq!(counts(&server, &path), [2, 1]);
+    let answer = server.get_json(&path);
+    assert_eq!(
+        (&answer["total"], &answer["aligned"]),
+        (&json!(3), &json!(true))
+    );
+    let starts: Vec<&Value> = answer["counts"]
+        .as_array()
+        .expect("counts")
+        .iter()
+        .collect();
+    assert_eq!(starts[0]["start"], "2026-03-16T12:57:00+00:00");
+}
+
+#[test]
+fn an_event_counts_in_the_minute_that_it_says_and_not_in_that_of_its_arrival() {
+    let (_data, server) = server();
+    send(&server, &click("e1", "2026-03-16T12:59:58Z"));
+    let path = "/v1/campaign_click/7/counts?unit=minute&units=2";
+    assert_eq!(counts(&server, path), [1, 0]);
+    let hours = "/v1/campaign_click/7/counts?unit=hour&units=2";
+    assert_eq!(counts(&server, hours), [1, 0]);
+}
+
+#[test]
+fn minutes_sum_to_hours_before_and_after_a_rebuild_and_make_half_hour_zones_exact() {
+    let data = tempfile::tempdir().expect("a directory");
+    let server = start(&data, "2026-03-16T19:00:00Z@0");
+    let mut events = Vec::new();
+    for number in 0..240 {
+        let at = 1_773_684_000 + number * 20;
+        let id = format!("e{number}");
+        events.push(json!({"id": id, "type": "impression", "at": at, "entities": {"ad": "a"}}));
+    }
+    let answer = send(&server, &Value::Array(events));
+    assert_eq!(answer["accepted"], 240, "{answer}");
+    let from = "from=2026-03-16T18:00:00Z&to=2026-03-16T19:19:59Z";
+    let minutes = format!("/v1/ad_impression/a/counts?unit=minute&{from}");
+    let hours = format!("/v1/ad_impression/a/counts?unit=hour&{from}");
+    // Midnight in Kolkata is 18:30 UTC.
+    let days =
+        "/v1/ad_impression/a/counts?unit=day&units=2&timezone=Asia/Kolkata&to=2026-03-16T19:00:00Z";
+    let check = |server: &Server| {
+        assert_eq!(counts(server, &minutes), [3; 80]);
+        assert_eq!(counts(server, &hours), [180, 60]);
+        assert_eq!(counts(server, days), [90, 150]);
+        assert_eq!(server.get_json(days)["aligned"], true);
+        let all = server.get_json("/v1/ad_impression/a/counts?unit=minute&units=-1");
+        assert_eq!(all["total"], 240);
+        assert_eq!(all["from"], "2026-03-16T18:00:00+00:00");
+    };
+    check(&server);
+    server.terminate();
+    let server = start(&data, "2026-03-18T00:10:00Z@0");
+    server.rebuild();
+    check(&server);
+    drop(server);
+    let verified = tallyring_tests::server::tallyring_ok(&[
+        "verify",
+        "--deep",
+        "--data",
+        data.path().to_str().expect("a path of text"),
+    ]);
+    assert!(verified.contains("all good"), "{verified}");
+}
+
+#[test]
+fn an_array_and_lines_and_a_retried_batch_are_taken_as_increments_are() {
+    let (_data, server) = server();
+    let at = "2026-03-16T13:00:00Z";
+    let answer = send(
+        &server,
+        &json!([click("a", at), click("b", at), click("a", at)]),
+    );
+    assert_eq!(answer, json!({"accepted": 2, "duplicates": 1, "late": 0}));
+    let lines = format!("{}\n\n{}\n", click("c", at), click("b", at));
+    let headers = [
+        ("content-type", "application/x-ndjson"),
+        ("idempotency-key", "k"),
+    ];
+    for _ in 0..2 {
+        let answer = server.post_with("/v1/events", &headers, lines.as_bytes());
+        assert_eq!(
+            answer.json(),
+            json!({"accepted": 1, "duplicates": 1, "late": 0})
+        );
+    }
+    let bad = json!({"id": "d", "type": "click", "entities": {"pin": "1"}});
+    let mixed = json!([click("e", at), bad]);
+    let answer = server.post("/v1/events", mixed.to_string());
+    assert_eq!((answer.status, &answer.json()["index"]), (400, &json!(1)));
+    let answer = server
+        .post("/v1/events?on_error=skip", mixed.to_string())
+        .json();
+    assert_eq!(answer["accepted"], 1, "{answer}");
+    assert_eq!(answer["rejected"][0]["field"], "entities.pin");
+    let by = server.get_json("/v1/ad_click/42/by/country*device?unit=hour&units=1");
+    assert_eq!(by["values"], json!([{"value": "US*mobile", "count": 4}]));
+}
+
+#[test]
+fn cloud_events_are_taken_in_every_mode() {
+    let (_data, server) = server();
+    let data = json!({"entities": {"ad": "42"}, "by": {"country": "DE"}, "user": "u"});
+    let event = |id: &str| {
+        json!({"specversion": "1.0", "id": id, "source": "/shop", "type": "com.example.click",
+            "time": "2026-03-16T12:59:00Z", "subject": "x", "traceparent": "00-1", "data": data})
+    };
+    let post = |headers: &[(&str, &str)], body: &Value| {
+        let answer = server.post_with("/v1/events", headers, body.to_string().as_bytes());
+        (answer.status, answer.json())
+    };
+    let one = json!({"accepted": 1, "duplicates": 0, "late": 0});
+    let structured = [(
+        "content-type",
+        "application/cloudevents+json; charset=utf-8",
+    )];
+    assert_eq!(post(&structured, &event("s")), (200, one.clone()));
+    let batch = [("content-type", "application/cloudevents-batch+json")];
+    let answer = post(&batch, &json!([event("b"), event("s")]));
+    assert_eq!(
+        answer,
+        (200, json!({"accepted": 1, "duplicates": 1, "late": 0}))
+    );
+    let binary = [
+        ("content-type", "application/json"),
+        ("ce-specversion", "1.0"),
+        ("ce-id", "bin%20ary"),
+        ("ce-source", "/shop"),
+        ("ce-type", "click"),
+        ("ce-time", "2026-03-16T12:58:00Z"),
+    ];
+    assert_eq!(post(&binary, &data), (200, one));
+    assert_eq!(
+        counts(&server, "/v1/ad_click/42/counts?unit=minute&units=3"),
+        [1, 2, 0]
+    );
+    let known = send(&server, &click("bin ary", "2026-03-16T12:59:00Z"));
+    assert_eq!(known["duplicates"], 1);
+    for (attribute, value) in [
+        ("source", json!("")),
+        ("specversion", json!("0.3")),
+        ("data", json!(7)),
+    ] {
+        let mut wrong = event("w");
+        wrong[attribute] = value;
+        let (status, problem) = post(&structured, &wrong);
+        assert_eq!(
+            (status, &problem["field"]),
+            (400, &json!(attribute)),
+            "{problem}"
+        );
+    }
+}
+
+#[test]
+fn a_ratio_divides_two_counts_of_one_view() {
+    let (_data, server) = server();
+    let event = |id: &str, kind: &str, at: &str| json!({"id": id, "type": kind, "at": at, "entities": {"ad": "42"}});
+    let mut events: Vec<Value> = (0..8)
+        .map(|number| event(&format!("i{number}"), "impression", "2026-03-16T12:10:00Z"))
+        .collect();
+    events.push(event("c", "click", "2026-03-16T12:20:00Z"));
+    send(&server, &Value::Array(events));
+    let ratio = server.get_json("/v1/ratios/ctr/ad/42?unit=hour&units=2");
+    let whole = (&ratio["numerator"], &ratio["denominator"], &ratio["ratio"]);
+    assert_eq!(whole, (&json!(1), &json!(8), &json!(0.125)), "{ratio}");
+    let expected = json!([
+        {"start": "2026-03-16T12:00:00+00:00", "numerator": 1, "denominator": 8, "ratio": 0.125},
+        {"start": "2026-03-16T13:00:00+00:00", "numerator": 0, "denominator": 0, "ratio": null},
+    ]);
+    assert_eq!(ratio["counts"], expected);
+    let all = server.get_json("/v1/ratios/ctr/ad/42?unit=minute&units=-1");
+    assert_eq!(all["counts"][10]["numerator"], 1);
+    for (path, field) in [("cpm/ad/42", "ratio"), ("ctr/pin/42", "entity")] {
+        let answer = server.get(&format!("/v1/ratios/{path}"));
+        assert_eq!(
+            (answer.status, &answer.json()["field"]),
+            (404, &json!(field))
+        );
+    }
+}
+
+#[test]
+fn a_late_event_is_a_correction_that_counts_at_once() {
+    let (_data, server) = server();
+    let settled =
+        |server: &Server| server.get_json("/v1/ad_click/42/summary")["settled_until"].clone();
+    send(&server, &click("new", "2026-03-16T13:00:01Z"));
+    assert_eq!(settled(&server), "2026-03-16T12:55:01Z");
+    let answer = send(&server, &click("in time", "2026-03-16T12:55:01Z"));
+    assert_eq!(answer["late"], 0);
+    let answer = send(&server, &click("late", "2026-03-16T12:55:00Z"));
+    assert_eq!(answer, json!({"accepted": 1, "duplicates": 0, "late": 1}));
+    let minutes =
+        "/v1/ad_click/42/counts?unit=minute&from=2026-03-16T12:55:00Z&to=2026-03-16T12:55:59Z";
+    assert_eq!(counts(&server, minutes), [2]);
+    let metrics = server.get("/metrics").text;
+    assert!(
+        metrics.contains("tallyring_event_corrections_total 1"),
+        "{metrics}"
+    );
+}
+
+#[test]
+fn every_wrong_field_of_an_event_is_named() {
+    let (_data, server) = server();
+    for (change, field) in [
+        (json!({"id": null}), "id"),
+        (json!({"id": ""}), "id"),
+        (json!({"id": "x".repeat(257)}), "id"),
+        (json!({"type": null}), "type"),
+        (json!({"type": "view"}), "type"),
+        (json!({"at": "yesterday"}), "at"),
+        (json!({"entities": null}), "entities"),
+        (json!({"entities": {}}), "entities"),
+        (json!({"entities": {"ad": ""}}), "entities.ad"),
+        (json!({"entities": {"ad": 42}}), "entities.ad"),
+        (
+            json!({"entities": {"ad_group": "x".repeat(2049)}}),
+            "entities.ad_group",
+        ),
+        (json!({"by": {"browser": "x"}}), "by.browser"),
+        (json!({"user": ""}), "user"),
+        (json!({"view": "x".repeat(65)}), "view"),
+        (json!({"n": 2}), "n"),
+    ] {
+        let mut event = click("e", "2026-03-16T13:00:00Z");
+        for (name, value) in change.as_object().expect("an object") {
+            event[name] = value.clone();
+        }
+        let answer = server.post("/v1/events", event.to_string());
+        assert_eq!(
+            (answer.status, &answer.json()["field"]),
+            (400, &json!(field)),
+            "{answer:?}"
+        );
+    }
+    let future = click("e", "2026-03-17T13:00:04Z");
+    let answer = server.post("/v1/events", future.to_string());
+    assert_eq!(
+        (answer.status, &answer.json()["field"]),
+        (422, &json!("at"))
+    );
+    assert_eq!(
+        server.get_json("/v1/ad_click/42/summary?unit=year&units=-1")["total"],
+        0
+    );
+}
+
+#[test]
+fn every_id_has_a_verdict_that_survives_kills_and_rebuilds() {
+    let data = tempfile::tempdir().expect("a directory");
+    let server = start(&data, "2026-03-16T13:00:03Z@0");
+    send(&server, &click("new", "2026-03-16T13:00:00Z"));
+    send(&server, &click("new", "2026-03-16T12:00:00Z"));
+    send(&server, &click("old/1", "2026-03-16T12:00:00Z"));
+    let bad = json!([{"id": "bad", "type": "click", "entities": {"pin": "1"}}, click("other", "2026-03-16T13:00:00Z")]);
+    let answer = server.post("/v1/events?on_error=skip", bad.to_string());
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let verdict = |server: &Server, id: &str| server.get_json(&format!("/v1/events/{id}"));
+    let check = |server: &Server, generation: Value| {
+        let new = verdict(server, "new");
+        assert_eq!(
+            (&new["verdict"], &new["id"]),
+            (&json!("counted"), &json!("new"))
+        );
+        let counted = &new["counted"];
+        assert_eq!(counted["type"], "click");
+        assert_eq!(counted["at"], "2026-03-16T13:00:00Z");
+        assert_eq!(counted["generation"], generation, "{new}");
+        let bucket = json!({"namespace": "ad_click", "key": "42", "start": "2026-03-16T13:00:00Z",
+            "minute": "2026-03-16T13:00:00Z"});
+        assert_eq!(counted["buckets"][0], bucket);
+        let of = new["duplicate"]["of"].as_u64().expect("a sequence");
+        assert!(
+            counted["position"]
+                .as_str()
+                .expect("a position")
+                .ends_with(&format!(":{of}"))
+        );
+        let old = verdict(server, "old%2F1");
+        assert_eq!(old["verdict"], "corrected");
+        assert_eq!(
+            (&old["counted"]["correction"], &old["counted"]["late"]),
+            (&json!(true), &json!(false))
+        );
+        let bad = verdict(server, "bad");
+        assert_eq!(
+            (&bad["verdict"], &bad["refused"]["field"]),
+            (&json!("refused"), &json!("entities.pin"))
+        );
+        let unknown = server.get("/v1/events/unknown");
+        assert_eq!(
+            (unknown.status, &unknown.json()["field"]),
+            (404, &json!("id"))
+        );
+    };
+    check(&server, Value::Null);
+    server.kill9();
+    let server = start(&data, "2026-03-16T13:00:03Z@0");
+    check(&server, Value::Null);
+    server.terminate();
+    let server = start(&data, "2026-03-18T00:10:00Z@0");
+    let generation = server.rebuild();
+    check(&server, json!(generation));
+    // Mended, the refused one counts.
+    send(&server, &click("bad", "2026-03-18T00:10:00Z"));
+    assert_eq!(verdict(&server, "bad")["verdict"], "counted");
+}

@@ -1,0 +1,196 @@
+//! Real events and clicks, each counted once however often it is sent, and whatever is killed meanwhile.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use flate2::read::MultiGzDecoder;
+use serde_json::{Value, json};
+use tallyring_tests::server::{Client, Server, wait_until};
+
+use crate::chance::Chance;
+use crate::check::check_all;
+use crate::clicks::CLOCK;
+use crate::expected::{Expected, bitly_clicks, bitly_file, data_file};
+
+const SEED: u64 = 20_150_101;
+const COPIES: usize = 3;
+const KILLS: usize = 8;
+const BATCH_ITEMS: usize = 40;
+
+/// Lines of a compressed file of JSON; none when it is not there.
+fn lines(name: &str) -> Option<Vec<Value>> {
+    let path: PathBuf = data_file(name)?;
+    let file = BufReader::new(MultiGzDecoder::new(
+        File::open(path).expect("open the data"),
+    ));
+    let parse = |line: std::io::Result<String>| {
+        serde_json::from_str(&line.expect("a line of text")).expect("a line of JSON")
+    };
+    Some(file.lines().map(parse).collect())
+}
+
+fn post(client: &Client, events: &[Value]) -> u64 {
+    let answer = client.post("/v1/events", json!(events).to_string());
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let answer = answer.json();
+    let count = |name: &str| answer[name].as_u64().expect("a count");
+    assert_eq!(count("accepted") + count("duplicates"), events.len() as u64);
+    count("accepted")
+}
+
+fn total(client: &Client, key: &str) -> u64 {
+    let path = format!("/v1/{key}/summary?unit=year&units=-1");
+    client.get_json(&path)["total"].as_u64().expect("a total")
+}
+
+fn assert_near(found: &Value, expected: usize) {
+    let error = found.as_f64().expect("an estimate") / expected as f64 - 1.0;
+    assert!(error.abs() < 0.05, "{found}, expected about {expected}");
+}
+
+/// 40,000 real impressions and 207 clicks: the ratio of every ad, and of all, is that of the file.
+#[test]
+fn the_ratio_of_real_clicks_to_impressions_is_that_of_the_file() {
+    let Some(lines) = lines("obd_impressions_clicks.ndjson.gz") else {
+        return;
+    };
+    let data = tempfile::tempdir().expect("a directory");
+    let server = Server::start(data.path(), &["--clock", "2019-12-01T00:00:00Z@0"]);
+    let mut expected: BTreeMap<&str, [u64; 2]> = BTreeMap::new();
+    let mut users: BTreeSet<&str> = BTreeSet::new();
+    let mut events = Vec::new();
+    for (number, line) in lines.iter().enumerate() {
+        let (ad, kind) = (line["key"].as_str().expect("a key"), &line["action"]);
+        expected.entry(ad).or_default()[usize::from(kind == "impression")] += 1;
+        if kind == "impression" {
+            users.insert(line["user"].as_str().expect("a user"));
+        }
+        events.push(
+            json!({"id": format!("obd-{number}"), "type": kind, "at": line["ts"],
+            "entities": {"ad": ad, "advertiser": "zozo"}, "user": line["user"]}),
+        );
+    }
+    let accepted: u64 = events.chunks(5_000).map(|chunk| post(&server, chunk)).sum();
+    assert_eq!(accepted, 40_207);
+    let week = "unit=day&from=2019-11-24T00:00:00Z&to=2019-11-30T23:59:59Z";
+    let all = server.get_json(&format!("/v1/ratios/ctr/advertiser/zozo?{week}"));
+    assert_eq!(
+        (&all["numerator"], &all["denominator"]),
+        (&json!(207), &json!(40_000))
+    );
+    assert_eq!(all["ratio"], json!(0.005_175));
+    for (ad, [clicks, impressions]) in &expected {
+        let key = ad.replace('/', "%2F");
+        let ratio = server.get_json(&format!("/v1/ratios/ctr/ad/{key}?{week}"));
+        let found = (&ratio["numerator"], &ratio["denominator"]);
+        assert_eq!(found, (&json!(clicks), &json!(impressions)), "{ad}");
+    }
+    let uniques = server.get_json(&format!("/v1/advertiser_impression/zozo/uniques?{week}"));
+    assert_near(&uniques["estimate"], users.len());
+    let minutes = "/v1/advertiser_impression/zozo/counts?unit=minute&from=2019-11-24T00:00:00Z&to=2019-11-30T22:00:00Z";
+    let minutes = server.get_json(minutes);
+    assert_eq!(minutes["aligned"], true);
+}
+
+/// 15,129 real events with their own ids, every one sent twice.
+#[test]
+fn real_events_that_are_delivered_twice_count_once() {
+    let Some(lines) = lines("gharchive_2015-01-01.ndjson.gz") else {
+        return;
+    };
+    let data = tempfile::tempdir().expect("a directory");
+    let config = data.path().join("c.toml");
+    let text = "[events.activity]\nentities = [\"repository\", \"kind\", \"source\"]\n";
+    std::fs::write(&config, text).expect("write the configuration");
+    let config = config.to_str().expect("a path of text");
+    let directory = data.path().join("data");
+    let arguments = ["--clock", "2015-01-01T02:00:00Z@0", "--config", config];
+    let server = Server::start(&directory, &arguments);
+    let mut kinds: BTreeMap<&str, u64> = BTreeMap::new();
+    let mut users: BTreeSet<&str> = BTreeSet::new();
+    let mut events = Vec::new();
+    for line in &lines {
+        let kind = line["action"].as_str().expect("an action");
+        *kinds.entry(kind).or_default() += 1;
+        users.insert(line["user"].as_str().expect("a user"));
+        events.push(
+            json!({"id": line["id"], "type": "activity", "at": line["t"], "user": line["user"],
+            "entities": {"repository": line["key"], "kind": kind, "source": "hub"}}),
+        );
+    }
+    let both = || events.chunks(3_000).map(|chunk| post(&server, chunk));
+    let accepted: [u64; 2] = [both().sum(), both().sum()];
+    assert_eq!((accepted, kinds.len()), ([15_129, 0], 14));
+    assert_eq!(total(&server, "source_activity/hub"), 15_129);
+    for (kind, count) in kinds {
+        assert_eq!(
+            total(&server, &format!("kind_activity/{kind}")),
+            count,
+            "{kind}"
+        );
+    }
+    let uniques = server.get_json("/v1/source_activity/hub/uniques?unit=hour&units=3");
+    assert_near(&uniques["estimate"], users.len());
+    assert_eq!(users.len(), 6_208);
+}
+
+/// Every line three times, shuffled, while the server is killed again and again.
+#[test]
+fn real_clicks_sent_three_times_count_once_though_the_server_is_killed() {
+    let Some(file) = bitly_file() else { return };
+    let clicks = bitly_clicks(&file);
+    let mut expected = Expected::default();
+    expected.add(&clicks);
+    let mut items = Vec::new();
+    for (number, click) in clicks.iter().enumerate() {
+        let mut item = click.item();
+        item["id"] = json!(format!("click-{number}"));
+        items.extend(std::iter::repeat_n(item, COPIES));
+    }
+    let mut chance = Chance::new(SEED);
+    for last in (1..items.len()).rev() {
+        let other = chance.below(last as u64 + 1);
+        items.swap(last, usize::try_from(other).expect("a place"));
+    }
+    let batches: Vec<String> = items
+        .chunks(BATCH_ITEMS)
+        .map(|batch| json!(batch).to_string())
+        .collect();
+    let data = tempfile::tempdir().expect("a directory");
+    let (directory, config) = (data.path().join("data"), data.path().join("c.toml"));
+    std::fs::write(&config, "[memory]\nreplay_records = 1000\n").expect("write the configuration");
+    let config = config.to_str().expect("a path of text");
+    let start = || Server::start(&directory, &["--clock", CLOCK, "--config", config]);
+    let sent = AtomicUsize::new(0);
+    for kill in 1..=KILLS {
+        let server = start();
+        let enough = batches.len() * kill / (KILLS + 1);
+        thread::scope(|scope| {
+            let client = server.client().clone();
+            scope.spawn(|| send_until_killed(client, &batches, &sent));
+            wait_until("some batches are sent", || {
+                sent.load(Ordering::SeqCst) >= enough
+            });
+            server.kill9();
+        });
+    }
+    let server = start();
+    send_until_killed(server.client().clone(), &batches, &sent);
+    assert_eq!(sent.load(Ordering::SeqCst), batches.len());
+    check_all(&server, &expected);
+}
+
+/// What got no answer is sent again after the next start.
+fn send_until_killed(client: Client, batches: &[String], sent: &AtomicUsize) {
+    while let Some(batch) = batches.get(sent.load(Ordering::SeqCst)) {
+        match client.try_post("/v1/increments", &[], batch.as_bytes()) {
+            Ok(answer) => assert_eq!(answer.status, 200, "{answer:?}"),
+            Err(_) => return,
+        }
+        sent.fetch_add(1, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,167 @@
+//! Ids over days: known for their window, few runs however often memory is flushed, and told of as
+//! long as the log is kept.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use tallyring_realtime::{Accepted, Batch, Options, Store, World};
+use tallyring_records::{Increment, Record, Schema};
+use tallyring_tests::model::{ManualClock, fixed_bytes};
+use tallyring_tests::sim_disk::SimDisk;
+
+const MINUTE_MS: i64 = 60_000;
+const HOUR_MS: i64 = 60 * MINUTE_MS;
+/// 2012-03-16T00:00:00Z.
+const START_MS: i64 = 1_331_856_000_000;
+/// Stretches of a window of 25 hours are a little more than three hours.
+const RUNS_MAX: usize = 40;
+
+struct Days {
+    disk: SimDisk,
+    clock: Arc<ManualClock>,
+    store: Store,
+}
+
+fn open(disk: &SimDisk, clock: &Arc<ManualClock>) -> (Store, u64) {
+    let world = World {
+        disk: Arc::new(disk.clone()),
+        clock: Arc::clone(clock) as _,
+        random: fixed_bytes,
+    };
+    let options = Options {
+        segment_bytes: 1 << 20,
+        ..Options::default()
+    };
+    let (store, recovery) = Store::open(world, options, Schema::default_clicks()).expect("open");
+    (store, recovery.replayed)
+}
+
+impl Days {
+    fn new() -> Self {
+        let disk = SimDisk::default();
+        let clock = Arc::new(ManualClock::new(START_MS, true));
+        let (store, _) = open(&disk, &clock);
+        Self { disk, clock, store }
+    }
+
+    /// Counts a click now; true when it was not known.
+    fn click(&self, id: &str, now_ms: i64) -> bool {
+        self.clock.set(now_ms);
+        let increment = Increment {
+            at: now_ms / 1_000,
+            n: 1,
+            keys: vec![("l".into(), "a".into())],
+            by: Vec::new(),
+            id: Some(id.into()),
+            user: None,
+            event: None,
+        };
+        let batch = Batch {
+            increments: vec![increment],
+            ..Batch::default()
+        };
+        let outcome = self.store.commit(vec![batch]).remove(0);
+        outcome.expect("counted")
+            == Accepted {
+                accepted: 1,
+                duplicates: 0,
+                late: 0,
+            }
+    }
+
+    fn reopened(self) -> (Self, u64) {
+        let Self { disk, clock, store } = self;
+        drop(store);
+        let (store, replayed) = open(&disk, &clock);
+        (Self { disk, clock, store }, replayed)
+    }
+
+    fn runs(&self) -> usize {
+        self.store.manifest().ids.runs.len()
+    }
+}
+
+#[test]
+fn ids_are_known_for_a_day_in_few_runs_however_often_memory_is_flushed() {
+    let mut world = Days::new();
+    let minutes = 26 * 60;
+    for minute in 0..minutes {
+        let now_ms = START_MS + minute * MINUTE_MS;
+        assert!(
+            world.click(&format!("id-{minute}"), now_ms),
+            "minute {minute}"
+        );
+        if minute >= 24 * 60 {
+            let first = minute - 24 * 60;
+            assert!(
+                !world.click(&format!("id-{first}"), now_ms),
+                "{first} is a day old"
+            );
+        }
+        world.store.flush().expect("flush");
+        assert!(
+            world.runs() <= RUNS_MAX,
+            "minute {minute}: {} runs",
+            world.runs()
+        );
+    }
+    let (reopened, replayed) = world.reopened();
+    world = reopened;
+    assert!(
+        replayed < 10,
+        "a restart replays what was not flushed, not a day: {replayed}"
+    );
+    let now_ms = START_MS + minutes * MINUTE_MS;
+    for minute in (minutes - 24 * 60)..minutes {
+        assert!(
+            !world.click(&format!("id-{minute}"), now_ms),
+            "after a restart: {minute}"
+        );
+    }
+    let names: BTreeSet<String> = world
+        .disk
+        .files()
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect();
+    let on_disk = names.iter().filter(|name| name.starts_with("ids/")).count();
+    assert_eq!(on_disk, world.runs(), "merged runs are removed");
+}
+
+#[test]
+fn what_became_of_an_id_is_told_beyond_its_window_until_the_log_is_removed() {
+    let world = Days::new();
+    assert!(world.click("first", START_MS));
+    assert!(!world.click("first", START_MS + HOUR_MS));
+    let told = |world: &Days| world.store.id_history("first").expect("a history");
+    let check = |world: &Days| {
+        let history = told(world);
+        let counted = history.counted.expect("it counted");
+        assert!(
+            matches!(&counted.record, Record::Increment(one) if one.id.as_deref() == Some("first"))
+        );
+        assert_eq!(counted.arrived_ms, START_MS);
+        let again = history.again.expect("it came again");
+        let of = counted.offset.sequence;
+        assert!(matches!(again.record, Record::Duplicate { of: found, .. } if found == of));
+        assert_eq!(history.refused, None);
+    };
+    check(&world);
+    world.store.flush().expect("flush");
+    check(&world);
+    for hour in [30, 60, 160] {
+        world.clock.set(START_MS + hour * HOUR_MS);
+        world.store.flush().expect("flush");
+        check(&world);
+    }
+    let (world, _) = world.reopened();
+    check(&world);
+    assert_eq!(
+        world.store.id_history("never").expect("a history"),
+        Default::default()
+    );
+    world.clock.set(START_MS + 200 * HOUR_MS);
+    world.store.flush().expect("flush");
+    assert_eq!(told(&world), Default::default());
+    assert_eq!(world.runs(), 0);
+}
