@@ -16,7 +16,7 @@ use crate::state::ApiState;
 /// Bulk datasets
 ///
 /// `state` says what each is to the generation that is read and to the next one.
-#[utoipa::path(get, path = "/v1/admin/datasets", tag = "operate", responses(
+#[utoipa::path(get, path = "/v1/admin/datasets", operation_id = "list_datasets", tag = "operate", responses(
     (status = 200, description = "The datasets", body = Object, example = json!({ "datasets": [{
         "name": "clicks-2011", "load": "0123456789abcdef", "loaded_at": "2012-03-16T18:40:47Z", "rows": 20000000,
         "bytes": 31000000, "partitions": ["2011"], "state": "counted",
@@ -34,7 +34,7 @@ pub async fn list(State(state): State<ApiState>) -> Json<Value> {
 ///
 /// Takes the runs that `tallyring load` sorted into the data directory; it calls this itself. They count when the
 /// next rebuild publishes, and what they replace stops counting in the same step.
-#[utoipa::path(post, path = "/v1/admin/datasets/{name}", tag = "operate",
+#[utoipa::path(post, path = "/v1/admin/datasets/{name}", operation_id = "adopt_dataset", tag = "operate",
     params(
         ("name" = String, Path, description = "Letters, digits, `_`, `-` and `.`, at most 64", example = "clicks-2011"),
         ("load" = String, Query, description = "The load, 16 hex digits", example = "0123456789abcdef"),
@@ -80,7 +80,7 @@ pub async fn adopt(
 /// Drop a dataset
 ///
 /// It stops counting when the next rebuild publishes.
-#[utoipa::path(delete, path = "/v1/admin/datasets/{name}", tag = "operate",
+#[utoipa::path(delete, path = "/v1/admin/datasets/{name}", operation_id = "drop_dataset", tag = "operate",
     params(("name" = String, Path, description = "The dataset", example = "clicks-2011")),
     responses((status = 200, description = "It is dropped", body = Object), crate::openapi::ReadErrors),
 )]

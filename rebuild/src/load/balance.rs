@@ -143,7 +143,7 @@ impl<'r> Check<'r> {
         };
         let what = format!("the breakdown by {}", String::from_utf8_lossy(subtotal));
         let raw = self.raw(line::stored_key(total_key))?;
-        Err(WrongCounts::new(&what, total_key, raw, code, detail))
+        Err(WrongCounts::error(&what, total_key, raw, code, detail))
     }
 
     fn buckets(&self, total_key: &[u8]) -> Result<BTreeMap<TimeCode, u64>, LoadError> {

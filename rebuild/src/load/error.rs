@@ -56,7 +56,7 @@ pub struct WrongCounts {
 
 impl WrongCounts {
     /// Of the bucket `code` of `total_key`, whose key was given as `raw`.
-    pub fn new(
+    pub fn error(
         what: &str,
         total_key: &[u8],
         raw: String,

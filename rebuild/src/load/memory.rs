@@ -272,7 +272,7 @@ fn too_large(lane: &Lane, wrong: TooLarge) -> LoadError {
     let key = lane.keys.get(wrong.key);
     let code = lane.code(wrong.key, wrong.minutes);
     let detail = format!("it is more than {COUNT_MAX} in all; no counter can hold that");
-    WrongCounts::new(
+    WrongCounts::error(
         "the count",
         key,
         lane.raw(line::stored_key(key)),
