@@ -116,6 +116,11 @@ impl From<Refusal> for Problem {
                     .about(field, None)
                     .at(index, None)
             }
+            Refusal::Sequence { index, .. } => {
+                Self::new(StatusCode::CONFLICT, "Out of order", detail)
+                    .about("sequence", None)
+                    .at(index, None)
+            }
             Refusal::KeyReused => {
                 Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Not accepted", detail)
                     .about("idempotency-key", None)

@@ -49,6 +49,13 @@ impl QueryString {
         Self(parameters.into_iter().collect())
     }
 
+    /// True when the parameter has this value.
+    pub fn has(&self, name: &str, value: &str) -> bool {
+        self.0
+            .iter()
+            .any(|(found, given)| found == name && given == value)
+    }
+
     /// Takes a parameter out.
     ///
     /// # Errors

@@ -18,7 +18,7 @@ pub use disk::{Content, Disk, DiskFile};
 pub use error::{Error, Result};
 pub use manifest::{
     Build, BuiltGeneration, DatasetEntry, GENERATIONS_KEPT, GenerationEntry, IdRunEntry, IdsEntry,
-    Manifest, SchemaEntry, StoreEntry,
+    Manifest, ProducerEntry, SchemaEntry, StoreEntry,
 };
 pub use os_disk::OsDisk;
 pub use partition::Partition;

@@ -136,6 +136,23 @@ pub struct IdsEntry {
     pub flushed: Position,
     /// Sorted id runs with the arrival of their newest id, oldest first.
     pub runs: Vec<IdRunEntry>,
+    /// Producers that number what they send, as of that position.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub producers: Vec<ProducerEntry>,
+}
+
+/// How far a producer's numbers have come.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProducerEntry {
+    /// 128 keyed bits of its name, hex.
+    pub id: String,
+    /// Its newest epoch.
+    pub epoch: u64,
+    /// The number that follows.
+    pub next: u64,
+    /// Arrival of its newest increment, Unix milliseconds.
+    pub seen_ms: i64,
 }
 
 /// A run of ids.

@@ -136,6 +136,14 @@ fn shown_increment(increment: &Increment) -> String {
             text.push_str(&format!(" {name}={}", value.escape_debug()));
         }
     }
+    if let Some(origin) = &increment.origin {
+        text.push_str(&format!(
+            " producer={} epoch={} sequence={}",
+            origin.producer.escape_debug(),
+            origin.epoch,
+            origin.sequence
+        ));
+    }
     if let Some(event) = &increment.event {
         text.push_str(&format!(" type={}", event.kind));
         if let Some(view) = &event.view {

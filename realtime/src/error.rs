@@ -72,6 +72,14 @@ pub enum Refusal {
         /// `keys.<namespace>`.
         field: String,
     },
+    /// A producer's number is not the one that follows.
+    #[error("{detail}; nothing was counted")]
+    Sequence {
+        /// Index in the batch.
+        index: usize,
+        /// Which one was expected.
+        detail: String,
+    },
     /// The disk is full. Reads go on.
     #[error("the disk is full; nothing was counted, retry when there is space")]
     DiskFull,

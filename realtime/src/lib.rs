@@ -12,6 +12,7 @@ mod ids;
 mod lock;
 pub mod oplog;
 mod options;
+mod producers;
 mod ring;
 mod service;
 mod store;
@@ -23,6 +24,7 @@ pub use lock::{Holder, Lock};
 pub use options::{Durability, Options, World};
 pub use service::Service;
 pub use store::{
-    Accepted, Answer, Batch, BatchKey, IdHistory, Logged, Ranking, Read, Recovery, RefusedItem,
-    Series, Status, Store, StoreStatus, TopKey, UsersAnswer, ValuePoint,
+    Accepted, Answer, Batch, BatchKey, IdHistory, Logged, RECENT_SECONDS_MAX, Ranking, Read,
+    Recovery, RefusedItem, Seconds, Series, Status, Store, StoreStatus, TopKey, UsersAnswer,
+    ValuePoint,
 };

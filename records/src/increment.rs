@@ -21,6 +21,19 @@ pub struct Increment {
     pub user: Option<String>,
     /// What it says besides when it came as an event.
     pub event: Option<Event>,
+    /// Its number, from a producer that counts what it sends instead of giving ids.
+    pub origin: Option<Origin>,
+}
+
+/// The place of an increment in what its producer sends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin {
+    /// Who sends, 1 to [`ID_BYTES_MAX`] bytes.
+    pub producer: String,
+    /// Rises when the producer begins anew; what comes of an earlier epoch is refused.
+    pub epoch: u64,
+    /// One more than that of the increment before.
+    pub sequence: u64,
 }
 
 /// What an increment that came as an event says besides.
@@ -60,7 +73,19 @@ impl Increment {
         }
         self.validate_keys(schema)?;
         self.validate_by(schema)?;
-        for (field, value) in [("id", &self.id), ("user", &self.user)] {
+        if self.id.is_some() && self.origin.is_some() {
+            return Err(FieldError::missing(
+                "producer",
+                "comes with an id; give an id, or producer, epoch and sequence",
+            ));
+        }
+        let producer = self.origin.as_ref().map(|origin| &origin.producer);
+        let named = [
+            ("id", self.id.as_ref()),
+            ("user", self.user.as_ref()),
+            ("producer", producer),
+        ];
+        for (field, value) in named {
             if let Some(value) = value
                 && (value.is_empty() || value.len() > ID_BYTES_MAX)
             {
@@ -226,6 +251,7 @@ mod tests {
             id: None,
             user: None,
             event: None,
+            origin: None,
         }
     }
 

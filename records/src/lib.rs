@@ -23,7 +23,7 @@ pub use day::Day;
 pub use error::{Fault, FieldError};
 pub use events::{EventType, LATENESS_SECONDS_DEFAULT, Ratio};
 pub use increment::{
-    COUNT_MAX, Event, ID_BYTES_MAX, Increment, KEY_BYTES_MAX, KEYS_MAX, SKEW_SECONDS_MAX,
+    COUNT_MAX, Event, ID_BYTES_MAX, Increment, KEY_BYTES_MAX, KEYS_MAX, Origin, SKEW_SECONDS_MAX,
     check_time,
 };
 pub use interner::Interner;

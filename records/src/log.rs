@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 
 use crate::day::Day;
-use crate::increment::{Event, Increment};
+use crate::increment::{Event, Increment, Origin};
 use crate::schema::Schema;
 use crate::varint::{read_bytes, read_i64, read_text, read_u64, write_bytes, write_i64, write_u64};
 
@@ -117,12 +117,14 @@ const KIND_CUT: u8 = 4;
 const KIND_SCHEMA: u8 = 5;
 const KIND_LATE: u8 = 6;
 const KIND_BATCH: u8 = 7;
-const KIND_EVENT: u8 = 8;
-const KIND_LATE_EVENT: u8 = 9;
+const KIND_EXTENDED: u8 = 8;
+const KIND_LATE_EXTENDED: u8 = 9;
 const KIND_REFUSED: u8 = 10;
 
-/// Bits of an event's flags.
+/// Bits that say what follows an increment's own fields.
 const FLAG_CORRECTION: u64 = 1;
+const FLAG_EVENT: u64 = 2;
+const FLAG_ORIGIN: u64 = 4;
 
 const STORE_DAY: u64 = 0;
 const STORE_LATE: u64 = 1;
@@ -132,9 +134,11 @@ impl Record {
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Self::Increment(increment) => {
-                encode_increment(out, [KIND_INCREMENT, KIND_EVENT], increment)
+                encode_increment(out, [KIND_INCREMENT, KIND_EXTENDED], increment)
             }
-            Self::Late(increment) => encode_increment(out, [KIND_LATE, KIND_LATE_EVENT], increment),
+            Self::Late(increment) => {
+                encode_increment(out, [KIND_LATE, KIND_LATE_EXTENDED], increment)
+            }
             Self::Duplicate { id, of } => {
                 out.push(KIND_DUPLICATE);
                 write_bytes(out, id.as_bytes());
@@ -185,9 +189,10 @@ impl Record {
     }
 }
 
-/// Under the first kind without, under the second with what an event says besides.
+/// Under the first kind alone, under the second with what an event says besides and its origin.
 fn encode_increment(out: &mut Vec<u8>, kinds: [u8; 2], increment: &Increment) {
-    out.push(kinds[usize::from(increment.event.is_some())]);
+    let extended = increment.event.is_some() || increment.origin.is_some();
+    out.push(kinds[usize::from(extended)]);
     write_i64(out, increment.at);
     write_u64(out, increment.n);
     for pairs in [&increment.keys, &increment.by] {
@@ -201,10 +206,28 @@ fn encode_increment(out: &mut Vec<u8>, kinds: [u8; 2], increment: &Increment) {
         // An id or a user is never empty, so no length can mean "none".
         write_bytes(out, text.as_deref().unwrap_or_default().as_bytes());
     }
+    if !extended {
+        return;
+    }
+    let is_correction = increment
+        .event
+        .as_ref()
+        .is_some_and(|event| event.correction);
+    let flags = [
+        (FLAG_CORRECTION, is_correction),
+        (FLAG_EVENT, increment.event.is_some()),
+        (FLAG_ORIGIN, increment.origin.is_some()),
+    ];
+    let set = flags.iter().filter(|(_, is_set)| *is_set);
+    write_u64(out, set.map(|(flag, _)| flag).sum());
     if let Some(event) = &increment.event {
-        write_u64(out, if event.correction { FLAG_CORRECTION } else { 0 });
         write_bytes(out, event.kind.as_bytes());
         write_bytes(out, event.view.as_deref().unwrap_or_default().as_bytes());
+    }
+    if let Some(origin) = &increment.origin {
+        write_bytes(out, origin.producer.as_bytes());
+        write_u64(out, origin.epoch);
+        write_u64(out, origin.sequence);
     }
 }
 
@@ -230,8 +253,8 @@ fn decode(input: &mut &[u8]) -> Option<Record> {
     Some(match kind {
         KIND_INCREMENT => Record::Increment(decode_increment(input)?),
         KIND_LATE => Record::Late(decode_increment(input)?),
-        KIND_EVENT => Record::Increment(decode_event(input)?),
-        KIND_LATE_EVENT => Record::Late(decode_event(input)?),
+        KIND_EXTENDED => Record::Increment(decode_extended(input)?),
+        KIND_LATE_EXTENDED => Record::Late(decode_extended(input)?),
         KIND_REFUSED => Record::Refused {
             id: read_text(input)?,
             field: read_text(input)?,
@@ -279,20 +302,34 @@ fn decode_increment(input: &mut &[u8]) -> Option<Increment> {
         id: Some(read_text(input)?).filter(|id| !id.is_empty()),
         user: Some(read_text(input)?).filter(|user| !user.is_empty()),
         event: None,
+        origin: None,
     })
 }
 
-fn decode_event(input: &mut &[u8]) -> Option<Increment> {
+fn decode_extended(input: &mut &[u8]) -> Option<Increment> {
     let increment = decode_increment(input)?;
     let flags = read_u64(input)?;
-    let event = Event {
-        kind: read_text(input)?,
-        view: Some(read_text(input)?).filter(|view| !view.is_empty()),
-        correction: flags & FLAG_CORRECTION != 0,
-    };
     // A flag of a newer build may change what the record means.
-    (flags & !FLAG_CORRECTION == 0).then_some(Increment {
-        event: Some(event),
+    (flags & !(FLAG_CORRECTION | FLAG_EVENT | FLAG_ORIGIN) == 0).then_some(())?;
+    let event = match flags & FLAG_EVENT {
+        0 => None,
+        _ => Some(Event {
+            kind: read_text(input)?,
+            view: Some(read_text(input)?).filter(|view| !view.is_empty()),
+            correction: flags & FLAG_CORRECTION != 0,
+        }),
+    };
+    let origin = match flags & FLAG_ORIGIN {
+        0 => None,
+        _ => Some(Origin {
+            producer: read_text(input)?,
+            epoch: read_u64(input)?,
+            sequence: read_u64(input)?,
+        }),
+    };
+    Some(Increment {
+        event,
+        origin,
         ..increment
     })
 }
@@ -414,9 +451,15 @@ mod tests {
                 pairs(),
                 id(),
                 id(),
-                proptest::option::of(("[a-z]{1,8}", id(), any::<bool>()))
+                proptest::option::of(("[a-z]{1,8}", id(), any::<bool>())),
+                proptest::option::of(("\\PC{1,9}", any::<u64>(), any::<u64>()))
             )
-                .prop_map(|(late, at, n, keys, by, id, user, event)| {
+                .prop_map(|(late, at, n, keys, by, id, user, event, origin)| {
+                    let origin = origin.map(|(producer, epoch, sequence)| Origin {
+                        producer,
+                        epoch,
+                        sequence,
+                    });
                     let event = event.map(|(kind, view, correction)| Event {
                         kind,
                         view,
@@ -424,6 +467,7 @@ mod tests {
                     });
                     let increment = Increment {
                         event,
+                        origin,
                         at,
                         n,
                         keys,

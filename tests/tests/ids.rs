@@ -55,6 +55,7 @@ impl Days {
             id: Some(id.into()),
             user: None,
             event: None,
+            origin: None,
         };
         let batch = Batch {
             increments: vec![increment],

@@ -1,13 +1,15 @@
 //! `GET /v1/{namespace}/{key}/counts`, `…/summary` and `…/by/{subtotal}`.
 
+use axum::Json;
 use axum::extract::State;
-use axum::http::{HeaderMap, Uri};
-use axum::response::Response;
+use axum::http::{HeaderMap, Uri, header};
+use axum::response::{IntoResponse, Response};
 
 use super::answer::{Answer, answer_all};
 use super::format::Format;
 use super::request::{KNOWN, LIMIT_DEFAULT, LIMIT_MAX, ReadRequest, View, blocking};
 use super::respond::respond;
+use super::second;
 use crate::access::Caller;
 use crate::openapi::{KeyPath, LimitParameter, RangeParameters, ReadErrors};
 use crate::problem::Problem;
@@ -17,7 +19,8 @@ use crate::state::ApiState;
 
 /// Counts of a key by bucket
 ///
-/// Every bucket of the range, zeros too, oldest first. Also as `/counts.csv` and `/counts.svg`, or by `Accept`. A key
+/// Every bucket of the range, zeros too, oldest first. `unit=second` answers the last 60 seconds of a key whose
+/// namespace keeps minutes. Also as `/counts.csv` and `/counts.svg`, or by `Accept`. A key
 /// never counted answers zeros.
 #[utoipa::path(get, path = "/v1/{namespace}/{key}/counts", tag = "read",
     params(KeyPath, RangeParameters),
@@ -119,6 +122,12 @@ async fn answer(
         LIMIT_DEFAULT
     };
     let (schema, now) = (state.store().schema(), state.now());
+    if matches!(view, View::Counts) && format == Format::Json {
+        let of = (namespace.as_str(), key.as_str());
+        if let Some(seconds) = second::answer(state.store(), &schema, now, of, &mut query)? {
+            return Ok(([(header::CACHE_CONTROL, "no-store")], Json(seconds)).into_response());
+        }
+    }
     let request = ReadRequest::parse(&schema, now, (&namespace, key), view, limit, &mut query)?;
     query.finish(KNOWN)?;
     blocking(&state, move |store| {

@@ -11,6 +11,7 @@ pub mod ratio;
 pub(crate) mod request;
 mod respond;
 mod rollup;
+mod second;
 mod svg;
 pub mod top;
 pub mod uniques;

@@ -196,7 +196,7 @@ async fn submit(
         };
         match state.service.submit(batch).await {
             Ok(accepted) => break accepted,
-            Err(refusal @ Refusal::Overflow { index, .. }) => {
+            Err(refusal @ (Refusal::Overflow { index, .. } | Refusal::Sequence { index, .. })) => {
                 let (place, line) = good.places.remove(index);
                 let problem = Problem::from(refusal).at(place, line);
                 if !skip || rejected.len() >= REJECTED_LISTED_MAX {

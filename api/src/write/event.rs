@@ -3,7 +3,7 @@
 use serde_json::Value;
 use tallyring_records::{Event, EventType, FieldError, Increment, Schema, check_time};
 
-use super::item::{at, shown, text, texts};
+use super::item::{at, origin, shown, text, texts};
 use crate::problem::Problem;
 
 /// Longest view, bytes.
@@ -19,19 +19,20 @@ pub fn parse(item: Value, schema: &Schema, now: i64) -> Result<Increment, Proble
         return Err(Problem::malformed("item", &shown(&item), detail));
     };
     let id = text("id", fields.remove("id"))?;
-    let id = id.filter(|id| !id.is_empty()).ok_or_else(|| {
-        missing(
-            "id",
-            "name the event, so that it counts once however often it is sent",
-        )
-    })?;
+    let origin = origin(&mut fields)?;
+    if origin.is_none() && id.as_ref().is_none_or(String::is_empty) {
+        let detail = "name the event, so that it counts once however often it is sent; or give producer, epoch and \
+                      sequence";
+        return Err(missing("id", detail));
+    }
     let event = kind(schema, text("type", fields.remove("type"))?)?;
     let increment = Increment {
         at: at(fields.remove("at"), now)?,
         n: 1,
         keys: keys(event, texts("entities", fields.remove("entities"))?)?,
         by: texts("by", fields.remove("by"))?,
-        id: Some(id),
+        id,
+        origin,
         user: text("user", fields.remove("user"))?,
         event: Some(Event {
             kind: event.name.clone(),
@@ -40,7 +41,7 @@ pub fn parse(item: Value, schema: &Schema, now: i64) -> Result<Increment, Proble
         }),
     };
     if let Some((name, value)) = fields.into_iter().next() {
-        let detail = "is not a field; use id, type, at, entities, by, user and view";
+        let detail = "is not a field; use id (or producer, epoch and sequence), type, at, entities, by, user and view";
         return Err(Problem::malformed(&name, &shown(&value), detail));
     }
     increment

@@ -23,8 +23,14 @@ use crate::state::ApiState;
     reason = "describes an item, which is parsed by hand so that errors name their field"
 )]
 pub struct Item {
-    /// Counted once, whatever else it says
-    id: String,
+    /// Counted once, whatever else it says; required without a producer
+    id: Option<String>,
+    /// Numbers what it sends instead of giving ids
+    producer: Option<String>,
+    /// Rises when the producer begins anew
+    epoch: Option<u64>,
+    /// One more than before
+    sequence: Option<u64>,
     /// A declared event type
     #[schema(rename = "type")]
     kind: String,

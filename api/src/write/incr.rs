@@ -120,6 +120,7 @@ fn parse(query: Option<&str>, now: i64) -> Result<Increment, Problem> {
         id: query.take("id")?.filter(|id| !id.is_empty()),
         user: query.take("user")?.filter(|user| !user.is_empty()),
         event: None,
+        origin: None,
     };
     query.finish(KNOWN)?;
     Ok(increment)

@@ -33,6 +33,12 @@ pub struct Item {
     by: Option<std::collections::BTreeMap<String, String>>,
     /// Makes a retry harmless
     id: Option<String>,
+    /// Numbers what it sends instead of giving ids
+    producer: Option<String>,
+    /// Rises when the producer begins anew
+    epoch: Option<u64>,
+    /// One more than before
+    sequence: Option<u64>,
     /// Who, for unique users
     user: Option<String>,
 }

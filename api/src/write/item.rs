@@ -1,7 +1,7 @@
 //! One increment as JSON, read so that every error names its field.
 
 use serde_json::{Map, Value};
-use tallyring_records::{Increment, Schema, check_time};
+use tallyring_records::{FieldError, Increment, Origin, Schema, check_time};
 
 use crate::problem::Problem;
 use crate::time;
@@ -26,12 +26,13 @@ pub fn parse(item: Value, schema: &Schema, now: i64) -> Result<Increment, Proble
         id: text("id", fields.remove("id"))?,
         user: text("user", fields.remove("user"))?,
         event: None,
+        origin: origin(&mut fields)?,
     };
     if let Some((name, value)) = fields.into_iter().next() {
         return Err(Problem::malformed(
             &name,
             &shown(&value),
-            "is not a field; use at, n, keys, by, id and user",
+            "is not a field; use at, n, keys, by, id (or producer, epoch and sequence) and user",
         ));
     }
     increment.validate(schema)?;
@@ -105,6 +106,34 @@ pub(super) fn text(field: &str, value: Option<Value>) -> Result<Option<String>, 
             &shown(&other),
             "must be a text; put numbers in quotes",
         )),
+    }
+}
+
+/// `"producer":"p","epoch":1,"sequence":17`, from a producer that numbers what it sends.
+pub(super) fn origin(fields: &mut Map<String, Value>) -> Result<Option<Origin>, Problem> {
+    let producer = text("producer", fields.remove("producer"))?;
+    let epoch = number("epoch", fields.remove("epoch"))?;
+    let sequence = number("sequence", fields.remove("sequence"))?;
+    match (producer, sequence) {
+        (Some(producer), Some(sequence)) => Ok(Some(Origin {
+            producer,
+            epoch: epoch.unwrap_or(0),
+            sequence,
+        })),
+        (None, None) if epoch.is_none() => Ok(None),
+        (None, _) => {
+            Err(FieldError::missing("producer", "say whose epoch and sequence it is").into())
+        }
+        (_, None) => Err(FieldError::missing("sequence", "number what the producer sends").into()),
+    }
+}
+
+fn number(field: &str, value: Option<Value>) -> Result<Option<u64>, Problem> {
+    match value {
+        None | Some(Value::Null) => Ok(None),
+        Some(value) => value.as_u64().map(Some).ok_or_else(|| {
+            Problem::malformed(field, &shown(&value), "must be a whole number from 0 on")
+        }),
     }
 }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use tallyring_archive::merge::merge;
 use tallyring_archive::{
-    IdRunEntry, IdsEntry, Manifest, Partition, RunEntry, RunSpec, RunWriter, SchemaEntry,
-    StoreEntry, names,
+    IdRunEntry, IdsEntry, Manifest, Partition, ProducerEntry, RunEntry, RunSpec, RunWriter,
+    SchemaEntry, StoreEntry, names,
 };
 use tallyring_records::{Offset, Position, Record, StoreId};
 
@@ -91,7 +91,7 @@ impl Store {
         next.number += 1;
         next.written_at_ms = self.world.clock.now_ms();
         self.describe(&mut next, &frozen, &written);
-        next.ids = self.remembered(&next.ids, frozen.until, written.ids.as_ref())?;
+        next.ids = self.remembered(&next.ids, &frozen, written.ids.as_ref())?;
         let fresh = self.open_fresh_ids(&next.ids.runs)?;
         self.commit_manifest(root, next)?;
         let mut writer = self.writer();
@@ -124,6 +124,13 @@ impl Store {
             sequence: log.appended(),
         };
         let ids = writer.ids.freeze();
+        let oldest_ms = self
+            .world
+            .clock
+            .now_ms()
+            .saturating_sub(self.log_hours() * HOUR_MS);
+        writer.producers.forget(oldest_ms);
+        let producers = writer.producers.entries();
         let mut live = self.live_mut();
         let shards = self.options.shards;
         let mut stores = Vec::new();
@@ -136,7 +143,12 @@ impl Store {
                 stores.push((store.id, store.frozen.clone(), store.runs.clone()));
             }
         }
-        Ok(Frozen { until, stores, ids })
+        Ok(Frozen {
+            until,
+            stores,
+            ids,
+            producers,
+        })
     }
 
     fn write_frozen(&self, root: &mut Root, frozen: &Frozen) -> Result<Written> {
@@ -219,7 +231,7 @@ impl Store {
     fn remembered(
         &self,
         before: &IdsEntry,
-        until: Offset,
+        frozen: &Frozen,
         new: Option<&IdRunEntry>,
     ) -> Result<IdsEntry> {
         let (disk, level) = (&*self.world.disk, self.options.flush_level);
@@ -229,8 +241,9 @@ impl Store {
         let runs = kept.chain(new).cloned().collect();
         let window_ms = i64::from(self.options.id_hours) * HOUR_MS;
         Ok(IdsEntry {
-            flushed: Position::single(until),
+            flushed: Position::single(frozen.until),
             runs: ids::compact(disk, runs, now_ms, window_ms, level)?,
+            producers: frozen.producers.clone(),
         })
     }
 
@@ -316,6 +329,7 @@ struct Frozen {
     until: Offset,
     stores: Vec<(StoreId, Vec<Arc<Delta>>, Vec<OpenRun>)>,
     ids: Option<Arc<hashbrown::HashMap<u128, ids::Seen>>>,
+    producers: Vec<ProducerEntry>,
 }
 
 /// What was written of it: all runs of each store then.

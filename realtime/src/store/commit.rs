@@ -8,12 +8,13 @@ use std::sync::Arc;
 
 use tallyring_records::{Day, Increment, Offset, Record, TimeCode};
 
-use super::open::{AGAIN_DOMAIN, BATCH_KEY_DOMAIN, ID_DOMAIN, REFUSED_DOMAIN};
+use super::open::{AGAIN_DOMAIN, BATCH_KEY_DOMAIN, ID_DOMAIN, PRODUCER_DOMAIN, REFUSED_DOMAIN};
 use super::{Store, Writer};
 use crate::error::{Error, Refusal};
 use crate::ids::Seen;
 use crate::oplog::{OplogError, PAYLOAD_BYTES_MAX};
 use crate::options::Durability;
+use crate::producers::Progress;
 
 /// Increments that count together or not at all. The caller has validated them.
 #[derive(Debug, Clone, Default)]
@@ -78,6 +79,7 @@ impl Store {
                 writer.payload.len(),
                 group.frame.len(),
                 group.frame_ids.len(),
+                group.frame_producers.len(),
             );
             let staged = match self.earlier_verdict(&writer, &mut group, &batch) {
                 Ok(true) => continue,
@@ -88,12 +90,13 @@ impl Store {
                 let index = group.outcomes.len() - 1;
                 group.outcomes[index] = Err(refusal);
                 // A damaged id run may be met half-way: what of the batch is in the frame goes.
-                let (bytes, records, ids) = before;
+                let (bytes, records, ids, producers) = before;
                 writer.payload.truncate(bytes);
                 group.frame.truncate(records);
                 for id in group.frame_ids.drain(ids..) {
                     writer.ids.withdraw(id);
                 }
+                withdraw(&mut writer, group.frame_producers.drain(producers..));
             }
             if writer.payload.len() >= FRAME_BYTES {
                 self.close_frame(&mut writer, &mut group);
@@ -114,8 +117,12 @@ impl Store {
         self.check_counts(writer, group, &batch)?;
         let base = writer.log().map_err(any_refusal)?.appended();
         let mut accepted = Accepted::default();
-        for increment in batch.increments {
-            self.stage_increment(writer, group, base, increment, &mut accepted)?;
+        for (index, increment) in batch.increments.into_iter().enumerate() {
+            if self.is_numbered_duplicate(writer, group, index, &increment)? {
+                accepted.duplicates += 1;
+            } else {
+                self.stage_increment(writer, group, base, increment, &mut accepted)?;
+            }
         }
         for RefusedItem { id, field, detail } in batch.refused {
             let known = self.keys.identity(REFUSED_DOMAIN, id.as_bytes());
@@ -140,9 +147,37 @@ impl Store {
             group.push(writer, record);
         }
         let outcome = group.outcomes.len() - 1;
-        group.frame_outcomes.push(outcome);
+        // Duplicates by number leave no record: what they repeat may be on its way to the disk.
+        if group.frame.is_empty() {
+            group.written_outcomes.push(outcome);
+        } else {
+            group.frame_outcomes.push(outcome);
+        }
         group.outcomes[outcome] = Ok(accepted);
         Ok(())
+    }
+
+    /// True when its producer's numbers say that it was counted; otherwise they say so from now on.
+    fn is_numbered_duplicate(
+        &self,
+        writer: &mut Writer,
+        group: &mut Group,
+        index: usize,
+        increment: &Increment,
+    ) -> std::result::Result<bool, Refusal> {
+        let Some(origin) = &increment.origin else {
+            return Ok(false);
+        };
+        let id = self
+            .keys
+            .identity(PRODUCER_DOMAIN, origin.producer.as_bytes());
+        let is_new = writer.producers.is_new(id, origin);
+        let is_new = is_new.map_err(|detail| Refusal::Sequence { index, detail })?;
+        if is_new {
+            let before = writer.producers.follow(id, origin, group.now_ms);
+            group.frame_producers.push((id, before));
+        }
+        Ok(!is_new)
     }
 
     fn stage_increment(
@@ -219,6 +254,7 @@ impl Store {
         }
         let records = std::mem::take(&mut group.frame);
         let ids = std::mem::take(&mut group.frame_ids);
+        let producers = std::mem::take(&mut group.frame_producers);
         let outcomes = std::mem::take(&mut group.frame_outcomes);
         let count = u32::try_from(records.len())
             .expect("BUG: a frame holds at most a batch more than it should");
@@ -238,10 +274,12 @@ impl Store {
                     .map(|(index, record)| (first + index as u64, record));
                 group.written.extend(numbered);
                 group.written_ids.extend(ids);
+                group.written_producers.extend(producers);
                 group.written_outcomes.extend(outcomes);
             }
             Err(refusal) => {
                 ids.into_iter().for_each(|id| writer.ids.withdraw(id));
+                withdraw(writer, producers.into_iter());
                 outcomes
                     .into_iter()
                     .for_each(|index| group.outcomes[index] = Err(refusal.clone()));
@@ -267,6 +305,7 @@ impl Store {
                 .written_ids
                 .into_iter()
                 .for_each(|id| writer.ids.withdraw(id));
+            withdraw(writer, group.written_producers.into_iter());
             group
                 .written_outcomes
                 .into_iter()
@@ -282,6 +321,7 @@ impl Store {
             epoch: log.epoch(),
             sequence: log.appended(),
         };
+        let now = group.now_ms.div_euclid(1_000);
         let mut live = self.live_mut();
         let schema = Arc::clone(&live.schema);
         for (sequence, record) in &group.written {
@@ -289,6 +329,7 @@ impl Store {
                 writer.count_bound = writer.count_bound.saturating_add(increment.n);
                 let late = matches!(record, Record::Late(_));
                 live.watermarks.see(increment);
+                live.recent.add(&self.keys, &schema, increment, now);
                 live.ring
                     .count(&self.keys, &schema, late, *sequence, increment);
             }
@@ -301,6 +342,16 @@ impl Store {
 /// What is added to counters: `u|jehiah` and base bucket.
 pub(super) type Added = BTreeMap<(String, TimeCode), u64>;
 
+/// A producer whose numbers went on, and how far they had come before.
+type Followed = (u128, Option<Progress>);
+
+/// Takes back how far producers have come, the last step first.
+fn withdraw(writer: &mut Writer, followed: impl DoubleEndedIterator<Item = Followed>) {
+    for (id, before) in followed.rev() {
+        writer.producers.withdraw(id, before);
+    }
+}
+
 /// A group commit in the making.
 #[derive(Default)]
 pub(super) struct Group {
@@ -312,10 +363,12 @@ pub(super) struct Group {
     /// Records, ids and outcomes of the open frame.
     pub(super) frame: Vec<Record>,
     frame_ids: Vec<u128>,
+    frame_producers: Vec<Followed>,
     pub(super) frame_outcomes: Vec<usize>,
     /// The same of the frames that are appended.
     pub(super) written: Vec<(u64, Record)>,
     written_ids: Vec<u128>,
+    written_producers: Vec<Followed>,
     pub(super) written_outcomes: Vec<usize>,
 }
 

@@ -74,6 +74,7 @@ mod tests {
                 view: None,
                 correction: false,
             }),
+            origin: None,
         };
         let mut watermarks = Watermarks::default();
         let now = 1_000_000;

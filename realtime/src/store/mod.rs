@@ -16,6 +16,7 @@ mod open;
 mod points;
 mod publish;
 mod read;
+mod recent;
 mod status;
 mod top;
 mod users;
@@ -30,18 +31,21 @@ use crate::error::{Error, Result};
 use crate::ids::Ids;
 use crate::oplog::Oplog;
 use crate::options::{Options, World};
+use crate::producers::Producers;
 use crate::ring::Ring;
 
 pub use commit::{Accepted, Batch, BatchKey, RefusedItem};
 pub use history::{IdHistory, Logged};
 pub use open::Recovery;
 pub use read::{Answer, Read, Series, ValuePoint};
+pub use recent::{RECENT_SECONDS_MAX, Seconds};
 pub use status::{Status, StoreStatus};
 pub use top::{Ranking, TopKey};
 pub use users::UsersAnswer;
 
 use files::{ArchiveFiles, Files};
 use lateness::Watermarks;
+use recent::Recent;
 
 /// One data directory: increments in, counts out.
 pub struct Store {
@@ -67,6 +71,7 @@ struct Writer {
     /// None when the store is open for reading only.
     log: Option<Oplog>,
     ids: Ids,
+    producers: Producers,
     payload: Vec<u8>,
     /// No counter of the store can be above this.
     count_bound: u64,
@@ -90,6 +95,8 @@ struct Live {
     applied: Offset,
     /// Until when events are expected.
     watermarks: Watermarks,
+    /// The last minute by the second.
+    recent: Recent,
 }
 
 impl Store {

@@ -9,6 +9,7 @@ use tallyring_records::{Day, LongKeys, Offset, Position, Record, RecordError, Sc
 use super::change::HOUR_MS;
 use super::files::{ArchiveFiles, Files, remove_leftovers};
 use super::lateness::Watermarks;
+use super::recent::Recent;
 use super::{Live, Root, Store, Writer};
 use crate::delta::DeltaStore;
 use crate::error::{Error, Result};
@@ -16,6 +17,7 @@ use crate::identity::Identity;
 use crate::ids::{Ids, Seen};
 use crate::oplog::{Frame, LogSummary, Oplog, OplogOptions, ReadFrom, scan};
 use crate::options::{Options, World};
+use crate::producers::Producers;
 use crate::ring::Ring;
 
 /// What opening found.
@@ -35,6 +37,7 @@ pub(super) const BATCH_KEY_DOMAIN: u8 = 2;
 pub(super) const BATCH_BODY_DOMAIN: u8 = 3;
 pub(super) const REFUSED_DOMAIN: u8 = 4;
 pub(super) const AGAIN_DOMAIN: u8 = 5;
+pub(super) const PRODUCER_DOMAIN: u8 = 6;
 
 impl Store {
     /// Opens the data directory, which is made if it is empty. The caller holds its lock.
@@ -161,6 +164,7 @@ fn begin(
         ids: IdsEntry {
             flushed: Position::single(Offset::default()),
             runs: Vec::new(),
+            producers: Vec::new(),
         },
     };
     manifest.commit(disk)?;
@@ -223,6 +227,7 @@ struct Replay {
     files: Files,
     archive: ArchiveFiles,
     ids: Ids,
+    producers: Producers,
     ids_from: u64,
     from: u64,
     watermarks: Watermarks,
@@ -267,6 +272,7 @@ impl Replay {
             files,
             archive,
             ids: Ids::open(disk, &manifest.ids.runs, window_ms)?,
+            producers: Producers::restore(&manifest.ids.producers),
             ids_from,
             from,
             watermarks: Watermarks::default(),
@@ -330,6 +336,13 @@ impl Replay {
         }
         match record {
             Record::Increment(increment) | Record::Late(increment) => {
+                if let Some(origin) = &increment.origin
+                    && at.sequence >= self.ids_from
+                {
+                    let name = origin.producer.as_bytes();
+                    let id = self.keys.identity(PRODUCER_DOMAIN, name);
+                    self.producers.follow(id, origin, arrived_ms);
+                }
                 self.watermarks.see(&increment);
                 self.counted = self.counted.saturating_add(increment.n);
                 self.ring
@@ -372,6 +385,7 @@ impl Replay {
         let writer = Writer {
             log,
             ids: self.ids,
+            producers: self.producers,
             payload: Vec::new(),
             count_bound,
             unflushed: self.replayed,
@@ -386,6 +400,7 @@ impl Replay {
             manifest: Arc::new(manifest.clone()),
             applied,
             watermarks: self.watermarks,
+            recent: Recent::new(world.clock.now_ms().div_euclid(1_000)),
         };
         Ok(Store {
             cache: BlockCache::new(options.cache_bytes),

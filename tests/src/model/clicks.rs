@@ -98,6 +98,7 @@ pub fn increment(chance: &mut Chance, schema: &Schema, now: i64, ids: &[String])
                 .percent(30)
                 .then(|| format!("user {}", chance.below(500))),
             event: None,
+            origin: None,
         };
         if increment.validate(schema).is_ok() && check_time(increment.at, now).is_ok() {
             return increment;
@@ -115,6 +116,7 @@ pub fn mark(key: &str, now: i64) -> Increment {
         id: None,
         user: None,
         event: None,
+        origin: None,
     }
 }
 

@@ -196,6 +196,7 @@ impl Driver {
                     Some(_) => Err("refused as an overflow that the model does not see".to_owned()),
                 }
             }
+            Err(Refusal::Sequence { .. }) => Err("no click has a number".to_owned()),
             Err(Refusal::Busy) => Err("a store without a queue is never busy".to_owned()),
         }
     }

@@ -147,6 +147,7 @@ fn click(chance: &mut Chance, n: u64, now_ms: i64) -> Increment {
         id: None,
         user: None,
         event: None,
+        origin: None,
     }
 }
 

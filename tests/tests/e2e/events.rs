@@ -355,3 +355,114 @@ fn every_id_has_a_verdict_that_survives_kills_and_rebuilds() {
     send(&server, &click("bad", "2026-03-18T00:10:00Z"));
     assert_eq!(verdict(&server, "bad")["verdict"], "counted");
 }
+
+#[test]
+fn the_last_minute_ticks_by_the_second() {
+    let (_data, server) = server();
+    let events: Vec<Value> = [
+        ("a", "12:59:59"),
+        ("b", "13:00:02"),
+        ("c", "13:00:02"),
+        ("d", "12:58:00"),
+    ]
+    .iter()
+    .map(|(id, at)| click(id, &format!("2026-03-16T{at}Z")))
+    .collect();
+    send(&server, &json!(events));
+    let minute = server.get_json("/v1/ad_click/42/counts?unit=second&units=60");
+    assert_eq!(
+        (&minute["total"], &minute["unit"]),
+        (&json!(3), &json!("second"))
+    );
+    let counts = minute["counts"].as_array().expect("counts");
+    assert_eq!(counts.len(), 60);
+    assert_eq!(
+        counts[58],
+        json!({"start": "2026-03-16T13:00:02+00:00", "count": 2})
+    );
+    assert_eq!(counts[59]["start"], "2026-03-16T13:00:03+00:00");
+    assert_eq!(
+        minute["complete"], false,
+        "the server has run for less than a minute"
+    );
+    let two = server.get_json("/v1/ad_click/42/counts?unit=second&units=2");
+    assert_eq!(two["total"], 2);
+    for (path, status, field) in [
+        ("ad_click/42/counts?unit=second&units=61", 422, "units"),
+        ("ad_click/42/counts?unit=second&from=1", 400, "from"),
+        ("l/a/counts?unit=second", 422, "unit"),
+        ("ad_click/42/summary?unit=second", 400, "unit"),
+    ] {
+        let answer = server.get(&format!("/v1/{path}"));
+        assert_eq!(
+            (answer.status, &answer.json()["field"]),
+            (status, &json!(field)),
+            "{path}"
+        );
+    }
+}
+
+/// The heaviest keys are never counted less than they are, and a key never seen is nothing.
+#[test]
+fn the_heaviest_keys_are_listed_with_at_least_their_counts() {
+    let (_data, server) = server();
+    let increments = json!([
+        {"keys": {"ad_click": "ad-42"}, "n": 1_000},
+        {"keys": {"ad_click": "ad-7"}, "n": 5},
+    ]);
+    assert_eq!(
+        server.post("/v1/increments", increments.to_string()).status,
+        200
+    );
+    let top = server.get_json("/v1/ad_click/top?unit=day&units=1");
+    let keys = json!([{"key": "ad-42", "count": 1_000}, {"key": "ad-7", "count": 5}]);
+    assert_eq!((&top["keys"], &top["approximate"]), (&keys, &json!(false)));
+    assert_eq!(
+        server.get_json("/v1/ad_click/ad-unseen/summary")["total"],
+        0
+    );
+}
+
+#[test]
+fn a_producer_that_numbers_its_events_needs_no_ids() {
+    let data = tempfile::tempdir().expect("a directory");
+    let clock = "2026-03-16T13:00:03Z@0";
+    let mut server = start(&data, clock);
+    let event = |epoch: u64, sequence: u64| json!({"producer": "edge 1", "epoch": epoch, "sequence": sequence, "type": "click", "entities": {"ad": "42"}});
+    let batch = |epoch, numbers: std::ops::Range<u64>| -> Value {
+        numbers.map(|number| event(epoch, number)).collect()
+    };
+    let counted = |accepted: u64, duplicates: u64| json!({"accepted": accepted, "duplicates": duplicates, "late": 0});
+    assert_eq!(send(&server, &batch(1, 0..100)), counted(100, 0));
+    assert_eq!(send(&server, &batch(1, 0..100)), counted(0, 100));
+    for stop in [Server::kill9 as fn(Server), Server::terminate] {
+        stop(server);
+        server = start(&data, clock);
+        // Unanswered, it is sent again, with what follows.
+        assert_eq!(send(&server, &batch(1, 50..100)), counted(0, 50));
+    }
+    assert_eq!(send(&server, &batch(1, 90..110)), counted(10, 10));
+    let gap = server.post(
+        "/v1/events",
+        json!([event(1, 110), event(1, 112)]).to_string(),
+    );
+    assert_eq!(
+        (gap.status, &gap.json()["index"]),
+        (409, &json!(1)),
+        "{gap:?}"
+    );
+    assert_eq!(
+        send(&server, &event(1, 110)),
+        counted(1, 0),
+        "nothing of the refused batch counts"
+    );
+    assert_eq!(send(&server, &event(2, 0)), counted(1, 0));
+    let over = server.post("/v1/events", event(1, 111).to_string());
+    assert_eq!(
+        (over.status, &over.json()["field"]),
+        (409, &json!("sequence"))
+    );
+    let both = json!({"keys": {"l": "a"}, "id": "x", "producer": "p", "sequence": 1});
+    assert_eq!(server.post("/v1/increments", both.to_string()).status, 400);
+    assert_eq!(server.get_json("/v1/ad_click/42/summary")["total"], 112);
+}

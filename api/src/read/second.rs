@@ -1,0 +1,97 @@
+//! `GET /v1/{namespace}/{key}/counts?unit=second`: the last minute of a key, sliding by the second.
+
+use serde::Serialize;
+use tallyring_realtime::{RECENT_SECONDS_MAX, Store};
+use tallyring_records::{FieldError, Schema};
+
+use super::request::{check_key, declared};
+use crate::calendar::{Zone, rfc3339_utc};
+use crate::problem::Problem;
+use crate::query_string::QueryString;
+
+const KNOWN: &str = "unit, units (1 to 60), timezone and hour_offset; unit=second ends with now";
+const UNITS_DEFAULT: usize = RECENT_SECONDS_MAX;
+
+/// Counts of the last seconds.
+#[derive(Serialize)]
+pub struct LastSeconds {
+    namespace: String,
+    key: String,
+    unit: &'static str,
+    timezone: String,
+    from: String,
+    to: String,
+    aligned: bool,
+    settled_until: String,
+    final_until: Option<String>,
+    /// False in the first minute after a start, or when too many keys are counted at once.
+    complete: bool,
+    total: u64,
+    counts: Vec<SecondCount>,
+}
+
+#[derive(Serialize)]
+struct SecondCount {
+    start: String,
+    count: u64,
+}
+
+/// Answers when the query asks for seconds; none otherwise.
+///
+/// # Errors
+/// 400, 404 and 422, naming what is wrong.
+pub fn answer(
+    store: &Store,
+    schema: &Schema,
+    now: i64,
+    (namespace, key): (&str, &str),
+    query: &mut QueryString,
+) -> Result<Option<LastSeconds>, Problem> {
+    if !query.has("unit", "second") {
+        return Ok(None);
+    }
+    query.take("unit")?;
+    let namespace = declared(schema, namespace)?;
+    check_key(key)?;
+    if !namespace.minutes {
+        let detail = format!(
+            "is counted only where minutes are kept; {} has minutes = false",
+            namespace.name
+        );
+        return Err(FieldError::refused("unit", "second", detail).into());
+    }
+    let units = query
+        .take_as("units", "a whole number")?
+        .unwrap_or(UNITS_DEFAULT);
+    if !(1..=RECENT_SECONDS_MAX).contains(&units) {
+        let detail = format!(
+            "must be 1 to {RECENT_SECONDS_MAX} seconds; older times are counted by the minute"
+        );
+        return Err(FieldError::refused("units", &units.to_string(), detail).into());
+    }
+    let hour_offset = query.take_as("hour_offset", "hours from -12 to 14 in steps of 0.25")?;
+    let timezone = query.take("timezone")?.filter(|zone| !zone.is_empty());
+    let zone = Zone::from_request(timezone.as_deref(), hour_offset)?;
+    let other = std::mem::replace(query, QueryString::of([]));
+    other.finish(KNOWN)?;
+    let found = store.last_seconds(&namespace.name, key, units, now);
+    let first = now - i64::try_from(units).unwrap_or(0) + 1;
+    let starts = (first..).map(|second| zone.label(second));
+    Ok(Some(LastSeconds {
+        key: key.to_owned(),
+        unit: "second",
+        timezone: zone.name().to_owned(),
+        from: zone.label(first),
+        to: zone.label(now + 1),
+        aligned: true,
+        settled_until: rfc3339_utc(store.settled_until(&namespace.name, now)),
+        final_until: None,
+        complete: found.complete,
+        total: found.counts.iter().sum(),
+        counts: starts
+            .zip(found.counts)
+            .map(|(start, count)| SecondCount { start, count })
+            .collect(),
+        namespace: namespace.name,
+    }))
+}

@@ -1,0 +1,153 @@
+//! Producers that number what they send: exactly once in constant memory, instead of ids.
+//!
+//! A producer sends its increments in order, each with the next number, and sends again what got no
+//! answer. A number below the one that follows is a duplicate; one above it says that something is
+//! missing, and is refused, so that nothing is lost. A higher epoch begins anew at any number; what
+//! comes of a lower one is refused. The log holds every number, the manifest how far they came when
+//! memory was flushed. Cost: about 60 bytes a producer.
+
+use hashbrown::HashMap;
+use tallyring_archive::ProducerEntry;
+use tallyring_records::Origin;
+
+/// Producers that are followed at once.
+const PRODUCERS_MAX: usize = 10_000;
+
+/// How far every producer has come.
+#[derive(Default, Clone)]
+pub struct Producers(HashMap<u128, Progress>);
+
+/// How far one has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    epoch: u64,
+    next: u64,
+    seen_ms: i64,
+}
+
+impl Producers {
+    /// As a manifest says.
+    pub fn restore(entries: &[ProducerEntry]) -> Self {
+        let progress = entries.iter().filter_map(|entry| {
+            let progress = Progress {
+                epoch: entry.epoch,
+                next: entry.next,
+                seen_ms: entry.seen_ms,
+            };
+            Some((u128::from_str_radix(&entry.id, 16).ok()?, progress))
+        });
+        Self(progress.collect())
+    }
+
+    /// For a manifest.
+    pub fn entries(&self) -> Vec<ProducerEntry> {
+        let mut entries: Vec<ProducerEntry> = self
+            .0
+            .iter()
+            .map(|(id, progress)| ProducerEntry {
+                id: format!("{id:032x}"),
+                epoch: progress.epoch,
+                next: progress.next,
+                seen_ms: progress.seen_ms,
+            })
+            .collect();
+        entries.sort_by(|a, b| a.id.cmp(&b.id));
+        entries
+    }
+
+    /// Forgets those that were last seen before `oldest_ms`.
+    pub fn forget(&mut self, oldest_ms: i64) {
+        self.0.retain(|_, progress| progress.seen_ms >= oldest_ms);
+    }
+
+    /// True when the increment with this origin is new, false when it is a duplicate.
+    ///
+    /// # Errors
+    /// What was expected instead.
+    pub fn is_new(&self, id: u128, origin: &Origin) -> Result<bool, String> {
+        let shown = |text: &str| text.escape_debug().to_string();
+        let Some(known) = self.0.get(&id) else {
+            return if self.0.len() < PRODUCERS_MAX {
+                Ok(true)
+            } else {
+                Err(format!(
+                    "{PRODUCERS_MAX} producers are followed already; send ids instead"
+                ))
+            };
+        };
+        if origin.epoch < known.epoch {
+            return Err(format!(
+                "producer {} is in epoch {} now, epoch {} is over",
+                shown(&origin.producer),
+                known.epoch,
+                origin.epoch
+            ));
+        }
+        if origin.epoch == known.epoch && origin.sequence > known.next {
+            return Err(format!(
+                "sequence {} of producer {} came, {} follows: what lies between was not counted, send it first",
+                origin.sequence,
+                shown(&origin.producer),
+                known.next
+            ));
+        }
+        Ok(origin.epoch > known.epoch || origin.sequence == known.next)
+    }
+
+    /// The increment with this origin counts; how far its producer had come before.
+    pub fn follow(&mut self, id: u128, origin: &Origin, seen_ms: i64) -> Option<Progress> {
+        let progress = Progress {
+            epoch: origin.epoch,
+            next: origin.sequence.saturating_add(1),
+            seen_ms,
+        };
+        self.0.insert(id, progress)
+    }
+
+    /// Takes that back.
+    pub fn withdraw(&mut self, id: u128, before: Option<Progress>) {
+        match before {
+            Some(progress) => self.0.insert(id, progress),
+            None => self.0.remove(&id),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn origin(epoch: u64, sequence: u64) -> Origin {
+        Origin {
+            producer: "p".into(),
+            epoch,
+            sequence,
+        }
+    }
+
+    #[test]
+    fn numbers_count_once_in_order_and_a_gap_is_refused() {
+        let mut producers = Producers::default();
+        let mut sends = |epoch, sequence| {
+            let origin = origin(epoch, sequence);
+            let new = producers.is_new(1, &origin);
+            if new == Ok(true) {
+                producers.follow(1, &origin, 5);
+            }
+            new
+        };
+        assert_eq!(sends(0, 7), Ok(true), "the first number is any");
+        assert_eq!(sends(0, 8), Ok(true));
+        assert_eq!(sends(0, 8), Ok(false));
+        assert_eq!(sends(0, 1), Ok(false));
+        assert!(sends(0, 10).unwrap_err().contains("9 follows"));
+        assert_eq!(sends(0, 9), Ok(true));
+        assert_eq!(sends(2, 0), Ok(true), "a new epoch begins anew");
+        assert!(sends(1, 10).unwrap_err().contains("epoch 2 now"));
+        let restored = Producers::restore(&producers.entries());
+        assert_eq!(restored.is_new(1, &origin(2, 0)), Ok(false));
+        assert_eq!(restored.is_new(1, &origin(2, 1)), Ok(true));
+        producers.forget(6);
+        assert!(producers.entries().is_empty());
+    }
+}

@@ -1,0 +1,168 @@
+//! The last minute by the second: the number that ticks, in bounded memory.
+//!
+//! Counts by event second of the keys of namespaces that keep minutes, newest 60 seconds, nothing on
+//! disk. At most [`ENTRIES_MAX`] pairs of key and second are held (about 40 MB); what comes for
+//! further keys of a second is not counted here, and the answer says that it may be incomplete, as
+//! it does in the first minute after a start.
+
+use std::hash::BuildHasher;
+
+use hashbrown::{DefaultHashBuilder, HashMap};
+use tallyring_records::{COUNT_MAX, Increment, LongKeys, Schema, line};
+
+use super::Store;
+
+/// Seconds that can be asked for.
+pub const RECENT_SECONDS_MAX: usize = 60;
+
+/// Room for every second that may be asked for, and for those that a clock runs ahead.
+const SLOTS: i64 = 64;
+const ENTRIES_MAX: usize = 1 << 20;
+
+/// Counts of the last minute.
+pub(super) struct Recent {
+    slots: Vec<Slot>,
+    hasher: DefaultHashBuilder,
+    entries: usize,
+    /// First second that was counted from its beginning.
+    since: i64,
+}
+
+#[derive(Default)]
+struct Slot {
+    second: i64,
+    /// By 64 randomly keyed bits of the total key.
+    counts: HashMap<u64, u64>,
+    overflowed: bool,
+}
+
+/// Counts of one key by second.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seconds {
+    /// Oldest first; the last one is the second of the clock.
+    pub counts: Vec<u64>,
+    /// False when some may be missing.
+    pub complete: bool,
+}
+
+impl Recent {
+    /// Nothing yet, at `now` (Unix seconds).
+    pub fn new(now: i64) -> Self {
+        Self {
+            slots: (0..SLOTS).map(|_| Slot::default()).collect(),
+            hasher: DefaultHashBuilder::default(),
+            entries: 0,
+            since: now.saturating_add(1),
+        }
+    }
+
+    /// Counts an increment that came at `now` (Unix seconds).
+    pub fn add(&mut self, keys: &LongKeys, schema: &Schema, increment: &Increment, now: i64) {
+        if increment.at > now || increment.at <= now.saturating_sub(SLOTS) {
+            return;
+        }
+        for (name, raw) in &increment.keys {
+            if schema
+                .namespace(name)
+                .is_some_and(|namespace| namespace.minutes)
+            {
+                let key = self
+                    .hasher
+                    .hash_one(line::total_key(name, &keys.stored(raw)));
+                self.count(key, increment.at, increment.n);
+            }
+        }
+    }
+
+    fn count(&mut self, key: u64, second: i64, n: u64) {
+        let index = usize::try_from(second.rem_euclid(SLOTS)).expect("BUG: a remainder");
+        let slot = &mut self.slots[index];
+        if slot.second > second {
+            return;
+        }
+        if slot.second < second {
+            self.entries -= slot.counts.len();
+            *slot = Slot {
+                second,
+                ..Slot::default()
+            };
+        }
+        if let Some(count) = slot.counts.get_mut(&key) {
+            *count = count.saturating_add(n).min(COUNT_MAX);
+        } else if self.entries < ENTRIES_MAX {
+            self.entries += 1;
+            slot.counts.insert(key, n);
+        } else {
+            slot.overflowed = true;
+        }
+    }
+
+    fn read(&self, total_key: &str, seconds: usize, now: i64) -> Seconds {
+        let key = self.hasher.hash_one(total_key);
+        let first = now.saturating_sub(i64::try_from(seconds).unwrap_or(SLOTS)) + 1;
+        let mut found = Seconds {
+            counts: Vec::with_capacity(seconds),
+            complete: self.since <= first,
+        };
+        for second in first..=now {
+            let index = usize::try_from(second.rem_euclid(SLOTS)).expect("BUG: a remainder");
+            let slot = Some(&self.slots[index]).filter(|slot| slot.second == second);
+            let count = slot.and_then(|slot| slot.counts.get(&key));
+            found.complete &= count.is_some() || slot.is_none_or(|slot| !slot.overflowed);
+            found.counts.push(count.copied().unwrap_or(0));
+        }
+        found
+    }
+}
+
+impl Store {
+    /// Counts of a key in the last seconds up to `now` (Unix seconds), at most
+    /// [`RECENT_SECONDS_MAX`], of a namespace that keeps minutes.
+    pub fn last_seconds(&self, namespace: &str, key: &str, seconds: usize, now: i64) -> Seconds {
+        let total_key = line::total_key(namespace, &self.keys.stored(key));
+        let seconds = seconds.min(RECENT_SECONDS_MAX);
+        self.live().recent.read(&total_key, seconds, now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_slide_and_old_ones_make_room() {
+        let mut recent = Recent::new(1_000);
+        for (second, n) in [(1_001, 2), (1_001, 3), (1_002, 1), (1_060, 7)] {
+            recent.count(recent.hasher.hash_one("a"), second, n);
+        }
+        let read = |recent: &Recent, seconds, now| recent.read("a", seconds, now);
+        assert_eq!(read(&recent, 2, 1_002).counts, [5, 1]);
+        assert!(read(&recent, 2, 1_002).complete);
+        assert!(
+            !read(&recent, 3, 1_002).complete,
+            "the server began in the second 1,000"
+        );
+        let minute = read(&recent, 60, 1_060);
+        assert_eq!((minute.counts[0], minute.counts[59]), (5, 7));
+        assert_eq!(minute.counts.iter().sum::<u64>(), 13);
+        // 64 seconds later the slot is used again, and what comes for its first second is too old.
+        recent.count(recent.hasher.hash_one("b"), 1_065, 1);
+        recent.count(recent.hasher.hash_one("a"), 1_001, 1);
+        assert_eq!(recent.read("b", 1, 1_065).counts, [1]);
+        assert_eq!(recent.entries, 3);
+    }
+
+    #[test]
+    fn memory_is_bounded_and_what_is_missing_is_said() {
+        let mut recent = Recent::new(0);
+        for key in 0..ENTRIES_MAX as u64 + 10 {
+            recent.count(key, 1_001, 1);
+        }
+        assert_eq!(recent.entries, ENTRIES_MAX);
+        assert!(!recent.read("new", 1, 1_001).complete);
+        recent.count(0, 1_002, 1);
+        assert_eq!(recent.entries, ENTRIES_MAX);
+        recent.count(0, 1_065, 1);
+        assert_eq!(recent.entries, 1, "the full second made room");
+    }
+}
