@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use metrics_exporter_prometheus::PrometheusBuilder;
-use tallyring_api::{Access, Admin, ApiState, Server, Tls, router};
+use tallyring_api::{Access, Admin, ApiState, App, Server, Tls};
 use tallyring_archive::names;
 use tallyring_realtime::catalog::{Catalog, JobState};
 use tallyring_realtime::{Clock, Lock, Service, Store, SystemClock};
@@ -143,7 +143,9 @@ async fn serve_until_stopped(
     );
     println!("tallyring listening on {url}");
     let stop = stopped(Arc::clone(&service), signals);
-    let server = Server::new(router(state), front.access, front.http.server);
+    let app = Arc::new(App::new(state));
+    let answer = move |request, peer| Arc::clone(&app).answer(request, peer);
+    let server = Server::new(answer, front.http.server);
     server.run(listeners, stop).await;
     let _ = std::fs::remove_file(data.join(names::LOCAL_KEY));
     schedule.abort();

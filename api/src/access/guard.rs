@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use axum::RequestExt;
-use axum::extract::{MatchedPath, RawPathParams, Request, State};
+use axum::extract::{FromRequestParts, MatchedPath, RawPathParams, Request, State};
+use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
@@ -20,22 +20,33 @@ use super::refusal::Refusal;
 use super::route::{Class, Dialect, Namespaces, Route};
 use super::table::Key;
 use super::{Access, Caller};
+use crate::meter::Meter;
 use crate::problem::Problem;
 
 /// The address of who asks, in the request's extensions once keys are needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer(pub IpAddr);
 
-/// Lets a request through to its handler, or answers it.
-pub async fn guard(State(access): State<Arc<Access>>, request: Request, next: Next) -> Response {
-    let pattern = request
-        .extensions()
-        .get::<MatchedPath>()
-        .map(MatchedPath::as_str);
+/// Lets a request of the router through to its handler, or answers it.
+pub async fn guard(
+    State((access, meter)): State<(Arc<Access>, Arc<Meter>)>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let began = Instant::now();
+    let pattern = request.extensions().get::<MatchedPath>().cloned();
+    let pattern = pattern.as_ref().map(MatchedPath::as_str);
     let route = Route::of(request.method(), pattern, request.uri().path());
+    let response = permitted(&access, route, request, next).await;
+    meter.note(pattern, response.status().as_u16(), began);
+    response
+}
+
+/// The answer, which pages of other origins may read where they are allowed to.
+async fn permitted(access: &Access, route: Route, request: Request, next: Next) -> Response {
     let is_read = matches!(route.scope, None | Some(Scope::Read));
     if access.origins.is_empty() || !is_read {
-        return answer(&access, route, request, next).await;
+        return answer(access, route, request, next).await;
     }
     let (parts, body) = request.into_parts();
     if let Some(response) = access.origins.preflight(&parts) {
@@ -43,32 +54,41 @@ pub async fn guard(State(access): State<Arc<Access>>, request: Request, next: Ne
     }
     let origin = access.origins.allowed(&parts.headers).cloned();
     let request = Request::from_parts(parts, body);
-    let mut response = answer(&access, route, request, next).await;
+    let mut response = answer(access, route, request, next).await;
     if let Some(origin) = origin {
         cors::permit(&mut response, origin);
     }
     response
 }
 
-async fn answer(access: &Access, route: Route, mut request: Request, next: Next) -> Response {
-    let admitted = match route.scope {
-        Some(scope) if access.needs_keys() => admit(access, route, scope, &mut request).await,
-        _ => Ok(()),
-    };
+async fn answer(access: &Access, route: Route, request: Request, next: Next) -> Response {
+    let (mut parts, body) = request.into_parts();
+    let admitted = admit(access, route, &mut parts).await;
     let answered = match admitted {
-        Ok(()) => run(access, route, request, next).await,
+        Ok(caller) => {
+            if caller.has_key() {
+                parts.extensions.insert(caller);
+            }
+            let request = Request::from_parts(parts, body);
+            run(access, route, next.run(request)).await
+        }
         Err(refusal) => Err(refusal),
     };
     answered.unwrap_or_else(|refusal| refusal.answer(route.dialect))
 }
 
-/// Checks the key and puts the [`Caller`] into the request.
-async fn admit(
+/// Who asks, if they may ask this. Without keys it is nobody, who may do everything.
+///
+/// # Errors
+/// What the key is missing.
+pub async fn admit(
     access: &Access,
     route: Route,
-    scope: Scope,
-    request: &mut Request,
-) -> Result<(), Refusal> {
+    request: &mut Parts,
+) -> Result<Caller, Refusal> {
+    let Some(scope) = route.scope.filter(|_| access.needs_keys()) else {
+        return Ok(Caller::default());
+    };
     let key = known(access, route.dialect, request)?;
     if !key.has(scope) {
         let detail = format!(
@@ -93,18 +113,17 @@ async fn admit(
             wait,
         })?;
     }
-    request.extensions_mut().insert(Caller::new(key, now));
-    Ok(())
+    Ok(Caller::new(key, now))
 }
 
-fn known(access: &Access, dialect: Dialect, request: &Request) -> Result<Arc<Key>, Refusal> {
+fn known(access: &Access, dialect: Dialect, request: &Parts) -> Result<Arc<Key>, Refusal> {
     let text = presented(request, dialect).ok_or(Refusal::NoKey)?;
     let table = access.table.load();
     let table = table.as_ref().ok_or(Refusal::NoKey)?;
     if let Some(key) = table.find(&text) {
         return Ok(key);
     }
-    let peer = request.extensions().get::<Peer>();
+    let peer = request.extensions.get::<Peer>();
     let peer = peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.0);
     metrics::counter!("tallyring_wrong_keys_total").increment(1);
     match access.wrong_keys.note(peer, access.now()) {
@@ -117,8 +136,8 @@ fn known(access: &Access, dialect: Dialect, request: &Request) -> Result<Arc<Key
 }
 
 /// The key as the client sent it. bitly's clients send it bare or as a parameter, too.
-fn presented(request: &Request, dialect: Dialect) -> Option<Cow<'_, str>> {
-    let header = request.headers().get(header::AUTHORIZATION);
+fn presented(request: &Parts, dialect: Dialect) -> Option<Cow<'_, str>> {
+    let header = request.headers.get(header::AUTHORIZATION);
     if let Some(value) = header.and_then(|value| value.to_str().ok()) {
         match value.trim().split_once(' ') {
             Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => {
@@ -131,7 +150,7 @@ fn presented(request: &Request, dialect: Dialect) -> Option<Cow<'_, str>> {
     if !dialect.is_bitly() {
         return None;
     }
-    let mut parameters = request.uri().query()?.split('&');
+    let mut parameters = request.uri.query()?.split('&');
     let token = parameters.find_map(|part| part.strip_prefix("access_token="))?;
     percent_decode_str(token).decode_utf8().ok()
 }
@@ -139,12 +158,12 @@ fn presented(request: &Request, dialect: Dialect) -> Option<Cow<'_, str>> {
 async fn hold_to_namespaces(
     key: &Key,
     namespaces: Namespaces,
-    request: &mut Request,
+    request: &mut Parts,
 ) -> Result<(), Refusal> {
     match namespaces {
         Namespaces::None | Namespaces::Handler => Ok(()),
         Namespaces::Path => {
-            let parameters = request.extract_parts::<RawPathParams>().await;
+            let parameters = RawPathParams::from_request_parts(request, &()).await;
             let name = parameters.ok().and_then(|parameters| {
                 let found = parameters.iter().find(|(name, _)| *name == "namespace");
                 found.map(|(_, value)| value.to_owned())
@@ -171,16 +190,30 @@ async fn hold_to_namespaces(
     }
 }
 
-/// Runs the handler in a place of its class, within the time limit.
+/// Answers in a place of the route's class, within the time limit.
 async fn run(
     access: &Access,
     route: Route,
-    request: Request,
-    next: Next,
+    answering: impl Future<Output = Response> + Send + 'static,
 ) -> Result<Response, Refusal> {
+    if route.class == Class::Query {
+        run_query(access, route, answering).await
+    } else {
+        run_here(access, route, answering).await
+    }
+}
+
+/// Answers in a place of the route's class, which is not that of reads, within the time limit.
+///
+/// # Errors
+/// No place is free, or it took too long.
+pub async fn run_here<T>(
+    access: &Access,
+    route: Route,
+    answering: impl Future<Output = T>,
+) -> Result<T, Refusal> {
     let (gate, what) = match route.class {
-        Class::Free => return Ok(next.run(request).await),
-        Class::Query => return run_query(access, route, request, next).await,
+        Class::Free | Class::Query => return Ok(answering.await),
         Class::Increment => (&access.increments, "increments"),
         Class::Batch => (&access.batches, "batches"),
         Class::Admin => (&access.admin, "operators' requests"),
@@ -188,7 +221,7 @@ async fn run(
     let _place = gate.enter().ok_or_else(|| shed(what))?;
     let limit = access.limits.request_timeout;
     // What a write has queued is written even when its answer is given up here.
-    tokio::time::timeout(limit, next.run(request))
+    tokio::time::timeout(limit, answering)
         .await
         .map_err(|_| timed_out(route, limit))
 }
@@ -198,13 +231,12 @@ async fn run(
 async fn run_query(
     access: &Access,
     route: Route,
-    request: Request,
-    next: Next,
+    answering: impl Future<Output = Response> + Send + 'static,
 ) -> Result<Response, Refusal> {
     let place = access.queries.enter().await.ok_or_else(|| shed("reads"))?;
     let limit = access.limits.request_timeout;
     let work = async move {
-        let response = next.run(request).await;
+        let response = answering.await;
         drop(place);
         response
     };

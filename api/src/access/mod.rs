@@ -18,10 +18,10 @@ mod route;
 mod table;
 
 pub use caller::Caller;
-pub use guard::{Peer, guard};
+pub use guard::{Peer, admit, guard, run_here};
 pub use new_key::{KeyRequest, issue, key_json};
 pub use rate::network;
-pub use request_id::identify;
+pub use request_id::Asked;
 pub use route::{Class, Dialect, Route};
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

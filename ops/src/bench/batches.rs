@@ -23,7 +23,7 @@ pub fn run(effort: &Effort) -> Result<Report> {
         for connections in [1, 8] {
             let ask = |server: &ServerProcess| {
                 let load = Load {
-                    address: server.address,
+                    server,
                     connections,
                     requests: &requests,
                     rate: None,

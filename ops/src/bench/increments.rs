@@ -25,7 +25,7 @@ pub fn run(effort: &Effort) -> Result<Report> {
     let increments = request::increments(KEYS);
     let ask = |server: &ServerProcess, requests: &[Vec<u8>], rate| -> Result<Outcome> {
         let load = Load {
-            address: server.address,
+            server,
             connections: CONNECTIONS,
             requests,
             rate,
@@ -33,29 +33,27 @@ pub fn run(effort: &Effort) -> Result<Report> {
         };
         load.run()
     };
-    let mut figures: [Vec<f64>; 4] = Default::default();
+    let mut outcomes: [Vec<Outcome>; 3] = Default::default();
     for _ in 0..effort.runs {
-        let bare = ask(&empty, &nothing, None)?;
-        let counted = ask(&server, &increments, None)?;
-        let healthy = ask(&server, &health, None)?;
-        let p99 = counted.milliseconds(99.0);
-        for (figures, figure) in
-            figures
-                .iter_mut()
-                .zip([bare.per_second, healthy.per_second, counted.per_second, p99])
-        {
-            figures.push(figure);
-        }
+        outcomes[0].push(ask(&empty, &nothing, None)?);
+        outcomes[1].push(ask(&server, &health, None)?);
+        outcomes[2].push(ask(&server, &increments, None)?);
     }
-    let [bare, healthy, counted, p99] = figures;
     let mut report = Report::new("increments");
-    report.row("empty handler", "req/s", &bare);
-    report.row("/healthz, all layers", "req/s", &healthy);
-    report.row("increments", "req/s", &counted);
-    report.ratio("increments to the empty handler", &counted, &bare);
-    report.ratio("increments to /healthz", &counted, &healthy);
-    report.row("p99, saturated", "ms", &p99);
-    let half = median(&counted) / 2.0;
+    let rates = outcomes.each_ref().map(|outcomes| rates(outcomes));
+    let [bare, healthy, counted] = &rates;
+    report.row("empty handler", "req/s", bare);
+    report.row("/healthz, all layers", "req/s", healthy);
+    report.row("increments", "req/s", counted);
+    report.ratio("increments to the empty handler", counted, bare);
+    report.ratio("increments to /healthz", counted, healthy);
+    for (what, outcomes) in ["empty handler", "/healthz", "increments"].iter().zip(&outcomes) {
+        let taken: Vec<f64> = outcomes.iter().map(|outcome| outcome.processor_us).collect();
+        report.row(format!("{what}, processor time"), "µs/req", &taken);
+    }
+    let latency = outcomes[2].iter().map(|outcome| outcome.milliseconds(99.0));
+    report.row("p99, saturated", "ms", &latency.collect::<Vec<f64>>());
+    let half = median(counted) / 2.0;
     let (mut syncs, mut paced, mut middle) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..effort.runs {
         syncs.push(sync_milliseconds(directory.path())?);
@@ -69,6 +67,10 @@ pub fn run(effort: &Effort) -> Result<Report> {
     let limits: Vec<f64> = syncs.iter().map(|sync| 3.0 * sync + 1.0).collect();
     report.ratio("p99 to 3 fdatasync + 1 ms", &paced, &limits);
     Ok(report)
+}
+
+fn rates(outcomes: &[Outcome]) -> Vec<f64> {
+    outcomes.iter().map(|outcome| outcome.per_second).collect()
 }
 
 /// The 99th percentile of writing 4 KiB into a file that has them, durably.

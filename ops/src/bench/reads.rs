@@ -51,7 +51,7 @@ impl Stand<'_> {
         rate: Option<f64>,
     ) -> Result<Outcome> {
         let load = Load {
-            address: server.address,
+            server,
             connections,
             requests,
             rate,
