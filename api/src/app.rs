@@ -6,8 +6,9 @@
 
 use std::future::poll_fn;
 use std::net::{IpAddr, Ipv4Addr};
+use std::ops::DerefMut;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
@@ -22,7 +23,7 @@ use http_body_util::BodyExt;
 use tower::ServiceExt;
 use tracing::Instrument;
 
-use crate::access::{self, Asked, Peer, Route};
+use crate::access::{self, Asked, Caller, Peer, Route};
 use crate::meter::Meter;
 use crate::state::ApiState;
 use crate::write::incr;
@@ -57,65 +58,84 @@ impl App {
         if self.state.access.needs_keys() {
             parts.extensions.insert(Peer(peer));
         }
+        // What is handed on by value is copied at every step: the frequent request is handed on by reference,
+        // the others in a box.
+        let mut response = if parts.uri.path() == incr::PATH && body.is_end_stream() {
+            let answering = pin!(self.increment(&mut parts, asked.began));
+            caught(answering).instrument(asked.span()).await
+        } else {
+            let answering = Box::pin(self.other(parts, body, asked.began));
+            caught(answering).instrument(asked.span()).await
+        };
+        asked.close(&mut response);
+        response
+    }
+
+    /// Anything but a single increment without a body.
+    async fn other<B>(&self, mut parts: Parts, body: B, began: Instant) -> Response
+    where
+        B: HttpBody<Data = Bytes> + Send + 'static,
+        B::Error: Into<axum::BoxError>,
+    {
+        let version = parts.version;
         // A body without bytes needs no box.
         let body = if body.is_end_stream() {
             Body::empty()
         } else {
             Body::new(body)
         };
-        let began = asked.began;
-        let answering = drain::drained(parts.version, body, |body| self.run(parts, body, began));
-        let mut response = caught(answering).instrument(asked.span()).await;
-        asked.close(&mut response);
+        let answer = async move |body| {
+            if let Err(problem) = head::check(&parts) {
+                return problem.into_response();
+            }
+            if parts.uri.path() == incr::PATH {
+                return self.increment(&mut parts, began).await;
+            }
+            let request = Request::from_parts(parts, body);
+            let Ok(response) = self.routes.clone().oneshot(request).await;
+            response
+        };
+        drain::drained(version, body, answer).await
+    }
+
+    async fn increment(&self, parts: &mut Parts, began: Instant) -> Response {
+        if let Err(problem) = head::check(parts) {
+            return problem.into_response();
+        }
+        let (access, method) = (&self.state.access, parts.method.clone());
+        let route = Route::of(&method, Some(incr::PATH), incr::PATH);
+        let response = match access::admit(access, route, parts).await {
+            Ok(caller) => {
+                let counting = pin!(self.count(&method, &caller, parts.uri.query()));
+                access::run_here(access, route, counting).await
+            }
+            Err(refusal) => Err(refusal),
+        };
+        let response = response.unwrap_or_else(|refusal| refusal.answer(route.dialect));
+        let status = response.status().as_u16();
+        self.meter.note(Some(incr::PATH), status, began);
         response
     }
 
-    async fn run(&self, mut parts: Parts, body: Body, began: Instant) -> Response {
-        if let Err(problem) = head::check(&parts) {
-            return problem.into_response();
-        }
-        if parts.uri.path() == incr::PATH {
-            let response = self.increment(&mut parts).await;
-            let status = response.status().as_u16();
-            self.meter.note(Some(incr::PATH), status, began);
-            return response;
-        }
-        let request = Request::from_parts(parts, body);
-        match self.routes.clone().oneshot(request).await {
-            Ok(response) => response,
-            Err(never) => match never {},
-        }
-    }
-
-    async fn increment(&self, parts: &mut Parts) -> Response {
-        let (access, method) = (&self.state.access, parts.method.clone());
-        let route = Route::of(&method, Some(incr::PATH), incr::PATH);
-        let caller = match access::admit(access, route, parts).await {
-            Ok(caller) => caller,
-            Err(refusal) => return refusal.answer(route.dialect),
+    async fn count(&self, method: &Method, caller: &Caller, query: Option<&str>) -> Response {
+        let counted = match *method {
+            Method::GET => incr::incr_get(&self.state, caller, query).await,
+            Method::POST => incr::incr_post(&self.state, caller, query).await,
+            // A HEAD would count without saying so.
+            _ => return incr::no_method(method),
         };
-        let query = parts.uri.query();
-        let counting = async {
-            match method {
-                Method::GET => incr::incr_get(&self.state, &caller, query).await,
-                Method::POST => incr::incr_post(&self.state, &caller, query).await,
-                // A HEAD would count without saying so.
-                other => return incr::no_method(&other),
-            }
-            .map_or_else(IntoResponse::into_response, |accepted| {
+        match counted {
+            Ok(accepted) => {
                 self.meter.count(accepted);
                 incr::answer(accepted)
-            })
-        };
-        access::run_here(access, route, counting)
-            .await
-            .unwrap_or_else(|refusal| refusal.answer(route.dialect))
+            }
+            Err(problem) => problem.into_response(),
+        }
     }
 }
 
 /// Makes an answer of a panic.
-async fn caught(answering: impl Future<Output = Response>) -> Response {
-    let mut answering = pin!(answering);
+async fn caught(mut answering: Pin<impl DerefMut<Target: Future<Output = Response>>>) -> Response {
     poll_fn(|context| {
         // What panicked is not polled again.
         let poll = AssertUnwindSafe(|| answering.as_mut().poll(context));

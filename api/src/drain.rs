@@ -22,10 +22,10 @@ const REST_BYTES_MAX: usize = 64 << 10;
 const REST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Lets `answer` read the body, and reads what it left of it.
-pub async fn drained<F: Future<Output = Response>>(
+pub async fn drained(
     version: Version,
     body: Body,
-    answer: impl FnOnce(Body) -> F,
+    answer: impl AsyncFnOnce(Body) -> Response,
 ) -> Response {
     if body.is_end_stream() {
         return answer(body).await;

@@ -48,7 +48,10 @@ impl Meter {
     pub fn note(&self, route: Option<&str>, status: u16, began: Instant) {
         let (route, seconds) = (route.unwrap_or(NO_ROUTE), began.elapsed().as_secs_f64());
         let routes = self.routes.read().unwrap_or_else(PoisonError::into_inner);
-        if routes.get(route).is_some_and(|measured| measured.note(status, seconds)) {
+        if routes
+            .get(route)
+            .is_some_and(|measured| measured.note(status, seconds))
+        {
             return;
         }
         drop(routes);

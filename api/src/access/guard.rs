@@ -81,11 +81,7 @@ async fn answer(access: &Access, route: Route, request: Request, next: Next) -> 
 ///
 /// # Errors
 /// What the key is missing.
-pub async fn admit(
-    access: &Access,
-    route: Route,
-    request: &mut Parts,
-) -> Result<Caller, Refusal> {
+pub async fn admit(access: &Access, route: Route, request: &mut Parts) -> Result<Caller, Refusal> {
     let Some(scope) = route.scope.filter(|_| access.needs_keys()) else {
         return Ok(Caller::default());
     };

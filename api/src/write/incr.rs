@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use axum::body::Body;
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use tallyring_realtime::{Accepted, Batch};
@@ -91,16 +92,15 @@ pub fn answer(accepted: Accepted) -> Response {
 /// 405 for another method.
 pub fn no_method(method: &Method) -> Response {
     let mut response = problem::no_method(method);
+    if method == Method::HEAD {
+        *response.body_mut() = Body::empty();
+    }
     let allowed = HeaderValue::from_static("GET,POST");
     response.headers_mut().insert(header::ALLOW, allowed);
     response
 }
 
-async fn incr(
-    state: &ApiState,
-    caller: &Caller,
-    query: Option<&str>,
-) -> Result<Accepted, Problem> {
+async fn incr(state: &ApiState, caller: &Caller, query: Option<&str>) -> Result<Accepted, Problem> {
     let now = state.now();
     let increment = caller.allow(parse(query, now)?)?;
     increment.validate(&state.store().schema())?;

@@ -47,8 +47,14 @@ pub fn run(effort: &Effort) -> Result<Report> {
     report.row("increments", "req/s", counted);
     report.ratio("increments to the empty handler", counted, bare);
     report.ratio("increments to /healthz", counted, healthy);
-    for (what, outcomes) in ["empty handler", "/healthz", "increments"].iter().zip(&outcomes) {
-        let taken: Vec<f64> = outcomes.iter().map(|outcome| outcome.processor_us).collect();
+    for (what, outcomes) in ["empty handler", "/healthz", "increments"]
+        .iter()
+        .zip(&outcomes)
+    {
+        let taken: Vec<f64> = outcomes
+            .iter()
+            .map(|outcome| outcome.processor_us)
+            .collect();
         report.row(format!("{what}, processor time"), "µs/req", &taken);
     }
     let latency = outcomes[2].iter().map(|outcome| outcome.milliseconds(99.0));
