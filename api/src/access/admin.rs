@@ -13,7 +13,7 @@ use super::{Access, Catalogued};
 use crate::body;
 use crate::json;
 use crate::problem::Problem;
-use crate::read::request::off_thread;
+use super::off_thread;
 use crate::segments::Segments;
 use crate::state::ApiState;
 

@@ -12,10 +12,10 @@ use axum::middleware::Next;
 use axum::response::Response;
 use percent_encoding::percent_decode_str;
 use tallyring_realtime::catalog::Scope;
-use tracing::Instrument;
 
 use super::caller::not_for;
 use super::cors;
+use super::place;
 use super::refusal::Refusal;
 use super::route::{Class, Dialect, Namespaces, Route};
 use super::table::Key;
@@ -190,13 +190,16 @@ async fn hold_to_namespaces(
 async fn run(
     access: &Access,
     route: Route,
-    answering: impl Future<Output = Response> + Send + 'static,
+    answering: impl Future<Output = Response>,
 ) -> Result<Response, Refusal> {
-    if route.class == Class::Query {
-        run_query(access, route, answering).await
-    } else {
-        run_here(access, route, answering).await
+    if route.class != Class::Query {
+        return run_here(access, route, answering).await;
     }
+    let place = access.queries.enter().await.ok_or_else(|| shed("reads"))?;
+    let limit = access.limits.request_timeout;
+    tokio::time::timeout(limit, place::held(place, answering))
+        .await
+        .map_err(|_| timed_out(route, limit))
 }
 
 /// Answers in a place of the route's class, which is not that of reads, within the time limit.
@@ -220,28 +223,6 @@ pub async fn run_here<T>(
     tokio::time::timeout(limit, answering)
         .await
         .map_err(|_| timed_out(route, limit))
-}
-
-/// A read holds its place until its work ends, also when nobody waits for it any more: files are read
-/// on threads that cannot be interrupted.
-async fn run_query(
-    access: &Access,
-    route: Route,
-    answering: impl Future<Output = Response> + Send + 'static,
-) -> Result<Response, Refusal> {
-    let place = access.queries.enter().await.ok_or_else(|| shed("reads"))?;
-    let limit = access.limits.request_timeout;
-    let work = async move {
-        let response = answering.await;
-        drop(place);
-        response
-    };
-    match tokio::time::timeout(limit, tokio::spawn(work.in_current_span())).await {
-        Ok(Ok(response)) => Ok(response),
-        Ok(Err(error)) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-        Ok(Err(_)) => Err(shed("reads")),
-        Err(_) => Err(timed_out(route, limit)),
-    }
 }
 
 fn shed(what: &'static str) -> Refusal {

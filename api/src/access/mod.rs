@@ -11,6 +11,7 @@ mod gate;
 mod guard;
 mod key;
 mod new_key;
+mod place;
 mod rate;
 mod refusal;
 mod request_id;
@@ -19,6 +20,7 @@ mod table;
 
 pub use caller::Caller;
 pub use guard::{Peer, admit, guard, run_here};
+pub use place::off_thread;
 pub use new_key::{KeyRequest, issue, key_json};
 pub use rate::network;
 pub use request_id::Asked;

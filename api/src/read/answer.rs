@@ -1,8 +1,9 @@
 //! Answers: what a read found, in the shapes of the contract.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use tallyring_realtime::{Series, Store};
 use tallyring_records::{FieldError, TimeCode};
 
@@ -63,12 +64,13 @@ pub struct Head {
 impl Head {
     /// About these buckets; `settled` until when no event is expected any more, Unix seconds.
     pub fn of(buckets: &Buckets, aligned: bool, settled: i64, generation: u64) -> Self {
-        let label = |instant| buckets.zone().label(instant);
+        let labels = buckets.labels();
+        let label = |index: usize| labels[index].to_string();
         Self {
             unit: buckets.unit().to_string(),
             timezone: buckets.zone().name().to_owned(),
-            from: label(buckets.start()),
-            to: label(buckets.end()),
+            from: label(0),
+            to: label(buckets.count()),
             aligned,
             settled_until: rfc3339_utc(settled),
             final_until: None,
@@ -119,17 +121,28 @@ pub enum Body {
     Summary {},
 }
 
+/// Counts without their buckets.
+struct JustCounts<'c>(&'c [Count]);
+
+impl Serialize for JustCounts<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.iter().map(|bucket| bucket.count))
+    }
+}
+
 /// One bucket's count.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub struct Count {
-    pub start: String,
+    #[schema(value_type = String)]
+    pub start: Arc<str>,
     pub count: u64,
 }
 
 /// One bucket's ranking.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub struct Bucket {
-    pub start: String,
+    #[schema(value_type = String)]
+    pub start: Arc<str>,
     pub total: u64,
     pub values: Vec<Value>,
     pub other: u64,
@@ -142,7 +155,12 @@ impl Respond for Answer {
 
     fn identity(&self) -> impl Serialize {
         let asked = (&self.namespace, &self.key, &self.subtotal);
-        (asked, self.head.identity(), self.total, &self.body)
+        // Where the buckets of counts begin follows from the range.
+        let (counts, rest) = match &self.body {
+            Body::Counts { counts } => (Some(JustCounts(counts)), None),
+            rest => (None, Some(rest)),
+        };
+        (asked, self.head.identity(), self.total, counts, rest)
     }
 
     fn render(&self, format: Format) -> Result<String, Problem> {
@@ -156,6 +174,33 @@ impl Respond for Answer {
             }),
         }
     }
+}
+
+/// Answers a read of counts that takes little work and nothing from the disk, so that it can be answered where
+/// nothing may wait; else gives the request back.
+///
+/// # Errors
+/// A generation that is not kept.
+pub fn answer_at_once(
+    store: &Store,
+    request: ReadRequest,
+) -> Result<Result<Answer, ReadRequest>, Problem> {
+    const BUCKETS_AT_ONCE: usize = 1_000;
+    let is_small = match (&request.selection, &request.shape) {
+        // The values of a breakdown may have to be looked up.
+        (_, Shape::By { .. }) | (Selection::All(_), _) => false,
+        (Selection::Bounded(buckets), _) => buckets.count() <= BUCKETS_AT_ONCE,
+    };
+    if !is_small {
+        return Ok(Err(request));
+    }
+    let Some(view) = store.read_cached(&[request.read()], request.as_of)? else {
+        return Ok(Err(request));
+    };
+    let [series] = &view.series[..] else {
+        return Ok(Err(request));
+    };
+    answer(store, request, series, view.generation).map(Ok)
 }
 
 /// Answers several reads from one view, those of a kept generation from it. Blocks on files.
@@ -286,12 +331,12 @@ pub fn resolve(selection: Selection, counted: Option<(i64, i64)>) -> Result<Buck
 }
 
 fn counts(buckets: &Buckets, totals: &[u64]) -> Vec<Count> {
-    let labels = buckets
-        .iter()
-        .map(|bucket| buckets.zone().label(bucket.start));
-    labels
-        .zip(totals)
-        .map(|(start, &count)| Count { start, count })
+    let counted = buckets.labels().iter().zip(totals);
+    counted
+        .map(|(start, &count)| Count {
+            start: Arc::clone(start),
+            count,
+        })
         .collect()
 }
 
@@ -304,10 +349,10 @@ fn by_bucket(
 ) -> Result<Vec<Bucket>, Problem> {
     let values = rollup::values_by_bucket(series, buckets);
     let mut answered = Vec::with_capacity(totals.len());
-    for ((bucket, &total), values) in buckets.iter().zip(totals).zip(&values) {
+    for ((start, &total), values) in buckets.labels().iter().zip(totals).zip(&values) {
         let (values, other) = rollup::ranking(store, series, values, limit)?;
         answered.push(Bucket {
-            start: buckets.zone().label(bucket.start),
+            start: Arc::clone(start),
             total,
             values,
             other,

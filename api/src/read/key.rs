@@ -5,7 +5,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, Uri, header};
 use axum::response::{IntoResponse, Response};
 
-use super::answer::{Answer, answer_all};
+use super::answer::{Answer, answer_all, answer_at_once};
 use super::format::Format;
 use super::request::{KNOWN, LIMIT_DEFAULT, LIMIT_MAX, ReadRequest, View, blocking};
 use super::respond::respond;
@@ -130,6 +130,10 @@ async fn answer(
     }
     let request = ReadRequest::parse(&schema, now, (&namespace, key), view, limit, &mut query)?;
     query.finish(KNOWN)?;
+    let request = match answer_at_once(state.store(), request)? {
+        Ok(answer) => return respond(state.store(), &answer, format, &headers, caller.has_key()),
+        Err(request) => request,
+    };
     blocking(&state, move |store| {
         let mut answers = answer_all(store, vec![request]).map_err(|(_, problem)| problem)?;
         let answer = answers.pop().expect("BUG: one read gives one answer");

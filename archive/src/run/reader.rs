@@ -88,6 +88,32 @@ impl Run {
         from: &[u8],
         visit: &mut Visitor<'_>,
     ) -> Result<()> {
+        self.visit(&mut |number| self.block(cache, number), from, visit)
+    }
+
+    /// The same as far as the cache holds the blocks: never waits for the disk.
+    ///
+    /// # Errors
+    /// [`Error::NotCached`] at the first block that it does not hold.
+    pub fn visit_cached(
+        &self,
+        cache: &BlockCache,
+        from: &[u8],
+        visit: &mut Visitor<'_>,
+    ) -> Result<()> {
+        let cached = |number| {
+            let block = cache.0.get(&(self.cache_id, number as u32));
+            block.ok_or(Error::NotCached)
+        };
+        self.visit(&mut { cached }, from, visit)
+    }
+
+    fn visit(
+        &self,
+        block: &mut dyn FnMut(usize) -> Result<Arc<Block>>,
+        from: &[u8],
+        visit: &mut Visitor<'_>,
+    ) -> Result<()> {
         // The block before the first one that starts at or after `from` may hold it; with continued
         // totals several blocks may start with the key itself.
         let first = self
@@ -95,7 +121,7 @@ impl Run {
             .partition_point(|entry| &*entry.first_key < from)
             .saturating_sub(1);
         for number in first..self.index.len() {
-            let block = self.block(cache, number)?;
+            let block = block(number)?;
             let start = if number == first {
                 block.position(from)
             } else {
