@@ -73,7 +73,7 @@ pub enum Command {
     Key(KeyArgs),
     /// Print or check a configuration
     Config(ConfigArgs),
-    /// Measure this machine against a server of the benchmark's own
+    /// Measure increments, reads, restarts and more against the machine's limits
     Bench(BenchArgs),
     /// Build a generation for the process that holds the data directory
     #[command(hide = true)]

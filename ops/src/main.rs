@@ -48,8 +48,8 @@ fn main() -> ExitCode {
         Command::Verify(args) => verify::run(&args, json),
         Command::Cat(args) => cat::run(&args),
         Command::Key(args) => keys::run(&args, json),
-        Command::Config(args) => config::command::run(&args),
         Command::Bench(args) => bench::run(&args, json),
+        Command::Config(args) => config::command::run(&args),
         Command::RebuildWorker(args) => worker::run(&args),
     };
     match result {
