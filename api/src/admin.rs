@@ -143,5 +143,13 @@ fn job_json(job: &Job) -> Value {
         "ended_at": job.ended_ms.map(|ended| rfc3339_utc(ended.div_euclid(1_000))),
         "generation": job.generation,
         "error": job.error,
+        "files": job.work.map(|work| json!({"merged": work.merged, "linked": work.linked, "shared": work.shared})),
+        "backup": job.backup.as_ref().map(|backup| json!({
+            "ended_at": rfc3339_utc(backup.ended_ms.div_euclid(1_000)),
+            "generation": backup.generation,
+            "files_written": backup.files,
+            "bytes_written": backup.bytes,
+            "error": backup.error,
+        })),
     })
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rayon::prelude::*;
 use tallyring_archive::merge::add_sums;
 use tallyring_archive::{
-    Build, BuiltGeneration, Disk, Error, Manifest, Result, RunEntry, RunSpec, names,
+    Build, BuiltGeneration, Disk, Error, Manifest, Result, RunEntry, RunSpec, Work, names,
 };
 
 use crate::export::{export, merge_or_link};
@@ -41,10 +41,12 @@ pub fn build(
         .generations
         .last()
         .map_or(0, |newest| newest.number);
+    let mut work = Work::default();
     let generation = if plan.changes {
         let merged = plan.counted.iter().map(|run| run.name.clone()).collect();
         let counted = plan.counted.clone();
-        let files = files(disk, plan, options, progress)?;
+        let files;
+        (files, work) = make(disk, plan, options, progress)?;
         balance(&counted, &files)?;
         Some(BuiltGeneration {
             number: newest + 1,
@@ -62,20 +64,22 @@ pub fn build(
         exported: exported.stores,
         runs: exported.runs,
         generation,
+        work,
     }))
 }
 
 /// Makes the files that the plan merges, in parallel; all files of the generation then.
-fn files(
+fn make(
     disk: &dyn Disk,
     plan: Plan<'_>,
     options: BuildOptions,
     progress: Progress<'_>,
-) -> Result<Vec<RunEntry>> {
+) -> Result<(Vec<RunEntry>, Work)> {
     let bytes = |target: &Target<'_>| target.inputs.iter().map(|run| run.bytes).sum::<u64>();
     let total: u64 = plan.merged.iter().map(bytes).sum();
     let done = AtomicU64::new(0);
     progress(0, total);
+    let linked = AtomicU64::new(0);
     let made: Vec<Option<RunEntry>> = plan
         .merged
         .par_iter()
@@ -89,6 +93,11 @@ fn files(
                 level: options.level,
             };
             let file = merge_or_link(disk, &target.inputs, spec)?;
+            if let ([run], Some(file)) = (target.inputs.as_slice(), &file)
+                && run.hash == file.hash
+            {
+                linked.fetch_add(1, Ordering::Relaxed);
+            }
             let bytes = bytes(target);
             progress(done.fetch_add(bytes, Ordering::Relaxed) + bytes, total);
             Ok(file)
@@ -96,10 +105,17 @@ fn files(
         .collect::<Result<_>>()?;
     disk.sync_directory(names::ARCHIVE)
         .map_err(Error::io("sync", names::ARCHIVE))?;
+    let shared = plan.shared.len();
     let mut files = plan.shared;
     files.extend(made.into_iter().flatten());
+    let linked = linked.into_inner();
+    let work = Work {
+        merged: (files.len() - shared) as u64 - linked,
+        linked,
+        shared: shared as u64,
+    };
     files.sort_by_key(|file| (file.meta.partition, file.meta.shard));
-    Ok(files)
+    Ok((files, work))
 }
 
 /// A generation counts exactly what its source runs count, section by section.

@@ -6,7 +6,7 @@ mod http;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use tallyring_realtime::{Durability, Options};
@@ -29,6 +29,8 @@ pub struct Config {
     pub options: Options,
     /// Rebuild settings.
     pub rebuild: RebuildConfig,
+    /// Where a copy goes after every rebuild, if anywhere.
+    pub backup: Option<PathBuf>,
     /// How HTTP is served.
     pub http: HttpConfig,
     /// What is counted.
@@ -81,6 +83,7 @@ struct File {
     memory: MemorySection,
     ids: IdsSection,
     rebuild: RebuildSection,
+    backup: BackupSection,
     limits: LimitsSection,
     tls: TlsSection,
     cors: CorsSection,
@@ -118,6 +121,12 @@ struct RebuildSection {
     level: Option<i32>,
 }
 
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct BackupSection {
+    path: Option<PathBuf>,
+}
+
 impl File {
     fn or(self, defaults: Self) -> Self {
         let (own, default) = (
@@ -151,6 +160,9 @@ impl File {
                     .minutes_after_midnight
                     .or(defaults.rebuild.minutes_after_midnight),
                 level: self.rebuild.level.or(defaults.rebuild.level),
+            },
+            backup: BackupSection {
+                path: self.backup.path.or(defaults.backup.path),
             },
             limits: self.limits.or(defaults.limits),
             tls: self.tls,
@@ -192,6 +204,7 @@ impl File {
                 )?,
                 level: within("rebuild.level", self.rebuild.level, 1, 19)?,
             },
+            backup: self.backup.path,
             http: http::check(&self.limits, self.tls, self.cors)?,
             schema,
         })
