@@ -264,7 +264,7 @@ mod tests {
     #[test]
     fn what_is_left_out_has_its_default_and_what_is_wrong_is_named() {
         let config = Config::parse("shards = 7", "test").unwrap();
-        assert_eq!((config.options.shards, config.rebuild.level), (7, 3));
+        assert_eq!((config.options.shards, config.rebuild.level), (7, 6));
         for (text, named) in [
             ("shard = 7", "shard"),
             ("shards = 0", "shards"),
