@@ -4,7 +4,7 @@
 //! minute 58 and two in 59. A value is the two minute digits of the time code `c41l1q`. Being a
 //! subtotal, minutes sum to their bucket wherever subtotals do, from memory to the archive.
 
-use crate::time_code::{Grain, TimeCode};
+use crate::time_code::{Grain, TimeCode, digit};
 
 /// The subtotal's name.
 pub const MINUTES: &str = "_m";
@@ -17,10 +17,8 @@ const DIGITS: usize = 2;
 
 /// The value under which `at` (Unix seconds) counts: the last digits of its minute's code.
 pub fn minute_value(at: i64) -> [u8; DIGITS] {
-    let mut code = Vec::with_capacity(8);
-    TimeCode::containing(at, Grain::Minute).write_to(&mut code);
-    let digits = code.last_chunk();
-    *digits.expect("BUG: a minute's code ends with its digits")
+    let minute = TimeCode::containing(at, Grain::Minute).minutes() % 60;
+    [digit(minute / 32), digit(minute % 32)]
 }
 
 /// The minute that a value of `base` stands for; none for `-`, what was counted without minutes.
