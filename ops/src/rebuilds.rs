@@ -107,6 +107,7 @@ impl Rebuilds {
             .args(["--manifest", &manifest.to_string()])
             .args(["--shards", &self.store.options().shards.to_string()])
             .args(["--level", &self.config.level.to_string()])
+            .args(["--minute-days", &self.config.minute_days.to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

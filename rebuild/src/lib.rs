@@ -9,6 +9,7 @@ mod closed;
 mod export;
 mod generation;
 pub mod load;
+mod minutes;
 mod plan;
 mod remake;
 

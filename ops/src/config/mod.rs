@@ -42,6 +42,8 @@ pub struct RebuildConfig {
     pub minutes_after_midnight: u32,
     /// zstd level of the archive.
     pub level: i32,
+    /// How long minutes are kept at least, days.
+    pub minute_days: u32,
 }
 
 impl Config {
@@ -80,6 +82,7 @@ struct File {
     oplog: OplogSection,
     memory: MemorySection,
     ids: IdsSection,
+    minutes: MinutesSection,
     rebuild: RebuildSection,
     limits: LimitsSection,
     tls: TlsSection,
@@ -109,6 +112,12 @@ struct MemorySection {
 #[serde(deny_unknown_fields, default)]
 struct IdsSection {
     window_hours: Option<u32>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct MinutesSection {
+    keep_days: Option<u32>,
 }
 
 #[derive(Deserialize, Default)]
@@ -144,6 +153,9 @@ impl File {
             },
             ids: IdsSection {
                 window_hours: self.ids.window_hours.or(defaults.ids.window_hours),
+            },
+            minutes: MinutesSection {
+                keep_days: self.minutes.keep_days.or(defaults.minutes.keep_days),
             },
             rebuild: RebuildSection {
                 minutes_after_midnight: self
@@ -191,6 +203,7 @@ impl File {
                     1_439,
                 )?,
                 level: within("rebuild.level", self.rebuild.level, 1, 19)?,
+                minute_days: within("minutes.keep_days", self.minutes.keep_days, 1, 36_500)?,
             },
             http: http::check(&self.limits, self.tls, self.cors)?,
             schema,
@@ -256,6 +269,7 @@ mod tests {
             ("shard = 7", "shard"),
             ("shards = 0", "shards"),
             ("[ids]\nwindow_hours = 1", "ids.window_hours"),
+            ("[minutes]\nkeep_days = 0", "minutes.keep_days"),
             ("[oplog]\ndurability = \"none\"", "oplog.durability"),
             ("[[namespace]]\nname = \"query\"", "query"),
             ("listen = \"everywhere\"", "listen"),
