@@ -73,7 +73,11 @@ pub async fn status(State(state): State<ApiState>) -> Result<Json<Value>, Proble
             "window_hours": state.store().options().id_hours,
             "in_memory": status.ids_in_memory,
         },
-        "archive": { "pending_runs": status.pending_runs, "file_bytes": status.file_bytes },
+        "archive": {
+            "pending_runs": status.pending_runs,
+            "file_bytes": status.file_bytes,
+            "minutes_from": status.minutes_from.map(rfc3339_utc),
+        },
         "disk": { "free_bytes": status.disk_free_bytes },
         "last_rebuild": (state.admin.last_rebuild)().map(|job| job_json(&job)),
     })))

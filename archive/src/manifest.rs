@@ -127,6 +127,9 @@ pub struct GenerationEntry {
     pub merged: Vec<String>,
     /// Its files, by partition and shard.
     pub files: Vec<RunEntry>,
+    /// Its files keep no minutes of base buckets that began earlier, Unix seconds; none keeps all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub minutes_from: Option<i64>,
 }
 
 /// Remembered ids on disk.
@@ -203,6 +206,9 @@ pub struct BuiltGeneration {
     pub merged: Vec<String>,
     /// All its files, those shared with a generation before too.
     pub files: Vec<RunEntry>,
+    /// Its files keep no minutes of base buckets that began earlier, Unix seconds; none keeps all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub minutes_from: Option<i64>,
 }
 
 /// How many generations are kept for rollback.

@@ -8,34 +8,51 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use tallyring_records::line::{self, Kind};
-use tallyring_records::{HASH_CHARS, TimeCode, Users, shard_of};
+use tallyring_records::{HASH_CHARS, TimeCode, Users, is_minutes_before, shard_of};
 
 use crate::error::{Error, Result};
 use crate::partition::Partition;
 use crate::run::{Cursor, Run, RunEntry, RunMeta, RunWriter, Sums};
 
-/// Merges `inputs` into `out`, keeping only the keys of the shard that `out` is for. `None` when
-/// nothing is left.
+/// What a merge keeps of its inputs.
+#[derive(Debug, Clone, Copy)]
+pub struct Keep {
+    /// Keys of this shard,
+    pub shard: u16,
+    /// of how many.
+    pub shards: u16,
+    /// Minutes of base buckets that began earlier are left out (Unix seconds); their totals stay.
+    pub minutes_from: i64,
+}
+
+impl Keep {
+    /// Everything of a shard.
+    pub fn all(shard: u16, shards: u16) -> Self {
+        Self {
+            shard,
+            shards,
+            minutes_from: i64::MIN,
+        }
+    }
+}
+
+/// Merges `inputs` into `out`, which is for the shard that is kept. `None` when nothing is left.
 ///
 /// # Errors
 /// A damaged input, an overflow, two texts with one hash, sums that do not balance, or the disk.
-pub fn merge(
-    inputs: &[Arc<Run>],
-    out: RunWriter<'_>,
-    shard: u16,
-    shards: u16,
-) -> Result<Option<RunEntry>> {
+pub fn merge(inputs: &[Arc<Run>], out: RunWriter<'_>, keep: Keep) -> Result<Option<RunEntry>> {
+    let place = (keep.shard, keep.shards);
     let resharded = inputs
         .iter()
-        .any(|run| (run.meta().shard, run.meta().shards) != (shard, shards));
+        .any(|run| (run.meta().shard, run.meta().shards) != place);
     let mut merge = Merge {
         sources: Vec::with_capacity(inputs.len()),
         out,
-        filter: resharded.then(|| Filter {
-            shard,
-            shards,
-            used: HashSet::new(),
-        }),
+        filter: Filter {
+            keep,
+            used: resharded.then(HashSet::new),
+            left_out: Sums::new(),
+        },
         payload: Vec::new(),
     };
     for run in inputs {
@@ -47,7 +64,7 @@ pub fn merge(
     while merge.step()? {}
     let entry = merge.out.finish()?;
     if !resharded {
-        balance(inputs, entry.as_ref())?;
+        balance(inputs, entry.as_ref(), merge.filter.left_out)?;
     }
     Ok(entry)
 }
@@ -61,17 +78,20 @@ pub fn add_sums<'m>(metas: impl IntoIterator<Item = &'m RunMeta>) -> Sums {
     sums
 }
 
-fn balance(inputs: &[Arc<Run>], output: Option<&RunEntry>) -> Result<()> {
+fn balance(inputs: &[Arc<Run>], output: Option<&RunEntry>, left_out: Sums) -> Result<()> {
     let before = add_sums(inputs.iter().map(|run| run.meta()));
-    let after = output
-        .map(|entry| entry.meta.sums.clone())
-        .unwrap_or_default();
+    let mut after = left_out;
+    for (section, &count) in output.iter().flat_map(|entry| &entry.meta.sums) {
+        *after.entry(section.clone()).or_insert(0) += count;
+    }
     if before == after {
         return Ok(());
     }
     Err(Error::Imbalance {
         name: output.map_or_else(|| "merge".to_owned(), |entry| entry.name.clone()),
-        what: format!("the inputs sum to {before:?}, the output to {after:?}"),
+        what: format!(
+            "the inputs sum to {before:?}, the output and what was left out to {after:?}"
+        ),
     })
 }
 
@@ -79,7 +99,7 @@ struct Merge<'d> {
     /// Ordered by key, the smallest last.
     sources: Vec<Source>,
     out: RunWriter<'d>,
-    filter: Option<Filter>,
+    filter: Filter,
     payload: Vec<u8>,
 }
 
@@ -89,11 +109,13 @@ struct Source {
     key: Vec<u8>,
 }
 
-/// Keeps one shard's keys of inputs that were sharded otherwise, and the lookups those need.
+/// Decides line by line.
 struct Filter {
-    shard: u16,
-    shards: u16,
-    used: HashSet<Box<[u8]>>,
+    keep: Keep,
+    /// Hashes of what was kept, where inputs were sharded otherwise: only their lookups are needed.
+    used: Option<HashSet<Box<[u8]>>>,
+    /// Sums of the minutes that were left out.
+    left_out: Sums,
 }
 
 impl Merge<'_> {
@@ -283,43 +305,48 @@ fn unreadable(key: &[u8], payload: &[u8]) -> Error {
     }
 }
 
-fn push(
-    out: &mut RunWriter<'_>,
-    filter: &mut Option<Filter>,
-    key: &[u8],
-    payload: &[u8],
-) -> Result<()> {
-    if let Some(filter) = filter
-        && !filter.keeps(key, payload)?
-    {
-        return Ok(());
+fn push(out: &mut RunWriter<'_>, filter: &mut Filter, key: &[u8], payload: &[u8]) -> Result<()> {
+    if filter.keeps(key, payload)? {
+        out.push(key, payload)?;
     }
-    out.push(key, payload)
+    Ok(())
 }
 
 impl Filter {
     fn keeps(&mut self, key: &[u8], payload: &[u8]) -> Result<bool> {
-        if line::kind_of(key) == Some(Kind::Lookup) {
-            return Ok(self.used.contains(&key[1..]));
-        }
-        let shard_key = line::shard_key(key).ok_or_else(|| unreadable(key, payload))?;
-        if shard_of(shard_key, self.shards) != self.shard {
+        if is_minutes_before(key, self.keep.minutes_from) {
+            let section = String::from_utf8_lossy(line::section(key)).into_owned();
+            let sum = self.left_out.entry(section).or_insert(0);
+            for entry in line::entries(payload) {
+                let (_, count) = entry.ok_or_else(|| unreadable(key, payload))?;
+                *sum += u128::from(count);
+            }
             return Ok(false);
         }
-        self.uses(line::stored_key(shard_key));
+        let Some(used) = &mut self.used else {
+            return Ok(true);
+        };
+        if line::kind_of(key) == Some(Kind::Lookup) {
+            return Ok(used.contains(&key[1..]));
+        }
+        let shard_key = line::shard_key(key).ok_or_else(|| unreadable(key, payload))?;
+        if shard_of(shard_key, self.keep.shards) != self.keep.shard {
+            return Ok(false);
+        }
+        uses(used, line::stored_key(shard_key));
         if line::kind_of(key) == Some(Kind::Subtotal) {
             for (value, _) in line::entries(payload).flatten() {
                 for part in value.split(|&byte| byte == b'*') {
-                    self.uses(part);
+                    uses(used, part);
                 }
             }
         }
         Ok(true)
     }
+}
 
-    fn uses(&mut self, stored: &[u8]) {
-        if stored.len() == HASH_CHARS && !self.used.contains(stored) {
-            self.used.insert(stored.into());
-        }
+fn uses(used: &mut HashSet<Box<[u8]>>, stored: &[u8]) {
+    if stored.len() == HASH_CHARS && !used.contains(stored) {
+        used.insert(stored.into());
     }
 }

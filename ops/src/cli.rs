@@ -396,4 +396,7 @@ pub struct WorkerArgs {
     /// zstd level
     #[arg(long)]
     pub level: i32,
+    /// Days that minutes are kept
+    #[arg(long)]
+    pub minute_days: u32,
 }

@@ -34,6 +34,7 @@ pub fn run(args: &DataArgs, json: bool) -> Result<()> {
             let options = BuildOptions {
                 shards: config.options.shards,
                 level: config.rebuild.level,
+                minute_days: config.rebuild.minute_days,
             };
             let bar = bar();
             let progress = |done: u64, total: u64| {

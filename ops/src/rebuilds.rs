@@ -113,6 +113,8 @@ impl Rebuilds {
             self.store.options().shards.to_string().as_ref(),
             "--level".as_ref(),
             self.config.level.to_string().as_ref(),
+            "--minute-days".as_ref(),
+            self.config.minute_days.to_string().as_ref(),
         ])?;
         if let Some(build) = &build {
             self.store.publish(build)?;

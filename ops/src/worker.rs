@@ -24,6 +24,7 @@ pub fn rebuild(args: &WorkerArgs) -> Result<()> {
     let options = BuildOptions {
         shards: args.shards,
         level: args.level,
+        minute_days: args.minute_days,
     };
     let built = build(&disk, &manifest, options, &|_, _| {})?;
     println!("{}", serde_json::to_string(&built)?);

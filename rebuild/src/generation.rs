@@ -5,10 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rayon::prelude::*;
 use tallyring_archive::merge::add_sums;
 use tallyring_archive::{
-    Build, BuiltGeneration, Disk, Error, Manifest, Result, RunEntry, RunSpec, Work, names,
+    Build, BuiltGeneration, Disk, Error, Manifest, Result, RunEntry, RunSpec, Sums, Work, names,
 };
+use tallyring_records::is_minutes_section;
 
 use crate::export::{export, merge_or_link};
+use crate::minutes::minutes_from;
 use crate::plan::{Plan, Target, plan};
 
 /// Limits of a rebuild.
@@ -18,6 +20,8 @@ pub struct BuildOptions {
     pub shards: u16,
     /// zstd level of merged files, 1–19.
     pub level: i32,
+    /// How long minutes are kept at least, days.
+    pub minute_days: u32,
 }
 
 /// How far a rebuild is: bytes of source runs merged, of how many. Shared files are not counted.
@@ -36,7 +40,8 @@ pub fn build(
     progress: Progress<'_>,
 ) -> Result<Option<Build>> {
     let exported = export(disk, manifest, options.level)?;
-    let plan = plan(manifest, &exported.runs, options.shards);
+    let minutes_from = minutes_from(manifest, options.minute_days);
+    let plan = plan(manifest, &exported.runs, options.shards, minutes_from);
     let newest = manifest
         .generations
         .last()
@@ -46,12 +51,13 @@ pub fn build(
         let merged = plan.counted.iter().map(|run| run.name.clone()).collect();
         let counted = plan.counted.clone();
         let files;
-        (files, work) = make(disk, plan, options, progress)?;
+        (files, work) = make(disk, plan, options, minutes_from, progress)?;
         balance(&counted, &files)?;
         Some(BuiltGeneration {
             number: newest + 1,
             merged,
             files,
+            minutes_from: Some(minutes_from),
         })
     } else {
         None
@@ -73,6 +79,7 @@ fn make(
     disk: &dyn Disk,
     plan: Plan<'_>,
     options: BuildOptions,
+    minutes_from: i64,
     progress: Progress<'_>,
 ) -> Result<(Vec<RunEntry>, Work)> {
     let bytes = |target: &Target<'_>| target.inputs.iter().map(|run| run.bytes).sum::<u64>();
@@ -92,7 +99,7 @@ fn make(
                 shards: options.shards,
                 level: options.level,
             };
-            let file = merge_or_link(disk, &target.inputs, spec)?;
+            let file = merge_or_link(disk, &target.inputs, spec, minutes_from)?;
             if let ([run], Some(file)) = (target.inputs.as_slice(), &file)
                 && run.hash == file.hash
             {
@@ -118,11 +125,17 @@ fn make(
     Ok((files, work))
 }
 
-/// A generation counts exactly what its source runs count, section by section.
+/// A generation counts exactly what its source runs count, section by section; of minutes, which every
+/// merge has accounted for, not more.
 fn balance(sources: &[&RunEntry], files: &[RunEntry]) -> Result<()> {
     let before = add_sums(sources.iter().map(|run| &run.meta));
     let after = add_sums(files.iter().map(|file| &file.meta));
-    if before == after {
+    let sum = |sums: &Sums, section: &str| sums.get(section).copied().unwrap_or(0);
+    let balances = |section: &String| {
+        let (before, after) = (sum(&before, section), sum(&after, section));
+        before == after || is_minutes_section(section) && after < before
+    };
+    if before.keys().chain(after.keys()).all(balances) {
         return Ok(());
     }
     Err(Error::Imbalance {

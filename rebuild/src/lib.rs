@@ -10,6 +10,7 @@ mod closed;
 mod export;
 mod generation;
 pub mod load;
+mod minutes;
 mod plan;
 mod remake;
 mod repair;

@@ -6,6 +6,7 @@ use tallyring_archive::{GenerationEntry, Manifest, Partition, RunEntry};
 
 use crate::closed::first_open_year;
 use crate::export::is_late;
+use crate::minutes::keeps_as_many;
 
 /// One file of the new generation.
 pub struct Target<'r> {
@@ -36,8 +37,14 @@ const WAITING_PART: u64 = 8;
 /// and these are large enough that rewriting them costs something.
 const REWRITE_BYTES_MIN: u64 = 1 << 20;
 
-/// Plans a generation of `shards` shards over the sources of `manifest` and what was just `exported`.
-pub fn plan<'r>(manifest: &'r Manifest, exported: &'r [RunEntry], shards: u16) -> Plan<'r> {
+/// Plans a generation of `shards` shards over the sources of `manifest` and what was just `exported`, without
+/// minutes of base buckets that began before `minutes_from` (Unix seconds).
+pub fn plan<'r>(
+    manifest: &'r Manifest,
+    exported: &'r [RunEntry],
+    shards: u16,
+    minutes_from: i64,
+) -> Plan<'r> {
     let sources: Vec<&RunEntry> = manifest.sources().chain(exported).collect();
     let places = Places::new(manifest, exported);
     let mut partitions: BTreeMap<Partition, Vec<&'r RunEntry>> = BTreeMap::new();
@@ -53,11 +60,10 @@ pub fn plan<'r>(manifest: &'r Manifest, exported: &'r [RunEntry], shards: u16) -
     };
     for (partition, mut runs) in partitions {
         leave_waiting(manifest, &places, partition, &mut runs);
-        let same = manifest
-            .generations
-            .iter()
-            .rev()
-            .find(|generation| places.has_same(generation, partition, &runs, shards));
+        let same = manifest.generations.iter().rev().find(|generation| {
+            places.has_same(generation, partition, &runs, shards)
+                && keeps_as_many(generation, partition, minutes_from)
+        });
         match same {
             Some(generation) => plan.shared.extend(files_of(generation, partition).cloned()),
             None => plan

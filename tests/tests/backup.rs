@@ -43,6 +43,7 @@ fn live(disk: &SimDisk, day: i64) {
     let options = BuildOptions {
         shards: 2,
         level: 1,
+        minute_days: 30,
     };
     let built = build(disk, &manifest, options, &|_, _| {}).expect("built");
     if let Some(built) = built {

@@ -160,7 +160,11 @@ pub fn merge_runs(
         .iter()
         .map(|entry| Run::open(disk, &entry.name))
         .collect();
-    merge::merge(&inputs?, RunWriter::create(disk, spec)?, shard, shards)
+    merge::merge(
+        &inputs?,
+        RunWriter::create(disk, spec)?,
+        merge::Keep::all(shard, shards),
+    )
 }
 
 /// All lines of a run, read one after another.

@@ -44,6 +44,8 @@ pub struct RebuildConfig {
     pub minutes_after_midnight: u32,
     /// zstd level of the archive.
     pub level: i32,
+    /// How long minutes are kept at least, days.
+    pub minute_days: u32,
 }
 
 impl Config {
@@ -82,6 +84,7 @@ struct File {
     oplog: OplogSection,
     memory: MemorySection,
     ids: IdsSection,
+    minutes: MinutesSection,
     rebuild: RebuildSection,
     backup: BackupSection,
     limits: LimitsSection,
@@ -112,6 +115,12 @@ struct MemorySection {
 #[serde(deny_unknown_fields, default)]
 struct IdsSection {
     window_hours: Option<u32>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct MinutesSection {
+    keep_days: Option<u32>,
 }
 
 #[derive(Deserialize, Default)]
@@ -153,6 +162,9 @@ impl File {
             },
             ids: IdsSection {
                 window_hours: self.ids.window_hours.or(defaults.ids.window_hours),
+            },
+            minutes: MinutesSection {
+                keep_days: self.minutes.keep_days.or(defaults.minutes.keep_days),
             },
             rebuild: RebuildSection {
                 minutes_after_midnight: self
@@ -203,6 +215,7 @@ impl File {
                     1_439,
                 )?,
                 level: within("rebuild.level", self.rebuild.level, 1, 19)?,
+                minute_days: within("minutes.keep_days", self.minutes.keep_days, 1, 36_500)?,
             },
             backup: self.backup.path,
             http: http::check(&self.limits, self.tls, self.cors)?,
@@ -269,6 +282,7 @@ mod tests {
             ("shard = 7", "shard"),
             ("shards = 0", "shards"),
             ("[ids]\nwindow_hours = 1", "ids.window_hours"),
+            ("[minutes]\nkeep_days = 0", "minutes.keep_days"),
             ("[oplog]\ndurability = \"none\"", "oplog.durability"),
             ("[[namespace]]\nname = \"query\"", "query"),
             ("listen = \"everywhere\"", "listen"),

@@ -21,6 +21,8 @@ pub struct ArchiveFiles {
     pub runs: Vec<Arc<Run>>,
     /// Files of every kept generation, as it was.
     pub kept: BTreeMap<u64, Vec<Arc<Run>>>,
+    /// Since when each kept generation has minutes, Unix seconds; those not listed have all.
+    pub minutes_from: BTreeMap<u64, i64>,
 }
 
 impl Files {
@@ -58,6 +60,11 @@ impl Files {
             generation: manifest.active,
             runs,
             kept,
+            minutes_from: manifest
+                .generations
+                .iter()
+                .filter_map(|generation| Some((generation.number, generation.minutes_from?)))
+                .collect(),
         })
     }
 

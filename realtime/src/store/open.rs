@@ -402,8 +402,8 @@ impl Replay {
             manifest: Arc::new(manifest.clone()),
             applied,
             watermarks: self.watermarks,
-            recent: Recent::new(world.clock.now_ms().div_euclid(1_000)),
         };
+        let recent = Recent::new(world.clock.now_ms().div_euclid(1_000));
         Ok(Store {
             cache: BlockCache::new(options.cache_bytes),
             keys: self.keys,
@@ -414,6 +414,7 @@ impl Replay {
             }),
             writer: Mutex::new(writer),
             live: RwLock::new(live),
+            recent: Mutex::new(recent),
             world,
             options,
         })

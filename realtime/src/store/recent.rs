@@ -6,6 +6,7 @@
 //! it does in the first minute after a start.
 
 use std::hash::BuildHasher;
+use std::sync::PoisonError;
 
 use hashbrown::{DefaultHashBuilder, HashMap};
 use tallyring_records::{COUNT_MAX, Increment, LongKeys, Schema, line};
@@ -121,7 +122,8 @@ impl Store {
     pub fn last_seconds(&self, namespace: &str, key: &str, seconds: usize, now: i64) -> Seconds {
         let total_key = line::total_key(namespace, &self.keys.stored(key));
         let seconds = seconds.min(RECENT_SECONDS_MAX);
-        self.live().recent.read(&total_key, seconds, now)
+        let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        recent.read(&total_key, seconds, now)
     }
 }
 

@@ -156,6 +156,7 @@ fn rebuild(scene: &Scene) -> Result<(), Error> {
     let options = BuildOptions {
         shards: 3,
         level: 1,
+        minute_days: 30,
     };
     let built = pool().install(|| build(&scene.disk, &manifest, options, &|_, _| {}))?;
     match built {

@@ -19,6 +19,7 @@ mod http_errors;
 mod http_reads;
 mod http_writes;
 mod kills;
+mod minutes;
 mod real_events;
 mod stop;
 mod stored;
