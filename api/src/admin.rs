@@ -77,6 +77,7 @@ pub async fn status(State(state): State<ApiState>) -> Result<Json<Value>, Proble
             "pending_runs": status.pending_runs,
             "file_bytes": status.file_bytes,
             "minutes_from": status.minutes_from.map(rfc3339_utc),
+            "hours_from": status.hours_from.map(rfc3339_utc),
         },
         "disk": { "free_bytes": status.disk_free_bytes },
         "last_rebuild": (state.admin.last_rebuild)().map(|job| job_json(&job)),

@@ -10,6 +10,7 @@ use tallyring_records::{Day, Position, Schema, StoreId};
 
 use crate::disk::{Disk, write_whole};
 use crate::error::{Error, Result};
+use crate::merge::Horizon;
 use crate::names;
 use crate::run::RunEntry;
 use crate::sealed;
@@ -130,6 +131,19 @@ pub struct GenerationEntry {
     /// Its files keep no minutes of base buckets that began earlier, Unix seconds; none keeps all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub minutes_from: Option<i64>,
+    /// Its files keep base buckets that began earlier by the day, Unix seconds; none keeps all as they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hours_from: Option<i64>,
+}
+
+impl GenerationEntry {
+    /// From when on its files keep finer forms.
+    pub fn horizon(&self) -> Horizon {
+        Horizon {
+            minutes_from: self.minutes_from.unwrap_or(i64::MIN),
+            hours_from: self.hours_from.unwrap_or(i64::MIN),
+        }
+    }
 }
 
 /// Remembered ids on disk.
@@ -209,6 +223,9 @@ pub struct BuiltGeneration {
     /// Its files keep no minutes of base buckets that began earlier, Unix seconds; none keeps all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub minutes_from: Option<i64>,
+    /// Its files keep base buckets that began earlier by the day, Unix seconds; none keeps all as they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hours_from: Option<i64>,
 }
 
 /// How many generations are kept for rollback.

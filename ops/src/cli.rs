@@ -399,4 +399,7 @@ pub struct WorkerArgs {
     /// Days that minutes are kept
     #[arg(long)]
     pub minute_days: u32,
+    /// How long hours are kept [default: for ever]
+    #[arg(long)]
+    pub hour_days: Option<u32>,
 }

@@ -35,6 +35,7 @@ pub fn run(args: &DataArgs, json: bool) -> Result<()> {
                 shards: config.options.shards,
                 level: config.rebuild.level,
                 minute_days: config.rebuild.minute_days,
+                hour_days: config.rebuild.hour_days,
             };
             let bar = bar();
             let progress = |done: u64, total: u64| {

@@ -1,6 +1,6 @@
 //! Rebuild jobs of a server: one at a time, the heavy part in a child process of low priority.
 
-use std::ffi::OsStr;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -103,19 +103,24 @@ impl Rebuilds {
 
     fn rebuild(&self) -> Result<(u64, Option<Work>)> {
         let manifest = self.store.cut()?;
-        let build: Option<Build> = self.in_child(&[
-            "rebuild-worker".as_ref(),
-            "--data".as_ref(),
-            self.data.as_os_str(),
-            "--manifest".as_ref(),
-            manifest.number.to_string().as_ref(),
-            "--shards".as_ref(),
-            self.store.options().shards.to_string().as_ref(),
-            "--level".as_ref(),
-            self.config.level.to_string().as_ref(),
-            "--minute-days".as_ref(),
-            self.config.minute_days.to_string().as_ref(),
-        ])?;
+        let mut arguments: Vec<OsString> = vec!["rebuild-worker".into()];
+        arguments.extend(["--data".into(), self.data.clone().into_os_string()]);
+        let config = &self.config;
+        let numbers = [
+            ("--manifest", Some(manifest.number.to_string())),
+            ("--shards", Some(self.store.options().shards.to_string())),
+            ("--level", Some(config.level.to_string())),
+            ("--minute-days", Some(config.minute_days.to_string())),
+            ("--hour-days", config.hour_days.map(|days| days.to_string())),
+        ];
+        for (option, number) in numbers {
+            arguments.extend(
+                number
+                    .into_iter()
+                    .flat_map(|number| [option.into(), number.into()]),
+            );
+        }
+        let build: Option<Build> = self.in_child(&arguments)?;
         if let Some(build) = &build {
             self.store.publish(build)?;
         }
@@ -132,11 +137,11 @@ impl Rebuilds {
 
     fn back_up(&self, backup: &Path) -> Result<Copied> {
         self.in_child(&[
-            "backup-worker".as_ref(),
-            "--data".as_ref(),
-            self.data.as_os_str(),
-            "--".as_ref(),
-            backup.as_os_str(),
+            "backup-worker".into(),
+            "--data".into(),
+            self.data.clone().into_os_string(),
+            "--".into(),
+            backup.as_os_str().to_owned(),
         ])
     }
 
@@ -174,7 +179,7 @@ impl Rebuilds {
 
     /// The child works at the lowest priority and prints what it did. It ends by itself when this process does:
     /// its standard input closes.
-    fn in_child<T: DeserializeOwned>(&self, arguments: &[&OsStr]) -> Result<T> {
+    fn in_child<T: DeserializeOwned>(&self, arguments: &[OsString]) -> Result<T> {
         // The very program that runs, also when its file was replaced meanwhile.
         let mut child = Command::new("/proc/self/exe")
             .args(arguments)

@@ -25,6 +25,7 @@ pub fn rebuild(args: &WorkerArgs) -> Result<()> {
         shards: args.shards,
         level: args.level,
         minute_days: args.minute_days,
+        hour_days: args.hour_days,
     };
     let built = build(&disk, &manifest, options, &|_, _| {})?;
     println!("{}", serde_json::to_string(&built)?);

@@ -3,14 +3,14 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rayon::prelude::*;
-use tallyring_archive::merge::add_sums;
+use tallyring_archive::merge::{Horizon, add_sums};
 use tallyring_archive::{
     Build, BuiltGeneration, Disk, Error, Manifest, Result, RunEntry, RunSpec, Sums, Work, names,
 };
 use tallyring_records::is_minutes_section;
 
 use crate::export::{export, merge_or_link};
-use crate::minutes::minutes_from;
+use crate::horizon::horizon;
 use crate::plan::{Plan, Target, plan};
 
 /// Limits of a rebuild.
@@ -22,6 +22,8 @@ pub struct BuildOptions {
     pub level: i32,
     /// How long minutes are kept at least, days.
     pub minute_days: u32,
+    /// How long base buckets are kept at least before they fold into days, days; none keeps them for ever.
+    pub hour_days: Option<u32>,
 }
 
 /// How far a rebuild is: bytes of source runs merged, of how many. Shared files are not counted.
@@ -40,8 +42,8 @@ pub fn build(
     progress: Progress<'_>,
 ) -> Result<Option<Build>> {
     let exported = export(disk, manifest, options.level)?;
-    let minutes_from = minutes_from(manifest, options.minute_days);
-    let plan = plan(manifest, &exported.runs, options.shards, minutes_from);
+    let horizon = horizon(manifest, &options);
+    let plan = plan(manifest, &exported.runs, options.shards, horizon);
     let newest = manifest
         .generations
         .last()
@@ -51,13 +53,14 @@ pub fn build(
         let merged = plan.counted.iter().map(|run| run.name.clone()).collect();
         let counted = plan.counted.clone();
         let files;
-        (files, work) = make(disk, plan, options, minutes_from, progress)?;
+        (files, work) = make(disk, plan, options, horizon, progress)?;
         balance(&counted, &files)?;
         Some(BuiltGeneration {
             number: newest + 1,
             merged,
             files,
-            minutes_from: Some(minutes_from),
+            minutes_from: Some(horizon.minutes_from),
+            hours_from: (horizon.hours_from > i64::MIN).then_some(horizon.hours_from),
         })
     } else {
         None
@@ -79,7 +82,7 @@ fn make(
     disk: &dyn Disk,
     plan: Plan<'_>,
     options: BuildOptions,
-    minutes_from: i64,
+    horizon: Horizon,
     progress: Progress<'_>,
 ) -> Result<(Vec<RunEntry>, Work)> {
     let bytes = |target: &Target<'_>| target.inputs.iter().map(|run| run.bytes).sum::<u64>();
@@ -99,7 +102,7 @@ fn make(
                 shards: options.shards,
                 level: options.level,
             };
-            let file = merge_or_link(disk, &target.inputs, spec, minutes_from)?;
+            let file = merge_or_link(disk, &target.inputs, spec, horizon)?;
             if let ([run], Some(file)) = (target.inputs.as_slice(), &file)
                 && run.hash == file.hash
             {

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use tallyring_archive::merge::{Keep, merge};
+use tallyring_archive::merge::{Horizon, Keep, merge};
 use tallyring_archive::{
     Disk, Error, GenerationEntry, Manifest, Partition, Result, Run, RunEntry, RunSpec, RunWriter,
     names,
 };
 
-use crate::minutes::loses_minutes;
+use crate::horizon::loses;
 
 /// Merges the source runs of every file of the active generation again, in `scratch`, and compares.
 /// Returns how many files were made again; those that another zstd wrote are not compared.
@@ -27,14 +27,12 @@ pub fn remake(disk: &dyn Disk, scratch: &dyn Disk, manifest: &Manifest) -> Resul
         let Some(level) = level_of_this_build(file) else {
             continue;
         };
-        let minutes_from = generation.minutes_from.unwrap_or(i64::MIN);
+        let horizon = generation.horizon();
         let hash = match sources(manifest, generation, file).as_slice() {
             // A run that is alone in its place is the file.
-            [run] if place(run) == place(file) && !loses_minutes(run, minutes_from) => {
-                Some(run.hash.clone())
-            }
+            [run] if place(run) == place(file) && !loses(run, horizon) => Some(run.hash.clone()),
             runs => {
-                let made = merged(disk, scratch, file, runs, (level, minutes_from))?;
+                let made = merged(disk, scratch, file, runs, (level, horizon))?;
                 if let Some(made) = &made {
                     scratch
                         .remove(&made.name)
@@ -80,8 +78,8 @@ pub fn remake_file(
     scratch
         .create_directory(names::ARCHIVE)
         .map_err(Error::io("create", names::ARCHIVE))?;
-    let minutes_from = generation.minutes_from.unwrap_or(i64::MIN);
-    let made = merged(disk, scratch, file, &runs, (level, minutes_from))?;
+    let horizon = generation.horizon();
+    let made = merged(disk, scratch, file, &runs, (level, horizon))?;
     Ok(made
         .filter(|made| made.hash == file.hash)
         .map(|made| made.name))
@@ -106,7 +104,7 @@ fn merged(
     scratch: &dyn Disk,
     file: &RunEntry,
     runs: &[&RunEntry],
-    (level, minutes_from): (i32, i64),
+    (level, horizon): (i32, Horizon),
 ) -> Result<Option<RunEntry>> {
     let inputs: Vec<Arc<Run>> = runs
         .iter()
@@ -124,7 +122,7 @@ fn merged(
     let keep = Keep {
         shard,
         shards,
-        minutes_from,
+        horizon,
     };
     merge(&inputs, RunWriter::create(scratch, spec)?, keep)
 }

@@ -44,6 +44,7 @@ fn live(disk: &SimDisk, day: i64) {
         shards: 2,
         level: 1,
         minute_days: 30,
+        hour_days: None,
     };
     let built = build(disk, &manifest, options, &|_, _| {}).expect("built");
     if let Some(built) = built {

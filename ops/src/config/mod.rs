@@ -46,6 +46,8 @@ pub struct RebuildConfig {
     pub level: i32,
     /// How long minutes are kept at least, days.
     pub minute_days: u32,
+    /// How long hours and quarters are kept at least before they fold into days, days; none keeps them for ever.
+    pub hour_days: Option<u32>,
 }
 
 impl Config {
@@ -85,6 +87,7 @@ struct File {
     memory: MemorySection,
     ids: IdsSection,
     minutes: MinutesSection,
+    hours: HoursSection,
     rebuild: RebuildSection,
     backup: BackupSection,
     limits: LimitsSection,
@@ -115,6 +118,12 @@ struct MemorySection {
 #[serde(deny_unknown_fields, default)]
 struct IdsSection {
     window_hours: Option<u32>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct HoursSection {
+    keep_days: Option<u32>,
 }
 
 #[derive(Deserialize, Default)]
@@ -166,6 +175,9 @@ impl File {
             minutes: MinutesSection {
                 keep_days: self.minutes.keep_days.or(defaults.minutes.keep_days),
             },
+            hours: HoursSection {
+                keep_days: self.hours.keep_days.or(defaults.hours.keep_days),
+            },
             rebuild: RebuildSection {
                 minutes_after_midnight: self
                     .rebuild
@@ -215,6 +227,10 @@ impl File {
                     1_439,
                 )?,
                 level: within("rebuild.level", self.rebuild.level, 1, 19)?,
+                hour_days: match self.hours.keep_days {
+                    None => None,
+                    days => Some(within("hours.keep_days", days, 31, 36_500)?),
+                },
                 minute_days: within("minutes.keep_days", self.minutes.keep_days, 1, 36_500)?,
             },
             backup: self.backup.path,
@@ -283,6 +299,7 @@ mod tests {
             ("shards = 0", "shards"),
             ("[ids]\nwindow_hours = 1", "ids.window_hours"),
             ("[minutes]\nkeep_days = 0", "minutes.keep_days"),
+            ("[hours]\nkeep_days = 7", "hours.keep_days"),
             ("[oplog]\ndurability = \"none\"", "oplog.durability"),
             ("[[namespace]]\nname = \"query\"", "query"),
             ("listen = \"everywhere\"", "listen"),

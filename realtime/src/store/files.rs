@@ -23,6 +23,8 @@ pub struct ArchiveFiles {
     pub kept: BTreeMap<u64, Vec<Arc<Run>>>,
     /// Since when each kept generation has minutes, Unix seconds; those not listed have all.
     pub minutes_from: BTreeMap<u64, i64>,
+    /// Since when the active generation has hours, Unix seconds; earlier ones are folded into days.
+    pub hours_from: Option<i64>,
 }
 
 impl Files {
@@ -65,6 +67,9 @@ impl Files {
                 .iter()
                 .filter_map(|generation| Some((generation.number, generation.minutes_from?)))
                 .collect(),
+            hours_from: manifest
+                .generation(manifest.active)
+                .and_then(|generation| generation.hours_from),
         })
     }
 
