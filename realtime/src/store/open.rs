@@ -13,6 +13,7 @@ use super::recent::Recent;
 use super::{Live, Root, Store, Writer};
 use crate::delta::DeltaStore;
 use crate::error::{Error, Result};
+use crate::heavy::Heavy;
 use crate::identity::Identity;
 use crate::ids::{Ids, Seen};
 use crate::oplog::{Frame, LogSummary, Oplog, OplogOptions, ReadFrom, scan};
@@ -392,7 +393,10 @@ impl Replay {
             jumped_since_ms: None,
             last_append_ms: world.clock.now_ms(),
         };
+        let is_empty = self.ring.stores().all(DeltaStore::is_empty);
         let live = Live {
+            heavy: Heavy::new(self.schema.namespaces.len(), self.ring.today()),
+            knows_heavy: is_empty,
             ring: self.ring,
             schema: self.schema,
             schemas: self.schemas,

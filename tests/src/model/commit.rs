@@ -175,6 +175,7 @@ impl Driver {
                     },
                     arrived_ms: self.now_ms,
                     key: sent.key,
+                    ring: self.naive.ring.clone(),
                 });
                 Ok(())
             }
@@ -255,6 +256,7 @@ impl Driver {
             counted,
             arrived_ms: self.now_ms,
             key: sent.key,
+            ring: self.naive.ring.clone(),
         };
         self.unsynced.push((end, pending));
     }
