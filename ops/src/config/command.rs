@@ -71,6 +71,14 @@ fn explain(config: &Config) {
             event.lateness_seconds
         );
     }
+    for filter in &config.schema.filters {
+        println!(
+            "  filter {}: events with one of {} values of {} are not counted",
+            filter.name,
+            filter.values.len(),
+            filter.field
+        );
+    }
     for ratio in &config.schema.ratios {
         println!(
             "  ratio {} = {} / {}",

@@ -228,6 +228,7 @@ impl Driver {
             accepted: counted.increments.len() as u64,
             duplicates: counted.duplicates,
             late: counted.late,
+            filtered: 0,
         };
         if accepted != expected {
             return Err(format!("answered {accepted:?}, expected {expected:?}"));
