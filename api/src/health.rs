@@ -59,6 +59,10 @@ pub async fn metrics(State(state): State<ApiState>) -> Result<Response, Problem>
         "tallyring_minutes_from_seconds",
         status.minutes_from.unwrap_or(0) as f64,
     );
+    gauge(
+        "tallyring_hours_from_seconds",
+        status.hours_from.unwrap_or(0) as f64,
+    );
     gauge("tallyring_file_bytes", status.file_bytes as f64);
     gauge(
         "tallyring_disk_free_bytes",

@@ -4,11 +4,15 @@
 //! output depends only on the records that go in, not on how runs divide them, so identical input
 //! gives identical bytes.
 
+mod days;
+
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use tallyring_records::line::{self, Kind};
 use tallyring_records::{HASH_CHARS, TimeCode, Users, is_minutes_before, shard_of};
+
+use days::Days;
 
 use crate::error::{Error, Result};
 use crate::partition::Partition;
@@ -21,8 +25,8 @@ pub struct Keep {
     pub shard: u16,
     /// of how many.
     pub shards: u16,
-    /// Minutes of base buckets that began earlier are left out (Unix seconds); their totals stay.
-    pub minutes_from: i64,
+    /// Of what came later than this.
+    pub horizon: Horizon,
 }
 
 impl Keep {
@@ -31,9 +35,26 @@ impl Keep {
         Self {
             shard,
             shards,
-            minutes_from: i64::MIN,
+            horizon: Horizon::ALL,
         }
     }
+}
+
+/// From when on finer forms are kept; the coarser ones, which hold the sums, always are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Horizon {
+    /// Minutes of base buckets that began earlier are left out, Unix seconds.
+    pub minutes_from: i64,
+    /// Base buckets that began earlier are folded into UTC days, Unix seconds; at most `minutes_from`.
+    pub hours_from: i64,
+}
+
+impl Horizon {
+    /// Everything is kept as it is.
+    pub const ALL: Self = Self {
+        minutes_from: i64::MIN,
+        hours_from: i64::MIN,
+    };
 }
 
 /// Merges `inputs` into `out`, which is for the shard that is kept. `None` when nothing is left.
@@ -45,13 +66,17 @@ pub fn merge(inputs: &[Arc<Run>], out: RunWriter<'_>, keep: Keep) -> Result<Opti
     let resharded = inputs
         .iter()
         .any(|run| (run.meta().shard, run.meta().shards) != place);
+    let hours_from = keep.horizon.hours_from;
     let mut merge = Merge {
         sources: Vec::with_capacity(inputs.len()),
-        out,
-        filter: Filter {
-            keep,
-            used: resharded.then(HashSet::new),
-            left_out: Sums::new(),
+        out: Out {
+            run: out,
+            days: (hours_from > i64::MIN).then(|| Days::new(hours_from)),
+            filter: Filter {
+                keep,
+                used: resharded.then(HashSet::new),
+                left_out: Sums::new(),
+            },
         },
         payload: Vec::new(),
     };
@@ -62,9 +87,17 @@ pub fn merge(inputs: &[Arc<Run>], out: RunWriter<'_>, keep: Keep) -> Result<Opti
         })?;
     }
     while merge.step()? {}
-    let entry = merge.out.finish()?;
+    let Out {
+        mut run,
+        days,
+        filter,
+    } = merge.out;
+    if let Some(mut days) = days {
+        days.flush(&mut run)?;
+    }
+    let entry = run.finish()?;
     if !resharded {
-        balance(inputs, entry.as_ref(), merge.filter.left_out)?;
+        balance(inputs, entry.as_ref(), filter.left_out)?;
     }
     Ok(entry)
 }
@@ -98,9 +131,28 @@ fn balance(inputs: &[Arc<Run>], output: Option<&RunEntry>, left_out: Sums) -> Re
 struct Merge<'d> {
     /// Ordered by key, the smallest last.
     sources: Vec<Source>,
-    out: RunWriter<'d>,
-    filter: Filter,
+    out: Out<'d>,
     payload: Vec<u8>,
+}
+
+/// Where merged lines go.
+struct Out<'d> {
+    run: RunWriter<'d>,
+    /// Where old buckets are folded.
+    days: Option<Days>,
+    filter: Filter,
+}
+
+impl Out<'_> {
+    fn push(&mut self, key: &[u8], payload: &[u8]) -> Result<()> {
+        if !self.filter.keeps(key, payload)? {
+            return Ok(());
+        }
+        match &mut self.days {
+            Some(days) => days.push(&mut self.run, key, payload),
+            None => self.run.push(key, payload),
+        }
+    }
 }
 
 /// One input and the key it stands on.
@@ -160,7 +212,7 @@ impl Merge<'_> {
             .cursor
             .line()?
             .expect("BUG: the source stands on a line");
-        push(&mut self.out, &mut self.filter, key, payload)?;
+        self.out.push(key, payload)?;
         self.insert(source)
     }
 
@@ -180,7 +232,7 @@ impl Merge<'_> {
             }
             self.insert(source)?;
         }
-        push(&mut self.out, &mut self.filter, key, &self.payload)
+        self.out.push(key, &self.payload)
     }
 
     fn totals(&mut self, key: &[u8], first: Source) -> Result<()> {
@@ -197,7 +249,7 @@ impl Merge<'_> {
         }
         let hours: Vec<(TimeCode, u64)> = hours.into_iter().collect();
         for part in total_payloads(&hours) {
-            push(&mut self.out, &mut self.filter, key, &part)?;
+            self.out.push(key, &part)?;
         }
         Ok(())
     }
@@ -225,7 +277,7 @@ impl Merge<'_> {
             .collect();
         self.payload.clear();
         write_subtotal(&mut self.payload, &mut values);
-        push(&mut self.out, &mut self.filter, key, &self.payload)
+        self.out.push(key, &self.payload)
     }
 
     fn users(&mut self, key: &[u8], first: Source) -> Result<()> {
@@ -238,12 +290,7 @@ impl Merge<'_> {
             self.insert(source)?;
             next = self.pop_equal(key);
         }
-        push(
-            &mut self.out,
-            &mut self.filter,
-            key,
-            users.to_payload().as_bytes(),
-        )
+        self.out.push(key, users.to_payload().as_bytes())
     }
 
     fn pop_equal(&mut self, key: &[u8]) -> Option<Source> {
@@ -305,16 +352,9 @@ fn unreadable(key: &[u8], payload: &[u8]) -> Error {
     }
 }
 
-fn push(out: &mut RunWriter<'_>, filter: &mut Filter, key: &[u8], payload: &[u8]) -> Result<()> {
-    if filter.keeps(key, payload)? {
-        out.push(key, payload)?;
-    }
-    Ok(())
-}
-
 impl Filter {
     fn keeps(&mut self, key: &[u8], payload: &[u8]) -> Result<bool> {
-        if is_minutes_before(key, self.keep.minutes_from) {
+        if is_minutes_before(key, self.keep.horizon.minutes_from) {
             let section = String::from_utf8_lossy(line::section(key)).into_owned();
             let sum = self.left_out.entry(section).or_insert(0);
             for entry in line::entries(payload) {

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rayon::prelude::*;
-use tallyring_archive::merge::{Keep, merge};
+use tallyring_archive::merge::{Horizon, Keep, merge};
 use tallyring_archive::{
     Disk, Error, Manifest, Partition, Result, Run, RunEntry, RunSpec, RunWriter, StoreEntry, names,
 };
 use tallyring_records::StoreId;
 
-use crate::minutes::loses_minutes;
+use crate::horizon::loses;
 
 /// What source runs of the ring begin with. The store's name follows: two stores may hold the same
 /// counts, and a generation knows what it has merged by name.
@@ -62,7 +62,7 @@ pub fn export(disk: &dyn Disk, manifest: &Manifest, level: i32) -> Result<Export
                 shards: *shards,
                 level,
             };
-            merge_or_link(disk, runs, spec, i64::MIN)
+            merge_or_link(disk, runs, spec, Horizon::ALL)
         })
         .collect::<Result<_>>()?;
     disk.sync_directory(names::RUNS)
@@ -73,18 +73,18 @@ pub fn export(disk: &dyn Disk, manifest: &Manifest, level: i32) -> Result<Export
     })
 }
 
-/// One run of this place gets a second name; several, runs of other shards, and those with minutes of
-/// base buckets that began before `minutes_from` (Unix seconds) are merged.
+/// One run of this place gets a second name; several, runs of other shards, and those with finer forms of
+/// before the `horizon` are merged.
 pub fn merge_or_link(
     disk: &dyn Disk,
     runs: &[&RunEntry],
     spec: RunSpec,
-    minutes_from: i64,
+    horizon: Horizon,
 ) -> Result<Option<RunEntry>> {
     if let [run] = runs
         && (run.meta.shard, run.meta.shards) == (spec.shard, spec.shards)
         && run.meta.partition == spec.partition
-        && !loses_minutes(run, minutes_from)
+        && !loses(run, horizon)
     {
         return link(disk, run, &spec).map(Some);
     }
@@ -95,7 +95,7 @@ pub fn merge_or_link(
     let keep = Keep {
         shard: spec.shard,
         shards: spec.shards,
-        minutes_from,
+        horizon,
     };
     merge(&inputs, RunWriter::create(disk, spec)?, keep)
 }

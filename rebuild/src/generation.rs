@@ -3,14 +3,14 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rayon::prelude::*;
-use tallyring_archive::merge::add_sums;
+use tallyring_archive::merge::{Horizon, add_sums};
 use tallyring_archive::{
-    Build, BuiltGeneration, Disk, Error, Manifest, Result, RunEntry, RunSpec, Sums, names,
+    Build, BuiltGeneration, Disk, Error, Manifest, Result, RunEntry, RunSpec, Sums, Work, names,
 };
 use tallyring_records::is_minutes_section;
 
 use crate::export::{export, merge_or_link};
-use crate::minutes::minutes_from;
+use crate::horizon::horizon;
 use crate::plan::{Plan, Target, plan};
 
 /// Limits of a rebuild.
@@ -22,6 +22,8 @@ pub struct BuildOptions {
     pub level: i32,
     /// How long minutes are kept at least, days.
     pub minute_days: u32,
+    /// How long base buckets are kept at least before they fold into days, days; none keeps them for ever.
+    pub hour_days: Option<u32>,
 }
 
 /// How far a rebuild is: bytes of source runs merged, of how many. Shared files are not counted.
@@ -40,22 +42,25 @@ pub fn build(
     progress: Progress<'_>,
 ) -> Result<Option<Build>> {
     let exported = export(disk, manifest, options.level)?;
-    let minutes_from = minutes_from(manifest, options.minute_days);
-    let plan = plan(manifest, &exported.runs, options.shards, minutes_from);
+    let horizon = horizon(manifest, &options);
+    let plan = plan(manifest, &exported.runs, options.shards, horizon);
     let newest = manifest
         .generations
         .last()
         .map_or(0, |newest| newest.number);
+    let mut work = Work::default();
     let generation = if plan.changes {
         let merged = plan.counted.iter().map(|run| run.name.clone()).collect();
         let counted = plan.counted.clone();
-        let files = files(disk, plan, options, minutes_from, progress)?;
+        let files;
+        (files, work) = make(disk, plan, options, horizon, progress)?;
         balance(&counted, &files)?;
         Some(BuiltGeneration {
             number: newest + 1,
             merged,
             files,
-            minutes_from: Some(minutes_from),
+            minutes_from: Some(horizon.minutes_from),
+            hours_from: (horizon.hours_from > i64::MIN).then_some(horizon.hours_from),
         })
     } else {
         None
@@ -68,21 +73,23 @@ pub fn build(
         exported: exported.stores,
         runs: exported.runs,
         generation,
+        work,
     }))
 }
 
 /// Makes the files that the plan merges, in parallel; all files of the generation then.
-fn files(
+fn make(
     disk: &dyn Disk,
     plan: Plan<'_>,
     options: BuildOptions,
-    minutes_from: i64,
+    horizon: Horizon,
     progress: Progress<'_>,
-) -> Result<Vec<RunEntry>> {
+) -> Result<(Vec<RunEntry>, Work)> {
     let bytes = |target: &Target<'_>| target.inputs.iter().map(|run| run.bytes).sum::<u64>();
     let total: u64 = plan.merged.iter().map(bytes).sum();
     let done = AtomicU64::new(0);
     progress(0, total);
+    let linked = AtomicU64::new(0);
     let made: Vec<Option<RunEntry>> = plan
         .merged
         .par_iter()
@@ -95,7 +102,12 @@ fn files(
                 shards: options.shards,
                 level: options.level,
             };
-            let file = merge_or_link(disk, &target.inputs, spec, minutes_from)?;
+            let file = merge_or_link(disk, &target.inputs, spec, horizon)?;
+            if let ([run], Some(file)) = (target.inputs.as_slice(), &file)
+                && run.hash == file.hash
+            {
+                linked.fetch_add(1, Ordering::Relaxed);
+            }
             let bytes = bytes(target);
             progress(done.fetch_add(bytes, Ordering::Relaxed) + bytes, total);
             Ok(file)
@@ -103,10 +115,17 @@ fn files(
         .collect::<Result<_>>()?;
     disk.sync_directory(names::ARCHIVE)
         .map_err(Error::io("sync", names::ARCHIVE))?;
+    let shared = plan.shared.len();
     let mut files = plan.shared;
     files.extend(made.into_iter().flatten());
+    let linked = linked.into_inner();
+    let work = Work {
+        merged: (files.len() - shared) as u64 - linked,
+        linked,
+        shared: shared as u64,
+    };
     files.sort_by_key(|file| (file.meta.partition, file.meta.shard));
-    Ok(files)
+    Ok((files, work))
 }
 
 /// A generation counts exactly what its source runs count, section by section; of minutes, which every

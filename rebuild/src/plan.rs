@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tallyring_archive::merge::Horizon;
 use tallyring_archive::{GenerationEntry, Manifest, Partition, RunEntry};
 
 use crate::closed::first_open_year;
 use crate::export::is_late;
-use crate::minutes::keeps_as_many;
+use crate::horizon::keeps_as_much;
 
 /// One file of the new generation.
 pub struct Target<'r> {
@@ -37,13 +38,13 @@ const WAITING_PART: u64 = 8;
 /// and these are large enough that rewriting them costs something.
 const REWRITE_BYTES_MIN: u64 = 1 << 20;
 
-/// Plans a generation of `shards` shards over the sources of `manifest` and what was just `exported`, without
-/// minutes of base buckets that began before `minutes_from` (Unix seconds).
+/// Plans a generation of `shards` shards over the sources of `manifest` and what was just `exported`, with
+/// finer forms from the `horizon` on.
 pub fn plan<'r>(
     manifest: &'r Manifest,
     exported: &'r [RunEntry],
     shards: u16,
-    minutes_from: i64,
+    horizon: Horizon,
 ) -> Plan<'r> {
     let sources: Vec<&RunEntry> = manifest.sources().chain(exported).collect();
     let places = Places::new(manifest, exported);
@@ -62,7 +63,7 @@ pub fn plan<'r>(
         leave_waiting(manifest, &places, partition, &mut runs);
         let same = manifest.generations.iter().rev().find(|generation| {
             places.has_same(generation, partition, &runs, shards)
-                && keeps_as_many(generation, partition, minutes_from)
+                && keeps_as_much(generation, partition, horizon)
         });
         match same {
             Some(generation) => plan.shared.extend(files_of(generation, partition).cloned()),

@@ -76,6 +76,11 @@ impl Disk for MemoryDisk {
         Ok(true)
     }
 
+    fn replace(&self, from: &str, to: &str) -> io::Result<()> {
+        self.put(to, self.bytes(from)?);
+        self.remove(from)
+    }
+
     fn remove(&self, name: &str) -> io::Result<()> {
         self.0.lock().unwrap().remove(name);
         Ok(())

@@ -3,13 +3,15 @@
 use std::sync::{Arc, Mutex, RwLock};
 
 use tallyring_archive::disk::TEMPORARY_SUFFIX;
-use tallyring_archive::{BlockCache, Disk, IdsEntry, Manifest, SchemaEntry, names};
+use tallyring_archive::{
+    BlockCache, Disk, IdsEntry, Manifest, SchemaEntry, names, remove_leftovers,
+};
 use tallyring_records::{
     Day, LongKeys, Offset, Origin, Position, Record, RecordError, Schema, decode_all,
 };
 
 use super::change::HOUR_MS;
-use super::files::{ArchiveFiles, Files, remove_leftovers};
+use super::files::{ArchiveFiles, Files};
 use super::lateness::Watermarks;
 use super::recent::Recent;
 use super::{Live, Root, Store, Writer};

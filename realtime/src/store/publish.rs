@@ -34,6 +34,7 @@ impl Store {
                 merged: built.merged.clone(),
                 files: built.files.clone(),
                 minutes_from: built.minutes_from,
+                hours_from: built.hours_from,
             });
             next.active = built.number;
             let surplus = next.generations.len().saturating_sub(GENERATIONS_KEPT);
@@ -137,8 +138,8 @@ fn check_build(manifest: &Manifest, build: &Build) -> Result<()> {
 }
 
 /// Replaces the source runs that every kept generation has merged by the oldest one's file, where
-/// that is exactly their merge, expired minutes left out. The merge of that file with later runs gives
-/// the same bytes: no later generation keeps more minutes.
+/// that is exactly their merge, expired minutes left out and expired hours folded. The merge of that file
+/// with later runs gives the same bytes: no later generation keeps more of either.
 fn fold_sources(manifest: &mut Manifest) {
     let Some(oldest) = manifest.generations.first().cloned() else {
         return;
@@ -149,20 +150,14 @@ fn fold_sources(manifest: &mut Manifest) {
                 && (run.meta.shard, run.meta.shards) == (file.meta.shard, file.meta.shards)
         };
         let in_oldest = |run: &&RunEntry| same_place(run) && oldest.merged.contains(&run.name);
-        let folded: BTreeSet<String> = manifest
-            .runs
-            .iter()
-            .filter(in_oldest)
-            .map(|run| run.name.clone())
-            .collect();
-        let sums = tallyring_archive::merge::add_sums(
-            manifest
-                .runs
-                .iter()
-                .filter(|run| folded.contains(&run.name))
-                .map(|run| &run.meta),
-        );
-        let is_smaller = folded.len() > 1 || (folded.len() == 1 && sums != file.meta.sums);
+        let runs: Vec<&RunEntry> = manifest.runs.iter().filter(in_oldest).collect();
+        let folded: BTreeSet<String> = runs.iter().map(|run| run.name.clone()).collect();
+        let sums = tallyring_archive::merge::add_sums(runs.iter().map(|run| &run.meta));
+        let is_smaller = match runs.as_slice() {
+            [] => false,
+            [run] => run.hash != file.hash,
+            _ => true,
+        };
         // Sharded otherwise when it was built: not the same counts.
         if !is_smaller || !are_equal_but_for_minutes(&sums, &file.meta.sums) {
             continue;

@@ -30,6 +30,8 @@ pub struct Status {
     pub stores: Vec<StoreStatus>,
     /// Minutes of base buckets that began earlier have expired (Unix seconds); none has, without.
     pub minutes_from: Option<i64>,
+    /// Base buckets that began earlier are folded into days (Unix seconds); none is, without.
+    pub hours_from: Option<i64>,
     /// Source runs that the generation lacks.
     pub pending_runs: usize,
     /// Bytes of all files the manifest names.
@@ -97,6 +99,7 @@ impl Store {
             minutes_from: (live.archive.minutes_from)
                 .get(&live.archive.generation)
                 .copied(),
+            hours_from: live.archive.hours_from,
             pending_runs: manifest.pending().count(),
             file_bytes: file_bytes(&manifest),
             disk_free_bytes: self.world.disk.free_bytes().ok(),

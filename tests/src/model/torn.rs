@@ -157,6 +157,7 @@ fn rebuild(scene: &Scene) -> Result<(), Error> {
         shards: 3,
         level: 1,
         minute_days: 30,
+        hour_days: None,
     };
     let built = pool().install(|| build(&scene.disk, &manifest, options, &|_, _| {}))?;
     match built {

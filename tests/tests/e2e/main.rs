@@ -2,6 +2,7 @@
 //!
 //! Nothing here waits for a fixed time. Randomness is seeded, and every failure names its seed.
 
+mod backup;
 mod calendar;
 mod cat;
 mod chance;

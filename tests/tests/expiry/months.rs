@@ -1,6 +1,6 @@
-//! Minutes expire a month at a time, when all of it is older than they are kept: the hours stay, and a
-//! generation says from when on it has minutes.
+//! A store over months: the same clicks every hour of the days that are asked for, and a rebuild after each.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tallyring_archive::verify_run;
@@ -10,17 +10,19 @@ use tallyring_records::{Grain, Increment, MINUTES, Namespace, Schema, TIME_MAX, 
 use tallyring_tests::model::{ManualClock, fixed_bytes};
 use tallyring_tests::sim_disk::SimDisk;
 
-const DAY: i64 = 86_400;
+pub const DAY: i64 = 86_400;
 /// 2012-03-01T00:00:00Z, and the months after.
-const MARCH: i64 = 1_330_560_000;
-const APRIL: i64 = MARCH + 31 * DAY;
-const MAY: i64 = APRIL + 30 * DAY;
-const KEPT_DAYS: u32 = 30;
+pub const MARCH: i64 = 1_330_560_000;
+pub const APRIL: i64 = MARCH + 31 * DAY;
+pub const MAY: i64 = APRIL + 30 * DAY;
+/// How long minutes are kept.
+pub const MINUTE_DAYS: u32 = 30;
 
-struct Months {
+pub struct Months {
+    pub store: Store,
     disk: SimDisk,
     clock: Arc<ManualClock>,
-    store: Store,
+    hour_days: Option<u32>,
 }
 
 fn schema() -> Schema {
@@ -41,7 +43,8 @@ fn schema() -> Schema {
 }
 
 impl Months {
-    fn new() -> Self {
+    /// An empty store on the first of March, whose hours are kept for so many days, or for ever.
+    pub fn new(hour_days: Option<u32>) -> Self {
         let disk = SimDisk::default();
         let clock = Arc::new(ManualClock::new(MARCH * 1_000, true));
         let world = World {
@@ -50,11 +53,16 @@ impl Months {
             random: fixed_bytes,
         };
         let (store, _) = Store::open(world, Options::default(), schema()).expect("open");
-        Self { disk, clock, store }
+        Self {
+            store,
+            disk,
+            clock,
+            hour_days,
+        }
     }
 
-    /// A click of the same key now, and one that was counted without minutes.
-    fn click(&self, at: i64) {
+    /// A click of the same key then, and one that was counted without minutes.
+    pub fn click(&self, at: i64) {
         let increment = |name: &str| Increment {
             at,
             n: 3,
@@ -74,7 +82,7 @@ impl Months {
     }
 
     /// Every hour of a day, and the rebuild after it.
-    fn day(&self, day: i64) {
+    pub fn day(&self, day: i64) {
         for hour in 0..24 {
             let at = day + hour * 3_600 + 61 * (hour % 7);
             self.clock.set(at * 1_000);
@@ -84,13 +92,14 @@ impl Months {
         self.rebuild();
     }
 
-    fn rebuild(&self) {
+    pub fn rebuild(&self) {
         self.store.tick().expect("time is kept");
         let manifest = self.store.cut().expect("cut");
         let options = BuildOptions {
             shards: 4,
             level: 1,
-            minute_days: KEPT_DAYS,
+            minute_days: MINUTE_DAYS,
+            hour_days: self.hour_days,
         };
         let built = build(&self.disk, &manifest, options, &|_, _| {}).expect("build");
         if let Some(built) = built {
@@ -98,7 +107,7 @@ impl Months {
         }
     }
 
-    fn read(&self, name: &str, subtotal: &str, as_of: Option<u64>) -> (Series, Option<i64>) {
+    pub fn read(&self, name: &str, subtotal: &str, as_of: Option<u64>) -> (Series, Option<i64>) {
         let read = Read {
             namespace: name.into(),
             key: "a long key with spaces".into(),
@@ -110,8 +119,25 @@ impl Months {
         (answer.series.remove(0), answer.minutes_from)
     }
 
+    /// Estimates of the key's users by the hour since the first of March; a folded day's stand at its first.
+    pub fn users(&self) -> BTreeMap<usize, u64> {
+        let read = Read {
+            namespace: "h".into(),
+            key: "a long key with spaces".into(),
+            subtotal: None,
+            from: TIME_MIN,
+            to: TIME_MAX,
+        };
+        let hour = |start: i64| usize::try_from((start - MARCH) / 3_600).ok();
+        let answer = self.store.users(&read, None, &hour).expect("users");
+        let users = answer.users.iter();
+        users
+            .map(|(&hour, users)| (hour, users.estimate()))
+            .collect()
+    }
+
     /// Days that are counted by the minute, and by the hour only; all in all.
-    fn grains(&self) -> (u64, u64, u64) {
+    pub fn grains(&self) -> (u64, u64, u64) {
         let (series, from) = self.read("m", MINUTES, None);
         let minutes = series.by_minute();
         let is_minute = |grain: Grain| {
@@ -132,7 +158,7 @@ impl Months {
         )
     }
 
-    fn check_files(&self) {
+    pub fn check_files(&self) {
         let manifest = self.store.manifest();
         for entry in manifest.files() {
             verify_run(&self.disk, entry).expect("a sound file");
@@ -140,93 +166,4 @@ impl Months {
         let remade = remake(&self.disk, &SimDisk::default(), &manifest).expect("the same bytes");
         assert!(remade > 0);
     }
-}
-
-#[test]
-fn a_month_of_minutes_goes_when_all_of_it_is_old_and_its_hours_stay() {
-    let world = Months::new();
-    for day in 0..3 {
-        world.day(MARCH + (28 + day) * DAY);
-    }
-    world.day(APRIL);
-    assert_eq!(world.grains(), (4, 0, 4 * 72));
-    // March's last day is 30 days old only on the 30th of April.
-    world.day(APRIL + 28 * DAY);
-    assert_eq!(world.grains(), (5, 0, 5 * 72));
-    let with_minutes = world.store.manifest().active;
-    world.day(APRIL + 29 * DAY);
-    assert_eq!(world.grains(), (3, 3, 6 * 72));
-    world.check_files();
-    let (_, from) = world.read("m", MINUTES, None);
-    assert_eq!(from, Some(APRIL));
-    let (before, from) = world.read("m", MINUTES, Some(with_minutes));
-    assert!(
-        from < Some(APRIL)
-            && before
-                .by_minute()
-                .keys()
-                .all(|code| code.grain() == Grain::Minute)
-    );
-    for (name, subtotal) in [("m", "c"), ("h", "c")] {
-        let (series, _) = world.read(name, subtotal, None);
-        assert_eq!(series.totals.values().sum::<u64>(), 6 * 72, "{name}");
-        let value = world
-            .store
-            .expand(&series, &series.values[0])
-            .expect("a text");
-        assert_eq!(
-            value,
-            ["a long value with spaces"],
-            "a lookup is still needed"
-        );
-    }
-    // Rolled back, they are there, and the next rebuild leaves them out again.
-    world.store.activate(with_minutes).expect("roll back");
-    assert_eq!(world.grains(), (6, 0, 6 * 72));
-    world.day(MAY);
-    assert_eq!(world.grains(), (4, 3, 7 * 72));
-    world.check_files();
-}
-
-#[test]
-fn files_without_old_minutes_are_shared_and_sources_lose_them_in_the_end() {
-    let world = Months::new();
-    world.day(MARCH);
-    world.day(MARCH + DAY);
-    for day in 0..4 {
-        world.day(MAY + (1 + day) * DAY);
-    }
-    assert_eq!(world.grains(), (4, 2, 6 * 72));
-    let manifest = world.store.manifest();
-    let of_march = |generation: usize| -> Vec<&str> {
-        let files = manifest.generations[generation].files.iter();
-        let march = files.filter(|file| file.meta.last < APRIL);
-        march.map(|file| file.name.as_str()).collect()
-    };
-    assert!(!of_march(0).is_empty());
-    assert_eq!(of_march(0), of_march(2), "March is not written again");
-    let minutes = manifest.runs.iter().filter(|run| {
-        run.meta.last < APRIL
-            && run
-                .meta
-                .sums
-                .keys()
-                .any(|section| section.starts_with("_m."))
-    });
-    assert_eq!(minutes.count(), 0, "no source of March holds minutes");
-    world.check_files();
-}
-
-#[test]
-fn a_late_count_for_an_expired_month_is_in_its_hour() {
-    let world = Months::new();
-    world.day(MARCH);
-    world.day(MAY + DAY);
-    assert_eq!(world.grains(), (1, 1, 2 * 72));
-    world.click(MARCH + 4_000);
-    world.rebuild();
-    let (series, _) = world.read("m", MINUTES, None);
-    assert_eq!(series.totals.values().sum::<u64>(), 2 * 72 + 3);
-    world.rebuild();
-    world.check_files();
 }
