@@ -7,6 +7,7 @@ pub mod catalog;
 mod clock;
 mod delta;
 mod error;
+mod heavy;
 mod identity;
 mod ids;
 mod lock;

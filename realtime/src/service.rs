@@ -1,4 +1,5 @@
-//! A store with its threads: one that commits groups, one that flushes, one that keeps time.
+//! A store with its threads: one that commits groups, one that flushes, one that keeps time; and at the start one
+//! that learns which keys are heavy.
 //!
 //! Nothing here decides what is counted: the threads only call [`Store`]. The queue is bounded in
 //! batches and in bytes; when it is full a caller is told to come again.
@@ -65,6 +66,7 @@ impl Service {
             thread::Builder::new().name(name.into()).spawn(run)
         };
         let committer = Arc::clone(&store);
+        let learner = Arc::clone(&store);
         let (flusher, flush_stop, flush_failed) =
             (Arc::clone(&store), Arc::clone(&stop), Arc::clone(&failed));
         let (keeper, keep_stop, keep_failed) =
@@ -78,6 +80,7 @@ impl Service {
                 "flush",
                 Box::new(move || flush_when_due(&flusher, &flush_stop, &flush_failed)),
             )?,
+            spawn("learn", Box::new(move || learn_heavy_keys(&learner)))?,
             spawn(
                 "time",
                 Box::new(move || keep_time(&keeper, &keep_stop, &keep_failed)),
@@ -190,6 +193,12 @@ fn commit_groups(store: &Store, mut waiting: mpsc::Receiver<Waiting>) {
             // Nobody waits any more when the client has gone: the batch counts all the same.
             let _ = answer.send(outcome);
         }
+    }
+}
+
+fn learn_heavy_keys(store: &Store) {
+    if let Err(error) = store.learn_heavy_keys() {
+        tracing::warn!(%error, "rankings of recent hours will be read from all totals");
     }
 }
 

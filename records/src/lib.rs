@@ -6,6 +6,7 @@
 mod day;
 mod error;
 mod events;
+mod filter;
 mod increment;
 mod interner;
 pub mod line;
@@ -22,6 +23,7 @@ mod varint;
 pub use day::Day;
 pub use error::{Fault, FieldError};
 pub use events::{EventType, LATENESS_SECONDS_DEFAULT, Ratio};
+pub use filter::Filter;
 pub use increment::{
     COUNT_MAX, Event, ID_BYTES_MAX, Increment, KEY_BYTES_MAX, KEYS_MAX, Origin, SKEW_SECONDS_MAX,
     check_time,

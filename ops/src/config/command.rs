@@ -88,6 +88,14 @@ fn explain_counted(schema: &Schema) {
             event.lateness_seconds
         );
     }
+    for filter in &schema.filters {
+        println!(
+            "  filter {}: events with one of {} values of {} are not counted",
+            filter.name,
+            filter.values.len(),
+            filter.field
+        );
+    }
     for ratio in &schema.ratios {
         println!(
             "  ratio {} = {} / {}",

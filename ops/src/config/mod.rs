@@ -13,7 +13,7 @@ use tallyring_realtime::{Durability, Options};
 use tallyring_records::{Namespace, Schema};
 
 use crate::error::{CommandError, Result};
-use counted::{EventSection, RatioSection};
+use counted::{EventSection, FilterSection, RatioSection};
 pub use http::HttpConfig;
 use http::{CorsSection, LimitsSection, TlsSection};
 
@@ -96,6 +96,7 @@ struct File {
     namespace: Option<Vec<Namespace>>,
     events: Option<BTreeMap<String, EventSection>>,
     ratios: Option<BTreeMap<String, RatioSection>>,
+    filters: Option<BTreeMap<String, FilterSection>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -194,11 +195,12 @@ impl File {
             namespace,
             events,
             ratios,
+            filters: self.filters,
         }
     }
 
     fn check(self) -> std::result::Result<Config, String> {
-        let schema = counted::check(self.namespace, self.events, self.ratios)?;
+        let schema = counted::check(self.namespace, self.events, self.ratios, self.filters)?;
         let durability = self.oplog.durability.unwrap_or_default();
         Ok(Config {
             listen: self.listen.ok_or("listen is missing")?,

@@ -144,6 +144,7 @@ mod tests {
             }],
             events: Vec::new(),
             ratios: Vec::new(),
+            filters: Vec::new(),
         }
     }
 

@@ -195,6 +195,16 @@ impl Delta {
         }
     }
 
+    /// Calls `visit` with record key, base bucket and count of every total.
+    pub fn each_total(&self, visit: &mut dyn FnMut(&[u8], TimeCode, u64)) {
+        for shard in &self.shards {
+            let totals = shard.buckets.iter();
+            for bucket in totals.filter(|bucket| bucket.subtotal == 0 && bucket.count > 0) {
+                visit(shard.keys.get(bucket.key), bucket.code(), bucket.count);
+            }
+        }
+    }
+
     /// Calls `visit` with every counter: record key, value of a subtotal, base bucket, count.
     pub fn points(&self, visit: &mut dyn FnMut(String, Option<String>, TimeCode, u64)) {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

@@ -56,6 +56,8 @@ pub struct Accepted {
     /// Counted for days that were exported already or lie outside the ring, and events that came
     /// after their time was settled.
     pub late: u64,
+    /// Kept in the log, but not counted, as a rule of the schema says.
+    pub filtered: u64,
 }
 
 /// Frames are closed when they hold this much; one batch may be larger.
@@ -135,6 +137,7 @@ impl Store {
                 accepted,
                 duplicates,
                 late,
+                filtered,
             } = accepted;
             let record = Record::Batch {
                 key: key.text,
@@ -142,6 +145,7 @@ impl Store {
                 accepted,
                 duplicates,
                 late,
+                filtered,
             };
             group.push(writer, record);
         }
@@ -205,6 +209,12 @@ impl Store {
         }
         let late = {
             let live = self.live();
+            if let Some(filter) = live.schema.filter_of(&increment) {
+                let rule = filter.name.clone();
+                accepted.filtered += 1;
+                group.push(writer, Record::Filtered { rule, increment });
+                return Ok(());
+            }
             if let Some(event) = &mut increment.event
                 && let Some(declared) = live.schema.event_type(&event.kind)
             {

@@ -10,6 +10,7 @@ mod commit;
 mod datasets;
 mod duties;
 mod files;
+mod heavy;
 mod history;
 mod lateness;
 mod open;
@@ -29,6 +30,7 @@ use tallyring_archive::{BlockCache, Manifest, SchemaEntry};
 use tallyring_records::{LongKeys, Offset, Schema, StoreId};
 
 use crate::error::{Error, Result};
+use crate::heavy::Heavy;
 use crate::ids::Ids;
 use crate::oplog::Oplog;
 use crate::options::{Options, World};
@@ -98,6 +100,9 @@ struct Live {
     applied: Offset,
     /// Until when events are expected.
     watermarks: Watermarks,
+    /// Heavy keys of recent hours, and whether they are those of all that is counted.
+    heavy: Heavy,
+    knows_heavy: bool,
 }
 
 impl Store {

@@ -8,11 +8,12 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 
-use tallyring_records::{Increment, Offset, Record, StoreId};
+use tallyring_records::{Increment, Offset, Record, Schema, StoreId, TimeCode, line};
 
 use super::Store;
 use super::lateness::Watermarks;
 use crate::delta::{Delta, Fold};
+use crate::heavy::Heavy;
 
 /// Records of a group that is counted under the lock.
 const SMALL_GROUP_RECORDS: usize = 8;
@@ -36,12 +37,17 @@ impl Store {
             for (sequence, late, increment) in increments() {
                 live.ring
                     .count(&self.keys, &schema, late, sequence, increment);
+                self.weigh(&mut live.heavy, &schema, increment);
             }
             live.watermarks.merge(watermarks);
             live.applied = applied;
         } else {
             let mut arriving = self.count_apart(increments());
             let mut live = self.live_mut();
+            for delta in arriving.values() {
+                let heavy = &mut live.heavy;
+                delta.each_total(&mut |key, code, count| heavy.add(key, code, count));
+            }
             for store in live.ring.stores_mut() {
                 store.arriving = arriving.remove(&store.id).map(Fold::new);
             }
@@ -54,6 +60,17 @@ impl Store {
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         for (_, _, increment) in increments() {
             recent.add(&self.keys, &schema, increment, now);
+        }
+    }
+
+    /// Counts an increment among the heavy keys.
+    fn weigh(&self, heavy: &mut Heavy, schema: &Schema, increment: &Increment) {
+        for (name, raw) in &increment.keys {
+            if let Some(namespace) = schema.namespace(name) {
+                let key = line::total_key(name, &self.keys.stored(raw));
+                let code = TimeCode::containing(increment.at, namespace.grain);
+                heavy.add(key.as_bytes(), code, increment.n);
+            }
         }
     }
 

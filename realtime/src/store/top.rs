@@ -1,4 +1,5 @@
-//! The heaviest keys of a namespace: one pass over its totals in archive and deltas.
+//! The heaviest keys of a namespace: those of recent hours from memory, else one pass over its totals in archive
+//! and deltas.
 //!
 //! The totals of a namespace stand together in every run, sorted by key, so the keys of all sources
 //! are met in order and only the best are held. Time is that of reading the namespace's totals.
@@ -25,8 +26,10 @@ pub struct Ranking {
     pub total: u64,
     /// Heaviest first, ties by stored key.
     pub keys: Vec<TopKey>,
-    /// Where in the range counts lie; none where there is none.
+    /// Where in the range counts lie; none where there is none, or in recent hours.
     pub counted: Option<Counted>,
+    /// A key that is not listed may have up to this many; none where it has no more than the last one listed.
+    pub bound: Option<u64>,
 }
 
 /// Where counts lie.
@@ -70,7 +73,8 @@ pub struct TopKey {
 const CHUNK_KEYS: usize = 100_000;
 
 impl Store {
-    /// The `limit` heaviest keys of a namespace in `range` (Unix seconds), exact, from one view.
+    /// The `limit` heaviest keys of a namespace in `range` (Unix seconds) with their exact counts, from one view.
+    /// Of recent hours there may be heavier ones, within the ranking's bound.
     ///
     /// # Errors
     /// When a generation is not kept or a block is damaged.
@@ -81,6 +85,11 @@ impl Store {
         limit: usize,
         as_of: Option<u64>,
     ) -> Result<Ranking> {
+        if as_of.is_none()
+            && let Some(ranking) = self.top_recent(namespace, &range, limit)?
+        {
+            return Ok(ranking);
+        }
         let section = format!("{namespace}|");
         let mut memory: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
         let mut texts: BTreeMap<String, String> = BTreeMap::new();
@@ -138,6 +147,7 @@ impl Store {
             total: best.total,
             keys,
             counted: best.counted,
+            bound: None,
         })
     }
 

@@ -13,6 +13,7 @@ mod damage;
 mod datasets;
 mod events;
 mod expected;
+mod filters;
 mod http_bodies;
 mod http_connections;
 mod http_errors;

@@ -38,6 +38,7 @@ fn schema() -> Schema {
         namespaces: vec![namespace("m", true), namespace("h", false)],
         events: Vec::new(),
         ratios: Vec::new(),
+        filters: Vec::new(),
     }
 }
 
