@@ -95,6 +95,15 @@ fn reads() -> Router<ApiState> {
             "/v1/{namespace}/{key}/uniques.svg",
             get(read::uniques::uniques),
         )
+        .route("/v1/{namespace}/counts", get(read::whole::counts_of_all))
+        .route(
+            "/v1/{namespace}/counts.csv",
+            get(read::whole::counts_of_all),
+        )
+        .route(
+            "/v1/{namespace}/counts.svg",
+            get(read::whole::counts_of_all),
+        )
         .route("/v1/{namespace}/top", get(read::top::top))
         .route("/v1/{namespace}/top.csv", get(read::top::top))
         .route("/v1/{namespace}/top.svg", get(read::top::top))

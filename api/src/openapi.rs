@@ -32,6 +32,7 @@ use files::Files;
         crate::read::key::counts,
         crate::read::key::summary,
         crate::read::key::by,
+        crate::read::whole::counts_of_all,
         crate::read::top::top,
         crate::read::query::query,
         crate::read::ratio::ratio,

@@ -22,6 +22,9 @@ const BAR_WIDTH_MAX: f64 = 56.0;
 /// From the top of a bar to the middle of the count above it, pixels.
 const COUNT_UP: f64 = 9.0;
 
+/// Up to so many buckets the period before is a mark in each.
+const BEFORE_MARKS_MAX: usize = 60;
+
 /// What has a count is at least so high, pixels.
 const HEIGHT_MIN: f64 = 1.0;
 
@@ -99,6 +102,29 @@ pub fn line(plot: &mut Plot<'_>, counts: &[u64], provisional_from: usize) {
             draw_run(plot, &columns[open], roles);
         }
     }
+}
+
+/// The counts of the period before: a mark across each bucket where there is room, else a dotted line.
+pub fn before(plot: &mut Plot<'_>, counts: &[u64]) {
+    if counts.iter().all(|&count| count == 0) {
+        return;
+    }
+    let buckets = plot.x_range().end;
+    if counts.len() <= BEFORE_MARKS_MAX {
+        for (index, &count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
+            let (left, right) = (index as f64 + 0.06, index as f64 + 0.94);
+            let mark = vec![(left, count as f64), (right, count as f64)];
+            drawn(plot.draw_series([PathElement::new(mark, Role::Before.color())]));
+        }
+        return;
+    }
+    let line = columns(counts.len(), size(plot).0 as usize).map(|column| {
+        let middle = (column.start + column.end) as f64 / 2.0;
+        let most = counts[column].iter().copied().max().unwrap_or(0);
+        (middle.min(buckets), most as f64)
+    });
+    let line: Vec<(f64, f64)> = line.collect();
+    drawn(plot.draw_series([PathElement::new(line, Role::Before.color())]));
 }
 
 fn draw_run(plot: &mut Plot<'_>, run: &[(f64, f64)], (area, line): (Role, Role)) {

@@ -39,6 +39,9 @@ pub struct Answer {
     /// Index of the first bucket that may still change; none when all are settled.
     #[serde(skip)]
     pub provisional_from: Option<usize>,
+    /// Counts of the period before by bucket, for a picture that compares; else empty.
+    #[serde(skip)]
+    pub before: Vec<u64>,
 }
 
 /// What every read says about its range.
@@ -135,6 +138,16 @@ pub struct Bucket {
     pub other: u64,
 }
 
+impl Answer {
+    /// The count of every bucket; empty for anything but a series.
+    pub fn into_counts(self) -> Vec<u64> {
+        match self.body {
+            Body::Counts { counts } => counts.into_iter().map(|bucket| bucket.count).collect(),
+            Body::Rolled { .. } | Body::Buckets { .. } | Body::Summary {} => Vec::new(),
+        }
+    }
+}
+
 impl Respond for Answer {
     fn ends(&self) -> i64 {
         self.ends
@@ -142,14 +155,21 @@ impl Respond for Answer {
 
     fn identity(&self) -> impl Serialize {
         let asked = (&self.namespace, &self.key, &self.subtotal);
-        (asked, self.head.identity(), self.total, &self.body)
+        let compared = &self.before;
+        (
+            asked,
+            self.head.identity(),
+            self.total,
+            &self.body,
+            compared,
+        )
     }
 
     fn render(&self, format: Format) -> Result<String, Problem> {
         match format {
             Format::Json => respond::json(self),
             Format::Csv => Ok(csv::render(self)),
-            Format::Svg => svg::render(self).ok_or_else(|| {
+            Format::Svg(picture) => svg::render(self, picture).ok_or_else(|| {
                 let detail =
                     "is not drawn for rankings by bucket; ask for .csv, JSON or rollup=true";
                 Problem::unknown("format", "svg", detail)
@@ -271,6 +291,7 @@ fn answer(
         ends: buckets.end(),
         buckets: buckets.count(),
         provisional_from,
+        before: Vec::new(),
     })
 }
 
@@ -285,7 +306,8 @@ pub fn resolve(selection: Selection, counted: Option<(i64, i64)>) -> Result<Buck
     }
 }
 
-fn counts(buckets: &Buckets, totals: &[u64]) -> Vec<Count> {
+/// The buckets of a period with their counts.
+pub fn counts(buckets: &Buckets, totals: &[u64]) -> Vec<Count> {
     let labels = buckets
         .iter()
         .map(|bucket| buckets.zone().label(bucket.start));

@@ -16,3 +16,4 @@ mod svg;
 pub mod top;
 pub mod uniques;
 mod value;
+pub mod whole;
