@@ -34,6 +34,8 @@ use files::Files;
         crate::read::key::by,
         crate::read::whole::counts_of_all,
         crate::read::top::top,
+        crate::read::namespaces::namespaces,
+        crate::read::live::live,
         crate::read::query::query,
         crate::read::ratio::ratio,
         crate::read::uniques::uniques,

@@ -6,6 +6,8 @@ mod csv;
 pub mod event;
 pub(crate) mod format;
 pub mod key;
+pub mod live;
+pub mod namespaces;
 pub mod query;
 pub mod ratio;
 pub(crate) mod request;

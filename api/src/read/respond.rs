@@ -63,7 +63,7 @@ pub fn respond(
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(cache));
     headers.insert(
         header::VARY,
-        HeaderValue::from_static("accept, accept-encoding, authorization"),
+        HeaderValue::from_static("accept, accept-encoding, authorization, cookie"),
     );
     headers.insert(header::ETAG, tag);
     Ok(response)
