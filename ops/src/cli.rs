@@ -73,6 +73,8 @@ pub enum Command {
     Key(KeyArgs),
     /// Print or check a configuration
     Config(ConfigArgs),
+    /// Serve a made-up year of history with live traffic, to look at
+    Demo(DemoArgs),
     /// Measure this machine against a server of the benchmark's own
     Bench(BenchArgs),
     /// Build a generation for the process that holds the data directory
@@ -106,6 +108,35 @@ pub struct ServeArgs {
     /// for replays and tests; such as 2012-03-16T18:40:00Z@3600
     #[arg(long, value_name = "START[@RATE]")]
     pub clock: Option<ClockStart>,
+}
+
+/// Options of `demo`.
+#[derive(Args)]
+#[command(
+    after_help = "Example:\n  tallyring demo        then open http://127.0.0.1:7117/ in a browser"
+)]
+pub struct DemoArgs {
+    /// Data directory; history is made when there is none
+    #[arg(long, value_name = "DIR", default_value = "tallyring-demo")]
+    pub data: PathBuf,
+    /// Address to listen on; port 0 takes a free one [default: 127.0.0.1:7117]
+    #[arg(long, value_name = "ADDR")]
+    pub listen: Option<SocketAddr>,
+    /// Days of history that are made
+    #[arg(long, default_value_t = 366, value_parser = clap::value_parser!(u32).range(1..=3_660))]
+    pub days: u32,
+    /// How many times the usual traffic comes; 0 for none
+    #[arg(long, default_value_t = 1.0, value_parser = parse_rate)]
+    pub rate: f64,
+}
+
+fn parse_rate(text: &str) -> Result<f64, String> {
+    let rate: f64 = text.parse().map_err(|_| "write a number such as 0.5")?;
+    if (0.0..=100.0).contains(&rate) {
+        Ok(rate)
+    } else {
+        Err("it must be from 0 to 100".into())
+    }
 }
 
 /// Options of `load`.

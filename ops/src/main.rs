@@ -13,6 +13,7 @@ mod cli;
 mod config;
 mod data_directory;
 mod datasets;
+mod demo;
 mod error;
 mod http_client;
 mod incoming;
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
         Command::Cat(args) => cat::run(&args),
         Command::Key(args) => keys::run(&args, json),
         Command::Config(args) => config::command::run(&args),
+        Command::Demo(args) => demo::run(&args),
         Command::Bench(args) => bench::run(&args, json),
         Command::RebuildWorker(args) => worker::run(&args),
     };

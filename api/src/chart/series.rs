@@ -45,7 +45,7 @@ const NOTHING: &str = "Nothing counted in this range";
 /// Pictures narrower than this, in pixels, have the short note, and no legend of the period before.
 const NARROW: f64 = 520.0;
 
-const ROLES: [Role; 15] = [
+const ROLES: [Role; 16] = [
     Role::Card,
     Role::Title,
     Role::Muted,
@@ -61,6 +61,7 @@ const ROLES: [Role; 15] = [
     Role::Line,
     Role::LineProvisional,
     Role::Before,
+    Role::BarBefore,
 ];
 
 /// What a series shows. Text may be anything; it is cleaned, escaped and cut to fit.
@@ -81,7 +82,8 @@ pub struct SeriesChart {
     pub provisional_from: Option<usize>,
     /// Whether every bucket holds exactly its local time; a note says so where not.
     pub aligned: bool,
-    /// Counts of the period before, bucket by bucket, drawn as a dotted line; empty for none.
+    /// Counts of the period before, bucket by bucket, drawn pale behind the bars or as a dotted line; empty
+    /// for none.
     pub before: Vec<u64>,
     /// How it is drawn.
     pub picture: Picture,
@@ -124,6 +126,7 @@ pub fn series(chart: &SeriesChart) -> String {
         let at = (plot_left + plot_width / 2.0, y);
         frame::write(&root, Role::Empty, HPos::Center, at, plot_width, NOTHING);
     } else if counts.len() <= BARS_MAX {
+        shapes::bars_before(&mut plot, before);
         let tooltip = |index: usize| words.tooltip(chart, index);
         shapes::bars(
             &document,
@@ -135,8 +138,8 @@ pub fn series(chart: &SeriesChart) -> String {
         );
     } else {
         shapes::line(&mut plot, &counts, provisional_from);
+        shapes::line_before(&mut plot, before);
     }
-    shapes::before(&mut plot, before);
     draw_baseline(&root, &plot, counts.len(), &ticks);
     drop((plot, root));
     document.end()
@@ -198,25 +201,27 @@ fn draw_legends(root: &Root<'_>, width: f64, chart: &SeriesChart) -> f64 {
     let from = chart.provisional_from;
     if from.is_some_and(|from| from < chart.points.len()) {
         right = draw_legend(root, right, (PROVISIONAL, 10.0), |corners| {
-            let [(left, top), (right, bottom)] = corners;
-            let middle = [(left, top), (right, bottom)];
-            drawn(root.draw(&Rectangle::new(
-                middle,
-                Role::BarProvisional.color().filled(),
-            )));
+            let role = Role::BarProvisional.color().filled();
+            drawn(root.draw(&Rectangle::new(corners, role)));
         });
     }
     if !chart.before.is_empty() && width >= NARROW {
-        right = draw_legend(
-            root,
-            right,
-            (BEFORE, 18.0),
-            |[(left, top), (right, bottom)]| {
+        let sample_width = if chart.points.len() <= BARS_MAX {
+            10.0
+        } else {
+            18.0
+        };
+        right = draw_legend(root, right, (BEFORE, sample_width), |corners| {
+            if chart.points.len() <= BARS_MAX {
+                let role = Role::BarBefore.color().filled();
+                drawn(root.draw(&Rectangle::new(corners, role)));
+            } else {
+                let [(left, top), (right, bottom)] = corners;
                 let y = (top + bottom) / 2;
-                let line = vec![(left, y), (right, y)];
-                drawn(root.draw(&PathElement::new(line, Role::Before.color())));
-            },
-        );
+                let line = PathElement::new(vec![(left, y), (right, y)], Role::Before.color());
+                drawn(root.draw(&line));
+            }
+        });
     }
     match width - MARGIN - right {
         0.0 => 0.0,
@@ -307,9 +312,9 @@ impl Words {
         let buckets = buckets(chart.unit, chart.points.len());
         let footer = joined(&[&buckets, &range, &text::clean(&chart.zone)]);
         let note = if chart.aligned { "" } else { NOT_ALIGNED };
-        let before = match (chart.before.is_empty(), sum(&chart.before)) {
-            (true, _) => String::new(),
-            (false, before) => format!("before {}{}", grouped(before), change(before, sum_now)),
+        let before = match chart.before.is_empty() {
+            true => String::new(),
+            false => format!("before {}{}", grouped(sum(&chart.before)), change(chart)),
         };
         let subtitle = joined(&[&text::clean(&chart.subtitle), &total, &before, &peak]);
         let unsettled = match chart.provisional_from {
@@ -362,8 +367,17 @@ fn sum(counts: &[u64]) -> u128 {
     counts.iter().map(|&count| u128::from(count)).sum()
 }
 
-/// By how much a total changed: ` (+12.5 %)`; nothing when there was none before.
-fn change(before: u128, now: u128) -> String {
+/// By how much the settled buckets changed: ` (+12.5 %)`; nothing where there were none before. What may
+/// still grow would look like a fall.
+fn change(chart: &SeriesChart) -> String {
+    let settled = chart.provisional_from.unwrap_or(usize::MAX);
+    let now = chart
+        .points
+        .iter()
+        .take(settled)
+        .map(|&(_, count)| u128::from(count));
+    let now: u128 = now.sum();
+    let before = sum(&chart.before[..chart.before.len().min(settled)]);
     if before == 0 {
         return String::new();
     }

@@ -189,10 +189,13 @@ fn the_period_before_is_drawn_and_said() {
     let svg = series(&chart);
     assert!(svg.contains("before 32 (+25.0 %)"), "{svg}");
     assert!(svg.contains("Mar 10, 2012: 30, before 20"), "{svg}");
-    assert_eq!(
-        svg.matches("<polyline class=\"w\"").count(),
-        3,
-        "a legend and two marks"
+    let drawn = svg.matches("<rect class=\"bw\"").count();
+    assert_eq!(drawn, 3, "a legend and two bars");
+    chart.provisional_from = Some(1);
+    let svg = series(&chart);
+    assert!(
+        svg.contains("before 32 (+50.0 %)"),
+        "only what is settled is compared: {svg}"
     );
 }
 

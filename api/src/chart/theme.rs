@@ -28,6 +28,7 @@ pub enum Role {
     Line,
     LineProvisional,
     Before,
+    BarBefore,
     BadgeLabel,
     BadgeValue,
     BadgeText,
@@ -55,7 +56,7 @@ enum Paint {
 }
 
 /// In the order of [`Role`].
-const LOOKS: [Look; 19] = [
+const LOOKS: [Look; 20] = [
     both("k", "#ffffff #e2e8f0", "#0f172a #26324a", ""),
     text("t", "#0f172a", "#f1f5f9", 16, "font-weight:600"),
     text("m", "#475569", "#a3b1c6", 12, ""),
@@ -72,6 +73,7 @@ const LOOKS: [Look; 19] = [
     stroke("n", "#2563eb", "#5b9bf8", JOINED),
     stroke("np", "#2563eb", "#5b9bf8", JOINED_DASHES),
     stroke("w", "#64748b", "#94a3b8", THIN_DASHES),
+    fill("bw", "#e2e8f0", "#26324a"),
     fill("bl", "#475569", "#334155"),
     fill("bv", "#2563eb", "#1d4ed8"),
     text("bt", "#ffffff", "#f8fafc", 11, ""),
@@ -285,5 +287,7 @@ mod tests {
         }
         check(Role::BarOther.look(), card, 2.0);
         check(Role::Before.look(), card, 4.5);
+        check(Role::Value.look(), Role::BarBefore.look(), 4.5);
+        check(Role::Bar.look(), Role::BarBefore.look(), 3.0);
     }
 }

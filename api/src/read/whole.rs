@@ -34,6 +34,9 @@ pub struct Whole {
     /// First instant behind the range, Unix seconds.
     #[serde(skip)]
     ends: i64,
+    /// What a picture is called.
+    #[serde(skip)]
+    title: String,
     #[serde(skip)]
     provisional_from: Option<usize>,
     /// Counts of the period before, for a picture that compares.
@@ -113,10 +116,19 @@ fn read(
         head: Head::of(&buckets, buckets.aligned(grain), settled, found.generation),
         counts: counts(&buckets, &totals),
         total: rollup::sum(totals),
+        title: title(namespace),
         ends: buckets.end(),
         provisional_from: buckets.iter().position(|bucket| bucket.end > settled),
         before: Vec::new(),
     })
+}
+
+fn title(namespace: &Namespace) -> String {
+    let name = match namespace.title.as_str() {
+        "" => &namespace.name,
+        title => title,
+    };
+    format!("{name}: all keys")
 }
 
 impl Respond for Whole {
@@ -126,7 +138,7 @@ impl Respond for Whole {
 
     fn identity(&self) -> impl Serialize {
         let counted = (self.total, &self.counts, &self.before);
-        (&self.namespace, "all", self.head.identity(), counted)
+        (&self.namespace, &self.title, self.head.identity(), counted)
     }
 
     fn render(&self, format: Format) -> Result<String, Problem> {
@@ -149,7 +161,7 @@ fn rows(answer: &Whole) -> String {
 fn picture(answer: &Whole, picture: Picture) -> String {
     let points = answer.counts.iter();
     series(&SeriesChart {
-        title: format!("all of {}", answer.namespace),
+        title: answer.title.clone(),
         subtitle: String::new(),
         unit: answer.head.unit.parse().unwrap_or(Unit::Day),
         zone: answer.head.timezone.clone(),

@@ -75,6 +75,10 @@ function chooseZone(zone) {
   zoneSelect.value = zone;
 }
 
+main.addEventListener("change", (event) => {
+  if (event.target.matches("select[data-goes]")) go(event.target.value);
+});
+
 zoneSelect.addEventListener("change", () => {
   remember.set("zone", zoneSelect.value);
   const url = new URL(location.href);

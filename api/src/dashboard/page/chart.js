@@ -25,8 +25,8 @@ export function chart(url, className = "chart") {
     figure.setAttribute("aria-busy", "false");
     if (svg === shown) return;
     shown = svg;
-    const picture = new DOMParser().parseFromString(svg, "image/svg+xml").documentElement;
-    picture.querySelectorAll("style").forEach((style) => style.remove());
+    const bare = svg.replace(/<style>[^<]*<\/style>/, "");
+    const picture = new DOMParser().parseFromString(bare, "image/svg+xml").documentElement;
     // The name of the whole is its label; as a tooltip it would cover those of the bars.
     picture.querySelector(":scope > title")?.remove();
     figure.replaceChildren(document.importNode(picture, true));

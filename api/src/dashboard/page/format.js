@@ -4,7 +4,7 @@ const whole = new Intl.NumberFormat("en");
 const short = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
 
 export const count = (number) => whole.format(number);
-export const rounded = (number) => (number < 100_000 ? whole.format(number) : short.format(number));
+export const rounded = (number) => (number < 100_000 ? whole.format(number) : short.format(number).replace("K", "k"));
 
 export function bytes(number) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
@@ -65,6 +65,14 @@ export function switcher(label, choices, current) {
   const links = choices.map(([value, text, href]) =>
     el("a", { href, "aria-current": value === current ? "true" : undefined, "data-value": value }, text));
   return el("nav", { class: "switch", "aria-label": label }, ...links);
+}
+
+// The same for many: a list to choose from.
+export function chooser(label, choices, current) {
+  if (choices.length <= 4) return switcher(label, choices, current);
+  const options = choices.map(([value, text, href]) =>
+    el("option", { value: href, selected: value === current, "data-value": value }, text));
+  return el("select", { "aria-label": label, "data-goes": "" }, ...options);
 }
 
 export const keyHref = (namespace, key, query = "") =>

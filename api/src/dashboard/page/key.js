@@ -69,7 +69,7 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
       switcher("Length", [...new Set([...lengths, length])].sort((a, b) => a - b).map((n) => [`${n}`, `${n}`, here({ units: n })]), `${length}`)),
     el("div", { class: "tiles" }, ...tiles),
     series.element,
-    ...(breakdowns.length ? [el("h2", { class: "hidden" }, "Broken down"), el("div", { class: "pair" }, ...breakdowns.map(({ element }) => element))] : []),
+    ...(breakdowns.length ? [el("h2", { class: "hidden" }, "Broken down"), el("div", { class: breakdowns.length % 3 ? "pair" : "trio" }, ...breakdowns.map(({ element }) => element))] : []),
     ...(uniques ? [uniques.element] : []),
     table,
     el("p", { class: "links" }, "As a file:", ...files.map(([text, file]) => el("a", { href: address(of(file), range) }, text))),
@@ -92,7 +92,11 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
       }),
     ]);
     shown.sum = found.total;
-    total.set(rounded(found.total), change(found.total, before.total, "against the period before"));
+    // What may still grow would look like a fall.
+    const settled = Date.parse(found.settled_until);
+    const ends = [...found.counts.slice(1).map((row) => row.start), found.to];
+    const part = (counts) => counts.reduce((sum, row, index) => (Date.parse(ends[index]) <= settled ? sum + row.count : sum), 0);
+    total.set(rounded(found.total), change(part(found.counts), part(before.counts), "against the period before"));
     rows.replaceChildren(...found.counts.map((row, index) =>
       el("tr", {}, el("td", {}, start(row.start, found.unit)), el("td", {}, count(row.count)), el("td", {}, count(before.counts[index]?.count ?? 0)))).reverse());
   }

@@ -2,7 +2,7 @@
 
 import { address, get, Refused } from "./api.js";
 import { chart, spark } from "./chart.js";
-import { bytes, change, count, el, keyHref, rounded, switcher, tile } from "./format.js";
+import { bytes, change, chooser, count, el, keyHref, rounded, switcher, tile } from "./format.js";
 import { listen, seldom } from "./live.js";
 
 const PERIODS = [["1", "Today"], ["7", "7 days"], ["30", "30 days"]];
@@ -38,8 +38,7 @@ export async function overview({ main, declared, zone, parameters, title, rememb
   main.replaceChildren(
     el("div", { class: "head" },
       el("h1", {}, "Overview"),
-      switcher("Namespace", declared.namespaces.slice(0, 12).map(({ name, title: text }) =>
-        [name, text || name, here({ namespace: name })]), namespace.name)),
+      chooser("Namespace", declared.namespaces.map(({ name, title: text }) => [name, text || name, here({ namespace: name })]), namespace.name)),
     el("div", { class: "tiles" }, minute.element, today.element, yesterday.element, month.element),
     hours.element,
     el("div", { class: "pair" },
@@ -106,9 +105,16 @@ function rank(list, namespace, top) {
   const most = top.keys[0].count;
   list.replaceChildren(...top.keys.map(({ key, count: n }) =>
     el("li", {},
-      el("meter", { min: 0, max: most, value: n, "aria-hidden": "true" }),
+      fill(n / most),
       el("a", { href: keyHref(namespace.name, key), title: key }, key),
       el("span", { class: "count" }, count(n)))));
+}
+
+// A bar behind a row.
+function fill(part) {
+  const bar = el("span", { class: "fill" });
+  bar.style.width = `${100 * part}%`;
+  return bar;
 }
 
 async function showState(card) {
