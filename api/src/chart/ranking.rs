@@ -79,6 +79,16 @@ struct Row {
     bar: Role,
 }
 
+impl Row {
+    /// Its name without what most addresses begin with: so more of those that differ is seen.
+    fn shown(&self) -> &str {
+        match self.name.strip_prefix("https://") {
+            Some(rest) if !rest.is_empty() => rest,
+            _ => &self.name,
+        }
+    }
+}
+
 /// The picture of a ranking. It is [`HEIGHT`] high for up to ten rows and grows beyond. A name that is
 /// cut is whole in its tooltip. Shares are of all values together.
 pub fn ranking(chart: &RankingChart) -> String {
@@ -121,7 +131,7 @@ fn draw_rows(document: &Document, root: &frame::Root<'_>, rows: &[Row], row_heig
             .fold(0.0, f64::max)
     };
     let name_width_max = NAME_WIDTH_MAX.min(NAME_PART_MAX * document.size().0);
-    let name_width = widest(&mut rows.iter().map(|row| row.name.as_str())).min(name_width_max);
+    let name_width = widest(&mut rows.iter().map(Row::shown)).min(name_width_max);
     let numbers_width = widest(&mut rows.iter().map(|row| row.numbers.as_str()));
     let left = MARGIN + name_width + DISTANCE;
     let right = MARGIN + numbers_width + DISTANCE;
@@ -151,7 +161,14 @@ fn draw_rows(document: &Document, root: &frame::Root<'_>, rows: &[Row], row_heig
         let y = pixels(y);
         document.with_tooltip(&format!("{}: {}", row.name, row.numbers), || {
             let name = (left - DISTANCE, y);
-            frame::write(root, Role::Value, HPos::Right, name, name_width, &row.name);
+            frame::write(
+                root,
+                Role::Value,
+                HPos::Right,
+                name,
+                name_width,
+                row.shown(),
+            );
             drawn(plot.draw_series([Rectangle::new(bar, row.bar.color().filled())]));
             let numbers = (pixels(end) + DISTANCE, y);
             let room = numbers_width;

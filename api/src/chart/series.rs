@@ -382,5 +382,6 @@ fn change(chart: &SeriesChart) -> String {
         return String::new();
     }
     let percent = (now as f64 / before as f64 - 1.0) * 100.0;
-    format!(" ({percent:+.1} %)")
+    let sign = if percent < 0.0 { '−' } else { '+' };
+    format!(" ({sign}{:.1} %)", percent.abs())
 }

@@ -61,6 +61,9 @@ pub struct Head {
     pub final_until: Option<String>,
     /// The archive's generation in this view, 0 before the first
     pub generation: u64,
+    /// The last instant of the range, for people.
+    #[serde(skip)]
+    last: String,
 }
 
 impl Head {
@@ -76,13 +79,17 @@ impl Head {
             settled_until: rfc3339_utc(settled),
             final_until: None,
             generation,
+            last: label(buckets.end() - 1),
         }
     }
 
     /// The dates of its range, for people.
     pub fn days(&self) -> String {
         let day = |label: &str| label.get(..10).unwrap_or(label).to_owned();
-        format!("{} to {}", day(&self.from), day(&self.to))
+        match (day(&self.from), day(&self.last)) {
+            (first, last) if first == last => first,
+            (first, last) => format!("{first} to {last}"),
+        }
     }
 
     /// What of it is part of an answer's validator: not when it settles, nor in which generation it is.

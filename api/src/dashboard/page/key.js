@@ -36,7 +36,9 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
 
   const total = tile(`${length} ${plural(unit, length)}`);
   const today = tile("Today so far");
-  const tiles = [total.element, today.element];
+  const busiest = tile(`Busiest ${unit === "mweek" ? "week" : unit}`);
+  const always = tile("All time");
+  const tiles = [total.element, today.element, busiest.element, always.element];
   const minute = namespace.minutes ? tile("Last minute") : undefined;
   const bars = minute && spark();
   if (minute) {
@@ -82,6 +84,8 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
     const [before] = await Promise.all([
       get(of("counts"), { unit: range.unit, units: found.counts.length, to, timezone: zone }),
       series.refresh(),
+      get(of("summary"), { unit: "year", units: -1, timezone: zone })
+        .then((found) => always.set(rounded(found.total), `since ${start(found.from, "year")}`)),
       ...breakdowns.map((breakdown) => breakdown.refresh()),
       uniques?.refresh(),
       users && get(of("uniques"), { ...range, unit: unit === "minute" ? "hour" : range.unit, units: unit === "minute" ? Math.ceil(length / 60) : length })
@@ -97,6 +101,8 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
     const ends = [...found.counts.slice(1).map((row) => row.start), found.to];
     const part = (counts) => counts.reduce((sum, row, index) => (Date.parse(ends[index]) <= settled ? sum + row.count : sum), 0);
     total.set(rounded(found.total), change(part(found.counts), part(before.counts), "against the period before"));
+    const peak = found.counts.reduce((most, row) => (row.count > most.count ? row : most), found.counts[0]);
+    busiest.set(rounded(peak.count), peak.count ? start(peak.start, found.unit) : "");
     rows.replaceChildren(...found.counts.map((row, index) =>
       el("tr", {}, el("td", {}, start(row.start, found.unit)), el("td", {}, count(row.count)), el("td", {}, count(before.counts[index]?.count ?? 0)))).reverse());
   }

@@ -39,6 +39,7 @@ function open() {
 // Listens at `url` until the next page does; `tick` is given what each tick says.
 export function listen(url, tick) {
   wanted = url && { url, tick };
+  if (!url) say("off", "");
   open();
 }
 
