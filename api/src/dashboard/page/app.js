@@ -27,7 +27,7 @@ let turn = 0;
 
 async function show() {
   const url = new URL(location.href);
-  const zone = url.searchParams.get("timezone") ?? remember.get("zone") ?? Intl.DateTimeFormat().resolvedOptions().timeZone ?? "UTC";
+  const zone = url.searchParams.get("timezone") ?? remember.get("zone") ?? ownZone();
   chooseZone(zone);
   turn += 1;
   const mine = turn;
@@ -65,10 +65,30 @@ function go(href, focus = false) {
   if (focus) window.scrollTo(0, 0);
 }
 
+// Browsers list some zones by the names that their cities had.
+const NOW_CALLED = {
+  "Africa/Asmera": "Africa/Asmara",
+  "America/Buenos_Aires": "America/Argentina/Buenos_Aires",
+  "America/Godthab": "America/Nuuk",
+  "Asia/Calcutta": "Asia/Kolkata",
+  "Asia/Katmandu": "Asia/Kathmandu",
+  "Asia/Rangoon": "Asia/Yangon",
+  "Asia/Saigon": "Asia/Ho_Chi_Minh",
+  "Atlantic/Faeroe": "Atlantic/Faroe",
+  "Europe/Kiev": "Europe/Kyiv",
+  "Pacific/Enderbury": "Pacific/Kanton",
+  "Pacific/Ponape": "Pacific/Pohnpei",
+  "Pacific/Truk": "Pacific/Chuuk",
+};
+const ownZone = () => {
+  const zone = Intl.DateTimeFormat().resolvedOptions().timeZone ?? "UTC";
+  return NOW_CALLED[zone] ?? zone;
+};
+
 function chooseZone(zone) {
   if (!zoneSelect.options.length) {
-    const own = Intl.DateTimeFormat().resolvedOptions().timeZone;
-    const zones = new Set(["UTC", own, ...(Intl.supportedValuesOf?.("timeZone") ?? [])].filter(Boolean));
+    const listed = (Intl.supportedValuesOf?.("timeZone") ?? []).map((name) => NOW_CALLED[name] ?? name).sort();
+    const zones = new Set(["UTC", ownZone(), ...listed]);
     zoneSelect.append(...[...zones].map((name) => el("option", { value: name }, name.replaceAll("_", " "))));
   }
   if (![...zoneSelect.options].some(({ value }) => value === zone)) zoneSelect.append(el("option", { value: zone }, zone));

@@ -112,8 +112,8 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
     if (shown.today !== tick.today) {
       shown.today = tick.today;
       today.set(rounded(tick.today), `in ${zone}`);
-      again(tick).catch(() => {});
     }
+    again(tick.today).catch(() => {});
     if (minute) {
       get(of("counts"), { unit: "second" }).then((found) => {
         minute.set(count(found.total), found.complete ? "by event time" : "incomplete so far");

@@ -43,19 +43,16 @@ export function listen(url, tick) {
   open();
 }
 
-// Calls `refresh` when something was counted, but never more than it can bear: its own time counts
-// twenty times.
+// Calls `refresh` some time after the value that it is told changes, but never more than it can bear:
+// its own time counts twenty times. To be told every tick.
 export function seldom(refresh, least = 5_000) {
-  let applied;
+  let shown;
   let notBefore = performance.now() + least;
   let running = false;
-  return async (tick) => {
-    const first = applied === undefined;
-    if (tick.applied === applied || running || performance.now() < notBefore) {
-      if (first) applied = tick.applied;
-      return;
-    }
-    applied = tick.applied;
+  return async (value) => {
+    shown ??= value;
+    if (value === shown || running || performance.now() < notBefore) return;
+    shown = value;
     running = true;
     const began = performance.now();
     try {

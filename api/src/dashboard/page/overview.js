@@ -87,7 +87,7 @@ export async function overview({ main, declared, zone, parameters, title, rememb
     } else {
       minute.set("–", "not told to a key of some namespaces");
     }
-    again(tick).catch(() => {});
+    again(tick.applied).catch(() => {});
     if (performance.now() - stateAt > STATE_MS) {
       stateAt = performance.now();
       showState(state).catch(() => {});
