@@ -6,8 +6,11 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::bench::BenchArgs;
+use crate::demo::DemoArgs;
 use crate::send::SendArgs;
+use crate::shell::{CompletionsArgs, ManArgs};
 use crate::start_time::ClockStart;
+use crate::status::StatusArgs;
 
 /// Tallyring counts clicks: increments in over HTTP, counts out by hour, day, week or month in any
 /// time zone.
@@ -65,6 +68,10 @@ pub enum Command {
     Query(QueryArgs),
     /// Export finished days and merge them into a new archive generation, now
     Rebuild(DataArgs),
+    /// Copy the data directory elsewhere, checked and file by file; again brings the copy up to date
+    Backup(BackupArgs),
+    /// Make a data directory of a backup
+    Restore(RestoreArgs),
     /// Check every file: checksums, order, subtotals against totals, books
     Verify(VerifyArgs),
     /// Print a stored thing as text
@@ -73,13 +80,22 @@ pub enum Command {
     Key(KeyArgs),
     /// Print or check a configuration
     Config(ConfigArgs),
+    /// Show ring, log and archive at a glance
+    Status(StatusArgs),
     /// Serve a made-up year of history with live traffic, to look at
     Demo(DemoArgs),
-    /// Measure this machine against a server of the benchmark's own
+    /// Print what makes a shell complete commands
+    Completions(CompletionsArgs),
+    /// Write manual pages, one a command
+    Man(ManArgs),
+    /// Measure increments, reads, restarts and more against the machine's limits
     Bench(BenchArgs),
     /// Build a generation for the process that holds the data directory
     #[command(hide = true)]
     RebuildWorker(WorkerArgs),
+    /// Back up for the process that holds the data directory
+    #[command(hide = true)]
+    BackupWorker(BackupArgs),
 }
 
 /// Where the data is.
@@ -108,35 +124,6 @@ pub struct ServeArgs {
     /// for replays and tests; such as 2012-03-16T18:40:00Z@3600
     #[arg(long, value_name = "START[@RATE]")]
     pub clock: Option<ClockStart>,
-}
-
-/// Options of `demo`.
-#[derive(Args)]
-#[command(
-    after_help = "Example:\n  tallyring demo        then open http://127.0.0.1:7117/ in a browser"
-)]
-pub struct DemoArgs {
-    /// Data directory; history is made when there is none
-    #[arg(long, value_name = "DIR", default_value = "tallyring-demo")]
-    pub data: PathBuf,
-    /// Address to listen on; port 0 takes a free one [default: 127.0.0.1:7117]
-    #[arg(long, value_name = "ADDR")]
-    pub listen: Option<SocketAddr>,
-    /// Days of history that are made
-    #[arg(long, default_value_t = 366, value_parser = clap::value_parser!(u32).range(1..=3_660))]
-    pub days: u32,
-    /// How many times the usual traffic comes; 0 for none
-    #[arg(long, default_value_t = 1.0, value_parser = parse_rate)]
-    pub rate: f64,
-}
-
-fn parse_rate(text: &str) -> Result<f64, String> {
-    let rate: f64 = text.parse().map_err(|_| "write a number such as 0.5")?;
-    if (0.0..=100.0).contains(&rate) {
-        Ok(rate)
-    } else {
-        Err("it must be from 0 to 100".into())
-    }
 }
 
 /// Options of `load`.
@@ -245,12 +232,49 @@ pub struct QueryArgs {
     pub data: PathBuf,
 }
 
+/// Options of `backup`.
+#[derive(Args)]
+#[command(after_help = "\
+Only what is new is copied. A server may run meanwhile; one with `path` in `[backup]` of its configuration does this after
+every rebuild. An interrupted backup is the one before, and can be run again.
+
+Examples:
+  tallyring backup /mnt/second-disk/tallyring
+  tallyring verify --data /mnt/second-disk/tallyring     checks the copy
+  tallyring restore /mnt/second-disk/tallyring --data restored")]
+pub struct BackupArgs {
+    /// The copy, on another disk; made if absent
+    pub backup: PathBuf,
+    /// Data directory
+    #[arg(long, value_name = "DIR", default_value = DATA_DEFAULT)]
+    pub data: PathBuf,
+}
+
+/// Options of `restore`.
+#[derive(Args)]
+pub struct RestoreArgs {
+    /// The backup
+    pub backup: PathBuf,
+    /// The data directory that is made: empty, or absent
+    #[arg(long, value_name = "DIR", default_value = DATA_DEFAULT)]
+    pub data: PathBuf,
+}
+
 /// Options of `verify`.
 #[derive(Args)]
 pub struct VerifyArgs {
     /// Also merge the source runs of every month again and compare the bytes
     #[arg(long)]
     pub deep: bool,
+    /// Heal what is damaged or gone, from the backup or by merging again; no server may run
+    #[arg(long)]
+    pub repair: bool,
+    /// The backup to repair from [default: that of the configuration]
+    #[arg(long, value_name = "DIR", requires = "repair")]
+    pub backup: Option<PathBuf>,
+    /// Configuration file (default: the embedded one, see `tallyring config default`)
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
     /// Data directory
     #[arg(long, value_name = "DIR", default_value = DATA_DEFAULT)]
     pub data: PathBuf,
@@ -383,4 +407,10 @@ pub struct WorkerArgs {
     /// zstd level
     #[arg(long)]
     pub level: i32,
+    /// Days that minutes are kept
+    #[arg(long)]
+    pub minute_days: u32,
+    /// How long hours are kept [default: for ever]
+    #[arg(long)]
+    pub hour_days: Option<u32>,
 }

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -83,7 +83,7 @@ pub fn run(args: &ServeArgs) -> Result<()> {
         service,
         data,
         front,
-        (catalog, config.rebuild),
+        (catalog, config.rebuild, config.backup),
         lock,
     ))?;
     if failed {
@@ -106,7 +106,7 @@ async fn serve_until_stopped(
     service: Service,
     data: &Path,
     front: Front,
-    (catalog, rebuild): (Arc<Catalog>, RebuildConfig),
+    (catalog, rebuild, backup): (Arc<Catalog>, RebuildConfig, Option<PathBuf>),
     mut lock: Lock,
 ) -> Result<bool> {
     let metrics = PrometheusBuilder::new()
@@ -119,7 +119,12 @@ async fn serve_until_stopped(
     write_local_key(data, &front.access)?;
     lock.announce(&local_url).map_err(doing("write LOCK"))?;
     let service = Arc::new(service);
-    let rebuilds = Rebuilds::new(Arc::clone(service.store()), catalog, data, rebuild);
+    let rebuilds = Rebuilds::new(
+        Arc::clone(service.store()),
+        catalog,
+        data,
+        (rebuild, backup),
+    );
     let (starter, teller) = (Arc::clone(&rebuilds), Arc::clone(&rebuilds));
     let admin = Admin {
         rebuild: Box::new(move || starter.start()),

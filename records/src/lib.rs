@@ -29,7 +29,7 @@ pub use increment::{
 pub use interner::Interner;
 pub use log::{Offset, Position, Record, RecordError, StoreId, decode_all};
 pub use long_key::{HASH_CHARS, LongKeys, MISSING, is_hash, missing_value};
-pub use minutes::{MINUTE_DAYS_DEFAULT, MINUTES, is_minutes_before, minute_of, minute_value};
+pub use minutes::{MINUTES, is_minutes_before, is_minutes_section, minute_of, minute_value};
 pub use point::{Point, PointError};
 pub use schema::{Namespace, RESERVED_NAMES, Schema, SchemaError};
 pub use shard::shard_of;

@@ -150,7 +150,7 @@ impl FromStr for TimeCode {
     }
 }
 
-fn digit(value: u32) -> u8 {
+pub(crate) fn digit(value: u32) -> u8 {
     DIGITS[value as usize]
 }
 

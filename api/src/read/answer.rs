@@ -197,9 +197,8 @@ pub fn answer_all(
     let found = read_all(store, &requests)?;
     let mut answers = Vec::with_capacity(requests.len());
     let mut buckets = 0;
-    for (index, (request, (series, generation))) in requests.into_iter().zip(&found).enumerate() {
-        let answer =
-            answer(store, request, series, *generation).map_err(|problem| (index, problem))?;
+    for (index, (request, found)) in requests.into_iter().zip(&found).enumerate() {
+        let answer = answer(store, request, found).map_err(|problem| (index, problem))?;
         buckets += answer.buckets;
         if buckets > BUCKETS_TOTAL_MAX {
             let detail = format!(
@@ -213,11 +212,14 @@ pub fn answer_all(
     Ok(answers)
 }
 
-/// What each read finds, and in which generation.
-fn read_all(
-    store: &Store,
-    requests: &[ReadRequest],
-) -> Result<Vec<(Series, u64)>, (usize, Problem)> {
+/// What a read finds, and in which view.
+struct Found {
+    series: Series,
+    generation: u64,
+    minutes_from: Option<i64>,
+}
+
+fn read_all(store: &Store, requests: &[ReadRequest]) -> Result<Vec<Found>, (usize, Problem)> {
     let mut views: BTreeMap<Option<u64>, Vec<usize>> = BTreeMap::new();
     for (index, request) in requests.iter().enumerate() {
         views.entry(request.as_of).or_default().push(index);
@@ -231,33 +233,31 @@ fn read_all(
         let view = store
             .read(&reads, as_of)
             .map_err(|error| (indexes[0], error.into()))?;
-        let series = view
-            .series
-            .into_iter()
-            .map(|series| (series, view.generation));
-        found.extend(indexes.into_iter().zip(series));
+        let answers = view.series.into_iter().map(|series| Found {
+            series,
+            generation: view.generation,
+            minutes_from: view.minutes_from,
+        });
+        found.extend(indexes.into_iter().zip(answers));
     }
     Ok(found.into_values().collect())
 }
 
-fn answer(
-    store: &Store,
-    request: ReadRequest,
-    series: &Series,
-    generation: u64,
-) -> Result<Answer, Problem> {
+fn answer(store: &Store, request: ReadRequest, found: &Found) -> Result<Answer, Problem> {
+    let series = &found.series;
     let base = request.base();
     let counted = base.counts(series);
     let start = |(code, _): (&TimeCode, _)| code.start();
     let (first, last) = (counted.first_key_value(), counted.last_key_value());
     let buckets = resolve(request.selection, first.map(start).zip(last.map(start)))?;
+    base.check_kept(&buckets, found.minutes_from)?;
     let totals = rollup::totals(&counted, &buckets);
     let settled = store.settled_until(&request.namespace.name, request.now);
     let head = Head::of(
         &buckets,
         base.aligned(&counted, &buckets),
         settled,
-        generation,
+        found.generation,
     );
     let (subtotal, body) = match request.shape {
         Shape::Summary => (None, Body::Summary {}),

@@ -7,10 +7,11 @@
 use std::collections::BTreeMap;
 
 use tallyring_realtime::Series;
-use tallyring_records::{Grain, MINUTES, Namespace, TIME_MIN, TimeCode};
+use tallyring_records::{FieldError, Grain, MINUTES, Namespace, TIME_MIN, TimeCode};
 
 use super::request::span;
-use crate::calendar::{Buckets, Selection, Unit};
+use crate::calendar::{Buckets, Selection, Unit, rfc3339_utc};
+use crate::problem::Problem;
 
 /// The base buckets of one read.
 #[derive(Debug, Clone, Copy)]
@@ -65,6 +66,22 @@ impl Base {
         } else {
             series.totals.clone()
         }
+    }
+
+    /// Minutes that have expired are refused rather than answered as zeros; `minutes_from` is the view's.
+    ///
+    /// # Errors
+    /// 422 when the first of the minutes asked for is older.
+    pub fn check_kept(self, buckets: &Buckets, minutes_from: Option<i64>) -> Result<(), Problem> {
+        let kept = minutes_from.unwrap_or(TIME_MIN);
+        if !self.minutes || buckets.unit() != Unit::Minute || kept <= buckets.start() {
+            return Ok(());
+        }
+        let detail = format!(
+            "minutes before {} are no longer kept; ask for unit=hour, or for later ones",
+            rfc3339_utc(kept)
+        );
+        Err(FieldError::refused("from", &rfc3339_utc(buckets.start()), detail).into())
     }
 
     /// True when everything that was counted lies in the bucket that it belongs to.

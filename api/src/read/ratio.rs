@@ -182,6 +182,9 @@ fn answer(store: &Store, asked: Asked, as_of: Option<u64>) -> Result<RatioAnswer
             all.covering(starts().min().zip(starts().max()))?
         }
     };
+    for base in bases {
+        base.check_kept(&buckets, view.minutes_from)?;
+    }
     let totals = [0, 1].map(|side| rollup::totals(&counts[side], &buckets));
     let labels = buckets
         .iter()

@@ -1,5 +1,5 @@
-//! `tallyring bench events`: how many events with distinct ids a second, how soon each is seen, and
-//! what a dashboard waits meanwhile.
+//! `bench events`: how many events with distinct ids a second, how soon each is seen, and what a dashboard
+//! waits meanwhile.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -7,12 +7,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 use ureq::Agent;
 
-use super::report::{Latencies, Runs};
-use super::server::BenchServer;
-use crate::error::{CommandError, Result};
+use super::Effort;
+use super::child::ServerProcess;
+use super::load::histogram;
+use super::report::Report;
+use super::request::Dice;
+use crate::error::{CommandError, Result, doing};
 
 /// Options of `bench events`.
 #[derive(Args)]
@@ -35,9 +39,6 @@ pub struct EventsArgs {
     /// Share of the events that go to one ad, percent
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=100))]
     hot: u64,
-    /// Runs, each with a server of its own
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=100))]
-    runs: u64,
 }
 
 /// How often the dashboard asks while events come in.
@@ -49,63 +50,47 @@ const DASHBOARD: [&str; 3] = [
     "/v1/ratios/ctr/campaign/0?unit=hour&units=24",
 ];
 
-/// What all runs gave.
+/// The figures of all runs, each with a server of its own.
 #[derive(Default)]
 struct Measured {
-    rate: Runs,
-    bytes_each: Runs,
-    batches: Latencies,
-    visible: Latencies,
-    dashboard: Latencies,
+    rate: Vec<f64>,
+    bytes_each: Vec<f64>,
+    batches: Vec<Histogram<u64>>,
+    visible: Vec<Histogram<u64>>,
+    dashboard: Vec<Histogram<u64>>,
 }
 
-/// Runs the benchmark and prints its result.
-///
-/// # Errors
-/// When a server cannot be started or refuses.
-pub fn run(args: &EventsArgs, json: bool) -> Result<()> {
+/// Measures.
+pub fn run(effort: &Effort, args: &EventsArgs) -> Result<Report> {
     let mut measured = Measured::default();
-    for run in 0..args.runs {
-        eprintln!("run {} of {}", run + 1, args.runs);
-        run_once(args, &mut measured)?;
+    for _ in 0..effort.runs {
+        run_once(effort, args, &mut measured)?;
     }
-    if json {
-        let result = json!({
-            "events": args.events, "batch": args.batch, "clients": args.clients, "hot_percent": args.hot,
-            "events_per_second": measured.rate.json(),
-            "resident_bytes_per_event": measured.bytes_each.json(),
-            "batch_latency": measured.batches.json(),
-            "acknowledgement_to_visible": measured.visible.json(),
-            "dashboard_read": measured.dashboard.json(),
-        });
-        println!("{result}");
-        return Ok(());
-    }
-    println!("events a second      {}", measured.rate.text());
-    println!("batch of {:<11} {}", args.batch, measured.batches.text());
-    println!("until it is visible  {}", measured.visible.text());
-    println!("dashboard read       {}", measured.dashboard.text());
-    println!("memory, MB/million   {}", measured.bytes_each.text());
-    Ok(())
+    let mut report = Report::new("events");
+    report.row("events", "event/s", &measured.rate);
+    report.latency(&format!("a batch of {}", args.batch), &measured.batches);
+    report.latency("acknowledged until visible", &measured.visible);
+    report.latency("read of a dashboard meanwhile", &measured.dashboard);
+    report.row("resident, an event", "bytes", &measured.bytes_each);
+    Ok(report)
 }
 
-fn run_once(args: &EventsArgs, measured: &mut Measured) -> Result<()> {
+fn run_once(effort: &Effort, args: &EventsArgs, measured: &mut Measured) -> Result<()> {
     let bodies = bodies(args);
-    let server = BenchServer::start()?;
+    let directory = effort.directory()?;
+    let server = ServerProcess::serve(directory.path(), &[])?;
+    let url = format!("http://{}", server.address);
     let before = server.resident_bytes();
     let (next, done) = (AtomicUsize::new(0), AtomicBool::new(false));
-    let batches = Mutex::new(Latencies::default());
+    let batches = Mutex::new(histogram()?);
     let began = Instant::now();
     let (sent, seconds, dashboard) = thread::scope(|scope| {
         let send = || {
-            let sent = send_all(&server.url, &bodies, &next)?;
-            batches
-                .lock()
-                .unwrap_or_else(|error| error.into_inner())
-                .add(&sent);
-            Ok(())
+            let sent = send_all(&url, &bodies, &next)?;
+            let mut batches = batches.lock().unwrap_or_else(|error| error.into_inner());
+            batches.add(&sent).map_err(doing("add latencies"))
         };
-        let dashboard = scope.spawn(|| ask_until(&server.url, &done));
+        let dashboard = scope.spawn(|| ask_until(&url, &done));
         let senders: Vec<_> = (0..args.clients).map(|_| scope.spawn(send)).collect();
         let sent: Result<Vec<()>> = senders
             .into_iter()
@@ -117,19 +102,15 @@ fn run_once(args: &EventsArgs, measured: &mut Measured) -> Result<()> {
     });
     sent?;
     measured.rate.push(args.events as f64 / seconds);
-    if let (Some(before), Some(after)) = (before, server.resident_bytes()) {
-        measured
-            .bytes_each
-            .push(after.saturating_sub(before) as f64 / args.events as f64);
-    }
-    measured.batches.add(
-        &batches
-            .into_inner()
-            .unwrap_or_else(|error| error.into_inner()),
-    );
-    measured.dashboard.add(&dashboard?);
-    measured.visible.add(&until_visible(&server.url)?);
-    check(args, &server.url)
+    let grown = server.resident_bytes().saturating_sub(before);
+    measured.bytes_each.push(grown as f64 / args.events as f64);
+    let batches = batches.into_inner();
+    measured
+        .batches
+        .push(batches.unwrap_or_else(|error| error.into_inner()));
+    measured.dashboard.push(dashboard?);
+    measured.visible.push(until_visible(&url)?);
+    check(args, &url)
 }
 
 fn joined<T>(outcome: thread::Result<Result<T>>) -> Result<T> {
@@ -158,23 +139,23 @@ fn check(args: &EventsArgs, url: &str) -> Result<()> {
 
 /// Batches of events from now on, made before anything is measured.
 fn bodies(args: &EventsArgs) -> Vec<String> {
-    let mut random = Random(0x5eed);
+    let mut dice = Dice(0x5eed);
     let mut bodies = Vec::new();
     let mut number = 0;
     while number < args.events {
         let mut body = String::new();
         for _ in 0..args.batch.min(args.events - number) {
             number += 1;
-            let hot = random.below(100) < args.hot;
-            let ad = if hot { 1 } else { random.below(args.ads) };
-            let kind = if random.below(20) == 0 {
+            let hot = dice.below(100) < args.hot;
+            let ad = if hot { 1 } else { dice.below(args.ads) };
+            let kind = if dice.below(20) == 0 {
                 "click"
             } else {
                 "impression"
             };
-            let country = ["US", "DE", "JP", "BR", "IN", "FR", "GB", "-"][random.below(8) as usize];
-            let device = ["mobile", "desktop", "tablet", "other"][random.below(4) as usize];
-            let id = (random.bits(), random.bits());
+            let country = ["US", "DE", "JP", "BR", "IN", "FR", "GB", "-"][dice.below(8) as usize];
+            let device = ["mobile", "desktop", "tablet", "other"][dice.below(4) as usize];
+            let id = (dice.roll(), dice.roll());
             body.push_str(&format!(
                 "{{\"id\":\"{:016x}{:016x}\",\"type\":\"{kind}\",\"entities\":{{\"ad\":\"{ad}\",\"ad_group\":\"{}\",\
                  \"campaign\":\"{}\",\"advertiser\":\"{}\"}},\"by\":{{\"country\":\"{country}\",\"device\":\"{device}\"}},\
@@ -184,7 +165,7 @@ fn bodies(args: &EventsArgs) -> Vec<String> {
                 ad / 10,
                 ad / 100,
                 ad / 1_000,
-                random.below(args.users)
+                dice.below(args.users)
             ));
         }
         bodies.push(body);
@@ -192,13 +173,13 @@ fn bodies(args: &EventsArgs) -> Vec<String> {
     bodies
 }
 
-fn send_all(url: &str, bodies: &[String], next: &AtomicUsize) -> Result<Latencies> {
+fn send_all(url: &str, bodies: &[String], next: &AtomicUsize) -> Result<Histogram<u64>> {
     let (agent, url) = (agent(), format!("{url}/v1/events"));
-    let mut latencies = Latencies::default();
+    let mut latencies = histogram()?;
     while let Some(body) = bodies.get(next.fetch_add(1, Ordering::Relaxed)) {
         let began = Instant::now();
         let accepted = post(&agent, &url, body)?["accepted"].as_u64();
-        latencies.record(began.elapsed());
+        record(&mut latencies, began);
         if accepted != Some(body.lines().count() as u64) {
             return Err(CommandError::Failed(
                 "not every event of a batch was new".into(),
@@ -208,14 +189,14 @@ fn send_all(url: &str, bodies: &[String], next: &AtomicUsize) -> Result<Latencie
     Ok(latencies)
 }
 
-fn ask_until(url: &str, done: &AtomicBool) -> Result<Latencies> {
+fn ask_until(url: &str, done: &AtomicBool) -> Result<Histogram<u64>> {
     let agent = agent();
-    let mut latencies = Latencies::default();
+    let mut latencies = histogram()?;
     while !done.load(Ordering::Relaxed) {
         for path in DASHBOARD {
             let began = Instant::now();
             get(&agent, &format!("{url}{path}"))?;
-            latencies.record(began.elapsed());
+            record(&mut latencies, began);
         }
         thread::sleep(DASHBOARD_PAUSE);
     }
@@ -223,10 +204,10 @@ fn ask_until(url: &str, done: &AtomicBool) -> Result<Latencies> {
 }
 
 /// From an acknowledgement to the end of the first read that shows the event.
-fn until_visible(url: &str) -> Result<Latencies> {
+fn until_visible(url: &str) -> Result<Histogram<u64>> {
     const PROBES: u64 = 200;
     let agent = agent();
-    let mut latencies = Latencies::default();
+    let mut latencies = histogram()?;
     for probe in 1..=PROBES {
         let event =
             json!({"id": format!("probe-{probe}"), "type": "click", "entities": {"ad": "probe"}});
@@ -234,9 +215,13 @@ fn until_visible(url: &str) -> Result<Latencies> {
         let acknowledged = Instant::now();
         let path = format!("{url}/v1/ad_click/probe/summary?unit=day&units=2");
         while get(&agent, &path)?["total"].as_u64() != Some(probe) {}
-        latencies.record(acknowledged.elapsed());
+        record(&mut latencies, acknowledged);
     }
     Ok(latencies)
+}
+
+fn record(latencies: &mut Histogram<u64>, began: Instant) {
+    latencies.saturating_record(began.elapsed().as_nanos() as u64);
 }
 
 fn agent() -> Agent {
@@ -268,20 +253,4 @@ fn read(
         return Err(CommandError::Failed(format!("{url}: {text}")));
     }
     Ok(serde_json::from_str(&text)?)
-}
-
-/// SplitMix64: the same events in every run.
-struct Random(u64);
-
-impl Random {
-    fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        self.bits() % limit
-    }
 }

@@ -1,34 +1,137 @@
-//! `tallyring bench …`: what this machine does, measured over real HTTP against a server of its own.
+//! `tallyring bench …`: what the machine gives and what is made of it, measured in the same run.
+//!
+//! Every server under test is a process of its own on a temporary directory, so that its memory and its end can
+//! be measured too. Machines differ and are shared: figures are compared with an empty handler or the disk,
+//! measured in turn with them, and every run's figure is kept.
 
+mod batches;
+mod child;
 mod events;
+mod history;
+mod hot;
+mod increments;
+mod load;
+mod memory;
+mod reads;
+mod rebuild;
 mod report;
-mod server;
+mod request;
+mod restart;
+mod undisturbed;
+
+use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use tempfile::TempDir;
 
-use crate::error::Result;
+use crate::error::{Result, doing};
 use events::EventsArgs;
+use rebuild::RebuildArgs;
 
 /// Options of `bench`.
 #[derive(Args)]
+#[command(after_help = "\
+Examples:
+  tallyring bench increments                 single durable increments against an empty handler
+  tallyring bench reads --runs 3 --output json
+  tallyring bench memory --keys 10000000     bytes a live counter")]
 pub struct BenchArgs {
+    #[command(flatten)]
+    effort: Effort,
     #[command(subcommand)]
-    command: BenchCommand,
+    which: Which,
 }
 
-/// What to measure.
+/// How much is measured, and where.
+#[derive(Args)]
+pub struct Effort {
+    /// Runs of each measurement; the median is shown first
+    #[arg(long, global = true, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    pub runs: u32,
+    /// Seconds of each run
+    #[arg(long, global = true, default_value_t = 3.0)]
+    seconds: f64,
+    /// Where data goes, on the disk that is to be measured [default: the system's temporary directory]
+    #[arg(long, global = true, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+/// What is measured.
 #[derive(Subcommand)]
-enum BenchCommand {
+enum Which {
+    /// Single durable increments over 64 connections
+    Increments,
+    /// Batches of 1,000 increments as NDJSON
+    Batches,
+    /// Reads of one key's 30 days in a zone, of many keys at once, and while increments come
+    Reads,
+    /// Increments on one key against increments on many
+    Hot,
+    /// Resident memory a live counter
+    Memory {
+        /// Keys that are counted, each a total and two subtotals
+        #[arg(long, default_value_t = 1_000_000)]
+        keys: u64,
+    },
+    /// Time to ready after kill -9 with increments that are in the log only
+    Restart {
+        /// Increments in the log
+        #[arg(long, default_value_t = 10_000_000)]
+        increments: u64,
+    },
+    /// History in bulk to a published archive, against GNU sort and other programs
+    Rebuild(RebuildArgs),
+    /// Reads while history loads and rebuilds beside them
+    Undisturbed {
+        /// Rows that are loaded
+        #[arg(long, default_value_t = 20_000_000)]
+        rows: u64,
+    },
     /// Events with distinct ids in batches, with dedup, minutes and uniques on
     Events(EventsArgs),
+    #[command(hide = true)]
+    EmptyServer,
 }
 
-/// Runs a benchmark and prints its result.
+/// Runs one benchmark and prints its figures.
 ///
 /// # Errors
-/// When the server cannot be started or refuses.
+/// When a server does not start, fails or answers with an error.
 pub fn run(args: &BenchArgs, json: bool) -> Result<()> {
-    match &args.command {
-        BenchCommand::Events(args) => events::run(args, json),
+    let effort = &args.effort;
+    let report = match &args.which {
+        Which::Increments => increments::run(effort)?,
+        Which::Batches => batches::run(effort)?,
+        Which::Reads => reads::run(effort)?,
+        Which::Hot => hot::run(effort)?,
+        Which::Memory { keys } => memory::run(effort, *keys)?,
+        Which::Restart { increments } => restart::run(effort, *increments)?,
+        Which::Rebuild(rebuild) => rebuild::run(effort, rebuild)?,
+        Which::Undisturbed { rows } => undisturbed::run(effort, *rows)?,
+        Which::Events(events) => events::run(effort, events)?,
+        Which::EmptyServer => return child::run_empty_server(),
+    };
+    report.print(json)
+}
+
+impl Effort {
+    /// How long one run is measured.
+    pub fn duration(&self) -> Duration {
+        Duration::from_secs_f64(self.seconds.max(0.1))
+    }
+
+    /// A directory that is removed when dropped.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn directory(&self) -> Result<TempDir> {
+        let mut builder = tempfile::Builder::new();
+        let builder = builder.prefix("tallyring-bench-");
+        match &self.dir {
+            Some(dir) => builder.tempdir_in(dir),
+            None => builder.tempdir(),
+        }
+        .map_err(doing("make a temporary directory"))
     }
 }

@@ -1,95 +1,119 @@
-//! Numbers of a benchmark: medians with their spread, and percentiles of latencies.
-
-use std::time::Duration;
+//! What a benchmark prints: rows with every run's figure, as a table of medians or as JSON.
 
 use hdrhistogram::Histogram;
-use serde_json::{Value, json};
+use serde::Serialize;
 
-/// Latencies from a microsecond to ten minutes, to three digits.
-pub struct Latencies(Histogram<u64>);
+use crate::error::Result;
 
-const MICROSECONDS_MAX: u64 = 600_000_000;
+/// The figures of one benchmark.
+#[derive(Serialize)]
+pub struct Report {
+    bench: &'static str,
+    /// Processors, memory and kernel.
+    machine: String,
+    date: String,
+    rows: Vec<Row>,
+}
 
-impl Default for Latencies {
-    fn default() -> Self {
-        let histogram = Histogram::new_with_bounds(1, MICROSECONDS_MAX, 3);
-        Self(histogram.expect("BUG: the bounds are valid"))
+#[derive(Serialize)]
+struct Row {
+    what: String,
+    unit: &'static str,
+    median: f64,
+    runs: Vec<f64>,
+}
+
+impl Report {
+    /// Nothing yet.
+    pub fn new(bench: &'static str) -> Self {
+        Self {
+            bench,
+            machine: machine(),
+            date: jiff::Timestamp::now().strftime("%F").to_string(),
+            rows: Vec::new(),
+        }
+    }
+
+    /// Adds a row with the figure of every run.
+    pub fn row(&mut self, what: impl Into<String>, unit: &'static str, runs: &[f64]) {
+        self.rows.push(Row {
+            what: what.into(),
+            unit,
+            median: median(runs),
+            runs: runs.to_vec(),
+        });
+    }
+
+    /// Adds a row of `a` to `b`, run by run.
+    pub fn ratio(&mut self, what: impl Into<String>, a: &[f64], b: &[f64]) {
+        let ratios: Vec<f64> = a.iter().zip(b).map(|(a, b)| a / b).collect();
+        self.row(what, "×", &ratios);
+    }
+
+    /// Adds the median and the tail of latencies in nanoseconds, one histogram a run.
+    pub fn latency(&mut self, what: &str, runs: &[Histogram<u64>]) {
+        for percentile in [50.0, 99.0] {
+            let at = |run: &Histogram<u64>| run.value_at_percentile(percentile) as f64 / 1e6;
+            let runs: Vec<f64> = runs.iter().map(at).collect();
+            self.row(format!("{what}, p{percentile}"), "ms", &runs);
+        }
+    }
+
+    /// Prints it.
+    ///
+    /// # Errors
+    /// Never for plain numbers.
+    pub fn print(&self, json: bool) -> Result<()> {
+        if json {
+            println!("{}", serde_json::to_string_pretty(self)?);
+            return Ok(());
+        }
+        println!("{}, {}, {}", self.bench, self.date, self.machine);
+        for row in &self.rows {
+            let runs: Vec<String> = row.runs.iter().map(|&run| shown(run)).collect();
+            let (median, unit) = (shown(row.median), row.unit);
+            println!("{:<48} {median:>10} {unit:<8} {}", row.what, runs.join(" "));
+        }
+        Ok(())
     }
 }
 
-impl Latencies {
-    /// Adds one.
-    pub fn record(&mut self, latency: Duration) {
-        let microseconds = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
-        self.0
-            .saturating_record(microseconds.clamp(1, MICROSECONDS_MAX));
-    }
-
-    /// Adds all of another.
-    pub fn add(&mut self, other: &Self) {
-        self.0
-            .add(&other.0)
-            .expect("BUG: both have the same bounds");
-    }
-
-    /// Median, tail and maximum in milliseconds.
-    pub fn json(&self) -> Value {
-        let at = |quantile| self.milliseconds(quantile);
-        json!({"count": self.0.len(), "p50_ms": at(0.5), "p95_ms": at(0.95), "p99_ms": at(0.99), "max_ms": at(1.0)})
-    }
-
-    /// The same for people.
-    pub fn text(&self) -> String {
-        format!(
-            "p50 {:.2}  p95 {:.2}  p99 {:.2}  max {:.2} ms  ({} measured)",
-            self.milliseconds(0.5),
-            self.milliseconds(0.95),
-            self.milliseconds(0.99),
-            self.milliseconds(1.0),
-            self.0.len()
-        )
-    }
-
-    fn milliseconds(&self, quantile: f64) -> f64 {
-        self.0.value_at_quantile(quantile) as f64 / 1_000.0
+/// The middle figure, or the mean of the two middle ones.
+pub fn median(runs: &[f64]) -> f64 {
+    let mut sorted = runs.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => f64::NAN,
+        length if length % 2 == 1 => sorted[middle],
+        _ => (sorted[middle - 1] + sorted[middle]) / 2.0,
     }
 }
 
-/// One number of each run.
-#[derive(Debug, Default)]
-pub struct Runs(Vec<f64>);
-
-impl Runs {
-    /// Adds a run's.
-    pub fn push(&mut self, number: f64) {
-        self.0.push(number);
-        self.0.sort_by(f64::total_cmp);
+fn shown(figure: f64) -> String {
+    match figure {
+        0.0..10.0 => format!("{figure:.3}"),
+        10.0..1_000.0 => format!("{figure:.1}"),
+        _ => format!("{figure:.0}"),
     }
+}
 
-    /// The middle one, the smallest and the largest.
-    pub fn spread(&self) -> (f64, f64, f64) {
-        let of = |at: usize| self.0.get(at).copied().unwrap_or(0.0);
-        (
-            of(self.0.len() / 2),
-            of(0),
-            of(self.0.len().saturating_sub(1)),
-        )
-    }
-
-    /// As JSON.
-    pub fn json(&self) -> Value {
-        let (median, least, most) = self.spread();
-        json!({"median": median, "least": least, "most": most})
-    }
-
-    /// For people.
-    pub fn text(&self) -> String {
-        let (median, least, most) = self.spread();
-        format!(
-            "{median:.0}  (from {least:.0} to {most:.0} in {} runs)",
-            self.0.len()
-        )
-    }
+fn machine() -> String {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let memory = read("/proc/meminfo")
+        .lines()
+        .find_map(|line| {
+            let kib = line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB")?;
+            kib.parse::<u64>().ok()
+        })
+        .unwrap_or(0);
+    let kernel = read("/proc/sys/kernel/osrelease");
+    format!(
+        "{processors} processors, {} GiB, Linux {}",
+        memory.div_ceil(1 << 20),
+        kernel.trim()
+    )
 }
 
 #[cfg(test)]
@@ -97,22 +121,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_and_the_spread_are_those_of_the_runs() {
-        let mut runs = Runs::default();
-        for number in [3.0, 1.0, 2.0] {
-            runs.push(number);
-        }
-        assert_eq!(runs.spread(), (2.0, 1.0, 3.0));
-    }
-
-    #[test]
-    fn percentiles_are_in_milliseconds() {
-        let mut latencies = Latencies::default();
-        for milliseconds in 1..=100 {
-            latencies.record(Duration::from_millis(milliseconds));
-        }
-        let json = latencies.json();
-        let p95 = json["p95_ms"].as_f64().unwrap_or_default();
-        assert!((94.9..95.2).contains(&p95), "{json}");
+    fn the_median_is_in_the_middle() {
+        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
     }
 }

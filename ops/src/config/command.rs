@@ -37,6 +37,17 @@ fn explain(config: &Config) {
         "  rebuilds {} minutes after midnight UTC, archive at zstd level {}",
         config.rebuild.minutes_after_midnight, config.rebuild.level
     );
+    println!(
+        "  keeps minutes for {} days, hours {}, and days for ever",
+        config.rebuild.minute_days,
+        config
+            .rebuild
+            .hour_days
+            .map_or_else(|| "for ever".into(), |days| format!("for {days} days"))
+    );
+    if let Some(path) = &config.backup {
+        println!("  backs up to {}", path.display());
+    }
     let http = &config.http;
     println!(
         "  {}, up to {} connections, {} of one address; at once {} increments, {} batches, {} reads",

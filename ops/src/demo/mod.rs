@@ -10,13 +10,15 @@ mod traffic;
 mod world;
 
 use std::fs;
-use std::path::Path;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::thread;
 
+use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use tallyring_archive::names;
 
-use crate::cli::{DataArgs, DemoArgs, LoadArgs, OnError, ServeArgs};
+use crate::cli::{DataArgs, LoadArgs, OnError, ServeArgs};
 use crate::error::{Result, doing};
 use crate::{load, rebuild, serve};
 use world::World;
@@ -24,6 +26,35 @@ use world::World;
 /// Name of the dataset.
 const DATASET: &str = "demo-history";
 const HOUR_S: i64 = 3_600;
+
+/// Options of `demo`.
+#[derive(Args)]
+#[command(
+    after_help = "Example:\n  tallyring demo        then open http://127.0.0.1:7117/ in a browser"
+)]
+pub struct DemoArgs {
+    /// Data directory; history is made when there is none
+    #[arg(long, value_name = "DIR", default_value = "tallyring-demo")]
+    pub data: PathBuf,
+    /// Address to listen on; port 0 takes a free one [default: 127.0.0.1:7117]
+    #[arg(long, value_name = "ADDR")]
+    pub listen: Option<SocketAddr>,
+    /// Days of history that are made
+    #[arg(long, default_value_t = 366, value_parser = clap::value_parser!(u32).range(1..=3_660))]
+    pub days: u32,
+    /// How many times the usual traffic comes; 0 for none
+    #[arg(long, default_value_t = 1.0, value_parser = parse_rate)]
+    pub rate: f64,
+}
+
+fn parse_rate(text: &str) -> std::result::Result<f64, String> {
+    let rate: f64 = text.parse().map_err(|_| "write a number such as 0.5")?;
+    if (0.0..=100.0).contains(&rate) {
+        Ok(rate)
+    } else {
+        Err("it must be from 0 to 100".into())
+    }
+}
 
 /// Makes the history unless it is there, then serves with live traffic until it is stopped.
 ///

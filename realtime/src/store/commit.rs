@@ -4,7 +4,6 @@
 //! records become visible together, before anyone is told that they were accepted.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use tallyring_records::{Day, Increment, Offset, Record, TimeCode};
 
@@ -321,20 +320,12 @@ impl Store {
             epoch: log.epoch(),
             sequence: log.appended(),
         };
-        let now = group.now_ms.div_euclid(1_000);
-        let mut live = self.live_mut();
-        let schema = Arc::clone(&live.schema);
-        for (sequence, record) in &group.written {
+        for (_, record) in &group.written {
             if let Record::Increment(increment) | Record::Late(increment) = record {
                 writer.count_bound = writer.count_bound.saturating_add(increment.n);
-                let late = matches!(record, Record::Late(_));
-                live.watermarks.see(increment);
-                live.recent.add(&self.keys, &schema, increment, now);
-                live.ring
-                    .count(&self.keys, &schema, late, *sequence, increment);
             }
         }
-        live.applied = applied;
+        self.show(&group.written, applied, group.now_ms.div_euclid(1_000));
         group.outcomes
     }
 }

@@ -17,6 +17,7 @@ mod points;
 mod publish;
 mod read;
 mod recent;
+mod show;
 mod status;
 mod top;
 mod users;
@@ -56,6 +57,8 @@ pub struct Store {
     root: Mutex<Root>,
     writer: Mutex<Writer>,
     live: RwLock<Live>,
+    /// The last minute by the second; locked alone and last.
+    recent: Mutex<Recent>,
 }
 
 /// The manifest as it is committed, and the open files it names.
@@ -95,8 +98,6 @@ struct Live {
     applied: Offset,
     /// Until when events are expected.
     watermarks: Watermarks,
-    /// The last minute by the second.
-    recent: Recent,
 }
 
 impl Store {

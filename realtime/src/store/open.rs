@@ -3,11 +3,13 @@
 use std::sync::{Arc, Mutex, RwLock};
 
 use tallyring_archive::disk::TEMPORARY_SUFFIX;
-use tallyring_archive::{BlockCache, Disk, IdsEntry, Manifest, SchemaEntry, names};
+use tallyring_archive::{
+    BlockCache, Disk, IdsEntry, Manifest, SchemaEntry, names, remove_leftovers,
+};
 use tallyring_records::{Day, LongKeys, Offset, Position, Record, RecordError, Schema, decode_all};
 
 use super::change::HOUR_MS;
-use super::files::{ArchiveFiles, Files, remove_leftovers};
+use super::files::{ArchiveFiles, Files};
 use super::lateness::Watermarks;
 use super::recent::Recent;
 use super::{Live, Root, Store, Writer};
@@ -400,8 +402,8 @@ impl Replay {
             manifest: Arc::new(manifest.clone()),
             applied,
             watermarks: self.watermarks,
-            recent: Recent::new(world.clock.now_ms().div_euclid(1_000)),
         };
+        let recent = Recent::new(world.clock.now_ms().div_euclid(1_000));
         Ok(Store {
             cache: BlockCache::new(options.cache_bytes),
             keys: self.keys,
@@ -412,6 +414,7 @@ impl Replay {
             }),
             writer: Mutex::new(writer),
             live: RwLock::new(live),
+            recent: Mutex::new(recent),
             world,
             options,
         })

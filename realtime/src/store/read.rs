@@ -38,6 +38,8 @@ pub struct Answer {
     pub manifest: u64,
     /// Everything before this offset is counted.
     pub applied: Offset,
+    /// Minutes of base buckets that began earlier have expired (Unix seconds); none has, without.
+    pub minutes_from: Option<i64>,
     /// In the order of the reads.
     pub series: Vec<Series>,
 }
@@ -106,10 +108,12 @@ impl Store {
                     gathers.iter_mut().for_each(|gather| gather.note(files));
                 }
             }
+            let generation = as_of.unwrap_or(live.archive.generation);
             Answer {
-                generation: as_of.unwrap_or(live.archive.generation),
+                generation,
                 manifest: live.manifest.number,
                 applied: live.applied,
+                minutes_from: live.archive.minutes_from.get(&generation).copied(),
                 series: Vec::with_capacity(reads.len()),
             }
         };

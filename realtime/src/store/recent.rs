@@ -6,6 +6,7 @@
 //! it does in the first minute after a start.
 
 use std::hash::BuildHasher;
+use std::sync::PoisonError;
 
 use hashbrown::{DefaultHashBuilder, HashMap};
 use tallyring_records::{COUNT_MAX, Increment, LongKeys, Offset, Schema, line};
@@ -143,7 +144,8 @@ impl Store {
     /// How much was counted in each of the last 60 whole seconds before `now` (Unix seconds), by when it
     /// came, oldest first; each increment once, whatever its keys.
     pub fn arrivals(&self, now: i64) -> [u64; RECENT_SECONDS_MAX] {
-        self.live().recent.arrivals(now)
+        let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        recent.arrivals(now)
     }
 
     /// The log position that everything counted so far lies before: it moves with every increment.
@@ -156,7 +158,8 @@ impl Store {
     pub fn last_seconds(&self, namespace: &str, key: &str, seconds: usize, now: i64) -> Seconds {
         let total_key = line::total_key(namespace, &self.keys.stored(key));
         let seconds = seconds.min(RECENT_SECONDS_MAX);
-        self.live().recent.read(&total_key, seconds, now)
+        let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        recent.read(&total_key, seconds, now)
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Nothing here waits for a fixed time. Randomness is seeded, and every failure names its seed.
 
+mod backup;
 mod calendar;
 mod cat;
 mod chance;
@@ -18,6 +19,7 @@ mod http_errors;
 mod http_reads;
 mod http_writes;
 mod kills;
+mod minutes;
 mod real_events;
 mod stop;
 mod stored;

@@ -1,0 +1,156 @@
+//! The servers under test: processes of this very binary, on a free port of the loopback address.
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::DefaultBodyLimit;
+use axum::http::StatusCode;
+use axum::routing::any;
+use tallyring_api::{Access, AccessLimits, Server, ServerLimits};
+use tokio::net::TcpListener;
+
+use crate::error::{CommandError, Result, doing};
+
+const UNFLUSHED: &str = "[memory]\ndeltas_mib = 16384\nreplay_records = 1000000000\n";
+
+/// A server process; killed when dropped.
+pub struct ServerProcess {
+    child: Child,
+    /// Where it listens.
+    pub address: SocketAddr,
+}
+
+impl ServerProcess {
+    /// `tallyring serve` on a data directory.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn serve(data: &Path, further: &[&str]) -> Result<Self> {
+        let mut command = this_binary()?;
+        command.arg("serve").arg("--data").arg(data);
+        command.args(["--listen", "127.0.0.1:0"]).args(further);
+        Self::start(command)
+    }
+
+    /// The same with a budget of memory so large that nothing is flushed.
+    ///
+    /// # Errors
+    /// As [`ServerProcess::serve`].
+    pub fn serve_unflushed(data: &Path) -> Result<Self> {
+        let config = data.join("bench.toml");
+        std::fs::write(&config, UNFLUSHED).map_err(doing("write a configuration"))?;
+        Self::serve(data, &["--config", &config.to_string_lossy()])
+    }
+
+    /// A server whose handler does nothing.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn empty() -> Result<Self> {
+        let mut command = this_binary()?;
+        command.args(["bench", "empty-server"]);
+        Self::start(command)
+    }
+
+    fn start(mut command: Command) -> Result<Self> {
+        command.env("TALLYRING_LOG", "error");
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = command.spawn().map_err(doing("start a server"))?;
+        let mut line = String::new();
+        if let Some(output) = child.stdout.take() {
+            BufReader::new(output)
+                .read_line(&mut line)
+                .map_err(doing("read a server's address"))?;
+        }
+        let address = line.trim().rsplit("http://").next().unwrap_or_default();
+        match address.parse() {
+            Ok(address) => Ok(Self { child, address }),
+            Err(_) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                Err(CommandError::Failed(format!(
+                    "a server did not start: {line}"
+                )))
+            }
+        }
+    }
+
+    /// Resident memory in bytes.
+    pub fn resident_bytes(&self) -> u64 {
+        memory_bytes(self.child.id(), "VmRSS:")
+    }
+
+    /// Ends it without warning.
+    pub fn kill(self) {}
+}
+
+impl Drop for ServerProcess {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A figure of a process's memory, as the system names it; 0 when it has ended.
+pub fn memory_bytes(process: u32, name: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let kib = status.lines().find_map(|line| {
+        let kib = line.strip_prefix(name)?.trim().strip_suffix(" kB")?;
+        kib.parse::<u64>().ok()
+    });
+    kib.unwrap_or(0) << 10
+}
+
+/// Runs a command of this binary to its end.
+///
+/// # Errors
+/// When it fails.
+pub fn command(arguments: &[&str], data: &Path) -> Result<Duration> {
+    let began = Instant::now();
+    let mut command = this_binary()?;
+    command.args(arguments).arg("--data").arg(data);
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .map_err(doing("run a command"))?;
+    if !output.status.success() {
+        return Err(CommandError::Failed(
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        ));
+    }
+    Ok(began.elapsed())
+}
+
+fn this_binary() -> Result<Command> {
+    let path = std::env::current_exe().map_err(doing("find this binary"))?;
+    Ok(Command::new(path))
+}
+
+/// Serves a handler that does nothing behind the accept loop of the API, and none of its layers, until killed.
+///
+/// # Errors
+/// When no port is free.
+pub fn run_empty_server() -> Result<()> {
+    let runtime = tokio::runtime::Runtime::new().map_err(doing("start the runtime"))?;
+    runtime.block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await;
+        let listener = listener.map_err(doing("listen"))?;
+        let address = listener.local_addr().map_err(doing("read the address"))?;
+        println!("empty handler listening on http://{address}");
+        let nothing = any(async |_: Bytes| StatusCode::NO_CONTENT);
+        let router = Router::new()
+            .fallback(nothing)
+            .layer(DefaultBodyLimit::disable());
+        let access = std::sync::Arc::new(Access::open(AccessLimits::default()));
+        let server = Server::new(router, access, ServerLimits::default());
+        server
+            .run(vec![(listener, None)], std::future::pending())
+            .await;
+        Ok(())
+    })
+}

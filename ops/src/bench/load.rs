@@ -1,0 +1,290 @@
+//! A load generator for loopback: keep-alive connections of HTTP/1.1 on one thread, with an HDR histogram.
+//!
+//! It shares the machine with the server, so it does little: requests are bytes made before, answers are read
+//! as far as their length. Closed, each connection asks again as soon as it was answered. At a rate, requests
+//! are due at even times and latency counts from when one was due, not from when it could be sent.
+
+use std::collections::VecDeque;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use rustix::event::{Timespec, epoll};
+
+use crate::error::{CommandError, Result, doing};
+
+/// What to send, to whom, for how long.
+pub struct Load<'r> {
+    /// The server.
+    pub address: SocketAddr,
+    /// Connections at once.
+    pub connections: usize,
+    /// Whole requests, sent in turn.
+    pub requests: &'r [Vec<u8>],
+    /// Requests a second; none sends as fast as answers come.
+    pub rate: Option<f64>,
+    /// How long it is measured.
+    pub duration: Duration,
+}
+
+/// What came of it.
+pub struct Outcome {
+    /// Answers a second.
+    pub per_second: f64,
+    /// Latencies in nanoseconds.
+    pub latency: Histogram<u64>,
+}
+
+impl Outcome {
+    /// A percentile of the latency in milliseconds.
+    pub fn milliseconds(&self, percentile: f64) -> f64 {
+        self.latency.value_at_percentile(percentile) as f64 / 1e6
+    }
+}
+
+/// Answers before the measurement begins.
+const WARM_UP: Duration = Duration::from_millis(300);
+/// A server that answers nothing for so long has failed.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+
+impl Load<'_> {
+    /// Sends so many requests once each, one after the other, each made just before.
+    ///
+    /// # Errors
+    /// As [`Load::run`].
+    pub fn each_once(
+        address: SocketAddr,
+        requests: u64,
+        mut request: impl FnMut(u64) -> Vec<u8>,
+    ) -> Result<()> {
+        let mut connection = Connection::open(address)?;
+        let blocking = connection.stream.set_nonblocking(false);
+        blocking.map_err(doing("prepare a connection"))?;
+        for number in 0..requests {
+            connection.send(&request(number), Instant::now())?;
+            while connection.receive()?.is_none() {}
+        }
+        Ok(())
+    }
+
+    /// Runs it.
+    ///
+    /// # Errors
+    /// When the server cannot be reached, closes a connection or answers with an error.
+    pub fn run(&self) -> Result<Outcome> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(doing("make an epoll"))?;
+        let mut connections = Vec::with_capacity(self.connections);
+        for number in 0..self.connections {
+            let connection = Connection::open(self.address)?;
+            let data = epoll::EventData::new_u64(number as u64);
+            epoll::add(&epoll, &connection.stream, data, epoll::EventFlags::IN)
+                .map_err(doing("watch a connection"))?;
+            connections.push(connection);
+        }
+        let begin = Instant::now();
+        Run {
+            load: self,
+            idle: (0..connections.len()).collect(),
+            connections,
+            sent: 0,
+            from: begin + WARM_UP,
+            until: begin + WARM_UP + self.duration,
+            begin,
+            answered: 0,
+            latency: histogram()?,
+        }
+        .drive(&epoll)
+    }
+}
+
+/// For nanoseconds, up to a minute.
+///
+/// # Errors
+/// Never: the bounds are those of the type.
+pub fn histogram() -> Result<Histogram<u64>> {
+    Histogram::new_with_bounds(1, 60_000_000_000, 3).map_err(doing("make a histogram"))
+}
+
+struct Run<'r> {
+    load: &'r Load<'r>,
+    connections: Vec<Connection>,
+    idle: VecDeque<usize>,
+    sent: usize,
+    begin: Instant,
+    from: Instant,
+    until: Instant,
+    answered: u64,
+    latency: Histogram<u64>,
+}
+
+impl Run<'_> {
+    fn drive(mut self, epoll: &impl std::os::fd::AsFd) -> Result<Outcome> {
+        let mut events = Vec::with_capacity(self.connections.len());
+        let mut heard = Instant::now();
+        loop {
+            let now = Instant::now();
+            if now >= self.until {
+                break;
+            }
+            let wait = self.send_due(now)?;
+            events.clear();
+            let timeout = Timespec {
+                tv_sec: 0,
+                tv_nsec: i64::from(wait.subsec_nanos()),
+            };
+            match epoll::wait(
+                epoll,
+                rustix::buffer::spare_capacity(&mut events),
+                Some(&timeout),
+            ) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(doing("wait for answers")(error)),
+            }
+            if events.is_empty() && heard.elapsed() > SILENCE_MAX {
+                return Err("the server does not answer".to_owned().into());
+            }
+            for event in &events {
+                self.answer(event.data.u64() as usize)?;
+                heard = Instant::now();
+            }
+        }
+        Ok(Outcome {
+            per_second: self.answered as f64 / (self.until - self.from).as_secs_f64(),
+            latency: self.latency,
+        })
+    }
+
+    /// Sends what is due on idle connections; how long until the next.
+    fn send_due(&mut self, now: Instant) -> Result<Duration> {
+        const LONGEST: Duration = Duration::from_millis(100);
+        while let Some(&number) = self.idle.front() {
+            let due = match self.load.rate {
+                Some(rate) => self.begin + Duration::from_secs_f64(self.sent as f64 / rate),
+                None => now,
+            };
+            if due > now {
+                return Ok((due - now).min(LONGEST));
+            }
+            self.idle.pop_front();
+            let request = &self.load.requests[self.sent % self.load.requests.len()];
+            self.sent += 1;
+            self.connections[number].send(request, due)?;
+        }
+        Ok(LONGEST)
+    }
+
+    fn answer(&mut self, number: usize) -> Result<()> {
+        if let Some(due) = self.connections[number].receive()? {
+            let now = Instant::now();
+            if now >= self.from && now < self.until {
+                self.answered += 1;
+                self.latency
+                    .saturating_record((now - due).as_nanos() as u64);
+            }
+            self.idle.push_back(number);
+        }
+        Ok(())
+    }
+}
+
+struct Connection {
+    stream: TcpStream,
+    buffer: Vec<u8>,
+    filled: usize,
+    /// Length of the answer under way, once its head is read.
+    expected: Option<usize>,
+    due: Instant,
+}
+
+impl Connection {
+    fn open(address: SocketAddr) -> Result<Self> {
+        let stream = TcpStream::connect(address).map_err(doing(format!("connect to {address}")))?;
+        let set = stream.set_nodelay(true);
+        set.and_then(|()| stream.set_nonblocking(true))
+            .map_err(doing("prepare a connection"))?;
+        Ok(Self {
+            stream,
+            buffer: vec![0; 16 << 10],
+            filled: 0,
+            expected: None,
+            due: Instant::now(),
+        })
+    }
+
+    fn send(&mut self, mut request: &[u8], due: Instant) -> Result<()> {
+        self.due = due;
+        while !request.is_empty() {
+            match self.stream.write(request) {
+                Ok(written) => request = &request[written..],
+                // A body larger than the socket's buffer: the server is reading it.
+                Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::yield_now(),
+                Err(error) => return Err(doing("send a request")(error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads what has come; when the answer is whole, the time that its request was due.
+    fn receive(&mut self) -> Result<Option<Instant>> {
+        match self.stream.read(&mut self.buffer[self.filled..]) {
+            Ok(0) => return Err("the server closed a connection".to_owned().into()),
+            Ok(read) => self.filled += read,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
+            Err(error) => return Err(doing("read an answer")(error)),
+        }
+        if self.expected.is_none() {
+            self.expected = answer_length(&self.buffer[..self.filled])?;
+        }
+        let Some(expected) = self.expected else {
+            return Ok(None);
+        };
+        if self.buffer.len() < expected {
+            self.buffer.resize(expected, 0);
+        }
+        if self.filled < expected {
+            return Ok(None);
+        }
+        (self.filled, self.expected) = (0, None);
+        Ok(Some(self.due))
+    }
+}
+
+/// Bytes of an answer, head and body, once its head is whole.
+fn answer_length(bytes: &[u8]) -> Result<Option<usize>> {
+    let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else {
+        return Ok(None);
+    };
+    let head = String::from_utf8_lossy(&bytes[..end]);
+    if !head.starts_with("HTTP/1.1 2") {
+        let text = String::from_utf8_lossy(bytes);
+        return Err(CommandError::Failed(format!("the server answered {text}")));
+    }
+    let length = head.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        let is_length = name.eq_ignore_ascii_case("content-length");
+        is_length.then(|| value.trim().parse().ok())?
+    });
+    if length.is_none() && !head.starts_with("HTTP/1.1 204") {
+        return Err("an answer came without its length".to_owned().into());
+    }
+    Ok(Some(end + 4 + length.unwrap_or(0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_as_long_as_its_head_says() {
+        let length = |text: &str| answer_length(text.as_bytes()).ok().flatten();
+        assert_eq!(length("HTTP/1.1 204 No Content\r\n\r\n"), Some(27));
+        assert_eq!(
+            length("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n"),
+            Some(41)
+        );
+        assert_eq!(length("HTTP/1.1 200 OK\r\n"), None);
+        assert!(answer_length(b"HTTP/1.1 503 Busy\r\n\r\n").is_err());
+        assert!(answer_length(b"HTTP/1.1 200 OK\r\n\r\n").is_err());
+    }
+}

@@ -1,0 +1,193 @@
+//! `bench reads`: one key's 30 days by day in a zone, from the archive and warm, against an empty handler; many
+//! keys at once; a breakdown; and the same reads while increments come.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use super::Effort;
+use super::child::{ServerProcess, command};
+use super::load::{Load, Outcome};
+use super::report::Report;
+use super::request::{self, COUNTRIES, Dice};
+use crate::error::{Result, doing};
+
+const CONNECTIONS: usize = 64;
+const KEYS: u64 = 10_000;
+/// Hours of the last 30 days in which a key was counted, and the busiest one.
+const HOURS_OF_A_KEY: u64 = 100;
+const HOURS: u64 = 720;
+const KEYS_AT_ONCE: u64 = 100;
+const RANGE: &str = "unit=day&units=30&timezone=America/New_York";
+
+/// Loads an archive and measures.
+pub fn run(effort: &Effort) -> Result<Report> {
+    let directory = effort.directory()?;
+    load_archive(directory.path())?;
+    let stand = Stand {
+        effort,
+        empty: ServerProcess::empty()?,
+        server: ServerProcess::serve(directory.path(), &[])?,
+    };
+    let mut report = Report::new("reads");
+    stand.single(&mut report)?;
+    stand.at_once(&mut report)?;
+    stand.breakdown(&mut report)?;
+    stand.while_ingesting(&mut report)?;
+    Ok(report)
+}
+
+struct Stand<'e> {
+    effort: &'e Effort,
+    empty: ServerProcess,
+    server: ServerProcess,
+}
+
+impl Stand<'_> {
+    fn ask(
+        &self,
+        server: &ServerProcess,
+        connections: usize,
+        requests: &[Vec<u8>],
+        rate: Option<f64>,
+    ) -> Result<Outcome> {
+        let load = Load {
+            address: server.address,
+            connections,
+            requests,
+            rate,
+            duration: self.effort.duration(),
+        };
+        load.run()
+    }
+
+    fn single(&self, report: &mut Report) -> Result<()> {
+        let (nothing, reads) = ([request::get("/")], reads());
+        // Once each, so that all blocks are decoded.
+        Load::each_once(self.server.address, KEYS, |key| {
+            request::get(&target(&format!("k{key}")))
+        })?;
+        let (mut bare, mut read, mut paced) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..self.effort.runs {
+            bare.push(
+                self.ask(&self.empty, CONNECTIONS, &nothing, None)?
+                    .per_second,
+            );
+            read.push(
+                self.ask(&self.server, CONNECTIONS, &reads, None)?
+                    .per_second,
+            );
+            let at_rate = self.ask(&self.server, CONNECTIONS, &reads, Some(2_000.0))?;
+            paced.push(at_rate.milliseconds(99.0));
+        }
+        report.row("empty handler", "req/s", &bare);
+        report.row("30 days of a key by day", "req/s", &read);
+        report.ratio("reads to the empty handler", &read, &bare);
+        report.row("p99 at 2000/s", "ms", &paced);
+        Ok(())
+    }
+
+    fn at_once(&self, report: &mut Report) -> Result<()> {
+        let (reads, queries) = (reads(), queries());
+        let (mut one, mut many) = (Vec::new(), Vec::new());
+        for _ in 0..self.effort.runs {
+            one.push(
+                self.ask(&self.server, CONNECTIONS, &reads, None)?
+                    .per_second,
+            );
+            let answered = self.ask(&self.server, 8, &queries, None)?;
+            many.push(answered.per_second * KEYS_AT_ONCE as f64);
+        }
+        report.row("keys one by one", "keys/s", &one);
+        report.row("keys, 100 to a POST /v1/query", "keys/s", &many);
+        report.ratio("at once to one by one", &many, &one);
+        Ok(())
+    }
+
+    fn breakdown(&self, report: &mut Report) -> Result<()> {
+        let by = request::get(&format!("/v1/u/popular/by/c?{RANGE}"));
+        let mut p99 = Vec::new();
+        for _ in 0..self.effort.runs {
+            let outcome = self.ask(&self.server, 1, std::slice::from_ref(&by), None)?;
+            p99.push(outcome.milliseconds(99.0));
+        }
+        report.row("30 days of a popular key by country, p99", "ms", &p99);
+        Ok(())
+    }
+
+    fn while_ingesting(&self, report: &mut Report) -> Result<()> {
+        let (reads, increments) = (reads(), request::increments(200_000));
+        let saturated = self.ask(&self.server, CONNECTIONS, &increments, None)?;
+        let half = saturated.per_second / 2.0;
+        let (mut idle, mut busy) = (Vec::new(), Vec::new());
+        for _ in 0..self.effort.runs {
+            let read = || self.ask(&self.server, CONNECTIONS, &reads, Some(2_000.0));
+            idle.push(read()?.milliseconds(99.0));
+            let (read, _) = std::thread::scope(|scope| {
+                let ingest = || self.ask(&self.server, CONNECTIONS, &increments, Some(half));
+                let ingesting = scope.spawn(ingest);
+                (read(), ingesting.join())
+            });
+            busy.push(read?.milliseconds(99.0));
+        }
+        report.row("reads at 2000/s, idle, p99", "ms", &idle);
+        let what = format!("the same while {half:.0} increments/s come, p99");
+        report.row(what, "ms", &busy);
+        report.ratio("ingesting to idle", &busy, &idle);
+        Ok(())
+    }
+}
+
+fn target(key: &str) -> String {
+    format!("/v1/u/{key}/counts?{RANGE}")
+}
+
+fn reads() -> Vec<Vec<u8>> {
+    let mut dice = Dice(3);
+    let read = |_| request::get(&target(&format!("k{}", dice.below(KEYS))));
+    (0..8_192).map(read).collect()
+}
+
+fn queries() -> Vec<Vec<u8>> {
+    let mut dice = Dice(4);
+    let query = |_| {
+        let queries: Vec<String> = (0..KEYS_AT_ONCE)
+            .map(|_| {
+                let key = dice.below(KEYS);
+                format!(
+                    "{{\"namespace\":\"u\",\"key\":\"k{key}\",\"unit\":\"day\",\"units\":30,\"timezone\":\"America/New_York\"}}"
+                )
+            })
+            .collect();
+        let body = format!("{{\"queries\":[{}]}}", queries.join(","));
+        request::post("/v1/query", "application/json", &body)
+    };
+    (0..128).map(query).collect()
+}
+
+/// A dataset of the 30 days that ended yesterday, and a generation that holds it.
+fn load_archive(data: &Path) -> Result<()> {
+    let today = jiff::Timestamp::now().as_second().div_euclid(86_400) * 86_400;
+    let first = today - HOURS as i64 * 3_600;
+    let mut rows = String::from("namespace,key,hour,count,subtotal,value\n");
+    let mut dice = Dice(5);
+    for key in 0..KEYS {
+        for _ in 0..HOURS_OF_A_KEY {
+            let hour = first + dice.below(HOURS) as i64 * 3_600;
+            let _ = writeln!(rows, "u,k{key},{hour},{},,", 1 + dice.below(20));
+        }
+    }
+    for hour in 0..HOURS {
+        let hour = first + hour as i64 * 3_600;
+        for country in COUNTRIES {
+            let count = 1 + dice.below(1_000);
+            let _ = writeln!(rows, "u,popular,{hour},{count},,");
+            let _ = writeln!(rows, "u,popular,{hour},{count},c,{country}");
+        }
+    }
+    let file = data.with_extension("csv");
+    std::fs::write(&file, rows).map_err(doing("write the rows"))?;
+    let loaded = command(&["load", "bench", &file.to_string_lossy()], data);
+    let _ = std::fs::remove_file(&file);
+    loaded?;
+    command(&["rebuild"], data).map(drop)
+}
