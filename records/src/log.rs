@@ -288,9 +288,9 @@ fn decode(input: &mut &[u8]) -> Option<Record> {
         },
         KIND_FILTERED => Record::Filtered {
             rule: read_text(input)?,
-            increment: match input.split_off_first()? {
-                &KIND_INCREMENT => decode_increment(input)?,
-                &KIND_EXTENDED => decode_extended(input)?,
+            increment: match *input.split_off_first()? {
+                KIND_INCREMENT => decode_increment(input)?,
+                KIND_EXTENDED => decode_extended(input)?,
                 _ => return None,
             },
         },
