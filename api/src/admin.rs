@@ -73,7 +73,12 @@ pub async fn status(State(state): State<ApiState>) -> Result<Json<Value>, Proble
             "window_hours": state.store().options().id_hours,
             "in_memory": status.ids_in_memory,
         },
-        "archive": { "pending_runs": status.pending_runs, "file_bytes": status.file_bytes },
+        "archive": {
+            "pending_runs": status.pending_runs,
+            "file_bytes": status.file_bytes,
+            "minutes_from": status.minutes_from.map(rfc3339_utc),
+            "hours_from": status.hours_from.map(rfc3339_utc),
+        },
         "disk": { "free_bytes": status.disk_free_bytes },
         "last_rebuild": (state.admin.last_rebuild)().map(|job| job_json(&job)),
     })))
@@ -143,5 +148,13 @@ fn job_json(job: &Job) -> Value {
         "ended_at": job.ended_ms.map(|ended| rfc3339_utc(ended.div_euclid(1_000))),
         "generation": job.generation,
         "error": job.error,
+        "files": job.work.map(|work| json!({"merged": work.merged, "linked": work.linked, "shared": work.shared})),
+        "backup": job.backup.as_ref().map(|backup| json!({
+            "ended_at": rfc3339_utc(backup.ended_ms.div_euclid(1_000)),
+            "generation": backup.generation,
+            "files_written": backup.files,
+            "bytes_written": backup.bytes,
+            "error": backup.error,
+        })),
     })
 }

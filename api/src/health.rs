@@ -55,6 +55,14 @@ pub async fn metrics(State(state): State<ApiState>) -> Result<Response, Problem>
         status.ids_in_memory as f64,
     );
     gauge("tallyring_pending_runs", status.pending_runs as f64);
+    gauge(
+        "tallyring_minutes_from_seconds",
+        status.minutes_from.unwrap_or(0) as f64,
+    );
+    gauge(
+        "tallyring_hours_from_seconds",
+        status.hours_from.unwrap_or(0) as f64,
+    );
     gauge("tallyring_file_bytes", status.file_bytes as f64);
     gauge(
         "tallyring_disk_free_bytes",

@@ -98,7 +98,8 @@ where
         }
     }
 
-    /// Serves every listener until `stop` resolves, then lets requests under way end.
+    /// Serves every listener until `stop` resolves, then lets requests under way end: `stop` ends what would not end
+    /// by itself ([`Access::close_streams`](crate::Access::close_streams)).
     pub async fn run(
         self,
         listeners: Vec<(TcpListener, Option<Tls>)>,

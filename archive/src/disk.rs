@@ -9,6 +9,8 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+use crate::error::{Error, Result};
+
 /// One data directory. Implemented by the operating system's ([`crate::OsDisk`]) and by the
 /// fault-injecting one of the simulation.
 pub trait Disk: Send + Sync + fmt::Debug {
@@ -25,6 +27,10 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// Gives the file `from` the second name `to` unless that is taken; true when it was free.
     /// Durable once the directory of `to` is synced.
     fn link(&self, from: &str, to: &str) -> io::Result<bool>;
+
+    /// Gives the file `from` the name `to`, whatever had it, and takes its own: in one step, so that
+    /// `to` is always there whole. Durable once the directory of `to` is synced.
+    fn replace(&self, from: &str, to: &str) -> io::Result<()>;
 
     /// Removes a name. Content held from [`Disk::read`] stays readable.
     fn remove(&self, name: &str) -> io::Result<()>;
@@ -74,6 +80,43 @@ impl fmt::Debug for Content {
         write!(f, "Content({} bytes)", self.len())
     }
 }
+
+/// Writes a whole file: under a temporary name, synced, then named, unless the name is taken; true
+/// when it was free. The directory is not synced.
+pub fn write_whole(disk: &dyn Disk, name: &str, bytes: &[u8]) -> Result<bool> {
+    let temporary = write_temporary(disk, name, bytes)?;
+    let free = disk
+        .link(&temporary, name)
+        .map_err(Error::io("name", name))?;
+    // What stays is only space, which the next start gives back.
+    let _ = disk.remove(&temporary);
+    Ok(free)
+}
+
+/// Writes a whole file in the place of what may be there. The directory is not synced.
+pub fn replace_whole(disk: &dyn Disk, name: &str, bytes: &[u8]) -> Result<()> {
+    let temporary = write_temporary(disk, name, bytes)?;
+    disk.replace(&temporary, name)
+        .map_err(Error::io("name", name))
+}
+
+fn write_temporary(disk: &dyn Disk, name: &str, bytes: &[u8]) -> Result<String> {
+    let temporary = format!("{name}{TEMPORARY_SUFFIX}");
+    // A leftover of an earlier try that failed.
+    let _ = disk.remove(&temporary);
+    let mut file = disk
+        .create(&temporary)
+        .map_err(Error::io("create", &temporary))?;
+    for (number, chunk) in bytes.chunks(WRITE_BYTES).enumerate() {
+        file.write_at((number * WRITE_BYTES) as u64, chunk)
+            .map_err(Error::io("write", &temporary))?;
+    }
+    file.sync().map_err(Error::io("sync", &temporary))?;
+    Ok(temporary)
+}
+
+/// Bytes of one write.
+const WRITE_BYTES: usize = 1 << 20;
 
 /// Removes leftovers of a crash: every file of `directory` whose name ends in [`TEMPORARY_SUFFIX`].
 pub fn remove_temporary_files(disk: &dyn Disk, directory: &str) -> io::Result<usize> {

@@ -5,20 +5,23 @@
 
 pub mod disk;
 mod error;
+mod leftovers;
 pub mod manifest;
 pub mod merge;
 pub mod names;
 mod os_disk;
 mod partition;
 mod run;
+pub mod sealed;
 mod staged;
 mod verify;
 
 pub use disk::{Content, Disk, DiskFile};
 pub use error::{Error, Result};
+pub use leftovers::remove_leftovers;
 pub use manifest::{
     Build, BuiltGeneration, DatasetEntry, GENERATIONS_KEPT, GenerationEntry, IdRunEntry, IdsEntry,
-    Manifest, ProducerEntry, SchemaEntry, StoreEntry,
+    Manifest, ProducerEntry, SchemaEntry, StoreEntry, Work,
 };
 pub use os_disk::OsDisk;
 pub use partition::Partition;

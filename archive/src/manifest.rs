@@ -8,10 +8,12 @@
 use serde::{Deserialize, Serialize};
 use tallyring_records::{Day, Position, Schema, StoreId};
 
-use crate::disk::{Disk, TEMPORARY_SUFFIX};
+use crate::disk::{Disk, write_whole};
 use crate::error::{Error, Result};
+use crate::merge::Horizon;
 use crate::names;
 use crate::run::RunEntry;
+use crate::sealed;
 
 /// What counts, at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -126,6 +128,22 @@ pub struct GenerationEntry {
     pub merged: Vec<String>,
     /// Its files, by partition and shard.
     pub files: Vec<RunEntry>,
+    /// Its files keep no minutes of base buckets that began earlier, Unix seconds; none keeps all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub minutes_from: Option<i64>,
+    /// Its files keep base buckets that began earlier by the day, Unix seconds; none keeps all as they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hours_from: Option<i64>,
+}
+
+impl GenerationEntry {
+    /// From when on its files keep finer forms.
+    pub fn horizon(&self) -> Horizon {
+        Horizon {
+            minutes_from: self.minutes_from.unwrap_or(i64::MIN),
+            hours_from: self.hours_from.unwrap_or(i64::MIN),
+        }
+    }
 }
 
 /// Remembered ids on disk.
@@ -177,6 +195,19 @@ pub struct Build {
     pub runs: Vec<RunEntry>,
     /// The new generation; none when it would be the one before.
     pub generation: Option<BuiltGeneration>,
+    /// How its files came to be.
+    pub work: Work,
+}
+
+/// How the files of a generation came to be.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Work {
+    /// Merged of several source runs, and written.
+    pub merged: u64,
+    /// The only run of their place, which got a second name.
+    pub linked: u64,
+    /// Those of a generation before.
+    pub shared: u64,
 }
 
 /// The generation that a rebuild made.
@@ -189,6 +220,12 @@ pub struct BuiltGeneration {
     pub merged: Vec<String>,
     /// All its files, those shared with a generation before too.
     pub files: Vec<RunEntry>,
+    /// Its files keep no minutes of base buckets that began earlier, Unix seconds; none keeps all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub minutes_from: Option<i64>,
+    /// Its files keep base buckets that began earlier by the day, Unix seconds; none keeps all as they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hours_from: Option<i64>,
 }
 
 /// How many generations are kept for rollback.
@@ -197,7 +234,7 @@ pub const GENERATIONS_KEPT: usize = 3;
 /// How many manifests are kept for people to look at.
 const MANIFESTS_KEPT: u64 = 8;
 
-const FIRST_WORDS: &str = "tallyring manifest";
+const KIND: &str = "manifest";
 const FORMAT: u32 = 1;
 
 impl Manifest {
@@ -294,20 +331,7 @@ impl Manifest {
     /// there after an error, whether it survives a crash is unknown.
     pub fn commit(&self, disk: &dyn Disk) -> Result<()> {
         let name = names::manifest(self.number);
-        let temporary = format!("{name}{TEMPORARY_SUFFIX}");
-        // A leftover of an earlier try that failed.
-        let _ = disk.remove(&temporary);
-        let mut file = disk
-            .create(&temporary)
-            .map_err(Error::io("create", &temporary))?;
-        file.write_at(0, &encode(self))
-            .map_err(Error::io("write", &temporary))?;
-        file.sync().map_err(Error::io("sync", &temporary))?;
-        drop(file);
-        let free = disk
-            .link(&temporary, &name)
-            .map_err(Error::io("name", &name))?;
-        let _ = disk.remove(&temporary);
+        let free = write_whole(disk, &name, &encode(self))?;
         if !free {
             return Err(Error::Conflict {
                 number: self.number,
@@ -343,45 +367,13 @@ pub fn numbers(disk: &dyn Disk) -> Result<Vec<u64>> {
 
 fn encode(manifest: &Manifest) -> Vec<u8> {
     let json = serde_json::to_vec_pretty(manifest).expect("BUG: a manifest is plain data");
-    let mut bytes = format!(
-        "{FIRST_WORDS} {FORMAT} crc32 {:08x} bytes {}\n",
-        crc32fast::hash(&json),
-        json.len()
-    )
-    .into_bytes();
-    bytes.extend_from_slice(&json);
-    bytes
+    sealed::seal(KIND, FORMAT, &json)
 }
 
 fn decode(name: &str, content: &[u8]) -> Result<Manifest> {
-    let damaged = |what: &str| Error::damaged(name, 0, what);
-    let end = content
-        .iter()
-        .position(|&byte| byte == b'\n')
-        .ok_or_else(|| damaged("it has no first line"))?;
-    let (line, json) = (&content[..end], &content[end + 1..]);
-    let line = std::str::from_utf8(line).map_err(|_| damaged("its first line is not text"))?;
-    let format = line
-        .strip_prefix(FIRST_WORDS)
-        .and_then(|rest| rest.trim_start().split(' ').next())
-        .and_then(|format| format.parse::<u32>().ok())
-        .ok_or_else(|| damaged("its first line is not that of a manifest"))?;
-    if format != FORMAT {
-        return Err(Error::Version {
-            name: name.to_owned(),
-            found: format,
-            supported: FORMAT,
-        });
-    }
-    let expected = format!(
-        "{FIRST_WORDS} {FORMAT} crc32 {:08x} bytes {}",
-        crc32fast::hash(json),
-        json.len()
-    );
-    if line != expected {
-        return Err(damaged("its checksum or length does not match"));
-    }
-    serde_json::from_slice(json).map_err(|error| damaged(&format!("it is not readable: {error}")))
+    let json = sealed::unseal(name, KIND, FORMAT, content)?;
+    serde_json::from_slice(json)
+        .map_err(|error| Error::damaged(name, 0, format!("it is not readable: {error}")))
 }
 
 #[cfg(test)]

@@ -4,38 +4,80 @@
 //! output depends only on the records that go in, not on how runs divide them, so identical input
 //! gives identical bytes.
 
+mod days;
+
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use tallyring_records::line::{self, Kind};
-use tallyring_records::{HASH_CHARS, TimeCode, Users, shard_of};
+use tallyring_records::{HASH_CHARS, TimeCode, Users, is_minutes_before, shard_of};
+
+use days::Days;
 
 use crate::error::{Error, Result};
 use crate::partition::Partition;
 use crate::run::{Cursor, Run, RunEntry, RunMeta, RunWriter, Sums};
 
-/// Merges `inputs` into `out`, keeping only the keys of the shard that `out` is for. `None` when
-/// nothing is left.
+/// What a merge keeps of its inputs.
+#[derive(Debug, Clone, Copy)]
+pub struct Keep {
+    /// Keys of this shard,
+    pub shard: u16,
+    /// of how many.
+    pub shards: u16,
+    /// Of what came later than this.
+    pub horizon: Horizon,
+}
+
+impl Keep {
+    /// Everything of a shard.
+    pub fn all(shard: u16, shards: u16) -> Self {
+        Self {
+            shard,
+            shards,
+            horizon: Horizon::ALL,
+        }
+    }
+}
+
+/// From when on finer forms are kept; the coarser ones, which hold the sums, always are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Horizon {
+    /// Minutes of base buckets that began earlier are left out, Unix seconds.
+    pub minutes_from: i64,
+    /// Base buckets that began earlier are folded into UTC days, Unix seconds; at most `minutes_from`.
+    pub hours_from: i64,
+}
+
+impl Horizon {
+    /// Everything is kept as it is.
+    pub const ALL: Self = Self {
+        minutes_from: i64::MIN,
+        hours_from: i64::MIN,
+    };
+}
+
+/// Merges `inputs` into `out`, which is for the shard that is kept. `None` when nothing is left.
 ///
 /// # Errors
 /// A damaged input, an overflow, two texts with one hash, sums that do not balance, or the disk.
-pub fn merge(
-    inputs: &[Arc<Run>],
-    out: RunWriter<'_>,
-    shard: u16,
-    shards: u16,
-) -> Result<Option<RunEntry>> {
+pub fn merge(inputs: &[Arc<Run>], out: RunWriter<'_>, keep: Keep) -> Result<Option<RunEntry>> {
+    let place = (keep.shard, keep.shards);
     let resharded = inputs
         .iter()
-        .any(|run| (run.meta().shard, run.meta().shards) != (shard, shards));
+        .any(|run| (run.meta().shard, run.meta().shards) != place);
+    let hours_from = keep.horizon.hours_from;
     let mut merge = Merge {
         sources: Vec::with_capacity(inputs.len()),
-        out,
-        filter: resharded.then(|| Filter {
-            shard,
-            shards,
-            used: HashSet::new(),
-        }),
+        out: Out {
+            run: out,
+            days: (hours_from > i64::MIN).then(|| Days::new(hours_from)),
+            filter: Filter {
+                keep,
+                used: resharded.then(HashSet::new),
+                left_out: Sums::new(),
+            },
+        },
         payload: Vec::new(),
     };
     for run in inputs {
@@ -45,9 +87,17 @@ pub fn merge(
         })?;
     }
     while merge.step()? {}
-    let entry = merge.out.finish()?;
+    let Out {
+        mut run,
+        days,
+        filter,
+    } = merge.out;
+    if let Some(mut days) = days {
+        days.flush(&mut run)?;
+    }
+    let entry = run.finish()?;
     if !resharded {
-        balance(inputs, entry.as_ref())?;
+        balance(inputs, entry.as_ref(), filter.left_out)?;
     }
     Ok(entry)
 }
@@ -61,26 +111,48 @@ pub fn add_sums<'m>(metas: impl IntoIterator<Item = &'m RunMeta>) -> Sums {
     sums
 }
 
-fn balance(inputs: &[Arc<Run>], output: Option<&RunEntry>) -> Result<()> {
+fn balance(inputs: &[Arc<Run>], output: Option<&RunEntry>, left_out: Sums) -> Result<()> {
     let before = add_sums(inputs.iter().map(|run| run.meta()));
-    let after = output
-        .map(|entry| entry.meta.sums.clone())
-        .unwrap_or_default();
+    let mut after = left_out;
+    for (section, &count) in output.iter().flat_map(|entry| &entry.meta.sums) {
+        *after.entry(section.clone()).or_insert(0) += count;
+    }
     if before == after {
         return Ok(());
     }
     Err(Error::Imbalance {
         name: output.map_or_else(|| "merge".to_owned(), |entry| entry.name.clone()),
-        what: format!("the inputs sum to {before:?}, the output to {after:?}"),
+        what: format!(
+            "the inputs sum to {before:?}, the output and what was left out to {after:?}"
+        ),
     })
 }
 
 struct Merge<'d> {
     /// Ordered by key, the smallest last.
     sources: Vec<Source>,
-    out: RunWriter<'d>,
-    filter: Option<Filter>,
+    out: Out<'d>,
     payload: Vec<u8>,
+}
+
+/// Where merged lines go.
+struct Out<'d> {
+    run: RunWriter<'d>,
+    /// Where old buckets are folded.
+    days: Option<Days>,
+    filter: Filter,
+}
+
+impl Out<'_> {
+    fn push(&mut self, key: &[u8], payload: &[u8]) -> Result<()> {
+        if !self.filter.keeps(key, payload)? {
+            return Ok(());
+        }
+        match &mut self.days {
+            Some(days) => days.push(&mut self.run, key, payload),
+            None => self.run.push(key, payload),
+        }
+    }
 }
 
 /// One input and the key it stands on.
@@ -89,11 +161,13 @@ struct Source {
     key: Vec<u8>,
 }
 
-/// Keeps one shard's keys of inputs that were sharded otherwise, and the lookups those need.
+/// Decides line by line.
 struct Filter {
-    shard: u16,
-    shards: u16,
-    used: HashSet<Box<[u8]>>,
+    keep: Keep,
+    /// Hashes of what was kept, where inputs were sharded otherwise: only their lookups are needed.
+    used: Option<HashSet<Box<[u8]>>>,
+    /// Sums of the minutes that were left out.
+    left_out: Sums,
 }
 
 impl Merge<'_> {
@@ -138,7 +212,7 @@ impl Merge<'_> {
             .cursor
             .line()?
             .expect("BUG: the source stands on a line");
-        push(&mut self.out, &mut self.filter, key, payload)?;
+        self.out.push(key, payload)?;
         self.insert(source)
     }
 
@@ -158,7 +232,7 @@ impl Merge<'_> {
             }
             self.insert(source)?;
         }
-        push(&mut self.out, &mut self.filter, key, &self.payload)
+        self.out.push(key, &self.payload)
     }
 
     fn totals(&mut self, key: &[u8], first: Source) -> Result<()> {
@@ -175,7 +249,7 @@ impl Merge<'_> {
         }
         let hours: Vec<(TimeCode, u64)> = hours.into_iter().collect();
         for part in total_payloads(&hours) {
-            push(&mut self.out, &mut self.filter, key, &part)?;
+            self.out.push(key, &part)?;
         }
         Ok(())
     }
@@ -203,7 +277,7 @@ impl Merge<'_> {
             .collect();
         self.payload.clear();
         write_subtotal(&mut self.payload, &mut values);
-        push(&mut self.out, &mut self.filter, key, &self.payload)
+        self.out.push(key, &self.payload)
     }
 
     fn users(&mut self, key: &[u8], first: Source) -> Result<()> {
@@ -216,12 +290,7 @@ impl Merge<'_> {
             self.insert(source)?;
             next = self.pop_equal(key);
         }
-        push(
-            &mut self.out,
-            &mut self.filter,
-            key,
-            users.to_payload().as_bytes(),
-        )
+        self.out.push(key, users.to_payload().as_bytes())
     }
 
     fn pop_equal(&mut self, key: &[u8]) -> Option<Source> {
@@ -283,43 +352,41 @@ fn unreadable(key: &[u8], payload: &[u8]) -> Error {
     }
 }
 
-fn push(
-    out: &mut RunWriter<'_>,
-    filter: &mut Option<Filter>,
-    key: &[u8],
-    payload: &[u8],
-) -> Result<()> {
-    if let Some(filter) = filter
-        && !filter.keeps(key, payload)?
-    {
-        return Ok(());
-    }
-    out.push(key, payload)
-}
-
 impl Filter {
     fn keeps(&mut self, key: &[u8], payload: &[u8]) -> Result<bool> {
-        if line::kind_of(key) == Some(Kind::Lookup) {
-            return Ok(self.used.contains(&key[1..]));
-        }
-        let shard_key = line::shard_key(key).ok_or_else(|| unreadable(key, payload))?;
-        if shard_of(shard_key, self.shards) != self.shard {
+        if is_minutes_before(key, self.keep.horizon.minutes_from) {
+            let section = String::from_utf8_lossy(line::section(key)).into_owned();
+            let sum = self.left_out.entry(section).or_insert(0);
+            for entry in line::entries(payload) {
+                let (_, count) = entry.ok_or_else(|| unreadable(key, payload))?;
+                *sum += u128::from(count);
+            }
             return Ok(false);
         }
-        self.uses(line::stored_key(shard_key));
+        let Some(used) = &mut self.used else {
+            return Ok(true);
+        };
+        if line::kind_of(key) == Some(Kind::Lookup) {
+            return Ok(used.contains(&key[1..]));
+        }
+        let shard_key = line::shard_key(key).ok_or_else(|| unreadable(key, payload))?;
+        if shard_of(shard_key, self.keep.shards) != self.keep.shard {
+            return Ok(false);
+        }
+        uses(used, line::stored_key(shard_key));
         if line::kind_of(key) == Some(Kind::Subtotal) {
             for (value, _) in line::entries(payload).flatten() {
                 for part in value.split(|&byte| byte == b'*') {
-                    self.uses(part);
+                    uses(used, part);
                 }
             }
         }
         Ok(true)
     }
+}
 
-    fn uses(&mut self, stored: &[u8]) {
-        if stored.len() == HASH_CHARS && !self.used.contains(stored) {
-            self.used.insert(stored.into());
-        }
+fn uses(used: &mut HashSet<Box<[u8]>>, stored: &[u8]) {
+    if stored.len() == HASH_CHARS && !used.contains(stored) {
+        used.insert(stored.into());
     }
 }

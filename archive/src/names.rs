@@ -14,6 +14,8 @@
 //! incoming/<load>.…             bulk runs being sorted; <load>.json when they can be adopted, <load>.lock as
 //!                               long as somebody sorts
 //! catalog/                      small keyed state: jobs, keys
+//! catalog.json                  the same as text
+//! BACKUP, RESTORING             in a copy that is not to be served: a backup, or one half restored
 //! ```
 //!
 //! Sorted files are `<what>.s<shard>of<shards>.<content hash>.csv.zst`; `zstdcat` prints them. Names
@@ -53,6 +55,12 @@ pub fn is_load(text: &str) -> bool {
 
 /// The catalog's directory.
 pub const CATALOG: &str = "catalog";
+/// What the catalog holds, as text: what a backup keeps of it.
+pub const CATALOG_SNAPSHOT: &str = "catalog.json";
+/// Marks a directory that is a backup: it is restored from, never served.
+pub const BACKUP: &str = "BACKUP";
+/// Marks a directory that is being restored into.
+pub const RESTORING: &str = "RESTORING";
 /// The identity file.
 pub const IDENTITY: &str = "STORE";
 /// The lock file.

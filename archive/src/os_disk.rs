@@ -72,6 +72,10 @@ impl Disk for OsDisk {
         }
     }
 
+    fn replace(&self, from: &str, to: &str) -> io::Result<()> {
+        fs::rename(self.path(from), self.path(to))
+    }
+
     fn remove(&self, name: &str) -> io::Result<()> {
         fs::remove_file(self.path(name))
     }

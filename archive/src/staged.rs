@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::disk::{Disk, TEMPORARY_SUFFIX};
+use crate::disk::{Disk, write_whole};
 use crate::error::{Error, Result};
 use crate::names;
 use crate::run::RunEntry;
@@ -30,18 +30,8 @@ impl Staged {
     /// When the disk refuses.
     pub fn write(&self, disk: &dyn Disk) -> Result<()> {
         let name = names::staged(&self.load);
-        let temporary = format!("{name}{TEMPORARY_SUFFIX}");
         let json = serde_json::to_vec(self).expect("BUG: plain data");
-        let mut file = disk
-            .create(&temporary)
-            .map_err(Error::io("create", &temporary))?;
-        file.write_at(0, &json)
-            .map_err(Error::io("write", &temporary))?;
-        file.sync().map_err(Error::io("sync", &temporary))?;
-        disk.link(&temporary, &name)
-            .map_err(Error::io("name", &name))?;
-        disk.remove(&temporary)
-            .map_err(Error::io("remove", &temporary))?;
+        write_whole(disk, &name, &json)?;
         disk.sync_directory(names::INCOMING)
             .map_err(Error::io("sync", names::INCOMING))
     }

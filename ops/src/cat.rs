@@ -95,6 +95,9 @@ fn shown(record: &Record) -> String {
     match record {
         Record::Increment(increment) => format!("increment {}", shown_increment(increment)),
         Record::Late(increment) => format!("late {}", shown_increment(increment)),
+        Record::Filtered { rule, increment } => {
+            format!("filtered rule={rule} {}", shown_increment(increment))
+        }
         Record::Duplicate { id, of } => format!("duplicate id={} of={of}", id.escape_debug()),
         Record::Refused { id, field, detail } => format!(
             "refused id={} {field}: {}",
@@ -106,10 +109,11 @@ fn shown(record: &Record) -> String {
             accepted,
             duplicates,
             late,
+            filtered,
             ..
         } => {
             format!(
-                "batch key={} accepted={accepted} duplicates={duplicates} late={late}",
+                "batch key={} accepted={accepted} duplicates={duplicates} late={late} filtered={filtered}",
                 key.escape_debug()
             )
         }

@@ -6,8 +6,11 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::bench::BenchArgs;
+use crate::demo::DemoArgs;
 use crate::send::SendArgs;
+use crate::shell::{CompletionsArgs, ManArgs};
 use crate::start_time::ClockStart;
+use crate::status::StatusArgs;
 
 /// Tallyring counts clicks: increments in over HTTP, counts out by hour, day, week or month in any
 /// time zone.
@@ -65,6 +68,10 @@ pub enum Command {
     Query(QueryArgs),
     /// Export finished days and merge them into a new archive generation, now
     Rebuild(DataArgs),
+    /// Copy the data directory elsewhere, checked and file by file; again brings the copy up to date
+    Backup(BackupArgs),
+    /// Make a data directory of a backup
+    Restore(RestoreArgs),
     /// Check every file: checksums, order, subtotals against totals, books
     Verify(VerifyArgs),
     /// Print a stored thing as text
@@ -73,11 +80,22 @@ pub enum Command {
     Key(KeyArgs),
     /// Print or check a configuration
     Config(ConfigArgs),
+    /// Show ring, log and archive at a glance
+    Status(StatusArgs),
+    /// Serve a made-up year of history with live traffic, to look at
+    Demo(DemoArgs),
+    /// Print what makes a shell complete commands
+    Completions(CompletionsArgs),
+    /// Write manual pages, one a command
+    Man(ManArgs),
     /// Measure increments, reads, restarts and more against the machine's limits
     Bench(BenchArgs),
     /// Build a generation for the process that holds the data directory
     #[command(hide = true)]
     RebuildWorker(WorkerArgs),
+    /// Back up for the process that holds the data directory
+    #[command(hide = true)]
+    BackupWorker(BackupArgs),
 }
 
 /// Where the data is.
@@ -214,12 +232,49 @@ pub struct QueryArgs {
     pub data: PathBuf,
 }
 
+/// Options of `backup`.
+#[derive(Args)]
+#[command(after_help = "\
+Only what is new is copied. A server may run meanwhile; one with `path` in `[backup]` of its configuration does this after
+every rebuild. An interrupted backup is the one before, and can be run again.
+
+Examples:
+  tallyring backup /mnt/second-disk/tallyring
+  tallyring verify --data /mnt/second-disk/tallyring     checks the copy
+  tallyring restore /mnt/second-disk/tallyring --data restored")]
+pub struct BackupArgs {
+    /// The copy, on another disk; made if absent
+    pub backup: PathBuf,
+    /// Data directory
+    #[arg(long, value_name = "DIR", default_value = DATA_DEFAULT)]
+    pub data: PathBuf,
+}
+
+/// Options of `restore`.
+#[derive(Args)]
+pub struct RestoreArgs {
+    /// The backup
+    pub backup: PathBuf,
+    /// The data directory that is made: empty, or absent
+    #[arg(long, value_name = "DIR", default_value = DATA_DEFAULT)]
+    pub data: PathBuf,
+}
+
 /// Options of `verify`.
 #[derive(Args)]
 pub struct VerifyArgs {
     /// Also merge the source runs of every month again and compare the bytes
     #[arg(long)]
     pub deep: bool,
+    /// Heal what is damaged or gone, from the backup or by merging again; no server may run
+    #[arg(long)]
+    pub repair: bool,
+    /// The backup to repair from [default: that of the configuration]
+    #[arg(long, value_name = "DIR", requires = "repair")]
+    pub backup: Option<PathBuf>,
+    /// Configuration file (default: the embedded one, see `tallyring config default`)
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
     /// Data directory
     #[arg(long, value_name = "DIR", default_value = DATA_DEFAULT)]
     pub data: PathBuf,
@@ -352,4 +407,10 @@ pub struct WorkerArgs {
     /// zstd level
     #[arg(long)]
     pub level: i32,
+    /// Days that minutes are kept
+    #[arg(long)]
+    pub minute_days: u32,
+    /// How long hours are kept [default: for ever]
+    #[arg(long)]
+    pub hour_days: Option<u32>,
 }

@@ -31,8 +31,23 @@ pub fn lock(data: &Path) -> Result<Lock> {
 /// Takes the lock, or says who holds it.
 ///
 /// # Errors
-/// When the directory cannot be written.
+/// When the directory cannot be written, or is a copy that is not to be changed.
 pub fn try_lock(data: &Path) -> Result<std::result::Result<Lock, Holder>> {
+    let copies = [
+        (
+            names::BACKUP,
+            "is a backup; `tallyring restore` makes a data directory of it",
+        ),
+        (
+            names::RESTORING,
+            "is half restored; run `tallyring restore` again",
+        ),
+    ];
+    for (marker, what) in copies {
+        if data.join(marker).exists() {
+            return Err(CommandError::Usage(format!("{} {what}", data.display())));
+        }
+    }
     Lock::take(data).map_err(doing(format!(
         "write to the data directory {}",
         data.display()

@@ -42,6 +42,7 @@ macro_rules! failed_from {
 failed_from!(
     tallyring_realtime::Error,
     tallyring_rebuild::load::LoadError,
+    tallyring_rebuild::backup::BackupError,
     tallyring_archive::Error,
     tallyring_realtime::catalog::CatalogError,
     tallyring_realtime::oplog::OplogError,

@@ -7,12 +7,14 @@
     reason = "printing is what a command line is for"
 )]
 
+mod backup;
 mod bench;
 mod cat;
 mod cli;
 mod config;
 mod data_directory;
 mod datasets;
+mod demo;
 mod error;
 mod http_client;
 mod incoming;
@@ -21,9 +23,12 @@ mod load;
 mod query;
 mod rebuild;
 mod rebuilds;
+mod repair;
 mod send;
 mod serve;
+mod shell;
 mod start_time;
+mod status;
 mod verify;
 mod worker;
 
@@ -49,12 +54,19 @@ fn main() -> ExitCode {
         Command::Drop(args) => datasets::drop(&args, json),
         Command::Query(args) => query::run(&args, cli.output),
         Command::Rebuild(args) => rebuild::run(&args, json),
+        Command::Backup(args) => backup::run(&args, json),
+        Command::Restore(args) => backup::restore(&args, json),
         Command::Verify(args) => verify::run(&args, json),
         Command::Cat(args) => cat::run(&args),
         Command::Key(args) => keys::run(&args, json),
+        Command::Demo(args) => demo::run(&args),
+        Command::Status(args) => status::run(&args, json),
+        Command::Completions(args) => shell::completions(&args),
+        Command::Man(args) => shell::man(&args),
         Command::Bench(args) => bench::run(&args, json),
         Command::Config(args) => config::command::run(&args),
-        Command::RebuildWorker(args) => worker::run(&args),
+        Command::RebuildWorker(args) => worker::rebuild(&args),
+        Command::BackupWorker(args) => worker::back_up(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -7,6 +7,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use tallyring_rebuild::{BuildOptions, build};
 
+use crate::backup;
 use crate::cli::DataArgs;
 use crate::config::Config;
 use crate::data_directory::{open, require_store, try_lock};
@@ -33,6 +34,8 @@ pub fn run(args: &DataArgs, json: bool) -> Result<()> {
             let options = BuildOptions {
                 shards: config.options.shards,
                 level: config.rebuild.level,
+                minute_days: config.rebuild.minute_days,
+                hour_days: config.rebuild.hour_days,
             };
             let bar = bar();
             let progress = |done: u64, total: u64| {
@@ -44,6 +47,9 @@ pub fn run(args: &DataArgs, json: bool) -> Result<()> {
             }
             bar.finish_and_clear();
             store.seal()?;
+            if let Some(target) = &config.backup {
+                backup::make(&args.data, target, &|_, _| {})?;
+            }
             (before, store.manifest().active)
         }
         Err(holder) => {

@@ -1,13 +1,16 @@
 //! Rebuild jobs of a server: one at a time, the heavy part in a child process of low priority.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use tallyring_archive::Build;
+use serde::de::DeserializeOwned;
+use tallyring_archive::{Build, Work};
 use tallyring_realtime::Store;
-use tallyring_realtime::catalog::{Catalog, Job, JobState};
+use tallyring_realtime::catalog::{BackupOutcome, Catalog, Job, JobState};
+use tallyring_rebuild::backup::Copied;
 
 use crate::config::RebuildConfig;
 use crate::error::{CommandError, Result, doing};
@@ -17,7 +20,10 @@ pub struct Rebuilds {
     store: Arc<Store>,
     data: PathBuf,
     config: RebuildConfig,
+    backup: Option<PathBuf>,
     catalog: Arc<Catalog>,
+    /// Held while a backup is written.
+    backing_up: Mutex<()>,
     last: Mutex<Option<Job>>,
 }
 
@@ -27,7 +33,7 @@ impl Rebuilds {
         store: Arc<Store>,
         catalog: Arc<Catalog>,
         data: &Path,
-        config: RebuildConfig,
+        (config, backup): (RebuildConfig, Option<PathBuf>),
     ) -> Arc<Self> {
         let mut last = catalog.last_job().ok().flatten();
         if let Some(job) = last.as_mut().filter(|job| job.state == JobState::Running) {
@@ -38,7 +44,9 @@ impl Rebuilds {
             store,
             data: data.to_owned(),
             config,
+            backup,
             catalog,
+            backing_up: Mutex::new(()),
             last: Mutex::new(last),
         })
     }
@@ -61,6 +69,8 @@ impl Rebuilds {
             ended_ms: None,
             generation: None,
             error: None,
+            work: None,
+            backup: None,
         };
         self.remember(&job);
         *last = Some(job.clone());
@@ -80,61 +90,128 @@ impl Rebuilds {
         let number = job.job;
         tracing::info!(job = number, "rebuild started");
         let result = self.rebuild();
+        let is_done = result.is_ok();
         self.end(number, result);
+        if let Some(backup) = self.backup.as_ref().filter(|_| is_done) {
+            let _one_at_a_time = self
+                .backing_up
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            self.end_backup(number, self.back_up(backup));
+        }
     }
 
-    fn rebuild(&self) -> Result<u64> {
+    fn rebuild(&self) -> Result<(u64, Option<Work>)> {
         let manifest = self.store.cut()?;
-        if let Some(build) = self.build_in_child(manifest.number)? {
-            self.store.publish(&build)?;
+        let mut arguments: Vec<OsString> = vec!["rebuild-worker".into()];
+        arguments.extend(["--data".into(), self.data.clone().into_os_string()]);
+        let config = &self.config;
+        let numbers = [
+            ("--manifest", Some(manifest.number.to_string())),
+            ("--shards", Some(self.store.options().shards.to_string())),
+            ("--level", Some(config.level.to_string())),
+            ("--minute-days", Some(config.minute_days.to_string())),
+            ("--hour-days", config.hour_days.map(|days| days.to_string())),
+        ];
+        for (option, number) in numbers {
+            arguments.extend(
+                number
+                    .into_iter()
+                    .flat_map(|number| [option.into(), number.into()]),
+            );
+        }
+        let build: Option<Build> = self.in_child(&arguments)?;
+        if let Some(build) = &build {
+            self.store.publish(build)?;
         }
         match self.store.expire_log() {
             Ok(0) => {}
             Ok(segments) => tracing::info!(segments, "old log segments removed"),
             Err(error) => tracing::warn!(%error, "old log segments could not be removed"),
         }
-        Ok(self.store.manifest().active)
+        let work = build
+            .filter(|build| build.generation.is_some())
+            .map(|build| build.work);
+        Ok((self.store.manifest().active, work))
     }
 
-    /// The child sorts and merges at the lowest priority and prints what it built. It ends by itself
-    /// when this process does: its standard input closes.
-    fn build_in_child(&self, manifest: u64) -> Result<Option<Build>> {
+    fn back_up(&self, backup: &Path) -> Result<Copied> {
+        self.in_child(&[
+            "backup-worker".into(),
+            "--data".into(),
+            self.data.clone().into_os_string(),
+            "--".into(),
+            backup.as_os_str().to_owned(),
+        ])
+    }
+
+    fn end_backup(&self, number: u64, result: Result<Copied>) {
+        let mut last = self.lock();
+        let mut outcome = BackupOutcome {
+            ended_ms: self.store.world().clock.now_ms(),
+            generation: None,
+            files: 0,
+            bytes: 0,
+            error: None,
+        };
+        match result {
+            Ok(copied) => {
+                tracing::info!(
+                    generation = copied.generation,
+                    files = copied.files,
+                    bytes = copied.bytes,
+                    "backup done"
+                );
+                outcome.generation = Some(copied.generation);
+                (outcome.files, outcome.bytes) = (copied.files, copied.bytes);
+            }
+            Err(error) => {
+                tracing::error!(%error, "backup failed; the one before stands");
+                outcome.error = Some(error.to_string());
+            }
+        }
+        // A rebuild that began meanwhile has an outcome of its own to come.
+        if let Some(job) = last.as_mut().filter(|job| job.job == number) {
+            job.backup = Some(outcome);
+            self.remember(job);
+        }
+    }
+
+    /// The child works at the lowest priority and prints what it did. It ends by itself when this process does:
+    /// its standard input closes.
+    fn in_child<T: DeserializeOwned>(&self, arguments: &[OsString]) -> Result<T> {
         // The very program that runs, also when its file was replaced meanwhile.
         let mut child = Command::new("/proc/self/exe")
-            .arg("rebuild-worker")
-            .arg("--data")
-            .arg(&self.data)
-            .args(["--manifest", &manifest.to_string()])
-            .args(["--shards", &self.store.options().shards.to_string()])
-            .args(["--level", &self.config.level.to_string()])
+            .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
-            .map_err(doing("start the rebuild process"))?;
+            .map_err(doing("start a worker"))?;
         let held_open = child.stdin.take();
         let output = child
             .wait_with_output()
-            .map_err(doing("wait for the rebuild process"))?;
+            .map_err(doing("wait for a worker"))?;
         drop(held_open);
         if !output.status.success() {
             let message = String::from_utf8_lossy(&output.stderr);
             return Err(CommandError::Failed(format!(
-                "the rebuild process failed: {}",
+                "the worker failed: {}",
                 message.trim()
             )));
         }
         Ok(serde_json::from_slice(&output.stdout)?)
     }
 
-    fn end(&self, number: u64, result: Result<u64>) {
+    fn end(&self, number: u64, result: Result<(u64, Option<Work>)>) {
         let mut last = self.lock();
         let Some(job) = last.as_mut().filter(|job| job.job == number) else {
             return;
         };
         job.ended_ms = Some(self.store.world().clock.now_ms());
         match result {
-            Ok(generation) => {
+            Ok((generation, work)) => {
+                job.work = work;
                 job.state = JobState::Done;
                 job.generation = Some(generation);
                 tracing::info!(job = number, generation, "rebuild done");

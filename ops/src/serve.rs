@@ -3,11 +3,11 @@
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use metrics_exporter_prometheus::PrometheusBuilder;
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tallyring_api::{Access, Admin, ApiState, App, Server, Tls};
 use tallyring_archive::names;
 use tallyring_realtime::catalog::{Catalog, JobState};
@@ -22,6 +22,8 @@ use crate::error::{CommandError, Result, doing};
 use crate::incoming;
 use crate::rebuilds::Rebuilds;
 
+/// How often what is measured is folded.
+const FOLD_METRICS: Duration = Duration::from_secs(5);
 /// How often the day is looked at.
 const SCHEDULE: Duration = Duration::from_millis(100);
 /// Pause after a rebuild that failed.
@@ -83,7 +85,7 @@ pub fn run(args: &ServeArgs) -> Result<()> {
         service,
         data,
         front,
-        (catalog, config.rebuild),
+        (catalog, config.rebuild, config.backup),
         lock,
     ))?;
     if failed {
@@ -106,7 +108,7 @@ async fn serve_until_stopped(
     service: Service,
     data: &Path,
     front: Front,
-    (catalog, rebuild): (Arc<Catalog>, RebuildConfig),
+    (catalog, rebuild, backup): (Arc<Catalog>, RebuildConfig, Option<PathBuf>),
     mut lock: Lock,
 ) -> Result<bool> {
     let metrics = PrometheusBuilder::new()
@@ -115,11 +117,17 @@ async fn serve_until_stopped(
         ])
         .and_then(PrometheusBuilder::install_recorder)
         .map_err(doing("start the metrics"))?;
+    tokio::spawn(fold_metrics(metrics.clone()));
     let (listeners, url, local_url) = listen_on(front.listen, front.tls).await?;
     write_local_key(data, &front.access)?;
     lock.announce(&local_url).map_err(doing("write LOCK"))?;
     let service = Arc::new(service);
-    let rebuilds = Rebuilds::new(Arc::clone(service.store()), catalog, data, rebuild);
+    let rebuilds = Rebuilds::new(
+        Arc::clone(service.store()),
+        catalog,
+        data,
+        (rebuild, backup),
+    );
     let (starter, teller) = (Arc::clone(&rebuilds), Arc::clone(&rebuilds));
     let admin = Admin {
         rebuild: Box::new(move || starter.start()),
@@ -142,7 +150,10 @@ async fn serve_until_stopped(
         signal(SignalKind::interrupt()).map_err(doing("watch for SIGINT"))?,
     );
     println!("tallyring listening on {url}");
-    let stop = stopped(Arc::clone(&service), signals);
+    let stop = async {
+        stopped(Arc::clone(&service), signals).await;
+        front.access.close_streams();
+    };
     let app = Arc::new(App::new(state));
     let answer = move |request, peer| Arc::clone(&app).answer(request, peer);
     let server = Server::new(answer, front.http.server);
@@ -161,6 +172,15 @@ async fn serve_until_stopped(
         _ => tracing::warn!("stopped without a last flush; the next start replays the log"),
     }
     Ok(failed)
+}
+
+/// What is measured is folded into buckets also where nobody asks for it: until then every measurement is kept.
+async fn fold_metrics(metrics: PrometheusHandle) {
+    let mut due = tokio::time::interval(FOLD_METRICS);
+    loop {
+        due.tick().await;
+        metrics.run_upkeep();
+    }
 }
 
 type Listeners = Vec<(TcpListener, Option<Tls>)>;

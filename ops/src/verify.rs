@@ -11,6 +11,7 @@ use tallyring_rebuild::remake;
 use crate::cli::VerifyArgs;
 use crate::data_directory::{open_read_only, server_of};
 use crate::error::{CommandError, Result, doing};
+use crate::repair;
 
 /// Checks manifests, oplog and every file that a manifest names.
 ///
@@ -23,6 +24,11 @@ pub fn run(args: &VerifyArgs, json: bool) -> Result<()> {
             args.data.display()
         )));
     }
+    let healed = if args.repair {
+        repair::run(args)?
+    } else {
+        Vec::new()
+    };
     let served = server_of(&args.data).is_some();
     // Opening replays the log onto the runs, which proves that they fit each other.
     let opened = open_read_only(&args.data);
@@ -61,13 +67,19 @@ pub fn run(args: &VerifyArgs, json: bool) -> Result<()> {
         manifests,
         records,
         merged_again,
+        healed,
     };
     report.print(json, &findings);
     if findings.is_empty() {
         return Ok(());
     }
+    let advice = if args.repair {
+        "neither the backup nor other files have what they name: restore from a backup"
+    } else {
+        "what they name must not be trusted; `tallyring verify --repair` heals what a backup or other files have"
+    };
     Err(CommandError::Failed(format!(
-        "{} findings; what they name must not be trusted",
+        "{} findings; {advice}",
         findings.len()
     )))
 }
@@ -143,6 +155,8 @@ struct Report {
     records: u64,
     /// Files merged again, with `--deep`.
     merged_again: Option<u64>,
+    /// What was healed, with `--repair`.
+    healed: Vec<String>,
 }
 
 impl Report {
@@ -159,7 +173,7 @@ impl Report {
             let report = json!({
                 "files": files, "bytes": bytes, "lines": lines, "buckets": buckets, "subtotals": subtotals,
                 "with_remainder": with_remainder, "manifests": self.manifests, "oplog_records": self.records,
-                "merged_again": self.merged_again, "findings": findings,
+                "merged_again": self.merged_again, "healed": self.healed, "findings": findings,
             });
             println!("{report}");
             return;
@@ -176,6 +190,9 @@ impl Report {
         println!("oplog records    {:>14}", self.records);
         if let Some(merged_again) = self.merged_again {
             println!("merged again     {merged_again:>14}  files, the same bytes");
+        }
+        for file in &self.healed {
+            println!("HEALED {file}");
         }
         for finding in findings {
             println!("WRONG  {finding}");

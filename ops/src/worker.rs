@@ -1,4 +1,4 @@
-//! The hidden `rebuild-worker`: builds a generation and prints what it built.
+//! The hidden workers of a server: heavy work in a process of its own, at the lowest priority, which prints what it did.
 
 use std::io::Read;
 use std::thread;
@@ -6,7 +6,8 @@ use std::thread;
 use tallyring_archive::{Manifest, OsDisk};
 use tallyring_rebuild::{BuildOptions, build};
 
-use crate::cli::WorkerArgs;
+use crate::backup;
+use crate::cli::{BackupArgs, WorkerArgs};
 use crate::error::{Result, doing};
 
 /// Lowest scheduling priority.
@@ -16,20 +17,37 @@ const NICE: i32 = 19;
 ///
 /// # Errors
 /// What the build says.
-pub fn run(args: &WorkerArgs) -> Result<()> {
-    end_with_parent();
-    if let Err(error) = rustix::process::nice(NICE) {
-        eprintln!("warning: cannot lower the priority: {error}");
-    }
+pub fn rebuild(args: &WorkerArgs) -> Result<()> {
+    begin();
     let disk = OsDisk::new(&args.data).map_err(doing("open the data directory"))?;
     let manifest = Manifest::load_number(&disk, args.manifest)?;
     let options = BuildOptions {
         shards: args.shards,
         level: args.level,
+        minute_days: args.minute_days,
+        hour_days: args.hour_days,
     };
     let built = build(&disk, &manifest, options, &|_, _| {})?;
     println!("{}", serde_json::to_string(&built)?);
     Ok(())
+}
+
+/// Brings a backup up to date; prints what was copied as JSON.
+///
+/// # Errors
+/// What the backup says.
+pub fn back_up(args: &BackupArgs) -> Result<()> {
+    begin();
+    let copied = backup::make(&args.data, &args.backup, &|_, _| {})?;
+    println!("{}", serde_json::to_string(&copied)?);
+    Ok(())
+}
+
+fn begin() {
+    end_with_parent();
+    if let Err(error) = rustix::process::nice(NICE) {
+        eprintln!("warning: cannot lower the priority: {error}");
+    }
 }
 
 /// The parent holds our standard input open as long as it lives; without it nobody would publish,

@@ -1,16 +1,20 @@
 //! The catalog: small keyed state that is read one key at a time, in sled.
 //!
-//! Holds the history of jobs, and the API keys. sled's own flush does not reach the disk's platters, so
-//! each write is followed by a sync of its files (RELIABILITY: sled is never under the counters).
+//! Holds the history of jobs, and the API keys. After every write all of it stands in `catalog.json` too, which a
+//! backup can copy and a lost or damaged catalog is made from again. sled's own flush does not reach the disk's
+//! platters, so each write is followed by a sync of its files (RELIABILITY: sled is never under the counters).
 
 mod keys;
+mod snapshot;
 
 pub use keys::{KeyEntry, Scope};
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use serde::{Deserialize, Serialize};
+use tallyring_archive::Work;
 use thiserror::Error;
 
 /// A job that ran, or runs.
@@ -27,6 +31,27 @@ pub struct Job {
     /// The generation it published, if it did.
     pub generation: Option<u64>,
     /// Why it failed, if it did.
+    pub error: Option<String>,
+    /// How the generation's files came to be.
+    #[serde(default)]
+    pub work: Option<Work>,
+    /// How the backup that followed went, once it ended.
+    #[serde(default)]
+    pub backup: Option<BackupOutcome>,
+}
+
+/// How a backup went.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackupOutcome {
+    /// Unix milliseconds of the injected clock.
+    pub ended_ms: i64,
+    /// The generation that the backup has; none when it failed.
+    pub generation: Option<u64>,
+    /// Files that were written.
+    pub files: u64,
+    /// Bytes of those.
+    pub bytes: u64,
+    /// Why it failed, if it did; the backup is then the one before.
     pub error: Option<String>,
 }
 
@@ -45,8 +70,8 @@ pub enum JobState {
 /// The catalog cannot be read or written.
 #[derive(Debug, Error)]
 #[error(
-    "catalog {path}: {what}; it holds job history and API keys, no counts: move the directory away to start a new one \
-     (without keys, so on loopback only)"
+    "catalog {path}: {what}; it holds job history and API keys, no counts: move the directory away, and it is made again \
+     from {path}.json (without that file it has no keys, so it serves on loopback only)"
 )]
 pub struct CatalogError {
     path: String,
@@ -58,6 +83,8 @@ pub struct CatalogError {
 pub struct Catalog {
     path: PathBuf,
     database: sled::Db,
+    /// Held while the snapshot is written.
+    snapshot: Mutex<()>,
 }
 
 const JOBS: &str = "jobs";
@@ -90,7 +117,12 @@ impl Catalog {
         let catalog = Self {
             path: path.to_owned(),
             database,
+            snapshot: Mutex::new(()),
         };
+        // Whether new, or left empty by a start that failed.
+        if catalog.keys()?.is_empty() && catalog.jobs()?.is_empty() {
+            catalog.fill_from_snapshot()?;
+        }
         if is_new {
             catalog.sync()?;
             sync_directory(path.parent()).map_err(|error| wrong(error.to_string()))?;
@@ -103,15 +135,14 @@ impl Catalog {
     /// # Errors
     /// When the disk refuses.
     pub fn put_job(&self, job: &Job) -> Result<(), CatalogError> {
+        self.insert(JOBS, &job.job.to_be_bytes(), job)?;
         let jobs = self.tree(JOBS)?;
-        let value = serde_json::to_vec(job).map_err(|error| self.wrong(error.to_string()))?;
-        jobs.insert(job.job.to_be_bytes(), value)
-            .map_err(|error| self.wrong(error.to_string()))?;
         while jobs.len() > JOBS_KEPT {
             jobs.pop_min()
                 .map_err(|error| self.wrong(error.to_string()))?;
         }
-        self.sync()
+        self.sync()?;
+        self.write_snapshot()
     }
 
     /// The newest job; none when there never was one.
@@ -129,6 +160,22 @@ impl Catalog {
                 .map_err(|error| self.wrong(error.to_string())),
             None => Ok(None),
         }
+    }
+
+    fn jobs(&self) -> Result<Vec<Job>, CatalogError> {
+        let read = |entry: sled::Result<(_, sled::IVec)>| {
+            let (_, value) = entry.map_err(|error| self.wrong(error.to_string()))?;
+            serde_json::from_slice(&value).map_err(|error| self.wrong(error.to_string()))
+        };
+        self.tree(JOBS)?.iter().map(read).collect()
+    }
+
+    fn insert(&self, tree: &str, key: &[u8], value: &impl Serialize) -> Result<(), CatalogError> {
+        let value = serde_json::to_vec(value).map_err(|error| self.wrong(error.to_string()))?;
+        self.tree(tree)?
+            .insert(key, value)
+            .map_err(|error| self.wrong(error.to_string()))?;
+        Ok(())
     }
 
     fn tree(&self, name: &str) -> Result<sled::Tree, CatalogError> {
@@ -161,5 +208,54 @@ fn sync_directory(path: Option<&Path>) -> std::io::Result<()> {
     match path {
         Some(path) if !path.as_os_str().is_empty() => File::open(path)?.sync_all(),
         _ => File::open(".")?.sync_all(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_catalog_that_is_gone_is_made_again_from_its_snapshot() {
+        let data = tempfile::tempdir().unwrap();
+        let path = data.path().join("catalog");
+        let key = KeyEntry {
+            id: "k1".into(),
+            secret_hash: [7; 32],
+            scopes: vec![Scope::Read],
+            namespaces: None,
+            login: None,
+            limit: None,
+            note: None,
+            created_ms: 1,
+            revoked_ms: None,
+        };
+        let job = Job {
+            job: 3,
+            state: JobState::Done,
+            started_ms: 1,
+            ended_ms: Some(2),
+            generation: Some(1),
+            error: None,
+            work: None,
+            backup: None,
+        };
+        let catalog = Catalog::open(&path).unwrap();
+        catalog.put_key(&key).unwrap();
+        catalog.put_job(&job).unwrap();
+        drop(catalog);
+        std::fs::remove_dir_all(&path).unwrap();
+        let again = Catalog::open(&path).unwrap();
+        assert_eq!(again.keys().unwrap(), [key]);
+        assert_eq!(again.last_job().unwrap(), Some(job));
+        drop(again);
+        std::fs::remove_dir_all(&path).unwrap();
+        let snapshot = data.path().join("catalog.json");
+        let text = std::fs::read_to_string(&snapshot).unwrap();
+        std::fs::write(&snapshot, text.replace("\"k1\"", "\"k2\"")).unwrap();
+        for _ in 0..2 {
+            let error = Catalog::open(&path).unwrap_err().to_string();
+            assert!(error.contains("checksum"), "{error}");
+        }
     }
 }

@@ -8,7 +8,7 @@
 //! ```
 
 use base32::Alphabet;
-use tallyring_archive::{Disk, disk::TEMPORARY_SUFFIX, names};
+use tallyring_archive::{Disk, disk::write_whole, names};
 use tallyring_records::LongKeys;
 
 use crate::error::{Error, Result};
@@ -69,18 +69,9 @@ impl Identity {
         };
         random(&mut identity.store_id);
         random(&mut identity.hash_key);
-        let temporary = format!("{}{TEMPORARY_SUFFIX}", names::IDENTITY);
-        let io = |action| tallyring_archive::Error::io(action, names::IDENTITY);
-        if disk.read(&temporary).is_ok() {
-            disk.remove(&temporary).map_err(io("remove"))?;
-        }
-        let mut file = disk.create(&temporary).map_err(io("create"))?;
-        file.write_at(0, identity.encode().as_bytes())
-            .map_err(io("write"))?;
-        file.sync().map_err(io("sync"))?;
-        disk.link(&temporary, names::IDENTITY).map_err(io("name"))?;
-        disk.remove(&temporary).map_err(io("remove"))?;
-        disk.sync_directory("").map_err(io("sync"))?;
+        write_whole(disk, names::IDENTITY, identity.encode().as_bytes())?;
+        disk.sync_directory("")
+            .map_err(tallyring_archive::Error::io("sync", names::IDENTITY))?;
         Ok(identity)
     }
 

@@ -84,19 +84,27 @@ impl Ring {
         sequence: u64,
         increment: &Increment,
     ) {
+        let target = self.target(late, sequence, increment);
+        if let Some(store) = target.and_then(|id| self.stores.get_mut(&id)) {
+            store.active.add(keys, schema, increment);
+        }
+    }
+
+    /// The store that counts the record with `sequence` in memory; none when a run does.
+    pub fn target(&self, late: bool, sequence: u64, increment: &Increment) -> Option<StoreId> {
         let store = if late {
             self.stores
-                .values_mut()
+                .values()
                 .rev()
                 .find(|store| matches!(store.id, StoreId::Late(_)) && store.takes(sequence))
         } else {
             self.stores
-                .get_mut(&StoreId::Day(Day::of(increment.at)))
+                .get(&StoreId::Day(Day::of(increment.at)))
                 .filter(|store| store.takes(sequence))
         };
-        if let Some(store) = store.filter(|store| sequence >= store.flushed.sequence) {
-            store.active.add(keys, schema, increment);
-        }
+        store
+            .filter(|store| sequence >= store.flushed.sequence)
+            .map(|store| store.id)
     }
 
     /// Turns the ring: `today` is the new today, and the days up to tomorrow that never had a store

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rayon::prelude::*;
-use tallyring_archive::merge::merge;
+use tallyring_archive::merge::{Horizon, Keep, merge};
 use tallyring_archive::{
     Disk, Error, Manifest, Partition, Result, Run, RunEntry, RunSpec, RunWriter, StoreEntry, names,
 };
 use tallyring_records::StoreId;
+
+use crate::horizon::loses;
 
 /// What source runs of the ring begin with. The store's name follows: two stores may hold the same
 /// counts, and a generation knows what it has merged by name.
@@ -60,7 +62,7 @@ pub fn export(disk: &dyn Disk, manifest: &Manifest, level: i32) -> Result<Export
                 shards: *shards,
                 level,
             };
-            merge_or_link(disk, runs, spec)
+            merge_or_link(disk, runs, spec, Horizon::ALL)
         })
         .collect::<Result<_>>()?;
     disk.sync_directory(names::RUNS)
@@ -71,15 +73,18 @@ pub fn export(disk: &dyn Disk, manifest: &Manifest, level: i32) -> Result<Export
     })
 }
 
-/// One run of this place gets a second name; several, or runs of other shards, are merged.
+/// One run of this place gets a second name; several, runs of other shards, and those with finer forms of
+/// before the `horizon` are merged.
 pub fn merge_or_link(
     disk: &dyn Disk,
     runs: &[&RunEntry],
     spec: RunSpec,
+    horizon: Horizon,
 ) -> Result<Option<RunEntry>> {
     if let [run] = runs
         && (run.meta.shard, run.meta.shards) == (spec.shard, spec.shards)
         && run.meta.partition == spec.partition
+        && !loses(run, horizon)
     {
         return link(disk, run, &spec).map(Some);
     }
@@ -87,8 +92,12 @@ pub fn merge_or_link(
         .iter()
         .map(|run| Run::open(disk, &run.name))
         .collect::<Result<_>>()?;
-    let (shard, shards) = (spec.shard, spec.shards);
-    merge(&inputs, RunWriter::create(disk, spec)?, shard, shards)
+    let keep = Keep {
+        shard: spec.shard,
+        shards: spec.shards,
+        horizon,
+    };
+    merge(&inputs, RunWriter::create(disk, spec)?, keep)
 }
 
 fn link(disk: &dyn Disk, run: &RunEntry, spec: &RunSpec) -> Result<RunEntry> {

@@ -3,12 +3,14 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rayon::prelude::*;
-use tallyring_archive::merge::add_sums;
+use tallyring_archive::merge::{Horizon, add_sums};
 use tallyring_archive::{
-    Build, BuiltGeneration, Disk, Error, Manifest, Result, RunEntry, RunSpec, names,
+    Build, BuiltGeneration, Disk, Error, Manifest, Result, RunEntry, RunSpec, Sums, Work, names,
 };
+use tallyring_records::is_minutes_section;
 
 use crate::export::{export, merge_or_link};
+use crate::horizon::horizon;
 use crate::plan::{Plan, Target, plan};
 
 /// Limits of a rebuild.
@@ -18,6 +20,10 @@ pub struct BuildOptions {
     pub shards: u16,
     /// zstd level of merged files, 1–19.
     pub level: i32,
+    /// How long minutes are kept at least, days.
+    pub minute_days: u32,
+    /// How long base buckets are kept at least before they fold into days, days; none keeps them for ever.
+    pub hour_days: Option<u32>,
 }
 
 /// How far a rebuild is: bytes of source runs merged, of how many. Shared files are not counted.
@@ -36,20 +42,25 @@ pub fn build(
     progress: Progress<'_>,
 ) -> Result<Option<Build>> {
     let exported = export(disk, manifest, options.level)?;
-    let plan = plan(manifest, &exported.runs, options.shards);
+    let horizon = horizon(manifest, &options);
+    let plan = plan(manifest, &exported.runs, options.shards, horizon);
     let newest = manifest
         .generations
         .last()
         .map_or(0, |newest| newest.number);
+    let mut work = Work::default();
     let generation = if plan.changes {
         let merged = plan.counted.iter().map(|run| run.name.clone()).collect();
         let counted = plan.counted.clone();
-        let files = files(disk, plan, options, progress)?;
+        let files;
+        (files, work) = make(disk, plan, options, horizon, progress)?;
         balance(&counted, &files)?;
         Some(BuiltGeneration {
             number: newest + 1,
             merged,
             files,
+            minutes_from: Some(horizon.minutes_from),
+            hours_from: (horizon.hours_from > i64::MIN).then_some(horizon.hours_from),
         })
     } else {
         None
@@ -62,20 +73,23 @@ pub fn build(
         exported: exported.stores,
         runs: exported.runs,
         generation,
+        work,
     }))
 }
 
 /// Makes the files that the plan merges, in parallel; all files of the generation then.
-fn files(
+fn make(
     disk: &dyn Disk,
     plan: Plan<'_>,
     options: BuildOptions,
+    horizon: Horizon,
     progress: Progress<'_>,
-) -> Result<Vec<RunEntry>> {
+) -> Result<(Vec<RunEntry>, Work)> {
     let bytes = |target: &Target<'_>| target.inputs.iter().map(|run| run.bytes).sum::<u64>();
     let total: u64 = plan.merged.iter().map(bytes).sum();
     let done = AtomicU64::new(0);
     progress(0, total);
+    let linked = AtomicU64::new(0);
     let made: Vec<Option<RunEntry>> = plan
         .merged
         .par_iter()
@@ -88,7 +102,12 @@ fn files(
                 shards: options.shards,
                 level: options.level,
             };
-            let file = merge_or_link(disk, &target.inputs, spec)?;
+            let file = merge_or_link(disk, &target.inputs, spec, horizon)?;
+            if let ([run], Some(file)) = (target.inputs.as_slice(), &file)
+                && run.hash == file.hash
+            {
+                linked.fetch_add(1, Ordering::Relaxed);
+            }
             let bytes = bytes(target);
             progress(done.fetch_add(bytes, Ordering::Relaxed) + bytes, total);
             Ok(file)
@@ -96,17 +115,30 @@ fn files(
         .collect::<Result<_>>()?;
     disk.sync_directory(names::ARCHIVE)
         .map_err(Error::io("sync", names::ARCHIVE))?;
+    let shared = plan.shared.len();
     let mut files = plan.shared;
     files.extend(made.into_iter().flatten());
+    let linked = linked.into_inner();
+    let work = Work {
+        merged: (files.len() - shared) as u64 - linked,
+        linked,
+        shared: shared as u64,
+    };
     files.sort_by_key(|file| (file.meta.partition, file.meta.shard));
-    Ok(files)
+    Ok((files, work))
 }
 
-/// A generation counts exactly what its source runs count, section by section.
+/// A generation counts exactly what its source runs count, section by section; of minutes, which every
+/// merge has accounted for, not more.
 fn balance(sources: &[&RunEntry], files: &[RunEntry]) -> Result<()> {
     let before = add_sums(sources.iter().map(|run| &run.meta));
     let after = add_sums(files.iter().map(|file| &file.meta));
-    if before == after {
+    let sum = |sums: &Sums, section: &str| sums.get(section).copied().unwrap_or(0);
+    let balances = |section: &String| {
+        let (before, after) = (sum(&before, section), sum(&after, section));
+        before == after || is_minutes_section(section) && after < before
+    };
+    if before.keys().chain(after.keys()).all(balances) {
         return Ok(());
     }
     Err(Error::Imbalance {

@@ -5,13 +5,17 @@
 //! process of low priority, fail alone, and be run again. It knows nothing of the log, of memory or
 //! of HTTP.
 
+pub mod backup;
 mod closed;
 mod export;
 mod generation;
+mod horizon;
 pub mod load;
 mod plan;
 mod remake;
+mod repair;
 
 pub use closed::first_open_year;
 pub use generation::{BuildOptions, Progress, build};
 pub use remake::remake;
+pub use repair::{Healed, heal, heal_segment};

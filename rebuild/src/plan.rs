@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tallyring_archive::merge::Horizon;
 use tallyring_archive::{GenerationEntry, Manifest, Partition, RunEntry};
 
 use crate::closed::first_open_year;
 use crate::export::is_late;
+use crate::horizon::keeps_as_much;
 
 /// One file of the new generation.
 pub struct Target<'r> {
@@ -36,8 +38,14 @@ const WAITING_PART: u64 = 8;
 /// and these are large enough that rewriting them costs something.
 const REWRITE_BYTES_MIN: u64 = 1 << 20;
 
-/// Plans a generation of `shards` shards over the sources of `manifest` and what was just `exported`.
-pub fn plan<'r>(manifest: &'r Manifest, exported: &'r [RunEntry], shards: u16) -> Plan<'r> {
+/// Plans a generation of `shards` shards over the sources of `manifest` and what was just `exported`, with
+/// finer forms from the `horizon` on.
+pub fn plan<'r>(
+    manifest: &'r Manifest,
+    exported: &'r [RunEntry],
+    shards: u16,
+    horizon: Horizon,
+) -> Plan<'r> {
     let sources: Vec<&RunEntry> = manifest.sources().chain(exported).collect();
     let places = Places::new(manifest, exported);
     let mut partitions: BTreeMap<Partition, Vec<&'r RunEntry>> = BTreeMap::new();
@@ -53,11 +61,10 @@ pub fn plan<'r>(manifest: &'r Manifest, exported: &'r [RunEntry], shards: u16) -
     };
     for (partition, mut runs) in partitions {
         leave_waiting(manifest, &places, partition, &mut runs);
-        let same = manifest
-            .generations
-            .iter()
-            .rev()
-            .find(|generation| places.has_same(generation, partition, &runs, shards));
+        let same = manifest.generations.iter().rev().find(|generation| {
+            places.has_same(generation, partition, &runs, shards)
+                && keeps_as_much(generation, partition, horizon)
+        });
         match same {
             Some(generation) => plan.shared.extend(files_of(generation, partition).cloned()),
             None => plan

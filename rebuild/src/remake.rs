@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use tallyring_archive::merge::merge;
+use tallyring_archive::merge::{Horizon, Keep, merge};
 use tallyring_archive::{
     Disk, Error, GenerationEntry, Manifest, Partition, Result, Run, RunEntry, RunSpec, RunWriter,
     names,
 };
+
+use crate::horizon::loses;
 
 /// Merges the source runs of every file of the active generation again, in `scratch`, and compares.
 /// Returns how many files were made again; those that another zstd wrote are not compared.
@@ -25,10 +27,19 @@ pub fn remake(disk: &dyn Disk, scratch: &dyn Disk, manifest: &Manifest) -> Resul
         let Some(level) = level_of_this_build(file) else {
             continue;
         };
+        let horizon = generation.horizon();
         let hash = match sources(manifest, generation, file).as_slice() {
             // A run that is alone in its place is the file.
-            [run] if place(run) == place(file) => Some(run.hash.clone()),
-            runs => merged(disk, scratch, file, runs, level)?,
+            [run] if place(run) == place(file) && !loses(run, horizon) => Some(run.hash.clone()),
+            runs => {
+                let made = merged(disk, scratch, file, runs, (level, horizon))?;
+                if let Some(made) = &made {
+                    scratch
+                        .remove(&made.name)
+                        .map_err(Error::io("remove", &made.name))?;
+                }
+                made.map(|made| made.hash)
+            }
         };
         if hash.as_ref() != Some(&file.hash) {
             let what = "it is not what its source runs merge to".into();
@@ -40,6 +51,38 @@ pub fn remake(disk: &dyn Disk, scratch: &dyn Disk, manifest: &Manifest) -> Resul
         remade += 1;
     }
     Ok(remade)
+}
+
+/// Merges the source runs of one file of a kept generation again, in `scratch`; the name of the same bytes
+/// there. `None` when it is no such file, or they come out otherwise.
+///
+/// # Errors
+/// When a source run is damaged, or a disk refuses.
+pub fn remake_file(
+    disk: &dyn Disk,
+    scratch: &dyn Disk,
+    manifest: &Manifest,
+    file: &RunEntry,
+) -> Result<Option<String>> {
+    let generation = manifest
+        .generations
+        .iter()
+        .find(|generation| generation.files.iter().any(|kept| kept.name == file.name));
+    let (Some(generation), Some(level)) = (generation, level_of_this_build(file)) else {
+        return Ok(None);
+    };
+    let runs = sources(manifest, generation, file);
+    if runs.iter().any(|run| run.hash == file.hash) {
+        return Ok(None);
+    }
+    scratch
+        .create_directory(names::ARCHIVE)
+        .map_err(Error::io("create", names::ARCHIVE))?;
+    let horizon = generation.horizon();
+    let made = merged(disk, scratch, file, &runs, (level, horizon))?;
+    Ok(made
+        .filter(|made| made.hash == file.hash)
+        .map(|made| made.name))
 }
 
 /// Source runs that the generation has merged into the file.
@@ -61,8 +104,8 @@ fn merged(
     scratch: &dyn Disk,
     file: &RunEntry,
     runs: &[&RunEntry],
-    level: i32,
-) -> Result<Option<String>> {
+    (level, horizon): (i32, Horizon),
+) -> Result<Option<RunEntry>> {
     let inputs: Vec<Arc<Run>> = runs
         .iter()
         .map(|run| Run::open(disk, &run.name))
@@ -76,13 +119,12 @@ fn merged(
         shards,
         level,
     };
-    let made = merge(&inputs, RunWriter::create(scratch, spec)?, shard, shards)?;
-    if let Some(made) = &made {
-        scratch
-            .remove(&made.name)
-            .map_err(Error::io("remove", &made.name))?;
-    }
-    Ok(made.map(|made| made.hash))
+    let keep = Keep {
+        shard,
+        shards,
+        horizon,
+    };
+    merge(&inputs, RunWriter::create(scratch, spec)?, keep)
 }
 
 fn place(run: &RunEntry) -> (Partition, u16, u16) {

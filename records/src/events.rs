@@ -192,6 +192,7 @@ mod tests {
                 numerator: "click".into(),
                 denominator: "impression".into(),
             }],
+            filters: Vec::new(),
         }
     }
 

@@ -6,6 +6,7 @@
 mod day;
 mod error;
 mod events;
+mod filter;
 mod increment;
 mod interner;
 pub mod line;
@@ -22,6 +23,7 @@ mod varint;
 pub use day::Day;
 pub use error::{Fault, FieldError};
 pub use events::{EventType, LATENESS_SECONDS_DEFAULT, Ratio};
+pub use filter::Filter;
 pub use increment::{
     COUNT_MAX, Event, ID_BYTES_MAX, Increment, KEY_BYTES_MAX, KEYS_MAX, Origin, SKEW_SECONDS_MAX,
     check_time,
@@ -29,7 +31,7 @@ pub use increment::{
 pub use interner::Interner;
 pub use log::{Offset, Position, Record, RecordError, StoreId, decode_all};
 pub use long_key::{HASH_CHARS, LongKeys, MISSING, is_hash, missing_value};
-pub use minutes::{MINUTE_DAYS_DEFAULT, MINUTES, is_minutes_before, minute_of, minute_value};
+pub use minutes::{MINUTES, is_minutes_before, is_minutes_section, minute_of, minute_value};
 pub use point::{Point, PointError};
 pub use schema::{Namespace, RESERVED_NAMES, Schema, SchemaError};
 pub use shard::shard_of;

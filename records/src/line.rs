@@ -143,6 +143,28 @@ pub fn hours(payload: &[u8]) -> impl Iterator<Item = Option<(TimeCode, u64)>> {
     })
 }
 
+/// The entries of a total line from the first one whose code is not before `code`: they ascend, so those before it are
+/// not read.
+pub fn hours_from(payload: &[u8], code: TimeCode) -> &[u8] {
+    let mut least = Vec::with_capacity(8);
+    code.write_to(&mut least);
+    let (mut low, mut high) = (0, payload.len());
+    while low < high {
+        let middle = low + (high - low) / 2;
+        let before = payload[low..middle].iter().rposition(|&byte| byte == b' ');
+        let begin = before.map_or(low, |space| low + space + 1);
+        let entry = payload[begin..].split(|&byte| byte == b' ').next();
+        let entry = entry.unwrap_or_default();
+        let name = entry.split(|&byte| byte == b':').next();
+        if name < Some(&least) {
+            low = (begin + entry.len() + 1).min(payload.len());
+        } else {
+            high = begin;
+        }
+    }
+    &payload[low..]
+}
+
 /// A lookup's text as it stands in its line.
 pub fn escape(raw: &str) -> String {
     percent_encode(raw.as_bytes(), ESCAPED).to_string()
@@ -192,6 +214,8 @@ fn decimal(mut count: u64, digits: &mut [u8; 20]) -> &[u8] {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    use crate::time_code::Grain;
 
     const DESIGN: &str = "u|jehiah,c413:2 c41l:5\n\
         c.u|jehiah.c41l,US:4 JP:1\n\
@@ -251,6 +275,28 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn prop_hours_from_a_code_are_all_hours_but_those_before_it(
+            hours_counted in proptest::collection::btree_map(0_i64..4_000, 1_u64..2_000, 0..60),
+            folded_until in 0_i64..3_000,
+            from in 0_i64..4_000,
+        ) {
+            let at = |hour: i64| crate::TIME_MIN + hour * 3_600;
+            let mut counted = std::collections::BTreeMap::new();
+            for (hour, count) in hours_counted {
+                let grain = if hour < folded_until { Grain::Day } else { Grain::Hour };
+                counted.insert(TimeCode::containing(at(hour), grain), count);
+            }
+            let mut payload = Vec::new();
+            for (index, (code, count)) in counted.iter().enumerate() {
+                push_entry(&mut payload, index == 0, code.to_string().as_bytes(), *count);
+            }
+            let code = TimeCode::containing(at(from), Grain::Hour);
+            let found = hours_from(&payload, code);
+            let found: Vec<_> = if found.is_empty() { Vec::new() } else { hours(found).map(Option::unwrap).collect() };
+            let expected: Vec<_> = counted.range(code..).map(|(&code, &count)| (code, count)).collect();
+            prop_assert_eq!(found, expected);
+        }
         #[test]
         fn prop_lookup_text_roundtrips_on_one_line(raw in any::<String>()) {
             let escaped = escape(&raw);

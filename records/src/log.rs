@@ -28,6 +28,13 @@ pub enum Record {
         /// Sequence of the increment that counted.
         of: u64,
     },
+    /// An event that a rule keeps from being counted; its id is known from here on.
+    Filtered {
+        /// The rule's name.
+        rule: String,
+        /// What would have been counted.
+        increment: Increment,
+    },
     /// An increment with an id that was refused from a batch whose other items were taken.
     Refused {
         /// Its id, which stays unknown: mended, it counts.
@@ -49,6 +56,8 @@ pub enum Record {
         duplicates: u64,
         /// Increments counted late.
         late: u64,
+        /// Events that a rule kept from being counted.
+        filtered: u64,
     },
     /// The ring turned: `today` is the new today, tomorrow's store opens.
     Rotate {
@@ -120,6 +129,8 @@ const KIND_BATCH: u8 = 7;
 const KIND_EXTENDED: u8 = 8;
 const KIND_LATE_EXTENDED: u8 = 9;
 const KIND_REFUSED: u8 = 10;
+const KIND_FILTERED: u8 = 11;
+const KIND_BATCH_FILTERED: u8 = 12;
 
 /// Bits that say what follows an increment's own fields.
 const FLAG_CORRECTION: u64 = 1;
@@ -139,6 +150,11 @@ impl Record {
             Self::Late(increment) => {
                 encode_increment(out, [KIND_LATE, KIND_LATE_EXTENDED], increment)
             }
+            Self::Filtered { rule, increment } => {
+                out.push(KIND_FILTERED);
+                write_bytes(out, rule.as_bytes());
+                encode_increment(out, [KIND_INCREMENT, KIND_EXTENDED], increment);
+            }
             Self::Duplicate { id, of } => {
                 out.push(KIND_DUPLICATE);
                 write_bytes(out, id.as_bytes());
@@ -156,12 +172,18 @@ impl Record {
                 accepted,
                 duplicates,
                 late,
+                filtered,
             } => {
-                out.push(KIND_BATCH);
+                // Without any it is written as before there were filters.
+                let kinds = [KIND_BATCH, KIND_BATCH_FILTERED];
+                out.push(kinds[usize::from(*filtered > 0)]);
                 write_bytes(out, key.as_bytes());
                 write_bytes(out, &body.to_be_bytes());
                 for count in [accepted, duplicates, late] {
                     write_u64(out, *count);
+                }
+                if *filtered > 0 {
+                    write_u64(out, *filtered);
                 }
             }
             Self::Rotate { today } => {
@@ -264,12 +286,24 @@ fn decode(input: &mut &[u8]) -> Option<Record> {
             id: read_text(input)?,
             of: read_u64(input)?,
         },
-        KIND_BATCH => Record::Batch {
+        KIND_FILTERED => Record::Filtered {
+            rule: read_text(input)?,
+            increment: match *input.split_off_first()? {
+                KIND_INCREMENT => decode_increment(input)?,
+                KIND_EXTENDED => decode_extended(input)?,
+                _ => return None,
+            },
+        },
+        KIND_BATCH | KIND_BATCH_FILTERED => Record::Batch {
             key: read_text(input)?,
             body: u128::from_be_bytes(read_bytes(input)?.try_into().ok()?),
             accepted: read_u64(input)?,
             duplicates: read_u64(input)?,
             late: read_u64(input)?,
+            filtered: match kind {
+                KIND_BATCH => 0,
+                _ => read_u64(input)?,
+            },
         },
         KIND_ROTATE => Record::Rotate {
             today: Day::from_number(u32::try_from(read_u64(input)?).ok()?),
@@ -444,7 +478,7 @@ mod tests {
         let id = || proptest::option::of("\\PC{1,30}");
         prop_oneof![
             (
-                any::<bool>(),
+                0..3_u8,
                 any::<i64>(),
                 any::<u64>(),
                 pairs(),
@@ -454,14 +488,14 @@ mod tests {
                 proptest::option::of(("[a-z]{1,8}", id(), any::<bool>())),
                 proptest::option::of(("\\PC{1,9}", any::<u64>(), any::<u64>()))
             )
-                .prop_map(|(late, at, n, keys, by, id, user, event, origin)| {
+                .prop_map(|(kind, at, n, keys, by, id, user, event, origin)| {
                     let origin = origin.map(|(producer, epoch, sequence)| Origin {
                         producer,
                         epoch,
                         sequence,
                     });
-                    let event = event.map(|(kind, view, correction)| Event {
-                        kind,
+                    let event = event.map(|(name, view, correction)| Event {
+                        kind: name,
                         view,
                         correction,
                     });
@@ -475,23 +509,27 @@ mod tests {
                         id,
                         user,
                     };
-                    if late {
-                        Record::Late(increment)
-                    } else {
-                        Record::Increment(increment)
+                    match kind {
+                        0 => Record::Late(increment),
+                        1 => Record::Increment(increment),
+                        _ => Record::Filtered {
+                            rule: "bots".into(),
+                            increment,
+                        },
                     }
                 }),
             ("\\PC{0,30}", any::<u64>()).prop_map(|(id, of)| Record::Duplicate { id, of }),
             ("\\PC{0,30}", "[a-z.]{0,9}", "\\PC{0,30}")
                 .prop_map(|(id, field, detail)| Record::Refused { id, field, detail }),
-            ("\\PC{0,30}", any::<u128>(), any::<[u64; 3]>()).prop_map(
-                |(key, body, [accepted, duplicates, late])| {
+            ("\\PC{0,30}", any::<u128>(), any::<[u64; 4]>()).prop_map(
+                |(key, body, [accepted, duplicates, late, filtered])| {
                     Record::Batch {
                         key,
                         body,
                         accepted,
                         duplicates,
                         late,
+                        filtered: filtered / 2,
                     }
                 }
             ),

@@ -4,23 +4,18 @@
 //! minute 58 and two in 59. A value is the two minute digits of the time code `c41l1q`. Being a
 //! subtotal, minutes sum to their bucket wherever subtotals do, from memory to the archive.
 
-use crate::time_code::{Grain, TimeCode};
+use crate::time_code::{Grain, TimeCode, digit};
 
 /// The subtotal's name.
 pub const MINUTES: &str = "_m";
-
-/// How long minutes are kept unless configured otherwise, days.
-pub const MINUTE_DAYS_DEFAULT: u32 = 30;
 
 /// Digits of a time code that say its minute.
 const DIGITS: usize = 2;
 
 /// The value under which `at` (Unix seconds) counts: the last digits of its minute's code.
 pub fn minute_value(at: i64) -> [u8; DIGITS] {
-    let mut code = Vec::with_capacity(8);
-    TimeCode::containing(at, Grain::Minute).write_to(&mut code);
-    let digits = code.last_chunk();
-    *digits.expect("BUG: a minute's code ends with its digits")
+    let minute = TimeCode::containing(at, Grain::Minute).minutes() % 60;
+    [digit(minute / 32), digit(minute % 32)]
 }
 
 /// The minute that a value of `base` stands for; none for `-`, what was counted without minutes.
@@ -38,6 +33,13 @@ pub fn minute_of(base: TimeCode, value: &[u8]) -> Option<TimeCode> {
 pub fn is_minutes_before(key: &[u8], instant: i64) -> bool {
     crate::line::split_subtotal(key)
         .is_some_and(|(subtotal, _, code)| subtotal == MINUTES.as_bytes() && code.start() < instant)
+}
+
+/// True for a section of the books that sums minutes: `_m.ad_click|`.
+pub fn is_minutes_section(section: &str) -> bool {
+    section
+        .strip_prefix(MINUTES)
+        .is_some_and(|rest| rest.starts_with('.'))
 }
 
 #[cfg(test)]
@@ -65,6 +67,8 @@ mod tests {
         for other in [&b"m.ad_click|42.c41l"[..], b"ad_click|42", b"~h0aMB8AuNw4-"] {
             assert!(!is_minutes_before(other, TIME_MAX));
         }
+        assert!(is_minutes_section("_m.ad_click|"));
+        assert!(!is_minutes_section("m.ad_click|") && !is_minutes_section("ad_click|"));
     }
 
     proptest! {

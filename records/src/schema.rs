@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::events::{EventType, Ratio};
+use crate::filter::Filter;
 use crate::time_code::Grain;
 
 /// All namespaces of an installation, as declared in its configuration.
@@ -18,6 +19,9 @@ pub struct Schema {
     /// Ratios of two event types.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ratios: Vec<Ratio>,
+    /// Which events are not counted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub filters: Vec<Filter>,
 }
 
 /// One kind of thing that has totals, such as `l` for links.
@@ -86,6 +90,7 @@ impl Schema {
         Self {
             events: Vec::new(),
             ratios: Vec::new(),
+            filters: Vec::new(),
             namespaces: vec![
                 namespace("l", "Link", &["c", "r", "v"]),
                 namespace("u", "User", &["c", "r"]),
@@ -134,7 +139,8 @@ impl Schema {
                 )));
             }
         }
-        self.validate_events()
+        self.validate_events()?;
+        self.validate_filters()
     }
 }
 

@@ -150,7 +150,7 @@ impl FromStr for TimeCode {
     }
 }
 
-fn digit(value: u32) -> u8 {
+pub(crate) fn digit(value: u32) -> u8 {
     DIGITS[value as usize]
 }
 
@@ -216,17 +216,24 @@ pub(crate) fn date_of(days: u32) -> (u32, u32, u32) {
 
 /// Days from 2000-01-01 to a date; none when there is no such date, or it lies outside 2000–2999.
 fn days_to(year: u32, month: u32, day: u32) -> Option<u32> {
-    if !(2000..3000).contains(&year) || !(1..=12).contains(&month) || day == 0 {
+    if !(2000..3000).contains(&year) || !(1..=12).contains(&month) {
+        return None;
+    }
+    let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let days_of_month = match month {
+        2 => 28 + u32::from(is_leap),
+        4 | 6 | 9 | 11 => 30,
+        _ => 31,
+    };
+    if !(1..=days_of_month).contains(&day) {
         return None;
     }
     let from_march = if month > 2 { month - 3 } else { month + 9 };
     let years = year - 1600 - u32::from(month <= 2);
     let of_era = years % 400;
     let of_year = (153 * from_march + 2) / 5 + day - 1;
-    let days = years / 400 * DAYS_OF_400_YEARS + 365 * of_era + of_era / 4 - of_era / 100 + of_year
-        - DAYS_FROM_MARCH_1600;
-    // A day that its month lacks is read back as another.
-    (date_of(days) == (year, month, day)).then_some(days)
+    let of_era = 365 * of_era + of_era / 4 - of_era / 100 + of_year;
+    Some(years / 400 * DAYS_OF_400_YEARS + of_era - DAYS_FROM_MARCH_1600)
 }
 
 const MINUTES_A_DAY: u32 = 1_440;
@@ -276,6 +283,9 @@ mod tests {
             let found = jiff::civil::Date::new(year as i16, month as i8, day as i8);
             assert_eq!(found.ok(), Some(date), "{days}");
             assert_eq!(days_to(year, month, day), Some(days));
+            if date == date.last_of_month() {
+                assert_eq!(days_to(year, month, day + 1), None, "{date}");
+            }
             date = date.tomorrow().unwrap();
         }
         assert_eq!(date, jiff::civil::date(2999, 12, 31));

@@ -64,6 +64,11 @@ impl Users {
         self.0.update_with_coupon(user.0);
     }
 
+    /// True when nobody was added.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Adds all users of another set.
     pub fn union(&mut self, other: &Self) {
         let union = HllUnion::new(LG_REGISTERS);

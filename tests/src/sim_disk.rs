@@ -245,6 +245,13 @@ impl Disk for SimDisk {
         Ok(true)
     }
 
+    fn replace(&self, from: &str, to: &str) -> io::Result<()> {
+        let mut state = self.whole_call()?;
+        let file = state.file(from)?;
+        state.change(to, Some(file))?;
+        state.change(from, None)
+    }
+
     fn remove(&self, name: &str) -> io::Result<()> {
         let mut state = self.whole_call()?;
         state.file(name)?;

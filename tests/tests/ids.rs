@@ -67,6 +67,7 @@ impl Days {
                 accepted: 1,
                 duplicates: 0,
                 late: 0,
+                filtered: 0,
             }
     }
 

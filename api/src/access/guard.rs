@@ -1,7 +1,7 @@
 //! The layer before every route: key, scope, namespaces, rate, a place, and a time limit.
 
 use std::borrow::Cow;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,8 @@ use super::caller::not_for;
 use super::cors;
 use super::place;
 use super::refusal::Refusal;
-use super::route::{Class, Dialect, Namespaces, Route};
+use super::route::{Class, Namespaces, Route};
+use super::session;
 use super::table::Key;
 use super::{Access, Caller};
 use crate::meter::Meter;
@@ -69,6 +70,13 @@ async fn answer(access: &Access, route: Route, request: Request, next: Next) -> 
             if caller.has_key() {
                 parts.extensions.insert(caller);
             }
+            if route.class == Class::Stream {
+                // The place goes to the handler: it is held for as long as the stream lasts.
+                match access.streams.enter() {
+                    Some(place) => parts.extensions.insert(Arc::new(place)),
+                    None => return shed("streams").answer(route.dialect),
+                };
+            }
             let request = Request::from_parts(parts, body);
             run(access, route, next.run(request)).await
         }
@@ -85,7 +93,7 @@ pub async fn admit(access: &Access, route: Route, request: &mut Parts) -> Result
     let Some(scope) = route.scope.filter(|_| access.needs_keys()) else {
         return Ok(Caller::default());
     };
-    let key = known(access, route.dialect, request)?;
+    let key = known(access, route, request)?;
     if !key.has(scope) {
         let detail = format!(
             "key {} has not the scope `{}`; it has {}",
@@ -112,27 +120,20 @@ pub async fn admit(access: &Access, route: Route, request: &mut Parts) -> Result
     Ok(Caller::new(key, now))
 }
 
-fn known(access: &Access, dialect: Dialect, request: &Parts) -> Result<Arc<Key>, Refusal> {
-    let text = presented(request, dialect).ok_or(Refusal::NoKey)?;
+fn known(access: &Access, route: Route, request: &Parts) -> Result<Arc<Key>, Refusal> {
+    let text = presented(request, route).ok_or(Refusal::NoKey)?;
     let table = access.table.load();
     let table = table.as_ref().ok_or(Refusal::NoKey)?;
     if let Some(key) = table.find(&text) {
         return Ok(key);
     }
-    let peer = request.extensions.get::<Peer>();
-    let peer = peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.0);
-    metrics::counter!("tallyring_wrong_keys_total").increment(1);
-    match access.wrong_keys.note(peer, access.now()) {
-        Ok(()) => Err(Refusal::WrongKey),
-        Err(wait) => Err(Refusal::TooMany {
-            what: "too many wrong keys came from this address",
-            wait,
-        }),
-    }
+    access.note_wrong_key(request.extensions.get::<Peer>().copied())
 }
 
-/// The key as the client sent it. bitly's clients send it bare or as a parameter, too.
-fn presented(request: &Parts, dialect: Dialect) -> Option<Cow<'_, str>> {
+/// The key as the client sent it. bitly's clients send it bare or as a parameter, too, and pages of this
+/// server in a cookie.
+fn presented(request: &Parts, route: Route) -> Option<Cow<'_, str>> {
+    let dialect = route.dialect;
     let header = request.headers.get(header::AUTHORIZATION);
     if let Some(value) = header.and_then(|value| value.to_str().ok()) {
         match value.trim().split_once(' ') {
@@ -144,7 +145,9 @@ fn presented(request: &Parts, dialect: Dialect) -> Option<Cow<'_, str>> {
         }
     }
     if !dialect.is_bitly() {
-        return None;
+        let suffices = session::suffices(route, &request.method, &request.headers);
+        let key = suffices.then(|| session::key(&request.headers));
+        return key.flatten().map(Cow::Borrowed);
     }
     let mut parameters = request.uri.query()?.split('&');
     let token = parameters.find_map(|part| part.strip_prefix("access_token="))?;
@@ -212,7 +215,7 @@ pub async fn run_here<T>(
     answering: impl Future<Output = T>,
 ) -> Result<T, Refusal> {
     let (gate, what) = match route.class {
-        Class::Free | Class::Query => return Ok(answering.await),
+        Class::Free | Class::Query | Class::Stream => return Ok(answering.await),
         Class::Increment => (&access.increments, "increments"),
         Class::Batch => (&access.batches, "batches"),
         Class::Admin => (&access.admin, "operators' requests"),

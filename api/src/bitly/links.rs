@@ -10,7 +10,7 @@ use tallyring_records::MISSING;
 use super::envelope::Fault;
 use super::facets::{self, Facet};
 use super::series::Window;
-use super::source::{Kind, Source, is_broken_down, keeps_minutes, read};
+use super::source::{Kind, Source, is_broken_down, read};
 use crate::access::Caller;
 use crate::calendar::Unit;
 use crate::read::request::blocking;
@@ -48,7 +48,7 @@ pub async fn ranked(
     let links = schema.namespace(Kind::Link.namespace());
     let links = links.filter(|_| caller.login.is_none());
     let links = links.ok_or(Fault::NotFound)?;
-    if window.unit == Unit::Minute && !keeps_minutes(links) {
+    if window.unit == Unit::Minute {
         return Err(Fault::NoMinutes);
     }
     let (from, to) = window.span();

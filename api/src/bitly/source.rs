@@ -2,7 +2,7 @@
 
 use percent_encoding::percent_decode_str;
 use tallyring_realtime::{Read, Series, Store};
-use tallyring_records::{Grain, KEY_BYTES_MAX, Namespace, Schema};
+use tallyring_records::{KEY_BYTES_MAX, MINUTES, Namespace, Schema, TIME_MIN, TimeCode};
 
 use super::envelope::Fault;
 use super::facets::Facet;
@@ -53,16 +53,24 @@ impl Source {
     fn read(self, schema: &Schema, window: &Window) -> Result<Read, Fault> {
         let namespace = schema.namespace(self.kind.namespace());
         let namespace = namespace.ok_or(Fault::NotFound)?;
-        if window.unit == Unit::Minute && !keeps_minutes(namespace) {
+        let by_minute = window.unit == Unit::Minute;
+        if by_minute && !(namespace.minutes && self.facet.is_none()) {
             return Err(Fault::NoMinutes);
         }
         let subtotal = match self.facet {
+            None if by_minute => Some(MINUTES.to_owned()),
             Some(facet) if is_broken_down(namespace, facet) => Some(facet.subtotal().to_owned()),
             // Where no devices are sent every click is of an unknown one, which is an answer.
             None | Some(Facet::Devices) => None,
             Some(_) => return Err(Fault::NotFound),
         };
-        let (from, to) = window.span();
+        let (mut from, mut to) = window.span();
+        if by_minute {
+            // Minutes stand in their base buckets, which are read whole.
+            let width = namespace.grain.seconds();
+            from = (from - from.rem_euclid(width)).max(TIME_MIN);
+            to += (-to).rem_euclid(width);
+        }
         Ok(Read {
             namespace: namespace.name.clone(),
             key: self.key,
@@ -90,7 +98,15 @@ pub async fn read<T: Send + 'static>(
         reads.map(|source| source.read(&schema, &window)).collect();
     let reads = reads?;
     blocking(state, move |store| {
-        let view = store.read(&reads, None)?;
+        let mut view = store.read(&reads, None)?;
+        if window.unit == Unit::Minute {
+            let (from, to) = window.span();
+            for series in &mut view.series {
+                series.totals = series.by_minute();
+                let within = |code: &TimeCode| (from..to).contains(&code.start());
+                series.totals.retain(|code, _| within(code));
+            }
+        }
         answer(store, &window, view.series)
     })
     .await
@@ -101,11 +117,6 @@ pub async fn read<T: Send + 'static>(
 pub fn is_broken_down(namespace: &Namespace, facet: Facet) -> bool {
     let mut declared = namespace.subtotals.iter();
     declared.any(|name| name == facet.subtotal())
-}
-
-/// True when the namespace counts by the minute; else a whole hour would stand in its first minute.
-pub fn keeps_minutes(namespace: &Namespace) -> bool {
-    namespace.grain.seconds() <= Grain::Minute.seconds()
 }
 
 /// The hash in a link of version 3: the last segment of its path, decoded. The scheme may be left

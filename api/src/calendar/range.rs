@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use super::edges;
-use super::recent;
 use super::error::RangeError;
+use super::recent;
 use super::unit::Unit;
 use super::zone::{Zone, rfc3339_utc};
 use super::{BUCKETS_DEFAULT, BUCKETS_MAX, EARLIEST_SECS, LATEST_SECS, START_MIN_SECS};
@@ -307,9 +307,7 @@ impl Buckets {
         assert!(grain_secs > 0, "BUG: a grain of {grain_secs} seconds");
         let edges = &self.0.at;
         let first = edges.partition_point(|&edge| edge < EARLIEST_SECS);
-        edges[first..]
-            .iter()
-            .all(|edge| edge % grain_secs == 0)
+        edges[first..].iter().all(|edge| edge % grain_secs == 0)
     }
 }
 

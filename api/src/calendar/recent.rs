@@ -29,7 +29,11 @@ pub fn find(unit: Unit, zone: &Zone, count: usize, last: i64) -> Option<Buckets>
 /// Keeps these for others, instead of those kept before that end with another bucket.
 pub fn keep(buckets: &Buckets) {
     if buckets.count() <= BUCKETS_KEPT_MAX {
-        let key = Key(buckets.unit(), buckets.count(), buckets.zone().name().into());
+        let key = Key(
+            buckets.unit(),
+            buckets.count(),
+            buckets.zone().name().into(),
+        );
         RECENT.insert(key, buckets.clone());
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
-use tallyring_realtime::{Series, Store};
+use tallyring_realtime::{Answer as View, Series, Store};
 use tallyring_records::{FieldError, TimeCode};
 
 use super::format::Format;
@@ -40,6 +40,9 @@ pub struct Answer {
     /// Index of the first bucket that may still change; none when all are settled.
     #[serde(skip)]
     pub provisional_from: Option<usize>,
+    /// Counts of the period before by bucket, for a picture that compares; else empty.
+    #[serde(skip)]
+    pub before: Vec<u64>,
 }
 
 /// What every read says about its range.
@@ -59,6 +62,9 @@ pub struct Head {
     pub final_until: Option<String>,
     /// The archive's generation in this view, 0 before the first
     pub generation: u64,
+    /// What it is about.
+    #[serde(skip)]
+    buckets: Buckets,
 }
 
 impl Head {
@@ -75,13 +81,18 @@ impl Head {
             settled_until: rfc3339_utc(settled),
             final_until: None,
             generation,
+            buckets: buckets.clone(),
         }
     }
 
     /// The dates of its range, for people.
     pub fn days(&self) -> String {
         let day = |label: &str| label.get(..10).unwrap_or(label).to_owned();
-        format!("{} to {}", day(&self.from), day(&self.to))
+        let last = self.buckets.zone().label(self.buckets.end() - 1);
+        match (day(&self.from), day(&last)) {
+            (first, last) if first == last => first,
+            (first, last) => format!("{first} to {last}"),
+        }
     }
 
     /// What of it is part of an answer's validator: not when it settles, nor in which generation it is.
@@ -148,6 +159,16 @@ pub struct Bucket {
     pub other: u64,
 }
 
+impl Answer {
+    /// The count of every bucket; empty for anything but a series.
+    pub fn into_counts(self) -> Vec<u64> {
+        match self.body {
+            Body::Counts { counts } => counts.into_iter().map(|bucket| bucket.count).collect(),
+            Body::Rolled { .. } | Body::Buckets { .. } | Body::Summary {} => Vec::new(),
+        }
+    }
+}
+
 impl Respond for Answer {
     fn ends(&self) -> i64 {
         self.ends
@@ -160,14 +181,15 @@ impl Respond for Answer {
             Body::Counts { counts } => (Some(JustCounts(counts)), None),
             rest => (None, Some(rest)),
         };
-        (asked, self.head.identity(), self.total, counts, rest)
+        let counted = (self.total, counts, rest);
+        (asked, self.head.identity(), counted, &self.before)
     }
 
     fn render(&self, format: Format) -> Result<String, Problem> {
         match format {
             Format::Json => respond::json(self),
             Format::Csv => Ok(csv::render(self)),
-            Format::Svg => svg::render(self).ok_or_else(|| {
+            Format::Svg(picture) => svg::render(self, picture).ok_or_else(|| {
                 let detail =
                     "is not drawn for rankings by bucket; ask for .csv, JSON or rollup=true";
                 Problem::unknown("format", "svg", detail)
@@ -197,10 +219,9 @@ pub fn answer_at_once(
     let Some(view) = store.read_cached(&[request.read()], request.as_of)? else {
         return Ok(Err(request));
     };
-    let [series] = &view.series[..] else {
-        return Ok(Err(request));
-    };
-    answer(store, request, series, view.generation).map(Ok)
+    let found = Found::each(view).next();
+    let found = found.expect("BUG: one read gives one series");
+    answer(store, request, &found).map(Ok)
 }
 
 /// Answers several reads from one view, those of a kept generation from it. Blocks on files.
@@ -215,9 +236,8 @@ pub fn answer_all(
     let found = read_all(store, &requests)?;
     let mut answers = Vec::with_capacity(requests.len());
     let mut buckets = 0;
-    for (index, (request, (series, generation))) in requests.into_iter().zip(&found).enumerate() {
-        let answer =
-            answer(store, request, series, *generation).map_err(|problem| (index, problem))?;
+    for (index, (request, found)) in requests.into_iter().zip(&found).enumerate() {
+        let answer = answer(store, request, found).map_err(|problem| (index, problem))?;
         buckets += answer.buckets;
         if buckets > BUCKETS_TOTAL_MAX {
             let detail = format!(
@@ -231,11 +251,24 @@ pub fn answer_all(
     Ok(answers)
 }
 
-/// What each read finds, and in which generation.
-fn read_all(
-    store: &Store,
-    requests: &[ReadRequest],
-) -> Result<Vec<(Series, u64)>, (usize, Problem)> {
+/// What a read finds, and in which view.
+struct Found {
+    series: Series,
+    generation: u64,
+    minutes_from: Option<i64>,
+}
+
+impl Found {
+    fn each(view: View) -> impl Iterator<Item = Self> {
+        view.series.into_iter().map(move |series| Self {
+            series,
+            generation: view.generation,
+            minutes_from: view.minutes_from,
+        })
+    }
+}
+
+fn read_all(store: &Store, requests: &[ReadRequest]) -> Result<Vec<Found>, (usize, Problem)> {
     let mut views: BTreeMap<Option<u64>, Vec<usize>> = BTreeMap::new();
     for (index, request) in requests.iter().enumerate() {
         views.entry(request.as_of).or_default().push(index);
@@ -249,33 +282,26 @@ fn read_all(
         let view = store
             .read(&reads, as_of)
             .map_err(|error| (indexes[0], error.into()))?;
-        let series = view
-            .series
-            .into_iter()
-            .map(|series| (series, view.generation));
-        found.extend(indexes.into_iter().zip(series));
+        found.extend(indexes.into_iter().zip(Found::each(view)));
     }
     Ok(found.into_values().collect())
 }
 
-fn answer(
-    store: &Store,
-    request: ReadRequest,
-    series: &Series,
-    generation: u64,
-) -> Result<Answer, Problem> {
+fn answer(store: &Store, request: ReadRequest, found: &Found) -> Result<Answer, Problem> {
+    let series = &found.series;
     let base = request.base();
     let counted = base.counts(series);
     let start = |(code, _): (&TimeCode, _)| code.start();
     let (first, last) = (counted.first_key_value(), counted.last_key_value());
     let buckets = resolve(request.selection, first.map(start).zip(last.map(start)))?;
+    base.check_kept(&buckets, found.minutes_from)?;
     let totals = rollup::totals(&counted, &buckets);
     let settled = store.settled_until(&request.namespace.name, request.now);
     let head = Head::of(
         &buckets,
         base.aligned(&counted, &buckets),
         settled,
-        generation,
+        found.generation,
     );
     let (subtotal, body) = match request.shape {
         Shape::Summary => (None, Body::Summary {}),
@@ -316,6 +342,7 @@ fn answer(
         ends: buckets.end(),
         buckets: buckets.count(),
         provisional_from,
+        before: Vec::new(),
     })
 }
 
@@ -330,7 +357,8 @@ pub fn resolve(selection: Selection, counted: Option<(i64, i64)>) -> Result<Buck
     }
 }
 
-fn counts(buckets: &Buckets, totals: &[u64]) -> Vec<Count> {
+/// The buckets of a period with their counts.
+pub fn counts(buckets: &Buckets, totals: &[u64]) -> Vec<Count> {
     let counted = buckets.labels().iter().zip(totals);
     counted
         .map(|(start, &count)| Count {

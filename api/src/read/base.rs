@@ -4,13 +4,15 @@
 //! do not meet at the grain's edges (minutes, days of half-hour zones), it takes the minutes, and of
 //! what was counted without them the base bucket, which counts where it starts.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use tallyring_realtime::Series;
-use tallyring_records::{Grain, MINUTES, Namespace, TIME_MIN, TimeCode};
+use tallyring_records::{FieldError, Grain, MINUTES, Namespace, TIME_MIN, TimeCode};
 
 use super::request::span;
-use crate::calendar::{Buckets, Selection, Unit};
+use crate::calendar::{Buckets, Selection, Unit, rfc3339_utc};
+use crate::problem::Problem;
 
 /// The base buckets of one read.
 #[derive(Debug, Clone, Copy)]
@@ -59,12 +61,28 @@ impl Base {
     }
 
     /// Totals by base bucket, or by minute.
-    pub fn counts(self, series: &Series) -> BTreeMap<TimeCode, u64> {
+    pub fn counts(self, series: &Series) -> Cow<'_, BTreeMap<TimeCode, u64>> {
         if self.minutes {
-            series.by_minute()
+            Cow::Owned(series.by_minute())
         } else {
-            series.totals.clone()
+            Cow::Borrowed(&series.totals)
         }
+    }
+
+    /// Minutes that have expired are refused rather than answered as zeros; `minutes_from` is the view's.
+    ///
+    /// # Errors
+    /// 422 when the first of the minutes asked for is older.
+    pub fn check_kept(self, buckets: &Buckets, minutes_from: Option<i64>) -> Result<(), Problem> {
+        let kept = minutes_from.unwrap_or(TIME_MIN);
+        if !self.minutes || buckets.unit() != Unit::Minute || kept <= buckets.start() {
+            return Ok(());
+        }
+        let detail = format!(
+            "minutes before {} are no longer kept; ask for unit=hour, or for later ones",
+            rfc3339_utc(kept)
+        );
+        Err(FieldError::refused("from", &rfc3339_utc(buckets.start()), detail).into())
     }
 
     /// True when everything that was counted lies in the bucket that it belongs to.

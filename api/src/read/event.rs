@@ -17,13 +17,15 @@ use crate::state::ApiState;
 #[derive(Serialize, utoipa::ToSchema)]
 pub struct IdVerdict {
     id: String,
-    /// counted, corrected (counted after its time was settled) or refused
+    /// counted, corrected (counted after its time was settled), filtered or refused
     verdict: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     counted: Option<CountedEvent>,
     /// The first time the id came again
     #[serde(skip_serializing_if = "Option::is_none")]
     duplicate: Option<DuplicateEvent>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    filtered: Option<FilteredEvent>,
     #[serde(skip_serializing_if = "Option::is_none")]
     refused: Option<RefusedEvent>,
 }
@@ -65,6 +67,14 @@ struct DuplicateEvent {
     of: u64,
 }
 
+/// Which rule kept an id from being counted.
+#[derive(Serialize, utoipa::ToSchema)]
+struct FilteredEvent {
+    position: String,
+    arrived: String,
+    rule: String,
+}
+
 /// Why an id was refused.
 #[derive(Serialize, utoipa::ToSchema)]
 struct RefusedEvent {
@@ -77,7 +87,7 @@ struct RefusedEvent {
 /// What became of an id
 ///
 /// As long as the log is kept: counted (in which buckets and which generation), corrected (counted after its time was
-/// settled) or refused from a batch with `on_error=skip`; and when it came again first.
+/// settled), filtered (by which rule) or refused from a batch with `on_error=skip`; and when it came again first.
 #[utoipa::path(get, path = "/v1/events/{id}", tag = "read",
     params(("id" = String, Path, description = "An event's or increment's id, percent-encoded", example = "e1")),
     responses((status = 200, description = "The verdict", body = IdVerdict), crate::openapi::ReadErrors),
@@ -104,21 +114,24 @@ pub async fn verdict(
 
 fn answer(store: &Store, id: &str, history: IdHistory) -> Option<IdVerdict> {
     let schema = store.schema();
+    let filtered = history.counted.as_ref().and_then(filtered);
     let counted = history
         .counted
         .and_then(|logged| counted(&schema, logged, history.generation));
     let refused = history.refused.and_then(refused);
-    let verdict = match (&counted, &refused) {
-        (Some(counted), _) if counted.late || counted.correction => "corrected",
-        (Some(_), _) => "counted",
-        (None, Some(_)) => "refused",
-        (None, None) => return None,
+    let verdict = match (&counted, &filtered, &refused) {
+        (Some(counted), ..) if counted.late || counted.correction => "corrected",
+        (Some(_), ..) => "counted",
+        (_, Some(_), _) => "filtered",
+        (.., Some(_)) => "refused",
+        _ => return None,
     };
     Some(IdVerdict {
         id: id.to_owned(),
         verdict,
         counted,
         duplicate: history.again.and_then(duplicate),
+        filtered,
         refused,
     })
 }
@@ -169,6 +182,18 @@ fn duplicate(logged: Logged) -> Option<DuplicateEvent> {
             position,
             arrived,
             of,
+        }),
+        _ => None,
+    }
+}
+
+fn filtered(logged: &Logged) -> Option<FilteredEvent> {
+    let (position, arrived) = place(logged);
+    match &logged.record {
+        Record::Filtered { rule, .. } => Some(FilteredEvent {
+            position,
+            arrived,
+            rule: rule.clone(),
         }),
         _ => None,
     }

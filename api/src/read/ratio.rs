@@ -1,13 +1,11 @@
 //! `GET /v1/ratios/{ratio}/{entity}/{key}`: two counts divided, both from one view.
 
-use std::collections::BTreeMap;
-
 use axum::extract::State;
 use axum::http::{HeaderMap, Uri};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tallyring_realtime::{Read, Store};
-use tallyring_records::{Namespace, Schema, TimeCode};
+use tallyring_records::{Namespace, Schema};
 
 use super::base::Base;
 use super::format::Format;
@@ -102,7 +100,7 @@ pub async fn ratio(
         match format {
             Format::Json => Ok(axum::Json(answer).into_response()),
             Format::Csv => Ok(with_type(format, rows(&answer))),
-            Format::Svg => Err(Problem::unknown(
+            Format::Svg(_) => Err(Problem::unknown(
                 "format",
                 "svg",
                 "is not drawn for ratios; ask for .csv or JSON",
@@ -169,8 +167,7 @@ fn answer(store: &Store, asked: Asked, as_of: Option<u64>) -> Result<RatioAnswer
         }
     });
     let view = store.read(&reads, as_of)?;
-    let counts: [BTreeMap<TimeCode, u64>; 2] =
-        [0, 1].map(|side| bases[side].counts(&view.series[side]));
+    let counts = [0, 1].map(|side| bases[side].counts(&view.series[side]));
     let buckets = match asked.selection {
         Selection::Bounded(buckets) => buckets,
         Selection::All(all) => {
@@ -182,6 +179,9 @@ fn answer(store: &Store, asked: Asked, as_of: Option<u64>) -> Result<RatioAnswer
             all.covering(starts().min().zip(starts().max()))?
         }
     };
+    for base in bases {
+        base.check_kept(&buckets, view.minutes_from)?;
+    }
     let totals = [0, 1].map(|side| rollup::totals(&counts[side], &buckets));
     let labels = buckets
         .iter()

@@ -1,4 +1,4 @@
-//! `GET /v1/{namespace}/top`: the heaviest keys of a range, exact.
+//! `GET /v1/{namespace}/top`: the heaviest keys of a range.
 
 use axum::extract::State;
 use axum::http::{HeaderMap, Uri};
@@ -12,14 +12,14 @@ use super::format::Format;
 use super::request::{LIMIT_DEFAULT, as_of, blocking, declared, limit, selection, span};
 use super::respond::{Respond, json, respond};
 use crate::access::Caller;
-use crate::chart::{RankingChart, ranking};
+use crate::chart::{Picture, RankingChart, ranking};
 use crate::openapi::{LimitParameter, RangeParameters, ReadErrors};
 use crate::problem::Problem;
 use crate::query_string::QueryString;
 use crate::segments::Segments;
 use crate::state::ApiState;
 
-const KNOWN: &str = "unit, units, from, to, timezone, hour_offset, as_of and limit";
+const KNOWN: &str = "unit, units, from, to, timezone, hour_offset, as_of and limit; pictures also take width and theme";
 
 /// The heaviest keys of a range.
 #[derive(Serialize, utoipa::ToSchema)]
@@ -27,7 +27,12 @@ pub struct Top {
     namespace: String,
     #[serde(flatten)]
     head: Head,
+    /// True where a key that is not listed may have more than the last one
     approximate: bool,
+    /// What such a key may have at most
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    bound: Option<u64>,
     total: u64,
     keys: Vec<Key>,
     /// Sum of the keys that are not listed
@@ -46,8 +51,10 @@ struct Key {
 
 /// Heaviest keys
 ///
-/// Every key of the namespace ranked by its count in the range, exact; ties as they are stored. Also as `/top.csv`
-/// and `/top.svg`.
+/// Keys of the namespace ranked by their counts in the range, which are exact; ties as they are stored. Of whole hours
+/// of yesterday, today and tomorrow up to 100 keys are ranked from fixed memory: where `approximate` is true, a key that
+/// is not listed may have up to `bound`: at most 1/448 of the counts (with more than 27 namespaces, more). Also as
+/// `/top.csv` and `/top.svg`.
 #[utoipa::path(get, path = "/v1/{namespace}/top", tag = "read",
     params(
         ("namespace" = String, Path, description = "A declared namespace", example = "l"),
@@ -73,6 +80,7 @@ pub async fn top(
 ) -> Result<Response, Problem> {
     let (_, format) = Format::of(uri.path(), &headers);
     let mut query = QueryString::parse(uri.query())?;
+    let format = format.drawn(&mut query)?;
     let namespace = declared(&state.store().schema(), &namespace)?;
     let (limit, as_of) = (limit(&mut query, LIMIT_DEFAULT)?, as_of(&mut query)?);
     let now = state.now();
@@ -98,7 +106,8 @@ pub async fn top(
                 store.settled_until(&namespace.name, now),
                 ranking.generation,
             ),
-            approximate: false,
+            approximate: ranking.bound.is_some(),
+            bound: ranking.bound,
             total: ranking.total,
             other: ranking.total.saturating_sub(listed),
             keys: keys
@@ -117,7 +126,7 @@ impl Respond for Top {
     }
 
     fn identity(&self) -> impl Serialize {
-        let counted = (self.approximate, self.total, &self.keys, self.other);
+        let counted = (self.bound, self.total, &self.keys, self.other);
         (&self.namespace, self.head.identity(), counted)
     }
 
@@ -125,18 +134,19 @@ impl Respond for Top {
         match format {
             Format::Json => json(self),
             Format::Csv => Ok(rows(self)),
-            Format::Svg => Ok(picture(self)),
+            Format::Svg(look) => Ok(picture(self, look)),
         }
     }
 }
 
-fn picture(answer: &Top) -> String {
+fn picture(answer: &Top, picture: Picture) -> String {
     let keys = answer.keys.iter();
     ranking(&RankingChart {
         title: format!("top of {}", answer.namespace),
         subtitle: answer.head.days(),
         values: keys.map(|key| (key.key.clone(), key.count)).collect(),
         other: answer.other,
+        picture,
     })
 }
 

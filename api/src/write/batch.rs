@@ -29,6 +29,9 @@ pub struct Answer {
     pub accepted: u64,
     duplicates: u64,
     pub late: u64,
+    /// Events that a rule kept from being counted; left out where there is none
+    #[serde(skip_serializing_if = "is_zero")]
+    filtered: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     rejected: Option<Vec<Rejected>>,
 }
@@ -211,17 +214,24 @@ async fn submit(
     metrics::counter!("tallyring_increments_total").increment(accepted.accepted);
     metrics::counter!("tallyring_duplicates_total").increment(accepted.duplicates);
     metrics::counter!("tallyring_late_total").increment(accepted.late);
+    metrics::counter!("tallyring_filtered_total").increment(accepted.filtered);
     let Accepted {
         accepted,
         duplicates,
         late,
+        filtered,
     } = accepted;
     Ok(Answer {
         accepted,
         duplicates,
         late,
+        filtered,
         rejected: None,
     })
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 fn batch_key(

@@ -91,10 +91,7 @@ impl<'d> RunWriter<'d> {
         let file = disk
             .create(&temporary)
             .map_err(Error::io("create", &temporary))?;
-        let mut compressor =
-            zstd::bulk::Compressor::new(spec.level).map_err(Error::io("compress", &temporary))?;
-        compressor
-            .include_checksum(true)
+        let compressor = super::compression::compressor(spec.level)
             .map_err(Error::io("compress", &temporary))?;
         let meta = RunMeta {
             partition: spec.partition,

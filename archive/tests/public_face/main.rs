@@ -76,6 +76,11 @@ impl Disk for MemoryDisk {
         Ok(true)
     }
 
+    fn replace(&self, from: &str, to: &str) -> io::Result<()> {
+        self.put(to, self.bytes(from)?);
+        self.remove(from)
+    }
+
     fn remove(&self, name: &str) -> io::Result<()> {
         self.0.lock().unwrap().remove(name);
         Ok(())
@@ -155,7 +160,11 @@ pub fn merge_runs(
         .iter()
         .map(|entry| Run::open(disk, &entry.name))
         .collect();
-    merge::merge(&inputs?, RunWriter::create(disk, spec)?, shard, shards)
+    merge::merge(
+        &inputs?,
+        RunWriter::create(disk, spec)?,
+        merge::Keep::all(shard, shards),
+    )
 }
 
 /// All lines of a run, read one after another.

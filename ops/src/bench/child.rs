@@ -82,13 +82,7 @@ impl ServerProcess {
 
     /// Resident memory in bytes.
     pub fn resident_bytes(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()));
-        let status = status.unwrap_or_default();
-        let kib = status.lines().find_map(|line| {
-            let kib = line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB")?;
-            kib.parse::<u64>().ok()
-        });
-        kib.unwrap_or(0) << 10
+        memory_bytes(self.child.id(), "VmRSS:")
     }
 
     /// Processor time of all its threads so far, in hundredths of a second.
@@ -112,6 +106,16 @@ impl Drop for ServerProcess {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// A figure of a process's memory, as the system names it; 0 when it has ended.
+pub fn memory_bytes(process: u32, name: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let kib = status.lines().find_map(|line| {
+        let kib = line.strip_prefix(name)?.trim().strip_suffix(" kB")?;
+        kib.parse::<u64>().ok()
+    });
+    kib.unwrap_or(0) << 10
 }
 
 /// Runs a command of this binary to its end.

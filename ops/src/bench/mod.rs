@@ -7,14 +7,17 @@
 mod batches;
 mod child;
 mod events;
+mod history;
 mod hot;
 mod increments;
 mod load;
 mod memory;
 mod reads;
+mod rebuild;
 mod report;
 mod request;
 mod restart;
+mod undisturbed;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -24,6 +27,7 @@ use tempfile::TempDir;
 
 use crate::error::{Result, doing};
 use events::EventsArgs;
+use rebuild::RebuildArgs;
 
 /// Options of `bench`.
 #[derive(Args)]
@@ -76,6 +80,14 @@ enum Which {
         #[arg(long, default_value_t = 10_000_000)]
         increments: u64,
     },
+    /// History in bulk to a published archive, against GNU sort and other programs
+    Rebuild(RebuildArgs),
+    /// Reads while history loads and rebuilds beside them
+    Undisturbed {
+        /// Rows that are loaded
+        #[arg(long, default_value_t = 20_000_000)]
+        rows: u64,
+    },
     /// Events with distinct ids in batches, with dedup, minutes and uniques on
     Events(EventsArgs),
     #[command(hide = true)]
@@ -95,6 +107,8 @@ pub fn run(args: &BenchArgs, json: bool) -> Result<()> {
         Which::Hot => hot::run(effort)?,
         Which::Memory { keys } => memory::run(effort, *keys)?,
         Which::Restart { increments } => restart::run(effort, *increments)?,
+        Which::Rebuild(rebuild) => rebuild::run(effort, rebuild)?,
+        Which::Undisturbed { rows } => undisturbed::run(effort, *rows)?,
         Which::Events(events) => events::run(effort, events)?,
         Which::EmptyServer => return child::run_empty_server(),
     };

@@ -1,5 +1,7 @@
 //! `tallyring config default` and `config check`.
 
+use tallyring_records::Schema;
+
 use super::{Config, DEFAULT};
 use crate::cli::{ConfigArgs, ConfigCommand};
 use crate::error::Result;
@@ -37,6 +39,17 @@ fn explain(config: &Config) {
         "  rebuilds {} minutes after midnight UTC, archive at zstd level {}",
         config.rebuild.minutes_after_midnight, config.rebuild.level
     );
+    println!(
+        "  keeps minutes for {} days, hours {}, and days for ever",
+        config.rebuild.minute_days,
+        config
+            .rebuild
+            .hour_days
+            .map_or_else(|| "for ever".into(), |days| format!("for {days} days"))
+    );
+    if let Some(path) = &config.backup {
+        println!("  backs up to {}", path.display());
+    }
     let http = &config.http;
     println!(
         "  {}, up to {} connections, {} of one address; at once {} increments, {} batches, {} reads",
@@ -50,7 +63,11 @@ fn explain(config: &Config) {
         http.access.batches,
         http.access.queries
     );
-    for namespace in &config.schema.namespaces {
+    explain_counted(&config.schema);
+}
+
+fn explain_counted(schema: &Schema) {
+    for namespace in &schema.namespaces {
         println!(
             "  counts {} ({}) by {:?}, broken down by: {}",
             namespace.name,
@@ -63,7 +80,7 @@ fn explain(config: &Config) {
             }
         );
     }
-    for event in &config.schema.events {
+    for event in &schema.events {
         println!(
             "  events of type {} name {}, expected for {} seconds",
             event.name,
@@ -71,7 +88,15 @@ fn explain(config: &Config) {
             event.lateness_seconds
         );
     }
-    for ratio in &config.schema.ratios {
+    for filter in &schema.filters {
+        println!(
+            "  filter {}: events with one of {} values of {} are not counted",
+            filter.name,
+            filter.values.len(),
+            filter.field
+        );
+    }
+    for ratio in &schema.ratios {
         println!(
             "  ratio {} = {} / {}",
             ratio.name, ratio.numerator, ratio.denominator

@@ -1,11 +1,13 @@
-//! `[[namespace]]`, `[events.<type>]` and `[ratios.<name>]`: what is counted.
+//! `[[namespace]]`, `[events.<type>]`, `[ratios.<name>]` and `[filters.<name>]`: what is counted.
 //!
 //! They are replaced together: a file that declares any of them has none of the defaults.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
-use tallyring_records::{EventType, Grain, LATENESS_SECONDS_DEFAULT, Namespace, Ratio, Schema};
+use tallyring_records::{
+    EventType, Filter, Grain, LATENESS_SECONDS_DEFAULT, Namespace, Ratio, Schema,
+};
 
 /// `[events.<type>]`
 #[derive(Deserialize)]
@@ -30,6 +32,16 @@ pub struct RatioSection {
     denominator: String,
 }
 
+/// `[filters.<name>]`
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FilterSection {
+    #[serde(default)]
+    events: Vec<String>,
+    field: String,
+    values: BTreeSet<String>,
+}
+
 fn yes() -> bool {
     true
 }
@@ -46,11 +58,13 @@ pub fn check(
     namespaces: Option<Vec<Namespace>>,
     events: Option<BTreeMap<String, EventSection>>,
     ratios: Option<BTreeMap<String, RatioSection>>,
+    filters: Option<BTreeMap<String, FilterSection>>,
 ) -> Result<Schema, String> {
     let mut schema = Schema {
         namespaces: namespaces.unwrap_or_default(),
         events: Vec::new(),
         ratios: Vec::new(),
+        filters: Vec::new(),
     };
     for (name, section) in events.unwrap_or_default() {
         let event = EventType {
@@ -77,6 +91,14 @@ pub fn check(
             denominator: section.denominator,
         });
     }
+    for (name, section) in filters.unwrap_or_default() {
+        schema.filters.push(Filter {
+            name,
+            events: section.events,
+            field: section.field,
+            values: section.values,
+        });
+    }
     schema.validate().map_err(|error| error.to_string())?;
     Ok(schema)
 }
@@ -91,18 +113,26 @@ mod tests {
         namespace: Option<Vec<Namespace>>,
         events: Option<BTreeMap<String, EventSection>>,
         ratios: Option<BTreeMap<String, RatioSection>>,
+        filters: Option<BTreeMap<String, FilterSection>>,
     }
 
     fn schema(text: &str) -> Result<Schema, String> {
         let sections: Sections = toml::from_str(text).map_err(|error| error.to_string())?;
-        check(sections.namespace, sections.events, sections.ratios)
+        let Sections {
+            namespace,
+            events,
+            ratios,
+            filters,
+        } = sections;
+        check(namespace, events, ratios, filters)
     }
 
     #[test]
     fn an_event_type_declares_a_namespace_for_every_entity() {
         let text = "[events.click]\nentities = [\"ad\", \"ad_group\"]\nsubtotals = [\"country\"]\nuniques = false\n\
             [events.impression]\nentities = [\"ad\"]\nlateness_seconds = 60\n\
-            [ratios.ctr]\nnumerator = \"click\"\ndenominator = \"impression\"";
+            [ratios.ctr]\nnumerator = \"click\"\ndenominator = \"impression\"\n\
+            [filters.bots]\nevents = [\"click\"]\nfield = \"by.country\"\nvalues = [\"-\", \"XX\"]";
         let schema = schema(text).unwrap();
         assert_eq!(schema.names(), "ad_click, ad_group_click, ad_impression");
         let clicks = schema.namespace("ad_group_click").unwrap();
@@ -115,6 +145,7 @@ mod tests {
             .collect();
         assert_eq!(lateness, [300, 60]);
         assert_eq!(schema.ratio("ctr").unwrap().numerator, "click");
+        assert_eq!(schema.filters[0].name, "bots");
     }
 
     #[test]
@@ -123,6 +154,10 @@ mod tests {
             ("[events.click]\nentities = []", "0 namespaces"),
             ("[events.click]\nentity = [\"ad\"]", "entity"),
             ("[events.Click]\nentities = [\"ad\"]", "ad_Click"),
+            (
+                "[events.a]\nentities = [\"b\"]\n[filters.f]\nfield = \"users\"\nvalues = [\"x\"]",
+                "users",
+            ),
             (
                 "[events.incr]\nentities = [\"a\"]\n[ratios.r]\nnumerator = \"x\"\ndenominator = \"incr\"",
                 "`x`",

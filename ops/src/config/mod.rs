@@ -6,14 +6,14 @@ mod http;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use tallyring_realtime::{Durability, Options};
 use tallyring_records::{Namespace, Schema};
 
 use crate::error::{CommandError, Result};
-use counted::{EventSection, RatioSection};
+use counted::{EventSection, FilterSection, RatioSection};
 pub use http::HttpConfig;
 use http::{CorsSection, LimitsSection, TlsSection};
 
@@ -29,6 +29,8 @@ pub struct Config {
     pub options: Options,
     /// Rebuild settings.
     pub rebuild: RebuildConfig,
+    /// Where a copy goes after every rebuild, if anywhere.
+    pub backup: Option<PathBuf>,
     /// How HTTP is served.
     pub http: HttpConfig,
     /// What is counted.
@@ -42,6 +44,10 @@ pub struct RebuildConfig {
     pub minutes_after_midnight: u32,
     /// zstd level of the archive.
     pub level: i32,
+    /// How long minutes are kept at least, days.
+    pub minute_days: u32,
+    /// How long hours and quarters are kept at least before they fold into days, days; none keeps them for ever.
+    pub hour_days: Option<u32>,
 }
 
 impl Config {
@@ -80,13 +86,17 @@ struct File {
     oplog: OplogSection,
     memory: MemorySection,
     ids: IdsSection,
+    minutes: MinutesSection,
+    hours: HoursSection,
     rebuild: RebuildSection,
+    backup: BackupSection,
     limits: LimitsSection,
     tls: TlsSection,
     cors: CorsSection,
     namespace: Option<Vec<Namespace>>,
     events: Option<BTreeMap<String, EventSection>>,
     ratios: Option<BTreeMap<String, RatioSection>>,
+    filters: Option<BTreeMap<String, FilterSection>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -113,9 +123,27 @@ struct IdsSection {
 
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
+struct HoursSection {
+    keep_days: Option<u32>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct MinutesSection {
+    keep_days: Option<u32>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
 struct RebuildSection {
     minutes_after_midnight: Option<u32>,
     level: Option<i32>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct BackupSection {
+    path: Option<PathBuf>,
 }
 
 impl File {
@@ -145,6 +173,12 @@ impl File {
             ids: IdsSection {
                 window_hours: self.ids.window_hours.or(defaults.ids.window_hours),
             },
+            minutes: MinutesSection {
+                keep_days: self.minutes.keep_days.or(defaults.minutes.keep_days),
+            },
+            hours: HoursSection {
+                keep_days: self.hours.keep_days.or(defaults.hours.keep_days),
+            },
             rebuild: RebuildSection {
                 minutes_after_midnight: self
                     .rebuild
@@ -152,17 +186,21 @@ impl File {
                     .or(defaults.rebuild.minutes_after_midnight),
                 level: self.rebuild.level.or(defaults.rebuild.level),
             },
+            backup: BackupSection {
+                path: self.backup.path.or(defaults.backup.path),
+            },
             limits: self.limits.or(defaults.limits),
             tls: self.tls,
             cors: self.cors.or(defaults.cors),
             namespace,
             events,
             ratios,
+            filters: self.filters,
         }
     }
 
     fn check(self) -> std::result::Result<Config, String> {
-        let schema = counted::check(self.namespace, self.events, self.ratios)?;
+        let schema = counted::check(self.namespace, self.events, self.ratios, self.filters)?;
         let durability = self.oplog.durability.unwrap_or_default();
         Ok(Config {
             listen: self.listen.ok_or("listen is missing")?,
@@ -191,7 +229,13 @@ impl File {
                     1_439,
                 )?,
                 level: within("rebuild.level", self.rebuild.level, 1, 19)?,
+                hour_days: match self.hours.keep_days {
+                    None => None,
+                    days => Some(within("hours.keep_days", days, 31, 36_500)?),
+                },
+                minute_days: within("minutes.keep_days", self.minutes.keep_days, 1, 36_500)?,
             },
+            backup: self.backup.path,
             http: http::check(&self.limits, self.tls, self.cors)?,
             schema,
         })
@@ -251,11 +295,13 @@ mod tests {
     #[test]
     fn what_is_left_out_has_its_default_and_what_is_wrong_is_named() {
         let config = Config::parse("shards = 7", "test").unwrap();
-        assert_eq!((config.options.shards, config.rebuild.level), (7, 3));
+        assert_eq!((config.options.shards, config.rebuild.level), (7, 6));
         for (text, named) in [
             ("shard = 7", "shard"),
             ("shards = 0", "shards"),
             ("[ids]\nwindow_hours = 1", "ids.window_hours"),
+            ("[minutes]\nkeep_days = 0", "minutes.keep_days"),
+            ("[hours]\nkeep_days = 7", "hours.keep_days"),
             ("[oplog]\ndurability = \"none\"", "oplog.durability"),
             ("[[namespace]]\nname = \"query\"", "query"),
             ("listen = \"everywhere\"", "listen"),

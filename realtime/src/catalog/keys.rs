@@ -55,7 +55,7 @@ pub struct KeyEntry {
     pub revoked_ms: Option<i64>,
 }
 
-const KEYS: &str = "keys";
+pub(super) const KEYS: &str = "keys";
 
 impl Catalog {
     /// Writes a key under its id, durably.
@@ -63,11 +63,9 @@ impl Catalog {
     /// # Errors
     /// When the disk refuses.
     pub fn put_key(&self, key: &KeyEntry) -> Result<(), CatalogError> {
-        let value = serde_json::to_vec(key).map_err(|error| self.wrong(error.to_string()))?;
-        self.tree(KEYS)?
-            .insert(key.id.as_bytes(), value)
-            .map_err(|error| self.wrong(error.to_string()))?;
-        self.sync()
+        self.insert(KEYS, key.id.as_bytes(), key)?;
+        self.sync()?;
+        self.write_snapshot()
     }
 
     /// Every key that ever was, revoked ones too, oldest first.

@@ -173,7 +173,8 @@ impl Delta {
         visit: &mut TotalVisitor<'_>,
     ) {
         for shard in &self.shards {
-            for bucket in shard.buckets.iter().filter(|bucket| bucket.subtotal == 0) {
+            let totals = shard.buckets.iter();
+            for bucket in totals.filter(|bucket| bucket.subtotal == 0 && bucket.count > 0) {
                 let key = shard.keys.get(bucket.key);
                 let Some(stored) = key.strip_prefix(section) else {
                     continue;
@@ -194,11 +195,21 @@ impl Delta {
         }
     }
 
+    /// Calls `visit` with record key, base bucket and count of every total.
+    pub fn each_total(&self, visit: &mut dyn FnMut(&[u8], TimeCode, u64)) {
+        for shard in &self.shards {
+            let totals = shard.buckets.iter();
+            for bucket in totals.filter(|bucket| bucket.subtotal == 0 && bucket.count > 0) {
+                visit(shard.keys.get(bucket.key), bucket.code(), bucket.count);
+            }
+        }
+    }
+
     /// Calls `visit` with every counter: record key, value of a subtotal, base bucket, count.
     pub fn points(&self, visit: &mut dyn FnMut(String, Option<String>, TimeCode, u64)) {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         for shard in &self.shards {
-            for bucket in &shard.buckets {
+            for bucket in shard.buckets.iter().filter(|bucket| bucket.count > 0) {
                 let key = text(shard.keys.get(bucket.key));
                 let Some(number) = bucket.subtotal.checked_sub(1) else {
                     visit(key, None, bucket.code(), bucket.count);
@@ -252,6 +263,10 @@ impl Delta {
         &self.shards
     }
 
+    pub(super) fn shards_mut(&mut self) -> &mut [Shard] {
+        &mut self.shards
+    }
+
     fn shard(&self, total_key: &[u8]) -> &Shard {
         let shards = u16::try_from(self.shards.len()).expect("BUG: shards are numbered in 16 bits");
         &self.shards[usize::from(shard_of(total_key, shards))]
@@ -267,10 +282,7 @@ impl Shard {
         increment: &Increment,
         value: &mut Vec<u8>,
     ) {
-        let key = self.keys.intern(key);
-        if key as usize == self.first_bucket.len() {
-            self.first_bucket.push(NONE);
-        }
+        let key = self.key_number(key);
         let code = TimeCode::containing(increment.at, namespace.grain);
         let total = self.bucket(key, 0, code);
         self.buckets[total as usize].count += increment.n;
@@ -296,7 +308,30 @@ impl Shard {
         }
     }
 
+    pub(super) fn key_number(&mut self, key: &[u8]) -> u32 {
+        let key = self.keys.intern(key);
+        if key as usize == self.first_bucket.len() {
+            self.first_bucket.push(NONE);
+        }
+        key
+    }
+
     fn add_user(&mut self, total: u32, user: User) {
+        self.change_users(total, |users| users.add(user));
+    }
+
+    /// Adds a set of users to a total's.
+    pub(super) fn unite_users(&mut self, total: u32, more: Users) {
+        self.change_users(total, |users| {
+            if users.is_empty() {
+                *users = more;
+            } else {
+                users.union(&more);
+            }
+        });
+    }
+
+    fn change_users(&mut self, total: u32, change: impl FnOnce(&mut Users)) {
         let bucket = &mut self.buckets[total as usize];
         if bucket.users == NONE {
             bucket.users =
@@ -305,8 +340,22 @@ impl Shard {
         }
         let users = &mut self.users[bucket.users as usize];
         let before = users.bytes();
-        users.add(user);
+        change(users);
         self.users_bytes = (self.users_bytes + users.bytes()).saturating_sub(before);
+    }
+
+    /// Takes a bucket's users out.
+    pub(super) fn take_users(&mut self, number: usize) -> Option<Users> {
+        let bucket = &mut self.buckets[number];
+        let at = std::mem::replace(&mut bucket.users, NONE);
+        self.users.get_mut(at as usize).map(std::mem::take)
+    }
+
+    /// Takes all texts behind hashes over; they stay readable in `from` too.
+    pub(super) fn take_lookups(&mut self, from: &Shard) {
+        for (hash, raw) in &from.lookups {
+            self.look_up(hash, raw);
+        }
     }
 
     fn add_value(&mut self, key: u32, subtotal: &str, code: TimeCode, value: &[u8], n: u64) {
@@ -319,7 +368,7 @@ impl Shard {
         self.counters[counter as usize].count += n;
     }
 
-    fn bucket(&mut self, key: u32, subtotal: u16, code: TimeCode) -> u32 {
+    pub(super) fn bucket(&mut self, key: u32, subtotal: u16, code: TimeCode) -> u32 {
         let identity =
             |bucket: &Bucket| (bucket.key, bucket.subtotal, bucket.minutes, bucket.grain);
         let wanted = (key, subtotal, code.minutes(), code.grain());
@@ -356,7 +405,7 @@ impl Shard {
         number
     }
 
-    fn counter(&mut self, bucket: u32, value: u32) -> u32 {
+    pub(super) fn counter(&mut self, bucket: u32, value: u32) -> u32 {
         let Self {
             buckets,
             counters,
@@ -415,6 +464,7 @@ impl Shard {
         std::iter::successors(self.buckets.get(first as usize), |bucket| {
             self.buckets.get(bucket.next as usize)
         })
+        .filter(|bucket| bucket.count > 0)
     }
 
     pub(super) fn users_of(&self, bucket: &Bucket) -> Option<&Users> {

@@ -5,9 +5,11 @@
 //! hold everything before the store's `flushed` position.
 
 mod flush;
+mod fold;
 mod memory;
 mod store;
 
 pub use flush::{FlushTarget, write_runs};
+pub use fold::Fold;
 pub use memory::Delta;
 pub use store::{DeltaStore, OpenRun};

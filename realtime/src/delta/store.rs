@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tallyring_archive::{Run, RunEntry, StoreEntry};
 use tallyring_records::{Offset, Position, StoreId};
 
+use super::fold::Fold;
 use super::memory::Delta;
 
 /// A run with what the manifest says of it.
@@ -28,6 +29,8 @@ pub struct DeltaStore {
     pub flushed: Offset,
     /// Takes increments.
     pub active: Delta,
+    /// A group on its way into `active`, which the holder of the writer's lock ends before it lets go.
+    pub arriving: Option<Fold>,
     /// Taken from `active` to be flushed, oldest first; they count until the manifest names their runs.
     pub frozen: Vec<Arc<Delta>>,
     /// Flushed runs.
@@ -43,6 +46,7 @@ impl DeltaStore {
             cut: None,
             flushed: opened,
             active: Delta::new(shards),
+            arriving: None,
             frozen: Vec::new(),
             runs: Vec::new(),
         }
@@ -63,6 +67,7 @@ impl DeltaStore {
             cut: entry.cut.as_ref().map(|cut| cut.offset(0)),
             flushed: entry.flushed.offset(0),
             active: Delta::new(shards),
+            arriving: None,
             frozen: Vec::new(),
             runs: entry.runs.iter().map(&mut open).collect::<Result<_, E>>()?,
         })
@@ -92,9 +97,11 @@ impl DeltaStore {
         }
     }
 
-    /// Memory deltas, active and frozen.
+    /// Memory deltas, active, arriving and frozen.
     pub fn deltas(&self) -> impl Iterator<Item = &Delta> {
-        std::iter::once(&self.active).chain(self.frozen.iter().map(|delta| &**delta))
+        std::iter::once(&self.active)
+            .chain(self.arriving.as_ref().map(Fold::rest))
+            .chain(self.frozen.iter().map(|delta| &**delta))
     }
 
     /// True when it counts nothing at all.

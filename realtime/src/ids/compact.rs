@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use tallyring_archive::merge::merge;
+use tallyring_archive::merge::{Keep, merge};
 use tallyring_archive::{Disk, Error, IdRunEntry, Result, Run, RunWriter, names};
 
 use super::spec;
@@ -66,6 +66,6 @@ fn merge_group(disk: &dyn Disk, group: &[IdRunEntry], level: i32) -> Result<Opti
         .map(|entry| Run::open(disk, &entry.run.name))
         .collect::<Result<Vec<_>>>()?;
     let out = RunWriter::create(disk, spec(newest_ms, level))?;
-    let run = merge(&inputs, out, 0, 1)?;
+    let run = merge(&inputs, out, Keep::all(0, 1))?;
     Ok(run.map(|run| IdRunEntry { newest_ms, run }))
 }

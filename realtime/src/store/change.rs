@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tallyring_archive::merge::merge;
+use tallyring_archive::merge::{Keep, merge};
 use tallyring_archive::{
     IdRunEntry, IdsEntry, Manifest, Partition, ProducerEntry, RunEntry, RunSpec, RunWriter,
     SchemaEntry, StoreEntry, names,
@@ -202,7 +202,11 @@ impl Store {
                 level,
             };
             let inputs: Vec<_> = group.iter().map(|run| Arc::clone(&run.run)).collect();
-            let merged = merge(&inputs, RunWriter::create(disk, spec)?, shard, shards)?;
+            let merged = merge(
+                &inputs,
+                RunWriter::create(disk, spec)?,
+                Keep::all(shard, shards),
+            )?;
             disk.sync_directory(names::DELTAS)
                 .map_err(tallyring_archive::Error::io("sync", names::DELTAS))?;
             if let Some(entry) = merged {

@@ -4,7 +4,6 @@
 //! records become visible together, before anyone is told that they were accepted.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use tallyring_records::{Day, Increment, Offset, Record, TimeCode};
 
@@ -57,6 +56,8 @@ pub struct Accepted {
     /// Counted for days that were exported already or lie outside the ring, and events that came
     /// after their time was settled.
     pub late: u64,
+    /// Kept in the log, but not counted, as a rule of the schema says.
+    pub filtered: u64,
 }
 
 /// Frames are closed when they hold this much; one batch may be larger.
@@ -136,6 +137,7 @@ impl Store {
                 accepted,
                 duplicates,
                 late,
+                filtered,
             } = accepted;
             let record = Record::Batch {
                 key: key.text,
@@ -143,6 +145,7 @@ impl Store {
                 accepted,
                 duplicates,
                 late,
+                filtered,
             };
             group.push(writer, record);
         }
@@ -206,6 +209,12 @@ impl Store {
         }
         let late = {
             let live = self.live();
+            if let Some(filter) = live.schema.filter_of(&increment) {
+                let rule = filter.name.clone();
+                accepted.filtered += 1;
+                group.push(writer, Record::Filtered { rule, increment });
+                return Ok(());
+            }
             if let Some(event) = &mut increment.event
                 && let Some(declared) = live.schema.event_type(&event.kind)
             {
@@ -321,20 +330,12 @@ impl Store {
             epoch: log.epoch(),
             sequence: log.appended(),
         };
-        let now = group.now_ms.div_euclid(1_000);
-        let mut live = self.live_mut();
-        let schema = Arc::clone(&live.schema);
-        for (sequence, record) in &group.written {
+        for (_, record) in &group.written {
             if let Record::Increment(increment) | Record::Late(increment) = record {
                 writer.count_bound = writer.count_bound.saturating_add(increment.n);
-                let late = matches!(record, Record::Late(_));
-                live.watermarks.see(increment);
-                live.recent.add(&self.keys, &schema, increment, now);
-                live.ring
-                    .count(&self.keys, &schema, late, *sequence, increment);
             }
         }
-        live.applied = applied;
+        self.show(&group.written, applied, group.now_ms.div_euclid(1_000));
         group.outcomes
     }
 }

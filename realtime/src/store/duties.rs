@@ -129,6 +129,7 @@ impl Store {
         let after = self.append_one(writer, &Record::Rotate { today: day })?;
         let mut live = self.live_mut();
         live.ring.rotate(day, after);
+        live.heavy.turn(day);
         live.applied = after;
         drop(live);
         tracing::info!(today = %day, "the ring turned");

@@ -3,9 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tallyring_archive::{
-    Disk, Error, Manifest, Result, Run, RunEntry, disk::remove_temporary_files, names,
-};
+use tallyring_archive::{Disk, Manifest, Result, Run, RunEntry};
 
 use crate::delta::OpenRun;
 
@@ -23,6 +21,10 @@ pub struct ArchiveFiles {
     pub runs: Vec<Arc<Run>>,
     /// Files of every kept generation, as it was.
     pub kept: BTreeMap<u64, Vec<Arc<Run>>>,
+    /// Since when each kept generation has minutes, Unix seconds; those not listed have all.
+    pub minutes_from: BTreeMap<u64, i64>,
+    /// Since when the active generation has hours, Unix seconds; earlier ones are folded into days.
+    pub hours_from: Option<i64>,
 }
 
 impl Files {
@@ -60,6 +62,14 @@ impl Files {
             generation: manifest.active,
             runs,
             kept,
+            minutes_from: manifest
+                .generations
+                .iter()
+                .filter_map(|generation| Some((generation.number, generation.minutes_from?)))
+                .collect(),
+            hours_from: manifest
+                .generation(manifest.active)
+                .and_then(|generation| generation.hours_from),
         })
     }
 
@@ -88,32 +98,4 @@ impl Files {
             }
         }
     }
-}
-
-/// Removes what a crash left: temporary files, and sorted files that the manifest does not name.
-///
-/// # Errors
-/// When the disk refuses.
-pub fn remove_leftovers(disk: &dyn Disk, manifest: Option<&Manifest>) -> Result<usize> {
-    let mut removed = 0;
-    for directory in names::DIRECTORIES {
-        // What is sorted for a load belongs to the process that sorts it.
-        if directory != names::OPLOG && directory != names::INCOMING {
-            removed +=
-                remove_temporary_files(disk, directory).map_err(Error::io("clean", directory))?;
-        }
-    }
-    let named: BTreeSet<&str> = manifest
-        .map(|manifest| manifest.files().map(|entry| entry.name.as_str()).collect())
-        .unwrap_or_default();
-    for directory in names::SORTED_FILE_DIRECTORIES {
-        for file in disk.list(directory).map_err(Error::io("list", directory))? {
-            let name = format!("{directory}/{file}");
-            if !named.contains(name.as_str()) {
-                disk.remove(&name).map_err(Error::io("remove", &name))?;
-                removed += 1;
-            }
-        }
-    }
-    Ok(removed)
 }

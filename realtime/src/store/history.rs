@@ -10,7 +10,7 @@ use crate::oplog::OplogError;
 /// Everything the log says of an id.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct IdHistory {
-    /// The increment that counted, [`Record::Increment`] or [`Record::Late`].
+    /// The increment that counted, [`Record::Increment`] or [`Record::Late`]; or was [`Record::Filtered`].
     pub counted: Option<Logged>,
     /// The first [`Record::Duplicate`] of it.
     pub again: Option<Logged>,

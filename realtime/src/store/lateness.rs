@@ -29,6 +29,14 @@ impl Watermarks {
         }
     }
 
+    /// The newest of both.
+    pub fn merge(&mut self, other: Self) {
+        for (kind, at) in other.0 {
+            let newest = self.0.entry(kind).or_insert(at);
+            *newest = at.max(*newest);
+        }
+    }
+
     /// First instant that is not settled at `now` (both Unix seconds).
     pub fn settled_until(&self, event: &EventType, now: i64) -> i64 {
         let lateness = i64::from(event.lateness_seconds);

@@ -10,6 +10,7 @@ mod commit;
 mod datasets;
 mod duties;
 mod files;
+mod heavy;
 mod history;
 mod lateness;
 mod open;
@@ -17,6 +18,7 @@ mod points;
 mod publish;
 mod read;
 mod recent;
+mod show;
 mod status;
 mod top;
 mod users;
@@ -28,6 +30,7 @@ use tallyring_archive::{BlockCache, Manifest, SchemaEntry};
 use tallyring_records::{LongKeys, Offset, Schema, StoreId};
 
 use crate::error::{Error, Result};
+use crate::heavy::Heavy;
 use crate::ids::Ids;
 use crate::oplog::Oplog;
 use crate::options::{Options, World};
@@ -40,7 +43,7 @@ pub use open::Recovery;
 pub use read::{Answer, Read, Series, ValuePoint};
 pub use recent::{RECENT_SECONDS_MAX, Seconds};
 pub use status::{Status, StoreStatus};
-pub use top::{Ranking, TopKey};
+pub use top::{NamespaceTotals, Ranking, TopKey};
 pub use users::UsersAnswer;
 
 use files::{ArchiveFiles, Files};
@@ -56,6 +59,8 @@ pub struct Store {
     root: Mutex<Root>,
     writer: Mutex<Writer>,
     live: RwLock<Live>,
+    /// The last minute by the second; locked alone and last.
+    recent: Mutex<Recent>,
 }
 
 /// The manifest as it is committed, and the open files it names.
@@ -95,8 +100,9 @@ struct Live {
     applied: Offset,
     /// Until when events are expected.
     watermarks: Watermarks,
-    /// The last minute by the second.
-    recent: Recent,
+    /// Heavy keys of recent hours, and whether they are those of all that is counted.
+    heavy: Heavy,
+    knows_heavy: bool,
 }
 
 impl Store {

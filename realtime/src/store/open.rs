@@ -3,16 +3,21 @@
 use std::sync::{Arc, Mutex, RwLock};
 
 use tallyring_archive::disk::TEMPORARY_SUFFIX;
-use tallyring_archive::{BlockCache, Disk, IdsEntry, Manifest, SchemaEntry, names};
-use tallyring_records::{Day, LongKeys, Offset, Position, Record, RecordError, Schema, decode_all};
+use tallyring_archive::{
+    BlockCache, Disk, IdsEntry, Manifest, SchemaEntry, names, remove_leftovers,
+};
+use tallyring_records::{
+    Day, LongKeys, Offset, Origin, Position, Record, RecordError, Schema, decode_all,
+};
 
 use super::change::HOUR_MS;
-use super::files::{ArchiveFiles, Files, remove_leftovers};
+use super::files::{ArchiveFiles, Files};
 use super::lateness::Watermarks;
 use super::recent::Recent;
 use super::{Live, Root, Store, Writer};
 use crate::delta::DeltaStore;
 use crate::error::{Error, Result};
+use crate::heavy::Heavy;
 use crate::identity::Identity;
 use crate::ids::{Ids, Seen};
 use crate::oplog::{Frame, LogSummary, Oplog, OplogOptions, ReadFrom, scan};
@@ -211,10 +216,21 @@ pub(super) fn identity_of(record: &Record) -> Option<(u8, &str)> {
         Record::Increment(increment) | Record::Late(increment) => {
             increment.id.as_deref().map(|id| (ID_DOMAIN, id))
         }
+        Record::Filtered { increment, .. } => increment.id.as_deref().map(|id| (ID_DOMAIN, id)),
         Record::Duplicate { id, .. } => Some((AGAIN_DOMAIN, id)),
         Record::Refused { id, .. } => Some((REFUSED_DOMAIN, id)),
         Record::Batch { key, .. } => Some((BATCH_KEY_DOMAIN, key)),
         Record::Rotate { .. } | Record::Cut { .. } | Record::Schema(_) => None,
+    }
+}
+
+/// The number that its producer gave a record.
+fn origin_of(record: &Record) -> Option<&Origin> {
+    match record {
+        Record::Increment(increment)
+        | Record::Late(increment)
+        | Record::Filtered { increment, .. } => increment.origin.as_ref(),
+        _ => None,
     }
 }
 
@@ -334,21 +350,24 @@ impl Replay {
             self.ids
                 .insert(self.keys.identity(domain, text.as_bytes()), seen);
         }
+        if let Some(origin) = origin_of(&record)
+            && at.sequence >= self.ids_from
+        {
+            let name = origin.producer.as_bytes();
+            let id = self.keys.identity(PRODUCER_DOMAIN, name);
+            self.producers.follow(id, origin, arrived_ms);
+        }
         match record {
             Record::Increment(increment) | Record::Late(increment) => {
-                if let Some(origin) = &increment.origin
-                    && at.sequence >= self.ids_from
-                {
-                    let name = origin.producer.as_bytes();
-                    let id = self.keys.identity(PRODUCER_DOMAIN, name);
-                    self.producers.follow(id, origin, arrived_ms);
-                }
                 self.watermarks.see(&increment);
                 self.counted = self.counted.saturating_add(increment.n);
                 self.ring
                     .count(&self.keys, &self.schema, late, at.sequence, &increment);
             }
-            Record::Duplicate { .. } | Record::Refused { .. } | Record::Batch { .. } => {}
+            Record::Duplicate { .. }
+            | Record::Filtered { .. }
+            | Record::Refused { .. }
+            | Record::Batch { .. } => {}
             Record::Rotate { today } => self.ring.rotate(today, after),
             Record::Cut { stores } => self.ring.cut(&stores, after),
             Record::Schema(schema) => {
@@ -392,7 +411,10 @@ impl Replay {
             jumped_since_ms: None,
             last_append_ms: world.clock.now_ms(),
         };
+        let is_empty = self.ring.stores().all(DeltaStore::is_empty);
         let live = Live {
+            heavy: Heavy::new(self.schema.namespaces.len(), self.ring.today()),
+            knows_heavy: is_empty,
             ring: self.ring,
             schema: self.schema,
             schemas: self.schemas,
@@ -400,8 +422,8 @@ impl Replay {
             manifest: Arc::new(manifest.clone()),
             applied,
             watermarks: self.watermarks,
-            recent: Recent::new(world.clock.now_ms().div_euclid(1_000)),
         };
+        let recent = Recent::new(world.clock.now_ms().div_euclid(1_000));
         Ok(Store {
             cache: BlockCache::new(options.cache_bytes),
             keys: self.keys,
@@ -412,6 +434,7 @@ impl Replay {
             }),
             writer: Mutex::new(writer),
             live: RwLock::new(live),
+            recent: Mutex::new(recent),
             world,
             options,
         })

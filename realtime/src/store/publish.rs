@@ -3,8 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use tallyring_archive::{Build, GENERATIONS_KEPT, GenerationEntry, Manifest, RunEntry, StoreEntry};
-use tallyring_records::StoreId;
+use tallyring_archive::{
+    Build, GENERATIONS_KEPT, GenerationEntry, Manifest, RunEntry, StoreEntry, Sums,
+};
+use tallyring_records::{StoreId, is_minutes_section};
 
 use super::{Root, Store};
 use crate::error::{Error, Result};
@@ -31,6 +33,8 @@ impl Store {
                 created_at_ms: next.written_at_ms,
                 merged: built.merged.clone(),
                 files: built.files.clone(),
+                minutes_from: built.minutes_from,
+                hours_from: built.hours_from,
             });
             next.active = built.number;
             let surplus = next.generations.len().saturating_sub(GENERATIONS_KEPT);
@@ -134,7 +138,8 @@ fn check_build(manifest: &Manifest, build: &Build) -> Result<()> {
 }
 
 /// Replaces the source runs that every kept generation has merged by the oldest one's file, where
-/// that is exactly their merge. The merge of that file with later runs gives the same bytes.
+/// that is exactly their merge, expired minutes left out and expired hours folded. The merge of that file
+/// with later runs gives the same bytes: no later generation keeps more of either.
 fn fold_sources(manifest: &mut Manifest) {
     let Some(oldest) = manifest.generations.first().cloned() else {
         return;
@@ -145,24 +150,16 @@ fn fold_sources(manifest: &mut Manifest) {
                 && (run.meta.shard, run.meta.shards) == (file.meta.shard, file.meta.shards)
         };
         let in_oldest = |run: &&RunEntry| same_place(run) && oldest.merged.contains(&run.name);
-        let folded: BTreeSet<String> = manifest
-            .runs
-            .iter()
-            .filter(in_oldest)
-            .map(|run| run.name.clone())
-            .collect();
-        if folded.len() < 2 {
-            continue;
-        }
-        let sums = tallyring_archive::merge::add_sums(
-            manifest
-                .runs
-                .iter()
-                .filter(|run| folded.contains(&run.name))
-                .map(|run| &run.meta),
-        );
-        // Sharded otherwise when it was built, or folded to coarser buckets: not the same counts.
-        if sums != file.meta.sums {
+        let runs: Vec<&RunEntry> = manifest.runs.iter().filter(in_oldest).collect();
+        let folded: BTreeSet<String> = runs.iter().map(|run| run.name.clone()).collect();
+        let sums = tallyring_archive::merge::add_sums(runs.iter().map(|run| &run.meta));
+        let is_smaller = match runs.as_slice() {
+            [] => false,
+            [run] => run.hash != file.hash,
+            _ => true,
+        };
+        // Sharded otherwise when it was built: not the same counts.
+        if !is_smaller || !are_equal_but_for_minutes(&sums, &file.meta.sums) {
             continue;
         }
         manifest.runs.retain(|run| !folded.contains(&run.name));
@@ -172,4 +169,15 @@ fn fold_sources(manifest: &mut Manifest) {
             generation.merged.push(file.name.clone());
         }
     }
+}
+
+fn are_equal_but_for_minutes(sums: &Sums, others: &Sums) -> bool {
+    let counted = |sums: &Sums| -> Sums {
+        let sums = sums.iter();
+        let counted = sums.filter(|(section, _)| !is_minutes_section(section));
+        counted
+            .map(|(section, &sum)| (section.clone(), sum))
+            .collect()
+    };
+    counted(sums) == counted(others)
 }

@@ -1,8 +1,8 @@
 //! Reads: one view of archive and deltas together.
 
 use std::collections::{BTreeMap, HashMap};
-use std::ops::ControlFlow;
-use std::sync::Arc;
+use std::ops::{ControlFlow, Range};
+use std::sync::{Arc, RwLockReadGuard};
 
 use tallyring_archive::{BlockCache, Run};
 use tallyring_records::line::{self, entries, hours};
@@ -38,6 +38,8 @@ pub struct Answer {
     pub manifest: u64,
     /// Everything before this offset is counted.
     pub applied: Offset,
+    /// Minutes of base buckets that began earlier have expired (Unix seconds); none has, without.
+    pub minutes_from: Option<i64>,
     /// In the order of the reads.
     pub series: Vec<Series>,
 }
@@ -122,10 +124,12 @@ impl Store {
                     gathers.iter_mut().for_each(|gather| gather.note(files));
                 }
             }
+            let generation = as_of.unwrap_or(live.archive.generation);
             Answer {
-                generation: as_of.unwrap_or(live.archive.generation),
+                generation,
                 manifest: live.manifest.number,
                 applied: live.applied,
+                minutes_from: live.archive.minutes_from.get(&generation).copied(),
                 series: Vec::with_capacity(reads.len()),
             }
         };
@@ -175,12 +179,90 @@ impl Store {
         for run in std::mem::take(&mut gather.runs) {
             gather.run(self, &run, Run::visit_from)?;
         }
-        Ok(gather
-            .series
-            .totals
-            .values()
-            .fold(0, |sum, count| sum.saturating_add(*count)))
+        Ok(sum(&gather.series))
     }
+}
+
+/// Totals of several stored keys on their way, all from one view.
+pub(super) struct Totals {
+    keys: Vec<(Read, Total, Vec<Arc<Run>>)>,
+    /// All runs of the deltas that concern the range.
+    pub runs: Vec<Arc<Run>>,
+}
+
+/// One key's total.
+pub(super) struct Total {
+    /// As it is stored.
+    pub stored: String,
+    /// The text behind a hash, where memory has it.
+    pub text: Option<String>,
+    /// Its count in the range.
+    pub count: u64,
+}
+
+impl Totals {
+    /// Takes what memory holds of `keys`, and lets the view go.
+    pub fn gather(
+        live: RwLockReadGuard<'_, Live>,
+        namespace: &str,
+        range: &Range<i64>,
+        keys: Vec<String>,
+    ) -> Self {
+        let stores = || live.ring.stores();
+        let key = |stored: String| {
+            let read = Read {
+                namespace: namespace.to_owned(),
+                key: String::new(),
+                subtotal: None,
+                from: range.start,
+                to: range.end,
+            };
+            let mut gather = Gather::new(&read, &stored);
+            gather.memory(&live);
+            let count = sum(&gather.series);
+            let runs = std::mem::take(&mut gather.runs);
+            let total_key = std::mem::take(&mut gather.total_key);
+            let hash = Some(&stored).filter(|stored| is_hash(stored));
+            let text = hash.and_then(|hash| {
+                let mut deltas = stores().flat_map(DeltaStore::deltas);
+                deltas.find_map(|delta| delta.lookup(total_key.as_bytes(), hash))
+            });
+            let text = text.map(str::to_owned);
+            let total = Total {
+                stored,
+                text,
+                count,
+            };
+            (read, total, runs)
+        };
+        Self {
+            keys: keys.into_iter().map(key).collect(),
+            runs: stores()
+                .flat_map(|store| store.runs.iter().map(|run| Arc::clone(&run.run)))
+                .collect(),
+        }
+    }
+
+    /// Reads the rest from runs.
+    pub fn read(&mut self, store: &Store) -> Result<Vec<Total>> {
+        let mut totals = Vec::with_capacity(self.keys.len());
+        for (read, mut total, runs) in self.keys.drain(..) {
+            let mut gather = Gather::new(&read, &total.stored);
+            for run in runs {
+                gather.run(store, &run, Run::visit_from)?;
+            }
+            total.count = sum(&gather.series)
+                .saturating_add(total.count)
+                .min(COUNT_MAX);
+            totals.push(total);
+        }
+        Ok(totals)
+    }
+}
+
+fn sum(series: &Series) -> u64 {
+    let counts = series.totals.values();
+    counts.fold(0, |sum, count| sum.saturating_add(*count))
 }
 
 /// How the lines of a run are visited: from the disk too, or from the cache alone.
@@ -274,11 +356,15 @@ impl<'r> Gather<'r> {
             if found != key {
                 return ControlFlow::Break(());
             }
-            for (code, count) in hours(payload)
-                .flatten()
-                .filter(|(code, _)| wanted.contains(&code.start()))
-            {
-                add(totals.entry(code).or_insert(0), count);
+            // A day's code stands before those of its hours.
+            let counted = hours(line::hours_from(payload, Day::of(wanted.start).code()));
+            for (code, count) in counted.flatten() {
+                if code.start() >= wanted.end {
+                    break;
+                }
+                if wanted.contains(&code.start()) {
+                    add(totals.entry(code).or_insert(0), count);
+                }
             }
             ControlFlow::Continue(())
         })?;

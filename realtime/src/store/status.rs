@@ -28,6 +28,10 @@ pub struct Status {
     pub ids_in_memory: usize,
     /// Delta stores, days first.
     pub stores: Vec<StoreStatus>,
+    /// Minutes of base buckets that began earlier have expired (Unix seconds); none has, without.
+    pub minutes_from: Option<i64>,
+    /// Base buckets that began earlier are folded into days (Unix seconds); none is, without.
+    pub hours_from: Option<i64>,
     /// Source runs that the generation lacks.
     pub pending_runs: usize,
     /// Bytes of all files the manifest names.
@@ -92,6 +96,10 @@ impl Store {
                 .stores()
                 .map(|store| store_status(store, live.ring.today()))
                 .collect(),
+            minutes_from: (live.archive.minutes_from)
+                .get(&live.archive.generation)
+                .copied(),
+            hours_from: live.archive.hours_from,
             pending_runs: manifest.pending().count(),
             file_bytes: file_bytes(&manifest),
             disk_free_bytes: self.world.disk.free_bytes().ok(),

@@ -52,6 +52,7 @@ impl Store {
             accepted,
             duplicates,
             late,
+            filtered,
             ..
         }) = verdict
         else {
@@ -67,6 +68,7 @@ impl Store {
             accepted,
             duplicates,
             late,
+            filtered,
         });
         // What it repeats may be on its way to the disk only now: they succeed or fail together.
         if group.frame.is_empty() {

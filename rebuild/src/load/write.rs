@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rayon::prelude::*;
-use tallyring_archive::merge::{merge, total_payloads, write_subtotal};
+use tallyring_archive::merge::{Keep, merge, total_payloads, write_subtotal};
 use tallyring_archive::{
     BLOCK_BYTES, Disk, Error, Partition, Result, Run, RunEntry, RunSpec, RunWriter, names,
 };
@@ -95,8 +95,7 @@ pub fn merged(
             let made = merge(
                 &inputs,
                 RunWriter::create(disk, spec)?,
-                *shard,
-                options.shards,
+                Keep::all(*shard, options.shards),
             )?;
             for run in runs {
                 disk.remove(&run.name)

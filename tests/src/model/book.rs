@@ -1,9 +1,11 @@
 //! Counts by key, and the comparison of a store's answer with them.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use tallyring_realtime::{Read, Series, Store};
-use tallyring_records::missing_value;
+use tallyring_records::{COUNT_MAX, missing_value};
 
 use super::naive::Cell;
 
@@ -57,6 +59,19 @@ impl Book {
             .and_then(|counts| counts.totals.get(&start))
             .copied()
             .unwrap_or(0)
+    }
+
+    /// What the keys of a namespace have between two instants, largest first.
+    pub fn ranking(&self, name: &str, range: &Range<i64>) -> Vec<(&str, u64)> {
+        let of_name = self.0.iter().filter(|((known, _), _)| known == name);
+        let sum = |counts: &Counts| {
+            let counts = counts.totals.range(range.clone());
+            counts.map(|(_, n)| n).sum::<u64>().min(COUNT_MAX)
+        };
+        let counted = of_name.map(|((_, key), counts)| (key.as_str(), sum(counts)));
+        let mut ranking: Vec<(&str, u64)> = counted.filter(|&(_, sum)| sum > 0).collect();
+        ranking.sort_by_key(|&(_, sum)| Reverse(sum));
+        ranking
     }
 
     /// Counts.

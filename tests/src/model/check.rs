@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use tallyring_archive::disk::TEMPORARY_SUFFIX;
 use tallyring_archive::{names, verify_run};
 use tallyring_realtime::{Read, Store};
-use tallyring_records::{TIME_MAX, TIME_MIN};
+use tallyring_records::{COUNT_MAX, TIME_MAX, TIME_MIN};
 
 use super::book::{Book, Wrong};
 use super::{Driver, clicks};
@@ -33,6 +33,46 @@ impl Driver {
             self.check(&reads, Some(number))?;
         }
         Ok(())
+    }
+
+    /// Compares the heaviest keys of a namespace in whole hours around today.
+    pub(super) fn check_top(&mut self) -> Result<(), String> {
+        let keys = self.naive.all.keys();
+        if keys.is_empty() {
+            return Ok(());
+        }
+        if self.chance.percent(50) {
+            let learned = self.store().learn_heavy_keys();
+            learned.map_err(|error| error.to_string())?;
+        }
+        let (name, _) = self.chance.pick(&keys).clone();
+        let limit = 1 + self.chance.below(6);
+        let limit = usize::try_from(limit).map_err(|error| error.to_string())?;
+        let today = self.store().status().today;
+        let from = today.start() + 3_600 * self.chance.between(-30, 40);
+        let range = from..from + 3_600 * self.chance.between(1, 48);
+        let found = self.store().top(&name, range.clone(), limit, None);
+        let found = found.map_err(|error| error.to_string())?;
+        let expected = self.naive.all.ranking(&name, &range);
+        let counts = |keys: &[(&str, u64)]| -> Vec<u64> {
+            keys.iter().take(limit).map(|&(_, count)| count).collect()
+        };
+        let listed: Vec<(&str, u64)> = found
+            .keys
+            .iter()
+            .map(|top| (top.key.as_str(), top.count))
+            .collect();
+        let sum: u64 = expected.iter().map(|&(_, count)| count).sum();
+        let right = listed.iter().all(|listed| expected.contains(listed))
+            && counts(&listed) == counts(&expected)
+            && found.bound.is_none()
+            && found.total == sum.min(COUNT_MAX);
+        match right {
+            true => Ok(()),
+            false => Err(format!(
+                "the top {limit} of {name} in {range:?}: found {found:?}, expected {expected:?}"
+            )),
+        }
     }
 
     /// Compares everything, with every subtotal, now and as of every kept generation.

@@ -25,6 +25,7 @@ pub fn schema(number: usize) -> Schema {
     Schema {
         events: Vec::new(),
         ratios: Vec::new(),
+        filters: Vec::new(),
         namespaces: vec![
             namespace("l", Grain::Hour, links),
             namespace("u", Grain::Hour, users),

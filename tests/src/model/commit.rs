@@ -175,6 +175,7 @@ impl Driver {
                     },
                     arrived_ms: self.now_ms,
                     key: sent.key,
+                    ring: self.naive.ring.clone(),
                 });
                 Ok(())
             }
@@ -227,6 +228,7 @@ impl Driver {
             accepted: counted.increments.len() as u64,
             duplicates: counted.duplicates,
             late: counted.late,
+            filtered: 0,
         };
         if accepted != expected {
             return Err(format!("answered {accepted:?}, expected {expected:?}"));
@@ -255,6 +257,7 @@ impl Driver {
             counted,
             arrived_ms: self.now_ms,
             key: sent.key,
+            ring: self.naive.ring.clone(),
         };
         self.unsynced.push((end, pending));
     }

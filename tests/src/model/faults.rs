@@ -189,14 +189,17 @@ impl Driver {
             }
             self.note(format!("  {} is counted", batch.mark));
             let declared = batch.counted.schema;
-            let counted = self
-                .naive
-                .stage(&clicks::schema(declared), declared, &batch.increments)
-                .ok_or("a batch is counted that is above the largest count")?;
+            // Which store takes what was decided when it was written.
+            let ring = std::mem::replace(&mut self.naive.ring, batch.ring);
+            let schema = clicks::schema(declared);
+            let staged = self.naive.stage(&schema, declared, &batch.increments);
+            self.naive.ring = ring;
+            let counted = staged.ok_or("a batch is counted that is above the largest count")?;
             let accepted = Accepted {
                 accepted: counted.increments.len() as u64,
                 duplicates: counted.duplicates,
                 late: counted.late,
+                filtered: 0,
             };
             self.naive
                 .apply(&clicks::schema(declared), &counted, batch.arrived_ms);

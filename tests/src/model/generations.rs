@@ -111,6 +111,8 @@ impl Driver {
         let options = BuildOptions {
             shards: self.options.shards,
             level: 1,
+            minute_days: 30,
+            hour_days: None,
         };
         self.note(format!("build from manifest {}", manifest.number));
         let disk = self.disk.clone();

@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 use tallyring_archive::Build;
 use tallyring_realtime::{Accepted, Options, Store};
-use tallyring_records::Increment;
+use tallyring_records::{Increment, StoreId};
 
 use crate::sim_disk::SimDisk;
 use chance::Chance;
@@ -73,6 +73,8 @@ struct Pending {
     counted: Counted,
     arrived_ms: i64,
     key: Option<String>,
+    /// The ring when it was sent: which store takes what.
+    ring: BTreeMap<StoreId, bool>,
 }
 
 impl Driver {

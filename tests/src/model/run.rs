@@ -126,6 +126,9 @@ impl Driver {
             if self.chance.percent(30) {
                 self.check_some()?;
             }
+            if self.chance.percent(10) {
+                self.check_top()?;
+            }
             if self.is_troubled() && self.chance.percent(20) {
                 self.check_all()?;
                 self.reopen()?;

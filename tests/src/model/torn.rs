@@ -156,6 +156,8 @@ fn rebuild(scene: &Scene) -> Result<(), Error> {
     let options = BuildOptions {
         shards: 3,
         level: 1,
+        minute_days: 30,
+        hour_days: None,
     };
     let built = pool().install(|| build(&scene.disk, &manifest, options, &|_, _| {}))?;
     match built {

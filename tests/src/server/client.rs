@@ -95,6 +95,16 @@ impl Client {
         must(path, self.try_get(path))
     }
 
+    /// GET with an API key, whatever its status.
+    ///
+    /// # Panics
+    /// When there is no answer.
+    pub fn get_as(&self, key: &str, path: &str) -> Answer {
+        let request = self.agent.get(self.at(path));
+        let request = request.header("authorization", format!("Bearer {key}"));
+        must(path, self.read(request.call()))
+    }
+
     /// POST with headers, whatever its status.
     ///
     /// # Panics

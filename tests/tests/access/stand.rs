@@ -70,7 +70,7 @@ impl Stand {
                 rebuild: Box::new(|| 0),
                 last_rebuild: Box::new(|| None),
             }),
-            access,
+            access: Arc::clone(&access),
             metrics: PrometheusBuilder::new().build_recorder().handle(),
         };
         let runtime = Runtime::new().expect("start a runtime");
@@ -82,8 +82,9 @@ impl Stand {
         let answer = move |request, peer| Arc::clone(&app).answer(request, peer);
         let server = Server::new(answer, wanted.server);
         let (stop, stopped) = oneshot::channel();
-        let served = runtime.spawn(server.run(vec![(listener, None)], async {
+        let served = runtime.spawn(server.run(vec![(listener, None)], async move {
             let _ = stopped.await;
+            access.close_streams();
         }));
         Self {
             address,

@@ -142,7 +142,8 @@ fn an_array_and_lines_and_a_retried_batch_are_taken_as_increments_are() {
     assert_eq!(answer["accepted"], 1, "{answer}");
     assert_eq!(answer["rejected"][0]["field"], "entities.pin");
     let by = server.get_json("/v1/ad_click/42/by/country*device?unit=hour&units=1");
-    assert_eq!(by["values"], json!([{"value": "US*mobile", "count": 4}]));
+    let both = json!([{"value": "US*mobile", "parts": ["US", "mobile"], "count": 4}]);
+    assert_eq!(by["values"], both);
 }
 
 #[test]

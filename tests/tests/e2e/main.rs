@@ -2,6 +2,7 @@
 //!
 //! Nothing here waits for a fixed time. Randomness is seeded, and every failure names its seed.
 
+mod backup;
 mod calendar;
 mod cat;
 mod chance;
@@ -12,12 +13,14 @@ mod damage;
 mod datasets;
 mod events;
 mod expected;
+mod filters;
 mod http_bodies;
 mod http_connections;
 mod http_errors;
 mod http_reads;
 mod http_writes;
 mod kills;
+mod minutes;
 mod real_events;
 mod stop;
 mod stored;

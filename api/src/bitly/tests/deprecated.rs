@@ -1,6 +1,7 @@
 //! Version 3's endpoints for several links at once.
 
 use serde_json::{Value, json};
+use tallyring_records::Schema;
 
 use super::{NOW, Site};
 
@@ -73,6 +74,35 @@ async fn minutes_are_refused_where_whole_hours_are_counted() {
     let item = json!({"clicks_by_minute": [{"short_url": "http://bit.ly/", "error": "NOT_FOUND"}]});
     site.check_v3("/v3/clicks_by_minute?shortUrl=http://bit.ly/", item)
         .await;
+}
+
+#[tokio::test]
+async fn minutes_are_answered_where_they_are_kept() {
+    let mut schema = Schema::default_clicks();
+    schema.namespaces[0].minutes = true;
+    let site = Site::open(schema, NOW);
+    let click = |ago: i64, n: u64| json!({"at": NOW - ago, "n": n, "keys": {"l": "now"}});
+    site.count(json!([
+        click(0, 4),
+        click(60, 2),
+        click(119, 1),
+        click(1_700, 7)
+    ]))
+    .await;
+    let minutes = site.v3("/v3/clicks_by_minute?shortUrl=bit.ly/now").await;
+    let minutes = minutes["data"]["clicks_by_minute"][0]["clicks"].clone();
+    let counted = |minute: usize| minutes[minute].as_u64();
+    let newest = [0, 1, 2, 3].map(counted);
+    assert_eq!(newest, [Some(4), Some(2), Some(1), Some(0)], "{minutes}");
+    assert_eq!(minutes.as_array().map(Vec::len), Some(60));
+    let path = "/v3/link/clicks?link=bit.ly/now&unit=minute&units=2&rollup=true";
+    assert_eq!(site.v3(path).await["data"]["link_clicks"], 6);
+    let path = "/v4/bitlinks/bit.ly/now/clicks?unit=minute&units=3";
+    let clicks: Value = serde_json::from_str(&site.get(path).await.text).unwrap();
+    assert_eq!(clicks["link_clicks"][1]["clicks"], 2, "{clicks}");
+    // Of a breakdown no minutes are kept.
+    let path = "/v3/link/countries?link=x&unit=minute&units=1";
+    site.check_v3_fault(path, 500, "MINUTES_NOT_KEPT").await;
 }
 
 #[tokio::test]

@@ -212,6 +212,15 @@ impl Disk for MemoryDisk {
         Ok(true)
     }
 
+    fn replace(&self, from: &str, to: &str) -> io::Result<()> {
+        let mut state = self.state();
+        state.change()?;
+        let place = state.place(from)?;
+        state.rename(to, Some(place));
+        state.rename(from, None);
+        Ok(())
+    }
+
     fn remove(&self, name: &str) -> io::Result<()> {
         let mut state = self.state();
         state.change()?;

@@ -1,0 +1,36 @@
+//! What a crash leaves: files that nothing names.
+
+use std::collections::BTreeSet;
+
+use crate::disk::{Disk, remove_temporary_files};
+use crate::error::{Error, Result};
+use crate::manifest::Manifest;
+use crate::names;
+
+/// Removes temporary files, and sorted files that the manifest does not name.
+///
+/// # Errors
+/// When the disk refuses.
+pub fn remove_leftovers(disk: &dyn Disk, manifest: Option<&Manifest>) -> Result<usize> {
+    let mut removed = 0;
+    for directory in names::DIRECTORIES {
+        // What is sorted for a load belongs to the process that sorts it.
+        if directory != names::OPLOG && directory != names::INCOMING {
+            removed +=
+                remove_temporary_files(disk, directory).map_err(Error::io("clean", directory))?;
+        }
+    }
+    let named: BTreeSet<&str> = manifest
+        .map(|manifest| manifest.files().map(|entry| entry.name.as_str()).collect())
+        .unwrap_or_default();
+    for directory in names::SORTED_FILE_DIRECTORIES {
+        for file in disk.list(directory).map_err(Error::io("list", directory))? {
+            let name = format!("{directory}/{file}");
+            if !named.contains(name.as_str()) {
+                disk.remove(&name).map_err(Error::io("remove", &name))?;
+                removed += 1;
+            }
+        }
+    }
+    Ok(removed)
+}

@@ -1,0 +1,151 @@
+//! Base buckets that are old enough fold into UTC days on their way out of a merge.
+//!
+//! All lines of one total or subtotal within a day stand one after the other, those that were folded before first, so
+//! one line is kept back at a time. Sums stay what they were, so the books do; users are united.
+
+use std::collections::BTreeMap;
+
+use tallyring_records::line::{self, Kind};
+use tallyring_records::{Grain, TimeCode, Users};
+
+use super::{add, total_payload, unreadable, write_subtotal};
+use crate::error::Result;
+use crate::run::RunWriter;
+
+/// Writes lines to a run, those of old buckets by the day.
+pub(super) struct Days {
+    /// Buckets that began earlier are folded, Unix seconds.
+    before: i64,
+    day: Option<Day>,
+    payload: Vec<u8>,
+}
+
+/// A line of a day that may have more to come.
+struct Day {
+    key: Vec<u8>,
+    content: Content,
+}
+
+enum Content {
+    Values(BTreeMap<Vec<u8>, u64>),
+    Users(Users),
+}
+
+impl Days {
+    pub fn new(before: i64) -> Self {
+        Self {
+            before,
+            day: None,
+            payload: Vec::new(),
+        }
+    }
+
+    pub fn push(&mut self, out: &mut RunWriter<'_>, key: &[u8], payload: &[u8]) -> Result<()> {
+        match line::kind_of(key) {
+            Some(Kind::Total) => {
+                self.flush(out)?;
+                self.total(out, key, payload)
+            }
+            Some(Kind::Subtotal | Kind::Users) => {
+                let (_, _, code) =
+                    line::split_subtotal(key).ok_or_else(|| unreadable(key, payload))?;
+                if code.start() < self.before {
+                    return self.fold(out, (key, code), payload);
+                }
+                self.flush(out)?;
+                out.push(key, payload)
+            }
+            _ => {
+                self.flush(out)?;
+                out.push(key, payload)
+            }
+        }
+    }
+
+    /// Writes what is kept back.
+    pub fn flush(&mut self, out: &mut RunWriter<'_>) -> Result<()> {
+        let Some(day) = self.day.take() else {
+            return Ok(());
+        };
+        match day.content {
+            Content::Users(users) => out.push(&day.key, users.to_payload().as_bytes()),
+            Content::Values(values) => {
+                let mut values: Vec<(&[u8], u64)> = values
+                    .iter()
+                    .map(|(value, &count)| (value.as_slice(), count))
+                    .collect();
+                self.payload.clear();
+                write_subtotal(&mut self.payload, &mut values);
+                out.push(&day.key, &self.payload)
+            }
+        }
+    }
+
+    fn total(&mut self, out: &mut RunWriter<'_>, key: &[u8], payload: &[u8]) -> Result<()> {
+        let first = line::hours(payload).next().flatten();
+        if first.is_none_or(|(code, _)| code.start() >= self.before) {
+            return out.push(key, payload);
+        }
+        let mut buckets: Vec<(TimeCode, u64)> = Vec::new();
+        for entry in line::hours(payload) {
+            let (code, count) = entry.ok_or_else(|| unreadable(key, payload))?;
+            let code = self.folded(code);
+            match buckets.last_mut() {
+                Some((last, sum)) if *last == code => add(sum, count, key)?,
+                _ => buckets.push((code, count)),
+            }
+        }
+        out.push(key, &total_payload(&buckets))
+    }
+
+    fn fold(
+        &mut self,
+        out: &mut RunWriter<'_>,
+        (key, code): (&[u8], TimeCode),
+        payload: &[u8],
+    ) -> Result<()> {
+        let prefix = key.iter().rposition(|&byte| byte == b'.');
+        let prefix = prefix.ok_or_else(|| unreadable(key, payload))?;
+        let mut day_key = key[..=prefix].to_vec();
+        self.folded(code).write_to(&mut day_key);
+        if self.day.as_ref().is_none_or(|day| day.key != day_key) {
+            self.flush(out)?;
+            let content = if line::kind_of(key) == Some(Kind::Users) {
+                Content::Users(Users::default())
+            } else {
+                Content::Values(BTreeMap::new())
+            };
+            self.day = Some(Day {
+                key: day_key,
+                content,
+            });
+        }
+        let day = self.day.as_mut().expect("BUG: it was made above");
+        match &mut day.content {
+            Content::Users(users) => {
+                let more = Users::from_payload(payload).ok_or_else(|| unreadable(key, payload))?;
+                users.union(&more);
+            }
+            Content::Values(values) => {
+                for entry in line::entries(payload) {
+                    let (value, count) = entry.ok_or_else(|| unreadable(key, payload))?;
+                    match values.get_mut(value) {
+                        Some(sum) => add(sum, count, key)?,
+                        None => {
+                            values.insert(value.to_vec(), count);
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn folded(&self, code: TimeCode) -> TimeCode {
+        if code.start() < self.before {
+            TimeCode::containing(code.start(), Grain::Day)
+        } else {
+            code
+        }
+    }
+}

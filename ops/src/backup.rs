@@ -1,0 +1,178 @@
+//! `tallyring backup` and `tallyring restore`: checked copies of a data directory, and back.
+
+use std::path::Path;
+
+use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
+use tallyring_archive::disk::replace_whole;
+use tallyring_archive::{Disk, Error, OsDisk, names};
+use tallyring_realtime::Lock;
+use tallyring_realtime::catalog::Catalog;
+use tallyring_realtime::oplog::{ReadFrom, scan};
+use tallyring_rebuild::backup::{Copied, Progress, copy};
+
+use crate::cli::{BackupArgs, RestoreArgs};
+use crate::data_directory::{open_read_only, require_store, try_lock};
+use crate::error::{CommandError, Result, doing};
+
+/// Brings a backup up to date, beside a server or without one.
+///
+/// # Errors
+/// When the target is something else, a file is damaged, or a disk refuses.
+pub fn run(args: &BackupArgs, as_json: bool) -> Result<()> {
+    let bar = bar("copying");
+    let copied = make(&args.data, &args.backup, &|done, all| {
+        bar.set_length(all);
+        bar.set_position(done);
+    })?;
+    bar.finish_and_clear();
+    if as_json {
+        println!("{}", serde_json::to_string(&copied)?);
+    } else {
+        println!(
+            "generation {} is backed up in {}: {} files ({}) written, {} were there",
+            copied.generation,
+            args.backup.display(),
+            copied.files,
+            HumanBytes(copied.bytes),
+            copied.kept
+        );
+    }
+    Ok(())
+}
+
+/// Makes the backup `target` of the data directory `data`, or brings it up to date.
+///
+/// # Errors
+/// As [`run`].
+pub fn make(data: &Path, target: &Path, progress: Progress<'_>) -> Result<Copied> {
+    require_store(data)?;
+    if is_within(target, data) {
+        return Err(CommandError::Usage(format!(
+            "{} is in the data directory, which it is to survive; name a directory elsewhere",
+            target.display()
+        )));
+    }
+    let _lock = take(target, names::BACKUP)?;
+    let [source, target] = [disk(data)?, disk(target)?];
+    mark(
+        &target,
+        names::BACKUP,
+        "A backup: `tallyring restore` makes a data directory of it. Serving it would change it.\n",
+    )?;
+    let copied = copy(&source, &target, progress)?;
+    check_log(&target, &copied)?;
+    Ok(copied)
+}
+
+/// Makes a data directory of a backup.
+///
+/// # Errors
+/// When there is one already, the backup is damaged, or a disk refuses.
+pub fn restore(args: &RestoreArgs, as_json: bool) -> Result<()> {
+    let (backup, data) = (args.backup.as_path(), args.data.as_path());
+    if !backup.join(names::BACKUP).exists() {
+        return Err(CommandError::Usage(format!(
+            "{} is no backup; name a directory that `tallyring backup` made",
+            backup.display()
+        )));
+    }
+    let _lock = take(data, names::RESTORING)?;
+    let [source, target] = [disk(backup)?, disk(data)?];
+    mark(
+        &target,
+        names::RESTORING,
+        "Half restored: run `tallyring restore` again.\n",
+    )?;
+    let bar = bar("restoring");
+    let copied = copy(&source, &target, &|done, all| {
+        bar.set_length(all);
+        bar.set_position(done);
+    })?;
+    bar.finish_and_clear();
+    check_log(&target, &copied)?;
+    // Both prove that it can be served. The first server on it raises the log's epoch, as every one does, so that
+    // no position is used twice.
+    Catalog::open(&data.join(names::CATALOG))?;
+    open_read_only(data)?;
+    target
+        .remove(names::RESTORING)
+        .map_err(Error::io("remove", names::RESTORING))?;
+    target.sync_directory("").map_err(Error::io("sync", ""))?;
+    if as_json {
+        println!("{}", serde_json::to_string(&copied)?);
+    } else {
+        println!(
+            "{} is restored: generation {}, {} files ({})",
+            data.display(),
+            copied.generation,
+            copied.files,
+            HumanBytes(copied.bytes)
+        );
+    }
+    Ok(())
+}
+
+/// Locks a directory that is empty, or a copy of the same kind already.
+fn take(directory: &Path, marker: &str) -> Result<Lock> {
+    let is_copy = directory.join(marker).exists();
+    let entries = match std::fs::read_dir(directory) {
+        Ok(entries) => entries.count(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => 0,
+        Err(error) => return Err(doing(format!("read {}", directory.display()))(error)),
+    };
+    let lock_only = entries == 1 && directory.join(names::LOCK).exists();
+    if !is_copy && entries > 0 && !lock_only {
+        return Err(CommandError::Usage(format!(
+            "{} is not empty, and not what an earlier run of this made; name another directory",
+            directory.display()
+        )));
+    }
+    if is_copy {
+        let held = || Lock::take(directory).map_err(doing(format!("lock {}", directory.display())));
+        return held()?.map_err(|holder| busy(directory, holder.pid));
+    }
+    try_lock(directory)?.map_err(|holder| busy(directory, holder.pid))
+}
+
+fn busy(directory: &Path, pid: u32) -> CommandError {
+    CommandError::Failed(format!(
+        "process {pid} writes to {} now; wait for it",
+        directory.display()
+    ))
+}
+
+fn mark(disk: &OsDisk, marker: &'static str, text: &str) -> Result<()> {
+    replace_whole(disk, marker, text.as_bytes())?;
+    disk.sync_directory("").map_err(Error::io("sync", marker))?;
+    Ok(())
+}
+
+/// Every frame that was copied is whole but the last, which may be torn as after a crash.
+fn check_log(target: &OsDisk, copied: &Copied) -> Result<()> {
+    if let Some(first) = copied.log_from {
+        scan(target, None, ReadFrom::Sequence(first), &mut |_| Ok(()))?;
+    }
+    Ok(())
+}
+
+fn disk(path: &Path) -> Result<OsDisk> {
+    OsDisk::new(path).map_err(doing(format!("open {}", path.display())))
+}
+
+/// True when the path is the directory or lies in it, whether it is there yet or not.
+fn is_within(path: &Path, directory: &Path) -> bool {
+    let Ok(directory) = directory.canonicalize() else {
+        return false;
+    };
+    let there = path
+        .ancestors()
+        .find_map(|ancestor| ancestor.canonicalize().ok());
+    there.is_some_and(|there| there.starts_with(directory))
+}
+
+fn bar(what: &str) -> ProgressBar {
+    let style = ProgressStyle::with_template(&format!(
+        "{what} {{wide_bar}} {{bytes}}/{{total_bytes}} {{bytes_per_sec}} {{eta}} left"
+    ));
+    ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}

@@ -1,0 +1,121 @@
+//! `tallyring verify --repair`: puts good bytes in the place of damaged ones, where somebody has them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use tallyring_archive::{Disk, Error, Manifest, OsDisk, names, verify_run};
+use tallyring_realtime::oplog::{OplogError, ReadFrom, scan};
+use tallyring_rebuild::{Healed, heal, heal_segment};
+
+use crate::cli::VerifyArgs;
+use crate::config::Config;
+use crate::data_directory::{lock, require_store};
+use crate::error::{CommandError, Result, doing};
+
+/// Heals what it can; a sentence for each file that was healed. What it cannot heal the check that follows finds.
+///
+/// # Errors
+/// When a server runs, the backup is none, or the disk refuses.
+pub fn run(args: &VerifyArgs) -> Result<Vec<String>> {
+    require_store(&args.data)?;
+    let _lock = lock(&args.data)?;
+    let backup = backup_of(args)?;
+    let backup = backup.as_ref().map(|disk| disk as &dyn Disk);
+    let disk = OsDisk::new(&args.data).map_err(doing("open the data directory"))?;
+    let scratch_path =
+        std::env::temp_dir().join(format!("tallyring-repair-{}", std::process::id()));
+    let scratch =
+        OsDisk::new(&scratch_path).map_err(doing(format!("make {}", scratch_path.display())))?;
+    let files = heal_files(&disk, &scratch, backup);
+    if let Err(error) = std::fs::remove_dir_all(&scratch_path) {
+        eprintln!(
+            "warning: {} could not be removed: {error}",
+            scratch_path.display()
+        );
+    }
+    let mut healed = files?;
+    if let Some(backup) = backup {
+        healed.extend(heal_log(&disk, backup)?);
+    }
+    Ok(healed)
+}
+
+fn backup_of(args: &VerifyArgs) -> Result<Option<OsDisk>> {
+    let config = Config::load(args.config.as_deref())?;
+    let Some(path) = args.backup.clone().or(config.backup) else {
+        return Ok(None);
+    };
+    if !path.join(names::BACKUP).exists() {
+        return Err(CommandError::Usage(format!(
+            "{} is no backup; name a directory that `tallyring backup` made",
+            path.display()
+        )));
+    }
+    same_store(&args.data, &path)?;
+    let disk = OsDisk::new(&path).map_err(doing(format!("open {}", path.display())))?;
+    Ok(Some(disk))
+}
+
+fn same_store(data: &Path, backup: &Path) -> Result<()> {
+    let read = |directory: &Path| {
+        std::fs::read(directory.join(names::IDENTITY)).map_err(doing(format!(
+            "read {} of {}",
+            names::IDENTITY,
+            directory.display()
+        )))
+    };
+    if read(data)? == read(backup)? {
+        return Ok(());
+    }
+    Err(CommandError::Usage(format!(
+        "{} is a backup of another store",
+        backup.display()
+    )))
+}
+
+fn heal_files(disk: &OsDisk, scratch: &OsDisk, backup: Option<&dyn Disk>) -> Result<Vec<String>> {
+    let manifest = Manifest::load(disk)?.ok_or_else(|| {
+        CommandError::Failed(
+            "there is no manifest; restore the data directory from a backup".into(),
+        )
+    })?;
+    let files: BTreeMap<_, _> = manifest
+        .files()
+        .map(|entry| (entry.name.as_str(), entry))
+        .collect();
+    let mut healed = Vec::new();
+    for entry in files.into_values() {
+        if verify_run(disk, entry).is_ok() {
+            continue;
+        }
+        let from = match heal(disk, scratch, &manifest, entry, backup)? {
+            Some(Healed::Twin) => "its other name",
+            Some(Healed::Backup) => "the backup",
+            Some(Healed::Remade) => "its source runs, merged again",
+            None => continue,
+        };
+        healed.push(format!("{} from {from}", entry.name));
+    }
+    for directory in names::SORTED_FILE_DIRECTORIES {
+        disk.sync_directory(directory)
+            .map_err(Error::io("sync", directory))?;
+    }
+    Ok(healed)
+}
+
+/// Segment by segment, as each hides what is wrong behind it.
+fn heal_log(disk: &OsDisk, backup: &dyn Disk) -> Result<Vec<String>> {
+    let mut healed = BTreeSet::new();
+    while let Err(OplogError::Corrupt { file, .. } | OplogError::Missing { file, .. }) =
+        scan(disk, None, ReadFrom::Oldest, &mut |_| Ok(()))
+    {
+        if healed.contains(&file) || !heal_segment(disk, backup, &file)? {
+            break;
+        }
+        healed.insert(file);
+    }
+    Ok(healed
+        .into_iter()
+        .map(|file| format!("{file} from the backup"))
+        .collect())
+}

@@ -1,0 +1,229 @@
+//! Folds one delta into another, a few counters at a time.
+//!
+//! A large group is counted in a delta of its own, without the lock that queries wait for; the lock is
+//! held only to show it, whole, and then for each step that moves some of it into the store's own
+//! delta. Invariant: between steps the two count every increment exactly once.
+
+use super::memory::{Delta, NONE, Shard};
+
+/// A delta on its way into another.
+pub struct Fold {
+    /// What was not moved yet.
+    from: Delta,
+    shard: usize,
+    bucket: usize,
+    map: ShardMap,
+}
+
+/// Numbers in the other delta's shard by number in this one's; [`NONE`] where not asked for yet.
+#[derive(Default)]
+struct ShardMap {
+    keys: Vec<u32>,
+    values: Vec<u32>,
+    subtotals: Vec<u32>,
+}
+
+impl Fold {
+    /// Begins with everything still to be moved.
+    pub fn new(from: Delta) -> Self {
+        Self {
+            from,
+            shard: 0,
+            bucket: 0,
+            map: ShardMap::default(),
+        }
+    }
+
+    /// What was not moved yet.
+    pub fn rest(&self) -> &Delta {
+        &self.from
+    }
+
+    /// Moves buckets with about `counters` counters into `to`, which has as many shards; false once
+    /// nothing is left.
+    pub fn step(&mut self, to: &mut Delta, counters: usize) -> bool {
+        let mut moved = 0;
+        while moved < counters {
+            let Some(shard) = self.from.shards_mut().get_mut(self.shard) else {
+                return false;
+            };
+            let to = &mut to.shards_mut()[self.shard];
+            if self.bucket == 0 {
+                to.take_lookups(shard);
+                self.map = ShardMap::of(shard);
+            }
+            if self.bucket == shard.buckets.len() {
+                self.shard += 1;
+                self.bucket = 0;
+                // An empty shard is a step too: taking lookups is work.
+                moved += 1;
+                continue;
+            }
+            moved += self.map.take(shard, self.bucket, to);
+            self.bucket += 1;
+        }
+        true
+    }
+}
+
+impl ShardMap {
+    fn of(shard: &Shard) -> Self {
+        Self {
+            keys: vec![NONE; shard.keys.len()],
+            values: vec![NONE; shard.values.len()],
+            subtotals: vec![NONE; shard.subtotals.len()],
+        }
+    }
+
+    /// Moves one bucket; how many counters that were.
+    fn take(&mut self, from: &mut Shard, number: usize, to: &mut Shard) -> usize {
+        let bucket = from.buckets[number];
+        let key = known(&mut self.keys, bucket.key, |number| {
+            to.key_number(from.keys.get(number))
+        });
+        let subtotal = match u32::from(bucket.subtotal).checked_sub(1) {
+            None => 0,
+            Some(number) => {
+                let subtotals = &mut to.subtotals;
+                1 + known(&mut self.subtotals, number, |number| {
+                    subtotals.intern(from.subtotals.get(number))
+                })
+            }
+        };
+        let subtotal = u16::try_from(subtotal).expect("BUG: a schema has few subtotals");
+        let target = to.bucket(key, subtotal, bucket.code());
+        to.buckets[target as usize].count += bucket.count;
+        let mut moved = 1;
+        for counter in from.counters_of(&bucket) {
+            let values = &mut to.values;
+            let value = known(&mut self.values, counter.value, |number| {
+                values.intern(from.values.get(number))
+            });
+            let into = to.counter(target, value);
+            to.counters[into as usize].count += counter.count;
+            moved += 1;
+        }
+        if let Some(users) = from.take_users(number) {
+            to.unite_users(target, users);
+        }
+        // A bucket without a count is not seen by reads.
+        let bucket = &mut from.buckets[number];
+        (bucket.count, bucket.first_counter) = (0, NONE);
+        moved
+    }
+}
+
+fn known(map: &mut [u32], number: u32, find: impl FnOnce(u32) -> u32) -> u32 {
+    let place = &mut map[number as usize];
+    if *place == NONE {
+        *place = find(number);
+    }
+    *place
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+    use tallyring_records::{Grain, Increment, LongKeys, Namespace, Schema, TimeCode};
+
+    use super::*;
+
+    type Points = BTreeMap<(String, Option<String>, TimeCode), u64>;
+
+    fn schema() -> Schema {
+        Schema {
+            namespaces: vec![Namespace {
+                name: "l".into(),
+                title: String::new(),
+                grain: Grain::Hour,
+                subtotals: vec!["c".into(), "c*r".into()],
+                minutes: true,
+                uniques: true,
+            }],
+            events: Vec::new(),
+            ratios: Vec::new(),
+            filters: Vec::new(),
+        }
+    }
+
+    fn points(deltas: &[&Delta]) -> Points {
+        let mut points = Points::new();
+        for delta in deltas {
+            delta.points(&mut |key, value, code, count| {
+                *points.entry((key, value, code)).or_default() += count;
+            });
+        }
+        points
+    }
+
+    fn estimates(deltas: &[&Delta], keys: &LongKeys, raw: &str) -> BTreeMap<TimeCode, u64> {
+        let mut all: BTreeMap<TimeCode, tallyring_records::Users> = BTreeMap::new();
+        let key = format!("l|{}", keys.stored(raw));
+        for delta in deltas {
+            delta.users(key.as_bytes(), &mut |code, users| {
+                all.entry(code).or_default().union(users);
+            });
+        }
+        all.into_iter()
+            .map(|(code, users)| (code, users.estimate()))
+            .collect()
+    }
+
+    fn click() -> impl Strategy<Value = Increment> {
+        let key = prop_oneof![Just("a"), Just("b"), Just("a long key with spaces")];
+        let value = prop_oneof![Just("US"), Just("-"), Just("http://referrer.example/")];
+        (key, value, 0..4_i64, 1..9_u64, 0..5_u8).prop_map(|(key, value, time, n, user)| {
+            Increment {
+                at: 1_331_923_200 + time * 1_800,
+                n,
+                keys: vec![("l".into(), key.into())],
+                by: vec![("c".into(), value.into())],
+                id: None,
+                user: (user > 0).then(|| format!("u{user}")),
+                event: None,
+                origin: None,
+            }
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn prop_nothing_is_missed_or_counted_twice_at_any_step(
+            first in proptest::collection::vec(click(), 0..20),
+            second in proptest::collection::vec(click(), 0..20),
+            width in 1..8_usize,
+        ) {
+            let (keys, schema) = (LongKeys::new([7; 32]), schema());
+            let count = |clicks: &[&[Increment]]| {
+                let mut delta = Delta::new(3);
+                for click in clicks.iter().copied().flatten() {
+                    delta.add(&keys, &schema, click);
+                }
+                delta
+            };
+            let both = count(&[&first, &second]);
+            let mut to = count(&[&first]);
+            let mut fold = Fold::new(count(&[&second]));
+            let mut steps = 0;
+            loop {
+                let now = [&to, fold.rest()];
+                prop_assert_eq!(points(&now), points(&[&both]));
+                for key in ["a", "a long key with spaces"] {
+                    prop_assert_eq!(estimates(&now, &keys, key), estimates(&[&both], &keys, key));
+                }
+                if !fold.step(&mut to, width) {
+                    break;
+                }
+                steps += 1;
+                prop_assert!(steps < 10_000);
+            }
+            prop_assert_eq!(points(&[&to]), points(&[&both]));
+            prop_assert_eq!(to.counters(), both.counters());
+            let hash = keys.stored("a long key with spaces").into_owned();
+            let key = format!("l|{hash}");
+            prop_assert_eq!(to.lookup(key.as_bytes(), &hash), both.lookup(key.as_bytes(), &hash));
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! The heaviest keys of each namespace and hour, in fixed memory: they never count less than there was.
+//!
+//! Space-Saving, by halves: an hour holds up to twice [`KEPT_MAX`] keys; when there is no room the lighter half
+//! goes, and the most that one of those may have is the hour's `floor`. Invariants: a key that is held was counted
+//! at most `count + missed` times, one that is not at most `floor` times, and `floor` ≤ sum / kept: whenever the
+//! floor rises by d, each of the kept keys loses d of its lead over it, and leads are made of counts.
+//!
+//! Three days of hours are held; all of it together takes at most [`BYTES_MAX`], whatever the number of keys.
+
+use std::collections::BTreeMap;
+
+use hashbrown::HashMap;
+use tallyring_records::{COUNT_MAX, Day, HASH_CHARS, TimeCode};
+
+/// Keys of an hour that are held when the lighter ones are let go, at most.
+const KEPT_MAX: usize = 448;
+const KEPT_MIN: usize = 16;
+/// Memory of all hours.
+const BYTES_MAX: usize = 64 << 20;
+/// Hours of yesterday, today and tomorrow.
+const HOURS: usize = 72;
+const HOUR: i64 = 3_600;
+/// A key in a table that is at most seven eighths full, twice for the half that comes and goes.
+const BYTES_EACH: usize = (size_of::<(StoredKey, Held)>() + 1) * 2 * 8 / 7;
+
+/// A key as it is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StoredKey {
+    bytes: [u8; HASH_CHARS],
+    length: u8,
+}
+
+impl StoredKey {
+    /// None of what is longer than a stored key may be.
+    fn new(stored: &[u8]) -> Option<Self> {
+        let mut bytes = [0; HASH_CHARS];
+        bytes.get_mut(..stored.len())?.copy_from_slice(stored);
+        let length = u8::try_from(stored.len()).ok()?;
+        Some(Self { bytes, length })
+    }
+
+    /// Its text.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.bytes[..usize::from(self.length)]).into_owned()
+    }
+}
+
+/// Heavy keys of every namespace.
+pub struct Heavy {
+    kept: usize,
+    /// The ring's yesterday: first of three days.
+    first: Day,
+    /// Earlier hours may lack counts that came when they were not held yet: while the ring lags behind the clock.
+    unheld_until: i64,
+    namespaces: HashMap<String, BTreeMap<i64, Hour>>,
+}
+
+/// Keys of one hour.
+#[derive(Default)]
+struct Hour {
+    sum: u64,
+    floor: u64,
+    held: HashMap<StoredKey, Held>,
+}
+
+#[derive(Clone, Copy)]
+struct Held {
+    count: u64,
+    /// How many there may have been before it was held.
+    missed: u64,
+}
+
+impl Held {
+    fn at_most(self) -> u64 {
+        self.count.saturating_add(self.missed)
+    }
+}
+
+/// Where keys of a range stand.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// All counts of the namespace, exactly; at most 2^53−1.
+    pub sum: u64,
+    /// What a key that is not among `keys` may have at most.
+    pub floor: u64,
+    /// Keys with what they may have at most, heaviest first.
+    pub keys: Vec<(StoredKey, u64)>,
+}
+
+impl Heavy {
+    /// Nothing yet, for this many namespaces, around `today`.
+    pub fn new(namespaces: usize, today: Day) -> Self {
+        let room = BYTES_MAX / (BYTES_EACH * HOURS * namespaces.max(1));
+        Self {
+            kept: room.clamp(KEPT_MIN, KEPT_MAX),
+            first: today.previous(),
+            unheld_until: i64::MIN,
+            namespaces: HashMap::new(),
+        }
+    }
+
+    /// The ring turned to `today`.
+    pub fn turn(&mut self, today: Day) {
+        self.first = today.previous();
+        let span = self.span();
+        for hours in self.namespaces.values_mut() {
+            hours.retain(|hour, _| span.contains(hour));
+        }
+    }
+
+    /// Instants that it holds, Unix seconds.
+    pub fn span(&self) -> std::ops::Range<i64> {
+        self.first.start()..self.first.next().next().next().start()
+    }
+
+    /// Counts a total: its record key (`u|jehiah`) and base bucket.
+    pub fn add(&mut self, total_key: &[u8], code: TimeCode, count: u64) {
+        let hour = code.start() - code.start().rem_euclid(HOUR);
+        let Some(bar) = total_key.iter().position(|&byte| byte == b'|') else {
+            return;
+        };
+        let (Ok(namespace), Some(key)) = (
+            std::str::from_utf8(&total_key[..bar]),
+            StoredKey::new(&total_key[bar + 1..]),
+        ) else {
+            return;
+        };
+        let span = self.span();
+        if span.contains(&hour) {
+            let kept = self.kept;
+            self.hour(namespace, hour).add(key, count, kept);
+        } else if hour >= span.end {
+            self.unheld_until = self.unheld_until.max(hour + HOUR);
+        }
+    }
+
+    fn hour(&mut self, namespace: &str, hour: i64) -> &mut Hour {
+        let hours = self.namespaces.entry_ref(namespace).or_default();
+        hours.entry(hour).or_default()
+    }
+
+    /// Counts everything that another one has counted.
+    pub fn unite(&mut self, other: Self) {
+        let kept = self.kept;
+        self.unheld_until = self.unheld_until.max(other.unheld_until);
+        for (namespace, hours) in other.namespaces {
+            for (start, hour) in hours {
+                if self.span().contains(&start) {
+                    self.hour(&namespace, start).unite(hour, kept);
+                }
+            }
+        }
+    }
+
+    /// How the keys of a namespace stand in whole hours; none when it does not hold all of the range.
+    pub fn standing(&self, namespace: &str, range: &std::ops::Range<i64>) -> Option<Standing> {
+        let span = self.span();
+        let whole = range.start.rem_euclid(HOUR) == 0 && range.end.rem_euclid(HOUR) == 0;
+        let held = span.start.max(self.unheld_until)..span.end;
+        if !whole || range.start < held.start || range.end > held.end {
+            return None;
+        }
+        let mut all = Hour::default();
+        if let Some(hours) = self.namespaces.get(namespace) {
+            for hour in hours.range(range.clone()).map(|(_, hour)| hour) {
+                all.join(hour);
+            }
+        }
+        let held = all.held.iter();
+        let mut keys: Vec<(StoredKey, u64)> =
+            held.map(|(&key, held)| (key, held.at_most())).collect();
+        keys.sort_unstable_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(&b.0)));
+        Some(Standing {
+            sum: all.sum.min(COUNT_MAX),
+            floor: all.floor,
+            keys,
+        })
+    }
+}
+
+impl Hour {
+    fn add(&mut self, key: StoredKey, count: u64, kept: usize) {
+        self.sum = self.sum.saturating_add(count);
+        if let Some(held) = self.held.get_mut(&key) {
+            held.count = held.count.saturating_add(count);
+            return;
+        }
+        let missed = self.floor;
+        self.held.insert(key, Held { count, missed });
+        if self.held.len() >= 2 * kept {
+            self.halve(kept);
+        }
+    }
+
+    /// Lets go of all but the `kept` heaviest.
+    fn halve(&mut self, kept: usize) {
+        let mut weights: Vec<u64> = self.held.values().map(|held| held.at_most()).collect();
+        let lightest = weights.len().saturating_sub(kept);
+        if lightest == 0 {
+            return;
+        }
+        let (_, &mut floor, _) = weights.select_nth_unstable(lightest - 1);
+        self.floor = floor;
+        self.held.retain(|_, held| held.at_most() > floor);
+    }
+
+    /// Adds another hour's counts without a bound on the keys.
+    fn join(&mut self, other: &Self) {
+        for held in self.held.values_mut() {
+            held.missed = held.missed.saturating_add(other.floor);
+        }
+        for (&key, theirs) in &other.held {
+            let missed = self.floor.saturating_add(theirs.missed);
+            let Held { count, .. } = *theirs;
+            match self.held.get_mut(&key) {
+                Some(held) => {
+                    held.count = held.count.saturating_add(count);
+                    held.missed = (held.missed - other.floor).saturating_add(theirs.missed);
+                }
+                None => {
+                    self.held.insert(key, Held { count, missed });
+                }
+            }
+        }
+        self.sum = self.sum.saturating_add(other.sum);
+        self.floor = self.floor.saturating_add(other.floor);
+    }
+
+    fn unite(&mut self, other: Self, kept: usize) {
+        self.join(&other);
+        if self.held.len() >= 2 * kept {
+            self.halve(kept);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use tallyring_records::Grain;
+
+    fn code(at: i64) -> TimeCode {
+        TimeCode::containing(at, Grain::Hour)
+    }
+
+    fn key(text: &str) -> StoredKey {
+        StoredKey::new(text.as_bytes()).unwrap()
+    }
+
+    /// What each key may have at most, and one that is not held.
+    fn at_most(hour: &Hour, text: &str) -> u64 {
+        let held = hour.held.get(&key(text));
+        held.map_or(hour.floor, |held| held.at_most())
+    }
+
+    #[test]
+    fn estimates_are_never_below_the_counts_and_nothing_for_a_key_never_seen() {
+        let mut hour = Hour::default();
+        hour.add(key("ad-42"), 1_000, KEPT_MAX);
+        hour.add(key("ad-7"), 5, KEPT_MAX);
+        assert!(at_most(&hour, "ad-42") >= 1_000 && at_most(&hour, "ad-7") >= 5);
+        assert_eq!(at_most(&hour, "ad-unseen"), 0);
+    }
+
+    #[test]
+    fn memory_is_bounded_whatever_the_keys_and_hours() {
+        let today = Day::of(1_331_923_200);
+        for namespaces in [1, 11, 256] {
+            let heavy = Heavy::new(namespaces, today);
+            assert!(
+                heavy.kept * BYTES_EACH * HOURS * namespaces <= BYTES_MAX,
+                "{namespaces}"
+            );
+        }
+        let mut heavy = Heavy::new(1, today);
+        for number in 0..100_000_u32 {
+            heavy.add(format!("l|k{number}").as_bytes(), code(today.start()), 1);
+        }
+        for day in [today.previous(), today, today.next(), today.next().next()] {
+            heavy.add(b"l|a", code(day.start()), 1);
+        }
+        let hours = &heavy.namespaces["l"];
+        assert_eq!(hours.len(), 3, "the day after tomorrow is not held");
+        let hour = &hours[&today.start()];
+        assert!(hour.held.len() < 2 * KEPT_MAX && hour.held.capacity() <= 2 * KEPT_MAX);
+        assert!(hour.floor <= hour.sum / KEPT_MAX as u64);
+        heavy.turn(today.next());
+        assert_eq!(heavy.namespaces["l"].len(), 2);
+        let early = today.next().next().start();
+        assert_eq!(
+            heavy.standing("l", &(early..early + HOUR)),
+            None,
+            "it lacks a count"
+        );
+        assert!(
+            heavy
+                .standing("l", &(early + HOUR..early + 2 * HOUR))
+                .is_some()
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn prop_a_key_has_at_most_what_is_said_and_the_floor_is_below_its_bound(
+            counts in proptest::collection::vec((0..60_u32, 1..50_u64, 0..2_i64), 1..400),
+            kept in 2..20_usize,
+            cut in 0..400_usize,
+        ) {
+            let today = Day::of(1_331_923_200);
+            let (start, end) = (today.start(), today.start() + 2 * HOUR);
+            let mut exact: BTreeMap<u32, u64> = BTreeMap::new();
+            let mut parts = [0, 1].map(|_| Heavy { kept, ..Heavy::new(1, today) });
+            for (index, &(number, count, hour)) in counts.iter().enumerate() {
+                // Light keys come late, where they push each other out.
+                let number = number * number / 60;
+                *exact.entry(number).or_default() += count;
+                let part = &mut parts[usize::from(index >= cut)];
+                part.add(format!("l|k{number}").as_bytes(), code(start + hour * HOUR), count);
+            }
+            let [mut heavy, more] = parts;
+            heavy.unite(more);
+            let standing = heavy.standing("l", &(start..end)).unwrap();
+            prop_assert_eq!(standing.sum, exact.values().sum::<u64>());
+            // Two hours, each united of two parts.
+            prop_assert!(standing.floor <= standing.sum / kept as u64);
+            for (number, count) in exact {
+                let text = format!("k{number}");
+                let held = standing.keys.iter().find(|(held, _)| held.text() == text);
+                prop_assert!(held.map_or(standing.floor, |held| held.1) >= count, "{}", text);
+            }
+            prop_assert!(heavy.standing("l", &(start + 60..end)).is_none());
+            prop_assert!(heavy.standing("l", &(start - 2 * 86_400..end)).is_none());
+            prop_assert_eq!(heavy.standing("u", &(start..end)).unwrap().sum, 0);
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! A second copy of a data directory, file by file. A backup is such a copy, and so is what is restored from one.
+//!
+//! A copy has the names of a data directory (`names`), so what reads one reads the other. What it holds: the identity
+//! (with the hash key), the catalog's snapshot, the newest manifest, every file that names, and the log.
+//! Invariants: files come before the manifest that names them, and the copy's manifest before goes on being
+//! complete until then, so a copy that was interrupted is the one before. Every sorted file is read back and
+//! compared with its hash. It needs no lock on the source: what is removed while it copies is no longer named,
+//! and the newer manifest is copied instead.
+
+mod log;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
+
+use serde::{Deserialize, Serialize};
+use tallyring_archive::disk::{replace_whole, write_whole};
+use tallyring_archive::{Disk, Error, Manifest, RunEntry, names, remove_leftovers, verify_bytes};
+use thiserror::Error as ThisError;
+
+/// What a copy is now.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Copied {
+    /// Number of the manifest.
+    pub manifest: u64,
+    /// The generation it reads, 0 before the first.
+    pub generation: u64,
+    /// Files that were written.
+    pub files: u64,
+    /// Bytes of those.
+    pub bytes: u64,
+    /// Files that were there already.
+    pub kept: u64,
+    /// First sequence of the log's segments that were written or went on; none without a log.
+    pub log_from: Option<u64>,
+}
+
+/// Why there is no new copy; the one before still is.
+#[derive(Debug, ThisError)]
+pub enum BackupError {
+    /// A file, or a disk.
+    #[error(transparent)]
+    Archive(#[from] Error),
+    /// The source is no data directory.
+    #[error("it has no {0}: it is no data directory, or a copy that was never finished")]
+    NoStore(&'static str),
+    /// The target holds a copy of something else.
+    #[error("the target is a copy of another store; name a directory of its own for each store")]
+    OtherStore,
+    /// The target is ahead, or went another way.
+    #[error(
+        "the target's manifest {target} is not one of the source's, whose newest is {newest}: the source was restored \
+         or changed otherwise since; move the target away, or name another one"
+    )]
+    OtherHistory {
+        /// Number of the target's newest manifest.
+        target: u64,
+        /// Number of the source's newest.
+        newest: u64,
+    },
+    /// The source changed faster than it was copied.
+    #[error("the source published {ATTEMPTS} times while it was copied; try again")]
+    Moving,
+}
+
+/// How far a copy is: bytes written, of how many.
+pub type Progress<'p> = &'p dyn Fn(u64, u64);
+
+const ATTEMPTS: usize = 10;
+
+/// Brings `target` up to `source`, which may be served meanwhile. Only what differs is written.
+///
+/// # Errors
+/// [`BackupError`]; the copy is then the one before, and can be brought up again.
+pub fn copy(
+    source: &dyn Disk,
+    target: &dyn Disk,
+    progress: Progress<'_>,
+) -> Result<Copied, BackupError> {
+    let identity = match source.read(names::IDENTITY) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            return Err(BackupError::NoStore(names::IDENTITY));
+        }
+        read => read.map_err(Error::io("read", names::IDENTITY))?,
+    };
+    for directory in names::DIRECTORIES {
+        target
+            .create_directory(directory)
+            .map_err(Error::io("create", directory))?;
+    }
+    match target.read(names::IDENTITY) {
+        Ok(there) if *there != *identity => return Err(BackupError::OtherStore),
+        Ok(_) => {}
+        Err(_) => {
+            write_whole(target, names::IDENTITY, &identity)?;
+        }
+    }
+    for _ in 0..ATTEMPTS {
+        let manifest = Manifest::load(source)?.ok_or(BackupError::NoStore("complete manifest"))?;
+        check_history(source, target, &manifest)?;
+        let copy = Copy {
+            source,
+            target,
+            progress,
+            copied: Copied {
+                manifest: manifest.number,
+                generation: manifest.active,
+                ..Copied::default()
+            },
+            total: 0,
+        };
+        match copy.run(&manifest) {
+            // What is gone is not named any more.
+            Err(BackupError::Archive(error))
+                if is_gone(&error) && !is_newest(source, &manifest) => {}
+            result => return result,
+        }
+    }
+    Err(BackupError::Moving)
+}
+
+/// The source knows the manifest that the target is at.
+fn check_history(
+    source: &dyn Disk,
+    target: &dyn Disk,
+    newest: &Manifest,
+) -> Result<(), BackupError> {
+    let Some(at) = Manifest::load(target)? else {
+        return Ok(());
+    };
+    let same = match Manifest::load_number(source, at.number) {
+        Ok(known) => known == at,
+        // Older than those that are kept.
+        Err(_) => at.number < newest.number,
+    };
+    if same {
+        return Ok(());
+    }
+    Err(BackupError::OtherHistory {
+        target: at.number,
+        newest: newest.number,
+    })
+}
+
+fn is_gone(error: &Error) -> bool {
+    matches!(error, Error::Io { source, .. } if source.kind() == ErrorKind::NotFound)
+}
+
+fn is_newest(source: &dyn Disk, manifest: &Manifest) -> bool {
+    let newest = Manifest::load(source).ok().flatten();
+    newest.is_none_or(|newest| newest.number == manifest.number)
+}
+
+/// One attempt to copy what one manifest names.
+struct Copy<'c> {
+    source: &'c dyn Disk,
+    target: &'c dyn Disk,
+    progress: Progress<'c>,
+    copied: Copied,
+    /// Bytes that are to be written, as far as known.
+    total: u64,
+}
+
+impl Copy<'_> {
+    fn run(mut self, manifest: &Manifest) -> Result<Copied, BackupError> {
+        self.sorted_files(manifest)?;
+        self.log()?;
+        self.catalog()?;
+        for directory in names::DIRECTORIES.into_iter().chain([""]) {
+            self.target
+                .sync_directory(directory)
+                .map_err(Error::io("sync", directory))?;
+        }
+        let at = Manifest::load(self.target)?;
+        if at.is_none_or(|at| at.number < manifest.number) {
+            manifest.commit(self.target)?;
+        }
+        // It is committed: what the manifest before named is only space.
+        remove_leftovers(self.target, Some(manifest))?;
+        self.drop_old_log()?;
+        Ok(self.copied)
+    }
+
+    fn sorted_files(&mut self, manifest: &Manifest) -> Result<(), BackupError> {
+        let entries: BTreeMap<&str, &RunEntry> = manifest
+            .files()
+            .map(|entry| (entry.name.as_str(), entry))
+            .collect();
+        let mut there: BTreeSet<String> = BTreeSet::new();
+        for directory in names::SORTED_FILE_DIRECTORIES {
+            let files = self
+                .target
+                .list(directory)
+                .map_err(Error::io("list", directory))?;
+            there.extend(files.into_iter().map(|file| format!("{directory}/{file}")));
+        }
+        let is_there = |entry: &RunEntry| {
+            there.contains(&entry.name)
+                && self
+                    .target
+                    .read(&entry.name)
+                    .is_ok_and(|content| content.len() as u64 == entry.bytes)
+        };
+        let (kept, missing): (Vec<&RunEntry>, Vec<&RunEntry>) =
+            entries.into_values().partition(|entry| is_there(entry));
+        self.copied.kept = kept.len() as u64;
+        self.total = missing.iter().map(|entry| entry.bytes).sum();
+        // One content may have several names, as an archive file and the only run it was made of.
+        let mut by_hash: BTreeMap<&str, &str> = kept
+            .iter()
+            .map(|entry| (entry.hash.as_str(), entry.name.as_str()))
+            .collect();
+        for entry in missing {
+            match by_hash.get(entry.hash.as_str()) {
+                Some(same) => {
+                    let _ = self.target.remove(&entry.name);
+                    self.target
+                        .link(same, &entry.name)
+                        .map_err(Error::io("name", &entry.name))?;
+                }
+                None => {
+                    copy_file(self.source, self.target, entry)?;
+                    by_hash.insert(&entry.hash, &entry.name);
+                }
+            }
+            self.wrote(entry.bytes);
+        }
+        Ok(())
+    }
+
+    fn catalog(&mut self) -> Result<(), BackupError> {
+        let name = names::CATALOG_SNAPSHOT;
+        match self.source.read(name) {
+            Ok(content) => Ok(replace_whole(self.target, name, &content)?),
+            // A store that no server held yet has none.
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(Error::io("read", name)(error).into()),
+        }
+    }
+
+    fn wrote(&mut self, bytes: u64) {
+        self.copied.files += 1;
+        self.copied.bytes += bytes;
+        (self.progress)(self.copied.bytes, self.total.max(self.copied.bytes));
+    }
+}
+
+/// Copies one sorted file, in the place of what may be there, and reads it back.
+///
+/// # Errors
+/// When the source is damaged, or a disk refuses.
+pub fn copy_file(source: &dyn Disk, target: &dyn Disk, entry: &RunEntry) -> Result<(), Error> {
+    let content = source
+        .read(&entry.name)
+        .map_err(Error::io("read", &entry.name))?;
+    replace_whole(target, &entry.name, &content)?;
+    let checked = verify_bytes(target, entry).map(|_| ());
+    if checked.is_err() {
+        // Never taken for a good one by its size.
+        let _ = target.remove(&entry.name);
+    }
+    checked
+}

@@ -1,0 +1,88 @@
+//! Heals sorted files that are damaged or gone: what a manifest names is known by its hash, so a copy can be trusted
+//! as soon as it has that hash, wherever it comes from.
+
+use tallyring_archive::disk::{replace_whole, write_whole};
+use tallyring_archive::{Disk, Error, Manifest, Result, RunEntry, names, verify_bytes};
+
+use crate::backup::copy_file;
+use crate::remake::remake_file;
+
+/// Where good bytes came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Healed {
+    /// Another name of the same content.
+    Twin,
+    /// The backup.
+    Backup,
+    /// Its source runs, merged again.
+    Remade,
+}
+
+/// Puts the bytes that `entry` tells of in the place of what is there. `None` when nobody has them.
+/// The caller holds the lock, and syncs the directories.
+///
+/// # Errors
+/// When the disk refuses.
+pub fn heal(
+    disk: &dyn Disk,
+    scratch: &dyn Disk,
+    manifest: &Manifest,
+    entry: &RunEntry,
+    backup: Option<&dyn Disk>,
+) -> Result<Option<Healed>> {
+    let twin = manifest
+        .files()
+        .filter(|other| other.hash == entry.hash && other.name != entry.name)
+        .find(|other| verify_bytes(disk, other).is_ok());
+    if let Some(twin) = twin {
+        put(disk, disk, &twin.name, entry)?;
+        return Ok(Some(Healed::Twin));
+    }
+    if let Some(backup) = backup
+        && verify_bytes(backup, entry).is_ok()
+    {
+        copy_file(backup, disk, entry)?;
+        return Ok(Some(Healed::Backup));
+    }
+    // It may have been merged of runs that are damaged too, which is no reason to stop.
+    if let Ok(Some(name)) = remake_file(disk, scratch, manifest, entry) {
+        put(scratch, disk, &name, entry)?;
+        return Ok(Some(Healed::Remade));
+    }
+    Ok(None)
+}
+
+fn put(from: &dyn Disk, disk: &dyn Disk, name: &str, entry: &RunEntry) -> Result<()> {
+    let content = from.read(name).map_err(Error::io("read", name))?;
+    replace_whole(disk, &entry.name, &content)?;
+    verify_bytes(disk, entry).map(|_| ())
+}
+
+/// Puts the backup's copy of a log segment in the place of a damaged one. False when it has none that is
+/// known to be complete: its newest may lack what was written later.
+///
+/// # Errors
+/// When a disk refuses.
+pub fn heal_segment(disk: &dyn Disk, backup: &dyn Disk, file: &str) -> Result<bool> {
+    let segments = backup
+        .list(names::OPLOG)
+        .map_err(Error::io("list", names::OPLOG))?;
+    let newest = segments.iter().rfind(|name| name.ends_with(".tlog"));
+    let own = file.rsplit('/').next().unwrap_or(file);
+    if newest.is_none_or(|newest| own >= newest.as_str())
+        || !segments.iter().any(|name| name == own)
+    {
+        return Ok(false);
+    }
+    let name = format!("{}/{own}", names::OPLOG);
+    let content = backup.read(&name).map_err(Error::io("read", &name))?;
+    match disk.read(&name) {
+        Ok(_) => replace_whole(disk, &name, &content)?,
+        Err(_) => {
+            write_whole(disk, &name, &content)?;
+        }
+    }
+    disk.sync_directory(names::OPLOG)
+        .map_err(Error::io("sync", names::OPLOG))?;
+    Ok(true)
+}

@@ -1,0 +1,158 @@
+//! A backup whose writing stops at any call of its disk is the one before or the new one, whole, and can be brought up
+//! to date; a copy of a data directory that loses a call to an error is none, or complete.
+
+use std::io::ErrorKind;
+use std::sync::Arc;
+
+use tallyring_archive::Manifest;
+use tallyring_realtime::{Batch, Options, Read, Store, World};
+use tallyring_rebuild::backup::copy;
+use tallyring_rebuild::{BuildOptions, build};
+use tallyring_records::{Increment, Schema};
+use tallyring_tests::model::{ManualClock, fixed_bytes};
+use tallyring_tests::sim_disk::{SimDisk, random};
+
+/// 2012-03-16T12:00:00Z.
+const START_MS: i64 = 1_331_899_200_000;
+const DAY_MS: i64 = 86_400_000;
+const SEEDS: u64 = 4;
+
+fn world(disk: &SimDisk, now_ms: i64) -> World {
+    World {
+        disk: Arc::new(disk.clone()),
+        clock: Arc::new(ManualClock::new(now_ms, true)),
+        random: fixed_bytes,
+    }
+}
+
+fn options() -> Options {
+    Options {
+        shards: 2,
+        segment_bytes: 1 << 14,
+        ..Options::default()
+    }
+}
+
+/// One day: clicks, and the rebuild of the days before.
+fn live(disk: &SimDisk, day: i64) {
+    let now_ms = START_MS + day * DAY_MS;
+    let (store, _) =
+        Store::open(world(disk, now_ms), options(), Schema::default_clicks()).expect("open");
+    store.tick().expect("turned");
+    let manifest = store.cut().expect("cut");
+    let options = BuildOptions {
+        shards: 2,
+        level: 1,
+        minute_days: 30,
+        hour_days: None,
+    };
+    let built = build(disk, &manifest, options, &|_, _| {}).expect("built");
+    if let Some(built) = built {
+        store.publish(&built).expect("published");
+    }
+    for click in 0..20_u64 {
+        let increment = Increment {
+            at: now_ms / 1_000,
+            n: 1 + click,
+            keys: vec![("l".into(), format!("key{}", click % 5))],
+            by: vec![("c".into(), "US".into())],
+            id: Some(format!("{day}-{click}")),
+            user: None,
+            event: None,
+            origin: None,
+        };
+        let batch = Batch {
+            increments: vec![increment],
+            ..Batch::default()
+        };
+        store.commit(vec![batch]).remove(0).expect("counted");
+    }
+}
+
+/// What the store in a directory answers; none when there is none.
+fn answer(disk: &SimDisk) -> Option<Vec<u64>> {
+    Manifest::load(disk).expect("a manifest that can be read")?;
+    let store = Store::open_read_only(world(disk, START_MS), options()).expect("a whole store");
+    let reads: Vec<Read> = (0..5)
+        .map(|key| Read {
+            namespace: "l".into(),
+            key: format!("key{key}"),
+            subtotal: None,
+            from: START_MS / 1_000 - 86_400,
+            to: START_MS / 1_000 + 10 * 86_400,
+        })
+        .collect();
+    let answer = store.read(&reads, None).expect("read");
+    let sums = answer
+        .series
+        .iter()
+        .map(|series| series.totals.values().sum());
+    Some(sums.collect())
+}
+
+/// A source after `days`, with a backup of it as it was a day before.
+fn stand(days: i64) -> (SimDisk, SimDisk) {
+    let (source, target) = (SimDisk::default(), SimDisk::default());
+    for day in 0..days {
+        if day > 0 && day == days - 1 {
+            copy(&source, &target, &|_, _| {}).expect("copied");
+        }
+        live(&source, day);
+    }
+    (source, target)
+}
+
+#[test]
+fn a_backup_that_stops_anywhere_is_whole_and_goes_on() {
+    for (seed, days) in (0..SEEDS).flat_map(|seed| [(seed, 1), (seed, 3)]) {
+        for stop in 1.. {
+            let (source, target) = stand(days);
+            let (before, after) = (answer(&target), answer(&source));
+            target.stop_at_nth_call(stop);
+            let ended = copy(&source, &target, &|_, _| {}).is_ok();
+            let found = target.crash(&mut random(seed << 32 | stop));
+            let told = answer(&found);
+            if ended {
+                assert_eq!(told, after, "seed {seed}, {days} days: complete");
+                break;
+            }
+            let place = format!("seed {seed}, {days} days, stopped at call {stop}");
+            // The log may have come further than the manifest, never less far than what was copied.
+            let is_whole = told.is_none() && before.is_none()
+                || told.as_ref().is_some_and(|told| {
+                    let least = before.clone().unwrap_or_else(|| vec![0; 5]);
+                    let most = after.as_ref().expect("a source");
+                    (0..5).all(|key| (least[key]..=most[key]).contains(&told[key]))
+                });
+            assert!(
+                is_whole,
+                "{place}: {told:?} is not between {before:?} and {after:?}"
+            );
+            copy(&source, &found, &|_, _| {}).unwrap_or_else(|error| panic!("{place}: {error}"));
+            assert_eq!(answer(&found), after, "{place}: gone on");
+        }
+    }
+}
+
+#[test]
+fn an_error_of_either_disk_leaves_a_whole_backup() {
+    for is_target in [false, true] {
+        for nth in 1.. {
+            let (source, target) = stand(2);
+            let (before, after) = (answer(&target), answer(&source));
+            let failing = if is_target { &target } else { &source };
+            let calls = failing.calls();
+            failing.fail_nth_call(nth, ErrorKind::Other);
+            let result = copy(&source, &target, &|_, _| {});
+            if failing.calls() < calls + nth {
+                result.expect("no fault was met");
+                break;
+            }
+            let told = answer(&target);
+            let place = format!("call {nth} of {failing:?} failed");
+            assert!(told.is_some() && told >= before, "{place}: {told:?}");
+            copy(&source, &target, &|_, _| {}).unwrap_or_else(|error| panic!("{place}: {error}"));
+            assert_eq!(answer(&target), after, "{place}: gone on");
+        }
+    }
+}

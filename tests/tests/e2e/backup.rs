@@ -1,0 +1,219 @@
+//! Backup and restore: a copy made beside a running server answers as the server did, only what is new is copied,
+//! and single damaged files are healed from it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use tallyring_tests::server::{Server, tallyring, tallyring_ok};
+
+use crate::stored::{Stored, text};
+
+const TODAY: &str = "2012-03-18T13:00:00Z@0";
+const READS: [&str; 4] = [
+    "/v1/l/link1/counts?unit=hour&units=72",
+    "/v1/l/a%20link%20with%20blanks%2C%20commas%20and%20more/by/r?unit=day&units=7",
+    "/v1/u/somebody/by/c?unit=day&units=7&rollup=false",
+    "/v1/l/top?unit=week&units=1",
+];
+
+fn answers(server: &Server) -> Vec<Value> {
+    let asked = READS.iter().map(|read| server.get_json(read));
+    asked.collect()
+}
+
+fn json_of(arguments: &[&str]) -> Value {
+    let arguments = [&["--output", "json"], arguments].concat();
+    serde_json::from_str(&tallyring_ok(&arguments)).expect("JSON")
+}
+
+fn verified(data: &Path) {
+    let told = tallyring_ok(&["verify", "--deep", "--data", text(data)]);
+    assert!(told.ends_with("all good\n"), "{told}");
+}
+
+/// The key that a server leaves for commands on its data directory.
+fn local_key(data: &Path) -> String {
+    fs::read_to_string(data.join("LOCAL_KEY")).expect("a key")
+}
+
+/// A directory beside a store's.
+fn beside(stored: &Stored, name: &str) -> PathBuf {
+    stored.data.with_file_name(name)
+}
+
+#[test]
+fn a_backup_beside_a_server_restores_to_the_same_answers_and_grows_by_what_is_new() {
+    let stored = Stored::with_a_file_of_every_kind();
+    let (copy, again) = (beside(&stored, "copy"), beside(&stored, "again"));
+    let server = stored.serve(TODAY);
+    let key = json_of(&["key", "new", "--scope", "read", "--data", stored.argument()]);
+    let key = key["key"].as_str().expect("a key").to_owned();
+    let before = json_of(&["backup", text(&copy), "--data", stored.argument()]);
+    assert!(before["files"].as_u64() >= Some(8), "{before}");
+    verified(&copy);
+
+    let click = "/v1/incr?key.l=link1&n=7&id=x";
+    assert_eq!(server.get_as(&local_key(&stored.data), click).status, 204);
+    let more = json_of(&["backup", text(&copy), "--data", stored.argument()]);
+    assert_eq!(more["files"], 1, "only the log's newest segment: {more}");
+    let read = |server: &Server, key: &str| READS.map(|read| server.get_as(key, read).json());
+    let expected = read(&server, &key);
+    server.kill9();
+
+    let restored = json_of(&["restore", text(&copy), "--data", text(&again)]);
+    assert_eq!(restored["generation"], before["generation"]);
+    verified(&again);
+    let server = Server::start(&again, &["--clock", TODAY]);
+    assert_eq!(read(&server, &key), expected);
+    assert_eq!(
+        server.get(READS[0]).status,
+        401,
+        "the keys are restored too"
+    );
+    // What was acknowledged is known by its id, and new counts go on.
+    let local = local_key(&again);
+    for _ in 0..2 {
+        assert_eq!(server.get_as(&local, click).status, 204);
+    }
+    assert_eq!(read(&server, &key)[0]["total"], expected[0]["total"]);
+    server.terminate();
+    verified(&again);
+}
+
+#[test]
+fn a_backup_is_not_served_nor_mixed_up_with_others() {
+    let stored = Stored::with_a_file_of_every_kind();
+    let copy = beside(&stored, "copy");
+    tallyring_ok(&["backup", text(&copy), "--data", stored.argument()]);
+    let refused = |arguments: &[&str], says: &str| {
+        let ended = tallyring(arguments);
+        assert_eq!(ended.code, 2, "{arguments:?}: {ended:?}");
+        assert!(ended.stderr.contains(says), "{ended:?}");
+    };
+    refused(
+        &["serve", "--listen", "127.0.0.1:0", "--data", text(&copy)],
+        "is a backup",
+    );
+    refused(&["rebuild", "--data", text(&copy)], "is a backup");
+    let inside = stored.data.join("backup");
+    refused(
+        &["backup", text(&inside), "--data", stored.argument()],
+        "is in the data directory",
+    );
+    refused(
+        &["restore", text(&copy), "--data", stored.argument()],
+        "is not empty",
+    );
+    refused(
+        &["restore", stored.argument(), "--data", "new"],
+        "is no backup",
+    );
+    // A copy may be read, and another store's is refused.
+    let query = tallyring_ok(&["query", "l/link1", "--data", text(&copy)]);
+    assert!(query.contains("l/link1"), "{query}");
+    let other = Stored::new();
+    other.serve(TODAY).terminate();
+    let ended = tallyring(&["backup", text(&copy), "--data", other.argument()]);
+    assert!(ended.stderr.contains("another store"), "{ended:?}");
+    // So is one that has gone another way since.
+    let restored = beside(&stored, "restored");
+    tallyring_ok(&["restore", text(&copy), "--data", text(&restored)]);
+    for data in [&stored.data, &restored] {
+        let server = Server::start(data, &["--clock", "2012-03-20T13:00:00Z@0"]);
+        assert_eq!(
+            server
+                .get(&format!("/v1/incr?key.l={}", data.display()))
+                .status,
+            204
+        );
+        server.client().rebuild();
+        server.terminate();
+    }
+    tallyring_ok(&["backup", text(&copy), "--data", stored.argument()]);
+    let ended = tallyring(&["backup", text(&copy), "--data", text(&restored)]);
+    assert!(
+        ended.stderr.contains("is not one of the source's"),
+        "{ended:?}"
+    );
+}
+
+#[test]
+fn every_rebuild_backs_up_where_the_configuration_says_and_damage_is_healed() {
+    let stored = Stored::with_a_file_of_every_kind();
+    let copy = beside(&stored, "copy");
+    let config = beside(&stored, "backup.toml");
+    fs::write(
+        &config,
+        format!(
+            "[oplog]\nsegment_mib = 1\n[backup]\npath = {:?}\n",
+            text(&copy)
+        ),
+    )
+    .expect("written");
+    let server = Server::start(
+        &stored.data,
+        &[
+            "--clock",
+            "2012-03-19T13:00:00Z@0",
+            "--config",
+            text(&config),
+        ],
+    );
+    server.wait_for_status("the rebuild is backed up", |status| {
+        status["last_rebuild"]["backup"]["generation"] == 3
+    });
+    let status = server.get_json("/v1/admin/status");
+    assert_eq!(
+        status["last_rebuild"]["files"]["shared"],
+        json!(0),
+        "{status:#}"
+    );
+    let expected = answers(&server);
+    server.terminate();
+    verified(&copy);
+
+    let damaged: Vec<String> = ["archive", "runs", "ids"]
+        .iter()
+        .map(|directory| stored.files(directory).remove(0))
+        .collect();
+    for name in &damaged {
+        let path = stored.data.join(name);
+        let mut bytes = fs::read(&path).expect("read");
+        bytes[10] ^= 1;
+        // By another name, so that no hard link is damaged with it.
+        fs::remove_file(&path).expect("removed");
+        fs::write(&path, bytes).expect("written");
+    }
+    let told = tallyring(&["verify", "--data", stored.argument()]);
+    assert_eq!(told.code, 1, "{told:?}");
+    let told = tallyring_ok(&[
+        "verify",
+        "--repair",
+        "--config",
+        text(&config),
+        "--data",
+        stored.argument(),
+    ]);
+    for name in &damaged {
+        assert!(told.contains(&format!("HEALED {name}")), "{told}");
+    }
+    let server = Server::start(&stored.data, &["--clock", "2012-03-19T13:00:00Z@0"]);
+    assert_eq!(answers(&server), expected);
+    server.terminate();
+    verified(&stored.data);
+}
+
+#[test]
+fn without_a_backup_an_archive_file_is_merged_again() {
+    let stored = Stored::with_a_file_of_every_kind();
+    let server = stored.serve("2012-03-19T13:00:00Z@0");
+    server.wait_for_status("the 18th is archived", |status| status["generation"] == 3);
+    server.terminate();
+    for name in stored.files("archive") {
+        fs::remove_file(stored.data.join(name)).expect("removed");
+    }
+    let told = tallyring_ok(&["verify", "--repair", "--data", stored.argument()]);
+    assert!(told.contains("merged again"), "{told}");
+    verified(&stored.data);
+}

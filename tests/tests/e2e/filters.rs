@@ -1,0 +1,74 @@
+//! Filtered events: not counted, known by their ids, and each with a verdict that names the rule.
+
+use serde_json::{Value, json};
+use tallyring_tests::server::{Client, Server};
+
+const CLOCK: &str = "2026-03-16T13:00:03Z@0";
+const RULES: &str = "[filters.bots]\nevents = [\"click\"]\nfield = \"by.device\"\nvalues = [\"bot\", \"crawler\"]\n\
+    [filters.own]\nfield = \"user\"\nvalues = [\"me\"]\n";
+
+fn event(id: &str, device: &str, user: &str) -> Value {
+    json!({"id": id, "type": "click", "at": "2026-03-16T12:59:58Z", "entities": {"ad": "42"},
+        "by": {"device": device}, "user": user})
+}
+
+fn verdict(client: &Client, id: &str) -> Value {
+    client.get_json(&format!("/v1/events/{id}"))
+}
+
+#[test]
+fn an_event_that_a_rule_catches_is_logged_and_told_of_but_never_counted() {
+    let data = tempfile::tempdir().expect("a directory");
+    let config = data.path().join("c.toml");
+    std::fs::write(&config, RULES).expect("write the configuration");
+    let config = config.to_str().expect("a path of text");
+    let directory = data.path().join("data");
+    let start = || Server::start(&directory, &["--clock", CLOCK, "--config", config]);
+    let server = start();
+    let batch = json!([
+        event("a", "mobile", "u"),
+        event("b", "bot", "u"),
+        event("c", "mobile", "me"),
+    ]);
+    let headers = [("idempotency-key", "k")];
+    let counted = json!({"accepted": 1, "duplicates": 0, "late": 0, "filtered": 2});
+    for _ in 0..2 {
+        let answer = server.post_with("/v1/events", &headers, batch.to_string().as_bytes());
+        assert_eq!((answer.status, answer.json()), (200, counted.clone()));
+    }
+    // The first wins: what was filtered is not counted under a better description.
+    let again = server.post("/v1/events", event("b", "mobile", "u").to_string());
+    assert_eq!(
+        again.json(),
+        json!({"accepted": 0, "duplicates": 1, "late": 0})
+    );
+    let numbered = |sequence: u64, device: &str| {
+        let event = json!({"producer": "p", "sequence": sequence, "type": "click", "entities": {"ad": "42"},
+            "at": "2026-03-16T12:59:58Z", "by": {"device": device}});
+        server.post("/v1/events", event.to_string()).json()
+    };
+    assert_eq!(numbered(0, "crawler")["filtered"], 1);
+    assert_eq!(numbered(0, "crawler")["duplicates"], 1);
+    assert_eq!(numbered(1, "mobile")["accepted"], 1);
+    let check = |server: &Server| {
+        assert_eq!(server.get_json("/v1/ad_click/42/summary")["total"], 2);
+        let uniques = server.get_json("/v1/ad_click/42/uniques?unit=hour&units=2");
+        assert_eq!(uniques["estimate"], 1, "filtered users are not estimated");
+        assert_eq!(verdict(server, "a")["verdict"], "counted");
+        for (id, rule) in [("b", "bots"), ("c", "own")] {
+            let verdict = verdict(server, id);
+            let found = (&verdict["verdict"], &verdict["filtered"]["rule"]);
+            assert_eq!(found, (&json!("filtered"), &json!(rule)), "{verdict}");
+        }
+        let repeated = server.post_with("/v1/events", &headers, batch.to_string().as_bytes());
+        assert_eq!(repeated.json(), counted);
+    };
+    check(&server);
+    let metrics = server.get("/metrics").text;
+    assert!(metrics.contains("tallyring_filtered_total 7"), "{metrics}");
+    server.kill9();
+    let server = start();
+    check(&server);
+    server.terminate();
+    check(&start());
+}

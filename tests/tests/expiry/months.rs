@@ -1,0 +1,169 @@
+//! A store over months: the same clicks every hour of the days that are asked for, and a rebuild after each.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tallyring_archive::verify_run;
+use tallyring_realtime::{Batch, Options, Read, Series, Store, World};
+use tallyring_rebuild::{BuildOptions, build, remake};
+use tallyring_records::{Grain, Increment, MINUTES, Namespace, Schema, TIME_MAX, TIME_MIN};
+use tallyring_tests::model::{ManualClock, fixed_bytes};
+use tallyring_tests::sim_disk::SimDisk;
+
+pub const DAY: i64 = 86_400;
+/// 2012-03-01T00:00:00Z, and the months after.
+pub const MARCH: i64 = 1_330_560_000;
+pub const APRIL: i64 = MARCH + 31 * DAY;
+pub const MAY: i64 = APRIL + 30 * DAY;
+/// How long minutes are kept.
+pub const MINUTE_DAYS: u32 = 30;
+
+pub struct Months {
+    pub store: Store,
+    disk: SimDisk,
+    clock: Arc<ManualClock>,
+    hour_days: Option<u32>,
+}
+
+fn schema() -> Schema {
+    let namespace = |name: &str, minutes: bool| Namespace {
+        name: name.into(),
+        title: String::new(),
+        grain: Grain::Hour,
+        subtotals: vec!["c".into()],
+        minutes,
+        uniques: true,
+    };
+    Schema {
+        namespaces: vec![namespace("m", true), namespace("h", false)],
+        events: Vec::new(),
+        ratios: Vec::new(),
+        filters: Vec::new(),
+    }
+}
+
+impl Months {
+    /// An empty store on the first of March, whose hours are kept for so many days, or for ever.
+    pub fn new(hour_days: Option<u32>) -> Self {
+        let disk = SimDisk::default();
+        let clock = Arc::new(ManualClock::new(MARCH * 1_000, true));
+        let world = World {
+            disk: Arc::new(disk.clone()),
+            clock: Arc::clone(&clock) as _,
+            random: fixed_bytes,
+        };
+        let (store, _) = Store::open(world, Options::default(), schema()).expect("open");
+        Self {
+            store,
+            disk,
+            clock,
+            hour_days,
+        }
+    }
+
+    /// A click of the same key then, and one that was counted without minutes.
+    pub fn click(&self, at: i64) {
+        let increment = |name: &str| Increment {
+            at,
+            n: 3,
+            keys: vec![(name.into(), "a long key with spaces".into())],
+            by: vec![("c".into(), "a long value with spaces".into())],
+            id: None,
+            user: Some("u".into()),
+            event: None,
+            origin: None,
+        };
+        let batch = Batch {
+            increments: vec![increment("m"), increment("h")],
+            ..Batch::default()
+        };
+        let outcome = self.store.commit(vec![batch]).remove(0);
+        outcome.expect("counted");
+    }
+
+    /// Every hour of a day, and the rebuild after it.
+    pub fn day(&self, day: i64) {
+        for hour in 0..24 {
+            let at = day + hour * 3_600 + 61 * (hour % 7);
+            self.clock.set(at * 1_000);
+            self.click(at);
+        }
+        self.clock.set((day + DAY + 600) * 1_000);
+        self.rebuild();
+    }
+
+    pub fn rebuild(&self) {
+        self.store.tick().expect("time is kept");
+        let manifest = self.store.cut().expect("cut");
+        let options = BuildOptions {
+            shards: 4,
+            level: 1,
+            minute_days: MINUTE_DAYS,
+            hour_days: self.hour_days,
+        };
+        let built = build(&self.disk, &manifest, options, &|_, _| {}).expect("build");
+        if let Some(built) = built {
+            self.store.publish(&built).expect("publish");
+        }
+    }
+
+    pub fn read(&self, name: &str, subtotal: &str, as_of: Option<u64>) -> (Series, Option<i64>) {
+        let read = Read {
+            namespace: name.into(),
+            key: "a long key with spaces".into(),
+            subtotal: Some(subtotal.into()),
+            from: TIME_MIN,
+            to: TIME_MAX,
+        };
+        let mut answer = self.store.read(&[read], as_of).expect("a read");
+        (answer.series.remove(0), answer.minutes_from)
+    }
+
+    /// Estimates of the key's users by the hour since the first of March; a folded day's stand at its first.
+    pub fn users(&self) -> BTreeMap<usize, u64> {
+        let read = Read {
+            namespace: "h".into(),
+            key: "a long key with spaces".into(),
+            subtotal: None,
+            from: TIME_MIN,
+            to: TIME_MAX,
+        };
+        let hour = |start: i64| usize::try_from((start - MARCH) / 3_600).ok();
+        let answer = self.store.users(&read, None, &hour).expect("users");
+        let users = answer.users.iter();
+        users
+            .map(|(&hour, users)| (hour, users.estimate()))
+            .collect()
+    }
+
+    /// Days that are counted by the minute, and by the hour only; all in all.
+    pub fn grains(&self) -> (u64, u64, u64) {
+        let (series, from) = self.read("m", MINUTES, None);
+        let minutes = series.by_minute();
+        let is_minute = |grain: Grain| {
+            let counted = minutes.iter().filter(|(code, _)| code.grain() == grain);
+            counted.map(|(_, count)| count).sum::<u64>()
+        };
+        for (code, _) in minutes
+            .iter()
+            .filter(|(code, _)| code.grain() == Grain::Hour)
+        {
+            assert!(from.is_some_and(|from| code.start() < from), "{code}");
+        }
+        let total = series.totals.values().sum();
+        (
+            is_minute(Grain::Minute) / 72,
+            is_minute(Grain::Hour) / 72,
+            total,
+        )
+    }
+
+    pub fn check_files(&self) {
+        let manifest = self.store.manifest();
+        for entry in manifest.files() {
+            verify_run(&self.disk, entry).expect("a sound file");
+        }
+        let remade = remake(&self.disk, &SimDisk::default(), &manifest).expect("the same bytes");
+        assert!(remade > 0);
+    }
+}
