@@ -102,7 +102,7 @@ impl Run {
         visit: &mut Visitor<'_>,
     ) -> Result<()> {
         let cached = |number| {
-            let block = cache.0.get(&(self.cache_id, number as u32));
+            let block = cache.blocks.get(&(self.cache_id, number as u32));
             block.ok_or(Error::NotCached)
         };
         self.visit(&mut { cached }, from, visit)
@@ -149,11 +149,12 @@ impl Run {
 
     fn block(&self, cache: &BlockCache, number: usize) -> Result<Arc<Block>> {
         let key = (self.cache_id, number as u32);
-        if let Some(block) = cache.0.get(&key) {
+        if let Some(block) = cache.blocks.get(&key) {
             return Ok(block);
         }
         let block = Arc::new(self.decode(number)?);
-        cache.0.insert(key, Arc::clone(&block));
+        cache.decoded.fetch_add(1, Ordering::Relaxed);
+        cache.blocks.insert(key, Arc::clone(&block));
         Ok(block)
     }
 
@@ -260,7 +261,10 @@ fn memchr_newlines(plain: &[u8]) -> impl Iterator<Item = u32> {
 }
 
 /// Hot decoded blocks of all runs, within a budget of bytes.
-pub struct BlockCache(Cache<(u64, u32), Arc<Block>, BlockWeight>);
+pub struct BlockCache {
+    blocks: Cache<(u64, u32), Arc<Block>, BlockWeight>,
+    decoded: AtomicU64,
+}
 
 #[derive(Clone)]
 struct BlockWeight;
@@ -277,7 +281,15 @@ impl BlockCache {
         let blocks = usize::try_from(bytes / (64 << 10))
             .unwrap_or(usize::MAX)
             .clamp(16, 1 << 20);
-        Self(Cache::with_weighter(blocks, bytes, BlockWeight))
+        Self {
+            blocks: Cache::with_weighter(blocks, bytes, BlockWeight),
+            decoded: AtomicU64::new(0),
+        }
+    }
+
+    /// Blocks that were not in it when a read needed them, and were read from files.
+    pub fn decoded(&self) -> u64 {
+        self.decoded.load(Ordering::Relaxed)
     }
 }
 
@@ -286,8 +298,8 @@ impl std::fmt::Debug for BlockCache {
         write!(
             f,
             "BlockCache({} blocks, {} bytes)",
-            self.0.len(),
-            self.0.weight()
+            self.blocks.len(),
+            self.blocks.weight()
         )
     }
 }
