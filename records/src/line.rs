@@ -16,7 +16,7 @@ use std::fmt::Write as _;
 
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode, percent_encode};
 
-use crate::time_code::TimeCode;
+use crate::time_code::{Grain, TimeCode};
 use crate::users::USERS_PREFIX;
 
 /// Starts the key of a lookup line.
@@ -135,12 +135,50 @@ pub fn entries(payload: &[u8]) -> impl Iterator<Item = Option<(&[u8], u64)>> {
     })
 }
 
-/// The `(time code, count)` entries of a total line.
-pub fn hours(payload: &[u8]) -> impl Iterator<Item = Option<(TimeCode, u64)>> {
-    entries(payload).map(|entry| {
-        let (name, count) = entry?;
-        Some((TimeCode::parse(name).ok()?, count))
-    })
+/// The `(time code, count)` entries of a total line; an entry that is not readable gives `None`.
+pub fn hours(payload: &[u8]) -> Hours<'_> {
+    Hours {
+        rest: Some(payload),
+        day: None,
+    }
+}
+
+/// Entries of a total line, one after the other.
+pub struct Hours<'p> {
+    /// What is not read yet; none behind the last entry.
+    rest: Option<&'p [u8]>,
+    /// The text of the last date, and its code: many hours of one date follow each other.
+    day: Option<(&'p [u8], TimeCode)>,
+}
+
+impl<'p> Iterator for Hours<'p> {
+    type Item = Option<(TimeCode, u64)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let rest = self.rest?;
+        let end = rest.iter().position(|&byte| byte == b' ');
+        let entry = &rest[..end.unwrap_or(rest.len())];
+        self.rest = end.map(|end| &rest[end + 1..]);
+        Some(self.read(entry))
+    }
+}
+
+impl<'p> Hours<'p> {
+    fn read(&mut self, entry: &'p [u8]) -> Option<(TimeCode, u64)> {
+        let colon = entry.iter().position(|&byte| byte == b':')?;
+        let (name, count) = (&entry[..colon], parse_count(&entry[colon + 1..])?);
+        if let Some((date, day)) = self.day
+            && let Some(&[hour]) = name.strip_prefix(date)
+        {
+            return Some((day.hour(hour)?, count));
+        }
+        let code = TimeCode::parse(name).ok()?;
+        self.day = (code.grain() == Grain::Hour).then(|| {
+            let day = TimeCode::containing(code.start(), Grain::Day);
+            (&name[..name.len() - 1], day)
+        });
+        Some((code, count))
+    }
 }
 
 /// The entries of a total line from the first one whose code is not before `code`: they ascend, so those before it are
@@ -215,8 +253,6 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    use crate::time_code::Grain;
-
     const DESIGN: &str = "u|jehiah,c413:2 c41l:5\n\
         c.u|jehiah.c41l,US:4 JP:1\n\
         r.u|jehiah.c41l,5bmehgOB4+w=:3 h0aMB8AuNw4=:2";
@@ -272,6 +308,24 @@ mod tests {
                 "{payload:?}"
             );
         }
+    }
+
+    #[test]
+    fn hours_are_read_as_their_codes_one_by_one() {
+        let payload =
+            b"c41:2 c410:1 c41l:5 c41l2:6 c421:7 c42w:8 c42:9 c421 :3 c421:x ~1031c:4 ~1031d:5";
+        let one_by_one = |entry: &[u8]| {
+            let colon = entry.iter().position(|&byte| byte == b':')?;
+            let code = TimeCode::parse(&entry[..colon]).ok()?;
+            Some((code, parse_count(&entry[colon + 1..])?))
+        };
+        let expected: Vec<_> = payload
+            .split(|&byte| byte == b' ')
+            .map(one_by_one)
+            .collect();
+        assert_eq!(hours(payload).collect::<Vec<_>>(), expected);
+        assert_eq!(expected.iter().flatten().count(), 8);
+        assert_eq!(hours(b"").collect::<Vec<_>>(), [None]);
     }
 
     proptest! {

@@ -84,6 +84,15 @@ impl TimeCode {
         self.grain
     }
 
+    /// The hour of this day that has this digit, as the text form writes it.
+    pub(crate) fn hour(self, digit: u8) -> Option<Self> {
+        let hour = value(digit).filter(|&hour| hour < 24 && self.grain == Grain::Day)?;
+        Some(Self {
+            minutes: self.minutes + hour * 60,
+            grain: Grain::Hour,
+        })
+    }
+
     /// Appends the text form.
     pub fn write_to(self, out: &mut Vec<u8>) {
         let (year, month, day) = date_of(self.minutes / MINUTES_A_DAY);

@@ -88,7 +88,22 @@ impl Run {
         from: &[u8],
         visit: &mut Visitor<'_>,
     ) -> Result<()> {
-        self.visit(&mut |number| self.block(cache, number), from, visit)
+        self.visit(&mut |number| self.block(cache, number), (b"", from), visit)
+    }
+
+    /// Visits lines in order, from the first whose key is at least `from`, at least all whose keys begin with `prefix`:
+    /// blocks that begin with another key are not read.
+    ///
+    /// # Errors
+    /// When a block that is needed is damaged.
+    pub fn visit_prefix(
+        &self,
+        cache: &BlockCache,
+        (prefix, from): (&[u8], &[u8]),
+        visit: &mut Visitor<'_>,
+    ) -> Result<()> {
+        let block = &mut |number| self.block(cache, number);
+        self.visit(block, (prefix, from), visit)
     }
 
     /// The same as far as the cache holds the blocks: never waits for the disk.
@@ -98,20 +113,20 @@ impl Run {
     pub fn visit_cached(
         &self,
         cache: &BlockCache,
-        from: &[u8],
+        (prefix, from): (&[u8], &[u8]),
         visit: &mut Visitor<'_>,
     ) -> Result<()> {
         let cached = |number| {
             let block = cache.blocks.get(&(self.cache_id, number as u32));
             block.ok_or(Error::NotCached)
         };
-        self.visit(&mut { cached }, from, visit)
+        self.visit(&mut { cached }, (prefix, from), visit)
     }
 
     fn visit(
         &self,
         block: &mut dyn FnMut(usize) -> Result<Arc<Block>>,
-        from: &[u8],
+        (prefix, from): (&[u8], &[u8]),
         visit: &mut Visitor<'_>,
     ) -> Result<()> {
         // The block before the first one that starts at or after `from` may hold it; with continued
@@ -121,6 +136,10 @@ impl Run {
             .partition_point(|entry| &*entry.first_key < from)
             .saturating_sub(1);
         for number in first..self.index.len() {
+            let key = &*self.index[number].first_key;
+            if number > first && key > prefix && !key.starts_with(prefix) {
+                return Ok(());
+            }
             let block = block(number)?;
             let start = if number == first {
                 block.position(from)

@@ -91,7 +91,7 @@ impl Store {
     /// [`Error::NoGeneration`] when `as_of` is not kept; when a block that is needed is damaged:
     /// never a zero instead.
     pub fn read(&self, reads: &[Read], as_of: Option<u64>) -> Result<Answer> {
-        self.gather(reads, as_of, Run::visit_from)
+        self.gather(reads, as_of, Run::visit_prefix)
     }
 
     /// The same from memory alone: none where a block would have to be read from the disk. So it may be asked
@@ -177,7 +177,7 @@ impl Store {
         let mut gather = Gather::new(&read, stored);
         gather.memory(&self.live());
         for run in std::mem::take(&mut gather.runs) {
-            gather.run(self, &run, Run::visit_from)?;
+            gather.run(self, &run, Run::visit_prefix)?;
         }
         Ok(sum(&gather.series))
     }
@@ -249,7 +249,7 @@ impl Totals {
         for (read, mut total, runs) in self.keys.drain(..) {
             let mut gather = Gather::new(&read, &total.stored);
             for run in runs {
-                gather.run(store, &run, Run::visit_from)?;
+                gather.run(store, &run, Run::visit_prefix)?;
             }
             total.count = sum(&gather.series)
                 .saturating_add(total.count)
@@ -265,11 +265,11 @@ fn sum(series: &Series) -> u64 {
     counts.fold(0, |sum, count| sum.saturating_add(*count))
 }
 
-/// How the lines of a run are visited: from the disk too, or from the cache alone.
+/// How the lines of a run with a prefix are visited: from the disk too, or from the cache alone.
 type Visit = fn(
     &Run,
     &BlockCache,
-    &[u8],
+    (&[u8], &[u8]),
     &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
 ) -> tallyring_archive::Result<()>;
 
@@ -352,7 +352,7 @@ impl<'r> Gather<'r> {
     fn run(&mut self, store: &Store, run: &Run, visit: Visit) -> Result<()> {
         let wanted = self.read.from..self.read.to;
         let (key, totals) = (self.total_key.as_bytes(), &mut self.series.totals);
-        visit(run, &store.cache, key, &mut |found, payload| {
+        visit(run, &store.cache, (key, key), &mut |found, payload| {
             if found != key {
                 return ControlFlow::Break(());
             }
@@ -374,23 +374,28 @@ impl<'r> Gather<'r> {
         // A folded day's code stands before those of its hours.
         let mut from = prefix.clone().into_bytes();
         Day::of(self.read.from).code().write_to(&mut from);
-        visit(run, &store.cache, &from, &mut |found, payload| {
-            let Some(code) = found.strip_prefix(prefix.as_bytes()) else {
-                return ControlFlow::Break(());
-            };
-            let Ok(code) = TimeCode::parse(code) else {
-                return ControlFlow::Continue(());
-            };
-            if code.start() >= wanted.end {
-                return ControlFlow::Break(());
-            }
-            if wanted.contains(&code.start()) {
-                for (value, count) in entries(payload).flatten() {
-                    self.point(code, &String::from_utf8_lossy(value), count);
+        visit(
+            run,
+            &store.cache,
+            (prefix.as_bytes(), &from),
+            &mut |found, payload| {
+                let Some(code) = found.strip_prefix(prefix.as_bytes()) else {
+                    return ControlFlow::Break(());
+                };
+                let Ok(code) = TimeCode::parse(code) else {
+                    return ControlFlow::Continue(());
+                };
+                if code.start() >= wanted.end {
+                    return ControlFlow::Break(());
                 }
-            }
-            ControlFlow::Continue(())
-        })?;
+                if wanted.contains(&code.start()) {
+                    for (value, count) in entries(payload).flatten() {
+                        self.point(code, &String::from_utf8_lossy(value), count);
+                    }
+                }
+                ControlFlow::Continue(())
+            },
+        )?;
         Ok(())
     }
 
