@@ -1,5 +1,7 @@
 //! `tallyring config default` and `config check`.
 
+use tallyring_records::Schema;
+
 use super::{Config, DEFAULT};
 use crate::cli::{ConfigArgs, ConfigCommand};
 use crate::error::Result;
@@ -61,7 +63,11 @@ fn explain(config: &Config) {
         http.access.batches,
         http.access.queries
     );
-    for namespace in &config.schema.namespaces {
+    explain_counted(&config.schema);
+}
+
+fn explain_counted(schema: &Schema) {
+    for namespace in &schema.namespaces {
         println!(
             "  counts {} ({}) by {:?}, broken down by: {}",
             namespace.name,
@@ -74,7 +80,7 @@ fn explain(config: &Config) {
             }
         );
     }
-    for event in &config.schema.events {
+    for event in &schema.events {
         println!(
             "  events of type {} name {}, expected for {} seconds",
             event.name,
@@ -82,7 +88,7 @@ fn explain(config: &Config) {
             event.lateness_seconds
         );
     }
-    for filter in &config.schema.filters {
+    for filter in &schema.filters {
         println!(
             "  filter {}: events with one of {} values of {} are not counted",
             filter.name,
@@ -90,7 +96,7 @@ fn explain(config: &Config) {
             filter.field
         );
     }
-    for ratio in &config.schema.ratios {
+    for ratio in &schema.ratios {
         println!(
             "  ratio {} = {} / {}",
             ratio.name, ratio.numerator, ratio.denominator

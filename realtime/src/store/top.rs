@@ -90,6 +90,16 @@ impl Store {
         {
             return Ok(ranking);
         }
+        self.top_of_all(namespace, range, limit, as_of)
+    }
+
+    fn top_of_all(
+        &self,
+        namespace: &str,
+        range: Range<i64>,
+        limit: usize,
+        as_of: Option<u64>,
+    ) -> Result<Ranking> {
         let section = format!("{namespace}|");
         let mut memory: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
         let mut texts: BTreeMap<String, String> = BTreeMap::new();

@@ -3,6 +3,12 @@
 //!
 //! `cargo run --release -p tallyring-tests --bin simulate -- --seeds 1000 --ops 1000 [--first 1] [--threads 2]`
 
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a command tells how it went"
+)]
+
 use std::process::ExitCode;
 use std::time::Instant;
 

@@ -202,7 +202,7 @@ impl Driver {
                 accepted: counted.increments.len() as u64,
                 duplicates: counted.duplicates,
                 late: counted.late,
-                filtered: 0,
+                filtered: counted.filtered.len() as u64,
             };
             self.naive
                 .apply(&clicks::schema(declared), &counted, batch.arrived_ms);
