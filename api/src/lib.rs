@@ -11,6 +11,7 @@ pub mod calendar;
 pub mod chart;
 mod compress;
 mod csv;
+mod dashboard;
 mod datasets;
 mod docs;
 mod drain;
@@ -48,7 +49,10 @@ pub fn router(state: ApiState) -> Router {
     Router::new()
         .merge(writes())
         .merge(compress::answers(
-            reads().merge(bitly::routes()).merge(docs::routes()),
+            reads()
+                .merge(bitly::routes())
+                .merge(docs::routes())
+                .merge(dashboard::routes()),
         ))
         .merge(operations())
         .fallback(problem::unrouted)
@@ -95,9 +99,19 @@ fn reads() -> Router<ApiState> {
             "/v1/{namespace}/{key}/uniques.svg",
             get(read::uniques::uniques),
         )
+        .route("/v1/{namespace}/counts", get(read::whole::counts_of_all))
+        .route(
+            "/v1/{namespace}/counts.csv",
+            get(read::whole::counts_of_all),
+        )
+        .route(
+            "/v1/{namespace}/counts.svg",
+            get(read::whole::counts_of_all),
+        )
         .route("/v1/{namespace}/top", get(read::top::top))
         .route("/v1/{namespace}/top.csv", get(read::top::top))
         .route("/v1/{namespace}/top.svg", get(read::top::top))
+        .route("/v1/namespaces", get(read::namespaces::namespaces))
         .route("/v1/query", post(read::query::query))
         .route("/v1/ratios/{ratio}/{entity}/{key}", get(read::ratio::ratio))
         .route("/v1/events/{id}", get(read::event::verdict))
@@ -119,6 +133,7 @@ fn operations() -> Router<ApiState> {
             get(access::admin::list).post(access::admin::create),
         )
         .route("/v1/admin/keys/{id}", delete(access::admin::revoke))
+        .route("/v1/live", get(read::live::live))
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
         .route("/metrics", get(health::metrics))

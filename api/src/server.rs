@@ -106,6 +106,7 @@ impl Server {
         listeners: Vec<(TcpListener, Option<Tls>)>,
         stop: impl Future<Output = ()>,
     ) {
+        let access = Arc::clone(&self.access);
         let server = Arc::new(self);
         let (tell, told) = watch::channel(false);
         let mut loops = JoinSet::new();
@@ -113,6 +114,7 @@ impl Server {
             loops.spawn(Arc::clone(&server).accept_until(listener, tls, told.clone()));
         }
         stop.await;
+        access.close_streams();
         let _ = tell.send(true);
         loops.join_all().await;
     }

@@ -6,8 +6,11 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::bench::BenchArgs;
+use crate::demo::DemoArgs;
 use crate::send::SendArgs;
+use crate::shell::{CompletionsArgs, ManArgs};
 use crate::start_time::ClockStart;
+use crate::status::StatusArgs;
 
 /// Tallyring counts clicks: increments in over HTTP, counts out by hour, day, week or month in any
 /// time zone.
@@ -77,6 +80,14 @@ pub enum Command {
     Key(KeyArgs),
     /// Print or check a configuration
     Config(ConfigArgs),
+    /// Show ring, log and archive at a glance
+    Status(StatusArgs),
+    /// Serve a made-up year of history with live traffic, to look at
+    Demo(DemoArgs),
+    /// Print what makes a shell complete commands
+    Completions(CompletionsArgs),
+    /// Write manual pages, one a command
+    Man(ManArgs),
     /// Measure increments, reads, restarts and more against the machine's limits
     Bench(BenchArgs),
     /// Build a generation for the process that holds the data directory

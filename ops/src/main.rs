@@ -14,6 +14,7 @@ mod cli;
 mod config;
 mod data_directory;
 mod datasets;
+mod demo;
 mod error;
 mod http_client;
 mod incoming;
@@ -25,7 +26,9 @@ mod rebuilds;
 mod repair;
 mod send;
 mod serve;
+mod shell;
 mod start_time;
+mod status;
 mod verify;
 mod worker;
 
@@ -52,6 +55,10 @@ fn main() -> ExitCode {
         Command::Verify(args) => verify::run(&args, json),
         Command::Cat(args) => cat::run(&args),
         Command::Key(args) => keys::run(&args, json),
+        Command::Demo(args) => demo::run(&args),
+        Command::Status(args) => status::run(&args, json),
+        Command::Completions(args) => shell::completions(&args),
+        Command::Man(args) => shell::man(&args),
         Command::Bench(args) => bench::run(&args, json),
         Command::Config(args) => config::command::run(&args),
         Command::RebuildWorker(args) => worker::rebuild(&args),

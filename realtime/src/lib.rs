@@ -25,7 +25,7 @@ pub use lock::{Holder, Lock};
 pub use options::{Durability, Options, World};
 pub use service::Service;
 pub use store::{
-    Accepted, Answer, Batch, BatchKey, IdHistory, Logged, RECENT_SECONDS_MAX, Ranking, Read,
-    Recovery, RefusedItem, Seconds, Series, Status, Store, StoreStatus, TopKey, UsersAnswer,
-    ValuePoint,
+    Accepted, Answer, Batch, BatchKey, IdHistory, Logged, NamespaceTotals, RECENT_SECONDS_MAX,
+    Ranking, Read, Recovery, RefusedItem, Seconds, Series, Status, Store, StoreStatus, TopKey,
+    UsersAnswer, ValuePoint,
 };

@@ -35,6 +35,16 @@ impl Caller {
         self.key.is_some()
     }
 
+    /// Its key, if it had to show one.
+    pub(super) fn key(&self) -> Option<&Key> {
+        self.key.as_ref().map(|(key, _)| key.as_ref())
+    }
+
+    /// True for a key that is limited to some namespaces, and may not be told of all.
+    pub fn is_limited(&self) -> bool {
+        self.key().is_some_and(|key| key.namespaces().is_some())
+    }
+
     /// Refuses a namespace that the key is not for.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! The layer before every route: key, scope, namespaces, rate, a place, and a time limit.
 
 use std::borrow::Cow;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +17,8 @@ use tracing::Instrument;
 use super::caller::not_for;
 use super::cors;
 use super::refusal::Refusal;
-use super::route::{Class, Dialect, Namespaces, Route};
+use super::route::{Class, Namespaces, Route};
+use super::session;
 use super::table::Key;
 use super::{Access, Caller};
 use crate::problem::Problem;
@@ -69,7 +70,7 @@ async fn admit(
     scope: Scope,
     request: &mut Request,
 ) -> Result<(), Refusal> {
-    let key = known(access, route.dialect, request)?;
+    let key = known(access, route, request)?;
     if !key.has(scope) {
         let detail = format!(
             "key {} has not the scope `{}`; it has {}",
@@ -97,27 +98,20 @@ async fn admit(
     Ok(())
 }
 
-fn known(access: &Access, dialect: Dialect, request: &Request) -> Result<Arc<Key>, Refusal> {
-    let text = presented(request, dialect).ok_or(Refusal::NoKey)?;
+fn known(access: &Access, route: Route, request: &Request) -> Result<Arc<Key>, Refusal> {
+    let text = presented(request, route).ok_or(Refusal::NoKey)?;
     let table = access.table.load();
     let table = table.as_ref().ok_or(Refusal::NoKey)?;
     if let Some(key) = table.find(&text) {
         return Ok(key);
     }
-    let peer = request.extensions().get::<Peer>();
-    let peer = peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.0);
-    metrics::counter!("tallyring_wrong_keys_total").increment(1);
-    match access.wrong_keys.note(peer, access.now()) {
-        Ok(()) => Err(Refusal::WrongKey),
-        Err(wait) => Err(Refusal::TooMany {
-            what: "too many wrong keys came from this address",
-            wait,
-        }),
-    }
+    access.note_wrong_key(request.extensions().get::<Peer>().copied())
 }
 
-/// The key as the client sent it. bitly's clients send it bare or as a parameter, too.
-fn presented(request: &Request, dialect: Dialect) -> Option<Cow<'_, str>> {
+/// The key as the client sent it. bitly's clients send it bare or as a parameter, too, and pages of this
+/// server in a cookie.
+fn presented(request: &Request, route: Route) -> Option<Cow<'_, str>> {
+    let dialect = route.dialect;
     let header = request.headers().get(header::AUTHORIZATION);
     if let Some(value) = header.and_then(|value| value.to_str().ok()) {
         match value.trim().split_once(' ') {
@@ -129,7 +123,9 @@ fn presented(request: &Request, dialect: Dialect) -> Option<Cow<'_, str>> {
         }
     }
     if !dialect.is_bitly() {
-        return None;
+        let suffices = session::suffices(route, request.method(), request.headers());
+        let key = suffices.then(|| session::key(request.headers()));
+        return key.flatten().map(Cow::Borrowed);
     }
     let mut parameters = request.uri().query()?.split('&');
     let token = parameters.find_map(|part| part.strip_prefix("access_token="))?;
@@ -175,11 +171,17 @@ async fn hold_to_namespaces(
 async fn run(
     access: &Access,
     route: Route,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Result<Response, Refusal> {
     let (gate, what) = match route.class {
         Class::Free => return Ok(next.run(request).await),
+        // The place goes to the handler: it is held for as long as the stream lasts.
+        Class::Stream => {
+            let place = access.streams.enter().ok_or_else(|| shed("streams"))?;
+            request.extensions_mut().insert(Arc::new(place));
+            return Ok(next.run(request).await);
+        }
         Class::Query => return run_query(access, route, request, next).await,
         Class::Increment => (&access.increments, "increments"),
         Class::Batch => (&access.batches, "batches"),

@@ -15,14 +15,20 @@ mod rate;
 mod refusal;
 mod request_id;
 mod route;
+mod session;
+mod streams;
 mod table;
 
 pub use caller::Caller;
 pub use guard::{Peer, guard};
 pub use new_key::{KeyRequest, issue, key_json};
 pub use rate::network;
+pub use refusal::Refusal;
 pub use request_id::identify;
 pub use route::{Class, Dialect, Route};
+pub use streams::StreamPlace;
+
+pub(crate) use session::{begin, end, is_own_page};
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -34,6 +40,7 @@ use cors::Origins;
 use gate::{Gate, Queue};
 use key::NewKey;
 use rate::WrongKeys;
+use streams::Streams;
 use table::KeyTable;
 
 /// How much is answered at once, and how fast.
@@ -47,6 +54,8 @@ pub struct AccessLimits {
     pub queries: usize,
     /// Operators' requests at once.
     pub admin: usize,
+    /// Streams of live counts at once.
+    pub streams: usize,
     /// How long a read may wait for its turn.
     pub query_wait: Duration,
     /// How long a request may take in all.
@@ -62,6 +71,7 @@ impl Default for AccessLimits {
             batches: 256,
             queries: 64,
             admin: 8,
+            streams: 64,
             query_wait: Duration::from_secs(1),
             request_timeout: Duration::from_secs(30),
             wrong_keys_per_second: 100,
@@ -79,6 +89,7 @@ pub struct Access {
     batches: Gate,
     queries: Queue,
     admin: Gate,
+    streams: Streams,
     wrong_keys: WrongKeys,
     origins: Origins,
     now: Box<dyn Fn() -> Duration + Send + Sync>,
@@ -103,6 +114,7 @@ impl Access {
             batches: Gate::new(limits.batches),
             queries: Queue::new(limits.queries, limits.query_wait),
             admin: Gate::new(limits.admin),
+            streams: Streams::new(limits.streams),
             wrong_keys: WrongKeys::new(limits.wrong_keys_per_second),
             origins: Origins::default(),
             now: Box::new(move || start.elapsed()),
@@ -145,6 +157,20 @@ impl Access {
     /// True once there ever was a key: from then on every request needs one.
     pub fn needs_keys(&self) -> bool {
         self.table.load().is_some()
+    }
+
+    /// True while who asked may still ask: streams outlive the moment at which their key was checked.
+    pub fn is_in_force(&self, caller: &Caller) -> bool {
+        match (self.table.load().as_ref(), caller.key()) {
+            (None, _) => true,
+            (Some(table), Some(key)) => table.holds(key),
+            (Some(_), None) => false,
+        }
+    }
+
+    /// Tells every stream to end.
+    pub(crate) fn close_streams(&self) {
+        self.streams.close();
     }
 
     /// The key with every scope that this server leaves for commands on its data directory.

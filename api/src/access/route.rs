@@ -29,6 +29,8 @@ pub enum Class {
     Query,
     /// Operators, and metrics.
     Admin,
+    /// Streams, which last.
+    Stream,
 }
 
 /// How a key that is limited to namespaces is held to them.
@@ -57,6 +59,16 @@ pub enum Dialect {
     V4,
 }
 
+/// The dashboard's pages and files, and signing in and out.
+pub const PAGES: [&str; 6] = [
+    "/",
+    "/keys/{namespace}/{key}",
+    "/search",
+    "/login",
+    "/logout",
+    "/dashboard/{file}",
+];
+
 impl Route {
     /// What the route of this pattern needs; none is a path that no route has.
     pub fn of(method: &Method, pattern: Option<&str>, path: &str) -> Self {
@@ -71,12 +83,16 @@ impl Route {
             Some(pattern) if pattern.starts_with("/v1/ratios/") => {
                 (Some(S::Read), C::Query, N::Handler)
             }
+            Some("/v1/live") => (Some(S::Read), C::Stream, N::Handler),
+            Some("/v1/namespaces") => (Some(S::Read), C::Query, N::Handler),
             Some("/metrics") => (Some(S::Read), C::Admin, N::All),
             // A path without a route.
             None => (Some(S::Read), C::Query, N::None),
             // The description of the API holds no data, and a browser shows no key for a page.
             Some("/openapi.json") => (None, C::Query, N::None),
             Some(pattern) if pattern.starts_with("/docs") => (None, C::Query, N::None),
+            // Pages hold no data: their scripts read it, with the key in a cookie.
+            Some(pattern) if PAGES.contains(&pattern) => (None, C::Query, N::None),
             Some(pattern) if pattern.starts_with("/v1/admin/") => {
                 (Some(S::Admin), C::Admin, N::None)
             }
@@ -140,7 +156,9 @@ mod tests {
             (&get, "/v1/admin/status", Some(Scope::Admin), Class::Admin),
             (&post, "/v1/admin/keys", Some(Scope::Admin), Class::Admin),
             (&get, "/v3/link/clicks", Some(Scope::Read), Class::Query),
-            (&get, "/", Some(Scope::Read), Class::Query),
+            (&get, "/", None, Class::Query),
+            (&post, "/login", None, Class::Query),
+            (&get, "/v1/live", Some(Scope::Read), Class::Stream),
             (&get, "/something/new", Some(Scope::Read), Class::Query),
         ] {
             let route = Route::of(method, Some(pattern), pattern);

@@ -59,6 +59,12 @@ impl KeyTable {
         Self(keys)
     }
 
+    /// True when this key of an earlier table is still in force.
+    pub fn holds(&self, key: &Key) -> bool {
+        let kept = self.0.get(&key.id);
+        kept.is_some_and(|kept| kept.secret_hash == key.secret_hash)
+    }
+
     /// The key that `text` is, if it is one in force.
     pub fn find(&self, text: &str) -> Option<Arc<Key>> {
         let presented = Presented::parse(text)?;

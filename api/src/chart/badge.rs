@@ -1,6 +1,7 @@
 //! A label and a value in one line, for a README.
 
 use super::canvas::Document;
+use super::picture::Theme;
 use super::text;
 use super::theme::Role;
 
@@ -17,7 +18,7 @@ const TIGHTENED: f64 = 0.92;
 
 /// A badge of 20 pixels' height: `label` on grey, `value` on blue. A count reads best as
 /// [`human`](super::human) gives it. Both are cut with an ellipsis at 300 pixels.
-pub fn badge(label: &str, value: &str) -> String {
+pub fn badge(label: &str, value: &str, theme: Theme) -> String {
     let (label, value) = (text::clean(label), text::clean(value));
     let title = format!("{label}: {value}");
     let size = Role::BadgeText.text_px();
@@ -34,7 +35,7 @@ pub fn badge(label: &str, value: &str) -> String {
         (width as u32, HEIGHT),
         false,
         (&title, &format!("A badge that says: {title}")),
-        &roles,
+        (theme, &roles),
     );
     let height = f64::from(HEIGHT);
     document.rect((0.0, 0.0), (width, height), 4.0, Role::BadgeLabel);

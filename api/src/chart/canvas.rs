@@ -14,6 +14,7 @@ use plotters_backend::{
     BackendColor, BackendCoord, BackendStyle, BackendTextStyle, DrawingBackend, DrawingErrorKind,
 };
 
+use super::picture::Theme;
 use super::text;
 use super::theme::{Look, Role, style_sheet};
 
@@ -47,7 +48,7 @@ impl Document {
         (width, height): (u32, u32),
         fluid: bool,
         (title, desc): (&str, &str),
-        roles: &[Role],
+        (theme, roles): (Theme, &[Role]),
     ) -> Self {
         let mut out = String::with_capacity(8 << 10);
         let size = if fluid {
@@ -66,7 +67,7 @@ impl Document {
         text::push_escaped(&mut out, title);
         out.push_str("</title>\n<desc>");
         text::push_escaped(&mut out, desc);
-        let _ = writeln!(out, "</desc>\n<style>{}</style>", style_sheet(roles));
+        let _ = writeln!(out, "</desc>\n<style>{}</style>", style_sheet(theme, roles));
         Self {
             width,
             height,

@@ -5,7 +5,6 @@ use plotters::drawing::DrawingArea;
 use plotters::element::Text;
 use plotters::style::text_anchor::HPos;
 
-use super::WIDTH;
 use super::canvas::{Document, Pen, units};
 use super::text;
 use super::theme::Role;
@@ -35,8 +34,8 @@ pub fn draw_card(document: &Document) {
 }
 
 /// What the picture shows. The title leaves `taken` pixels free on its right.
-pub fn draw_header(root: &Root<'_>, title: &str, subtitle: &str, taken: f64) {
-    let room = f64::from(WIDTH) - 2.0 * MARGIN;
+pub fn draw_header(root: &Root<'_>, width: f64, title: &str, subtitle: &str, taken: f64) {
+    let room = width - 2.0 * MARGIN;
     let at = (MARGIN, TITLE_Y);
     write(root, Role::Title, HPos::Left, at, room - taken, title);
     let at = (MARGIN, SUBTITLE_Y);

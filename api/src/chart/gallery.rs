@@ -3,7 +3,7 @@
 use jiff::civil::{DateTime, date};
 use jiff::{Span, ToSpan};
 
-use super::{RankingChart, SeriesChart, badge, human, ranking, series};
+use super::{Picture, RankingChart, SeriesChart, Theme, badge, human, ranking, series};
 use crate::calendar::Unit;
 
 /// The span of a bucket.
@@ -40,6 +40,8 @@ pub fn chart(unit: Unit, first: DateTime, counts: Vec<u64>) -> SeriesChart {
         points: points.collect(),
         provisional_from: None,
         aligned: true,
+        before: Vec::new(),
+        picture: Picture::default(),
     }
 }
 
@@ -64,6 +66,7 @@ fn countries() -> RankingChart {
             .map(|(name, count)| (name.to_owned(), count))
             .to_vec(),
         other: 12_000,
+        picture: Picture::default(),
     }
 }
 
@@ -117,6 +120,6 @@ pub fn gallery() -> Vec<(&'static str, String)> {
         ("countries", ranking(&countries())),
         ("referrers", ranking(&long)),
         ("ranking_of_nothing", ranking(&empty)),
-        ("badge", badge("clicks", &human(12_345))),
+        ("badge", badge("clicks", &human(12_345), Theme::Auto)),
     ]
 }

@@ -2,7 +2,7 @@
 //!
 //! Pure functions: they know no store, no clock and no HTTP. Each picture stands alone, so that one
 //! address serves a page, an e-mail and a README: no script, no font, no other file. It follows the
-//! reader's light or dark theme by a media query of its own, and says in words what it shows.
+//! reader's light or dark theme by a media query of its own, unless asked for one, and says in words what it shows.
 //!
 //! Invariants, whatever the input:
 //!
@@ -22,6 +22,7 @@ mod badge;
 mod canvas;
 mod frame;
 mod number;
+mod picture;
 mod ranking;
 mod scale;
 mod series;
@@ -37,11 +38,13 @@ mod tests;
 
 pub use badge::badge;
 pub use number::{grouped, human};
+pub use picture::{Picture, Theme, WIDTH_MAX, WIDTH_MIN};
 pub use ranking::{ROWS_MAX, RankingChart, ranking};
 pub use series::{BARS_MAX, SeriesChart, series};
 pub(crate) use text::push_escaped;
+pub(crate) use theme::page_style_sheet;
 
-/// Width of a series or a ranking in its own pixels; it scales to the width of its place.
+/// Width of a series or a ranking in its own pixels, unless asked otherwise; it scales to the width of its place.
 pub const WIDTH: u32 = 800;
 
 /// Height of a series, and of a ranking of up to ten rows.

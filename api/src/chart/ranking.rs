@@ -5,12 +5,13 @@ use plotters::element::Rectangle;
 use plotters::style::Color;
 use plotters::style::text_anchor::HPos;
 
+use super::HEIGHT;
 use super::canvas::{Document, pixels, units};
 use super::frame::{self, MARGIN, PLOT_TOP, drawn, joined};
-use super::number::{grouped, share};
+use super::number::{grouped, human, share};
+use super::picture::Picture;
 use super::text;
 use super::theme::Role;
-use super::{HEIGHT, WIDTH};
 
 /// Rows of a ranking, at most; further values are summed up with the others.
 pub const ROWS_MAX: usize = 40;
@@ -27,6 +28,12 @@ const BOTTOM: f64 = 24.0;
 
 /// Names are cut at this width, pixels.
 const NAME_WIDTH_MAX: f64 = 260.0;
+
+/// The part of the picture's width that names take at most.
+const NAME_PART_MAX: f64 = 0.36;
+
+/// Pictures narrower than this, in pixels, round their counts.
+const NARROW: u32 = 520;
 
 /// Between a name, its bar and its count, pixels.
 const DISTANCE: f64 = 10.0;
@@ -60,6 +67,8 @@ pub struct RankingChart {
     pub values: Vec<(String, u64)>,
     /// The sum of all values that are not listed.
     pub other: u64,
+    /// How it is drawn.
+    pub picture: Picture,
 }
 
 /// A line of the picture; clean, not yet escaped.
@@ -68,6 +77,16 @@ struct Row {
     count: u64,
     numbers: String,
     bar: Role,
+}
+
+impl Row {
+    /// Its name without what most addresses begin with: so more of those that differ is seen.
+    fn shown(&self) -> &str {
+        match self.name.strip_prefix("https://") {
+            Some(rest) if !rest.is_empty() => rest,
+            _ => &self.name,
+        }
+    }
 }
 
 /// The picture of a ranking. It is [`HEIGHT`] high for up to ten rows and grows beyond. A name that is
@@ -87,21 +106,16 @@ pub fn ranking(chart: &RankingChart) -> String {
     let subtitle = format!("total {}", grouped(total));
     let subtitle = joined(&[&text::clean(&chart.subtitle), &subtitle]);
     let desc = describe(&subtitle, &rows);
-    let size = (WIDTH, height as u32);
-    let document = Document::begin(size, true, (&title, &desc), &ROLES);
+    let size = (chart.picture.width, height as u32);
+    let look = (chart.picture.theme, &ROLES[..]);
+    let document = Document::begin(size, true, (&title, &desc), look);
+    let (width, _) = document.size();
     let root = document.area();
     frame::draw_card(&document);
-    frame::draw_header(&root, &title, &subtitle, 0.0);
+    frame::draw_header(&root, width, &title, &subtitle, 0.0);
     if total == 0 {
-        let at = (f64::from(WIDTH) / 2.0, PLOT_TOP + row_room / 2.0);
-        frame::write(
-            &root,
-            Role::Empty,
-            HPos::Center,
-            at,
-            f64::from(WIDTH),
-            NOTHING,
-        );
+        let at = (width / 2.0, PLOT_TOP + row_room / 2.0);
+        frame::write(&root, Role::Empty, HPos::Center, at, width, NOTHING);
     } else {
         draw_rows(&document, &root, &rows, row_height);
     }
@@ -116,7 +130,8 @@ fn draw_rows(document: &Document, root: &frame::Root<'_>, rows: &[Row], row_heig
             .map(|line| text::width(line, text_px))
             .fold(0.0, f64::max)
     };
-    let name_width = widest(&mut rows.iter().map(|row| row.name.as_str())).min(NAME_WIDTH_MAX);
+    let name_width_max = NAME_WIDTH_MAX.min(NAME_PART_MAX * document.size().0);
+    let name_width = widest(&mut rows.iter().map(Row::shown)).min(name_width_max);
     let numbers_width = widest(&mut rows.iter().map(|row| row.numbers.as_str()));
     let left = MARGIN + name_width + DISTANCE;
     let right = MARGIN + numbers_width + DISTANCE;
@@ -146,7 +161,14 @@ fn draw_rows(document: &Document, root: &frame::Root<'_>, rows: &[Row], row_heig
         let y = pixels(y);
         document.with_tooltip(&format!("{}: {}", row.name, row.numbers), || {
             let name = (left - DISTANCE, y);
-            frame::write(root, Role::Value, HPos::Right, name, name_width, &row.name);
+            frame::write(
+                root,
+                Role::Value,
+                HPos::Right,
+                name,
+                name_width,
+                row.shown(),
+            );
             drawn(plot.draw_series([Rectangle::new(bar, row.bar.color().filled())]));
             let numbers = (pixels(end) + DISTANCE, y);
             let room = numbers_width;
@@ -157,7 +179,14 @@ fn draw_rows(document: &Document, root: &frame::Root<'_>, rows: &[Row], row_heig
 
 /// The values that have a row, and one for the others if there are any.
 fn rows(chart: &RankingChart, total: u128) -> Vec<Row> {
-    let numbers = |count: u64| format!("{} · {}", grouped(count), share(count, total));
+    let numbers = |count: u64| {
+        let whole = if chart.picture.width < NARROW {
+            human(count)
+        } else {
+            grouped(count)
+        };
+        format!("{whole} · {}", share(count, total))
+    };
     let room = if chart.values.len() > ROWS_MAX || chart.other > 0 {
         ROWS_MAX - 1
     } else {

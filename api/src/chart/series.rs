@@ -5,16 +5,17 @@ use plotters::element::{PathElement, Rectangle};
 use plotters::style::text_anchor::HPos;
 use plotters::style::{Color, TRANSPARENT};
 
+use super::HEIGHT;
 use super::axis::Axis;
 use super::canvas::{Document, units};
 use super::frame::{self, MARGIN, PLOT_TOP, Root, drawn, joined};
 use super::number::{grouped, human};
+use super::picture::Picture;
 use super::scale;
 use super::shapes::{self, Plot};
 use super::text;
 use super::theme::Role;
 use super::timeline::{Tick, Timeline};
-use super::{HEIGHT, WIDTH};
 use crate::calendar::Unit;
 
 /// Up to so many buckets are drawn as bars.
@@ -37,9 +38,14 @@ const SAMPLE_Y: (f64, f64) = (19.0, 29.0);
 
 const PROVISIONAL: &str = "not settled yet";
 const NOT_ALIGNED: &str = "local boundaries rounded to the stored grain";
+const NOT_ALIGNED_SHORT: &str = "boundaries rounded";
+const BEFORE: &str = "the period before";
 const NOTHING: &str = "Nothing counted in this range";
 
-const ROLES: [Role; 14] = [
+/// Pictures narrower than this, in pixels, have the short note, and no legend of the period before.
+const NARROW: f64 = 520.0;
+
+const ROLES: [Role; 16] = [
     Role::Card,
     Role::Title,
     Role::Muted,
@@ -54,6 +60,8 @@ const ROLES: [Role; 14] = [
     Role::AreaProvisional,
     Role::Line,
     Role::LineProvisional,
+    Role::Before,
+    Role::BarBefore,
 ];
 
 /// What a series shows. Text may be anything; it is cleaned, escaped and cut to fit.
@@ -74,44 +82,51 @@ pub struct SeriesChart {
     pub provisional_from: Option<usize>,
     /// Whether every bucket holds exactly its local time; a note says so where not.
     pub aligned: bool,
+    /// Counts of the period before, bucket by bucket, drawn pale behind the bars or as a dotted line; empty
+    /// for none.
+    pub before: Vec<u64>,
+    /// How it is drawn.
+    pub picture: Picture,
 }
 
 /// The picture of a series: bars up to [`BARS_MAX`] buckets, then a line. Buckets without a count leave
 /// a gap; any other is at least a pixel high. 10,000 points take a few milliseconds.
 pub fn series(chart: &SeriesChart) -> String {
     let words = Words::of(chart);
-    let document = Document::begin((WIDTH, HEIGHT), true, (&words.title, &words.desc), &ROLES);
+    let size = (chart.picture.width, HEIGHT);
+    let look = (chart.picture.theme, &ROLES[..]);
+    let document = Document::begin(size, true, (&words.title, &words.desc), look);
+    let (width, _) = document.size();
     let root = document.area();
     frame::draw_card(&document);
     let provisional_from = chart.provisional_from.unwrap_or(usize::MAX);
-    let legend_width = if provisional_from < chart.points.len() {
-        draw_legend(&root)
-    } else {
-        0.0
-    };
-    frame::draw_header(&root, &words.title, &words.subtitle, legend_width);
-    draw_footer(&root, &words);
+    let legend_width = draw_legends(&root, width, chart);
+    frame::draw_header(&root, width, &words.title, &words.subtitle, legend_width);
+    draw_footer(&root, width, &words);
 
     let counts: Vec<u64> = chart.points.iter().map(|&(_, count)| count).collect();
-    let count_axis = scale::reaching(counts.iter().copied().max().unwrap_or(0));
+    let before = &chart.before[..chart.before.len().min(counts.len())];
+    let most = counts.iter().chain(before).copied().max().unwrap_or(0);
+    let count_axis = scale::reaching(most);
     let widths = count_axis
         .ticks
         .iter()
         .map(|(_, label)| text::width(label, Role::Label.text_px()));
     let plot_left = MARGIN + widths.fold(0.0, f64::max) + LABEL_DISTANCE;
-    let plot_width = f64::from(WIDTH) - MARGIN - plot_left;
+    let plot_width = width - MARGIN - plot_left;
     let buckets = counts.len().max(1) as f64;
     let middle = |index: usize| plot_left + plot_width * (index as f64 + 0.5) / buckets;
     let ticks = match &words.timeline {
-        Some(timeline) => timeline.ticks(middle, EDGE, f64::from(WIDTH) - EDGE),
+        Some(timeline) => timeline.ticks(middle, EDGE, width - EDGE),
         None => Vec::new(),
     };
     let mut plot = axes(&root, plot_left, count_axis, counts.len(), &ticks);
-    if counts.iter().all(|&count| count == 0) {
+    if most == 0 {
         let y = PLOT_TOP + (f64::from(HEIGHT) - PLOT_TOP - PLOT_BOTTOM) / 2.0;
         let at = (plot_left + plot_width / 2.0, y);
         frame::write(&root, Role::Empty, HPos::Center, at, plot_width, NOTHING);
     } else if counts.len() <= BARS_MAX {
+        shapes::bars_before(&mut plot, before);
         let tooltip = |index: usize| words.tooltip(chart, index);
         shapes::bars(
             &document,
@@ -123,6 +138,7 @@ pub fn series(chart: &SeriesChart) -> String {
         );
     } else {
         shapes::line(&mut plot, &counts, provisional_from);
+        shapes::line_before(&mut plot, before);
     }
     draw_baseline(&root, &plot, counts.len(), &ticks);
     drop((plot, root));
@@ -178,29 +194,70 @@ fn draw_baseline(root: &Root<'_>, plot: &Plot<'_>, buckets: usize, ticks: &[Tick
     }
 }
 
-/// What lighter and dashed means, at the right of the title. Says how wide it is, pixels.
-fn draw_legend(root: &Root<'_>) -> f64 {
-    let right = f64::from(WIDTH) - MARGIN;
-    let y = (SAMPLE_Y.0 + SAMPLE_Y.1) / 2.0;
-    let width = text::width(PROVISIONAL, Role::Label.text_px());
-    let left = right - width;
-    frame::write(root, Role::Label, HPos::Left, (left, y), width, PROVISIONAL);
-    let sample = [
-        (units(left - 18.0), units(SAMPLE_Y.0)),
-        (units(left - 8.0), units(SAMPLE_Y.1)),
-    ];
-    drawn(root.draw(&Rectangle::new(
-        sample,
-        Role::BarProvisional.color().filled(),
-    )));
-    right - left + 2.0 * MARGIN
+/// What lighter and dashed means, and what the dotted line is, at the right of the title. Says how wide
+/// they are, pixels.
+fn draw_legends(root: &Root<'_>, width: f64, chart: &SeriesChart) -> f64 {
+    let mut right = width - MARGIN;
+    let from = chart.provisional_from;
+    if from.is_some_and(|from| from < chart.points.len()) {
+        right = draw_legend(root, right, (PROVISIONAL, 10.0), |corners| {
+            let role = Role::BarProvisional.color().filled();
+            drawn(root.draw(&Rectangle::new(corners, role)));
+        });
+    }
+    if !chart.before.is_empty() && width >= NARROW {
+        let sample_width = if chart.points.len() <= BARS_MAX {
+            10.0
+        } else {
+            18.0
+        };
+        right = draw_legend(root, right, (BEFORE, sample_width), |corners| {
+            if chart.points.len() <= BARS_MAX {
+                let role = Role::BarBefore.color().filled();
+                drawn(root.draw(&Rectangle::new(corners, role)));
+            } else {
+                let [(left, top), (right, bottom)] = corners;
+                let y = (top + bottom) / 2;
+                let line = PathElement::new(vec![(left, y), (right, y)], Role::Before.color());
+                drawn(root.draw(&line));
+            }
+        });
+    }
+    match width - MARGIN - right {
+        0.0 => 0.0,
+        taken => taken + MARGIN,
+    }
 }
 
-fn draw_footer(root: &Root<'_>, words: &Words) {
+/// One legend that ends at `right`; says where the next one may end. The sample is drawn between two
+/// corners, in tenths of a pixel.
+fn draw_legend(
+    root: &Root<'_>,
+    right: f64,
+    (legend, sample_width): (&str, f64),
+    sample: impl FnOnce([(i32, i32); 2]),
+) -> f64 {
+    let y = (SAMPLE_Y.0 + SAMPLE_Y.1) / 2.0;
+    let width = text::width(legend, Role::Label.text_px());
+    let left = right - width;
+    frame::write(root, Role::Label, HPos::Left, (left, y), width, legend);
+    let sample_right = left - LABEL_DISTANCE;
+    sample([
+        (units(sample_right - sample_width), units(SAMPLE_Y.0)),
+        (units(sample_right), units(SAMPLE_Y.1)),
+    ]);
+    sample_right - sample_width - MARGIN
+}
+
+fn draw_footer(root: &Root<'_>, width: f64, words: &Words) {
     let y = f64::from(HEIGHT) - FOOTER_UP;
-    let room = f64::from(WIDTH) - 2.0 * MARGIN;
-    let at = (f64::from(WIDTH) - MARGIN, y);
-    let taken = match words.note {
+    let room = width - 2.0 * MARGIN;
+    let at = (width - MARGIN, y);
+    let note = match words.note {
+        NOT_ALIGNED if width < NARROW => NOT_ALIGNED_SHORT,
+        note => note,
+    };
+    let taken = match note {
         "" => 0.0,
         note => MARGIN + frame::write(root, Role::Label, HPos::Right, at, room, note),
     };
@@ -230,12 +287,8 @@ impl Words {
         let starts = chart.points.iter().map(|(start, _)| start.as_str());
         let timeline = Timeline::read(chart.unit, starts);
         let title = text::clean(&chart.title);
-        let total: u128 = chart
-            .points
-            .iter()
-            .map(|&(_, count)| u128::from(count))
-            .sum();
-        let total = format!("total {}", grouped(total));
+        let sum_now: u128 = chart.points.iter().map(|&(_, n)| u128::from(n)).sum();
+        let total = format!("total {}", grouped(sum_now));
         let start = |index| match &timeline {
             Some(timeline) => timeline.describe(index),
             None => text::clean(&chart.points[index].0),
@@ -259,7 +312,11 @@ impl Words {
         let buckets = buckets(chart.unit, chart.points.len());
         let footer = joined(&[&buckets, &range, &text::clean(&chart.zone)]);
         let note = if chart.aligned { "" } else { NOT_ALIGNED };
-        let subtitle = joined(&[&text::clean(&chart.subtitle), &total, &peak]);
+        let before = match chart.before.is_empty() {
+            true => String::new(),
+            false => format!("before {}{}", grouped(sum(&chart.before)), change(chart)),
+        };
+        let subtitle = joined(&[&text::clean(&chart.subtitle), &total, &before, &peak]);
         let unsettled = match chart.provisional_from {
             Some(from) if from < chart.points.len() => {
                 format!("{PROVISIONAL}: from {}", start(from))
@@ -283,12 +340,15 @@ impl Words {
             None => text::clean(start),
         };
         let is_provisional = chart.provisional_from.is_some_and(|from| from <= index);
-        let count = grouped(*count);
-        if is_provisional {
-            format!("{start}: {count}, {PROVISIONAL}")
-        } else {
-            format!("{start}: {count}")
+        let mut tooltip = format!("{start}: {}", grouped(*count));
+        if let Some(before) = chart.before.get(index) {
+            tooltip.push_str(&format!(", before {}", grouped(*before)));
         }
+        if is_provisional {
+            tooltip.push_str(", ");
+            tooltip.push_str(PROVISIONAL);
+        }
+        tooltip
     }
 }
 
@@ -301,4 +361,27 @@ fn buckets(unit: Unit, count: usize) -> String {
     };
     let plural = if count == 1 { "" } else { "s" };
     format!("{} {name}{plural}{beginning}", grouped(count as u64))
+}
+
+fn sum(counts: &[u64]) -> u128 {
+    counts.iter().map(|&count| u128::from(count)).sum()
+}
+
+/// By how much the settled buckets changed: ` (+12.5 %)`; nothing where there were none before. What may
+/// still grow would look like a fall.
+fn change(chart: &SeriesChart) -> String {
+    let settled = chart.provisional_from.unwrap_or(usize::MAX);
+    let now = chart
+        .points
+        .iter()
+        .take(settled)
+        .map(|&(_, count)| u128::from(count));
+    let now: u128 = now.sum();
+    let before = sum(&chart.before[..chart.before.len().min(settled)]);
+    if before == 0 {
+        return String::new();
+    }
+    let percent = (now as f64 / before as f64 - 1.0) * 100.0;
+    let sign = if percent < 0.0 { '−' } else { '+' };
+    format!(" ({sign}{:.1} %)", percent.abs())
 }

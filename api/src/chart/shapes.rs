@@ -19,8 +19,14 @@ use super::theme::Role;
 const BAR_PART: f64 = 0.78;
 const BAR_WIDTH_MAX: f64 = 56.0;
 
+/// Between two counts above bars, pixels.
+const LABEL_ROOM: f64 = 3.0;
+
 /// From the top of a bar to the middle of the count above it, pixels.
 const COUNT_UP: f64 = 9.0;
+
+/// The part of its bucket's width that a bar of the period before takes.
+const BEFORE_PART: f64 = 0.98;
 
 /// What has a count is at least so high, pixels.
 const HEIGHT_MIN: f64 = 1.0;
@@ -43,7 +49,7 @@ pub fn bars(
     let text_px = Role::Value.text_px();
     let is_labelled = labels
         .iter()
-        .all(|label| text::width(label, text_px) <= bucket_width);
+        .all(|label| text::width(label, text_px) + LABEL_ROOM <= bucket_width);
     let least = least(plot);
     for (index, (&count, label)) in counts.iter().zip(&labels).enumerate() {
         if count == 0 {
@@ -99,6 +105,31 @@ pub fn line(plot: &mut Plot<'_>, counts: &[u64], provisional_from: usize) {
             draw_run(plot, &columns[open], roles);
         }
     }
+}
+
+/// The counts of the period before: wide pale bars, which stand behind the bars of now.
+pub fn bars_before(plot: &mut Plot<'_>, counts: &[u64]) {
+    let half = BEFORE_PART / 2.0;
+    for (index, &count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
+        let middle = index as f64 + 0.5;
+        let bar = [(middle - half, 0.0), (middle + half, count as f64)];
+        let bar = Rectangle::new(bar, Role::BarBefore.color().filled());
+        drawn(plot.draw_series([bar]));
+    }
+}
+
+/// The counts of the period before as a dotted line.
+pub fn line_before(plot: &mut Plot<'_>, counts: &[u64]) {
+    if counts.iter().all(|&count| count == 0) {
+        return;
+    }
+    let line = columns(counts.len(), size(plot).0 as usize).map(|column| {
+        let middle = (column.start + column.end) as f64 / 2.0;
+        let most = counts[column].iter().copied().max().unwrap_or(0);
+        (middle, most as f64)
+    });
+    let line: Vec<(f64, f64)> = line.collect();
+    drawn(plot.draw_series([PathElement::new(line, Role::Before.color())]));
 }
 
 fn draw_run(plot: &mut Plot<'_>, run: &[(f64, f64)], (area, line): (Role, Role)) {

@@ -7,7 +7,10 @@ use proptest::prelude::*;
 
 use super::gallery::{chart, gallery, march, plausible};
 use super::theme::Role;
-use super::{RankingChart, SVG_BYTES_MAX, SeriesChart, WIDTH, badge, ranking, series, text};
+use super::{
+    Picture, RankingChart, SVG_BYTES_MAX, SeriesChart, Theme, WIDTH_MIN, badge, ranking, series,
+    text,
+};
 use crate::calendar::{Unit, Zone};
 
 /// A document that was read back, after the laws that every picture keeps were checked.
@@ -22,7 +25,6 @@ fn check(svg: &str) -> roxmltree::Document<'_> {
         .map(name)
         .collect();
     assert_eq!(elements[..3], ["title", "desc", "style"]);
-    assert!(svg.contains("@media (prefers-color-scheme:dark)"));
     assert!(svg.len() <= SVG_BYTES_MAX, "{} bytes", svg.len());
     for node in document.descendants().filter(|node| node.is_element()) {
         let name = node.tag_name().name();
@@ -88,9 +90,20 @@ fn labels(document: &roxmltree::Document<'_>) -> Vec<Label> {
 
 /// No two texts overlap, and all are inside.
 fn check_labels(svg: &str) {
-    let labels = labels(&check(svg));
+    let document = check(svg);
+    let view = document
+        .root_element()
+        .attribute("viewBox")
+        .expect("a size");
+    let width: f64 = view
+        .split(' ')
+        .nth(2)
+        .expect("a width")
+        .parse()
+        .expect("a number");
+    let labels = labels(&document);
     for (index, label) in labels.iter().enumerate() {
-        let is_inside = label.x.0 >= 0.0 && label.x.1 <= f64::from(WIDTH) && label.y.0 >= 0.0;
+        let is_inside = label.x.0 >= 0.0 && label.x.1 <= width && label.y.0 >= 0.0;
         assert!(is_inside, "{label:?}");
         for other in &labels[..index] {
             let is_apart = label.x.1 <= other.x.0
@@ -125,6 +138,7 @@ fn pictures_are_as_they_were_looked_at() {
 fn every_picture_keeps_the_laws() {
     for (name, svg) in gallery() {
         check(&svg);
+        assert!(svg.contains("@media (prefers-color-scheme:dark)"));
         if name != "badge" {
             check_labels(&svg);
         }
@@ -153,6 +167,36 @@ fn labels_never_overlap_whatever_unit_and_length() {
             }
         }
     }
+}
+
+#[test]
+fn a_theme_that_is_asked_for_is_the_only_one() {
+    let drawn = |theme| {
+        let mut chart = march(Unit::Day, vec![3, 1]);
+        chart.picture.theme = theme;
+        series(&chart)
+    };
+    let (light, dark) = (drawn(Theme::Light), drawn(Theme::Dark));
+    assert!(!light.contains("@media") && !dark.contains("@media"));
+    assert!(light.contains("#ffffff") && !light.contains("#0f172a #"));
+    assert!(dark.contains("#5b9bf8") && !dark.contains("#2563eb"));
+}
+
+#[test]
+fn the_period_before_is_drawn_and_said() {
+    let mut chart = march(Unit::Day, vec![30, 10]);
+    chart.before = vec![20, 12];
+    let svg = series(&chart);
+    assert!(svg.contains("before 32 (+25.0 %)"), "{svg}");
+    assert!(svg.contains("Mar 10, 2012: 30, before 20"), "{svg}");
+    let drawn = svg.matches("<rect class=\"bw\"").count();
+    assert_eq!(drawn, 3, "a legend and two bars");
+    chart.provisional_from = Some(1);
+    let svg = series(&chart);
+    assert!(
+        svg.contains("before 32 (+50.0 %)"),
+        "only what is settled is compared: {svg}"
+    );
 }
 
 #[test]
@@ -265,6 +309,7 @@ fn the_longest_names_stay_within_the_bound() {
             .map(|index| (format!("{name}{index}"), 1))
             .collect(),
         other: u64::MAX,
+        picture: Picture::default(),
     }));
     check_labels(&series(&SeriesChart {
         title,
@@ -289,8 +334,12 @@ proptest! {
         other in any::<u64>(),
         provisional_from in prop::option::of(0_usize..80),
         aligned in any::<bool>(),
+        before in prop::collection::vec(any::<u64>(), 0..60),
+        width in prop::sample::select(vec![WIDTH_MIN, 360, 519, 800, 1_600]),
+        theme in prop::sample::select(vec![Theme::Auto, Theme::Light, Theme::Dark]),
     ) {
-        check(&badge(&title, &subtitle));
+        let picture = Picture { width, theme };
+        check(&badge(&title, &subtitle, theme));
         let mut points = march(Unit::Hour, names.iter().map(|&(_, count)| count).collect()).points;
         if aligned && !points.is_empty() {
             points[0].0 = start.clone();
@@ -303,8 +352,10 @@ proptest! {
             points,
             provisional_from,
             aligned,
+            before,
+            picture,
         };
         check_labels(&series(&chart));
-        check_labels(&ranking(&RankingChart { title, subtitle, values: names, other }));
+        check_labels(&ranking(&RankingChart { title, subtitle, values: names, other, picture }));
     }
 }

@@ -5,6 +5,8 @@ use std::fmt::Write as _;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{Color, FontFamily, IntoFont, RGBColor, TextStyle};
 
+use super::picture::Theme;
+
 /// A part of a picture. Its class in the style sheet decides how it looks, so no colour is written where
 /// it is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +27,8 @@ pub enum Role {
     AreaProvisional,
     Line,
     LineProvisional,
+    Before,
+    BarBefore,
     BadgeLabel,
     BadgeValue,
     BadgeText,
@@ -52,7 +56,7 @@ enum Paint {
 }
 
 /// In the order of [`Role`].
-const LOOKS: [Look; 18] = [
+const LOOKS: [Look; 20] = [
     both("k", "#ffffff #e2e8f0", "#0f172a #26324a", ""),
     text("t", "#0f172a", "#f1f5f9", 16, "font-weight:600"),
     text("m", "#475569", "#a3b1c6", 12, ""),
@@ -68,12 +72,15 @@ const LOOKS: [Look; 18] = [
     fill("ap", "#edf4ff", "#16243f"),
     stroke("n", "#2563eb", "#5b9bf8", JOINED),
     stroke("np", "#2563eb", "#5b9bf8", JOINED_DASHES),
+    stroke("w", "#64748b", "#94a3b8", THIN_DASHES),
+    fill("bw", "#e2e8f0", "#26324a"),
     fill("bl", "#475569", "#334155"),
     fill("bv", "#2563eb", "#1d4ed8"),
     text("bt", "#ffffff", "#f8fafc", 11, ""),
 ];
 
 const DASHES: &str = "stroke-dasharray:3 2";
+const THIN_DASHES: &str = "fill:none;stroke-width:1.5;stroke-linecap:round;stroke-dasharray:1 4";
 const JOINED: &str = "fill:none;stroke-width:1.75;stroke-linejoin:round";
 const JOINED_DASHES: &str =
     "fill:none;stroke-width:1.75;stroke-linejoin:round;stroke-dasharray:4 3";
@@ -109,40 +116,63 @@ impl Role {
     }
 }
 
-/// The style sheet for these roles.
-pub fn style_sheet(roles: &[Role]) -> String {
-    let mut sheet = String::from(
-        ".tallyring text{font-family:system-ui,-apple-system,\"Segoe UI\",Roboto,sans-serif;\
-         font-variant-numeric:tabular-nums}",
-    );
-    for look in roles.iter().map(|role| role.look()) {
-        let colors = look.colors(look.light);
-        let size = match look.text_px {
-            0 => String::new(),
-            px => format!(";font-size:{px}px"),
+/// The style sheet for these roles. In the theme of the reader, dark colours stand in a media query.
+pub fn style_sheet(theme: Theme, roles: &[Role]) -> String {
+    let looks = || roles.iter().map(|role| role.look());
+    let mut sheet = String::from(FONT);
+    for look in looks() {
+        let colors = match theme {
+            Theme::Auto | Theme::Light => look.light,
+            Theme::Dark => look.dark,
         };
-        let separator = if look.shared.is_empty() { "" } else { ";" };
-        let Look { class, shared, .. } = look;
-        // Writing to a string cannot fail.
-        let _ = write!(
-            sheet,
-            ".tallyring .{class}{{{colors}{size}{separator}{shared}}}"
-        );
+        look.push_rule(&mut sheet, &look.colors(colors), true);
     }
-    sheet.push_str("@media (prefers-color-scheme:dark){");
-    for look in roles.iter().map(|role| role.look()) {
-        let _ = write!(
-            sheet,
-            ".tallyring .{}{{{}}}",
-            look.class,
-            look.colors(look.dark)
-        );
+    if theme == Theme::Auto {
+        sheet.push_str("@media (prefers-color-scheme:dark){");
+        for look in looks() {
+            look.push_rule(&mut sheet, &look.colors(look.dark), false);
+        }
+        sheet.push('}');
     }
-    sheet.push('}');
     sheet
 }
 
+/// The style sheet of every role for a page that shows pictures inline, without their own style sheets,
+/// and chooses a theme by the property `color-scheme`.
+pub fn page_style_sheet() -> String {
+    let mut sheet = String::from(FONT);
+    for look in &LOOKS {
+        let pair = |light: &str, dark: &str| format!("light-dark({light},{dark})");
+        let colors = match (look.light.split_once(' '), look.dark.split_once(' ')) {
+            (Some(light), Some(dark)) => {
+                format!("{} {}", pair(light.0, dark.0), pair(light.1, dark.1))
+            }
+            _ => pair(look.light, look.dark),
+        };
+        look.push_rule(&mut sheet, &look.colors(&colors), true);
+        sheet.push('\n');
+    }
+    sheet
+}
+
+const FONT: &str = ".tallyring text{font-family:system-ui,-apple-system,\"Segoe UI\",Roboto,sans-serif;\
+     font-variant-numeric:tabular-nums}";
+
 impl Look {
+    /// Writes its rule; `whole` with what both themes share.
+    fn push_rule(&self, sheet: &mut String, colors: &str, whole: bool) {
+        let Self { class, shared, .. } = self;
+        // Writing to a string cannot fail.
+        let _ = write!(sheet, ".tallyring .{class}{{{colors}");
+        if whole && self.text_px > 0 {
+            let _ = write!(sheet, ";font-size:{}px", self.text_px);
+        }
+        if whole && !shared.is_empty() {
+            let _ = write!(sheet, ";{shared}");
+        }
+        sheet.push('}');
+    }
+
     fn colors(&self, colors: &str) -> String {
         match self.paint {
             Paint::Fill => format!("fill:{colors}"),
@@ -256,5 +286,8 @@ mod tests {
             check(role.look(), card, 3.0);
         }
         check(Role::BarOther.look(), card, 2.0);
+        check(Role::Before.look(), card, 4.5);
+        check(Role::Value.look(), Role::BarBefore.look(), 4.5);
+        check(Role::Bar.look(), Role::BarBefore.look(), 3.0);
     }
 }

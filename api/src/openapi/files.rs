@@ -14,7 +14,7 @@ struct FileForms {
     svg: &'static str,
 }
 
-const READS: [FileForms; 4] = [
+const READS: [FileForms; 5] = [
     FileForms {
         path: "/v1/{namespace}/{key}/counts",
         csv: "start,count\n2012-03-15T00:00:00+00:00,0\n2012-03-16T00:00:00+00:00,5\n",
@@ -29,6 +29,11 @@ const READS: [FileForms; 4] = [
         path: "/v1/{namespace}/{key}/by/{subtotal}",
         csv: "value,count,kind\nUS,4,value\n,1,other\n",
         svg: "Bars of the values; not with rollup=false",
+    },
+    FileForms {
+        path: "/v1/{namespace}/counts",
+        csv: "start,count\n2012-03-15T00:00:00+00:00,5\n2012-03-16T00:00:00+00:00,12\n",
+        svg: "A chart of the buckets",
     },
     FileForms {
         path: "/v1/{namespace}/top",
@@ -51,7 +56,7 @@ impl Modify for Files {
             let paths = &mut document.paths.paths;
             let item = paths.get(forms.path).cloned();
             let item = item.expect("BUG: a read is described");
-            for format in [Format::Csv, Format::Svg] {
+            for format in [Format::Csv, Format::SVG] {
                 let suffix = if format == Format::Csv {
                     ".csv"
                 } else {
@@ -96,7 +101,7 @@ impl FileForms {
     fn accepted(&self, item: &mut PathItem) {
         let responses = item.get.as_mut().map(|get| &mut get.responses.responses);
         if let Some(RefOr::T(answer)) = responses.and_then(|responses| responses.get_mut("200")) {
-            for format in [Format::Csv, Format::Svg] {
+            for format in [Format::Csv, Format::SVG] {
                 let kind = format.media_type().to_owned();
                 answer.content.insert(kind, RefOr::T(self.content(format)));
             }

@@ -39,6 +39,9 @@ pub struct Answer {
     /// Index of the first bucket that may still change; none when all are settled.
     #[serde(skip)]
     pub provisional_from: Option<usize>,
+    /// Counts of the period before by bucket, for a picture that compares; else empty.
+    #[serde(skip)]
+    pub before: Vec<u64>,
 }
 
 /// What every read says about its range.
@@ -58,6 +61,9 @@ pub struct Head {
     pub final_until: Option<String>,
     /// The archive's generation in this view, 0 before the first
     pub generation: u64,
+    /// The last instant of the range, for people.
+    #[serde(skip)]
+    last: String,
 }
 
 impl Head {
@@ -73,13 +79,17 @@ impl Head {
             settled_until: rfc3339_utc(settled),
             final_until: None,
             generation,
+            last: label(buckets.end() - 1),
         }
     }
 
     /// The dates of its range, for people.
     pub fn days(&self) -> String {
         let day = |label: &str| label.get(..10).unwrap_or(label).to_owned();
-        format!("{} to {}", day(&self.from), day(&self.to))
+        match (day(&self.from), day(&self.last)) {
+            (first, last) if first == last => first,
+            (first, last) => format!("{first} to {last}"),
+        }
     }
 
     /// What of it is part of an answer's validator: not when it settles, nor in which generation it is.
@@ -135,6 +145,16 @@ pub struct Bucket {
     pub other: u64,
 }
 
+impl Answer {
+    /// The count of every bucket; empty for anything but a series.
+    pub fn into_counts(self) -> Vec<u64> {
+        match self.body {
+            Body::Counts { counts } => counts.into_iter().map(|bucket| bucket.count).collect(),
+            Body::Rolled { .. } | Body::Buckets { .. } | Body::Summary {} => Vec::new(),
+        }
+    }
+}
+
 impl Respond for Answer {
     fn ends(&self) -> i64 {
         self.ends
@@ -142,14 +162,21 @@ impl Respond for Answer {
 
     fn identity(&self) -> impl Serialize {
         let asked = (&self.namespace, &self.key, &self.subtotal);
-        (asked, self.head.identity(), self.total, &self.body)
+        let compared = &self.before;
+        (
+            asked,
+            self.head.identity(),
+            self.total,
+            &self.body,
+            compared,
+        )
     }
 
     fn render(&self, format: Format) -> Result<String, Problem> {
         match format {
             Format::Json => respond::json(self),
             Format::Csv => Ok(csv::render(self)),
-            Format::Svg => svg::render(self).ok_or_else(|| {
+            Format::Svg(picture) => svg::render(self, picture).ok_or_else(|| {
                 let detail =
                     "is not drawn for rankings by bucket; ask for .csv, JSON or rollup=true";
                 Problem::unknown("format", "svg", detail)
@@ -271,6 +298,7 @@ fn answer(store: &Store, request: ReadRequest, found: &Found) -> Result<Answer, 
         ends: buckets.end(),
         buckets: buckets.count(),
         provisional_from,
+        before: Vec::new(),
     })
 }
 
@@ -285,7 +313,8 @@ pub fn resolve(selection: Selection, counted: Option<(i64, i64)>) -> Result<Buck
     }
 }
 
-fn counts(buckets: &Buckets, totals: &[u64]) -> Vec<Count> {
+/// The buckets of a period with their counts.
+pub fn counts(buckets: &Buckets, totals: &[u64]) -> Vec<Count> {
     let labels = buckets
         .iter()
         .map(|bucket| buckets.zone().label(bucket.start));

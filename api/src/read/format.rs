@@ -1,6 +1,12 @@
 //! In which form an answer goes out: by suffix, else by `Accept`.
 
 use axum::http::{HeaderMap, header};
+use serde::Serialize;
+use tallyring_records::FieldError;
+
+use crate::chart::{Picture, Theme, WIDTH, WIDTH_MAX, WIDTH_MIN};
+use crate::problem::Problem;
+use crate::query_string::QueryString;
 
 /// Forms of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -9,18 +15,24 @@ pub enum Format {
     Json,
     /// For spreadsheets.
     Csv,
-    /// A picture.
-    Svg,
+    /// A picture, drawn like this.
+    Svg(Picture),
 }
 
 impl Format {
+    /// A picture as it is drawn unless asked otherwise.
+    pub const SVG: Self = Self::Svg(Picture {
+        width: WIDTH,
+        theme: Theme::Auto,
+    });
+
     /// Takes `.csv` or `.svg` off the last path segment; without one the `Accept` header decides.
     pub fn of<'p>(segment: &'p str, headers: &HeaderMap) -> (&'p str, Self) {
         if let Some(name) = segment.strip_suffix(".csv") {
             return (name, Self::Csv);
         }
         if let Some(name) = segment.strip_suffix(".svg") {
-            return (name, Self::Svg);
+            return (name, Self::SVG);
         }
         (segment, Self::accepted(headers))
     }
@@ -39,7 +51,7 @@ impl Format {
             let form = match kind.as_str() {
                 "text/html" if quality > 0.0 => return Self::Json,
                 "text/csv" => Self::Csv,
-                "image/svg+xml" => Self::Svg,
+                "image/svg+xml" => Self::SVG,
                 "application/json" => Self::Json,
                 "*/*" | "application/*" => {
                     anything = anything.max(quality);
@@ -54,12 +66,44 @@ impl Format {
         if anything > liked { Self::Json } else { best }
     }
 
+    /// Takes what a picture may be asked to be like, `width` and `theme`, out of `query`.
+    ///
+    /// # Errors
+    /// 400 and 422 for what cannot be drawn.
+    pub fn drawn(self, query: &mut QueryString) -> Result<Self, Problem> {
+        let Self::Svg(usual) = self else {
+            return Ok(self);
+        };
+        let width = query.take_as("width", "a whole number of pixels")?;
+        let width = width.unwrap_or(usual.width);
+        if !(WIDTH_MIN..=WIDTH_MAX).contains(&width) {
+            let detail = format!("must be {WIDTH_MIN} to {WIDTH_MAX} pixels");
+            return Err(FieldError::refused("width", &width.to_string(), detail).into());
+        }
+        let theme = match query.take("theme")?.filter(|theme| !theme.is_empty()) {
+            Some(theme) => theme
+                .parse()
+                .map_err(|()| Problem::malformed("theme", &theme, "must be auto, light or dark"))?,
+            None => usual.theme,
+        };
+        Ok(Self::Svg(Picture { width, theme }))
+    }
+
+    /// What of it is part of an answer's validator.
+    pub fn identity(self) -> impl Serialize {
+        let drawn = match self {
+            Self::Svg(picture) => Some((picture.width, picture.theme as u8)),
+            Self::Json | Self::Csv => None,
+        };
+        (self.media_type(), drawn)
+    }
+
     /// Its media type.
     pub fn media_type(self) -> &'static str {
         match self {
             Self::Json => "application/json",
             Self::Csv => "text/csv; charset=utf-8; header=present",
-            Self::Svg => "image/svg+xml",
+            Self::Svg(_) => "image/svg+xml",
         }
     }
 }
@@ -87,7 +131,7 @@ mod tests {
         assert_eq!(Format::of("counts", &headers), ("counts", Format::Json));
         headers.insert(header::ACCEPT, "text/csv;q=0.9".parse().unwrap());
         assert_eq!(Format::of("counts", &headers), ("counts", Format::Csv));
-        assert_eq!(Format::of("counts.svg", &headers), ("counts", Format::Svg));
+        assert_eq!(Format::of("counts.svg", &headers), ("counts", Format::SVG));
         headers.insert(header::ACCEPT, "*/*".parse().unwrap());
         assert_eq!(Format::of("c", &headers), ("c", Format::Json));
     }
@@ -99,7 +143,7 @@ mod tests {
                 "text/html,application/xml;q=0.9,image/png,image/svg+xml,*/*;q=0.8",
                 Format::Json,
             ),
-            ("image/avif,image/webp,image/svg+xml,*/*;q=0.8", Format::Svg),
+            ("image/avif,image/webp,image/svg+xml,*/*;q=0.8", Format::SVG),
             ("text/csv;q=0.1, application/json;q=0.2", Format::Json),
             ("text/csv;q=0", Format::Json),
             ("text/csv;q=0, */*", Format::Json),

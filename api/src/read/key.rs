@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::answer::{Answer, answer_all};
 use super::format::Format;
-use super::request::{KNOWN, LIMIT_DEFAULT, LIMIT_MAX, ReadRequest, View, blocking};
+use super::request::{KNOWN, LIMIT_DEFAULT, LIMIT_MAX, ReadRequest, Shape, View, blocking};
 use super::respond::respond;
 use super::second;
 use crate::access::Caller;
@@ -20,7 +20,8 @@ use crate::state::ApiState;
 /// Counts of a key by bucket
 ///
 /// Every bucket of the range, zeros too, oldest first. `unit=second` answers the last 60 seconds of a key whose
-/// namespace keeps minutes. Also as `/counts.csv` and `/counts.svg`, or by `Accept`. A key
+/// namespace keeps minutes. Also as `/counts.csv` and `/counts.svg`, or by `Accept`. Pictures take a `width` (280 to 1,600
+/// pixels) and a `theme` (auto, light, dark), this one also `compare=before`: the period before, pale behind it. A key
 /// never counted answers zeros.
 #[utoipa::path(get, path = "/v1/{namespace}/{key}/counts", tag = "read",
     params(KeyPath, RangeParameters),
@@ -129,10 +130,18 @@ async fn answer(
         }
     }
     let request = ReadRequest::parse(&schema, now, (&namespace, key), view, limit, &mut query)?;
+    let format = format.drawn(&mut query)?;
+    let compared = match (&request.shape, format) {
+        (Shape::Counts, Format::Svg(_)) => request.compared(&mut query)?,
+        _ => None,
+    };
     query.finish(KNOWN)?;
     blocking(&state, move |store| {
-        let mut answers = answer_all(store, vec![request]).map_err(|(_, problem)| problem)?;
-        let answer = answers.pop().expect("BUG: one read gives one answer");
+        let requests = [Some(request), compared].into_iter().flatten().collect();
+        let answers = answer_all(store, requests).map_err(|(_, problem)| problem)?;
+        let mut answers = answers.into_iter();
+        let mut answer = answers.next().expect("BUG: one read gives one answer");
+        answer.before = answers.next().map_or(Vec::new(), Answer::into_counts);
         respond(store, &answer, format, &headers, caller.has_key())
     })
     .await

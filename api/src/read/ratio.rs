@@ -102,7 +102,7 @@ pub async fn ratio(
         match format {
             Format::Json => Ok(axum::Json(answer).into_response()),
             Format::Csv => Ok(with_type(format, rows(&answer))),
-            Format::Svg => Err(Problem::unknown(
+            Format::Svg(_) => Err(Problem::unknown(
                 "format",
                 "svg",
                 "is not drawn for ratios; ask for .csv or JSON",

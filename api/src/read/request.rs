@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tallyring_realtime::{Read, Store};
-use tallyring_records::{KEY_BYTES_MAX, Namespace, Schema, TIME_MAX, TIME_MIN};
+use tallyring_records::{FieldError, KEY_BYTES_MAX, Namespace, Schema, TIME_MAX, TIME_MIN};
 
 use super::base::Base;
 use crate::calendar::{Buckets, Request, Selection, Unit, Zone};
@@ -13,6 +13,7 @@ use crate::state::ApiState;
 use crate::time;
 
 /// A read of one key, understood.
+#[derive(Clone)]
 pub struct ReadRequest {
     pub namespace: Namespace,
     pub key: String,
@@ -39,8 +40,8 @@ pub enum Shape {
 }
 
 /// Parameters of every read of a key, for messages.
-pub const KNOWN: &str =
-    "unit, units, from, to, timezone, hour_offset and as_of; by/… also takes limit and rollup";
+pub const KNOWN: &str = "unit, units, from, to, timezone, hour_offset and as_of; by/… also takes limit and rollup; pictures width \
+     and theme, counts.svg also compare";
 
 /// Values listed unless asked otherwise.
 pub const LIMIT_DEFAULT: usize = 10;
@@ -87,6 +88,19 @@ impl ReadRequest {
             as_of: as_of(query)?,
             now,
         })
+    }
+
+    /// The same read of as many buckets before it, for a picture with `compare=before`; none where it does
+    /// not ask for that.
+    ///
+    /// # Errors
+    /// 400 for another word; 422 where nothing is before, or too long ago.
+    pub fn compared(&self, query: &mut QueryString) -> Result<Option<Self>, Problem> {
+        let selection = period_before(&self.selection, self.now, query)?;
+        Ok(selection.map(|selection| Self {
+            selection,
+            ..self.clone()
+        }))
     }
 
     /// What to read of the store for it.
@@ -166,6 +180,38 @@ pub fn selection(query: &mut QueryString, now: i64) -> Result<Selection, Problem
         now,
     };
     Ok(request.resolve()?)
+}
+
+/// As many buckets before a selection, where `query` says `compare=before`.
+///
+/// # Errors
+/// 400 for another word; 422 where nothing is before, or too long ago.
+pub fn period_before(
+    selection: &Selection,
+    now: i64,
+    query: &mut QueryString,
+) -> Result<Option<Selection>, Problem> {
+    match query.take("compare")?.as_deref() {
+        None | Some("") => return Ok(None),
+        Some("before") => {}
+        Some(other) => {
+            let detail = "must be before: the same number of buckets before these";
+            return Err(Problem::malformed("compare", other, detail));
+        }
+    }
+    let Selection::Bounded(buckets) = selection else {
+        let detail = "needs a period with a beginning; give units or from";
+        return Err(FieldError::refused("compare", "before", detail).into());
+    };
+    let request = Request {
+        unit: buckets.unit(),
+        zone: buckets.zone().clone(),
+        units: Some(i64::try_from(buckets.count()).unwrap_or(i64::MAX)),
+        from: None,
+        to: Some(buckets.start() - 1),
+        now,
+    };
+    Ok(Some(request.resolve()?))
 }
 
 /// How many values to list.

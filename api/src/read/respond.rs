@@ -46,7 +46,7 @@ pub fn respond(
     request: &HeaderMap,
     with_key: bool,
 ) -> Result<Response, Problem> {
-    let identity = (format.media_type(), answer.identity());
+    let identity = (format.identity(), answer.identity());
     let identity = serde_json::to_vec(&identity).map_err(unwritable)?;
     let tag = etag::numbered(store.body_identity(&identity));
     let cache = match (answer.ends() <= store.archived_until(), with_key) {
@@ -63,7 +63,7 @@ pub fn respond(
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(cache));
     headers.insert(
         header::VARY,
-        HeaderValue::from_static("accept, accept-encoding, authorization"),
+        HeaderValue::from_static("accept, accept-encoding, authorization, cookie"),
     );
     headers.insert(header::ETAG, tag);
     Ok(response)

@@ -2,14 +2,14 @@
 
 use super::answer::{Answer, Body};
 use crate::calendar::Unit;
-use crate::chart::{RankingChart, SeriesChart, badge, human, ranking, series};
+use crate::chart::{Picture, RankingChart, SeriesChart, badge, human, ranking, series};
 
 /// The picture of a series or a ranking; a badge for a total. None for rankings by bucket.
-pub fn render(answer: &Answer) -> Option<String> {
+pub fn render(answer: &Answer, picture: Picture) -> Option<String> {
     let head = &answer.head;
     let title = format!("{}/{}", answer.namespace, answer.key);
     match &answer.body {
-        Body::Summary {} => Some(badge(&title, &human(answer.total))),
+        Body::Summary {} => Some(badge(&title, &human(answer.total), picture.theme)),
         Body::Counts { counts } => Some(series(&SeriesChart {
             title,
             subtitle: String::new(),
@@ -21,6 +21,8 @@ pub fn render(answer: &Answer) -> Option<String> {
                 .collect(),
             provisional_from: answer.provisional_from,
             aligned: head.aligned,
+            before: answer.before.clone(),
+            picture,
         })),
         Body::Rolled { values, other } => Some(ranking(&RankingChart {
             title: format!(
@@ -33,6 +35,7 @@ pub fn render(answer: &Answer) -> Option<String> {
                 .map(|value| (value.value.clone(), value.count))
                 .collect(),
             other: *other,
+            picture,
         })),
         Body::Buckets { .. } => None,
     }

@@ -12,14 +12,14 @@ use super::format::Format;
 use super::request::{LIMIT_DEFAULT, as_of, blocking, declared, limit, selection, span};
 use super::respond::{Respond, json, respond};
 use crate::access::Caller;
-use crate::chart::{RankingChart, ranking};
+use crate::chart::{Picture, RankingChart, ranking};
 use crate::openapi::{LimitParameter, RangeParameters, ReadErrors};
 use crate::problem::Problem;
 use crate::query_string::QueryString;
 use crate::segments::Segments;
 use crate::state::ApiState;
 
-const KNOWN: &str = "unit, units, from, to, timezone, hour_offset, as_of and limit";
+const KNOWN: &str = "unit, units, from, to, timezone, hour_offset, as_of and limit; pictures also take width and theme";
 
 /// The heaviest keys of a range.
 #[derive(Serialize, utoipa::ToSchema)]
@@ -80,6 +80,7 @@ pub async fn top(
 ) -> Result<Response, Problem> {
     let (_, format) = Format::of(uri.path(), &headers);
     let mut query = QueryString::parse(uri.query())?;
+    let format = format.drawn(&mut query)?;
     let namespace = declared(&state.store().schema(), &namespace)?;
     let (limit, as_of) = (limit(&mut query, LIMIT_DEFAULT)?, as_of(&mut query)?);
     let now = state.now();
@@ -133,18 +134,19 @@ impl Respond for Top {
         match format {
             Format::Json => json(self),
             Format::Csv => Ok(rows(self)),
-            Format::Svg => Ok(picture(self)),
+            Format::Svg(look) => Ok(picture(self, look)),
         }
     }
 }
 
-fn picture(answer: &Top) -> String {
+fn picture(answer: &Top, picture: Picture) -> String {
     let keys = answer.keys.iter();
     ranking(&RankingChart {
         title: format!("top of {}", answer.namespace),
         subtitle: answer.head.days(),
         values: keys.map(|key| (key.key.clone(), key.count)).collect(),
         other: answer.other,
+        picture,
     })
 }
 

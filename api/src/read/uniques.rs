@@ -13,13 +13,14 @@ use super::format::Format;
 use super::request::{as_of, blocking, check_key, declared, selection, span};
 use super::respond::with_type;
 use crate::calendar::{Selection, Unit};
-use crate::chart::{SeriesChart, series};
+use crate::chart::{Picture, SeriesChart, series};
 use crate::problem::Problem;
 use crate::query_string::QueryString;
 use crate::segments::Segments;
 use crate::state::ApiState;
 
-const KNOWN: &str = "unit, units, from, to, timezone, hour_offset and as_of";
+const KNOWN: &str =
+    "unit, units, from, to, timezone, hour_offset and as_of; pictures also take width and theme";
 
 /// Unique users by bucket and over the range.
 #[derive(Serialize, utoipa::ToSchema)]
@@ -72,6 +73,7 @@ pub async fn uniques(
 ) -> Result<Response, Problem> {
     let (_, format) = Format::of(uri.path(), &headers);
     let mut query = QueryString::parse(uri.query())?;
+    let format = format.drawn(&mut query)?;
     let namespace = declared(&state.store().schema(), &namespace)?;
     if !namespace.uniques {
         let detail = "keeps no users; declare it with uniques = true";
@@ -86,7 +88,7 @@ pub async fn uniques(
         match format {
             Format::Json => Ok(axum::Json(answer).into_response()),
             Format::Csv => Ok(with_type(format, rows(&answer))),
-            Format::Svg => Ok(with_type(format, picture(&answer))),
+            Format::Svg(look) => Ok(with_type(format, picture(&answer, look))),
         }
     })
     .await
@@ -157,7 +159,7 @@ fn rows(answer: &Uniques) -> String {
     out
 }
 
-fn picture(answer: &Uniques) -> String {
+fn picture(answer: &Uniques, picture: Picture) -> String {
     let Uniques { namespace, key, .. } = answer;
     let points = answer.counts.iter();
     series(&SeriesChart {
@@ -170,5 +172,7 @@ fn picture(answer: &Uniques) -> String {
             .collect(),
         provisional_from: answer.provisional_from,
         aligned: answer.head.aligned,
+        before: Vec::new(),
+        picture,
     })
 }

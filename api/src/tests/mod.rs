@@ -1,5 +1,6 @@
 //! Tests over the real router, without a socket.
 
+mod dashboard;
 mod forms;
 mod malformed;
 mod openapi;

@@ -64,6 +64,7 @@ async fn reads_are_described_in_every_form_with_an_example_of_each() {
         "/v1/{namespace}/{key}/counts",
         "/v1/{namespace}/{key}/summary",
         "/v1/{namespace}/{key}/by/{subtotal}",
+        "/v1/{namespace}/counts",
         "/v1/{namespace}/top",
     ] {
         let plain = &document["paths"][read]["get"];

@@ -43,7 +43,7 @@ pub use open::Recovery;
 pub use read::{Answer, Read, Series, ValuePoint};
 pub use recent::{RECENT_SECONDS_MAX, Seconds};
 pub use status::{Status, StoreStatus};
-pub use top::{Ranking, TopKey};
+pub use top::{NamespaceTotals, Ranking, TopKey};
 pub use users::UsersAnswer;
 
 use files::{ArchiveFiles, Files};

@@ -9,7 +9,7 @@ use std::hash::BuildHasher;
 use std::sync::PoisonError;
 
 use hashbrown::{DefaultHashBuilder, HashMap};
-use tallyring_records::{COUNT_MAX, Increment, LongKeys, Schema, line};
+use tallyring_records::{COUNT_MAX, Increment, LongKeys, Offset, Schema, line};
 
 use super::Store;
 
@@ -23,6 +23,8 @@ const ENTRIES_MAX: usize = 1 << 20;
 /// Counts of the last minute.
 pub(super) struct Recent {
     slots: Vec<Slot>,
+    /// What came in each second, whatever its time and its keys: the second, and the sum of counts.
+    arrived: Vec<(i64, u64)>,
     hasher: DefaultHashBuilder,
     entries: usize,
     /// First second that was counted from its beginning.
@@ -51,6 +53,7 @@ impl Recent {
     pub fn new(now: i64) -> Self {
         Self {
             slots: (0..SLOTS).map(|_| Slot::default()).collect(),
+            arrived: (0..SLOTS).map(|_| (i64::MIN, 0)).collect(),
             hasher: DefaultHashBuilder::default(),
             entries: 0,
             since: now.saturating_add(1),
@@ -59,6 +62,7 @@ impl Recent {
 
     /// Counts an increment that came at `now` (Unix seconds).
     pub fn add(&mut self, keys: &LongKeys, schema: &Schema, increment: &Increment, now: i64) {
+        self.arrive(increment.n, now);
         if increment.at > now || increment.at <= now.saturating_sub(SLOTS) {
             return;
         }
@@ -73,6 +77,26 @@ impl Recent {
                 self.count(key, increment.at, increment.n);
             }
         }
+    }
+
+    fn arrive(&mut self, n: u64, now: i64) {
+        let index = usize::try_from(now.rem_euclid(SLOTS)).expect("BUG: a remainder");
+        let (second, sum) = &mut self.arrived[index];
+        if *second != now {
+            (*second, *sum) = (now, 0);
+        }
+        *sum = sum.saturating_add(n).min(COUNT_MAX);
+    }
+
+    fn arrivals(&self, now: i64) -> [u64; RECENT_SECONDS_MAX] {
+        let mut arrivals = [0; RECENT_SECONDS_MAX];
+        let first = now.saturating_sub(arrivals.len() as i64);
+        for (second, arrival) in (first..now).zip(&mut arrivals) {
+            let index = usize::try_from(second.rem_euclid(SLOTS)).expect("BUG: a remainder");
+            let (counted, sum) = self.arrived[index];
+            *arrival = if counted == second { sum } else { 0 };
+        }
+        arrivals
     }
 
     fn count(&mut self, key: u64, second: i64, n: u64) {
@@ -117,6 +141,18 @@ impl Recent {
 }
 
 impl Store {
+    /// How much was counted in each of the last 60 whole seconds before `now` (Unix seconds), by when it
+    /// came, oldest first; each increment once, whatever its keys.
+    pub fn arrivals(&self, now: i64) -> [u64; RECENT_SECONDS_MAX] {
+        let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        recent.arrivals(now)
+    }
+
+    /// The log position that everything counted so far lies before: it moves with every increment.
+    pub fn applied(&self) -> Offset {
+        self.live().applied
+    }
+
     /// Counts of a key in the last seconds up to `now` (Unix seconds), at most
     /// [`RECENT_SECONDS_MAX`], of a namespace that keeps minutes.
     pub fn last_seconds(&self, namespace: &str, key: &str, seconds: usize, now: i64) -> Seconds {
@@ -152,6 +188,19 @@ mod tests {
         recent.count(recent.hasher.hash_one("a"), 1_001, 1);
         assert_eq!(recent.read("b", 1, 1_065).counts, [1]);
         assert_eq!(recent.entries, 3);
+    }
+
+    #[test]
+    fn arrivals_are_those_of_whole_seconds() {
+        let mut recent = Recent::new(1_000);
+        for (now, n) in [(1_000, 1), (1_000, 2), (1_059, 4), (1_060, 8)] {
+            recent.arrive(n, now);
+        }
+        let minute = recent.arrivals(1_060);
+        assert_eq!((minute[0], minute[59]), (3, 4));
+        assert_eq!(minute.iter().sum::<u64>(), 7);
+        assert_eq!(recent.arrivals(1_061).iter().sum::<u64>(), 12);
+        assert_eq!(recent.arrivals(2_000).iter().sum::<u64>(), 0);
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! The heaviest keys of a namespace: those of recent hours from memory, else one pass over its totals in archive
-//! and deltas.
+//! and deltas, which also gives the sum of all of them.
 //!
 //! The totals of a namespace stand together in every run, sorted by key, so the keys of all sources
 //! are met in order and only the best are held. Time is that of reading the namespace's totals.
@@ -60,6 +60,15 @@ impl Counted {
     }
 }
 
+/// What all keys of a namespace counted together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamespaceTotals {
+    /// The archive generation in the view.
+    pub generation: u64,
+    /// By base bucket.
+    pub totals: BTreeMap<TimeCode, u64>,
+}
+
 /// A key and its count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopKey {
@@ -101,10 +110,57 @@ impl Store {
         as_of: Option<u64>,
     ) -> Result<Ranking> {
         let section = format!("{namespace}|");
+        let mut scan = self.scan(&section, &range, Best::new(limit), as_of)?;
+        let mut keys = Vec::with_capacity(scan.best.heap.len());
+        for Reverse((count, Reverse(key))) in scan.best.heap.into_sorted_vec() {
+            let stored = String::from_utf8_lossy(&key[section.len()..]).into_owned();
+            let key = match scan.texts.remove(&stored) {
+                Some(raw) => raw,
+                None if is_hash(&stored) => self.look_up(&scan.runs, &stored)?.unwrap_or(stored),
+                None => stored,
+            };
+            keys.push(TopKey { key, count });
+        }
+        Ok(Ranking {
+            generation: scan.generation,
+            total: scan.best.total,
+            keys,
+            counted: scan.best.counted,
+            bound: None,
+        })
+    }
+
+    /// The sum of all keys of a namespace by base bucket in `range` (Unix seconds), from one view. Takes
+    /// the memory of one count for each bucket besides that of [`Store::top`].
+    ///
+    /// # Errors
+    /// As [`Store::top`].
+    pub fn totals(
+        &self,
+        namespace: &str,
+        range: Range<i64>,
+        as_of: Option<u64>,
+    ) -> Result<NamespaceTotals> {
+        let mut best = Best::new(0);
+        best.totals = Some(BTreeMap::new());
+        let scan = self.scan(&format!("{namespace}|"), &range, best, as_of)?;
+        Ok(NamespaceTotals {
+            generation: scan.generation,
+            totals: scan.best.totals.unwrap_or_default(),
+        })
+    }
+
+    /// Reads every total of a section once.
+    fn scan(
+        &self,
+        section: &str,
+        range: &Range<i64>,
+        mut best: Best,
+        as_of: Option<u64>,
+    ) -> Result<Scan> {
         let mut memory: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
         let mut texts: BTreeMap<String, String> = BTreeMap::new();
         let mut runs: Vec<Arc<Run>> = Vec::new();
-        let mut counted = None;
         let generation = {
             let live = self.live();
             match as_of {
@@ -121,9 +177,9 @@ impl Store {
                         for delta in store.deltas() {
                             delta.section_totals(
                                 section.as_bytes(),
-                                &range,
+                                range,
                                 &mut |key, code, count, text| {
-                                    Counted::note(&mut counted, code);
+                                    best.note(code, count);
                                     let sum = memory.entry(key.to_vec()).or_insert(0);
                                     *sum = sum.saturating_add(count);
                                     if let Some((hash, raw)) = text {
@@ -140,24 +196,12 @@ impl Store {
             as_of.unwrap_or(live.archive.generation)
         };
         runs.retain(|run| run.meta().overlaps(range.start, range.end));
-        let mut best = Best::new(limit, counted);
-        self.merge_section(&section, &range, &runs, memory, &mut best)?;
-        let mut keys = Vec::with_capacity(best.heap.len());
-        for Reverse((count, Reverse(key))) in best.heap.into_sorted_vec() {
-            let stored = String::from_utf8_lossy(&key[section.len()..]).into_owned();
-            let key = match texts.remove(&stored) {
-                Some(raw) => raw,
-                None if is_hash(&stored) => self.look_up(&runs, &stored)?.unwrap_or(stored),
-                None => stored,
-            };
-            keys.push(TopKey { key, count });
-        }
-        Ok(Ranking {
+        self.merge_section(section, range, &runs, memory, &mut best)?;
+        Ok(Scan {
             generation,
-            total: best.total,
-            keys,
-            counted: best.counted,
-            bound: None,
+            best,
+            texts,
+            runs,
         })
     }
 
@@ -179,9 +223,8 @@ impl Store {
         loop {
             for (run, from) in runs.iter().zip(&mut froms) {
                 if let Some(start) = from.take() {
-                    let counted = &mut best.counted;
                     let sums = &mut sums;
-                    *from = self.read_chunk(run, section, &start, (range, chunk), sums, counted)?;
+                    *from = self.read_chunk(run, section, &start, (range, chunk), sums, best)?;
                 }
             }
             let Some(complete) = froms.iter().flatten().min().cloned() else {
@@ -202,7 +245,7 @@ impl Store {
         start: &[u8],
         (range, chunk): (&Range<i64>, usize),
         sums: &mut BTreeMap<Vec<u8>, u64>,
-        counted: &mut Option<Counted>,
+        best: &mut Best,
     ) -> Result<Option<Vec<u8>>> {
         let (mut lines, mut next) = (0, None);
         run.visit_from(&self.cache, start, &mut |key, payload| {
@@ -221,7 +264,7 @@ impl Store {
             let counts = hours(payload)
                 .flatten()
                 .filter(|(code, _)| range.contains(&code.start()))
-                .inspect(|&(code, _)| Counted::note(counted, code));
+                .inspect(|&(code, count)| best.note(code, count));
             let count = counts.fold(0_u64, |sum, (_, count)| sum.saturating_add(count));
             if count > 0 {
                 let sum = sums.entry(key.to_vec()).or_insert(0);
@@ -251,21 +294,42 @@ impl Store {
     }
 }
 
+/// A section that was read.
+struct Scan {
+    generation: u64,
+    best: Best,
+    /// Texts of long keys in memory, by their hash.
+    texts: BTreeMap<String, String>,
+    runs: Vec<Arc<Run>>,
+}
+
 /// The best so far: the heap's top is the worst of them.
 struct Best {
     limit: usize,
     total: u64,
     counted: Option<Counted>,
+    /// Sums by base bucket, where they are wanted.
+    totals: Option<BTreeMap<TimeCode, u64>>,
     heap: BinaryHeap<Reverse<(u64, Reverse<Vec<u8>>)>>,
 }
 
 impl Best {
-    fn new(limit: usize, counted: Option<Counted>) -> Self {
+    fn new(limit: usize) -> Self {
         Self {
             limit,
             total: 0,
-            counted,
+            counted: None,
+            totals: None,
             heap: BinaryHeap::new(),
+        }
+    }
+
+    /// Takes note of a count of some key.
+    fn note(&mut self, code: TimeCode, count: u64) {
+        Counted::note(&mut self.counted, code);
+        if let Some(totals) = &mut self.totals {
+            let sum = totals.entry(code).or_insert(0);
+            *sum = sum.saturating_add(count).min(COUNT_MAX);
         }
     }
 

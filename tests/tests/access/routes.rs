@@ -9,7 +9,7 @@ const READ: &str = "read";
 const ADMIN: &str = "admin";
 
 /// Every route, the scope it needs, and a body it can be asked with.
-const ROUTES: [(&str, &str, &str); 15] = [
+const ROUTES: [(&str, &str, &str); 17] = [
     ("GET /v1/incr?key.l=a", WRITE, ""),
     ("POST /v1/incr?key.l=a", WRITE, ""),
     (
@@ -22,6 +22,8 @@ const ROUTES: [(&str, &str, &str); 15] = [
     ("GET /v1/l/a/summary", READ, ""),
     ("GET /v1/l/a/by/c", READ, ""),
     ("GET /v1/l/top", READ, ""),
+    ("GET /v1/l/counts", READ, ""),
+    ("GET /v1/namespaces", READ, ""),
     (
         "POST /v1/query",
         READ,
@@ -124,6 +126,8 @@ fn a_key_is_held_to_its_namespaces() {
         ("GET /v1/u/a/by/c", "", 403),
         ("GET /v1/u/top", "", 403),
         ("GET /v1/l/top", "", 200),
+        ("GET /v1/u/counts", "", 403),
+        ("GET /v1/namespaces", "", 200),
         (
             "POST /v1/query",
             r#"{"queries":[{"namespace":"l","key":"a"}]}"#,

@@ -220,4 +220,73 @@ fn loading_one_month_rewrites_one_month() {
     );
     assert_eq!(made.len(), 1, "{made:?}");
     assert_eq!(total(&server, "a"), 10);
+    let work = || server.status()["last_rebuild"]["files"].clone();
+    assert_eq!(work(), json!({"merged": 1, "linked": 0, "shared": 2}));
+    // The day's own month is another file; what is older is shared.
+    assert_eq!(server.get("/v1/incr?key.l=a").status, 204);
+    server.terminate();
+    let server = stand.stored.serve("2012-03-17T12:00:00Z@0");
+    let status = server.wait_for_status("the 16th is archived", |status| status["generation"] == 3);
+    let work = &status["last_rebuild"]["files"];
+    assert_eq!(work, &json!({"merged": 0, "linked": 1, "shared": 3}));
+}
+
+#[test]
+fn another_number_of_shards_takes_effect_at_the_next_rebuild() {
+    let stand = Stand::new();
+    let config = stand.input.path().join("shards.toml");
+    let config = config.to_str().expect("a path of text");
+    let serve = |shards: u32, clock: &str| {
+        fs::write(config, format!("shards = {shards}\n")).expect("written");
+        Server::start(&stand.stored.data, &["--clock", clock, "--config", config])
+    };
+    let rows: String = (0..40)
+        .map(|key| format!("l,k{key},2012-03-01T00:00:00Z,{key}\n"))
+        .collect();
+    let history = stand.file("history.csv", &rows);
+    let check = |server: &Server, more: u64| {
+        for key in 0..40 {
+            assert_eq!(total(server, &format!("k{key}")), key + more, "k{key}");
+        }
+    };
+    let count = |server: &Server| {
+        for key in 0..40 {
+            assert_eq!(server.get(&format!("/v1/incr?key.l=k{key}")).status, 204);
+        }
+    };
+    let shards = || -> Vec<String> {
+        let files = stand.stored.files("archive").into_iter();
+        let mut shards: Vec<String> = files
+            .map(|file| file.split("of").nth(1).expect("a count")[..2].to_owned())
+            .collect();
+        shards.dedup();
+        shards
+    };
+    let server = serve(2, TODAY);
+    count(&server);
+    stand.run("load", &["history", &history]);
+    server.client().rebuild();
+    check(&server, 1);
+    server.terminate();
+    assert_eq!(shards(), ["02"]);
+    for (number, more) in [(5, 2), (1, 3)] {
+        let server = serve(number, TODAY);
+        check(&server, more - 1);
+        count(&server);
+        check(&server, more);
+        server.terminate();
+    }
+    let server = serve(3, "2012-03-17T12:00:00Z@0");
+    server.wait_for_status("the 16th is archived", |status| status["generation"] == 2);
+    check(&server, 3);
+    for _ in 0..2 {
+        // Files of generations that are no longer kept go.
+        count(&server);
+        server.client().rebuild();
+    }
+    server.terminate();
+    stand.run("verify", &["--deep"]);
+    assert!(shards().contains(&"03".to_owned()), "{:?}", shards());
+    let server = serve(3, "2012-03-17T12:00:00Z@0");
+    check(&server, 5);
 }

@@ -1,0 +1,138 @@
+//! A key in a cookie, for pages: the browser keeps it, no script reads it, and it opens reads only.
+//!
+//! The cookie holds the key itself, so a revoked key is out at once and nothing is kept here. It is sent
+//! by this site's own pages only (`SameSite=Strict`), over TLS or loopback only (`Secure`, by the prefix
+//! of its name too), and is taken for reads and for looking at the state: never for a write or a change,
+//! so no page elsewhere can do anything with it.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use axum::http::{HeaderMap, HeaderValue, Method, header};
+use tallyring_realtime::catalog::Scope;
+
+use super::refusal::Refusal;
+use super::route::Route;
+use super::{Access, Peer};
+
+/// Name of the cookie.
+const COOKIE: &str = "__Host-tallyring";
+
+/// How long a browser keeps it, seconds: thirty days.
+const MAX_AGE_S: u32 = 2_592_000;
+
+/// True where a cookie will do for this request.
+pub fn suffices(route: Route, method: &Method, headers: &HeaderMap) -> bool {
+    let is_read = match route.scope {
+        Some(Scope::Read) => true,
+        Some(Scope::Admin) => method == Method::GET || method == Method::HEAD,
+        _ => false,
+    };
+    is_read && is_own_page(headers)
+}
+
+/// False when the browser says that a page elsewhere asks.
+pub fn is_own_page(headers: &HeaderMap) -> bool {
+    let site = headers.get("sec-fetch-site");
+    site.is_none_or(|site| matches!(site.as_bytes(), b"same-origin" | b"none"))
+}
+
+/// The key in the cookie.
+pub fn key(headers: &HeaderMap) -> Option<&str> {
+    let cookies = headers.get_all(header::COOKIE).into_iter();
+    cookies
+        .filter_map(|cookies| cookies.to_str().ok())
+        .flat_map(|cookies| cookies.split(';'))
+        .find_map(|cookie| cookie.trim().strip_prefix(COOKIE)?.strip_prefix('='))
+}
+
+/// `Set-Cookie` for a key that was found right.
+pub fn begin(key: &str) -> Option<HeaderValue> {
+    let attributes = "Path=/; Secure; HttpOnly; SameSite=Strict";
+    HeaderValue::from_str(&format!(
+        "{COOKIE}={key}; Max-Age={MAX_AGE_S}; {attributes}"
+    ))
+    .ok()
+}
+
+/// `Set-Cookie` that takes it away.
+pub fn end() -> HeaderValue {
+    let text = "__Host-tallyring=; Max-Age=0; Path=/; Secure; HttpOnly; SameSite=Strict";
+    HeaderValue::from_static(text)
+}
+
+impl Access {
+    /// Checks a key that somebody signs in with, as one in a header is checked.
+    ///
+    /// # Errors
+    /// When it is wrong, or too many wrong ones came from this address.
+    pub fn sign_in(&self, key: &str, peer: Option<Peer>) -> Result<(), Refusal> {
+        let table = self.table.load();
+        let table = table.as_ref().ok_or(Refusal::NoKey)?;
+        if table.find(key).is_some() {
+            return Ok(());
+        }
+        self.note_wrong_key(peer)
+    }
+
+    /// Notes that a wrong key came from this address.
+    ///
+    /// # Errors
+    /// Always: that it is wrong, or that too many came.
+    pub(super) fn note_wrong_key<T>(&self, peer: Option<Peer>) -> Result<T, Refusal> {
+        let peer = peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.0);
+        metrics::counter!("tallyring_wrong_keys_total").increment(1);
+        match self.wrong_keys.note(peer, self.now()) {
+            Ok(()) => Err(Refusal::WrongKey),
+            Err(wait) => Err(Refusal::TooMany {
+                what: "too many wrong keys came from this address",
+                wait,
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_key_is_found_among_other_cookies_and_not_in_their_values() {
+        for (cookies, expected) in [
+            ("a=1; __Host-tallyring=tr_x_y; b=2", Some("tr_x_y")),
+            ("__Host-tallyring=tr_x_y", Some("tr_x_y")),
+            ("a=__Host-tallyring=z", None),
+            ("__Host-tallyring2=z", None),
+            ("", None),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::COOKIE, cookies.parse().unwrap());
+            assert_eq!(key(&headers), expected, "{cookies}");
+        }
+    }
+
+    #[test]
+    fn a_cookie_opens_reads_of_own_pages_only() {
+        let (get, post, delete) = (Method::GET, Method::POST, Method::DELETE);
+        for (method, pattern, from, suffice) in [
+            (&get, "/v1/{namespace}/{key}/counts", "same-origin", true),
+            (&get, "/v1/{namespace}/{key}/counts", "none", true),
+            (&get, "/v1/{namespace}/{key}/counts", "cross-site", false),
+            (&get, "/v1/{namespace}/{key}/counts", "same-site", false),
+            (&post, "/v1/query", "same-origin", true),
+            (&get, "/v1/admin/status", "same-origin", true),
+            (&post, "/v1/admin/rebuild", "same-origin", false),
+            (&delete, "/v1/admin/keys/{id}", "same-origin", false),
+            (&get, "/v1/incr", "same-origin", false),
+            (&post, "/v1/increments", "same-origin", false),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert("sec-fetch-site", from.parse().unwrap());
+            let route = Route::of(method, Some(pattern), pattern);
+            assert_eq!(
+                suffices(route, method, &headers),
+                suffice,
+                "{method} {pattern} {from}"
+            );
+        }
+    }
+}

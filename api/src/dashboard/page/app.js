@@ -1,0 +1,156 @@
+// Which page the address names, what the reader has chosen, and the keyboard.
+
+import { get } from "./api.js";
+import { el } from "./format.js";
+import { keyPage } from "./key.js";
+import { overview } from "./overview.js";
+import { search } from "./search.js";
+
+const main = document.getElementById("main");
+const zoneSelect = document.getElementById("zone");
+const themeButton = document.getElementById("theme");
+const notice = document.getElementById("notice");
+const THEMES = [["auto", "◐", "as the system"], ["light", "☀", "light"], ["dark", "☾", "dark"]];
+
+// Choices of the reader, kept by the browser where it allows that.
+const remember = {
+  get(name) {
+    try { return localStorage.getItem(`tallyring.${name}`); } catch { return null; }
+  },
+  set(name, value) {
+    try { localStorage.setItem(`tallyring.${name}`, value); } catch { /* not kept, then */ }
+  },
+};
+
+let current;
+let turn = 0;
+
+async function show() {
+  const url = new URL(location.href);
+  const zone = url.searchParams.get("timezone") ?? remember.get("zone") ?? ownZone();
+  chooseZone(zone);
+  turn += 1;
+  const mine = turn;
+  main.setAttribute("aria-busy", "true");
+  try {
+    const declared = await get(["namespaces"]);
+    if (mine !== turn) return;
+    document.getElementById("sign-out").hidden = !declared.with_key;
+    const path = url.pathname.split("/").slice(1).map(decodeURIComponent);
+    const [page, view] = path[0] === "keys" ? [keyPage, path.slice(1)] : [path[0] === "search" ? search : overview, []];
+    const shown = await page({
+      main,
+      declared,
+      zone,
+      parameters: url.searchParams,
+      path: view,
+      remember,
+      title: (text) => { document.title = `${text} · Tallyring`; },
+    });
+    if (mine === turn) current = shown;
+    notice.hidden = true;
+  } catch (error) {
+    if (mine !== turn) return;
+    notice.textContent = `The server said no: ${error.message}`;
+    notice.hidden = false;
+  } finally {
+    if (mine === turn) main.setAttribute("aria-busy", "false");
+  }
+}
+
+// Goes to another address of ours without loading the page again.
+function go(href, focus = false) {
+  history.pushState(null, "", href);
+  show().then(() => { if (focus) main.focus({ preventScroll: true }); });
+  if (focus) window.scrollTo(0, 0);
+}
+
+// Browsers list some zones by the names that their cities had.
+const NOW_CALLED = {
+  "Africa/Asmera": "Africa/Asmara",
+  "America/Buenos_Aires": "America/Argentina/Buenos_Aires",
+  "America/Godthab": "America/Nuuk",
+  "Asia/Calcutta": "Asia/Kolkata",
+  "Asia/Katmandu": "Asia/Kathmandu",
+  "Asia/Rangoon": "Asia/Yangon",
+  "Asia/Saigon": "Asia/Ho_Chi_Minh",
+  "Atlantic/Faeroe": "Atlantic/Faroe",
+  "Europe/Kiev": "Europe/Kyiv",
+  "Pacific/Enderbury": "Pacific/Kanton",
+  "Pacific/Ponape": "Pacific/Pohnpei",
+  "Pacific/Truk": "Pacific/Chuuk",
+};
+const ownZone = () => {
+  const zone = Intl.DateTimeFormat().resolvedOptions().timeZone ?? "UTC";
+  return NOW_CALLED[zone] ?? zone;
+};
+
+function chooseZone(zone) {
+  if (!zoneSelect.options.length) {
+    const listed = (Intl.supportedValuesOf?.("timeZone") ?? []).map((name) => NOW_CALLED[name] ?? name).sort();
+    const zones = new Set(["UTC", ownZone(), ...listed]);
+    zoneSelect.append(...[...zones].map((name) => el("option", { value: name }, name.replaceAll("_", " "))));
+  }
+  if (![...zoneSelect.options].some(({ value }) => value === zone)) zoneSelect.append(el("option", { value: zone }, zone));
+  zoneSelect.value = zone;
+}
+
+main.addEventListener("change", (event) => {
+  if (event.target.matches("select[data-goes]")) go(event.target.value);
+});
+
+zoneSelect.addEventListener("change", () => {
+  remember.set("zone", zoneSelect.value);
+  const url = new URL(location.href);
+  url.searchParams.set("timezone", zoneSelect.value);
+  go(url.pathname + url.search);
+});
+
+function chooseTheme(theme) {
+  const [name, sign, text] = THEMES.find(([known]) => known === theme) ?? THEMES[0];
+  if (name === "auto") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = name;
+  themeButton.textContent = sign;
+  themeButton.setAttribute("aria-label", `Theme: ${text}`);
+  themeButton.title = `Theme: ${text}`;
+  themeButton.value = name;
+  remember.set("theme", name);
+}
+
+const nextTheme = () => {
+  const index = THEMES.findIndex(([name]) => name === themeButton.value);
+  chooseTheme(THEMES[(index + 1) % THEMES.length][0]);
+};
+themeButton.addEventListener("click", nextTheme);
+
+document.addEventListener("click", (event) => {
+  const link = event.target.closest?.("a");
+  if (!link || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
+  const url = new URL(link.href, location.href);
+  const isPage = url.origin === location.origin && (["/", "/search"].includes(url.pathname) || url.pathname.startsWith("/keys/"));
+  if (!isPage || link.getAttribute("href").startsWith("#")) return;
+  event.preventDefault();
+  go(url.pathname + url.search, url.pathname !== location.pathname);
+});
+
+document.querySelector(".search").addEventListener("submit", (event) => {
+  event.preventDefault();
+  go(`/search?${new URLSearchParams({ q: document.getElementById("q").value })}`, true);
+});
+
+document.addEventListener("keydown", (event) => {
+  if (event.metaKey || event.ctrlKey || event.altKey || event.target.matches("input, select, textarea")) return;
+  const actions = {
+    "/": () => document.getElementById("q").focus(),
+    g: () => go("/", true),
+    t: nextTheme,
+    u: () => { if (current?.nextUnit) go(location.pathname + current.nextUnit()); },
+  };
+  if (!actions[event.key]) return;
+  event.preventDefault();
+  actions[event.key]();
+});
+
+window.addEventListener("popstate", show);
+chooseTheme(remember.get("theme") ?? "auto");
+show();

@@ -1,0 +1,71 @@
+// The API's own pictures, inline: their colours come from charts.css, so their own sheets are left out,
+// and bars show their counts to a pointer. Drawn as wide as their place, in steps, for caches.
+
+import { text } from "./api.js";
+import { el } from "./format.js";
+
+const STEP = 40;
+const WIDEST = 1600;
+const NARROWEST = 280;
+
+// A figure for the picture at `url(width)`; `refresh` draws it again where it changed.
+export function chart(url, className = "chart") {
+  const figure = el("figure", { class: className, "aria-busy": "true" });
+  let shown = "";
+  let drawnWidth = 0;
+  let asking;
+
+  async function refresh() {
+    const place = Math.floor((figure.clientWidth || 800) / STEP) * STEP;
+    drawnWidth = Math.min(WIDEST, Math.max(NARROWEST, place));
+    asking?.abort();
+    asking = new AbortController();
+    figure.setAttribute("aria-busy", "true");
+    const svg = await text(url(drawnWidth), asking.signal);
+    figure.setAttribute("aria-busy", "false");
+    if (svg === shown) return;
+    shown = svg;
+    const bare = svg.replace(/<style>[^<]*<\/style>/, "");
+    const picture = new DOMParser().parseFromString(bare, "image/svg+xml").documentElement;
+    // The name of the whole is its label; as a tooltip it would cover those of the bars.
+    picture.querySelector(":scope > title")?.remove();
+    figure.replaceChildren(document.importNode(picture, true));
+  }
+
+  const quietly = () => refresh().catch((error) => {
+    if (error.name === "AbortError") return;
+    figure.setAttribute("aria-busy", "false");
+    figure.replaceChildren(el("p", { class: "empty" }, error.message));
+  });
+  new ResizeObserver(() => {
+    const place = Math.floor(figure.clientWidth / STEP) * STEP;
+    if (drawnWidth && place && Math.min(WIDEST, Math.max(NARROWEST, place)) !== drawnWidth) quietly();
+  }).observe(figure);
+  return { element: figure, refresh: quietly };
+}
+
+// The last minute by the second, as bars.
+export function spark() {
+  const SVG = "http://www.w3.org/2000/svg";
+  const svg = document.createElementNS(SVG, "svg");
+  svg.setAttribute("class", "spark");
+  svg.setAttribute("viewBox", "0 0 60 20");
+  svg.setAttribute("preserveAspectRatio", "none");
+  svg.setAttribute("role", "img");
+  const bars = Array.from({ length: 60 }, (_, index) => {
+    const bar = document.createElementNS(SVG, "rect");
+    bar.setAttribute("x", index + 0.1);
+    bar.setAttribute("width", 0.8);
+    svg.append(bar);
+    return bar;
+  });
+  return { element: svg, set(seconds) {
+    const most = Math.max(1, ...seconds);
+    seconds.forEach((value, index) => {
+      const height = value ? Math.max(0.7, (value / most) * 20) : 0;
+      bars[index].setAttribute("y", 20 - height);
+      bars[index].setAttribute("height", height);
+    });
+    svg.setAttribute("aria-label", `Counts of the last 60 seconds; at most ${most} in one`);
+  } };
+}

@@ -1,0 +1,79 @@
+// How numbers and times are written, and small pieces of a page. Nothing here asks the server.
+
+const whole = new Intl.NumberFormat("en");
+const short = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
+
+export const count = (number) => whole.format(number);
+export const rounded = (number) => (number < 100_000 ? whole.format(number) : short.format(number).replace("K", "k"));
+
+export function bytes(number) {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let index = 0;
+  let rest = number ?? 0;
+  for (; rest >= 1024 && index < units.length - 1; index += 1) rest /= 1024;
+  return `${rest >= 100 || index === 0 ? Math.round(rest) : rest.toFixed(1)} ${units[index]}`;
+}
+
+// The change from one count to another, as a piece of text with its colour.
+export function change(now, before, against) {
+  if (!before) return el("span", {}, before === 0 && now > 0 ? `nothing ${against}` : "");
+  const percent = (now / before - 1) * 100;
+  const sign = percent >= 0 ? "+" : "−";
+  const size = Math.abs(percent);
+  const text = `${sign}${size >= 1000 ? count(Math.round(size)) : size.toFixed(1)} %`;
+  return el("span", {}, el("span", { class: percent >= 0 ? "good" : "bad" }, text), ` ${against}`);
+}
+
+// A local start with its offset, as the API labels buckets, in words.
+export function start(label, unit) {
+  const [date, time = ""] = label.split("T");
+  const [year, month, day] = date.split("-").map(Number);
+  const names = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+  const name = names[month - 1];
+  if (unit === "year") return `${year}`;
+  if (unit === "quarter") return `Q${Math.floor((month - 1) / 3) + 1} ${year}`;
+  if (unit === "month") return `${name} ${year}`;
+  const shown = `${name} ${day}, ${year}`;
+  return unit === "hour" || unit === "minute" ? `${shown}, ${time.slice(0, 5)}` : shown;
+}
+
+// An element with attributes and children; text is text, never markup.
+export function el(name, attributes = {}, ...children) {
+  const element = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (value === undefined || value === false) continue;
+    if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
+    else element.setAttribute(key, value === true ? "" : value);
+  }
+  element.append(...children.filter((child) => child !== undefined && child !== null));
+  return element;
+}
+
+// A tile: a number under a heading, and a note below it.
+export function tile(heading) {
+  const number = el("p", { class: "number" }, "…");
+  const note = el("p", { class: "note" });
+  const element = el("section", { class: "card tile" }, el("h2", {}, heading), number, note);
+  return { element, number, note, set(text, below) {
+    number.textContent = text;
+    if (below !== undefined) note.replaceChildren(below);
+  } };
+}
+
+// Links of which one is where we are.
+export function switcher(label, choices, current) {
+  const links = choices.map(([value, text, href]) =>
+    el("a", { href, "aria-current": value === current ? "true" : undefined, "data-value": value }, text));
+  return el("nav", { class: "switch", "aria-label": label }, ...links);
+}
+
+// The same for many: a list to choose from.
+export function chooser(label, choices, current) {
+  if (choices.length <= 4) return switcher(label, choices, current);
+  const options = choices.map(([value, text, href]) =>
+    el("option", { value: href, selected: value === current, "data-value": value }, text));
+  return el("select", { "aria-label": label, "data-goes": "" }, ...options);
+}
+
+export const keyHref = (namespace, key, query = "") =>
+  `/keys/${encodeURIComponent(namespace)}/${encodeURIComponent(key)}${query}`;

@@ -1,0 +1,149 @@
+// The overview: now, today against yesterday, the heaviest keys, and how the server is.
+
+import { address, get, Refused } from "./api.js";
+import { chart, spark } from "./chart.js";
+import { bytes, change, chooser, count, el, keyHref, rounded, switcher, tile } from "./format.js";
+import { listen, seldom } from "./live.js";
+
+const PERIODS = [["1", "Today"], ["7", "7 days"], ["30", "30 days"]];
+const STATE_MS = 5_000;
+
+export async function overview({ main, declared, zone, parameters, title, remember }) {
+  const named = parameters.get("namespace") ?? remember.get("namespace");
+  const namespace = declared.namespaces.find(({ name }) => name === named) ?? declared.namespaces[0];
+  if (!namespace) {
+    main.replaceChildren(el("p", { class: "card empty" }, "This key may see no namespace."));
+    return undefined;
+  }
+  remember.set("namespace", namespace.name);
+  const period = PERIODS.some(([value]) => value === parameters.get("period")) ? parameters.get("period") : "7";
+  title(`${namespace.title || namespace.name}: overview`);
+  const here = (changes) => {
+    const query = new URLSearchParams({ namespace: namespace.name, period, ...changes });
+    return `/?${query}`;
+  };
+
+  const minute = tile("Counted in the last minute");
+  const bars = spark();
+  minute.element.append(bars.element);
+  const today = tile("Today so far");
+  const yesterday = tile("Yesterday");
+  const month = tile("Last 30 days");
+  const of = [namespace.name, "counts.svg"];
+  const day = { from: undefined };
+  const hours = chart((width) => address(of, { unit: "hour", from: day.from, to: day.to, timezone: zone, compare: "before", width }));
+  const days = chart((width) => address(of, { unit: "day", units: 30, timezone: zone, width }));
+  const keys = el("ol", { class: "ranking" });
+  const state = el("section", { class: "card", "aria-labelledby": "state" });
+  main.replaceChildren(
+    el("div", { class: "head" },
+      el("h1", {}, "Overview"),
+      chooser("Namespace", declared.namespaces.map(({ name, title: text }) => [name, text || name, here({ namespace: name })]), namespace.name)),
+    el("div", { class: "tiles" }, minute.element, today.element, yesterday.element, month.element),
+    hours.element,
+    el("div", { class: "pair" },
+      el("section", { class: "card", "aria-labelledby": "top" },
+        el("div", { class: "head" },
+          el("h2", { id: "top" }, "Top keys"),
+          switcher("Period", PERIODS.map(([value, text]) => [value, text, here({ period: value })]), period)),
+        keys),
+      state),
+    days.element,
+  );
+
+  async function refresh() {
+    const read = (parameters) => get([namespace.name, "counts"], { timezone: zone, ...parameters });
+    const ends = await read({ unit: "day", units: 30 });
+    const [before, now] = ends.counts.slice(-2);
+    day.from = now.start;
+    day.to = new Date(Date.parse(ends.to) - 1000).toISOString();
+    const [series, top] = await Promise.all([
+      read({ unit: "hour", from: before.start, to: day.to }),
+      get([namespace.name, "top"], { unit: "day", units: period, timezone: zone, limit: 10 }),
+      hours.refresh(),
+      days.refresh(),
+    ]);
+    const from = series.counts.findIndex(({ start }) => Date.parse(start) >= Date.parse(now.start));
+    const clock = Date.now() + skew;
+    const done = series.counts.filter(({ start }) => Date.parse(start) >= Date.parse(now.start) && Date.parse(start) + 3_600_000 <= clock).length;
+    const sum = (rows) => rows.reduce((total, row) => total + row.count, 0);
+    const sofar = sum(series.counts.slice(from, from + done));
+    const same = sum(series.counts.slice(0, done));
+    today.set(rounded(now.count), done ? change(sofar, same, `against yesterday, by ${String(done).padStart(2, "0")}:00`) : "the day has just begun");
+    yesterday.set(rounded(before.count), change(before.count, ends.counts.at(-3)?.count, "against the day before"));
+    month.set(rounded(ends.total), `${rounded(Math.round(ends.total / 30))} a day`);
+    rank(keys, namespace, top);
+  }
+
+  let skew = 0;
+  const again = seldom(refresh);
+  let stateAt = 0;
+  listen("/v1/live", (tick) => {
+    skew = Date.parse(tick.now) - Date.now();
+    if (tick.seconds) {
+      const sum = tick.seconds.reduce((total, second) => total + second, 0);
+      minute.set(count(sum), `${(sum / 60).toFixed(sum < 600 ? 1 : 0)} a second, in all namespaces`);
+      bars.set(tick.seconds);
+    } else {
+      minute.set("–", "not told to a key of some namespaces");
+    }
+    again(tick.applied).catch(() => {});
+    if (performance.now() - stateAt > STATE_MS) {
+      stateAt = performance.now();
+      showState(state).catch(() => {});
+    }
+  });
+  await Promise.all([refresh(), showState(state)]);
+  return undefined;
+}
+
+function rank(list, namespace, top) {
+  if (!top.keys.length) {
+    list.replaceChildren(el("li", { class: "empty" }, "Nothing was counted in this period."));
+    return;
+  }
+  const most = top.keys[0].count;
+  list.replaceChildren(...top.keys.map(({ key, count: n }) =>
+    el("li", {},
+      fill(n / most),
+      el("a", { href: keyHref(namespace.name, key), title: key }, key),
+      el("span", { class: "count" }, count(n)))));
+}
+
+// A bar behind a row.
+function fill(part) {
+  const bar = el("span", { class: "fill" });
+  bar.style.width = `${100 * part}%`;
+  return bar;
+}
+
+async function showState(card) {
+  let status;
+  try {
+    status = await get(["admin", "status"]);
+  } catch (error) {
+    if (!(error instanceof Refused) || error.status !== 403) throw error;
+    card.replaceChildren(el("h2", { id: "state" }, "Ring and archive"),
+      el("p", { class: "muted" }, "A key with the scope admin shows the state of the server."));
+    return;
+  }
+  const rebuilt = status.last_rebuild;
+  const slots = status.ring.slots.map((slot) => {
+    const name = slot.position === "waiting" ? "waiting" : slot.position;
+    return el("li", { class: slot.position === "today" ? "now" : "" },
+      el("strong", {}, name), slot.id.replace(/^day-/, ""), el("br"),
+      `${count(slot.counters)} counters`, el("br"), `${slot.runs} runs, ${bytes(slot.run_bytes + slot.memory_bytes)}`);
+  });
+  const facts = [
+    ["Archive", `generation ${status.generation}, ${bytes(status.archive.file_bytes)}, ${status.archive.pending_runs} runs to merge`],
+    ["Rebuild", rebuilt ? `${rebuilt.state}${rebuilt.ended_at ? ` ${rebuilt.ended_at.slice(0, 16).replace("T", " ")} UTC` : ""}` : "none yet"],
+    ["Log", `${bytes(status.oplog.bytes)}, ${count(status.oplog.unflushed_records)} records to replay after a crash`],
+    ["Ids", `${count(status.ids.in_memory)} in memory, remembered ${status.ids.window_hours} h`],
+    ["Disk", `${bytes(status.disk.free_bytes)} free`],
+  ];
+  card.replaceChildren(
+    el("div", { class: "head" }, el("h2", { id: "state" }, "Ring and archive"),
+      el("span", { class: `badge ${status.state === "ok" ? "good" : "bad"}` }, status.state)),
+    el("ul", { class: "ring" }, ...slots),
+    el("dl", { class: "facts" }, ...facts.flatMap(([name, fact]) => [el("dt", {}, name), el("dd", {}, fact)])));
+}

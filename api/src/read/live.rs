@@ -1,0 +1,225 @@
+//! `GET /v1/live`: what is counted, told as it happens, as server-sent events.
+//!
+//! A stream says once a second how much came in each second of the last minute, and of one key what
+//! it counted today. It reads the key only when something was counted since. Streams are few (see
+//! [`StreamPlace`]), and end with the server, with their key, or when the client is gone.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{Uri, header};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use http_body_util::channel::{Channel, Sender};
+use serde::Serialize;
+use tallyring_realtime::{RECENT_SECONDS_MAX, Store};
+use tallyring_records::Namespace;
+
+use super::answer::answer_all;
+use super::request::{ReadRequest, Shape, check_key, declared, off_thread};
+use crate::access::{Caller, StreamPlace};
+use crate::calendar::{Request, Unit, Zone, rfc3339_utc};
+use crate::problem::Problem;
+use crate::query_string::QueryString;
+use crate::state::ApiState;
+
+const KNOWN: &str = "namespace, key, timezone and hour_offset";
+const TICK: Duration = Duration::from_secs(1);
+/// Messages that wait for a client that reads slowly; one that does not read at all is cut off.
+const WAITING_MAX: usize = 4;
+
+/// What a tick says.
+#[derive(Serialize, utoipa::ToSchema)]
+pub struct Tick {
+    now: String,
+    /// Grows with every increment
+    applied: u64,
+    /// What came in each of the last 60 seconds, oldest first, whatever its keys; null for limited keys
+    seconds: Option<Vec<u64>>,
+    /// What the key counted today, in the zone of the request
+    today: Option<u64>,
+}
+
+/// A key that is watched.
+struct Watched {
+    namespace: Namespace,
+    key: String,
+    zone: Zone,
+}
+
+/// Counts as they come
+///
+/// Server-sent events: `tick` once a second. With `namespace` and `key` it also says what that key counted today.
+#[utoipa::path(get, path = "/v1/live", tag = "read",
+    params(
+        ("namespace" = Option<String>, Query, description = "Namespace of the key", example = "l"),
+        ("key" = Option<String>, Query, description = "A key to watch", example = "abc"),
+        ("timezone" = Option<String>, Query, description = "IANA time zone of today", example = "America/New_York"),
+        ("hour_offset" = Option<f64>, Query, description = "Hours from UTC instead of a zone"),
+    ),
+    responses(
+        (status = 200, description = "The events; the data of each", body = Tick, content_type = "text/event-stream"),
+        crate::openapi::ReadErrors,
+    ),
+)]
+pub async fn live(
+    State(state): State<ApiState>,
+    caller: Caller,
+    Extension(place): Extension<Arc<StreamPlace>>,
+    uri: Uri,
+) -> Result<Response, Problem> {
+    let mut query = QueryString::parse(uri.query())?;
+    let watched = watched(&state, &caller, &mut query)?;
+    query.finish(KNOWN)?;
+    let (sender, body) = Channel::new(WAITING_MAX);
+    let stream = Stream {
+        state,
+        caller,
+        watched: watched.map(Arc::new),
+        today: None,
+    };
+    tokio::spawn(async move {
+        tokio::select! {
+            () = stream.run(sender) => {}
+            () = place.closed() => {}
+        }
+    });
+    let headers = [
+        (header::CONTENT_TYPE, "text/event-stream"),
+        (header::CACHE_CONTROL, "no-store"),
+        // A proxy that collects answers would hold the ticks back.
+        (header::HeaderName::from_static("x-accel-buffering"), "no"),
+    ];
+    Ok((headers, Body::new(body)).into_response())
+}
+
+fn watched(
+    state: &ApiState,
+    caller: &Caller,
+    query: &mut QueryString,
+) -> Result<Option<Watched>, Problem> {
+    let hour_offset = query.take_as("hour_offset", "hours from -12 to 14 in steps of 0.25")?;
+    let timezone = query.take("timezone")?.filter(|zone| !zone.is_empty());
+    let zone = Zone::from_request(timezone.as_deref(), hour_offset)?;
+    let (namespace, key) = match (query.take("namespace")?, query.take("key")?) {
+        (None, None) => return Ok(None),
+        (Some(namespace), Some(key)) => (namespace, key),
+        (Some(_), None) => {
+            return Err(Problem::malformed("key", "", "must stand beside namespace"));
+        }
+        (None, Some(key)) => {
+            return Err(Problem::malformed(
+                "key",
+                &key,
+                "needs a namespace beside it",
+            ));
+        }
+    };
+    let namespace = declared(&state.store().schema(), &namespace)?;
+    caller.check_namespace(&namespace.name)?;
+    check_key(&key)?;
+    Ok(Some(Watched {
+        namespace,
+        key,
+        zone,
+    }))
+}
+
+/// One client's stream.
+struct Stream {
+    state: ApiState,
+    caller: Caller,
+    watched: Option<Arc<Watched>>,
+    /// What the key counted today: the log's position and the local day's start it was read at, and the count.
+    today: Option<((u64, i64), u64)>,
+}
+
+impl Stream {
+    /// Ticks until the client is gone or its key is revoked.
+    async fn run(mut self, mut sender: Sender<Bytes, std::io::Error>) {
+        let mut ticks = tokio::time::interval(TICK);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            if !self.state.access.is_in_force(&self.caller) {
+                break;
+            }
+            let message = match self.tick().await {
+                Ok(tick) => {
+                    let data = serde_json::to_string(&tick).unwrap_or_default();
+                    format!("event: tick\ndata: {data}\n\n")
+                }
+                Err(_) => "event: problem\ndata: {}\n\n".to_owned(),
+            };
+            if sender.send_data(message.into()).await.is_err() {
+                break;
+            }
+        }
+    }
+
+    async fn tick(&mut self) -> Result<Tick, Problem> {
+        let (store, now) = (self.state.store(), self.state.now());
+        let applied = store.applied().sequence;
+        let seconds: Option<[u64; RECENT_SECONDS_MAX]> =
+            (!self.caller.is_limited()).then(|| store.arrivals(now));
+        let today = match &self.watched {
+            Some(watched) => Some(self.today_of(Arc::clone(watched), applied, now).await?),
+            None => None,
+        };
+        Ok(Tick {
+            now: rfc3339_utc(now),
+            applied,
+            seconds: seconds.map(|seconds| seconds.to_vec()),
+            today,
+        })
+    }
+
+    async fn today_of(
+        &mut self,
+        watched: Arc<Watched>,
+        applied: u64,
+        now: i64,
+    ) -> Result<u64, Problem> {
+        let request = watched.today(now)?;
+        let (day, _) = super::request::span(&request.selection);
+        if let Some((at, count)) = self.today
+            && at == (applied, day)
+        {
+            return Ok(count);
+        }
+        let store = Arc::clone(self.state.store());
+        let count = off_thread(move || total(&store, request)).await?;
+        self.today = Some(((applied, day), count));
+        Ok(count)
+    }
+}
+
+impl Watched {
+    /// The read of its total today.
+    fn today(&self, now: i64) -> Result<ReadRequest, Problem> {
+        let request = Request {
+            unit: Unit::Day,
+            zone: self.zone.clone(),
+            units: Some(1),
+            from: None,
+            to: None,
+            now,
+        };
+        Ok(ReadRequest {
+            namespace: self.namespace.clone(),
+            key: self.key.clone(),
+            shape: Shape::Summary,
+            selection: request.resolve()?,
+            as_of: None,
+            now,
+        })
+    }
+}
+
+fn total(store: &Store, request: ReadRequest) -> Result<u64, Problem> {
+    let mut answers = answer_all(store, vec![request]).map_err(|(_, problem)| problem)?;
+    Ok(answers.pop().map_or(0, |answer| answer.total))
+}

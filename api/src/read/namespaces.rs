@@ -1,0 +1,80 @@
+//! `GET /v1/namespaces`: what is counted here.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::header;
+use axum::response::IntoResponse;
+use serde::Serialize;
+use tallyring_records::Namespace;
+
+use crate::access::Caller;
+use crate::state::ApiState;
+
+/// Everything that is declared and that the key may see.
+#[derive(Serialize, utoipa::ToSchema)]
+pub struct Declared {
+    namespaces: Vec<DeclaredNamespace>,
+    ratios: Vec<DeclaredRatio>,
+    /// Whether the request showed a key, as is needed once there is one
+    with_key: bool,
+}
+
+/// A namespace.
+#[derive(Serialize, utoipa::ToSchema)]
+struct DeclaredNamespace {
+    name: String,
+    title: String,
+    /// Length of its base buckets, seconds
+    grain_seconds: i64,
+    subtotals: Vec<String>,
+    /// Whether minutes are kept beside
+    minutes: bool,
+    /// Whether distinct users are estimated
+    uniques: bool,
+}
+
+/// A ratio that can be asked for a key of one of these entities.
+#[derive(Serialize, utoipa::ToSchema)]
+struct DeclaredRatio {
+    name: String,
+    /// Event type that is divided
+    numerator: String,
+    /// Event type that it is divided by
+    denominator: String,
+}
+
+/// What is counted
+///
+/// Namespaces with their subtotals, and ratios, as declared in the configuration; of a limited key its own.
+#[utoipa::path(get, path = "/v1/namespaces", tag = "read", responses((status = 200, description = "The declarations", body = Declared)))]
+pub async fn namespaces(State(state): State<ApiState>, caller: Caller) -> impl IntoResponse {
+    let schema = state.store().schema();
+    let visible = schema.namespaces.iter();
+    let namespaces = visible
+        .filter(|namespace| caller.check_namespace(&namespace.name).is_ok())
+        .map(DeclaredNamespace::of);
+    let ratios = schema.ratios.iter().map(|ratio| DeclaredRatio {
+        name: ratio.name.clone(),
+        numerator: ratio.numerator.clone(),
+        denominator: ratio.denominator.clone(),
+    });
+    let declared = Declared {
+        namespaces: namespaces.collect(),
+        ratios: ratios.collect(),
+        with_key: caller.has_key(),
+    };
+    ([(header::CACHE_CONTROL, "no-cache")], Json(declared))
+}
+
+impl DeclaredNamespace {
+    fn of(namespace: &Namespace) -> Self {
+        Self {
+            name: namespace.name.clone(),
+            title: namespace.title.clone(),
+            grain_seconds: namespace.grain.seconds(),
+            subtotals: namespace.subtotals.clone(),
+            minutes: namespace.minutes,
+            uniques: namespace.uniques,
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! The pages of the dashboard: what they are made of, and what they may load.
+
+use serde_json::json;
+use tallyring_records::Schema;
+
+use super::site::Site;
+
+const NOW: i64 = 1_331_923_200;
+
+#[tokio::test]
+async fn pages_load_only_their_own_files_and_hold_no_inline_script_or_style() {
+    let site = Site::open(Schema::default_clicks(), NOW);
+    for path in ["/", "/search?q=x", "/keys/l/a%2Fb%20c"] {
+        let page = site.get(path).await;
+        assert_eq!(
+            (page.status, page.content_type.as_str()),
+            (200, "text/html; charset=utf-8")
+        );
+        let policy = page.header("content-security-policy");
+        assert!(
+            policy.starts_with("default-src 'none'") && !policy.contains("unsafe"),
+            "{policy}"
+        );
+        assert!(!page.text.contains("<style") && !page.text.contains(" style="));
+        assert!(!page.text.contains("http://") && !page.text.contains("https://"));
+        for script in page.text.split("<script").skip(1) {
+            assert!(
+                script.starts_with(" type=\"module\" src=\"/dashboard/"),
+                "{script}"
+            );
+        }
+        let mut files = 0;
+        for quoted in page
+            .text
+            .split('"')
+            .filter(|text| text.starts_with("/dashboard/"))
+        {
+            assert_eq!(site.get(quoted).await.status, 200, "{quoted}");
+            files += 1;
+        }
+        assert!(files >= 4);
+    }
+    let missing = site.get("/dashboard/none.js").await;
+    assert_eq!(
+        (missing.status, missing.json()["field"].clone()),
+        (404, json!("path"))
+    );
+}
+
+#[tokio::test]
+async fn scripts_import_files_that_are_there_and_a_browser_asks_again() {
+    let site = Site::open(Schema::default_clicks(), NOW);
+    let mut waiting = vec!["app.js".to_owned()];
+    let mut seen = Vec::new();
+    while let Some(name) = waiting.pop() {
+        if seen.contains(&name) {
+            continue;
+        }
+        let script = site.get(&format!("/dashboard/{name}")).await;
+        assert_eq!(
+            script.content_type, "text/javascript; charset=utf-8",
+            "{name}"
+        );
+        assert_eq!(script.header("cache-control"), "no-cache", "{name}");
+        assert!(script.header("etag").starts_with("W/"), "{name}");
+        let imports = script.text.split(" from \"./").skip(1);
+        waiting.extend(
+            imports
+                .filter_map(|rest| rest.split('"').next())
+                .map(str::to_owned),
+        );
+        seen.push(name);
+    }
+    assert!(seen.len() >= 8, "{seen:?}");
+    let charts = site.get("/dashboard/charts.css").await;
+    assert!(
+        charts
+            .text
+            .contains(".tallyring .b{fill:light-dark(#2563eb,#5b9bf8)}")
+    );
+}
+
+#[tokio::test]
+async fn what_is_declared_is_listed() {
+    let site = Site::open(Schema::default_clicks(), NOW);
+    let listed = site.get("/v1/namespaces").await.json();
+    assert_eq!(listed["namespaces"][0]["name"], "l");
+    assert_eq!(listed["namespaces"][0]["subtotals"], json!(["c", "r", "v"]));
+    assert_eq!(listed["namespaces"][2]["title"], "Domain");
+    assert_eq!(listed["with_key"], false);
+}
+
+#[tokio::test]
+async fn a_namespace_counts_what_its_keys_do() {
+    let site = Site::open(Schema::default_clicks(), NOW);
+    let hour = 3_600;
+    let long = "a key of many more than twelve characters";
+    site.count(json!([
+        {"at": NOW, "n": 5, "keys": {"l": "a", "u": "x"}},
+        {"at": NOW - hour, "n": 2, "keys": {"l": long}},
+        {"at": NOW - 24 * hour, "n": 3, "keys": {"l": "b"}},
+    ]))
+    .await;
+    let days = site.get("/v1/l/counts?unit=day&units=2").await.json();
+    let counts = |answer: &serde_json::Value| -> Vec<u64> {
+        let rows = answer["counts"].as_array().unwrap().iter();
+        rows.map(|row| row["count"].as_u64().unwrap()).collect()
+    };
+    assert_eq!((counts(&days), &days["total"]), (vec![3, 7], &json!(10)));
+    let hours = site
+        .get("/v1/l/counts?unit=hour&units=3&hour_offset=1")
+        .await
+        .json();
+    assert_eq!(counts(&hours), [0, 2, 5]);
+    assert_eq!(site.get("/v1/u/counts?units=1").await.json()["total"], 5);
+    let all = site.get("/v1/l/counts?unit=year&units=-1").await.json();
+    assert_eq!(counts(&all), [10]);
+    let csv = site.get("/v1/l/counts.csv?units=1").await.text;
+    assert_eq!(csv, "start,count\n2012-03-16T00:00:00+00:00,7\n");
+    assert_eq!(site.get("/v1/x/counts").await.status, 404);
+}
+
+#[tokio::test]
+async fn pictures_take_a_width_a_theme_and_the_period_before() {
+    let site = Site::open(Schema::default_clicks(), NOW);
+    site.count(json!([
+        {"at": NOW, "n": 6, "keys": {"l": "a"}},
+        {"at": NOW - 7 * 86_400, "n": 4, "keys": {"l": "a"}},
+    ]))
+    .await;
+    for path in ["/v1/l/a/counts.svg", "/v1/l/counts.svg"] {
+        let asked = format!("{path}?units=7&width=360&theme=dark&compare=before");
+        let picture = site.get(&asked).await;
+        assert_eq!(picture.status, 200, "{}", picture.text);
+        assert!(picture.text.contains("viewBox=\"0 0 360 320\""), "{path}");
+        assert!(!picture.text.contains("@media"), "{path}");
+        assert!(
+            picture.text.contains("before 4"),
+            "{path}: {}",
+            picture.text
+        );
+        let plain = site.get(&format!("{path}?units=7")).await;
+        assert_ne!(picture.header("etag"), plain.header("etag"), "{path}");
+        for (parameters, field, status) in [
+            ("width=100", "width", 422),
+            ("width=x", "width", 400),
+            ("theme=pink", "theme", 400),
+            ("compare=after", "compare", 400),
+            ("units=-1&compare=before", "compare", 422),
+        ] {
+            let answer = site.get(&format!("{path}?{parameters}")).await;
+            assert_eq!(
+                (answer.status, &answer.json()["field"]),
+                (status, &json!(field)),
+                "{parameters}"
+            );
+        }
+        let json = site
+            .get(&format!("{}?width=300", path.trim_end_matches(".svg")))
+            .await;
+        assert_eq!((json.status, &json.json()["field"]), (400, &json!("width")));
+    }
+    let top = site.get("/v1/l/top.svg?width=300").await;
+    assert!(top.text.contains("viewBox=\"0 0 300 "));
+}

@@ -1,0 +1,104 @@
+//! Numbers that look random and are the same each time (SplitMix64).
+
+/// A source of numbers.
+pub struct Chance(u64);
+
+impl Chance {
+    /// The source of this seed.
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The next number.
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// From 0 up to 1.
+    pub fn part(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// One of these, by their weights.
+    ///
+    /// # Panics
+    /// When there are none.
+    pub fn choose<'c, T>(&mut self, weighted: &'c [(T, f64)]) -> &'c T {
+        let sum: f64 = weighted.iter().map(|(_, weight)| weight).sum();
+        let mut rest = self.part() * sum;
+        for (value, weight) in weighted {
+            rest -= weight;
+            if rest <= 0.0 {
+                return value;
+            }
+        }
+        &weighted.last().expect("BUG: a choice of nothing").0
+    }
+
+    /// A count around `mean`, as independent clicks would make it (Poisson).
+    pub fn count(&mut self, mean: f64) -> u64 {
+        if mean > 30.0 {
+            // Twelve uniform numbers sum to nearly a normal one.
+            let normal = (0..12).map(|_| self.part()).sum::<f64>() - 6.0;
+            return (mean + normal * mean.sqrt()).round().max(0.0) as u64;
+        }
+        let end = (-mean.max(0.0)).exp();
+        let (mut count, mut product) = (0, self.part());
+        while product > end {
+            count += 1;
+            product *= self.part();
+        }
+        count
+    }
+
+    /// Divides `count` among these by their weights, all of it; those who get nothing are left out.
+    pub fn divide<'c, T>(&mut self, count: u64, weighted: &'c [(T, f64)]) -> Vec<(&'c T, u64)> {
+        let mut left = count;
+        let mut weight_left: f64 = weighted.iter().map(|(_, weight)| weight).sum();
+        let mut shares = Vec::with_capacity(weighted.len());
+        for (index, (value, weight)) in weighted.iter().enumerate() {
+            let share = if index + 1 == weighted.len() {
+                left
+            } else {
+                self.count(left as f64 * weight / weight_left).min(left)
+            };
+            weight_left -= weight;
+            left -= share;
+            if share > 0 {
+                shares.push((value, share));
+            }
+        }
+        shares
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_division_loses_nothing_and_follows_the_weights() {
+        let weighted = [("a", 3.0), ("b", 1.0), ("c", 0.01)];
+        let mut chance = Chance::new(1);
+        for count in [0, 1, 2, 10, 1_000_000] {
+            let shares = chance.divide(count, &weighted);
+            assert_eq!(shares.iter().map(|(_, share)| share).sum::<u64>(), count);
+        }
+        let shares = chance.divide(1_000_000, &weighted);
+        assert!((700_000..790_000).contains(&shares[0].1), "{shares:?}");
+    }
+
+    #[test]
+    fn counts_lie_around_their_mean() {
+        let mut chance = Chance::new(2);
+        for mean in [0.05, 1.0, 300.0] {
+            let sum: u64 = (0..20_000).map(|_| chance.count(mean)).sum();
+            let found = sum as f64 / 20_000.0;
+            assert!((found / mean - 1.0).abs() < 0.1, "{mean}: {found}");
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! `tallyring demo`: a server with a generated year of history and live traffic, to look at.
+//!
+//! The history is loaded as a bulk dataset like any other, and the traffic goes over HTTP: nothing in
+//! the server knows that it is a demonstration. The same world gives both, so the live counts go on where
+//! the history ends.
+
+mod chance;
+mod history;
+mod traffic;
+mod world;
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use tallyring_archive::names;
+
+use crate::cli::{DataArgs, LoadArgs, OnError, ServeArgs};
+use crate::error::{Result, doing};
+use crate::{load, rebuild, serve};
+use world::World;
+
+/// Name of the dataset.
+const DATASET: &str = "demo-history";
+const HOUR_S: i64 = 3_600;
+
+/// Options of `demo`.
+#[derive(Args)]
+#[command(
+    after_help = "Example:\n  tallyring demo        then open http://127.0.0.1:7117/ in a browser"
+)]
+pub struct DemoArgs {
+    /// Data directory; history is made when there is none
+    #[arg(long, value_name = "DIR", default_value = "tallyring-demo")]
+    pub data: PathBuf,
+    /// Address to listen on; port 0 takes a free one [default: 127.0.0.1:7117]
+    #[arg(long, value_name = "ADDR")]
+    pub listen: Option<SocketAddr>,
+    /// Days of history that are made
+    #[arg(long, default_value_t = 366, value_parser = clap::value_parser!(u32).range(1..=3_660))]
+    pub days: u32,
+    /// How many times the usual traffic comes; 0 for none
+    #[arg(long, default_value_t = 1.0, value_parser = parse_rate)]
+    pub rate: f64,
+}
+
+fn parse_rate(text: &str) -> std::result::Result<f64, String> {
+    let rate: f64 = text.parse().map_err(|_| "write a number such as 0.5")?;
+    if (0.0..=100.0).contains(&rate) {
+        Ok(rate)
+    } else {
+        Err("it must be from 0 to 100".into())
+    }
+}
+
+/// Makes the history unless it is there, then serves with live traffic until it is stopped.
+///
+/// # Errors
+/// As `load`, `rebuild` and `serve`.
+pub fn run(args: &DemoArgs) -> Result<()> {
+    let data = DataArgs {
+        data: args.data.clone(),
+        config: None,
+    };
+    let world = World::generate();
+    if !args.data.join(names::IDENTITY).exists() {
+        make_history(&world, &data, args.days)?;
+    }
+    let directory = args.data.clone();
+    let rate = args.rate;
+    thread::Builder::new()
+        .name("demo".into())
+        .spawn(move || traffic::run(&world, &directory, rate))
+        .map_err(doing("start the traffic"))?;
+    eprintln!("the counts are made up; Ctrl-C stops, the same command goes on");
+    serve::run(&ServeArgs {
+        data,
+        listen: args.listen,
+        clock: None,
+    })
+}
+
+fn make_history(world: &World, data: &DataArgs, days: u32) -> Result<()> {
+    fs::create_dir_all(&data.data)
+        .map_err(doing(format!("make the directory {}", data.data.display())))?;
+    let file = data.data.join("demo-history.csv");
+    let now = jiff::Timestamp::now().as_second();
+    // The hour that runs is left to the traffic.
+    let end = now - now.rem_euclid(HOUR_S);
+    let hours = i64::from(days) * 24;
+    let bar = bar(hours);
+    let written = history::write(world, &file, (end - hours * HOUR_S, end), &|done| {
+        bar.set_position(done);
+    });
+    bar.finish_and_clear();
+    let loaded = written.and_then(|()| load_and_rebuild(data, &file));
+    // It is in the archive now, or the error says why not.
+    let _ = fs::remove_file(&file);
+    loaded
+}
+
+fn load_and_rebuild(data: &DataArgs, file: &Path) -> Result<()> {
+    let load = LoadArgs {
+        data: data.clone(),
+        dataset: DATASET.into(),
+        files: vec![file.to_owned()],
+        replace: false,
+        fill: true,
+        dry_run: false,
+        memory: tallyring_rebuild::load::MEMORY_DEFAULT,
+        on_error: OnError::Stop,
+        rejects: None,
+    };
+    load::run(&load, false)?;
+    rebuild::run(data, false)
+}
+
+fn bar(hours: i64) -> ProgressBar {
+    let style = ProgressStyle::with_template(
+        "making history {wide_bar} {human_pos}/{human_len} hours, {eta} left",
+    );
+    let length = u64::try_from(hours).unwrap_or(0);
+    ProgressBar::new(length).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}

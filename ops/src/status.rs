@@ -1,0 +1,223 @@
+//! `tallyring status`: ring, log and archive at a glance, once or again and again.
+
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
+
+use clap::Args;
+use indicatif::{HumanBytes, HumanCount};
+use serde_json::Value;
+
+use crate::cli::DATA_DEFAULT;
+use crate::data_directory::{require_store, server_of};
+use crate::error::{CommandError, Result, doing};
+use crate::http_client::Server;
+
+/// Options of `status`.
+#[derive(Args)]
+#[command(after_help = "Example:\n  tallyring status --watch")]
+pub struct StatusArgs {
+    /// Show it again every few seconds, until Ctrl-C
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2",
+        value_parser = clap::value_parser!(u16).range(1..=3_600))]
+    pub watch: Option<u16>,
+    /// Ask this server [default: the one that holds the data directory]
+    #[arg(long, value_name = "URL", conflicts_with = "data")]
+    pub to: Option<String>,
+    /// Data directory
+    #[arg(long, value_name = "DIR", default_value = DATA_DEFAULT)]
+    pub data: PathBuf,
+}
+
+/// Cells of the bar that shows how large a store is beside the others.
+const BAR_CELLS: u64 = 20;
+
+/// Asks and prints.
+///
+/// # Errors
+/// When no server answers.
+pub fn run(args: &StatusArgs, json: bool) -> Result<()> {
+    let server = server(args)?;
+    let mut before: Option<u64> = None;
+    loop {
+        let status = server.get("/v1/admin/status")?;
+        let position = sequence(&status);
+        let came = before.zip(args.watch).map(|(before, seconds)| {
+            let rate = position.saturating_sub(before) as f64 / f64::from(seconds);
+            format!("{rate:.1} records a second")
+        });
+        let text = match json {
+            true => format!("{status}\n"),
+            false => table(&status, came.as_deref()),
+        };
+        print(&text, args.watch.is_some() && !json)?;
+        let Some(seconds) = args.watch else {
+            return Ok(());
+        };
+        before = Some(position);
+        thread::sleep(Duration::from_secs(seconds.into()));
+    }
+}
+
+fn server(args: &StatusArgs) -> Result<Server> {
+    if let Some(url) = &args.to {
+        return Ok(Server::at(url));
+    }
+    require_store(&args.data)?;
+    let url = server_of(&args.data).ok_or_else(|| {
+        let data = args.data.display();
+        CommandError::Failed(format!(
+            "no server holds {data}; start one with `tallyring serve --data {data}`, or check the files with \
+             `tallyring verify --data {data}`"
+        ))
+    })?;
+    Ok(Server::of(&args.data, &url))
+}
+
+/// Prints a screenful; over the one before where a person watches.
+fn print(text: &str, over: bool) -> Result<()> {
+    let mut out = io::stdout().lock();
+    let clear = if over && out.is_terminal() {
+        "\x1b[H\x1b[2J"
+    } else {
+        ""
+    };
+    out.write_all(clear.as_bytes())
+        .and_then(|()| out.write_all(text.as_bytes()))
+        .and_then(|()| out.flush())
+        .map_err(doing("write to standard output"))
+}
+
+/// The number of the newest record: a position is `epoch:sequence`, one for each partition.
+fn sequence(status: &Value) -> u64 {
+    let position = status["oplog"]["position"].as_str();
+    let sequence = position.and_then(|position| position.rsplit(':').next());
+    sequence.map_or(0, |sequence| sequence.parse().unwrap_or(0))
+}
+
+fn table(status: &Value, came: Option<&str>) -> String {
+    let number = |value: &Value| value.as_u64().unwrap_or(0);
+    let count = |value: &Value| HumanCount(number(value)).to_string();
+    let bytes = |value: &Value| HumanBytes(number(value)).to_string();
+    let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+    let mut out = String::new();
+    let mut line = |name: &str, rest: String| {
+        // Writing to a string cannot fail.
+        let _ = writeln!(out, "{name:<9} {rest}");
+    };
+    line(
+        "state",
+        format!("{}, {}", text(&status["state"]), text(&status["now"])),
+    );
+    if status["clock_jumped"] == Value::Bool(true) {
+        line(
+            "",
+            "the clock is more than a day ahead of the ring, and not believed yet".into(),
+        );
+    }
+    let stores = |name: &str| status["ring"][name].as_array().into_iter().flatten();
+    let all: Vec<&Value> = stores("slots").chain(stores("late")).collect();
+    let size = |store: &Value| number(&store["memory_bytes"]) + number(&store["run_bytes"]);
+    let largest = all
+        .iter()
+        .map(|store| size(store))
+        .max()
+        .unwrap_or(0)
+        .max(1);
+    for store in all {
+        let cells = size(store).saturating_mul(BAR_CELLS).div_ceil(largest);
+        let bar = "█".repeat(usize::try_from(cells).unwrap_or(0));
+        line(
+            &text(&store["position"]),
+            format!(
+                "{:<15} {:>12} counters {:>3} runs {:>11}  {bar}",
+                text(&store["id"]),
+                count(&store["counters"]),
+                count(&store["runs"]),
+                HumanBytes(size(store)).to_string()
+            ),
+        );
+    }
+    let oplog = &status["oplog"];
+    let came = came.map_or(String::new(), |came| format!(", {came}"));
+    line(
+        "log",
+        format!(
+            "at {}, {}, {} records to replay{came}",
+            HumanCount(sequence(status)),
+            bytes(&oplog["bytes"]),
+            count(&oplog["unflushed_records"])
+        ),
+    );
+    line(
+        "archive",
+        format!(
+            "generation {}, {}, {} runs to merge",
+            number(&status["generation"]),
+            bytes(&status["archive"]["file_bytes"]),
+            count(&status["archive"]["pending_runs"])
+        ),
+    );
+    line("rebuild", last_rebuild(&status["last_rebuild"]));
+    line(
+        "ids",
+        format!(
+            "{} in memory, remembered {} hours",
+            count(&status["ids"]["in_memory"]),
+            number(&status["ids"]["window_hours"])
+        ),
+    );
+    line(
+        "disk",
+        format!("{} free", bytes(&status["disk"]["free_bytes"])),
+    );
+    out
+}
+
+fn last_rebuild(job: &Value) -> String {
+    let text = |name: &str| job[name].as_str();
+    match (text("state"), text("error")) {
+        (None, _) => "none yet".into(),
+        (Some(state), Some(error)) => format!("{state}: {error}"),
+        (Some(state), None) => format!("{state}, {}", text("ended_at").unwrap_or("since ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_status_is_a_line_for_each_thing() {
+        let status = json!({
+            "now": "2012-03-16T18:40:00Z", "state": "ok", "clock_jumped": false, "generation": 3,
+            "ring": {
+                "slots": [
+                    {"id": "day-2012-03-15", "position": "yesterday", "counters": 0, "runs": 2, "run_bytes": 1_048_576, "memory_bytes": 0},
+                    {"id": "day-2012-03-16", "position": "today", "counters": 12_345, "runs": 0, "run_bytes": 0, "memory_bytes": 524_288},
+                ],
+                "late": [],
+            },
+            "oplog": {"position": "1:1000000", "bytes": 67_108_864, "unflushed_records": 7},
+            "ids": {"window_hours": 25, "in_memory": 2},
+            "archive": {"pending_runs": 1, "file_bytes": 2_048},
+            "disk": {"free_bytes": 1_073_741_824},
+            "last_rebuild": {"job": 4, "state": "done", "ended_at": "2012-03-16T00:05:01Z", "error": null},
+        });
+        let expected = "\
+state     ok, 2012-03-16T18:40:00Z
+yesterday day-2012-03-15             0 counters   2 runs    1.00 MiB  ████████████████████
+today     day-2012-03-16        12,345 counters   0 runs  512.00 KiB  ██████████
+log       at 1,000,000, 64.00 MiB, 7 records to replay, 3.5 records a second
+archive   generation 3, 2.00 KiB, 1 runs to merge
+rebuild   done, 2012-03-16T00:05:01Z
+ids       2 in memory, remembered 25 hours
+disk      1.00 GiB free
+";
+        assert_eq!(table(&status, Some("3.5 records a second")), expected);
+    }
+}

@@ -1,0 +1,226 @@
+//! A person at the dashboard: the real binary in a real browser.
+//!
+//! Needs Chromium and chromedriver (Debian's `chromium` and `chromium-driver`); where they are not
+//! installed every test says `skipped` and its name.
+
+mod driver;
+
+use driver::Browser;
+use serde_json::{Value, json};
+use tallyring_tests::server::{Answer, Server, wait_until};
+use tempfile::TempDir;
+
+/// What is wrong for people who do not see, or not well; run in the page.
+const ACCESSIBLE: &str = include_str!("accessible.js");
+
+/// A server with some counts, and a browser; none where there is no browser.
+fn open(test: &str) -> Option<(TempDir, Server, Browser)> {
+    let browser = Browser::start(test)?;
+    let data = TempDir::new().expect("make a directory");
+    let server = Server::start(data.path(), &[]);
+    for _ in 0..3 {
+        count(&server, "key.l=abc&key.u=jehiah&by.c=US&by.v=mobile");
+    }
+    count(&server, "key.l=a%20long%20key%2Fwith%20a%20slash&by.c=DE");
+    let event = json!({"id": "e1", "type": "click", "entities": {"ad": "42"}, "by": {"country": "US"}, "user": "u1"});
+    let answer = post(&server, "/v1/events", &event);
+    assert_eq!(answer.status, 200, "{answer:?}");
+    Some((data, server, browser))
+}
+
+fn count(server: &Server, query: &str) {
+    let answer = server.get(&format!("/v1/incr?{query}"));
+    assert_eq!(answer.status, 204, "{answer:?}");
+}
+
+fn post(server: &Server, path: &str, body: &Value) -> Answer {
+    let headers = [("content-type", "application/json")];
+    server.post_with(path, &headers, body.to_string().as_bytes())
+}
+
+impl Browser {
+    /// Opens a page of the server and waits until it is whole.
+    fn visit(&self, server: &Server, path: &str) {
+        self.go(&format!("{}{path}", server.url()));
+        self.wait_whole();
+    }
+
+    fn wait_whole(&self) {
+        wait_until("the page is whole", || {
+            let script = "return document.querySelector('main').getAttribute('aria-busy') === 'false' \
+                && !document.querySelector('figure[aria-busy=true]') && document.querySelector('h1') !== null";
+            self.run(script) == json!(true)
+        });
+    }
+
+    fn wait_for(&self, what: &str, script: &str) {
+        wait_until(what, || self.run(script) == json!(true));
+    }
+
+    /// The number of the tile with this heading.
+    fn tile(&self, heading: &str) -> String {
+        let script = format!(
+            "return [...document.querySelectorAll('.tile')].find((tile) => \
+             tile.querySelector('h2').textContent === {heading:?})?.querySelector('.number').textContent"
+        );
+        self.run(&script).as_str().unwrap_or_default().to_owned()
+    }
+
+    fn check_accessible(&self, what: &str) {
+        let found = self.run(ACCESSIBLE);
+        assert_eq!(found, json!([]), "{what}: {found:#}");
+    }
+
+    fn check_console(&self) {
+        let messages = self.console();
+        assert!(messages.is_empty(), "{messages:#?}");
+    }
+}
+
+#[test]
+fn a_person_searches_a_key_switches_unit_and_zone_and_sees_an_increment_arrive() {
+    let Some((_data, server, browser)) = open("a_person_searches_a_key") else {
+        return;
+    };
+    browser.visit(&server, "/");
+    browser.wait_for(
+        "the overview counts",
+        "return document.querySelector('.ranking a')?.textContent === 'abc'",
+    );
+    assert_eq!(browser.tile("Today so far"), "4");
+
+    // By keyboard alone: the search is a slash away.
+    browser.press("/");
+    browser.press("abc\u{e007}");
+    browser.wait_for(
+        "the search found it",
+        "return document.querySelector('h1')?.textContent === 'Search: abc' && document.querySelector('.ranking a')?.textContent === 'abc'",
+    );
+    browser.click(".ranking a");
+    browser.wait_for(
+        "the key's page",
+        "return location.pathname === '/keys/l/abc'",
+    );
+    browser.wait_whole();
+    assert_eq!(browser.text("h1"), "abc");
+
+    browser.click("nav[aria-label=Unit] a[data-value=hour]");
+    browser.wait_for("hours", "return location.search.includes('unit=hour') && document.querySelector('figure desc')?.textContent.includes('48 hours')");
+    browser.run(
+        "const zone = document.getElementById('zone'); zone.value = 'Asia/Kolkata'; \
+         zone.dispatchEvent(new Event('change'))",
+    );
+    browser.wait_for("the zone", "return location.search.includes('timezone=Asia%2FKolkata') && document.querySelector('figure desc')?.textContent.includes('Asia/Kolkata')");
+    browser.wait_whole();
+
+    assert_eq!(browser.tile("Today so far"), "3");
+    count(&server, "key.l=abc&by.c=JP&n=4");
+    wait_until("the increment arrives", || {
+        browser.tile("Today so far") == "7"
+    });
+    browser.wait_for(
+        "the chart follows",
+        "return document.querySelector('figure desc')?.textContent.includes('total 7')",
+    );
+
+    // The address alone brings back what was seen, and the zone is remembered without it.
+    let address = browser.run("return location.pathname + location.search");
+    browser.visit(&server, address.as_str().expect("an address"));
+    assert_eq!(
+        browser
+            .run("return document.querySelector('[aria-label=Unit] [aria-current]').dataset.value"),
+        "hour"
+    );
+    browser.visit(&server, "/keys/l/a%20long%20key%2Fwith%20a%20slash");
+    assert_eq!(
+        browser.run("return document.getElementById('zone').value"),
+        "Asia/Kolkata"
+    );
+    assert_eq!(browser.text("h1"), "a long key/with a slash");
+    browser.check_console();
+}
+
+#[test]
+fn every_page_is_accessible_in_both_themes_and_on_a_phone() {
+    let Some((_data, server, browser)) = open("every_page_is_accessible") else {
+        return;
+    };
+    for (width, theme) in [
+        (1_280, "light"),
+        (1_280, "dark"),
+        (390, "light"),
+        (390, "dark"),
+    ] {
+        browser.emulate(width, theme);
+        for path in [
+            "/",
+            "/keys/l/abc",
+            "/keys/ad_click/42?unit=minute",
+            "/search?q=abc",
+            "/keys/l/never?unit=year",
+        ] {
+            browser.visit(&server, path);
+            browser.check_accessible(&format!("{path} at {width} pixels, {theme}"));
+        }
+    }
+    // A theme that is chosen wins over the system's.
+    browser.emulate(1_280, "dark");
+    browser.visit(&server, "/");
+    let ground =
+        |browser: &Browser| browser.run("return getComputedStyle(document.body).backgroundColor");
+    let dark = ground(&browser);
+    browser.press("t");
+    browser.wait_for(
+        "the light theme",
+        "return document.documentElement.dataset.theme === 'light'",
+    );
+    assert_ne!(ground(&browser), dark);
+    browser.check_accessible("the light theme in a dark system");
+    browser.visit(&server, "/keys/l/abc");
+    assert_eq!(
+        browser.run("return document.documentElement.dataset.theme"),
+        "light"
+    );
+    browser.check_console();
+}
+
+#[test]
+fn with_keys_a_person_signs_in_once_and_no_script_sees_the_key() {
+    let Some((_data, server, browser)) = open("with_keys_a_person_signs_in") else {
+        return;
+    };
+    let made = post(&server, "/v1/admin/keys", &json!({"scopes": ["read"]}));
+    assert_eq!(made.status, 201, "{made:?}");
+    let key = made.json()["key"].as_str().expect("a key").to_owned();
+    browser.go(&format!("{}/keys/l/abc?unit=hour", server.url()));
+    browser.wait_for("the form", "return location.pathname === '/login'");
+    browser.check_accessible("the form");
+    browser.press("tr_wrong\u{e007}");
+    browser.wait_for(
+        "the refusal",
+        "return document.getElementById('why')?.textContent.includes('not known') === true",
+    );
+    browser.check_accessible("the form that refused");
+    browser.press(&format!("{key}\u{e007}"));
+    browser.wait_for(
+        "the page that was asked for",
+        "return location.pathname + location.search === '/keys/l/abc?unit=hour'",
+    );
+    browser.wait_whole();
+    wait_until("the stream is open", || browser.tile("Today so far") == "3");
+    assert_eq!(browser.run("return document.cookie"), "");
+    browser.visit(&server, "/");
+    let state = browser.text("section[aria-labelledby=state]");
+    assert!(state.contains("scope admin"), "{state}");
+    browser.check_accessible("the overview of a reader");
+    browser.click("#sign-out button");
+    browser.wait_for("signed out", "return location.pathname === '/login'");
+    browser.go(&format!("{}/", server.url()));
+    browser.wait_for("the form again", "return location.pathname === '/login'");
+    // Refused requests are all that the console may hold.
+    let others = browser
+        .console()
+        .into_iter()
+        .filter(|message| !message.contains(" 401 ") && !message.contains(" 403 "));
+    assert_eq!(others.collect::<Vec<String>>(), Vec::<String>::new());
+}
