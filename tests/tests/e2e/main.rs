@@ -24,4 +24,5 @@ mod real_events;
 mod stop;
 mod stored;
 mod story;
+mod terminal;
 mod uniques;
