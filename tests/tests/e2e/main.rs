@@ -21,6 +21,7 @@ mod http_writes;
 mod kills;
 mod minutes;
 mod real_events;
+mod statsd;
 mod stop;
 mod stored;
 mod story;
