@@ -22,14 +22,22 @@ fn start(data: &TempDir) -> (Server, UdpSocket) {
 fn counters_are_counted_and_what_is_wrong_is_told_in_the_metrics() {
     let data = TempDir::new().unwrap();
     let (server, socket) = start(&data);
-    socket.send(b"l.abc:2|c|#c:US,key.u:jehiah,env:prod\nl.abc:1|c|@0.25|#c:DE\nnonsense\nl.abc:5|ms\n").unwrap();
-    let total = |path: &str| server.get_json(&format!("/v1/{path}/summary?units=1"))["total"].as_u64();
+    socket
+        .send(
+            b"l.abc:2|c|#c:US,key.u:jehiah,env:prod\nl.abc:1|c|@0.25|#c:DE\nnonsense\nl.abc:5|ms\n",
+        )
+        .unwrap();
+    let total =
+        |path: &str| server.get_json(&format!("/v1/{path}/summary?units=1"))["total"].as_u64();
     wait_until("they are counted", || total("l/abc") == Some(6));
     assert_eq!(total("u/jehiah"), Some(2));
     let by = server.get_json("/v1/l/abc/by/c?units=1");
     assert_eq!(by["values"][0]["value"], "DE", "{by}");
     let metrics = server.get("/metrics").text;
-    assert!(metrics.contains("tallyring_statsd_bad_lines_total 2"), "{metrics}");
+    assert!(
+        metrics.contains("tallyring_statsd_bad_lines_total 2"),
+        "{metrics}"
+    );
     // What was sent before a stop is written by it, if it had come in.
     for _ in 0..100 {
         socket.send(b"l.last:1|c").unwrap();
