@@ -13,6 +13,7 @@ mod compress;
 mod csv;
 mod dashboard;
 mod datasets;
+mod describe;
 mod docs;
 mod drain;
 mod etag;
@@ -33,8 +34,10 @@ mod time;
 mod write;
 
 pub use access::{Access, AccessLimits, Caller, KeyRequest, issue, key_json};
+pub use describe::describe_metrics;
 pub use server::{Server, ServerLimits, Tls, TlsError, ask};
 pub use state::{Admin, ApiState};
+pub use write::statsd::listen as listen_statsd;
 
 use std::sync::Arc;
 

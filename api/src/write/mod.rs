@@ -7,3 +7,4 @@ pub mod events;
 pub mod incr;
 pub mod increments;
 mod item;
+pub mod statsd;
