@@ -14,6 +14,7 @@ mod compress;
 mod csv;
 mod dashboard;
 mod datasets;
+mod describe;
 mod docs;
 mod drain;
 mod etag;
@@ -35,8 +36,10 @@ mod write;
 
 pub use access::{Access, AccessLimits, Caller, KeyRequest, issue, key_json};
 pub use app::{App, ask};
+pub use describe::describe_metrics;
 pub use server::{Server, ServerLimits, Tls, TlsError};
 pub use state::{Admin, ApiState};
+pub use write::statsd::listen as listen_statsd;
 
 use std::sync::Arc;
 

@@ -201,7 +201,10 @@ impl Hour {
         }
         let (_, &mut floor, _) = weights.select_nth_unstable(lightest - 1);
         self.floor = floor;
-        self.held.retain(|_, held| held.at_most() > floor);
+        // Into a table of its own: one that entries were taken out of would grow beyond its bound.
+        let mut heavier = HashMap::with_capacity(2 * kept);
+        heavier.extend(self.held.drain().filter(|(_, held)| held.at_most() > floor));
+        self.held = heavier;
     }
 
     /// Adds another hour's counts without a bound on the keys.

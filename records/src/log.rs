@@ -473,51 +473,41 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn any_record() -> impl Strategy<Value = Record> {
+    fn any_increment() -> impl Strategy<Value = Increment> {
         let pairs = || proptest::collection::vec(("[a-z]{1,3}", "\\PC{0,20}"), 0..4);
         let id = || proptest::option::of("\\PC{1,30}");
+        let event =
+            ("[a-z]{1,8}", id(), any::<bool>()).prop_map(|(kind, view, correction)| Event {
+                kind,
+                view,
+                correction,
+            });
+        let origin = ("\\PC{1,9}", any::<u64>(), any::<u64>());
+        let origin = origin.prop_map(|(producer, epoch, sequence)| Origin {
+            producer,
+            epoch,
+            sequence,
+        });
+        let plain = (any::<i64>(), any::<u64>(), pairs(), pairs(), id(), id());
+        let more = (proptest::option::of(event), proptest::option::of(origin));
+        (plain, more).prop_map(|((at, n, keys, by, id, user), (event, origin))| Increment {
+            at,
+            n,
+            keys,
+            by,
+            id,
+            user,
+            event,
+            origin,
+        })
+    }
+
+    fn any_record() -> impl Strategy<Value = Record> {
         prop_oneof![
-            (
-                0..3_u8,
-                any::<i64>(),
-                any::<u64>(),
-                pairs(),
-                pairs(),
-                id(),
-                id(),
-                proptest::option::of(("[a-z]{1,8}", id(), any::<bool>())),
-                proptest::option::of(("\\PC{1,9}", any::<u64>(), any::<u64>()))
-            )
-                .prop_map(|(kind, at, n, keys, by, id, user, event, origin)| {
-                    let origin = origin.map(|(producer, epoch, sequence)| Origin {
-                        producer,
-                        epoch,
-                        sequence,
-                    });
-                    let event = event.map(|(name, view, correction)| Event {
-                        kind: name,
-                        view,
-                        correction,
-                    });
-                    let increment = Increment {
-                        event,
-                        origin,
-                        at,
-                        n,
-                        keys,
-                        by,
-                        id,
-                        user,
-                    };
-                    match kind {
-                        0 => Record::Late(increment),
-                        1 => Record::Increment(increment),
-                        _ => Record::Filtered {
-                            rule: "bots".into(),
-                            increment,
-                        },
-                    }
-                }),
+            any_increment().prop_map(Record::Increment),
+            any_increment().prop_map(Record::Late),
+            ("[a-z]{1,9}", any_increment())
+                .prop_map(|(rule, increment)| Record::Filtered { rule, increment }),
             ("\\PC{0,30}", any::<u64>()).prop_map(|(id, of)| Record::Duplicate { id, of }),
             ("\\PC{0,30}", "[a-z.]{0,9}", "\\PC{0,30}")
                 .prop_map(|(id, field, detail)| Record::Refused { id, field, detail }),
@@ -529,7 +519,7 @@ mod tests {
                         accepted,
                         duplicates,
                         late,
-                        filtered: filtered / 2,
+                        filtered,
                     }
                 }
             ),

@@ -6,6 +6,7 @@
 //! depends on time, addresses or hash order: the same calls and draws give the same disk.
 
 mod inode;
+mod tally;
 #[cfg(test)]
 mod tests;
 
@@ -18,6 +19,8 @@ use tallyring_archive::{Content, Disk, DiskFile};
 
 pub use inode::SECTOR_BYTES;
 use inode::{Inode, survivors};
+use tally::Call;
+pub use tally::{Damage, Tally};
 
 /// Bytes of the whole disk until [`SimDisk::set_free_bytes`] says otherwise.
 const CAPACITY_BYTES: u64 = 1 << 40;
@@ -36,6 +39,7 @@ struct State {
     calls: u64,
     faults: BTreeMap<u64, ErrorKind>,
     stop_at: Option<u64>,
+    tally: Tally,
 }
 
 #[derive(Clone, Default)]
@@ -57,7 +61,8 @@ impl Default for SimDisk {
             is_durable: true,
             ..Directory::default()
         };
-        Self::of(BTreeMap::from([(String::new(), root)]), 0, CAPACITY_BYTES)
+        let directories = BTreeMap::from([(String::new(), root)]);
+        Self::of(directories, 0, CAPACITY_BYTES, Tally::default())
     }
 }
 
@@ -68,7 +73,12 @@ impl fmt::Debug for SimDisk {
 }
 
 impl SimDisk {
-    fn of(directories: BTreeMap<String, Directory>, inodes: u64, capacity: u64) -> Self {
+    fn of(
+        directories: BTreeMap<String, Directory>,
+        inodes: u64,
+        capacity: u64,
+        tally: Tally,
+    ) -> Self {
         Self(Arc::new(Mutex::new(State {
             alive: true,
             directories,
@@ -77,6 +87,7 @@ impl SimDisk {
             calls: 0,
             faults: BTreeMap::new(),
             stop_at: None,
+            tally,
         })))
     }
 
@@ -85,6 +96,7 @@ impl SimDisk {
     pub fn crash(&self, rng: &mut impl FnMut() -> u64) -> Self {
         let mut state = self.lock();
         state.alive = false;
+        let mut tally = state.tally.clone();
         let mut kept: BTreeMap<String, Directory> = BTreeMap::new();
         let mut inodes: BTreeMap<u64, File> = BTreeMap::new();
         // A parent's path is a prefix, so it comes before its children.
@@ -98,13 +110,15 @@ impl SimDisk {
             for ((name, file), survived) in directory.changes.iter().zip(survivors) {
                 if survived {
                     set(&mut entries, name, file.clone());
+                } else {
+                    tally.add(Damage::LostName);
                 }
             }
             for file in entries.values_mut() {
                 let inode = lock(file).clone();
                 let crashed = inodes
                     .entry(inode.number)
-                    .or_insert_with(|| Arc::new(Mutex::new(inode.crash(rng))));
+                    .or_insert_with(|| Arc::new(Mutex::new(inode.crash(rng, &mut tally))));
                 *file = Arc::clone(crashed);
             }
             let directory = Directory {
@@ -115,7 +129,7 @@ impl SimDisk {
             };
             kept.insert(path.clone(), directory);
         }
-        Self::of(kept, state.inodes, state.capacity)
+        Self::of(kept, state.inodes, state.capacity, tally)
     }
 
     /// The process dies and the system lives on: every write is there, synced or not.
@@ -123,12 +137,22 @@ impl SimDisk {
         let mut state = self.lock();
         state.alive = false;
         let directories = std::mem::take(&mut state.directories);
-        Self::of(directories, state.inodes, state.capacity)
+        Self::of(
+            directories,
+            state.inodes,
+            state.capacity,
+            state.tally.clone(),
+        )
     }
 
     /// Number of I/O calls so far, failed ones included.
     pub fn calls(&self) -> u64 {
         self.lock().calls
+    }
+
+    /// What befell it so far, earlier processes included.
+    pub fn tally(&self) -> Tally {
+        self.lock().tally.clone()
     }
 
     /// Lets the `n`th I/O call from now (1 is the next one) fail with `kind`. A write is then done
@@ -157,9 +181,35 @@ impl SimDisk {
     /// # Panics
     /// When there is no such file or bit.
     pub fn flip_bit(&self, name: &str, bit: usize) {
-        let state = self.lock();
+        let mut state = self.lock();
+        state.tally.add(Damage::FlippedBit);
         let file = state.file(name).expect("BUG: the file is there");
         lock(&file).flip_bit(bit);
+    }
+
+    /// A sector of one file lands in another, at the same place or the last one it has.
+    ///
+    /// # Panics
+    /// When there is no such file or sector, or the other file is empty.
+    pub fn misdirect(&self, from: &str, sector: usize, to: &str) {
+        let mut state = self.lock();
+        state.tally.add(Damage::MisdirectedWrite);
+        let [from, to] = [from, to].map(|name| state.file(name).expect("BUG: the file is there"));
+        let content = Arc::clone(&lock(&from).current);
+        let start = sector * SECTOR_BYTES;
+        let bytes = &content[start..content.len().min(start + SECTOR_BYTES)];
+        lock(&to).overwrite(start, bytes);
+    }
+
+    /// A file loses its end, from this byte on.
+    ///
+    /// # Panics
+    /// When there is no such file.
+    pub fn truncate(&self, name: &str, length: usize) {
+        let mut state = self.lock();
+        state.tally.add(Damage::TruncatedFile);
+        let file = state.file(name).expect("BUG: the file is there");
+        lock(&file).truncate(length);
     }
 
     /// Every file with its size in bytes, by name.
@@ -180,7 +230,7 @@ impl SimDisk {
     }
 
     /// Counts a call: the state, and whether the call is to fail.
-    fn call(&self) -> io::Result<(MutexGuard<'_, State>, io::Result<()>)> {
+    fn call(&self, kind: Call) -> io::Result<(MutexGuard<'_, State>, io::Result<()>)> {
         let mut state = self.lock();
         if !state.alive {
             return Err(io::Error::other(
@@ -193,22 +243,25 @@ impl SimDisk {
             return Err(io::Error::other("the disk stopped at this call"));
         }
         let fault = match state.faults.remove(&call) {
-            Some(kind) => Err(io::Error::from(kind)),
+            Some(error) => {
+                state.tally.add(kind.failed(error));
+                Err(io::Error::from(error))
+            }
             None => Ok(()),
         };
         Ok((state, fault))
     }
 
     /// Counts a call that has no effect when it fails.
-    fn whole_call(&self) -> io::Result<MutexGuard<'_, State>> {
-        let (state, fault) = self.call()?;
+    fn whole_call(&self, kind: Call) -> io::Result<MutexGuard<'_, State>> {
+        let (state, fault) = self.call(kind)?;
         fault.map(|()| state)
     }
 }
 
 impl Disk for SimDisk {
     fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
-        let mut state = self.whole_call()?;
+        let mut state = self.whole_call(Call::Name)?;
         if state.file(name).is_ok() {
             return Err(ErrorKind::AlreadyExists.into());
         }
@@ -222,7 +275,7 @@ impl Disk for SimDisk {
     }
 
     fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
-        let file = self.whole_call()?.file(name)?;
+        let file = self.whole_call(Call::Read)?.file(name)?;
         Ok(Box::new(SimFile {
             disk: self.clone(),
             file,
@@ -230,13 +283,13 @@ impl Disk for SimDisk {
     }
 
     fn read(&self, name: &str) -> io::Result<Content> {
-        let file = self.whole_call()?.file(name)?;
+        let file = self.whole_call(Call::Read)?.file(name)?;
         let bytes = Arc::clone(&lock(&file).current);
         Ok(Content::new(Bytes(bytes)))
     }
 
     fn link(&self, from: &str, to: &str) -> io::Result<bool> {
-        let mut state = self.whole_call()?;
+        let mut state = self.whole_call(Call::Name)?;
         let file = state.file(from)?;
         if state.file(to).is_ok() {
             return Ok(false);
@@ -246,20 +299,20 @@ impl Disk for SimDisk {
     }
 
     fn replace(&self, from: &str, to: &str) -> io::Result<()> {
-        let mut state = self.whole_call()?;
+        let mut state = self.whole_call(Call::Name)?;
         let file = state.file(from)?;
         state.change(to, Some(file))?;
         state.change(from, None)
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        let mut state = self.whole_call()?;
+        let mut state = self.whole_call(Call::Name)?;
         state.file(name)?;
         state.change(name, None)
     }
 
     fn list(&self, directory: &str) -> io::Result<Vec<String>> {
-        let state = self.whole_call()?;
+        let state = self.whole_call(Call::Read)?;
         let directory = state.directories.get(directory);
         Ok(directory.map_or(Vec::new(), |directory| {
             directory.current.keys().cloned().collect()
@@ -267,7 +320,7 @@ impl Disk for SimDisk {
     }
 
     fn create_directory(&self, directory: &str) -> io::Result<()> {
-        let mut state = self.whole_call()?;
+        let mut state = self.whole_call(Call::Name)?;
         let ends = directory.match_indices('/').map(|(at, _)| at);
         for end in ends.chain([directory.len()]) {
             let path = directory[..end].to_owned();
@@ -277,7 +330,7 @@ impl Disk for SimDisk {
     }
 
     fn sync_directory(&self, directory: &str) -> io::Result<()> {
-        let mut state = self.whole_call()?;
+        let mut state = self.whole_call(Call::Sync)?;
         let synced = state.directory(directory)?;
         synced.durable = synced.current.clone();
         synced.changes.clear();
@@ -288,7 +341,7 @@ impl Disk for SimDisk {
     }
 
     fn free_bytes(&self) -> io::Result<u64> {
-        let state = self.whole_call()?;
+        let state = self.whole_call(Call::Read)?;
         Ok(state.capacity.saturating_sub(state.used()))
     }
 }
@@ -336,7 +389,7 @@ struct SimFile {
 
 impl DiskFile for SimFile {
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        let (state, mut result) = self.disk.call()?;
+        let (mut state, mut result) = self.disk.call(Call::Write)?;
         let offset = usize::try_from(offset).map_err(io::Error::other)?;
         let free = state.capacity.saturating_sub(state.used());
         let mut inode = lock(&self.file);
@@ -350,6 +403,7 @@ impl DiskFile for SimFile {
         }
         if room < written {
             written = room;
+            state.tally.add(Damage::FullDisk);
             result = Err(ErrorKind::StorageFull.into());
         }
         inode.write(offset, &bytes[..written]);
@@ -357,7 +411,7 @@ impl DiskFile for SimFile {
     }
 
     fn sync(&mut self) -> io::Result<()> {
-        let (_state, result) = self.disk.call()?;
+        let (_state, result) = self.disk.call(Call::Sync)?;
         lock(&self.file).sync(result.is_ok());
         result
     }

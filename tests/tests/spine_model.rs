@@ -3,16 +3,14 @@
 //! `TALLYRING_SEED=n` replays one seed, `TALLYRING_SEEDS=n` runs that many from
 //! `TALLYRING_SEED_FIRST` (or 1) on, `TALLYRING_OPERATIONS=n` sets how many operations each has.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
-
-use tallyring_tests::model::{Stats, run_readers, run_seed};
+use tallyring_tests::model::{Stats, run_readers, run_seeds};
 
 /// Seeds of an ordinary test run.
 const SEEDS: u64 = 100;
 const OPERATIONS: u64 = 150;
 const THREADS: usize = 2;
+/// Kinds of fault that a run of all seeds must meet.
+const FAULT_KINDS: usize = 18;
 
 #[test]
 fn every_read_equals_a_naive_map_under_crashes_rebuilds_and_rollbacks() {
@@ -24,45 +22,24 @@ fn every_read_equals_a_naive_map_under_crashes_rebuilds_and_rollbacks() {
         ),
     };
     let operations = setting("TALLYRING_OPERATIONS").unwrap_or(OPERATIONS);
-    let (next, sum, failed) = (
-        AtomicU64::new(first),
-        Mutex::new(Stats::default()),
-        Mutex::new(Vec::new()),
-    );
-    thread::scope(|scope| {
-        for _ in 0..THREADS {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::SeqCst);
-                    if seed >= first + count {
-                        return;
-                    }
-                    match run_seed(seed, operations) {
-                        Ok(stats) => *sum.lock().expect("no thread panics") += stats,
-                        Err(problem) => failed.lock().expect("no thread panics").push(problem),
-                    }
-                }
-            });
+    let stats = match run_seeds(first..first + count, operations, THREADS, &|_, _| {}) {
+        Ok(stats) => stats,
+        Err(problems) => {
+            let heads = problems.iter().filter_map(|text| text.lines().next());
+            let heads: Vec<&str> = heads.collect();
+            panic!(
+                "{} of {count} seeds failed:\n{}\nthe first in full:\n{}",
+                heads.len(),
+                heads.join("\n"),
+                problems[0]
+            );
         }
-    });
-    let failed = failed.into_inner().expect("no thread panicked");
-    if let Some(problem) = failed.first() {
-        let heads: Vec<&str> = failed
-            .iter()
-            .filter_map(|text| text.lines().next())
-            .collect();
-        panic!(
-            "{} of {count} seeds failed:\n{}\nthe first in full:\n{problem}",
-            failed.len(),
-            heads.join("\n")
-        );
-    }
-    let stats = sum.into_inner().expect("no thread panicked");
-    check_coverage(count, stats);
+    };
+    check_coverage(count, &stats);
 }
 
 /// A model test that never gets anywhere would pass too.
-fn check_coverage(seeds: u64, stats: Stats) {
+fn check_coverage(seeds: u64, stats: &Stats) {
     let few = [
         stats.increments,
         stats.duplicates,
@@ -81,6 +58,8 @@ fn check_coverage(seeds: u64, stats: Stats) {
         "{seeds} seeds did little: {stats:?}"
     );
     assert!(seeds < 50 || stats.overflows > 0, "{stats:?}");
+    let faults = stats.faults();
+    assert!(seeds < 50 || faults.len() >= FAULT_KINDS, "{faults:?}");
 }
 
 #[test]

@@ -75,6 +75,7 @@ pub async fn live(
     let mut query = QueryString::parse(uri.query())?;
     let watched = watched(&state, &caller, &mut query)?;
     query.finish(KNOWN)?;
+    metrics::counter!("tallyring_live_streams_total").increment(1);
     let (sender, body) = Channel::new(WAITING_MAX);
     let stream = Stream {
         state,

@@ -8,3 +8,4 @@ pub mod incr;
 pub mod increments;
 mod item;
 mod plain;
+pub mod statsd;

@@ -1,5 +1,6 @@
 //! Reads a run: point and range reads through the block index, and sequential scans.
 
+use std::cell::RefCell;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use tallyring_records::line;
+use zstd::bulk::Decompressor;
 
 use crate::disk::{Content, Disk};
 use crate::error::{Error, Result};
@@ -192,7 +194,7 @@ impl Run {
                 entry.crc
             )));
         }
-        let plain = zstd::bulk::decompress(frame, entry.plain_bytes as usize)
+        let plain = decompress(frame, entry.plain_bytes as usize)
             .map_err(|error| damaged(format!("cannot be decompressed: {error}")))?;
         if plain.len() != entry.plain_bytes as usize || plain.last() != Some(&b'\n') {
             return Err(damaged("has another length than was written".into()));
@@ -368,4 +370,17 @@ impl Cursor {
         self.at = 0;
         Ok(true)
     }
+}
+/// A frame's plain bytes, at most `limit`. Each thread keeps its decoder: to make one takes longer than a block.
+fn decompress(frame: &[u8], limit: usize) -> std::io::Result<Vec<u8>> {
+    thread_local! {
+        static DECODER: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
+    }
+    DECODER.with_borrow_mut(|decoder| {
+        let decoder = match decoder {
+            Some(decoder) => decoder,
+            None => decoder.insert(Decompressor::new()?),
+        };
+        decoder.decompress(frame, limit)
+    })
 }

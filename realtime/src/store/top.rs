@@ -99,6 +99,16 @@ impl Store {
         {
             return Ok(ranking);
         }
+        self.top_of_all(namespace, range, limit, as_of)
+    }
+
+    fn top_of_all(
+        &self,
+        namespace: &str,
+        range: Range<i64>,
+        limit: usize,
+        as_of: Option<u64>,
+    ) -> Result<Ranking> {
         let section = format!("{namespace}|");
         let mut scan = self.scan(&section, &range, Best::new(limit), as_of)?;
         let mut keys = Vec::with_capacity(scan.best.heap.len());

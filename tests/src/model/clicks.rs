@@ -1,11 +1,17 @@
 //! Random clicks: the schemas they are counted under, their keys, values, times and ids.
 
-use tallyring_records::{COUNT_MAX, Grain, Increment, Namespace, Schema, check_time};
+use tallyring_records::{
+    COUNT_MAX, Event, EventType, Filter, Grain, Increment, Namespace, Schema, TIME_MIN, check_time,
+};
 
 use super::chance::Chance;
 
 /// Takes a mark from each batch whose fate may become uncertain; the key is never used again.
 pub const MARKS: &str = "m";
+
+/// The type of events, and where they count.
+const EVENT: &str = "e";
+const EVENTS: &str = "l_e";
 
 /// How many schemas there are; each declares more than the one before.
 pub const SCHEMAS: usize = 3;
@@ -17,19 +23,29 @@ pub fn schema(number: usize) -> Schema {
         title: String::new(),
         grain,
         subtotals: subtotals.iter().map(|&subtotal| subtotal.into()).collect(),
-        minutes: name == "q" || name == "u" && number > 0,
+        minutes: name == EVENTS || name == "q" || name == "u" && number > 0,
         uniques: name == "l" || name == "q" && number > 0,
     };
     let links: &[&str] = [&["c", "r"][..], &["c", "r", "v"], &["c", "r", "v"]][number];
     let users: &[&str] = [&["c", "c*r"][..], &["c", "c*r"], &["c", "c*r", "v*r"]][number];
     Schema {
-        events: Vec::new(),
+        events: vec![EventType {
+            name: EVENT.into(),
+            entities: vec!["l".into()],
+            lateness_seconds: 86_400,
+        }],
         ratios: Vec::new(),
-        filters: Vec::new(),
+        filters: vec![Filter {
+            name: "own".into(),
+            events: Vec::new(),
+            field: "user".into(),
+            values: (0..5).map(|user| format!("user {user}")).collect(),
+        }],
         namespaces: vec![
             namespace("l", Grain::Hour, links),
             namespace("u", Grain::Hour, users),
             namespace("q", Grain::Quarter, &["c"]),
+            namespace(EVENTS, Grain::Hour, &["c"]),
             namespace(MARKS, Grain::Hour, &[]),
         ],
     }
@@ -72,6 +88,9 @@ const VALUES: [&str; 12] = [
 
 /// Draws increments that the store's caller would let through at `now` (Unix seconds).
 pub fn increment(chance: &mut Chance, schema: &Schema, now: i64, ids: &[String]) -> Increment {
+    if chance.percent(15) {
+        return event(chance, now, ids);
+    }
     loop {
         let mut keys = Vec::new();
         for name in ["l", "u", "q"] {
@@ -104,6 +123,24 @@ pub fn increment(chance: &mut Chance, schema: &Schema, now: i64, ids: &[String])
         if increment.validate(schema).is_ok() && check_time(increment.at, now).is_ok() {
             return increment;
         }
+    }
+}
+
+/// An event of the last hour, which is never late: what is, the log says and not the model.
+fn event(chance: &mut Chance, now: i64, ids: &[String]) -> Increment {
+    Increment {
+        at: (now - chance.between(0, 3_600)).max(TIME_MIN),
+        n: 1,
+        keys: vec![(EVENTS.to_owned(), key(chance))],
+        by: vec![("c".to_owned(), value(chance))],
+        id: id(chance, ids),
+        user: Some(format!("user {}", chance.below(20))),
+        event: Some(Event {
+            kind: EVENT.to_owned(),
+            view: None,
+            correction: false,
+        }),
+        origin: None,
     }
 }
 

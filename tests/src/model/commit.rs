@@ -215,7 +215,7 @@ impl Driver {
         let stale = sent.increments.iter().filter_map(|one| one.id.clone());
         for id in stale.filter(|id| self.is_stale(id)).collect::<Vec<_>>() {
             // Alone in its batch: the answer tells whether the id was still known.
-            if accepted.accepted == 1 {
+            if accepted.accepted + accepted.filtered == 1 {
                 self.naive.ids.remove(&id);
             }
         }
@@ -228,7 +228,7 @@ impl Driver {
             accepted: counted.increments.len() as u64,
             duplicates: counted.duplicates,
             late: counted.late,
-            filtered: 0,
+            filtered: counted.filtered.len() as u64,
         };
         if accepted != expected {
             return Err(format!("answered {accepted:?}, expected {expected:?}"));

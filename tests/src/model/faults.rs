@@ -11,6 +11,7 @@ use super::chance::fixed_bytes;
 use super::check::whole;
 use super::generations::number_of;
 use super::{Driver, clicks};
+use crate::sim_disk::SECTOR_BYTES;
 
 /// Bytes that are free on a disk that is not full.
 const FREE_BYTES: u64 = 1 << 40;
@@ -90,6 +91,7 @@ impl Driver {
             uncertain = true;
         }
         self.stats.restarts += 1;
+        self.stats.power_losses += u64::from(power_lost);
         self.settle(power_lost, uncertain)
     }
 
@@ -187,6 +189,7 @@ impl Driver {
             if !self.is_marked(&batch.mark)? {
                 continue;
             }
+            self.stats.lost_replies += 1;
             self.note(format!("  {} is counted", batch.mark));
             let declared = batch.counted.schema;
             // Which store takes what was decided when it was written.
@@ -199,7 +202,7 @@ impl Driver {
                 accepted: counted.increments.len() as u64,
                 duplicates: counted.duplicates,
                 late: counted.late,
-                filtered: 0,
+                filtered: counted.filtered.len() as u64,
             };
             self.naive
                 .apply(&clicks::schema(declared), &counted, batch.arrived_ms);
@@ -253,7 +256,7 @@ impl Driver {
         }
     }
 
-    /// One bit rots: an answer is right or an error, never another number.
+    /// A file is harmed at rest: an answer is right or an error, never another number.
     pub(super) fn rot(&mut self) -> Result<(), String> {
         let manifest = self.store().manifest();
         let mut files: Vec<String> = manifest.files().map(|entry| entry.name.clone()).collect();
@@ -263,13 +266,29 @@ impl Driver {
         let sizes = self.disk.files();
         let size = sizes.iter().find(|(name, _)| *name == file);
         let (_, bytes) = size.ok_or(format!("{file} is not there"))?;
-        let bit = self.chance.below(bytes * 8);
-        self.note(format!("bit {bit} of {file} rots"));
+        let small = |number: u64| usize::try_from(number).expect("BUG: a small file");
+        let place = self.chance.below(bytes * 8);
+        let other = self.chance.pick(&files).clone();
         self.store = None;
         self.disk = self.disk.kill();
-        self.disk
-            .flip_bit(&file, usize::try_from(bit).expect("BUG: a small file"));
+        match self.chance.below(3) {
+            0 => {
+                self.note(format!("{file} ends after {} bytes", place / 8));
+                self.disk.truncate(&file, small(place / 8));
+            }
+            1 => {
+                let sector = small(place / 8) / SECTOR_BYTES;
+                self.note(format!("sector {sector} of {file} lands in {other}"));
+                self.disk.misdirect(&file, sector, &other);
+            }
+            _ => {
+                self.note(format!("bit {place} of {file} rots"));
+                self.disk.flip_bit(&file, small(place));
+            }
+        }
+        self.stats.harmed += 1;
         let Ok(view) = Store::open_read_only(self.world(), self.options) else {
+            self.stats.refused_starts += 1;
             return Ok(());
         };
         for read in self.all_reads() {

@@ -20,7 +20,7 @@ mod run;
 mod torn;
 
 pub use chance::{ManualClock, fixed_bytes};
-pub use run::{Stats, run_seed};
+pub use run::{Stats, run_seeds};
 pub use torn::run_readers;
 
 use std::collections::BTreeMap;

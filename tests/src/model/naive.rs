@@ -55,6 +55,8 @@ pub struct Counted {
     pub duplicates: u64,
     /// Of those counted.
     pub late: u64,
+    /// Ids of those that a rule keeps from being counted, none for one without.
+    pub filtered: Vec<Option<String>>,
 }
 
 impl Naive {
@@ -130,6 +132,10 @@ impl Naive {
                 counted.duplicates += 1;
                 continue;
             }
+            if schema.filter_of(increment).is_some() {
+                counted.filtered.push(increment.id.clone());
+                continue;
+            }
             for (name, key) in &increment.keys {
                 let start = bucket(schema, name, increment.at);
                 let sum = sums.entry((name, key, start)).or_insert(0);
@@ -159,6 +165,9 @@ impl Naive {
                 self.ids.insert(id.clone(), IdState::new(now_ms));
             }
         }
+        for id in counted.filtered.iter().flatten() {
+            self.ids.insert(id.clone(), IdState::new(now_ms));
+        }
     }
 
     /// Takes a batch back that a loss of power took.
@@ -173,6 +182,9 @@ impl Naive {
             if let Some(id) = &increment.id {
                 self.ids.remove(id);
             }
+        }
+        for id in counted.filtered.iter().flatten() {
+            self.ids.remove(id);
         }
     }
 

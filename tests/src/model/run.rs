@@ -1,9 +1,11 @@
 //! One seed, from an empty disk to the last comparison.
 
 use std::collections::BTreeMap;
-use std::ops::AddAssign;
+use std::ops::{AddAssign, Range};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 
 use tallyring_realtime::{Durability, Options};
 use tallyring_records::{Day, StoreId};
@@ -11,10 +13,10 @@ use tallyring_records::{Day, StoreId};
 use super::Driver;
 use super::chance::{Chance, ManualClock};
 use super::naive::Naive;
-use crate::sim_disk::SimDisk;
+use crate::sim_disk::{SimDisk, Tally};
 
 /// What a run did, so that a test can see that it did something.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 #[allow(missing_docs, reason = "each name says it")]
 pub struct Stats {
     pub operations: u64,
@@ -32,6 +34,13 @@ pub struct Stats {
     pub failures: u64,
     pub verified: u64,
     pub segments_expired: u64,
+    pub power_losses: u64,
+    pub lost_replies: u64,
+    pub clock_forward: u64,
+    pub clock_back: u64,
+    pub harmed: u64,
+    pub refused_starts: u64,
+    pub disk: Tally,
 }
 
 /// Steps of the trace that a failure prints.
@@ -48,7 +57,13 @@ pub fn run_seed(seed: u64, operations: u64) -> Result<Stats, String> {
     let mut driver = Driver::new(seed);
     let run = catch_unwind(AssertUnwindSafe(|| driver.run(operations)));
     let problem = match run {
-        Ok(Ok(())) => return Ok(driver.stats),
+        Ok(Ok(())) => {
+            let disk = driver.disk.tally();
+            return Ok(Stats {
+                disk,
+                ..driver.stats
+            });
+        }
         Ok(Err(problem)) => problem,
         Err(panic) => {
             let text = panic.downcast_ref::<String>().cloned();
@@ -62,6 +77,49 @@ pub fn run_seed(seed: u64, operations: u64) -> Result<Stats, String> {
         driver.stats.operations,
         driver.trace[from..].join("\n")
     ))
+}
+
+/// Runs many seeds on some threads; `told` hears of each when it is done.
+///
+/// # Errors
+/// The problems of all seeds that failed, the first seed's first.
+pub fn run_seeds(
+    seeds: Range<u64>,
+    operations: u64,
+    threads: usize,
+    told: &(dyn Fn(u64, &Stats) + Sync),
+) -> Result<Stats, Vec<String>> {
+    let next = AtomicU64::new(seeds.start);
+    let sum = Mutex::new(Stats::default());
+    let failed = Mutex::new(BTreeMap::new());
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= seeds.end {
+                        return;
+                    }
+                    match run_seed(seed, operations) {
+                        Ok(stats) => {
+                            let mut sum = sum.lock().unwrap_or_else(PoisonError::into_inner);
+                            *sum += stats;
+                            told(seed, &sum);
+                        }
+                        Err(problem) => {
+                            let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
+                            failed.insert(seed, problem);
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    match failed.is_empty() {
+        true => Ok(sum.into_inner().unwrap_or_else(PoisonError::into_inner)),
+        false => Err(failed.into_values().collect()),
+    }
 }
 
 impl Driver {
@@ -193,6 +251,11 @@ impl Driver {
             "the clock goes from {now} by {} s",
             (to - now) / 1_000
         ));
+        if to < now {
+            self.stats.clock_back += 1;
+        } else {
+            self.stats.clock_forward += 1;
+        }
         self.set_clock(to.max(STARTS[3] * 1_000));
     }
 
@@ -213,6 +276,27 @@ impl Driver {
     }
 }
 
+impl Stats {
+    /// How often each kind of fault came; the disk's by their own names.
+    pub fn faults(&self) -> BTreeMap<String, u64> {
+        let of_disk = self.disk.iter();
+        let mut faults: BTreeMap<String, u64> = of_disk
+            .map(|(kind, count)| (format!("{kind:?}"), count))
+            .collect();
+        let others = [
+            ("PowerLoss", self.power_losses),
+            ("KilledProcess", self.restarts - self.power_losses),
+            ("LostReply", self.lost_replies),
+            ("RepeatedRequest", self.duplicates),
+            ("ClockForward", self.clock_forward),
+            ("ClockBack", self.clock_back),
+        ];
+        faults.extend(others.map(|(name, count)| (name.to_owned(), count)));
+        faults.retain(|_, count| *count > 0);
+        faults
+    }
+}
+
 impl AddAssign for Stats {
     fn add_assign(&mut self, other: Self) {
         self.operations += other.operations;
@@ -230,5 +314,12 @@ impl AddAssign for Stats {
         self.failures += other.failures;
         self.verified += other.verified;
         self.segments_expired += other.segments_expired;
+        self.power_losses += other.power_losses;
+        self.lost_replies += other.lost_replies;
+        self.clock_forward += other.clock_forward;
+        self.clock_back += other.clock_back;
+        self.harmed += other.harmed;
+        self.refused_starts += other.refused_starts;
+        self.disk.add_all(&other.disk);
     }
 }

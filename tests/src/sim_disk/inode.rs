@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::tally::{Damage, Tally};
+
 /// What a disk writes whole or not at all.
 pub const SECTOR_BYTES: usize = 512;
 
@@ -93,21 +95,54 @@ impl Inode {
         }
     }
 
+    /// Puts other bytes where they do not belong, without making the file longer.
+    pub fn overwrite(&mut self, offset: usize, bytes: &[u8]) {
+        let content = Arc::make_mut(&mut self.current);
+        let offset = offset.min(content.len().saturating_sub(1));
+        let end = content.len().min(offset + bytes.len());
+        content[offset..end].copy_from_slice(&bytes[..end - offset]);
+        self.durable = content.clone();
+        self.writes.clear();
+    }
+
+    /// Cuts the file.
+    pub fn truncate(&mut self, length: usize) {
+        let content = Arc::make_mut(&mut self.current);
+        content.truncate(length);
+        self.durable = content.clone();
+        self.writes.clear();
+    }
+
     /// What of it a loss of power leaves.
-    pub fn crash(mut self, rng: &mut impl FnMut() -> u64) -> Self {
+    pub fn crash(mut self, rng: &mut impl FnMut() -> u64, tally: &mut Tally) -> Self {
         let survivors = survivors(self.writes.len(), rng);
         // A sector is written whole, so its later bytes never survive its earlier ones.
         let mut lost = BTreeSet::new();
+        let (mut kept, mut reordered) = (false, false);
         for (write, survived) in self.writes.drain(..).zip(survivors) {
             if !survived {
                 lost.insert(write.sector());
             } else if !lost.contains(&write.sector()) {
                 put(&mut self.durable, write.offset, &write.bytes);
+                kept = true;
+                reordered |= !lost.is_empty();
+            }
+        }
+        for (came, kind) in [
+            (!lost.is_empty(), Damage::LostWrite),
+            (kept && !lost.is_empty(), Damage::TornWrite),
+            (reordered, Damage::ReorderedWrite),
+        ] {
+            if came {
+                tally.add(kind);
             }
         }
         // The length is kept apart from the bytes: it may survive them, which leaves zeros.
         if rng().is_multiple_of(4) {
             let length = self.durable.len().max(self.current.len());
+            if length > self.durable.len() {
+                tally.add(Damage::Zeros);
+            }
             self.durable.resize(length, 0);
         }
         self.current = Arc::new(self.durable.clone());

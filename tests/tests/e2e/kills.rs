@@ -1,5 +1,7 @@
 //! SIGKILL at random moments under load: what was acknowledged is counted, and a retry with the
 //! same id or key makes it exactly once.
+//!
+//! `TALLYRING_KILLS=500 cargo test --release -p tallyring-tests --test e2e kills` kills as often as that.
 
 use std::path::Path;
 use std::sync::Mutex;
@@ -12,7 +14,10 @@ use tallyring_tests::server::{Answer, Client, Server, wait_until};
 use crate::chance::Chance;
 
 const SEED: u64 = 20_120_316;
+/// Kills of an ordinary run.
 const CYCLES: u64 = 10;
+/// Kills of a day: then midnight and a rebuild come.
+const CYCLES_A_DAY: u64 = 6;
 /// At most so many acknowledgements before a kill.
 const ACKNOWLEDGED_MAX: u64 = 300;
 const BATCH_ITEMS: u64 = 15;
@@ -109,16 +114,18 @@ impl Book {
     }
 
     /// Repeats what got no answer, until it has one, and a few calls that had one.
-    fn settle(&self, client: &Client, chance: &mut Chance) {
+    fn settle(&self, client: &Client, chance: &mut Chance, fresh_from: usize) {
         let mut acknowledged = self.acknowledged.lock().expect("no panic");
         for call in self.unanswered.lock().expect("no panic").drain(..) {
             let answer = call.make(client).expect("an answer");
             assert!(matches!(answer.status, 200 | 204), "{answer:?}");
             acknowledged.push(call);
         }
-        for _ in 0..acknowledged.len().min(20) {
-            let index = chance.below(acknowledged.len() as u64);
-            acknowledged[index as usize].check_repeated(client);
+        // Older ids are no longer remembered.
+        let fresh = &acknowledged[fresh_from..];
+        for _ in 0..fresh.len().min(20) {
+            let index = chance.below(fresh.len() as u64);
+            fresh[index as usize].check_repeated(client);
         }
     }
 
@@ -134,7 +141,7 @@ impl Book {
         }
         for (kind, counts) in ["single", "batch", "ids"].iter().zip(expected) {
             for (key, count) in counts.iter().enumerate() {
-                let path = format!("/v1/l/{kind}{key}/by/c?unit=day&units=2");
+                let path = format!("/v1/l/{kind}{key}/by/c?unit=year&units=-1");
                 let answer = client.get_json(&path);
                 let value = match *kind {
                     "single" => format!("C{key}"),
@@ -150,7 +157,7 @@ impl Book {
             }
         }
         let all: u64 = expected[2].iter().sum();
-        let answer = client.get_json("/v1/u/all/summary?unit=day&units=2");
+        let answer = client.get_json("/v1/u/all/summary?unit=year&units=-1");
         assert_eq!(answer["total"], all);
     }
 }
@@ -165,24 +172,34 @@ fn what_was_acknowledged_before_a_kill_counts_and_what_was_not_counts_once_retri
     std::fs::write(&config, CONFIG).expect("write the configuration");
     let config = config.to_str().expect("a path of text");
     let (book, mut chance) = (Book::default(), Chance::new(SEED));
-    for cycle in 0..CYCLES {
+    let cycles =
+        std::env::var("TALLYRING_KILLS").map_or(CYCLES, |text| text.parse().expect("a number"));
+    let (mut fresh_from, mut today) = (0, 0);
+    for cycle in 0..cycles {
         let server = start(&data, config, cycle);
-        book.settle(&server, &mut chance);
+        book.settle(&server, &mut chance, fresh_from);
         book.check(&server);
+        if cycle.is_multiple_of(CYCLES_A_DAY) {
+            // A day is remembered, but not much more.
+            fresh_from = std::mem::replace(&mut today, book.acknowledged() as usize);
+        }
         kill_under_load(server, &book, &mut chance);
     }
-    let server = start(&data, config, CYCLES);
-    book.settle(&server, &mut chance);
+    let server = start(&data, config, cycles);
+    book.settle(&server, &mut chance, fresh_from);
     book.check(&server);
-    assert!(book.acknowledged() > CYCLES, "the load did something");
+    assert!(book.acknowledged() > cycles, "the load did something");
     server.rebuild();
     book.check(&server);
 }
 
 /// A day passes between some cycles, so that rebuilds run under the load too.
 fn start(data: &Path, config: &str, cycle: u64) -> Server {
-    let day = 16 + cycle / 6;
-    let clock = format!("2012-03-{day}T00:04:59.800Z");
+    /// 2012-03-16T00:04:59.800Z.
+    const START_MS: i64 = 1_331_856_299_800;
+    let days = i64::try_from(cycle / CYCLES_A_DAY).expect("few days");
+    let clock = jiff::Timestamp::from_millisecond(START_MS + days * 86_400_000);
+    let clock = clock.expect("a time").to_string();
     Server::start(data, &["--clock", &clock, "--config", config])
 }
 

@@ -1,0 +1,102 @@
+//! The simulation, as long as one likes: the real store, rebuild and rollback over a simulated disk and clock,
+//! compared with a naive map at every read. A seed that fails is printed and replays alone.
+//!
+//! `cargo run --release -p tallyring-tests --bin simulate -- --seeds 1000 --ops 1000 [--first 1] [--threads 2]`
+
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a command tells how it went"
+)]
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use tallyring_tests::model::run_seeds;
+
+/// Seeds between two lines of progress.
+const TOLD_EVERY: u64 = 100;
+
+struct Wanted {
+    first: u64,
+    seeds: u64,
+    operations: u64,
+    threads: usize,
+}
+
+fn main() -> ExitCode {
+    let wanted = match wanted(std::env::args().skip(1)) {
+        Ok(wanted) => wanted,
+        Err(problem) => {
+            eprintln!(
+                "{problem}; usage: simulate [--seeds N] [--ops M] [--first SEED] [--threads N]"
+            );
+            return ExitCode::from(2);
+        }
+    };
+    let began = Instant::now();
+    let seeds = wanted.first..wanted.first.saturating_add(wanted.seeds);
+    let result = run_seeds(seeds, wanted.operations, wanted.threads, &|seed, stats| {
+        if seed % TOLD_EVERY == 0 {
+            let seconds = began.elapsed().as_secs();
+            eprintln!("seed {seed}, {} operations, {seconds} s", stats.operations);
+        }
+    });
+    match result {
+        Ok(stats) => {
+            println!(
+                "{} seeds agree with the model after {:.1} s",
+                wanted.seeds,
+                began.elapsed().as_secs_f64()
+            );
+            println!(
+                "{} operations, {} increments, {} restarts, {} generations, {} rollbacks, {} faults set, {} calls refused",
+                stats.operations,
+                stats.increments,
+                stats.restarts,
+                stats.generations,
+                stats.rollbacks,
+                stats.faults,
+                stats.failures
+            );
+            for (kind, count) in stats.faults() {
+                println!("{kind:>18} {count}");
+            }
+            ExitCode::SUCCESS
+        }
+        Err(problems) => {
+            for problem in &problems {
+                println!("{problem}\n");
+            }
+            println!(
+                "{} seeds failed; replay one with --first SEED --seeds 1 --ops {}",
+                problems.len(),
+                wanted.operations
+            );
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn wanted(mut arguments: impl Iterator<Item = String>) -> Result<Wanted, String> {
+    let mut wanted = Wanted {
+        first: 1,
+        seeds: 100,
+        operations: 150,
+        threads: 2,
+    };
+    while let Some(name) = arguments.next() {
+        let value = arguments.next().ok_or(format!("{name} needs a number"))?;
+        let number: u64 = value
+            .parse()
+            .map_err(|_| format!("{name} {value}: not a number"))?;
+        match name.as_str() {
+            "--first" => wanted.first = number,
+            "--seeds" => wanted.seeds = number,
+            "--ops" => wanted.operations = number,
+            "--threads" => wanted.threads = usize::try_from(number.clamp(1, 256)).unwrap_or(1),
+            _ => return Err(format!("{name} is not known")),
+        }
+    }
+    Ok(wanted)
+}

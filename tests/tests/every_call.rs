@@ -1,0 +1,219 @@
+//! A scripted day, with a midnight, a rebuild and a late count: each of its calls of the disk fails once, in each
+//! way, and each is once the last one before the process dies or power is lost.
+//!
+//! Whatever fails: the next start works, what was acknowledged is counted, what was not is counted once when it is
+//! sent again, and every file that counts is sound.
+
+use std::io::ErrorKind;
+use std::sync::Arc;
+
+use tallyring_archive::verify_run;
+use tallyring_realtime::{Batch, Options, Read, Store, World};
+use tallyring_rebuild::{BuildOptions, build};
+use tallyring_records::{Increment, Schema, TIME_MAX, TIME_MIN};
+use tallyring_tests::model::{ManualClock, fixed_bytes};
+use tallyring_tests::sim_disk::{SimDisk, random};
+
+const HOUR: i64 = 3_600;
+/// 2012-03-16T20:00:00Z.
+const START: i64 = 1_331_928_000;
+/// Fewer calls than this and the script does less than it says.
+const CALLS_MIN: u64 = 150;
+
+/// What befalls one call.
+#[derive(Debug, Clone, Copy)]
+enum Fault {
+    Fails(ErrorKind),
+    IsTheLast,
+}
+
+const FAULTS: [Fault; 3] = [
+    Fault::Fails(ErrorKind::Other),
+    Fault::Fails(ErrorKind::StorageFull),
+    Fault::IsTheLast,
+];
+
+struct Day {
+    disk: SimDisk,
+    clock: Arc<ManualClock>,
+    /// Acknowledged or not, by the number in its id.
+    sent: Vec<bool>,
+}
+
+impl Day {
+    fn new() -> Self {
+        Self {
+            disk: SimDisk::default(),
+            clock: Arc::new(ManualClock::new(START * 1_000, true)),
+            sent: Vec::new(),
+        }
+    }
+
+    fn open(&self) -> Option<Store> {
+        let world = World {
+            disk: Arc::new(self.disk.clone()),
+            clock: Arc::clone(&self.clock) as _,
+            random: fixed_bytes,
+        };
+        let options = Options {
+            shards: 2,
+            segment_bytes: 4_096,
+            id_hours: 96,
+            ..Options::default()
+        };
+        let opened = Store::open(world, options, Schema::default_clicks());
+        opened.ok().map(|(store, _)| store)
+    }
+
+    /// The script; what fails is passed over, as a server does.
+    fn live(&mut self) {
+        let Some(store) = self.open() else { return };
+        self.commit(&store, START, 3);
+        let _ = store.flush();
+        let _ = store.prepare_segment();
+        self.commit(&store, START + HOUR, 2);
+        self.clock.set((START + 5 * HOUR) * 1_000);
+        let _ = store.tick();
+        self.commit(&store, START + 5 * HOUR, 2);
+        if let Ok(manifest) = store.cut() {
+            // While it is built a late one comes.
+            self.commit(&store, START, 1);
+            let options = BuildOptions {
+                shards: 2,
+                level: 1,
+                minute_days: 30,
+                hour_days: None,
+            };
+            if let Ok(Some(built)) = build(&self.disk, &manifest, options, &|_, _| {}) {
+                let _ = store.publish(&built);
+            }
+        }
+        self.commit(&store, START + 5 * HOUR, 1);
+        self.clock.set((START + 60 * HOUR) * 1_000);
+        let _ = store.tick();
+        let _ = store.flush();
+        let _ = store.expire_log();
+        self.commit(&store, START + 60 * HOUR, 1);
+        let _ = store.seal();
+    }
+
+    fn commit(&mut self, store: &Store, at: i64, batches: usize) {
+        for _ in 0..batches {
+            let number = self.sent.len();
+            let outcome = store.commit(vec![batch(number, at)]).remove(0);
+            self.sent.push(outcome.is_ok());
+        }
+    }
+
+    /// The process ends, or power is lost; the next one opens what is there.
+    fn restart(&mut self, power_is_lost: bool, seed: u64) -> Store {
+        self.disk = match power_is_lost {
+            true => self.disk.crash(&mut random(seed)),
+            false => self.disk.kill(),
+        };
+        self.open().expect("the next start works")
+    }
+
+    fn check(&mut self, store: &Store) {
+        let [total, country] = sums(store);
+        assert_eq!(total, country, "the subtotal sums to the total");
+        let acknowledged = self.sent.iter().filter(|sent| **sent).count() as u64;
+        let sent = self.sent.len() as u64;
+        assert!(
+            (acknowledged * 2..=sent * 2).contains(&total) && total.is_multiple_of(2),
+            "{total} of {sent} batches of 2 are counted, {acknowledged} were acknowledged"
+        );
+        for number in 0..self.sent.len() {
+            let outcome = store
+                .commit(vec![batch(number, START + 60 * HOUR)])
+                .remove(0);
+            let known = outcome.expect("a sound disk").duplicates == 2;
+            assert!(known || !self.sent[number], "batch {number} was forgotten");
+        }
+        assert_eq!(
+            sums(store),
+            [sent * 2; 2],
+            "each counts once when it is sent again"
+        );
+        store.flush().expect("a sound disk");
+        for entry in store.manifest().files() {
+            verify_run(&self.disk, entry).expect("a sound file");
+        }
+    }
+}
+
+/// Two clicks with ids.
+fn batch(number: usize, at: i64) -> Batch {
+    let click = |part: &str| Increment {
+        at,
+        n: 1,
+        keys: vec![("l".into(), "a link that is long".into())],
+        by: vec![("c".into(), "US".into())],
+        id: Some(format!("{number}{part}")),
+        user: None,
+        event: None,
+        origin: None,
+    };
+    Batch {
+        increments: vec![click("a"), click("b")],
+        ..Batch::default()
+    }
+}
+
+/// Total, and sum by country.
+fn sums(store: &Store) -> [u64; 2] {
+    let read = Read {
+        namespace: "l".into(),
+        key: "a link that is long".into(),
+        subtotal: Some("c".into()),
+        from: TIME_MIN,
+        to: TIME_MAX,
+    };
+    let answer = store.read(&[read], None).expect("a read");
+    let series = &answer.series[0];
+    let points = series.points.iter();
+    [
+        series.totals.values().sum(),
+        points.map(|point| point.count).sum(),
+    ]
+}
+
+#[test]
+fn no_call_of_a_day_can_fail_so_that_a_count_is_lost_or_doubled() {
+    let mut sound = Day::new();
+    sound.live();
+    assert!(
+        sound.sent.iter().all(|sent| *sent),
+        "without a fault all is acknowledged"
+    );
+    let calls = sound.disk.calls();
+    assert!(calls >= CALLS_MIN, "{calls} calls");
+    let store = sound.restart(true, 0);
+    sound.check(&store);
+    let mut refused = 0;
+    for call in 1..=calls {
+        for fault in FAULTS {
+            for power_is_lost in [false, true] {
+                let mut day = Day::new();
+                match fault {
+                    Fault::Fails(kind) => day.disk.fail_nth_call(call, kind),
+                    Fault::IsTheLast => day.disk.stop_at_nth_call(call),
+                }
+                let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                    day.live();
+                    refused += u64::from(day.sent.contains(&false));
+                    let store = day.restart(power_is_lost, call);
+                    day.check(&store);
+                }));
+                assert!(
+                    told.is_ok(),
+                    "call {call} of {calls}, {fault:?}, power is lost: {power_is_lost}"
+                );
+            }
+        }
+    }
+    assert!(
+        refused > calls,
+        "only {refused} days saw a refusal: the faults do not bite"
+    );
+}
