@@ -14,7 +14,9 @@ fn start(data: &TempDir) -> (Server, UdpSocket) {
     let line = messages.lines().find(|line| line.contains("StatsD"));
     let address = line.and_then(|line| line.rsplit("address=").next());
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
-    socket.connect(address.expect("an address").trim()).expect("connect");
+    socket
+        .connect(address.expect("an address").trim())
+        .expect("connect");
     (server, socket)
 }
 
