@@ -7,14 +7,16 @@ use tempfile::TempDir;
 
 fn start(data: &TempDir) -> (Server, UdpSocket) {
     let config = data.path().join("statsd.toml");
-    std::fs::write(&config, "[statsd]\nlisten = \"127.0.0.1:0\"\n").unwrap();
+    std::fs::write(&config, "[statsd]\nlisten = \"127.0.0.1:0\"\n").expect("write a file");
     let directory = data.path().join("data");
-    let server = Server::start(&directory, &["--config", config.to_str().unwrap()]);
+    let server = Server::start(&directory, &["--config", config.to_str().expect("text")]);
     let messages = server.messages();
     let line = messages.lines().find(|line| line.contains("StatsD"));
     let address = line.and_then(|line| line.rsplit("address=").next());
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    socket.connect(address.expect("an address").trim()).unwrap();
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    socket
+        .connect(address.expect("an address").trim())
+        .expect("connect");
     (server, socket)
 }
 
