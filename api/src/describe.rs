@@ -106,6 +106,10 @@ const GAUGES: [(&str, &str); 17] = [
         "tallyring_last_rebuild_failed",
         "1 when the newest rebuild failed",
     ),
+    (
+        "tallyring_last_backup_failed",
+        "1 when the backup after the newest rebuild failed",
+    ),
 ];
 
 /// Tells the recorder, which must be installed, what each metric means.
