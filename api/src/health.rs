@@ -5,6 +5,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
 use tallyring_realtime::Refusal;
+use tallyring_realtime::catalog::JobState;
 
 use crate::problem::Problem;
 use crate::read::request::blocking;
@@ -88,6 +89,9 @@ pub async fn metrics(State(state): State<ApiState>) -> Result<Response, Problem>
             .map(|store| store.counters)
             .sum::<u64>() as f64,
     );
+    let last = (state.admin.last_rebuild)();
+    let failed = last.is_some_and(|job| job.state == JobState::Failed);
+    gauge("tallyring_last_rebuild_failed", f64::from(u8::from(failed)));
     gauge(
         "tallyring_waiting_days",
         status
@@ -95,6 +99,10 @@ pub async fn metrics(State(state): State<ApiState>) -> Result<Response, Problem>
             .iter()
             .filter(|store| store.position == "waiting")
             .count() as f64,
+    );
+    gauge(
+        "tallyring_blocks_decoded",
+        state.store().blocks_decoded() as f64,
     );
     let text = state.metrics.render();
     Ok((

@@ -195,10 +195,11 @@ pub struct DropArgs {
 /// Options of `query`.
 #[derive(Args)]
 #[command(
-    after_help = "Example:\n  tallyring query l/abc --unit hour --units 24 --timezone Europe/Berlin --by c"
+    after_help = "Examples:\n  tallyring query l/abc --unit hour --units 24 --timezone Europe/Berlin --by c\n  tallyring query l --top --units 30\n  tallyring query ad_click/42 --uniques --output svg > users.svg"
 )]
 pub struct QueryArgs {
-    /// NAMESPACE/KEY, such as l/abc; everything after the first slash is the key
+    /// NAMESPACE/KEY, such as l/abc; everything after the first slash is the key. NAMESPACE alone: all its keys
+    /// together
     pub key: String,
     /// minute, hour, day, week, mweek, month, quarter or year
     #[arg(long, default_value = "day")]
@@ -221,7 +222,13 @@ pub struct QueryArgs {
     /// Break down by this subtotal
     #[arg(long, value_name = "SUBTOTAL")]
     pub by: Option<String>,
-    /// Values of the breakdown that are listed [default: 10]
+    /// Rank the keys of NAMESPACE
+    #[arg(long, conflicts_with_all = ["by", "uniques"])]
+    pub top: bool,
+    /// Estimate the distinct users instead
+    #[arg(long, conflicts_with = "by")]
+    pub uniques: bool,
+    /// Values or keys that are listed [default: 10]
     #[arg(long)]
     pub limit: Option<usize>,
     /// Ask this server [default: the one that holds the data directory, or the files themselves]

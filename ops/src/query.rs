@@ -43,20 +43,22 @@ pub fn run(args: &QueryArgs, output: Output) -> Result<()> {
 }
 
 fn path(args: &QueryArgs, output: Output) -> Result<String> {
-    let (namespace, key) = args
-        .key
-        .split_once('/')
-        .filter(|(namespace, key)| !namespace.is_empty() && !key.is_empty())
-        .ok_or_else(|| {
-            CommandError::Usage(format!(
-                "`{}` must be NAMESPACE/KEY, such as l/abc",
-                args.key
-            ))
-        })?;
     let encode = |text: &str| utf8_percent_encode(text, ENCODED).to_string();
-    let view = match &args.by {
-        Some(subtotal) => format!("by/{}", encode(subtotal)),
-        None => "counts".to_owned(),
+    let (of, view) = match args.key.split_once('/') {
+        Some((namespace, key)) if !namespace.is_empty() && !key.is_empty() => {
+            let view = match &args.by {
+                _ if args.top => return Err(wrong(&args.key, "NAMESPACE alone with --top")),
+                Some(subtotal) => format!("by/{}", encode(subtotal)),
+                None if args.uniques => "uniques".to_owned(),
+                None => "counts".to_owned(),
+            };
+            (format!("{}/{}", encode(namespace), encode(key)), view)
+        }
+        None if !args.key.is_empty() && args.by.is_none() && !args.uniques => {
+            let view = if args.top { "top" } else { "counts" };
+            (encode(&args.key), view.to_owned())
+        }
+        _ => return Err(wrong(&args.key, "NAMESPACE/KEY, such as l/abc")),
     };
     let mut query = vec![format!("unit={}", encode(&args.unit))];
     let units = args.units.map(|units| units.to_string());
@@ -80,17 +82,16 @@ fn path(args: &QueryArgs, output: Output) -> Result<String> {
         Output::Svg => ".svg",
         Output::Table | Output::Json => "",
     };
-    Ok(format!(
-        "/v1/{}/{}/{view}{suffix}?{}",
-        encode(namespace),
-        encode(key),
-        query.join("&")
-    ))
+    Ok(format!("/v1/{of}/{view}{suffix}?{}", query.join("&")))
+}
+
+fn wrong(key: &str, must: &str) -> CommandError {
+    CommandError::Usage(format!("`{key}` must be {must}"))
 }
 
 /// Answers from the files, by the same code as a server, without one.
 fn ask_files(args: &QueryArgs, path: &str) -> Result<String> {
-    use tallyring_api::{Access, AccessLimits, Admin, ApiState, router};
+    use tallyring_api::{Access, AccessLimits, Admin, ApiState, App};
     let store = open_read_only(&args.data)?;
     let service = tallyring_realtime::Service::start(Arc::new(store)).map_err(doing("start"))?;
     let admin = Admin {
@@ -112,7 +113,7 @@ fn ask_files(args: &QueryArgs, path: &str) -> Result<String> {
         .build()
         .map_err(doing("start the runtime"))?;
     let (status, body) = runtime
-        .block_on(tallyring_api::ask(router(state), path))
+        .block_on(tallyring_api::ask(App::new(state), path))
         .map_err(doing("answer from the files"))?;
     let text = String::from_utf8_lossy(&body).into_owned();
     if status == 200 {
@@ -124,49 +125,68 @@ fn ask_files(args: &QueryArgs, path: &str) -> Result<String> {
     )))
 }
 
+/// Cells of the longest bar beside a count.
+const BAR_CELLS: u64 = 20;
+
 fn table(answer: &Value) {
     let text = |name: &str| answer[name].as_str().unwrap_or_default();
-    println!(
-        "{}/{} by {} in {}",
-        shown(text("namespace")),
-        shown(text("key")),
-        text("unit"),
-        text("timezone")
-    );
+    let of = match text("key") {
+        "" => shown(text("namespace")),
+        key => format!("{}/{}", shown(text("namespace")), shown(key)),
+    };
+    println!("{of} by {} in {}", text("unit"), text("timezone"));
+    let estimate = &answer["estimate"];
     if let Some(counts) = answer["counts"].as_array() {
-        let numbers: Vec<u64> = counts
-            .iter()
-            .map(|row| row["count"].as_u64().unwrap_or(0))
-            .collect();
+        let name = if estimate.is_null() {
+            "count"
+        } else {
+            "estimate"
+        };
+        let numbers = numbers(counts, name);
         println!("{}", sparkline(&numbers));
-        for (row, count) in counts.iter().zip(&numbers) {
-            println!(
-                "{:<26}{count:>14}",
-                row["start"].as_str().unwrap_or_default()
-            );
+        let largest = numbers.iter().copied().max().unwrap_or(0);
+        for (row, &count) in counts.iter().zip(&numbers) {
+            let start = row["start"].as_str().unwrap_or_default();
+            let line = format!("{start:<26}{count:>14}  {}", bar(count, largest));
+            println!("{}", line.trim_end());
         }
     }
-    if let Some(values) = answer["values"].as_array() {
-        let largest = values
-            .iter()
-            .filter_map(|row| row["count"].as_u64())
-            .max()
-            .unwrap_or(1)
-            .max(1);
-        for row in values {
-            let count = row["count"].as_u64().unwrap_or(0);
-            let bar = "█".repeat(usize::try_from(count.saturating_mul(20) / largest).unwrap_or(20));
-            println!(
-                "{count:>14}  {bar:<20}  {}",
-                shown(row["value"].as_str().unwrap_or_default())
-            );
+    for (list, name) in [("values", "value"), ("keys", "key")] {
+        let Some(rows) = answer[list].as_array() else {
+            continue;
+        };
+        let numbers = numbers(rows, "count");
+        let largest = numbers.iter().copied().max().unwrap_or(0);
+        for (row, &count) in rows.iter().zip(&numbers) {
+            let cells = usize::try_from(BAR_CELLS).unwrap_or(0);
+            let name = shown(row[name].as_str().unwrap_or_default());
+            println!("{count:>14}  {:<cells$}  {name}", bar(count, largest));
         }
-        println!("{:>14}  {:<20}  other", answer["other"], "");
+        println!("{:>14}  {:<20}  other", answer["other"].to_string(), "");
     }
-    println!("{:<26}{:>14}", "total", answer["total"].to_string());
+    if estimate.is_null() {
+        println!("{:<26}{:>14}", "total", answer["total"].to_string());
+    } else {
+        let error = 100.0 * answer["relative_error"].as_f64().unwrap_or(0.0);
+        println!(
+            "{:<26}{:>14}  ± {error:.1} %, each user once",
+            "users",
+            estimate.to_string()
+        );
+    }
     if answer["aligned"] == Value::Bool(false) {
         println!("note: hours do not fit this zone's boundaries; each counts where it starts");
     }
+}
+
+fn numbers(rows: &[Value], name: &str) -> Vec<u64> {
+    let numbers = rows.iter().map(|row| row[name].as_u64());
+    numbers.map(Option::unwrap_or_default).collect()
+}
+
+fn bar(count: u64, largest: u64) -> String {
+    let cells = count.saturating_mul(BAR_CELLS) / largest.max(1);
+    "█".repeat(usize::try_from(cells).unwrap_or(0))
 }
 
 fn shown(text: &str) -> String {

@@ -77,6 +77,8 @@ fn through(server: &Server) -> Result<(u64, u64)> {
     let job = started["job"]
         .as_u64()
         .ok_or_else(|| CommandError::Failed("the server named no job".into()))?;
+    let spinner = ProgressBar::new_spinner().with_message("the server rebuilds");
+    spinner.enable_steady_tick(POLL);
     loop {
         let status = server.get("/v1/admin/status")?;
         let last = &status["last_rebuild"];

@@ -68,9 +68,5 @@ pub fn man(args: &ManArgs) -> Result<()> {
     let writing = || doing(format!("write to {}", directory.display()));
     fs::create_dir_all(directory).map_err(writing())?;
     // Hidden commands have no page.
-    let shown = Cli::command().mut_subcommands(|command| {
-        let hidden = command.is_hide_set();
-        command.hide(hidden)
-    });
-    clap_mangen::generate_to(shown, directory).map_err(writing())
+    clap_mangen::generate_to(Cli::command(), directory).map_err(writing())
 }

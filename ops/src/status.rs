@@ -105,7 +105,7 @@ fn table(status: &Value, came: Option<&str>) -> String {
     let mut out = String::new();
     let mut line = |name: &str, rest: String| {
         // Writing to a string cannot fail.
-        let _ = writeln!(out, "{name:<9} {rest}");
+        let _ = writeln!(out, "{}", format!("{name:<9} {rest}").trim_end());
     };
     line(
         "state",

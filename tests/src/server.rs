@@ -135,10 +135,18 @@ impl Server {
     /// # Panics
     /// When it does not, with what it wrote.
     pub fn start(data: &Path, arguments: &[&str]) -> Self {
+        Self::start_as("serve", data, arguments)
+    }
+
+    /// The same with another command that serves.
+    ///
+    /// # Panics
+    /// As [`Server::start`].
+    pub fn start_as(name: &str, data: &Path, arguments: &[&str]) -> Self {
         let [output, messages] =
             std::array::from_fn(|_| NamedTempFile::new().expect("make a file for what it writes"));
         let data = data.to_str().expect("a path of text");
-        let mut command = command(&["serve", "--data", data, "--listen", "127.0.0.1:0"]);
+        let mut command = command(&[name, "--data", data, "--listen", "127.0.0.1:0"]);
         command.args(arguments);
         command.stdout(output.reopen().expect("open its output"));
         command.stderr(messages.reopen().expect("open its messages"));
@@ -150,8 +158,12 @@ impl Server {
         };
         wait_until("the server listens", || {
             let text = contents(&output);
-            let address = text.strip_prefix("tallyring listening on ");
-            if let Some(url) = address.and_then(|rest| rest.strip_suffix('\n')) {
+            let mut lines = text.split_inclusive('\n');
+            let url = lines.find_map(|line| {
+                let address = line.strip_prefix("tallyring listening on ")?;
+                address.strip_suffix('\n')
+            });
+            if let Some(url) = url {
                 server.client = Client::new(url);
                 return true;
             }

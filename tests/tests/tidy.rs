@@ -406,7 +406,7 @@ fn of_this_machine(source: &Source) -> Vec<String> {
 fn no_tracked_text_names_this_machine_or_a_registry() {
     let tracked = tracked();
     assert!(tracked.iter().any(|path| path == "Cargo.toml"));
-    let texts = tracked.iter().filter(|path| *path != "Cargo.lock");
+    let texts = tracked.iter().filter(|path| !path.ends_with("Cargo.lock"));
     check(texts.flat_map(|path| {
         let bytes = fs::read(root().join(path)).unwrap_or_else(|e| panic!("{path}:1: {e}"));
         let text = String::from_utf8(bytes)

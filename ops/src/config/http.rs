@@ -44,6 +44,7 @@ pub struct LimitsSection {
     batches: Option<usize>,
     queries: Option<usize>,
     admin: Option<usize>,
+    streams: Option<usize>,
 }
 
 /// `[tls]`
@@ -79,6 +80,7 @@ impl LimitsSection {
             batches: self.batches.or(defaults.batches),
             queries: self.queries.or(defaults.queries),
             admin: self.admin.or(defaults.admin),
+            streams: self.streams.or(defaults.streams),
         }
     }
 
@@ -100,6 +102,7 @@ impl LimitsSection {
             batches: places("batches", self.batches)?,
             queries: places("queries", self.queries)?,
             admin: places("admin", self.admin)?,
+            streams: places("streams", self.streams)?,
             request_timeout: seconds("request_seconds", self.request_seconds)?,
             ..AccessLimits::default()
         };

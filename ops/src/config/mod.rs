@@ -33,6 +33,8 @@ pub struct Config {
     pub backup: Option<PathBuf>,
     /// How HTTP is served.
     pub http: HttpConfig,
+    /// Where StatsD counters are taken; nowhere without.
+    pub statsd: Option<SocketAddr>,
     /// What is counted.
     pub schema: Schema,
 }
@@ -93,6 +95,7 @@ struct File {
     limits: LimitsSection,
     tls: TlsSection,
     cors: CorsSection,
+    statsd: StatsdSection,
     namespace: Option<Vec<Namespace>>,
     events: Option<BTreeMap<String, EventSection>>,
     ratios: Option<BTreeMap<String, RatioSection>>,
@@ -138,6 +141,12 @@ struct MinutesSection {
 struct RebuildSection {
     minutes_after_midnight: Option<u32>,
     level: Option<i32>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct StatsdSection {
+    listen: Option<SocketAddr>,
 }
 
 #[derive(Deserialize, Default)]
@@ -192,6 +201,9 @@ impl File {
             limits: self.limits.or(defaults.limits),
             tls: self.tls,
             cors: self.cors.or(defaults.cors),
+            statsd: StatsdSection {
+                listen: self.statsd.listen.or(defaults.statsd.listen),
+            },
             namespace,
             events,
             ratios,
@@ -237,6 +249,7 @@ impl File {
             },
             backup: self.backup.path,
             http: http::check(&self.limits, self.tls, self.cors)?,
+            statsd: check_statsd(self.statsd.listen)?,
             schema,
         })
     }
@@ -253,6 +266,16 @@ fn within<T: PartialOrd + std::fmt::Display>(
         return Err(format!("{name} = {value} must be from {least} to {most}"));
     }
     Ok(value)
+}
+
+/// UDP has no keys: whoever reaches it counts.
+fn check_statsd(listen: Option<SocketAddr>) -> std::result::Result<Option<SocketAddr>, String> {
+    match listen {
+        Some(address) if !address.ip().is_loopback() => Err(format!(
+            "statsd.listen = \"{address}\" must be a loopback address, such as \"127.0.0.1:8125\": UDP has no keys"
+        )),
+        other => Ok(other),
+    }
 }
 
 fn parse_durability(text: &str) -> std::result::Result<Durability, String> {

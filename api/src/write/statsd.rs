@@ -1,0 +1,311 @@
+//! Counters over UDP, as StatsD and DogStatsD clients send them: `l.abc:1|c|#c:US,key.u:jehiah`.
+//!
+//! A metric's name is the namespace, a dot, and the key; `key.<namespace>` tags name further keys, tags that one
+//! of the namespaces declares are its subtotals, `id` and `user` are what they are everywhere, and other tags are
+//! passed over. Keys and values may be percent-encoded, for what the protocol cannot hold. UDP promises nothing:
+//! nobody is answered, and what cannot be counted is counted as such in the metrics.
+//!
+//! Memory is bounded: one batch is gathered while the one before is written, and the rest waits in the
+//! socket's buffer, which drops what is too much.
+
+use std::time::Duration;
+
+use percent_encoding::percent_decode_str;
+use tallyring_realtime::{Accepted, Batch, Refusal};
+use tallyring_records::{COUNT_MAX, Increment, Schema, check_time};
+use tokio::net::UdpSocket;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::state::ApiState;
+
+/// The largest datagram there is, bytes.
+const DATAGRAM_BYTES_MAX: usize = 65_535;
+/// Increments of one batch.
+const BATCH_MAX: usize = 1_000;
+/// How long an increment waits for others.
+const GATHER: Duration = Duration::from_millis(50);
+/// How often a batch is offered to a server that is busy, and the pauses between.
+const TRIES: u32 = 5;
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Counts what comes on `socket` until `stop` resolves; then what was gathered is written.
+pub async fn listen(state: ApiState, socket: UdpSocket, stop: impl Future<Output = ()>) {
+    let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
+    let mut gathered: Vec<Increment> = Vec::new();
+    let mut due = Instant::now();
+    tokio::pin!(stop);
+    loop {
+        tokio::select! {
+            () = &mut stop => break,
+            () = sleep_until(due), if !gathered.is_empty() => {}
+            received = socket.recv(&mut buffer) => match received {
+                Ok(bytes) => {
+                    if gathered.is_empty() {
+                        due = Instant::now() + GATHER;
+                    }
+                    take(&state, &buffer[..bytes], &mut gathered);
+                    if gathered.len() < BATCH_MAX {
+                        continue;
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot receive StatsD datagrams");
+                    sleep(PAUSE).await;
+                    continue;
+                }
+            },
+        }
+        submit(&state, std::mem::take(&mut gathered)).await;
+    }
+    submit(&state, gathered).await;
+}
+
+/// Reads a datagram's lines.
+fn take(state: &ApiState, datagram: &[u8], gathered: &mut Vec<Increment>) {
+    let (schema, now) = (state.store().schema(), state.now());
+    for line in datagram.split(|&byte| byte == b'\n') {
+        if line.trim_ascii().is_empty() {
+            continue;
+        }
+        let read = std::str::from_utf8(line).map_err(|_| "it is not UTF-8".to_owned());
+        match read.and_then(|line| parse(line.trim(), &schema, now)) {
+            Ok(increment) => gathered.push(increment),
+            Err(why) => {
+                metrics::counter!("tallyring_statsd_bad_lines_total").increment(1);
+                tracing::debug!(why, "a StatsD line was not counted");
+            }
+        }
+    }
+}
+
+/// Has a batch counted, without what the store refuses of it.
+async fn submit(state: &ApiState, mut increments: Vec<Increment>) {
+    let mut tries = 0;
+    while !increments.is_empty() {
+        let batch = Batch {
+            increments: increments.clone(),
+            ..Batch::default()
+        };
+        match state.service.submit(batch).await {
+            Ok(accepted) => return count(accepted),
+            Err(Refusal::Overflow { index, .. } | Refusal::Sequence { index, .. })
+                if index < increments.len() =>
+            {
+                increments.remove(index);
+                metrics::counter!("tallyring_statsd_dropped_total").increment(1);
+            }
+            Err(Refusal::Busy) if tries < TRIES => {
+                tries += 1;
+                sleep(PAUSE * tries).await;
+            }
+            Err(refusal) => {
+                let dropped = increments.len() as u64;
+                metrics::counter!("tallyring_statsd_dropped_total").increment(dropped);
+                tracing::warn!(%refusal, dropped, "StatsD counts were dropped");
+                return;
+            }
+        }
+    }
+}
+
+fn count(accepted: Accepted) {
+    metrics::counter!("tallyring_increments_total").increment(accepted.accepted);
+    metrics::counter!("tallyring_duplicates_total").increment(accepted.duplicates);
+    metrics::counter!("tallyring_late_total").increment(accepted.late);
+}
+
+/// Reads one line.
+///
+/// # Errors
+/// Why it cannot be counted.
+fn parse(line: &str, schema: &Schema, now: i64) -> Result<Increment, String> {
+    let mut sections = line.split('|');
+    let (name, value) = sections
+        .next()
+        .and_then(|metric| metric.split_once(':'))
+        .ok_or("it must begin with NAMESPACE.KEY:VALUE|c")?;
+    if sections.next() != Some("c") {
+        return Err("only counters are counted: the type must be c".into());
+    }
+    let (namespace, key) = name
+        .split_once('.')
+        .ok_or_else(|| format!("`{name}` must be NAMESPACE.KEY"))?;
+    let mut increment = Increment {
+        at: now,
+        n: 0,
+        keys: vec![(namespace.to_owned(), decoded(key)?)],
+        by: Vec::new(),
+        id: None,
+        user: None,
+        event: None,
+        origin: None,
+    };
+    let mut rate = 1.0;
+    let mut tags = "";
+    for section in sections {
+        if let Some(text) = section.strip_prefix('@') {
+            rate = number(text, "the sample rate")?;
+        } else if let Some(text) = section.strip_prefix('#') {
+            tags = text;
+        } else if let Some(text) = section.strip_prefix('T') {
+            increment.at = text
+                .parse()
+                .map_err(|_| format!("`T{text}` must be Unix seconds"))?;
+        }
+        // What else a client says, such as its container, is passed over.
+    }
+    if rate > 1.0 {
+        return Err(format!("the sample rate {rate} must be at most 1"));
+    }
+    increment.n = sum(value, rate)?;
+    for tag in tags.split(',').filter(|tag| !tag.is_empty()) {
+        take_tag(tag, schema, &mut increment)?;
+    }
+    let declares = |name: &str| {
+        let mut namespaces = increment
+            .keys
+            .iter()
+            .filter_map(|(key, _)| schema.namespace(key));
+        namespaces.any(|namespace| {
+            let mut subtotals = namespace.subtotals.iter();
+            subtotals.any(|subtotal| subtotal.split('*').any(|dimension| dimension == name))
+        })
+    };
+    let declared: Vec<bool> = increment
+        .by
+        .iter()
+        .map(|(name, _)| declares(name))
+        .collect();
+    let mut declared = declared.into_iter();
+    increment.by.retain(|_| declared.next().unwrap_or(false));
+    increment
+        .validate(schema)
+        .map_err(|error| error.to_string())?;
+    check_time(increment.at, now).map_err(|error| error.to_string())?;
+    Ok(increment)
+}
+
+fn take_tag(tag: &str, schema: &Schema, increment: &mut Increment) -> Result<(), String> {
+    let Some((name, value)) = tag.split_once(':') else {
+        return Ok(());
+    };
+    match name.strip_prefix("key.") {
+        Some(namespace) => increment.keys.push((namespace.to_owned(), decoded(value)?)),
+        None if name == "id" => increment.id = Some(decoded(value)?),
+        None if name == "user" => increment.user = Some(decoded(value)?),
+        None if increment.by.len() < schema.namespaces.len() * 16 => {
+            increment.by.push((name.to_owned(), decoded(value)?));
+        }
+        None => return Err("it has too many tags".into()),
+    }
+    Ok(())
+}
+
+/// The sum of the values of a line, each as often as its sampling left others out.
+fn sum(values: &str, rate: f64) -> Result<u64, String> {
+    let mut sum = 0.0;
+    for value in values.split(':') {
+        sum += number(value, "the value")? / rate;
+    }
+    if sum.round() < 1.0 || sum > COUNT_MAX as f64 {
+        return Err(format!("the count {sum} must be from 1 to {COUNT_MAX}"));
+    }
+    Ok(sum.round() as u64)
+}
+
+fn number(text: &str, what: &str) -> Result<f64, String> {
+    let number: f64 = text.parse().unwrap_or(f64::NAN);
+    if number.is_finite() && number > 0.0 {
+        return Ok(number);
+    }
+    Err(format!("{what} `{text}` must be a number above 0"))
+}
+
+fn decoded(text: &str) -> Result<String, String> {
+    let decoded = percent_decode_str(text).decode_utf8();
+    let decoded = decoded.map_err(|_| format!("`{text}` is not percent-encoded UTF-8"))?;
+    Ok(decoded.into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const NOW: i64 = 1_331_923_200;
+
+    fn read(line: &str) -> Result<Increment, String> {
+        parse(line, &Schema::default_clicks(), NOW)
+    }
+
+    fn texts(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+        let owned = pairs.iter();
+        owned
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect()
+    }
+
+    #[test]
+    fn counters_of_both_dialects_are_read() {
+        for (line, n, keys, by) in [
+            ("l.abc:1|c", 1, texts(&[("l", "abc")]), vec![]),
+            ("l.abc:3|c|@0.1", 30, texts(&[("l", "abc")]), vec![]),
+            ("l.a.b:1:2:3|c", 6, texts(&[("l", "a.b")]), vec![]),
+            (
+                "l.a%3Ab:2|c|#env:prod,c:US,host,r:http%3A//x,key.u:jehiah|c:ci-1",
+                2,
+                texts(&[("l", "a:b"), ("u", "jehiah")]),
+                texts(&[("c", "US"), ("r", "http://x")]),
+            ),
+        ] {
+            let found = read(line).unwrap_or_else(|why| panic!("{line}: {why}"));
+            assert_eq!((found.n, found.keys, found.by), (n, keys, by), "{line}");
+        }
+        let found = read("l.a:1|c|#id:e1,user:u1|T1331923100").unwrap();
+        assert_eq!(
+            (found.id.as_deref(), found.user.as_deref()),
+            (Some("e1"), Some("u1"))
+        );
+        assert_eq!(found.at, 1_331_923_100);
+    }
+
+    #[test]
+    fn what_cannot_be_counted_says_why() {
+        for (line, why) in [
+            ("", "NAMESPACE.KEY:VALUE"),
+            ("l.abc", "NAMESPACE.KEY:VALUE"),
+            ("abc:1|c", "NAMESPACE.KEY"),
+            ("l.abc:1|g", "counters"),
+            ("l.abc:1", "counters"),
+            ("l.abc:0|c", "above 0"),
+            ("l.abc:-1|c", "above 0"),
+            ("l.abc:NaN|c", "above 0"),
+            ("l.abc:1e300|c", "must be from 1"),
+            ("l.abc:1|c|@2", "at most 1"),
+            ("l.abc:1|c|@0", "above 0"),
+            ("l.abc:1|c|Tx", "Unix seconds"),
+            ("l.abc:1|c|T99999999999", "at"),
+            ("x.abc:1|c", "x"),
+            ("l.:1|c", "key"),
+            ("l.%ff:1|c", "UTF-8"),
+            ("l.a:1|c|#key.l:b", "l"),
+        ] {
+            let found = read(line).expect_err(line);
+            assert!(found.contains(why), "{line}: {found}");
+        }
+    }
+
+    proptest! {
+        /// Whatever comes, it is read or refused, and what is read can be counted.
+        #[test]
+        fn prop_any_line_is_read_or_refused(line in "[l.u:|c#@T0-9a%,\\-*e ]{0,60}", any in any::<String>()) {
+            for line in [line, any.clone(), format!("l.{any}:1|c|#{any}")] {
+                if let Ok(increment) = read(&line) {
+                    prop_assert!(increment.validate(&Schema::default_clicks()).is_ok());
+                    prop_assert!((1..=COUNT_MAX).contains(&increment.n));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Counters over UDP, as StatsD clients send them.
+
+use std::net::UdpSocket;
+
+use tallyring_tests::server::{Server, tallyring, wait_until};
+use tempfile::TempDir;
+
+fn start(data: &TempDir) -> (Server, UdpSocket) {
+    let config = data.path().join("statsd.toml");
+    std::fs::write(&config, "[statsd]\nlisten = \"127.0.0.1:0\"\n").expect("write a file");
+    let directory = data.path().join("data");
+    let server = Server::start(&directory, &["--config", config.to_str().expect("text")]);
+    let messages = server.messages();
+    let line = messages.lines().find(|line| line.contains("StatsD"));
+    let address = line.and_then(|line| line.rsplit("address=").next());
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    socket
+        .connect(address.expect("an address").trim())
+        .expect("connect");
+    (server, socket)
+}
+
+#[test]
+fn counters_are_counted_and_what_is_wrong_is_told_in_the_metrics() {
+    let data = TempDir::new().unwrap();
+    let (server, socket) = start(&data);
+    socket
+        .send(
+            b"l.abc:2|c|#c:US,key.u:jehiah,env:prod\nl.abc:1|c|@0.25|#c:DE\nnonsense\nl.abc:5|ms\n",
+        )
+        .unwrap();
+    let total =
+        |path: &str| server.get_json(&format!("/v1/{path}/summary?units=1"))["total"].as_u64();
+    wait_until("they are counted", || total("l/abc") == Some(6));
+    assert_eq!(total("u/jehiah"), Some(2));
+    let by = server.get_json("/v1/l/abc/by/c?units=1");
+    assert_eq!(by["values"][0]["value"], "DE", "{by}");
+    let metrics = server.get("/metrics").text;
+    assert!(
+        metrics.contains("tallyring_statsd_bad_lines_total 2"),
+        "{metrics}"
+    );
+    // What was sent before a stop is written by it, if it had come in.
+    for _ in 0..100 {
+        socket.send(b"l.last:1|c").unwrap();
+    }
+    wait_until("they are counted too", || total("l/last") == Some(100));
+    server.terminate();
+}
+
+#[test]
+fn udp_beyond_this_machine_is_refused() {
+    let data = TempDir::new().unwrap();
+    let config = data.path().join("statsd.toml");
+    std::fs::write(&config, "[statsd]\nlisten = \"0.0.0.0:8125\"\n").unwrap();
+    let checked = tallyring(&["config", "check", config.to_str().unwrap()]);
+    assert_eq!(checked.code, 2, "{checked:?}");
+    assert!(checked.stderr.contains("statsd.listen"), "{checked:?}");
+}

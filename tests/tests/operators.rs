@@ -1,0 +1,176 @@
+//! What operators install speaks of things that exist: metrics in rules and panels, options in units.
+//!
+//! `promtool` and `systemd-analyze` check further where they are installed; where not, the test says so.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::Value;
+use tallyring_tests::server::{Server, workspace};
+use tempfile::TempDir;
+
+/// Metrics that are there only after what they count: nothing of it happens here.
+const SELDOM: [&str; 8] = [
+    "tallyring_connections_refused_total",
+    "tallyring_event_corrections_total",
+    "tallyring_events_total",
+    "tallyring_rejected_total",
+    "tallyring_shed_total",
+    "tallyring_statsd_bad_lines_total",
+    "tallyring_statsd_dropped_total",
+    "tallyring_wrong_keys_total",
+];
+
+fn ops(path: &str) -> PathBuf {
+    workspace().join("ops").join(path)
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(ops(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// Names of our metrics in a text, without what a histogram adds to its own.
+fn metrics_in(text: &str) -> BTreeSet<String> {
+    let words = text.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
+    let ours = words.filter(|word| word.starts_with("tallyring_"));
+    ours.map(|name| name.trim_end_matches("_bucket").to_owned())
+        .collect()
+}
+
+/// Runs a tool if it is there; says by name that it was skipped where not.
+#[allow(
+    clippy::print_stderr,
+    reason = "the test harness shows it with `--nocapture`; a skipped check must say so"
+)]
+fn run(tool: &str, arguments: &[&str], directory: &str) {
+    match Command::new(tool)
+        .args(arguments)
+        .current_dir(ops(directory))
+        .output()
+    {
+        Ok(output) => {
+            let (out, err) = (
+                String::from_utf8_lossy(&output.stdout),
+                String::from_utf8_lossy(&output.stderr),
+            );
+            assert!(output.status.success(), "{tool} {arguments:?}: {out}{err}");
+        }
+        Err(error) => eprintln!("skipped: {tool} {arguments:?}: {error}"),
+    }
+}
+
+#[test]
+fn rules_and_panels_name_metrics_that_are_there_with_their_help() {
+    let data = TempDir::new().unwrap();
+    let server = Server::start(data.path(), &[]);
+    assert_eq!(server.get("/v1/incr?key.l=a").status, 204);
+    // A request is measured once it was answered: the second look sees the first.
+    let first = server.get("/metrics");
+    assert_eq!(
+        first.header("content-type"),
+        Some("text/plain; version=0.0.4")
+    );
+    let text = server.get("/metrics").text;
+    let helped: BTreeSet<String> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("# HELP ")?.split(' ').next())
+        .map(str::to_owned)
+        .collect();
+    let typed = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
+    for name in typed {
+        assert!(
+            helped.contains(name),
+            "{name} has no help: describe it in api/src/describe.rs"
+        );
+    }
+    let described = std::fs::read_to_string(workspace().join("api/src/describe.rs")).unwrap();
+    let seldom = SELDOM.map(str::to_owned);
+    for file in [
+        "prometheus/alerts.yml",
+        "prometheus/alerts_test.yml",
+        "grafana/tallyring.json",
+    ] {
+        let named = metrics_in(&read(file));
+        assert!(named.len() >= 4, "{file}: {named:?}");
+        for name in named {
+            assert!(
+                helped.contains(&name) || seldom.contains(&name),
+                "{file}: there is no {name}"
+            );
+            assert!(
+                described.contains(&format!("\"{name}\"")),
+                "{file}: {name} has no help"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_panels_are_a_dashboard() {
+    let dashboard: Value = serde_json::from_str(&read("grafana/tallyring.json")).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    let mut ids = BTreeSet::new();
+    for panel in panels {
+        assert!(ids.insert(panel["id"].as_u64()), "{panel}");
+        assert!(
+            panel["title"]
+                .as_str()
+                .is_some_and(|title| !title.is_empty()),
+            "{panel}"
+        );
+        let targets = panel["targets"].as_array().into_iter().flatten();
+        for target in targets {
+            assert!(
+                target["expr"]
+                    .as_str()
+                    .is_some_and(|expr| expr.contains("tallyring_")),
+                "{panel}"
+            );
+        }
+    }
+    assert!(panels.len() > 15);
+}
+
+#[test]
+fn the_rules_are_rules_and_speak_when_they_should() {
+    run("promtool", &["check", "rules", "alerts.yml"], "prometheus");
+    run(
+        "promtool",
+        &["test", "rules", "alerts_test.yml"],
+        "prometheus",
+    );
+}
+
+#[test]
+fn the_unit_runs_the_server_with_options_that_it_has() {
+    let unit = read("systemd/tallyring.service");
+    let start = unit
+        .lines()
+        .find_map(|line| line.strip_prefix("ExecStart="))
+        .unwrap();
+    let mut words = start.split(' ');
+    assert_eq!(words.next(), Some("/usr/local/bin/tallyring"));
+    let help = tallyring_tests::server::tallyring_ok(&["serve", "--help"]);
+    for option in words.filter(|word| word.starts_with("--")) {
+        assert!(help.contains(option), "{option}");
+    }
+    for hardening in [
+        "NoNewPrivileges=yes",
+        "ProtectSystem=strict",
+        "DynamicUser=yes",
+        "CapabilityBoundingSet=\n",
+    ] {
+        assert!(unit.contains(hardening), "{hardening}");
+    }
+    let docker = read("docker/Dockerfile");
+    let toolchain = std::fs::read_to_string(workspace().join("rust-toolchain.toml")).unwrap();
+    let channel = toolchain.split('"').nth(1).unwrap();
+    let (minor, _) = channel.rsplit_once('.').unwrap();
+    assert!(
+        docker.contains(&format!("FROM rust:{minor}-")),
+        "the image builds with Rust {minor}"
+    );
+}
