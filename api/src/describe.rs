@@ -22,6 +22,10 @@ const COUNTERS: [(&str, &str); 13] = [
     ),
     ("tallyring_events_total", "Events that were counted"),
     (
+        "tallyring_filtered_total",
+        "Events that a rule kept from being counted",
+    ),
+    (
         "tallyring_event_corrections_total",
         "Events that came later than allowed, and were counted as corrections",
     ),
