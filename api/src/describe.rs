@@ -3,7 +3,7 @@
 use metrics::{describe_counter, describe_gauge, describe_histogram};
 
 /// Names with what they count; every counter ends in `_total`.
-const COUNTERS: [(&str, &str); 13] = [
+const COUNTERS: [(&str, &str); 14] = [
     (
         "tallyring_increments_total",
         "Increments that were counted, late ones too",
