@@ -168,6 +168,7 @@ fn picture(answer: &Whole, picture: Picture) -> String {
         points: points.map(|row| (row.start.clone(), row.count)).collect(),
         provisional_from: answer.provisional_from,
         aligned: answer.head.aligned,
+        summed: true,
         before: answer.before.clone(),
         picture,
     })
