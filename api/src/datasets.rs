@@ -72,6 +72,7 @@ pub async fn adopt(
             ));
         }
     };
+    let load = load.into_owned();
     let adopted = blocking(&state, move |store| Ok(store.adopt(&name, &load, replace)?)).await?;
     let manifest = state.store().manifest();
     Ok((StatusCode::CREATED, Json(described(&manifest, &adopted))))

@@ -55,7 +55,11 @@ const COUNTERS: [(&str, &str); 13] = [
     ),
 ];
 
-const GAUGES: [(&str, &str); 16] = [
+const GAUGES: [(&str, &str); 17] = [
+    (
+        "tallyring_blocks_decoded",
+        "Blocks of the archive that reads had to read from files since the start",
+    ),
     (
         "tallyring_generation",
         "The archive generation that is read; 0 before the first",

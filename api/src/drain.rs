@@ -10,9 +10,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::{Body, HttpBody};
-use axum::extract::Request;
 use axum::http::{HeaderValue, Version, header};
-use axum::middleware::Next;
 use axum::response::Response;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
@@ -23,16 +21,18 @@ const REST_BYTES_MAX: usize = 64 << 10;
 /// How long a client may take to send it.
 const REST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Answers, and reads what the handler left of the body.
-pub async fn drain(request: Request, next: Next) -> Response {
-    if request.body().is_end_stream() {
-        return next.run(request).await;
+/// Lets `answer` read the body, and reads what it left of it.
+pub async fn drained(
+    version: Version,
+    body: Body,
+    answer: impl AsyncFnOnce(Body) -> Response,
+) -> Response {
+    if body.is_end_stream() {
+        return answer(body).await;
     }
-    let version = request.version();
-    let (head, body) = request.into_parts();
     let body = Shared(Arc::new(Mutex::new(body)));
     let rest = body.clone();
-    let mut response = next.run(Request::from_parts(head, Body::new(body))).await;
+    let mut response = answer(Body::new(body)).await;
     // A connection of HTTP/2 goes on whatever becomes of one stream.
     if version < Version::HTTP_2 && !rest.ends().await {
         let close = HeaderValue::from_static("close");

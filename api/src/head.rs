@@ -3,10 +3,8 @@
 //! hyper has bounds of its own, twice as wide, and answers beyond them without a body: what is between
 //! is told in a problem document what to change.
 
-use axum::extract::Request;
 use axum::http::StatusCode;
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
+use axum::http::request::Parts;
 
 use crate::problem::Problem;
 
@@ -15,17 +13,20 @@ pub const HEADERS_MAX: usize = 64;
 /// Bytes of its path, query and headers.
 pub const HEAD_BYTES_MAX: usize = 32 << 10;
 
-/// Lets a request through, or says that its head is too large.
-pub async fn bound(request: Request, next: Next) -> Response {
-    let headers = request.headers();
-    let target = request.uri().path_and_query();
+/// Says what is too large about a request's head.
+///
+/// # Errors
+/// 431 with the limits.
+pub fn check(head: &Parts) -> Result<(), Problem> {
+    let headers = &head.headers;
+    let target = head.uri.path_and_query();
     let target_bytes = target.map_or(0, |target| target.as_str().len());
     let header_bytes: usize = headers
         .iter()
         .map(|(name, value)| name.as_str().len() + value.len())
         .sum();
     if headers.len() <= HEADERS_MAX && target_bytes + header_bytes <= HEAD_BYTES_MAX {
-        return next.run(request).await;
+        return Ok(());
     }
     let detail = format!(
         "the request has {} headers, and {} bytes of them and its path; at most {HEADERS_MAX} and \
@@ -34,5 +35,5 @@ pub async fn bound(request: Request, next: Next) -> Response {
         target_bytes + header_bytes
     );
     let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
-    Problem::new(status, "Head too large", detail).into_response()
+    Err(Problem::new(status, "Head too large", detail))
 }

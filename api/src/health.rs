@@ -100,6 +100,10 @@ pub async fn metrics(State(state): State<ApiState>) -> Result<Response, Problem>
             .filter(|store| store.position == "waiting")
             .count() as f64,
     );
+    gauge(
+        "tallyring_blocks_decoded",
+        state.store().blocks_decoded() as f64,
+    );
     let text = state.metrics.render();
     Ok((
         StatusCode::OK,

@@ -5,6 +5,7 @@
 
 mod access;
 mod admin;
+mod app;
 mod bitly;
 mod body;
 pub mod calendar;
@@ -34,8 +35,9 @@ mod time;
 mod write;
 
 pub use access::{Access, AccessLimits, Caller, KeyRequest, issue, key_json};
+pub use app::{App, ask};
 pub use describe::describe_metrics;
-pub use server::{Server, ServerLimits, Tls, TlsError, ask};
+pub use server::{Server, ServerLimits, Tls, TlsError};
 pub use state::{Admin, ApiState};
 pub use write::statsd::listen as listen_statsd;
 
@@ -44,11 +46,13 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::routing::{delete, get, post};
-use tower_http::catch_panic::CatchPanicLayer;
 
-/// All routes over one state. Needs no socket.
-pub fn router(state: ApiState) -> Router {
-    let guarded = axum::middleware::from_fn_with_state(Arc::clone(&state.access), access::guard);
+use meter::Meter;
+
+/// All routes of the router; single increments are not among them (see [`App`]).
+fn routes(state: ApiState, meter: Arc<Meter>) -> Router {
+    let guarded = (Arc::clone(&state.access), meter);
+    let guarded = axum::middleware::from_fn_with_state(guarded, access::guard);
     Router::new()
         .merge(writes())
         .merge(compress::answers(
@@ -59,13 +63,8 @@ pub fn router(state: ApiState) -> Router {
         ))
         .merge(operations())
         .fallback(problem::unrouted)
-        .method_not_allowed_fallback(problem::no_method)
+        .method_not_allowed_fallback(problem::unrouted_method)
         .layer(guarded)
-        .layer(axum::middleware::from_fn(meter::measure))
-        .layer(CatchPanicLayer::custom(problem::panicked))
-        .layer(axum::middleware::from_fn(head::bound))
-        .layer(axum::middleware::from_fn(drain::drain))
-        .layer(axum::middleware::from_fn(access::identify))
         // Handlers that take a body bound it themselves, after decompression too.
         .layer(DefaultBodyLimit::disable())
         .with_state(state)
@@ -73,13 +72,6 @@ pub fn router(state: ApiState) -> Router {
 
 fn writes() -> Router<ApiState> {
     Router::new()
-        .route(
-            "/v1/incr",
-            get(write::incr::incr_get)
-                .post(write::incr::incr_post)
-                // A HEAD would count without saying so.
-                .head(problem::no_method),
-        )
         .route("/v1/increments", post(write::increments::increments))
         .route("/v1/events", post(write::events::events))
 }

@@ -1,23 +1,83 @@
 //! Counts and times requests by route and status. No label holds a key.
+//!
+//! What a route and status count into is looked up by name once, and found again without allocation: routes are few.
 
+use std::collections::HashMap;
+use std::sync::{PoisonError, RwLock};
 use std::time::Instant;
 
-use axum::extract::{MatchedPath, Request};
-use axum::middleware::Next;
-use axum::response::Response;
+use metrics::{Counter, Histogram};
+use tallyring_realtime::Accepted;
 
-/// Measures one request.
-pub async fn measure(request: Request, next: Next) -> Response {
-    let route = request
-        .extensions()
-        .get::<MatchedPath>()
-        .map_or_else(|| "none".to_owned(), |path| path.as_str().to_owned());
-    let start = Instant::now();
-    let response = next.run(request).await;
-    let status = response.status().as_u16().to_string();
-    metrics::histogram!("tallyring_http_request_seconds", "route" => route.clone())
-        .record(start.elapsed().as_secs_f64());
-    metrics::counter!("tallyring_http_requests_total", "route" => route, "status" => status)
-        .increment(1);
-    response
+/// What all requests count into.
+pub struct Meter {
+    routes: RwLock<HashMap<String, Measured>>,
+    increments: Counter,
+    duplicates: Counter,
+    late: Counter,
+}
+
+/// Of one route.
+struct Measured {
+    seconds: Histogram,
+    statuses: Vec<(u16, Counter)>,
+}
+
+/// Stands for paths without a route.
+const NO_ROUTE: &str = "none";
+
+impl Meter {
+    /// Counts by the recorder that is installed now.
+    pub fn new() -> Self {
+        Self {
+            routes: RwLock::default(),
+            increments: metrics::counter!("tallyring_increments_total"),
+            duplicates: metrics::counter!("tallyring_duplicates_total"),
+            late: metrics::counter!("tallyring_late_total"),
+        }
+    }
+
+    /// Counts what became of increments.
+    pub fn count(&self, accepted: Accepted) {
+        self.increments.increment(accepted.accepted);
+        self.duplicates.increment(accepted.duplicates);
+        self.late.increment(accepted.late);
+    }
+
+    /// Counts a request of this route that began then and was answered now.
+    pub fn note(&self, route: Option<&str>, status: u16, began: Instant) {
+        let (route, seconds) = (route.unwrap_or(NO_ROUTE), began.elapsed().as_secs_f64());
+        let routes = self.routes.read().unwrap_or_else(PoisonError::into_inner);
+        if routes
+            .get(route)
+            .is_some_and(|measured| measured.note(status, seconds))
+        {
+            return;
+        }
+        drop(routes);
+        let mut routes = self.routes.write().unwrap_or_else(PoisonError::into_inner);
+        let measured = routes.entry(route.to_owned()).or_insert_with(|| Measured {
+            seconds: metrics::histogram!("tallyring_http_request_seconds", "route" => route.to_owned()),
+            statuses: Vec::new(),
+        });
+        if !measured.note(status, seconds) {
+            let counter = metrics::counter!(
+                "tallyring_http_requests_total", "route" => route.to_owned(), "status" => status.to_string()
+            );
+            measured.statuses.push((status, counter));
+            measured.note(status, seconds);
+        }
+    }
+}
+
+impl Measured {
+    /// False when the status was not seen before.
+    fn note(&self, status: u16, seconds: f64) -> bool {
+        let Some((_, counter)) = self.statuses.iter().find(|(seen, _)| *seen == status) else {
+            return false;
+        };
+        counter.increment(1);
+        self.seconds.record(seconds);
+        true
+    }
 }

@@ -1,9 +1,7 @@
 //! Errors as `application/problem+json` (RFC 9457): every one says what to change.
 
-use std::any::Any;
-
 use axum::extract::Request;
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tallyring_realtime::{Error, Refusal};
@@ -205,24 +203,22 @@ pub fn no_route(path: &str) -> Problem {
     )
 }
 
-/// 405 for a route with another method.
-pub async fn no_method(request: Request) -> Response {
+/// 405 for a route of the router with another method; the router adds which it allows.
+pub async fn unrouted_method(request: Request) -> Response {
+    no_method(request.method())
+}
+
+/// 405 for this method.
+pub fn no_method(method: &Method) -> Response {
     let detail = format!(
-        "{} is not accepted here; reads are GET, /v1/increments and /v1/events are POST",
-        request.method()
+        "{method} is not accepted here; reads are GET, /v1/increments and /v1/events are POST"
     );
     let status = StatusCode::METHOD_NOT_ALLOWED;
-    let mut response = Problem::new(status, "Method not allowed", detail).into_response();
-    if request.uri().path() == "/v1/incr" {
-        // The router would list HEAD too, which it has a handler for: this one.
-        let allowed = HeaderValue::from_static("GET,POST");
-        response.headers_mut().insert(header::ALLOW, allowed);
-    }
-    response
+    Problem::new(status, "Method not allowed", detail).into_response()
 }
 
 /// 500 for a bug of ours.
-pub fn panicked(_: Box<dyn Any + Send>) -> Response {
+pub fn panicked() -> Response {
     tracing::error!("a handler panicked");
     Problem::new(
         StatusCode::INTERNAL_SERVER_ERROR,

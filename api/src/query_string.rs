@@ -1,13 +1,14 @@
 //! Query strings: decoded strictly, each parameter taken once, unknown ones named.
 
+use std::borrow::Cow;
 use std::str::FromStr;
 
 use percent_encoding::percent_decode_str;
 
 use crate::problem::Problem;
 
-/// Parameters of one request, in order.
-pub struct QueryString(Vec<(String, String)>);
+/// Parameters of one request, in order; what needs no decoding is borrowed.
+pub struct QueryString<'q>(Vec<(Cow<'q, str>, Cow<'q, str>)>);
 
 /// Most parameters of one request.
 const PARAMETERS_MAX: usize = 128;
@@ -15,13 +16,13 @@ const PARAMETERS_MAX: usize = 128;
 const NOT_ENCODED: &str =
     "is not percent-encoded UTF-8; encode the text as UTF-8, and a % itself as %25";
 
-impl QueryString {
+impl<'q> QueryString<'q> {
     /// Decodes `name=value&…`; `+` is a space.
     ///
     /// # Errors
     /// Text that is not UTF-8, or too many parameters.
-    pub fn parse(query: Option<&str>) -> Result<Self, Problem> {
-        let mut parameters = Vec::new();
+    pub fn parse(query: Option<&'q str>) -> Result<Self, Problem> {
+        let mut parameters = Vec::with_capacity(8);
         for part in query
             .unwrap_or_default()
             .split('&')
@@ -46,7 +47,8 @@ impl QueryString {
 
     /// Parameters that were decoded elsewhere.
     pub fn of(parameters: impl IntoIterator<Item = (String, String)>) -> Self {
-        Self(parameters.into_iter().collect())
+        let owned = |(name, value)| (Cow::Owned(name), Cow::Owned(value));
+        Self(parameters.into_iter().map(owned).collect())
     }
 
     /// True when the parameter has this value.
@@ -60,7 +62,7 @@ impl QueryString {
     ///
     /// # Errors
     /// When it is given twice.
-    pub fn take(&mut self, name: &str) -> Result<Option<String>, Problem> {
+    pub fn take(&mut self, name: &str) -> Result<Option<Cow<'q, str>>, Problem> {
         let Some(at) = self.0.iter().position(|(found, _)| found == name) else {
             return Ok(None);
         };
@@ -95,15 +97,12 @@ impl QueryString {
 
     /// Takes all parameters that begin with `prefix`, without it.
     pub fn take_prefixed(&mut self, prefix: &str) -> Vec<(String, String)> {
-        let (taken, left) = std::mem::take(&mut self.0)
-            .into_iter()
-            .partition(|(name, _)| name.starts_with(prefix));
-        self.0 = left;
-        let taken: Vec<(String, String)> = taken;
+        let begins = |parameter: &mut (Cow<'_, str>, _)| parameter.0.starts_with(prefix);
+        let mut taken = Vec::with_capacity(self.0.len());
+        for (name, value) in self.0.extract_if(.., begins) {
+            taken.push((name[prefix.len()..].to_owned(), value.into_owned()));
+        }
         taken
-            .into_iter()
-            .map(|(name, value)| (name[prefix.len()..].to_owned(), value))
-            .collect()
     }
 
     /// Refuses what nobody took.
@@ -133,15 +132,16 @@ pub fn is_percent_encoded(text: &str) -> bool {
     })
 }
 
-fn decode(text: &str) -> Option<String> {
+fn decode(text: &str) -> Option<Cow<'_, str>> {
+    if !text.bytes().any(|byte| matches!(byte, b'%' | b'+')) {
+        return Some(text.into());
+    }
     if !is_percent_encoded(text) {
         return None;
     }
     let spaced = text.replace('+', " ");
-    percent_decode_str(&spaced)
-        .decode_utf8()
-        .ok()
-        .map(|text| text.into_owned())
+    let decoded = percent_decode_str(&spaced).decode_utf8().ok()?;
+    Some(decoded.into_owned().into())
 }
 
 #[cfg(test)]

@@ -4,16 +4,14 @@ mod addresses;
 mod stream;
 mod tls;
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
-use axum::body::Body;
 use axum::http::Request;
-use bytes::Bytes;
-use http_body_util::BodyExt;
+use axum::response::Response;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -23,11 +21,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
-use tower::{Service, ServiceExt};
 
 pub use tls::{Tls, TlsError};
 
-use crate::access::{Access, Peer};
 use crate::head;
 use addresses::{Addresses, Connection};
 use stream::{Activity, PatientStream};
@@ -77,22 +73,24 @@ const H2_PING_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause after an error of accept, such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves one router on any number of addresses.
-pub struct Server {
-    router: Router,
-    access: Arc<Access>,
+/// Serves one way of answering requests, each with its client's address, on any number of addresses.
+pub struct Server<A> {
+    answer: A,
     limits: ServerLimits,
     builder: Builder<TokioExecutor>,
     places: Arc<Semaphore>,
     addresses: Arc<Addresses>,
 }
 
-impl Server {
-    /// A server of `router`, whose layer `access` is told who asks.
-    pub fn new(router: Router, access: Arc<Access>, limits: ServerLimits) -> Self {
+impl<A, F> Server<A>
+where
+    A: Fn(Request<Incoming>, IpAddr) -> F + Clone + Send + Sync + 'static,
+    F: Future<Output = Response> + Send + 'static,
+{
+    /// A server that answers so.
+    pub fn new(answer: A, limits: ServerLimits) -> Self {
         Self {
-            router,
-            access,
+            answer,
             limits,
             builder: builder(&limits),
             places: Arc::new(Semaphore::new(limits.connections_max)),
@@ -100,13 +98,13 @@ impl Server {
         }
     }
 
-    /// Serves every listener until `stop` resolves, then lets requests under way end.
+    /// Serves every listener until `stop` resolves, then lets requests under way end: `stop` ends what would not end
+    /// by itself ([`Access::close_streams`](crate::Access::close_streams)).
     pub async fn run(
         self,
         listeners: Vec<(TcpListener, Option<Tls>)>,
         stop: impl Future<Output = ()>,
     ) {
-        let access = Arc::clone(&self.access);
         let server = Arc::new(self);
         let (tell, told) = watch::channel(false);
         let mut loops = JoinSet::new();
@@ -114,7 +112,6 @@ impl Server {
             loops.spawn(Arc::clone(&server).accept_until(listener, tls, told.clone()));
         }
         stop.await;
-        access.close_streams();
         let _ = tell.send(true);
         loops.join_all().await;
     }
@@ -193,18 +190,15 @@ impl Server {
             self.limits.header_timeout,
             self.limits.write_timeout,
         );
-        let (router, access) = (self.router.clone(), Arc::clone(&self.access));
-        let service = service_fn(move |mut request: Request<Incoming>| {
+        let answer = self.answer.clone();
+        let service = service_fn(move |request: Request<Incoming>| {
             activity.answering();
-            if access.needs_keys() {
-                request.extensions_mut().insert(Peer(peer));
-            }
-            let answer = router.clone().call(request);
+            let answer = answer(request, peer);
             let activity = activity.clone();
             async move {
                 let answer = answer.await;
                 activity.answered();
-                answer
+                Ok::<_, Infallible>(answer)
             }
         });
         let connection = self.builder.serve_connection(TokioIo::new(stream), service);
@@ -232,21 +226,4 @@ fn builder(limits: &ServerLimits) -> Builder<TokioExecutor> {
         .keep_alive_interval(H2_PING_INTERVAL)
         .keep_alive_timeout(H2_PING_TIMEOUT);
     builder
-}
-
-/// Answers one GET without a socket: status and body.
-///
-/// # Errors
-/// When the answer's body cannot be read.
-pub async fn ask(router: Router, path: &str) -> Result<(u16, Bytes), axum::Error> {
-    let request = Request::get(path)
-        .body(Body::empty())
-        .map_err(axum::Error::new)?;
-    let response = match router.oneshot(request).await {
-        Ok(response) => response,
-        Err(never) => match never {},
-    };
-    let status = response.status().as_u16();
-    let body = response.into_body().collect().await?.to_bytes();
-    Ok((status, body))
 }

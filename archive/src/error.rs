@@ -37,6 +37,9 @@ pub enum Error {
         /// Ours.
         supported: u32,
     },
+    /// What was asked for is on the disk, and was to be answered from memory: ask again where waiting is allowed.
+    #[error("a block is not in the cache")]
+    NotCached,
     /// Somebody else committed this manifest.
     #[error(
         "manifest {number} exists already: another process writes to this data directory; stop one of them"

@@ -39,6 +39,10 @@ use clap::Parser;
 use cli::{Cli, Command};
 use error::CommandError;
 
+/// An increment is allocated where its request is read and freed where it is committed, on another thread.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let json = cli.output.is_json();

@@ -91,7 +91,7 @@ fn wrong(key: &str, must: &str) -> CommandError {
 
 /// Answers from the files, by the same code as a server, without one.
 fn ask_files(args: &QueryArgs, path: &str) -> Result<String> {
-    use tallyring_api::{Access, AccessLimits, Admin, ApiState, router};
+    use tallyring_api::{Access, AccessLimits, Admin, ApiState, App};
     let store = open_read_only(&args.data)?;
     let service = tallyring_realtime::Service::start(Arc::new(store)).map_err(doing("start"))?;
     let admin = Admin {
@@ -113,7 +113,7 @@ fn ask_files(args: &QueryArgs, path: &str) -> Result<String> {
         .build()
         .map_err(doing("start the runtime"))?;
     let (status, body) = runtime
-        .block_on(tallyring_api::ask(router(state), path))
+        .block_on(tallyring_api::ask(App::new(state), path))
         .map_err(doing("answer from the files"))?;
     let text = String::from_utf8_lossy(&body).into_owned();
     if status == 200 {

@@ -7,10 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use metrics_exporter_prometheus::PrometheusBuilder;
-use tallyring_api::{
-    Access, Admin, ApiState, Server, Tls, describe_metrics, listen_statsd, router,
-};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use tallyring_api::{Access, Admin, ApiState, App, Server, Tls, describe_metrics, listen_statsd};
 use tallyring_archive::names;
 use tallyring_realtime::catalog::{Catalog, JobState};
 use tallyring_realtime::{Clock, Lock, Service, Store, SystemClock};
@@ -26,6 +24,8 @@ use crate::error::{CommandError, Result, doing};
 use crate::incoming;
 use crate::rebuilds::Rebuilds;
 
+/// How often what is measured is folded.
+const FOLD_METRICS: Duration = Duration::from_secs(5);
 /// How often the day is looked at.
 const SCHEDULE: Duration = Duration::from_millis(100);
 /// Pause after a rebuild that failed.
@@ -122,6 +122,7 @@ async fn serve_until_stopped(
         .and_then(PrometheusBuilder::install_recorder)
         .map_err(doing("start the metrics"))?;
     describe_metrics();
+    tokio::spawn(fold_metrics(metrics.clone()));
     let (listeners, url, local_url) = listen_on(front.listen, front.tls).await?;
     write_local_key(data, &front.access)?;
     lock.announce(&local_url).map_err(doing("write LOCK"))?;
@@ -154,9 +155,14 @@ async fn serve_until_stopped(
         signal(SignalKind::interrupt()).map_err(doing("watch for SIGINT"))?,
     );
     println!("tallyring listening on {url}");
-    let stop = stopped(Arc::clone(&service), signals);
     let (statsd, stop_statsd) = start_statsd(front.statsd, &state).await?;
-    let server = Server::new(router(state), front.access, front.http.server);
+    let stop = async {
+        stopped(Arc::clone(&service), signals).await;
+        front.access.close_streams();
+    };
+    let app = Arc::new(App::new(state));
+    let answer = move |request, peer| Arc::clone(&app).answer(request, peer);
+    let server = Server::new(answer, front.http.server);
     server.run(listeners, stop).await;
     drop(stop_statsd);
     let _ = statsd.await;
@@ -174,6 +180,15 @@ async fn serve_until_stopped(
         _ => tracing::warn!("stopped without a last flush; the next start replays the log"),
     }
     Ok(failed)
+}
+
+/// What is measured is folded into buckets also where nobody asks for it: until then every measurement is kept.
+async fn fold_metrics(metrics: PrometheusHandle) {
+    let mut due = tokio::time::interval(FOLD_METRICS);
+    loop {
+        due.tick().await;
+        metrics.run_upkeep();
+    }
 }
 
 /// Takes StatsD counters until the sender is dropped; at once done where there is no address for them.

@@ -5,12 +5,12 @@
 //! batches and in bytes; when it is full a caller is told to come again.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use tallyring_records::Increment;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 
 use crate::error::{Error, Refusal};
 use crate::options::Durability;
@@ -20,7 +20,7 @@ use crate::store::{Accepted, Batch, Store};
 pub struct Service {
     store: Arc<Store>,
     queue: Option<mpsc::Sender<Waiting>>,
-    room: Arc<Semaphore>,
+    room: Arc<Room>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
     failed: Arc<AtomicBool>,
@@ -30,13 +30,42 @@ pub struct Service {
 struct Waiting {
     batch: Batch,
     answer: oneshot::Sender<Result<Accepted, Refusal>>,
-    _room: OwnedSemaphorePermit,
+    _room: Held,
+}
+
+/// Bytes of what waits.
+#[derive(Default)]
+struct Room(AtomicUsize);
+
+/// A batch's part of the room; given back when dropped.
+struct Held {
+    room: Arc<Room>,
+    bytes: usize,
+}
+
+impl Room {
+    fn take(self: &Arc<Self>, bytes: usize) -> Option<Held> {
+        let bytes = bytes.min(QUEUE_BYTES_MAX);
+        let before = self.0.fetch_add(bytes, Ordering::Relaxed);
+        // Made before the check, so that what is refused is given back.
+        let held = Held {
+            room: Arc::clone(self),
+            bytes,
+        };
+        (before + bytes <= QUEUE_BYTES_MAX).then_some(held)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.room.0.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 /// Batches that may wait.
 const QUEUE_BATCHES_MAX: usize = 16_384;
-/// Memory of what waits, KiB.
-const QUEUE_KIB_MAX: usize = 128 << 10;
+/// Memory of what waits; one batch that is larger waits alone.
+const QUEUE_BYTES_MAX: usize = 128 << 20;
 /// Increments of one group commit.
 const GROUP_RECORDS_MAX: usize = 16_384;
 /// How often time is kept and memory looked at.
@@ -51,7 +80,7 @@ impl Service {
         let (queue, waiting) = mpsc::channel(QUEUE_BATCHES_MAX);
         let stop = Arc::new(AtomicBool::new(false));
         let failed = Arc::new(AtomicBool::new(false));
-        let room = Arc::new(Semaphore::new(QUEUE_KIB_MAX));
+        let room = Arc::new(Room::default());
         if store.is_read_only() {
             return Ok(Self {
                 store,
@@ -112,17 +141,8 @@ impl Service {
     /// # Errors
     /// Why nothing was counted.
     pub async fn submit(&self, batch: Batch) -> Result<Accepted, Refusal> {
-        let kib = batch
-            .increments
-            .iter()
-            .map(weight)
-            .sum::<usize>()
-            .div_ceil(1_024)
-            .min(QUEUE_KIB_MAX);
-        let permits = u32::try_from(kib).expect("BUG: the queue's memory is below 4 TiB");
-        let room = Arc::clone(&self.room)
-            .try_acquire_many_owned(permits)
-            .map_err(|_| Refusal::Busy)?;
+        let bytes = batch.increments.iter().map(weight).sum();
+        let room = Room::take(&self.room, bytes).ok_or(Refusal::Busy)?;
         let (answer, answered) = oneshot::channel();
         let waiting = Waiting {
             batch,

@@ -111,10 +111,10 @@ impl Increment {
         }
         at_most("keys", self.keys.len())?;
         for (index, (name, key)) in self.keys.iter().enumerate() {
-            let field = format!("keys.{name}");
+            let field = || format!("keys.{name}");
             if schema.namespace(name).is_none() {
                 return Err(FieldError::malformed(
-                    field,
+                    field(),
                     key,
                     format!("is not a declared namespace; use one of {}", schema.names()),
                 ));
@@ -124,19 +124,19 @@ impl Increment {
                 .any(|(earlier, _)| earlier == name)
             {
                 return Err(FieldError::malformed(
-                    field,
+                    field(),
                     key,
                     "is given twice; name each namespace once",
                 ));
             }
             if key.is_empty() {
                 return Err(FieldError::malformed(
-                    field,
+                    field(),
                     key,
                     "is empty; give the key or leave the namespace out",
                 ));
             }
-            check_length(&field, key)?;
+            check_length(field, key)?;
         }
         Ok(())
     }
@@ -144,7 +144,7 @@ impl Increment {
     fn validate_by(&self, schema: &Schema) -> Result<(), FieldError> {
         at_most("by", self.by.len())?;
         for (index, (dimension, value)) in self.by.iter().enumerate() {
-            let field = format!("by.{dimension}");
+            let field = || format!("by.{dimension}");
             let declared = self
                 .keys
                 .iter()
@@ -152,7 +152,7 @@ impl Increment {
                 .any(|namespace| namespace.has_dimension(dimension));
             if !declared {
                 return Err(FieldError::malformed(
-                    field,
+                    field(),
                     value,
                     "is declared by none of the namespaces named; declare the subtotal or leave it out",
                 ));
@@ -162,12 +162,12 @@ impl Increment {
                 .any(|(earlier, _)| earlier == dimension)
             {
                 return Err(FieldError::malformed(
-                    field,
+                    field(),
                     value,
                     "is given twice; give one value",
                 ));
             }
-            check_length(&field, value)?;
+            check_length(field, value)?;
         }
         Ok(())
     }
@@ -218,10 +218,10 @@ fn at_most(field: &str, found: usize) -> Result<(), FieldError> {
     Ok(())
 }
 
-fn check_length(field: &str, value: &str) -> Result<(), FieldError> {
+fn check_length(field: impl Fn() -> String, value: &str) -> Result<(), FieldError> {
     if value.len() > KEY_BYTES_MAX {
         return Err(FieldError::malformed(
-            field,
+            field(),
             value,
             format!(
                 "is {} bytes; at most {KEY_BYTES_MAX} are accepted",

@@ -16,7 +16,7 @@ use std::fmt::Write as _;
 
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode, percent_encode};
 
-use crate::time_code::TimeCode;
+use crate::time_code::{Grain, TimeCode};
 use crate::users::USERS_PREFIX;
 
 /// Starts the key of a lookup line.
@@ -135,12 +135,72 @@ pub fn entries(payload: &[u8]) -> impl Iterator<Item = Option<(&[u8], u64)>> {
     })
 }
 
-/// The `(time code, count)` entries of a total line.
-pub fn hours(payload: &[u8]) -> impl Iterator<Item = Option<(TimeCode, u64)>> {
-    entries(payload).map(|entry| {
-        let (name, count) = entry?;
-        Some((TimeCode::parse(name).ok()?, count))
-    })
+/// The `(time code, count)` entries of a total line; an entry that is not readable gives `None`.
+pub fn hours(payload: &[u8]) -> Hours<'_> {
+    Hours {
+        rest: Some(payload),
+        day: None,
+    }
+}
+
+/// Entries of a total line, one after the other.
+pub struct Hours<'p> {
+    /// What is not read yet; none behind the last entry.
+    rest: Option<&'p [u8]>,
+    /// The text of the last date, and its code: many hours of one date follow each other.
+    day: Option<(&'p [u8], TimeCode)>,
+}
+
+impl<'p> Iterator for Hours<'p> {
+    type Item = Option<(TimeCode, u64)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let rest = self.rest?;
+        let end = rest.iter().position(|&byte| byte == b' ');
+        let entry = &rest[..end.unwrap_or(rest.len())];
+        self.rest = end.map(|end| &rest[end + 1..]);
+        Some(self.read(entry))
+    }
+}
+
+impl<'p> Hours<'p> {
+    fn read(&mut self, entry: &'p [u8]) -> Option<(TimeCode, u64)> {
+        let colon = entry.iter().position(|&byte| byte == b':')?;
+        let (name, count) = (&entry[..colon], parse_count(&entry[colon + 1..])?);
+        if let Some((date, day)) = self.day
+            && let Some(&[hour]) = name.strip_prefix(date)
+        {
+            return Some((day.hour(hour)?, count));
+        }
+        let code = TimeCode::parse(name).ok()?;
+        self.day = (code.grain() == Grain::Hour).then(|| {
+            let day = TimeCode::containing(code.start(), Grain::Day);
+            (&name[..name.len() - 1], day)
+        });
+        Some((code, count))
+    }
+}
+
+/// The entries of a total line from the first one whose code is not before `code`: they ascend, so those before it are
+/// not read.
+pub fn hours_from(payload: &[u8], code: TimeCode) -> &[u8] {
+    let mut least = Vec::with_capacity(8);
+    code.write_to(&mut least);
+    let (mut low, mut high) = (0, payload.len());
+    while low < high {
+        let middle = low + (high - low) / 2;
+        let before = payload[low..middle].iter().rposition(|&byte| byte == b' ');
+        let begin = before.map_or(low, |space| low + space + 1);
+        let entry = payload[begin..].split(|&byte| byte == b' ').next();
+        let entry = entry.unwrap_or_default();
+        let name = entry.split(|&byte| byte == b':').next();
+        if name < Some(&least) {
+            low = (begin + entry.len() + 1).min(payload.len());
+        } else {
+            high = begin;
+        }
+    }
+    &payload[low..]
 }
 
 /// A lookup's text as it stands in its line.
@@ -250,7 +310,47 @@ mod tests {
         }
     }
 
+    #[test]
+    fn hours_are_read_as_their_codes_one_by_one() {
+        let payload =
+            b"c41:2 c410:1 c41l:5 c41l2:6 c421:7 c42w:8 c42:9 c421 :3 c421:x ~1031c:4 ~1031d:5";
+        let one_by_one = |entry: &[u8]| {
+            let colon = entry.iter().position(|&byte| byte == b':')?;
+            let code = TimeCode::parse(&entry[..colon]).ok()?;
+            Some((code, parse_count(&entry[colon + 1..])?))
+        };
+        let expected: Vec<_> = payload
+            .split(|&byte| byte == b' ')
+            .map(one_by_one)
+            .collect();
+        assert_eq!(hours(payload).collect::<Vec<_>>(), expected);
+        assert_eq!(expected.iter().flatten().count(), 8);
+        assert_eq!(hours(b"").collect::<Vec<_>>(), [None]);
+    }
+
     proptest! {
+        #[test]
+        fn prop_hours_from_a_code_are_all_hours_but_those_before_it(
+            hours_counted in proptest::collection::btree_map(0_i64..4_000, 1_u64..2_000, 0..60),
+            folded_until in 0_i64..3_000,
+            from in 0_i64..4_000,
+        ) {
+            let at = |hour: i64| crate::TIME_MIN + hour * 3_600;
+            let mut counted = std::collections::BTreeMap::new();
+            for (hour, count) in hours_counted {
+                let grain = if hour < folded_until { Grain::Day } else { Grain::Hour };
+                counted.insert(TimeCode::containing(at(hour), grain), count);
+            }
+            let mut payload = Vec::new();
+            for (index, (code, count)) in counted.iter().enumerate() {
+                push_entry(&mut payload, index == 0, code.to_string().as_bytes(), *count);
+            }
+            let code = TimeCode::containing(at(from), Grain::Hour);
+            let found = hours_from(&payload, code);
+            let found: Vec<_> = if found.is_empty() { Vec::new() } else { hours(found).map(Option::unwrap).collect() };
+            let expected: Vec<_> = counted.range(code..).map(|(&code, &count)| (code, count)).collect();
+            prop_assert_eq!(found, expected);
+        }
         #[test]
         fn prop_lookup_text_roundtrips_on_one_line(raw in any::<String>()) {
             let escaped = escape(&raw);

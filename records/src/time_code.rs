@@ -84,6 +84,15 @@ impl TimeCode {
         self.grain
     }
 
+    /// The hour of this day that has this digit, as the text form writes it.
+    pub(crate) fn hour(self, digit: u8) -> Option<Self> {
+        let hour = value(digit).filter(|&hour| hour < 24 && self.grain == Grain::Day)?;
+        Some(Self {
+            minutes: self.minutes + hour * 60,
+            grain: Grain::Hour,
+        })
+    }
+
     /// Appends the text form.
     pub fn write_to(self, out: &mut Vec<u8>) {
         let (year, month, day) = date_of(self.minutes / MINUTES_A_DAY);
@@ -216,17 +225,24 @@ pub(crate) fn date_of(days: u32) -> (u32, u32, u32) {
 
 /// Days from 2000-01-01 to a date; none when there is no such date, or it lies outside 2000–2999.
 fn days_to(year: u32, month: u32, day: u32) -> Option<u32> {
-    if !(2000..3000).contains(&year) || !(1..=12).contains(&month) || day == 0 {
+    if !(2000..3000).contains(&year) || !(1..=12).contains(&month) {
+        return None;
+    }
+    let is_leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    let days_of_month = match month {
+        2 => 28 + u32::from(is_leap),
+        4 | 6 | 9 | 11 => 30,
+        _ => 31,
+    };
+    if !(1..=days_of_month).contains(&day) {
         return None;
     }
     let from_march = if month > 2 { month - 3 } else { month + 9 };
     let years = year - 1600 - u32::from(month <= 2);
     let of_era = years % 400;
     let of_year = (153 * from_march + 2) / 5 + day - 1;
-    let days = years / 400 * DAYS_OF_400_YEARS + 365 * of_era + of_era / 4 - of_era / 100 + of_year
-        - DAYS_FROM_MARCH_1600;
-    // A day that its month lacks is read back as another.
-    (date_of(days) == (year, month, day)).then_some(days)
+    let of_era = 365 * of_era + of_era / 4 - of_era / 100 + of_year;
+    Some(years / 400 * DAYS_OF_400_YEARS + of_era - DAYS_FROM_MARCH_1600)
 }
 
 const MINUTES_A_DAY: u32 = 1_440;
@@ -276,6 +292,9 @@ mod tests {
             let found = jiff::civil::Date::new(year as i16, month as i8, day as i8);
             assert_eq!(found.ok(), Some(date), "{days}");
             assert_eq!(days_to(year, month, day), Some(days));
+            if date == date.last_of_month() {
+                assert_eq!(days_to(year, month, day + 1), None, "{date}");
+            }
             date = date.tomorrow().unwrap();
         }
         assert_eq!(date, jiff::civil::date(2999, 12, 31));

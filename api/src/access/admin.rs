@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 use tallyring_realtime::catalog::{CatalogError, KeyEntry};
 
 use super::new_key::{KeyRequest, issue, key_json};
+use super::off_thread;
 use super::{Access, Catalogued};
 use crate::body;
 use crate::json;
 use crate::problem::Problem;
-use crate::read::request::off_thread;
 use crate::segments::Segments;
 use crate::state::ApiState;
 

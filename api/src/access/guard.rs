@@ -3,40 +3,51 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use axum::RequestExt;
-use axum::extract::{MatchedPath, RawPathParams, Request, State};
+use axum::extract::{FromRequestParts, MatchedPath, RawPathParams, Request, State};
+use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
 use percent_encoding::percent_decode_str;
 use tallyring_realtime::catalog::Scope;
-use tracing::Instrument;
 
 use super::caller::not_for;
 use super::cors;
+use super::place;
 use super::refusal::Refusal;
 use super::route::{Class, Namespaces, Route};
 use super::session;
 use super::table::Key;
 use super::{Access, Caller};
+use crate::meter::Meter;
 use crate::problem::Problem;
 
 /// The address of who asks, in the request's extensions once keys are needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer(pub IpAddr);
 
-/// Lets a request through to its handler, or answers it.
-pub async fn guard(State(access): State<Arc<Access>>, request: Request, next: Next) -> Response {
-    let pattern = request
-        .extensions()
-        .get::<MatchedPath>()
-        .map(MatchedPath::as_str);
+/// Lets a request of the router through to its handler, or answers it.
+pub async fn guard(
+    State((access, meter)): State<(Arc<Access>, Arc<Meter>)>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let began = Instant::now();
+    let pattern = request.extensions().get::<MatchedPath>().cloned();
+    let pattern = pattern.as_ref().map(MatchedPath::as_str);
     let route = Route::of(request.method(), pattern, request.uri().path());
+    let response = permitted(&access, route, request, next).await;
+    meter.note(pattern, response.status().as_u16(), began);
+    response
+}
+
+/// The answer, which pages of other origins may read where they are allowed to.
+async fn permitted(access: &Access, route: Route, request: Request, next: Next) -> Response {
     let is_read = matches!(route.scope, None | Some(Scope::Read));
     if access.origins.is_empty() || !is_read {
-        return answer(&access, route, request, next).await;
+        return answer(access, route, request, next).await;
     }
     let (parts, body) = request.into_parts();
     if let Some(response) = access.origins.preflight(&parts) {
@@ -44,32 +55,44 @@ pub async fn guard(State(access): State<Arc<Access>>, request: Request, next: Ne
     }
     let origin = access.origins.allowed(&parts.headers).cloned();
     let request = Request::from_parts(parts, body);
-    let mut response = answer(&access, route, request, next).await;
+    let mut response = answer(access, route, request, next).await;
     if let Some(origin) = origin {
         cors::permit(&mut response, origin);
     }
     response
 }
 
-async fn answer(access: &Access, route: Route, mut request: Request, next: Next) -> Response {
-    let admitted = match route.scope {
-        Some(scope) if access.needs_keys() => admit(access, route, scope, &mut request).await,
-        _ => Ok(()),
-    };
+async fn answer(access: &Access, route: Route, request: Request, next: Next) -> Response {
+    let (mut parts, body) = request.into_parts();
+    let admitted = admit(access, route, &mut parts).await;
     let answered = match admitted {
-        Ok(()) => run(access, route, request, next).await,
+        Ok(caller) => {
+            if caller.has_key() {
+                parts.extensions.insert(caller);
+            }
+            if route.class == Class::Stream {
+                // The place goes to the handler: it is held for as long as the stream lasts.
+                match access.streams.enter() {
+                    Some(place) => parts.extensions.insert(Arc::new(place)),
+                    None => return shed("streams").answer(route.dialect),
+                };
+            }
+            let request = Request::from_parts(parts, body);
+            run(access, route, next.run(request)).await
+        }
         Err(refusal) => Err(refusal),
     };
     answered.unwrap_or_else(|refusal| refusal.answer(route.dialect))
 }
 
-/// Checks the key and puts the [`Caller`] into the request.
-async fn admit(
-    access: &Access,
-    route: Route,
-    scope: Scope,
-    request: &mut Request,
-) -> Result<(), Refusal> {
+/// Who asks, if they may ask this. Without keys it is nobody, who may do everything.
+///
+/// # Errors
+/// What the key is missing.
+pub async fn admit(access: &Access, route: Route, request: &mut Parts) -> Result<Caller, Refusal> {
+    let Some(scope) = route.scope.filter(|_| access.needs_keys()) else {
+        return Ok(Caller::default());
+    };
     let key = known(access, route, request)?;
     if !key.has(scope) {
         let detail = format!(
@@ -94,25 +117,24 @@ async fn admit(
             wait,
         })?;
     }
-    request.extensions_mut().insert(Caller::new(key, now));
-    Ok(())
+    Ok(Caller::new(key, now))
 }
 
-fn known(access: &Access, route: Route, request: &Request) -> Result<Arc<Key>, Refusal> {
+fn known(access: &Access, route: Route, request: &Parts) -> Result<Arc<Key>, Refusal> {
     let text = presented(request, route).ok_or(Refusal::NoKey)?;
     let table = access.table.load();
     let table = table.as_ref().ok_or(Refusal::NoKey)?;
     if let Some(key) = table.find(&text) {
         return Ok(key);
     }
-    access.note_wrong_key(request.extensions().get::<Peer>().copied())
+    access.note_wrong_key(request.extensions.get::<Peer>().copied())
 }
 
 /// The key as the client sent it. bitly's clients send it bare or as a parameter, too, and pages of this
 /// server in a cookie.
-fn presented(request: &Request, route: Route) -> Option<Cow<'_, str>> {
+fn presented(request: &Parts, route: Route) -> Option<Cow<'_, str>> {
     let dialect = route.dialect;
-    let header = request.headers().get(header::AUTHORIZATION);
+    let header = request.headers.get(header::AUTHORIZATION);
     if let Some(value) = header.and_then(|value| value.to_str().ok()) {
         match value.trim().split_once(' ') {
             Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => {
@@ -123,11 +145,11 @@ fn presented(request: &Request, route: Route) -> Option<Cow<'_, str>> {
         }
     }
     if !dialect.is_bitly() {
-        let suffices = session::suffices(route, request.method(), request.headers());
-        let key = suffices.then(|| session::key(request.headers()));
+        let suffices = session::suffices(route, &request.method, &request.headers);
+        let key = suffices.then(|| session::key(&request.headers));
         return key.flatten().map(Cow::Borrowed);
     }
-    let mut parameters = request.uri().query()?.split('&');
+    let mut parameters = request.uri.query()?.split('&');
     let token = parameters.find_map(|part| part.strip_prefix("access_token="))?;
     percent_decode_str(token).decode_utf8().ok()
 }
@@ -135,12 +157,12 @@ fn presented(request: &Request, route: Route) -> Option<Cow<'_, str>> {
 async fn hold_to_namespaces(
     key: &Key,
     namespaces: Namespaces,
-    request: &mut Request,
+    request: &mut Parts,
 ) -> Result<(), Refusal> {
     match namespaces {
         Namespaces::None | Namespaces::Handler => Ok(()),
         Namespaces::Path => {
-            let parameters = request.extract_parts::<RawPathParams>().await;
+            let parameters = RawPathParams::from_request_parts(request, &()).await;
             let name = parameters.ok().and_then(|parameters| {
                 let found = parameters.iter().find(|(name, _)| *name == "namespace");
                 found.map(|(_, value)| value.to_owned())
@@ -167,22 +189,33 @@ async fn hold_to_namespaces(
     }
 }
 
-/// Runs the handler in a place of its class, within the time limit.
+/// Answers in a place of the route's class, within the time limit.
 async fn run(
     access: &Access,
     route: Route,
-    mut request: Request,
-    next: Next,
+    answering: impl Future<Output = Response>,
 ) -> Result<Response, Refusal> {
+    if route.class != Class::Query {
+        return run_here(access, route, answering).await;
+    }
+    let place = access.queries.enter().await.ok_or_else(|| shed("reads"))?;
+    let limit = access.limits.request_timeout;
+    tokio::time::timeout(limit, place::held(place, answering))
+        .await
+        .map_err(|_| timed_out(route, limit))
+}
+
+/// Answers in a place of the route's class, which is not that of reads, within the time limit.
+///
+/// # Errors
+/// No place is free, or it took too long.
+pub async fn run_here<T>(
+    access: &Access,
+    route: Route,
+    answering: impl Future<Output = T>,
+) -> Result<T, Refusal> {
     let (gate, what) = match route.class {
-        Class::Free => return Ok(next.run(request).await),
-        // The place goes to the handler: it is held for as long as the stream lasts.
-        Class::Stream => {
-            let place = access.streams.enter().ok_or_else(|| shed("streams"))?;
-            request.extensions_mut().insert(Arc::new(place));
-            return Ok(next.run(request).await);
-        }
-        Class::Query => return run_query(access, route, request, next).await,
+        Class::Free | Class::Query | Class::Stream => return Ok(answering.await),
         Class::Increment => (&access.increments, "increments"),
         Class::Batch => (&access.batches, "batches"),
         Class::Admin => (&access.admin, "operators' requests"),
@@ -190,32 +223,9 @@ async fn run(
     let _place = gate.enter().ok_or_else(|| shed(what))?;
     let limit = access.limits.request_timeout;
     // What a write has queued is written even when its answer is given up here.
-    tokio::time::timeout(limit, next.run(request))
+    tokio::time::timeout(limit, answering)
         .await
         .map_err(|_| timed_out(route, limit))
-}
-
-/// A read holds its place until its work ends, also when nobody waits for it any more: files are read
-/// on threads that cannot be interrupted.
-async fn run_query(
-    access: &Access,
-    route: Route,
-    request: Request,
-    next: Next,
-) -> Result<Response, Refusal> {
-    let place = access.queries.enter().await.ok_or_else(|| shed("reads"))?;
-    let limit = access.limits.request_timeout;
-    let work = async move {
-        let response = next.run(request).await;
-        drop(place);
-        response
-    };
-    match tokio::time::timeout(limit, tokio::spawn(work.in_current_span())).await {
-        Ok(Ok(response)) => Ok(response),
-        Ok(Err(error)) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-        Ok(Err(_)) => Err(shed("reads")),
-        Err(_) => Err(timed_out(route, limit)),
-    }
 }
 
 fn shed(what: &'static str) -> Refusal {

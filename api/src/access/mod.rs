@@ -11,6 +11,7 @@ mod gate;
 mod guard;
 mod key;
 mod new_key;
+mod place;
 mod rate;
 mod refusal;
 mod request_id;
@@ -20,11 +21,12 @@ mod streams;
 mod table;
 
 pub use caller::Caller;
-pub use guard::{Peer, guard};
+pub use guard::{Peer, admit, guard, run_here};
 pub use new_key::{KeyRequest, issue, key_json};
+pub use place::off_thread;
 pub use rate::network;
 pub use refusal::Refusal;
-pub use request_id::identify;
+pub use request_id::Asked;
 pub use route::{Class, Dialect, Route};
 pub use streams::StreamPlace;
 
@@ -169,7 +171,7 @@ impl Access {
     }
 
     /// Tells every stream to end.
-    pub(crate) fn close_streams(&self) {
+    pub fn close_streams(&self) {
         self.streams.close();
     }
 

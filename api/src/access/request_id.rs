@@ -9,11 +9,12 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use axum::extract::Request;
-use axum::http::{HeaderName, HeaderValue, Method};
-use axum::middleware::Next;
+use axum::http::request::Parts;
+use axum::http::{HeaderName, HeaderValue, Method, Uri};
 use axum::response::Response;
-use tracing::Instrument;
+use tracing::Span;
+
+use crate::write::incr;
 
 const HEADER: HeaderName = HeaderName::from_static("x-request-id");
 const ID_BYTES_MAX: usize = 64;
@@ -58,39 +59,58 @@ impl Seldom {
     }
 }
 
-/// Gives the request its id, and the answer too; logs what went wrong, and at debug level everything.
-pub async fn identify(request: Request, next: Next) -> Response {
-    let id = match request.headers().get(&HEADER) {
-        Some(inbound) if is_id(inbound.as_bytes()) => inbound.clone(),
-        _ => new_id(),
-    };
-    let (method, uri) = (request.method().clone(), request.uri().clone());
-    let is_increment = uri.path() == "/v1/incr";
-    let shown = id.to_str().unwrap_or_default();
-    // A span costs about as much as counting one click: those have theirs only when debugging.
-    let span = if is_increment {
-        tracing::debug_span!("request", id = shown)
-    } else {
-        tracing::info_span!("request", id = shown)
-    };
-    let began = Instant::now();
-    let mut response = next.run(request).instrument(span.clone()).await;
-    span.in_scope(|| log(&response, shown, &method, uri.path(), began));
-    response.headers_mut().insert(HEADER, id);
-    response
+/// What is said of a request when it has been answered.
+pub struct Asked {
+    id: HeaderValue,
+    method: Method,
+    uri: Uri,
+    /// When it came.
+    pub began: Instant,
 }
 
-fn log(response: &Response, id: &str, method: &Method, path: &str, began: Instant) {
-    let status = response.status().as_u16();
-    if status >= 500 {
-        let path = cut(path);
-        tracing::warn!(id, %method, ?path, status, "a request failed");
-    } else if is_refusal(status) && REFUSALS.take() {
-        let path = cut(path);
-        tracing::info!(id, %method, ?path, status, "a request was refused");
-    } else if tracing::enabled!(tracing::Level::DEBUG) {
-        let (path, milliseconds) = (cut(path), began.elapsed().as_secs_f64() * 1e3);
-        tracing::debug!(id, %method, ?path, status, milliseconds, "answered");
+impl Asked {
+    /// Of a request that came just now.
+    pub fn new(request: &Parts) -> Self {
+        let id = match request.headers.get(&HEADER) {
+            Some(inbound) if is_id(inbound.as_bytes()) => inbound.clone(),
+            _ => new_id(),
+        };
+        Self {
+            id,
+            method: request.method.clone(),
+            uri: request.uri.clone(),
+            began: Instant::now(),
+        }
+    }
+
+    /// The span of all that is logged about it.
+    pub fn span(&self) -> Span {
+        let id = self.shown();
+        // A span costs about as much as counting one click: those have theirs only when debugging.
+        if self.uri.path() == incr::PATH {
+            tracing::debug_span!("request", id)
+        } else {
+            tracing::info_span!("request", id)
+        }
+    }
+
+    /// Puts the id into the answer; logs what went wrong, and at debug level everything.
+    pub fn close(self, response: &mut Response) {
+        let (id, method) = (self.shown(), &self.method);
+        let path = cut(self.uri.path());
+        let status = response.status().as_u16();
+        if status >= 500 {
+            tracing::warn!(id, %method, ?path, status, "a request failed");
+        } else if is_refusal(status) && REFUSALS.take() {
+            tracing::info!(id, %method, ?path, status, "a request was refused");
+        } else {
+            tracing::debug!(id, %method, ?path, status, seconds = ?self.began.elapsed(), "answered");
+        }
+        response.headers_mut().insert(HEADER, self.id);
+    }
+
+    fn shown(&self) -> &str {
+        self.id.to_str().unwrap_or_default()
     }
 }
 
@@ -100,6 +120,9 @@ fn is_refusal(status: u16) -> bool {
 }
 
 fn cut(path: &str) -> &str {
+    if path.len() <= PATH_CHARS_MAX {
+        return path;
+    }
     let end = path.char_indices().nth(PATH_CHARS_MAX);
     end.map_or(path, |(end, _)| &path[..end])
 }

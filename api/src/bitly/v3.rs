@@ -324,7 +324,7 @@ fn facet(
 async fn legacy_clicks(
     state: &ApiState,
     source: Source,
-    mut query: QueryString,
+    mut query: QueryString<'_>,
 ) -> Result<Body, Fault> {
     let days: Option<i64> = query.take_as("days", "a whole number")?;
     let units: Option<i64> = query.take_as("units", "a whole number")?;

@@ -25,6 +25,7 @@
 mod edges;
 mod error;
 mod range;
+mod recent;
 mod unit;
 mod zone;
 

@@ -1,9 +1,11 @@
 //! From a request's range to its buckets.
 
 use std::ops::Range;
+use std::sync::{Arc, OnceLock};
 
 use super::edges;
 use super::error::RangeError;
+use super::recent;
 use super::unit::Unit;
 use super::zone::{Zone, rfc3339_utc};
 use super::{BUCKETS_DEFAULT, BUCKETS_MAX, EARLIEST_SECS, LATEST_SECS, START_MIN_SECS};
@@ -54,11 +56,16 @@ pub struct Bucket {
 
 /// One to [`BUCKETS_MAX`] buckets without a gap between them, oldest first.
 #[derive(Clone, Debug)]
-pub struct Buckets {
+pub struct Buckets(Arc<Edges>);
+
+#[derive(Debug)]
+struct Edges {
     unit: Unit,
     zone: Zone,
     /// Every bucket's start and the last one's end: strictly ascending, at least two.
-    edges: Vec<i64>,
+    at: Vec<i64>,
+    /// What each is called, once somebody asks.
+    labels: OnceLock<Vec<Arc<str>>>,
 }
 
 impl Request {
@@ -179,6 +186,9 @@ impl Buckets {
         if count > BUCKETS_MAX {
             return Err(too_many("units", units, unit));
         }
+        if let Some(buckets) = recent::find(unit, &zone, count, last) {
+            return Ok(buckets);
+        }
         let mut edges = Vec::with_capacity(count + 1);
         edges.push(edges::after(unit, &zone, last));
         let mut start = edges::at_or_before(unit, &zone, last);
@@ -193,7 +203,9 @@ impl Buckets {
             return Err(RangeError::refused("units", units, detail));
         }
         edges.reverse();
-        Ok(Self::from_edges(unit, zone, edges))
+        let buckets = Self::from_edges(unit, zone, edges);
+        recent::keep(&buckets);
+        Ok(buckets)
     }
 
     /// The buckets from `first` to `last`, which were checked; `None` if they are too many.
@@ -217,37 +229,49 @@ impl Buckets {
             "BUG: {unit} edges in {} do not ascend",
             zone.name()
         );
-        Self { unit, zone, edges }
+        Self(Arc::new(Edges {
+            unit,
+            zone,
+            at: edges,
+            labels: OnceLock::new(),
+        }))
     }
 
     /// How long each bucket is.
     pub fn unit(&self) -> Unit {
-        self.unit
+        self.0.unit
     }
 
-    /// Whose calendar the buckets follow; [`Zone::label`] writes their labels.
+    /// Whose calendar the buckets follow.
     pub fn zone(&self) -> &Zone {
-        &self.zone
+        &self.0.zone
+    }
+
+    /// Every bucket's start in words, and the last one's end: one more than there are buckets.
+    pub fn labels(&self) -> &[Arc<str>] {
+        let label = |&edge| self.zone().label(edge).into();
+        let labels = &self.0.labels;
+        labels.get_or_init(|| self.0.at.iter().map(label).collect())
     }
 
     /// How many buckets there are, 1 to [`BUCKETS_MAX`].
     pub fn count(&self) -> usize {
-        self.edges.len() - 1
+        self.0.at.len() - 1
     }
 
     /// The first bucket's start (Unix seconds).
     pub fn start(&self) -> i64 {
-        self.edges[0]
+        self.0.at[0]
     }
 
     /// The last bucket's end (Unix seconds): the first instant after the range.
     pub fn end(&self) -> i64 {
-        self.edges[self.count()]
+        self.0.at[self.count()]
     }
 
     /// The buckets, oldest first.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = Bucket> + ExactSizeIterator + '_ {
-        self.edges.windows(2).map(|pair| Bucket {
+        self.0.at.windows(2).map(|pair| Bucket {
             start: pair[0],
             end: pair[1],
         })
@@ -256,7 +280,7 @@ impl Buckets {
     /// The index of the bucket that holds `instant` (Unix seconds), or `None` outside the range. A base
     /// bucket counts where its start lies, so its start is the instant to ask for.
     pub fn index_of(&self, instant: i64) -> Option<usize> {
-        let edges_until = self.edges.partition_point(|&edge| edge <= instant);
+        let edges_until = self.0.at.partition_point(|&edge| edge <= instant);
         edges_until
             .checked_sub(1)
             .filter(|&index| index < self.count())
@@ -281,10 +305,9 @@ impl Buckets {
     /// If `grain_secs` is not positive.
     pub fn aligned(&self, grain_secs: i64) -> bool {
         assert!(grain_secs > 0, "BUG: a grain of {grain_secs} seconds");
-        let first = self.edges.partition_point(|&edge| edge < EARLIEST_SECS);
-        self.edges[first..]
-            .iter()
-            .all(|edge| edge % grain_secs == 0)
+        let edges = &self.0.at;
+        let first = edges.partition_point(|&edge| edge < EARLIEST_SECS);
+        edges[first..].iter().all(|edge| edge % grain_secs == 0)
     }
 }
 

@@ -1,9 +1,10 @@
 //! Answers: what a read found, in the shapes of the contract.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use serde::Serialize;
-use tallyring_realtime::{Series, Store};
+use serde::{Serialize, Serializer};
+use tallyring_realtime::{Answer as View, Series, Store};
 use tallyring_records::{FieldError, TimeCode};
 
 use super::format::Format;
@@ -61,32 +62,34 @@ pub struct Head {
     pub final_until: Option<String>,
     /// The archive's generation in this view, 0 before the first
     pub generation: u64,
-    /// The last instant of the range, for people.
+    /// What it is about.
     #[serde(skip)]
-    last: String,
+    buckets: Buckets,
 }
 
 impl Head {
     /// About these buckets; `settled` until when no event is expected any more, Unix seconds.
     pub fn of(buckets: &Buckets, aligned: bool, settled: i64, generation: u64) -> Self {
-        let label = |instant| buckets.zone().label(instant);
+        let labels = buckets.labels();
+        let label = |index: usize| labels[index].to_string();
         Self {
             unit: buckets.unit().to_string(),
             timezone: buckets.zone().name().to_owned(),
-            from: label(buckets.start()),
-            to: label(buckets.end()),
+            from: label(0),
+            to: label(buckets.count()),
             aligned,
             settled_until: rfc3339_utc(settled),
             final_until: None,
             generation,
-            last: label(buckets.end() - 1),
+            buckets: buckets.clone(),
         }
     }
 
     /// The dates of its range, for people.
     pub fn days(&self) -> String {
         let day = |label: &str| label.get(..10).unwrap_or(label).to_owned();
-        match (day(&self.from), day(&self.last)) {
+        let last = self.buckets.zone().label(self.buckets.end() - 1);
+        match (day(&self.from), day(&last)) {
             (first, last) if first == last => first,
             (first, last) => format!("{first} to {last}"),
         }
@@ -129,17 +132,28 @@ pub enum Body {
     Summary {},
 }
 
+/// Counts without their buckets.
+struct JustCounts<'c>(&'c [Count]);
+
+impl Serialize for JustCounts<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.iter().map(|bucket| bucket.count))
+    }
+}
+
 /// One bucket's count.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub struct Count {
-    pub start: String,
+    #[schema(value_type = String)]
+    pub start: Arc<str>,
     pub count: u64,
 }
 
 /// One bucket's ranking.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub struct Bucket {
-    pub start: String,
+    #[schema(value_type = String)]
+    pub start: Arc<str>,
     pub total: u64,
     pub values: Vec<Value>,
     pub other: u64,
@@ -162,14 +176,13 @@ impl Respond for Answer {
 
     fn identity(&self) -> impl Serialize {
         let asked = (&self.namespace, &self.key, &self.subtotal);
-        let compared = &self.before;
-        (
-            asked,
-            self.head.identity(),
-            self.total,
-            &self.body,
-            compared,
-        )
+        // Where the buckets of counts begin follows from the range.
+        let (counts, rest) = match &self.body {
+            Body::Counts { counts } => (Some(JustCounts(counts)), None),
+            rest => (None, Some(rest)),
+        };
+        let counted = (self.total, counts, rest);
+        (asked, self.head.identity(), counted, &self.before)
     }
 
     fn render(&self, format: Format) -> Result<String, Problem> {
@@ -183,6 +196,32 @@ impl Respond for Answer {
             }),
         }
     }
+}
+
+/// Answers a read of counts that takes little work and nothing from the disk, so that it can be answered where
+/// nothing may wait; else gives the request back.
+///
+/// # Errors
+/// A generation that is not kept.
+pub fn answer_at_once(
+    store: &Store,
+    request: ReadRequest,
+) -> Result<Result<Answer, ReadRequest>, Problem> {
+    const BUCKETS_AT_ONCE: usize = 1_000;
+    let is_small = match (&request.selection, &request.shape) {
+        // The values of a breakdown may have to be looked up.
+        (_, Shape::By { .. }) | (Selection::All(_), _) => false,
+        (Selection::Bounded(buckets), _) => buckets.count() <= BUCKETS_AT_ONCE,
+    };
+    if !is_small {
+        return Ok(Err(request));
+    }
+    let Some(view) = store.read_cached(&[request.read()], request.as_of)? else {
+        return Ok(Err(request));
+    };
+    let found = Found::each(view).next();
+    let found = found.expect("BUG: one read gives one series");
+    answer(store, request, &found).map(Ok)
 }
 
 /// Answers several reads from one view, those of a kept generation from it. Blocks on files.
@@ -219,6 +258,16 @@ struct Found {
     minutes_from: Option<i64>,
 }
 
+impl Found {
+    fn each(view: View) -> impl Iterator<Item = Self> {
+        view.series.into_iter().map(move |series| Self {
+            series,
+            generation: view.generation,
+            minutes_from: view.minutes_from,
+        })
+    }
+}
+
 fn read_all(store: &Store, requests: &[ReadRequest]) -> Result<Vec<Found>, (usize, Problem)> {
     let mut views: BTreeMap<Option<u64>, Vec<usize>> = BTreeMap::new();
     for (index, request) in requests.iter().enumerate() {
@@ -233,12 +282,7 @@ fn read_all(store: &Store, requests: &[ReadRequest]) -> Result<Vec<Found>, (usiz
         let view = store
             .read(&reads, as_of)
             .map_err(|error| (indexes[0], error.into()))?;
-        let answers = view.series.into_iter().map(|series| Found {
-            series,
-            generation: view.generation,
-            minutes_from: view.minutes_from,
-        });
-        found.extend(indexes.into_iter().zip(answers));
+        found.extend(indexes.into_iter().zip(Found::each(view)));
     }
     Ok(found.into_values().collect())
 }
@@ -315,12 +359,12 @@ pub fn resolve(selection: Selection, counted: Option<(i64, i64)>) -> Result<Buck
 
 /// The buckets of a period with their counts.
 pub fn counts(buckets: &Buckets, totals: &[u64]) -> Vec<Count> {
-    let labels = buckets
-        .iter()
-        .map(|bucket| buckets.zone().label(bucket.start));
-    labels
-        .zip(totals)
-        .map(|(start, &count)| Count { start, count })
+    let counted = buckets.labels().iter().zip(totals);
+    counted
+        .map(|(start, &count)| Count {
+            start: Arc::clone(start),
+            count,
+        })
         .collect()
 }
 
@@ -333,10 +377,10 @@ fn by_bucket(
 ) -> Result<Vec<Bucket>, Problem> {
     let values = rollup::values_by_bucket(series, buckets);
     let mut answered = Vec::with_capacity(totals.len());
-    for ((bucket, &total), values) in buckets.iter().zip(totals).zip(&values) {
+    for ((start, &total), values) in buckets.labels().iter().zip(totals).zip(&values) {
         let (values, other) = rollup::ranking(store, series, values, limit)?;
         answered.push(Bucket {
-            start: buckets.zone().label(bucket.start),
+            start: Arc::clone(start),
             total,
             values,
             other,

@@ -4,6 +4,7 @@
 //! do not meet at the grain's edges (minutes, days of half-hour zones), it takes the minutes, and of
 //! what was counted without them the base bucket, which counts where it starts.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use tallyring_realtime::Series;
@@ -60,11 +61,11 @@ impl Base {
     }
 
     /// Totals by base bucket, or by minute.
-    pub fn counts(self, series: &Series) -> BTreeMap<TimeCode, u64> {
+    pub fn counts(self, series: &Series) -> Cow<'_, BTreeMap<TimeCode, u64>> {
         if self.minutes {
-            series.by_minute()
+            Cow::Owned(series.by_minute())
         } else {
-            series.totals.clone()
+            Cow::Borrowed(&series.totals)
         }
     }
 

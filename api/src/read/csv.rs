@@ -31,7 +31,7 @@ pub fn render(answer: &Answer) -> String {
                 if bucket.values.is_empty() {
                     row(&mut out, &[&bucket.start, "", "0", "none"]);
                 }
-                let before = [bucket.start.as_str()];
+                let before = [&*bucket.start];
                 ranking(&mut out, &before, pairs(&bucket.values), bucket.other);
             }
         }

@@ -5,7 +5,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, Uri, header};
 use axum::response::{IntoResponse, Response};
 
-use super::answer::{Answer, answer_all};
+use super::answer::{Answer, answer_all, answer_at_once};
 use super::format::Format;
 use super::request::{KNOWN, LIMIT_DEFAULT, LIMIT_MAX, ReadRequest, Shape, View, blocking};
 use super::respond::respond;
@@ -136,6 +136,14 @@ async fn answer(
         _ => None,
     };
     query.finish(KNOWN)?;
+    let request = match format {
+        Format::Json => answer_at_once(state.store(), request)?,
+        _ => Err(request),
+    };
+    let request = match request {
+        Ok(answer) => return respond(state.store(), &answer, format, &headers, caller.has_key()),
+        Err(request) => request,
+    };
     blocking(&state, move |store| {
         let requests = [Some(request), compared].into_iter().flatten().collect();
         let answers = answer_all(store, requests).map_err(|(_, problem)| problem)?;

@@ -19,7 +19,8 @@ use tallyring_realtime::{RECENT_SECONDS_MAX, Store};
 use tallyring_records::Namespace;
 
 use super::answer::answer_all;
-use super::request::{ReadRequest, Shape, check_key, declared, off_thread};
+use super::request::{ReadRequest, Shape, check_key, declared};
+use crate::access::off_thread;
 use crate::access::{Caller, StreamPlace};
 use crate::calendar::{Request, Unit, Zone, rfc3339_utc};
 use crate::problem::Problem;
@@ -124,7 +125,7 @@ fn watched(
     check_key(&key)?;
     Ok(Some(Watched {
         namespace,
-        key,
+        key: key.into_owned(),
         zone,
     }))
 }

@@ -1,13 +1,11 @@
 //! `GET /v1/ratios/{ratio}/{entity}/{key}`: two counts divided, both from one view.
 
-use std::collections::BTreeMap;
-
 use axum::extract::State;
 use axum::http::{HeaderMap, Uri};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tallyring_realtime::{Read, Store};
-use tallyring_records::{Namespace, Schema, TimeCode};
+use tallyring_records::{Namespace, Schema};
 
 use super::base::Base;
 use super::format::Format;
@@ -169,8 +167,7 @@ fn answer(store: &Store, asked: Asked, as_of: Option<u64>) -> Result<RatioAnswer
         }
     });
     let view = store.read(&reads, as_of)?;
-    let counts: [BTreeMap<TimeCode, u64>; 2] =
-        [0, 1].map(|side| bases[side].counts(&view.series[side]));
+    let counts = [0, 1].map(|side| bases[side].counts(&view.series[side]));
     let buckets = match asked.selection {
         Selection::Bounded(buckets) => buckets,
         Selection::All(all) => {

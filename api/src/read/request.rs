@@ -6,6 +6,7 @@ use tallyring_realtime::{Read, Store};
 use tallyring_records::{FieldError, KEY_BYTES_MAX, Namespace, Schema, TIME_MAX, TIME_MIN};
 
 use super::base::Base;
+use crate::access::off_thread;
 use crate::calendar::{Buckets, Request, Selection, Unit, Zone};
 use crate::problem::Problem;
 use crate::query_string::QueryString;
@@ -266,20 +267,6 @@ pub async fn blocking<T: Send + 'static>(
 ) -> Result<T, Problem> {
     let store = Arc::clone(state.store());
     off_thread(move || work(&store)).await
-}
-
-/// Runs blocking work off the threads that serve connections; what it logs is the request's.
-///
-/// # Errors
-/// What the work answers.
-pub async fn off_thread<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
-) -> Result<T, Problem> {
-    let span = tracing::Span::current();
-    match tokio::task::spawn_blocking(move || span.in_scope(work)).await {
-        Ok(answer) => answer,
-        Err(error) => std::panic::resume_unwind(error.into_panic()),
-    }
 }
 
 fn instant(query: &mut QueryString, name: &str) -> Result<Option<i64>, Problem> {

@@ -12,9 +12,17 @@ use crate::problem::Problem;
 /// Total of each bucket. A base bucket counts where its start lies.
 pub fn totals(counts: &BTreeMap<TimeCode, u64>, buckets: &Buckets) -> Vec<u64> {
     let mut totals = vec![0; buckets.count()];
+    let mut ahead = buckets.iter().zip(&mut totals).peekable();
     for (code, &count) in counts {
-        if let Some(index) = buckets.index_of(code.start()) {
-            add(&mut totals[index], count);
+        // Both ascend.
+        while ahead
+            .next_if(|(bucket, _)| bucket.end <= code.start())
+            .is_some()
+        {}
+        match ahead.peek_mut() {
+            Some((bucket, total)) if bucket.start <= code.start() => add(total, count),
+            Some(_) => {}
+            None => break,
         }
     }
     totals

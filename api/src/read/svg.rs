@@ -17,7 +17,7 @@ pub fn render(answer: &Answer, picture: Picture) -> Option<String> {
             zone: head.timezone.clone(),
             points: counts
                 .iter()
-                .map(|count| (count.start.clone(), count.count))
+                .map(|count| (count.start.to_string(), count.count))
                 .collect(),
             provisional_from: answer.provisional_from,
             aligned: head.aligned,

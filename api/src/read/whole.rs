@@ -165,7 +165,9 @@ fn picture(answer: &Whole, picture: Picture) -> String {
         subtitle: String::new(),
         unit: answer.head.unit.parse().unwrap_or(Unit::Day),
         zone: answer.head.timezone.clone(),
-        points: points.map(|row| (row.start.clone(), row.count)).collect(),
+        points: points
+            .map(|row| (row.start.to_string(), row.count))
+            .collect(),
         provisional_from: answer.provisional_from,
         aligned: answer.head.aligned,
         summed: true,

@@ -1,10 +1,10 @@
-//! The real router over a store in a directory of its own, and a clock that stands still.
+//! The real API over a store in a directory of its own, and a clock that stands still.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Request, header};
 use http_body_util::BodyExt;
@@ -12,13 +12,12 @@ use serde_json::Value;
 use tallyring_archive::OsDisk;
 use tallyring_realtime::{Options, Service, Store, VirtualClock, World};
 use tallyring_records::Schema;
-use tower::ServiceExt;
 
-use crate::{Access, AccessLimits, Admin, ApiState, router};
+use crate::{Access, AccessLimits, Admin, ApiState, App};
 
-/// A running router.
+/// A running API.
 pub struct Site {
-    router: Router,
+    app: Arc<App>,
     directory: PathBuf,
 }
 
@@ -70,7 +69,7 @@ impl Site {
                 .handle(),
         };
         Self {
-            router: router(state),
+            app: Arc::new(App::new(state)),
             directory,
         }
     }
@@ -93,7 +92,8 @@ impl Site {
 
     /// Answers one request.
     pub async fn ask(&self, request: Request<Body>) -> Answer {
-        let response = self.router.clone().oneshot(request).await.unwrap();
+        let peer = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let response = Arc::clone(&self.app).answer(request, peer).await;
         let content_type = response.headers().get(header::CONTENT_TYPE);
         Answer {
             status: response.status().as_u16(),

@@ -70,18 +70,37 @@ impl Manner {
 }
 
 /// Items of a body, each with its line in NDJSON.
-pub type Items = Vec<(Option<usize>, Result<Value, Problem>)>;
+pub type Items<T> = Vec<(Option<usize>, Result<T, Problem>)>;
+
+/// An item that was read as JSON.
+pub trait Item: From<Value> {
+    /// Its id, whatever else is wrong with it.
+    fn id(&self) -> Option<&str>;
+
+    /// Reads a line without a tree of values, where it is so simple that nothing can be wrong; else none.
+    fn of_line(line: &[u8]) -> Option<Self>;
+}
+
+impl Item for Value {
+    fn id(&self) -> Option<&str> {
+        self.get("id")?.as_str()
+    }
+
+    fn of_line(_: &[u8]) -> Option<Self> {
+        None
+    }
+}
 
 /// Reads every item with `parse` and counts them; durable when answered.
 ///
 /// # Errors
 /// The first bad item, unless it is to be skipped; or why nothing was counted.
-pub async fn count(
+pub async fn count<T: Item>(
     state: &ApiState,
     caller: &Caller,
-    items: Items,
+    items: Items<T>,
     manner: Manner,
-    parse: impl Fn(Value, &Schema, i64) -> Result<Increment, Problem>,
+    parse: impl Fn(T, &Schema, i64) -> Result<Increment, Problem>,
 ) -> Result<Answer, Problem> {
     let Manner { skip, key } = manner;
     caller.pay_for(items.len());
@@ -121,7 +140,7 @@ pub async fn count(
 ///
 /// # Errors
 /// When it is neither, or has too many.
-pub fn items(headers: &HeaderMap, body: &[u8]) -> Result<Items, Problem> {
+pub fn items<T: Item>(headers: &HeaderMap, body: &[u8]) -> Result<Items<T>, Problem> {
     match media_type(headers).as_str() {
         "application/x-ndjson" | "application/jsonl" => ndjson(body),
         _ => objects(body),
@@ -148,8 +167,8 @@ struct Good {
 }
 
 /// The id of an item, whatever else is wrong with it.
-fn id_of(item: &Value) -> Option<String> {
-    let id = item.get("id")?.as_str()?;
+fn id_of(item: &impl Item) -> Option<String> {
+    let id = item.id()?;
     (1..=ID_BYTES_MAX)
         .contains(&id.len())
         .then(|| id.to_owned())
@@ -271,7 +290,7 @@ fn on_error_skip(query: Option<&str>) -> Result<bool, Problem> {
 }
 
 /// One object, or an array of them.
-fn objects(bytes: &[u8]) -> Result<Items, Problem> {
+fn objects<T: Item>(bytes: &[u8]) -> Result<Items<T>, Problem> {
     let value: Value = json::parse(bytes).map_err(|error| {
         Problem::malformed(
             "body",
@@ -284,23 +303,26 @@ fn objects(bytes: &[u8]) -> Result<Items, Problem> {
         other => vec![other],
     };
     check_count(items.len())?;
-    Ok(items.into_iter().map(|item| (None, Ok(item))).collect())
+    let items = items.into_iter();
+    Ok(items.map(|item| (None, Ok(item.into()))).collect())
 }
 
 /// One object a line; empty lines are passed over.
-fn ndjson(bytes: &[u8]) -> Result<Items, Problem> {
-    let mut items = Items::new();
+fn ndjson<T: Item>(bytes: &[u8]) -> Result<Items<T>, Problem> {
+    let mut items = Items::<T>::new();
     for (number, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
         if line.trim_ascii().is_empty() {
             continue;
         }
-        let item = json::parse(line).map_err(|error| {
-            Problem::malformed(
+        let tree = || match json::parse(line) {
+            Ok(value) => Ok(value.into()),
+            Err(error) => Err(Problem::malformed(
                 "item",
                 &error.to_string(),
                 "must be one JSON object a line, each name once",
-            )
-        });
+            )),
+        };
+        let item = T::of_line(line).map_or_else(tree, Ok);
         items.push((Some(number + 1), item));
         check_count(items.len())?;
     }

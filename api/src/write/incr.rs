@@ -1,16 +1,21 @@
 //! `GET|POST /v1/incr`: the redirector's call, one increment in the query string.
 
-use axum::extract::{RawQuery, State};
-use axum::http::{HeaderName, HeaderValue, StatusCode};
+use std::borrow::Cow;
+
+use axum::body::Body;
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use tallyring_realtime::Batch;
+use tallyring_realtime::{Accepted, Batch};
 use tallyring_records::{Increment, check_time};
 
 use crate::access::Caller;
-use crate::problem::Problem;
+use crate::problem::{self, Problem};
 use crate::query_string::QueryString;
 use crate::state::ApiState;
 use crate::time;
+
+/// Where it is.
+pub const PATH: &str = "/v1/incr";
 
 const KNOWN: &str = "key.<namespace>, by.<subtotal>, n, at, id and user";
 
@@ -25,10 +30,10 @@ const KNOWN: &str = "key.<namespace>, by.<subtotal>, n, at, id and user";
     crate::openapi::WriteErrors,
 ))]
 pub async fn incr_get(
-    state: State<ApiState>,
-    caller: Caller,
-    query: RawQuery,
-) -> Result<Response, Problem> {
+    state: &ApiState,
+    caller: &Caller,
+    query: Option<&str>,
+) -> Result<Accepted, Problem> {
     incr(state, caller, query).await
 }
 
@@ -40,10 +45,10 @@ pub async fn incr_get(
     crate::openapi::WriteErrors,
 ))]
 pub async fn incr_post(
-    state: State<ApiState>,
-    caller: Caller,
-    query: RawQuery,
-) -> Result<Response, Problem> {
+    state: &ApiState,
+    caller: &Caller,
+    query: Option<&str>,
+) -> Result<Accepted, Problem> {
     incr(state, caller, query).await
 }
 
@@ -73,33 +78,38 @@ struct Parameters {
     user: Option<String>,
 }
 
-async fn incr(
-    State(state): State<ApiState>,
-    caller: Caller,
-    RawQuery(query): RawQuery,
-) -> Result<Response, Problem> {
-    let now = state.now();
-    let increment = caller.allow(parse(query.as_deref(), now)?)?;
-    increment.validate(&state.store().schema())?;
-    check_time(increment.at, now)?;
-    let accepted = state
-        .service
-        .submit(Batch {
-            increments: vec![increment],
-            ..Batch::default()
-        })
-        .await?;
-    metrics::counter!("tallyring_increments_total").increment(accepted.accepted);
-    metrics::counter!("tallyring_duplicates_total").increment(accepted.duplicates);
-    metrics::counter!("tallyring_late_total").increment(accepted.late);
+/// 204, and whether the id was known.
+pub fn answer(accepted: Accepted) -> Response {
     let mut response = StatusCode::NO_CONTENT.into_response();
     if accepted.duplicates > 0 {
         let name = HeaderName::from_static("tallyring-duplicate");
-        response
-            .headers_mut()
-            .insert(name, HeaderValue::from_static("1"));
+        let known = HeaderValue::from_static("1");
+        response.headers_mut().insert(name, known);
     }
-    Ok(response)
+    response
+}
+
+/// 405 for another method.
+pub fn no_method(method: &Method) -> Response {
+    let mut response = problem::no_method(method);
+    if method == Method::HEAD {
+        *response.body_mut() = Body::empty();
+    }
+    let allowed = HeaderValue::from_static("GET,POST");
+    response.headers_mut().insert(header::ALLOW, allowed);
+    response
+}
+
+async fn incr(state: &ApiState, caller: &Caller, query: Option<&str>) -> Result<Accepted, Problem> {
+    let now = state.now();
+    let increment = caller.allow(parse(query, now)?)?;
+    increment.validate(&state.store().schema())?;
+    check_time(increment.at, now)?;
+    let batch = Batch {
+        increments: vec![increment],
+        ..Batch::default()
+    };
+    Ok(state.service.submit(batch).await?)
 }
 
 fn parse(query: Option<&str>, now: i64) -> Result<Increment, Problem> {
@@ -117,11 +127,16 @@ fn parse(query: Option<&str>, now: i64) -> Result<Increment, Problem> {
             .unwrap_or(1),
         keys: query.take_prefixed("key."),
         by: query.take_prefixed("by."),
-        id: query.take("id")?.filter(|id| !id.is_empty()),
-        user: query.take("user")?.filter(|user| !user.is_empty()),
+        id: named(query.take("id")?),
+        user: named(query.take("user")?),
         event: None,
         origin: None,
     };
     query.finish(KNOWN)?;
     Ok(increment)
+}
+
+/// An empty text is left out.
+fn named(text: Option<Cow<'_, str>>) -> Option<String> {
+    text.filter(|text| !text.is_empty()).map(Cow::into_owned)
 }

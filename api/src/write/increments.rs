@@ -6,7 +6,7 @@ use axum::extract::{RawQuery, State};
 use axum::http::HeaderMap;
 
 use super::batch::{self, Answer, BODY_BYTES_MAX, Manner};
-use super::item;
+use super::plain;
 use crate::access::Caller;
 use crate::body;
 use crate::problem::Problem;
@@ -69,6 +69,6 @@ pub async fn increments(
     let bytes = body::read(&headers, body, BODY_BYTES_MAX).await?;
     let manner = Manner::of(&state, query.as_deref(), &headers, &bytes)?;
     let items = batch::items(&headers, &bytes)?;
-    let answer = batch::count(&state, &caller, items, manner, item::parse).await?;
+    let answer = batch::count(&state, &caller, items, manner, plain::parse).await?;
     Ok(Json(answer))
 }

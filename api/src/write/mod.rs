@@ -7,4 +7,5 @@ pub mod events;
 pub mod incr;
 pub mod increments;
 mod item;
+mod plain;
 pub mod statsd;

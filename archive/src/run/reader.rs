@@ -90,6 +90,47 @@ impl Run {
         from: &[u8],
         visit: &mut Visitor<'_>,
     ) -> Result<()> {
+        self.visit(&mut |number| self.block(cache, number), (b"", from), visit)
+    }
+
+    /// Visits lines in order, from the first whose key is at least `from`, at least all whose keys begin with `prefix`:
+    /// blocks that begin with another key are not read.
+    ///
+    /// # Errors
+    /// When a block that is needed is damaged.
+    pub fn visit_prefix(
+        &self,
+        cache: &BlockCache,
+        (prefix, from): (&[u8], &[u8]),
+        visit: &mut Visitor<'_>,
+    ) -> Result<()> {
+        let block = &mut |number| self.block(cache, number);
+        self.visit(block, (prefix, from), visit)
+    }
+
+    /// The same as far as the cache holds the blocks: never waits for the disk.
+    ///
+    /// # Errors
+    /// [`Error::NotCached`] at the first block that it does not hold.
+    pub fn visit_cached(
+        &self,
+        cache: &BlockCache,
+        (prefix, from): (&[u8], &[u8]),
+        visit: &mut Visitor<'_>,
+    ) -> Result<()> {
+        let cached = |number| {
+            let block = cache.blocks.get(&(self.cache_id, number as u32));
+            block.ok_or(Error::NotCached)
+        };
+        self.visit(&mut { cached }, (prefix, from), visit)
+    }
+
+    fn visit(
+        &self,
+        block: &mut dyn FnMut(usize) -> Result<Arc<Block>>,
+        (prefix, from): (&[u8], &[u8]),
+        visit: &mut Visitor<'_>,
+    ) -> Result<()> {
         // The block before the first one that starts at or after `from` may hold it; with continued
         // totals several blocks may start with the key itself.
         let first = self
@@ -97,7 +138,11 @@ impl Run {
             .partition_point(|entry| &*entry.first_key < from)
             .saturating_sub(1);
         for number in first..self.index.len() {
-            let block = self.block(cache, number)?;
+            let key = &*self.index[number].first_key;
+            if number > first && key > prefix && !key.starts_with(prefix) {
+                return Ok(());
+            }
+            let block = block(number)?;
             let start = if number == first {
                 block.position(from)
             } else {
@@ -125,11 +170,12 @@ impl Run {
 
     fn block(&self, cache: &BlockCache, number: usize) -> Result<Arc<Block>> {
         let key = (self.cache_id, number as u32);
-        if let Some(block) = cache.0.get(&key) {
+        if let Some(block) = cache.blocks.get(&key) {
             return Ok(block);
         }
         let block = Arc::new(self.decode(number)?);
-        cache.0.insert(key, Arc::clone(&block));
+        cache.decoded.fetch_add(1, Ordering::Relaxed);
+        cache.blocks.insert(key, Arc::clone(&block));
         Ok(block)
     }
 
@@ -236,7 +282,10 @@ fn memchr_newlines(plain: &[u8]) -> impl Iterator<Item = u32> {
 }
 
 /// Hot decoded blocks of all runs, within a budget of bytes.
-pub struct BlockCache(Cache<(u64, u32), Arc<Block>, BlockWeight>);
+pub struct BlockCache {
+    blocks: Cache<(u64, u32), Arc<Block>, BlockWeight>,
+    decoded: AtomicU64,
+}
 
 #[derive(Clone)]
 struct BlockWeight;
@@ -253,7 +302,15 @@ impl BlockCache {
         let blocks = usize::try_from(bytes / (64 << 10))
             .unwrap_or(usize::MAX)
             .clamp(16, 1 << 20);
-        Self(Cache::with_weighter(blocks, bytes, BlockWeight))
+        Self {
+            blocks: Cache::with_weighter(blocks, bytes, BlockWeight),
+            decoded: AtomicU64::new(0),
+        }
+    }
+
+    /// Blocks that were not in it when a read needed them, and were read from files.
+    pub fn decoded(&self) -> u64 {
+        self.decoded.load(Ordering::Relaxed)
     }
 }
 
@@ -262,8 +319,8 @@ impl std::fmt::Debug for BlockCache {
         write!(
             f,
             "BlockCache({} blocks, {} bytes)",
-            self.0.len(),
-            self.0.weight()
+            self.blocks.len(),
+            self.blocks.weight()
         )
     }
 }

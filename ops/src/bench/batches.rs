@@ -23,7 +23,7 @@ pub fn run(effort: &Effort) -> Result<Report> {
         for connections in [1, 8] {
             let ask = |server: &ServerProcess| {
                 let load = Load {
-                    address: server.address,
+                    server,
                     connections,
                     requests: &requests,
                     rate: None,
@@ -32,16 +32,19 @@ pub fn run(effort: &Effort) -> Result<Report> {
                 load.run()
             };
             let (mut bare, mut counted, mut p99) = (Vec::new(), Vec::new(), Vec::new());
+            let mut taken = Vec::new();
             for _ in 0..effort.runs {
                 bare.push(ask(&empty)?.per_second * ROWS * COUNTERS_A_ROW / 1e6);
                 let outcome = ask(&server)?;
                 counted.push(outcome.per_second * ROWS * COUNTERS_A_ROW / 1e6);
                 p99.push(outcome.milliseconds(99.0));
+                taken.push(outcome.processor_us * 1e3 / (ROWS * COUNTERS_A_ROW));
             }
             let of = format!("{keys} keys, {connections} connections");
             report.row(format!("empty handler, {of}"), "M ctr/s", &bare);
             report.row(format!("batches, {of}"), "M ctr/s", &counted);
             report.row(format!("p99, {of}"), "ms", &p99);
+            report.row(format!("processor time, {of}"), "ns/ctr", &taken);
         }
     }
     Ok(report)

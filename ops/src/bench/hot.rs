@@ -31,7 +31,7 @@ pub fn run(effort: &Effort) -> Result<Report> {
     ] {
         let ask = |requests: &[Vec<u8>]| {
             let load = Load {
-                address: server.address,
+                server: &server,
                 connections,
                 requests,
                 rate: None,

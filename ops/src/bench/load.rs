@@ -12,12 +12,13 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use rustix::event::{Timespec, epoll};
 
+use super::child::ServerProcess;
 use crate::error::{CommandError, Result, doing};
 
 /// What to send, to whom, for how long.
 pub struct Load<'r> {
-    /// The server.
-    pub address: SocketAddr,
+    /// Whom to ask.
+    pub server: &'r ServerProcess,
     /// Connections at once.
     pub connections: usize,
     /// Whole requests, sent in turn.
@@ -32,6 +33,8 @@ pub struct Load<'r> {
 pub struct Outcome {
     /// Answers a second.
     pub per_second: f64,
+    /// Processor time that the server took for one answer, microseconds.
+    pub processor_us: f64,
     /// Latencies in nanoseconds.
     pub latency: Histogram<u64>,
 }
@@ -76,14 +79,15 @@ impl Load<'_> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(doing("make an epoll"))?;
         let mut connections = Vec::with_capacity(self.connections);
         for number in 0..self.connections {
-            let connection = Connection::open(self.address)?;
+            let connection = Connection::open(self.server.address)?;
             let data = epoll::EventData::new_u64(number as u64);
             epoll::add(&epoll, &connection.stream, data, epoll::EventFlags::IN)
                 .map_err(doing("watch a connection"))?;
             connections.push(connection);
         }
+        let before = self.server.processor_seconds();
         let begin = Instant::now();
-        Run {
+        let run = Run {
             load: self,
             idle: (0..connections.len()).collect(),
             connections,
@@ -92,9 +96,16 @@ impl Load<'_> {
             until: begin + WARM_UP + self.duration,
             begin,
             answered: 0,
+            all: 0,
             latency: histogram()?,
         }
-        .drive(&epoll)
+        .drive(&epoll)?;
+        let taken = self.server.processor_seconds() - before;
+        Ok(Outcome {
+            per_second: run.answered as f64 / self.duration.as_secs_f64(),
+            processor_us: taken * 1e6 / run.all as f64,
+            latency: run.latency,
+        })
     }
 }
 
@@ -114,12 +125,14 @@ struct Run<'r> {
     begin: Instant,
     from: Instant,
     until: Instant,
+    /// Answers within the measurement, and all.
     answered: u64,
+    all: u64,
     latency: Histogram<u64>,
 }
 
 impl Run<'_> {
-    fn drive(mut self, epoll: &impl std::os::fd::AsFd) -> Result<Outcome> {
+    fn drive(mut self, epoll: &impl std::os::fd::AsFd) -> Result<Self> {
         let mut events = Vec::with_capacity(self.connections.len());
         let mut heard = Instant::now();
         loop {
@@ -149,10 +162,7 @@ impl Run<'_> {
                 heard = Instant::now();
             }
         }
-        Ok(Outcome {
-            per_second: self.answered as f64 / (self.until - self.from).as_secs_f64(),
-            latency: self.latency,
-        })
+        Ok(self)
     }
 
     /// Sends what is due on idle connections; how long until the next.
@@ -177,6 +187,7 @@ impl Run<'_> {
     fn answer(&mut self, number: usize) -> Result<()> {
         if let Some(due) = self.connections[number].receive()? {
             let now = Instant::now();
+            self.all += 1;
             if now >= self.from && now < self.until {
                 self.answered += 1;
                 self.latency

@@ -6,10 +6,12 @@
 
 mod batches;
 mod child;
+mod cold;
 mod events;
 mod history;
 mod hot;
 mod increments;
+mod latency;
 mod load;
 mod memory;
 mod reads;
@@ -17,6 +19,7 @@ mod rebuild;
 mod report;
 mod request;
 mod restart;
+mod shards;
 mod undisturbed;
 
 use std::path::PathBuf;
@@ -64,8 +67,16 @@ enum Which {
     Increments,
     /// Batches of 1,000 increments as NDJSON
     Batches,
-    /// Reads of one key's 30 days in a zone, of many keys at once, and while increments come
+    /// Latency of durable increments at half the rate that saturates
+    Latency,
+    /// Reads of one key's 30 days in a zone, a breakdown, and both while increments come
     Reads,
+    /// Reads of 100 keys at once against the same one by one
+    Query,
+    /// Blocks that the first read of a key takes
+    Cold,
+    /// Batches and reads over 1 to 16 shards and 10,000 to 10 million keys
+    Shards,
     /// Increments on one key against increments on many
     Hot,
     /// Resident memory a live counter
@@ -103,7 +114,11 @@ pub fn run(args: &BenchArgs, json: bool) -> Result<()> {
     let report = match &args.which {
         Which::Increments => increments::run(effort)?,
         Which::Batches => batches::run(effort)?,
+        Which::Latency => latency::run(effort)?,
         Which::Reads => reads::run(effort)?,
+        Which::Query => reads::run_query(effort)?,
+        Which::Cold => cold::run(effort)?,
+        Which::Shards => shards::run(effort)?,
         Which::Hot => hot::run(effort)?,
         Which::Memory { keys } => memory::run(effort, *keys)?,
         Which::Restart { increments } => restart::run(effort, *increments)?,

@@ -1,8 +1,10 @@
-//! `bench reads`: one key's 30 days by day in a zone, from the archive and warm, against an empty handler; many
+//! `bench reads` and `bench query`: one key's 30 days by day in a zone, from the archive and warm, against an empty handler; many
 //! keys at once; a breakdown; and the same reads while increments come.
 
 use std::fmt::Write as _;
 use std::path::Path;
+
+use tempfile::TempDir;
 
 use super::Effort;
 use super::child::{ServerProcess, command};
@@ -12,27 +14,29 @@ use super::request::{self, COUNTRIES, Dice};
 use crate::error::{Result, doing};
 
 const CONNECTIONS: usize = 64;
-const KEYS: u64 = 10_000;
+/// Keys of the archive, beside the popular one.
+pub const KEYS: u64 = 10_000;
 /// Hours of the last 30 days in which a key was counted, and the busiest one.
 const HOURS_OF_A_KEY: u64 = 100;
 const HOURS: u64 = 720;
 const KEYS_AT_ONCE: u64 = 100;
 const RANGE: &str = "unit=day&units=30&timezone=America/New_York";
 
-/// Loads an archive and measures.
+/// Measures single reads and breakdowns.
 pub fn run(effort: &Effort) -> Result<Report> {
-    let directory = effort.directory()?;
-    load_archive(directory.path())?;
-    let stand = Stand {
-        effort,
-        empty: ServerProcess::empty()?,
-        server: ServerProcess::serve(directory.path(), &[])?,
-    };
+    let stand = Stand::new(effort)?;
     let mut report = Report::new("reads");
     stand.single(&mut report)?;
-    stand.at_once(&mut report)?;
     stand.breakdown(&mut report)?;
     stand.while_ingesting(&mut report)?;
+    Ok(report)
+}
+
+/// Measures many keys at once.
+pub fn run_query(effort: &Effort) -> Result<Report> {
+    let stand = Stand::new(effort)?;
+    let mut report = Report::new("query");
+    stand.at_once(&mut report)?;
     Ok(report)
 }
 
@@ -40,9 +44,26 @@ struct Stand<'e> {
     effort: &'e Effort,
     empty: ServerProcess,
     server: ServerProcess,
+    _directory: TempDir,
 }
 
-impl Stand<'_> {
+impl<'e> Stand<'e> {
+    /// Loads an archive and serves it, all its blocks decoded.
+    fn new(effort: &'e Effort) -> Result<Self> {
+        let directory = effort.directory()?;
+        load_archive(directory.path())?;
+        let server = ServerProcess::serve(directory.path(), &[])?;
+        Load::each_once(server.address, KEYS, |key| {
+            request::get(&target(&format!("k{key}")))
+        })?;
+        Ok(Self {
+            effort,
+            empty: ServerProcess::empty()?,
+            server,
+            _directory: directory,
+        })
+    }
+
     fn ask(
         &self,
         server: &ServerProcess,
@@ -51,7 +72,7 @@ impl Stand<'_> {
         rate: Option<f64>,
     ) -> Result<Outcome> {
         let load = Load {
-            address: server.address,
+            server,
             connections,
             requests,
             rate,
@@ -62,26 +83,23 @@ impl Stand<'_> {
 
     fn single(&self, report: &mut Report) -> Result<()> {
         let (nothing, reads) = ([request::get("/")], reads());
-        // Once each, so that all blocks are decoded.
-        Load::each_once(self.server.address, KEYS, |key| {
-            request::get(&target(&format!("k{key}")))
-        })?;
         let (mut bare, mut read, mut paced) = (Vec::new(), Vec::new(), Vec::new());
+        let mut taken: [Vec<f64>; 2] = Default::default();
         for _ in 0..self.effort.runs {
-            bare.push(
-                self.ask(&self.empty, CONNECTIONS, &nothing, None)?
-                    .per_second,
-            );
-            read.push(
-                self.ask(&self.server, CONNECTIONS, &reads, None)?
-                    .per_second,
-            );
+            let empty = self.ask(&self.empty, CONNECTIONS, &nothing, None)?;
+            let server = self.ask(&self.server, CONNECTIONS, &reads, None)?;
+            bare.push(empty.per_second);
+            read.push(server.per_second);
+            taken[0].push(empty.processor_us);
+            taken[1].push(server.processor_us);
             let at_rate = self.ask(&self.server, CONNECTIONS, &reads, Some(2_000.0))?;
             paced.push(at_rate.milliseconds(99.0));
         }
         report.row("empty handler", "req/s", &bare);
         report.row("30 days of a key by day", "req/s", &read);
         report.ratio("reads to the empty handler", &read, &bare);
+        report.row("empty handler, processor time", "µs/req", &taken[0]);
+        report.row("reads, processor time", "µs/req", &taken[1]);
         report.row("p99 at 2000/s", "ms", &paced);
         Ok(())
     }
@@ -137,7 +155,8 @@ impl Stand<'_> {
     }
 }
 
-fn target(key: &str) -> String {
+/// The read that is measured.
+pub fn target(key: &str) -> String {
     format!("/v1/u/{key}/counts?{RANGE}")
 }
 
@@ -164,8 +183,8 @@ fn queries() -> Vec<Vec<u8>> {
     (0..128).map(query).collect()
 }
 
-/// A dataset of the 30 days that ended yesterday, and a generation that holds it.
-fn load_archive(data: &Path) -> Result<()> {
+/// Makes a dataset of the 30 days that ended yesterday, and a generation that holds it.
+pub fn load_archive(data: &Path) -> Result<()> {
     let today = jiff::Timestamp::now().as_second().div_euclid(86_400) * 86_400;
     let first = today - HOURS as i64 * 3_600;
     let mut rows = String::from("namespace,key,hour,count,subtotal,value\n");

@@ -36,7 +36,7 @@ pub fn run(effort: &Effort, rows: u64) -> Result<Report> {
     let reads = reads();
     let ask = || {
         let load = Load {
-            address: server.address,
+            server: &server,
             connections: CONNECTIONS,
             requests: &reads,
             rate: Some(READS_A_SECOND),

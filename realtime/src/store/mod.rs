@@ -111,6 +111,11 @@ impl Store {
         Arc::clone(&self.live().schema)
     }
 
+    /// Blocks of runs that reads had to read from files since the start.
+    pub fn blocks_decoded(&self) -> u64 {
+        self.cache.decoded()
+    }
+
     /// The outside world it was opened with.
     pub fn world(&self) -> &World {
         &self.world

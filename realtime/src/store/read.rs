@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::{ControlFlow, Range};
 use std::sync::{Arc, RwLockReadGuard};
 
-use tallyring_archive::Run;
+use tallyring_archive::{BlockCache, Run};
 use tallyring_records::line::{self, entries, hours};
 use tallyring_records::{
     COUNT_MAX, Day, Grain, Offset, StoreId, TimeCode, is_hash, minute_of, missing_value, shard_of,
@@ -91,6 +91,22 @@ impl Store {
     /// [`Error::NoGeneration`] when `as_of` is not kept; when a block that is needed is damaged:
     /// never a zero instead.
     pub fn read(&self, reads: &[Read], as_of: Option<u64>) -> Result<Answer> {
+        self.gather(reads, as_of, Run::visit_prefix)
+    }
+
+    /// The same from memory alone: none where a block would have to be read from the disk. So it may be asked
+    /// where nothing may wait.
+    ///
+    /// # Errors
+    /// [`Error::NoGeneration`] when `as_of` is not kept.
+    pub fn read_cached(&self, reads: &[Read], as_of: Option<u64>) -> Result<Option<Answer>> {
+        match self.gather(reads, as_of, Run::visit_cached) {
+            Err(Error::Archive(tallyring_archive::Error::NotCached)) => Ok(None),
+            answer => answer.map(Some),
+        }
+    }
+
+    fn gather(&self, reads: &[Read], as_of: Option<u64>, visit: Visit) -> Result<Answer> {
         let mut gathers: Vec<Gather<'_>> = reads
             .iter()
             .map(|read| Gather::new(read, &self.keys.stored(&read.key)))
@@ -119,7 +135,7 @@ impl Store {
         };
         for mut gather in gathers {
             for run in std::mem::take(&mut gather.runs) {
-                gather.run(self, &run)?;
+                gather.run(self, &run, visit)?;
                 gather.series.runs.push(run);
             }
             answer.series.push(gather.finish());
@@ -161,7 +177,7 @@ impl Store {
         let mut gather = Gather::new(&read, stored);
         gather.memory(&self.live());
         for run in std::mem::take(&mut gather.runs) {
-            gather.run(self, &run)?;
+            gather.run(self, &run, Run::visit_prefix)?;
         }
         Ok(sum(&gather.series))
     }
@@ -233,7 +249,7 @@ impl Totals {
         for (read, mut total, runs) in self.keys.drain(..) {
             let mut gather = Gather::new(&read, &total.stored);
             for run in runs {
-                gather.run(store, &run)?;
+                gather.run(store, &run, Run::visit_prefix)?;
             }
             total.count = sum(&gather.series)
                 .saturating_add(total.count)
@@ -248,6 +264,14 @@ fn sum(series: &Series) -> u64 {
     let counts = series.totals.values();
     counts.fold(0, |sum, count| sum.saturating_add(*count))
 }
+
+/// How the lines of a run with a prefix are visited: from the disk too, or from the cache alone.
+type Visit = fn(
+    &Run,
+    &BlockCache,
+    (&[u8], &[u8]),
+    &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+) -> tallyring_archive::Result<()>;
 
 /// One read on its way: first what memory holds, then run by run.
 struct Gather<'r> {
@@ -325,18 +349,22 @@ impl<'r> Gather<'r> {
         self.runs.extend(concerned.map(Arc::clone));
     }
 
-    fn run(&mut self, store: &Store, run: &Run) -> Result<()> {
+    fn run(&mut self, store: &Store, run: &Run, visit: Visit) -> Result<()> {
         let wanted = self.read.from..self.read.to;
         let (key, totals) = (self.total_key.as_bytes(), &mut self.series.totals);
-        run.visit_from(&store.cache, key, &mut |found, payload| {
+        visit(run, &store.cache, (key, key), &mut |found, payload| {
             if found != key {
                 return ControlFlow::Break(());
             }
-            for (code, count) in hours(payload)
-                .flatten()
-                .filter(|(code, _)| wanted.contains(&code.start()))
-            {
-                add(totals.entry(code).or_insert(0), count);
+            // A day's code stands before those of its hours.
+            let counted = hours(line::hours_from(payload, Day::of(wanted.start).code()));
+            for (code, count) in counted.flatten() {
+                if code.start() >= wanted.end {
+                    break;
+                }
+                if wanted.contains(&code.start()) {
+                    add(totals.entry(code).or_insert(0), count);
+                }
             }
             ControlFlow::Continue(())
         })?;
@@ -346,23 +374,28 @@ impl<'r> Gather<'r> {
         // A folded day's code stands before those of its hours.
         let mut from = prefix.clone().into_bytes();
         Day::of(self.read.from).code().write_to(&mut from);
-        run.visit_from(&store.cache, &from, &mut |found, payload| {
-            let Some(code) = found.strip_prefix(prefix.as_bytes()) else {
-                return ControlFlow::Break(());
-            };
-            let Ok(code) = TimeCode::parse(code) else {
-                return ControlFlow::Continue(());
-            };
-            if code.start() >= wanted.end {
-                return ControlFlow::Break(());
-            }
-            if wanted.contains(&code.start()) {
-                for (value, count) in entries(payload).flatten() {
-                    self.point(code, &String::from_utf8_lossy(value), count);
+        visit(
+            run,
+            &store.cache,
+            (prefix.as_bytes(), &from),
+            &mut |found, payload| {
+                let Some(code) = found.strip_prefix(prefix.as_bytes()) else {
+                    return ControlFlow::Break(());
+                };
+                let Ok(code) = TimeCode::parse(code) else {
+                    return ControlFlow::Continue(());
+                };
+                if code.start() >= wanted.end {
+                    return ControlFlow::Break(());
                 }
-            }
-            ControlFlow::Continue(())
-        })?;
+                if wanted.contains(&code.start()) {
+                    for (value, count) in entries(payload).flatten() {
+                        self.point(code, &String::from_utf8_lossy(value), count);
+                    }
+                }
+                ControlFlow::Continue(())
+            },
+        )?;
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use metrics_exporter_prometheus::PrometheusBuilder;
 use serde_json::{Value, json};
-use tallyring_api::{Access, AccessLimits, Admin, ApiState, Server, ServerLimits, router};
+use tallyring_api::{Access, AccessLimits, Admin, ApiState, App, Server, ServerLimits};
 use tallyring_archive::OsDisk;
 use tallyring_realtime::catalog::Catalog;
 use tallyring_realtime::{Options, Service, Store, SystemClock, World};
@@ -78,10 +78,13 @@ impl Stand {
             .block_on(TcpListener::bind("127.0.0.1:0"))
             .expect("listen");
         let address = listener.local_addr().expect("an address");
-        let server = Server::new(router(state), access, wanted.server);
+        let app = Arc::new(App::new(state));
+        let answer = move |request, peer| Arc::clone(&app).answer(request, peer);
+        let server = Server::new(answer, wanted.server);
         let (stop, stopped) = oneshot::channel();
-        let served = runtime.spawn(server.run(vec![(listener, None)], async {
+        let served = runtime.spawn(server.run(vec![(listener, None)], async move {
             let _ = stopped.await;
+            access.close_streams();
         }));
         Self {
             address,

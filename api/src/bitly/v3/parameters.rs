@@ -1,5 +1,7 @@
 //! Version 3's parameters. An empty one counts as left out.
 
+use std::borrow::Cow;
+
 use super::super::envelope::Fault;
 use super::super::series::{ALL, Window};
 use super::super::source::{Kind, hash_of_link, is_key};
@@ -91,7 +93,8 @@ fn checked(key: String, parameter: &str) -> Result<Asked, Fault> {
 
 /// Takes a parameter; an empty one counts as left out.
 pub fn take_text(query: &mut QueryString, name: &str) -> Result<Option<String>, Fault> {
-    Ok(query.take(name)?.filter(|text| !text.is_empty()))
+    let text = query.take(name)?.filter(|text| !text.is_empty());
+    Ok(text.map(Cow::into_owned))
 }
 
 /// Takes `true` or `false`, in any case, or `1` or `0`.

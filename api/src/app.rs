@@ -1,0 +1,160 @@
+//! A request's way through the API, whatever its route: its id, the bounds of its head, what is measured, and what
+//! becomes of a panic.
+//!
+//! A single increment is answered here, without the router: to find its route and to pass boxed layers and
+//! handlers would cost more than to count it. It passes the same steps as every other request.
+
+use std::future::poll_fn;
+use std::net::{IpAddr, Ipv4Addr};
+use std::ops::DerefMut;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Instant;
+
+use axum::Router;
+use axum::body::{Body, HttpBody};
+use axum::http::request::Parts;
+use axum::http::{Method, Request};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use tower::ServiceExt;
+use tracing::Instrument;
+
+use crate::access::{self, Asked, Caller, Peer, Route};
+use crate::meter::Meter;
+use crate::state::ApiState;
+use crate::write::incr;
+use crate::{drain, head, problem};
+
+/// All routes over one state. Needs no socket.
+pub struct App {
+    state: ApiState,
+    meter: Arc<Meter>,
+    routes: Router,
+}
+
+impl App {
+    /// The API over a state. Metrics are counted by the recorder that is installed now.
+    pub fn new(state: ApiState) -> Self {
+        let meter = Arc::new(Meter::new());
+        Self {
+            routes: crate::routes(state.clone(), Arc::clone(&meter)),
+            meter,
+            state,
+        }
+    }
+
+    /// Answers a request of this address.
+    pub async fn answer<B>(self: Arc<Self>, request: Request<B>, peer: IpAddr) -> Response
+    where
+        B: HttpBody<Data = Bytes> + Send + 'static,
+        B::Error: Into<axum::BoxError>,
+    {
+        let (mut parts, body) = request.into_parts();
+        let asked = Asked::new(&parts);
+        if self.state.access.needs_keys() {
+            parts.extensions.insert(Peer(peer));
+        }
+        // What is handed on by value is copied at every step: the frequent request is handed on by reference,
+        // the others in a box.
+        let mut response = if parts.uri.path() == incr::PATH && body.is_end_stream() {
+            let answering = pin!(self.increment(&mut parts, asked.began));
+            caught(answering).instrument(asked.span()).await
+        } else {
+            let answering = Box::pin(self.other(parts, body, asked.began));
+            caught(answering).instrument(asked.span()).await
+        };
+        asked.close(&mut response);
+        response
+    }
+
+    /// Anything but a single increment without a body.
+    async fn other<B>(&self, mut parts: Parts, body: B, began: Instant) -> Response
+    where
+        B: HttpBody<Data = Bytes> + Send + 'static,
+        B::Error: Into<axum::BoxError>,
+    {
+        let version = parts.version;
+        // A body without bytes needs no box.
+        let body = if body.is_end_stream() {
+            Body::empty()
+        } else {
+            Body::new(body)
+        };
+        let answer = async move |body| {
+            if let Err(problem) = head::check(&parts) {
+                return problem.into_response();
+            }
+            if parts.uri.path() == incr::PATH {
+                return self.increment(&mut parts, began).await;
+            }
+            let request = Request::from_parts(parts, body);
+            let Ok(response) = self.routes.clone().oneshot(request).await;
+            response
+        };
+        drain::drained(version, body, answer).await
+    }
+
+    async fn increment(&self, parts: &mut Parts, began: Instant) -> Response {
+        if let Err(problem) = head::check(parts) {
+            return problem.into_response();
+        }
+        let (access, method) = (&self.state.access, parts.method.clone());
+        let route = Route::of(&method, Some(incr::PATH), incr::PATH);
+        let response = match access::admit(access, route, parts).await {
+            Ok(caller) => {
+                let counting = pin!(self.count(&method, &caller, parts.uri.query()));
+                access::run_here(access, route, counting).await
+            }
+            Err(refusal) => Err(refusal),
+        };
+        let response = response.unwrap_or_else(|refusal| refusal.answer(route.dialect));
+        let status = response.status().as_u16();
+        self.meter.note(Some(incr::PATH), status, began);
+        response
+    }
+
+    async fn count(&self, method: &Method, caller: &Caller, query: Option<&str>) -> Response {
+        let counted = match *method {
+            Method::GET => incr::incr_get(&self.state, caller, query).await,
+            Method::POST => incr::incr_post(&self.state, caller, query).await,
+            // A HEAD would count without saying so.
+            _ => return incr::no_method(method),
+        };
+        match counted {
+            Ok(accepted) => {
+                self.meter.count(accepted);
+                incr::answer(accepted)
+            }
+            Err(problem) => problem.into_response(),
+        }
+    }
+}
+
+/// Makes an answer of a panic.
+async fn caught(mut answering: Pin<impl DerefMut<Target: Future<Output = Response>>>) -> Response {
+    poll_fn(|context| {
+        // What panicked is not polled again.
+        let poll = AssertUnwindSafe(|| answering.as_mut().poll(context));
+        catch_unwind(poll).unwrap_or_else(|_| Poll::Ready(problem::panicked()))
+    })
+    .await
+}
+
+/// Answers one GET without a socket: status and body.
+///
+/// # Errors
+/// When the answer's body cannot be read.
+pub async fn ask(app: App, path: &str) -> Result<(u16, Bytes), axum::Error> {
+    let request = Request::get(path)
+        .body(Body::empty())
+        .map_err(axum::Error::new)?;
+    let peer = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    let response = Arc::new(app).answer(request, peer).await;
+    let status = response.status().as_u16();
+    let body = response.into_body().collect().await?.to_bytes();
+    Ok((status, body))
+}

@@ -1,0 +1,49 @@
+//! `bench cold`: blocks of the archive that the first read of a key takes, counted, and how long it is.
+
+use std::time::Instant;
+
+use super::Effort;
+use super::child::ServerProcess;
+use super::load::{Load, histogram};
+use super::reads::{KEYS, load_archive, target};
+use super::report::Report;
+use super::request;
+use crate::error::{CommandError, Result};
+use crate::http_client::Server;
+
+/// Keys far from each other, so that no two share a block.
+const READS: u64 = 20;
+
+/// Reads keys of a server that has just started.
+pub fn run(effort: &Effort) -> Result<Report> {
+    let directory = effort.directory()?;
+    load_archive(directory.path())?;
+    let (mut blocks, mut latency) = (Vec::new(), Vec::new());
+    for _ in 0..effort.runs {
+        let server = ServerProcess::serve(directory.path(), &[])?;
+        let mut histogram = histogram()?;
+        let before = blocks_decoded(&server)?;
+        for read in 0..READS {
+            let path = target(&format!("k{}", read * (KEYS / READS)));
+            let began = Instant::now();
+            Load::each_once(server.address, 1, |_| request::get(&path))?;
+            histogram.saturating_record(began.elapsed().as_nanos() as u64);
+        }
+        let decoded = blocks_decoded(&server)? - before;
+        blocks.push(decoded / READS as f64);
+        latency.push(histogram);
+    }
+    let mut report = Report::new("cold");
+    report.row("blocks read for a key's 30 days", "blocks", &blocks);
+    report.latency("the first read of a key, with its connection", &latency);
+    Ok(report)
+}
+
+fn blocks_decoded(server: &ServerProcess) -> Result<f64> {
+    let server = Server::at(&format!("http://{}", server.address));
+    let metrics = server.get_text("/metrics")?;
+    let name = "tallyring_blocks_decoded ";
+    let found = metrics.lines().find_map(|line| line.strip_prefix(name));
+    let found = found.and_then(|number| number.trim().parse().ok());
+    found.ok_or_else(|| CommandError::Failed("the metrics count no blocks".into()))
+}
