@@ -4,8 +4,8 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-use tallyring_realtime::Refusal;
 use tallyring_realtime::catalog::JobState;
+use tallyring_realtime::{Refusal, StoreStatus};
 
 use crate::problem::Problem;
 use crate::read::request::blocking;
@@ -73,33 +73,10 @@ pub async fn metrics(State(state): State<ApiState>) -> Result<Response, Problem>
         "tallyring_clock_jumped",
         f64::from(u8::from(status.clock_jumped)),
     );
-    gauge(
-        "tallyring_delta_bytes",
-        status
-            .stores
-            .iter()
-            .map(|store| store.memory_bytes)
-            .sum::<u64>() as f64,
-    );
-    gauge(
-        "tallyring_delta_counters",
-        status
-            .stores
-            .iter()
-            .map(|store| store.counters)
-            .sum::<u64>() as f64,
-    );
     let last = (state.admin.last_rebuild)();
     let failed = last.is_some_and(|job| job.state == JobState::Failed);
     gauge("tallyring_last_rebuild_failed", f64::from(u8::from(failed)));
-    gauge(
-        "tallyring_waiting_days",
-        status
-            .stores
-            .iter()
-            .filter(|store| store.position == "waiting")
-            .count() as f64,
-    );
+    measure_stores(&status.stores);
     gauge(
         "tallyring_blocks_decoded",
         state.store().blocks_decoded() as f64,
@@ -111,4 +88,14 @@ pub async fn metrics(State(state): State<ApiState>) -> Result<Response, Problem>
         text,
     )
         .into_response())
+}
+
+/// Sums over the ring's stores and the late ones.
+fn measure_stores(stores: &[StoreStatus]) {
+    let bytes: u64 = stores.iter().map(|store| store.memory_bytes).sum();
+    let counters: u64 = stores.iter().map(|store| store.counters).sum();
+    let waiting = stores.iter().filter(|store| store.position == "waiting");
+    metrics::gauge!("tallyring_delta_bytes").set(bytes as f64);
+    metrics::gauge!("tallyring_delta_counters").set(counters as f64);
+    metrics::gauge!("tallyring_waiting_days").set(waiting.count() as f64);
 }
