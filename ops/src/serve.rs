@@ -169,6 +169,11 @@ async fn serve_until_stopped(
     schedule.abort();
     let _ = schedule.await;
     tracing::info!("stopping: writing what is queued");
+    end(service).await
+}
+
+/// Flushes and seals; true when the log had failed.
+async fn end(service: Arc<Service>) -> Result<bool> {
     let failed = service.has_failed();
     match Arc::into_inner(service) {
         Some(service) if !failed => {
