@@ -45,6 +45,8 @@ pub async fn metrics(State(state): State<ApiState>) -> Result<Response, Problem>
     let gauge = |name: &'static str, value: f64| metrics::gauge!(name).set(value);
     gauge("tallyring_generation", status.generation as f64);
     gauge("tallyring_manifest", status.manifest as f64);
+    let blocks = state.store().blocks_decoded();
+    gauge("tallyring_blocks_decoded", blocks as f64);
     gauge("tallyring_oplog_bytes", status.oplog_bytes as f64);
     gauge(
         "tallyring_oplog_records",
@@ -99,10 +101,6 @@ pub async fn metrics(State(state): State<ApiState>) -> Result<Response, Problem>
             .iter()
             .filter(|store| store.position == "waiting")
             .count() as f64,
-    );
-    gauge(
-        "tallyring_blocks_decoded",
-        state.store().blocks_decoded() as f64,
     );
     let text = state.metrics.render();
     Ok((
