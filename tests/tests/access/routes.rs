@@ -138,7 +138,10 @@ fn a_key_is_held_to_its_namespaces() {
             r#"{"queries":[{"namespace":"l","key":"a"},{"namespace":"u","key":"a"}]}"#,
             403,
         ),
-        ("GET /v4/bitlinks/bit.ly/a/clicks", "", 403),
+        ("GET /v4/bitlinks/bit.ly/a/clicks", "", 200),
+        ("GET /v3/link/clicks?link=bit.ly/a", "", 200),
+        ("GET /v4/groups/g/clicks", "", 403),
+        ("GET /v3/user/clicks", "", 403),
         ("GET /metrics", "", 403),
     ] {
         let reply = stand.ask_as(&key, line, body);

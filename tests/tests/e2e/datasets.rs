@@ -132,6 +132,10 @@ fn a_load_without_a_server_counts_the_same() {
 fn a_dry_run_and_a_bad_row_change_nothing() {
     let stand = Stand::new();
     let good = stand.file("good.csv", "l,a,2011-05-01T10:00:00Z,100\n");
+    let none = tallyring(&stand.arguments("load", &["history", &good, "--dry-run"]));
+    assert!(none.stderr.contains("is no data directory"), "{none:?}");
+    assert!(!stand.stored.data.exists());
+    stand.stored.serve(TODAY).terminate();
     let said = stand.run("load", &["history", &good, "--dry-run"]);
     assert!(
         said.contains("2011") && said.contains("100") && said.contains("nothing changed"),
