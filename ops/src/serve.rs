@@ -155,8 +155,8 @@ async fn serve_until_stopped(
         signal(SignalKind::terminate()).map_err(doing("watch for SIGTERM"))?,
         signal(SignalKind::interrupt()).map_err(doing("watch for SIGINT"))?,
     );
-    println!("tallyring listening on {url}");
     let (statsd, stop_statsd) = start_statsd(front.statsd, &state).await?;
+    println!("tallyring listening on {url}");
     let stop = async {
         stopped(Arc::clone(&service), signals).await;
         front.access.close_streams();

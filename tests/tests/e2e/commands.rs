@@ -139,7 +139,7 @@ fn usage_errors_end_with_2_and_say_what_to_change() {
         ),
         (&["config", "check", text(&bad)], "ids.window_hours"),
         (&["config", "check", "missing.toml"], "missing.toml"),
-        (&["query", "abc", "--data", data], "NAMESPACE/KEY"),
+        (&["query", "/abc", "--data", data], "NAMESPACE/KEY"),
     ];
     for (arguments, named) in cases {
         let finished = tallyring(arguments);
