@@ -59,7 +59,7 @@ const COUNTERS: [(&str, &str); 14] = [
     ),
 ];
 
-const GAUGES: [(&str, &str); 17] = [
+const GAUGES: [(&str, &str); 18] = [
     (
         "tallyring_blocks_decoded",
         "Blocks of the archive that reads had to read from files since the start",
@@ -109,6 +109,10 @@ const GAUGES: [(&str, &str); 17] = [
     (
         "tallyring_last_rebuild_failed",
         "1 when the newest rebuild failed",
+    ),
+    (
+        "tallyring_last_backup_failed",
+        "1 when the backup after the newest rebuild failed",
     ),
 ];
 

@@ -90,8 +90,14 @@ pub async fn metrics(State(state): State<ApiState>) -> Result<Response, Problem>
             .sum::<u64>() as f64,
     );
     let last = (state.admin.last_rebuild)();
-    let failed = last.is_some_and(|job| job.state == JobState::Failed);
-    gauge("tallyring_last_rebuild_failed", f64::from(u8::from(failed)));
+    let flag = |set: bool| f64::from(u8::from(set));
+    let failed = last
+        .as_ref()
+        .is_some_and(|job| job.state == JobState::Failed);
+    gauge("tallyring_last_rebuild_failed", flag(failed));
+    let backup = last.and_then(|job| job.backup);
+    let failed = backup.is_some_and(|backup| backup.error.is_some());
+    gauge("tallyring_last_backup_failed", flag(failed));
     gauge(
         "tallyring_waiting_days",
         status

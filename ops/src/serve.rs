@@ -11,7 +11,7 @@ use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tallyring_api::{Access, Admin, ApiState, App, Server, Tls, describe_metrics, listen_statsd};
 use tallyring_archive::names;
 use tallyring_realtime::catalog::{Catalog, JobState};
-use tallyring_realtime::{Clock, Lock, Service, Store, SystemClock};
+use tallyring_realtime::{Clock, Lock, Service, SystemClock};
 use tokio::net::{TcpListener, UdpSocket};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 
 use crate::cli::ServeArgs;
 use crate::config::{Config, HttpConfig, RebuildConfig};
-use crate::data_directory::{lock, random, world};
+use crate::data_directory::{lock, open_store, random, world};
 use crate::error::{CommandError, Result, doing};
 use crate::incoming;
 use crate::rebuilds::Rebuilds;
@@ -38,8 +38,8 @@ const RETRY_AFTER: Duration = Duration::from_secs(60);
 pub fn run(args: &ServeArgs) -> Result<()> {
     start_logging();
     exit_on_panic_of_store_threads();
-    let config = Config::load(args.data.config.as_deref())?;
     let data = args.data.data.as_path();
+    let config = Config::for_server(args.data.config.as_deref(), data)?;
     let listen = args.listen.unwrap_or(config.listen);
     let catalog_path = data.join(names::CATALOG);
     if !listen.ip().is_loopback() && !catalog_path.exists() {
@@ -59,8 +59,7 @@ pub fn run(args: &ServeArgs) -> Result<()> {
         None => Arc::new(SystemClock),
     };
     let began = Instant::now();
-    let (store, recovery) =
-        Store::open(world(data, clock)?, config.options, config.schema.clone())?;
+    let (store, recovery) = open_store(world(data, clock)?, &config)?;
     if recovery.torn_bytes > 0 {
         tracing::warn!(
             bytes = recovery.torn_bytes,

@@ -132,6 +132,7 @@ fn answer(
         counts: counts.collect(),
         provisional_from: buckets.iter().position(|bucket| bucket.end > settled),
         head: Head::of(
+            store,
             &buckets,
             base.aligned(&counted, &buckets),
             settled,

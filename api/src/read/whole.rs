@@ -113,7 +113,13 @@ fn read(
     let settled = store.settled_until(&namespace.name, now);
     Ok(Whole {
         namespace: namespace.name.clone(),
-        head: Head::of(&buckets, buckets.aligned(grain), settled, found.generation),
+        head: Head::of(
+            store,
+            &buckets,
+            buckets.aligned(grain),
+            settled,
+            found.generation,
+        ),
         counts: counts(&buckets, &totals),
         total: rollup::sum(totals),
         title: title(namespace),

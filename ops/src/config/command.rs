@@ -39,13 +39,14 @@ fn explain(config: &Config) {
         "  rebuilds {} minutes after midnight UTC, archive at zstd level {}",
         config.rebuild.minutes_after_midnight, config.rebuild.level
     );
+    let keep = config.rebuild.keep;
+    let days = |days: Option<u32>| {
+        days.map_or_else(|| "for ever".into(), |days| format!("for {days} days"))
+    };
     println!(
-        "  keeps minutes for {} days, hours {}, and days for ever",
-        config.rebuild.minute_days,
-        config
-            .rebuild
-            .hour_days
-            .map_or_else(|| "for ever".into(), |days| format!("for {days} days"))
+        "  keeps minutes {}, hours {}, and days for ever",
+        days(keep.minutes),
+        days(keep.hours)
     );
     if let Some(path) = &config.backup {
         println!("  backs up to {}", path.display());

@@ -50,6 +50,20 @@ impl Store {
     /// # Errors
     /// When a file is damaged, missing or of another version, or the disk refuses.
     pub fn open(world: World, options: Options, schema: Schema) -> Result<(Self, Recovery)> {
+        let (store, recovery) = Self::open_as_it_is(world, options, &schema)?;
+        store.declare(schema)?;
+        Ok((store, recovery))
+    }
+
+    /// The same without declaring anything: `if_new` is the schema of a directory that is made now.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub fn open_as_it_is(
+        world: World,
+        options: Options,
+        if_new: &Schema,
+    ) -> Result<(Self, Recovery)> {
         let disk = Arc::clone(&world.disk);
         for directory in names::DIRECTORIES {
             disk.create_directory(directory)
@@ -60,7 +74,7 @@ impl Store {
         let (identity, manifest, begun) = match (Identity::load(&*disk)?, Manifest::load(&*disk)?) {
             (Some(identity), Some(manifest)) => (identity, manifest, None),
             (identity, None) => {
-                let (identity, manifest, log) = begin(&world, &options, identity, &schema)?;
+                let (identity, manifest, log) = begin(&world, &options, identity, if_new)?;
                 (identity, manifest, Some(log))
             }
             (None, Some(_)) => return Err(no_identity()),
@@ -99,7 +113,6 @@ impl Store {
             sequence: log.appended(),
         };
         let store = replay.finish(world, options, manifest, Some(log), applied)?;
-        store.declare(schema)?;
         store.believe_clock()?;
         Ok((store, recovery))
     }

@@ -102,7 +102,9 @@ impl Store {
             minutes_from: (live.archive.minutes_from)
                 .get(&live.archive.generation)
                 .copied(),
-            hours_from: live.archive.hours_from,
+            hours_from: (live.archive.hours_from)
+                .get(&live.archive.generation)
+                .copied(),
             pending_runs: manifest.pending().count(),
             file_bytes: file_bytes(&manifest),
             disk_free_bytes: self.world.disk.free_bytes().ok(),
