@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
-use tallyring_api::{Access, Admin, ApiState, App, Server, Tls, describe_metrics, listen_statsd};
+use tallyring_api::{
+    Access, Admin, ApiState, App, Server, ServerLimits, Tls, describe_metrics, listen_statsd,
+};
 use tallyring_archive::names;
 use tallyring_realtime::catalog::{Catalog, JobState};
 use tallyring_realtime::{Clock, Lock, Service, SystemClock};
@@ -159,16 +161,18 @@ async fn serve_until_stopped(
         stopped(Arc::clone(&service), signals).await;
         front.access.close_streams();
     };
-    let app = Arc::new(App::new(state));
-    let answer = move |request, peer| Arc::clone(&app).answer(request, peer);
-    let server = Server::new(answer, front.http.server);
-    server.run(listeners, stop).await;
+    answer_until(stop, App::new(state), front.http.server, listeners).await;
     drop(stop_statsd);
     let _ = statsd.await;
     let _ = std::fs::remove_file(data.join(names::LOCAL_KEY));
     schedule.abort();
     let _ = schedule.await;
     tracing::info!("stopping: writing what is queued");
+    end(service).await
+}
+
+/// Flushes and seals; true when the log had failed.
+async fn end(service: Arc<Service>) -> Result<bool> {
     let failed = service.has_failed();
     match Arc::into_inner(service) {
         Some(service) if !failed => {
@@ -179,6 +183,17 @@ async fn serve_until_stopped(
         _ => tracing::warn!("stopped without a last flush; the next start replays the log"),
     }
     Ok(failed)
+}
+
+async fn answer_until(
+    stop: impl Future<Output = ()>,
+    app: App,
+    limits: ServerLimits,
+    listeners: Listeners,
+) {
+    let app = Arc::new(app);
+    let answer = move |request, peer| Arc::clone(&app).answer(request, peer);
+    Server::new(answer, limits).run(listeners, stop).await;
 }
 
 /// What is measured is folded into buckets also where nobody asks for it: until then every measurement is kept.

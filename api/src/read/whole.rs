@@ -176,6 +176,7 @@ fn picture(answer: &Whole, picture: Picture) -> String {
             .collect(),
         provisional_from: answer.provisional_from,
         aligned: answer.head.aligned,
+        summed: true,
         before: answer.before.clone(),
         picture,
     })

@@ -19,9 +19,9 @@ use crate::error::{CommandError, Result, doing};
 
 const UNFLUSHED: &str = "[memory]\ndeltas_mib = 16384\nreplay_records = 1000000000\n";
 
-/// A server process; killed when dropped.
+/// A server process; killed when dropped, if it was started here.
 pub struct ServerProcess {
-    child: Child,
+    child: Option<Child>,
     /// Where it listens.
     pub address: SocketAddr,
 }
@@ -58,6 +58,14 @@ impl ServerProcess {
         Self::start(command)
     }
 
+    /// A server that runs already: what its process takes is not known.
+    pub fn elsewhere(address: SocketAddr) -> Self {
+        Self {
+            child: None,
+            address,
+        }
+    }
+
     fn start(mut command: Command) -> Result<Self> {
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = command.spawn().map_err(doing("start a server"))?;
@@ -69,7 +77,10 @@ impl ServerProcess {
         }
         let address = line.trim().rsplit("http://").next().unwrap_or_default();
         match address.parse() {
-            Ok(address) => Ok(Self { child, address }),
+            Ok(address) => Ok(Self {
+                child: Some(child),
+                address,
+            }),
             Err(_) => {
                 let _ = child.kill();
                 let _ = child.wait();
@@ -82,13 +93,17 @@ impl ServerProcess {
 
     /// Resident memory in bytes.
     pub fn resident_bytes(&self) -> u64 {
-        memory_bytes(self.child.id(), "VmRSS:")
+        let child = self.child.as_ref();
+        child.map_or(0, |child| memory_bytes(child.id(), "VmRSS:"))
     }
 
     /// Processor time of all its threads so far, in hundredths of a second.
     pub fn processor_seconds(&self) -> f64 {
         const TICKS_PER_SECOND: f64 = 100.0;
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()));
+        let Some(child) = &self.child else {
+            return 0.0;
+        };
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id()));
         let stat = stat.unwrap_or_default();
         // Behind the name, which may hold anything: state and ten more, then user and system time.
         let fields = stat.rsplit(')').next().unwrap_or_default();
@@ -103,8 +118,10 @@ impl ServerProcess {
 
 impl Drop for ServerProcess {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        if let Some(child) = &mut self.child {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
     }
 }
 

@@ -14,6 +14,7 @@ mod increments;
 mod latency;
 mod load;
 mod memory;
+mod peer;
 mod reads;
 mod rebuild;
 mod report;
@@ -30,6 +31,7 @@ use tempfile::TempDir;
 
 use crate::error::{Result, doing};
 use events::EventsArgs;
+use peer::PeerArgs;
 use rebuild::RebuildArgs;
 
 /// Options of `bench`.
@@ -101,6 +103,8 @@ enum Which {
     },
     /// Events with distinct ids in batches, with dedup, minutes and uniques on
     Events(EventsArgs),
+    /// Requests of a file to any server, as ops/bench/peers.py does for other programs
+    Load(PeerArgs),
     #[command(hide = true)]
     EmptyServer,
 }
@@ -125,6 +129,7 @@ pub fn run(args: &BenchArgs, json: bool) -> Result<()> {
         Which::Rebuild(rebuild) => rebuild::run(effort, rebuild)?,
         Which::Undisturbed { rows } => undisturbed::run(effort, *rows)?,
         Which::Events(events) => events::run(effort, events)?,
+        Which::Load(peer) => peer::run(effort, peer)?,
         Which::EmptyServer => return child::run_empty_server(),
     };
     report.print(json)

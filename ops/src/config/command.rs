@@ -1,5 +1,6 @@
 //! `tallyring config default` and `config check`.
 
+use serde_json::{Value, json};
 use tallyring_records::Schema;
 
 use super::{Config, DEFAULT};
@@ -10,18 +11,38 @@ use crate::error::Result;
 ///
 /// # Errors
 /// When the file cannot be used.
-pub fn run(args: &ConfigArgs) -> Result<()> {
+pub fn run(args: &ConfigArgs, json: bool) -> Result<()> {
     match &args.command {
         ConfigCommand::Default => print!("{DEFAULT}"),
-        ConfigCommand::Check { file } => explain(&Config::load(Some(file))?),
+        ConfigCommand::Check { file } => {
+            let config = Config::load(Some(file))?;
+            if json {
+                println!("{}", as_json(&config));
+            } else {
+                explain(&config);
+            }
+        }
     }
     Ok(())
+}
+
+fn as_json(config: &Config) -> Value {
+    json!({
+        "listen": config.listen,
+        "statsd": config.statsd,
+        "backup": config.backup,
+        "shards": config.options.shards,
+        "declared": config.schema,
+    })
 }
 
 fn explain(config: &Config) {
     let options = &config.options;
     println!("The configuration can be used.");
     println!("  listens on {}", config.listen);
+    if let Some(address) = config.statsd {
+        println!("  takes StatsD counters on {address}");
+    }
     println!(
         "  {} shards, acknowledges by {:?}",
         options.shards, options.durability
