@@ -72,6 +72,7 @@ pub async fn status(State(state): State<ApiState>) -> Result<Json<Value>, Proble
         "ids": {
             "window_hours": state.store().options().id_hours,
             "in_memory": status.ids_in_memory,
+            "memory_bytes": status.ids_bytes,
         },
         "archive": {
             "pending_runs": status.pending_runs,

@@ -3,7 +3,7 @@
 use metrics::{describe_counter, describe_gauge, describe_histogram};
 
 /// Names with what they count; every counter ends in `_total`.
-const COUNTERS: [(&str, &str); 13] = [
+const COUNTERS: [(&str, &str); 14] = [
     (
         "tallyring_increments_total",
         "Increments that were counted, late ones too",
@@ -21,6 +21,10 @@ const COUNTERS: [(&str, &str); 13] = [
         "Items of batches that were refused",
     ),
     ("tallyring_events_total", "Events that were counted"),
+    (
+        "tallyring_filtered_total",
+        "Events that a rule kept from being counted",
+    ),
     (
         "tallyring_event_corrections_total",
         "Events that came later than allowed, and were counted as corrections",
@@ -55,7 +59,7 @@ const COUNTERS: [(&str, &str); 13] = [
     ),
 ];
 
-const GAUGES: [(&str, &str); 17] = [
+const GAUGES: [(&str, &str); 18] = [
     (
         "tallyring_blocks_decoded",
         "Blocks of the archive that reads had to read from files since the start",
@@ -105,6 +109,10 @@ const GAUGES: [(&str, &str); 17] = [
     (
         "tallyring_last_rebuild_failed",
         "1 when the newest rebuild failed",
+    ),
+    (
+        "tallyring_last_backup_failed",
+        "1 when the backup after the newest rebuild failed",
     ),
 ];
 

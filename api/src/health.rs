@@ -4,8 +4,8 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-use tallyring_realtime::Refusal;
 use tallyring_realtime::catalog::JobState;
+use tallyring_realtime::{Refusal, StoreStatus};
 
 use crate::problem::Problem;
 use crate::read::request::blocking;
@@ -45,8 +45,6 @@ pub async fn metrics(State(state): State<ApiState>) -> Result<Response, Problem>
     let gauge = |name: &'static str, value: f64| metrics::gauge!(name).set(value);
     gauge("tallyring_generation", status.generation as f64);
     gauge("tallyring_manifest", status.manifest as f64);
-    let blocks = state.store().blocks_decoded();
-    gauge("tallyring_blocks_decoded", blocks as f64);
     gauge("tallyring_oplog_bytes", status.oplog_bytes as f64);
     gauge(
         "tallyring_oplog_records",
@@ -75,32 +73,19 @@ pub async fn metrics(State(state): State<ApiState>) -> Result<Response, Problem>
         "tallyring_clock_jumped",
         f64::from(u8::from(status.clock_jumped)),
     );
-    gauge(
-        "tallyring_delta_bytes",
-        status
-            .stores
-            .iter()
-            .map(|store| store.memory_bytes)
-            .sum::<u64>() as f64,
-    );
-    gauge(
-        "tallyring_delta_counters",
-        status
-            .stores
-            .iter()
-            .map(|store| store.counters)
-            .sum::<u64>() as f64,
-    );
     let last = (state.admin.last_rebuild)();
-    let failed = last.is_some_and(|job| job.state == JobState::Failed);
-    gauge("tallyring_last_rebuild_failed", f64::from(u8::from(failed)));
+    let flag = |set: bool| f64::from(u8::from(set));
+    let failed = last
+        .as_ref()
+        .is_some_and(|job| job.state == JobState::Failed);
+    gauge("tallyring_last_rebuild_failed", flag(failed));
+    let backup = last.and_then(|job| job.backup);
+    let failed = backup.is_some_and(|backup| backup.error.is_some());
+    gauge("tallyring_last_backup_failed", flag(failed));
+    measure_stores(&status.stores);
     gauge(
-        "tallyring_waiting_days",
-        status
-            .stores
-            .iter()
-            .filter(|store| store.position == "waiting")
-            .count() as f64,
+        "tallyring_blocks_decoded",
+        state.store().blocks_decoded() as f64,
     );
     let text = state.metrics.render();
     Ok((
@@ -109,4 +94,14 @@ pub async fn metrics(State(state): State<ApiState>) -> Result<Response, Problem>
         text,
     )
         .into_response())
+}
+
+/// Sums over the ring's stores and the late ones.
+fn measure_stores(stores: &[StoreStatus]) {
+    let bytes: u64 = stores.iter().map(|store| store.memory_bytes).sum();
+    let counters: u64 = stores.iter().map(|store| store.counters).sum();
+    let waiting = stores.iter().filter(|store| store.position == "waiting");
+    metrics::gauge!("tallyring_delta_bytes").set(bytes as f64);
+    metrics::gauge!("tallyring_delta_counters").set(counters as f64);
+    metrics::gauge!("tallyring_waiting_days").set(waiting.count() as f64);
 }

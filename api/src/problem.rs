@@ -147,7 +147,7 @@ impl From<Error> for Problem {
                 )
             }
             Error::DatasetTaken(_) => Self::new(StatusCode::CONFLICT, "Taken", error.to_string()),
-            Error::NoDataset { .. } => {
+            Error::NoDataset { .. } | Error::NoLoad(_) => {
                 Self::new(StatusCode::NOT_FOUND, "Not found", error.to_string())
             }
             Error::Load(_) => Self::new(

@@ -21,7 +21,7 @@ pub use error::{Error, Result};
 pub use leftovers::remove_leftovers;
 pub use manifest::{
     Build, BuiltGeneration, DatasetEntry, GENERATIONS_KEPT, GenerationEntry, IdRunEntry, IdsEntry,
-    Manifest, ProducerEntry, SchemaEntry, StoreEntry, Work,
+    KeepDays, Manifest, ProducerEntry, SchemaEntry, StoreEntry, Work,
 };
 pub use os_disk::OsDisk;
 pub use partition::Partition;

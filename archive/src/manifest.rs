@@ -134,6 +134,19 @@ pub struct GenerationEntry {
     /// Its files keep base buckets that began earlier by the day, Unix seconds; none keeps all as they are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hours_from: Option<i64>,
+    /// What was asked for when it was built; the next build without a configuration goes by it.
+    #[serde(default)]
+    pub keep: KeepDays,
+}
+
+/// How long finer forms are kept at least, days; none keeps them for ever.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KeepDays {
+    /// Minutes.
+    pub minutes: Option<u32>,
+    /// Hours and quarters, which then fold into days.
+    pub hours: Option<u32>,
 }
 
 impl GenerationEntry {
@@ -226,6 +239,9 @@ pub struct BuiltGeneration {
     /// Its files keep base buckets that began earlier by the day, Unix seconds; none keeps all as they are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hours_from: Option<i64>,
+    /// What was asked for when it was built; the next build without a configuration goes by it.
+    #[serde(default)]
+    pub keep: KeepDays,
 }
 
 /// How many generations are kept for rollback.

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::disk::{Content, Disk, DiskFile};
@@ -40,6 +40,8 @@ impl Disk for OsDisk {
             .read(true)
             .write(true)
             .create_new(true)
+            // The identity holds a secret, and counts are their owner's.
+            .mode(0o600)
             .open(self.path(name))?;
         Ok(Box::new(OsFile(file)))
     }

@@ -3,6 +3,7 @@
 # one that the document does not describe.
 #
 #   pip install schemathesis
+#   TALLYRING=path/to/tallyring ops/fuzz/api.sh    fuzzes a program that is built already
 #   ops/fuzz/api.sh [examples an operation, default 50]
 #
 # Builds the program, serves an empty directory on a free loopback port, and stops it by its own process id.
@@ -13,9 +14,12 @@ if ! command -v schemathesis >/dev/null; then
     echo "skipped: schemathesis is not installed (pip install schemathesis)"
     exit 0
 fi
-cargo build --quiet --locked --workspace --bin tallyring
+if [ -z "${TALLYRING:-}" ]; then
+    cargo build --quiet --locked --workspace --bin tallyring
+    TALLYRING=target/debug/tallyring
+fi
 data=$(mktemp -d)
-target/debug/tallyring serve --data "$data/store" --listen 127.0.0.1:0 >"$data/out" 2>"$data/err" &
+"$TALLYRING" serve --data "$data/store" --listen 127.0.0.1:0 >"$data/out" 2>"$data/err" &
 server=$!
 trap 'kill "$server" 2>/dev/null || true; wait "$server" 2>/dev/null || true; rm -rf "$data"' EXIT
 for _ in $(seq 100); do
@@ -28,5 +32,6 @@ if [ -z "$url" ]; then
     cat "$data/err" >&2
     exit 1
 fi
-schemathesis run "$url/openapi.json" --max-examples "${1:-50}" \
+# A stream has no end to wait for: its tests are in tests/tests/access/live.rs.
+schemathesis run "$url/openapi.json" --max-examples "${1:-50}" --exclude-path /v1/live \
     --checks not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance

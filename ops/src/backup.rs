@@ -4,11 +4,11 @@ use std::path::Path;
 
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use tallyring_archive::disk::replace_whole;
-use tallyring_archive::{Disk, Error, OsDisk, names};
+use tallyring_archive::{Disk, Error, OsDisk, RunEntry, names};
 use tallyring_realtime::Lock;
 use tallyring_realtime::catalog::Catalog;
 use tallyring_realtime::oplog::{ReadFrom, scan};
-use tallyring_rebuild::backup::{Copied, Progress, copy};
+use tallyring_rebuild::backup::{Again, Copied, Progress, copy};
 
 use crate::cli::{BackupArgs, RestoreArgs};
 use crate::data_directory::{open_read_only, require_store, try_lock};
@@ -20,7 +20,7 @@ use crate::error::{CommandError, Result, doing};
 /// When the target is something else, a file is damaged, or a disk refuses.
 pub fn run(args: &BackupArgs, as_json: bool) -> Result<()> {
     let bar = bar("copying");
-    let copied = make(&args.data, &args.backup, &|done, all| {
+    let copied = make(&args.data, &args.backup, &|_| true, &|done, all| {
         bar.set_length(all);
         bar.set_position(done);
     })?;
@@ -44,7 +44,12 @@ pub fn run(args: &BackupArgs, as_json: bool) -> Result<()> {
 ///
 /// # Errors
 /// As [`run`].
-pub fn make(data: &Path, target: &Path, progress: Progress<'_>) -> Result<Copied> {
+pub fn make(
+    data: &Path,
+    target: &Path,
+    again: Again<'_>,
+    progress: Progress<'_>,
+) -> Result<Copied> {
     require_store(data)?;
     if is_within(target, data) {
         return Err(CommandError::Usage(format!(
@@ -59,9 +64,43 @@ pub fn make(data: &Path, target: &Path, progress: Progress<'_>) -> Result<Copied
         names::BACKUP,
         "A backup: `tallyring restore` makes a data directory of it. Serving it would change it.\n",
     )?;
-    let copied = copy(&source, &target, progress)?;
+    // Before anything of it takes the place of what is good.
+    scan(
+        &source,
+        None,
+        goes_on_at(&source, &target)?,
+        &mut |_| Ok(()),
+    )?;
+    let copied = copy(&source, &target, again, progress)?;
     check_log(&target, &copied)?;
     Ok(copied)
+}
+
+/// A part of the files that changes from day to day, so that all are read again within a month.
+pub fn todays_part(entry: &RunEntry) -> bool {
+    const DAYS: u64 = 30;
+    let day = std::time::SystemTime::UNIX_EPOCH
+        .elapsed()
+        .map_or(0, |since| since.as_secs() / 86_400);
+    let place = u64::from_str_radix(entry.hash.get(..8).unwrap_or(""), 16).unwrap_or(0);
+    place % DAYS == day % DAYS
+}
+
+/// Where the log of a copy goes on.
+fn goes_on_at(source: &OsDisk, target: &OsDisk) -> Result<ReadFrom> {
+    let sequences = |disk: &OsDisk| -> Result<Vec<u64>> {
+        let files = disk
+            .list(names::OPLOG)
+            .map_err(Error::io("list", names::OPLOG))?;
+        let sequence = |file: &String| u64::from_str_radix(file.strip_suffix(".tlog")?, 16).ok();
+        Ok(files.iter().filter_map(sequence).collect())
+    };
+    let newest = sequences(target)?.last().copied();
+    let is_kept =
+        newest.is_some_and(|newest| sequences(source).is_ok_and(|kept| kept.contains(&newest)));
+    Ok(newest
+        .filter(|_| is_kept)
+        .map_or(ReadFrom::Oldest, ReadFrom::Sequence))
 }
 
 /// Makes a data directory of a backup.
@@ -84,7 +123,7 @@ pub fn restore(args: &RestoreArgs, as_json: bool) -> Result<()> {
         "Half restored: run `tallyring restore` again.\n",
     )?;
     let bar = bar("restoring");
-    let copied = copy(&source, &target, &|done, all| {
+    let copied = copy(&source, &target, &|_| true, &|done, all| {
         bar.set_length(all);
         bar.set_position(done);
     })?;
@@ -116,7 +155,13 @@ pub fn restore(args: &RestoreArgs, as_json: bool) -> Result<()> {
 fn take(directory: &Path, marker: &str) -> Result<Lock> {
     let is_copy = directory.join(marker).exists();
     let entries = match std::fs::read_dir(directory) {
-        Ok(entries) => entries.count(),
+        // A copy that was stopped at once leaves no more than a file it had begun.
+        Ok(entries) => entries
+            .filter(|entry| {
+                let name = entry.as_ref().map(std::fs::DirEntry::file_name);
+                !name.is_ok_and(|name| name.to_string_lossy() == format!("{marker}.tmp"))
+            })
+            .count(),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => 0,
         Err(error) => return Err(doing(format!("read {}", directory.display()))(error)),
     };

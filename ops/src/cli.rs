@@ -416,7 +416,7 @@ pub struct WorkerArgs {
     pub level: i32,
     /// Days that minutes are kept
     #[arg(long)]
-    pub minute_days: u32,
+    pub minute_days: Option<u32>,
     /// How long hours are kept [default: for ever]
     #[arg(long)]
     pub hour_days: Option<u32>,

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tallyring_archive::{OsDisk, names};
-use tallyring_realtime::{Clock, Holder, Lock, Options, Store, SystemClock, World};
+use tallyring_realtime::{Clock, Holder, Lock, Options, Recovery, Store, SystemClock, World};
 
 use crate::config::Config;
 use crate::error::{CommandError, Result, doing};
@@ -79,8 +79,21 @@ pub fn world(data: &Path, clock: Arc<dyn Clock>) -> Result<World> {
 /// When it is held, damaged or cannot be written.
 pub fn open(data: &Path, config: &Config, lock: Lock) -> Result<(Store, Lock)> {
     let world = world(data, Arc::new(SystemClock))?;
-    let (store, _) = Store::open(world, config.options, config.schema.clone())?;
+    let (store, _) = open_store(world, config)?;
     Ok((store, lock))
+}
+
+/// Opens the store of a data directory, and declares what a configuration file does.
+///
+/// # Errors
+/// When it is damaged or cannot be written.
+pub fn open_store(world: World, config: &Config) -> Result<(Store, Recovery)> {
+    let opened = if config.declares {
+        Store::open(world, config.options, config.schema.clone())
+    } else {
+        Store::open_as_it_is(world, config.options, &config.schema)
+    };
+    Ok(opened?)
 }
 
 /// Makes sure that there is a data directory.

@@ -59,7 +59,7 @@ pub fn drop(args: &DropArgs, json: bool) -> Result<()> {
     require_store(data)?;
     match try_lock(data)? {
         Ok(lock) => {
-            let config = Config::load(args.data.config.as_deref())?;
+            let config = Config::for_command(args.data.config.as_deref(), data)?;
             let (store, _lock) = open(data, &config, lock)?;
             store.drop_dataset(&args.dataset)?;
             store.seal()?;

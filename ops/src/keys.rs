@@ -58,7 +58,7 @@ fn make(args: &NewKeyArgs, as_json: bool) -> Result<()> {
     };
     let (answer, is_first) = match open(data)? {
         Keys::Ours(catalog, _lock) => {
-            let schema = Config::load(config.as_deref())?.schema;
+            let schema = Config::for_command(config.as_deref(), data)?.schema;
             request
                 .check(&schema)
                 .map_err(|error| CommandError::Usage(error.to_string()))?;

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use tallyring_archive::{Disk, Manifest, OsDisk, Partition, RunEntry, Staged, names};
-use tallyring_realtime::long_keys_of;
+use tallyring_realtime::{check_dataset_name, long_keys_of};
 use tallyring_rebuild::load::{BadRow, LoadError, LoadOptions, Loaded, MEMORY_MIN, Step, load};
 use tallyring_records::{LongKeys, Schema};
 
@@ -29,8 +29,15 @@ const NICE: i32 = 19;
 /// # Errors
 /// A bad row, counts that do not balance, or the disk. Nothing changed then.
 pub fn run(args: &LoadArgs, json: bool) -> Result<()> {
-    let config = Config::load(args.data.config.as_deref())?;
+    check_dataset_name(&args.dataset)?;
     let data = args.data.data.as_path();
+    if args.dry_run && !data.join(names::IDENTITY).exists() {
+        return Err(CommandError::Failed(format!(
+            "{} is no data directory, and a dry run makes none; name one with --data",
+            data.display()
+        )));
+    }
+    let config = Config::for_command(args.data.config.as_deref(), data)?;
     make_store(data, &config)?;
     if server_of(data).is_some()
         && let Err(error) = rustix::process::nice(NICE)
@@ -188,6 +195,16 @@ impl Rejects {
                 return Err(CommandError::Usage(detail.into()));
             }
             Some(path) => {
+                let is_input = |input: &PathBuf| {
+                    let at = |path: &Path| path.canonicalize().ok();
+                    at(path).is_some() && at(path) == at(input)
+                };
+                if args.files.iter().any(is_input) {
+                    return Err(CommandError::Usage(format!(
+                        "--rejects {} is one of the files to load; name another",
+                        path.display()
+                    )));
+                }
                 let file =
                     File::create(path).map_err(doing(format!("write {}", path.display())))?;
                 let mut writer = csv::Writer::from_writer(BufWriter::new(file));

@@ -64,7 +64,7 @@ fn main() -> ExitCode {
         Command::Completions(args) => shell::completions(&args),
         Command::Man(args) => shell::man(&args),
         Command::Bench(args) => bench::run(&args, json),
-        Command::Config(args) => config::command::run(&args),
+        Command::Config(args) => config::command::run(&args, json),
         Command::RebuildWorker(args) => worker::rebuild(&args),
         Command::BackupWorker(args) => worker::back_up(&args),
     };

@@ -21,7 +21,7 @@ const POLL: Duration = Duration::from_millis(200);
 /// # Errors
 /// When the rebuild fails; the generation before goes on serving.
 pub fn run(args: &DataArgs, json: bool) -> Result<()> {
-    let config = Config::load(args.config.as_deref())?;
+    let config = Config::for_command(args.config.as_deref(), &args.data)?;
     require_store(&args.data)?;
     let (before, generation) = match try_lock(&args.data)? {
         Ok(lock) => {
@@ -34,8 +34,7 @@ pub fn run(args: &DataArgs, json: bool) -> Result<()> {
             let options = BuildOptions {
                 shards: config.options.shards,
                 level: config.rebuild.level,
-                minute_days: config.rebuild.minute_days,
-                hour_days: config.rebuild.hour_days,
+                keep: config.rebuild.keep,
             };
             let bar = bar();
             let progress = |done: u64, total: u64| {
@@ -48,7 +47,14 @@ pub fn run(args: &DataArgs, json: bool) -> Result<()> {
             bar.finish_and_clear();
             store.seal()?;
             if let Some(target) = &config.backup {
-                backup::make(&args.data, target, &|_, _| {})?;
+                backup::make(&args.data, target, &backup::todays_part, &|_, _| {}).map_err(
+                    |error| {
+                        CommandError::Failed(format!(
+                            "generation {} is published, but not backed up: {error}",
+                            store.manifest().active
+                        ))
+                    },
+                )?;
             }
             (before, store.manifest().active)
         }

@@ -7,13 +7,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use serde::de::DeserializeOwned;
-use tallyring_archive::{Build, Work};
+use tallyring_archive::{Build, Manifest, Work};
 use tallyring_realtime::Store;
 use tallyring_realtime::catalog::{BackupOutcome, Catalog, Job, JobState};
 use tallyring_rebuild::backup::Copied;
 
 use crate::config::RebuildConfig;
 use crate::error::{CommandError, Result, doing};
+
+/// How often a rebuild is begun when its sources change while it runs.
+const ATTEMPTS: usize = 3;
 
 /// Starts rebuilds and remembers how they went.
 pub struct Rebuilds {
@@ -102,7 +105,38 @@ impl Rebuilds {
     }
 
     fn rebuild(&self) -> Result<(u64, Option<Work>)> {
-        let manifest = self.store.cut()?;
+        let mut attempt = 1;
+        let build = loop {
+            let manifest = self.store.cut()?;
+            match self.build_and_publish(&manifest) {
+                // Its source runs went, as those of a dataset that was dropped meanwhile.
+                Err(error) if attempt < ATTEMPTS && self.has_other_sources(&manifest) => {
+                    tracing::info!(%error, "the datasets changed while it ran: the rebuild begins again");
+                    attempt += 1;
+                }
+                result => break result?,
+            }
+        };
+        match self.store.expire_log() {
+            Ok(0) => {}
+            Ok(segments) => tracing::info!(segments, "old log segments removed"),
+            Err(error) => tracing::warn!(%error, "old log segments could not be removed"),
+        }
+        let work = build
+            .filter(|build| build.generation.is_some())
+            .map(|build| build.work);
+        Ok((self.store.manifest().active, work))
+    }
+
+    fn has_other_sources(&self, before: &Manifest) -> bool {
+        let names = |manifest: &Manifest| -> Vec<String> {
+            let sources = manifest.all_sources();
+            sources.map(|run| run.name.clone()).collect()
+        };
+        names(before) != names(&self.store.manifest())
+    }
+
+    fn build_and_publish(&self, manifest: &Manifest) -> Result<Option<Build>> {
         let mut arguments: Vec<OsString> = vec!["rebuild-worker".into()];
         arguments.extend(["--data".into(), self.data.clone().into_os_string()]);
         let config = &self.config;
@@ -110,8 +144,14 @@ impl Rebuilds {
             ("--manifest", Some(manifest.number.to_string())),
             ("--shards", Some(self.store.options().shards.to_string())),
             ("--level", Some(config.level.to_string())),
-            ("--minute-days", Some(config.minute_days.to_string())),
-            ("--hour-days", config.hour_days.map(|days| days.to_string())),
+            (
+                "--minute-days",
+                config.keep.minutes.map(|days| days.to_string()),
+            ),
+            (
+                "--hour-days",
+                config.keep.hours.map(|days| days.to_string()),
+            ),
         ];
         for (option, number) in numbers {
             arguments.extend(
@@ -124,15 +164,7 @@ impl Rebuilds {
         if let Some(build) = &build {
             self.store.publish(build)?;
         }
-        match self.store.expire_log() {
-            Ok(0) => {}
-            Ok(segments) => tracing::info!(segments, "old log segments removed"),
-            Err(error) => tracing::warn!(%error, "old log segments could not be removed"),
-        }
-        let work = build
-            .filter(|build| build.generation.is_some())
-            .map(|build| build.work);
-        Ok((self.store.manifest().active, work))
+        Ok(build)
     }
 
     fn back_up(&self, backup: &Path) -> Result<Copied> {

@@ -13,7 +13,7 @@ use tallyring_api::{
 };
 use tallyring_archive::names;
 use tallyring_realtime::catalog::{Catalog, JobState};
-use tallyring_realtime::{Clock, Lock, Service, Store, SystemClock};
+use tallyring_realtime::{Clock, Lock, Service, SystemClock};
 use tokio::net::{TcpListener, UdpSocket};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 
 use crate::cli::ServeArgs;
 use crate::config::{Config, HttpConfig, RebuildConfig};
-use crate::data_directory::{lock, random, world};
+use crate::data_directory::{lock, open_store, random, world};
 use crate::error::{CommandError, Result, doing};
 use crate::incoming;
 use crate::rebuilds::Rebuilds;
@@ -40,8 +40,8 @@ const RETRY_AFTER: Duration = Duration::from_secs(60);
 pub fn run(args: &ServeArgs) -> Result<()> {
     start_logging();
     exit_on_panic_of_store_threads();
-    let config = Config::load(args.data.config.as_deref())?;
     let data = args.data.data.as_path();
+    let config = Config::for_server(args.data.config.as_deref(), data)?;
     let listen = args.listen.unwrap_or(config.listen);
     let catalog_path = data.join(names::CATALOG);
     if !listen.ip().is_loopback() && !catalog_path.exists() {
@@ -61,8 +61,7 @@ pub fn run(args: &ServeArgs) -> Result<()> {
         None => Arc::new(SystemClock),
     };
     let began = Instant::now();
-    let (store, recovery) =
-        Store::open(world(data, clock)?, config.options, config.schema.clone())?;
+    let (store, recovery) = open_store(world(data, clock)?, &config)?;
     if recovery.torn_bytes > 0 {
         tracing::warn!(
             bytes = recovery.torn_bytes,
@@ -169,6 +168,11 @@ async fn serve_until_stopped(
     schedule.abort();
     let _ = schedule.await;
     tracing::info!("stopping: writing what is queued");
+    end(service).await
+}
+
+/// Flushes and seals; true when the log had failed.
+async fn end(service: Arc<Service>) -> Result<bool> {
     let failed = service.has_failed();
     match Arc::into_inner(service) {
         Some(service) if !failed => {

@@ -97,83 +97,84 @@ fn sequence(status: &Value) -> u64 {
     sequence.map_or(0, |sequence| sequence.parse().unwrap_or(0))
 }
 
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or(0)
+}
+
+fn count(value: &Value) -> String {
+    HumanCount(number(value)).to_string()
+}
+
+fn bytes(value: &Value) -> String {
+    HumanBytes(number(value)).to_string()
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or("-")
+}
+
+fn line(out: &mut String, name: &str, rest: &str) {
+    // Writing to a string cannot fail.
+    let _ = writeln!(out, "{}", format!("{name:<9} {rest}").trim_end());
+}
+
 fn table(status: &Value, came: Option<&str>) -> String {
-    let number = |value: &Value| value.as_u64().unwrap_or(0);
-    let count = |value: &Value| HumanCount(number(value)).to_string();
-    let bytes = |value: &Value| HumanBytes(number(value)).to_string();
-    let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
     let mut out = String::new();
-    let mut line = |name: &str, rest: String| {
-        // Writing to a string cannot fail.
-        let _ = writeln!(out, "{}", format!("{name:<9} {rest}").trim_end());
-    };
-    line(
-        "state",
-        format!("{}, {}", text(&status["state"]), text(&status["now"])),
-    );
+    let state = format!("{}, {}", text(&status["state"]), text(&status["now"]));
+    line(&mut out, "state", &state);
     if status["clock_jumped"] == Value::Bool(true) {
-        line(
-            "",
-            "the clock is more than a day ahead of the ring, and not believed yet".into(),
-        );
+        let jumped = "the clock is more than a day ahead of the ring, and not believed yet";
+        line(&mut out, "", jumped);
     }
-    let stores = |name: &str| status["ring"][name].as_array().into_iter().flatten();
-    let all: Vec<&Value> = stores("slots").chain(stores("late")).collect();
-    let size = |store: &Value| number(&store["memory_bytes"]) + number(&store["run_bytes"]);
-    let largest = all
-        .iter()
-        .map(|store| size(store))
-        .max()
-        .unwrap_or(0)
-        .max(1);
-    for store in all {
-        let cells = size(store).saturating_mul(BAR_CELLS).div_ceil(largest);
-        let bar = "█".repeat(usize::try_from(cells).unwrap_or(0));
-        line(
-            &text(&store["position"]),
-            format!(
-                "{:<15} {:>12} counters {:>3} runs {:>11}  {bar}",
-                text(&store["id"]),
-                count(&store["counters"]),
-                count(&store["runs"]),
-                HumanBytes(size(store)).to_string()
-            ),
-        );
-    }
+    stores(&mut out, &status["ring"]);
     let oplog = &status["oplog"];
     let came = came.map_or(String::new(), |came| format!(", {came}"));
-    line(
-        "log",
-        format!(
-            "at {}, {}, {} records to replay{came}",
-            HumanCount(sequence(status)),
-            bytes(&oplog["bytes"]),
-            count(&oplog["unflushed_records"])
-        ),
+    let log = format!(
+        "at {}, {}, {} records to replay{came}",
+        HumanCount(sequence(status)),
+        bytes(&oplog["bytes"]),
+        count(&oplog["unflushed_records"])
     );
-    line(
-        "archive",
-        format!(
-            "generation {}, {}, {} runs to merge",
-            number(&status["generation"]),
-            bytes(&status["archive"]["file_bytes"]),
-            count(&status["archive"]["pending_runs"])
-        ),
+    line(&mut out, "log", &log);
+    let archive = format!(
+        "generation {}, {}, {} runs to merge",
+        number(&status["generation"]),
+        bytes(&status["archive"]["file_bytes"]),
+        count(&status["archive"]["pending_runs"])
     );
-    line("rebuild", last_rebuild(&status["last_rebuild"]));
-    line(
-        "ids",
-        format!(
-            "{} in memory, remembered {} hours",
-            count(&status["ids"]["in_memory"]),
-            number(&status["ids"]["window_hours"])
-        ),
+    line(&mut out, "archive", &archive);
+    line(&mut out, "rebuild", &last_rebuild(&status["last_rebuild"]));
+    let ids = format!(
+        "{} in memory, remembered {} hours",
+        count(&status["ids"]["in_memory"]),
+        number(&status["ids"]["window_hours"])
     );
-    line(
-        "disk",
-        format!("{} free", bytes(&status["disk"]["free_bytes"])),
-    );
+    line(&mut out, "ids", &ids);
+    let disk = format!("{} free", bytes(&status["disk"]["free_bytes"]));
+    line(&mut out, "disk", &disk);
     out
+}
+
+/// The ring's stores and the late ones, each with a bar of its size.
+fn stores(out: &mut String, ring: &Value) {
+    let stores = |name: &str| ring[name].as_array().into_iter().flatten();
+    let all: Vec<&Value> = stores("slots").chain(stores("late")).collect();
+    let size = |store: &Value| number(&store["memory_bytes"]) + number(&store["run_bytes"]);
+    let largest = all.iter().map(|store| size(store)).max().unwrap_or(0);
+    for store in all {
+        let cells = size(store)
+            .saturating_mul(BAR_CELLS)
+            .div_ceil(largest.max(1));
+        let bar = "█".repeat(usize::try_from(cells).unwrap_or(0));
+        let shown = format!(
+            "{:<15} {:>12} counters {:>3} runs {:>11}  {bar}",
+            text(&store["id"]),
+            count(&store["counters"]),
+            count(&store["runs"]),
+            HumanBytes(size(store)).to_string()
+        );
+        line(out, text(&store["position"]), &shown);
+    }
 }
 
 fn last_rebuild(job: &Value) -> String {
@@ -181,7 +182,10 @@ fn last_rebuild(job: &Value) -> String {
     match (text("state"), text("error")) {
         (None, _) => "none yet".into(),
         (Some(state), Some(error)) => format!("{state}: {error}"),
-        (Some(state), None) => format!("{state}, {}", text("ended_at").unwrap_or("since ")),
+        (Some(state), None) => match text("ended_at") {
+            Some(ended) => format!("{state}, {ended}"),
+            None => format!("{state} since {}", text("started_at").unwrap_or("-")),
+        },
     }
 }
 

@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::thread;
 
-use tallyring_archive::{Manifest, OsDisk};
+use tallyring_archive::{KeepDays, Manifest, OsDisk};
 use tallyring_rebuild::{BuildOptions, build};
 
 use crate::backup;
@@ -24,8 +24,10 @@ pub fn rebuild(args: &WorkerArgs) -> Result<()> {
     let options = BuildOptions {
         shards: args.shards,
         level: args.level,
-        minute_days: args.minute_days,
-        hour_days: args.hour_days,
+        keep: KeepDays {
+            minutes: args.minute_days,
+            hours: args.hour_days,
+        },
     };
     let built = build(&disk, &manifest, options, &|_, _| {})?;
     println!("{}", serde_json::to_string(&built)?);
@@ -38,7 +40,7 @@ pub fn rebuild(args: &WorkerArgs) -> Result<()> {
 /// What the backup says.
 pub fn back_up(args: &BackupArgs) -> Result<()> {
     begin();
-    let copied = backup::make(&args.data, &args.backup, &|_, _| {})?;
+    let copied = backup::make(&args.data, &args.backup, &backup::todays_part, &|_, _| {})?;
     println!("{}", serde_json::to_string(&copied)?);
     Ok(())
 }

@@ -56,6 +56,9 @@ pub enum Error {
         /// Those that are there.
         existing: String,
     },
+    /// There is no such load.
+    #[error("there is no load `{0}` that waits to be adopted")]
+    NoLoad(String),
     /// A load cannot be adopted.
     #[error("the load cannot be adopted: {0}")]
     Load(String),

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rayon::prelude::*;
 use tallyring_archive::merge::{Horizon, add_sums};
 use tallyring_archive::{
-    Build, BuiltGeneration, Disk, Error, Manifest, Result, RunEntry, RunSpec, Sums, Work, names,
+    Build, BuiltGeneration, Disk, Error, KeepDays, Manifest, Result, RunEntry, RunSpec, Sums, Work,
+    names,
 };
 use tallyring_records::is_minutes_section;
 
@@ -20,10 +21,8 @@ pub struct BuildOptions {
     pub shards: u16,
     /// zstd level of merged files, 1–19.
     pub level: i32,
-    /// How long minutes are kept at least, days.
-    pub minute_days: u32,
-    /// How long base buckets are kept at least before they fold into days, days; none keeps them for ever.
-    pub hour_days: Option<u32>,
+    /// How long finer forms are kept.
+    pub keep: KeepDays,
 }
 
 /// How far a rebuild is: bytes of source runs merged, of how many. Shared files are not counted.
@@ -59,8 +58,9 @@ pub fn build(
             number: newest + 1,
             merged,
             files,
-            minutes_from: Some(horizon.minutes_from),
+            minutes_from: (horizon.minutes_from > i64::MIN).then_some(horizon.minutes_from),
             hours_from: (horizon.hours_from > i64::MIN).then_some(horizon.hours_from),
+            keep: options.keep,
         })
     } else {
         None

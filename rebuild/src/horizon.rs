@@ -18,9 +18,13 @@ pub fn horizon(manifest: &Manifest, options: &BuildOptions) -> Horizon {
     };
     let before = manifest.generations.last();
     let before = before.map_or(Horizon::ALL, GenerationEntry::horizon);
-    let hours_from = options.hour_days.map_or(i64::MIN, month_of);
+    let hours_from = options.keep.hours.map_or(i64::MIN, month_of);
     let hours_from = hours_from.max(before.hours_from);
-    let minutes_from = month_of(options.minute_days).max(before.minutes_from);
+    let minutes_from = options
+        .keep
+        .minutes
+        .map_or(i64::MIN, month_of)
+        .max(before.minutes_from);
     Horizon {
         // The minutes of an hour are told from those of others by its code.
         minutes_from: minutes_from.max(hours_from),

@@ -228,8 +228,7 @@ fn days_to(year: u32, month: u32, day: u32) -> Option<u32> {
     if !(2000..3000).contains(&year) || !(1..=12).contains(&month) {
         return None;
     }
-    let divides = |divisor: u32| year.is_multiple_of(divisor);
-    let is_leap = divides(4) && (!divides(100) || divides(400));
+    let is_leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
     let days_of_month = match month {
         2 => 28 + u32::from(is_leap),
         4 | 6 | 9 | 11 => 30,

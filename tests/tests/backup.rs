@@ -4,7 +4,7 @@
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use tallyring_archive::Manifest;
+use tallyring_archive::{KeepDays, Manifest};
 use tallyring_realtime::{Batch, Options, Read, Store, World};
 use tallyring_rebuild::backup::copy;
 use tallyring_rebuild::{BuildOptions, build};
@@ -43,8 +43,10 @@ fn live(disk: &SimDisk, day: i64) {
     let options = BuildOptions {
         shards: 2,
         level: 1,
-        minute_days: 30,
-        hour_days: None,
+        keep: KeepDays {
+            minutes: Some(30),
+            hours: None,
+        },
     };
     let built = build(disk, &manifest, options, &|_, _| {}).expect("built");
     if let Some(built) = built {
@@ -95,7 +97,7 @@ fn stand(days: i64) -> (SimDisk, SimDisk) {
     let (source, target) = (SimDisk::default(), SimDisk::default());
     for day in 0..days {
         if day > 0 && day == days - 1 {
-            copy(&source, &target, &|_, _| {}).expect("copied");
+            copy(&source, &target, &|_| true, &|_, _| {}).expect("copied");
         }
         live(&source, day);
     }
@@ -109,7 +111,7 @@ fn a_backup_that_stops_anywhere_is_whole_and_goes_on() {
             let (source, target) = stand(days);
             let (before, after) = (answer(&target), answer(&source));
             target.stop_at_nth_call(stop);
-            let ended = copy(&source, &target, &|_, _| {}).is_ok();
+            let ended = copy(&source, &target, &|_| true, &|_, _| {}).is_ok();
             let found = target.crash(&mut random(seed << 32 | stop));
             let told = answer(&found);
             if ended {
@@ -128,7 +130,8 @@ fn a_backup_that_stops_anywhere_is_whole_and_goes_on() {
                 is_whole,
                 "{place}: {told:?} is not between {before:?} and {after:?}"
             );
-            copy(&source, &found, &|_, _| {}).unwrap_or_else(|error| panic!("{place}: {error}"));
+            copy(&source, &found, &|_| true, &|_, _| {})
+                .unwrap_or_else(|error| panic!("{place}: {error}"));
             assert_eq!(answer(&found), after, "{place}: gone on");
         }
     }
@@ -143,7 +146,7 @@ fn an_error_of_either_disk_leaves_a_whole_backup() {
             let failing = if is_target { &target } else { &source };
             let calls = failing.calls();
             failing.fail_nth_call(nth, ErrorKind::Other);
-            let result = copy(&source, &target, &|_, _| {});
+            let result = copy(&source, &target, &|_| true, &|_, _| {});
             if failing.calls() < calls + nth {
                 result.expect("no fault was met");
                 break;
@@ -151,7 +154,8 @@ fn an_error_of_either_disk_leaves_a_whole_backup() {
             let told = answer(&target);
             let place = format!("call {nth} of {failing:?} failed");
             assert!(told.is_some() && told >= before, "{place}: {told:?}");
-            copy(&source, &target, &|_, _| {}).unwrap_or_else(|error| panic!("{place}: {error}"));
+            copy(&source, &target, &|_| true, &|_, _| {})
+                .unwrap_or_else(|error| panic!("{place}: {error}"));
             assert_eq!(answer(&target), after, "{place}: gone on");
         }
     }

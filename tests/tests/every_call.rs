@@ -7,7 +7,7 @@
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use tallyring_archive::verify_run;
+use tallyring_archive::{KeepDays, verify_run};
 use tallyring_realtime::{Batch, Options, Read, Store, World};
 use tallyring_rebuild::{BuildOptions, build};
 use tallyring_records::{Increment, Schema, TIME_MAX, TIME_MIN};
@@ -81,8 +81,10 @@ impl Day {
             let options = BuildOptions {
                 shards: 2,
                 level: 1,
-                minute_days: 30,
-                hour_days: None,
+                keep: KeepDays {
+                    minutes: Some(30),
+                    hours: None,
+                },
             };
             if let Ok(Some(built)) = build(&self.disk, &manifest, options, &|_, _| {}) {
                 let _ = store.publish(&built);

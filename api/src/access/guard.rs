@@ -173,7 +173,7 @@ async fn hold_to_namespaces(
                 _ => Ok(()),
             }
         }
-        Namespaces::Bitly => match ["l", "u", "d"].iter().find(|name| !key.may_use(name)) {
+        Namespaces::Fixed(names) => match names.iter().find(|name| !key.may_use(name)) {
             Some(name) => Err(Refusal::Forbidden(not_for(key, name))),
             None => Ok(()),
         },

@@ -42,8 +42,8 @@ pub enum Namespaces {
     Path,
     /// The handler checks each with [`Caller`](super::Caller).
     Handler,
-    /// Links, users and domains: the bitly-compatible reads.
-    Bitly,
+    /// These, as a bitly-compatible read touches them.
+    Fixed(&'static [&'static str]),
     /// Any: a limited key is refused.
     All,
 }
@@ -100,7 +100,7 @@ impl Route {
                 (Some(S::Read), C::Query, N::Path)
             }
             Some(pattern) if pattern.starts_with("/v3/") || pattern.starts_with("/v4/") => {
-                (Some(S::Read), C::Query, N::Bitly)
+                (Some(S::Read), C::Query, N::Fixed(of_bitly(pattern)))
             }
             Some(_) => (Some(S::Read), C::Query, N::All),
         };
@@ -110,6 +110,23 @@ impl Route {
             namespaces,
             dialect: Dialect::of(path),
         }
+    }
+}
+
+/// The namespaces of links, users and domains that a bitly-compatible route may read.
+fn of_bitly(pattern: &str) -> &'static [&'static str] {
+    let begins = |with: &str| pattern.starts_with(with);
+    if pattern.ends_with("/tracking_domain_clicks") {
+        &["d"]
+    } else if pattern.ends_with("/popular_links")
+        || begins("/v4/groups/")
+        || begins("/v4/organizations/")
+    {
+        &["u", "l"]
+    } else if begins("/v3/user/") || begins("/v4/user") {
+        &["u"]
+    } else {
+        &["l"]
     }
 }
 

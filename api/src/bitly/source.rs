@@ -2,7 +2,7 @@
 
 use percent_encoding::percent_decode_str;
 use tallyring_realtime::{Read, Series, Store};
-use tallyring_records::{KEY_BYTES_MAX, MINUTES, Namespace, Schema, TIME_MIN, TimeCode};
+use tallyring_records::{Grain, KEY_BYTES_MAX, MINUTES, Namespace, Schema, TIME_MIN, TimeCode};
 
 use super::envelope::Fault;
 use super::facets::Facet;
@@ -105,12 +105,20 @@ pub async fn read<T: Send + 'static>(
                 series.totals = series.by_minute();
                 let within = |code: &TimeCode| (from..to).contains(&code.start());
                 series.totals.retain(|code, _| within(code));
+                // Counted before minutes were kept, or so long ago that they are not any more.
+                if series
+                    .totals
+                    .keys()
+                    .any(|code| code.grain() != Grain::Minute)
+                {
+                    return Ok(Err(Fault::NoMinutes));
+                }
             }
         }
-        answer(store, &window, view.series)
+        answer(store, &window, view.series).map(Ok)
     })
     .await
-    .map_err(|_| Fault::Unavailable)
+    .map_err(|_| Fault::Unavailable)?
 }
 
 /// True when the namespace is broken down by the facet.

@@ -47,15 +47,14 @@ impl Zone {
         }
     }
 
-    /// The IANA zone `name`, in any case (`america/new_york` is answered as `America/New_York`), from
-    /// the system's timezone database or, where it lacks the name, from the one built in (some systems
-    /// install no database, or none of the older names such as `US/Eastern`).
+    /// The IANA zone `name`, in any case (`america/new_york` is answered as `America/New_York`), by the
+    /// rules that were built in: every installation of one version answers alike.
     ///
     /// # Errors
     /// `timezone` is malformed if the database has no such name.
     pub fn named(name: &str) -> Result<Self, RangeError> {
-        TimeZone::get(name)
-            .or_else(|_| TimeZoneDatabase::bundled().get(name))
+        TimeZoneDatabase::bundled()
+            .get(name)
             .ok()
             .filter(|timezone| !timezone.is_unknown())
             .map(|timezone| {

@@ -40,6 +40,7 @@ pub fn chart(unit: Unit, first: DateTime, counts: Vec<u64>) -> SeriesChart {
         points: points.collect(),
         provisional_from: None,
         aligned: true,
+        summed: true,
         before: Vec::new(),
         picture: Picture::default(),
     }

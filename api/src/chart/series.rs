@@ -69,7 +69,7 @@ const ROLES: [Role; 16] = [
 pub struct SeriesChart {
     /// What is counted, such as `l/A6qOVH`.
     pub title: String,
-    /// More about it; the total and the peak are added. May be empty.
+    /// More about it; the total, where buckets may be summed, and the peak are added. May be empty.
     pub subtitle: String,
     /// The length of a bucket.
     pub unit: Unit,
@@ -82,6 +82,8 @@ pub struct SeriesChart {
     pub provisional_from: Option<usize>,
     /// Whether every bucket holds exactly its local time; a note says so where not.
     pub aligned: bool,
+    /// Whether buckets may be summed: distinct users may not, as who comes twice would count twice.
+    pub summed: bool,
     /// Counts of the period before, bucket by bucket, drawn pale behind the bars or as a dotted line; empty
     /// for none.
     pub before: Vec<u64>,
@@ -288,7 +290,10 @@ impl Words {
         let timeline = Timeline::read(chart.unit, starts);
         let title = text::clean(&chart.title);
         let sum_now: u128 = chart.points.iter().map(|&(_, n)| u128::from(n)).sum();
-        let total = format!("total {}", grouped(sum_now));
+        let total = match chart.summed {
+            true => format!("total {}", grouped(sum_now)),
+            false => String::new(),
+        };
         let start = |index| match &timeline {
             Some(timeline) => timeline.describe(index),
             None => text::clean(&chart.points[index].0),

@@ -352,6 +352,7 @@ proptest! {
             points,
             provisional_from,
             aligned,
+            summed: true,
             before,
             picture,
         };

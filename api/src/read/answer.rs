@@ -7,6 +7,7 @@ use serde::{Serialize, Serializer};
 use tallyring_realtime::{Answer as View, Series, Store};
 use tallyring_records::{FieldError, TimeCode};
 
+use super::base::are_cut;
 use super::format::Format;
 use super::request::{ReadRequest, Shape};
 use super::respond::{self, Respond};
@@ -65,11 +66,20 @@ pub struct Head {
     /// What it is about.
     #[serde(skip)]
     buckets: Buckets,
+    /// Until when no event is expected any more, Unix seconds.
+    #[serde(skip)]
+    settled: i64,
 }
 
 impl Head {
     /// About these buckets; `settled` until when no event is expected any more, Unix seconds.
-    pub fn of(buckets: &Buckets, aligned: bool, settled: i64, generation: u64) -> Self {
+    pub fn of(
+        store: &Store,
+        buckets: &Buckets,
+        aligned: bool,
+        settled: i64,
+        generation: u64,
+    ) -> Self {
         let labels = buckets.labels();
         let label = |index: usize| labels[index].to_string();
         Self {
@@ -77,11 +87,12 @@ impl Head {
             timezone: buckets.zone().name().to_owned(),
             from: label(0),
             to: label(buckets.count()),
-            aligned,
+            aligned: aligned && !are_cut(store, buckets, generation),
             settled_until: rfc3339_utc(settled),
             final_until: None,
             generation,
             buckets: buckets.clone(),
+            settled,
         }
     }
 
@@ -95,9 +106,14 @@ impl Head {
         }
     }
 
-    /// What of it is part of an answer's validator: not when it settles, nor in which generation it is.
+    /// What of it is part of an answer's validator: which buckets are settled, not when they are, nor in which
+    /// generation it is.
     pub fn identity(&self) -> impl Serialize {
+        let may_change = |end: i64| end > self.settled;
         (
+            self.buckets
+                .iter()
+                .position(|bucket| may_change(bucket.end)),
             &self.unit,
             &self.timezone,
             &self.from,
@@ -298,6 +314,7 @@ fn answer(store: &Store, request: ReadRequest, found: &Found) -> Result<Answer, 
     let totals = rollup::totals(&counted, &buckets);
     let settled = store.settled_until(&request.namespace.name, request.now);
     let head = Head::of(
+        store,
         &buckets,
         base.aligned(&counted, &buckets),
         settled,

@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use tallyring_realtime::Series;
+use tallyring_realtime::{Series, Store};
 use tallyring_records::{FieldError, Grain, MINUTES, Namespace, TIME_MIN, TimeCode};
 
 use super::request::span;
@@ -97,4 +97,12 @@ impl Base {
         let counted = counts.keys().map(|code| code.grain().seconds());
         buckets.aligned(counted.fold(self.grain.seconds(), i64::max))
     }
+}
+
+/// True when days that hours were folded into lie across the edges of the buckets: they count where they start, or
+/// outside.
+pub fn are_cut(store: &Store, buckets: &Buckets, generation: u64) -> bool {
+    let folded = store.hours_from(generation);
+    folded.is_some_and(|hours_from| buckets.start() < hours_from)
+        && !buckets.aligned(Grain::Day.seconds())
 }

@@ -62,7 +62,7 @@ struct Watched {
         ("hour_offset" = Option<f64>, Query, description = "Hours from UTC instead of a zone"),
     ),
     responses(
-        (status = 200, description = "The events; the data of each", body = Tick, content_type = "text/event-stream"),
+        (status = 200, description = "Events `tick`, the data of each a `Tick` as JSON", body = String, content_type = "text/event-stream"),
         crate::openapi::ReadErrors,
     ),
 )]

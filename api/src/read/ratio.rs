@@ -7,7 +7,7 @@ use serde::Serialize;
 use tallyring_realtime::{Read, Store};
 use tallyring_records::{Namespace, Schema};
 
-use super::base::Base;
+use super::base::{Base, are_cut};
 use super::format::Format;
 use super::request::{as_of, blocking, check_key, declared, selection};
 use super::respond::with_type;
@@ -198,7 +198,8 @@ fn answer(store: &Store, asked: Asked, as_of: Option<u64>) -> Result<RatioAnswer
         to: buckets.zone().label(buckets.end()),
         aligned: [0, 1]
             .iter()
-            .all(|&side| bases[side].aligned(&counts[side], &buckets)),
+            .all(|&side| bases[side].aligned(&counts[side], &buckets))
+            && !are_cut(store, &buckets, view.generation),
         settled_until: rfc3339_utc(settled.min().unwrap_or(asked.now)),
         final_until: None,
         generation: view.generation,

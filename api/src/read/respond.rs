@@ -49,7 +49,7 @@ pub fn respond(
     let identity = (format.identity(), answer.identity());
     let identity = serde_json::to_vec(&identity).map_err(unwritable)?;
     let tag = etag::numbered(store.body_identity(&identity));
-    let cache = match (answer.ends() <= store.archived_until(), with_key) {
+    let cache = match (store.is_archived(answer.ends()), with_key) {
         (true, false) => ARCHIVED,
         (true, true) => ARCHIVED_PRIVATE,
         (false, _) => LIVE,

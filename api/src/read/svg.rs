@@ -21,6 +21,7 @@ pub fn render(answer: &Answer, picture: Picture) -> Option<String> {
                 .collect(),
             provisional_from: answer.provisional_from,
             aligned: head.aligned,
+            summed: true,
             before: answer.before.clone(),
             picture,
         })),

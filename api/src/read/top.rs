@@ -101,6 +101,7 @@ pub async fn top(
         let answer = Top {
             namespace: namespace.name.clone(),
             head: Head::of(
+                store,
                 &buckets,
                 buckets.aligned(grain),
                 store.settled_until(&namespace.name, now),

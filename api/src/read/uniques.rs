@@ -13,7 +13,7 @@ use super::format::Format;
 use super::request::{as_of, blocking, check_key, declared, selection, span};
 use super::respond::with_type;
 use crate::calendar::{Selection, Unit};
-use crate::chart::{Picture, SeriesChart, series};
+use crate::chart::{Picture, SeriesChart, grouped, series};
 use crate::problem::Problem;
 use crate::query_string::QueryString;
 use crate::segments::Segments;
@@ -132,6 +132,7 @@ fn answer(
         counts: counts.collect(),
         provisional_from: buckets.iter().position(|bucket| bucket.end > settled),
         head: Head::of(
+            store,
             &buckets,
             base.aligned(&counted, &buckets),
             settled,
@@ -164,7 +165,11 @@ fn picture(answer: &Uniques, picture: Picture) -> String {
     let points = answer.counts.iter();
     series(&SeriesChart {
         title: format!("users of {namespace}/{key}"),
-        subtitle: format!("estimated, ± {:.1} %", 100.0 * USERS_RELATIVE_ERROR),
+        subtitle: format!(
+            "{} in all, estimated ± {:.1} %",
+            grouped(answer.whole.estimate),
+            100.0 * USERS_RELATIVE_ERROR
+        ),
         unit: answer.head.unit.parse().unwrap_or(Unit::Day),
         zone: answer.head.timezone.clone(),
         points: points
@@ -172,6 +177,7 @@ fn picture(answer: &Uniques, picture: Picture) -> String {
             .collect(),
         provisional_from: answer.provisional_from,
         aligned: answer.head.aligned,
+        summed: false,
         before: Vec::new(),
         picture,
     })

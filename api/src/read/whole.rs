@@ -113,7 +113,13 @@ fn read(
     let settled = store.settled_until(&namespace.name, now);
     Ok(Whole {
         namespace: namespace.name.clone(),
-        head: Head::of(&buckets, buckets.aligned(grain), settled, found.generation),
+        head: Head::of(
+            store,
+            &buckets,
+            buckets.aligned(grain),
+            settled,
+            found.generation,
+        ),
         counts: counts(&buckets, &totals),
         total: rollup::sum(totals),
         title: title(namespace),
@@ -170,6 +176,7 @@ fn picture(answer: &Whole, picture: Picture) -> String {
             .collect(),
         provisional_from: answer.provisional_from,
         aligned: answer.head.aligned,
+        summed: true,
         before: answer.before.clone(),
         picture,
     })

@@ -58,6 +58,8 @@ struct Measured {
     batches: Vec<Histogram<u64>>,
     visible: Vec<Histogram<u64>>,
     dashboard: Vec<Histogram<u64>>,
+    /// Memory of a remembered id that is in no run.
+    id_bytes: Vec<f64>,
 }
 
 /// Measures.
@@ -72,6 +74,7 @@ pub fn run(effort: &Effort, args: &EventsArgs) -> Result<Report> {
     report.latency("acknowledged until visible", &measured.visible);
     report.latency("read of a dashboard meanwhile", &measured.dashboard);
     report.row("resident, an event", "bytes", &measured.bytes_each);
+    report.row("remembered, a million ids", "MB", &measured.id_bytes);
     Ok(report)
 }
 
@@ -104,6 +107,12 @@ fn run_once(effort: &Effort, args: &EventsArgs, measured: &mut Measured) -> Resu
     measured.rate.push(args.events as f64 / seconds);
     let grown = server.resident_bytes().saturating_sub(before);
     measured.bytes_each.push(grown as f64 / args.events as f64);
+    let ids = get(&agent(), &format!("{url}/v1/admin/status"))?["ids"].clone();
+    if let (Some(count @ 1..), Some(bytes)) =
+        (ids["in_memory"].as_u64(), ids["memory_bytes"].as_u64())
+    {
+        measured.id_bytes.push(bytes as f64 / count as f64);
+    }
     let batches = batches.into_inner();
     measured
         .batches

@@ -1,5 +1,6 @@
 //! `tallyring config default` and `config check`.
 
+use serde_json::{Value, json};
 use tallyring_records::Schema;
 
 use super::{Config, DEFAULT};
@@ -10,18 +11,38 @@ use crate::error::Result;
 ///
 /// # Errors
 /// When the file cannot be used.
-pub fn run(args: &ConfigArgs) -> Result<()> {
+pub fn run(args: &ConfigArgs, json: bool) -> Result<()> {
     match &args.command {
         ConfigCommand::Default => print!("{DEFAULT}"),
-        ConfigCommand::Check { file } => explain(&Config::load(Some(file))?),
+        ConfigCommand::Check { file } => {
+            let config = Config::load(Some(file))?;
+            if json {
+                println!("{}", as_json(&config));
+            } else {
+                explain(&config);
+            }
+        }
     }
     Ok(())
+}
+
+fn as_json(config: &Config) -> Value {
+    json!({
+        "listen": config.listen,
+        "statsd": config.statsd,
+        "backup": config.backup,
+        "shards": config.options.shards,
+        "declared": config.schema,
+    })
 }
 
 fn explain(config: &Config) {
     let options = &config.options;
     println!("The configuration can be used.");
     println!("  listens on {}", config.listen);
+    if let Some(address) = config.statsd {
+        println!("  takes StatsD counters on {address}");
+    }
     println!(
         "  {} shards, acknowledges by {:?}",
         options.shards, options.durability
@@ -39,13 +60,14 @@ fn explain(config: &Config) {
         "  rebuilds {} minutes after midnight UTC, archive at zstd level {}",
         config.rebuild.minutes_after_midnight, config.rebuild.level
     );
+    let keep = config.rebuild.keep;
+    let days = |days: Option<u32>| {
+        days.map_or_else(|| "for ever".into(), |days| format!("for {days} days"))
+    };
     println!(
-        "  keeps minutes for {} days, hours {}, and days for ever",
-        config.rebuild.minute_days,
-        config
-            .rebuild
-            .hour_days
-            .map_or_else(|| "for ever".into(), |days| format!("for {days} days"))
+        "  keeps minutes {}, hours {}, and days for ever",
+        days(keep.minutes),
+        days(keep.hours)
     );
     if let Some(path) = &config.backup {
         println!("  backs up to {}", path.display());

@@ -3,12 +3,14 @@
 pub mod command;
 mod counted;
 mod http;
+mod store;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use tallyring_archive::KeepDays;
 use tallyring_realtime::{Durability, Options};
 use tallyring_records::{Namespace, Schema};
 
@@ -23,6 +25,8 @@ pub const DEFAULT: &str = include_str!("default.toml");
 /// A configuration that was checked.
 #[derive(Debug, Clone)]
 pub struct Config {
+    /// False without a file: a store that is there then goes on with what it was given.
+    pub declares: bool,
     /// Address to listen on.
     pub listen: SocketAddr,
     /// Limits of the store.
@@ -46,10 +50,8 @@ pub struct RebuildConfig {
     pub minutes_after_midnight: u32,
     /// zstd level of the archive.
     pub level: i32,
-    /// How long minutes are kept at least, days.
-    pub minute_days: u32,
-    /// How long hours and quarters are kept at least before they fold into days, days; none keeps them for ever.
-    pub hour_days: Option<u32>,
+    /// How long finer forms are kept.
+    pub keep: KeepDays,
 }
 
 impl Config {
@@ -59,7 +61,11 @@ impl Config {
     /// Usage errors that name the setting and the fix.
     pub fn load(file: Option<&Path>) -> Result<Self> {
         let Some(path) = file else {
-            return Self::parse(DEFAULT, "the embedded configuration");
+            let embedded = Self::parse(DEFAULT, "the embedded configuration")?;
+            return Ok(Self {
+                declares: false,
+                ..embedded
+            });
         };
         let text = std::fs::read_to_string(path).map_err(|error| {
             CommandError::Usage(format!("cannot read {}: {error}", path.display()))
@@ -215,6 +221,7 @@ impl File {
         let schema = counted::check(self.namespace, self.events, self.ratios, self.filters)?;
         let durability = self.oplog.durability.unwrap_or_default();
         Ok(Config {
+            declares: true,
             listen: self.listen.ok_or("listen is missing")?,
             options: Options {
                 shards: within("shards", self.shards, 1, 99)?,
@@ -241,13 +248,9 @@ impl File {
                     1_439,
                 )?,
                 level: within("rebuild.level", self.rebuild.level, 1, 19)?,
-                hour_days: match self.hours.keep_days {
-                    None => None,
-                    days => Some(within("hours.keep_days", days, 31, 36_500)?),
-                },
-                minute_days: within("minutes.keep_days", self.minutes.keep_days, 1, 36_500)?,
+                keep: keep_days(self.minutes.keep_days, self.hours.keep_days)?,
             },
-            backup: self.backup.path,
+            backup: check_backup(self.backup.path)?,
             http: http::check(&self.limits, self.tls, self.cors)?,
             statsd: check_statsd(self.statsd.listen)?,
             schema,
@@ -266,6 +269,33 @@ fn within<T: PartialOrd + std::fmt::Display>(
         return Err(format!("{name} = {value} must be from {least} to {most}"));
     }
     Ok(value)
+}
+
+fn keep_days(minutes: Option<u32>, hours: Option<u32>) -> std::result::Result<KeepDays, String> {
+    let minutes = within("minutes.keep_days", minutes, 1, 36_500)?;
+    let hours = match hours {
+        None => None,
+        days => Some(within("hours.keep_days", days, 31, 36_500)?),
+    };
+    if hours.is_some_and(|hours| hours < minutes) {
+        return Err(format!(
+            "hours.keep_days = {} must be at least minutes.keep_days = {minutes}: minutes go with their hours",
+            hours.unwrap_or(0)
+        ));
+    }
+    Ok(KeepDays {
+        minutes: Some(minutes),
+        hours,
+    })
+}
+
+fn check_backup(path: Option<PathBuf>) -> std::result::Result<Option<PathBuf>, String> {
+    match path {
+        Some(path) if path.as_os_str().is_empty() => {
+            Err("backup.path = \"\" must name a directory; leave it out for no backup".into())
+        }
+        other => Ok(other),
+    }
 }
 
 /// UDP has no keys: whoever reaches it counts.
@@ -325,6 +355,11 @@ mod tests {
             ("[ids]\nwindow_hours = 1", "ids.window_hours"),
             ("[minutes]\nkeep_days = 0", "minutes.keep_days"),
             ("[hours]\nkeep_days = 7", "hours.keep_days"),
+            (
+                "[hours]\nkeep_days = 40\n[minutes]\nkeep_days = 41",
+                "minutes go with their hours",
+            ),
+            ("[backup]\npath = \"\"", "backup.path"),
             ("[oplog]\ndurability = \"none\"", "oplog.durability"),
             ("[[namespace]]\nname = \"query\"", "query"),
             ("listen = \"everywhere\"", "listen"),

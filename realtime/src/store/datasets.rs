@@ -1,5 +1,7 @@
 //! Bulk datasets: what a load sorted is adopted, dropped again, and counts with the next generation.
 
+use std::io::ErrorKind;
+
 use tallyring_archive::{
     DatasetEntry, Error as ArchiveError, RunEntry, Staged, names, verify_bytes,
 };
@@ -20,12 +22,17 @@ impl Store {
     /// When the name is taken or cannot be one, the load is not there or damaged, or the disk refuses.
     /// Nothing changed then.
     pub fn adopt(&self, name: &str, load: &str, replace: bool) -> Result<DatasetEntry> {
-        check_name(name)?;
+        check_dataset_name(name)?;
         if !names::is_load(load) {
             return Err(Error::Load(format!("`{}` is no load", load.escape_debug())));
         }
         let disk = &*self.world.disk;
-        let staged = Staged::read(disk, load)?;
+        let staged = match Staged::read(disk, load) {
+            Err(ArchiveError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
+                return Err(Error::NoLoad(load.to_owned()));
+            }
+            read => read?,
+        };
         if staged.store_id != self.manifest().store_id || staged.load != load {
             return Err(Error::Load(
                 "it was sorted for another data directory".into(),
@@ -151,7 +158,11 @@ impl Store {
     }
 }
 
-fn check_name(name: &str) -> Result<()> {
+/// Says whether a dataset may have this name.
+///
+/// # Errors
+/// What a name must be.
+pub fn check_dataset_name(name: &str) -> Result<()> {
     let word = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
     let valid = (1..=NAME_CHARS_MAX).contains(&name.len())
         && name.bytes().all(word)

@@ -23,8 +23,9 @@ pub struct ArchiveFiles {
     pub kept: BTreeMap<u64, Vec<Arc<Run>>>,
     /// Since when each kept generation has minutes, Unix seconds; those not listed have all.
     pub minutes_from: BTreeMap<u64, i64>,
-    /// Since when the active generation has hours, Unix seconds; earlier ones are folded into days.
-    pub hours_from: Option<i64>,
+    /// Since when each kept generation has hours, Unix seconds: earlier ones are folded into days. Those not listed have
+    /// all.
+    pub hours_from: BTreeMap<u64, i64>,
 }
 
 impl Files {
@@ -68,8 +69,10 @@ impl Files {
                 .filter_map(|generation| Some((generation.number, generation.minutes_from?)))
                 .collect(),
             hours_from: manifest
-                .generation(manifest.active)
-                .and_then(|generation| generation.hours_from),
+                .generations
+                .iter()
+                .filter_map(|generation| Some((generation.number, generation.hours_from?)))
+                .collect(),
         })
     }
 

@@ -29,6 +29,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 use tallyring_archive::{BlockCache, Manifest, SchemaEntry};
 use tallyring_records::{LongKeys, Offset, Schema, StoreId};
 
+use crate::delta::DeltaStore;
 use crate::error::{Error, Result};
 use crate::heavy::Heavy;
 use crate::ids::Ids;
@@ -38,6 +39,7 @@ use crate::producers::Producers;
 use crate::ring::Ring;
 
 pub use commit::{Accepted, Batch, BatchKey, RefusedItem};
+pub use datasets::check_dataset_name;
 pub use history::{IdHistory, Logged};
 pub use open::Recovery;
 pub use read::{Answer, Read, Series, ValuePoint};
@@ -147,15 +149,22 @@ impl Store {
         self.root().uncertain.clone()
     }
 
-    /// Everything before this instant (Unix seconds) is in the archive, but for late increments: the
-    /// start of the oldest day that still has a store.
-    pub fn archived_until(&self) -> i64 {
+    /// True when everything that was counted before `instant` (Unix seconds) is in the active generation: no day before
+    /// it has a store any more, and nothing that came late waits to be merged.
+    pub fn is_archived(&self, instant: i64) -> bool {
         let live = self.live();
-        let days = live.ring.stores().filter_map(|store| match store.id {
-            StoreId::Day(day) => Some(day.start()),
-            StoreId::Late(_) => None,
-        });
-        days.min().unwrap_or(0)
+        let waits = |store: &DeltaStore| match store.id {
+            StoreId::Day(day) => day.start() < instant,
+            StoreId::Late(_) => !store.is_empty(),
+        };
+        let pending = live.manifest.pending();
+        !live.ring.stores().any(waits) && pending.into_iter().all(|run| run.meta.first >= instant)
+    }
+
+    /// Since when a kept generation has hours (Unix seconds): earlier ones are folded into days. None where it has
+    /// all.
+    pub fn hours_from(&self, generation: u64) -> Option<i64> {
+        self.live().archive.hours_from.get(&generation).copied()
     }
 
     /// The committed manifest.

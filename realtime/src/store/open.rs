@@ -50,6 +50,20 @@ impl Store {
     /// # Errors
     /// When a file is damaged, missing or of another version, or the disk refuses.
     pub fn open(world: World, options: Options, schema: Schema) -> Result<(Self, Recovery)> {
+        let (store, recovery) = Self::open_as_it_is(world, options, &schema)?;
+        store.declare(schema)?;
+        Ok((store, recovery))
+    }
+
+    /// The same without declaring anything: `if_new` is the schema of a directory that is made now.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub fn open_as_it_is(
+        world: World,
+        options: Options,
+        if_new: &Schema,
+    ) -> Result<(Self, Recovery)> {
         let disk = Arc::clone(&world.disk);
         for directory in names::DIRECTORIES {
             disk.create_directory(directory)
@@ -57,9 +71,12 @@ impl Store {
         }
         disk.sync_directory("")
             .map_err(tallyring_archive::Error::io("sync", "."))?;
-        let (identity, manifest) = match (Identity::load(&*disk)?, Manifest::load(&*disk)?) {
-            (Some(identity), Some(manifest)) => (identity, manifest),
-            (identity, None) => begin(&world, &options, identity, &schema)?,
+        let (identity, manifest, begun) = match (Identity::load(&*disk)?, Manifest::load(&*disk)?) {
+            (Some(identity), Some(manifest)) => (identity, manifest, None),
+            (identity, None) => {
+                let (identity, manifest, log) = begin(&world, &options, identity, if_new)?;
+                (identity, manifest, Some(log))
+            }
             (None, Some(_)) => return Err(no_identity()),
         };
         check_identity(&identity, &manifest)?;
@@ -71,17 +88,20 @@ impl Store {
         let leftovers = remove_leftovers(&*disk, Some(&manifest))?;
         let now_ms = world.clock.now_ms();
         let mut replay = Replay::new(&world, &options, &identity, &manifest)?;
-        let log_options = OplogOptions {
-            segment_bytes: options.segment_bytes,
-            store_id: identity.store_id,
+        let (log, summary) = match begun {
+            Some(log) => (log, LogSummary::default()),
+            None => {
+                check_log_is_there(&*disk)?;
+                let from = ReadFrom::Sequence(replay.from);
+                Oplog::open(
+                    Arc::clone(&disk),
+                    log_options(&options, &identity),
+                    now_ms,
+                    from,
+                    &mut |frame| replay.frame(frame).map_err(Into::into),
+                )?
+            }
         };
-        let (log, summary) = Oplog::open(
-            Arc::clone(&disk),
-            log_options,
-            now_ms,
-            ReadFrom::Sequence(replay.from),
-            &mut |frame| replay.frame(frame).map_err(Into::into),
-        )?;
         replay.check_reached(&summary)?;
         let recovery = Recovery {
             replayed: replay.replayed,
@@ -93,7 +113,6 @@ impl Store {
             sequence: log.appended(),
         };
         let store = replay.finish(world, options, manifest, Some(log), applied)?;
-        store.declare(schema)?;
         store.believe_clock()?;
         Ok((store, recovery))
     }
@@ -108,6 +127,7 @@ impl Store {
         let manifest = Manifest::load(&*disk)?
             .ok_or_else(|| Error::Missing("the data directory has no manifest".into()))?;
         check_identity(&identity, &manifest)?;
+        check_log_is_there(&*disk)?;
         let mut replay = Replay::new(&world, &options, &identity, &manifest)?;
         let summary = scan(
             &*disk,
@@ -124,19 +144,39 @@ impl Store {
     }
 }
 
-/// A new store: its identity, and a first manifest with an empty ring.
+fn log_options(options: &Options, identity: &Identity) -> OplogOptions {
+    OplogOptions {
+        segment_bytes: options.segment_bytes,
+        store_id: identity.store_id,
+    }
+}
+
+/// The log of a store is begun before its first manifest, and never without a segment since.
+fn check_log_is_there(disk: &dyn Disk) -> Result<()> {
+    let files = disk
+        .list(names::OPLOG)
+        .map_err(tallyring_archive::Error::io("list", names::OPLOG))?;
+    if files.iter().any(|file| !file.ends_with(TEMPORARY_SUFFIX)) {
+        return Ok(());
+    }
+    Err(Error::Missing(
+        "there is a manifest but no oplog, which may have held increments that no run has: restore `oplog/`, or the \
+         whole directory from a backup"
+            .into(),
+    ))
+}
+
+/// A new store: its identity, its log, and a first manifest with an empty ring.
 fn begin(
     world: &World,
     options: &Options,
     identity: Option<Identity>,
     schema: &Schema,
-) -> Result<(Identity, Manifest)> {
+) -> Result<(Identity, Manifest, Oplog)> {
     let disk = &*world.disk;
-    if !disk
-        .list(names::OPLOG)
-        .map_err(tallyring_archive::Error::io("list", names::OPLOG))?
-        .is_empty()
-    {
+    // A crash between log and manifest leaves a log that says nothing.
+    let log = scan(disk, None, ReadFrom::Sequence(0), &mut |_| Ok(()));
+    if !log.is_ok_and(|log| log.end_sequence == 0) {
         return Err(Error::Missing(
             "there is an oplog but no manifest: the manifests were removed; restore `manifests/` from a backup".into(),
         ));
@@ -172,8 +212,15 @@ fn begin(
             producers: Vec::new(),
         },
     };
+    let (log, _) = Oplog::open(
+        Arc::clone(&world.disk),
+        log_options(options, &identity),
+        now_ms,
+        ReadFrom::Sequence(0),
+        &mut |_| Ok(()),
+    )?;
     manifest.commit(disk)?;
-    Ok((identity, manifest))
+    Ok((identity, manifest, log))
 }
 
 /// A crash while the identity was named leaves it a second name, under which its secret would stay.

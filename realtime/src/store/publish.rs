@@ -35,6 +35,7 @@ impl Store {
                 files: built.files.clone(),
                 minutes_from: built.minutes_from,
                 hours_from: built.hours_from,
+                keep: built.keep,
             });
             next.active = built.number;
             let surplus = next.generations.len().saturating_sub(GENERATIONS_KEPT);

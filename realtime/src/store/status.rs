@@ -26,6 +26,8 @@ pub struct Status {
     pub oplog_bytes: u64,
     /// Ids in memory.
     pub ids_in_memory: usize,
+    /// Bytes of them.
+    pub ids_bytes: usize,
     /// Delta stores, days first.
     pub stores: Vec<StoreStatus>,
     /// Minutes of base buckets that began earlier have expired (Unix seconds); none has, without.
@@ -65,7 +67,7 @@ impl Store {
     /// The state now.
     pub fn status(&self) -> Status {
         let manifest = self.manifest();
-        let (durable, unflushed, oplog_bytes, ids_in_memory, clock_jumped) = {
+        let (durable, unflushed, oplog_bytes, (ids_in_memory, ids_bytes), clock_jumped) = {
             let writer = self.writer();
             let log = writer.log.as_ref();
             (
@@ -74,7 +76,7 @@ impl Store {
                 log.map_or(0, |log| {
                     log.segments().iter().map(|segment| segment.bytes).sum()
                 }),
-                writer.ids.in_memory(),
+                (writer.ids.in_memory(), writer.ids.bytes()),
                 writer.jumped_since_ms.is_some(),
             )
         };
@@ -91,6 +93,7 @@ impl Store {
             unflushed,
             oplog_bytes,
             ids_in_memory,
+            ids_bytes,
             stores: live
                 .ring
                 .stores()
@@ -99,7 +102,9 @@ impl Store {
             minutes_from: (live.archive.minutes_from)
                 .get(&live.archive.generation)
                 .copied(),
-            hours_from: live.archive.hours_from,
+            hours_from: (live.archive.hours_from)
+                .get(&live.archive.generation)
+                .copied(),
             pending_runs: manifest.pending().count(),
             file_bytes: file_bytes(&manifest),
             disk_free_bytes: self.world.disk.free_bytes().ok(),

@@ -65,15 +65,21 @@ pub enum BackupError {
 /// How far a copy is: bytes written, of how many.
 pub type Progress<'p> = &'p dyn Fn(u64, u64);
 
+/// Chooses files of the copy that are to be read again.
+pub type Again<'a> = &'a dyn Fn(&RunEntry) -> bool;
+
 const ATTEMPTS: usize = 10;
 
 /// Brings `target` up to `source`, which may be served meanwhile. Only what differs is written.
+///
+/// Files that are there are believed by their size, but those that `again` chooses, which are read and compared.
 ///
 /// # Errors
 /// [`BackupError`]; the copy is then the one before, and can be brought up again.
 pub fn copy(
     source: &dyn Disk,
     target: &dyn Disk,
+    again: Again<'_>,
     progress: Progress<'_>,
 ) -> Result<Copied, BackupError> {
     let identity = match source.read(names::IDENTITY) {
@@ -100,6 +106,7 @@ pub fn copy(
         let copy = Copy {
             source,
             target,
+            again,
             progress,
             copied: Copied {
                 manifest: manifest.number,
@@ -154,6 +161,7 @@ fn is_newest(source: &dyn Disk, manifest: &Manifest) -> bool {
 struct Copy<'c> {
     source: &'c dyn Disk,
     target: &'c dyn Disk,
+    again: Again<'c>,
     progress: Progress<'c>,
     copied: Copied,
     /// Bytes that are to be written, as far as known.
@@ -194,32 +202,36 @@ impl Copy<'_> {
             there.extend(files.into_iter().map(|file| format!("{directory}/{file}")));
         }
         let is_there = |entry: &RunEntry| {
-            there.contains(&entry.name)
-                && self
-                    .target
-                    .read(&entry.name)
-                    .is_ok_and(|content| content.len() as u64 == entry.bytes)
+            if !there.contains(&entry.name) {
+                return false;
+            }
+            if (self.again)(entry) {
+                return verify_bytes(self.target, entry).is_ok();
+            }
+            let content = self.target.read(&entry.name);
+            content.is_ok_and(|content| content.len() as u64 == entry.bytes)
         };
         let (kept, missing): (Vec<&RunEntry>, Vec<&RunEntry>) =
             entries.into_values().partition(|entry| is_there(entry));
         self.copied.kept = kept.len() as u64;
         self.total = missing.iter().map(|entry| entry.bytes).sum();
         // One content may have several names, as an archive file and the only run it was made of.
-        let mut by_hash: BTreeMap<&str, &str> = kept
+        let mut by_hash: BTreeMap<&str, &RunEntry> = kept
             .iter()
-            .map(|entry| (entry.hash.as_str(), entry.name.as_str()))
+            .map(|entry| (entry.hash.as_str(), *entry))
             .collect();
         for entry in missing {
-            match by_hash.get(entry.hash.as_str()) {
-                Some(same) => {
+            let twin = by_hash.get(entry.hash.as_str());
+            match twin.filter(|twin| verify_bytes(self.target, twin).is_ok()) {
+                Some(twin) => {
                     let _ = self.target.remove(&entry.name);
                     self.target
-                        .link(same, &entry.name)
+                        .link(&twin.name, &entry.name)
                         .map_err(Error::io("name", &entry.name))?;
                 }
                 None => {
                     copy_file(self.source, self.target, entry)?;
-                    by_hash.insert(&entry.hash, &entry.name);
+                    by_hash.insert(&entry.hash, entry);
                 }
             }
             self.wrote(entry.bytes);

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
-use tallyring_archive::{Build, GENERATIONS_KEPT, Manifest};
+use tallyring_archive::{Build, GENERATIONS_KEPT, KeepDays, Manifest};
 use tallyring_realtime::Error;
 use tallyring_rebuild::{BuildOptions, build};
 
@@ -111,8 +111,10 @@ impl Driver {
         let options = BuildOptions {
             shards: self.options.shards,
             level: 1,
-            minute_days: 30,
-            hour_days: None,
+            keep: KeepDays {
+                minutes: Some(30),
+                hours: None,
+            },
         };
         self.note(format!("build from manifest {}", manifest.number));
         let disk = self.disk.clone();

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
+use tallyring_archive::KeepDays;
 use tallyring_realtime::{Answer, Batch, Durability, Error, Options, Read, Store, World};
 use tallyring_rebuild::{BuildOptions, build};
 use tallyring_records::{Increment, TIME_MAX, TIME_MIN};
@@ -156,8 +157,10 @@ fn rebuild(scene: &Scene) -> Result<(), Error> {
     let options = BuildOptions {
         shards: 3,
         level: 1,
-        minute_days: 30,
-        hour_days: None,
+        keep: KeepDays {
+            minutes: Some(30),
+            hours: None,
+        },
     };
     let built = pool().install(|| build(&scene.disk, &manifest, options, &|_, _| {}))?;
     match built {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use tallyring_tests::server::{Server, tallyring, tallyring_ok};
 
-use crate::stored::{Stored, text};
+use crate::stored::{Stored, files, text};
 
 const TODAY: &str = "2012-03-18T13:00:00Z@0";
 const READS: [&str; 4] = [
@@ -216,4 +216,35 @@ fn without_a_backup_an_archive_file_is_merged_again() {
     let told = tallyring_ok(&["verify", "--repair", "--data", stored.argument()]);
     assert!(told.contains("merged again"), "{told}");
     verified(&stored.data);
+}
+
+#[test]
+fn a_damaged_log_never_takes_the_place_of_a_good_copy_and_rot_of_the_copy_is_found() {
+    let stored = Stored::with_a_file_of_every_kind();
+    let copy = beside(&stored, "copy");
+    let back_up = || tallyring(&["backup", text(&copy), "--data", stored.argument()]);
+    assert_eq!(back_up().code, 0);
+    let flip = |path: &Path, byte: usize| {
+        let mut bytes = fs::read(path).expect("read");
+        bytes[byte] ^= 1;
+        fs::remove_file(path).expect("removed");
+        fs::write(path, bytes).expect("written");
+    };
+    let segment = stored
+        .files("oplog")
+        .into_iter()
+        .rfind(|name| name.ends_with(".tlog"));
+    let segment = stored.data.join(segment.expect("a segment"));
+    flip(&segment, 200);
+    let refused = back_up();
+    assert_eq!(refused.code, 1, "{refused:?}");
+    assert!(refused.stderr.contains("damaged"), "{refused:?}");
+    verified(&copy);
+    flip(&segment, 200);
+
+    let rotten = files(&copy, "archive").remove(0);
+    flip(&copy.join(&rotten), 10);
+    let healed = json_of(&["backup", text(&copy), "--data", stored.argument()]);
+    assert!(healed["files"].as_u64() >= Some(1), "{healed}");
+    verified(&copy);
 }

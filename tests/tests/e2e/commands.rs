@@ -237,3 +237,94 @@ fn the_version_and_the_help_are_printed() {
         );
     }
 }
+
+#[test]
+fn commands_without_a_configuration_keep_what_the_store_was_given() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (data, config) = (
+        directory.path().join("data"),
+        directory.path().join("c.toml"),
+    );
+    let settings = "shards = 2\n[minutes]\nkeep_days = 400\n[[namespace]]\nname = \"page\"\nsubtotals = [\"c\"]\nminutes = true\n";
+    std::fs::write(&config, settings).expect("written");
+    let [data, config] = [&data, &config].map(|path| path.to_str().expect("a path of text"));
+    let clock = "2026-11-21T12:00:00Z@0";
+    let given = ["--clock", clock, "--config", config];
+    let start = |arguments: &[&str]| Server::start(std::path::Path::new(data), arguments);
+    let server = start(&given);
+    let item = json!([{"at": "2026-09-10T10:07:00Z", "keys": {"page": "abc"}}]);
+    assert_eq!(server.post("/v1/increments", item.to_string()).status, 200);
+    server.client().rebuild();
+    server.terminate();
+    for _ in 0..4 {
+        let rows = directory.path().join("rows.csv");
+        let text = "namespace,key,hour,count\npage,other,2025-05-01T10:00:00Z,1\n";
+        std::fs::write(&rows, text).expect("written");
+        let rows = rows.to_str().expect("a path of text");
+        tallyring_ok(&["load", "more", rows, "--replace", "--data", data]);
+        tallyring_ok(&["rebuild", "--data", data]);
+    }
+    let told = tallyring_ok(&[
+        "query", "page/abc", "--unit", "year", "--units", "1", "--data", data,
+    ]);
+    assert!(told.contains("page/abc"), "{told}");
+    for arguments in [&given[..], &given[..2]] {
+        let server = start(arguments);
+        let minutes =
+            "/v1/page/abc/counts?unit=minute&from=2026-09-10T10:05:00Z&to=2026-09-10T10:09:00Z";
+        assert_eq!(server.get_json(minutes)["total"], 1, "{arguments:?}");
+        server.terminate();
+    }
+    let archive = std::fs::read_dir(std::path::Path::new(data).join("archive")).expect("files");
+    for file in archive {
+        let name = file.expect("a file").file_name();
+        assert!(name.to_string_lossy().contains("of02."), "{name:?}");
+    }
+}
+
+#[test]
+fn hours_that_were_folded_into_days_say_so() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (data, config) = (
+        directory.path().join("data"),
+        directory.path().join("c.toml"),
+    );
+    std::fs::write(&config, "[hours]\nkeep_days = 40\n").expect("written");
+    let config = config.to_str().expect("a path of text");
+    let server = Server::start(
+        &data,
+        &["--clock", "2012-03-15T12:00:00Z@0", "--config", config],
+    );
+    let item = |hour: u32, n: u32| json!({"at": format!("2012-01-10T{hour:02}:00:00Z"), "n": n, "keys": {"l": "a"}});
+    let items = json!([item(9, 11), item(11, 100)]);
+    assert_eq!(server.post("/v1/increments", items.to_string()).status, 200);
+    server.client().rebuild();
+    let status = server.status();
+    assert_eq!(
+        status["archive"]["hours_from"], "2012-02-01T00:00:00Z",
+        "{status:#}"
+    );
+    let within = "from=2012-01-10T08:00:00Z&to=2012-01-10T12:00:00Z";
+    for (read, aligned, total) in [
+        (format!("counts?unit=hour&{within}"), false, 0),
+        (format!("summary?unit=hour&{within}"), false, 0),
+        (format!("by/c?unit=hour&{within}"), false, 0),
+        (
+            "counts?unit=day&from=2012-01-10T00:00:00Z&to=2012-01-10T12:00:00Z".into(),
+            true,
+            111,
+        ),
+        (
+            "counts?unit=month&units=1&to=2012-01-31T00:00:00Z&timezone=America/New_York".into(),
+            false,
+            111,
+        ),
+    ] {
+        let answer = server.get_json(&format!("/v1/l/a/{read}"));
+        assert_eq!(
+            (&answer["aligned"], &answer["total"]),
+            (&json!(aligned), &json!(total)),
+            "{read}: {answer}"
+        );
+    }
+}

@@ -21,6 +21,7 @@ mod http_reads;
 mod http_writes;
 mod kills;
 mod minutes;
+mod mistakes;
 mod real_events;
 mod statsd;
 mod stop;

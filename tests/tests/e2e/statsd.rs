@@ -2,19 +2,21 @@
 
 use std::net::UdpSocket;
 
-use tallyring_tests::server::{Server, tallyring, wait_until};
+use tallyring_tests::server::{Server, tallyring, tallyring_ok, wait_until};
 use tempfile::TempDir;
 
 fn start(data: &TempDir) -> (Server, UdpSocket) {
     let config = data.path().join("statsd.toml");
-    std::fs::write(&config, "[statsd]\nlisten = \"127.0.0.1:0\"\n").unwrap();
+    std::fs::write(&config, "[statsd]\nlisten = \"127.0.0.1:0\"\n").expect("write a file");
     let directory = data.path().join("data");
-    let server = Server::start(&directory, &["--config", config.to_str().unwrap()]);
+    let server = Server::start(&directory, &["--config", config.to_str().expect("text")]);
     let messages = server.messages();
     let line = messages.lines().find(|line| line.contains("StatsD"));
     let address = line.and_then(|line| line.rsplit("address=").next());
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    socket.connect(address.expect("an address").trim()).unwrap();
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    socket
+        .connect(address.expect("an address").trim())
+        .expect("connect");
     (server, socket)
 }
 
@@ -22,6 +24,12 @@ fn start(data: &TempDir) -> (Server, UdpSocket) {
 fn counters_are_counted_and_what_is_wrong_is_told_in_the_metrics() {
     let data = TempDir::new().unwrap();
     let (server, socket) = start(&data);
+    let config = data.path().join("statsd.toml");
+    let config = config.to_str().unwrap();
+    let checked = tallyring_ok(&["config", "check", config, "--output", "json"]);
+    let checked: serde_json::Value = serde_json::from_str(&checked).unwrap();
+    assert_eq!(checked["statsd"], "127.0.0.1:0");
+    assert_eq!(checked["declared"]["namespaces"][0]["name"], "l");
     socket
         .send(
             b"l.abc:2|c|#c:US,key.u:jehiah,env:prod\nl.abc:1|c|@0.25|#c:DE\nnonsense\nl.abc:5|ms\n",

@@ -84,7 +84,7 @@ fn a_demonstration_has_history_and_traffic() {
     assert_eq!(counted["generation"], 1);
     let counts = counted["counts"].as_array().unwrap();
     assert!(
-        counts[1..48]
+        counts[2..46]
             .iter()
             .all(|row| row["count"].as_u64() > Some(0)),
         "{counted}"

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tallyring_archive::verify_run;
+use tallyring_archive::{KeepDays, verify_run};
 use tallyring_realtime::{Batch, Options, Read, Series, Store, World};
 use tallyring_rebuild::{BuildOptions, build, remake};
 use tallyring_records::{Grain, Increment, MINUTES, Namespace, Schema, TIME_MAX, TIME_MIN};
@@ -98,8 +98,10 @@ impl Months {
         let options = BuildOptions {
             shards: 4,
             level: 1,
-            minute_days: MINUTE_DAYS,
-            hour_days: self.hour_days,
+            keep: KeepDays {
+                minutes: Some(MINUTE_DAYS),
+                hours: self.hour_days,
+            },
         };
         let built = build(&self.disk, &manifest, options, &|_, _| {}).expect("build");
         if let Some(built) = built {

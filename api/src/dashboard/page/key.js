@@ -69,7 +69,7 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
     el("div", { class: "head" },
       switcher("Unit", units.map(([value, text]) => [value, text, `?${new URLSearchParams({ unit: value, timezone: zone })}`]), asked ?? unit),
       switcher("Length", [...new Set([...lengths, length])].sort((a, b) => a - b).map((n) => [`${n}`, `${n}`, here({ units: n })]), `${length}`)),
-    el("div", { class: "tiles" }, ...tiles),
+    el("div", { class: "tiles many" }, ...tiles),
     series.element,
     ...(breakdowns.length ? [el("h2", { class: "hidden" }, "Broken down"), el("div", { class: breakdowns.length % 3 ? "pair" : "trio" }, ...breakdowns.map(({ element }) => element))] : []),
     ...(uniques ? [uniques.element] : []),

@@ -1,0 +1,70 @@
+//! Without a configuration file a store goes on with what it was given before: embedded defaults never declare other
+//! namespaces, divide it into other shards or let anything expire.
+
+use std::path::Path;
+
+use tallyring_archive::{KeepDays, Manifest, OsDisk, names};
+
+use super::Config;
+use crate::error::{Result, doing};
+
+/// Nothing is forgotten by a command that does not know how long it should be kept.
+const OPLOG_DAYS: u32 = 36_500;
+const ID_HOURS: u32 = 24 * 366;
+
+impl Config {
+    /// The configuration of a server on `data`: a file, or what the store was given, or the embedded default.
+    ///
+    /// # Errors
+    /// As [`Config::load`]; when the newest manifest cannot be read.
+    pub fn for_server(file: Option<&Path>, data: &Path) -> Result<Self> {
+        let mut config = Self::load(file)?;
+        if let Some(manifest) = config.of_store(data)?
+            && let Some(newest) = manifest.generations.last()
+            && newest.keep != KeepDays::default()
+        {
+            config.rebuild.keep = newest.keep;
+        }
+        Ok(config)
+    }
+
+    /// The configuration of a command on `data`: as a server's, but without a file nothing expires that the store did
+    /// not let expire before.
+    ///
+    /// # Errors
+    /// As [`Config::for_server`].
+    pub fn for_command(file: Option<&Path>, data: &Path) -> Result<Self> {
+        let mut config = Self::load(file)?;
+        if let Some(manifest) = config.of_store(data)? {
+            let newest = manifest.generations.last();
+            config.rebuild.keep = newest.map_or_else(KeepDays::default, |newest| newest.keep);
+            config.options.oplog_days = OPLOG_DAYS;
+            config.options.id_hours = ID_HOURS;
+        }
+        Ok(config)
+    }
+
+    /// Without a file, the store's manifest, whose shards and schema are taken over; none where there is no store yet.
+    fn of_store(&mut self, data: &Path) -> Result<Option<Manifest>> {
+        if self.declares || !data.join(names::IDENTITY).exists() {
+            return Ok(None);
+        }
+        let disk = OsDisk::new(data).map_err(doing("open the data directory"))?;
+        let manifest = Manifest::load(&disk)?;
+        let newest = manifest
+            .iter()
+            .flat_map(|manifest| &manifest.generations)
+            .last();
+        if let Some(file) = newest.and_then(|newest| newest.files.first()) {
+            self.options.shards = file.meta.shards;
+        }
+        let schema = manifest
+            .iter()
+            .flat_map(|manifest| &manifest.schemas)
+            .last();
+        if let Some(entry) = schema {
+            self.schema = entry.schema.clone();
+        }
+        Ok(manifest)
+    }
+}
