@@ -45,7 +45,7 @@ class Peer:
             except OSError:
                 time.sleep(0.05)
         self.process.kill()
-        raise SystemExit(f"{command[0]} does not listen on port {port}")
+        raise OSError(f"{command[0]} does not listen on port {port}")
 
     def __enter__(self):
         return self
@@ -151,7 +151,10 @@ def main():
             print(f"skipped: {measure.__name__} ({' and '.join(missing)} not installed)", file=sys.stderr)
             continue
         with tempfile.TemporaryDirectory(prefix="tallyring-peer-") as directory:
-            measure(options, directory)
+            try:
+                measure(options, directory)
+            except (OSError, subprocess.CalledProcessError) as error:
+                print(f"skipped: {measure.__name__} ({error})", file=sys.stderr)
 
 
 if __name__ == "__main__":
