@@ -103,16 +103,32 @@ fn heal_files(disk: &OsDisk, scratch: &OsDisk, backup: Option<&dyn Disk>) -> Res
     Ok(healed)
 }
 
-/// Segment by segment, as each hides what is wrong behind it.
+/// Segment by segment, as each hides what is wrong behind it; then those that are gone but needed.
 fn heal_log(disk: &OsDisk, backup: &dyn Disk) -> Result<Vec<String>> {
+    let manifest = Manifest::load(disk)?;
+    let stores = manifest.iter().flat_map(|manifest| &manifest.stores);
+    let needed = stores
+        .filter(|store| !store.is_closed())
+        .map(|store| store.flushed.offset(0).sequence)
+        .chain(
+            manifest
+                .iter()
+                .map(|manifest| manifest.ids.flushed.offset(0).sequence),
+        )
+        .min();
     let mut healed = BTreeSet::new();
-    while let Err(OplogError::Corrupt { file, .. } | OplogError::Missing { file, .. }) =
-        scan(disk, None, ReadFrom::Oldest, &mut |_| Ok(()))
+    for from in [Some(ReadFrom::Oldest), needed.map(ReadFrom::Sequence)]
+        .into_iter()
+        .flatten()
     {
-        if healed.contains(&file) || !heal_segment(disk, backup, &file)? {
-            break;
+        while let Err(OplogError::Corrupt { file, .. } | OplogError::Missing { file, .. }) =
+            scan(disk, None, from, &mut |_| Ok(()))
+        {
+            if healed.contains(&file) || !heal_segment(disk, backup, &file)? {
+                break;
+            }
+            healed.insert(file);
         }
-        healed.insert(file);
     }
     Ok(healed
         .into_iter()

@@ -1,7 +1,7 @@
 //! Heals sorted files that are damaged or gone: what a manifest names is known by its hash, so a copy can be trusted
 //! as soon as it has that hash, wherever it comes from.
 
-use tallyring_archive::disk::{replace_whole, write_whole};
+use tallyring_archive::disk::replace_whole;
 use tallyring_archive::{Disk, Error, Manifest, Result, RunEntry, names, verify_bytes};
 
 use crate::backup::copy_file;
@@ -58,8 +58,9 @@ fn put(from: &dyn Disk, disk: &dyn Disk, name: &str, entry: &RunEntry) -> Result
     verify_bytes(disk, entry).map(|_| ())
 }
 
-/// Puts the backup's copy of a log segment in the place of a damaged one. False when it has none that is
-/// known to be complete: its newest may lack what was written later.
+/// Puts what the backup has of a log segment in the place of a damaged or missing one. Its newest segment may lack what
+/// was written later, so of that one only what the backup has is put back, and the rest stays. False when the backup
+/// has nothing that differs.
 ///
 /// # Errors
 /// When a disk refuses.
@@ -69,19 +70,26 @@ pub fn heal_segment(disk: &dyn Disk, backup: &dyn Disk, file: &str) -> Result<bo
         .map_err(Error::io("list", names::OPLOG))?;
     let newest = segments.iter().rfind(|name| name.ends_with(".tlog"));
     let own = file.rsplit('/').next().unwrap_or(file);
-    if newest.is_none_or(|newest| own >= newest.as_str())
-        || !segments.iter().any(|name| name == own)
-    {
+    if !segments.iter().any(|name| name == own) {
         return Ok(false);
     }
     let name = format!("{}/{own}", names::OPLOG);
-    let content = backup.read(&name).map_err(Error::io("read", &name))?;
-    match disk.read(&name) {
-        Ok(_) => replace_whole(disk, &name, &content)?,
-        Err(_) => {
-            write_whole(disk, &name, &content)?;
+    let copy = backup.read(&name).map_err(Error::io("read", &name))?;
+    let there = disk.read(&name).ok();
+    let good = match (&there, newest.is_some_and(|newest| own < newest.as_str())) {
+        (_, true) => copy.to_vec(),
+        // What came after the backup would be lost without a word.
+        (None, false) => return Ok(false),
+        (Some(there), false) => {
+            let written = copy.iter().rposition(|&byte| byte != 0);
+            let written = written.map_or(0, |last| last + 1).min(there.len());
+            [&copy[..written], &there[written..]].concat()
         }
+    };
+    if there.is_some_and(|there| *there == *good) {
+        return Ok(false);
     }
+    replace_whole(disk, &name, &good)?;
     disk.sync_directory(names::OPLOG)
         .map_err(Error::io("sync", names::OPLOG))?;
     Ok(true)

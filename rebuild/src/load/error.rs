@@ -86,7 +86,7 @@ pub struct BadRow {
     pub line: u64,
     /// What is wrong and what to do, safe to show.
     pub detail: String,
-    /// The row as it stands in the file, at most [`SHOWN_BYTES_MAX`].
+    /// The row as it stands in the file, at most 4 KiB of it.
     pub text: Vec<u8>,
 }
 

@@ -240,7 +240,29 @@ fn a_damaged_log_never_takes_the_place_of_a_good_copy_and_rot_of_the_copy_is_fou
     assert_eq!(refused.code, 1, "{refused:?}");
     assert!(refused.stderr.contains("damaged"), "{refused:?}");
     verified(&copy);
-    flip(&segment, 200);
+    let repair = [
+        "verify",
+        "--repair",
+        "--backup",
+        text(&copy),
+        "--data",
+        stored.argument(),
+    ];
+    let told = tallyring_ok(&repair);
+    assert!(told.contains("HEALED oplog/"), "{told}");
+    verified(&stored.data);
+    fs::remove_file(&segment).expect("removed");
+    let told = tallyring(&repair);
+    assert_eq!(
+        told.code, 1,
+        "what came after the backup may be lost: {told:?}"
+    );
+    fs::copy(
+        copy.join("oplog")
+            .join(segment.file_name().expect("a name")),
+        &segment,
+    )
+    .expect("copied");
 
     let rotten = files(&copy, "archive").remove(0);
     flip(&copy.join(&rotten), 10);
