@@ -7,6 +7,7 @@
     reason = "printing is what a command line is for"
 )]
 
+mod allocator;
 mod backup;
 mod bench;
 mod cat;
@@ -39,9 +40,8 @@ use clap::Parser;
 use cli::{Cli, Command};
 use error::CommandError;
 
-/// An increment is allocated where its request is read and freed where it is committed, on another thread.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: allocator::BySize = allocator::BySize;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
