@@ -255,28 +255,15 @@ impl Merge<'_> {
     }
 
     fn subtotals(&mut self, key: &[u8], first: Source) -> Result<()> {
-        let mut values: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
+        let mut values = Values::default();
         let mut next = Some(first);
         while let Some(source) = next {
             let (_, payload) = source.cursor.line()?.expect("BUG: on a line");
-            for entry in line::entries(payload) {
-                let (value, count) = entry.ok_or_else(|| unreadable(key, payload))?;
-                match values.get_mut(value) {
-                    Some(sum) => add(sum, count, key)?,
-                    None => {
-                        values.insert(value.to_vec(), count);
-                    }
-                }
-            }
+            values.add(key, payload)?;
             self.insert(source)?;
             next = self.pop_equal(key);
         }
-        let mut values: Vec<(&[u8], u64)> = values
-            .iter()
-            .map(|(value, &count)| (value.as_slice(), count))
-            .collect();
-        self.payload.clear();
-        write_subtotal(&mut self.payload, &mut values);
+        values.write(&mut self.payload);
         self.out.push(key, &self.payload)
     }
 
@@ -299,6 +286,36 @@ impl Merge<'_> {
         } else {
             None
         }
+    }
+}
+
+/// Counts of a subtotal by value, summed over lines.
+#[derive(Default)]
+struct Values(BTreeMap<Vec<u8>, u64>);
+
+impl Values {
+    /// Adds a line's counts; `key` is for messages.
+    fn add(&mut self, key: &[u8], payload: &[u8]) -> Result<()> {
+        for entry in line::entries(payload) {
+            let (value, count) = entry.ok_or_else(|| unreadable(key, payload))?;
+            match self.0.get_mut(value) {
+                Some(sum) => add(sum, count, key)?,
+                None => {
+                    self.0.insert(value.to_vec(), count);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The line's payload in the place of what is in `payload`.
+    fn write(&self, payload: &mut Vec<u8>) {
+        let values = self.0.iter();
+        let mut values: Vec<(&[u8], u64)> = values
+            .map(|(value, &count)| (value.as_slice(), count))
+            .collect();
+        payload.clear();
+        write_subtotal(payload, &mut values);
     }
 }
 

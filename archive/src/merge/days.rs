@@ -3,12 +3,10 @@
 //! All lines of one total or subtotal within a day stand one after the other, those that were folded before first, so
 //! one line is kept back at a time. Sums stay what they were, so the books do; users are united.
 
-use std::collections::BTreeMap;
-
 use tallyring_records::line::{self, Kind};
 use tallyring_records::{Grain, TimeCode, Users};
 
-use super::{add, total_payload, unreadable, write_subtotal};
+use super::{Values, add, total_payload, unreadable};
 use crate::error::Result;
 use crate::run::RunWriter;
 
@@ -27,7 +25,7 @@ struct Day {
 }
 
 enum Content {
-    Values(BTreeMap<Vec<u8>, u64>),
+    Values(Values),
     Users(Users),
 }
 
@@ -70,12 +68,7 @@ impl Days {
         match day.content {
             Content::Users(users) => out.push(&day.key, users.to_payload().as_bytes()),
             Content::Values(values) => {
-                let mut values: Vec<(&[u8], u64)> = values
-                    .iter()
-                    .map(|(value, &count)| (value.as_slice(), count))
-                    .collect();
-                self.payload.clear();
-                write_subtotal(&mut self.payload, &mut values);
+                values.write(&mut self.payload);
                 out.push(&day.key, &self.payload)
             }
         }
@@ -113,7 +106,7 @@ impl Days {
             let content = if line::kind_of(key) == Some(Kind::Users) {
                 Content::Users(Users::default())
             } else {
-                Content::Values(BTreeMap::new())
+                Content::Values(Values::default())
             };
             self.day = Some(Day {
                 key: day_key,
@@ -126,17 +119,7 @@ impl Days {
                 let more = Users::from_payload(payload).ok_or_else(|| unreadable(key, payload))?;
                 users.union(&more);
             }
-            Content::Values(values) => {
-                for entry in line::entries(payload) {
-                    let (value, count) = entry.ok_or_else(|| unreadable(key, payload))?;
-                    match values.get_mut(value) {
-                        Some(sum) => add(sum, count, key)?,
-                        None => {
-                            values.insert(value.to_vec(), count);
-                        }
-                    }
-                }
-            }
+            Content::Values(values) => values.add(key, payload)?,
         }
         Ok(())
     }
