@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
+use indicatif::HumanBytes;
 use tallyring_archive::disk::replace_whole;
 use tallyring_archive::{Disk, Error, OsDisk, RunEntry, names};
 use tallyring_realtime::Lock;
@@ -13,13 +13,14 @@ use tallyring_rebuild::backup::{Again, Copied, Progress, copy};
 use crate::cli::{BackupArgs, RestoreArgs};
 use crate::data_directory::{open_read_only, require_store, try_lock};
 use crate::error::{CommandError, Result, doing};
+use crate::progress::bytes_bar;
 
 /// Brings a backup up to date, beside a server or without one.
 ///
 /// # Errors
 /// When the target is something else, a file is damaged, or a disk refuses.
 pub fn run(args: &BackupArgs, as_json: bool) -> Result<()> {
-    let bar = bar("copying");
+    let bar = bytes_bar("copying", 0);
     let copied = make(&args.data, &args.backup, &|_| true, &|done, all| {
         bar.set_length(all);
         bar.set_position(done);
@@ -122,7 +123,7 @@ pub fn restore(args: &RestoreArgs, as_json: bool) -> Result<()> {
         names::RESTORING,
         "Half restored: run `tallyring restore` again.\n",
     )?;
-    let bar = bar("restoring");
+    let bar = bytes_bar("restoring", 0);
     let copied = copy(&source, &target, &|_| true, &|done, all| {
         bar.set_length(all);
         bar.set_position(done);
@@ -213,11 +214,4 @@ fn is_within(path: &Path, directory: &Path) -> bool {
         .ancestors()
         .find_map(|ancestor| ancestor.canonicalize().ok());
     there.is_some_and(|there| there.starts_with(directory))
-}
-
-fn bar(what: &str) -> ProgressBar {
-    let style = ProgressStyle::with_template(&format!(
-        "{what} {{wide_bar}} {{bytes}}/{{total_bytes}} {{bytes_per_sec}} {{eta}} left"
-    ));
-    ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use serde_json::{Value, json};
 use tallyring_rebuild::{BuildOptions, build};
 
@@ -13,6 +13,7 @@ use crate::config::Config;
 use crate::data_directory::{open, require_store, try_lock};
 use crate::error::{CommandError, Result};
 use crate::http_client::{Server, holder_url};
+use crate::progress::bytes_bar;
 
 const POLL: Duration = Duration::from_millis(200);
 
@@ -36,7 +37,7 @@ pub fn run(args: &DataArgs, json: bool) -> Result<()> {
                 level: config.rebuild.level,
                 keep: config.rebuild.keep,
             };
-            let bar = bar();
+            let bar = bytes_bar("merging", 0);
             let progress = |done: u64, total: u64| {
                 bar.set_length(total);
                 bar.set_position(done);
@@ -101,11 +102,4 @@ fn through(server: &Server) -> Result<(u64, u64)> {
 
 fn text(value: &Value) -> String {
     value.as_str().unwrap_or("the rebuild failed").to_owned()
-}
-
-fn bar() -> ProgressBar {
-    let style = ProgressStyle::with_template(
-        "merging {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta} left",
-    );
-    ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use tallyring_archive::{Checked, Disk, Manifest, OsDisk, RunEntry, manifest, verify_run};
 use tallyring_realtime::oplog::{ReadFrom, scan};
@@ -11,6 +10,7 @@ use tallyring_rebuild::remake;
 use crate::cli::VerifyArgs;
 use crate::data_directory::{open_read_only, server_of};
 use crate::error::{CommandError, Result, doing};
+use crate::progress::bytes_bar;
 use crate::repair;
 
 /// Checks manifests, oplog and every file that a manifest names.
@@ -40,7 +40,7 @@ pub fn run(args: &VerifyArgs, json: bool) -> Result<()> {
         .collect();
     let mut checked = Checked::default();
     let (files, manifests) = manifest_files(&disk, &mut findings);
-    let bar = bar(&files);
+    let bar = bytes_bar("verifying", files.values().map(|entry| entry.bytes).sum());
     for entry in files.values() {
         match verify_run(&disk, entry) {
             Ok(one) => checked += one,
@@ -201,12 +201,4 @@ impl Report {
             println!("all good");
         }
     }
-}
-
-fn bar(files: &BTreeMap<String, RunEntry>) -> ProgressBar {
-    let style = ProgressStyle::with_template(
-        "verifying {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta} left",
-    );
-    let total = files.values().map(|entry| entry.bytes).sum();
-    ProgressBar::new(total).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }

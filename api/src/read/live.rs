@@ -33,10 +33,10 @@ const TICK: Duration = Duration::from_secs(1);
 const WAITING_MAX: usize = 4;
 
 /// What a tick says.
-#[derive(Serialize, utoipa::ToSchema)]
+#[derive(Serialize)]
 pub struct Tick {
     now: String,
-    /// Grows with every increment
+    /// Grows with every increment.
     applied: u64,
     /// What came in each of the last 60 seconds, oldest first, whatever its keys; null for limited keys
     seconds: Option<Vec<u64>>,
