@@ -232,8 +232,10 @@ pub struct Block {
 
 impl Block {
     fn new(plain: Vec<u8>) -> Self {
-        let mut starts = vec![0];
-        starts.extend(memchr_newlines(&plain));
+        // A line is seldom shorter than this, so the list grows at most once or twice.
+        let mut starts = Vec::with_capacity(plain.len() / 32 + 2);
+        starts.push(0);
+        starts.extend(memchr::memchr_iter(b'\n', &plain).map(|at| at as u32 + 1));
         starts.pop();
         Self { plain, starts }
     }
@@ -270,15 +272,6 @@ impl Block {
     fn weight(&self) -> u64 {
         (self.plain.len() + 4 * self.starts.len() + 64) as u64
     }
-}
-
-/// Offsets just behind each newline.
-fn memchr_newlines(plain: &[u8]) -> impl Iterator<Item = u32> {
-    plain
-        .iter()
-        .enumerate()
-        .filter(|&(_, &byte)| byte == b'\n')
-        .map(|(at, _)| at as u32 + 1)
 }
 
 /// Hot decoded blocks of all runs, within a budget of bytes.

@@ -129,6 +129,7 @@ impl Driver {
             None => &self.naive.all,
             Some(number) => self.naive.generations.get(&number).unwrap_or(&nothing),
         };
+        self.compared.set(self.compared.get() + reads.len() as u64);
         book.check(store, reads, as_of)
     }
 
@@ -161,12 +162,15 @@ impl Driver {
         Ok(())
     }
 
-    /// Proves every file that the manifest names.
+    /// Proves every file that the manifest names and that was not proved since the last start.
     pub(super) fn verify(&mut self) -> Result<(), String> {
         if self.is_troubled() || self.fault_at.is_some() {
             return Ok(());
         }
         for entry in self.store().manifest().files() {
+            if !self.proved.insert(entry.name.clone()) {
+                continue;
+            }
             verify_run(&self.disk, entry)
                 .map_err(|error| format!("{} is not as it must be: {error}", entry.name))?;
             self.stats.verified += 1;

@@ -126,6 +126,16 @@ pub fn increment(chance: &mut Chance, schema: &Schema, now: i64, ids: &[String])
     }
 }
 
+/// Draws an increment without an id: one of many in a burst.
+pub fn plain(chance: &mut Chance, schema: &Schema, now: i64) -> Increment {
+    loop {
+        let drawn = increment(chance, schema, now, &[]);
+        if drawn.n < COUNT_MAX / 4 {
+            return Increment { id: None, ..drawn };
+        }
+    }
+}
+
 /// An event of the last hour, which is never late: what is, the log says and not the model.
 fn event(chance: &mut Chance, now: i64, ids: &[String]) -> Increment {
     Increment {

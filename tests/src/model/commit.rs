@@ -6,6 +6,9 @@ use tallyring_records::{Day, Increment, Schema, StoreId};
 use super::naive::{Counted, IdState};
 use super::{Driver, Pending, clicks};
 
+/// Increments of the largest batch, about.
+const BURST: u64 = 1_000;
+
 /// A batch to be committed.
 struct Sent {
     increments: Vec<Increment>,
@@ -69,7 +72,15 @@ impl Driver {
                 .filter_map(|one| one.id.clone()),
         );
         let mut increments = Vec::new();
-        for _ in 0..1 + self.chance.below(6) {
+        let (many, is_burst) = match self.chance.below(100) {
+            0..4 => (50 + self.chance.below(BURST), true),
+            _ => (1 + self.chance.below(6), false),
+        };
+        for _ in 0..many {
+            if is_burst && increments.len() > 5 {
+                increments.push(clicks::plain(&mut self.chance, &schema, now));
+                continue;
+            }
             let mut increment = clicks::increment(&mut self.chance, &schema, now, &ids);
             let stale = increment.id.as_ref().is_some_and(|id| self.is_stale(id));
             if stale && !risky && others.is_empty() && increments.is_empty() {

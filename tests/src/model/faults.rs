@@ -148,6 +148,7 @@ impl Driver {
     /// The view saw what the store sees, before anything is settled.
     fn compare_view(&self, view: &Store) -> Result<(), String> {
         let reads = self.all_reads();
+        self.compared.set(self.compared.get() + reads.len() as u64);
         let [before, after] = [view, self.store()].map(|store| {
             let answer = store
                 .read(&reads, None)
@@ -215,6 +216,7 @@ impl Driver {
             return Err("another schema is in force".to_owned());
         }
         self.check_files()?;
+        self.proved.clear();
         self.verify()?;
         self.check_all()
     }

@@ -1,7 +1,5 @@
 //! Flushes, cuts, rebuilds, publications and rollbacks.
 
-use std::sync::OnceLock;
-
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use tallyring_archive::{Build, GENERATIONS_KEPT, KeepDays, Manifest};
 use tallyring_realtime::Error;
@@ -118,7 +116,7 @@ impl Driver {
         };
         self.note(format!("build from manifest {}", manifest.number));
         let disk = self.disk.clone();
-        let built = pool().install(|| build(&disk, manifest, options, &|_, _| {}));
+        let built = on_one_thread(|| build(&disk, manifest, options, &|_, _| {}));
         match built {
             Ok(built) => Ok(built),
             Err(error) => {
@@ -164,13 +162,17 @@ pub(super) fn number_of(build: &Build) -> Option<u64> {
     build.generation.as_ref().map(|built| built.number)
 }
 
-/// One thread: the same order of calls to the disk in every run.
-pub(super) fn pool() -> &'static ThreadPool {
-    static POOL: OnceLock<ThreadPool> = OnceLock::new();
-    POOL.get_or_init(|| {
-        ThreadPoolBuilder::new()
+/// Runs it with the calling thread as rayon's only one: the same order of calls to the disk in every run.
+pub(super) fn on_one_thread<T>(work: impl FnOnce() -> T) -> T {
+    thread_local! {
+        static POOL: ThreadPool = ThreadPoolBuilder::new()
             .num_threads(1)
+            .use_current_thread()
             .build()
-            .expect("a thread can be started")
+            .expect("a pool without other threads can be made");
+    }
+    POOL.with(|pool| {
+        assert_eq!(pool.current_thread_index(), Some(0), "BUG: another pool's thread");
+        work()
     })
 }

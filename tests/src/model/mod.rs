@@ -23,7 +23,8 @@ pub use chance::{ManualClock, fixed_bytes};
 pub use run::{Stats, run_seeds};
 pub use torn::run_readers;
 
-use std::collections::BTreeMap;
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tallyring_archive::Build;
@@ -63,6 +64,10 @@ pub struct Driver {
     attempted: Option<Build>,
     trace: Vec<String>,
     stats: Stats,
+    /// Answers compared with the model.
+    compared: Cell<u64>,
+    /// Files that were proved since the store was opened.
+    proved: BTreeSet<String>,
 }
 
 /// A batch and its mark.

@@ -1,6 +1,7 @@
 //! One seed, from an empty disk to the last comparison.
 
-use std::collections::BTreeMap;
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{AddAssign, Range};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +20,8 @@ use crate::sim_disk::{SimDisk, Tally};
 #[derive(Debug, Clone, Default)]
 #[allow(missing_docs, reason = "each name says it")]
 pub struct Stats {
-    pub operations: u64,
+    pub steps: u64,
+    pub reads: u64,
     pub batches: u64,
     pub increments: u64,
     pub duplicates: u64,
@@ -61,6 +63,7 @@ pub fn run_seed(seed: u64, operations: u64) -> Result<Stats, String> {
             let disk = driver.disk.tally();
             return Ok(Stats {
                 disk,
+                reads: driver.compared.get(),
                 ..driver.stats
             });
         }
@@ -74,7 +77,7 @@ pub fn run_seed(seed: u64, operations: u64) -> Result<Stats, String> {
     let from = driver.trace.len().saturating_sub(TRACE_STEPS);
     Err(format!(
         "seed {seed} ({}): {problem}\n{}",
-        driver.stats.operations,
+        driver.stats.steps,
         driver.trace[from..].join("\n")
     ))
 }
@@ -138,7 +141,8 @@ impl Driver {
             },
             delta_bytes_max: 1 << (12 + chance.below(5)),
             replay_records_max: 20 + chance.below(100),
-            cache_bytes: 1 << (14 + chance.below(8)),
+            // Mostly large enough: decoding blocks again and again is the greatest part of a run's time.
+            cache_bytes: 1 << if chance.percent(20) { 14 + chance.below(8) } else { 23 },
             segment_bytes: 4_096,
             oplog_days: small(2, &mut chance),
             id_hours: small(24, &mut chance),
@@ -167,6 +171,8 @@ impl Driver {
             attempted: None,
             trace: Vec::new(),
             stats: Stats::default(),
+            compared: Cell::new(0),
+            proved: BTreeSet::new(),
             chance,
         }
     }
@@ -178,8 +184,8 @@ impl Driver {
         if !self.open()? {
             self.reopen()?;
         }
-        while self.stats.operations < operations {
-            self.stats.operations += 1;
+        while self.stats.steps < operations {
+            self.stats.steps += 1;
             self.operation()?;
             if self.chance.percent(30) {
                 self.check_some()?;
@@ -299,7 +305,8 @@ impl Stats {
 
 impl AddAssign for Stats {
     fn add_assign(&mut self, other: Self) {
-        self.operations += other.operations;
+        self.steps += other.steps;
+        self.reads += other.reads;
         self.batches += other.batches;
         self.increments += other.increments;
         self.duplicates += other.duplicates;

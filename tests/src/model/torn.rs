@@ -17,7 +17,7 @@ use tallyring_records::{Increment, TIME_MAX, TIME_MIN};
 
 use super::chance::{Chance, ManualClock, fixed_bytes};
 use super::clicks;
-use super::generations::pool;
+use super::generations::on_one_thread;
 use crate::sim_disk::SimDisk;
 
 /// What all clicks of one batch count.
@@ -162,7 +162,7 @@ fn rebuild(scene: &Scene) -> Result<(), Error> {
             hours: None,
         },
     };
-    let built = pool().install(|| build(&scene.disk, &manifest, options, &|_, _| {}))?;
+    let built = on_one_thread(|| build(&scene.disk, &manifest, options, &|_, _| {}))?;
     match built {
         Some(built) => scene.store.publish(&built),
         None => Ok(()),
