@@ -213,7 +213,7 @@ impl IdRun {
     /// # Errors
     /// When it cannot be read.
     pub fn open(disk: &dyn Disk, entry: IdRunEntry, window_ms: i64) -> Result<Self> {
-        let run = Run::open(disk, &entry.run.name)?;
+        let run = Run::open_named(disk, &entry.run)?;
         if entry.newest_ms < window_ms {
             let filter = None;
             return Ok(Self { entry, run, filter });

@@ -90,7 +90,7 @@ pub fn merge_or_link(
     }
     let inputs: Vec<Arc<Run>> = runs
         .iter()
-        .map(|run| Run::open(disk, &run.name))
+        .map(|run| Run::open_named(disk, run))
         .collect::<Result<_>>()?;
     let keep = Keep {
         shard: spec.shard,

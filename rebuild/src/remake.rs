@@ -108,7 +108,7 @@ fn merged(
 ) -> Result<Option<RunEntry>> {
     let inputs: Vec<Arc<Run>> = runs
         .iter()
-        .map(|run| Run::open(disk, &run.name))
+        .map(|run| Run::open_named(disk, run))
         .collect::<Result<_>>()?;
     let (partition, shard, shards) = (file.meta.partition, file.meta.shard, file.meta.shards);
     let spec = RunSpec {

@@ -14,7 +14,7 @@ use crate::disk::{Content, Disk};
 use crate::error::{Error, Result};
 use crate::run::format;
 use crate::run::index::{self, BlockEntry};
-use crate::run::meta::RunMeta;
+use crate::run::meta::{RunEntry, RunMeta};
 
 /// A line: its key and its payload.
 type Line<'b> = (&'b [u8], &'b [u8]);
@@ -57,6 +57,19 @@ impl Run {
             meta,
             cache_id,
         }))
+    }
+
+    /// Opens the run that a manifest names: another valid run under its name is damage too.
+    ///
+    /// # Errors
+    /// As [`Run::open`], and when the file is not the one of the entry.
+    pub fn open_named(disk: &dyn Disk, entry: &RunEntry) -> Result<Arc<Self>> {
+        let run = Self::open(disk, &entry.name)?;
+        if run.content.len() as u64 != entry.bytes || run.meta != entry.meta {
+            let what = "it is a run, but not the one that the manifest names".to_owned();
+            return Err(Error::damaged(&entry.name, 0, what));
+        }
+        Ok(run)
     }
 
     /// File name relative to the data directory.

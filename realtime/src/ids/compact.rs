@@ -63,7 +63,7 @@ fn merge_group(disk: &dyn Disk, group: &[IdRunEntry], level: i32) -> Result<Opti
     let newest_ms = group.iter().map(|entry| entry.newest_ms).max().unwrap_or(0);
     let inputs = group
         .iter()
-        .map(|entry| Run::open(disk, &entry.run.name))
+        .map(|entry| Run::open_named(disk, &entry.run))
         .collect::<Result<Vec<_>>>()?;
     let out = RunWriter::create(disk, spec(newest_ms, level))?;
     let run = merge(&inputs, out, Keep::all(0, 1))?;

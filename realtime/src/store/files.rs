@@ -37,7 +37,7 @@ impl Files {
         let run = match self.open.get(&entry.name) {
             Some(run) => Arc::clone(run),
             None => {
-                let run = Run::open(disk, &entry.name)?;
+                let run = Run::open_named(disk, entry)?;
                 self.open.insert(entry.name.clone(), Arc::clone(&run));
                 run
             }

@@ -83,7 +83,7 @@ pub fn merged(
         .map(|((partition, shard), runs)| {
             let inputs: Vec<Arc<Run>> = runs
                 .iter()
-                .map(|run| Run::open(disk, &run.name))
+                .map(|run| Run::open_named(disk, run))
                 .collect::<Result<_>>()?;
             let spec = spec(
                 options,

@@ -55,13 +55,14 @@ fn main() -> ExitCode {
                 began.elapsed().as_secs_f64()
             );
             println!(
-                "{} steps, {} increments, {} reads compared, {} restarts, {} generations, {} rollbacks, {} faults set, {} calls refused",
+                "{} steps, {} increments, {} reads compared, {} restarts, {} generations, {} rollbacks, {} loads, {} faults set, {} calls refused",
                 stats.steps,
                 stats.increments,
                 stats.reads,
                 stats.restarts,
                 stats.generations,
                 stats.rollbacks,
+                stats.loads,
                 stats.faults,
                 stats.failures
             );

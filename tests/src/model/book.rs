@@ -124,6 +124,30 @@ impl Book {
         }
     }
 
+    /// Takes everything of another book away, which was counted.
+    pub fn subtract_all(&mut self, other: &Self) {
+        for ((name, key), counts) in &other.0 {
+            let mut cell = Cell {
+                name: name.clone(),
+                key: key.clone(),
+                by: None,
+                start: 0,
+            };
+            for (subtotal, values) in &counts.values {
+                for ((start, value), count) in values {
+                    cell.start = *start;
+                    cell.by = Some((subtotal.clone(), value.clone()));
+                    self.subtract(&cell, *count);
+                }
+            }
+            cell.by = None;
+            for (start, count) in &counts.totals {
+                cell.start = *start;
+                self.subtract(&cell, *count);
+            }
+        }
+    }
+
     /// What a read must answer: what was counted without the subtotal stands under `-`.
     fn expected(&self, read: &Read) -> Expected {
         let span = read.from..read.to;

@@ -8,6 +8,7 @@ use tallyring_realtime::{Read, Store};
 use tallyring_records::{COUNT_MAX, TIME_MAX, TIME_MIN};
 
 use super::book::{Book, Wrong};
+use super::datasets::wanted_of;
 use super::{Driver, clicks};
 
 impl Driver {
@@ -127,7 +128,11 @@ impl Driver {
         let nothing = Book::default();
         let book = match as_of {
             None => &self.naive.all,
-            Some(number) => self.naive.generations.get(&number).unwrap_or(&nothing),
+            Some(number) => self
+                .naive
+                .generations
+                .get(&number)
+                .map_or(&nothing, |of| &of.book),
         };
         self.compared.set(self.compared.get() + reads.len() as u64);
         book.check(store, reads, as_of)
@@ -144,7 +149,7 @@ impl Driver {
         read
     }
 
-    /// The generations that are kept, and the one that is read.
+    /// The generations that are kept, the one that is read, and the datasets of the next.
     pub(super) fn check_generations(&mut self) -> Result<(), String> {
         let manifest = self.store().manifest();
         let kept: Vec<u64> = manifest
@@ -157,6 +162,13 @@ impl Driver {
             return Err(format!(
                 "generation {} of {kept:?} is read, expected {} of {expected:?}",
                 manifest.active, self.naive.active
+            ));
+        }
+        let wanted = wanted_of(&manifest);
+        if wanted != self.naive.wanted {
+            return Err(format!(
+                "the datasets are {wanted:?}, expected {:?}",
+                self.naive.wanted
             ));
         }
         Ok(())

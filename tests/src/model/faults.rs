@@ -3,12 +3,13 @@
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use tallyring_archive::{Build, GENERATIONS_KEPT, Manifest, names};
+use tallyring_archive::{Build, Manifest, names};
 use tallyring_realtime::{Accepted, Store, World};
 
 use super::book::Wrong;
 use super::chance::fixed_bytes;
 use super::check::whole;
+use super::datasets::wanted_of;
 use super::generations::number_of;
 use super::{Driver, clicks};
 use crate::sim_disk::SECTOR_BYTES;
@@ -215,6 +216,7 @@ impl Driver {
         if *self.store().schema() != schema {
             return Err("another schema is in force".to_owned());
         }
+        self.forget_load("");
         self.check_files()?;
         self.proved.clear();
         self.verify()?;
@@ -225,15 +227,16 @@ impl Driver {
     fn follow_start(&mut self, uncertain: bool) -> Result<(), String> {
         if uncertain {
             let manifest = self.store().manifest();
-            if let Some(build) = self.attempted.take()
-                && manifest.number > build.base
-                && is_published(&manifest, &build)
+            if let Some(made) = self.attempted.take()
+                && manifest.number > made.build.base
+                && is_published(&manifest, &made.build)
             {
-                self.note(format!("  generation {:?} is published", number_of(&build)));
-                self.naive
-                    .publish(number_of(&build), &build.exported, GENERATIONS_KEPT);
+                let number = number_of(&made.build);
+                self.note(format!("  generation {number:?} is published"));
+                self.follow_publication(&made);
             }
-            self.naive.active = manifest.active;
+            self.naive.read_from(manifest.active);
+            self.naive.wanted = wanted_of(&manifest);
             let status = self.store().status();
             if self.naive.today != Some(status.today) {
                 self.naive.rotate(status.today);

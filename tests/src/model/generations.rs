@@ -5,7 +5,8 @@ use tallyring_archive::{Build, GENERATIONS_KEPT, KeepDays, Manifest};
 use tallyring_realtime::Error;
 use tallyring_rebuild::{BuildOptions, build};
 
-use super::Driver;
+use super::datasets::wanted_of;
+use super::{Driver, Made};
 
 impl Driver {
     pub(super) fn flush(&mut self) -> Result<(), String> {
@@ -53,8 +54,11 @@ impl Driver {
         let Some(held) = self.held.take() else {
             return Ok(());
         };
-        self.note(format!("publish the held build {:?}", number_of(&held)));
-        match self.store().publish(&held) {
+        self.note(format!(
+            "publish the held build {:?}",
+            number_of(&held.build)
+        ));
+        match self.store().publish(&held.build) {
             Ok(()) => self.published(&held),
             Err(Error::StaleBuild(_)) => Ok(()),
             Err(error) => {
@@ -78,34 +82,41 @@ impl Driver {
             self.commit()?;
             self.flush()?;
         }
-        let Some(build) = self.build(&manifest)? else {
+        let Some(made) = self.build(&manifest)? else {
             return Ok(());
         };
         if self.chance.percent(15) {
             self.commit()?;
             self.flush()?;
         }
-        self.note(format!("publish {:?}", number_of(&build)));
-        match self.store().publish(&build) {
-            Ok(()) => self.published(&build),
+        self.note(format!("publish {:?}", number_of(&made.build)));
+        match self.store().publish(&made.build) {
+            Ok(()) => self.published(&made),
             Err(error) => {
-                self.attempted = Some(build);
+                self.attempted = Some(made);
                 self.allow("a publication", &error.to_string())
             }
         }
     }
 
-    fn published(&mut self, build: &Build) -> Result<(), String> {
+    fn published(&mut self, made: &Made) -> Result<(), String> {
         self.stats.generations += 1;
         self.attempted = None;
-        self.naive
-            .publish(number_of(build), &build.exported, GENERATIONS_KEPT);
+        self.follow_publication(made);
         self.follow_ring()?;
         self.check_generations()?;
         self.verify()
     }
 
-    fn build(&mut self, manifest: &Manifest) -> Result<Option<Build>, String> {
+    /// The model publishes it too.
+    pub(super) fn follow_publication(&mut self, made: &Made) {
+        let number = number_of(&made.build);
+        let exported = &made.build.exported;
+        self.naive
+            .publish(number, exported, &made.datasets, GENERATIONS_KEPT);
+    }
+
+    fn build(&mut self, manifest: &Manifest) -> Result<Option<Made>, String> {
         let options = BuildOptions {
             shards: self.options.shards,
             level: 1,
@@ -118,7 +129,10 @@ impl Driver {
         let disk = self.disk.clone();
         let built = on_one_thread(|| build(&disk, manifest, options, &|_, _| {}));
         match built {
-            Ok(built) => Ok(built),
+            Ok(built) => Ok(built.map(|build| Made {
+                build,
+                datasets: wanted_of(manifest),
+            })),
             Err(error) => {
                 self.allow("a build", &error.to_string())?;
                 Ok(None)
@@ -136,7 +150,10 @@ impl Driver {
         self.stats.rollbacks += 1;
         match self.store().activate(number) {
             Ok(()) => {
-                self.naive.active = number;
+                if number != self.naive.active {
+                    self.naive.wanted = self.naive.generations[&number].datasets.clone();
+                    self.naive.read_from(number);
+                }
                 self.check_generations()?;
                 self.verify()
             }
@@ -172,7 +189,11 @@ pub(super) fn on_one_thread<T>(work: impl FnOnce() -> T) -> T {
             .expect("a pool without other threads can be made");
     }
     POOL.with(|pool| {
-        assert_eq!(pool.current_thread_index(), Some(0), "BUG: another pool's thread");
+        assert_eq!(
+            pool.current_thread_index(),
+            Some(0),
+            "BUG: another pool's thread"
+        );
         work()
     })
 }

@@ -13,6 +13,7 @@ mod chance;
 mod check;
 mod clicks;
 mod commit;
+mod datasets;
 mod faults;
 mod generations;
 mod naive;
@@ -33,6 +34,7 @@ use tallyring_records::{Increment, StoreId};
 
 use crate::sim_disk::SimDisk;
 use chance::Chance;
+use datasets::Wanted;
 use naive::{Counted, Naive};
 
 /// One store, its world and its model.
@@ -59,15 +61,21 @@ pub struct Driver {
     /// Keyed batches that were answered.
     keyed: BTreeMap<String, (Vec<Increment>, Accepted)>,
     /// A build that was not published.
-    held: Option<Build>,
+    held: Option<Made>,
     /// A build whose publication failed: the next start tells.
-    attempted: Option<Build>,
+    attempted: Option<Made>,
     trace: Vec<String>,
     stats: Stats,
     /// Answers compared with the model.
     compared: Cell<u64>,
     /// Files that were proved since the store was opened.
     proved: BTreeSet<String>,
+}
+
+/// What was built, of which datasets.
+struct Made {
+    build: Build,
+    datasets: Wanted,
 }
 
 /// A batch and its mark.

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tallyring_records::{COUNT_MAX, Day, Increment, MISSING, Schema, StoreId, TimeCode};
 
 use super::book::Book;
+use super::datasets::Wanted;
 
 /// What the store must answer.
 #[derive(Default)]
@@ -24,13 +25,26 @@ pub struct Naive {
     /// What was exported.
     pub exported: Book,
     /// Generations by number, as they were when they were published.
-    pub generations: BTreeMap<u64, Book>,
+    pub generations: BTreeMap<u64, Generation>,
+    /// What each bulk load counts.
+    pub loads: BTreeMap<String, Book>,
+    /// Datasets of the next generation.
+    pub wanted: Wanted,
     /// The generation that is read.
     pub active: u64,
     /// Known ids.
     pub ids: BTreeMap<String, IdState>,
     /// Known keys of batches.
     pub batches: BTreeMap<String, IdState>,
+}
+
+/// A generation as it was published.
+#[derive(Debug, Clone, Default)]
+pub struct Generation {
+    /// Everything it counts.
+    pub book: Book,
+    /// Of that, these datasets.
+    pub datasets: Wanted,
 }
 
 /// Since when an id is known.
@@ -188,8 +202,14 @@ impl Naive {
         }
     }
 
-    /// The exported stores are a generation now; or, without a number, only cleared.
-    pub fn publish(&mut self, number: Option<u64>, exported: &[StoreId], kept: usize) {
+    /// The exported stores and these datasets are a generation now; or, without a number, only cleared.
+    pub fn publish(
+        &mut self,
+        number: Option<u64>,
+        exported: &[StoreId],
+        datasets: &Wanted,
+        kept: usize,
+    ) {
         for id in exported {
             self.ring.remove(id);
             if let Some(book) = self.stores.remove(id) {
@@ -199,9 +219,29 @@ impl Naive {
         let Some(number) = number else {
             return;
         };
-        self.generations.insert(number, self.exported.clone());
+        let mut book = self.exported.clone();
+        for load in datasets.values() {
+            book.add_all(&self.loads[load]);
+        }
+        let datasets = datasets.clone();
+        self.generations
+            .insert(number, Generation { book, datasets });
+        self.read_from(number);
         while self.generations.len() > kept {
             self.generations.pop_first();
+        }
+    }
+
+    /// Generation `number` is read from now on, with its datasets.
+    pub fn read_from(&mut self, number: u64) {
+        let datasets = |number| self.generations.get(&number).map(|of| &of.datasets);
+        let before = datasets(self.active).into_iter().flat_map(Wanted::values);
+        for load in before {
+            self.all.subtract_all(&self.loads[load]);
+        }
+        let after = datasets(number).into_iter().flat_map(Wanted::values);
+        for load in after {
+            self.all.add_all(&self.loads[load]);
         }
         self.active = number;
     }

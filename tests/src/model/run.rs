@@ -30,6 +30,7 @@ pub struct Stats {
     pub flushes: u64,
     pub generations: u64,
     pub rollbacks: u64,
+    pub loads: u64,
     pub restarts: u64,
     pub replayed: u64,
     pub faults: u64,
@@ -142,7 +143,12 @@ impl Driver {
             delta_bytes_max: 1 << (12 + chance.below(5)),
             replay_records_max: 20 + chance.below(100),
             // Mostly large enough: decoding blocks again and again is the greatest part of a run's time.
-            cache_bytes: 1 << if chance.percent(20) { 14 + chance.below(8) } else { 23 },
+            cache_bytes: 1
+                << if chance.percent(20) {
+                    14 + chance.below(8)
+                } else {
+                    23
+                },
             segment_bytes: 4_096,
             oplog_days: small(2, &mut chance),
             id_hours: small(24, &mut chance),
@@ -205,7 +211,8 @@ impl Driver {
 
     fn operation(&mut self) -> Result<(), String> {
         match self.chance.below(100) {
-            0..42 => self.commit(),
+            0..40 => self.commit(),
+            40..42 => self.load(),
             42..54 => {
                 self.move_clock();
                 Ok(())
@@ -215,7 +222,8 @@ impl Driver {
             64..66 => self.cut().map(drop),
             66..74 => self.rebuild(),
             74..76 => self.build_and_hold(),
-            76..78 => self.publish_held(),
+            76 => self.publish_held(),
+            77 => self.drop_dataset(),
             78..82 => self.roll_back(),
             82..84 => self.expire_log(),
             84 => self.prepare(),
@@ -315,6 +323,7 @@ impl AddAssign for Stats {
         self.flushes += other.flushes;
         self.generations += other.generations;
         self.rollbacks += other.rollbacks;
+        self.loads += other.loads;
         self.restarts += other.restarts;
         self.replayed += other.replayed;
         self.faults += other.faults;
