@@ -31,7 +31,7 @@ pub fn balanced(
             if !has_parts {
                 return Ok(entry);
             }
-            let run = Run::open_named(disk, entry)?;
+            let run = Run::open_named(disk, &entry)?;
             if !options.fill {
                 Check::new(&run).lines(&mut |_, _| Ok(()))?;
                 return Ok(entry);
