@@ -13,6 +13,9 @@ use crate::error::{CommandError, Result};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
+/// Of operations, such as the adoption of a large dataset: longer than the server gives them.
+const OPERATION_TIMEOUT: Duration = Duration::from_secs(15 * 60);
+
 /// The variable that holds the API key.
 pub const KEY_VARIABLE: &str = "TALLYRING_KEY";
 
@@ -57,7 +60,7 @@ impl Server {
     /// # Errors
     /// As [`Server::get`].
     pub fn get_text(&self, path: &str) -> Result<String> {
-        let request = agent().get(self.to(path));
+        let request = agent(TIMEOUT).get(self.to(path));
         read(&self.url, self.signed(request).call())
     }
 
@@ -66,7 +69,7 @@ impl Server {
     /// # Errors
     /// As [`Server::get`].
     pub fn post(&self, path: &str) -> Result<Value> {
-        let request = agent().post(self.to(path));
+        let request = agent(OPERATION_TIMEOUT).post(self.to(path));
         self.read(self.signed(request).send_empty())
     }
 
@@ -75,7 +78,7 @@ impl Server {
     /// # Errors
     /// As [`Server::get`].
     pub fn post_json(&self, path: &str, body: &impl Serialize) -> Result<Value> {
-        let request = self.signed(agent().post(self.to(path)));
+        let request = self.signed(agent(TIMEOUT).post(self.to(path)));
         let request = request.header("content-type", "application/json");
         self.read(request.send(serde_json::to_string(body)?))
     }
@@ -85,7 +88,7 @@ impl Server {
     /// # Errors
     /// As [`Server::get`].
     pub fn delete(&self, path: &str) -> Result<Value> {
-        let request = agent().delete(self.to(path));
+        let request = agent(TIMEOUT).delete(self.to(path));
         self.read(self.signed(request).call())
     }
 
@@ -121,10 +124,10 @@ pub fn holder_url(holder: &Holder) -> Result<String> {
     })
 }
 
-fn agent() -> Agent {
+fn agent(timeout: Duration) -> Agent {
     Agent::config_builder()
         .http_status_as_error(false)
-        .timeout_global(Some(TIMEOUT))
+        .timeout_global(Some(timeout))
         .build()
         .new_agent()
 }

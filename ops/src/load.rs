@@ -1,6 +1,5 @@
 //! `tallyring load`: bulk history, sorted apart and adopted in one step.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
@@ -9,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
-use tallyring_archive::{Disk, Manifest, OsDisk, Partition, RunEntry, Staged, names};
+use tallyring_archive::{Disk, Manifest, OsDisk, Staged, names};
 use tallyring_realtime::{check_dataset_name, long_keys_of};
 use tallyring_rebuild::load::{BadRow, LoadError, LoadOptions, Loaded, MEMORY_MIN, Step, load};
 use tallyring_records::{LongKeys, Schema};
@@ -20,6 +19,7 @@ use crate::data_directory::{open, server_of, try_lock};
 use crate::error::{CommandError, Result, doing};
 use crate::http_client::{Server, holder_url};
 use crate::incoming::Incoming;
+use crate::preview::{self, Month};
 
 /// Scheduling priority while a server runs beside: the lowest.
 const NICE: i32 = 19;
@@ -59,7 +59,10 @@ pub fn run(args: &LoadArgs, json: bool) -> Result<()> {
         ));
     }
     if args.dry_run {
-        return report_dry_run(&manifest, &loaded, rejected, json);
+        let replaced = manifest.dataset(&args.dataset);
+        let months = preview::preview(&disk, &manifest, &loaded.runs, replaced)?;
+        report_dry_run(&months, loaded.rows, rejected, json);
+        return Ok(());
     }
     let staged = Staged {
         load: incoming.load().to_owned(),
@@ -281,62 +284,21 @@ fn skipped(rejected: u64) -> String {
     }
 }
 
-/// What each partition would get, beside what it has.
-fn report_dry_run(manifest: &Manifest, loaded: &Loaded, rejected: u64, json: bool) -> Result<()> {
-    let active = manifest.generation(manifest.active);
-    let mut partitions: BTreeMap<Partition, (u128, u64)> = BTreeMap::new();
-    for run in &loaded.runs {
-        let entry = partitions.entry(run.meta.partition).or_default();
-        entry.0 += totals(run);
-        entry.1 += run.bytes;
-    }
-    let counted = |partition: Partition| -> u128 {
-        let files = active.iter().flat_map(|active| &active.files);
-        files
-            .filter(|file| {
-                partition.holds(file.meta.partition) || file.meta.partition.holds(partition)
-            })
-            .map(totals)
-            .sum()
-    };
+fn report_dry_run(months: &[Month], rows: u64, rejected: u64, json: bool) {
     if json {
-        let partitions: Vec<Value> = partitions
-            .iter()
-            .map(|(partition, (count, bytes))| {
-                json!({ "partition": partition, "count": count.to_string(), "bytes": bytes,
-                        "counted_before": counted(*partition).to_string() })
-            })
-            .collect();
+        let months: Vec<Value> = months.iter().map(Month::json).collect();
         println!(
             "{}",
-            json!({ "rows": loaded.rows, "rejected": rejected, "partitions": partitions })
+            json!({ "rows": rows, "rejected": rejected, "months": months })
         );
-        return Ok(());
+        return;
     }
-    println!(
-        "{:<10} {:>20} {:>20} {:>14}",
-        "MONTH", "COUNTED NOW", "THIS WOULD ADD", "BYTES"
-    );
-    for (partition, (count, bytes)) in &partitions {
-        let before = counted(*partition);
-        println!(
-            "{:<10} {before:>20} {count:>20} {bytes:>14}",
-            partition.to_string()
-        );
-    }
+    print!("{}", preview::table(months));
     println!(
         "{} rows{}; nothing changed",
-        HumanCount(loaded.rows),
+        HumanCount(rows),
         skipped(rejected)
     );
-    Ok(())
-}
-
-fn totals(run: &RunEntry) -> u128 {
-    let sums = run.meta.sums.iter();
-    sums.filter(|(section, _)| !section.contains('.'))
-        .map(|(_, sum)| sum)
-        .sum()
 }
 
 fn bar(files: &[PathBuf]) -> ProgressBar {

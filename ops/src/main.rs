@@ -21,6 +21,7 @@ mod http_client;
 mod incoming;
 mod keys;
 mod load;
+mod preview;
 mod progress;
 mod query;
 mod rebuild;

@@ -11,11 +11,13 @@ mod export;
 mod generation;
 mod horizon;
 pub mod load;
+mod months;
 mod plan;
 mod remake;
 mod repair;
 
 pub use closed::first_open_year;
 pub use generation::{BuildOptions, Progress, build};
+pub use months::{Months, months};
 pub use remake::remake;
 pub use repair::{Healed, heal, heal_segment};

@@ -24,6 +24,9 @@ use super::{Access, Caller};
 use crate::meter::Meter;
 use crate::problem::Problem;
 
+/// Time limit of operators' requests: a dataset that is adopted is read and checked as a whole.
+const OPERATION_TIMEOUT: Duration = Duration::from_secs(10 * 60);
+
 /// The address of who asks, in the request's extensions once keys are needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer(pub IpAddr);
@@ -221,7 +224,10 @@ pub async fn run_here<T>(
         Class::Admin => (&access.admin, "operators' requests"),
     };
     let _place = gate.enter().ok_or_else(|| shed(what))?;
-    let limit = access.limits.request_timeout;
+    let limit = match route.class {
+        Class::Admin => access.limits.request_timeout.max(OPERATION_TIMEOUT),
+        _ => access.limits.request_timeout,
+    };
     // What a write has queued is written even when its answer is given up here.
     tokio::time::timeout(limit, answering)
         .await

@@ -141,6 +141,27 @@ fn a_dry_run_and_a_bad_row_change_nothing() {
         said.contains("2011") && said.contains("100") && said.contains("nothing changed"),
         "{said}"
     );
+    // What would go is told too, by month where the archive keeps whole years, and what waits is counted.
+    stand.run("load", &["history", &good]);
+    let other = stand.file(
+        "other.csv",
+        "l,a,2011-05-02T10:00:00Z,7\nl,b,2011-06-01T10:00:00Z,8\n",
+    );
+    let said = stand.run("load", &["history", &other, "--replace", "--dry-run"]);
+    let cells: Vec<Vec<&str>> = said
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    assert_eq!(
+        cells[..3],
+        [
+            vec!["MONTH", "COUNTED", "ADDED", "REMOVED", "AFTER"],
+            vec!["2011-05", "100", "7", "100", "7"],
+            vec!["2011-06", "0", "8", "0", "8"],
+        ],
+        "{said}"
+    );
+    stand.run("drop", &["history"]);
     let bad = stand.file(
         "bad.csv",
         "l,a,2011-05-01T10:00:00Z,100\nl,a,2011-05-01T10:00:00Z,x\n",
