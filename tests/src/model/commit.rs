@@ -185,6 +185,7 @@ impl Driver {
                         ..Counted::default()
                     },
                     arrived_ms: self.now_ms,
+                    moved_ms: 0,
                     key: sent.key,
                     ring: self.naive.ring.clone(),
                 });
@@ -254,7 +255,8 @@ impl Driver {
     fn count(&mut self, schema: &Schema, sent: Sent, counted: Counted, accepted: Accepted) {
         self.naive.apply(schema, &counted, self.now_ms);
         if let Some(key) = &sent.key {
-            self.remember(key, &sent.increments, accepted, self.now_ms);
+            let known = IdState::new(self.now_ms);
+            self.remember(key, &sent.increments, accepted, known);
         }
         if self.options.durability == Durability::Fsync {
             return;
@@ -267,6 +269,7 @@ impl Driver {
             increments: sent.increments,
             counted,
             arrived_ms: self.now_ms,
+            moved_ms: 0,
             key: sent.key,
             ring: self.naive.ring.clone(),
         };
@@ -278,11 +281,9 @@ impl Driver {
         key: &str,
         increments: &[Increment],
         accepted: Accepted,
-        arrived_ms: i64,
+        known: IdState,
     ) {
-        self.naive
-            .batches
-            .insert(key.to_owned(), IdState::new(arrived_ms));
+        self.naive.batches.insert(key.to_owned(), known);
         self.keyed
             .insert(key.to_owned(), (increments.to_vec(), accepted));
     }

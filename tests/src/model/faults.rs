@@ -11,6 +11,7 @@ use super::chance::fixed_bytes;
 use super::check::whole;
 use super::datasets::wanted_of;
 use super::generations::number_of;
+use super::naive::IdState;
 use super::{Driver, clicks};
 use crate::sim_disk::SECTOR_BYTES;
 
@@ -209,7 +210,11 @@ impl Driver {
             self.naive
                 .apply(&clicks::schema(declared), &counted, batch.arrived_ms);
             if let Some(key) = &batch.key {
-                self.remember(key, &batch.increments, accepted, batch.arrived_ms);
+                let known = IdState {
+                    moved_ms: batch.moved_ms,
+                    ..IdState::new(batch.arrived_ms)
+                };
+                self.remember(key, &batch.increments, accepted, known);
             }
         }
         self.naive.age(self.now_ms, 0);

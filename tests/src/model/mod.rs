@@ -85,6 +85,8 @@ struct Pending {
     increments: Vec<Increment>,
     counted: Counted,
     arrived_ms: i64,
+    /// How far the clock has moved since, to and fro.
+    moved_ms: i64,
     key: Option<String>,
     /// The ring when it was sent: which store takes what.
     ring: BTreeMap<StoreId, bool>,
@@ -124,5 +126,8 @@ impl Driver {
         self.now_ms = now_ms;
         self.clock.set(now_ms);
         self.naive.age(now_ms, moved_ms);
+        for pending in &mut self.pending {
+            pending.moved_ms += moved_ms.abs();
+        }
     }
 }
