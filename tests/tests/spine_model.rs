@@ -5,10 +5,12 @@
 
 use tallyring_tests::model::{Stats, run_readers, run_seeds};
 
-/// Seeds of an ordinary test run.
-const SEEDS: u64 = 100;
+/// Seeds of an ordinary test run: at least twenty million operations in under three minutes of two cores.
+const SEEDS: u64 = 600;
 const OPERATIONS: u64 = 150;
 const THREADS: usize = 2;
+/// Increments, compared answers and steps that a seed of ordinary length makes, at least, on average.
+const OPERATIONS_A_SEED: u64 = 20_000;
 /// Kinds of fault that a run of all seeds must meet.
 const FAULT_KINDS: usize = 18;
 
@@ -47,6 +49,7 @@ fn check_coverage(seeds: u64, stats: &Stats) {
         stats.flushes,
         stats.generations,
         stats.rollbacks,
+        stats.loads,
         stats.restarts,
         stats.replayed,
         stats.faults,
@@ -58,6 +61,11 @@ fn check_coverage(seeds: u64, stats: &Stats) {
         "{seeds} seeds did little: {stats:?}"
     );
     assert!(seeds < 50 || stats.overflows > 0, "{stats:?}");
+    let operations = stats.operations();
+    assert!(
+        seeds < 50 || operations >= seeds * OPERATIONS_A_SEED,
+        "only {operations} operations: {stats:?}"
+    );
     let faults = stats.faults();
     assert!(seeds < 50 || faults.len() >= FAULT_KINDS, "{faults:?}");
 }

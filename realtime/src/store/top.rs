@@ -181,7 +181,7 @@ impl Store {
                                 &mut |key, code, count, text| {
                                     best.note(code, count);
                                     let sum = memory.entry(key.to_vec()).or_insert(0);
-                                    *sum = sum.saturating_add(count);
+                                    *sum = sum.saturating_add(count).min(COUNT_MAX);
                                     if let Some((hash, raw)) = text {
                                         texts.insert(hash.to_owned(), raw.to_owned());
                                     }

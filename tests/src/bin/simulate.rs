@@ -44,7 +44,11 @@ fn main() -> ExitCode {
     let result = run_seeds(seeds, wanted.operations, wanted.threads, &|seed, stats| {
         if seed % TOLD_EVERY == 0 {
             let seconds = began.elapsed().as_secs();
-            eprintln!("seed {seed}, {} operations, {seconds} s", stats.steps);
+            eprintln!(
+                "seed {seed}, {} operations, {} restarts, {seconds} s",
+                stats.operations(),
+                stats.restarts
+            );
         }
     });
     match result {
@@ -55,10 +59,12 @@ fn main() -> ExitCode {
                 began.elapsed().as_secs_f64()
             );
             println!(
-                "{} steps, {} increments, {} reads compared, {} restarts, {} generations, {} rollbacks, {} loads, {} faults set, {} calls refused",
+                "{} operations: {} steps, {} increments, {} reads compared; {} batches, {} restarts, {} generations, {} rollbacks, {} loads, {} faults set, {} calls refused",
+                stats.operations(),
                 stats.steps,
                 stats.increments,
                 stats.reads,
+                stats.batches,
                 stats.restarts,
                 stats.generations,
                 stats.rollbacks,

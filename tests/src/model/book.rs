@@ -1,5 +1,6 @@
 //! Counts by key, and the comparison of a store's answer with them.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -38,8 +39,10 @@ impl Wrong {
     }
 }
 
-/// Totals by bucket, and values by bucket.
-type Expected = (BTreeMap<i64, u64>, BTreeMap<(i64, String), u64>);
+/// Totals by bucket.
+type Totals = BTreeMap<i64, u64>;
+/// Values by bucket.
+type Values<'v> = BTreeMap<(i64, Cow<'v, str>), u64>;
 
 impl Book {
     /// True when nothing is counted.
@@ -149,27 +152,24 @@ impl Book {
     }
 
     /// What a read must answer: what was counted without the subtotal stands under `-`.
-    fn expected(&self, read: &Read) -> Expected {
-        let span = read.from..read.to;
+    fn expected(&self, read: &Read) -> (Totals, Values<'_>) {
         let Some(counts) = self.0.get(&(read.namespace.clone(), read.key.clone())) else {
-            return Expected::default();
+            return (Totals::new(), Values::new());
         };
-        let totals: BTreeMap<i64, u64> = counts
-            .totals
-            .range(span.clone())
-            .map(|(start, count)| (*start, *count))
-            .collect();
-        let mut values = BTreeMap::new();
+        let span = counts.totals.range(read.from..read.to);
+        let totals: Totals = span.map(|(start, count)| (*start, *count)).collect();
+        let mut values = Values::new();
         if let Some(subtotal) = &read.subtotal {
             let mut rest = totals.clone();
             for ((start, value), count) in counts.values.get(subtotal).into_iter().flatten() {
-                if span.contains(start) {
-                    values.insert((*start, value.clone()), *count);
+                if (read.from..read.to).contains(start) {
+                    values.insert((*start, Cow::Borrowed(value)), *count);
                     *rest.get_mut(start).expect("BUG: a value has its total") -= count;
                 }
             }
             for (start, count) in rest.into_iter().filter(|&(_, count)| count > 0) {
-                *values.entry((start, missing_value(subtotal))).or_insert(0) += count;
+                let missing = Cow::Owned(missing_value(subtotal));
+                *values.entry((start, missing)).or_insert(0) += count;
             }
         }
         (totals, values)
@@ -208,16 +208,16 @@ impl Book {
     }
 }
 
-fn found(store: &Store, series: &Series) -> Result<Expected, Wrong> {
+fn found(store: &Store, series: &Series) -> Result<(Totals, Values<'static>), Wrong> {
     let totals = series.totals.iter();
     let totals = totals.map(|(code, count)| (code.start(), *count)).collect();
-    let mut values: BTreeMap<(i64, String), u64> = BTreeMap::new();
+    let mut values = Values::new();
     for point in &series.points {
         let stored = &series.values[point.value as usize];
         let parts = store.expand(series, stored).map_err(|error| {
             Wrong::Unreadable(format!("`{stored}` cannot be expanded: {error}"))
         })?;
-        let text = parts.join("*");
+        let text = Cow::Owned(parts.join("*"));
         *values.entry((point.code.start(), text)).or_insert(0) += point.count;
     }
     Ok((totals, values))

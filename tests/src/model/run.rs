@@ -291,6 +291,11 @@ impl Driver {
 }
 
 impl Stats {
+    /// Increments sent, answers compared with the model, and other steps.
+    pub fn operations(&self) -> u64 {
+        self.increments + self.duplicates + self.reads + self.steps
+    }
+
     /// How often each kind of fault came; the disk's by their own names.
     pub fn faults(&self) -> BTreeMap<String, u64> {
         let of_disk = self.disk.iter();
