@@ -28,6 +28,7 @@ pub fn run(effort: &Effort) -> Result<Report> {
                     requests: &requests,
                     rate: None,
                     duration: effort.duration(),
+                    may_refuse: false,
                 };
                 load.run()
             };

@@ -97,6 +97,12 @@ impl ServerProcess {
         child.map_or(0, |child| memory_bytes(child.id(), "VmRSS:"))
     }
 
+    /// The most memory it ever had resident, in bytes.
+    pub fn peak_bytes(&self) -> u64 {
+        let child = self.child.as_ref();
+        child.map_or(0, |child| memory_bytes(child.id(), "VmHWM:"))
+    }
+
     /// Processor time of all its threads so far, in hundredths of a second.
     pub fn processor_seconds(&self) -> f64 {
         const TICKS_PER_SECOND: f64 = 100.0;

@@ -24,6 +24,7 @@ pub fn run(effort: &Effort) -> Result<Report> {
             requests,
             rate: None,
             duration: effort.duration(),
+            may_refuse: false,
         };
         load.run()
     };

@@ -28,6 +28,7 @@ pub fn run(effort: &Effort) -> Result<Report> {
             requests: &increments,
             rate,
             duration: effort.duration(),
+            may_refuse: false,
         };
         load.run()
     };

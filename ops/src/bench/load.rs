@@ -27,15 +27,19 @@ pub struct Load<'r> {
     pub rate: Option<f64>,
     /// How long it is measured.
     pub duration: Duration,
+    /// Lets the server refuse with 503 and `Retry-After`; otherwise that ends the run.
+    pub may_refuse: bool,
 }
 
 /// What came of it.
 pub struct Outcome {
-    /// Answers a second.
+    /// Good answers a second.
     pub per_second: f64,
+    /// Refusals a second.
+    pub refused_per_second: f64,
     /// Processor time that the server took for one answer, microseconds.
     pub processor_us: f64,
-    /// Latencies in nanoseconds.
+    /// Latencies of good answers in nanoseconds.
     pub latency: Histogram<u64>,
 }
 
@@ -96,6 +100,7 @@ impl Load<'_> {
             until: begin + WARM_UP + self.duration,
             begin,
             answered: 0,
+            refused: 0,
             all: 0,
             latency: histogram()?,
         }
@@ -103,6 +108,7 @@ impl Load<'_> {
         let taken = self.server.processor_seconds() - before;
         Ok(Outcome {
             per_second: run.answered as f64 / self.duration.as_secs_f64(),
+            refused_per_second: run.refused as f64 / self.duration.as_secs_f64(),
             processor_us: taken * 1e6 / run.all as f64,
             latency: run.latency,
         })
@@ -125,8 +131,9 @@ struct Run<'r> {
     begin: Instant,
     from: Instant,
     until: Instant,
-    /// Answers within the measurement, and all.
+    /// Good answers and refusals within the measurement, and all answers.
     answered: u64,
+    refused: u64,
     all: u64,
     latency: Histogram<u64>,
 }
@@ -185,10 +192,16 @@ impl Run<'_> {
     }
 
     fn answer(&mut self, number: usize) -> Result<()> {
-        if let Some(due) = self.connections[number].receive()? {
-            let now = Instant::now();
+        if let Some(status) = self.connections[number].receive()? {
+            let (now, due) = (Instant::now(), self.connections[number].due);
+            if status == Status::Refused && !self.load.may_refuse {
+                return Err("the server is too busy for this load".to_owned().into());
+            }
             self.all += 1;
-            if now >= self.from && now < self.until {
+            let is_measured = now >= self.from && now < self.until;
+            if is_measured && status == Status::Refused {
+                self.refused += 1;
+            } else if is_measured {
                 self.answered += 1;
                 self.latency
                     .saturating_record((now - due).as_nanos() as u64);
@@ -199,12 +212,21 @@ impl Run<'_> {
     }
 }
 
+/// What an answer says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Status {
+    /// 2xx.
+    Good,
+    /// 503, and when to try again.
+    Refused,
+}
+
 struct Connection {
     stream: TcpStream,
     buffer: Vec<u8>,
     filled: usize,
-    /// Length of the answer under way, once its head is read.
-    expected: Option<usize>,
+    /// Length of the answer under way and what it says, once its head is read.
+    expected: Option<(usize, Status)>,
     due: Instant,
 }
 
@@ -236,8 +258,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads what has come; when the answer is whole, the time that its request was due.
-    fn receive(&mut self) -> Result<Option<Instant>> {
+    /// Reads what has come; what the answer says when it is whole.
+    fn receive(&mut self) -> Result<Option<Status>> {
         match self.stream.read(&mut self.buffer[self.filled..]) {
             Ok(0) => return Err("the server closed a connection".to_owned().into()),
             Ok(read) => self.filled += read,
@@ -247,7 +269,7 @@ impl Connection {
         if self.expected.is_none() {
             self.expected = answer_length(&self.buffer[..self.filled])?;
         }
-        let Some(expected) = self.expected else {
+        let Some((expected, status)) = self.expected else {
             return Ok(None);
         };
         if self.buffer.len() < expected {
@@ -257,20 +279,28 @@ impl Connection {
             return Ok(None);
         }
         (self.filled, self.expected) = (0, None);
-        Ok(Some(self.due))
+        Ok(Some(status))
     }
 }
 
-/// Bytes of an answer, head and body, once its head is whole.
-fn answer_length(bytes: &[u8]) -> Result<Option<usize>> {
+/// Bytes of an answer, head and body, and what it says, once its head is whole.
+fn answer_length(bytes: &[u8]) -> Result<Option<(usize, Status)>> {
     let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else {
         return Ok(None);
     };
     let head = String::from_utf8_lossy(&bytes[..end]);
-    if !head.starts_with("HTTP/1.1 2") {
+    let has = |wanted: &str| {
+        head.lines()
+            .any(|line| line.to_ascii_lowercase().starts_with(wanted))
+    };
+    let status = if head.starts_with("HTTP/1.1 2") {
+        Status::Good
+    } else if head.starts_with("HTTP/1.1 503") && has("retry-after:") {
+        Status::Refused
+    } else {
         let text = String::from_utf8_lossy(bytes);
         return Err(CommandError::Failed(format!("the server answered {text}")));
-    }
+    };
     let length = head.lines().find_map(|line| {
         let (name, value) = line.split_once(':')?;
         let is_length = name.eq_ignore_ascii_case("content-length");
@@ -279,7 +309,7 @@ fn answer_length(bytes: &[u8]) -> Result<Option<usize>> {
     if length.is_none() && !head.starts_with("HTTP/1.1 204") {
         return Err("an answer came without its length".to_owned().into());
     }
-    Ok(Some(end + 4 + length.unwrap_or(0)))
+    Ok(Some((end + 4 + length.unwrap_or(0), status)))
 }
 
 #[cfg(test)]
@@ -288,13 +318,18 @@ mod tests {
 
     #[test]
     fn an_answer_is_as_long_as_its_head_says() {
-        let length = |text: &str| answer_length(text.as_bytes()).ok().flatten();
+        let answer = |text: &str| answer_length(text.as_bytes()).ok().flatten();
+        let length = |text: &str| answer(text).map(|(length, _)| length);
         assert_eq!(length("HTTP/1.1 204 No Content\r\n\r\n"), Some(27));
         assert_eq!(
             length("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n"),
             Some(41)
         );
         assert_eq!(length("HTTP/1.1 200 OK\r\n"), None);
+        assert_eq!(
+            answer("HTTP/1.1 503 Busy\r\nRetry-After: 1\r\nContent-Length: 2\r\n\r\n"),
+            Some((59, Status::Refused))
+        );
         assert!(answer_length(b"HTTP/1.1 503 Busy\r\n\r\n").is_err());
         assert!(answer_length(b"HTTP/1.1 200 OK\r\n\r\n").is_err());
     }

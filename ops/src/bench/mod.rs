@@ -14,6 +14,7 @@ mod increments;
 mod latency;
 mod load;
 mod memory;
+mod overload;
 mod peer;
 mod reads;
 mod rebuild;
@@ -79,6 +80,8 @@ enum Which {
     Cold,
     /// Batches and reads over 1 to 16 shards and 10,000 to 10 million keys
     Shards,
+    /// Ten times as many clients as there are places, 10,000 idle connections, and the load afterwards
+    Overload,
     /// Increments on one key against increments on many
     Hot,
     /// Resident memory a live counter
@@ -123,6 +126,7 @@ pub fn run(args: &BenchArgs, json: bool) -> Result<()> {
         Which::Query => reads::run_query(effort)?,
         Which::Cold => cold::run(effort)?,
         Which::Shards => shards::run(effort)?,
+        Which::Overload => overload::run(effort)?,
         Which::Hot => hot::run(effort)?,
         Which::Memory { keys } => memory::run(effort, *keys)?,
         Which::Restart { increments } => restart::run(effort, *increments)?,

@@ -64,6 +64,7 @@ pub fn run(effort: &Effort, args: &PeerArgs) -> Result<Report> {
             requests: &requests,
             rate: None,
             duration: effort.duration(),
+            may_refuse: false,
         };
         let outcome = load.run()?;
         rates.push(outcome.per_second * args.counts);

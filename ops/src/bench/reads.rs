@@ -77,6 +77,7 @@ impl<'e> Stand<'e> {
             requests,
             rate,
             duration: self.effort.duration(),
+            may_refuse: false,
         };
         load.run()
     }

@@ -36,6 +36,7 @@ pub fn run(effort: &Effort) -> Result<Report> {
                     requests,
                     rate: None,
                     duration: effort.duration(),
+                    may_refuse: false,
                 };
                 load.run().map(|outcome| outcome.per_second)
             };

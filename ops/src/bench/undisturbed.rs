@@ -41,6 +41,7 @@ pub fn run(effort: &Effort, rows: u64) -> Result<Report> {
             requests: &reads,
             rate: Some(READS_A_SECOND),
             duration: effort.duration(),
+            may_refuse: false,
         };
         load.run().map(|outcome| outcome.latency)
     };

@@ -176,16 +176,17 @@ fn what_was_acknowledged_before_a_kill_counts_and_what_was_not_counts_once_retri
         std::env::var("TALLYRING_KILLS").map_or(CYCLES, |text| text.parse().expect("a number"));
     let (mut fresh_from, mut today) = (0, 0);
     for cycle in 0..cycles {
+        if cycle.is_multiple_of(CYCLES_A_DAY) {
+            // Midnight comes with the next start. A day is remembered, but not much more.
+            fresh_from = std::mem::replace(&mut today, book.acknowledged() as usize);
+        }
         let server = start(&data, config, cycle);
         book.settle(&server, &mut chance, fresh_from);
         book.check(&server);
-        if cycle.is_multiple_of(CYCLES_A_DAY) {
-            // A day is remembered, but not much more.
-            fresh_from = std::mem::replace(&mut today, book.acknowledged() as usize);
-        }
         kill_under_load(server, &book, &mut chance);
     }
-    let server = start(&data, config, cycles);
+    // On the last day still, so that its ids are remembered.
+    let server = start(&data, config, cycles.saturating_sub(1));
     book.settle(&server, &mut chance, fresh_from);
     book.check(&server);
     assert!(book.acknowledged() > cycles, "the load did something");
