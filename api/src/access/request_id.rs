@@ -24,6 +24,10 @@ const PATH_CHARS_MAX: usize = 128;
 /// Refusals that are logged in one second: whoever is refused a thousand times is told of in a few lines.
 static REFUSALS: Seldom = Seldom::new(20);
 
+/// Failures that are logged in one second: a crowd that is refused would fill the disk with them, and they are
+/// counted in the metrics too.
+static FAILURES: Seldom = Seldom::new(20);
+
 /// So many a second and no more.
 struct Seldom {
     most: u64,
@@ -99,7 +103,7 @@ impl Asked {
         let (id, method) = (self.shown(), &self.method);
         let path = cut(self.uri.path());
         let status = response.status().as_u16();
-        if status >= 500 {
+        if status >= 500 && FAILURES.take() {
             tracing::warn!(id, %method, ?path, status, "a request failed");
         } else if is_refusal(status) && REFUSALS.take() {
             tracing::info!(id, %method, ?path, status, "a request was refused");

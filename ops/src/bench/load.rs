@@ -83,19 +83,27 @@ impl Load<'_> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(doing("make an epoll"))?;
         let mut connections = Vec::with_capacity(self.connections);
         for number in 0..self.connections {
-            let connection = Connection::open(self.server.address)?;
+            let mut connection = Connection::open(self.server.address)?;
             let data = epoll::EventData::new_u64(number as u64);
             epoll::add(&epoll, &connection.stream, data, epoll::EventFlags::IN)
                 .map_err(doing("watch a connection"))?;
+            if self.rate.is_none() {
+                // The server cuts off who says nothing, and a crowd takes long to open.
+                connection.send(&self.requests[number % self.requests.len()], Instant::now())?;
+            }
             connections.push(connection);
         }
+        let (idle, sent) = match self.rate {
+            None => (VecDeque::new(), self.connections),
+            Some(_) => ((0..self.connections).collect(), 0),
+        };
         let before = self.server.processor_seconds();
         let begin = Instant::now();
         let run = Run {
             load: self,
-            idle: (0..connections.len()).collect(),
+            idle,
             connections,
-            sent: 0,
+            sent,
             from: begin + WARM_UP,
             until: begin + WARM_UP + self.duration,
             begin,

@@ -176,13 +176,18 @@ fn what_was_acknowledged_before_a_kill_counts_and_what_was_not_counts_once_retri
         std::env::var("TALLYRING_KILLS").map_or(CYCLES, |text| text.parse().expect("a number"));
     let (mut fresh_from, mut today) = (0, 0);
     for cycle in 0..cycles {
-        if cycle.is_multiple_of(CYCLES_A_DAY) {
-            // Midnight comes with the next start. A day is remembered, but not much more.
-            fresh_from = std::mem::replace(&mut today, book.acknowledged() as usize);
+        let is_midnight = cycle.is_multiple_of(CYCLES_A_DAY);
+        if is_midnight {
+            // A day is remembered, but not much more.
+            fresh_from = today;
         }
         let server = start(&data, config, cycle);
         book.settle(&server, &mut chance, fresh_from);
         book.check(&server);
+        if is_midnight {
+            // What was repeated just now may have counted the day before.
+            today = book.acknowledged() as usize;
+        }
         kill_under_load(server, &book, &mut chance);
     }
     // On the last day still, so that its ids are remembered.
