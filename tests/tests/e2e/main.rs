@@ -14,6 +14,7 @@ mod datasets;
 mod events;
 mod expected;
 mod filters;
+mod full_disk;
 mod http_bodies;
 mod http_connections;
 mod http_errors;
