@@ -52,12 +52,7 @@ pub fn make(
     progress: Progress<'_>,
 ) -> Result<Copied> {
     require_store(data)?;
-    if is_within(target, data) {
-        return Err(CommandError::Usage(format!(
-            "{} is in the data directory, which it is to survive; name a directory elsewhere",
-            target.display()
-        )));
-    }
+    check_place(target, data)?;
     let _lock = take(target, names::BACKUP)?;
     let [source, target] = [disk(data)?, disk(target)?];
     mark(
@@ -203,6 +198,20 @@ fn check_log(target: &OsDisk, copied: &Copied) -> Result<()> {
 
 fn disk(path: &Path) -> Result<OsDisk> {
     OsDisk::new(path).map_err(doing(format!("open {}", path.display())))
+}
+
+/// A backup stands elsewhere than what it is a copy of.
+///
+/// # Errors
+/// It is in the data directory.
+pub fn check_place(target: &Path, data: &Path) -> Result<()> {
+    if is_within(target, data) {
+        return Err(CommandError::Usage(format!(
+            "{} is in the data directory, which it is to survive; name a directory elsewhere",
+            target.display()
+        )));
+    }
+    Ok(())
 }
 
 /// True when the path is the directory or lies in it, whether it is there yet or not.

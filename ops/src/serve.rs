@@ -19,6 +19,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use crate::backup::check_place;
 use crate::cli::ServeArgs;
 use crate::config::{Config, HttpConfig, RebuildConfig};
 use crate::data_directory::{lock, open_store, random, world};
@@ -49,6 +50,9 @@ pub fn run(args: &ServeArgs) -> Result<()> {
     }
     let tls = load_tls(&config.http)?;
     let lock = lock(data)?;
+    if let Some(backup) = &config.backup {
+        check_place(backup, data)?;
+    }
     incoming::sweep(data);
     let catalog = Arc::new(Catalog::open(&catalog_path)?);
     let access = Access::load(Arc::clone(&catalog), config.http.access, random)?

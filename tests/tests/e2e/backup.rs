@@ -270,3 +270,25 @@ fn a_damaged_log_never_takes_the_place_of_a_good_copy_and_rot_of_the_copy_is_fou
     assert!(healed["files"].as_u64() >= Some(1), "{healed}");
     verified(&copy);
 }
+
+#[test]
+fn a_backup_in_the_data_directory_is_refused_before_anything_is_served() {
+    let stored = Stored::new();
+    let inside = stored.data.join("backup");
+    let config = beside(&stored, "inside.toml");
+    fs::write(&config, format!("[backup]\npath = {:?}\n", text(&inside))).expect("write it");
+    let arguments = [
+        "serve",
+        "--data",
+        stored.argument(),
+        "--listen",
+        "127.0.0.1:0",
+        "--config",
+    ];
+    let refused = tallyring(&[&arguments[..], &[text(&config)]].concat());
+    assert_eq!(refused.code, 2, "{refused:?}");
+    assert!(
+        refused.stderr.contains("name a directory elsewhere"),
+        "{refused:?}"
+    );
+}
