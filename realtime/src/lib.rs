@@ -17,6 +17,7 @@ mod producers;
 mod ring;
 mod service;
 mod store;
+mod sync;
 
 pub use clock::{Clock, SystemClock, VirtualClock};
 pub use error::{Error, Refusal, Result};

@@ -1,12 +1,13 @@
 //! The spare: a segment of zeros made ahead, so that a roll in the commit path only names it.
 
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use tallyring_archive::{Disk, DiskFile};
 
 use super::error::OplogError;
 use super::segment::{DIRECTORY, SEGMENT_HEADER_BYTES, SPARE_NAME};
+use crate::sync::{Mutex, MutexGuard};
 
 /// Bytes of zeros written at once.
 const ZERO_CHUNK_BYTES: usize = 1 << 20;

@@ -24,7 +24,7 @@ mod top;
 mod users;
 mod verdict;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError};
 
 use tallyring_archive::{BlockCache, Manifest, SchemaEntry};
 use tallyring_records::{LongKeys, Offset, Schema, StoreId};
@@ -37,6 +37,7 @@ use crate::oplog::Oplog;
 use crate::options::{Options, World};
 use crate::producers::Producers;
 use crate::ring::Ring;
+use crate::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 pub use commit::{Accepted, Batch, BatchKey, RefusedItem};
 pub use datasets::check_dataset_name;

@@ -1,6 +1,6 @@
 //! Opens a data directory: identity, manifest, runs, then the log from where those end.
 
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::Arc;
 
 use tallyring_archive::disk::TEMPORARY_SUFFIX;
 use tallyring_archive::{
@@ -24,6 +24,7 @@ use crate::oplog::{Frame, LogSummary, Oplog, OplogOptions, ReadFrom, scan};
 use crate::options::{Options, World};
 use crate::producers::Producers;
 use crate::ring::Ring;
+use crate::sync::{Mutex, RwLock};
 
 /// What opening found.
 #[derive(Debug, Clone, Default)]

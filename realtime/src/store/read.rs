@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::{ControlFlow, Range};
-use std::sync::{Arc, RwLockReadGuard};
+use std::sync::Arc;
 
 use tallyring_archive::{BlockCache, Run};
 use tallyring_records::line::{self, entries, hours};
@@ -13,6 +13,7 @@ use tallyring_records::{
 use super::{Live, Store};
 use crate::delta::DeltaStore;
 use crate::error::{Error, Result};
+use crate::sync::RwLockReadGuard;
 
 /// One key's counts, perhaps broken down, over a range.
 #[derive(Debug, Clone)]

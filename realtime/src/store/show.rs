@@ -14,6 +14,7 @@ use super::Store;
 use super::lateness::Watermarks;
 use crate::delta::{Delta, Fold};
 use crate::heavy::Heavy;
+use crate::sync::yield_now;
 
 /// Records of a group that is counted under the lock.
 const SMALL_GROUP_RECORDS: usize = 8;
@@ -120,7 +121,7 @@ impl Store {
             };
             // An empty delta still holds its memory, which takes a moment to give back.
             drop(ended);
-            std::thread::yield_now();
+            yield_now();
         }
     }
 }

@@ -18,10 +18,14 @@ mod faults;
 mod generations;
 mod naive;
 mod run;
+#[cfg(feature = "shuttle")]
+mod schedules;
 mod torn;
 
 pub use chance::{ManualClock, fixed_bytes};
 pub use run::{Stats, run_seeds};
+#[cfg(feature = "shuttle")]
+pub use schedules::run_schedules;
 pub use torn::run_readers;
 
 use std::cell::Cell;

@@ -23,6 +23,8 @@ use crate::sim_disk::SimDisk;
 /// What all clicks of one batch count.
 const BATCH_SUM: u64 = 7;
 const READERS: u64 = 2;
+/// 2012-03-16T22:00Z.
+pub(super) const START_MS: i64 = 1_331_935_200_000;
 const HOT: &str = "http://example.com/hot";
 
 /// What is read in one answer: all sums are equal.
@@ -35,13 +37,44 @@ const READS: [(&str, Option<&str>); 6] = [
     ("q", None),
 ];
 
-struct Scene {
-    store: Store,
+/// A store on a sound disk, and what was counted on it.
+pub(super) struct Scene {
+    pub(super) store: Store,
     disk: SimDisk,
     clock: Arc<ManualClock>,
     sent: AtomicU64,
-    acknowledged: AtomicU64,
+    pub(super) acknowledged: AtomicU64,
     over: AtomicBool,
+}
+
+impl Scene {
+    /// An empty one.
+    pub(super) fn new() -> Result<Self, String> {
+        let disk = SimDisk::default();
+        let clock = Arc::new(ManualClock::new(START_MS, true));
+        let world = World {
+            disk: Arc::new(disk.clone()),
+            clock: clock.clone(),
+            random: fixed_bytes,
+        };
+        let options = Options {
+            shards: 3,
+            durability: Durability::Fsync,
+            segment_bytes: 1 << 16,
+            oplog_days: 1,
+            ..Options::default()
+        };
+        let schema = clicks::schema(0);
+        let (store, _) = Store::open(world, options, schema).map_err(|error| error.to_string())?;
+        Ok(Self {
+            store,
+            disk,
+            clock,
+            sent: AtomicU64::new(0),
+            acknowledged: AtomicU64::new(0),
+            over: AtomicBool::new(false),
+        })
+    }
 }
 
 /// Runs `operations` of a writer beside two readers; returns how many answers were read.
@@ -50,30 +83,7 @@ struct Scene {
 /// The first answer that is torn.
 pub fn run_readers(seed: u64, operations: u64) -> Result<u64, String> {
     let mut chance = Chance::new(seed);
-    let disk = SimDisk::default();
-    let clock = Arc::new(ManualClock::new(1_331_935_200_000, true));
-    let world = World {
-        disk: Arc::new(disk.clone()),
-        clock: clock.clone(),
-        random: fixed_bytes,
-    };
-    let options = Options {
-        shards: 3,
-        durability: Durability::Fsync,
-        segment_bytes: 1 << 16,
-        oplog_days: 1,
-        ..Options::default()
-    };
-    let schema = clicks::schema(0);
-    let (store, _) = Store::open(world, options, schema).map_err(|error| error.to_string())?;
-    let scene = Scene {
-        store,
-        disk,
-        clock,
-        sent: AtomicU64::new(0),
-        acknowledged: AtomicU64::new(0),
-        over: AtomicBool::new(false),
-    };
+    let scene = Scene::new()?;
     thread::scope(|scope| {
         let readers: Vec<_> = (0..READERS)
             .map(|reader| {
@@ -97,7 +107,7 @@ pub fn run_readers(seed: u64, operations: u64) -> Result<u64, String> {
 }
 
 fn write_on(scene: &Scene, chance: &mut Chance, operations: u64) -> Result<(), String> {
-    let mut now_ms = 1_331_935_200_000;
+    let mut now_ms = START_MS;
     for _ in 0..operations {
         let done = match chance.below(20) {
             0..14 => commit(scene, chance, now_ms),
@@ -116,7 +126,7 @@ fn write_on(scene: &Scene, chance: &mut Chance, operations: u64) -> Result<(), S
     Ok(())
 }
 
-fn commit(scene: &Scene, chance: &mut Chance, now_ms: i64) -> Result<(), Error> {
+pub(super) fn commit(scene: &Scene, chance: &mut Chance, now_ms: i64) -> Result<(), Error> {
     let batches: Vec<Batch> = (0..1 + chance.below(3))
         .map(|_| {
             let first = 1 + chance.below(BATCH_SUM - 1);
@@ -152,7 +162,7 @@ fn click(chance: &mut Chance, n: u64, now_ms: i64) -> Increment {
     }
 }
 
-fn rebuild(scene: &Scene) -> Result<(), Error> {
+pub(super) fn rebuild(scene: &Scene) -> Result<(), Error> {
     let manifest = scene.store.cut()?;
     let options = BuildOptions {
         shards: 3,
@@ -169,7 +179,7 @@ fn rebuild(scene: &Scene) -> Result<(), Error> {
     }
 }
 
-fn roll_back(scene: &Scene, chance: &mut Chance) -> Result<(), Error> {
+pub(super) fn roll_back(scene: &Scene, chance: &mut Chance) -> Result<(), Error> {
     let generations = scene.store.manifest().generations.clone();
     match generations.is_empty() {
         true => Ok(()),
@@ -181,18 +191,8 @@ fn read_on(scene: &Scene, mut chance: Chance) -> Result<u64, String> {
     let mut answers = 0;
     let mut as_of: BTreeMap<u64, u64> = BTreeMap::new();
     while !scene.over.load(Ordering::SeqCst) {
-        let before = scene.acknowledged.load(Ordering::SeqCst);
-        let answer = scene.store.read(&reads(), None);
-        let answer = answer.map_err(|error| error.to_string())?;
-        let after = scene.sent.load(Ordering::SeqCst);
-        let sum = one_sum(&answer)?;
-        if sum < before || sum > after || !sum.is_multiple_of(BATCH_SUM) {
-            return Err(format!(
-                "{sum} counted, not a multiple of {BATCH_SUM} in {before}..={after}"
-            ));
-        }
+        let number = read_once(scene)?;
         answers += 1;
-        let number = answer.generation;
         if number == 0 || chance.percent(50) {
             continue;
         }
@@ -209,6 +209,24 @@ fn read_on(scene: &Scene, mut chance: Chance) -> Result<u64, String> {
         }
     }
     Ok(answers)
+}
+
+/// Reads everything once; the generation that was read.
+///
+/// # Errors
+/// What is torn, missing or too much.
+pub(super) fn read_once(scene: &Scene) -> Result<u64, String> {
+    let before = scene.acknowledged.load(Ordering::SeqCst);
+    let answer = scene.store.read(&reads(), None);
+    let answer = answer.map_err(|error| error.to_string())?;
+    let after = scene.sent.load(Ordering::SeqCst);
+    let sum = one_sum(&answer)?;
+    if sum < before || sum > after || !sum.is_multiple_of(BATCH_SUM) {
+        return Err(format!(
+            "{sum} counted, not a multiple of {BATCH_SUM} in {before}..={after}"
+        ));
+    }
+    Ok(answer.generation)
 }
 
 fn reads() -> Vec<Read> {
