@@ -84,6 +84,7 @@ fn reads() -> Router<ApiState> {
         .route("/v1/{namespace}/{key}/summary", get(read::key::summary))
         .route("/v1/{namespace}/{key}/summary.csv", get(read::key::summary))
         .route("/v1/{namespace}/{key}/summary.svg", get(read::key::summary))
+        .route("/v1/{namespace}/{key}/badge", get(read::key::badge))
         .route("/v1/{namespace}/{key}/by/{subtotal}", get(read::key::by))
         .route("/v1/{namespace}/{key}/uniques", get(read::uniques::uniques))
         .route(

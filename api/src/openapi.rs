@@ -31,6 +31,7 @@ use files::Files;
         crate::write::events::events,
         crate::read::key::counts,
         crate::read::key::summary,
+        crate::read::key::badge,
         crate::read::key::by,
         crate::read::whole::counts_of_all,
         crate::read::top::top,

@@ -317,10 +317,7 @@ impl Words {
         let buckets = buckets(chart.unit, chart.points.len());
         let footer = joined(&[&buckets, &range, &text::clean(&chart.zone)]);
         let note = if chart.aligned { "" } else { NOT_ALIGNED };
-        let before = match chart.before.is_empty() {
-            true => String::new(),
-            false => format!("before {}{}", grouped(sum(&chart.before)), change(chart)),
-        };
+        let before = comparison(chart);
         let subtitle = joined(&[&text::clean(&chart.subtitle), &total, &before, &peak]);
         let unsettled = match chart.provisional_from {
             Some(from) if from < chart.points.len() => {
@@ -372,21 +369,26 @@ fn sum(counts: &[u64]) -> u128 {
     counts.iter().map(|&count| u128::from(count)).sum()
 }
 
-/// By how much the settled buckets changed: ` (+12.5 %)`; nothing where there were none before. What may
-/// still grow would look like a fall.
-fn change(chart: &SeriesChart) -> String {
-    let settled = chart.provisional_from.unwrap_or(usize::MAX);
-    let now = chart
-        .points
-        .iter()
-        .take(settled)
-        .map(|&(_, count)| u128::from(count));
-    let now: u128 = now.sum();
-    let before = sum(&chart.before[..chart.before.len().min(settled)]);
-    if before == 0 {
+/// The period before beside this one, over the same buckets of both: `before 32 (+25.0 %)`, and where some are
+/// not settled yet `settled 30, before 20 (+50.0 %)`, as what may still grow would look like a fall. Empty where
+/// there is no period before or nothing is settled.
+fn comparison(chart: &SeriesChart) -> String {
+    let shared = chart.before.len().min(chart.points.len());
+    let settled = chart.provisional_from.unwrap_or(shared).min(shared);
+    if settled == 0 {
         return String::new();
+    }
+    let counts = chart.points.iter().take(settled);
+    let now: u128 = counts.map(|&(_, count)| u128::from(count)).sum();
+    let before = sum(&chart.before[..settled]);
+    let shown = match settled < chart.points.len() {
+        true => format!("settled {}, before {}", grouped(now), grouped(before)),
+        false => format!("before {}", grouped(before)),
+    };
+    if before == 0 {
+        return shown;
     }
     let percent = (now as f64 / before as f64 - 1.0) * 100.0;
     let sign = if percent < 0.0 { '−' } else { '+' };
-    format!(" ({sign}{:.1} %)", percent.abs())
+    format!("{shown} ({sign}{:.1} %)", percent.abs())
 }

@@ -194,9 +194,12 @@ fn the_period_before_is_drawn_and_said() {
     chart.provisional_from = Some(1);
     let svg = series(&chart);
     assert!(
-        svg.contains("before 32 (+50.0 %)"),
-        "only what is settled is compared: {svg}"
+        svg.contains("total 40 · settled 30, before 20 (+50.0 %)"),
+        "what is compared is settled, and so are the sums beside it: {svg}"
     );
+    chart.provisional_from = Some(0);
+    let svg = series(&chart);
+    assert!(svg.contains("total 40 · peak"), "nothing to compare: {svg}");
 }
 
 #[test]

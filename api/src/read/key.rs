@@ -1,4 +1,4 @@
-//! `GET /v1/{namespace}/{key}/counts`, `…/summary` and `…/by/{subtotal}`.
+//! `GET /v1/{namespace}/{key}/counts`, `…/summary`, `…/badge` and `…/by/{subtotal}`.
 
 use axum::Json;
 use axum::extract::State;
@@ -45,7 +45,8 @@ pub async fn counts(
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    answer(state, caller, of, View::Counts, uri, headers).await
+    let (_, format) = Format::of(uri.path(), &headers);
+    answer(state, caller, of, (View::Counts, format), uri, headers).await
 }
 
 /// Total of a key
@@ -69,7 +70,30 @@ pub async fn summary(
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    answer(state, caller, of, View::Summary, uri, headers).await
+    let (_, format) = Format::of(uri.path(), &headers);
+    answer(state, caller, of, (View::Summary, format), uri, headers).await
+}
+
+/// Total of a key as a badge
+///
+/// A label and the total, rounded, in one line, to stand in a README: the same picture as `/summary.svg`, whatever
+/// `Accept` says.
+#[utoipa::path(get, path = "/v1/{namespace}/{key}/badge", tag = "read",
+    params(KeyPath, RangeParameters),
+    responses(
+        (status = 200, description = "The badge", body = String, content_type = "image/svg+xml"),
+        ReadErrors,
+    ),
+)]
+pub async fn badge(
+    state: State<ApiState>,
+    caller: Caller,
+    Segments(of): Segments<(String, String)>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let asked = (View::Summary, Format::SVG);
+    answer(state, caller, of, asked, uri, headers).await
 }
 
 /// Breakdown of a key
@@ -101,20 +125,19 @@ pub async fn by(
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let (name, _) = Format::of(&subtotal, &headers);
-    let view = View::By(name.to_owned());
-    answer(state, caller, (namespace, key), view, uri, headers).await
+    let (name, format) = Format::of(&subtotal, &headers);
+    let asked = (View::By(name.to_owned()), format);
+    answer(state, caller, (namespace, key), asked, uri, headers).await
 }
 
 async fn answer(
     State(state): State<ApiState>,
     caller: Caller,
     (namespace, key): (String, String),
-    view: View,
+    (view, format): (View, Format),
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let (_, format) = Format::of(uri.path(), &headers);
     let mut query = QueryString::parse(uri.query())?;
     // A file is taken whole, a page shows the top.
     let limit = if format == Format::Csv {

@@ -85,6 +85,40 @@ async fn the_page_may_be_kept_and_its_description_is_asked_for_again() {
 }
 
 #[tokio::test]
+async fn a_badge_is_the_picture_of_a_total_whatever_is_accepted() {
+    let site = site();
+    site.count(json!([{"at": NOW, "n": 1_234, "keys": {"l": "a.csv"}}]))
+        .await;
+    let range = "units=1&theme=dark";
+    let summary = site
+        .get(&format!("/v1/l/a.csv/summary.svg?{range}"))
+        .await
+        .text;
+    for accept in ["*/*", "text/csv", "application/json", "text/html"] {
+        let path = format!("/v1/l/a.csv/badge?{range}");
+        let badge = get_with(&site, &path, ("accept", accept)).await;
+        assert_eq!(
+            (badge.status, badge.content_type.as_str()),
+            (200, "image/svg+xml")
+        );
+        assert_eq!(badge.text, summary);
+        assert!(
+            badge.text.contains("<title>l/a.csv: 1.2k</title>"),
+            "{}",
+            badge.text
+        );
+        let tag = badge.header("etag").to_owned();
+        let again = get_with(&site, &path, ("if-none-match", &tag)).await;
+        assert_eq!(again.status, 304);
+    }
+    let refused = site.get("/v1/l/a/badge?width=1").await;
+    assert_eq!(
+        (refused.status, refused.content_type.as_str()),
+        (422, "application/problem+json")
+    );
+}
+
+#[tokio::test]
 async fn a_405_names_the_methods_that_are_taken() {
     let site = site();
     for method in [Method::HEAD, Method::DELETE] {

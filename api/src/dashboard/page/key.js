@@ -61,7 +61,7 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
     el("summary", {}, "Numbers"),
     el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Numbers" },
       el("table", {}, el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "From"), el("th", { scope: "col" }, "Count"), el("th", { scope: "col" }, "Before"))), rows)));
-  const files = [["SVG", "counts.svg"], ["CSV", "counts.csv"], ["JSON", "counts"], ["Badge", "summary.svg"]];
+  const files = [["SVG", "counts.svg"], ["CSV", "counts.csv"], ["JSON", "counts"], ["Badge", "badge"]];
   main.replaceChildren(
     el("div", {},
       el("p", { class: "crumbs" }, el("a", { href: `/?namespace=${name}` }, namespace.title || name)),
@@ -96,11 +96,13 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
       }),
     ]);
     shown.sum = found.total;
-    // What may still grow would look like a fall.
+    // What may still grow would look like a fall: only buckets that are settled are compared.
     const settled = Date.parse(found.settled_until);
     const ends = [...found.counts.slice(1).map((row) => row.start), found.to];
     const part = (counts) => counts.reduce((sum, row, index) => (Date.parse(ends[index]) <= settled ? sum + row.count : sum), 0);
-    total.set(rounded(found.total), change(part(found.counts), part(before.counts), "against the period before"));
+    const whole = Date.parse(found.to) <= settled;
+    total.set(rounded(found.total), change(part(found.counts), part(before.counts),
+      whole ? "against the period before" : "where settled, against the period before"));
     const peak = found.counts.reduce((most, row) => (row.count > most.count ? row : most), found.counts[0]);
     busiest.set(rounded(peak.count), peak.count ? start(peak.start, found.unit) : "");
     rows.replaceChildren(...found.counts.map((row, index) =>
