@@ -20,6 +20,7 @@ use crate::data_directory::{open, server_of, try_lock};
 use crate::error::{CommandError, Result, doing};
 use crate::http_client::{Server, holder_url};
 use crate::incoming::Incoming;
+use crate::out::{note, say};
 
 /// Scheduling priority while a server runs beside: the lowest.
 const NICE: i32 = 19;
@@ -42,7 +43,7 @@ pub fn run(args: &LoadArgs, json: bool) -> Result<()> {
     if server_of(data).is_some()
         && let Err(error) = rustix::process::nice(NICE)
     {
-        eprintln!("warning: cannot lower the priority: {error}");
+        note!("warning: cannot lower the priority: {error}");
     }
     let disk = OsDisk::new(data).map_err(doing("open the data directory"))?;
     let manifest = Manifest::load(&disk)?
@@ -69,8 +70,7 @@ pub fn run(args: &LoadArgs, json: bool) -> Result<()> {
     };
     staged.write(&disk)?;
     adopt(args, &config, incoming.load())?;
-    report(args, &loaded, rejected, json);
-    Ok(())
+    report(args, &loaded, rejected, json)
 }
 
 /// Reads a size such as `512MiB`.
@@ -253,25 +253,24 @@ impl Rejects {
     }
 }
 
-fn report(args: &LoadArgs, loaded: &Loaded, rejected: u64, json: bool) {
+fn report(args: &LoadArgs, loaded: &Loaded, rejected: u64, json: bool) -> Result<()> {
     let bytes: u64 = loaded.runs.iter().map(|run| run.bytes).sum();
     if json {
         let report = json!({
             "dataset": args.dataset, "rows": loaded.rows, "rejected": rejected,
             "runs": loaded.runs.len(), "bytes": bytes, "spills": loaded.spills,
         });
-        println!("{report}");
-        return;
+        return say!("{report}");
     }
-    println!(
+    say!(
         "{}: {} rows in {} runs of {} bytes{}",
         args.dataset,
         HumanCount(loaded.rows),
         loaded.runs.len(),
         HumanCount(bytes),
         skipped(rejected)
-    );
-    println!("it counts with the next rebuild (`tallyring rebuild` does it now)");
+    )?;
+    say!("it counts with the next rebuild (`tallyring rebuild` does it now)")
 }
 
 fn skipped(rejected: u64) -> String {
@@ -307,28 +306,31 @@ fn report_dry_run(manifest: &Manifest, loaded: &Loaded, rejected: u64, json: boo
                         "counted_before": counted(*partition).to_string() })
             })
             .collect();
-        println!(
+        say!(
             "{}",
             json!({ "rows": loaded.rows, "rejected": rejected, "partitions": partitions })
-        );
+        )?;
         return Ok(());
     }
-    println!(
+    say!(
         "{:<10} {:>20} {:>20} {:>14}",
-        "MONTH", "COUNTED NOW", "THIS WOULD ADD", "BYTES"
-    );
+        "MONTH",
+        "COUNTED NOW",
+        "THIS WOULD ADD",
+        "BYTES"
+    )?;
     for (partition, (count, bytes)) in &partitions {
         let before = counted(*partition);
-        println!(
+        say!(
             "{:<10} {before:>20} {count:>20} {bytes:>14}",
             partition.to_string()
-        );
+        )?;
     }
-    println!(
+    say!(
         "{} rows{}; nothing changed",
         HumanCount(loaded.rows),
         skipped(rejected)
-    );
+    )?;
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! `tallyring status`: ring, log and archive at a glance, once or again and again.
 
 use std::fmt::Write as _;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
@@ -12,8 +12,9 @@ use serde_json::Value;
 
 use crate::cli::DATA_DEFAULT;
 use crate::data_directory::{require_store, server_of};
-use crate::error::{CommandError, Result, doing};
+use crate::error::{CommandError, Result};
 use crate::http_client::Server;
+use crate::out;
 
 /// Options of `status`.
 #[derive(Args)]
@@ -78,16 +79,12 @@ fn server(args: &StatusArgs) -> Result<Server> {
 
 /// Prints a screenful; over the one before where a person watches.
 fn print(text: &str, over: bool) -> Result<()> {
-    let mut out = io::stdout().lock();
-    let clear = if over && out.is_terminal() {
+    let clear = if over && io::stdout().is_terminal() {
         "\x1b[H\x1b[2J"
     } else {
         ""
     };
-    out.write_all(clear.as_bytes())
-        .and_then(|()| out.write_all(text.as_bytes()))
-        .and_then(|()| out.flush())
-        .map_err(doing("write to standard output"))
+    out::print(format_args!("{clear}{text}"))
 }
 
 /// The number of the newest record: a position is `epoch:sequence`, one for each partition.

@@ -28,6 +28,10 @@ pub struct Answer {
     pub head: Head,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subtotal: Option<String>,
+    /// Of a breakdown: what people call the subtotal
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub subtotal_title: Option<String>,
     pub total: u64,
     #[serde(flatten)]
     #[schema(value_type = BodyFields)]
@@ -191,7 +195,8 @@ impl Respond for Answer {
     }
 
     fn identity(&self) -> impl Serialize {
-        let asked = (&self.namespace, &self.key, &self.subtotal);
+        let subtotal = (&self.subtotal, &self.subtotal_title);
+        let asked = (&self.namespace, &self.key, subtotal);
         // Where the buckets of counts begin follows from the range.
         let (counts, rest) = match &self.body {
             Body::Counts { counts } => (Some(JustCounts(counts)), None),
@@ -353,6 +358,9 @@ fn answer(store: &Store, request: ReadRequest, found: &Found) -> Result<Answer, 
         namespace: request.namespace.name,
         key: request.key,
         head,
+        subtotal_title: subtotal
+            .as_ref()
+            .map(|subtotal| store.schema().title_of(subtotal)),
         subtotal,
         total: rollup::sum(totals),
         body,

@@ -112,7 +112,7 @@ pub async fn badge(
         (status = 200, description = "The ranking", body = Answer, example = json!({
             "namespace": "l", "key": "abc", "unit": "day", "timezone": "UTC",
             "from": "2012-03-10T00:00:00+00:00", "to": "2012-03-17T00:00:00+00:00", "aligned": true,
-            "settled_until": "2012-03-16T18:30:00Z", "final_until": null, "generation": 3, "subtotal": "c",
+            "settled_until": "2012-03-16T18:30:00Z", "final_until": null, "generation": 3, "subtotal": "c", "subtotal_title": "country",
             "total": 5, "values": [{"value": "US", "count": 4}, {"value": "-", "count": 1}], "other": 0,
         })),
         ReadErrors,

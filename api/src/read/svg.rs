@@ -28,7 +28,7 @@ pub fn render(answer: &Answer, picture: Picture) -> Option<String> {
         Body::Rolled { values, other } => Some(ranking(&RankingChart {
             title: format!(
                 "{title} by {}",
-                answer.subtotal.as_deref().unwrap_or_default()
+                answer.subtotal_title.as_deref().unwrap_or_default()
             ),
             subtitle: head.days(),
             values: values

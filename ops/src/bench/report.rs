@@ -4,6 +4,7 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use crate::error::Result;
+use crate::out::say;
 
 /// The figures of one benchmark.
 #[derive(Serialize)]
@@ -65,14 +66,14 @@ impl Report {
     /// Never for plain numbers.
     pub fn print(&self, json: bool) -> Result<()> {
         if json {
-            println!("{}", serde_json::to_string_pretty(self)?);
+            say!("{}", serde_json::to_string_pretty(self)?)?;
             return Ok(());
         }
-        println!("{}, {}, {}", self.bench, self.date, self.machine);
+        say!("{}, {}, {}", self.bench, self.date, self.machine)?;
         for row in &self.rows {
             let runs: Vec<String> = row.runs.iter().map(|&run| shown(run)).collect();
             let (median, unit) = (shown(row.median), row.unit);
-            println!("{:<48} {median:>10} {unit:<8} {}", row.what, runs.join(" "));
+            say!("{:<48} {median:>10} {unit:<8} {}", row.what, runs.join(" "))?;
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! `[[namespace]]`, `[events.<type>]`, `[ratios.<name>]` and `[filters.<name>]`: what is counted.
+//! `[[namespace]]`, `[events.<type>]`, `[ratios.<name>]`, `[filters.<name>]` and `[titles]`: what is counted.
 //!
 //! They are replaced together: a file that declares any of them has none of the defaults.
 
@@ -59,12 +59,14 @@ pub fn check(
     events: Option<BTreeMap<String, EventSection>>,
     ratios: Option<BTreeMap<String, RatioSection>>,
     filters: Option<BTreeMap<String, FilterSection>>,
+    titles: Option<BTreeMap<String, String>>,
 ) -> Result<Schema, String> {
     let mut schema = Schema {
         namespaces: namespaces.unwrap_or_default(),
         events: Vec::new(),
         ratios: Vec::new(),
         filters: Vec::new(),
+        titles: titles.unwrap_or_default(),
     };
     for (name, section) in events.unwrap_or_default() {
         let event = EventType {
@@ -114,6 +116,7 @@ mod tests {
         events: Option<BTreeMap<String, EventSection>>,
         ratios: Option<BTreeMap<String, RatioSection>>,
         filters: Option<BTreeMap<String, FilterSection>>,
+        titles: Option<BTreeMap<String, String>>,
     }
 
     fn schema(text: &str) -> Result<Schema, String> {
@@ -123,8 +126,9 @@ mod tests {
             events,
             ratios,
             filters,
+            titles,
         } = sections;
-        check(namespace, events, ratios, filters)
+        check(namespace, events, ratios, filters, titles)
     }
 
     #[test]
@@ -132,7 +136,8 @@ mod tests {
         let text = "[events.click]\nentities = [\"ad\", \"ad_group\"]\nsubtotals = [\"country\"]\nuniques = false\n\
             [events.impression]\nentities = [\"ad\"]\nlateness_seconds = 60\n\
             [ratios.ctr]\nnumerator = \"click\"\ndenominator = \"impression\"\n\
-            [filters.bots]\nevents = [\"click\"]\nfield = \"by.country\"\nvalues = [\"-\", \"XX\"]";
+            [filters.bots]\nevents = [\"click\"]\nfield = \"by.country\"\nvalues = [\"-\", \"XX\"]\n\
+            [titles]\ncountry = \"Land\"";
         let schema = schema(text).unwrap();
         assert_eq!(schema.names(), "ad_click, ad_group_click, ad_impression");
         let clicks = schema.namespace("ad_group_click").unwrap();
@@ -146,6 +151,7 @@ mod tests {
         assert_eq!(lateness, [300, 60]);
         assert_eq!(schema.ratio("ctr").unwrap().numerator, "click");
         assert_eq!(schema.filters[0].name, "bots");
+        assert_eq!(schema.title_of("country"), "Land");
     }
 
     #[test]
@@ -154,6 +160,10 @@ mod tests {
             ("[events.click]\nentities = []", "0 namespaces"),
             ("[events.click]\nentity = [\"ad\"]", "entity"),
             ("[events.Click]\nentities = [\"ad\"]", "ad_Click"),
+            (
+                "[events.a]\nentities = [\"b\"]\n[titles]\nc = \"country\"",
+                "titles: `c`",
+            ),
             (
                 "[events.a]\nentities = [\"b\"]\n[filters.f]\nfield = \"users\"\nvalues = [\"x\"]",
                 "users",

@@ -20,6 +20,7 @@ use tallyring_archive::names;
 
 use crate::cli::{DataArgs, LoadArgs, OnError, ServeArgs};
 use crate::error::{Result, doing};
+use crate::out::note;
 use crate::{load, rebuild, serve};
 use world::World;
 
@@ -60,14 +61,14 @@ fn parse_rate(text: &str) -> std::result::Result<f64, String> {
 ///
 /// # Errors
 /// As `load`, `rebuild` and `serve`.
-pub fn run(args: &DemoArgs) -> Result<()> {
+pub fn run(args: &DemoArgs, json: bool) -> Result<()> {
     let data = DataArgs {
         data: args.data.clone(),
         config: None,
     };
     let world = World::generate();
     if !args.data.join(names::IDENTITY).exists() {
-        make_history(&world, &data, args.days)?;
+        make_history(&world, &data, args.days, json)?;
     }
     let directory = args.data.clone();
     let rate = args.rate;
@@ -75,15 +76,16 @@ pub fn run(args: &DemoArgs) -> Result<()> {
         .name("demo".into())
         .spawn(move || traffic::run(&world, &directory, rate))
         .map_err(doing("start the traffic"))?;
-    eprintln!("the counts are made up; Ctrl-C stops, the same command goes on");
-    serve::run(&ServeArgs {
+    note!("the counts are made up; Ctrl-C stops, the same command goes on");
+    let args = ServeArgs {
         data,
         listen: args.listen,
         clock: None,
-    })
+    };
+    serve::run(&args, json)
 }
 
-fn make_history(world: &World, data: &DataArgs, days: u32) -> Result<()> {
+fn make_history(world: &World, data: &DataArgs, days: u32, json: bool) -> Result<()> {
     fs::create_dir_all(&data.data)
         .map_err(doing(format!("make the directory {}", data.data.display())))?;
     let file = data.data.join("demo-history.csv");
@@ -96,13 +98,13 @@ fn make_history(world: &World, data: &DataArgs, days: u32) -> Result<()> {
         bar.set_position(done);
     });
     bar.finish_and_clear();
-    let loaded = written.and_then(|()| load_and_rebuild(data, &file));
+    let loaded = written.and_then(|()| load_and_rebuild(data, &file, json));
     // It is in the archive now, or the error says why not.
     let _ = fs::remove_file(&file);
     loaded
 }
 
-fn load_and_rebuild(data: &DataArgs, file: &Path) -> Result<()> {
+fn load_and_rebuild(data: &DataArgs, file: &Path, json: bool) -> Result<()> {
     let load = LoadArgs {
         data: data.clone(),
         dataset: DATASET.into(),
@@ -114,8 +116,8 @@ fn load_and_rebuild(data: &DataArgs, file: &Path) -> Result<()> {
         on_error: OnError::Stop,
         rejects: None,
     };
-    load::run(&load, false)?;
-    rebuild::run(data, false)
+    load::run(&load, json)?;
+    rebuild::run(data, json)
 }
 
 fn bar(hours: i64) -> ProgressBar {
