@@ -137,8 +137,9 @@ mod tests {
              goes on); 2,000 events were sent before that and stay counted; the first line not sent is \
              clicks.jsonl:2001; running again from the start would count them twice, as no id is mapped"
         );
-        assert_eq!(error.exit_code(), 1);
-        assert_eq!(SendError::Usage(String::new()).exit_code(), 2);
+        assert_eq!(CommandError::from(error).exit_code(), 1);
+        let usage = SendError::Usage(String::new());
+        assert_eq!(CommandError::from(usage).exit_code(), 2);
     }
 
     #[test]

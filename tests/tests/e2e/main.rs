@@ -22,6 +22,7 @@ mod http_writes;
 mod kills;
 mod minutes;
 mod mistakes;
+mod outputs;
 mod quarters;
 mod real_events;
 mod statsd;
