@@ -21,6 +21,7 @@ mod axis;
 mod badge;
 mod canvas;
 mod frame;
+mod legend;
 mod number;
 mod picture;
 mod ranking;

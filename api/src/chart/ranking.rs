@@ -112,7 +112,7 @@ pub fn ranking(chart: &RankingChart) -> String {
     let (width, _) = document.size();
     let root = document.area();
     frame::draw_card(&document);
-    frame::draw_header(&root, width, &title, &subtitle, 0.0);
+    frame::draw_header(&root, width, &title, &[subtitle], 0.0);
     if total == 0 {
         let at = (width / 2.0, PLOT_TOP + row_room / 2.0);
         frame::write(&root, Role::Empty, HPos::Center, at, width, NOTHING);

@@ -203,6 +203,43 @@ fn the_period_before_is_drawn_and_said() {
 }
 
 #[test]
+fn a_narrow_picture_says_as_much_as_a_wide_one() {
+    for length in [7, 70] {
+        let mut chart = march(Unit::Day, (0..length).map(plausible).collect());
+        chart.before = (0..length).map(|index| plausible(index + 5)).collect();
+        chart.provisional_from = Some(length - 1);
+        let shown = |width: u32, chart: &mut SeriesChart| -> Vec<String> {
+            chart.picture.width = width;
+            let svg = series(chart);
+            check_labels(&svg);
+            labels(&check(&svg))
+                .into_iter()
+                .map(|label| label.shown)
+                .collect()
+        };
+        for width in [WIDTH_MIN, 340, 519] {
+            let narrow = shown(width, &mut chart);
+            for legend in ["before", "not settled yet"] {
+                assert!(
+                    narrow.iter().any(|text| text == legend),
+                    "{width}: {narrow:?}"
+                );
+            }
+            let has = |word: &str| narrow.iter().any(|text| text.contains(word));
+            assert!(
+                has("total ") && has("settled ") && has("peak "),
+                "{width}: {narrow:?}"
+            );
+        }
+        let wide = shown(800, &mut chart);
+        assert!(
+            wide.iter().any(|text| text == "the period before"),
+            "{wide:?}"
+        );
+    }
+}
+
+#[test]
 fn time_labels_suit_the_unit() {
     let cases = [
         (
