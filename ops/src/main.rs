@@ -12,6 +12,7 @@ mod datasets;
 mod demo;
 mod error;
 mod http_client;
+mod in_process;
 mod incoming;
 mod keys;
 mod load;

@@ -2,15 +2,14 @@
 
 mod table;
 
-use std::sync::Arc;
-
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
 use crate::cli::{Output, QueryArgs};
 use crate::data_directory::{open_read_only, server_of};
-use crate::error::{CommandError, Result, doing};
-use crate::http_client::{self, Server};
+use crate::error::{CommandError, Result};
+use crate::http_client::Server;
+use crate::in_process::InProcess;
 use crate::out::{self, say};
 use table::table;
 
@@ -97,36 +96,5 @@ fn wrong(key: &str, must: &str) -> CommandError {
 
 /// Answers from the files, by the same code as a server, without one.
 fn ask_files(args: &QueryArgs, path: &str) -> Result<String> {
-    use tallyring_api::{Access, AccessLimits, Admin, ApiState, App};
-    let store = open_read_only(&args.data)?;
-    let service = tallyring_realtime::Service::start(Arc::new(store)).map_err(doing("start"))?;
-    let admin = Admin {
-        rebuild: Box::new(|| 0),
-        last_rebuild: Box::new(|| None),
-    };
-    let metrics = metrics_exporter_prometheus::PrometheusBuilder::new()
-        .build_recorder()
-        .handle();
-    let state = ApiState {
-        service: Arc::new(service),
-        admin: Arc::new(admin),
-        access: Arc::new(Access::open(AccessLimits::default())),
-        metrics,
-    };
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .map_err(doing("start the runtime"))?;
-    let (status, body) = runtime
-        .block_on(tallyring_api::ask(App::new(state), path))
-        .map_err(doing("answer from the files"))?;
-    let text = String::from_utf8_lossy(&body).into_owned();
-    if status == 200 {
-        return Ok(text);
-    }
-    let problem = serde_json::from_str(&text).unwrap_or(Value::Null);
-    Err(CommandError::Failed(http_client::problem_text(
-        status, &problem,
-    )))
+    InProcess::over(open_read_only(&args.data)?)?.get(path)
 }
