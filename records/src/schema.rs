@@ -182,6 +182,14 @@ impl Schema {
 }
 
 impl Namespace {
+    /// What people call it.
+    pub fn title_or_name(&self) -> &str {
+        match self.title.as_str() {
+            "" => &self.name,
+            title => title,
+        }
+    }
+
     /// True when some subtotal uses the dimension, alone or crossed.
     pub fn has_dimension(&self, dimension: &str) -> bool {
         self.subtotals

@@ -197,6 +197,10 @@ fn draw_baseline(root: &Root<'_>, plot: &Plot<'_>, buckets: usize, ticks: &[Tick
 /// What the picture has that needs a name; shorter names where there is little room.
 fn legends(chart: &SeriesChart, is_narrow: bool) -> Vec<Legend> {
     let mut legends = Vec::new();
+    let counts = chart.points.iter().map(|(_, count)| count);
+    if counts.chain(&chart.before).all(|&count| count == 0) {
+        return legends;
+    }
     let is_line = chart.points.len() > BARS_MAX;
     if !chart.before.is_empty() {
         legends.push(Legend {
@@ -303,10 +307,10 @@ impl Words {
             Some(index) if most > 0 => format!("peak {} ({})", human(most), start(index)),
             _ => String::new(),
         };
-        let range = match chart.points.len() {
-            0 => String::new(),
-            1 => start(0),
-            count => format!("{} – {}", start(0), start(count - 1)),
+        let range = match (&timeline, chart.points.len()) {
+            (Some(timeline), _) => timeline.range(),
+            (None, 0) => String::new(),
+            (None, count) => format!("{} – {}", start(0), start(count - 1)),
         };
         let buckets = buckets(chart.unit, chart.points.len());
         let footer = joined(&[&buckets, &range, &text::clean(&chart.zone)]);
@@ -364,18 +368,18 @@ fn sum(counts: &[u64]) -> u128 {
     counts.iter().map(|&count| u128::from(count)).sum()
 }
 
-/// The period before beside this one, over the same buckets of both: `before 32 (+25.0 %)`, and where some are
-/// not settled yet `settled 30, before 20 (+50.0 %)`, as what may still grow would look like a fall. Empty where
-/// there is no period before or nothing is settled.
+/// The period before beside this one, over the same buckets of both: `before 32 (+25.0%)`, and where some are
+/// not settled yet `settled 30, before 20 (+50.0%)`, as what may still grow would look like a fall. Empty where
+/// nothing that is settled was counted in either.
 fn comparison(chart: &SeriesChart) -> String {
     let shared = chart.before.len().min(chart.points.len());
     let settled = chart.provisional_from.unwrap_or(shared).min(shared);
-    if settled == 0 {
-        return String::new();
-    }
     let counts = chart.points.iter().take(settled);
     let now: u128 = counts.map(|&(_, count)| u128::from(count)).sum();
     let before = sum(&chart.before[..settled]);
+    if now == 0 && before == 0 {
+        return String::new();
+    }
     let shown = match settled < chart.points.len() {
         true => format!("settled {}, before {}", grouped(now), grouped(before)),
         false => format!("before {}", grouped(before)),
@@ -385,5 +389,5 @@ fn comparison(chart: &SeriesChart) -> String {
     }
     let percent = (now as f64 / before as f64 - 1.0) * 100.0;
     let sign = if percent < 0.0 { '−' } else { '+' };
-    format!("{shown} ({sign}{:.1} %)", percent.abs())
+    format!("{shown} ({sign}{:.1}%)", percent.abs())
 }

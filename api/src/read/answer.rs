@@ -14,6 +14,7 @@ use super::respond::{self, Respond};
 use super::value::Value;
 use super::{csv, rollup, svg};
 use crate::calendar::{Buckets, Selection, rfc3339_utc};
+use crate::chart;
 use crate::problem::Problem;
 
 /// Buckets in one response, at most, however many queries it answers.
@@ -100,14 +101,10 @@ impl Head {
         }
     }
 
-    /// The dates of its range, for people.
-    pub fn days(&self) -> String {
-        let day = |label: &str| label.get(..10).unwrap_or(label).to_owned();
+    /// The dates of its range, or its times where buckets are shorter than days; for people.
+    pub fn dates(&self) -> String {
         let last = self.buckets.zone().label(self.buckets.end() - 1);
-        match (day(&self.from), day(&last)) {
-            (first, last) if first == last => first,
-            (first, last) => format!("{first} to {last}"),
-        }
+        chart::dates(self.buckets.unit(), &self.from, &last)
     }
 
     /// What of it is part of an answer's validator: which buckets are settled, not when they are, nor in which

@@ -26,16 +26,15 @@ pub fn render(answer: &Answer, picture: Picture) -> Option<String> {
             picture,
         })),
         Body::Rolled { values, other } => Some(ranking(&RankingChart {
-            title: format!(
-                "{title} by {}",
-                answer.subtotal_title.as_deref().unwrap_or_default()
-            ),
-            subtitle: head.days(),
+            title,
+            by: answer.subtotal_title.clone().unwrap_or_default(),
+            subtitle: head.dates(),
             values: values
                 .iter()
-                .map(|value| (value.value.clone(), value.count))
+                .map(|value| (value.shown(), value.count))
                 .collect(),
             other: *other,
+            aligned: head.aligned,
             picture,
         })),
         Body::Buckets { .. } => None,

@@ -40,6 +40,9 @@ pub struct Top {
     /// First instant behind the range, Unix seconds.
     #[serde(skip)]
     ends: i64,
+    /// What a picture calls the namespace.
+    #[serde(skip)]
+    title: String,
 }
 
 /// A key and its count.
@@ -115,6 +118,7 @@ pub async fn top(
                 .map(|TopKey { key, count }| Key { key, count })
                 .collect(),
             ends: buckets.end(),
+            title: namespace.title_or_name().to_owned(),
         };
         respond(store, &answer, format, &headers, caller.has_key())
     })
@@ -128,7 +132,7 @@ impl Respond for Top {
 
     fn identity(&self) -> impl Serialize {
         let counted = (self.bound, self.total, &self.keys, self.other);
-        (&self.namespace, self.head.identity(), counted)
+        (&self.namespace, &self.title, self.head.identity(), counted)
     }
 
     fn render(&self, format: Format) -> Result<String, Problem> {
@@ -143,10 +147,12 @@ impl Respond for Top {
 fn picture(answer: &Top, picture: Picture) -> String {
     let keys = answer.keys.iter();
     ranking(&RankingChart {
-        title: format!("top of {}", answer.namespace),
-        subtitle: answer.head.days(),
+        title: format!("{}: top keys", answer.title),
+        by: String::new(),
+        subtitle: answer.head.dates(),
         values: keys.map(|key| (key.key.clone(), key.count)).collect(),
         other: answer.other,
+        aligned: answer.head.aligned,
         picture,
     })
 }

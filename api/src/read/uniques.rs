@@ -166,7 +166,7 @@ fn picture(answer: &Uniques, picture: Picture) -> String {
     series(&SeriesChart {
         title: format!("users of {namespace}/{key}"),
         subtitle: format!(
-            "{} in all, estimated ± {:.1} %",
+            "{} in all, estimated ±{:.1}%",
             grouped(answer.whole.estimate),
             100.0 * USERS_RELATIVE_ERROR
         ),

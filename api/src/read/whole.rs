@@ -122,19 +122,11 @@ fn read(
         ),
         counts: counts(&buckets, &totals),
         total: rollup::sum(totals),
-        title: title(namespace),
+        title: format!("{}: all keys", namespace.title_or_name()),
         ends: buckets.end(),
         provisional_from: buckets.iter().position(|bucket| bucket.end > settled),
         before: Vec::new(),
     })
-}
-
-fn title(namespace: &Namespace) -> String {
-    let name = match namespace.title.as_str() {
-        "" => &namespace.name,
-        title => title,
-    };
-    format!("{name}: all keys")
 }
 
 impl Respond for Whole {

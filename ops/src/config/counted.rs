@@ -77,7 +77,7 @@ pub fn check(
         for entity in &event.entities {
             schema.namespaces.push(Namespace {
                 name: event.namespace_of(entity),
-                title: format!("{entity} {}", event.name).replace('_', " "),
+                title: title(entity, &event.name),
                 grain: Grain::Hour,
                 subtotals: section.subtotals.clone(),
                 minutes: section.minutes,
@@ -103,6 +103,14 @@ pub fn check(
     }
     schema.validate().map_err(|error| error.to_string())?;
     Ok(schema)
+}
+
+/// `Ad group click`
+fn title(entity: &str, event: &str) -> String {
+    let words = format!("{entity} {event}").replace('_', " ");
+    let mut letters = words.chars();
+    let first = letters.next().map(|first| first.to_ascii_uppercase());
+    first.into_iter().chain(letters).collect()
 }
 
 #[cfg(test)]
@@ -141,6 +149,7 @@ mod tests {
         let schema = schema(text).unwrap();
         assert_eq!(schema.names(), "ad_click, ad_group_click, ad_impression");
         let clicks = schema.namespace("ad_group_click").unwrap();
+        assert_eq!(clicks.title, "Ad group click");
         assert_eq!(clicks.subtotals, ["country"]);
         assert_eq!((clicks.minutes, clicks.uniques), (true, false));
         let lateness: Vec<u32> = schema

@@ -76,7 +76,7 @@ fn series(out: &mut String, answer: &Value, rows: &[Value]) {
         let error = 100.0 * answer["relative_error"].as_f64().unwrap_or(0.0);
         let estimate = count("estimate");
         let text = format!(
-            "{:<TIME_CELLS$}{estimate:>COUNT_CELLS$}  ± {error:.1} %, each user once",
+            "{:<TIME_CELLS$}{estimate:>COUNT_CELLS$}  ±{error:.1}%, each user once",
             "users"
         );
         line(out, &text);
@@ -108,11 +108,18 @@ fn ranking(out: &mut String, answer: &Value, rows: &[Value], name: &str) {
         let cells = usize::try_from(BAR_CELLS).unwrap_or(0);
         line(
             out,
-            &format!("{number:>COUNT_CELLS$}  {share:>5.1} %  {bar:<cells$}  {name}"),
+            &format!("{number:>COUNT_CELLS$}  {share:>5.1}%  {bar:<cells$}  {name}"),
         );
     };
     for (value, &number) in rows.iter().zip(&numbers) {
-        row(number, &bar(number, most), &shown(text(value, name)));
+        let name = match value["parts"].as_array() {
+            Some(parts) => {
+                let parts: Vec<&str> = parts.iter().filter_map(Value::as_str).collect();
+                parts.join(" × ")
+            }
+            None => text(value, name).to_owned(),
+        };
+        row(number, &bar(number, most), &shown(&name));
     }
     let other = answer["other"].as_u64().unwrap_or(0);
     if other > 0 {
@@ -269,10 +276,10 @@ total                            12,345
         });
         let expected = "\
 l/abc by country, 2012-03-10 to 2012-03-16 in UTC
-          1,500   75.0 %  ████████████████████  US
-            250   12.5 %  ███▎                  -
-            250   12.5 %                        (all others)
-          2,000  100.0 %                        (total)
+          1,500   75.0%  ████████████████████  US
+            250   12.5%  ███▎                  -
+            250   12.5%                        (all others)
+          2,000  100.0%                        (total)
 ";
         assert_eq!(table(&answer), expected);
         answer["other"] = json!(0);

@@ -46,11 +46,11 @@ fn a_namespace_is_queried_as_a_whole_and_by_its_heaviest_keys() {
     let top = query(&["l", "--top", "--units", "1", "--limit", "1"]);
     assert!(
         top.starts_with("top of l, ")
-            && top.contains("\n              5   62.5 %  ████████████████████  a\n"),
+            && top.contains("\n              5   62.5%  ████████████████████  a\n"),
         "{top}"
     );
     assert!(
-        top.contains("              3   37.5 %                        (all others)\n"),
+        top.contains("              3   37.5%                        (all others)\n"),
         "{top}"
     );
     let whole = query(&["l", "--units", "2"]);
