@@ -111,7 +111,7 @@ impl App {
             }
             Err(refusal) => Err(refusal),
         };
-        let response = response.unwrap_or_else(|refusal| refusal.answer(route.dialect));
+        let response = response.unwrap_or_else(|refusal| refusal.answer(route.dialect, incr::PATH));
         let status = response.status().as_u16();
         self.meter.note(Some(incr::PATH), status, began);
         response

@@ -16,6 +16,7 @@ mod dashboard;
 mod datasets;
 mod describe;
 mod docs;
+mod download;
 mod drain;
 mod etag;
 mod head;
@@ -57,6 +58,7 @@ fn routes(state: ApiState, meter: Arc<Meter>) -> Router {
         .merge(writes())
         .merge(compress::answers(
             reads()
+                .layer(axum::middleware::from_fn(download::named))
                 .merge(bitly::routes())
                 .merge(docs::routes())
                 .merge(dashboard::routes()),

@@ -45,6 +45,8 @@ pub struct Endpoint {
     pub example: Value,
     /// True where nothing can be asked for.
     pub is_constant: bool,
+    /// Its CSV's first line, where it has one.
+    pub csv_head: Option<&'static str>,
 }
 
 /// All routes of both versions.

@@ -90,7 +90,19 @@ struct RefusedEvent {
 /// settled), filtered (by which rule) or refused from a batch with `on_error=skip`; and when it came again first.
 #[utoipa::path(get, path = "/v1/events/{id}", tag = "read",
     params(("id" = String, Path, description = "An event's or increment's id, percent-encoded", example = "e1")),
-    responses((status = 200, description = "The verdict", body = IdVerdict), crate::openapi::ReadErrors),
+    responses(
+        (status = 200, description = "The verdict", body = IdVerdict, example = json!({
+            "id": "e1", "verdict": "counted", "counted": {
+                "position": "1:17", "arrived": "2012-03-16T18:40:48Z", "at": "2012-03-16T18:40:47Z", "n": 1,
+                "type": "click", "late": false, "correction": false,
+                "buckets": [{
+                    "namespace": "ad_click", "key": "42", "start": "2012-03-16T18:00:00Z", "minute": "2012-03-16T18:40:00Z",
+                }],
+                "generation": null,
+            },
+        })),
+        crate::openapi::AskErrors,
+    ),
 )]
 pub async fn verdict(
     State(state): State<ApiState>,

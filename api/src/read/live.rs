@@ -62,8 +62,9 @@ struct Watched {
         ("hour_offset" = Option<f64>, Query, description = "Hours from UTC instead of a zone"),
     ),
     responses(
-        (status = 200, description = "Events `tick`, the data of each a `Tick` as JSON", body = String, content_type = "text/event-stream"),
-        crate::openapi::ReadErrors,
+        (status = 200, description = "Events `tick`, the data of each a `Tick` as JSON", body = String, content_type = "text/event-stream",
+            example = "event: tick\ndata: {\"now\":\"2012-03-16T18:40:47Z\",\"applied\":17,\"seconds\":[0,2,1],\"today\":5}\n\n"),
+        crate::openapi::AskErrors,
     ),
 )]
 pub async fn live(

@@ -48,7 +48,16 @@ struct DeclaredRatio {
 /// What is counted
 ///
 /// Namespaces with their subtotals, and ratios, as declared in the configuration; of a limited key its own.
-#[utoipa::path(get, path = "/v1/namespaces", tag = "read", responses((status = 200, description = "The declarations", body = Declared)))]
+#[utoipa::path(get, path = "/v1/namespaces", tag = "read", responses(
+    (status = 200, description = "The declarations", body = Declared, example = json!({
+        "namespaces": [{
+            "name": "l", "title": "Link", "grain_seconds": 3600, "subtotals": ["c", "r", "v"],
+            "subtotal_titles": ["country", "referrer", "device"], "minutes": false, "uniques": false,
+        }],
+        "ratios": [{ "name": "ctr", "numerator": "click", "denominator": "impression" }],
+        "with_key": false,
+    })),
+))]
 pub async fn namespaces(State(state): State<ApiState>, caller: Caller) -> impl IntoResponse {
     let schema = state.store().schema();
     let visible = schema.namespaces.iter();

@@ -77,7 +77,7 @@ pub struct Query {
             "settled_until": "2012-03-16T18:30:00Z", "final_until": null, "generation": 3, "total": 5,
             "counts": [{"start": "2012-03-16T00:00:00+00:00", "count": 5}],
         }]})),
-        crate::openapi::ReadErrors,
+        crate::openapi::AskErrors,
         crate::openapi::BodyErrors,
     ),
 )]
@@ -176,7 +176,7 @@ fn view(fields: &mut Map<String, Value>) -> Result<View, Problem> {
         None | Some(Value::Null) if is_summary => Ok(View::Summary),
         None | Some(Value::Null) => Ok(View::Counts),
         Some(Value::String(_)) if is_summary => {
-            let detail = "summary and by exclude each other; give one of them";
+            let detail = "excludes by; give one of them";
             Err(Problem::malformed("summary", "true", detail))
         }
         Some(Value::String(subtotal)) => Ok(View::By(subtotal)),

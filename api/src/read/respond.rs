@@ -90,9 +90,5 @@ pub fn with_type(format: Format, body: String) -> Response {
     headers.insert(header::CONTENT_TYPE, kind);
     let nosniff = HeaderValue::from_static("nosniff");
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
-    if format == Format::Csv {
-        let file = HeaderValue::from_static("attachment; filename=\"counts.csv\"");
-        headers.insert(header::CONTENT_DISPOSITION, file);
-    }
     response
 }

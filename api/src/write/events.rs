@@ -63,7 +63,7 @@ pub struct Item {
         (String = "application/cloudevents-batch+json"),
     )),
     responses(
-        (status = 200, description = "Durable", body = Answer),
+        (status = 200, description = "Durable", body = Answer, example = json!({ "accepted": 998, "duplicates": 2, "late": 1 })),
         crate::openapi::WriteErrors,
         crate::openapi::BodyErrors,
     ),

@@ -54,7 +54,7 @@ pub struct Item {
     ),
     request_body(content((Vec<Item> = "application/json"), (String = "application/x-ndjson"))),
     responses(
-        (status = 200, description = "Durable", body = Answer),
+        (status = 200, description = "Durable", body = Answer, example = json!({ "accepted": 998, "duplicates": 2, "late": 0 })),
         crate::openapi::WriteErrors,
         crate::openapi::BodyErrors,
     ),

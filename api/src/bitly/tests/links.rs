@@ -337,6 +337,7 @@ async fn what_the_configuration_does_not_count_is_not_found() {
     let mut schema = Schema::default_clicks();
     schema.namespaces.truncate(1);
     schema.namespaces[0].subtotals.clear();
+    schema.titles.clear();
     let site = Site::with_schema(schema);
     site.check_v3(
         "/v3/link/clicks?link=x",
