@@ -25,7 +25,7 @@ use crate::state::ApiState;
             "tomorrow_store": "day-2012-03-17",
             "slots": [{
                 "id": "day-2012-03-16", "position": "today", "counters": 12345, "runs": 2, "run_bytes": 1048576,
-                "memory_bytes": 524288,
+                "memory_bytes": 524288, "cut": false,
             }],
             "late": [],
         },

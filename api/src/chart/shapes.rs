@@ -78,11 +78,9 @@ fn labels(counts: &[u64], bucket_width: f64) -> Vec<String> {
     let written = |write: fn(u64) -> String| -> Vec<String> {
         counts.iter().map(|&count| write(count)).collect()
     };
-    let forms = [human, brief].map(written).into_iter();
-    forms
-        .filter(|labels| labels.iter().all(fits))
-        .next()
-        .unwrap_or_default()
+    let mut forms = [human, brief].map(written).into_iter();
+    let fitting = forms.find(|labels| labels.iter().all(fits));
+    fitting.unwrap_or_default()
 }
 
 /// A line over an area. Where buckets are narrower than a pixel it shows the largest count of each pixel

@@ -27,7 +27,13 @@ impl Serving {
     fn start(arguments: &[&str], stdout: Stdio, stderr: Stdio) -> Self {
         let mut command = Command::new(binary());
         command.args(arguments).stdin(Stdio::null());
-        Self(command.stdout(stdout).stderr(stderr).spawn().unwrap())
+        Self(
+            command
+                .stdout(stdout)
+                .stderr(stderr)
+                .spawn()
+                .expect("start tallyring"),
+        )
     }
 }
 
@@ -83,12 +89,13 @@ struct Place {
 
 impl Place {
     fn beside(stored: &Stored) -> Self {
-        let root = stored.data.parent().unwrap();
+        let root = stored.data.parent().expect("a directory around it");
         let path = |name: &str| text(&root.join(name)).to_owned();
         let rows = path("rows.csv");
-        fs::write(&rows, "namespace,key,hour,count\nl,link1,1331900000,5\n").unwrap();
+        fs::write(&rows, "namespace,key,hour,count\nl,link1,1331900000,5\n")
+            .expect("write the rows");
         let config = path("tallyring.toml");
-        fs::write(&config, tallyring_ok(&["config", "default"])).unwrap();
+        fs::write(&config, tallyring_ok(&["config", "default"])).expect("write the configuration");
         Self {
             rows,
             file: stored.files("archive").remove(0),

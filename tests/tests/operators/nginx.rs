@@ -27,11 +27,11 @@ fn installed() -> Option<PathBuf> {
 
 /// A redirector that knows every link but those that begin with `missing`. It ends with the test's process.
 fn redirector() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("its address");
     thread::spawn(move || {
         for connection in listener.incoming() {
-            let mut connection = connection.unwrap();
+            let mut connection = connection.expect("a connection");
             let mut head = Vec::new();
             let mut byte = [0];
             while !head.ends_with(b"\r\n\r\n") && connection.read(&mut byte).unwrap_or(0) == 1 {
@@ -59,9 +59,9 @@ impl Nginx {
     fn start(binary: &Path, directory: &Path, redirector: SocketAddr, tallyring: &str) -> Self {
         // Nobody takes the port in the moment in between: the system gives out others first.
         let address = TcpListener::bind("127.0.0.1:0")
-            .unwrap()
+            .expect("a free port")
             .local_addr()
-            .unwrap();
+            .expect("its address");
         let mut mirror = read("nginx/mirror.conf");
         for (shipped, used) in [
             ("server 127.0.0.1:8081;", format!("server {redirector};")),
@@ -71,21 +71,21 @@ impl Nginx {
             assert_eq!(mirror.matches(shipped).count(), 1, "{shipped}");
             mirror = mirror.replace(shipped, &used);
         }
-        fs::write(directory.join("mirror.conf"), mirror).unwrap();
+        fs::write(directory.join("mirror.conf"), mirror).expect("write the shipped file");
         let places: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
             .map(|name| format!("{name}_temp_path {name};\n"))
             .concat();
         let main = format!(
             "pid nginx.pid;\nerror_log error.log;\nevents {{}}\nhttp {{\naccess_log off;\n{places}include mirror.conf;\n}}\n"
         );
-        fs::write(directory.join("nginx.conf"), main).unwrap();
+        fs::write(directory.join("nginx.conf"), main).expect("write the configuration");
         let prefix = format!("{}/", directory.display());
         let arguments = ["-p", &prefix, "-c", "nginx.conf", "-e", "error.log"];
         let tested = Command::new(binary)
             .args(arguments)
             .arg("-t")
             .output()
-            .unwrap();
+            .expect("run nginx -t");
         assert!(
             tested.status.success(),
             "{}",
@@ -97,21 +97,21 @@ impl Nginx {
             .stdin(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .unwrap();
+            .expect("start nginx");
         wait_until("nginx listens", || TcpStream::connect(address).is_ok());
         Self { child, address }
     }
 
     /// GET; the status line of the answer.
     fn get(&self, path: &str, referrer: &str) -> String {
-        let mut stream = TcpStream::connect(self.address).unwrap();
+        let mut stream = TcpStream::connect(self.address).expect("connect to nginx");
         let head = format!(
             "GET {path} HTTP/1.1\r\nHost: short.example\r\nReferer: {referrer}\r\nCookie: secret=1\r\n\
              Connection: close\r\n\r\n"
         );
-        stream.write_all(head.as_bytes()).unwrap();
+        stream.write_all(head.as_bytes()).expect("send a request");
         let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).unwrap();
+        stream.read_to_end(&mut answer).expect("read the answer");
         let text = String::from_utf8_lossy(&answer).into_owned();
         text.lines().next().unwrap_or_default().to_owned()
     }
