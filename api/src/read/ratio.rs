@@ -69,7 +69,19 @@ struct RatioCount {
         ("key" = String, Path, description = "Percent-encoded, 1 to 2,048 bytes", example = "42"),
         RangeParameters,
     ),
-    responses((status = 200, description = "The ratios", body = RatioAnswer), ReadErrors),
+    responses(
+        (status = 200, description = "The ratios", body = RatioAnswer, example = json!({
+            "name": "ctr", "entity": "ad", "key": "42", "unit": "day", "timezone": "UTC",
+            "from": "2012-03-15T00:00:00+00:00", "to": "2012-03-17T00:00:00+00:00", "aligned": true,
+            "settled_until": "2012-03-16T18:30:00Z", "final_until": null, "generation": 3,
+            "numerator": 1, "denominator": 8, "ratio": 0.125,
+            "counts": [
+                {"start": "2012-03-15T00:00:00+00:00", "numerator": 0, "denominator": 0, "ratio": null},
+                {"start": "2012-03-16T00:00:00+00:00", "numerator": 1, "denominator": 8, "ratio": 0.125},
+            ],
+        })),
+        ReadErrors,
+    ),
 )]
 pub async fn ratio(
     State(state): State<ApiState>,

@@ -64,7 +64,19 @@ struct UniquesCount {
         ("key" = String, Path, description = "Percent-encoded, 1 to 2,048 bytes", example = "42"),
         crate::openapi::RangeParameters,
     ),
-    responses((status = 200, description = "The estimates", body = Uniques), crate::openapi::ReadErrors),
+    responses(
+        (status = 200, description = "The estimates", body = Uniques, example = json!({
+            "namespace": "ad_click", "key": "42", "unit": "day", "timezone": "UTC",
+            "from": "2012-03-15T00:00:00+00:00", "to": "2012-03-17T00:00:00+00:00", "aligned": true,
+            "settled_until": "2012-03-16T18:30:00Z", "final_until": null, "generation": 3,
+            "estimate": 4, "relative_error": 0.01625,
+            "counts": [
+                {"start": "2012-03-15T00:00:00+00:00", "estimate": 0, "relative_error": 0.01625},
+                {"start": "2012-03-16T00:00:00+00:00", "estimate": 4, "relative_error": 0.01625},
+            ],
+        })),
+        crate::openapi::ReadErrors,
+    ),
 )]
 pub async fn uniques(
     State(state): State<ApiState>,

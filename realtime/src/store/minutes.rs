@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use tallyring_archive::Run;
 use tallyring_records::line::{self, entries};
-use tallyring_records::{COUNT_MAX, Grain, MINUTES, Namespace, TimeCode, minute_of, shard_of};
+use tallyring_records::{Grain, MINUTES, Namespace, TimeCode, minute_of, shard_of};
 
 use super::Store;
 use crate::delta::Delta;
@@ -57,10 +57,9 @@ pub(super) struct Change {
 }
 
 impl Change {
-    /// The count by minutes, of this one by base buckets.
+    /// The count by minutes, of this one by base buckets. Neither is cut at 2^53−1 before.
     pub fn of(self, count: u64) -> u64 {
-        let more = count.saturating_add(self.more).min(COUNT_MAX);
-        more.saturating_sub(self.less)
+        count.saturating_add(self.more).saturating_sub(self.less)
     }
 
     fn note(&mut self, within: (bool, bool), count: u64) {
@@ -122,7 +121,7 @@ impl Each {
         };
         for (sums, code) in [(&mut self.counts, minute), (&mut self.named, base)] {
             let sum = sums.entry(code).or_insert(0);
-            *sum = sum.saturating_add(count).min(COUNT_MAX);
+            *sum = sum.saturating_add(count);
         }
     }
 

@@ -142,7 +142,7 @@ impl Store {
         Ok(Ranking {
             generation: scan.generation,
             minutes_from: scan.minutes_from,
-            total: scan.best.total,
+            total: scan.best.total.min(COUNT_MAX),
             keys,
             counted: scan.best.counted,
             is_cut,
@@ -171,13 +171,16 @@ impl Store {
         };
         let scan = self.scan(&format!("{namespace}|"), &range, (best, minutes), as_of)?;
         let totals = scan.best.totals.unwrap_or_default();
+        let mut totals = match scan.minutes {
+            Minutes::Each(each) => each.with_rest_of(&totals),
+            Minutes::None | Minutes::Ends(_) => totals,
+        };
+        let capped = |sum: &mut u64| *sum = COUNT_MAX.min(*sum);
+        totals.values_mut().for_each(capped);
         Ok(NamespaceTotals {
             generation: scan.generation,
             minutes_from: scan.minutes_from,
-            totals: match scan.minutes {
-                Minutes::Each(each) => each.with_rest_of(&totals),
-                Minutes::None | Minutes::Ends(_) => totals,
-            },
+            totals,
         })
     }
 
@@ -363,12 +366,12 @@ impl Sum {
             true => &mut self.within,
             false => &mut self.before,
         };
-        *side = side.saturating_add(count).min(COUNT_MAX);
+        *side = side.saturating_add(count);
     }
 
     fn unite(&mut self, other: Self) {
-        self.within = self.within.saturating_add(other.within).min(COUNT_MAX);
-        self.before = self.before.saturating_add(other.before).min(COUNT_MAX);
+        self.within = self.within.saturating_add(other.within);
+        self.before = self.before.saturating_add(other.before);
     }
 
     /// However the minutes lie.
@@ -412,21 +415,21 @@ impl Best {
         Counted::note(&mut self.counted, code);
         if let Some(totals) = &mut self.totals {
             let sum = totals.entry(code).or_insert(0);
-            *sum = sum.saturating_add(count).min(COUNT_MAX);
+            *sum = sum.saturating_add(count);
         }
     }
 
     /// Keys in ascending order, behind all that were taken.
     fn take(&mut self, sums: BTreeMap<Vec<u8>, Sum>, exact: &Exact<'_>) -> Result<()> {
         for (key, sum) in sums {
-            self.total = self.total.saturating_add(sum.within).min(COUNT_MAX);
+            self.total = self.total.saturating_add(sum.within);
             let worst = self.heap.peek().filter(|_| self.heap.len() == self.limit);
             let least = worst.map_or(0, |Reverse((count, _))| *count);
             // Of equals the first one stays.
             if self.limit == 0 || sum.at_most() <= least {
                 continue;
             }
-            let count = exact(&key, sum.within)?;
+            let count = exact(&key, sum.within)?.min(COUNT_MAX);
             if count > least {
                 self.heap.push(Reverse((count, Reverse(key))));
                 if self.heap.len() > self.limit {
