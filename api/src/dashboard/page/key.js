@@ -32,6 +32,8 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
   const [unit, , lengths] = units.find(([value]) => value === parameters.get("unit")) ?? units.find(([value]) => value === (asked ? "mweek" : "day"));
   const length = Number.parseInt(parameters.get("units") ?? "", 10) || lengths[0];
   const range = { unit: asked ?? unit, units: length, timezone: zone };
+  // Only totals have minutes: breakdowns and users are told by the hour.
+  const coarse = unit === "minute" ? { ...range, unit: "hour", units: Math.ceil(length / 60) } : range;
   const here = (changes) => `?${new URLSearchParams({ ...range, ...changes })}`;
 
   const total = tile(`${length} ${plural(unit, length)}`);
@@ -53,7 +55,7 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
   const of = (...rest) => [name, key, ...rest];
   const series = chart((width) => address(of("counts.svg"), { ...range, compare: "before", width }));
   const breakdowns = namespace.subtotals.map((subtotal) =>
-    chart((width) => address(of("by", `${subtotal}.svg`), { ...range, limit: 8, width }), "chart short"));
+    chart((width) => address(of("by", `${subtotal}.svg`), { ...coarse, limit: 8, width }), "chart short"));
   const uniques = namespace.uniques && unit !== "minute"
     ? chart((width) => address(of("uniques.svg"), { ...range, width })) : undefined;
   const rows = el("tbody");
@@ -88,7 +90,7 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
         .then((found) => always.set(rounded(found.total), `since ${start(found.from, "year")}`)),
       ...breakdowns.map((breakdown) => breakdown.refresh()),
       uniques?.refresh(),
-      users && get(of("uniques"), { ...range, unit: unit === "minute" ? "hour" : range.unit, units: unit === "minute" ? Math.ceil(length / 60) : length })
+      users && get(of("uniques"), coarse)
         .then((found) => users.set(rounded(found.estimate), `± ${(found.relative_error * 100).toFixed(1)} %, each once in the period`)),
       ...ratios.map(async (ratio) => {
         const found = await get(["ratios", ratio.name, ratio.entity, key], range);
