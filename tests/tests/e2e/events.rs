@@ -251,6 +251,41 @@ fn a_late_event_is_a_correction_that_counts_at_once() {
 }
 
 #[test]
+fn what_is_settled_stays_settled_over_every_end_of_the_server() {
+    let data = tempfile::tempdir().expect("a directory");
+    let clock = "2026-03-16T13:00:03Z@0";
+    let settled = |server: &Server| {
+        let answer = server.get_json("/v1/ad_click/42/summary");
+        answer["settled_until"].as_str().expect("a time").to_owned()
+    };
+    let mut server = start(&data, clock);
+    // Without events it is the clock that settles times, later.
+    assert_eq!(settled(&server), "2026-03-16T12:50:03Z");
+    send(&server, &click("a", "2026-03-16T12:59:00Z"));
+    let mut before = settled(&server);
+    assert_eq!(before, "2026-03-16T12:54:00Z");
+    let stops: [fn(Server); 4] = [
+        Server::terminate,
+        Server::kill9,
+        Server::terminate,
+        Server::kill9,
+    ];
+    for (number, stop) in stops.into_iter().enumerate() {
+        stop(server);
+        server = start(&data, clock);
+        assert_eq!(settled(&server), before, "after end {number}");
+        let late = click(&format!("late {number}"), "2026-03-16T12:53:59Z");
+        assert_eq!(send(&server, &late)["late"], 1, "after end {number}");
+        // A newer one moves it on, from the manifest's or the log's.
+        let at = format!("2026-03-16T12:59:{:02}Z", number + 1);
+        send(&server, &click(&format!("b{number}"), &at));
+        let after = settled(&server);
+        assert!(after > before, "{after} after {before}");
+        before = after;
+    }
+}
+
+#[test]
 fn every_wrong_field_of_an_event_is_named() {
     let (_data, server) = server();
     for (change, field) in [
