@@ -189,10 +189,7 @@ impl Period {
         let hour_offset = query.take_as("hour_offset", "hours from -12 to 14 in steps of 0.25")?;
         let timezone = query.take("timezone")?.filter(|zone| !zone.is_empty());
         let request = Request {
-            unit: query
-                .take("unit")?
-                .filter(|unit| !unit.is_empty())
-                .map_or(Ok(Unit::Day), |unit| unit.parse())?,
+            unit: unit(query)?,
             zone: Zone::from_request(timezone.as_deref(), hour_offset)?,
             units: query.take_as("units", "a whole number, or -1 for all")?,
             from: instant(query, "from")?,
@@ -290,6 +287,20 @@ pub async fn blocking<T: Send + 'static>(
 ) -> Result<T, Problem> {
     let store = Arc::clone(state.store());
     off_thread(move || work(&store)).await
+}
+
+fn unit(query: &mut QueryString) -> Result<Unit, Problem> {
+    match query.take("unit")?.as_deref() {
+        None | Some("") => Ok(Unit::Day),
+        Some(unit @ "second") => {
+            let names = Unit::ALL.map(Unit::as_str).join(", ");
+            let detail = format!(
+                "the last minute by the second is told by /v1/{{namespace}}/{{key}}/counts alone, as JSON; use one of {names}"
+            );
+            Err(Problem::malformed("unit", unit, detail))
+        }
+        Some(unit) => Ok(unit.parse()?),
+    }
 }
 
 fn instant(query: &mut QueryString, name: &str) -> Result<Option<i64>, Problem> {

@@ -3,12 +3,15 @@
 //! Increments and events come in the same forms and get the same answer; only how one item is read
 //! differs.
 
+use std::borrow::Cow;
+
 use axum::http::{HeaderMap, StatusCode, header};
 use serde::Serialize;
 use serde_json::Value;
 use tallyring_realtime::{Accepted, Batch, BatchKey, Refusal, RefusedItem};
 use tallyring_records::{ID_BYTES_MAX, Increment, Schema};
 
+use super::cloud_event;
 use crate::access::Caller;
 use crate::json;
 use crate::problem::Problem;
@@ -75,15 +78,20 @@ pub type Items<T> = Vec<(Option<usize>, Result<T, Problem>)>;
 /// An item that was read as JSON.
 pub trait Item: From<Value> {
     /// Its id, whatever else is wrong with it.
-    fn id(&self) -> Option<&str>;
+    fn id(&self) -> Option<Cow<'_, str>>;
 
     /// Reads a line without a tree of values, where it is so simple that nothing can be wrong; else none.
     fn of_line(line: &[u8]) -> Option<Self>;
 }
 
 impl Item for Value {
-    fn id(&self) -> Option<&str> {
-        self.get("id")?.as_str()
+    fn id(&self) -> Option<Cow<'_, str>> {
+        let id = self.get("id")?.as_str()?;
+        let source = self.get("source").and_then(Value::as_str);
+        match source.filter(|_| self.get("specversion").is_some()) {
+            Some(source) => Some(cloud_event::identity(source, id).into()),
+            None => Some(id.into()),
+        }
     }
 
     fn of_line(_: &[u8]) -> Option<Self> {
@@ -108,7 +116,7 @@ pub async fn count<T: Item>(
     let mut good = Good::default();
     let mut rejected = Vec::new();
     for (index, (line, item)) in items.into_iter().enumerate() {
-        let id = item.as_ref().ok().filter(|_| skip).and_then(id_of);
+        let id = item.as_ref().ok().and_then(id_of);
         let parsed = item.and_then(|item| parse(item, &schema, now));
         match parsed.and_then(|increment| caller.allow(increment)) {
             Ok(increment) => good.push((index, line), increment),
@@ -116,7 +124,11 @@ pub async fn count<T: Item>(
                 good.refuse(id, &problem);
                 rejected.push((index, problem));
             }
-            Err(problem) => return Err(problem.at(index, line)),
+            Err(problem) => {
+                good.refuse(id, &problem);
+                log_refusal(state, good.refused).await;
+                return Err(problem.at(index, line));
+            }
         }
     }
     let mut answer = submit(state, good, key, skip, &mut rejected).await?;
@@ -171,7 +183,7 @@ fn id_of(item: &impl Item) -> Option<String> {
     let id = item.id()?;
     (1..=ID_BYTES_MAX)
         .contains(&id.len())
-        .then(|| id.to_owned())
+        .then(|| id.into_owned())
 }
 
 impl Good {
@@ -195,6 +207,21 @@ impl Good {
         } else {
             std::mem::take(&mut self.increments)
         }
+    }
+}
+
+/// Logs the item that a whole batch is refused for, so that its id has a verdict; where the log takes nothing the
+/// sender is told of the item all the same.
+async fn log_refusal(state: &ApiState, refused: Vec<RefusedItem>) {
+    if refused.is_empty() {
+        return;
+    }
+    let batch = Batch {
+        refused,
+        ..Batch::default()
+    };
+    if let Err(refusal) = state.service.submit(batch).await {
+        tracing::debug!(%refusal, "a refused item is not in the log");
     }
 }
 
@@ -224,7 +251,8 @@ async fn submit(
                 if !skip || rejected.len() >= REJECTED_LISTED_MAX {
                     return Err(problem);
                 }
-                good.increments.remove(index);
+                let increment = good.increments.remove(index);
+                good.refuse(increment.id, &problem);
                 rejected.push((place, problem));
             }
             Err(refusal) => return Err(refusal.into()),

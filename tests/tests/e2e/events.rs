@@ -1,5 +1,7 @@
 //! Events: counted once on every entity they name, by minute and hour, whatever their form.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 use tallyring_tests::server::{Client, Server};
 use tempfile::TempDir;
@@ -62,7 +64,8 @@ fn a_duplicate_event_counts_once_in_its_minute() {
 #[test]
 fn an_event_counts_in_the_minute_that_it_says_and_not_in_that_of_its_arrival() {
     let (_data, server) = server();
-    send(&server, &click("e1", "2026-03-16T12:59:58Z"));
+    let answer = send(&server, &click("e1", "2026-03-16T12:59:58Z"));
+    assert_eq!(answer, json!({"accepted": 1, "duplicates": 0, "late": 0}));
     let path = "/v1/campaign_click/7/counts?unit=minute&units=2";
     assert_eq!(counts(&server, path), [1, 0]);
     let hours = "/v1/campaign_click/7/counts?unit=hour&units=2";
@@ -178,15 +181,33 @@ fn cloud_events_are_taken_in_every_mode() {
         ("ce-type", "click"),
         ("ce-time", "2026-03-16T12:58:00Z"),
     ];
-    assert_eq!(post(&binary, &data), (200, one));
+    assert_eq!(post(&binary, &data), (200, one.clone()));
+    assert_eq!(
+        post(&binary, &data),
+        (200, json!({"accepted": 0, "duplicates": 1, "late": 0}))
+    );
     assert_eq!(
         counts(&server, "/v1/ad_click/42/counts?unit=minute&units=3"),
         [1, 2, 0]
     );
-    let known = send(&server, &click("bin ary", "2026-03-16T12:59:00Z"));
-    assert_eq!(known["duplicates"], 1);
+    // The same id of another source, or of none, is another event.
+    let mut elsewhere = event("s");
+    elsewhere["source"] = json!("/other");
+    assert_eq!(post(&structured, &elsewhere), (200, one.clone()));
+    let plain = send(&server, &click("bin ary", "2026-03-16T12:59:00Z"));
+    assert_eq!(plain, one);
+    let of_source = |source: &str| server.get_json(&format!("/v1/events/s?source={source}"));
+    assert_eq!(of_source("/shop")["verdict"], "counted");
+    assert_eq!(of_source("/shop")["id"], "/shop s");
+    assert_ne!(
+        of_source("/shop")["counted"]["position"],
+        of_source("/other")["counted"]["position"]
+    );
+    assert_eq!(server.get("/v1/events/s").status, 404);
     for (attribute, value) in [
         ("source", json!("")),
+        ("source", json!("the shop")),
+        ("id", json!("x".repeat(252))),
         ("specversion", json!("0.3")),
         ("data", json!(7)),
     ] {
@@ -337,7 +358,15 @@ fn every_id_has_a_verdict_that_survives_kills_and_rebuilds() {
     let server = start(&data, "2026-03-16T13:00:03Z@0");
     send(&server, &click("new", "2026-03-16T13:00:00Z"));
     send(&server, &click("new", "2026-03-16T12:00:00Z"));
-    send(&server, &click("old/1", "2026-03-16T12:00:00Z"));
+    assert_eq!(
+        send(&server, &click("old/1", "2026-03-16T12:00:00Z"))["late"],
+        1
+    );
+    let whole = json!([
+        click("whole", "2026-03-16T13:00:00Z"),
+        click("ahead", "2026-03-18T13:00:00Z")
+    ]);
+    assert_eq!(server.post("/v1/events", whole.to_string()).status, 422);
     let bad = json!([{"id": "bad", "type": "click", "entities": {"pin": "1"}}, click("other", "2026-03-16T13:00:00Z")]);
     let answer = server.post("/v1/events?on_error=skip", bad.to_string());
     assert_eq!(answer.status, 200, "{answer:?}");
@@ -364,14 +393,21 @@ fn every_id_has_a_verdict_that_survives_kills_and_rebuilds() {
         );
         let old = verdict(server, "old%2F1");
         assert_eq!(old["verdict"], "corrected");
-        assert_eq!(
-            (&old["counted"]["correction"], &old["counted"]["late"]),
-            (&json!(true), &json!(false))
-        );
+        assert_eq!(old["counted"]["late"], true, "as it was answered");
         let bad = verdict(server, "bad");
         assert_eq!(
             (&bad["verdict"], &bad["refused"]["field"]),
             (&json!("refused"), &json!("entities.pin"))
+        );
+        let ahead = verdict(server, "ahead");
+        assert_eq!(
+            (&ahead["verdict"], &ahead["refused"]["field"]),
+            (&json!("refused"), &json!("at"))
+        );
+        assert_eq!(
+            server.get("/v1/events/whole").status,
+            404,
+            "nothing was wrong with it"
         );
         let unknown = server.get("/v1/events/unknown");
         assert_eq!(
@@ -428,6 +464,8 @@ fn the_last_minute_ticks_by_the_second() {
         ("ad_click/42/counts?unit=second&from=1", 400, "from"),
         ("l/a/counts?unit=second", 422, "unit"),
         ("ad_click/42/summary?unit=second", 400, "unit"),
+        ("ad_click/42/by/country?unit=second", 400, "unit"),
+        ("ad_click/top?unit=second", 400, "unit"),
     ] {
         let answer = server.get(&format!("/v1/{path}"));
         assert_eq!(
@@ -435,24 +473,64 @@ fn the_last_minute_ticks_by_the_second() {
             (status, &json!(field)),
             "{path}"
         );
+        if status == 400 && field == "unit" {
+            let problem = answer.json();
+            let detail = problem["detail"].as_str().expect("a detail");
+            assert!(detail.contains("/counts alone"), "{detail}");
+        }
     }
 }
 
-/// The heaviest keys are never counted less than they are, and a key never seen is nothing.
+/// More keys in an hour than are held: nothing that is listed is counted less than it is, what is not listed has no
+/// more than the bound, and a key never seen is nothing.
 #[test]
-fn the_heaviest_keys_are_listed_with_at_least_their_counts() {
+fn the_heaviest_keys_are_listed_with_at_least_their_counts_among_more_than_are_held() {
+    const OTHERS: u64 = 4_000;
     let (_data, server) = server();
-    let increments = json!([
-        {"keys": {"ad_click": "ad-42"}, "n": 1_000},
-        {"keys": {"ad_click": "ad-7"}, "n": 5},
-    ]);
-    assert_eq!(
-        server.post("/v1/increments", increments.to_string()).status,
-        200
-    );
-    let top = server.get_json("/v1/ad_click/top?unit=day&units=1");
-    let keys = json!([{"key": "ad-42", "count": 1_000}, {"key": "ad-7", "count": 5}]);
-    assert_eq!((&top["keys"], &top["approximate"]), (&keys, &json!(false)));
+    let count = |key: String, n: u64| json!({"keys": {"ad_click": key}, "n": n});
+    let mut expected = BTreeMap::from([("ad-42".to_owned(), 1_000), ("ad-7".to_owned(), 5)]);
+    // Twice what is held, several times over; the two come first, so that they may be let go.
+    for number in 0..OTHERS {
+        expected.insert(format!("o-{number}"), 1 + number % 3);
+    }
+    let mut increments: Vec<Value> = Vec::new();
+    increments.push(count("ad-42".to_owned(), 1_000));
+    increments.push(count("ad-7".to_owned(), 5));
+    for number in 0..OTHERS {
+        increments.push(count(format!("o-{number}"), 1 + number % 3));
+    }
+    let answer = server.post("/v1/increments", Value::Array(increments).to_string());
+    assert_eq!(answer.json()["accepted"], OTHERS + 2);
+    for limit in [1, 2, 10, 100] {
+        let top = server.get_json(&format!("/v1/ad_click/top?unit=day&units=1&limit={limit}"));
+        let total: u64 = expected.values().sum();
+        assert_eq!(top["total"], total, "{top}");
+        let keys = top["keys"].as_array().expect("keys");
+        assert_eq!(keys.len(), limit);
+        assert_eq!(keys[0], json!({"key": "ad-42", "count": 1_000}));
+        let mut left = expected.clone();
+        for listed in keys {
+            let key = listed["key"].as_str().expect("a key");
+            let count = left
+                .remove(key)
+                .unwrap_or_else(|| panic!("{key} was never sent"));
+            assert_eq!(listed["count"], count, "{key}");
+        }
+        let least = keys.last().expect("a key")["count"]
+            .as_u64()
+            .expect("a count");
+        let most_left = left.values().max().copied().unwrap_or(0);
+        match top["approximate"].as_bool() {
+            Some(true) => {
+                let bound = top["bound"].as_u64().expect("a bound");
+                assert!(bound >= most_left, "{bound} is less than {most_left}");
+                assert!(bound <= total / 448, "{bound} of {total}");
+            }
+            _ => assert!(least >= most_left, "{top}"),
+        }
+        // One key leads by more than the bound, a hundred do not.
+        assert_eq!(top["approximate"], limit > 1, "{top}");
+    }
     assert_eq!(
         server.get_json("/v1/ad_click/ad-unseen/summary")["total"],
         0
@@ -494,9 +572,28 @@ fn a_producer_that_numbers_its_events_needs_no_ids() {
     );
     assert_eq!(send(&server, &event(2, 0)), counted(1, 0));
     let over = server.post("/v1/events", event(1, 111).to_string());
+    let problem = over.json();
     assert_eq!(
-        (over.status, &over.json()["field"]),
-        (409, &json!("sequence"))
+        (over.status, &problem["field"], &problem["value"]),
+        (409, &json!("epoch"), &json!("1"))
+    );
+    assert!(
+        problem["detail"]
+            .as_str()
+            .expect("a detail")
+            .contains("epoch 2 with sequence 1"),
+        "{problem}"
+    );
+    let lines = format!("{}\n\n{}\n", event(2, 1), event(2, 3));
+    let headers = [("content-type", "application/x-ndjson")];
+    let gap = server
+        .post_with("/v1/events", &headers, lines.as_bytes())
+        .json();
+    let fields = ["field", "value", "index", "line"].map(|field| gap[field].clone());
+    assert_eq!(
+        fields,
+        [json!("sequence"), json!("3"), json!(1), json!(3)],
+        "{gap}"
     );
     let both = json!({"keys": {"l": "a"}, "id": "x", "producer": "p", "sequence": 1});
     assert_eq!(server.post("/v1/increments", both.to_string()).status, 400);
