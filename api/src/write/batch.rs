@@ -153,14 +153,14 @@ pub async fn count<T: Item>(
     Ok(answer)
 }
 
-/// Reads a large body off the threads that serve connections, which would answer nobody meanwhile; no more bodies at once
-/// than there are processors.
+/// Reads a large body off the threads that serve connections, which would answer nobody meanwhile. Bodies that are read at
+/// once leave a processor to those threads and to who counts, which takes longer than reading.
 async fn read_apart<T: Send + 'static>(
     reading: impl FnOnce() -> Result<T, Problem> + Send + 'static,
 ) -> Result<T, Problem> {
     static READERS: LazyLock<Semaphore> = LazyLock::new(|| {
-        let processors = std::thread::available_parallelism();
-        Semaphore::new(processors.map_or(1, NonZero::get))
+        let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+        Semaphore::new(processors.saturating_sub(1).max(1))
     });
     let _reader = READERS.acquire().await;
     off_thread(reading).await
