@@ -142,9 +142,7 @@ async fn days_of_half_hour_zones_are_exact_where_minutes_are_kept() {
         .await;
     assert_eq!(clicks["data"]["user_clicks"][0]["clicks"], 0, "{clicks}");
     let links = site
-        .v3(&format!(
-            "/v3/user/popular_links?access_token=me&unit=day&units=1&timezone=Asia/Kolkata"
-        ))
+        .v3("/v3/user/popular_links?access_token=me&unit=day&units=1&timezone=Asia/Kolkata")
         .await;
     assert_eq!(
         links["data"]["popular_links"],
