@@ -144,6 +144,12 @@ pub(super) fn divides(range: &Range<i64>, base: TimeCode) -> bool {
     within(range.start) || within(range.end)
 }
 
+/// True when the run may hold something of the hour.
+fn may_hold(run: &Run, hour: TimeCode) -> bool {
+    let end = hour.start() + hour.grain().seconds();
+    run.meta().overlaps(hour.start(), end)
+}
+
 impl Minutes {
     /// Takes what memory holds of a section (`u|`) in `range`, which is one of whole base buckets.
     pub fn memory(&mut self, delta: &Delta, section: &str, range: &Range<i64>) {
@@ -177,7 +183,12 @@ impl Minutes {
         section: &str,
         range: &Range<i64>,
     ) -> Result<()> {
-        if matches!(self, Self::None) {
+        let is_needed = match self {
+            Self::None => false,
+            Self::Each(_) => true,
+            Self::Ends(ends) => ends.hours.iter().any(|hour| may_hold(run, *hour)),
+        };
+        if !is_needed {
             return Ok(());
         }
         let section = format!("{MINUTES}.{section}");
@@ -215,7 +226,7 @@ impl Minutes {
         let prefix = [MINUTES.as_bytes(), b".", key, b"."].concat();
         let holds = |run: &&Arc<Run>| shard_of(key, run.meta().shards) == run.meta().shard;
         for run in runs.iter().filter(holds) {
-            for hour in &ends.hours {
+            for hour in ends.hours.iter().filter(|hour| may_hold(run, **hour)) {
                 let mut from = prefix.clone();
                 hour.write_to(&mut from);
                 run.visit_prefix(&store.cache, (&prefix, &from), &mut |found, payload| {
