@@ -5,30 +5,39 @@ use tallyring_tests::server::Server;
 
 use crate::events::{click, counts, send, server, start};
 
+const STRUCTURED: (&str, &str) = (
+    "content-type",
+    "application/cloudevents+json; charset=utf-8",
+);
+
+/// The data of an event.
+fn data() -> Value {
+    json!({"entities": {"ad": "42"}, "by": {"country": "DE"}, "user": "u"})
+}
+
+fn cloud_event(id: &str) -> Value {
+    json!({"specversion": "1.0", "id": id, "source": "/shop", "type": "com.example.click",
+        "time": "2026-03-16T12:59:00Z", "subject": "x", "traceparent": "00-1", "data": data()})
+}
+
+fn post(server: &Server, headers: &[(&str, &str)], body: &Value) -> (u16, Value) {
+    let answer = server.post_with("/v1/events", headers, body.to_string().as_bytes());
+    (answer.status, answer.json())
+}
+
+fn accepted(accepted: u64, duplicates: u64) -> (u16, Value) {
+    let answer = json!({"accepted": accepted, "duplicates": duplicates, "late": 0});
+    (200, answer)
+}
+
 #[test]
 fn cloud_events_are_taken_in_every_mode() {
     let (_data, server) = server();
-    let data = json!({"entities": {"ad": "42"}, "by": {"country": "DE"}, "user": "u"});
-    let event = |id: &str| {
-        json!({"specversion": "1.0", "id": id, "source": "/shop", "type": "com.example.click",
-            "time": "2026-03-16T12:59:00Z", "subject": "x", "traceparent": "00-1", "data": data})
-    };
-    let post = |headers: &[(&str, &str)], body: &Value| {
-        let answer = server.post_with("/v1/events", headers, body.to_string().as_bytes());
-        (answer.status, answer.json())
-    };
-    let one = json!({"accepted": 1, "duplicates": 0, "late": 0});
-    let structured = [(
-        "content-type",
-        "application/cloudevents+json; charset=utf-8",
-    )];
-    assert_eq!(post(&structured, &event("s")), (200, one.clone()));
+    let answer = post(&server, &[STRUCTURED], &cloud_event("s"));
+    assert_eq!(answer, accepted(1, 0));
     let batch = [("content-type", "application/cloudevents-batch+json")];
-    let answer = post(&batch, &json!([event("b"), event("s")]));
-    assert_eq!(
-        answer,
-        (200, json!({"accepted": 1, "duplicates": 1, "late": 0}))
-    );
+    let both = json!([cloud_event("b"), cloud_event("s")]);
+    assert_eq!(post(&server, &batch, &both), accepted(1, 1));
     let binary = [
         ("content-type", "application/json"),
         ("ce-specversion", "1.0"),
@@ -37,29 +46,10 @@ fn cloud_events_are_taken_in_every_mode() {
         ("ce-type", "click"),
         ("ce-time", "2026-03-16T12:58:00Z"),
     ];
-    assert_eq!(post(&binary, &data), (200, one.clone()));
-    assert_eq!(
-        post(&binary, &data),
-        (200, json!({"accepted": 0, "duplicates": 1, "late": 0}))
-    );
-    assert_eq!(
-        counts(&server, "/v1/ad_click/42/counts?unit=minute&units=3"),
-        [1, 2, 0]
-    );
-    // The same id of another source, or of none, is another event.
-    let mut elsewhere = event("s");
-    elsewhere["source"] = json!("/other");
-    assert_eq!(post(&structured, &elsewhere), (200, one.clone()));
-    let plain = send(&server, &click("bin ary", "2026-03-16T12:59:00Z"));
-    assert_eq!(plain, one);
-    let of_source = |source: &str| server.get_json(&format!("/v1/events/s?source={source}"));
-    assert_eq!(of_source("/shop")["verdict"], "counted");
-    assert_eq!(of_source("/shop")["id"], "/shop s");
-    assert_ne!(
-        of_source("/shop")["counted"]["position"],
-        of_source("/other")["counted"]["position"]
-    );
-    assert_eq!(server.get("/v1/events/s").status, 404);
+    assert_eq!(post(&server, &binary, &data()), accepted(1, 0));
+    assert_eq!(post(&server, &binary, &data()), accepted(0, 1));
+    let minutes = "/v1/ad_click/42/counts?unit=minute&units=3";
+    assert_eq!(counts(&server, minutes), [1, 2, 0]);
     for (attribute, value) in [
         ("source", json!("")),
         ("source", json!("the shop")),
@@ -67,14 +57,55 @@ fn cloud_events_are_taken_in_every_mode() {
         ("specversion", json!("0.3")),
         ("data", json!(7)),
     ] {
-        let mut wrong = event("w");
+        let mut wrong = cloud_event("w");
         wrong[attribute] = value;
-        let (status, problem) = post(&structured, &wrong);
-        assert_eq!(
-            (status, &problem["field"]),
-            (400, &json!(attribute)),
-            "{problem}"
-        );
+        let (status, problem) = post(&server, &[STRUCTURED], &wrong);
+        let found = (status, &problem["field"]);
+        assert_eq!(found, (400, &json!(attribute)), "{problem}");
+    }
+}
+
+#[test]
+fn one_id_of_two_sources_or_of_none_is_as_many_events() {
+    let (_data, server) = server();
+    let mut elsewhere = cloud_event("s");
+    elsewhere["source"] = json!("/other");
+    for event in [cloud_event("s"), elsewhere] {
+        let answer = post(&server, &[STRUCTURED], &event);
+        assert_eq!(answer, accepted(1, 0));
+        let answer = post(&server, &[STRUCTURED], &event);
+        assert_eq!(answer, accepted(0, 1));
+    }
+    assert_eq!(server.get("/v1/events/s").status, 404);
+    let plain = send(&server, &click("s", "2026-03-16T12:59:00Z"));
+    assert_eq!(plain["accepted"], 1);
+    let of_source = |source: &str| server.get_json(&format!("/v1/events/s?source={source}"));
+    let (shop, other) = (of_source("/shop"), of_source("/other"));
+    let told = (&shop["verdict"], &shop["id"]);
+    assert_eq!(told, (&json!("counted"), &json!("/shop s")));
+    assert_ne!(shop["counted"]["position"], other["counted"]["position"]);
+    let mut wrong = cloud_event("wrong");
+    wrong["data"]["entities"] = json!({"pin": "1"});
+    assert_eq!(post(&server, &[STRUCTURED], &wrong).0, 400);
+    let verdict = server.get_json("/v1/events/wrong?source=/shop");
+    assert_eq!(verdict["refused"]["field"], "entities.pin", "{verdict}");
+}
+
+fn verdict(server: &Server, id: &str) -> Value {
+    server.get_json(&format!("/v1/events/{id}"))
+}
+
+/// What was wrong of refused batches has a verdict, what was not has none.
+fn check_refused(server: &Server) {
+    for (id, field) in [("bad", "entities.pin"), ("ahead", "at")] {
+        let told = verdict(server, id);
+        let found = (&told["verdict"], &told["refused"]["field"]);
+        assert_eq!(found, (&json!("refused"), &json!(field)), "{told}");
+    }
+    for id in ["whole", "unknown"] {
+        let answer = server.get(&format!("/v1/events/{id}"));
+        let found = (answer.status, &answer.json()["field"]);
+        assert_eq!(found, (404, &json!("id")), "{id}");
     }
 }
 
@@ -96,7 +127,6 @@ fn every_id_has_a_verdict_that_survives_kills_and_rebuilds() {
     let bad = json!([{"id": "bad", "type": "click", "entities": {"pin": "1"}}, click("other", "2026-03-16T13:00:00Z")]);
     let answer = server.post("/v1/events?on_error=skip", bad.to_string());
     assert_eq!(answer.status, 200, "{answer:?}");
-    let verdict = |server: &Server, id: &str| server.get_json(&format!("/v1/events/{id}"));
     let check = |server: &Server, generation: Value| {
         let new = verdict(server, "new");
         assert_eq!(
@@ -120,26 +150,7 @@ fn every_id_has_a_verdict_that_survives_kills_and_rebuilds() {
         let old = verdict(server, "old%2F1");
         assert_eq!(old["verdict"], "corrected");
         assert_eq!(old["counted"]["late"], true, "as it was answered");
-        let bad = verdict(server, "bad");
-        assert_eq!(
-            (&bad["verdict"], &bad["refused"]["field"]),
-            (&json!("refused"), &json!("entities.pin"))
-        );
-        let ahead = verdict(server, "ahead");
-        assert_eq!(
-            (&ahead["verdict"], &ahead["refused"]["field"]),
-            (&json!("refused"), &json!("at"))
-        );
-        assert_eq!(
-            server.get("/v1/events/whole").status,
-            404,
-            "nothing was wrong with it"
-        );
-        let unknown = server.get("/v1/events/unknown");
-        assert_eq!(
-            (unknown.status, &unknown.json()["field"]),
-            (404, &json!("id"))
-        );
+        check_refused(server);
     };
     check(&server, Value::Null);
     server.kill9();
