@@ -114,9 +114,10 @@ impl From<Refusal> for Problem {
                     .about(field, None)
                     .at(index, None)
             }
-            Refusal::Sequence { index, .. } => {
-                Self::new(StatusCode::CONFLICT, "Out of order", detail)
-                    .about("sequence", None)
+            Refusal::Sequence { index, wrong } => {
+                let error = FieldError::malformed(wrong.field, &wrong.value, detail);
+                Self::new(StatusCode::CONFLICT, "Out of order", error.detail)
+                    .about(error.field, error.value)
                     .at(index, None)
             }
             Refusal::KeyReused => {

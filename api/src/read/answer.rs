@@ -9,7 +9,7 @@ use tallyring_records::{FieldError, TimeCode};
 
 use super::base::are_cut;
 use super::format::Format;
-use super::request::{ReadRequest, Shape};
+use super::request::{Period, ReadRequest, Shape};
 use super::respond::{self, Respond};
 use super::value::Value;
 use super::{csv, rollup, svg};
@@ -37,15 +37,6 @@ pub struct Answer {
     #[serde(flatten)]
     #[schema(value_type = BodyFields)]
     pub body: Body,
-    /// First instant behind the range, Unix seconds.
-    #[serde(skip)]
-    pub ends: i64,
-    /// How many buckets the range has.
-    #[serde(skip)]
-    pub buckets: usize,
-    /// Index of the first bucket that may still change; none when all are settled.
-    #[serde(skip)]
-    pub provisional_from: Option<usize>,
     /// Counts of the period before by bucket, for a picture that compares; else empty.
     #[serde(skip)]
     pub before: Vec<u64>,
@@ -107,14 +98,22 @@ impl Head {
         chart::dates(self.buckets.unit(), &self.from, &last)
     }
 
+    /// First instant behind its range, Unix seconds.
+    pub fn ends(&self) -> i64 {
+        self.buckets.end()
+    }
+
+    /// Index of the first bucket that may still change; none when all are settled.
+    pub fn provisional_from(&self) -> Option<usize> {
+        let mut buckets = self.buckets.iter();
+        buckets.position(|bucket| bucket.end > self.settled)
+    }
+
     /// What of it is part of an answer's validator: which buckets are settled, not when they are, nor in which
     /// generation it is.
     pub fn identity(&self) -> impl Serialize {
-        let may_change = |end: i64| end > self.settled;
         (
-            self.buckets
-                .iter()
-                .position(|bucket| may_change(bucket.end)),
+            self.provisional_from(),
             &self.unit,
             &self.timezone,
             &self.from,
@@ -188,7 +187,7 @@ impl Answer {
 
 impl Respond for Answer {
     fn ends(&self) -> i64 {
-        self.ends
+        self.head.ends()
     }
 
     fn identity(&self) -> impl Serialize {
@@ -226,7 +225,7 @@ pub fn answer_at_once(
     request: ReadRequest,
 ) -> Result<Result<Answer, ReadRequest>, Problem> {
     const BUCKETS_AT_ONCE: usize = 1_000;
-    let is_small = match (&request.selection, &request.shape) {
+    let is_small = match (&request.period.selection, &request.shape) {
         // The values of a breakdown may have to be looked up.
         (_, Shape::By { .. }) | (Selection::All(_), _) => false,
         (Selection::Bounded(buckets), _) => buckets.count() <= BUCKETS_AT_ONCE,
@@ -234,7 +233,7 @@ pub fn answer_at_once(
     if !is_small {
         return Ok(Err(request));
     }
-    let Some(view) = store.read_cached(&[request.read()], request.as_of)? else {
+    let Some(view) = store.read_cached(&[request.read()], request.period.as_of)? else {
         return Ok(Err(request));
     };
     let found = Found::each(view).next();
@@ -256,7 +255,7 @@ pub fn answer_all(
     let mut buckets = 0;
     for (index, (request, found)) in requests.into_iter().zip(&found).enumerate() {
         let answer = answer(store, request, found).map_err(|problem| (index, problem))?;
-        buckets += answer.buckets;
+        buckets += answer.head.buckets.count();
         if buckets > BUCKETS_TOTAL_MAX {
             let detail = format!(
                 "the queries together have more than {BUCKETS_TOTAL_MAX} buckets; ask in parts"
@@ -289,7 +288,7 @@ impl Found {
 fn read_all(store: &Store, requests: &[ReadRequest]) -> Result<Vec<Found>, (usize, Problem)> {
     let mut views: BTreeMap<Option<u64>, Vec<usize>> = BTreeMap::new();
     for (index, request) in requests.iter().enumerate() {
-        views.entry(request.as_of).or_default().push(index);
+        views.entry(request.period.as_of).or_default().push(index);
     }
     let mut found = BTreeMap::new();
     for (as_of, indexes) in views {
@@ -307,14 +306,14 @@ fn read_all(store: &Store, requests: &[ReadRequest]) -> Result<Vec<Found>, (usiz
 
 fn answer(store: &Store, request: ReadRequest, found: &Found) -> Result<Answer, Problem> {
     let series = &found.series;
-    let base = request.base();
+    let (base, Period { selection, now, .. }) = (request.base, request.period);
     let counted = base.counts(series);
     let start = |(code, _): (&TimeCode, _)| code.start();
     let (first, last) = (counted.first_key_value(), counted.last_key_value());
-    let buckets = resolve(request.selection, first.map(start).zip(last.map(start)))?;
-    base.check_kept(&buckets, found.minutes_from)?;
+    let buckets = resolve(selection, first.map(start).zip(last.map(start)))?;
+    base.check_kept(&buckets, found.minutes_from, &counted)?;
     let totals = rollup::totals(&counted, &buckets);
-    let settled = store.settled_until(&request.namespace.name, request.now);
+    let settled = store.settled_until(&request.namespace.name, now);
     let head = Head::of(
         store,
         &buckets,
@@ -350,7 +349,6 @@ fn answer(store: &Store, request: ReadRequest, found: &Found) -> Result<Answer, 
             },
         ),
     };
-    let provisional_from = buckets.iter().position(|bucket| bucket.end > settled);
     Ok(Answer {
         namespace: request.namespace.name,
         key: request.key,
@@ -361,9 +359,6 @@ fn answer(store: &Store, request: ReadRequest, found: &Found) -> Result<Answer, 
         subtotal,
         total: rollup::sum(totals),
         body,
-        ends: buckets.end(),
-        buckets: buckets.count(),
-        provisional_from,
         before: Vec::new(),
     })
 }

@@ -6,14 +6,13 @@ use axum::http::{HeaderMap, Uri, header};
 use axum::response::{IntoResponse, Response};
 
 use super::answer::{Answer, answer_all, answer_at_once};
+use super::asked::Asked;
 use super::format::Format;
 use super::request::{KNOWN, LIMIT_DEFAULT, LIMIT_MAX, ReadRequest, Shape, View, blocking};
-use super::respond::respond;
 use super::second;
 use crate::access::Caller;
 use crate::openapi::{KeyPath, LimitParameter, RangeParameters, ReadErrors};
 use crate::problem::Problem;
-use crate::query_string::QueryString;
 use crate::segments::Segments;
 use crate::state::ApiState;
 
@@ -138,33 +137,36 @@ async fn answer(
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let mut query = QueryString::parse(uri.query())?;
+    let mut asked = Asked::in_form(format, &uri, headers, &caller, state.now())?;
     // A file is taken whole, a page shows the top.
-    let limit = if format == Format::Csv {
-        LIMIT_MAX
-    } else {
-        LIMIT_DEFAULT
+    let limit = match asked.format {
+        Format::Csv => LIMIT_MAX,
+        Format::Json | Format::Svg(_) => LIMIT_DEFAULT,
     };
-    let (schema, now) = (state.store().schema(), state.now());
-    if matches!(view, View::Counts) && format == Format::Json {
+    let schema = state.store().schema();
+    if matches!(view, View::Counts) && asked.format == Format::Json {
         let of = (namespace.as_str(), key.as_str());
-        if let Some(seconds) = second::answer(state.store(), &schema, now, of, &mut query)? {
+        let query = &mut asked.query;
+        if let Some(seconds) = second::answer(state.store(), &schema, asked.now, of, query)? {
             return Ok(([(header::CACHE_CONTROL, "no-store")], Json(seconds)).into_response());
         }
     }
-    let request = ReadRequest::parse(&schema, now, (&namespace, key), view, limit, &mut query)?;
-    let format = format.drawn(&mut query)?;
-    let compared = match (&request.shape, format) {
-        (Shape::Counts, Format::Svg(_)) => request.compared(&mut query)?,
-        _ => None,
+    let of = (namespace.as_str(), key);
+    let request = ReadRequest::parse(&schema, asked.now, of, view, limit, &mut asked.query)?;
+    let compared = match request.shape {
+        Shape::Counts => asked.compared(&request.period)?,
+        Shape::Summary | Shape::By { .. } => None,
     };
-    query.finish(KNOWN)?;
-    let request = match format {
+    let compared = compared
+        .map(|period| request.of_period(period))
+        .transpose()?;
+    let form = asked.finish(KNOWN)?;
+    let request = match form.format {
         Format::Json => answer_at_once(state.store(), request)?,
-        _ => Err(request),
+        Format::Csv | Format::Svg(_) => Err(request),
     };
     let request = match request {
-        Ok(answer) => return respond(state.store(), &answer, format, &headers, caller.has_key()),
+        Ok(answer) => return form.respond(state.store(), &answer),
         Err(request) => request,
     };
     blocking(&state, move |store| {
@@ -173,7 +175,7 @@ async fn answer(
         let mut answers = answers.into_iter();
         let mut answer = answers.next().expect("BUG: one read gives one answer");
         answer.before = answers.next().map_or(Vec::new(), Answer::into_counts);
-        respond(store, &answer, format, &headers, caller.has_key())
+        form.respond(store, &answer)
     })
     .await
 }

@@ -1,15 +1,16 @@
 //! `POST /v1/query`: many reads, all from one view.
 
-use axum::Json;
 use axum::body::Body;
 use axum::extract::{RawQuery, State};
 use axum::http::HeaderMap;
+use axum::response::Response;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tallyring_records::Schema;
 
 use super::answer::{Answer, answer_all};
 use super::request::{LIMIT_DEFAULT, ReadRequest, View, as_of, blocking};
+use super::respond::{Respond, json as to_json, respond_to_post};
 use crate::access::Caller;
 use crate::body;
 use crate::json;
@@ -87,7 +88,7 @@ pub async fn query(
     RawQuery(query): RawQuery,
     headers: HeaderMap,
     body: Body,
-) -> Result<Json<Answers>, Problem> {
+) -> Result<Response, Problem> {
     let mut parameters = QueryString::parse(query.as_deref())?;
     let as_of = as_of(&mut parameters)?;
     parameters.finish("as_of")?;
@@ -99,15 +100,18 @@ pub async fn query(
     for (index, fields) in queries.into_iter().enumerate() {
         let request = request(&schema, now, fields).and_then(|mut request| {
             caller.check_namespace(&request.namespace.name)?;
-            request.as_of = request.as_of.or(as_of);
+            request.period.as_of = request.period.as_of.or(as_of);
             Ok(request)
         });
         requests.push(request.map_err(|problem| problem.at(index, None))?);
     }
     blocking(&state, move |store| {
-        let answers =
-            answer_all(store, requests).map_err(|(index, problem)| problem.at(index, None))?;
-        Ok(Json(Answers { answers }))
+        let answers = Answers {
+            answers: answer_all(store, requests)
+                .map_err(|(index, problem)| problem.at(index, None))?,
+        };
+        let identity: Vec<_> = answers.answers.iter().map(Respond::identity).collect();
+        respond_to_post(store, &identity, to_json(&answers)?)
     })
     .await
 }

@@ -19,7 +19,7 @@ pub fn render(answer: &Answer, picture: Picture) -> Option<String> {
                 .iter()
                 .map(|count| (count.start.to_string(), count.count))
                 .collect(),
-            provisional_from: answer.provisional_from,
+            provisional_from: head.provisional_from(),
             aligned: head.aligned,
             summed: true,
             before: answer.before.clone(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use tallyring_records::Schema;
+use tallyring_records::{EventType, Namespace, Ratio, Schema};
 
 use super::site::Site;
 
@@ -11,7 +11,26 @@ const NOW: i64 = 1_360_351_157;
 
 /// A site that has counted something of everything, and its description.
 async fn described() -> (Site, Value) {
-    let site = Site::open(Schema::default_clicks(), NOW);
+    let mut schema = Schema::default_clicks();
+    let event = |name: &str| EventType {
+        name: name.into(),
+        entities: vec!["ad".into()],
+        lateness_seconds: 300,
+    };
+    let namespace = |name: &str| Namespace {
+        name: name.into(),
+        uniques: true,
+        ..schema.namespaces[0].clone()
+    };
+    let of_ads = ["ad_click", "ad_impression"].map(namespace);
+    schema.namespaces.extend(of_ads);
+    schema.events = vec![event("click"), event("impression")];
+    schema.ratios = vec![Ratio {
+        name: "ctr".into(),
+        numerator: "click".into(),
+        denominator: "impression".into(),
+    }];
+    let site = Site::open(schema, NOW);
     site.count(json!([{
         "at": NOW,
         "n": 5,
@@ -73,12 +92,21 @@ async fn reads_are_described_in_every_form_with_an_example_of_each() {
         "/v1/{namespace}/{key}/by/{subtotal}",
         "/v1/{namespace}/counts",
         "/v1/{namespace}/top",
+        "/v1/{namespace}/{key}/uniques",
+        "/v1/ratios/{ratio}/{entity}/{key}",
     ] {
         let plain = &document["paths"][read]["get"];
         let filled = |path: &str| {
-            path.replace("{namespace}", "l")
+            let namespace = if read.ends_with("/uniques") {
+                "ad_click"
+            } else {
+                "l"
+            };
+            path.replace("{namespace}", namespace)
                 .replace("{key}", "abc")
                 .replace("{subtotal}", "c")
+                .replace("{ratio}", "ctr")
+                .replace("{entity}", "ad")
         };
         let answer = site.get(&format!("{}{query}", filled(read))).await.json();
         assert_eq!(names(example(plain)), names(&answer), "{read}");

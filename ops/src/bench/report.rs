@@ -53,7 +53,7 @@ impl Report {
 
     /// Adds the median and the tail of latencies in nanoseconds, one histogram a run.
     pub fn latency(&mut self, what: &str, runs: &[Histogram<u64>]) {
-        for percentile in [50.0, 99.0] {
+        for percentile in [50.0, 95.0, 99.0] {
             let at = |run: &Histogram<u64>| run.value_at_percentile(percentile) as f64 / 1e6;
             let runs: Vec<f64> = runs.iter().map(at).collect();
             self.row(format!("{what}, p{percentile}"), "ms", &runs);

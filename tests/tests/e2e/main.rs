@@ -19,6 +19,7 @@ mod http_connections;
 mod http_errors;
 mod http_reads;
 mod http_writes;
+mod identity;
 mod kills;
 mod minutes;
 mod mistakes;

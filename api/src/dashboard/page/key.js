@@ -51,7 +51,7 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
   tiles.push(...ratios.map((ratio) => ratio.tile.element));
 
   const of = (...rest) => [name, key, ...rest];
-  // Breakdowns and users are kept by the hour: of minutes those of the hours that hold them.
+  // Only totals have minutes: breakdowns and users are told by the hours that hold them.
   const whole = () => (unit === "minute"
     ? { unit: "hour", from: new Date(Date.now() - (length - 1) * 60_000).toISOString().slice(0, 19) + "Z", timezone: zone } : range);
   const series = chart((width) => address(of("counts.svg"), { ...range, compare: "before", width }));
