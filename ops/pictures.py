@@ -20,7 +20,7 @@ PICTURES = ROOT / "docs" / "pictures"
 CHARTS = {
     "series.svg": "l/launch/counts.svg?unit=day&units=30&compare=before",
     "countries.svg": "l/launch/by/c.svg?units=30&limit=6&width=520",
-    "badge.svg": "l/launch/summary.svg?units=30",
+    "badge.svg": "l/launch/badge?units=30",
 }
 # Name, width, height, theme, page.
 PAGES = [

@@ -17,7 +17,27 @@ use crate::state::ApiState;
 /// State of the server
 ///
 /// Ring, log, archive and the last rebuild.
-#[utoipa::path(get, path = "/v1/admin/status", tag = "operate", responses((status = 200, description = "The state", body = Object)))]
+#[utoipa::path(get, path = "/v1/admin/status", tag = "operate", responses(
+    (status = 200, description = "The state", body = Object, example = json!({
+        "now": "2012-03-16T18:40:47Z", "state": "ok", "clock_jumped": false, "generation": 3, "manifest": 41,
+        "ring": {
+            "today": "2012-03-16", "yesterday_store": "day-2012-03-15", "today_store": "day-2012-03-16",
+            "tomorrow_store": "day-2012-03-17",
+            "slots": [{
+                "id": "day-2012-03-16", "position": "today", "counters": 12345, "runs": 2, "run_bytes": 1048576,
+                "memory_bytes": 524288, "cut": false,
+            }],
+            "late": [],
+        },
+        "oplog": {
+            "position": "1:1000000", "durable": "1:1000000", "lag_records": 0, "unflushed_records": 7, "bytes": 67108864,
+        },
+        "ids": { "window_hours": 25, "in_memory": 2, "memory_bytes": 96 },
+        "archive": { "pending_runs": 1, "file_bytes": 2048, "minutes_from": null, "hours_from": null },
+        "disk": { "free_bytes": 1073741824 },
+        "last_rebuild": null,
+    })),
+))]
 pub async fn status(State(state): State<ApiState>) -> Result<Json<Value>, Problem> {
     let status = blocking(&state, |store| Ok(store.status())).await?;
     let durable = status.durable.offset(0).sequence;
@@ -88,14 +108,20 @@ pub async fn status(State(state): State<ApiState>) -> Result<Json<Value>, Proble
 /// Rebuild now
 ///
 /// Starts a rebuild, or joins the one that runs; `last_rebuild` of the status tells how it went.
-#[utoipa::path(post, path = "/v1/admin/rebuild", tag = "operate", responses((status = 202, description = "The job", body = Object)))]
+#[utoipa::path(post, path = "/v1/admin/rebuild", tag = "operate", responses((status = 202, description = "The job", body = Object, example = json!({ "job": 7 }))))]
 pub async fn rebuild(State(state): State<ApiState>) -> (StatusCode, Json<Value>) {
     let job = (state.admin.rebuild)();
     (StatusCode::ACCEPTED, Json(json!({ "job": job })))
 }
 
 /// Kept generations
-#[utoipa::path(get, path = "/v1/admin/generations", tag = "operate", responses((status = 200, description = "The generations", body = Object)))]
+#[utoipa::path(get, path = "/v1/admin/generations", tag = "operate", responses(
+    (status = 200, description = "The generations", body = Object, example = json!({
+        "active": 3, "generations": [
+            { "generation": 3, "created_at": "2012-03-16T00:05:01Z", "files": 16, "bytes": 2048, "source_runs": 12 },
+        ],
+    })),
+))]
 pub async fn generations(State(state): State<ApiState>) -> Json<Value> {
     let manifest = state.store().manifest();
     let kept: Vec<Generation> = manifest.generations.iter().map(Generation::of).collect();
@@ -107,7 +133,7 @@ pub async fn generations(State(state): State<ApiState>) -> Json<Value> {
 /// Reads a kept generation from now on. Increments are never rolled back: those it lacks count as deltas.
 #[utoipa::path(post, path = "/v1/admin/generations/{id}/activate", tag = "operate",
     params(("id" = u64, Path, description = "A kept generation", example = 1)),
-    responses((status = 200, description = "It is active", body = Object), crate::openapi::ReadErrors),
+    responses((status = 200, description = "It is active", body = Object, example = json!({ "active": 2 })), crate::openapi::AskErrors),
 )]
 pub async fn activate(
     State(state): State<ApiState>,

@@ -111,7 +111,7 @@ impl App {
             }
             Err(refusal) => Err(refusal),
         };
-        let response = response.unwrap_or_else(|refusal| refusal.answer(route.dialect));
+        let response = response.unwrap_or_else(|refusal| refusal.answer(route.dialect, incr::PATH));
         let status = response.status().as_u16();
         self.meter.note(Some(incr::PATH), status, began);
         response
@@ -144,16 +144,13 @@ async fn caught(mut answering: Pin<impl DerefMut<Target: Future<Output = Respons
     .await
 }
 
-/// Answers one GET without a socket: status and body.
+/// Answers one request without a socket: status and body.
 ///
 /// # Errors
 /// When the answer's body cannot be read.
-pub async fn ask(app: App, path: &str) -> Result<(u16, Bytes), axum::Error> {
-    let request = Request::get(path)
-        .body(Body::empty())
-        .map_err(axum::Error::new)?;
+pub async fn ask(app: &Arc<App>, request: Request<Body>) -> Result<(u16, Bytes), axum::Error> {
     let peer = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    let response = Arc::new(app).answer(request, peer).await;
+    let response = Arc::clone(app).answer(request, peer).await;
     let status = response.status().as_u16();
     let body = response.into_body().collect().await?.to_bytes();
     Ok((status, body))

@@ -11,6 +11,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use tallyring_realtime::Refusal;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
+use crate::access::off_thread;
 use crate::problem::Problem;
 
 /// How long a client may take to send a body.
@@ -92,15 +93,14 @@ async fn receive(headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes,
         .map(|value| value.to_str().unwrap_or("?"))
     {
         None | Some("" | "identity") => Ok(bytes),
-        Some("gzip") => unpack(flate2::read::MultiGzDecoder::new(&*bytes), limit, "gzip"),
-        Some("zstd") => {
-            let mut decoder = zstd::Decoder::new(&*bytes)
-                .map_err(|error| Problem::malformed("body", &error.to_string(), "is not zstd"))?;
-            decoder
-                .window_log_max(ZSTD_WINDOW_LOG_MAX)
-                .map_err(|error| Problem::malformed("body", &error.to_string(), "is not zstd"))?;
-            unpack(decoder, limit, "zstd")
+        Some("gzip") => {
+            let decode = move || {
+                let decoder = flate2::read::MultiGzDecoder::new(&*bytes);
+                unpack(decoder, limit, "gzip")
+            };
+            off_thread(decode).await
         }
+        Some("zstd") => off_thread(move || unpack_zstd(&bytes, limit)).await,
         Some(other) => {
             let detail = format!(
                 "`{}` is not understood; send gzip, zstd or no encoding",
@@ -113,6 +113,16 @@ async fn receive(headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes,
             ))
         }
     }
+}
+
+fn unpack_zstd(bytes: &[u8], limit: usize) -> Result<Bytes, Problem> {
+    let refused =
+        |error: std::io::Error| Problem::malformed("body", &error.to_string(), "is not zstd");
+    let mut decoder = zstd::Decoder::new(bytes).map_err(refused)?;
+    decoder
+        .window_log_max(ZSTD_WINDOW_LOG_MAX)
+        .map_err(refused)?;
+    unpack(decoder, limit, "zstd")
 }
 
 fn unpack(decoder: impl Read, limit: usize, encoding: &str) -> Result<Bytes, Problem> {

@@ -21,7 +21,6 @@ use crate::state::ApiState;
         "name": "clicks-2011", "load": "0123456789abcdef", "loaded_at": "2012-03-16T18:40:47Z", "rows": 20000000,
         "bytes": 31000000, "partitions": ["2011"], "state": "counted",
     }] })),
-    crate::openapi::ReadErrors,
 ))]
 pub async fn list(State(state): State<ApiState>) -> Json<Value> {
     let manifest = state.store().manifest();
@@ -41,8 +40,11 @@ pub async fn list(State(state): State<ApiState>) -> Json<Value> {
         ("replace" = Option<bool>, Query, description = "Replace the dataset of that name"),
     ),
     responses(
-        (status = 201, description = "The dataset", body = Object),
-        crate::openapi::ReadErrors,
+        (status = 201, description = "The dataset", body = Object, example = json!({
+            "name": "clicks-2011", "load": "0123456789abcdef", "loaded_at": "2012-03-16T18:40:47Z", "rows": 20000000,
+            "bytes": 31000000, "partitions": ["2011"], "state": "waiting",
+        })),
+        crate::openapi::AskErrors,
         crate::openapi::DatasetErrors,
     ),
 )]
@@ -83,7 +85,7 @@ pub async fn adopt(
 /// It stops counting when the next rebuild publishes.
 #[utoipa::path(delete, path = "/v1/admin/datasets/{name}", operation_id = "drop_dataset", tag = "operate",
     params(("name" = String, Path, description = "The dataset", example = "clicks-2011")),
-    responses((status = 200, description = "It is dropped", body = Object), crate::openapi::ReadErrors),
+    responses((status = 200, description = "It is dropped", body = Object, example = json!({ "dropped": "clicks-2011" })), crate::openapi::AskErrors),
 )]
 pub async fn drop(
     State(state): State<ApiState>,

@@ -16,6 +16,7 @@ mod dashboard;
 mod datasets;
 mod describe;
 mod docs;
+mod download;
 mod drain;
 mod etag;
 mod head;
@@ -57,6 +58,7 @@ fn routes(state: ApiState, meter: Arc<Meter>) -> Router {
         .merge(writes())
         .merge(compress::answers(
             reads()
+                .layer(axum::middleware::from_fn(download::named))
                 .merge(bitly::routes())
                 .merge(docs::routes())
                 .merge(dashboard::routes()),
@@ -84,6 +86,7 @@ fn reads() -> Router<ApiState> {
         .route("/v1/{namespace}/{key}/summary", get(read::key::summary))
         .route("/v1/{namespace}/{key}/summary.csv", get(read::key::summary))
         .route("/v1/{namespace}/{key}/summary.svg", get(read::key::summary))
+        .route("/v1/{namespace}/{key}/badge", get(read::key::badge))
         .route("/v1/{namespace}/{key}/by/{subtotal}", get(read::key::by))
         .route("/v1/{namespace}/{key}/uniques", get(read::uniques::uniques))
         .route(

@@ -31,6 +31,7 @@ use files::Files;
         crate::write::events::events,
         crate::read::key::counts,
         crate::read::key::summary,
+        crate::read::key::badge,
         crate::read::key::by,
         crate::read::whole::counts_of_all,
         crate::read::top::top,
@@ -147,7 +148,22 @@ pub enum ReadErrors {
     Refused(Document),
 }
 
-/// How a write can fail. Nothing was counted, except that after a 503 it is not known.
+/// How a question that no cache keeps can end without its answer.
+#[derive(IntoResponses)]
+#[expect(dead_code, reason = "describes answers, which are made by `Problem`")]
+pub enum AskErrors {
+    /// A parameter that cannot be understood; `field` names it
+    #[response(status = 400, content_type = "application/problem+json")]
+    Malformed(Document),
+    /// What is named does not exist; says what does
+    #[response(status = 404, content_type = "application/problem+json")]
+    Unknown(Document),
+    /// Understood, but beyond a bound
+    #[response(status = 422, content_type = "application/problem+json")]
+    Refused(Document),
+}
+
+/// How a load can be refused.
 #[derive(IntoResponses)]
 #[expect(dead_code, reason = "describes answers, which are made by `Problem`")]
 pub enum DatasetErrors {
@@ -156,6 +172,7 @@ pub enum DatasetErrors {
     Taken(Document),
 }
 
+/// How a write can fail. Nothing was counted, except that after a 503 it is not known.
 #[derive(IntoResponses)]
 #[expect(dead_code, reason = "describes answers, which are made by `Problem`")]
 pub enum WriteErrors {

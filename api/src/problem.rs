@@ -114,9 +114,10 @@ impl From<Refusal> for Problem {
                     .about(field, None)
                     .at(index, None)
             }
-            Refusal::Sequence { index, .. } => {
-                Self::new(StatusCode::CONFLICT, "Out of order", detail)
-                    .about("sequence", None)
+            Refusal::Sequence { index, wrong } => {
+                let error = FieldError::malformed(wrong.field, &wrong.value, detail);
+                Self::new(StatusCode::CONFLICT, "Out of order", error.detail)
+                    .about(error.field, error.value)
                     .at(index, None)
             }
             Refusal::KeyReused => {
@@ -197,7 +198,7 @@ pub fn no_route(path: &str) -> Problem {
     Problem::unknown(
         "path",
         path,
-        "is not a route; reads are /v1/{namespace}/{key}/counts, …/summary, …/by/{subtotal}, …/uniques, /v1/{namespace}/counts and …/top, \
+        "is not a route; reads are /v1/{namespace}/{key}/counts, …/summary, …/badge, …/by/{subtotal}, …/uniques, /v1/{namespace}/counts and …/top, \
          /v1/ratios/{ratio}/{entity}/{key}, /v1/events/{id} and /v1/query, bitly's /v3/… and /v4/…, writes /v1/incr, \
          /v1/increments and /v1/events, operations /v1/admin/…, /healthz, /readyz and /metrics; /docs shows them all",
     )

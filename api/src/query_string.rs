@@ -87,10 +87,13 @@ impl<'q> QueryString<'q> {
         expected: &str,
     ) -> Result<Option<T>, Problem> {
         match self.take(name)?.filter(|value| !value.is_empty()) {
-            Some(value) => value
-                .parse()
-                .map(Some)
-                .map_err(|_| Problem::malformed(name, &value, format!("must be {expected}"))),
+            Some(value) => value.parse().map(Some).map_err(|_| {
+                let hint = match value.starts_with(' ') {
+                    true => "; a + in a query stands for a space: write it as %2B, or leave it out",
+                    false => "",
+                };
+                Problem::malformed(name, &value, format!("must be {expected}{hint}"))
+            }),
             None => Ok(None),
         }
     }

@@ -5,6 +5,8 @@
 //! is committed by creating its name if absent; every file a manifest names was synced, and its
 //! directory too, before the manifest was.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use tallyring_records::{Day, Position, Schema, StoreId};
 
@@ -42,6 +44,10 @@ pub struct Manifest {
     pub active: u64,
     /// Remembered ids.
     pub ids: IdsEntry,
+    /// Unix seconds of the newest event of each type, as far as ids are flushed: until when events are expected must
+    /// not go back at a restart, which replays only what follows.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub newest_events: BTreeMap<String, i64>,
 }
 
 /// A declaration and since when it holds.
@@ -413,6 +419,7 @@ mod tests {
             generations: Vec::new(),
             active: 0,
             ids: IdsEntry::default(),
+            newest_events: BTreeMap::new(),
         }
     }
 

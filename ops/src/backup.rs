@@ -13,6 +13,7 @@ use tallyring_rebuild::backup::{Again, Copied, Progress, copy};
 use crate::cli::{BackupArgs, RestoreArgs};
 use crate::data_directory::{open_read_only, require_store, try_lock};
 use crate::error::{CommandError, Result, doing};
+use crate::out::say;
 use crate::progress::bytes_bar;
 
 /// Brings a backup up to date, beside a server or without one.
@@ -27,16 +28,16 @@ pub fn run(args: &BackupArgs, as_json: bool) -> Result<()> {
     })?;
     bar.finish_and_clear();
     if as_json {
-        println!("{}", serde_json::to_string(&copied)?);
+        say!("{}", serde_json::to_string(&copied)?)?;
     } else {
-        println!(
+        say!(
             "generation {} is backed up in {}: {} files ({}) written, {} were there",
             copied.generation,
             args.backup.display(),
             copied.files,
             HumanBytes(copied.bytes),
             copied.kept
-        );
+        )?;
     }
     Ok(())
 }
@@ -134,15 +135,15 @@ pub fn restore(args: &RestoreArgs, as_json: bool) -> Result<()> {
         .map_err(Error::io("remove", names::RESTORING))?;
     target.sync_directory("").map_err(Error::io("sync", ""))?;
     if as_json {
-        println!("{}", serde_json::to_string(&copied)?);
+        say!("{}", serde_json::to_string(&copied)?)?;
     } else {
-        println!(
+        say!(
             "{} is restored: generation {}, {} files ({})",
             data.display(),
             copied.generation,
             copied.files,
             HumanBytes(copied.bytes)
-        );
+        )?;
     }
     Ok(())
 }

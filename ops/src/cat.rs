@@ -1,22 +1,27 @@
-//! `tallyring cat`: any stored thing as text.
+//! `tallyring cat`: any stored thing as text, or as JSON, an object a line.
 
-use std::io::{self, BufWriter, Write};
+mod record;
+
+use std::fmt::Display;
+use std::io::{self, BufWriter, StdoutLock, Write};
 use std::path::Path;
 use std::sync::Arc;
 
+use serde_json::{Value, json};
 use tallyring_archive::{Manifest, OsDisk, Run};
 use tallyring_realtime::oplog::{ReadFrom, scan};
-use tallyring_records::{Increment, Record, StoreId, decode_all};
+use tallyring_records::{StoreId, decode_all};
 
 use crate::cli::{CatArgs, CatWhat};
 use crate::data_directory::open_read_only;
 use crate::error::{CommandError, Result, doing};
+use crate::out;
 
 /// Prints it.
 ///
 /// # Errors
 /// When it is not there or damaged.
-pub fn run(args: &CatArgs) -> Result<()> {
+pub fn run(args: &CatArgs, json: bool) -> Result<()> {
     if !args.data.is_dir() {
         return Err(CommandError::Failed(format!(
             "{} is no data directory; name one with --data",
@@ -24,7 +29,10 @@ pub fn run(args: &CatArgs) -> Result<()> {
         )));
     }
     let disk = OsDisk::new(&args.data).map_err(doing("open the data directory"))?;
-    let mut out = BufWriter::new(io::stdout().lock());
+    let mut out = Printed {
+        out: BufWriter::new(io::stdout().lock()),
+        json,
+    };
     let printed = match args.what {
         CatWhat::Oplog => oplog(&disk, args.from, &mut out),
         CatWhat::Slot => slot(&args.data, args.which.as_deref(), &mut out),
@@ -32,12 +40,26 @@ pub fn run(args: &CatArgs) -> Result<()> {
         CatWhat::Manifest => manifest(&disk, args.which.as_deref(), &mut out),
         CatWhat::File => file(&disk, args.which.as_deref(), &mut out),
     };
-    match printed.and_then(|()| out.flush().map_err(Into::into)) {
-        // Whoever reads may have seen enough.
-        Err(CatError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        Err(CatError::Output(error)) => Err(CommandError::Failed(format!("cannot print: {error}"))),
+    match printed.and_then(|()| out.out.flush().map_err(Into::into)) {
+        Err(CatError::Output(error)) => Err(out::failed(error)),
         Err(CatError::Command(error)) => Err(error),
         Ok(()) => Ok(()),
+    }
+}
+
+/// Where things are printed, a line each.
+struct Printed {
+    out: BufWriter<StdoutLock<'static>>,
+    json: bool,
+}
+
+impl Printed {
+    /// A line, as text or as JSON.
+    fn line(&mut self, text: impl Display, json: impl FnOnce() -> Value) -> io::Result<()> {
+        match self.json {
+            true => writeln!(self.out, "{}", json()),
+            false => writeln!(self.out, "{text}"),
+        }
     }
 }
 
@@ -58,11 +80,7 @@ impl<E: Into<CommandError>> From<E> for CatError {
     }
 }
 
-fn oplog(
-    disk: &OsDisk,
-    from: Option<u64>,
-    out: &mut dyn Write,
-) -> std::result::Result<(), CatError> {
+fn oplog(disk: &OsDisk, from: Option<u64>, out: &mut Printed) -> std::result::Result<(), CatError> {
     let start = from.map_or(ReadFrom::Oldest, ReadFrom::Sequence);
     let mut failed = None;
     let read = scan(disk, None, start, &mut |frame| {
@@ -72,12 +90,10 @@ fn oplog(
                 continue;
             }
             let written = jiff::Timestamp::from_millisecond(frame.written_ms).unwrap_or_default();
-            if let Err(error) = writeln!(
-                out,
-                "{}:{sequence} {written} {}",
-                frame.epoch,
-                shown(record)
-            ) {
+            let position = format!("{}:{sequence}", frame.epoch);
+            let text = format_args!("{position} {written} {}", record::text(record));
+            let json = || record::json(&position, written, record);
+            if let Err(error) = out.line(text, json) {
                 failed = Some(error);
                 return Err("output".into());
             }
@@ -91,84 +107,11 @@ fn oplog(
     }
 }
 
-fn shown(record: &Record) -> String {
-    match record {
-        Record::Increment(increment) => format!("increment {}", shown_increment(increment)),
-        Record::Late(increment) => format!("late {}", shown_increment(increment)),
-        Record::Filtered { rule, increment } => {
-            format!("filtered rule={rule} {}", shown_increment(increment))
-        }
-        Record::Duplicate { id, of } => format!("duplicate id={} of={of}", id.escape_debug()),
-        Record::Refused { id, field, detail } => format!(
-            "refused id={} {field}: {}",
-            id.escape_debug(),
-            detail.escape_debug()
-        ),
-        Record::Batch {
-            key,
-            accepted,
-            duplicates,
-            late,
-            filtered,
-            ..
-        } => {
-            format!(
-                "batch key={} accepted={accepted} duplicates={duplicates} late={late} filtered={filtered}",
-                key.escape_debug()
-            )
-        }
-        Record::Rotate { today } => format!("rotate today={today}"),
-        Record::Cut { stores } => {
-            let stores: Vec<String> = stores.iter().map(StoreId::to_string).collect();
-            format!("cut {}", stores.join(" "))
-        }
-        Record::Schema(schema) => format!("schema {}", schema.names()),
-    }
-}
-
-fn shown_increment(increment: &Increment) -> String {
-    let at = jiff::Timestamp::from_second(increment.at)
-        .map_or_else(|_| increment.at.to_string(), |at| at.to_string());
-    let mut text = format!("at={at} n={}", increment.n);
-    for (prefix, pairs) in [("key", &increment.keys), ("by", &increment.by)] {
-        for (name, value) in pairs {
-            text.push_str(&format!(" {prefix}.{name}={}", value.escape_debug()));
-        }
-    }
-    for (name, value) in [("id", &increment.id), ("user", &increment.user)] {
-        if let Some(value) = value {
-            text.push_str(&format!(" {name}={}", value.escape_debug()));
-        }
-    }
-    if let Some(origin) = &increment.origin {
-        text.push_str(&format!(
-            " producer={} epoch={} sequence={}",
-            origin.producer.escape_debug(),
-            origin.epoch,
-            origin.sequence
-        ));
-    }
-    if let Some(event) = &increment.event {
-        text.push_str(&format!(" type={}", event.kind));
-        if let Some(view) = &event.view {
-            text.push_str(&format!(" view={}", view.escape_debug()));
-        }
-        if event.correction {
-            text.push_str(" correction");
-        }
-    }
-    text
-}
-
-fn slot(
-    data: &Path,
-    which: Option<&str>,
-    out: &mut dyn Write,
-) -> std::result::Result<(), CatError> {
+fn slot(data: &Path, which: Option<&str>, out: &mut Printed) -> std::result::Result<(), CatError> {
     let store = open_read_only(data)?;
     let Some(which) = which else {
         for id in store.store_ids() {
-            writeln!(out, "{id}")?;
+            out.line(id, || json!({ "store": id.to_string() }))?;
         }
         return Ok(());
     };
@@ -178,7 +121,11 @@ fn slot(
         return Err(CommandError::Failed(detail).into());
     }
     for point in store.points(id)? {
-        writeln!(out, "{point}")?;
+        out.line(&point, || {
+            json!({
+                "key": point.key, "value": point.value, "bucket": point.code.to_string(), "count": point.count,
+            })
+        })?;
     }
     Ok(())
 }
@@ -186,7 +133,7 @@ fn slot(
 fn archive(
     disk: &OsDisk,
     which: Option<&str>,
-    out: &mut dyn Write,
+    out: &mut Printed,
 ) -> std::result::Result<(), CatError> {
     let manifest = newest(disk)?;
     let files = manifest
@@ -213,7 +160,7 @@ fn archive(
 fn manifest(
     disk: &OsDisk,
     which: Option<&str>,
-    out: &mut dyn Write,
+    out: &mut Printed,
 ) -> std::result::Result<(), CatError> {
     let manifest = match which {
         Some(number) => {
@@ -224,14 +171,16 @@ fn manifest(
         }
         None => newest(disk)?,
     };
-    writeln!(out, "{}", serde_json::to_string_pretty(&manifest)?)?;
+    let text = serde_json::to_string_pretty(&manifest)?;
+    let value = serde_json::to_value(&manifest)?;
+    out.line(text, || value)?;
     Ok(())
 }
 
 fn file(
     disk: &OsDisk,
     which: Option<&str>,
-    out: &mut dyn Write,
+    out: &mut Printed,
 ) -> std::result::Result<(), CatError> {
     let name = which
         .ok_or_else(|| CommandError::Usage("name a file, relative to the data directory".into()))?;
@@ -242,17 +191,22 @@ fn newest(disk: &OsDisk) -> Result<Manifest> {
     Manifest::load(disk)?.ok_or_else(|| CommandError::Failed("there is no manifest here".into()))
 }
 
-fn lines(disk: &OsDisk, name: &str, out: &mut dyn Write) -> std::result::Result<(), CatError> {
+fn lines(disk: &OsDisk, name: &str, out: &mut Printed) -> std::result::Result<(), CatError> {
     let run: Arc<Run> = Run::open(disk, name)?;
     let mut cursor = run.cursor();
     while cursor.advance()? {
         let Some((key, payload)) = cursor.line()? else {
             break;
         };
-        out.write_all(key)?;
-        out.write_all(b",")?;
-        out.write_all(payload)?;
-        out.write_all(b"\n")?;
+        if out.json {
+            let text = String::from_utf8_lossy;
+            let line = json!({ "key": text(key), "payload": text(payload) });
+            writeln!(out.out, "{line}")?;
+            continue;
+        }
+        for part in [key, b",", payload, b"\n"] {
+            out.out.write_all(part)?;
+        }
     }
     Ok(())
 }

@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::bench::BenchArgs;
 use crate::demo::DemoArgs;
+use crate::error::{CommandError, Result};
 use crate::send::SendArgs;
 use crate::shell::{CompletionsArgs, ManArgs};
 use crate::start_time::ClockStart;
@@ -49,6 +50,21 @@ impl Output {
     /// True for programs.
     pub fn is_json(self) -> bool {
         self == Self::Json
+    }
+
+    /// Whether commands other than `query` have this form.
+    ///
+    /// # Errors
+    /// A usage error for files and pictures.
+    pub fn check_for_commands(self) -> Result<()> {
+        let name = match self {
+            Self::Table | Self::Json => return Ok(()),
+            Self::Csv => "csv",
+            Self::Svg => "svg",
+        };
+        Err(CommandError::Usage(format!(
+            "--output {name} is a form of `tallyring query` only; use --output json, or leave it out"
+        )))
     }
 }
 

@@ -8,6 +8,7 @@ use tallyring_realtime::{Clock, Holder, Lock, Options, Recovery, Store, SystemCl
 
 use crate::config::Config;
 use crate::error::{CommandError, Result, doing};
+use crate::out::note;
 
 /// Takes the lock; an error names who has it.
 ///
@@ -129,7 +130,7 @@ pub fn random(bytes: &mut [u8]) {
         std::fs::File::open("/dev/urandom").and_then(|mut source| source.read_exact(bytes));
     if let Err(error) = filled {
         // Without randomness a store would have a guessable secret: better none.
-        eprintln!("error: cannot read /dev/urandom: {error}");
+        note!("error: cannot read /dev/urandom: {error}");
         std::process::exit(1);
     }
 }

@@ -10,6 +10,7 @@ use crate::config::Config;
 use crate::data_directory::{open, require_store, try_lock};
 use crate::error::{CommandError, Result, doing};
 use crate::http_client::{Server, holder_url};
+use crate::out::say;
 
 /// Lists all datasets.
 ///
@@ -26,26 +27,29 @@ pub fn list(args: &DataArgs, json: bool) -> Result<()> {
             .iter()
             .map(|of| described(&manifest, of))
             .collect();
-        println!("{}", json!({ "datasets": all }));
+        say!("{}", json!({ "datasets": all }))?;
         return Ok(());
     }
     if manifest.datasets.is_empty() {
-        println!("there are no datasets; `tallyring load` makes one");
+        say!("there are no datasets; `tallyring load` makes one")?;
         return Ok(());
     }
-    println!(
+    say!(
         "{:<24} {:<22} {:>14} {:>14}  STATE",
-        "DATASET", "LOADED", "ROWS", "BYTES"
-    );
+        "DATASET",
+        "LOADED",
+        "ROWS",
+        "BYTES"
+    )?;
     for dataset in &manifest.datasets {
         let bytes: u64 = dataset.runs.iter().map(|run| run.bytes).sum();
-        println!(
+        say!(
             "{:<24} {:<22} {:>14} {bytes:>14}  {}",
             dataset.name,
             time(dataset.adopted_at_ms),
             dataset.rows,
             state(&manifest, dataset)
-        );
+        )?;
     }
     Ok(())
 }
@@ -73,12 +77,12 @@ pub fn drop(args: &DropArgs, json: bool) -> Result<()> {
         }
     }
     if json {
-        println!("{}", json!({ "dropped": args.dataset }));
+        say!("{}", json!({ "dropped": args.dataset }))?;
     } else {
-        println!(
+        say!(
             "{} stops counting with the next rebuild (`tallyring rebuild` does it now)",
             args.dataset
-        );
+        )?;
     }
     Ok(())
 }

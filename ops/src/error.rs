@@ -1,4 +1,5 @@
-//! How a command fails: exit code 1 failed, 2 usage, 70 the log failed under a running server.
+//! How a command fails: exit code 1 failed, 2 usage, 70 the log failed under a running server, 141 as of a program
+//! that SIGPIPE ended: nobody reads what it prints.
 
 use thiserror::Error;
 
@@ -16,6 +17,9 @@ pub enum CommandError {
         "the oplog failed and nothing more was accepted; check the disk and start again: what is durable is read back"
     )]
     LogFailed,
+    /// Whoever read standard output has gone, and needs no message.
+    #[error("standard output is closed")]
+    Unread,
 }
 
 impl CommandError {
@@ -25,6 +29,7 @@ impl CommandError {
             Self::Failed(_) => 1,
             Self::Usage(_) => 2,
             Self::LogFailed => 70,
+            Self::Unread => 141,
         }
     }
 }

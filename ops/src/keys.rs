@@ -13,6 +13,7 @@ use crate::config::Config;
 use crate::data_directory::{random, try_lock};
 use crate::error::{CommandError, Result};
 use crate::http_client::Server;
+use crate::out::{note, say};
 
 /// Makes, lists or revokes keys.
 ///
@@ -75,16 +76,16 @@ fn make(args: &NewKeyArgs, as_json: bool) -> Result<()> {
         }
     };
     if as_json {
-        println!("{answer}");
+        say!("{answer}")?;
     } else {
-        println!("{}", text(&answer["key"]));
-        eprintln!(
+        say!("{}", text(&answer["key"]))?;
+        note!(
             "key {} is in force; it is shown this once: only its hash is kept",
             text(&answer["id"])
         );
     }
     if is_first {
-        eprintln!(
+        note!(
             "warning: this is the first key: from now on every request needs one, but /healthz, /readyz and /docs"
         );
     }
@@ -100,18 +101,23 @@ fn list(data: &Path, as_json: bool) -> Result<()> {
         Keys::Served(server) => server.get("/v1/admin/keys")?,
     };
     if as_json {
-        println!("{answer}");
+        say!("{answer}")?;
         return Ok(());
     }
     let keys = answer["keys"].as_array().map_or(&[][..], Vec::as_slice);
     if keys.is_empty() {
-        eprintln!("there are no keys: everything is open, on loopback only");
+        note!("there are no keys: everything is open, on loopback only");
         return Ok(());
     }
-    println!(
+    say!(
         "{:<10}{:<18}{:<16}{:<16}{:<10}{:<22}note",
-        "id", "scopes", "namespaces", "login", "limit", "made"
-    );
+        "id",
+        "scopes",
+        "namespaces",
+        "login",
+        "limit",
+        "made"
+    )?;
     for key in keys {
         let limit = key["limit"]
             .as_u64()
@@ -120,7 +126,7 @@ fn list(data: &Path, as_json: bool) -> Result<()> {
             Some(time) => format!("revoked {time} "),
             None => String::new(),
         };
-        println!(
+        say!(
             "{:<10}{:<18}{:<16}{:<16}{limit:<10}{:<22}{state}{}",
             text(&key["id"]),
             names_of(&key["scopes"]),
@@ -128,7 +134,7 @@ fn list(data: &Path, as_json: bool) -> Result<()> {
             key["login"].as_str().unwrap_or("-"),
             text(&key["created_at"]),
             text(&key["note"])
-        );
+        )?;
     }
     Ok(())
 }
@@ -156,9 +162,9 @@ fn revoke(data: &Path, id: &str, as_json: bool) -> Result<()> {
         Keys::Served(server) => server.delete(&format!("/v1/admin/keys/{id}"))?,
     };
     if as_json {
-        println!("{answer}");
+        say!("{answer}")?;
     } else {
-        println!("key {id} is revoked");
+        say!("key {id} is revoked")?;
     }
     Ok(())
 }

@@ -19,6 +19,7 @@ use crate::data_directory::{open, server_of, try_lock};
 use crate::error::{CommandError, Result, doing};
 use crate::http_client::{Server, holder_url};
 use crate::incoming::Incoming;
+use crate::out::{note, say};
 use crate::preview::{self, Month};
 
 /// Scheduling priority while a server runs beside: the lowest.
@@ -42,7 +43,7 @@ pub fn run(args: &LoadArgs, json: bool) -> Result<()> {
     if server_of(data).is_some()
         && let Err(error) = rustix::process::nice(NICE)
     {
-        eprintln!("warning: cannot lower the priority: {error}");
+        note!("warning: cannot lower the priority: {error}");
     }
     let disk = OsDisk::new(data).map_err(doing("open the data directory"))?;
     let manifest = Manifest::load(&disk)?
@@ -61,8 +62,7 @@ pub fn run(args: &LoadArgs, json: bool) -> Result<()> {
     if args.dry_run {
         let replaced = manifest.dataset(&args.dataset);
         let months = preview::preview(&disk, &manifest, &loaded.runs, replaced)?;
-        report_dry_run(&months, loaded.rows, rejected, json);
-        return Ok(());
+        return report_dry_run(&months, loaded.rows, rejected, json);
     }
     let staged = Staged {
         load: incoming.load().to_owned(),
@@ -72,8 +72,7 @@ pub fn run(args: &LoadArgs, json: bool) -> Result<()> {
     };
     staged.write(&disk)?;
     adopt(args, &config, incoming.load())?;
-    report(args, &loaded, rejected, json);
-    Ok(())
+    report(args, &loaded, rejected, json)
 }
 
 /// Reads a size such as `512MiB`.
@@ -256,25 +255,24 @@ impl Rejects {
     }
 }
 
-fn report(args: &LoadArgs, loaded: &Loaded, rejected: u64, json: bool) {
+fn report(args: &LoadArgs, loaded: &Loaded, rejected: u64, json: bool) -> Result<()> {
     let bytes: u64 = loaded.runs.iter().map(|run| run.bytes).sum();
     if json {
         let report = json!({
             "dataset": args.dataset, "rows": loaded.rows, "rejected": rejected,
             "runs": loaded.runs.len(), "bytes": bytes, "spills": loaded.spills,
         });
-        println!("{report}");
-        return;
+        return say!("{report}");
     }
-    println!(
+    say!(
         "{}: {} rows in {} runs of {} bytes{}",
         args.dataset,
         HumanCount(loaded.rows),
         loaded.runs.len(),
         HumanCount(bytes),
         skipped(rejected)
-    );
-    println!("it counts with the next rebuild (`tallyring rebuild` does it now)");
+    )?;
+    say!("it counts with the next rebuild (`tallyring rebuild` does it now)")
 }
 
 fn skipped(rejected: u64) -> String {
@@ -284,21 +282,20 @@ fn skipped(rejected: u64) -> String {
     }
 }
 
-fn report_dry_run(months: &[Month], rows: u64, rejected: u64, json: bool) {
+fn report_dry_run(months: &[Month], rows: u64, rejected: u64, json: bool) -> Result<()> {
     if json {
         let months: Vec<Value> = months.iter().map(Month::json).collect();
-        println!(
+        return say!(
             "{}",
             json!({ "rows": rows, "rejected": rejected, "months": months })
         );
-        return;
     }
-    print!("{}", preview::table(months));
-    println!(
+    say!("{}", preview::table(months).trim_end())?;
+    say!(
         "{} rows{}; nothing changed",
         HumanCount(rows),
         skipped(rejected)
-    );
+    )
 }
 
 fn bar(files: &[PathBuf]) -> ProgressBar {

@@ -1,14 +1,17 @@
 //! `tallyring query`: the read API on a terminal.
 
-use std::sync::Arc;
+mod table;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
 use crate::cli::{Output, QueryArgs};
 use crate::data_directory::{open_read_only, server_of};
-use crate::error::{CommandError, Result, doing};
-use crate::http_client::{self, Server};
+use crate::error::{CommandError, Result};
+use crate::http_client::Server;
+use crate::in_process::InProcess;
+use crate::out::{self, say};
+use table::table;
 
 /// Everything but the unreserved characters of RFC 3986.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
@@ -32,14 +35,16 @@ pub fn run(args: &QueryArgs, output: Output) -> Result<()> {
         None => ask_files(args, &path)?,
     };
     match output {
-        Output::Json => println!(
+        Output::Json => say!(
             "{}",
             serde_json::to_string_pretty(&serde_json::from_str::<Value>(&text)?)?
         ),
-        Output::Csv | Output::Svg => print!("{text}"),
-        Output::Table => table(&serde_json::from_str(&text)?),
+        Output::Csv | Output::Svg => out::print(format_args!("{text}")),
+        Output::Table => {
+            let table = table(&serde_json::from_str(&text)?);
+            out::print(format_args!("{table}"))
+        }
     }
-    Ok(())
 }
 
 fn path(args: &QueryArgs, output: Output) -> Result<String> {
@@ -91,135 +96,5 @@ fn wrong(key: &str, must: &str) -> CommandError {
 
 /// Answers from the files, by the same code as a server, without one.
 fn ask_files(args: &QueryArgs, path: &str) -> Result<String> {
-    use tallyring_api::{Access, AccessLimits, Admin, ApiState, App};
-    let store = open_read_only(&args.data)?;
-    let service = tallyring_realtime::Service::start(Arc::new(store)).map_err(doing("start"))?;
-    let admin = Admin {
-        rebuild: Box::new(|| 0),
-        last_rebuild: Box::new(|| None),
-    };
-    let metrics = metrics_exporter_prometheus::PrometheusBuilder::new()
-        .build_recorder()
-        .handle();
-    let state = ApiState {
-        service: Arc::new(service),
-        admin: Arc::new(admin),
-        access: Arc::new(Access::open(AccessLimits::default())),
-        metrics,
-    };
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .map_err(doing("start the runtime"))?;
-    let (status, body) = runtime
-        .block_on(tallyring_api::ask(App::new(state), path))
-        .map_err(doing("answer from the files"))?;
-    let text = String::from_utf8_lossy(&body).into_owned();
-    if status == 200 {
-        return Ok(text);
-    }
-    let problem = serde_json::from_str(&text).unwrap_or(Value::Null);
-    Err(CommandError::Failed(http_client::problem_text(
-        status, &problem,
-    )))
-}
-
-/// Cells of the longest bar beside a count.
-const BAR_CELLS: u64 = 20;
-
-fn table(answer: &Value) {
-    let text = |name: &str| answer[name].as_str().unwrap_or_default();
-    let of = match text("key") {
-        "" => shown(text("namespace")),
-        key => format!("{}/{}", shown(text("namespace")), shown(key)),
-    };
-    println!("{of} by {} in {}", text("unit"), text("timezone"));
-    let estimate = &answer["estimate"];
-    if let Some(counts) = answer["counts"].as_array() {
-        let name = if estimate.is_null() {
-            "count"
-        } else {
-            "estimate"
-        };
-        let numbers = numbers(counts, name);
-        println!("{}", sparkline(&numbers));
-        let largest = numbers.iter().copied().max().unwrap_or(0);
-        for (row, &count) in counts.iter().zip(&numbers) {
-            let start = row["start"].as_str().unwrap_or_default();
-            let line = format!("{start:<26}{count:>14}  {}", bar(count, largest));
-            println!("{}", line.trim_end());
-        }
-    }
-    for (list, name) in [("values", "value"), ("keys", "key")] {
-        let Some(rows) = answer[list].as_array() else {
-            continue;
-        };
-        let numbers = numbers(rows, "count");
-        let largest = numbers.iter().copied().max().unwrap_or(0);
-        for (row, &count) in rows.iter().zip(&numbers) {
-            let cells = usize::try_from(BAR_CELLS).unwrap_or(0);
-            let name = shown(row[name].as_str().unwrap_or_default());
-            println!("{count:>14}  {:<cells$}  {name}", bar(count, largest));
-        }
-        println!("{:>14}  {:<20}  other", answer["other"].to_string(), "");
-    }
-    if estimate.is_null() {
-        println!("{:<26}{:>14}", "total", answer["total"].to_string());
-    } else {
-        let error = 100.0 * answer["relative_error"].as_f64().unwrap_or(0.0);
-        println!(
-            "{:<26}{:>14}  ± {error:.1} %, each user once",
-            "users",
-            estimate.to_string()
-        );
-    }
-    if answer["aligned"] == Value::Bool(false) {
-        println!("note: hours do not fit this zone's boundaries; each counts where it starts");
-    }
-}
-
-fn numbers(rows: &[Value], name: &str) -> Vec<u64> {
-    let numbers = rows.iter().map(|row| row[name].as_u64());
-    numbers.map(Option::unwrap_or_default).collect()
-}
-
-fn bar(count: u64, largest: u64) -> String {
-    let cells = count.saturating_mul(BAR_CELLS) / largest.max(1);
-    "█".repeat(usize::try_from(cells).unwrap_or(0))
-}
-
-fn shown(text: &str) -> String {
-    text.chars()
-        .flat_map(|character| {
-            let escaped: Vec<char> = if character.is_control() {
-                character.escape_debug().collect()
-            } else {
-                vec![character]
-            };
-            escaped
-        })
-        .collect()
-}
-
-fn sparkline(numbers: &[u64]) -> String {
-    const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-    let largest = numbers.iter().copied().max().unwrap_or(0).max(1);
-    let bar = |number: &u64| {
-        BARS[usize::try_from(number.saturating_mul(7).div_ceil(largest))
-            .unwrap_or(7)
-            .min(7)]
-    };
-    numbers.iter().map(bar).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_sparkline_spans_its_numbers() {
-        assert_eq!(sparkline(&[0, 1, 7]), "▁▂█");
-        assert_eq!(sparkline(&[]), "");
-    }
+    InProcess::over(open_read_only(&args.data)?)?.get(path)
 }

@@ -13,6 +13,7 @@ use crate::config::Config;
 use crate::data_directory::{open, require_store, try_lock};
 use crate::error::{CommandError, Result};
 use crate::http_client::{Server, holder_url};
+use crate::out::say;
 use crate::progress::bytes_bar;
 
 const POLL: Duration = Duration::from_millis(200);
@@ -65,12 +66,12 @@ pub fn run(args: &DataArgs, json: bool) -> Result<()> {
         }
     };
     if json {
-        println!("{}", json!({ "generation": generation }));
+        say!("{}", json!({ "generation": generation }))?;
     } else {
         if before == generation {
-            println!("nothing new to merge; generation {generation} stands");
+            say!("nothing new to merge; generation {generation} stands")?;
         } else {
-            println!("generation {generation} is published");
+            say!("generation {generation} is published")?;
         }
     }
     Ok(())

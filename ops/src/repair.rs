@@ -11,6 +11,7 @@ use crate::cli::VerifyArgs;
 use crate::config::Config;
 use crate::data_directory::{lock, require_store};
 use crate::error::{CommandError, Result, doing};
+use crate::out::note;
 
 /// Heals what it can; a sentence for each file that was healed. What it cannot heal the check that follows finds.
 ///
@@ -28,7 +29,7 @@ pub fn run(args: &VerifyArgs) -> Result<Vec<String>> {
         OsDisk::new(&scratch_path).map_err(doing(format!("make {}", scratch_path.display())))?;
     let files = heal_files(&disk, &scratch, backup);
     if let Err(error) = std::fs::remove_dir_all(&scratch_path) {
-        eprintln!(
+        note!(
             "warning: {} could not be removed: {error}",
             scratch_path.display()
         );

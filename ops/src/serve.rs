@@ -25,6 +25,7 @@ use crate::config::{Config, HttpConfig, RebuildConfig};
 use crate::data_directory::{lock, open_store, random, world};
 use crate::error::{CommandError, Result, doing};
 use crate::incoming;
+use crate::out::say;
 use crate::rebuilds::Rebuilds;
 
 /// How often what is measured is folded.
@@ -38,7 +39,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(60);
 ///
 /// # Errors
 /// When the directory cannot be opened, the address cannot be bound, or the log fails.
-pub fn run(args: &ServeArgs) -> Result<()> {
+pub fn run(args: &ServeArgs, json: bool) -> Result<()> {
     start_logging();
     exit_on_panic_of_store_threads();
     let data = args.data.data.as_path();
@@ -88,6 +89,7 @@ pub fn run(args: &ServeArgs) -> Result<()> {
         tls,
         access: Arc::new(access),
         statsd: config.statsd,
+        json,
     };
     let failed = runtime.block_on(serve_until_stopped(
         service,
@@ -110,6 +112,8 @@ struct Front {
     tls: Option<Tls>,
     access: Arc<Access>,
     statsd: Option<SocketAddr>,
+    /// Whether its address is told as JSON.
+    json: bool,
 }
 
 /// True when the log failed.
@@ -160,7 +164,12 @@ async fn serve_until_stopped(
         signal(SignalKind::interrupt()).map_err(doing("watch for SIGINT"))?,
     );
     let (statsd, stop_statsd) = start_statsd(front.statsd, &state).await?;
-    println!("tallyring listening on {url}");
+    // It serves also those who did not wait for its address.
+    let _ = if front.json {
+        say!("{}", serde_json::json!({ "url": url }))
+    } else {
+        say!("tallyring listening on {url}")
+    };
     let stop = async {
         stopped(Arc::clone(&service), signals).await;
         front.access.close_streams();
@@ -377,6 +386,8 @@ fn start_logging() {
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_ansi(ansi)
+        // A message that nobody reads must not end what wrote it.
+        .log_internal_errors(false)
         .init();
 }
 

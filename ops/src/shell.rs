@@ -2,14 +2,15 @@
 //! command line itself.
 
 use std::fs;
-use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, ValueEnum};
 use clap_complete::Shell;
+use serde_json::json;
 
 use crate::cli::Cli;
 use crate::error::{Result, doing};
+use crate::out::{self, say};
 
 const NAME: &str = "tallyring";
 
@@ -46,27 +47,36 @@ pub struct ManArgs {
 ///
 /// # Errors
 /// When standard output cannot be written.
-pub fn completions(args: &CompletionsArgs) -> Result<()> {
-    let shell = match args.shell {
-        ShellName::Bash => Shell::Bash,
-        ShellName::Zsh => Shell::Zsh,
-        ShellName::Fish => Shell::Fish,
+pub fn completions(args: &CompletionsArgs, json: bool) -> Result<()> {
+    let (shell, name) = match args.shell {
+        ShellName::Bash => (Shell::Bash, "bash"),
+        ShellName::Zsh => (Shell::Zsh, "zsh"),
+        ShellName::Fish => (Shell::Fish, "fish"),
     };
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), NAME, &mut script);
-    io::stdout()
-        .write_all(&script)
-        .map_err(doing("write to standard output"))
+    let script = String::from_utf8_lossy(&script);
+    if json {
+        say!("{}", json!({ "shell": name, "script": script }))
+    } else {
+        out::print(format_args!("{script}"))
+    }
 }
 
 /// Writes a page for every command.
 ///
 /// # Errors
 /// When the directory cannot be written.
-pub fn man(args: &ManArgs) -> Result<()> {
+pub fn man(args: &ManArgs, json: bool) -> Result<()> {
     let directory = args.directory.as_path();
     let writing = || doing(format!("write to {}", directory.display()));
     fs::create_dir_all(directory).map_err(writing())?;
     // Hidden commands have no page.
-    clap_mangen::generate_to(Cli::command(), directory).map_err(writing())
+    clap_mangen::generate_to(Cli::command(), directory).map_err(writing())?;
+    let pages = fs::read_dir(directory).map_err(writing())?.count();
+    if json {
+        say!("{}", json!({ "directory": directory, "pages": pages }))
+    } else {
+        say!("{pages} pages are in {}", directory.display())
+    }
 }

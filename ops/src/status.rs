@@ -1,7 +1,7 @@
 //! `tallyring status`: ring, log and archive at a glance, once or again and again.
 
 use std::fmt::Write as _;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
@@ -12,8 +12,9 @@ use serde_json::Value;
 
 use crate::cli::DATA_DEFAULT;
 use crate::data_directory::{require_store, server_of};
-use crate::error::{CommandError, Result, doing};
+use crate::error::{CommandError, Result};
 use crate::http_client::Server;
+use crate::out;
 
 /// Options of `status`.
 #[derive(Args)]
@@ -78,16 +79,12 @@ fn server(args: &StatusArgs) -> Result<Server> {
 
 /// Prints a screenful; over the one before where a person watches.
 fn print(text: &str, over: bool) -> Result<()> {
-    let mut out = io::stdout().lock();
-    let clear = if over && out.is_terminal() {
+    let clear = if over && io::stdout().is_terminal() {
         "\x1b[H\x1b[2J"
     } else {
         ""
     };
-    out.write_all(clear.as_bytes())
-        .and_then(|()| out.write_all(text.as_bytes()))
-        .and_then(|()| out.flush())
-        .map_err(doing("write to standard output"))
+    out::print(format_args!("{clear}{text}"))
 }
 
 /// The number of the newest record: a position is `epoch:sequence`, one for each partition.
@@ -107,6 +104,13 @@ fn count(value: &Value) -> String {
 
 fn bytes(value: &Value) -> String {
     HumanBytes(number(value)).to_string()
+}
+
+fn runs(value: &Value) -> String {
+    match number(value) {
+        1 => "1 run".to_owned(),
+        runs => format!("{} runs", HumanCount(runs)),
+    }
 }
 
 fn text(value: &Value) -> &str {
@@ -137,10 +141,10 @@ fn table(status: &Value, came: Option<&str>) -> String {
     );
     line(&mut out, "log", &log);
     let archive = format!(
-        "generation {}, {}, {} runs to merge",
+        "generation {}, {}, {} to merge",
         number(&status["generation"]),
         bytes(&status["archive"]["file_bytes"]),
-        count(&status["archive"]["pending_runs"])
+        runs(&status["archive"]["pending_runs"])
     );
     line(&mut out, "archive", &archive);
     line(&mut out, "rebuild", &last_rebuild(&status["last_rebuild"]));
@@ -167,10 +171,10 @@ fn stores(out: &mut String, ring: &Value) {
             .div_ceil(largest.max(1));
         let bar = "█".repeat(usize::try_from(cells).unwrap_or(0));
         let shown = format!(
-            "{:<15} {:>12} counters {:>3} runs {:>11}  {bar}",
+            "{:<15} {:>12} counters {:>8} {:>11}  {bar}",
             text(&store["id"]),
             count(&store["counters"]),
-            count(&store["runs"]),
+            runs(&store["runs"]),
             HumanBytes(size(store)).to_string()
         );
         line(out, text(&store["position"]), &shown);
@@ -217,7 +221,7 @@ state     ok, 2012-03-16T18:40:00Z
 yesterday day-2012-03-15             0 counters   2 runs    1.00 MiB  ████████████████████
 today     day-2012-03-16        12,345 counters   0 runs  512.00 KiB  ██████████
 log       at 1,000,000, 64.00 MiB, 7 records to replay, 3.5 records a second
-archive   generation 3, 2.00 KiB, 1 runs to merge
+archive   generation 3, 2.00 KiB, 1 run to merge
 rebuild   done, 2012-03-16T00:05:01Z
 ids       2 in memory, remembered 25 hours
 disk      1.00 GiB free

@@ -10,6 +10,7 @@ use tallyring_rebuild::remake;
 use crate::cli::VerifyArgs;
 use crate::data_directory::{open_read_only, server_of};
 use crate::error::{CommandError, Result, doing};
+use crate::out::say;
 use crate::progress::bytes_bar;
 use crate::repair;
 
@@ -69,7 +70,7 @@ pub fn run(args: &VerifyArgs, json: bool) -> Result<()> {
         merged_again,
         healed,
     };
-    report.print(json, &findings);
+    report.print(json, &findings)?;
     if findings.is_empty() {
         return Ok(());
     }
@@ -160,7 +161,7 @@ struct Report {
 }
 
 impl Report {
-    fn print(&self, json: bool, findings: &[String]) {
+    fn print(&self, json: bool, findings: &[String]) -> Result<()> {
         let Checked {
             files,
             bytes,
@@ -175,30 +176,30 @@ impl Report {
                 "with_remainder": with_remainder, "manifests": self.manifests, "oplog_records": self.records,
                 "merged_again": self.merged_again, "healed": self.healed, "findings": findings,
             });
-            println!("{report}");
-            return;
+            return say!("{report}");
         }
-        println!("files            {files:>14}");
-        println!("bytes            {bytes:>14}");
-        println!("lines            {lines:>14}");
-        println!("totals           {buckets:>14}  base buckets");
-        println!("subtotals        {subtotals:>14}  compared with their total");
-        println!(
+        say!("files            {files:>14}")?;
+        say!("bytes            {bytes:>14}")?;
+        say!("lines            {lines:>14}")?;
+        say!("totals           {buckets:>14}  base buckets")?;
+        say!("subtotals        {subtotals:>14}  compared with their total")?;
+        say!(
             "with remainder   {with_remainder:>14}  counted without a value for all (reads as -)"
-        );
-        println!("manifests        {:>14}", self.manifests);
-        println!("oplog records    {:>14}", self.records);
+        )?;
+        say!("manifests        {:>14}", self.manifests)?;
+        say!("oplog records    {:>14}", self.records)?;
         if let Some(merged_again) = self.merged_again {
-            println!("merged again     {merged_again:>14}  files, the same bytes");
+            say!("merged again     {merged_again:>14}  files, the same bytes")?;
         }
         for file in &self.healed {
-            println!("HEALED {file}");
+            say!("HEALED {file}")?;
         }
         for finding in findings {
-            println!("WRONG  {finding}");
+            say!("WRONG  {finding}")?;
         }
         if findings.is_empty() {
-            println!("all good");
+            say!("all good")?;
         }
+        Ok(())
     }
 }

@@ -9,6 +9,7 @@ use tallyring_rebuild::{BuildOptions, build};
 use crate::backup;
 use crate::cli::{BackupArgs, WorkerArgs};
 use crate::error::{Result, doing};
+use crate::out::{note, say};
 
 /// Lowest scheduling priority.
 const NICE: i32 = 19;
@@ -30,7 +31,7 @@ pub fn rebuild(args: &WorkerArgs) -> Result<()> {
         },
     };
     let built = build(&disk, &manifest, options, &|_, _| {})?;
-    println!("{}", serde_json::to_string(&built)?);
+    say!("{}", serde_json::to_string(&built)?)?;
     Ok(())
 }
 
@@ -41,14 +42,14 @@ pub fn rebuild(args: &WorkerArgs) -> Result<()> {
 pub fn back_up(args: &BackupArgs) -> Result<()> {
     begin();
     let copied = backup::make(&args.data, &args.backup, &backup::todays_part, &|_, _| {})?;
-    println!("{}", serde_json::to_string(&copied)?);
+    say!("{}", serde_json::to_string(&copied)?)?;
     Ok(())
 }
 
 fn begin() {
     end_with_parent();
     if let Err(error) = rustix::process::nice(NICE) {
-        eprintln!("warning: cannot lower the priority: {error}");
+        note!("warning: cannot lower the priority: {error}");
     }
 }
 

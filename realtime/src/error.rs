@@ -76,12 +76,12 @@ pub enum Refusal {
         field: String,
     },
     /// A producer's number is not the one that follows.
-    #[error("{detail}; nothing was counted")]
+    #[error("{}; nothing was counted", wrong.detail)]
     Sequence {
         /// Index in the batch.
         index: usize,
-        /// Which one was expected.
-        detail: String,
+        /// What is wrong with it.
+        wrong: OutOfOrder,
     },
     /// The disk is full. Reads go on.
     #[error("the disk is full; nothing was counted, retry when there is space")]
@@ -95,6 +95,17 @@ pub enum Refusal {
     /// The queue is full.
     #[error("too many increments are waiting to be written; retry after a second")]
     Busy,
+}
+
+/// A field of a producer's that does not fit what it sent before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OutOfOrder {
+    /// `producer`, `epoch` or `sequence`.
+    pub field: &'static str,
+    /// As it was sent.
+    pub value: String,
+    /// What was expected instead.
+    pub detail: String,
 }
 
 /// Result of this crate.

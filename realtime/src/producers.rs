@@ -10,6 +10,8 @@ use hashbrown::HashMap;
 use tallyring_archive::ProducerEntry;
 use tallyring_records::Origin;
 
+use crate::error::OutOfOrder;
+
 /// Producers that are followed at once.
 const PRODUCERS_MAX: usize = 10_000;
 
@@ -64,32 +66,40 @@ impl Producers {
     ///
     /// # Errors
     /// What was expected instead.
-    pub fn is_new(&self, id: u128, origin: &Origin) -> Result<bool, String> {
-        let shown = |text: &str| text.escape_debug().to_string();
+    pub fn is_new(&self, id: u128, origin: &Origin) -> Result<bool, OutOfOrder> {
+        let wrong = |field, value: &dyn ToString, detail| {
+            let value = value.to_string();
+            Err(OutOfOrder {
+                field,
+                value,
+                detail,
+            })
+        };
+        let producer = origin.producer.escape_debug();
         let Some(known) = self.0.get(&id) else {
-            return if self.0.len() < PRODUCERS_MAX {
-                Ok(true)
-            } else {
-                Err(format!(
-                    "{PRODUCERS_MAX} producers are followed already; send ids instead"
-                ))
-            };
+            if self.0.len() < PRODUCERS_MAX {
+                return Ok(true);
+            }
+            let detail = format!(
+                "{PRODUCERS_MAX} producers are followed already; send ids instead of numbers"
+            );
+            return wrong("producer", &origin.producer, detail);
         };
         if origin.epoch < known.epoch {
-            return Err(format!(
-                "producer {} is in epoch {} now, epoch {} is over",
-                shown(&origin.producer),
-                known.epoch,
-                origin.epoch
-            ));
+            let (now, before) = (known.epoch, origin.epoch);
+            let detail = format!(
+                "producer {producer} is in epoch {now} now, epoch {before} is over; send epoch {now} with sequence {}, \
+                 or a higher epoch",
+                known.next
+            );
+            return wrong("epoch", &before, detail);
         }
         if origin.epoch == known.epoch && origin.sequence > known.next {
-            return Err(format!(
-                "sequence {} of producer {} came, {} follows: what lies between was not counted, send it first",
-                origin.sequence,
-                shown(&origin.producer),
-                known.next
-            ));
+            let detail = format!(
+                "sequence {} of producer {producer} came, {} follows: what lies between was not counted, send it first",
+                origin.sequence, known.next
+            );
+            return wrong("sequence", &origin.sequence, detail);
         }
         Ok(origin.epoch > known.epoch || origin.sequence == known.next)
     }
@@ -140,10 +150,18 @@ mod tests {
         assert_eq!(sends(0, 8), Ok(true));
         assert_eq!(sends(0, 8), Ok(false));
         assert_eq!(sends(0, 1), Ok(false));
-        assert!(sends(0, 10).unwrap_err().contains("9 follows"));
+        let gap = sends(0, 10).unwrap_err();
+        assert_eq!((gap.field, gap.value.as_str()), ("sequence", "10"));
+        assert!(gap.detail.contains("9 follows"), "{}", gap.detail);
         assert_eq!(sends(0, 9), Ok(true));
         assert_eq!(sends(2, 0), Ok(true), "a new epoch begins anew");
-        assert!(sends(1, 10).unwrap_err().contains("epoch 2 now"));
+        let over = sends(1, 10).unwrap_err();
+        assert_eq!((over.field, over.value.as_str()), ("epoch", "1"));
+        assert!(
+            over.detail.contains("epoch 2 with sequence 1"),
+            "{}",
+            over.detail
+        );
         let restored = Producers::restore(&producers.entries());
         assert_eq!(restored.is_new(1, &origin(2, 0)), Ok(false));
         assert_eq!(restored.is_new(1, &origin(2, 1)), Ok(true));

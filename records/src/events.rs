@@ -161,6 +161,8 @@ fn wrong(what: String) -> SchemaError {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::schema::Namespace;
     use crate::time_code::Grain;
@@ -193,6 +195,7 @@ mod tests {
                 denominator: "impression".into(),
             }],
             filters: Vec::new(),
+            titles: BTreeMap::new(),
         }
     }
 

@@ -108,6 +108,8 @@ impl Schema {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::schema::Namespace;
     use crate::time_code::Grain;
@@ -128,6 +130,7 @@ mod tests {
         };
         let texts = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect();
         Schema {
+            titles: BTreeMap::new(),
             namespaces: ["ad_click", "ad_view"].map(namespace).into(),
             events: ["click", "view"].map(event).into(),
             ratios: Vec::new(),

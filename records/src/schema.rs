@@ -1,5 +1,7 @@
 //! What is counted: namespaces, their subtotals and their grain; event types and ratios over them.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -22,6 +24,9 @@ pub struct Schema {
     /// Which events are not counted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub filters: Vec<Filter>,
+    /// What people call dimensions of subtotals, by their names; those that are not here go by their names.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub titles: BTreeMap<String, String>,
 }
 
 /// One kind of thing that has totals, such as `l` for links.
@@ -69,6 +74,7 @@ pub const RESERVED_NAMES: [&str; 7] = [
 pub(crate) const NAME_CHARS_MAX: usize = 24;
 const NAMESPACES_MAX: usize = 256;
 const SUBTOTALS_MAX: usize = 16;
+const TITLE_CHARS_MAX: usize = 40;
 
 /// A declaration that cannot be used, with what to change.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -91,6 +97,9 @@ impl Schema {
             events: Vec::new(),
             ratios: Vec::new(),
             filters: Vec::new(),
+            titles: [("c", "country"), ("r", "referrer"), ("v", "device")]
+                .map(|(name, title)| (name.into(), title.into()))
+                .into(),
             namespaces: vec![
                 namespace("l", "Link", &["c", "r", "v"]),
                 namespace("u", "User", &["c", "r"]),
@@ -114,6 +123,13 @@ impl Schema {
             .map(|namespace| namespace.name.as_str())
             .collect();
         names.join(", ")
+    }
+
+    /// What people call a subtotal: `country`, or of a crossed one `country × device`.
+    pub fn title_of(&self, subtotal: &str) -> String {
+        let title = |name| self.titles.get(name).map_or(name, String::as_str);
+        let titles: Vec<&str> = subtotal.split('*').map(title).collect();
+        titles.join(" × ")
     }
 
     /// Checks every declaration.
@@ -140,11 +156,40 @@ impl Schema {
             }
         }
         self.validate_events()?;
-        self.validate_filters()
+        self.validate_filters()?;
+        self.validate_titles()
+    }
+
+    fn validate_titles(&self) -> Result<(), SchemaError> {
+        for (name, title) in &self.titles {
+            if !self.namespaces.iter().any(|of| of.has_dimension(name)) {
+                return Err(SchemaError(format!(
+                    "titles: `{}` is a subtotal of no namespace; name one that is declared",
+                    name.escape_debug()
+                )));
+            }
+            let is_short = (1..=TITLE_CHARS_MAX).contains(&title.chars().count());
+            if !is_short || title.trim() != title || title.chars().any(char::is_control) {
+                return Err(SchemaError(format!(
+                    "titles: {name} = \"{}\" must be 1 to {TITLE_CHARS_MAX} characters on one line, without spaces \
+                     around them",
+                    title.escape_debug()
+                )));
+            }
+        }
+        Ok(())
     }
 }
 
 impl Namespace {
+    /// What people call it.
+    pub fn title_or_name(&self) -> &str {
+        match self.title.as_str() {
+            "" => &self.name,
+            title => title,
+        }
+    }
+
     /// True when some subtotal uses the dimension, alone or crossed.
     pub fn has_dimension(&self, dimension: &str) -> bool {
         self.subtotals
@@ -207,6 +252,18 @@ mod tests {
     #[test]
     fn the_defaults_are_valid() {
         assert_eq!(Schema::default_clicks().validate(), Ok(()));
+    }
+
+    #[test]
+    fn subtotals_have_titles_for_people() {
+        let mut schema = Schema::default_clicks();
+        assert_eq!(schema.title_of("c"), "country");
+        assert_eq!(schema.title_of("c*v"), "country × device");
+        assert_eq!(schema.title_of("brand*c"), "brand × country");
+        for (name, title) in [("x", "unknown"), ("c", ""), ("c", " a"), ("c", "a\nb")] {
+            schema.titles = [(name.to_owned(), title.to_owned())].into();
+            assert!(schema.validate().is_err(), "{name}: {title:?}");
+        }
     }
 
     #[test]

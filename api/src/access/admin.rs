@@ -19,13 +19,40 @@ use crate::state::ApiState;
 
 const BODY_BYTES_MAX: usize = 64 << 10;
 
+/// What a new key is asked to be.
+#[derive(utoipa::ToSchema)]
+#[schema(as = NewKey, example = json!({
+    "scopes": ["write", "read"], "namespaces": ["l"], "login": "orofrog", "limit": 100, "note": "redirector"
+}))]
+#[expect(
+    dead_code,
+    reason = "describes `KeyRequest`, whose scopes know no schema"
+)]
+pub struct NewKeyBody {
+    /// What it may do: one or more of write, read and admin
+    #[schema(min_items = 1)]
+    scopes: Vec<String>,
+    /// The namespaces it may do that in; all if left out
+    namespaces: Option<Vec<String>>,
+    /// The login whose counts the bitly-compatible reads answer
+    login: Option<String>,
+    /// Items a second; unlimited if left out
+    #[schema(minimum = 1, maximum = 1000000)]
+    limit: Option<u32>,
+    /// For people
+    note: Option<String>,
+}
+
 /// Make a key
 ///
-/// `{"scopes":["write","read","admin"],"namespaces":["l"],"login":"…","limit":100,"note":"…"}`; all but `scopes` may
-/// be left out. The answer is the only one that ever holds the key itself. From the first key on every request needs one.
-#[utoipa::path(post, path = "/v1/admin/keys", tag = "operate", request_body = Object, responses(
-    (status = 201, description = "The key, in `key`", body = Object),
-    crate::openapi::ReadErrors,
+/// All but `scopes` may be left out. The answer is the only one that ever holds the key itself. From the first key on
+/// every request needs one.
+#[utoipa::path(post, path = "/v1/admin/keys", tag = "operate", request_body = NewKeyBody, responses(
+    (status = 201, description = "The key, in `key`", body = Object, example = json!({
+        "id": "2bq4xyz7", "scopes": ["write", "read"], "namespaces": ["l"], "login": "orofrog", "limit": 100,
+        "note": "redirector", "created_at": "2012-03-16T18:40:47Z", "revoked_at": null, "key": "tr_2bq4xyz7_…",
+    })),
+    crate::openapi::AskErrors,
     crate::openapi::BodyErrors,
 ))]
 pub async fn create(
@@ -66,8 +93,10 @@ pub async fn create(
 ///
 /// Every key that ever was, revoked ones too, without secrets.
 #[utoipa::path(get, path = "/v1/admin/keys", tag = "operate", responses(
-    (status = 200, description = "The keys", body = Object),
-    crate::openapi::ReadErrors,
+    (status = 200, description = "The keys", body = Object, example = json!({ "keys": [{
+        "id": "2bq4xyz7", "scopes": ["read", "write"], "namespaces": ["l"], "login": null, "limit": null,
+        "note": "redirector", "created_at": "2012-03-16T18:40:47Z", "revoked_at": null,
+    }] })),
 ))]
 pub async fn list(State(state): State<ApiState>) -> Result<Json<Value>, Problem> {
     let access = std::sync::Arc::clone(&state.access);
@@ -81,7 +110,13 @@ pub async fn list(State(state): State<ApiState>) -> Result<Json<Value>, Problem>
 /// In force for every request that comes after.
 #[utoipa::path(delete, path = "/v1/admin/keys/{id}", tag = "operate",
     params(("id" = String, Path, description = "What is between the underscores of the key")),
-    responses((status = 200, description = "It is revoked", body = Object), crate::openapi::ReadErrors),
+    responses(
+        (status = 200, description = "It is revoked", body = Object, example = json!({
+            "id": "2bq4xyz7", "scopes": ["read", "write"], "namespaces": null, "login": null, "limit": null,
+            "note": null, "created_at": "2012-03-16T18:40:47Z", "revoked_at": "2012-03-17T08:00:00Z",
+        })),
+        crate::openapi::AskErrors,
+    ),
 )]
 pub async fn revoke(
     State(state): State<ApiState>,

@@ -17,7 +17,7 @@ use super::caller::not_for;
 use super::cors;
 use super::place;
 use super::refusal::Refusal;
-use super::route::{Class, Namespaces, Route};
+use super::route::{Class, Dialect, Namespaces, Route};
 use super::session;
 use super::table::Key;
 use super::{Access, Caller};
@@ -67,6 +67,11 @@ async fn permitted(access: &Access, route: Route, request: Request, next: Next) 
 
 async fn answer(access: &Access, route: Route, request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
+    // Only one dialect names the path in its refusals.
+    let path = match route.dialect {
+        Dialect::V4 => parts.uri.path().to_owned(),
+        Dialect::Problem | Dialect::V3 => String::new(),
+    };
     let admitted = admit(access, route, &mut parts).await;
     let answered = match admitted {
         Ok(caller) => {
@@ -77,7 +82,7 @@ async fn answer(access: &Access, route: Route, request: Request, next: Next) -> 
                 // The place goes to the handler: it is held for as long as the stream lasts.
                 match access.streams.enter() {
                     Some(place) => parts.extensions.insert(Arc::new(place)),
-                    None => return shed("streams").answer(route.dialect),
+                    None => return shed("streams").answer(route.dialect, &path),
                 };
             }
             let request = Request::from_parts(parts, body);
@@ -85,7 +90,7 @@ async fn answer(access: &Access, route: Route, request: Request, next: Next) -> 
         }
         Err(refusal) => Err(refusal),
     };
-    answered.unwrap_or_else(|refusal| refusal.answer(route.dialect))
+    answered.unwrap_or_else(|refusal| refusal.answer(route.dialect, &path))
 }
 
 /// Who asks, if they may ask this. Without keys it is nobody, who may do everything.

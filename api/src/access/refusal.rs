@@ -39,8 +39,8 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// The answer.
-    pub fn answer(self, dialect: Dialect) -> Response {
+    /// The answer to a request of this path.
+    pub fn answer(self, dialect: Dialect, path: &str) -> Response {
         let retry_after = match &self {
             Self::TooMany { wait, .. } => Some(wait.as_secs() + u64::from(wait.subsec_nanos() > 0)),
             // Spread, or all that were refused together come back together.
@@ -51,7 +51,7 @@ impl Refusal {
         let mut response = match dialect {
             Dialect::Problem => self.problem().into_response(),
             Dialect::V3 => self.v3(),
-            Dialect::V4 => self.v4().into_response(),
+            Dialect::V4 => self.v4(Dialect::resource_of(path)).into_response(),
         };
         let headers = response.headers_mut();
         if let Some(seconds) = retry_after {
@@ -119,7 +119,7 @@ impl Refusal {
             .into_response()
     }
 
-    fn v4(self) -> impl IntoResponse {
+    fn v4(self, resource: &str) -> impl IntoResponse + use<> {
         let (status, message) = match &self {
             // bitly says 403 for these; a client must be able to tell them from a missing right.
             Self::NoKey | Self::WrongKey => (StatusCode::UNAUTHORIZED, "FORBIDDEN"),
@@ -132,7 +132,7 @@ impl Refusal {
         let description = self.problem().detail().to_owned();
         (
             status,
-            Json(json!({"message": message, "description": description})),
+            Json(json!({"message": message, "resource": resource, "description": description})),
         )
     }
 }

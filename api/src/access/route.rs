@@ -99,7 +99,7 @@ impl Route {
             Some(pattern) if pattern.starts_with("/v1/{namespace}/") => {
                 (Some(S::Read), C::Query, N::Path)
             }
-            Some(pattern) if pattern.starts_with("/v3/") || pattern.starts_with("/v4/") => {
+            Some(pattern) if Dialect::of(pattern).is_bitly() => {
                 (Some(S::Read), C::Query, N::Fixed(of_bitly(pattern)))
             }
             Some(_) => (Some(S::Read), C::Query, N::All),
@@ -132,13 +132,16 @@ fn of_bitly(pattern: &str) -> &'static [&'static str] {
 
 impl Dialect {
     fn of(path: &str) -> Self {
-        if path.starts_with("/v3/") {
-            Self::V3
-        } else if path.starts_with("/v4/") {
-            Self::V4
-        } else {
-            Self::Problem
+        match path.split('/').nth(1) {
+            Some("v3") => Self::V3,
+            Some("v4") => Self::V4,
+            _ => Self::Problem,
         }
+    }
+
+    /// What version 4 calls the resource of a path: its second segment, such as `bitlinks`.
+    pub fn resource_of(path: &str) -> &str {
+        path.split('/').nth(2).unwrap_or_default()
     }
 
     /// True where a key may also come bare, or as `access_token`.

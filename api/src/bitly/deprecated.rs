@@ -97,6 +97,7 @@ pub fn endpoints() -> Vec<Endpoint> {
         summary,
         example,
         is_constant: false,
+        csv_head: None,
     });
     endpoints.collect()
 }

@@ -13,7 +13,8 @@ use super::series::Window;
 use super::source::{Kind, Source, is_broken_down, read};
 use crate::access::Caller;
 use crate::calendar::Unit;
-use crate::read::request::blocking;
+use crate::read::base::{Base, Made};
+use crate::read::request::{blocking, span};
 use crate::state::ApiState;
 
 /// The `limit` links with most clicks, most first.
@@ -48,15 +49,16 @@ pub async fn ranked(
     let links = schema.namespace(Kind::Link.namespace());
     let links = links.filter(|_| caller.login.is_none());
     let links = links.ok_or(Fault::NotFound)?;
-    if window.unit == Unit::Minute {
-        return Err(Fault::NoMinutes);
-    }
-    let (from, to) = window.span();
+    Base::of(links, &window.selection, Made::Totals).map_err(|_| Fault::NoMinutes)?;
+    let (from, to) = span(&window.selection);
     let namespace = links.name.clone();
     let ranking = blocking(state, move |store| {
         Ok(store.top(&namespace, from..to, limit, None)?)
     });
     let ranking = ranking.await.map_err(|_| Fault::Unavailable)?;
+    if window.unit == Unit::Minute && ranking.is_cut {
+        return Err(Fault::NoMinutes);
+    }
     let links = ranking.keys.into_iter();
     Ok(links.map(|link| (link.key, link.count)).collect())
 }

@@ -9,8 +9,9 @@
 //! this server, nothing but clicks is an engagement, every link was made by one user. Cities and the
 //! management of links are not served: version 3 says `UNKNOWN`, version 4 404.
 //!
-//! Minutes are refused where they are not kept: an hour's clicks in its first minute would be untrue, and
-//! these answers have no field that says so.
+//! Which base buckets are read is the same rule as everywhere (`read/base.rs`): where minutes are kept days of half-hour
+//! zones are exact, elsewhere hours count where they start, and these answers have no field that says so. Minutes are
+//! refused where they are not kept.
 
 mod csv;
 mod deprecated;
@@ -45,6 +46,8 @@ pub struct Endpoint {
     pub example: Value,
     /// True where nothing can be asked for.
     pub is_constant: bool,
+    /// Its CSV's first line, where it has one.
+    pub csv_head: Option<&'static str>,
 }
 
 /// All routes of both versions.

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use tallyring_realtime::Series;
-use tallyring_records::{COUNT_MAX, TIME_MAX, TIME_MIN};
+use tallyring_records::COUNT_MAX;
 
 use super::envelope::Fault;
-use crate::calendar::{Bucket, Buckets, Request, Selection, Unit, Zone};
+use crate::calendar::{Bucket, Request, Selection, Unit, Zone};
 
 /// The units of a request.
 #[derive(Debug)]
@@ -19,10 +19,8 @@ pub struct Window {
     pub zone: Zone,
     /// The last unit holds it (Unix seconds).
     pub reference: i64,
-    /// None for all of time.
-    buckets: Option<Buckets>,
-    /// First instant behind the last unit.
-    end: i64,
+    /// Which units those are.
+    pub selection: Selection,
 }
 
 /// `units` for all of time, which lists the units that are not zero.
@@ -53,39 +51,22 @@ impl Window {
             "to" => Fault::invalid(reference.0),
             field => Fault::invalid(field),
         })?;
-        let (buckets, end) = match selection {
-            Selection::Bounded(buckets) => {
-                let end = buckets.end();
-                (Some(buckets), end)
-            }
-            Selection::All(all) => (None, all.end().unwrap_or(TIME_MAX)),
-        };
         Ok(Self {
             unit,
             units,
             zone,
             reference: reference.1.unwrap_or(now),
-            buckets,
-            end,
+            selection,
         })
-    }
-
-    /// First instant, and first instant behind, of what is to be read.
-    pub fn span(&self) -> (i64, i64) {
-        let from = self
-            .buckets
-            .as_ref()
-            .map_or(TIME_MIN, |buckets| buckets.start().max(TIME_MIN));
-        (from, self.end.max(from))
     }
 
     /// Start and count of each unit, newest first; of all of time those that are not zero. A base
     /// bucket counts where its start lies.
     pub fn rows(&self, series: &Series) -> Vec<(i64, u64)> {
         let counted = self.counted(series);
-        match &self.buckets {
-            None => counted.into_iter().rev().collect(),
-            Some(buckets) => {
+        match &self.selection {
+            Selection::All(_) => counted.into_iter().rev().collect(),
+            Selection::Bounded(buckets) => {
                 let count = |start| counted.get(&start).copied().unwrap_or(0);
                 let newest_first = buckets.iter().rev();
                 newest_first

@@ -2,14 +2,15 @@
 
 use percent_encoding::percent_decode_str;
 use tallyring_realtime::{Read, Series, Store};
-use tallyring_records::{Grain, KEY_BYTES_MAX, MINUTES, Namespace, Schema, TIME_MIN, TimeCode};
+use tallyring_records::{Grain, KEY_BYTES_MAX, Namespace, Schema, TimeCode};
 
 use super::envelope::Fault;
 use super::facets::Facet;
 use super::series::Window;
 use crate::calendar::Unit;
 use crate::problem::Problem;
-use crate::read::request::blocking;
+use crate::read::base::{Base, Made};
+use crate::read::request::{blocking, span};
 use crate::state::ApiState;
 
 /// Whose counts.
@@ -50,34 +51,30 @@ impl Source {
     ///
     /// # Errors
     /// [`Fault::NotFound`] for what is not declared, [`Fault::NoMinutes`] for minutes that are not kept.
-    fn read(self, schema: &Schema, window: &Window) -> Result<Read, Fault> {
+    fn read(self, schema: &Schema, window: &Window) -> Result<(Base, Read), Fault> {
         let namespace = schema.namespace(self.kind.namespace());
         let namespace = namespace.ok_or(Fault::NotFound)?;
-        let by_minute = window.unit == Unit::Minute;
-        if by_minute && !(namespace.minutes && self.facet.is_none()) {
-            return Err(Fault::NoMinutes);
-        }
+        let made = match self.facet {
+            None => Made::Totals,
+            Some(facet) => Made::Values(facet.subtotal()),
+        };
+        let base = Base::of(namespace, &window.selection, made).map_err(|_| Fault::NoMinutes)?;
         let subtotal = match self.facet {
-            None if by_minute => Some(MINUTES.to_owned()),
+            None => base.subtotal(),
             Some(facet) if is_broken_down(namespace, facet) => Some(facet.subtotal().to_owned()),
             // Where no devices are sent every click is of an unknown one, which is an answer.
-            None | Some(Facet::Devices) => None,
+            Some(Facet::Devices) => None,
             Some(_) => return Err(Fault::NotFound),
         };
-        let (mut from, mut to) = window.span();
-        if by_minute {
-            // Minutes stand in their base buckets, which are read whole.
-            let width = namespace.grain.seconds();
-            from = (from - from.rem_euclid(width)).max(TIME_MIN);
-            to += (-to).rem_euclid(width);
-        }
-        Ok(Read {
+        let (from, to) = base.span(&window.selection);
+        let read = Read {
             namespace: namespace.name.clone(),
             key: self.key,
             subtotal,
             from,
             to,
-        })
+        };
+        Ok((base, read))
     }
 }
 
@@ -94,26 +91,23 @@ pub async fn read<T: Send + 'static>(
 ) -> Result<T, Fault> {
     let schema = state.store().schema();
     let reads = sources.into_iter();
-    let reads: Result<Vec<Read>, Fault> =
+    let reads: Result<Vec<(Base, Read)>, Fault> =
         reads.map(|source| source.read(&schema, &window)).collect();
-    let reads = reads?;
+    let (bases, reads): (Vec<Base>, Vec<Read>) = reads?.into_iter().unzip();
     blocking(state, move |store| {
         let mut view = store.read(&reads, None)?;
-        if window.unit == Unit::Minute {
-            let (from, to) = window.span();
-            for series in &mut view.series {
-                series.totals = series.by_minute();
-                let within = |code: &TimeCode| (from..to).contains(&code.start());
-                series.totals.retain(|code, _| within(code));
-                // Counted before minutes were kept, or so long ago that they are not any more.
-                if series
-                    .totals
-                    .keys()
-                    .any(|code| code.grain() != Grain::Minute)
-                {
-                    return Ok(Err(Fault::NoMinutes));
-                }
+        let (from, to) = span(&window.selection);
+        let by_minute = bases.iter().zip(&mut view.series);
+        for (base, series) in by_minute.filter(|(base, _)| base.by_minute()) {
+            let counts = base.counts(series).into_owned();
+            // Counted before minutes were kept, or so long ago that they are not any more.
+            let is_without = |code: &TimeCode| code.grain() != Grain::Minute;
+            if window.unit == Unit::Minute && counts.keys().any(is_without) {
+                return Ok(Err(Fault::NoMinutes));
             }
+            let within = |code: &TimeCode| (from..to).contains(&code.start());
+            let counts = counts.into_iter().filter(|(code, _)| within(code));
+            series.totals = counts.collect();
         }
         answer(store, &window, view.series).map(Ok)
     })

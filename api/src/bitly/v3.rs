@@ -84,6 +84,8 @@ pub fn routes() -> Router<ApiState> {
     }
     router
         .merge(deprecated::routes())
+        .route("/v3", any(unknown))
+        .route("/v3/", any(unknown))
         .route("/v3/{*path}", any(unknown))
         .method_not_allowed_fallback(unknown)
 }
@@ -97,6 +99,7 @@ pub fn endpoints() -> Vec<Endpoint> {
         summary: metric.summary(),
         example: metric.example(kind),
         is_constant: false,
+        csv_head: None,
     });
     endpoints.collect()
 }

@@ -80,6 +80,8 @@ pub fn routes() -> Router<ApiState> {
             get(plan_limits),
         )
         .route("/v4/user/platform_limits", get(platform_limits))
+        .route("/v4", any(unknown))
+        .route("/v4/", any(unknown))
         .route("/v4/{*path}", any(unknown))
         .method_not_allowed_fallback(unknown)
 }
@@ -106,9 +108,13 @@ pub fn endpoints() -> Vec<Endpoint> {
         summary,
         example,
         is_constant,
+        csv_head: None,
     };
     let mut endpoints: Vec<Endpoint> = metrics
-        .map(|(path, metric)| endpoint(path, metric.summary(), metric.example(), false))
+        .map(|(path, metric)| Endpoint {
+            csv_head: metric.csv_head(),
+            ..endpoint(path, metric.summary(), metric.example(), false)
+        })
         .collect();
     let plan = json!({"organization_guid": "o", "plan_limits": []});
     let path = format!("{organization}/plan_limits");
@@ -201,8 +207,7 @@ async fn platform_limits() -> Response {
 }
 
 async fn unknown(uri: axum::http::Uri) -> Response {
-    let resource = uri.path().split('/').nth(2).unwrap_or_default();
-    envelope::v4(resource, Err(Fault::Unknown))
+    envelope::v4(Dialect::resource_of(uri.path()), Err(Fault::Unknown))
 }
 
 async fn answer(

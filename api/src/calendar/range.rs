@@ -80,7 +80,7 @@ impl Request {
         check_instant("to", to)?;
         let units = match (self.from, self.units) {
             (Some(_), Some(units)) => {
-                let detail = "from and units both say where the range begins; give one of them";
+                let detail = "says where the range begins, and so does from; give one of them";
                 return Err(RangeError::malformed("units", units, detail));
             }
             (Some(from), None) => {
@@ -169,7 +169,7 @@ impl Buckets {
         check_instant("from", first)?;
         check_instant("to", last)?;
         if first > last {
-            let detail = format!("from lies after to, which is {}", rfc3339_utc(last));
+            let detail = format!("lies after to, which is {}", rfc3339_utc(last));
             return Err(RangeError::refused("from", rfc3339_utc(first), detail));
         }
         Self::walk(unit, zone, first, last)
@@ -179,7 +179,7 @@ impl Buckets {
     /// The `units` buckets whose last one holds `last`.
     fn ending_with(unit: Unit, zone: Zone, units: i64, last: i64) -> Result<Self, RangeError> {
         if units < 1 {
-            let detail = format!("units is 1 to {BUCKETS_MAX}, or -1 for everything counted");
+            let detail = format!("must be 1 to {BUCKETS_MAX}, or -1 for everything counted");
             return Err(RangeError::refused("units", units, detail));
         }
         let count = usize::try_from(units).unwrap_or(usize::MAX);
@@ -198,8 +198,7 @@ impl Buckets {
             edges.push(start);
         }
         if start < START_MIN_SECS {
-            let detail =
-                format!("{units} {unit} buckets reach back before the year 1; ask for fewer");
+            let detail = format!("{unit} buckets reach back before the year 1; ask for fewer");
             return Err(RangeError::refused("units", units, detail));
         }
         edges.reverse();
@@ -320,8 +319,12 @@ fn round_up(instant: i64, grain_secs: i64) -> i64 {
 /// The bounds of `from` and `to`.
 fn check_instant(field: &'static str, instant: i64) -> Result<(), RangeError> {
     let detail = match instant {
-        ..EARLIEST_SECS => "nothing is counted before 2000-01-01T00:00:00Z; give a later time",
-        LATEST_SECS.. => "ranges end before 3000-01-01T00:00:00Z; give an earlier time",
+        ..EARLIEST_SECS => {
+            "is before 2000-01-01T00:00:00Z, from when on counts are kept; give a later time"
+        }
+        LATEST_SECS.. => {
+            "is not before 3000-01-01T00:00:00Z, where ranges end; give an earlier time"
+        }
         _ => return Ok(()),
     };
     Err(RangeError::refused(field, rfc3339_utc(instant), detail))
@@ -330,7 +333,7 @@ fn check_instant(field: &'static str, instant: i64) -> Result<(), RangeError> {
 /// More buckets than an answer lists.
 fn too_many(field: &'static str, value: impl ToString, unit: Unit) -> RangeError {
     let detail = format!(
-        "more than {BUCKETS_MAX} {unit} buckets, the most that one answer lists; \
+        "asks for more than {BUCKETS_MAX} {unit} buckets, the most that one answer lists; \
          ask for a shorter range or a longer unit"
     );
     RangeError::refused(field, value, detail)

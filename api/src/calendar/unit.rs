@@ -100,7 +100,7 @@ impl FromStr for Unit {
             .find(|unit| unit.as_str() == name)
             .ok_or_else(|| {
                 let names = Unit::ALL.map(Unit::as_str).join(", ");
-                RangeError::malformed("unit", name, format!("unknown unit; give one of {names}"))
+                RangeError::malformed("unit", name, format!("is no unit; give one of {names}"))
             })
     }
 }

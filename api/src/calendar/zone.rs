@@ -42,7 +42,7 @@ impl Zone {
             (Some(name), Some(_)) => Err(RangeError::malformed(
                 "timezone",
                 name,
-                "timezone and hour_offset exclude each other; give one of them",
+                "excludes hour_offset; give one of them",
             )),
         }
     }
@@ -63,9 +63,9 @@ impl Zone {
             })
             .ok_or_else(|| {
                 let detail = if name.contains(' ') {
-                    "unknown timezone; a + in a query stands for a space: write it as %2B (Etc/GMT%2B5)"
+                    "is no time zone; a + in a query stands for a space: write it as %2B (Etc/GMT%2B5)"
                 } else {
-                    "unknown timezone; give an IANA name such as America/New_York, \
+                    "is no time zone; give an IANA name such as America/New_York, \
                      or an hour_offset such as 5.5"
                 };
                 RangeError::malformed("timezone", name, detail)
@@ -81,7 +81,7 @@ impl Zone {
         if HOUR_OFFSET_RANGE.contains(&hours) {
             return Self::fixed(hours);
         }
-        let detail = "an hour_offset lies from -12 to 14, in steps of 0.25";
+        let detail = "must lie from -12 to 14, in steps of 0.25";
         Err(RangeError::refused("hour_offset", hours, detail))
     }
 
@@ -93,7 +93,7 @@ impl Zone {
         let quarters = hours * 4.0;
         // NaN is in no range, so it is refused here too.
         if !(-14.0..=14.0).contains(&hours) || quarters.fract() != 0.0 {
-            let detail = "an hour_offset is a multiple of 0.25 hours";
+            let detail = "must be a multiple of 0.25 hours";
             return Err(RangeError::refused("hour_offset", hours, detail));
         }
         // Whole and within ±56, so the conversion is exact.

@@ -12,12 +12,20 @@ use super::theme::Role;
 /// Room left and right of everything, pixels.
 pub const MARGIN: f64 = 20.0;
 
-/// Where the plot begins, pixels from the top.
+/// Where the plot begins below a header of a title and one line, pixels from the top.
 pub const PLOT_TOP: f64 = 72.0;
 
+/// By how much each further line of the header moves what is below it, pixels.
+pub const LINE_HEIGHT: f64 = 18.0;
+
 /// Middles of the lines of the header, pixels from the top.
-const TITLE_Y: f64 = 24.0;
+pub const TITLE_Y: f64 = 24.0;
 const SUBTITLE_Y: f64 = 46.0;
+
+/// The middle of a line below the title, pixels from the top.
+pub fn line_y(index: usize) -> f64 {
+    SUBTITLE_Y + LINE_HEIGHT * index as f64
+}
 
 /// A whole picture in tenths of a pixel.
 pub type Root<'a> = DrawingArea<Pen<'a>, Shift>;
@@ -33,13 +41,32 @@ pub fn draw_card(document: &Document) {
     document.rect((0.5, 0.5), (width - 1.0, height - 1.0), 8.0, Role::Card);
 }
 
-/// What the picture shows. The title leaves `taken` pixels free on its right.
-pub fn draw_header(root: &Root<'_>, width: f64, title: &str, subtitle: &str, taken: f64) {
+/// What the picture shows: a title, which leaves `taken` pixels free on its right, and lines below it.
+pub fn draw_header(root: &Root<'_>, width: f64, title: &str, lines: &[String], taken: f64) {
     let room = width - 2.0 * MARGIN;
     let at = (MARGIN, TITLE_Y);
     write(root, Role::Title, HPos::Left, at, room - taken, title);
-    let at = (MARGIN, SUBTITLE_Y);
-    write(root, Role::Muted, HPos::Left, at, room, subtitle);
+    for (index, line) in lines.iter().enumerate() {
+        let at = (MARGIN, line_y(index));
+        write(root, Role::Muted, HPos::Left, at, room, line);
+    }
+}
+
+/// Parts of a subtitle, with dots between those that are not empty, in lines of `room` pixels: a part that does
+/// not fit begins the next one, but for the last of `lines_max`, which is cut where it is drawn.
+pub fn wrapped(parts: &[&str], room: f64, lines_max: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for part in parts.iter().copied().filter(|part| !part.is_empty()) {
+        let is_last = lines.len() >= lines_max;
+        let line = lines.last_mut().expect("BUG: there is a line");
+        let longer = joined(&[line, part]);
+        if line.is_empty() || is_last || text::width(&longer, Role::Muted.text_px()) <= room {
+            *line = longer;
+        } else {
+            lines.push(part.to_owned());
+        }
+    }
+    lines
 }
 
 /// One line of text, cut to `room` pixels. Says how wide it was, in pixels.

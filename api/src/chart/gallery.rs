@@ -52,7 +52,7 @@ pub fn march(unit: Unit, counts: Vec<u64>) -> SeriesChart {
 }
 
 /// A ranking with all it may have.
-fn countries() -> RankingChart {
+pub fn countries() -> RankingChart {
     let values = [
         ("US", 41_234),
         ("DE", 9_870),
@@ -61,7 +61,9 @@ fn countries() -> RankingChart {
         ("IS", 1),
     ];
     RankingChart {
-        title: "l/A6qOVH by country".to_owned(),
+        title: "l/A6qOVH".to_owned(),
+        by: "country".to_owned(),
+        aligned: true,
         subtitle: "Mar 10 – Mar 16, 2012".to_owned(),
         values: values
             .map(|(name, count)| (name.to_owned(), count))
@@ -99,7 +101,7 @@ pub fn gallery() -> Vec<(&'static str, String)> {
     let weeks = march(Unit::Mweek, (0..53).map(plausible).collect());
     let mut long = countries();
     let address = "https://news.example.org/2012/03/a-rather-long-headline?a=1&b=<2>";
-    long.title = "l/A6qOVH by referrer".to_owned();
+    long.by = "referrer".to_owned();
     long.values = (0..60)
         .map(|index| (format!("{address}{index}"), 9_000 / (index + 1)))
         .collect();

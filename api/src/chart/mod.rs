@@ -21,6 +21,7 @@ mod axis;
 mod badge;
 mod canvas;
 mod frame;
+mod legend;
 mod number;
 mod picture;
 mod ranking;
@@ -43,6 +44,7 @@ pub use ranking::{ROWS_MAX, RankingChart, ranking};
 pub use series::{BARS_MAX, SeriesChart, series};
 pub(crate) use text::push_escaped;
 pub(crate) use theme::page_style_sheet;
+pub use timeline::dates;
 
 /// Width of a series or a ranking in its own pixels, unless asked otherwise; it scales to the width of its place.
 pub const WIDTH: u32 = 800;

@@ -28,6 +28,21 @@ pub fn human(count: u64) -> String {
     unreachable!("BUG: the last sign takes every count")
 }
 
+/// `count` as [`human`] gives it, without the tenth where that stands behind two digits: `1.2k`, `25k`, `813k`.
+pub fn brief(count: u64) -> String {
+    let human = human(count);
+    match human.split_once('.') {
+        Some((whole, rest)) if whole.len() > 1 => {
+            // Rounded from the count, not from the tenths.
+            let sign = rest.trim_start_matches(|digit: char| digit.is_ascii_digit());
+            let factor = SIGNS.iter().take_while(|&&other| other != sign);
+            let factor = factor.fold(1_u64, |factor, _| factor * 1_000);
+            format!("{}{sign}", count.saturating_add(factor / 2) / factor)
+        }
+        _ => human,
+    }
+}
+
 /// `count` with a comma before every third digit: `1,234,567`.
 pub fn grouped(count: impl Into<u128>) -> String {
     let digits = count.into().to_string();
@@ -48,7 +63,7 @@ pub fn share(part: u64, whole: u128) -> String {
     };
     match permille {
         0 if part > 0 => "<0.1%".to_owned(),
-        _ if permille.is_multiple_of(10) => format!("{}%", permille / 10),
+        0 | 1_000 => format!("{}%", permille / 10),
         _ => format!("{}.{}%", permille / 10, permille % 10),
     }
 }
@@ -84,9 +99,29 @@ mod tests {
     }
 
     #[test]
+    fn brief_counts_have_three_digits_at_most() {
+        for (count, text) in [
+            (950, "950"),
+            (1_250, "1.3k"),
+            (9_949, "9.9k"),
+            (9_960, "10k"),
+            (12_490, "12k"),
+            (12_500, "13k"),
+            (85_167, "85k"),
+            (99_499, "99k"),
+            (99_600, "100k"),
+            (12_600_000, "13M"),
+            (999_400, "999k"),
+        ] {
+            assert_eq!(brief(count), text, "{count}");
+        }
+    }
+
+    #[test]
     fn shares_are_of_the_whole() {
         assert_eq!(share(1, 8), "12.5%");
-        assert_eq!(share(1, 2), "50%");
+        assert_eq!(share(1, 2), "50.0%");
+        assert_eq!(share(3, 3), "100%");
         assert_eq!(share(1, 1_000_000), "<0.1%");
         assert_eq!(share(0, 5), "0%");
         assert_eq!(share(0, 0), "0%");

@@ -7,7 +7,7 @@ use plotters::style::text_anchor::HPos;
 
 use super::HEIGHT;
 use super::canvas::{Document, pixels, units};
-use super::frame::{self, MARGIN, PLOT_TOP, drawn, joined};
+use super::frame::{self, LINE_HEIGHT, MARGIN, PLOT_TOP, drawn, joined};
 use super::number::{grouped, human, share};
 use super::picture::Picture;
 use super::text;
@@ -44,6 +44,7 @@ const DESC_NAME_PX: f64 = 400.0;
 /// Rows that the alternative text names.
 const DESC_ROWS_MAX: usize = 5;
 
+const NOT_ALIGNED: &str = "boundaries rounded";
 const NOTHING: &str = "Nothing counted in this range";
 
 const ROLES: [Role; 7] = [
@@ -59,14 +60,18 @@ const ROLES: [Role; 7] = [
 /// What a ranking shows. Text may be anything; it is cleaned, escaped and cut to fit.
 #[derive(Clone, Debug)]
 pub struct RankingChart {
-    /// What is counted, such as `l/A6qOVH by country`.
+    /// What is counted, such as `l/A6qOVH`.
     pub title: String,
+    /// What it is broken down by, such as `country`; empty where keys are ranked.
+    pub by: String,
     /// More about it, such as the range; the total is added. May be empty.
     pub subtitle: String,
     /// Names and counts, largest first.
     pub values: Vec<(String, u64)>,
     /// The sum of all values that are not listed.
     pub other: u64,
+    /// Whether it holds exactly its local time; a note says so where not.
+    pub aligned: bool,
     /// How it is drawn.
     pub picture: Picture,
 }
@@ -95,35 +100,75 @@ pub fn ranking(chart: &RankingChart) -> String {
     let counts = chart.values.iter().map(|&(_, count)| u128::from(count));
     let total = counts.sum::<u128>() + u128::from(chart.other);
     let rows = rows(chart, total);
-    let row_room = f64::from(HEIGHT) - PLOT_TOP - BOTTOM;
+    let header = Header::of(chart, total);
+    let plot_top = PLOT_TOP + LINE_HEIGHT * (header.lines.len() - 1) as f64;
+    let row_room = f64::from(HEIGHT) - plot_top - BOTTOM;
     let row_height = (row_room / rows.len().max(1) as f64).clamp(ROW_HEIGHT_MIN, ROW_HEIGHT_MAX);
     let plot_height = row_height * rows.len() as f64;
     let height = f64::from(HEIGHT)
-        .max(PLOT_TOP + plot_height + BOTTOM)
+        .max(plot_top + plot_height + BOTTOM)
         .ceil();
 
-    let title = text::clean(&chart.title);
-    let subtitle = format!("total {}", grouped(total));
-    let subtitle = joined(&[&text::clean(&chart.subtitle), &subtitle]);
-    let desc = describe(&subtitle, &rows);
+    let desc = describe(&header.subtitle, &rows);
     let size = (chart.picture.width, height as u32);
     let look = (chart.picture.theme, &ROLES[..]);
-    let document = Document::begin(size, true, (&title, &desc), look);
+    let document = Document::begin(size, true, (&header.name, &desc), look);
     let (width, _) = document.size();
     let root = document.area();
     frame::draw_card(&document);
-    frame::draw_header(&root, width, &title, &subtitle, 0.0);
+    frame::draw_header(&root, width, &header.title, &header.lines, 0.0);
     if total == 0 {
-        let at = (width / 2.0, PLOT_TOP + row_room / 2.0);
+        let at = (width / 2.0, plot_top + row_room / 2.0);
         frame::write(&root, Role::Empty, HPos::Center, at, width, NOTHING);
     } else {
-        draw_rows(&document, &root, &rows, row_height);
+        draw_rows(&document, &root, &rows, (plot_top, row_height));
     }
     drop(root);
     document.end()
 }
 
-fn draw_rows(document: &Document, root: &frame::Root<'_>, rows: &[Row], row_height: f64) {
+/// What stands above the rows; clean, not yet escaped.
+struct Header {
+    /// What all of it is, in the alternative text.
+    name: String,
+    title: String,
+    subtitle: String,
+    lines: Vec<String>,
+}
+
+impl Header {
+    /// A title that has no room leaves its key to the line below.
+    fn of(chart: &RankingChart, total: u128) -> Self {
+        let [key, by, range] =
+            [&chart.title, &chart.by, &chart.subtitle].map(|part| text::clean(part));
+        let name = match by.as_str() {
+            "" => key.clone(),
+            by => format!("{key} by {by}"),
+        };
+        let room = f64::from(chart.picture.width) - 2.0 * MARGIN;
+        let fits = by.is_empty() || text::width(&name, Role::Title.text_px()) <= room;
+        let (title, key) = match fits {
+            true => (name.clone(), String::new()),
+            false => (format!("by {by}"), key),
+        };
+        let total = format!("total {}", grouped(total));
+        let note = if chart.aligned { "" } else { NOT_ALIGNED };
+        let parts = [&*key, &range, &total, note];
+        Self {
+            lines: frame::wrapped(&parts, room, 2),
+            subtitle: joined(&parts),
+            name,
+            title,
+        }
+    }
+}
+
+fn draw_rows(
+    document: &Document,
+    root: &frame::Root<'_>,
+    rows: &[Row],
+    (plot_top, row_height): (f64, f64),
+) {
     let text_px = Role::Value.text_px();
     let widest = |texts: &mut dyn Iterator<Item = &str>| {
         texts
@@ -137,10 +182,10 @@ fn draw_rows(document: &Document, root: &frame::Root<'_>, rows: &[Row], row_heig
     let right = MARGIN + numbers_width + DISTANCE;
     let most = rows.iter().map(|row| row.count).max().unwrap_or(0).max(1);
     let root_height = pixels(root.dim_in_pixel().1 as i32);
-    let bottom = root_height - PLOT_TOP - row_height * rows.len() as f64;
+    let bottom = root_height - plot_top - row_height * rows.len() as f64;
     let mut plot = drawn(
         ChartBuilder::on(root)
-            .margin_top(units(PLOT_TOP))
+            .margin_top(units(plot_top))
             .margin_bottom(units(bottom))
             .margin_left(units(left))
             .margin_right(units(right))

@@ -1,14 +1,15 @@
 //! Counts over time: bars, or a line over an area when there are many.
 
 use plotters::chart::ChartBuilder;
-use plotters::element::{PathElement, Rectangle};
+use plotters::element::PathElement;
+use plotters::style::TRANSPARENT;
 use plotters::style::text_anchor::HPos;
-use plotters::style::{Color, TRANSPARENT};
 
 use super::HEIGHT;
 use super::axis::Axis;
 use super::canvas::{Document, units};
-use super::frame::{self, MARGIN, PLOT_TOP, Root, drawn, joined};
+use super::frame::{self, LINE_HEIGHT, MARGIN, PLOT_TOP, Root, TITLE_Y, drawn, joined};
+use super::legend::{self, Legend};
 use super::number::{grouped, human};
 use super::picture::Picture;
 use super::scale;
@@ -33,16 +34,13 @@ const LABEL_DISTANCE: f64 = 8.0;
 /// Time labels end so far from the sides of the picture, at least; pixels.
 const EDGE: f64 = 4.0;
 
-/// Edges of the legend's sample, pixels from the top.
-const SAMPLE_Y: (f64, f64) = (19.0, 29.0);
-
 const PROVISIONAL: &str = "not settled yet";
 const NOT_ALIGNED: &str = "local boundaries rounded to the stored grain";
 const NOT_ALIGNED_SHORT: &str = "boundaries rounded";
 const BEFORE: &str = "the period before";
 const NOTHING: &str = "Nothing counted in this range";
 
-/// Pictures narrower than this, in pixels, have the short note, and no legend of the period before.
+/// Pictures narrower than this, in pixels, have shorter words and a taller header.
 const NARROW: f64 = 520.0;
 
 const ROLES: [Role; 16] = [
@@ -102,8 +100,7 @@ pub fn series(chart: &SeriesChart) -> String {
     let root = document.area();
     frame::draw_card(&document);
     let provisional_from = chart.provisional_from.unwrap_or(usize::MAX);
-    let legend_width = draw_legends(&root, width, chart);
-    frame::draw_header(&root, width, &words.title, &words.subtitle, legend_width);
+    let plot_top = draw_header(&root, width, chart, &words);
     draw_footer(&root, width, &words);
 
     let counts: Vec<u64> = chart.points.iter().map(|&(_, count)| count).collect();
@@ -122,9 +119,10 @@ pub fn series(chart: &SeriesChart) -> String {
         Some(timeline) => timeline.ticks(middle, EDGE, width - EDGE),
         None => Vec::new(),
     };
-    let mut plot = axes(&root, plot_left, count_axis, counts.len(), &ticks);
+    let corner = (plot_left, plot_top);
+    let mut plot = axes(&root, corner, count_axis, counts.len(), &ticks);
     if most == 0 {
-        let y = PLOT_TOP + (f64::from(HEIGHT) - PLOT_TOP - PLOT_BOTTOM) / 2.0;
+        let y = plot_top + (f64::from(HEIGHT) - plot_top - PLOT_BOTTOM) / 2.0;
         let at = (plot_left + plot_width / 2.0, y);
         frame::write(&root, Role::Empty, HPos::Center, at, plot_width, NOTHING);
     } else if counts.len() <= BARS_MAX {
@@ -150,7 +148,7 @@ pub fn series(chart: &SeriesChart) -> String {
 /// The grid and the labels of both axes.
 fn axes<'a>(
     root: &Root<'a>,
-    plot_left: f64,
+    (plot_left, plot_top): (f64, f64),
     count_axis: Axis,
     buckets: usize,
     ticks: &[Tick],
@@ -164,7 +162,7 @@ fn axes<'a>(
     };
     let mut plot = drawn(
         ChartBuilder::on(root)
-            .margin_top(units(PLOT_TOP))
+            .margin_top(units(plot_top))
             .margin_right(units(MARGIN))
             .x_label_area_size(units(PLOT_BOTTOM))
             .y_label_area_size(units(plot_left))
@@ -196,59 +194,58 @@ fn draw_baseline(root: &Root<'_>, plot: &Plot<'_>, buckets: usize, ticks: &[Tick
     }
 }
 
-/// What lighter and dashed means, and what the dotted line is, at the right of the title. Says how wide
-/// they are, pixels.
-fn draw_legends(root: &Root<'_>, width: f64, chart: &SeriesChart) -> f64 {
-    let mut right = width - MARGIN;
+/// What the picture has that needs a name; shorter names where there is little room.
+fn legends(chart: &SeriesChart, is_narrow: bool) -> Vec<Legend> {
+    let mut legends = Vec::new();
+    let counts = chart.points.iter().map(|(_, count)| count);
+    if counts.chain(&chart.before).all(|&count| count == 0) {
+        return legends;
+    }
+    let is_line = chart.points.len() > BARS_MAX;
+    if !chart.before.is_empty() {
+        legends.push(Legend {
+            name: if is_narrow { "before" } else { BEFORE },
+            role: if is_line {
+                Role::Before
+            } else {
+                Role::BarBefore
+            },
+            is_line,
+        });
+    }
     let from = chart.provisional_from;
     if from.is_some_and(|from| from < chart.points.len()) {
-        right = draw_legend(root, right, (PROVISIONAL, 10.0), |corners| {
-            let role = Role::BarProvisional.color().filled();
-            drawn(root.draw(&Rectangle::new(corners, role)));
+        legends.push(Legend {
+            name: PROVISIONAL,
+            role: Role::BarProvisional,
+            is_line: false,
         });
     }
-    if !chart.before.is_empty() && width >= NARROW {
-        let sample_width = if chart.points.len() <= BARS_MAX {
-            10.0
-        } else {
-            18.0
-        };
-        right = draw_legend(root, right, (BEFORE, sample_width), |corners| {
-            if chart.points.len() <= BARS_MAX {
-                let role = Role::BarBefore.color().filled();
-                drawn(root.draw(&Rectangle::new(corners, role)));
-            } else {
-                let [(left, top), (right, bottom)] = corners;
-                let y = (top + bottom) / 2;
-                let line = PathElement::new(vec![(left, y), (right, y)], Role::Before.color());
-                drawn(root.draw(&line));
-            }
-        });
-    }
-    match width - MARGIN - right {
-        0.0 => 0.0,
-        taken => taken + MARGIN,
-    }
+    legends
 }
 
-/// One legend that ends at `right`; says where the next one may end. The sample is drawn between two
-/// corners, in tenths of a pixel.
-fn draw_legend(
-    root: &Root<'_>,
-    right: f64,
-    (legend, sample_width): (&str, f64),
-    sample: impl FnOnce([(i32, i32); 2]),
-) -> f64 {
-    let y = (SAMPLE_Y.0 + SAMPLE_Y.1) / 2.0;
-    let width = text::width(legend, Role::Label.text_px());
-    let left = right - width;
-    frame::write(root, Role::Label, HPos::Left, (left, y), width, legend);
-    let sample_right = left - LABEL_DISTANCE;
-    sample([
-        (units(sample_right - sample_width), units(SAMPLE_Y.0)),
-        (units(sample_right), units(SAMPLE_Y.1)),
-    ]);
-    sample_right - sample_width - MARGIN
+/// Title, subtitle and legends: these at the right of the title or, where it is narrow, in a row of their own.
+/// Says where the plot begins, pixels from the top.
+fn draw_header(root: &Root<'_>, width: f64, chart: &SeriesChart, words: &Words) -> f64 {
+    let is_narrow = width < NARROW;
+    let room = width - 2.0 * MARGIN;
+    let legends = legends(chart, is_narrow);
+    let legends_width = legend::width(&legends);
+    let parts: Vec<&str> = words.parts.iter().map(String::as_str).collect();
+    let lines = frame::wrapped(&parts, room, if is_narrow { 3 } else { 1 });
+    let mut further = lines.len() - 1;
+    let (at, taken) = if legends.is_empty() {
+        ((MARGIN, TITLE_Y), 0.0)
+    } else if is_narrow {
+        further += 1;
+        ((MARGIN, frame::line_y(lines.len())), 0.0)
+    } else {
+        let left = width - MARGIN - legends_width;
+        ((left, TITLE_Y), legends_width + MARGIN)
+    };
+    frame::draw_header(root, width, &words.title, &lines, taken);
+    legend::draw(root, &legends, at);
+    PLOT_TOP + LINE_HEIGHT * further as f64
 }
 
 fn draw_footer(root: &Root<'_>, width: f64, words: &Words) {
@@ -277,7 +274,8 @@ fn draw_footer(root: &Root<'_>, width: f64, words: &Words) {
 /// What the picture says in words; clean, not yet escaped.
 struct Words {
     title: String,
-    subtitle: String,
+    /// Of the subtitle.
+    parts: Vec<String>,
     footer: String,
     note: &'static str,
     desc: String,
@@ -309,19 +307,17 @@ impl Words {
             Some(index) if most > 0 => format!("peak {} ({})", human(most), start(index)),
             _ => String::new(),
         };
-        let range = match chart.points.len() {
-            0 => String::new(),
-            1 => start(0),
-            count => format!("{} – {}", start(0), start(count - 1)),
+        let range = match (&timeline, chart.points.len()) {
+            (Some(timeline), _) => timeline.range(),
+            (None, 0) => String::new(),
+            (None, count) => format!("{} – {}", start(0), start(count - 1)),
         };
         let buckets = buckets(chart.unit, chart.points.len());
         let footer = joined(&[&buckets, &range, &text::clean(&chart.zone)]);
         let note = if chart.aligned { "" } else { NOT_ALIGNED };
-        let before = match chart.before.is_empty() {
-            true => String::new(),
-            false => format!("before {}{}", grouped(sum(&chart.before)), change(chart)),
-        };
-        let subtitle = joined(&[&text::clean(&chart.subtitle), &total, &before, &peak]);
+        let before = comparison(chart);
+        let parts = vec![text::clean(&chart.subtitle), total, before, peak];
+        let subtitle = joined(&parts.iter().map(String::as_str).collect::<Vec<_>>());
         let unsettled = match chart.provisional_from {
             Some(from) if from < chart.points.len() => {
                 format!("{PROVISIONAL}: from {}", start(from))
@@ -331,7 +327,7 @@ impl Words {
         Self {
             desc: joined(&[&subtitle, &footer, &unsettled, note]),
             title,
-            subtitle,
+            parts,
             footer,
             note,
             timeline,
@@ -372,21 +368,26 @@ fn sum(counts: &[u64]) -> u128 {
     counts.iter().map(|&count| u128::from(count)).sum()
 }
 
-/// By how much the settled buckets changed: ` (+12.5 %)`; nothing where there were none before. What may
-/// still grow would look like a fall.
-fn change(chart: &SeriesChart) -> String {
-    let settled = chart.provisional_from.unwrap_or(usize::MAX);
-    let now = chart
-        .points
-        .iter()
-        .take(settled)
-        .map(|&(_, count)| u128::from(count));
-    let now: u128 = now.sum();
-    let before = sum(&chart.before[..chart.before.len().min(settled)]);
-    if before == 0 {
+/// The period before beside this one, over the same buckets of both: `before 32 (+25.0%)`, and where some are
+/// not settled yet `settled 30, before 20 (+50.0%)`, as what may still grow would look like a fall. Empty where
+/// nothing that is settled was counted in either.
+fn comparison(chart: &SeriesChart) -> String {
+    let shared = chart.before.len().min(chart.points.len());
+    let settled = chart.provisional_from.unwrap_or(shared).min(shared);
+    let counts = chart.points.iter().take(settled);
+    let now: u128 = counts.map(|&(_, count)| u128::from(count)).sum();
+    let before = sum(&chart.before[..settled]);
+    if now == 0 && before == 0 {
         return String::new();
+    }
+    let shown = match settled < chart.points.len() {
+        true => format!("settled {}, before {}", grouped(now), grouped(before)),
+        false => format!("before {}", grouped(before)),
+    };
+    if before == 0 {
+        return shown;
     }
     let percent = (now as f64 / before as f64 - 1.0) * 100.0;
     let sign = if percent < 0.0 { '−' } else { '+' };
-    format!(" ({sign}{:.1} %)", percent.abs())
+    format!("{shown} ({sign}{:.1}%)", percent.abs())
 }

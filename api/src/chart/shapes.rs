@@ -11,7 +11,7 @@ use plotters::style::text_anchor::HPos;
 use super::axis::Axis;
 use super::canvas::{Document, Pen, pixels};
 use super::frame::{self, Root, drawn};
-use super::number::human;
+use super::number::{brief, human};
 use super::text;
 use super::theme::Role;
 
@@ -45,13 +45,9 @@ pub fn bars(
 ) {
     let bucket_width = size(plot).0 / counts.len() as f64;
     let half = (BAR_PART * bucket_width).min(BAR_WIDTH_MAX) / bucket_width / 2.0;
-    let labels: Vec<String> = counts.iter().map(|&count| human(count)).collect();
-    let text_px = Role::Value.text_px();
-    let is_labelled = labels
-        .iter()
-        .all(|label| text::width(label, text_px) + LABEL_ROOM <= bucket_width);
+    let labels = labels(counts, bucket_width);
     let least = least(plot);
-    for (index, (&count, label)) in counts.iter().zip(&labels).enumerate() {
+    for (index, &count) in counts.iter().enumerate() {
         if count == 0 {
             continue;
         }
@@ -66,13 +62,25 @@ pub fn bars(
         document.with_tooltip(&tooltip(index), || {
             let bar = Rectangle::new(bar, role.color().filled());
             drawn(plot.draw_series([bar]));
-            if is_labelled {
+            if let Some(label) = labels.get(index) {
                 let (x, y) = plot.backend_coord(&(middle, height));
                 let at = (pixels(x), pixels(y) - COUNT_UP);
                 frame::write(root, Role::Value, HPos::Center, at, bucket_width, label);
             }
         });
     }
+}
+
+/// What stands above each bar: its count as exactly as there is room above all of them, or nothing.
+fn labels(counts: &[u64], bucket_width: f64) -> Vec<String> {
+    let text_px = Role::Value.text_px();
+    let fits = |label: &String| text::width(label, text_px) + LABEL_ROOM <= bucket_width;
+    let written = |write: fn(u64) -> String| -> Vec<String> {
+        counts.iter().map(|&count| write(count)).collect()
+    };
+    let mut forms = [human, brief].map(written).into_iter();
+    let fitting = forms.find(|labels| labels.iter().all(fits));
+    fitting.unwrap_or_default()
 }
 
 /// A line over an area. Where buckets are narrower than a pixel it shows the largest count of each pixel

@@ -5,7 +5,7 @@ use std::time::Instant;
 use jiff::civil::date;
 use proptest::prelude::*;
 
-use super::gallery::{chart, gallery, march, plausible};
+use super::gallery::{chart, countries, gallery, march, plausible};
 use super::theme::Role;
 use super::{
     Picture, RankingChart, SVG_BYTES_MAX, SeriesChart, Theme, WIDTH_MIN, badge, ranking, series,
@@ -187,16 +187,56 @@ fn the_period_before_is_drawn_and_said() {
     let mut chart = march(Unit::Day, vec![30, 10]);
     chart.before = vec![20, 12];
     let svg = series(&chart);
-    assert!(svg.contains("before 32 (+25.0 %)"), "{svg}");
+    assert!(svg.contains("before 32 (+25.0%)"), "{svg}");
     assert!(svg.contains("Mar 10, 2012: 30, before 20"), "{svg}");
     let drawn = svg.matches("<rect class=\"bw\"").count();
     assert_eq!(drawn, 3, "a legend and two bars");
     chart.provisional_from = Some(1);
     let svg = series(&chart);
     assert!(
-        svg.contains("before 32 (+50.0 %)"),
-        "only what is settled is compared: {svg}"
+        svg.contains("total 40 · settled 30, before 20 (+50.0%)"),
+        "what is compared is settled, and so are the sums beside it: {svg}"
     );
+    chart.provisional_from = Some(0);
+    let svg = series(&chart);
+    assert!(svg.contains("total 40 · peak"), "nothing to compare: {svg}");
+}
+
+#[test]
+fn a_narrow_picture_says_as_much_as_a_wide_one() {
+    for length in [7, 70] {
+        let mut chart = march(Unit::Day, (0..length).map(plausible).collect());
+        chart.before = (0..length).map(|index| plausible(index + 5)).collect();
+        chart.provisional_from = Some(length - 1);
+        let shown = |width: u32, chart: &mut SeriesChart| -> Vec<String> {
+            chart.picture.width = width;
+            let svg = series(chart);
+            check_labels(&svg);
+            labels(&check(&svg))
+                .into_iter()
+                .map(|label| label.shown)
+                .collect()
+        };
+        for width in [WIDTH_MIN, 340, 519] {
+            let narrow = shown(width, &mut chart);
+            for legend in ["before", "not settled yet"] {
+                assert!(
+                    narrow.iter().any(|text| text == legend),
+                    "{width}: {narrow:?}"
+                );
+            }
+            let has = |word: &str| narrow.iter().any(|text| text.contains(word));
+            assert!(
+                has("total ") && has("settled ") && has("peak "),
+                "{width}: {narrow:?}"
+            );
+        }
+        let wide = shown(800, &mut chart);
+        assert!(
+            wide.iter().any(|text| text == "the period before"),
+            "{wide:?}"
+        );
+    }
 }
 
 #[test]
@@ -262,6 +302,65 @@ fn time_labels_suit_the_unit() {
 }
 
 #[test]
+fn ranges_say_once_what_both_ends_share() {
+    let ends = |unit, length| {
+        let svg = series(&chart(
+            unit,
+            date(2012, 3, 10).at(22, 0, 0, 0),
+            vec![1; length],
+        ));
+        let labels = labels(&check(&svg));
+        let footer = labels
+            .iter()
+            .find(|label| label.shown.contains("America/New_York"));
+        footer
+            .unwrap()
+            .shown
+            .split(" · ")
+            .nth(1)
+            .unwrap()
+            .to_owned()
+    };
+    for (unit, length, expected) in [
+        (Unit::Hour, 2, "Mar 10, 2012, 22:00 – 23:00"),
+        (Unit::Hour, 3, "Mar 10, 22:00 – Mar 11, 2012, 00:00"),
+        (Unit::Day, 1, "Mar 10, 2012"),
+        (Unit::Day, 30, "Mar 10 – Apr 8, 2012"),
+        (Unit::Day, 365, "Mar 10, 2012 – Mar 9, 2013"),
+        (Unit::Month, 3, "Mar – May 2012"),
+        (Unit::Month, 12, "Mar 2012 – Feb 2013"),
+        (Unit::Quarter, 2, "Q1 2012 – Q2 2012"),
+        (Unit::Year, 3, "2012 – 2014"),
+    ] {
+        assert_eq!(ends(unit, length), expected);
+    }
+}
+
+#[test]
+fn a_title_that_is_too_long_leaves_its_key_to_the_line_below() {
+    let mut chart = countries();
+    (chart.title, chart.by) = ("ad_impression/42".to_owned(), "country × device".to_owned());
+    chart.aligned = false;
+    chart.picture.width = 340;
+    let svg = ranking(&chart);
+    check_labels(&svg);
+    let shown: Vec<String> = labels(&check(&svg))
+        .into_iter()
+        .map(|label| label.shown)
+        .collect();
+    let header = [
+        "by country × device",
+        "ad_impression/42 · Mar 10 – Mar 16, 2012",
+        "total 68,493 · boundaries rounded",
+    ];
+    assert_eq!(shown[..3], header);
+    assert!(
+        svg.contains("<title>ad_impression/42 by country × device</title>"),
+        "{svg}"
+    );
+}
+
+#[test]
 fn starts_of_the_calendar_are_read() {
     let zone = Zone::named("America/New_York").expect("a zone");
     for start in [1_331_355_600, 1_331_442_000] {
@@ -304,6 +403,8 @@ fn the_longest_names_stay_within_the_bound() {
     let name = "&".repeat(2_048);
     check_labels(&ranking(&RankingChart {
         title: title.clone(),
+        by: String::new(),
+        aligned: false,
         subtitle: subtitle.clone(),
         values: (0..100)
             .map(|index| (format!("{name}{index}"), 1))
@@ -348,7 +449,7 @@ proptest! {
             title: title.clone(),
             subtitle: subtitle.clone(),
             unit: Unit::Hour,
-            zone: start,
+            zone: start.clone(),
             points,
             provisional_from,
             aligned,
@@ -357,6 +458,6 @@ proptest! {
             picture,
         };
         check_labels(&series(&chart));
-        check_labels(&ranking(&RankingChart { title, subtitle, values: names, other, picture }));
+        check_labels(&ranking(&RankingChart { title, by: start, subtitle, values: names, other, aligned, picture }));
     }
 }

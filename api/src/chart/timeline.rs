@@ -135,6 +135,17 @@ impl Timeline {
         }
     }
 
+    /// From when to when it reaches, by the starts of its first and last bucket: what both share is said once.
+    pub fn range(&self) -> String {
+        let Some(last) = self.moments.len().checked_sub(1) else {
+            return String::new();
+        };
+        if last == 0 {
+            return self.describe(0);
+        }
+        range(self.unit, &self.moments[0], &self.moments[last])
+    }
+
     /// The first buckets of each period, unless there are too many to label. Of the shortest period
     /// every bucket is one.
     fn begins(&self, period: Period, is_shortest: bool) -> Option<Vec<Tick>> {
@@ -229,6 +240,56 @@ impl Period {
                 moment.minute == 0 && moment.at.day() == 1 && moment.month() % length == 0
             }
         }
+    }
+}
+
+/// The dates from one label to another (RFC 3339 with the local offset), or its times where `unit` is shorter than a
+/// day: `Oct 23 – Nov 21, 2026`, `Nov 21, 2026, 18:00 – 19:59`. Labels that are no such times as they are.
+pub fn dates(unit: Unit, from: &str, last: &str) -> String {
+    let unit = match unit {
+        Unit::Minute | Unit::Hour => unit,
+        _ => Unit::Day,
+    };
+    match (Moment::read(unit, from), Moment::read(unit, last)) {
+        (Some(from), Some(last)) if unit == Unit::Day && from.day == last.day => {
+            from.date_of_year()
+        }
+        (Some(from), Some(last)) => range(unit, &from, &last),
+        _ => format!("{from} – {last}"),
+    }
+}
+
+fn range(unit: Unit, from: &Moment, last: &Moment) -> String {
+    let is_same_year = from.year() == last.year();
+    match unit {
+        Unit::Minute | Unit::Hour if from.day == last.day => {
+            format!("{}, {} – {}", from.date_of_year(), from.time(), last.time())
+        }
+        Unit::Minute | Unit::Hour => {
+            let day = if is_same_year {
+                from.date()
+            } else {
+                from.date_of_year()
+            };
+            format!(
+                "{day}, {} – {}, {}",
+                from.time(),
+                last.date_of_year(),
+                last.time()
+            )
+        }
+        Unit::Day | Unit::Week | Unit::Mweek if is_same_year => {
+            format!("{} – {}", from.date(), last.date_of_year())
+        }
+        Unit::Day | Unit::Week | Unit::Mweek => {
+            format!("{} – {}", from.date_of_year(), last.date_of_year())
+        }
+        Unit::Month if is_same_year => {
+            format!("{} – {}", from.month_name(), last.month_of_year())
+        }
+        Unit::Month => format!("{} – {}", from.month_of_year(), last.month_of_year()),
+        Unit::Quarter => format!("{} – {}", from.quarter(), last.quarter()),
+        Unit::Year => format!("{} – {}", from.year(), last.year()),
     }
 }
 

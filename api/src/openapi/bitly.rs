@@ -141,7 +141,10 @@ fn described(endpoint: Endpoint) -> (String, PathItem) {
         }
         operation = operation.parameter(parameter);
     }
-    operation = operation.response("200", answer(endpoint.dialect, endpoint.example));
+    operation = operation.response(
+        "200",
+        answer(endpoint.dialect, endpoint.example, endpoint.csv_head),
+    );
     if !is_v3 {
         operation = operation
             .response(
@@ -155,7 +158,7 @@ fn described(endpoint: Endpoint) -> (String, PathItem) {
     (endpoint.path, PathItem::new(HttpMethod::Get, operation))
 }
 
-fn answer(dialect: Dialect, example: Value) -> Response {
+fn answer(dialect: Dialect, example: Value, csv_head: Option<&str>) -> Response {
     let (description, schema, example, others) = if dialect == Dialect::V3 {
         (
             "The envelope, whatever became of it: errors have a `status_code` of their own and no `data`",
@@ -167,7 +170,10 @@ fn answer(dialect: Dialect, example: Value) -> Response {
             ][..],
         )
     } else {
-        let csv = &["text/csv; charset=utf-8"][..];
+        let csv: &[&str] = match csv_head {
+            Some(_) => &["text/csv; charset=utf-8"],
+            None => &[],
+        };
         ("The metric", object(), example, csv)
     };
     let content = ContentBuilder::new().schema(Some(schema));
@@ -176,7 +182,9 @@ fn answer(dialect: Dialect, example: Value) -> Response {
         .content("application/json", content.example(Some(example)).build());
     for kind in others {
         let text: Schema = ObjectBuilder::new().schema_type(Type::String).into();
-        answer = answer.content(*kind, ContentBuilder::new().schema(Some(text)).build());
+        let example = csv_head.map(|head| Value::from(format!("{head}\nUS, 5\n")));
+        let content = ContentBuilder::new().schema(Some(text)).example(example);
+        answer = answer.content(*kind, content.build());
     }
     answer.build()
 }

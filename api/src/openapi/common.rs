@@ -30,13 +30,12 @@ const KEYED: [(&str, &str); 3] = [
     ),
 ];
 /// How a request that waits for a place can be.
-const LIMITED: [(&str, &str); 2] = [
-    ("408", "No answer in time"),
-    (
-        "503",
-        "Too much at once, full queues, or a damaged file; comes with Retry-After. A write may have been counted",
-    ),
-];
+const BUSY: (&str, &str) = (
+    "503",
+    "Too much at once, full queues, or a damaged file; comes with Retry-After. A write may have been counted",
+);
+/// How a request with a time limit can end.
+const SLOW: (&str, &str) = ("408", "No answer in time");
 /// How a request whose answer may be compressed can be.
 const COMPRESSED: [(&str, &str); 1] = [("406", "Accept-Encoding refuses every encoding")];
 
@@ -75,14 +74,18 @@ pub fn refusals(method: &Method, path: &str, operation: &mut Operation) {
             refusals.extend(KEYED);
         }
         if route.class != Class::Free {
-            refusals.extend(LIMITED);
+            refusals.push(BUSY);
+        }
+        // Version 4 has no word of its own for what took too long, and a stream lasts.
+        if route.dialect != Dialect::V4 && !matches!(route.class, Class::Free | Class::Stream) {
+            refusals.push(SLOW);
         }
     }
     if route.class == Class::Query {
         refusals.extend(COMPRESSED);
     }
     for (status, description) in refusals {
-        let is_v4 = route.dialect == Dialect::V4 && !matches!(status, "406" | "431" | "408");
+        let is_v4 = route.dialect == Dialect::V4 && !matches!(status, "406" | "431");
         let (schema, kind) = if is_v4 {
             ("BitlyError", "application/json")
         } else {

@@ -14,7 +14,7 @@ struct FileForms {
     svg: &'static str,
 }
 
-const READS: [FileForms; 5] = [
+const READS: [FileForms; 7] = [
     FileForms {
         path: "/v1/{namespace}/{key}/counts",
         csv: "start,count\n2012-03-15T00:00:00+00:00,0\n2012-03-16T00:00:00+00:00,5\n",
@@ -39,6 +39,16 @@ const READS: [FileForms; 5] = [
         path: "/v1/{namespace}/top",
         csv: "key,count,kind\nabc,5,value\n,12,other\n",
         svg: "Bars of the keys",
+    },
+    FileForms {
+        path: "/v1/{namespace}/{key}/uniques",
+        csv: "start,estimate\n2012-03-15T00:00:00+00:00,0\n2012-03-16T00:00:00+00:00,4\n",
+        svg: "A chart of the buckets",
+    },
+    FileForms {
+        path: "/v1/ratios/{ratio}/{entity}/{key}",
+        csv: "start,numerator,denominator,ratio\n2012-03-15T00:00:00+00:00,0,0,\n2012-03-16T00:00:00+00:00,1,8,0.125\n",
+        svg: "A chart of the buckets, per million",
     },
 ];
 

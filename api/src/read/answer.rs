@@ -9,11 +9,12 @@ use tallyring_records::{FieldError, TimeCode};
 
 use super::base::are_cut;
 use super::format::Format;
-use super::request::{ReadRequest, Shape};
+use super::request::{Period, ReadRequest, Shape};
 use super::respond::{self, Respond};
 use super::value::Value;
 use super::{csv, rollup, svg};
 use crate::calendar::{Buckets, Selection, rfc3339_utc};
+use crate::chart;
 use crate::problem::Problem;
 
 /// Buckets in one response, at most, however many queries it answers.
@@ -28,19 +29,14 @@ pub struct Answer {
     pub head: Head,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subtotal: Option<String>,
+    /// Of a breakdown: what people call the subtotal
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub subtotal_title: Option<String>,
     pub total: u64,
     #[serde(flatten)]
     #[schema(value_type = BodyFields)]
     pub body: Body,
-    /// First instant behind the range, Unix seconds.
-    #[serde(skip)]
-    pub ends: i64,
-    /// How many buckets the range has.
-    #[serde(skip)]
-    pub buckets: usize,
-    /// Index of the first bucket that may still change; none when all are settled.
-    #[serde(skip)]
-    pub provisional_from: Option<usize>,
     /// Counts of the period before by bucket, for a picture that compares; else empty.
     #[serde(skip)]
     pub before: Vec<u64>,
@@ -96,24 +92,28 @@ impl Head {
         }
     }
 
-    /// The dates of its range, for people.
-    pub fn days(&self) -> String {
-        let day = |label: &str| label.get(..10).unwrap_or(label).to_owned();
+    /// The dates of its range, or its times where buckets are shorter than days; for people.
+    pub fn dates(&self) -> String {
         let last = self.buckets.zone().label(self.buckets.end() - 1);
-        match (day(&self.from), day(&last)) {
-            (first, last) if first == last => first,
-            (first, last) => format!("{first} to {last}"),
-        }
+        chart::dates(self.buckets.unit(), &self.from, &last)
+    }
+
+    /// First instant behind its range, Unix seconds.
+    pub fn ends(&self) -> i64 {
+        self.buckets.end()
+    }
+
+    /// Index of the first bucket that may still change; none when all are settled.
+    pub fn provisional_from(&self) -> Option<usize> {
+        let mut buckets = self.buckets.iter();
+        buckets.position(|bucket| bucket.end > self.settled)
     }
 
     /// What of it is part of an answer's validator: which buckets are settled, not when they are, nor in which
     /// generation it is.
     pub fn identity(&self) -> impl Serialize {
-        let may_change = |end: i64| end > self.settled;
         (
-            self.buckets
-                .iter()
-                .position(|bucket| may_change(bucket.end)),
+            self.provisional_from(),
             &self.unit,
             &self.timezone,
             &self.from,
@@ -187,11 +187,12 @@ impl Answer {
 
 impl Respond for Answer {
     fn ends(&self) -> i64 {
-        self.ends
+        self.head.ends()
     }
 
     fn identity(&self) -> impl Serialize {
-        let asked = (&self.namespace, &self.key, &self.subtotal);
+        let subtotal = (&self.subtotal, &self.subtotal_title);
+        let asked = (&self.namespace, &self.key, subtotal);
         // Where the buckets of counts begin follows from the range.
         let (counts, rest) = match &self.body {
             Body::Counts { counts } => (Some(JustCounts(counts)), None),
@@ -224,7 +225,7 @@ pub fn answer_at_once(
     request: ReadRequest,
 ) -> Result<Result<Answer, ReadRequest>, Problem> {
     const BUCKETS_AT_ONCE: usize = 1_000;
-    let is_small = match (&request.selection, &request.shape) {
+    let is_small = match (&request.period.selection, &request.shape) {
         // The values of a breakdown may have to be looked up.
         (_, Shape::By { .. }) | (Selection::All(_), _) => false,
         (Selection::Bounded(buckets), _) => buckets.count() <= BUCKETS_AT_ONCE,
@@ -232,7 +233,7 @@ pub fn answer_at_once(
     if !is_small {
         return Ok(Err(request));
     }
-    let Some(view) = store.read_cached(&[request.read()], request.as_of)? else {
+    let Some(view) = store.read_cached(&[request.read()], request.period.as_of)? else {
         return Ok(Err(request));
     };
     let found = Found::each(view).next();
@@ -254,7 +255,7 @@ pub fn answer_all(
     let mut buckets = 0;
     for (index, (request, found)) in requests.into_iter().zip(&found).enumerate() {
         let answer = answer(store, request, found).map_err(|problem| (index, problem))?;
-        buckets += answer.buckets;
+        buckets += answer.head.buckets.count();
         if buckets > BUCKETS_TOTAL_MAX {
             let detail = format!(
                 "the queries together have more than {BUCKETS_TOTAL_MAX} buckets; ask in parts"
@@ -287,7 +288,7 @@ impl Found {
 fn read_all(store: &Store, requests: &[ReadRequest]) -> Result<Vec<Found>, (usize, Problem)> {
     let mut views: BTreeMap<Option<u64>, Vec<usize>> = BTreeMap::new();
     for (index, request) in requests.iter().enumerate() {
-        views.entry(request.as_of).or_default().push(index);
+        views.entry(request.period.as_of).or_default().push(index);
     }
     let mut found = BTreeMap::new();
     for (as_of, indexes) in views {
@@ -305,14 +306,14 @@ fn read_all(store: &Store, requests: &[ReadRequest]) -> Result<Vec<Found>, (usiz
 
 fn answer(store: &Store, request: ReadRequest, found: &Found) -> Result<Answer, Problem> {
     let series = &found.series;
-    let base = request.base();
+    let (base, Period { selection, now, .. }) = (request.base, request.period);
     let counted = base.counts(series);
     let start = |(code, _): (&TimeCode, _)| code.start();
     let (first, last) = (counted.first_key_value(), counted.last_key_value());
-    let buckets = resolve(request.selection, first.map(start).zip(last.map(start)))?;
-    base.check_kept(&buckets, found.minutes_from)?;
+    let buckets = resolve(selection, first.map(start).zip(last.map(start)))?;
+    base.check_kept(&buckets, found.minutes_from, &counted)?;
     let totals = rollup::totals(&counted, &buckets);
-    let settled = store.settled_until(&request.namespace.name, request.now);
+    let settled = store.settled_until(&request.namespace.name, now);
     let head = Head::of(
         store,
         &buckets,
@@ -348,17 +349,16 @@ fn answer(store: &Store, request: ReadRequest, found: &Found) -> Result<Answer, 
             },
         ),
     };
-    let provisional_from = buckets.iter().position(|bucket| bucket.end > settled);
     Ok(Answer {
         namespace: request.namespace.name,
         key: request.key,
         head,
+        subtotal_title: subtotal
+            .as_ref()
+            .map(|subtotal| store.schema().title_of(subtotal)),
         subtotal,
         total: rollup::sum(totals),
         body,
-        ends: buckets.end(),
-        buckets: buckets.count(),
-        provisional_from,
         before: Vec::new(),
     })
 }

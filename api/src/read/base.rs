@@ -1,13 +1,15 @@
 //! Which base buckets a read needs: the namespace's own, or minutes where those do not fit.
 //!
-//! A read takes the coarsest grain that answers it exactly. Where minutes are kept and its buckets
-//! do not meet at the grain's edges (minutes, days of half-hour zones), it takes the minutes, and of
-//! what was counted without them the base bucket, which counts where it starts.
+//! One rule for every read, of one key, of all keys, ratios and bitly's. A read takes the coarsest grain that answers it
+//! exactly. Where minutes are kept and its buckets do not meet at the grain's edges (minutes, days of half-hour zones),
+//! it takes the minutes, and of what was counted without them the base bucket, which counts where it starts: then
+//! the answer is not aligned. Only totals have minutes. A read by the minute of what has none is refused: every minute
+//! but the first of a bucket would be a zero that is not true.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use tallyring_realtime::{Series, Store};
+use tallyring_realtime::{Ranking, Series, Store};
 use tallyring_records::{FieldError, Grain, MINUTES, Namespace, TIME_MIN, TimeCode};
 
 use super::request::span;
@@ -21,27 +23,49 @@ pub struct Base {
     minutes: bool,
 }
 
+/// What a read is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Made<'n> {
+    /// Totals, which have minutes where the namespace keeps them.
+    Totals,
+    /// Values of a subtotal.
+    Values(&'n str),
+    /// Sketches of users.
+    Users,
+}
+
 impl Base {
     /// What a read of `namespace` needs for `selection`.
-    pub fn of(namespace: &Namespace, selection: &Selection) -> Self {
+    ///
+    /// # Errors
+    /// 422 for minutes where there are none.
+    pub fn of(
+        namespace: &Namespace,
+        selection: &Selection,
+        made: Made<'_>,
+    ) -> Result<Self, Problem> {
         let grain = namespace.grain;
-        let fits = match selection {
-            Selection::Bounded(buckets) => buckets.aligned(grain.seconds()),
+        let (unit, fits) = match selection {
+            Selection::Bounded(buckets) => (buckets.unit(), buckets.aligned(grain.seconds())),
             // How far it reaches is not known yet.
-            Selection::All(all) => all.unit() != Unit::Minute && all.zone().name() == "UTC",
+            Selection::All(all) => (
+                all.unit(),
+                all.unit() != Unit::Minute && all.zone().name() == "UTC",
+            ),
         };
-        Self {
-            grain,
-            minutes: namespace.minutes && !fits,
+        let has_minutes = namespace.minutes && made == Made::Totals;
+        if unit == Unit::Minute && !has_minutes {
+            return Err(no_minutes(namespace, made));
         }
+        Ok(Self {
+            grain,
+            minutes: has_minutes && !fits,
+        })
     }
 
-    /// The namespace's own, for breakdowns: no minutes are kept of their values.
-    pub fn own(namespace: &Namespace) -> Self {
-        Self {
-            grain: namespace.grain,
-            minutes: false,
-        }
+    /// True when it reads minutes.
+    pub fn by_minute(self) -> bool {
+        self.minutes
     }
 
     /// What to read a series of totals by.
@@ -51,7 +75,11 @@ impl Base {
 
     /// The instants to read (Unix seconds): whole base buckets where they are split into minutes.
     pub fn span(self, selection: &Selection) -> (i64, i64) {
-        let (from, to) = span(selection);
+        self.whole(span(selection))
+    }
+
+    /// The same of these instants.
+    pub fn whole(self, (from, to): (i64, i64)) -> (i64, i64) {
         if !self.minutes {
             return (from, to);
         }
@@ -69,11 +97,35 @@ impl Base {
         }
     }
 
-    /// Minutes that have expired are refused rather than answered as zeros; `minutes_from` is the view's.
+    /// Minutes that are not there are refused rather than answered as zeros: those that have expired before
+    /// `minutes_from` (the view's), and those of a base bucket among `counts` that was counted without.
     ///
     /// # Errors
-    /// 422 when the first of the minutes asked for is older.
-    pub fn check_kept(self, buckets: &Buckets, minutes_from: Option<i64>) -> Result<(), Problem> {
+    /// 422, where the read is by the minute.
+    pub fn check_kept(
+        self,
+        buckets: &Buckets,
+        minutes_from: Option<i64>,
+        counts: &BTreeMap<TimeCode, u64>,
+    ) -> Result<(), Problem> {
+        self.check_expired(buckets, minutes_from)?;
+        if buckets.unit() != Unit::Minute {
+            return Ok(());
+        }
+        let is_without =
+            |code: &&TimeCode| code.grain() != Grain::Minute && lies_in(buckets, **code);
+        let Some(last) = counts.keys().rfind(is_without) else {
+            return Ok(());
+        };
+        let (start, end) = (last.start(), last.start() + last.grain().seconds());
+        let what = format!("what {} holds", rfc3339_utc(start));
+        Err(without_minutes(
+            &what,
+            &format!(", or for times from {} on", rfc3339_utc(end)),
+        ))
+    }
+
+    fn check_expired(self, buckets: &Buckets, minutes_from: Option<i64>) -> Result<(), Problem> {
         let kept = minutes_from.unwrap_or(TIME_MIN);
         if !self.minutes || buckets.unit() != Unit::Minute || kept <= buckets.start() {
             return Ok(());
@@ -97,6 +149,56 @@ impl Base {
         let counted = counts.keys().map(|code| code.grain().seconds());
         buckets.aligned(counted.fold(self.grain.seconds(), i64::max))
     }
+
+    /// What a ranking of `buckets` is: refused where its minutes are not there, else whether it is aligned.
+    ///
+    /// # Errors
+    /// 422, where the read is by the minute.
+    pub fn check_ranking(self, ranking: &Ranking, buckets: &Buckets) -> Result<bool, Problem> {
+        self.check_expired(buckets, ranking.minutes_from)?;
+        if !self.minutes {
+            let counted = ranking.counted.map_or(0, |counted| counted.grain_seconds);
+            return Ok(buckets.aligned(counted.max(self.grain.seconds())));
+        }
+        if ranking.is_cut && buckets.unit() == Unit::Minute {
+            return Err(without_minutes("some of what was counted there", ""));
+        }
+        Ok(!ranking.is_cut)
+    }
+}
+
+/// True where a base bucket has a part in common with the range.
+fn lies_in(buckets: &Buckets, code: TimeCode) -> bool {
+    let end = code.start() + code.grain().seconds();
+    code.start() < buckets.end() && buckets.start() < end
+}
+
+/// 422 for minutes that nobody keeps.
+fn no_minutes(namespace: &Namespace, made: Made<'_>) -> Problem {
+    let Namespace { name, grain, .. } = namespace;
+    let unit = match grain {
+        Grain::Quarter => "quarter of an hour",
+        _ => "hour",
+    };
+    let detail = match made {
+        Made::Totals => format!(
+            "{name} is counted by the {unit} and keeps no minutes; ask for unit=hour or a longer one, or declare \
+             {name} with minutes = true"
+        ),
+        Made::Values(subtotal) => format!(
+            "values of {subtotal} are counted by the {unit}, only totals have minutes; ask for unit=hour or a longer one"
+        ),
+        Made::Users => format!(
+            "users are told apart by the {unit}, only totals have minutes; ask for unit=hour or a longer one"
+        ),
+    };
+    FieldError::refused("unit", Unit::Minute.as_str(), detail).into()
+}
+
+/// 422 for minutes of what was counted without.
+fn without_minutes(what: &str, later: &str) -> Problem {
+    let detail = format!("{what} was counted without minutes; ask for unit=hour{later}");
+    FieldError::refused("unit", Unit::Minute.as_str(), detail).into()
 }
 
 /// True when days that hours were folded into lie across the edges of the buckets: they count where they start, or

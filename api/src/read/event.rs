@@ -12,12 +12,13 @@ use crate::problem::Problem;
 use crate::query_string::QueryString;
 use crate::segments::Segments;
 use crate::state::ApiState;
+use crate::write::cloud_event;
 
 /// The verdict on an id.
 #[derive(Serialize, utoipa::ToSchema)]
 pub struct IdVerdict {
     id: String,
-    /// counted, corrected (counted after its time was settled), filtered or refused
+    /// counted, corrected (counted late), filtered or refused
     verdict: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     counted: Option<CountedEvent>,
@@ -39,10 +40,9 @@ struct CountedEvent {
     n: u64,
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     kind: Option<String>,
-    /// For a day that was exported before, or lies outside the ring
+    /// It came after its time was settled, or for a day that was exported before or lies outside the ring: as the
+    /// answer to it said
     late: bool,
-    /// After its time was settled
-    correction: bool,
     buckets: Vec<EventBucket>,
     /// The generation that holds it; null while it is a delta
     generation: Option<u64>,
@@ -86,25 +86,45 @@ struct RefusedEvent {
 
 /// What became of an id
 ///
-/// As long as the log is kept: counted (in which buckets and which generation), corrected (counted after its time was
-/// settled), filtered (by which rule) or refused from a batch with `on_error=skip`; and when it came again first.
+/// As long as the log is kept: counted (in which buckets and which generation), corrected (counted late, after its time was
+/// settled), filtered (by which rule) or refused (for which field); and when it came again first. Of a batch that is
+/// refused as a whole the item that was wrong has a verdict, the others were not seen. A CloudEvent has its id within
+/// its `source`.
 #[utoipa::path(get, path = "/v1/events/{id}", tag = "read",
-    params(("id" = String, Path, description = "An event's or increment's id, percent-encoded", example = "e1")),
-    responses((status = 200, description = "The verdict", body = IdVerdict), crate::openapi::ReadErrors),
+    params(
+        ("id" = String, Path, description = "An event's or increment's id, percent-encoded", example = "e1"),
+        ("source" = Option<String>, Query, description = "The source of a CloudEvent", example = "/shop"),
+    ),
+    responses(
+        (status = 200, description = "The verdict", body = IdVerdict, example = json!({
+            "id": "e1", "verdict": "counted", "counted": {
+                "position": "1:17", "arrived": "2012-03-16T18:40:48Z", "at": "2012-03-16T18:40:47Z", "n": 1,
+                "type": "click", "late": false, "correction": false,
+                "buckets": [{
+                    "namespace": "ad_click", "key": "42", "start": "2012-03-16T18:00:00Z", "minute": "2012-03-16T18:40:00Z",
+                }],
+                "generation": null,
+            },
+        })),
+        crate::openapi::AskErrors,
+    ),
 )]
 pub async fn verdict(
     State(state): State<ApiState>,
     Segments(id): Segments<String>,
     RawQuery(query): RawQuery,
 ) -> Result<Json<IdVerdict>, Problem> {
-    QueryString::parse(query.as_deref())?.finish("no parameters")?;
+    let mut query = QueryString::parse(query.as_deref())?;
+    let source = query.take("source")?.filter(|source| !source.is_empty());
+    let id = source.map_or(id.clone(), |source| cloud_event::identity(&source, &id));
+    query.finish("source")?;
     blocking(&state, move |store| {
         let history = store.id_history(&id)?;
         answer(store, &id, history).map(Json).ok_or_else(|| {
             let days = store.options().oplog_days;
             let detail = format!(
-                "was not seen in the log, which is kept for {days} days; what was refused is in it only from \
-                 batches with on_error=skip"
+                "was not seen in the log, which is kept for {days} days; of a batch that was refused as a whole only the \
+                 item that was wrong is in it, and of a CloudEvent the id within its source"
             );
             Problem::unknown("id", &id, detail)
         })
@@ -120,7 +140,7 @@ fn answer(store: &Store, id: &str, history: IdHistory) -> Option<IdVerdict> {
         .and_then(|logged| counted(&schema, logged, history.generation));
     let refused = history.refused.and_then(refused);
     let verdict = match (&counted, &filtered, &refused) {
-        (Some(counted), ..) if counted.late || counted.correction => "corrected",
+        (Some(counted), ..) if counted.late => "corrected",
         (Some(_), ..) => "counted",
         (_, Some(_), _) => "filtered",
         (.., Some(_)) => "refused",
@@ -138,21 +158,19 @@ fn answer(store: &Store, id: &str, history: IdHistory) -> Option<IdVerdict> {
 
 fn counted(schema: &Schema, logged: Logged, generation: Option<u64>) -> Option<CountedEvent> {
     let (position, arrived) = place(&logged);
-    let (late, increment) = match logged.record {
+    let (is_outside, increment) = match logged.record {
         Record::Increment(increment) => (false, increment),
         Record::Late(increment) => (true, increment),
         _ => return None,
     };
+    let event = increment.event.as_ref();
+    let is_correction = event.is_some_and(|event| event.correction);
     Some(CountedEvent {
         position,
         arrived,
         at: rfc3339_utc(increment.at),
         n: increment.n,
-        late,
-        correction: increment
-            .event
-            .as_ref()
-            .is_some_and(|event| event.correction),
+        late: is_outside || is_correction,
         buckets: buckets(schema, &increment),
         kind: increment.event.map(|event| event.kind),
         generation,

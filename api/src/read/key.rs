@@ -1,4 +1,4 @@
-//! `GET /v1/{namespace}/{key}/counts`, `…/summary` and `…/by/{subtotal}`.
+//! `GET /v1/{namespace}/{key}/counts`, `…/summary`, `…/badge` and `…/by/{subtotal}`.
 
 use axum::Json;
 use axum::extract::State;
@@ -6,14 +6,13 @@ use axum::http::{HeaderMap, Uri, header};
 use axum::response::{IntoResponse, Response};
 
 use super::answer::{Answer, answer_all, answer_at_once};
+use super::asked::Asked;
 use super::format::Format;
 use super::request::{KNOWN, LIMIT_DEFAULT, LIMIT_MAX, ReadRequest, Shape, View, blocking};
-use super::respond::respond;
 use super::second;
 use crate::access::Caller;
 use crate::openapi::{KeyPath, LimitParameter, RangeParameters, ReadErrors};
 use crate::problem::Problem;
-use crate::query_string::QueryString;
 use crate::segments::Segments;
 use crate::state::ApiState;
 
@@ -45,7 +44,8 @@ pub async fn counts(
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    answer(state, caller, of, View::Counts, uri, headers).await
+    let (_, format) = Format::of(uri.path(), &headers);
+    answer(state, caller, of, (View::Counts, format), uri, headers).await
 }
 
 /// Total of a key
@@ -69,7 +69,30 @@ pub async fn summary(
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    answer(state, caller, of, View::Summary, uri, headers).await
+    let (_, format) = Format::of(uri.path(), &headers);
+    answer(state, caller, of, (View::Summary, format), uri, headers).await
+}
+
+/// Total of a key as a badge
+///
+/// A label and the total, rounded, in one line, to stand in a README: the same picture as `/summary.svg`, whatever
+/// `Accept` says.
+#[utoipa::path(get, path = "/v1/{namespace}/{key}/badge", tag = "read",
+    params(KeyPath, RangeParameters),
+    responses(
+        (status = 200, description = "The badge", body = String, content_type = "image/svg+xml"),
+        ReadErrors,
+    ),
+)]
+pub async fn badge(
+    state: State<ApiState>,
+    caller: Caller,
+    Segments(of): Segments<(String, String)>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let asked = (View::Summary, Format::SVG);
+    answer(state, caller, of, asked, uri, headers).await
 }
 
 /// Breakdown of a key
@@ -88,7 +111,7 @@ pub async fn summary(
         (status = 200, description = "The ranking", body = Answer, example = json!({
             "namespace": "l", "key": "abc", "unit": "day", "timezone": "UTC",
             "from": "2012-03-10T00:00:00+00:00", "to": "2012-03-17T00:00:00+00:00", "aligned": true,
-            "settled_until": "2012-03-16T18:30:00Z", "final_until": null, "generation": 3, "subtotal": "c",
+            "settled_until": "2012-03-16T18:30:00Z", "final_until": null, "generation": 3, "subtotal": "c", "subtotal_title": "country",
             "total": 5, "values": [{"value": "US", "count": 4}, {"value": "-", "count": 1}], "other": 0,
         })),
         ReadErrors,
@@ -101,47 +124,49 @@ pub async fn by(
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let (name, _) = Format::of(&subtotal, &headers);
-    let view = View::By(name.to_owned());
-    answer(state, caller, (namespace, key), view, uri, headers).await
+    let (name, format) = Format::of(&subtotal, &headers);
+    let asked = (View::By(name.to_owned()), format);
+    answer(state, caller, (namespace, key), asked, uri, headers).await
 }
 
 async fn answer(
     State(state): State<ApiState>,
     caller: Caller,
     (namespace, key): (String, String),
-    view: View,
+    (view, format): (View, Format),
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let (_, format) = Format::of(uri.path(), &headers);
-    let mut query = QueryString::parse(uri.query())?;
+    let mut asked = Asked::in_form(format, &uri, headers, &caller, state.now())?;
     // A file is taken whole, a page shows the top.
-    let limit = if format == Format::Csv {
-        LIMIT_MAX
-    } else {
-        LIMIT_DEFAULT
+    let limit = match asked.format {
+        Format::Csv => LIMIT_MAX,
+        Format::Json | Format::Svg(_) => LIMIT_DEFAULT,
     };
-    let (schema, now) = (state.store().schema(), state.now());
-    if matches!(view, View::Counts) && format == Format::Json {
+    let schema = state.store().schema();
+    if matches!(view, View::Counts) && asked.format == Format::Json {
         let of = (namespace.as_str(), key.as_str());
-        if let Some(seconds) = second::answer(state.store(), &schema, now, of, &mut query)? {
+        let query = &mut asked.query;
+        if let Some(seconds) = second::answer(state.store(), &schema, asked.now, of, query)? {
             return Ok(([(header::CACHE_CONTROL, "no-store")], Json(seconds)).into_response());
         }
     }
-    let request = ReadRequest::parse(&schema, now, (&namespace, key), view, limit, &mut query)?;
-    let format = format.drawn(&mut query)?;
-    let compared = match (&request.shape, format) {
-        (Shape::Counts, Format::Svg(_)) => request.compared(&mut query)?,
-        _ => None,
+    let of = (namespace.as_str(), key);
+    let request = ReadRequest::parse(&schema, asked.now, of, view, limit, &mut asked.query)?;
+    let compared = match request.shape {
+        Shape::Counts => asked.compared(&request.period)?,
+        Shape::Summary | Shape::By { .. } => None,
     };
-    query.finish(KNOWN)?;
-    let request = match format {
+    let compared = compared
+        .map(|period| request.of_period(period))
+        .transpose()?;
+    let form = asked.finish(KNOWN)?;
+    let request = match form.format {
         Format::Json => answer_at_once(state.store(), request)?,
-        _ => Err(request),
+        Format::Csv | Format::Svg(_) => Err(request),
     };
     let request = match request {
-        Ok(answer) => return respond(state.store(), &answer, format, &headers, caller.has_key()),
+        Ok(answer) => return form.respond(state.store(), &answer),
         Err(request) => request,
     };
     blocking(&state, move |store| {
@@ -150,7 +175,7 @@ async fn answer(
         let mut answers = answers.into_iter();
         let mut answer = answers.next().expect("BUG: one read gives one answer");
         answer.before = answers.next().map_or(Vec::new(), Answer::into_counts);
-        respond(store, &answer, format, &headers, caller.has_key())
+        form.respond(store, &answer)
     })
     .await
 }

@@ -19,7 +19,7 @@ use tallyring_realtime::{RECENT_SECONDS_MAX, Store};
 use tallyring_records::Namespace;
 
 use super::answer::answer_all;
-use super::request::{ReadRequest, Shape, check_key, declared};
+use super::request::{Period, ReadRequest, Shape, check_key, declared};
 use crate::access::off_thread;
 use crate::access::{Caller, StreamPlace};
 use crate::calendar::{Request, Unit, Zone, rfc3339_utc};
@@ -62,8 +62,9 @@ struct Watched {
         ("hour_offset" = Option<f64>, Query, description = "Hours from UTC instead of a zone"),
     ),
     responses(
-        (status = 200, description = "Events `tick`, the data of each a `Tick` as JSON", body = String, content_type = "text/event-stream"),
-        crate::openapi::ReadErrors,
+        (status = 200, description = "Events `tick`, the data of each a `Tick` as JSON", body = String, content_type = "text/event-stream",
+            example = "event: tick\ndata: {\"now\":\"2012-03-16T18:40:47Z\",\"applied\":17,\"seconds\":[0,2,1],\"today\":5}\n\n"),
+        crate::openapi::AskErrors,
     ),
 )]
 pub async fn live(
@@ -186,7 +187,7 @@ impl Stream {
         now: i64,
     ) -> Result<u64, Problem> {
         let request = watched.today(now)?;
-        let (day, _) = super::request::span(&request.selection);
+        let (day, _) = super::request::span(&request.period.selection);
         if let Some((at, count)) = self.today
             && at == (applied, day)
         {
@@ -210,14 +211,13 @@ impl Watched {
             to: None,
             now,
         };
-        Ok(ReadRequest {
-            namespace: self.namespace.clone(),
-            key: self.key.clone(),
-            shape: Shape::Summary,
+        let period = Period {
             selection: request.resolve()?,
             as_of: None,
             now,
-        })
+        };
+        let (namespace, key) = (self.namespace.clone(), self.key.clone());
+        ReadRequest::of(namespace, key, Shape::Summary, period)
     }
 }
 

@@ -1,7 +1,8 @@
 //! The read side: one view, base buckets rolled into the units of a zone.
 
 mod answer;
-mod base;
+mod asked;
+pub(crate) mod base;
 mod csv;
 pub mod event;
 pub(crate) mod format;

@@ -5,7 +5,7 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::IntoResponse;
 use serde::Serialize;
-use tallyring_records::Namespace;
+use tallyring_records::{Namespace, Schema};
 
 use crate::access::Caller;
 use crate::state::ApiState;
@@ -27,6 +27,8 @@ struct DeclaredNamespace {
     /// Length of its base buckets, seconds
     grain_seconds: i64,
     subtotals: Vec<String>,
+    /// What people call each of the subtotals
+    subtotal_titles: Vec<String>,
     /// Whether minutes are kept beside
     minutes: bool,
     /// Whether distinct users are estimated
@@ -46,13 +48,22 @@ struct DeclaredRatio {
 /// What is counted
 ///
 /// Namespaces with their subtotals, and ratios, as declared in the configuration; of a limited key its own.
-#[utoipa::path(get, path = "/v1/namespaces", tag = "read", responses((status = 200, description = "The declarations", body = Declared)))]
+#[utoipa::path(get, path = "/v1/namespaces", tag = "read", responses(
+    (status = 200, description = "The declarations", body = Declared, example = json!({
+        "namespaces": [{
+            "name": "l", "title": "Link", "grain_seconds": 3600, "subtotals": ["c", "r", "v"],
+            "subtotal_titles": ["country", "referrer", "device"], "minutes": false, "uniques": false,
+        }],
+        "ratios": [{ "name": "ctr", "numerator": "click", "denominator": "impression" }],
+        "with_key": false,
+    })),
+))]
 pub async fn namespaces(State(state): State<ApiState>, caller: Caller) -> impl IntoResponse {
     let schema = state.store().schema();
     let visible = schema.namespaces.iter();
     let namespaces = visible
         .filter(|namespace| caller.check_namespace(&namespace.name).is_ok())
-        .map(DeclaredNamespace::of);
+        .map(|namespace| DeclaredNamespace::of(namespace, &schema));
     let ratios = schema.ratios.iter().map(|ratio| DeclaredRatio {
         name: ratio.name.clone(),
         numerator: ratio.numerator.clone(),
@@ -67,8 +78,10 @@ pub async fn namespaces(State(state): State<ApiState>, caller: Caller) -> impl I
 }
 
 impl DeclaredNamespace {
-    fn of(namespace: &Namespace) -> Self {
+    fn of(namespace: &Namespace, schema: &Schema) -> Self {
+        let subtotals = namespace.subtotals.iter();
         Self {
+            subtotal_titles: subtotals.map(|name| schema.title_of(name)).collect(),
             name: namespace.name.clone(),
             title: namespace.title.clone(),
             grain_seconds: namespace.grain.seconds(),

@@ -1,15 +1,16 @@
 //! `POST /v1/query`: many reads, all from one view.
 
-use axum::Json;
 use axum::body::Body;
 use axum::extract::{RawQuery, State};
 use axum::http::HeaderMap;
+use axum::response::Response;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tallyring_records::Schema;
 
 use super::answer::{Answer, answer_all};
 use super::request::{LIMIT_DEFAULT, ReadRequest, View, as_of, blocking};
+use super::respond::{Respond, json as to_json, respond_to_post};
 use crate::access::Caller;
 use crate::body;
 use crate::json;
@@ -77,7 +78,7 @@ pub struct Query {
             "settled_until": "2012-03-16T18:30:00Z", "final_until": null, "generation": 3, "total": 5,
             "counts": [{"start": "2012-03-16T00:00:00+00:00", "count": 5}],
         }]})),
-        crate::openapi::ReadErrors,
+        crate::openapi::AskErrors,
         crate::openapi::BodyErrors,
     ),
 )]
@@ -87,7 +88,7 @@ pub async fn query(
     RawQuery(query): RawQuery,
     headers: HeaderMap,
     body: Body,
-) -> Result<Json<Answers>, Problem> {
+) -> Result<Response, Problem> {
     let mut parameters = QueryString::parse(query.as_deref())?;
     let as_of = as_of(&mut parameters)?;
     parameters.finish("as_of")?;
@@ -99,15 +100,18 @@ pub async fn query(
     for (index, fields) in queries.into_iter().enumerate() {
         let request = request(&schema, now, fields).and_then(|mut request| {
             caller.check_namespace(&request.namespace.name)?;
-            request.as_of = request.as_of.or(as_of);
+            request.period.as_of = request.period.as_of.or(as_of);
             Ok(request)
         });
         requests.push(request.map_err(|problem| problem.at(index, None))?);
     }
     blocking(&state, move |store| {
-        let answers =
-            answer_all(store, requests).map_err(|(index, problem)| problem.at(index, None))?;
-        Ok(Json(Answers { answers }))
+        let answers = Answers {
+            answers: answer_all(store, requests)
+                .map_err(|(index, problem)| problem.at(index, None))?,
+        };
+        let identity: Vec<_> = answers.answers.iter().map(Respond::identity).collect();
+        respond_to_post(store, &identity, to_json(&answers)?)
     })
     .await
 }
@@ -176,7 +180,7 @@ fn view(fields: &mut Map<String, Value>) -> Result<View, Problem> {
         None | Some(Value::Null) if is_summary => Ok(View::Summary),
         None | Some(Value::Null) => Ok(View::Counts),
         Some(Value::String(_)) if is_summary => {
-            let detail = "summary and by exclude each other; give one of them";
+            let detail = "excludes by; give one of them";
             Err(Problem::malformed("summary", "true", detail))
         }
         Some(Value::String(subtotal)) => Ok(View::By(subtotal)),

@@ -1,25 +1,31 @@
 //! `GET /v1/ratios/{ratio}/{entity}/{key}`: two counts divided, both from one view.
 
+use std::sync::Arc;
+
 use axum::extract::State;
 use axum::http::{HeaderMap, Uri};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use serde::Serialize;
 use tallyring_realtime::{Read, Store};
 use tallyring_records::{Namespace, Schema};
 
-use super::base::{Base, are_cut};
+use super::answer::{Head, resolve};
+use super::asked::Asked;
+use super::base::{Base, Made};
 use super::format::Format;
-use super::request::{as_of, blocking, check_key, declared, selection};
-use super::respond::with_type;
+use super::request::{Period, blocking, check_key, declared};
+use super::respond::{Respond, json};
 use super::rollup;
 use crate::access::Caller;
-use crate::calendar::{Selection, rfc3339_utc};
+use crate::calendar::Unit;
+use crate::chart::{Picture, SeriesChart, grouped, series};
+use crate::openapi::{RangeParameters, ReadErrors};
 use crate::problem::Problem;
-use crate::query_string::QueryString;
 use crate::segments::Segments;
 use crate::state::ApiState;
 
-const KNOWN: &str = "unit, units, from, to, timezone, hour_offset and as_of";
+const KNOWN: &str =
+    "unit, units, from, to, timezone, hour_offset and as_of; pictures also take width and theme";
 
 /// A ratio by bucket and over the range.
 #[derive(Serialize, utoipa::ToSchema)]
@@ -27,14 +33,8 @@ pub struct RatioAnswer {
     name: String,
     entity: String,
     key: String,
-    unit: String,
-    timezone: String,
-    from: String,
-    to: String,
-    aligned: bool,
-    settled_until: String,
-    final_until: Option<String>,
-    generation: u64,
+    #[serde(flatten)]
+    head: Head,
     #[serde(flatten)]
     whole: Quotient,
     counts: Vec<RatioCount>,
@@ -52,23 +52,36 @@ struct Quotient {
 /// One bucket's ratio.
 #[derive(Serialize, utoipa::ToSchema)]
 struct RatioCount {
-    start: String,
+    #[schema(value_type = String)]
+    start: Arc<str>,
     #[serde(flatten)]
     quotient: Quotient,
 }
 
 /// Ratio of two event types
 ///
-/// Numerator, denominator and ratio of an entity's key for every bucket, from the counts of one view. Also as
-/// CSV, by `Accept`.
+/// Numerator, denominator and ratio of an entity's key for every bucket, from the counts of one view. Also as `.csv` and
+/// `.svg` behind the key, or by `Accept`: of a key that itself ends so, the dot is sent as `%2E`.
 #[utoipa::path(get, path = "/v1/ratios/{ratio}/{entity}/{key}", tag = "read",
     params(
         ("ratio" = String, Path, description = "A declared ratio", example = "ctr"),
         ("entity" = String, Path, description = "An entity that both event types have", example = "ad"),
         ("key" = String, Path, description = "Percent-encoded, 1 to 2,048 bytes", example = "42"),
-        crate::openapi::RangeParameters,
+        RangeParameters,
     ),
-    responses((status = 200, description = "The ratios", body = RatioAnswer), crate::openapi::ReadErrors),
+    responses(
+        (status = 200, description = "The ratios", body = RatioAnswer, example = json!({
+            "name": "ctr", "entity": "ad", "key": "42", "unit": "day", "timezone": "UTC",
+            "from": "2012-03-15T00:00:00+00:00", "to": "2012-03-17T00:00:00+00:00", "aligned": true,
+            "settled_until": "2012-03-16T18:30:00Z", "final_until": null, "generation": 3,
+            "numerator": 1, "denominator": 8, "ratio": 0.125,
+            "counts": [
+                {"start": "2012-03-15T00:00:00+00:00", "numerator": 0, "denominator": 0, "ratio": null},
+                {"start": "2012-03-16T00:00:00+00:00", "numerator": 1, "denominator": 8, "ratio": 0.125},
+            ],
+        })),
+        ReadErrors,
+    ),
 )]
 pub async fn ratio(
     State(state): State<ApiState>,
@@ -77,47 +90,44 @@ pub async fn ratio(
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    // The last segment is the key, which may end like a file: only `Accept` asks for a form.
-    let (_, format) = Format::of("", &headers);
-    let mut query = QueryString::parse(uri.query())?;
+    let mut asked = Asked::of(&uri, headers, &caller, state.now())?;
+    let key = key_of(uri.path(), key);
     let namespaces = namespaces(&state.store().schema(), &name, &entity)?;
     for namespace in &namespaces {
         caller.check_namespace(&namespace.name)?;
     }
     check_key(&key)?;
-    let (as_of, now) = (as_of(&mut query)?, state.now());
-    let asked = Asked {
+    let period = asked.period()?;
+    let form = asked.finish(KNOWN)?;
+    let ratio = Ratio {
         name,
         entity,
         key,
         namespaces,
-        selection: selection(&mut query, now)?,
-        now,
     };
-    query.finish(KNOWN)?;
     blocking(&state, move |store| {
-        let answer = answer(store, asked, as_of)?;
-        match format {
-            Format::Json => Ok(axum::Json(answer).into_response()),
-            Format::Csv => Ok(with_type(format, rows(&answer))),
-            Format::Svg(_) => Err(Problem::unknown(
-                "format",
-                "svg",
-                "is not drawn for ratios; ask for .csv or JSON",
-            )),
-        }
+        form.respond(store, &read(store, ratio, period)?)
     })
     .await
 }
 
-/// A ratio that is asked for, with the namespaces of numerator and denominator.
-struct Asked {
+/// The key in the last segment of `path`, decoded: without the suffix that asks for a form.
+fn key_of(path: &str, mut decoded: String) -> String {
+    for suffix in [".csv", ".svg"] {
+        if path.ends_with(suffix) {
+            decoded.truncate(decoded.len().saturating_sub(suffix.len()));
+            return decoded;
+        }
+    }
+    decoded
+}
+
+/// A ratio of one key, with the namespaces of numerator and denominator.
+struct Ratio {
     name: String,
     entity: String,
     key: String,
     namespaces: [Namespace; 2],
-    selection: Selection,
-    now: i64,
 }
 
 fn namespaces(schema: &Schema, name: &str, entity: &str) -> Result<[Namespace; 2], Problem> {
@@ -154,58 +164,52 @@ fn namespaces(schema: &Schema, name: &str, entity: &str) -> Result<[Namespace; 2
     Ok([namespace(numerator)?, namespace(denominator)?])
 }
 
-fn answer(store: &Store, asked: Asked, as_of: Option<u64>) -> Result<RatioAnswer, Problem> {
-    let bases = [0, 1].map(|side| Base::of(&asked.namespaces[side], &asked.selection));
+fn read(store: &Store, ratio: Ratio, period: Period) -> Result<RatioAnswer, Problem> {
+    let Period {
+        selection,
+        as_of,
+        now,
+    } = period;
+    let base = |namespace| Base::of(namespace, &selection, Made::Totals);
+    let bases = [base(&ratio.namespaces[0])?, base(&ratio.namespaces[1])?];
     let reads = [0, 1].map(|side| {
-        let (from, to) = bases[side].span(&asked.selection);
+        let (from, to) = bases[side].span(&selection);
         Read {
-            namespace: asked.namespaces[side].name.clone(),
-            key: asked.key.clone(),
+            namespace: ratio.namespaces[side].name.clone(),
+            key: ratio.key.clone(),
             subtotal: bases[side].subtotal(),
             from,
             to,
         }
     });
     let view = store.read(&reads, as_of)?;
-    let counts = [0, 1].map(|side| bases[side].counts(&view.series[side]));
-    let buckets = match asked.selection {
-        Selection::Bounded(buckets) => buckets,
-        Selection::All(all) => {
-            let starts = || {
-                counts
-                    .iter()
-                    .flat_map(|counts| counts.keys().map(|code| code.start()))
-            };
-            all.covering(starts().min().zip(starts().max()))?
-        }
+    let counted = [0, 1].map(|side| bases[side].counts(&view.series[side]));
+    let starts = || {
+        counted
+            .iter()
+            .flat_map(|counted| counted.keys().map(|code| code.start()))
     };
-    for base in bases {
-        base.check_kept(&buckets, view.minutes_from)?;
+    let buckets = resolve(selection, starts().min().zip(starts().max()))?;
+    let mut aligned = true;
+    for (base, counted) in bases.iter().zip(&counted) {
+        base.check_kept(&buckets, view.minutes_from, counted)?;
+        aligned &= base.aligned(counted, &buckets);
     }
-    let totals = [0, 1].map(|side| rollup::totals(&counts[side], &buckets));
-    let labels = buckets
-        .iter()
-        .map(|bucket| buckets.zone().label(bucket.start));
-    let rows = labels.zip(totals[0].iter().zip(&totals[1]));
-    let settled = asked
+    let totals = [0, 1].map(|side| rollup::totals(&counted[side], &buckets));
+    let settled = ratio
         .namespaces
         .iter()
-        .map(|namespace| store.settled_until(&namespace.name, asked.now));
+        .map(|namespace| store.settled_until(&namespace.name, now));
+    let settled = settled.min().unwrap_or(now);
+    let rows = buckets
+        .labels()
+        .iter()
+        .zip(totals[0].iter().zip(&totals[1]));
     Ok(RatioAnswer {
-        unit: buckets.unit().to_string(),
-        timezone: buckets.zone().name().to_owned(),
-        from: buckets.zone().label(buckets.start()),
-        to: buckets.zone().label(buckets.end()),
-        aligned: [0, 1]
-            .iter()
-            .all(|&side| bases[side].aligned(&counts[side], &buckets))
-            && !are_cut(store, &buckets, view.generation),
-        settled_until: rfc3339_utc(settled.min().unwrap_or(asked.now)),
-        final_until: None,
-        generation: view.generation,
+        head: Head::of(store, &buckets, aligned, settled, view.generation),
         counts: rows
             .map(|(start, (&numerator, &denominator))| RatioCount {
-                start,
+                start: Arc::clone(start),
                 quotient: Quotient::new(numerator, denominator),
             })
             .collect(),
@@ -213,10 +217,29 @@ fn answer(store: &Store, asked: Asked, as_of: Option<u64>) -> Result<RatioAnswer
             rollup::sum(totals[0].iter().copied()),
             rollup::sum(totals[1].iter().copied()),
         ),
-        name: asked.name,
-        entity: asked.entity,
-        key: asked.key,
+        name: ratio.name,
+        entity: ratio.entity,
+        key: ratio.key,
     })
+}
+
+impl Respond for RatioAnswer {
+    fn ends(&self) -> i64 {
+        self.head.ends()
+    }
+
+    fn identity(&self) -> impl Serialize {
+        let of = (&self.name, &self.entity, &self.key);
+        ("ratio", of, self.head.identity(), &self.counts)
+    }
+
+    fn render(&self, format: Format) -> Result<String, Problem> {
+        match format {
+            Format::Json => json(self),
+            Format::Csv => Ok(rows(self)),
+            Format::Svg(look) => Ok(picture(self, look)),
+        }
+    }
 }
 
 impl Quotient {
@@ -226,6 +249,13 @@ impl Quotient {
             denominator,
             ratio: (denominator > 0).then(|| numerator as f64 / denominator as f64),
         }
+    }
+
+    /// The ratio times a million, rounded; 0 where there is none. Pictures draw whole numbers.
+    fn per_million(&self) -> u64 {
+        let scaled = u128::from(self.numerator) * 1_000_000 + u128::from(self.denominator / 2);
+        let rounded = scaled.checked_div(self.denominator.into()).unwrap_or(0);
+        u64::try_from(rounded).unwrap_or(u64::MAX)
     }
 }
 
@@ -240,4 +270,30 @@ fn rows(answer: &RatioAnswer) -> String {
         crate::csv::row(&mut out, &[start, &counts[0], &counts[1], &ratio]);
     }
     out
+}
+
+fn picture(answer: &RatioAnswer, picture: Picture) -> String {
+    let RatioAnswer {
+        name, entity, key, ..
+    } = answer;
+    let points = answer.counts.iter();
+    series(&SeriesChart {
+        title: format!("{name} of {entity}/{key}, per million"),
+        subtitle: format!(
+            "{} in all: {} of {}",
+            grouped(answer.whole.per_million()),
+            grouped(answer.whole.numerator),
+            grouped(answer.whole.denominator)
+        ),
+        unit: answer.head.unit.parse().unwrap_or(Unit::Day),
+        zone: answer.head.timezone.clone(),
+        points: points
+            .map(|count| (count.start.to_string(), count.quotient.per_million()))
+            .collect(),
+        provisional_from: answer.head.provisional_from(),
+        aligned: answer.head.aligned,
+        summed: false,
+        before: Vec::new(),
+        picture,
+    })
 }

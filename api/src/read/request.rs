@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tallyring_realtime::{Read, Store};
 use tallyring_records::{FieldError, KEY_BYTES_MAX, Namespace, Schema, TIME_MAX, TIME_MIN};
 
-use super::base::Base;
+use super::base::{Base, Made};
 use crate::access::off_thread;
 use crate::calendar::{Buckets, Request, Selection, Unit, Zone};
 use crate::problem::Problem;
@@ -19,9 +19,18 @@ pub struct ReadRequest {
     pub namespace: Namespace,
     pub key: String,
     pub shape: Shape,
+    pub period: Period,
+    /// The base buckets that it needs.
+    pub base: Base,
+}
+
+/// The range that a read asks for, and of which view.
+#[derive(Debug, Clone)]
+pub struct Period {
     pub selection: Selection,
     /// The kept generation to read; none for what is counted now.
     pub as_of: Option<u64>,
+    /// What the clock says, Unix seconds.
     pub now: i64,
 }
 
@@ -81,50 +90,58 @@ impl ReadRequest {
                 }
             }
         };
+        Self::of(namespace, key, shape, Period::parse(query, now)?)
+    }
+
+    /// The read of a checked key for `period`.
+    ///
+    /// # Errors
+    /// 422 for minutes where there are none.
+    pub fn of(
+        namespace: Namespace,
+        key: String,
+        shape: Shape,
+        period: Period,
+    ) -> Result<Self, Problem> {
+        let made = match &shape {
+            Shape::By { subtotal, .. } => Made::Values(subtotal),
+            Shape::Counts | Shape::Summary => Made::Totals,
+        };
         Ok(Self {
+            base: Base::of(&namespace, &period.selection, made)?,
             namespace,
             key,
             shape,
-            selection: selection(query, now)?,
-            as_of: as_of(query)?,
-            now,
+            period,
         })
     }
 
-    /// The same read of as many buckets before it, for a picture with `compare=before`; none where it does
-    /// not ask for that.
+    /// The same read of another period.
     ///
     /// # Errors
-    /// 400 for another word; 422 where nothing is before, or too long ago.
-    pub fn compared(&self, query: &mut QueryString) -> Result<Option<Self>, Problem> {
-        let selection = period_before(&self.selection, self.now, query)?;
-        Ok(selection.map(|selection| Self {
-            selection,
-            ..self.clone()
-        }))
+    /// 422 for minutes where there are none.
+    pub fn of_period(&self, period: Period) -> Result<Self, Problem> {
+        let Self {
+            namespace,
+            key,
+            shape,
+            ..
+        } = self.clone();
+        Self::of(namespace, key, shape, period)
     }
 
     /// What to read of the store for it.
     pub fn read(&self) -> Read {
-        let base = self.base();
-        let (from, to) = base.span(&self.selection);
+        let (from, to) = self.base.span(&self.period.selection);
         Read {
             namespace: self.namespace.name.clone(),
             key: self.key.clone(),
             subtotal: match &self.shape {
                 Shape::By { subtotal, .. } => Some(subtotal.clone()),
-                _ => base.subtotal(),
+                _ => self.base.subtotal(),
             },
             from,
             to,
-        }
-    }
-
-    /// The base buckets that it needs.
-    pub fn base(&self) -> Base {
-        match self.shape {
-            Shape::By { .. } => Base::own(&self.namespace),
-            _ => Base::of(&self.namespace, &self.selection),
         }
     }
 }
@@ -162,57 +179,60 @@ pub fn declared(schema: &Schema, namespace: &str) -> Result<Namespace, Problem> 
     })
 }
 
-/// Range, unit and zone of a read.
-///
-/// # Errors
-/// 400 and 422, naming the parameter.
-pub fn selection(query: &mut QueryString, now: i64) -> Result<Selection, Problem> {
-    let hour_offset = query.take_as("hour_offset", "hours from -12 to 14 in steps of 0.25")?;
-    let timezone = query.take("timezone")?.filter(|zone| !zone.is_empty());
-    let request = Request {
-        unit: query
-            .take("unit")?
-            .filter(|unit| !unit.is_empty())
-            .map_or(Ok(Unit::Day), |unit| unit.parse())?,
-        zone: Zone::from_request(timezone.as_deref(), hour_offset)?,
-        units: query.take_as("units", "a whole number, or -1 for all")?,
-        from: instant(query, "from")?,
-        to: instant(query, "to")?,
-        now,
-    };
-    Ok(request.resolve()?)
-}
-
-/// As many buckets before a selection, where `query` says `compare=before`.
-///
-/// # Errors
-/// 400 for another word; 422 where nothing is before, or too long ago.
-pub fn period_before(
-    selection: &Selection,
-    now: i64,
-    query: &mut QueryString,
-) -> Result<Option<Selection>, Problem> {
-    match query.take("compare")?.as_deref() {
-        None | Some("") => return Ok(None),
-        Some("before") => {}
-        Some(other) => {
-            let detail = "must be before: the same number of buckets before these";
-            return Err(Problem::malformed("compare", other, detail));
-        }
+impl Period {
+    /// Range, unit and zone of a read, and its view.
+    ///
+    /// # Errors
+    /// 400 and 422, naming the parameter.
+    pub fn parse(query: &mut QueryString, now: i64) -> Result<Self, Problem> {
+        let as_of = as_of(query)?;
+        let hour_offset = query.take_as("hour_offset", "hours from -12 to 14 in steps of 0.25")?;
+        let timezone = query.take("timezone")?.filter(|zone| !zone.is_empty());
+        let request = Request {
+            unit: unit(query)?,
+            zone: Zone::from_request(timezone.as_deref(), hour_offset)?,
+            units: query.take_as("units", "a whole number, or -1 for all")?,
+            from: instant(query, "from")?,
+            to: instant(query, "to")?,
+            now,
+        };
+        Ok(Self {
+            selection: request.resolve()?,
+            as_of,
+            now,
+        })
     }
-    let Selection::Bounded(buckets) = selection else {
-        let detail = "needs a period with a beginning; give units or from";
-        return Err(FieldError::refused("compare", "before", detail).into());
-    };
-    let request = Request {
-        unit: buckets.unit(),
-        zone: buckets.zone().clone(),
-        units: Some(i64::try_from(buckets.count()).unwrap_or(i64::MAX)),
-        from: None,
-        to: Some(buckets.start() - 1),
-        now,
-    };
-    Ok(Some(request.resolve()?))
+
+    /// As many buckets before it, where `query` says `compare=before`.
+    ///
+    /// # Errors
+    /// 400 for another word; 422 where nothing is before, or too long ago.
+    pub fn before(&self, query: &mut QueryString) -> Result<Option<Self>, Problem> {
+        match query.take("compare")?.as_deref() {
+            None | Some("") => return Ok(None),
+            Some("before") => {}
+            Some(other) => {
+                let detail = "must be before: the same number of buckets before these";
+                return Err(Problem::malformed("compare", other, detail));
+            }
+        }
+        let Selection::Bounded(buckets) = &self.selection else {
+            let detail = "needs a period with a beginning; give units or from";
+            return Err(FieldError::refused("compare", "before", detail).into());
+        };
+        let request = Request {
+            unit: buckets.unit(),
+            zone: buckets.zone().clone(),
+            units: Some(i64::try_from(buckets.count()).unwrap_or(i64::MAX)),
+            from: None,
+            to: Some(buckets.start() - 1),
+            now: self.now,
+        };
+        Ok(Some(Self {
+            selection: request.resolve()?,
+            ..self.clone()
+        }))
+    }
 }
 
 /// How many values to list.
@@ -267,6 +287,20 @@ pub async fn blocking<T: Send + 'static>(
 ) -> Result<T, Problem> {
     let store = Arc::clone(state.store());
     off_thread(move || work(&store)).await
+}
+
+fn unit(query: &mut QueryString) -> Result<Unit, Problem> {
+    match query.take("unit")?.as_deref() {
+        None | Some("") => Ok(Unit::Day),
+        Some(unit @ "second") => {
+            let names = Unit::ALL.map(Unit::as_str).join(", ");
+            let detail = format!(
+                "the last minute by the second is told by /v1/{{namespace}}/{{key}}/counts alone, as JSON; use one of {names}"
+            );
+            Err(Problem::malformed("unit", unit, detail))
+        }
+        Some(unit) => Ok(unit.parse()?),
+    }
 }
 
 fn instant(query: &mut QueryString, name: &str) -> Result<Option<i64>, Problem> {

@@ -34,31 +34,56 @@ pub trait Respond {
     fn render(&self, format: Format) -> Result<String, Problem>;
 }
 
-/// The response to a read; 304 when the client has it already. `with_key` says that the client had to
-/// show an API key.
+/// How a read's answer goes out.
+pub struct Form {
+    pub format: Format,
+    /// The request's.
+    pub headers: HeaderMap,
+    /// The client had to show an API key.
+    pub with_key: bool,
+}
+
+impl Form {
+    /// The response to a read; 304 when the client has it already.
+    ///
+    /// # Errors
+    /// When the answer has no such form.
+    pub fn respond(&self, store: &Store, answer: &impl Respond) -> Result<Response, Problem> {
+        let identity = (self.format.identity(), answer.identity());
+        let tag = tag(store, &identity)?;
+        let cache = match (store.is_archived(answer.ends()), self.with_key) {
+            (true, false) => ARCHIVED,
+            (true, true) => ARCHIVED_PRIVATE,
+            (false, _) => LIVE,
+        };
+        let response = if etag::is_known(&self.headers, &tag) {
+            StatusCode::NOT_MODIFIED.into_response()
+        } else {
+            with_type(self.format, answer.render(self.format)?)
+        };
+        Ok(with_validator(response, tag, cache))
+    }
+}
+
+/// The response to a request that no cache may answer for, with what tells a client whether it changed.
 ///
 /// # Errors
-/// When the answer has no such form.
-pub fn respond(
+/// Never for the answers of this crate.
+pub fn respond_to_post(
     store: &Store,
-    answer: &impl Respond,
-    format: Format,
-    request: &HeaderMap,
-    with_key: bool,
+    identity: &impl Serialize,
+    body: String,
 ) -> Result<Response, Problem> {
-    let identity = (format.identity(), answer.identity());
-    let identity = serde_json::to_vec(&identity).map_err(unwritable)?;
-    let tag = etag::numbered(store.body_identity(&identity));
-    let cache = match (store.is_archived(answer.ends()), with_key) {
-        (true, false) => ARCHIVED,
-        (true, true) => ARCHIVED_PRIVATE,
-        (false, _) => LIVE,
-    };
-    let mut response = if etag::is_known(request, &tag) {
-        StatusCode::NOT_MODIFIED.into_response()
-    } else {
-        with_type(format, answer.render(format)?)
-    };
+    let response = with_type(Format::Json, body);
+    Ok(with_validator(response, tag(store, identity)?, LIVE))
+}
+
+fn tag(store: &Store, identity: &impl Serialize) -> Result<HeaderValue, Problem> {
+    let identity = serde_json::to_vec(identity).map_err(unwritable)?;
+    Ok(etag::numbered(store.body_identity(&identity)))
+}
+
+fn with_validator(mut response: Response, tag: HeaderValue, cache: &'static str) -> Response {
     let headers = response.headers_mut();
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(cache));
     headers.insert(
@@ -66,7 +91,7 @@ pub fn respond(
         HeaderValue::from_static("accept, accept-encoding, authorization, cookie"),
     );
     headers.insert(header::ETAG, tag);
-    Ok(response)
+    response
 }
 
 /// An answer as JSON.
@@ -83,16 +108,12 @@ fn unwritable(error: serde_json::Error) -> Problem {
 }
 
 /// A body under the media type of its form.
-pub fn with_type(format: Format, body: String) -> Response {
+fn with_type(format: Format, body: String) -> Response {
     let mut response = body.into_response();
     let headers = response.headers_mut();
     let kind = HeaderValue::from_static(format.media_type());
     headers.insert(header::CONTENT_TYPE, kind);
     let nosniff = HeaderValue::from_static("nosniff");
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
-    if format == Format::Csv {
-        let file = HeaderValue::from_static("attachment; filename=\"counts.csv\"");
-        headers.insert(header::CONTENT_DISPOSITION, file);
-    }
     response
 }

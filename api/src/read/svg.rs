@@ -19,23 +19,22 @@ pub fn render(answer: &Answer, picture: Picture) -> Option<String> {
                 .iter()
                 .map(|count| (count.start.to_string(), count.count))
                 .collect(),
-            provisional_from: answer.provisional_from,
+            provisional_from: head.provisional_from(),
             aligned: head.aligned,
             summed: true,
             before: answer.before.clone(),
             picture,
         })),
         Body::Rolled { values, other } => Some(ranking(&RankingChart {
-            title: format!(
-                "{title} by {}",
-                answer.subtotal.as_deref().unwrap_or_default()
-            ),
-            subtitle: head.days(),
+            title,
+            by: answer.subtotal_title.clone().unwrap_or_default(),
+            subtitle: head.dates(),
             values: values
                 .iter()
-                .map(|value| (value.value.clone(), value.count))
+                .map(|value| (value.shown(), value.count))
                 .collect(),
             other: *other,
+            aligned: head.aligned,
             picture,
         })),
         Body::Buckets { .. } => None,

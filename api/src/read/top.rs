@@ -4,18 +4,20 @@ use axum::extract::State;
 use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
 use serde::Serialize;
-use tallyring_realtime::TopKey;
+use tallyring_realtime::{Store, TopKey};
+use tallyring_records::Namespace;
 
 use super::answer::{Head, resolve};
+use super::asked::Asked;
+use super::base::{Base, Made};
 use super::csv;
 use super::format::Format;
-use super::request::{LIMIT_DEFAULT, as_of, blocking, declared, limit, selection, span};
-use super::respond::{Respond, json, respond};
+use super::request::{LIMIT_DEFAULT, Period, blocking, declared, limit, span};
+use super::respond::{Respond, json};
 use crate::access::Caller;
 use crate::chart::{Picture, RankingChart, ranking};
 use crate::openapi::{LimitParameter, RangeParameters, ReadErrors};
 use crate::problem::Problem;
-use crate::query_string::QueryString;
 use crate::segments::Segments;
 use crate::state::ApiState;
 
@@ -37,9 +39,9 @@ pub struct Top {
     keys: Vec<Key>,
     /// Sum of the keys that are not listed
     other: u64,
-    /// First instant behind the range, Unix seconds.
+    /// What a picture calls the namespace.
     #[serde(skip)]
-    ends: i64,
+    title: String,
 }
 
 /// A key and its count.
@@ -78,57 +80,55 @@ pub async fn top(
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let (_, format) = Format::of(uri.path(), &headers);
-    let mut query = QueryString::parse(uri.query())?;
-    let format = format.drawn(&mut query)?;
+    let mut asked = Asked::of(&uri, headers, &caller, state.now())?;
     let namespace = declared(&state.store().schema(), &namespace)?;
-    let (limit, as_of) = (limit(&mut query, LIMIT_DEFAULT)?, as_of(&mut query)?);
-    let now = state.now();
-    let selection = selection(&mut query, now)?;
-    query.finish(KNOWN)?;
+    let limit = limit(&mut asked.query, LIMIT_DEFAULT)?;
+    let period = asked.period()?;
+    let form = asked.finish(KNOWN)?;
     blocking(&state, move |store| {
-        let (from, to) = span(&selection);
-        let ranking = store.top(&namespace.name, from..to, limit, as_of)?;
-        let counted = ranking.counted;
-        let buckets = resolve(
-            selection,
-            counted.map(|counted| (counted.first, counted.last)),
-        )?;
-        let grain = namespace.grain.seconds();
-        let grain = counted.map_or(grain, |counted| grain.max(counted.grain_seconds));
-        let listed: u64 = ranking.keys.iter().map(|top| top.count).sum();
-        let keys = ranking.keys.into_iter();
-        let answer = Top {
-            namespace: namespace.name.clone(),
-            head: Head::of(
-                store,
-                &buckets,
-                buckets.aligned(grain),
-                store.settled_until(&namespace.name, now),
-                ranking.generation,
-            ),
-            approximate: ranking.bound.is_some(),
-            bound: ranking.bound,
-            total: ranking.total,
-            other: ranking.total.saturating_sub(listed),
-            keys: keys
-                .map(|TopKey { key, count }| Key { key, count })
-                .collect(),
-            ends: buckets.end(),
-        };
-        respond(store, &answer, format, &headers, caller.has_key())
+        form.respond(store, &read(store, namespace, period, limit)?)
     })
     .await
 }
 
+fn read(store: &Store, namespace: Namespace, period: Period, limit: usize) -> Result<Top, Problem> {
+    let base = Base::of(&namespace, &period.selection, Made::Totals)?;
+    let Period {
+        selection,
+        as_of,
+        now,
+    } = period;
+    let (from, to) = span(&selection);
+    let ranking = store.top(&namespace.name, from..to, limit, as_of)?;
+    let counted = ranking.counted;
+    let counted = counted.map(|counted| (counted.first, counted.last));
+    let buckets = resolve(selection, counted)?;
+    let aligned = base.check_ranking(&ranking, &buckets)?;
+    let listed: u64 = ranking.keys.iter().map(|top| top.count).sum();
+    let keys = ranking.keys.into_iter();
+    let settled = store.settled_until(&namespace.name, now);
+    Ok(Top {
+        title: namespace.title_or_name().to_owned(),
+        head: Head::of(store, &buckets, aligned, settled, ranking.generation),
+        namespace: namespace.name,
+        approximate: ranking.bound.is_some(),
+        bound: ranking.bound,
+        total: ranking.total,
+        other: ranking.total.saturating_sub(listed),
+        keys: keys
+            .map(|TopKey { key, count }| Key { key, count })
+            .collect(),
+    })
+}
+
 impl Respond for Top {
     fn ends(&self) -> i64 {
-        self.ends
+        self.head.ends()
     }
 
     fn identity(&self) -> impl Serialize {
         let counted = (self.bound, self.total, &self.keys, self.other);
-        (&self.namespace, self.head.identity(), counted)
+        (&self.namespace, &self.title, self.head.identity(), counted)
     }
 
     fn render(&self, format: Format) -> Result<String, Problem> {
@@ -143,10 +143,12 @@ impl Respond for Top {
 fn picture(answer: &Top, picture: Picture) -> String {
     let keys = answer.keys.iter();
     ranking(&RankingChart {
-        title: format!("top of {}", answer.namespace),
-        subtitle: answer.head.days(),
+        title: format!("{}: top keys", answer.title),
+        by: String::new(),
+        subtitle: answer.head.dates(),
         values: keys.map(|key| (key.key.clone(), key.count)).collect(),
         other: answer.other,
+        aligned: answer.head.aligned,
         picture,
     })
 }

@@ -1,21 +1,24 @@
 //! `GET /v1/{namespace}/{key}/uniques`: how many users, estimated.
 
+use std::sync::Arc;
+
 use axum::extract::State;
 use axum::http::{HeaderMap, Uri};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use serde::Serialize;
 use tallyring_realtime::{Read, Store};
 use tallyring_records::{Namespace, TimeCode, USERS_RELATIVE_ERROR, Users};
 
-use super::answer::Head;
-use super::base::Base;
+use super::answer::{Head, resolve};
+use super::asked::Asked;
+use super::base::{Base, Made};
 use super::format::Format;
-use super::request::{as_of, blocking, check_key, declared, selection, span};
-use super::respond::with_type;
-use crate::calendar::{Selection, Unit};
+use super::request::{Period, blocking, check_key, declared, span};
+use super::respond::{Respond, json};
+use crate::access::Caller;
+use crate::calendar::Unit;
 use crate::chart::{Picture, SeriesChart, grouped, series};
 use crate::problem::Problem;
-use crate::query_string::QueryString;
 use crate::segments::Segments;
 use crate::state::ApiState;
 
@@ -32,9 +35,6 @@ pub struct Uniques {
     #[serde(flatten)]
     whole: Estimate,
     counts: Vec<UniquesCount>,
-    /// Index of the first bucket that may still change.
-    #[serde(skip)]
-    provisional_from: Option<usize>,
 }
 
 /// An estimate of a number of users.
@@ -48,7 +48,8 @@ struct Estimate {
 /// Users of one bucket.
 #[derive(Serialize, utoipa::ToSchema)]
 struct UniquesCount {
-    start: String,
+    #[schema(value_type = String)]
+    start: Arc<str>,
     #[serde(flatten)]
     users: Estimate,
 }
@@ -63,45 +64,53 @@ struct UniquesCount {
         ("key" = String, Path, description = "Percent-encoded, 1 to 2,048 bytes", example = "42"),
         crate::openapi::RangeParameters,
     ),
-    responses((status = 200, description = "The estimates", body = Uniques), crate::openapi::ReadErrors),
+    responses(
+        (status = 200, description = "The estimates", body = Uniques, example = json!({
+            "namespace": "ad_click", "key": "42", "unit": "day", "timezone": "UTC",
+            "from": "2012-03-15T00:00:00+00:00", "to": "2012-03-17T00:00:00+00:00", "aligned": true,
+            "settled_until": "2012-03-16T18:30:00Z", "final_until": null, "generation": 3,
+            "estimate": 4, "relative_error": 0.01625,
+            "counts": [
+                {"start": "2012-03-15T00:00:00+00:00", "estimate": 0, "relative_error": 0.01625},
+                {"start": "2012-03-16T00:00:00+00:00", "estimate": 4, "relative_error": 0.01625},
+            ],
+        })),
+        crate::openapi::ReadErrors,
+    ),
 )]
 pub async fn uniques(
     State(state): State<ApiState>,
+    caller: Caller,
     Segments((namespace, key)): Segments<(String, String)>,
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let (_, format) = Format::of(uri.path(), &headers);
-    let mut query = QueryString::parse(uri.query())?;
-    let format = format.drawn(&mut query)?;
+    let mut asked = Asked::of(&uri, headers, &caller, state.now())?;
     let namespace = declared(&state.store().schema(), &namespace)?;
     if !namespace.uniques {
         let detail = "keeps no users; declare it with uniques = true";
         return Err(Problem::unknown("namespace", &namespace.name, detail));
     }
     check_key(&key)?;
-    let (as_of, now) = (as_of(&mut query)?, state.now());
-    let selection = selection(&mut query, now)?;
-    query.finish(KNOWN)?;
+    let period = asked.period()?;
+    let form = asked.finish(KNOWN)?;
     blocking(&state, move |store| {
-        let answer = answer(store, (namespace, key), selection, as_of, now)?;
-        match format {
-            Format::Json => Ok(axum::Json(answer).into_response()),
-            Format::Csv => Ok(with_type(format, rows(&answer))),
-            Format::Svg(look) => Ok(with_type(format, picture(&answer, look))),
-        }
+        form.respond(store, &read(store, (namespace, key), period)?)
     })
     .await
 }
 
-fn answer(
+fn read(
     store: &Store,
     (namespace, key): (Namespace, String),
-    selection: Selection,
-    as_of: Option<u64>,
-    now: i64,
+    period: Period,
 ) -> Result<Uniques, Problem> {
-    let base = Base::own(&namespace);
+    let base = Base::of(&namespace, &period.selection, Made::Users)?;
+    let Period {
+        selection,
+        as_of,
+        now,
+    } = period;
     let (from, to) = span(&selection);
     let mut read = Read {
         namespace: namespace.name.clone(),
@@ -114,33 +123,45 @@ fn answer(
     let counted = base.counts(&totals.series[0]);
     let start = |(code, _): (&TimeCode, _)| code.start();
     let (first, last) = (counted.first_key_value(), counted.last_key_value());
-    let buckets = super::answer::resolve(selection, first.map(start).zip(last.map(start)))?;
+    let buckets = resolve(selection, first.map(start).zip(last.map(start)))?;
     (read.from, read.to) = (from.max(buckets.start()), to.min(buckets.end()));
     let found = store.users(&read, as_of, &|start| buckets.index_of(start))?;
     let mut whole = Users::default();
     found.users.values().for_each(|users| whole.union(users));
     let settled = store.settled_until(&namespace.name, now);
-    let labels = buckets
-        .iter()
-        .map(|bucket| buckets.zone().label(bucket.start));
-    let counts = labels.enumerate().map(|(index, start)| UniquesCount {
-        start,
+    let counts = buckets.labels().iter().take(buckets.count()).enumerate();
+    let counts = counts.map(|(index, start)| UniquesCount {
+        start: Arc::clone(start),
         users: Estimate::of(found.users.get(&index)),
     });
+    let aligned = base.aligned(&counted, &buckets);
     Ok(Uniques {
         whole: Estimate::of(Some(&whole)),
         counts: counts.collect(),
-        provisional_from: buckets.iter().position(|bucket| bucket.end > settled),
-        head: Head::of(
-            store,
-            &buckets,
-            base.aligned(&counted, &buckets),
-            settled,
-            found.generation,
-        ),
+        head: Head::of(store, &buckets, aligned, settled, found.generation),
         namespace: namespace.name,
         key: read.key,
     })
+}
+
+impl Respond for Uniques {
+    fn ends(&self) -> i64 {
+        self.head.ends()
+    }
+
+    fn identity(&self) -> impl Serialize {
+        let estimated = (&self.whole, &self.counts);
+        let of = (&self.namespace, &self.key);
+        ("uniques", of, self.head.identity(), estimated)
+    }
+
+    fn render(&self, format: Format) -> Result<String, Problem> {
+        match format {
+            Format::Json => json(self),
+            Format::Csv => Ok(rows(self)),
+            Format::Svg(look) => Ok(picture(self, look)),
+        }
+    }
 }
 
 impl Estimate {
@@ -166,16 +187,16 @@ fn picture(answer: &Uniques, picture: Picture) -> String {
     series(&SeriesChart {
         title: format!("users of {namespace}/{key}"),
         subtitle: format!(
-            "{} in all, estimated ± {:.1} %",
+            "{} in all, estimated ±{:.1}%",
             grouped(answer.whole.estimate),
             100.0 * USERS_RELATIVE_ERROR
         ),
         unit: answer.head.unit.parse().unwrap_or(Unit::Day),
         zone: answer.head.timezone.clone(),
         points: points
-            .map(|count| (count.start.clone(), count.users.estimate))
+            .map(|count| (count.start.to_string(), count.users.estimate))
             .collect(),
-        provisional_from: answer.provisional_from,
+        provisional_from: answer.head.provisional_from(),
         aligned: answer.head.aligned,
         summed: false,
         before: Vec::new(),

@@ -18,6 +18,14 @@ pub struct Value {
 }
 
 impl Value {
+    /// What people read: of a crossed subtotal the parts with `×` between them.
+    pub fn shown(&self) -> String {
+        match &self.parts {
+            Some(parts) => parts.join(" × "),
+            None => self.value.clone(),
+        }
+    }
+
     /// The value with these parts: one, or one for each dimension of a crossed subtotal.
     pub fn new(mut parts: Vec<String>, count: u64) -> Self {
         if parts.len() == 1 {

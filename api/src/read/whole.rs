@@ -8,16 +8,17 @@ use tallyring_realtime::Store;
 use tallyring_records::Namespace;
 
 use super::answer::{Count, Head, counts, resolve};
+use super::asked::Asked;
+use super::base::{Base, Made};
 use super::format::Format;
-use super::request::{as_of, blocking, declared, period_before, selection, span};
-use super::respond::{Respond, json, respond};
+use super::request::{Period, blocking, declared};
+use super::respond::{Respond, json};
 use super::rollup;
 use crate::access::Caller;
-use crate::calendar::{Selection, Unit};
+use crate::calendar::Unit;
 use crate::chart::{Picture, SeriesChart, series};
 use crate::openapi::{RangeParameters, ReadErrors};
 use crate::problem::Problem;
-use crate::query_string::QueryString;
 use crate::segments::Segments;
 use crate::state::ApiState;
 
@@ -31,14 +32,9 @@ pub struct Whole {
     head: Head,
     total: u64,
     counts: Vec<Count>,
-    /// First instant behind the range, Unix seconds.
-    #[serde(skip)]
-    ends: i64,
     /// What a picture is called.
     #[serde(skip)]
     title: String,
-    #[serde(skip)]
-    provisional_from: Option<usize>,
     /// Counts of the period before, for a picture that compares.
     #[serde(skip)]
     before: Vec<u64>,
@@ -73,73 +69,51 @@ pub async fn counts_of_all(
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let (_, format) = Format::of(uri.path(), &headers);
-    let mut query = QueryString::parse(uri.query())?;
-    let format = format.drawn(&mut query)?;
+    let mut asked = Asked::of(&uri, headers, &caller, state.now())?;
     let namespace = declared(&state.store().schema(), &namespace)?;
-    let (as_of, now) = (as_of(&mut query)?, state.now());
-    let chosen = selection(&mut query, now)?;
-    let compared = match format {
-        Format::Svg(_) => period_before(&chosen, now, &mut query)?,
-        Format::Json | Format::Csv => None,
-    };
-    query.finish(KNOWN)?;
+    let period = asked.period()?;
+    let compared = asked.compared(&period)?;
+    let form = asked.finish(KNOWN)?;
     blocking(&state, move |store| {
-        let mut whole = read(store, &namespace, chosen, as_of, now)?;
-        if let Some(selection) = compared {
-            let before = read(store, &namespace, selection, as_of, now)?;
+        let mut whole = read(store, &namespace, period)?;
+        if let Some(period) = compared {
+            let before = read(store, &namespace, period)?;
             whole.before = before.counts.into_iter().map(|row| row.count).collect();
         }
-        respond(store, &whole, format, &headers, caller.has_key())
+        form.respond(store, &whole)
     })
     .await
 }
 
-fn read(
-    store: &Store,
-    namespace: &Namespace,
-    selection: Selection,
-    as_of: Option<u64>,
-    now: i64,
-) -> Result<Whole, Problem> {
-    let (from, to) = span(&selection);
-    let found = store.totals(&namespace.name, from..to, as_of)?;
+fn read(store: &Store, namespace: &Namespace, period: Period) -> Result<Whole, Problem> {
+    let base = Base::of(namespace, &period.selection, Made::Totals)?;
+    let Period {
+        selection,
+        as_of,
+        now,
+    } = period;
+    let (from, to) = base.span(&selection);
+    let found = store.totals(&namespace.name, from..to, base.by_minute(), as_of)?;
     let starts = found.totals.keys().map(|code| code.start());
     let counted = starts.clone().min().zip(starts.max());
     let buckets = resolve(selection, counted)?;
+    base.check_kept(&buckets, found.minutes_from, &found.totals)?;
     let totals = rollup::totals(&found.totals, &buckets);
-    let grains = found.totals.keys().map(|code| code.grain().seconds());
-    let grain = grains.fold(namespace.grain.seconds(), i64::max);
     let settled = store.settled_until(&namespace.name, now);
+    let aligned = base.aligned(&found.totals, &buckets);
     Ok(Whole {
         namespace: namespace.name.clone(),
-        head: Head::of(
-            store,
-            &buckets,
-            buckets.aligned(grain),
-            settled,
-            found.generation,
-        ),
         counts: counts(&buckets, &totals),
         total: rollup::sum(totals),
-        title: title(namespace),
-        ends: buckets.end(),
-        provisional_from: buckets.iter().position(|bucket| bucket.end > settled),
+        title: format!("{}: all keys", namespace.title_or_name()),
+        head: Head::of(store, &buckets, aligned, settled, found.generation),
         before: Vec::new(),
     })
 }
 
-fn title(namespace: &Namespace) -> String {
-    let name = match namespace.title.as_str() {
-        "" => &namespace.name,
-        title => title,
-    };
-    format!("{name}: all keys")
-}
-
 impl Respond for Whole {
     fn ends(&self) -> i64 {
-        self.ends
+        self.head.ends()
     }
 
     fn identity(&self) -> impl Serialize {
@@ -174,7 +148,7 @@ fn picture(answer: &Whole, picture: Picture) -> String {
         points: points
             .map(|row| (row.start.to_string(), row.count))
             .collect(),
-        provisional_from: answer.provisional_from,
+        provisional_from: answer.head.provisional_from(),
         aligned: answer.head.aligned,
         summed: true,
         before: answer.before.clone(),

@@ -1,9 +1,11 @@
 //! Encodings, caches and pages: what goes for answers of many routes.
 
+use std::collections::BTreeSet;
+
 use axum::body::Body;
 use axum::http::{Method, Request};
 use serde_json::json;
-use tallyring_records::Schema;
+use tallyring_records::{EventType, Ratio, Schema};
 
 use super::site::{Answer, Site};
 
@@ -11,6 +13,26 @@ const NOW: i64 = 1_331_923_200;
 
 fn site() -> Site {
     Site::open(Schema::default_clicks(), NOW)
+}
+
+/// A site with users and a ratio of links.
+fn with_a_ratio() -> Site {
+    let mut schema = Schema::default_clicks();
+    schema.namespaces[0].uniques = true;
+    schema.namespaces[1].name = "l_click".into();
+    schema.namespaces[2].name = "l_view".into();
+    let event = |name: &str| EventType {
+        name: name.into(),
+        entities: vec!["l".into()],
+        lateness_seconds: 300,
+    };
+    schema.events = vec![event("click"), event("view")];
+    schema.ratios = vec![Ratio {
+        name: "ctr".into(),
+        numerator: "click".into(),
+        denominator: "view".into(),
+    }];
+    Site::open(schema, NOW)
 }
 
 async fn get_with(site: &Site, path: &str, header: (&str, &str)) -> Answer {
@@ -85,6 +107,40 @@ async fn the_page_may_be_kept_and_its_description_is_asked_for_again() {
 }
 
 #[tokio::test]
+async fn a_badge_is_the_picture_of_a_total_whatever_is_accepted() {
+    let site = site();
+    site.count(json!([{"at": NOW, "n": 1_234, "keys": {"l": "a.csv"}}]))
+        .await;
+    let range = "units=1&theme=dark";
+    let summary = site
+        .get(&format!("/v1/l/a.csv/summary.svg?{range}"))
+        .await
+        .text;
+    for accept in ["*/*", "text/csv", "application/json", "text/html"] {
+        let path = format!("/v1/l/a.csv/badge?{range}");
+        let badge = get_with(&site, &path, ("accept", accept)).await;
+        assert_eq!(
+            (badge.status, badge.content_type.as_str()),
+            (200, "image/svg+xml")
+        );
+        assert_eq!(badge.text, summary);
+        assert!(
+            badge.text.contains("<title>l/a.csv: 1.2k</title>"),
+            "{}",
+            badge.text
+        );
+        let tag = badge.header("etag").to_owned();
+        let again = get_with(&site, &path, ("if-none-match", &tag)).await;
+        assert_eq!(again.status, 304);
+    }
+    let refused = site.get("/v1/l/a/badge?width=1").await;
+    assert_eq!(
+        (refused.status, refused.content_type.as_str()),
+        (422, "application/problem+json")
+    );
+}
+
+#[tokio::test]
 async fn a_405_names_the_methods_that_are_taken() {
     let site = site();
     for method in [Method::HEAD, Method::DELETE] {
@@ -119,4 +175,76 @@ async fn many_queries_may_each_ask_for_a_total_or_a_breakdown() {
         answers["answers"][2]["values"],
         json!([{"value": "US", "count": 3}])
     );
+}
+
+#[tokio::test]
+async fn every_read_has_a_validator_that_changes_with_its_counts_alone() {
+    let site = with_a_ratio();
+    let increment = json!([{"keys": {"l": "abc", "l_click": "abc", "l_view": "abc"}, "user": "u"}]);
+    site.count(increment).await;
+    let paths = [
+        "/v1/l/abc/counts",
+        "/v1/l/abc/summary",
+        "/v1/l/abc/by/c",
+        "/v1/l/abc/uniques",
+        "/v1/l/abc/uniques.csv",
+        "/v1/l/counts",
+        "/v1/l/top",
+        "/v1/ratios/ctr/l/abc",
+        "/v1/ratios/ctr/l/abc.svg",
+    ];
+    let mut tags = BTreeSet::new();
+    for path in paths {
+        let first = site.get(path).await;
+        let tag = first.header("etag").to_owned();
+        assert_eq!(first.status, 200, "{path}: {}", first.text);
+        assert_eq!(first.header("cache-control"), "no-cache", "{path}");
+        assert!(first.header("vary").contains("accept"), "{path}");
+        let again = get_with(&site, path, ("if-none-match", &tag)).await;
+        assert_eq!((again.status, again.text.as_str()), (304, ""), "{path}");
+        assert!(tags.insert(tag), "{path} has the tag of another");
+    }
+    let query = async || {
+        let body = r#"{"queries":[{"namespace":"l","key":"abc"}]}"#;
+        site.ask(Request::post("/v1/query").body(Body::from(body)).unwrap())
+            .await
+    };
+    let (first, same) = (query().await, query().await);
+    assert_eq!(first.header("etag"), same.header("etag"));
+    assert_eq!(first.header("cache-control"), "no-cache");
+    let more = json!([{"keys": {"l": "abc", "l_click": "abc"}, "user": "v"}]);
+    site.count(more).await;
+    for path in paths {
+        let tag = site.get(path).await.header("etag").to_owned();
+        assert!(tags.insert(tag), "{path} has the tag it had");
+    }
+    assert_ne!(query().await.header("etag"), first.header("etag"));
+}
+
+#[tokio::test]
+async fn a_ratio_comes_in_every_form_and_a_key_that_ends_so_is_encoded() {
+    let site = with_a_ratio();
+    site.count(json!([
+        {"keys": {"l_click": "1"}},
+        {"keys": {"l_view": "1"}, "n": 8},
+        {"keys": {"l_view": "1.svg"}, "n": 5},
+    ]))
+    .await;
+    let csv = site.get("/v1/ratios/ctr/l/1.csv?units=1").await;
+    assert!(
+        csv.text.ends_with("T00:00:00+00:00,1,8,0.125\n"),
+        "{}",
+        csv.text
+    );
+    assert!(csv.content_type.starts_with("text/csv"));
+    let svg = site.get("/v1/ratios/ctr/l/1.svg?units=1").await;
+    assert_eq!(svg.content_type, "image/svg+xml");
+    assert!(svg.text.contains("125,000 in all: 1 of 8"), "{}", svg.text);
+    let encoded = site.get("/v1/ratios/ctr/l/1%2Esvg?units=1").await.json();
+    assert_eq!(
+        (&encoded["key"], &encoded["denominator"]),
+        (&json!("1.svg"), &json!(5))
+    );
+    let none = site.get("/v1/ratios/ctr/l/.svg").await;
+    assert_eq!((none.status, &none.json()["field"]), (400, &json!("key")));
 }

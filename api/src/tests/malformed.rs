@@ -9,18 +9,18 @@ use std::io::Write;
 use axum::body::Body;
 use axum::http::{Request, header};
 use serde_json::Value;
-use tallyring_records::Schema;
+use tallyring_records::{EventType, Grain, LATENESS_SECONDS_DEFAULT, Namespace, Ratio, Schema};
 
 use super::site::Site;
 
 const NOW: i64 = 1_331_923_200;
 const REQUESTS: &str = include_str!("malformed.txt");
 /// Keys that the requests name.
-const KEYS: [&str; 4] = ["l/a", "l/b", "u/a", "d/a"];
+const KEYS: [&str; 6] = ["l/a", "l/b", "u/a", "d/a", "ad_click/a", "ad_impression/a"];
 
 #[tokio::test]
 async fn every_malformed_request_has_its_problem_and_changes_no_count() {
-    let site = Site::open(Schema::default_clicks(), NOW);
+    let site = Site::open(with_ads(), NOW);
     let counted = r#"{"keys":{"l":"a","u":"a","d":"a"},"by":{"c":"US"},"n":3}"#;
     let request = Request::post("/v1/increments")
         .body(Body::from(counted))
@@ -40,21 +40,58 @@ async fn every_malformed_request_has_its_problem_and_changes_no_count() {
             answer.status,
             answer.text
         );
-        assert_eq!(
-            answer.content_type, "application/problem+json",
-            "{line}: {}",
-            answer.text
-        );
-        if !line.starts_with("HEAD ") {
+        let is_v4 = line.contains(" /v4");
+        let kind = if is_v4 {
+            "application/json"
+        } else {
+            "application/problem+json"
+        };
+        assert_eq!(answer.content_type, kind, "{line}: {}", answer.text);
+        if is_v4 {
+            let error: Value = serde_json::from_str(&answer.text).unwrap();
+            assert!(
+                error["message"].is_string() && error["resource"].is_string(),
+                "{line}: {error}"
+            );
+        } else if !line.starts_with("HEAD ") {
             let problem: Value = serde_json::from_str(&answer.text).unwrap();
             assert_eq!(problem["status"], answer.status, "{line}");
         }
         answers.push_str(&format!("{line}\n    {}\n", answer.text));
         asked += 1;
     }
-    assert!(asked >= 150, "only {asked} requests");
+    assert!(asked >= 300, "only {asked} requests");
     assert_eq!(counts(&site).await, before);
     insta::assert_snapshot!(answers);
+}
+
+/// Links, users and domains, and clicks and impressions of ads.
+fn with_ads() -> Schema {
+    let mut schema = Schema::default_clicks();
+    for name in ["click", "impression"] {
+        let event = EventType {
+            name: name.to_owned(),
+            entities: vec!["ad".to_owned()],
+            lateness_seconds: LATENESS_SECONDS_DEFAULT,
+        };
+        schema.namespaces.push(Namespace {
+            name: event.namespace_of("ad"),
+            title: String::new(),
+            grain: Grain::Hour,
+            subtotals: ["country", "device", "country*device"]
+                .map(str::to_owned)
+                .into(),
+            minutes: true,
+            uniques: true,
+        });
+        schema.events.push(event);
+    }
+    schema.ratios.push(Ratio {
+        name: "ctr".to_owned(),
+        numerator: "click".to_owned(),
+        denominator: "impression".to_owned(),
+    });
+    schema
 }
 
 async fn counts(site: &Site) -> Vec<String> {

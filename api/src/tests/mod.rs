@@ -2,6 +2,7 @@
 
 mod dashboard;
 mod forms;
+mod grains;
 mod malformed;
 mod openapi;
 mod reads;

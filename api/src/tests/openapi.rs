@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use tallyring_records::Schema;
+use tallyring_records::{EventType, Namespace, Ratio, Schema};
 
 use super::site::Site;
 
@@ -11,7 +11,26 @@ const NOW: i64 = 1_360_351_157;
 
 /// A site that has counted something of everything, and its description.
 async fn described() -> (Site, Value) {
-    let site = Site::open(Schema::default_clicks(), NOW);
+    let mut schema = Schema::default_clicks();
+    let event = |name: &str| EventType {
+        name: name.into(),
+        entities: vec!["ad".into()],
+        lateness_seconds: 300,
+    };
+    let namespace = |name: &str| Namespace {
+        name: name.into(),
+        uniques: true,
+        ..schema.namespaces[0].clone()
+    };
+    let of_ads = ["ad_click", "ad_impression"].map(namespace);
+    schema.namespaces.extend(of_ads);
+    schema.events = vec![event("click"), event("impression")];
+    schema.ratios = vec![Ratio {
+        name: "ctr".into(),
+        numerator: "click".into(),
+        denominator: "impression".into(),
+    }];
+    let site = Site::open(schema, NOW);
     site.count(json!([{
         "at": NOW,
         "n": 5,
@@ -48,10 +67,17 @@ async fn every_operation_says_how_it_is_refused_and_has_a_name_of_its_own() {
             assert!(answers.contains("431"), "{method} {path}");
             let is_open = ["/healthz", "/readyz"].contains(&path.as_str());
             let is_v3 = path.starts_with("/v3/");
-            for status in ["401", "403", "429", "408"] {
+            for status in ["401", "403", "429"] {
                 let is_told = answers.contains(status);
                 assert_eq!(is_told, !is_open && !is_v3, "{method} {path}: {status}");
             }
+            // A stream lasts, and version 4 has 503 for what takes too long.
+            let has_limit = !is_open && !is_v3 && !path.starts_with("/v4/") && path != "/v1/live";
+            assert_eq!(answers.contains("408"), has_limit, "{method} {path}");
+            // Only what has a validator can be known already.
+            let has_validator = method == "get"
+                && (path.starts_with("/v1/{namespace}/") || path.starts_with("/v1/ratios/"));
+            assert_eq!(answers.contains("304"), has_validator, "{method} {path}");
         }
     }
 }
@@ -66,12 +92,21 @@ async fn reads_are_described_in_every_form_with_an_example_of_each() {
         "/v1/{namespace}/{key}/by/{subtotal}",
         "/v1/{namespace}/counts",
         "/v1/{namespace}/top",
+        "/v1/{namespace}/{key}/uniques",
+        "/v1/ratios/{ratio}/{entity}/{key}",
     ] {
         let plain = &document["paths"][read]["get"];
         let filled = |path: &str| {
-            path.replace("{namespace}", "l")
+            let namespace = if read.ends_with("/uniques") {
+                "ad_click"
+            } else {
+                "l"
+            };
+            path.replace("{namespace}", namespace)
                 .replace("{key}", "abc")
                 .replace("{subtotal}", "c")
+                .replace("{ratio}", "ctr")
+                .replace("{entity}", "ad")
         };
         let answer = site.get(&format!("{}{query}", filled(read))).await.json();
         assert_eq!(names(example(plain)), names(&answer), "{read}");
@@ -105,6 +140,74 @@ async fn reads_are_described_in_every_form_with_an_example_of_each() {
         .unwrap();
     let bounds = (&limit["schema"]["minimum"], &limit["schema"]["maximum"]);
     assert_eq!(bounds, (&json!(1), &json!(10_000)));
+}
+
+#[tokio::test]
+async fn every_json_answer_has_an_example_that_is_like_the_answer() {
+    let (site, document) = described().await;
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            for (status, answer) in operation["responses"].as_object().unwrap() {
+                let json = &answer["content"]["application/json"];
+                let is_good = status.starts_with('2') && json.is_object();
+                assert!(
+                    !is_good || json.get("example").is_some(),
+                    "{method} {path}: {status}"
+                );
+            }
+            let body = &operation["requestBody"]["content"]["application/json"]["schema"];
+            assert_ne!(
+                body["type"], "object",
+                "{method} {path}: the body's fields are not said"
+            );
+        }
+    }
+    for path in [
+        "/v1/namespaces",
+        "/v1/admin/status",
+        "/v1/admin/generations",
+        "/v1/admin/datasets",
+    ] {
+        let example = example(&document["paths"][path]["get"]).clone();
+        let answer = site.get(path).await.json();
+        check_like(&example, &answer, path);
+    }
+    let body = json!([{"keys": {"l": "x"}, "id": "i1"}]).to_string();
+    for (path, body) in [
+        ("/v1/increments", body.as_str()),
+        ("/v1/query", r#"{"queries":[{"namespace":"l","key":"x"}]}"#),
+    ] {
+        let request = axum::http::Request::post(path).header("content-type", "application/json");
+        let answer = site
+            .ask(request.body(body.to_owned().into()).unwrap())
+            .await;
+        check_like(
+            example(&document["paths"][path]["post"]),
+            &answer.json(),
+            path,
+        );
+    }
+    let verdict = site.get("/v1/events/i1").await.json();
+    let example = example(&document["paths"]["/v1/events/{id}"]["get"]);
+    assert_eq!(names(example), names(&verdict));
+}
+
+/// The same fields, and within them; of lists the first items.
+fn check_like(example: &Value, answer: &Value, place: &str) {
+    match (example, answer) {
+        (Value::Object(_), Value::Object(_)) => {
+            assert_eq!(names(example), names(answer), "{place}");
+            for name in names(example) {
+                check_like(&example[name], &answer[name], &format!("{place} {name}"));
+            }
+        }
+        (Value::Array(examples), Value::Array(answers)) => {
+            if let (Some(example), Some(answer)) = (examples.first(), answers.first()) {
+                check_like(example, answer, place);
+            }
+        }
+        _ => {}
+    }
 }
 
 #[tokio::test]

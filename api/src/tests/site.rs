@@ -1,7 +1,7 @@
 //! The real API over a store in a directory of its own, and a clock that stands still.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -17,7 +17,8 @@ use crate::{Access, AccessLimits, Admin, ApiState, App};
 
 /// A running API.
 pub struct Site {
-    app: Arc<App>,
+    /// None only while it is opened again.
+    app: Option<Arc<App>>,
     directory: PathBuf,
 }
 
@@ -50,28 +51,16 @@ impl Site {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("tallyring-site-{}-{number}", std::process::id());
         let directory = std::env::temp_dir().join(name);
-        let world = World {
-            disk: Arc::new(OsDisk::new(&directory).unwrap()),
-            clock: Arc::new(VirtualClock::new(now * 1_000, 0.0)),
-            random: |bytes| bytes.fill(7),
-        };
-        let (store, _) = Store::open(world, Options::default(), schema).unwrap();
-        let admin = Admin {
-            rebuild: Box::new(|| 0),
-            last_rebuild: Box::new(|| None),
-        };
-        let state = ApiState {
-            service: Arc::new(Service::start(Arc::new(store)).unwrap()),
-            admin: Arc::new(admin),
-            access: Arc::new(Access::open(AccessLimits::default())),
-            metrics: metrics_exporter_prometheus::PrometheusBuilder::new()
-                .build_recorder()
-                .handle(),
-        };
         Self {
-            app: Arc::new(App::new(state)),
+            app: Some(app(&directory, schema, now)),
             directory,
         }
+    }
+
+    /// Opens the same store again with another declaration.
+    pub fn reopen(&mut self, schema: Schema, now: i64) {
+        self.app = None;
+        self.app = Some(app(&self.directory, schema, now));
     }
 
     /// Counts increments.
@@ -93,7 +82,8 @@ impl Site {
     /// Answers one request.
     pub async fn ask(&self, request: Request<Body>) -> Answer {
         let peer = IpAddr::V4(Ipv4Addr::LOCALHOST);
-        let response = Arc::clone(&self.app).answer(request, peer).await;
+        let app = self.app.as_ref().expect("BUG: it is open");
+        let response = Arc::clone(app).answer(request, peer).await;
         let content_type = response.headers().get(header::CONTENT_TYPE);
         Answer {
             status: response.status().as_u16(),
@@ -106,6 +96,28 @@ impl Site {
             },
         }
     }
+}
+
+fn app(directory: &Path, schema: Schema, now: i64) -> Arc<App> {
+    let world = World {
+        disk: Arc::new(OsDisk::new(directory).unwrap()),
+        clock: Arc::new(VirtualClock::new(now * 1_000, 0.0)),
+        random: |bytes| bytes.fill(7),
+    };
+    let (store, _) = Store::open(world, Options::default(), schema).unwrap();
+    let admin = Admin {
+        rebuild: Box::new(|| 0),
+        last_rebuild: Box::new(|| None),
+    };
+    let state = ApiState {
+        service: Arc::new(Service::start(Arc::new(store)).unwrap()),
+        admin: Arc::new(admin),
+        access: Arc::new(Access::open(AccessLimits::default())),
+        metrics: metrics_exporter_prometheus::PrometheusBuilder::new()
+            .build_recorder()
+            .handle(),
+    };
+    Arc::new(App::new(state))
 }
 
 impl Drop for Site {

@@ -1,12 +1,13 @@
 //! CloudEvents 1.0 over HTTP, in its three modes: structured, batch and binary.
 //!
-//! `id`, `type` (its last dotted part) and `time` are those of the event; `data` holds `entities`,
-//! `by`, `user` and `view`. Other attributes and extensions are passed over. An id is one identity
-//! for the whole installation: `source` is not part of it.
+//! `type` (its last dotted part) and `time` are those of the event; `data` holds `entities`, `by`, `user` and `view`. Other
+//! attributes and extensions are passed over. An event's identity is its `source` and `id` together: two sources may
+//! use the same id. As one id they are `source`, a space, and `id`; no source holds a space.
 
 use axum::http::HeaderMap;
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value};
+use tallyring_records::ID_BYTES_MAX;
 
 use super::item::shown;
 use crate::problem::Problem;
@@ -15,6 +16,11 @@ use crate::problem::Problem;
 pub const STRUCTURED: &str = "application/cloudevents+json";
 /// Media type of an array of such.
 pub const BATCH: &str = "application/cloudevents-batch+json";
+
+/// The id under which an event of this source is known.
+pub fn identity(source: &str, id: &str) -> String {
+    format!("{source} {id}")
+}
 
 const ATTRIBUTES: [&str; 5] = ["specversion", "id", "source", "type", "time"];
 
@@ -83,6 +89,7 @@ pub fn unwrap(event: Value) -> Result<Value, Problem> {
         let found = shown(&attributes["specversion"]);
         return Err(Problem::malformed("specversion", &found, "must be 1.0"));
     }
+    attributes.insert("id".into(), own_id(&attributes)?.into());
     let mut fields = match attributes.remove("data") {
         Some(Value::Object(data)) => data,
         other => {
@@ -108,4 +115,24 @@ pub fn unwrap(event: Value) -> Result<Value, Problem> {
         }
     }
     Ok(Value::Object(fields))
+}
+
+/// The identity of an event whose source and id are texts.
+fn own_id(attributes: &Map<String, Value>) -> Result<String, Problem> {
+    let text = |name: &str| attributes[name].as_str().unwrap_or_default();
+    let (source, id) = (text("source"), text("id"));
+    if source.contains(|c: char| c.is_whitespace() || c.is_control()) {
+        let detail = "must be a URI reference, which has no spaces; encode them as %20";
+        return Err(Problem::malformed("source", source, detail));
+    }
+    let identity = identity(source, id);
+    if identity.len() > ID_BYTES_MAX {
+        let detail = format!(
+            "source and id together are {} bytes; at most {} are remembered, use shorter ones",
+            identity.len() - 1,
+            ID_BYTES_MAX - 1
+        );
+        return Err(Problem::malformed("id", id, detail));
+    }
+    Ok(identity)
 }

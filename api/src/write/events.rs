@@ -4,6 +4,7 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::{RawQuery, State};
 use axum::http::HeaderMap;
+use tallyring_records::Schema;
 
 use super::batch::{self, Answer, BODY_BYTES_MAX, Manner};
 use super::{cloud_event, event};
@@ -63,7 +64,7 @@ pub struct Item {
         (String = "application/cloudevents-batch+json"),
     )),
     responses(
-        (status = 200, description = "Durable", body = Answer),
+        (status = 200, description = "Durable", body = Answer, example = json!({ "accepted": 998, "duplicates": 2, "late": 1 })),
         crate::openapi::WriteErrors,
         crate::openapi::BodyErrors,
     ),
@@ -78,24 +79,17 @@ pub async fn events(
     let bytes = body::read(&headers, body, BODY_BYTES_MAX).await?;
     let manner = Manner::of(&state, query.as_deref(), &headers, &bytes)?;
     let kind = batch::media_type(&headers);
-    let (items, wrapped) = if cloud_event::is_binary(&headers) {
-        (
-            vec![(None, cloud_event::from_headers(&headers, &bytes))],
-            true,
-        )
-    } else {
-        let wrapped = [cloud_event::STRUCTURED, cloud_event::BATCH].contains(&&*kind);
-        (batch::items(&headers, &bytes)?, wrapped)
+    let is_binary = cloud_event::is_binary(&headers);
+    let is_wrapped = is_binary || [cloud_event::STRUCTURED, cloud_event::BATCH].contains(&&*kind);
+    let items = move |bytes: &[u8]| match is_binary {
+        true => Ok(vec![(None, cloud_event::from_headers(&headers, bytes))]),
+        false => batch::items(&headers, bytes),
     };
-    let answer = batch::count(&state, &caller, items, manner, |item, schema, now| {
-        let item = if wrapped {
-            cloud_event::unwrap(item)?
-        } else {
-            item
-        };
-        event::parse(item, schema, now)
-    })
-    .await?;
+    let parse = move |item, schema: &Schema, now| match is_wrapped {
+        true => event::parse(cloud_event::unwrap(item)?, schema, now),
+        false => event::parse(item, schema, now),
+    };
+    let answer = batch::count(&state, &caller, (bytes, manner), items, parse).await?;
     metrics::counter!("tallyring_events_total").increment(answer.accepted);
     metrics::counter!("tallyring_event_corrections_total").increment(answer.late);
     Ok(Json(answer))

@@ -54,7 +54,7 @@ pub struct Item {
     ),
     request_body(content((Vec<Item> = "application/json"), (String = "application/x-ndjson"))),
     responses(
-        (status = 200, description = "Durable", body = Answer),
+        (status = 200, description = "Durable", body = Answer, example = json!({ "accepted": 998, "duplicates": 2, "late": 0 })),
         crate::openapi::WriteErrors,
         crate::openapi::BodyErrors,
     ),
@@ -68,7 +68,7 @@ pub async fn increments(
 ) -> Result<Json<Answer>, Problem> {
     let bytes = body::read(&headers, body, BODY_BYTES_MAX).await?;
     let manner = Manner::of(&state, query.as_deref(), &headers, &bytes)?;
-    let items = batch::items(&headers, &bytes)?;
-    let answer = batch::count(&state, &caller, items, manner, plain::parse).await?;
+    let items = move |bytes: &[u8]| batch::items(&headers, bytes);
+    let answer = batch::count(&state, &caller, (bytes, manner), items, plain::parse).await?;
     Ok(Json(answer))
 }

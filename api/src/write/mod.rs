@@ -1,7 +1,7 @@
 //! The write side: increments and events become durable, then are answered.
 
 mod batch;
-mod cloud_event;
+pub(crate) mod cloud_event;
 mod event;
 pub mod events;
 pub mod incr;

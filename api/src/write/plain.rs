@@ -2,6 +2,7 @@
 //!
 //! Invariant: what is read here, [`item::parse`] reads alike; what is not, it reads or says what is wrong with.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::Deserialize;
@@ -45,9 +46,9 @@ impl From<Value> for Simple {
 }
 
 impl Item for Simple {
-    fn id(&self) -> Option<&str> {
+    fn id(&self) -> Option<Cow<'_, str>> {
         match self {
-            Self::Read(plain) => plain.id.as_deref(),
+            Self::Read(plain) => plain.id.as_deref().map(Cow::Borrowed),
             Self::Tree(tree) => tree.id(),
         }
     }

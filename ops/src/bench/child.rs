@@ -16,6 +16,7 @@ use tokio::net::TcpListener;
 use tower::ServiceExt;
 
 use crate::error::{CommandError, Result, doing};
+use crate::out::say;
 
 const UNFLUSHED: &str = "[memory]\ndeltas_mib = 16384\nreplay_records = 1000000000\n";
 
@@ -176,7 +177,7 @@ pub fn run_empty_server() -> Result<()> {
         let listener = TcpListener::bind("127.0.0.1:0").await;
         let listener = listener.map_err(doing("listen"))?;
         let address = listener.local_addr().map_err(doing("read the address"))?;
-        println!("empty handler listening on http://{address}");
+        say!("empty handler listening on http://{address}")?;
         let nothing = any(async |_: Bytes| StatusCode::NO_CONTENT);
         let router = Router::new()
             .fallback(nothing)

@@ -1,5 +1,6 @@
 //! `bench events`: how many events with distinct ids a second, how soon each is seen, and what a dashboard
-//! waits meanwhile.
+//! waits meanwhile. With `--hot` also what events and reads of the other keys wait beside a hot one, in turn with
+//! events spread evenly.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -19,7 +20,7 @@ use super::request::Dice;
 use crate::error::{CommandError, Result, doing};
 
 /// Options of `bench events`.
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub struct EventsArgs {
     /// Events of a run
     #[arg(long, default_value_t = 500_000, value_parser = clap::value_parser!(u64).range(1_000..=50_000_000))]
@@ -36,7 +37,7 @@ pub struct EventsArgs {
     /// Users
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
     users: u64,
-    /// Share of the events that go to one ad, percent
+    /// Share of the events that go to one ad, percent; compared with none
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=100))]
     hot: u64,
 }
@@ -58,14 +59,23 @@ struct Measured {
     batches: Vec<Histogram<u64>>,
     visible: Vec<Histogram<u64>>,
     dashboard: Vec<Histogram<u64>>,
+    /// Single events of ads that are not hot, and reads of them.
+    others: [Vec<Histogram<u64>>; 2],
     /// Memory of a remembered id that is in no run.
     id_bytes: Vec<f64>,
 }
 
 /// Measures.
 pub fn run(effort: &Effort, args: &EventsArgs) -> Result<Report> {
-    let mut measured = Measured::default();
+    let (mut measured, mut evenly) = (Measured::default(), Measured::default());
+    let spread = EventsArgs {
+        hot: 0,
+        ..args.clone()
+    };
     for _ in 0..effort.runs {
+        if args.hot > 0 {
+            run_once(effort, &spread, &mut evenly)?;
+        }
         run_once(effort, args, &mut measured)?;
     }
     let mut report = Report::new("events");
@@ -75,7 +85,22 @@ pub fn run(effort: &Effort, args: &EventsArgs) -> Result<Report> {
     report.latency("read of a dashboard meanwhile", &measured.dashboard);
     report.row("resident, an event", "bytes", &measured.bytes_each);
     report.row("remembered, a million ids", "MB", &measured.id_bytes);
+    if args.hot > 0 {
+        report.row("events spread evenly", "event/s", &evenly.rate);
+        for (what, at) in [("event", 0), ("read", 1)] {
+            let (hot, even) = (&measured.others[at], &evenly.others[at]);
+            report.latency(&format!("{what} of another ad, spread evenly"), even);
+            let what = format!("{what} of another ad, {} % on one", args.hot);
+            report.latency(&what, hot);
+            report.ratio(format!("{what}, p99 to evenly"), &p99(hot), &p99(even));
+        }
+    }
     Ok(report)
+}
+
+fn p99(runs: &[Histogram<u64>]) -> Vec<f64> {
+    let p99 = |run: &Histogram<u64>| run.value_at_percentile(99.0) as f64;
+    runs.iter().map(p99).collect()
 }
 
 fn run_once(effort: &Effort, args: &EventsArgs, measured: &mut Measured) -> Result<()> {
@@ -87,13 +112,14 @@ fn run_once(effort: &Effort, args: &EventsArgs, measured: &mut Measured) -> Resu
     let (next, done) = (AtomicUsize::new(0), AtomicBool::new(false));
     let batches = Mutex::new(histogram()?);
     let began = Instant::now();
-    let (sent, seconds, dashboard) = thread::scope(|scope| {
+    let (sent, seconds, dashboard, others) = thread::scope(|scope| {
         let send = || {
             let sent = send_all(&url, &bodies, &next)?;
             let mut batches = batches.lock().unwrap_or_else(|error| error.into_inner());
             batches.add(&sent).map_err(doing("add latencies"))
         };
         let dashboard = scope.spawn(|| ask_until(&url, &done));
+        let others = scope.spawn(|| others_until(&url, args, &done));
         let senders: Vec<_> = (0..args.clients).map(|_| scope.spawn(send)).collect();
         let sent: Result<Vec<()>> = senders
             .into_iter()
@@ -101,7 +127,12 @@ fn run_once(effort: &Effort, args: &EventsArgs, measured: &mut Measured) -> Resu
             .collect();
         let seconds = began.elapsed().as_secs_f64();
         done.store(true, Ordering::Relaxed);
-        (sent, seconds, joined(dashboard.join()))
+        (
+            sent,
+            seconds,
+            joined(dashboard.join()),
+            joined(others.join()),
+        )
     });
     sent?;
     measured.rate.push(args.events as f64 / seconds);
@@ -118,6 +149,9 @@ fn run_once(effort: &Effort, args: &EventsArgs, measured: &mut Measured) -> Resu
         .batches
         .push(batches.unwrap_or_else(|error| error.into_inner()));
     measured.dashboard.push(dashboard?);
+    for (runs, run) in measured.others.iter_mut().zip(others?) {
+        runs.push(run);
+    }
     measured.visible.push(until_visible(&url)?);
     check(args, &url)
 }
@@ -210,6 +244,28 @@ fn ask_until(url: &str, done: &AtomicBool) -> Result<Histogram<u64>> {
         thread::sleep(DASHBOARD_PAUSE);
     }
     Ok(latencies)
+}
+
+/// Counts single events of ads that are not hot, which name no advertiser, and reads those ads.
+fn others_until(url: &str, args: &EventsArgs, done: &AtomicBool) -> Result<[Histogram<u64>; 2]> {
+    let (agent, mut dice) = (agent(), Dice(0x07e5));
+    let (mut events, mut reads) = (histogram()?, histogram()?);
+    while !done.load(Ordering::Relaxed) {
+        let ad = 2 + dice.below(args.ads);
+        let id = format!("other-{:016x}", dice.roll());
+        let event = json!({"id": id, "type": "click", "entities": {"ad": ad.to_string()}});
+        let began = Instant::now();
+        post(&agent, &format!("{url}/v1/events"), &event.to_string())?;
+        record(&mut events, began);
+        let began = Instant::now();
+        get(
+            &agent,
+            &format!("{url}/v1/ad_click/{ad}/counts?unit=minute&units=60"),
+        )?;
+        record(&mut reads, began);
+        thread::sleep(DASHBOARD_PAUSE);
+    }
+    Ok([events, reads])
 }
 
 /// From an acknowledgement to the end of the first read that shows the event.

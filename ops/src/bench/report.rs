@@ -4,6 +4,7 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use crate::error::Result;
+use crate::out::say;
 
 /// The figures of one benchmark.
 #[derive(Serialize)]
@@ -52,7 +53,7 @@ impl Report {
 
     /// Adds the median and the tail of latencies in nanoseconds, one histogram a run.
     pub fn latency(&mut self, what: &str, runs: &[Histogram<u64>]) {
-        for percentile in [50.0, 99.0] {
+        for percentile in [50.0, 95.0, 99.0] {
             let at = |run: &Histogram<u64>| run.value_at_percentile(percentile) as f64 / 1e6;
             let runs: Vec<f64> = runs.iter().map(at).collect();
             self.row(format!("{what}, p{percentile}"), "ms", &runs);
@@ -65,14 +66,14 @@ impl Report {
     /// Never for plain numbers.
     pub fn print(&self, json: bool) -> Result<()> {
         if json {
-            println!("{}", serde_json::to_string_pretty(self)?);
+            say!("{}", serde_json::to_string_pretty(self)?)?;
             return Ok(());
         }
-        println!("{}, {}, {}", self.bench, self.date, self.machine);
+        say!("{}, {}, {}", self.bench, self.date, self.machine)?;
         for row in &self.rows {
             let runs: Vec<String> = row.runs.iter().map(|&run| shown(run)).collect();
             let (median, unit) = (shown(row.median), row.unit);
-            println!("{:<48} {median:>10} {unit:<8} {}", row.what, runs.join(" "));
+            say!("{:<48} {median:>10} {unit:<8} {}", row.what, runs.join(" "))?;
         }
         Ok(())
     }

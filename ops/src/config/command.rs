@@ -1,11 +1,13 @@
 //! `tallyring config default` and `config check`.
 
 use serde_json::{Value, json};
-use tallyring_records::Schema;
+use tallyring_realtime::Durability;
+use tallyring_records::{Grain, Schema};
 
 use super::{Config, DEFAULT};
 use crate::cli::{ConfigArgs, ConfigCommand};
 use crate::error::Result;
+use crate::out::{self, say};
 
 /// Prints or checks a configuration.
 ///
@@ -13,13 +15,14 @@ use crate::error::Result;
 /// When the file cannot be used.
 pub fn run(args: &ConfigArgs, json: bool) -> Result<()> {
     match &args.command {
-        ConfigCommand::Default => print!("{DEFAULT}"),
+        ConfigCommand::Default if json => say!("{}", as_json(&Config::load(None)?))?,
+        ConfigCommand::Default => out::print(format_args!("{DEFAULT}"))?,
         ConfigCommand::Check { file } => {
             let config = Config::load(Some(file))?;
             if json {
-                println!("{}", as_json(&config));
+                say!("{}", as_json(&config))?;
             } else {
-                explain(&config);
+                explain(&config)?;
             }
         }
     }
@@ -36,44 +39,51 @@ fn as_json(config: &Config) -> Value {
     })
 }
 
-fn explain(config: &Config) {
+fn explain(config: &Config) -> Result<()> {
     let options = &config.options;
-    println!("The configuration can be used.");
-    println!("  listens on {}", config.listen);
+    say!("The configuration can be used.")?;
+    say!("  listens on {}", config.listen)?;
     if let Some(address) = config.statsd {
-        println!("  takes StatsD counters on {address}");
+        say!("  takes StatsD counters on {address}")?;
     }
-    println!(
-        "  {} shards, acknowledges by {:?}",
-        options.shards, options.durability
-    );
-    println!(
+    say!(
+        "  {} shards, acknowledges {}",
+        options.shards,
+        match options.durability {
+            Durability::Fsync => "what is synced to the disk".to_owned(),
+            Durability::Interval(milliseconds) =>
+                format!("what is written, synced every {milliseconds} ms"),
+        }
+    )?;
+    say!(
         "  up to {} MiB of deltas and {} MiB of cache in memory",
         options.delta_bytes_max >> 20,
         options.cache_bytes >> 20
-    );
-    println!(
+    )?;
+    say!(
         "  remembers ids for {} hours, keeps the log for {} days",
-        options.id_hours, options.oplog_days
-    );
-    println!(
+        options.id_hours,
+        options.oplog_days
+    )?;
+    say!(
         "  rebuilds {} minutes after midnight UTC, archive at zstd level {}",
-        config.rebuild.minutes_after_midnight, config.rebuild.level
-    );
+        config.rebuild.minutes_after_midnight,
+        config.rebuild.level
+    )?;
     let keep = config.rebuild.keep;
     let days = |days: Option<u32>| {
         days.map_or_else(|| "for ever".into(), |days| format!("for {days} days"))
     };
-    println!(
+    say!(
         "  keeps minutes {}, hours {}, and days for ever",
         days(keep.minutes),
         days(keep.hours)
-    );
+    )?;
     if let Some(path) = &config.backup {
-        println!("  backs up to {}", path.display());
+        say!("  backs up to {}", path.display())?;
     }
     let http = &config.http;
-    println!(
+    say!(
         "  {}, up to {} connections, {} of one address; at once {} increments, {} batches, {} reads",
         match &http.tls {
             Some(files) => format!("TLS with {}", files.certificate.display()),
@@ -84,44 +94,57 @@ fn explain(config: &Config) {
         http.access.writes,
         http.access.batches,
         http.access.queries
-    );
-    explain_counted(&config.schema);
+    )?;
+    explain_counted(&config.schema)
 }
 
-fn explain_counted(schema: &Schema) {
+fn explain_counted(schema: &Schema) -> Result<()> {
     for namespace in &schema.namespaces {
-        println!(
-            "  counts {} ({}) by {:?}, broken down by: {}",
-            namespace.name,
-            namespace.title,
-            namespace.grain,
-            if namespace.subtotals.is_empty() {
-                "nothing".into()
-            } else {
-                namespace.subtotals.join(", ")
+        let titled = |name: &str, title: &str| match title {
+            "" => name.to_owned(),
+            title if title == name => name.to_owned(),
+            title => format!("{name} ({title})"),
+        };
+        let subtotals = namespace.subtotals.iter();
+        let subtotals: Vec<String> = subtotals
+            .map(|name| titled(name, &schema.title_of(name)))
+            .collect();
+        let grain = match namespace.grain {
+            Grain::Quarter => "quarter-hours",
+            _ => "hours",
+        };
+        say!(
+            "  counts {} by {grain}, broken down by {}",
+            titled(&namespace.name, &namespace.title),
+            match subtotals.is_empty() {
+                true => "nothing".to_owned(),
+                false => subtotals.join(", "),
             }
-        );
+        )?;
     }
     for event in &schema.events {
-        println!(
+        say!(
             "  events of type {} name {}, expected for {} seconds",
             event.name,
             event.entities.join(", "),
             event.lateness_seconds
-        );
+        )?;
     }
     for filter in &schema.filters {
-        println!(
+        say!(
             "  filter {}: events with one of {} values of {} are not counted",
             filter.name,
             filter.values.len(),
             filter.field
-        );
+        )?;
     }
     for ratio in &schema.ratios {
-        println!(
+        say!(
             "  ratio {} = {} / {}",
-            ratio.name, ratio.numerator, ratio.denominator
-        );
+            ratio.name,
+            ratio.numerator,
+            ratio.denominator
+        )?;
     }
+    Ok(())
 }

@@ -1,4 +1,4 @@
-//! `[[namespace]]`, `[events.<type>]`, `[ratios.<name>]` and `[filters.<name>]`: what is counted.
+//! `[[namespace]]`, `[events.<type>]`, `[ratios.<name>]`, `[filters.<name>]` and `[titles]`: what is counted.
 //!
 //! They are replaced together: a file that declares any of them has none of the defaults.
 
@@ -59,12 +59,14 @@ pub fn check(
     events: Option<BTreeMap<String, EventSection>>,
     ratios: Option<BTreeMap<String, RatioSection>>,
     filters: Option<BTreeMap<String, FilterSection>>,
+    titles: Option<BTreeMap<String, String>>,
 ) -> Result<Schema, String> {
     let mut schema = Schema {
         namespaces: namespaces.unwrap_or_default(),
         events: Vec::new(),
         ratios: Vec::new(),
         filters: Vec::new(),
+        titles: titles.unwrap_or_default(),
     };
     for (name, section) in events.unwrap_or_default() {
         let event = EventType {
@@ -75,7 +77,7 @@ pub fn check(
         for entity in &event.entities {
             schema.namespaces.push(Namespace {
                 name: event.namespace_of(entity),
-                title: format!("{entity} {}", event.name).replace('_', " "),
+                title: title(entity, &event.name),
                 grain: Grain::Hour,
                 subtotals: section.subtotals.clone(),
                 minutes: section.minutes,
@@ -103,6 +105,14 @@ pub fn check(
     Ok(schema)
 }
 
+/// `Ad group click`
+fn title(entity: &str, event: &str) -> String {
+    let words = format!("{entity} {event}").replace('_', " ");
+    let mut letters = words.chars();
+    let first = letters.next().map(|first| first.to_ascii_uppercase());
+    first.into_iter().chain(letters).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -114,6 +124,7 @@ mod tests {
         events: Option<BTreeMap<String, EventSection>>,
         ratios: Option<BTreeMap<String, RatioSection>>,
         filters: Option<BTreeMap<String, FilterSection>>,
+        titles: Option<BTreeMap<String, String>>,
     }
 
     fn schema(text: &str) -> Result<Schema, String> {
@@ -123,8 +134,9 @@ mod tests {
             events,
             ratios,
             filters,
+            titles,
         } = sections;
-        check(namespace, events, ratios, filters)
+        check(namespace, events, ratios, filters, titles)
     }
 
     #[test]
@@ -132,10 +144,12 @@ mod tests {
         let text = "[events.click]\nentities = [\"ad\", \"ad_group\"]\nsubtotals = [\"country\"]\nuniques = false\n\
             [events.impression]\nentities = [\"ad\"]\nlateness_seconds = 60\n\
             [ratios.ctr]\nnumerator = \"click\"\ndenominator = \"impression\"\n\
-            [filters.bots]\nevents = [\"click\"]\nfield = \"by.country\"\nvalues = [\"-\", \"XX\"]";
+            [filters.bots]\nevents = [\"click\"]\nfield = \"by.country\"\nvalues = [\"-\", \"XX\"]\n\
+            [titles]\ncountry = \"Land\"";
         let schema = schema(text).unwrap();
         assert_eq!(schema.names(), "ad_click, ad_group_click, ad_impression");
         let clicks = schema.namespace("ad_group_click").unwrap();
+        assert_eq!(clicks.title, "Ad group click");
         assert_eq!(clicks.subtotals, ["country"]);
         assert_eq!((clicks.minutes, clicks.uniques), (true, false));
         let lateness: Vec<u32> = schema
@@ -146,6 +160,7 @@ mod tests {
         assert_eq!(lateness, [300, 60]);
         assert_eq!(schema.ratio("ctr").unwrap().numerator, "click");
         assert_eq!(schema.filters[0].name, "bots");
+        assert_eq!(schema.title_of("country"), "Land");
     }
 
     #[test]
@@ -154,6 +169,10 @@ mod tests {
             ("[events.click]\nentities = []", "0 namespaces"),
             ("[events.click]\nentity = [\"ad\"]", "entity"),
             ("[events.Click]\nentities = [\"ad\"]", "ad_Click"),
+            (
+                "[events.a]\nentities = [\"b\"]\n[titles]\nc = \"country\"",
+                "titles: `c`",
+            ),
             (
                 "[events.a]\nentities = [\"b\"]\n[filters.f]\nfield = \"users\"\nvalues = [\"x\"]",
                 "users",

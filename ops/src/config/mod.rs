@@ -106,6 +106,7 @@ struct File {
     events: Option<BTreeMap<String, EventSection>>,
     ratios: Option<BTreeMap<String, RatioSection>>,
     filters: Option<BTreeMap<String, FilterSection>>,
+    titles: Option<BTreeMap<String, String>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -164,11 +165,20 @@ struct BackupSection {
 impl File {
     fn or(self, defaults: Self) -> Self {
         let (own, default) = (
-            (self.namespace, self.events, self.ratios),
-            (defaults.namespace, defaults.events, defaults.ratios),
+            (self.namespace, self.events, self.ratios, self.titles),
+            (
+                defaults.namespace,
+                defaults.events,
+                defaults.ratios,
+                defaults.titles,
+            ),
         );
         let declares = own.0.is_some() || own.1.is_some() || own.2.is_some();
-        let (namespace, events, ratios) = if declares { own } else { default };
+        let (namespace, events, ratios, titles) = match declares {
+            true => own,
+            // Titles alone are for what is counted by default.
+            false => (default.0, default.1, default.2, own.3.or(default.3)),
+        };
         Self {
             listen: self.listen.or(defaults.listen),
             shards: self.shards.or(defaults.shards),
@@ -214,11 +224,18 @@ impl File {
             events,
             ratios,
             filters: self.filters,
+            titles,
         }
     }
 
     fn check(self) -> std::result::Result<Config, String> {
-        let schema = counted::check(self.namespace, self.events, self.ratios, self.filters)?;
+        let schema = counted::check(
+            self.namespace,
+            self.events,
+            self.ratios,
+            self.filters,
+            self.titles,
+        )?;
         let durability = self.oplog.durability.unwrap_or_default();
         Ok(Config {
             declares: true,
@@ -334,6 +351,7 @@ mod tests {
         assert_eq!(format!("{:?}", config.options), format!("{options:?}"));
         let links = Schema::default_clicks().namespaces;
         assert_eq!(config.schema.namespaces[..links.len()], links);
+        assert_eq!(config.schema.titles, Schema::default_clicks().titles);
         let names = config.schema.names();
         for event in ["click", "impression"] {
             for entity in ["ad", "ad_group", "campaign", "advertiser"] {
@@ -349,6 +367,14 @@ mod tests {
     fn what_is_left_out_has_its_default_and_what_is_wrong_is_named() {
         let config = Config::parse("shards = 7", "test").unwrap();
         assert_eq!((config.options.shards, config.rebuild.level), (7, 6));
+        assert_eq!(config.schema.title_of("c"), "country");
+        let own =
+            Config::parse("[[namespace]]\nname = \"x\"\nsubtotals = [\"c\"]", "test").unwrap();
+        assert_eq!(
+            own.schema.title_of("c"),
+            "c",
+            "titles go with what is counted"
+        );
         for (text, named) in [
             ("shard = 7", "shard"),
             ("shards = 0", "shards"),

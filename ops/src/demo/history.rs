@@ -11,7 +11,7 @@ use crate::error::{Result, doing};
 
 const HOUR_S: i64 = 3_600;
 /// For so long ads have been shown.
-const ADS_S: i64 = 45 * 86_400;
+const ADS_S: i64 = 61 * 86_400;
 
 /// Subtotal and value, and their count.
 type Values = BTreeMap<(&'static str, String), u64>;

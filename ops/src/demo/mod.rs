@@ -1,8 +1,8 @@
 //! `tallyring demo`: a server with a generated year of history and live traffic, to look at.
 //!
-//! The history is loaded as a bulk dataset like any other, and the traffic goes over HTTP: nothing in
-//! the server knows that it is a demonstration. The same world gives both, so the live counts go on where
-//! the history ends.
+//! The history is loaded as a bulk dataset like any other, what came in the last hours is counted click by click
+//! (minutes and users know no other way), and the traffic goes over HTTP: nothing in the server knows that it is a
+//! demonstration. The same world gives all of them, so the live counts go on where the others end.
 
 mod chance;
 mod history;
@@ -16,16 +16,24 @@ use std::thread;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::Value;
 use tallyring_archive::names;
 
 use crate::cli::{DataArgs, LoadArgs, OnError, ServeArgs};
+use crate::config::Config;
+use crate::data_directory::{lock, open};
 use crate::error::{Result, doing};
+use crate::in_process::InProcess;
+use crate::out::note;
 use crate::{load, rebuild, serve};
+use traffic::Traffic;
 use world::World;
 
 /// Name of the dataset.
 const DATASET: &str = "demo-history";
 const HOUR_S: i64 = 3_600;
+/// Whole hours before this one that are counted click by click.
+const RECENT_HOURS: i64 = 2;
 
 /// Options of `demo`.
 #[derive(Args)]
@@ -56,53 +64,82 @@ fn parse_rate(text: &str) -> std::result::Result<f64, String> {
     }
 }
 
-/// Makes the history unless it is there, then serves with live traffic until it is stopped.
+/// Makes the history unless it is there and what came since, then serves with live traffic until it is stopped.
 ///
 /// # Errors
 /// As `load`, `rebuild` and `serve`.
-pub fn run(args: &DemoArgs) -> Result<()> {
+pub fn run(args: &DemoArgs, json: bool) -> Result<()> {
     let data = DataArgs {
         data: args.data.clone(),
         config: None,
     };
     let world = World::generate();
+    let now = jiff::Timestamp::now().as_second();
+    let this_hour = now - now.rem_euclid(HOUR_S);
+    let recent = if args.rate > 0.0 { RECENT_HOURS } else { 0 };
+    let history_end = this_hour - recent * HOUR_S;
     if !args.data.join(names::IDENTITY).exists() {
-        make_history(&world, &data, args.days)?;
+        make_history(&world, &data, (args.days, history_end), json)?;
     }
-    let directory = args.data.clone();
-    let rate = args.rate;
-    thread::Builder::new()
-        .name("demo".into())
-        .spawn(move || traffic::run(&world, &directory, rate))
-        .map_err(doing("start the traffic"))?;
-    eprintln!("the counts are made up; Ctrl-C stops, the same command goes on");
-    serve::run(&ServeArgs {
+    if args.rate > 0.0 {
+        let traffic = catch_up(world, &data, history_end)?;
+        let (directory, rate) = (args.data.clone(), args.rate);
+        thread::Builder::new()
+            .name("demo".into())
+            .spawn(move || traffic.run(&directory, rate))
+            .map_err(doing("start the traffic"))?;
+    }
+    note!("the counts are made up; Ctrl-C stops, the same command goes on");
+    let args = ServeArgs {
         data,
         listen: args.listen,
         clock: None,
-    })
+    };
+    serve::run(&args, json)
 }
 
-fn make_history(world: &World, data: &DataArgs, days: u32) -> Result<()> {
+/// Counts what came since the history ended or the demonstration was stopped, if that was not long ago.
+fn catch_up(world: World, data: &DataArgs, history_end: i64) -> Result<Traffic> {
+    let config = Config::for_command(None, &data.data)?;
+    let (store, _lock) = open(&data.data, &config, lock(&data.data)?)?;
+    let api = InProcess::over(store)?;
+    // Where counting ended: in an hour of the history, which has no minutes, or in a minute of the traffic.
+    let hour = end_of_counts(&api, ("hour", HOUR_S), history_end)?;
+    let minute = end_of_counts(&api, ("minute", 60), history_end)?;
+    let from = if minute > hour - HOUR_S { minute } else { hour };
+    let mut traffic = Traffic::new(world, from);
+    traffic.catch_up(&api)?;
+    api.stop()?;
+    Ok(traffic)
+}
+
+/// The end of the last unit from `since` on in which an ad that is always seen was counted; `since` if there is none.
+fn end_of_counts(api: &InProcess, (unit, seconds): (&str, i64), since: i64) -> Result<i64> {
+    let path = format!("/v1/ad_impression/42/counts?unit={unit}&from={since}");
+    let answer: Value = serde_json::from_str(&api.get(&path)?)?;
+    let counts = answer["counts"].as_array().map_or(&[][..], Vec::as_slice);
+    let counted = counts.iter().rposition(|row| row["count"] != 0);
+    let units = counted.map_or(0, |last| last + 1);
+    Ok(since + seconds * i64::try_from(units).unwrap_or(0))
+}
+
+fn make_history(world: &World, data: &DataArgs, (days, end): (u32, i64), json: bool) -> Result<()> {
     fs::create_dir_all(&data.data)
         .map_err(doing(format!("make the directory {}", data.data.display())))?;
     let file = data.data.join("demo-history.csv");
-    let now = jiff::Timestamp::now().as_second();
-    // The hour that runs is left to the traffic.
-    let end = now - now.rem_euclid(HOUR_S);
     let hours = i64::from(days) * 24;
     let bar = bar(hours);
     let written = history::write(world, &file, (end - hours * HOUR_S, end), &|done| {
         bar.set_position(done);
     });
     bar.finish_and_clear();
-    let loaded = written.and_then(|()| load_and_rebuild(data, &file));
+    let loaded = written.and_then(|()| load_and_rebuild(data, &file, json));
     // It is in the archive now, or the error says why not.
     let _ = fs::remove_file(&file);
     loaded
 }
 
-fn load_and_rebuild(data: &DataArgs, file: &Path) -> Result<()> {
+fn load_and_rebuild(data: &DataArgs, file: &Path, json: bool) -> Result<()> {
     let load = LoadArgs {
         data: data.clone(),
         dataset: DATASET.into(),
@@ -114,8 +151,8 @@ fn load_and_rebuild(data: &DataArgs, file: &Path) -> Result<()> {
         on_error: OnError::Stop,
         rejects: None,
     };
-    load::run(&load, false)?;
-    rebuild::run(data, false)
+    load::run(&load, json)?;
+    rebuild::run(data, json)
 }
 
 fn bar(hours: i64) -> ProgressBar {

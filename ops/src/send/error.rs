@@ -8,6 +8,7 @@ use indicatif::HumanCount;
 use super::answer::PostError;
 use super::escape::visible;
 use super::place::Place;
+use crate::error::CommandError;
 
 /// What `tallyring send` can end with. The text is safe to show.
 #[derive(Debug, thiserror::Error)]
@@ -25,12 +26,11 @@ pub enum SendError {
     },
 }
 
-impl SendError {
-    /// The exit code of the process: 2 for [`SendError::Usage`], else 1.
-    pub fn exit_code(&self) -> u8 {
-        match self {
-            Self::Usage(_) => 2,
-            Self::Stopped { .. } => 1,
+impl From<SendError> for CommandError {
+    fn from(error: SendError) -> Self {
+        match error {
+            SendError::Usage(_) => Self::Usage(error.to_string()),
+            SendError::Stopped { .. } => Self::Failed(error.to_string()),
         }
     }
 }
@@ -137,8 +137,9 @@ mod tests {
              goes on); 2,000 events were sent before that and stay counted; the first line not sent is \
              clicks.jsonl:2001; running again from the start would count them twice, as no id is mapped"
         );
-        assert_eq!(error.exit_code(), 1);
-        assert_eq!(SendError::Usage(String::new()).exit_code(), 2);
+        assert_eq!(CommandError::from(error).exit_code(), 1);
+        let usage = SendError::Usage(String::new());
+        assert_eq!(CommandError::from(usage).exit_code(), 2);
     }
 
     #[test]

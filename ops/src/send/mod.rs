@@ -35,8 +35,8 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-pub use error::SendError;
-use error::{Sent, Why};
+use crate::error::{CommandError, Result};
+use crate::out;
 use plan::Plan;
 use post::RetryPolicy;
 use record::Format;
@@ -133,9 +133,8 @@ pub enum OnError {
 /// key from `TALLYRING_KEY`. Takes over Ctrl-C and SIGTERM for the rest of the process.
 ///
 /// # Errors
-/// [`SendError`], whose text is for the user and safe to show, and which knows its exit code. The summary is
-/// printed also when a run stopped on its way.
-pub fn run(args: SendArgs, json: bool) -> Result<(), SendError> {
+/// What stopped the run, in a text for the user that is safe to show. The summary is printed then too.
+pub fn run(args: SendArgs, json: bool) -> Result<()> {
     let plan = Plan::new(args, std::env::var(KEY_VARIABLE).ok())?;
     let mut session = Session::new(
         &plan,
@@ -145,22 +144,14 @@ pub fn run(args: SendArgs, json: bool) -> Result<(), SendError> {
     )?;
     let outcome = session.run();
     if outcome.is_ok() || session.totals().batches > 0 || json {
-        let written = session
-            .totals()
-            .write(&mut io::stdout().lock(), session.elapsed(), json);
-        written.map_err(|source| SendError::Stopped {
-            why: Why::File {
-                name: "standard output".to_owned(),
-                source,
-            },
-            sent: Sent {
-                events: session.totals().sent,
-                next: None,
-                has_id: plan.mapping.has_id(),
-            },
-        })?;
+        let totals = session.totals();
+        let written = totals.write(&mut io::stdout().lock(), session.elapsed(), json);
+        // Why a run stopped is worth more than where its summary went.
+        return outcome
+            .map_err(CommandError::from)
+            .and(written.map_err(out::failed));
     }
-    outcome
+    Ok(outcome?)
 }
 
 /// 32 hexadecimal digits that no other run has.

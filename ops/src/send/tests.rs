@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use clap::Parser;
 
+use super::error::SendError;
 use super::plan::Plan;
 use super::post::RetryPolicy;
 use super::session::Session;
 use super::summary::Totals;
 use super::test_server::{Reply, Request, Server, serve};
-use super::{SendArgs, SendError, random_run_id};
+use super::{SendArgs, random_run_id};
 
 #[derive(Parser)]
 struct Cli {

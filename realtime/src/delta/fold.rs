@@ -145,6 +145,7 @@ mod tests {
             events: Vec::new(),
             ratios: Vec::new(),
             filters: Vec::new(),
+            titles: BTreeMap::new(),
         }
     }
 

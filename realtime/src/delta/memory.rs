@@ -13,9 +13,6 @@ use tallyring_records::{
     Users, is_hash, minute_value, shard_of,
 };
 
-/// Sees a record key, the count of one base bucket, and hash and text of a hashed key.
-pub type TotalVisitor<'v> = dyn FnMut(&[u8], TimeCode, u64, Option<(&str, &str)>) + 'v;
-
 /// Counters of one delta store in memory.
 pub struct Delta {
     shards: Vec<Shard>,
@@ -160,47 +157,6 @@ impl Delta {
         for bucket in shard.buckets_of(total_key) {
             if let Some(users) = shard.users_of(bucket) {
                 visit(bucket.code(), users);
-            }
-        }
-    }
-
-    /// Calls `visit` with every total of a section (`u|`) in `range`: record key, count of one base
-    /// bucket, and hash and text of a hashed key.
-    pub fn section_totals(
-        &self,
-        section: &[u8],
-        range: &std::ops::Range<i64>,
-        visit: &mut TotalVisitor<'_>,
-    ) {
-        for shard in &self.shards {
-            let totals = shard.buckets.iter();
-            for bucket in totals.filter(|bucket| bucket.subtotal == 0 && bucket.count > 0) {
-                let key = shard.keys.get(bucket.key);
-                let Some(stored) = key.strip_prefix(section) else {
-                    continue;
-                };
-                let code = bucket.code();
-                if range.contains(&code.start()) {
-                    let lookup = std::str::from_utf8(stored)
-                        .ok()
-                        .and_then(|stored| shard.lookups.get_key_value(stored));
-                    visit(
-                        key,
-                        code,
-                        bucket.count,
-                        lookup.map(|(hash, raw)| (&**hash, &**raw)),
-                    );
-                }
-            }
-        }
-    }
-
-    /// Calls `visit` with record key, base bucket and count of every total.
-    pub fn each_total(&self, visit: &mut dyn FnMut(&[u8], TimeCode, u64)) {
-        for shard in &self.shards {
-            let totals = shard.buckets.iter();
-            for bucket in totals.filter(|bucket| bucket.subtotal == 0 && bucket.count > 0) {
-                visit(shard.keys.get(bucket.key), bucket.code(), bucket.count);
             }
         }
     }

@@ -7,6 +7,7 @@
 mod flush;
 mod fold;
 mod memory;
+mod section;
 mod store;
 
 pub use flush::{FlushTarget, write_runs};

@@ -91,6 +91,7 @@ impl Store {
         next.number += 1;
         next.written_at_ms = self.world.clock.now_ms();
         self.describe(&mut next, &frozen, &written);
+        next.newest_events = frozen.newest_events.clone();
         next.ids = self.remembered(&next.ids, &frozen, written.ids.as_ref())?;
         let fresh = self.open_fresh_ids(&next.ids.runs)?;
         self.commit_manifest(root, next)?;
@@ -148,6 +149,7 @@ impl Store {
             stores,
             ids,
             producers,
+            newest_events: live.watermarks.entries(&live.schema),
         })
     }
 
@@ -334,6 +336,7 @@ struct Frozen {
     stores: Vec<(StoreId, Vec<Arc<Delta>>, Vec<OpenRun>)>,
     ids: Option<Arc<hashbrown::HashMap<u128, ids::Seen>>>,
     producers: Vec<ProducerEntry>,
+    newest_events: BTreeMap<String, i64>,
 }
 
 /// What was written of it: all runs of each store then.

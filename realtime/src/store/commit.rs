@@ -175,7 +175,7 @@ impl Store {
             .keys
             .identity(PRODUCER_DOMAIN, origin.producer.as_bytes());
         let is_new = writer.producers.is_new(id, origin);
-        let is_new = is_new.map_err(|detail| Refusal::Sequence { index, detail })?;
+        let is_new = is_new.map_err(|wrong| Refusal::Sequence { index, wrong })?;
         if is_new {
             let before = writer.producers.follow(id, origin, group.now_ms);
             group.frame_producers.push((id, before));

@@ -48,6 +48,7 @@ impl Store {
         let bound = others.first().map_or(floor, |&(_, most)| most.max(floor));
         let candidates: Vec<String> = keys.iter().map(|(key, _)| key.text()).collect();
         let generation = live.archive.generation;
+        let minutes_from = live.archive.minutes_from.get(&generation).copied();
         let mut totals = Totals::gather(live, namespace, range, candidates);
         let mut counted = totals.read(self)?;
         counted.sort_unstable_by(|a, b| b.count.cmp(&a.count).then(a.stored.cmp(&b.stored)));
@@ -68,9 +69,11 @@ impl Store {
         }
         Ok(Some(Ranking {
             generation,
+            minutes_from,
             total: sum,
             keys: listed,
             counted: None,
+            is_cut: false,
             bound: (!is_exact).then_some(bound),
         }))
     }

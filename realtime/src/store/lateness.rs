@@ -3,11 +3,12 @@
 //! The watermark of a type is the time of its newest event, but never later than the clock, and
 //! never more than the allowed lateness behind it: a type from which nothing comes settles all the
 //! same. Times before the watermark less the allowed lateness are settled; what comes for them is a
-//! correction, and the log says so. After a restart the watermark is that of the events replayed.
+//! correction, and the log says so. A restart does not set it back: each manifest holds the newest times of what it has
+//! flushed, and the rest is replayed.
 
 use std::collections::BTreeMap;
 
-use tallyring_records::{EventType, Increment, LATENESS_SECONDS_DEFAULT};
+use tallyring_records::{EventType, Increment, LATENESS_SECONDS_DEFAULT, Schema};
 
 use super::Store;
 
@@ -16,6 +17,18 @@ use super::Store;
 pub(super) struct Watermarks(BTreeMap<String, i64>);
 
 impl Watermarks {
+    /// As a manifest holds them.
+    pub fn restore(newest: &BTreeMap<String, i64>) -> Self {
+        Self(newest.clone())
+    }
+
+    /// What a manifest holds of them: the types that are declared.
+    pub fn entries(&self, schema: &Schema) -> BTreeMap<String, i64> {
+        let declared = self.0.iter();
+        let declared = declared.filter(|(kind, _)| schema.event_type(kind).is_some());
+        declared.map(|(kind, &at)| (kind.clone(), at)).collect()
+    }
+
     /// An increment was counted.
     pub fn see(&mut self, increment: &Increment) {
         let Some(event) = &increment.event else {

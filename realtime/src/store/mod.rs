@@ -13,6 +13,7 @@ mod files;
 mod heavy;
 mod history;
 mod lateness;
+mod minutes;
 mod open;
 mod points;
 mod publish;

@@ -1,5 +1,6 @@
 //! Opens a data directory: identity, manifest, runs, then the log from where those end.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tallyring_archive::disk::TEMPORARY_SUFFIX;
@@ -212,6 +213,7 @@ fn begin(
             runs: Vec::new(),
             producers: Vec::new(),
         },
+        newest_events: BTreeMap::new(),
     };
     let (log, _) = Oplog::open(
         Arc::clone(&world.disk),
@@ -339,7 +341,7 @@ impl Replay {
             producers: Producers::restore(&manifest.ids.producers),
             ids_from,
             from,
-            watermarks: Watermarks::default(),
+            watermarks: Watermarks::restore(&manifest.newest_events),
             keys: LongKeys::new(identity.hash_key),
             replayed: 0,
             counted: 0,

@@ -44,11 +44,9 @@ impl Store {
             live.applied = applied;
         } else {
             let mut arriving = self.count_apart(increments());
+            let heavy = self.weigh_apart(arriving.values());
             let mut live = self.live_mut();
-            for delta in arriving.values() {
-                let heavy = &mut live.heavy;
-                delta.each_total(&mut |key, code, count| heavy.add(key, code, count));
-            }
+            live.heavy.unite(heavy);
             for store in live.ring.stores_mut() {
                 store.arriving = arriving.remove(&store.id).map(Fold::new);
             }
@@ -73,6 +71,18 @@ impl Store {
                 heavy.add(key.as_bytes(), code, increment.n);
             }
         }
+    }
+
+    /// Heavy keys of deltas that nobody sees yet: to unite them takes as long as there are few, however many keys came.
+    fn weigh_apart<'d>(&self, deltas: impl Iterator<Item = &'d Delta>) -> Heavy {
+        let mut heavy = {
+            let live = self.live();
+            Heavy::new(live.schema.namespaces.len(), live.ring.today())
+        };
+        for delta in deltas {
+            delta.each_total(&mut |key, code, count| heavy.add(key, code, count));
+        }
+        heavy
     }
 
     /// Counts increments in deltas that nobody sees yet.

@@ -14,6 +14,7 @@ use tallyring_records::line::{self, hours};
 use tallyring_records::{COUNT_MAX, TimeCode, is_hash};
 
 use super::Store;
+use super::minutes::{Each, Ends, Minutes, divides};
 use super::read::no_generation;
 use crate::error::Result;
 
@@ -22,12 +23,17 @@ use crate::error::Result;
 pub struct Ranking {
     /// The archive generation in the view.
     pub generation: u64,
+    /// Minutes of base buckets that began earlier have expired (Unix seconds); none has, without.
+    pub minutes_from: Option<i64>,
     /// Sum over all keys of the namespace.
     pub total: u64,
     /// Heaviest first, ties by stored key.
     pub keys: Vec<TopKey>,
     /// Where in the range counts lie; none where there is none, or in recent hours.
     pub counted: Option<Counted>,
+    /// True where minutes are kept, but a base bucket that the range divides has counts without: those count where it
+    /// starts.
+    pub is_cut: bool,
     /// A key that is not listed may have up to this many; none where it has no more than the last one listed.
     pub bound: Option<u64>,
 }
@@ -65,7 +71,9 @@ impl Counted {
 pub struct NamespaceTotals {
     /// The archive generation in the view.
     pub generation: u64,
-    /// By base bucket.
+    /// Minutes of base buckets that began earlier have expired (Unix seconds); none has, without.
+    pub minutes_from: Option<i64>,
+    /// By base bucket; or by minute, and by base bucket what was counted without minutes.
     pub totals: BTreeMap<TimeCode, u64>,
 }
 
@@ -82,8 +90,9 @@ pub struct TopKey {
 const CHUNK_KEYS: usize = 100_000;
 
 impl Store {
-    /// The `limit` heaviest keys of a namespace in `range` (Unix seconds) with their exact counts, from one view.
-    /// Of recent hours there may be heavier ones, within the ranking's bound.
+    /// The `limit` heaviest keys of a namespace in `range` (Unix seconds) with their exact counts, from one view, by
+    /// minutes at the range's ends where they are kept. Of recent hours there may be heavier ones, within the ranking's
+    /// bound.
     ///
     /// # Errors
     /// When a generation is not kept or a block is damaged.
@@ -110,7 +119,16 @@ impl Store {
         as_of: Option<u64>,
     ) -> Result<Ranking> {
         let section = format!("{namespace}|");
-        let mut scan = self.scan(&section, &range, Best::new(limit), as_of)?;
+        let schema = self.schema();
+        let declared = schema.namespace(namespace);
+        let ends = declared.and_then(|namespace| Ends::of(namespace, &range));
+        let minutes = ends.map_or(Minutes::None, Minutes::Ends);
+        let mut scan = self.scan(&section, &range, (Best::new(limit), minutes), as_of)?;
+        let mut is_cut = false;
+        if let Minutes::Ends(ends) = &scan.minutes {
+            scan.best.total = ends.change.of(scan.best.total);
+            is_cut = scan.best.divided > ends.named;
+        }
         let mut keys = Vec::with_capacity(scan.best.heap.len());
         for Reverse((count, Reverse(key))) in scan.best.heap.into_sorted_vec() {
             let stored = String::from_utf8_lossy(&key[section.len()..]).into_owned();
@@ -123,15 +141,18 @@ impl Store {
         }
         Ok(Ranking {
             generation: scan.generation,
-            total: scan.best.total,
+            minutes_from: scan.minutes_from,
+            total: scan.best.total.min(COUNT_MAX),
             keys,
             counted: scan.best.counted,
+            is_cut,
             bound: None,
         })
     }
 
-    /// The sum of all keys of a namespace by base bucket in `range` (Unix seconds), from one view. Takes
-    /// the memory of one count for each bucket besides that of [`Store::top`].
+    /// The sum of all keys of a namespace by base bucket in `range` (Unix seconds), from one view; `by_minute` where it
+    /// keeps minutes, of a range of whole base buckets. Takes the memory of one count for each bucket besides that of
+    /// [`Store::top`].
     ///
     /// # Errors
     /// As [`Store::top`].
@@ -139,29 +160,46 @@ impl Store {
         &self,
         namespace: &str,
         range: Range<i64>,
+        by_minute: bool,
         as_of: Option<u64>,
     ) -> Result<NamespaceTotals> {
         let mut best = Best::new(0);
         best.totals = Some(BTreeMap::new());
-        let scan = self.scan(&format!("{namespace}|"), &range, best, as_of)?;
+        let minutes = match by_minute {
+            true => Minutes::Each(Each::default()),
+            false => Minutes::None,
+        };
+        let scan = self.scan(&format!("{namespace}|"), &range, (best, minutes), as_of)?;
+        let totals = scan.best.totals.unwrap_or_default();
+        let mut totals = match scan.minutes {
+            Minutes::Each(each) => each.with_rest_of(&totals),
+            Minutes::None | Minutes::Ends(_) => totals,
+        };
+        let capped = |sum: &mut u64| *sum = COUNT_MAX.min(*sum);
+        totals.values_mut().for_each(capped);
         Ok(NamespaceTotals {
             generation: scan.generation,
-            totals: scan.best.totals.unwrap_or_default(),
+            minutes_from: scan.minutes_from,
+            totals,
         })
     }
 
-    /// Reads every total of a section once.
+    /// Reads every total of a section once, and the minutes that are needed.
     fn scan(
         &self,
         section: &str,
         range: &Range<i64>,
-        mut best: Best,
+        (mut best, mut minutes): (Best, Minutes),
         as_of: Option<u64>,
     ) -> Result<Scan> {
-        let mut memory: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
+        let whole = match &minutes {
+            Minutes::Ends(ends) => ends.whole.clone(),
+            Minutes::None | Minutes::Each(_) => range.clone(),
+        };
+        let mut memory: BTreeMap<Vec<u8>, Sum> = BTreeMap::new();
         let mut texts: BTreeMap<String, String> = BTreeMap::new();
         let mut runs: Vec<Arc<Run>> = Vec::new();
-        let generation = {
+        let (generation, minutes_from) = {
             let live = self.live();
             match as_of {
                 Some(number) => {
@@ -175,31 +213,37 @@ impl Store {
                 None => {
                     for store in live.ring.stores() {
                         for delta in store.deltas() {
-                            delta.section_totals(
-                                section.as_bytes(),
-                                range,
-                                &mut |key, code, count, text| {
-                                    best.note(code, count);
-                                    let sum = memory.entry(key.to_vec()).or_insert(0);
-                                    *sum = sum.saturating_add(count).min(COUNT_MAX);
-                                    if let Some((hash, raw)) = text {
-                                        texts.insert(hash.to_owned(), raw.to_owned());
-                                    }
-                                },
-                            );
+                            let mut note = |key: &[u8], code, count, text: Option<(&str, &str)>| {
+                                best.note(range, code, count);
+                                let sum = memory.entry(key.to_vec()).or_default();
+                                sum.add(range, code, count);
+                                if let Some((hash, raw)) = text {
+                                    texts.insert(hash.to_owned(), raw.to_owned());
+                                }
+                            };
+                            delta.section_totals(section.as_bytes(), &whole, &mut note);
+                            minutes.memory(delta, section, &whole);
                         }
                         runs.extend(store.runs.iter().map(|run| Arc::clone(&run.run)));
                     }
                     runs.extend(live.archive.runs.iter().map(Arc::clone));
                 }
             }
-            as_of.unwrap_or(live.archive.generation)
+            let generation = as_of.unwrap_or(live.archive.generation);
+            let minutes_from = live.archive.minutes_from.get(&generation).copied();
+            (generation, minutes_from)
         };
-        runs.retain(|run| run.meta().overlaps(range.start, range.end));
-        self.merge_section(section, range, &runs, memory, &mut best)?;
+        runs.retain(|run| run.meta().overlaps(whole.start, whole.end));
+        for run in &runs {
+            minutes.run(self, run, section, &whole)?;
+        }
+        let exact = |key: &[u8], count| minutes.exact(self, &runs, key, count);
+        self.merge_section(section, (range, &whole), &runs, memory, (&mut best, &exact))?;
         Ok(Scan {
             generation,
+            minutes_from,
             best,
+            minutes,
             texts,
             runs,
         })
@@ -210,10 +254,10 @@ impl Store {
     fn merge_section(
         &self,
         section: &str,
-        range: &Range<i64>,
+        ranges: (&Range<i64>, &Range<i64>),
         runs: &[Arc<Run>],
-        mut sums: BTreeMap<Vec<u8>, u64>,
-        best: &mut Best,
+        mut sums: BTreeMap<Vec<u8>, Sum>,
+        (best, exact): (&mut Best, &Exact<'_>),
     ) -> Result<()> {
         let mut froms: Vec<Option<Vec<u8>>> = runs
             .iter()
@@ -224,17 +268,16 @@ impl Store {
             for (run, from) in runs.iter().zip(&mut froms) {
                 if let Some(start) = from.take() {
                     let sums = &mut sums;
-                    *from = self.read_chunk(run, section, &start, (range, chunk), sums, best)?;
+                    *from = self.read_chunk(run, section, &start, (ranges, chunk), sums, best)?;
                 }
             }
             let Some(complete) = froms.iter().flatten().min().cloned() else {
                 break;
             };
             let rest = sums.split_off(&complete);
-            best.take(std::mem::replace(&mut sums, rest));
+            best.take(std::mem::replace(&mut sums, rest), exact)?;
         }
-        best.take(sums);
-        Ok(())
+        best.take(sums, exact)
     }
 
     /// Adds up to `chunk` keys from `start` on; the key to go on from, none at the section's end.
@@ -243,8 +286,8 @@ impl Store {
         run: &Run,
         section: &str,
         start: &[u8],
-        (range, chunk): (&Range<i64>, usize),
-        sums: &mut BTreeMap<Vec<u8>, u64>,
+        ((range, whole), chunk): ((&Range<i64>, &Range<i64>), usize),
+        sums: &mut BTreeMap<Vec<u8>, Sum>,
         best: &mut Best,
     ) -> Result<Option<Vec<u8>>> {
         let (mut lines, mut next) = (0, None);
@@ -261,14 +304,14 @@ impl Store {
                 return ControlFlow::Break(());
             }
             lines += 1;
-            let counts = hours(payload)
-                .flatten()
-                .filter(|(code, _)| range.contains(&code.start()))
-                .inspect(|&(code, count)| best.note(code, count));
-            let count = counts.fold(0_u64, |sum, (_, count)| sum.saturating_add(count));
-            if count > 0 {
-                let sum = sums.entry(key.to_vec()).or_insert(0);
-                *sum = sum.saturating_add(count).min(COUNT_MAX);
+            let counts = hours(payload).flatten();
+            let mut added = Sum::default();
+            for (code, count) in counts.filter(|(code, _)| whole.contains(&code.start())) {
+                best.note(range, code, count);
+                added.add(range, code, count);
+            }
+            if added.at_most() > 0 {
+                sums.entry(key.to_vec()).or_default().unite(added);
             }
             ControlFlow::Continue(())
         })?;
@@ -297,10 +340,44 @@ impl Store {
 /// A section that was read.
 struct Scan {
     generation: u64,
+    minutes_from: Option<i64>,
     best: Best,
+    minutes: Minutes,
     /// Texts of long keys in memory, by their hash.
     texts: BTreeMap<String, String>,
     runs: Vec<Arc<Run>>,
+}
+
+/// A key's count by minutes, of that by base buckets.
+type Exact<'e> = dyn Fn(&[u8], u64) -> Result<u64> + 'e;
+
+/// A key's sum by base buckets.
+#[derive(Debug, Default, Clone, Copy)]
+struct Sum {
+    /// Of those that start in the range.
+    within: u64,
+    /// Of the one that the range's start divides.
+    before: u64,
+}
+
+impl Sum {
+    fn add(&mut self, range: &Range<i64>, code: TimeCode, count: u64) {
+        let side = match range.contains(&code.start()) {
+            true => &mut self.within,
+            false => &mut self.before,
+        };
+        *side = side.saturating_add(count);
+    }
+
+    fn unite(&mut self, other: Self) {
+        self.within = self.within.saturating_add(other.within);
+        self.before = self.before.saturating_add(other.before);
+    }
+
+    /// However the minutes lie.
+    fn at_most(self) -> u64 {
+        self.within.saturating_add(self.before)
+    }
 }
 
 /// The best so far: the heap's top is the worst of them.
@@ -308,6 +385,8 @@ struct Best {
     limit: usize,
     total: u64,
     counted: Option<Counted>,
+    /// Sum of the base buckets that the range divides.
+    divided: u64,
     /// Sums by base bucket, where they are wanted.
     totals: Option<BTreeMap<TimeCode, u64>>,
     heap: BinaryHeap<Reverse<(u64, Reverse<Vec<u8>>)>>,
@@ -319,27 +398,45 @@ impl Best {
             limit,
             total: 0,
             counted: None,
+            divided: 0,
             totals: None,
             heap: BinaryHeap::new(),
         }
     }
 
     /// Takes note of a count of some key.
-    fn note(&mut self, code: TimeCode, count: u64) {
+    fn note(&mut self, range: &Range<i64>, code: TimeCode, count: u64) {
+        if divides(range, code) {
+            self.divided = self.divided.saturating_add(count);
+        }
+        if !range.contains(&code.start()) {
+            return;
+        }
         Counted::note(&mut self.counted, code);
         if let Some(totals) = &mut self.totals {
             let sum = totals.entry(code).or_insert(0);
-            *sum = sum.saturating_add(count).min(COUNT_MAX);
+            *sum = sum.saturating_add(count);
         }
     }
 
-    fn take(&mut self, sums: BTreeMap<Vec<u8>, u64>) {
-        for (key, count) in sums {
-            self.total = self.total.saturating_add(count).min(COUNT_MAX);
-            self.heap.push(Reverse((count, Reverse(key))));
-            if self.heap.len() > self.limit {
-                self.heap.pop();
+    /// Keys in ascending order, behind all that were taken.
+    fn take(&mut self, sums: BTreeMap<Vec<u8>, Sum>, exact: &Exact<'_>) -> Result<()> {
+        for (key, sum) in sums {
+            self.total = self.total.saturating_add(sum.within);
+            let worst = self.heap.peek().filter(|_| self.heap.len() == self.limit);
+            let least = worst.map_or(0, |Reverse((count, _))| *count);
+            // Of equals the first one stays.
+            if self.limit == 0 || sum.at_most() <= least {
+                continue;
+            }
+            let count = exact(&key, sum.within)?.min(COUNT_MAX);
+            if count > least {
+                self.heap.push(Reverse((count, Reverse(key))));
+                if self.heap.len() > self.limit {
+                    self.heap.pop();
+                }
             }
         }
+        Ok(())
     }
 }

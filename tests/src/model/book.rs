@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use tallyring_realtime::{Read, Series, Store};
-use tallyring_records::{COUNT_MAX, missing_value};
+use tallyring_records::{COUNT_MAX, Grain, MINUTES, TimeCode, minute_of, missing_value};
 
 use super::naive::Cell;
 
@@ -44,6 +44,21 @@ type Totals = BTreeMap<i64, u64>;
 /// Values by bucket.
 type Values<'v> = BTreeMap<(i64, Cow<'v, str>), u64>;
 
+impl Counts {
+    /// By minute; what was counted without stands where its bucket starts.
+    fn by_minute(&self) -> BTreeMap<i64, u64> {
+        let mut counts = self.totals.clone();
+        for ((start, value), n) in self.values.get(MINUTES).into_iter().flatten() {
+            let base = TimeCode::containing(*start, Grain::Quarter);
+            let minute = minute_of(base, value.as_bytes()).expect("BUG: it is a minute");
+            *counts.entry(*start).or_insert(0) -= n;
+            *counts.entry(minute.start()).or_insert(0) += n;
+        }
+        counts.retain(|_, n| *n > 0);
+        counts
+    }
+}
+
 impl Book {
     /// True when nothing is counted.
     pub fn is_empty(&self) -> bool {
@@ -64,17 +79,30 @@ impl Book {
             .unwrap_or(0)
     }
 
-    /// What the keys of a namespace have between two instants, largest first.
+    /// What the keys of a namespace have between two instants, largest first; by their minutes where they have some.
     pub fn ranking(&self, name: &str, range: &Range<i64>) -> Vec<(&str, u64)> {
         let of_name = self.0.iter().filter(|((known, _), _)| known == name);
         let sum = |counts: &Counts| {
-            let counts = counts.totals.range(range.clone());
+            let counts = counts.by_minute();
+            let counts = counts.range(range.clone());
             counts.map(|(_, n)| n).sum::<u64>().min(COUNT_MAX)
         };
         let counted = of_name.map(|((_, key), counts)| (key.as_str(), sum(counts)));
         let mut ranking: Vec<(&str, u64)> = counted.filter(|&(_, sum)| sum > 0).collect();
         ranking.sort_by_key(|&(_, sum)| Reverse(sum));
         ranking
+    }
+
+    /// What all keys of a namespace have between two instants, by minute where they have some.
+    pub fn by_minute(&self, name: &str, range: &Range<i64>) -> BTreeMap<i64, u64> {
+        let mut sums = BTreeMap::new();
+        for (_, counts) in self.0.iter().filter(|((known, _), _)| known == name) {
+            for (&start, &n) in counts.by_minute().range(range.clone()) {
+                let sum: &mut u64 = sums.entry(start).or_insert(0);
+                *sum = sum.saturating_add(n).min(COUNT_MAX);
+            }
+        }
+        sums
     }
 
     /// Counts.

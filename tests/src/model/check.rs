@@ -1,6 +1,7 @@
 //! Comparisons of the store with its model, and of the files with the manifest.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use tallyring_archive::disk::TEMPORARY_SUFFIX;
 use tallyring_archive::{names, verify_run};
@@ -36,7 +37,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Compares the heaviest keys of a namespace in whole hours around today.
+    /// Compares the heaviest keys of a namespace, and the sum of all of them, around today: in whole hours, or where
+    /// minutes are kept in hours and minutes.
     pub(super) fn check_top(&mut self) -> Result<(), String> {
         let keys = self.naive.all.keys();
         if keys.is_empty() {
@@ -51,7 +53,16 @@ impl Driver {
         let limit = usize::try_from(limit).map_err(|error| error.to_string())?;
         let today = self.store().status().today;
         let from = today.start() + 3_600 * self.chance.between(-30, 40);
-        let range = from..from + 3_600 * self.chance.between(1, 48);
+        let mut range = from..from + 3_600 * self.chance.between(1, 48);
+        let schema = self.store().schema();
+        let has_minutes = schema.namespace(&name).is_some_and(|known| known.minutes);
+        if has_minutes {
+            self.check_minutes(&name, &range)?;
+            if self.chance.percent(60) {
+                range.start += 60 * self.chance.between(0, 59);
+                range.end = range.start + 60 * self.chance.between(1, 200);
+            }
+        }
         let found = self.store().top(&name, range.clone(), limit, None);
         let found = found.map_err(|error| error.to_string())?;
         let expected = self.naive.all.ranking(&name, &range);
@@ -74,6 +85,24 @@ impl Driver {
                 "the top {limit} of {name} in {range:?}: found {found:?}, expected {expected:?}"
             )),
         }
+    }
+
+    /// Compares the sums of all keys of a namespace by the minute.
+    fn check_minutes(&self, name: &str, range: &Range<i64>) -> Result<(), String> {
+        let found = self.store().totals(name, range.clone(), true, None);
+        let found = found.map_err(|error| error.to_string())?;
+        let mut by_start: BTreeMap<i64, u64> = BTreeMap::new();
+        for (code, count) in &found.totals {
+            let sum = by_start.entry(code.start()).or_insert(0);
+            *sum = (*sum + count).min(COUNT_MAX);
+        }
+        let expected = self.naive.all.by_minute(name, range);
+        if by_start == expected {
+            return Ok(());
+        }
+        Err(format!(
+            "minutes of {name} in {range:?}: found {by_start:?}, expected {expected:?}"
+        ))
     }
 
     /// Compares everything, with every subtotal, now and as of every kept generation.

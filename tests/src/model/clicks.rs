@@ -1,5 +1,7 @@
 //! Random clicks: the schemas they are counted under, their keys, values, times and ids.
 
+use std::collections::BTreeMap;
+
 use tallyring_records::{
     COUNT_MAX, Event, EventType, Filter, Grain, Increment, Namespace, Schema, TIME_MIN, check_time,
 };
@@ -35,6 +37,7 @@ pub fn schema(number: usize) -> Schema {
             lateness_seconds: 86_400,
         }],
         ratios: Vec::new(),
+        titles: BTreeMap::new(),
         filters: vec![Filter {
             name: "own".into(),
             events: Vec::new(),

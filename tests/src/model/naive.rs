@@ -6,7 +6,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tallyring_records::{COUNT_MAX, Day, Increment, MISSING, Schema, StoreId, TimeCode};
+use tallyring_records::{
+    COUNT_MAX, Day, Increment, MINUTES, MISSING, Schema, StoreId, TimeCode, minute_value,
+};
 
 use super::book::Book;
 use super::datasets::Wanted;
@@ -289,7 +291,14 @@ fn cells(schema: &Schema, increment: &Increment) -> Vec<Cell> {
                 .collect();
             Some((subtotal.clone(), parts.join("*")))
         });
-        for by in std::iter::once(None).chain(values) {
+        let minute = namespace.minutes.then(|| {
+            let value = minute_value(increment.at);
+            (
+                MINUTES.to_owned(),
+                String::from_utf8_lossy(&value).into_owned(),
+            )
+        });
+        for by in std::iter::once(None).chain(values).chain(minute.map(Some)) {
             cells.push(Cell {
                 name: name.clone(),
                 key: key.clone(),

@@ -225,7 +225,9 @@ fn bitly_clients_send_their_key_in_three_ways_and_read_the_counts_of_its_login()
         let headers = [("Authorization", value.as_str())];
         assert_eq!(stand.ask(v4, &headers, "").status, 200, "{value}");
     }
-    assert_eq!(stand.ask(v4, &[], "").status, 401);
+    let refused = stand.ask(v4, &[], "");
+    assert_eq!(refused.status, 401);
+    assert_eq!(refused.json()["resource"], "bitlinks", "{refused:?}");
     let clicks = |token: &str| {
         let line = format!("GET /v3/user/clicks?unit=day&login=other&access_token={token}");
         stand.ask(&line, &[], "")
@@ -248,5 +250,10 @@ fn bitly_clients_send_their_key_in_three_ways_and_read_the_counts_of_its_login()
     );
     let unnamed = stand.key(&operator, json!({"scopes": ["read"]}));
     let line = format!("GET /v3/user/clicks?unit=day&access_token={unnamed}");
-    assert_eq!(stand.ask(&line, &[], "").json()["data"], json!(null));
+    let unnamed = stand.ask(&line, &[], "").json();
+    assert_eq!(unnamed["data"], json!(null));
+    assert_eq!(
+        unnamed["status_txt"], "MISSING_ARG_LOGIN",
+        "the token was there"
+    );
 }

@@ -158,6 +158,9 @@ fn every_page_is_accessible_in_both_themes_and_on_a_phone() {
             "/keys/ad_click/42?unit=minute",
             "/search?q=abc",
             "/keys/l/never?unit=year",
+            "/keys/nothing/abc",
+            "/search?q=nothing",
+            "/?namespace=d",
         ] {
             browser.visit(&server, path);
             browser.check_accessible(&format!("{path} at {width} pixels, {theme}"));
@@ -182,6 +185,45 @@ fn every_page_is_accessible_in_both_themes_and_on_a_phone() {
         "light"
     );
     browser.check_console();
+}
+
+#[test]
+fn a_page_without_counts_says_what_to_do_and_fills_by_itself() {
+    let Some((_data, server, browser)) = open("a_page_without_counts") else {
+        return;
+    };
+    let seen = |what: &str| {
+        let script = format!("return document.querySelector({what:?})?.offsetParent != null");
+        browser.run(&script) == json!(true)
+    };
+    browser.visit(&server, "/?namespace=d");
+    assert!(browser.text(".hint").contains("/v1/incr?key.d=abc"));
+    assert!(!seen("figure"), "charts of nothing");
+    browser.visit(&server, "/keys/l/new%20one");
+    assert!(browser.text(".hint").contains("/v1/incr?key.l=new+one'"));
+    assert!(seen(".hint") && !seen("figure"));
+    count(&server, "key.l=new+one&n=3");
+    wait_until("the count arrives", || browser.tile("All time") == "3");
+    assert!(!seen(".hint") && seen("figure"));
+    // What the server refuses stands instead of the page, with a way out.
+    browser.visit(&server, "/keys/l/abc?units=99999");
+    assert_eq!(browser.text("h1"), "This cannot be shown");
+    browser.check_accessible("a page that was refused");
+    assert!(browser.text(".hint").contains("10000 day buckets"));
+    browser.click(".hint a");
+    browser.wait_for(
+        "the usual page",
+        "return document.querySelector('h1')?.textContent === 'abc'",
+    );
+    browser.wait_whole();
+    assert_eq!(browser.tile("All time"), "3");
+    // Breakdowns are called what people call them.
+    assert!(browser.text("figure.short").contains("l/abc by country"));
+    let others = browser.console().into_iter();
+    let others: Vec<String> = others
+        .filter(|message| !message.contains(" 422 "))
+        .collect();
+    assert_eq!(others, Vec::<String>::new());
 }
 
 #[test]

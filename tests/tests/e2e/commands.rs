@@ -163,6 +163,18 @@ fn the_default_configuration_is_printed_and_can_be_used() {
         explained.starts_with("The configuration can be used."),
         "{explained}"
     );
+    for line in [
+        "  4 shards, acknowledges what is synced to the disk\n",
+        "  counts l (Link) by hours, broken down by c (country), r (referrer), v (device)\n",
+        "  counts ad_click (Ad click) by hours, broken down by country, device, country*device (country × device)\n",
+    ] {
+        assert!(explained.contains(line), "{line} is not in {explained}");
+    }
+    fs::write(&path, "[[namespace]]\nname = \"x\"\n").expect("write a bare one");
+    let bare = tallyring_ok(&["config", "check", text(&path)]);
+    let line = "  counts x by hours, broken down by nothing\n";
+    assert!(bare.ends_with(line), "{bare}");
+    fs::write(&path, tallyring_ok(&["config", "default"])).expect("write the configuration");
     let data = directory.path().join("data");
     let server = Server::start(&data, &["--config", text(&path)]);
     assert_eq!(server.get("/v1/incr?key.l=a").status, 204);

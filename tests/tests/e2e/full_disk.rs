@@ -70,6 +70,7 @@ fn counted(client: &Client) -> u64 {
 }
 
 #[test]
+#[allow(clippy::print_stderr, reason = "a test that did nothing must say so")]
 fn a_disk_that_fills_up_refuses_and_loses_nothing() {
     let Some(disk) = SmallDisk::mount() else {
         eprintln!("skipped: no file system can be mounted here, which needs the right to");

@@ -57,7 +57,7 @@ fn counts_answer_exactly_the_documented_document() {
 fn the_last_bucket_holds_to_and_the_first_holds_from() {
     let (_data, server) = server();
     let starts = |query: &str| -> Vec<String> {
-        let answer = server.get_json(&format!("/v1/l/a/counts?{query}"));
+        let answer = server.get_json(&format!("/v1/ad_click/a/counts?{query}"));
         let counts = answer["counts"].as_array().expect("buckets").iter();
         counts
             .map(|row| row["start"].as_str().expect("a time")[..16].to_owned())

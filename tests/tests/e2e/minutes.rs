@@ -1,7 +1,10 @@
-//! Minutes that have expired are refused by name, never answered as zeros; their hours stay.
+//! Minutes make every view of totals exact in half-hour zones. Those that have expired are refused by name, never answered as
+//! zeros; their hours stay.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tallyring_tests::server::Server;
+
+use crate::events::{counts, send, start};
 
 #[test]
 fn expired_minutes_are_refused_and_their_hours_stay() {
@@ -65,4 +68,97 @@ fn expired_minutes_are_refused_and_their_hours_stay() {
         metrics.contains("tallyring_minutes_from_seconds 1775001600"),
         "{metrics}"
     );
+}
+
+/// All keys together, the heaviest ones and ratios are as exact as one key; breakdowns and users say what they are not.
+fn check_all_keys(server: &Server) {
+    let kolkata = "timezone=Asia/Kolkata&to=2026-03-16T19:00:00Z";
+    let days = format!("/v1/ad_impression/counts?unit=day&units=2&{kolkata}");
+    assert_eq!(counts(server, &days), [90, 150]);
+    assert_eq!(server.get_json(&days)["aligned"], true);
+    let minutes = "unit=minute&from=2026-03-16T18:25:00Z&to=2026-03-16T18:34:59Z";
+    assert_eq!(
+        counts(server, &format!("/v1/ad_impression/counts?{minutes}")),
+        [3; 10]
+    );
+    for (range, count) in [
+        (format!("unit=day&units=1&{kolkata}"), 150),
+        (minutes.to_owned(), 30),
+    ] {
+        let top = server.get_json(&format!("/v1/ad_impression/top?{range}"));
+        assert_eq!(top["keys"], json!([{"key": "a", "count": count}]), "{top}");
+        let sums = (&top["total"], &top["other"], &top["aligned"]);
+        assert_eq!(sums, (&json!(count), &json!(0), &json!(true)), "{top}");
+        let ratio = server.get_json(&format!("/v1/ratios/ctr/ad/a?{range}"));
+        let found = (&ratio["denominator"], &ratio["aligned"]);
+        assert_eq!(found, (&json!(count), &json!(true)), "{ratio}");
+    }
+    let by = server.get_json(&format!(
+        "/v1/ad_impression/a/by/country?unit=day&units=2&{kolkata}"
+    ));
+    // The hour from 18:00 counts where it starts, on the day before.
+    assert_eq!(
+        (&by["aligned"], &by["total"]),
+        (&json!(false), &json!(240)),
+        "{by}"
+    );
+    let by = server.get_json(&format!(
+        "/v1/ad_impression/a/by/country?unit=day&units=1&{kolkata}"
+    ));
+    assert_eq!(
+        (&by["values"][0]["count"], &by["total"]),
+        (&json!(60), &json!(60)),
+        "{by}"
+    );
+    for read in ["a/by/country", "a/uniques"] {
+        let refused = server.get(&format!("/v1/ad_impression/{read}?{minutes}"));
+        assert_eq!(
+            (refused.status, &refused.json()["field"]),
+            (422, &json!("unit")),
+            "{read}"
+        );
+    }
+}
+
+#[test]
+fn minutes_sum_to_hours_before_and_after_a_rebuild_and_make_half_hour_zones_exact() {
+    let data = tempfile::tempdir().expect("a directory");
+    let server = start(&data, "2026-03-16T19:00:00Z@0");
+    let mut events = Vec::new();
+    for number in 0..240 {
+        let at = 1_773_684_000 + number * 20;
+        let id = format!("e{number}");
+        events.push(json!({"id": id, "type": "impression", "at": at, "entities": {"ad": "a"}}));
+    }
+    let answer = send(&server, &Value::Array(events));
+    assert_eq!(answer["accepted"], 240, "{answer}");
+    let from = "from=2026-03-16T18:00:00Z&to=2026-03-16T19:19:59Z";
+    let minutes = format!("/v1/ad_impression/a/counts?unit=minute&{from}");
+    let hours = format!("/v1/ad_impression/a/counts?unit=hour&{from}");
+    // Midnight in Kolkata is 18:30 UTC.
+    let days =
+        "/v1/ad_impression/a/counts?unit=day&units=2&timezone=Asia/Kolkata&to=2026-03-16T19:00:00Z";
+    let check = |server: &Server| {
+        assert_eq!(counts(server, &minutes), [3; 80]);
+        assert_eq!(counts(server, &hours), [180, 60]);
+        assert_eq!(counts(server, days), [90, 150]);
+        assert_eq!(server.get_json(days)["aligned"], true);
+        check_all_keys(server);
+        let all = server.get_json("/v1/ad_impression/a/counts?unit=minute&units=-1");
+        assert_eq!(all["total"], 240);
+        assert_eq!(all["from"], "2026-03-16T18:00:00+00:00");
+    };
+    check(&server);
+    server.terminate();
+    let server = start(&data, "2026-03-18T00:10:00Z@0");
+    server.rebuild();
+    check(&server);
+    drop(server);
+    let verified = tallyring_tests::server::tallyring_ok(&[
+        "verify",
+        "--deep",
+        "--data",
+        data.path().to_str().expect("a path of text"),
+    ]);
+    assert!(verified.contains("all good"), "{verified}");
 }

@@ -145,12 +145,73 @@ fn real_clicks_sent_three_times_count_once_though_the_server_is_killed() {
     let clicks = bitly_clicks(&file);
     let mut expected = Expected::default();
     expected.add(&clicks);
-    let mut items = Vec::new();
-    for (number, click) in clicks.iter().enumerate() {
+    let items = clicks.iter().enumerate().map(|(number, click)| {
         let mut item = click.item();
         item["id"] = json!(format!("click-{number}"));
-        items.extend(std::iter::repeat_n(item, COPIES));
+        item
+    });
+    let (_data, server) = replay("/v1/increments", items, "");
+    check_all(&server, &expected);
+}
+
+/// The same clicks as events, by key and by minute.
+#[test]
+fn real_events_sent_three_times_count_once_though_the_server_is_killed() {
+    let Some(file) = bitly_file() else { return };
+    let clicks = bitly_clicks(&file);
+    let mut keys: BTreeMap<&str, BTreeMap<String, u64>> = BTreeMap::new();
+    let mut minutes: BTreeMap<i64, u64> = BTreeMap::new();
+    for click in &clicks {
+        for (name, key) in &click.keys {
+            let counts = keys.entry(name).or_default();
+            *counts.entry(key.clone()).or_insert(0) += 1;
+        }
+        let is_link = |(name, _): &(&str, String)| *name == "l";
+        if click.keys.iter().any(is_link) {
+            *minutes
+                .entry(click.at - click.at.rem_euclid(60))
+                .or_insert(0) += 1;
+        }
     }
+    let items = clicks.iter().enumerate().map(|(number, click)| {
+        let item = click.item();
+        json!({"id": format!("click-{number}"), "type": "click", "at": item["at"], "entities": item["keys"],
+            "by": {"c": item["by"]["c"]}, "user": format!("user {}", number % 100)})
+    });
+    let config = "[events.click]\nentities = [\"l\", \"u\", \"d\"]\nsubtotals = [\"c\"]\n";
+    let (_data, server) = replay("/v1/events", items, config);
+    let (first, last) = (minutes.first_key_value(), minutes.last_key_value());
+    let (Some((first, _)), Some((last, _))) = (first, last) else {
+        panic!("there are clicks of links");
+    };
+    let range = format!("from={first}&to={last}");
+    for (name, counts) in keys {
+        let top = server.get_json(&format!(
+            "/v1/{name}_click/top?unit=year&units=-1&limit=10000"
+        ));
+        let listed = top["keys"].as_array().expect("keys").iter();
+        let text = |key: &Value| key.as_str().expect("a key").to_owned();
+        let listed = listed.map(|row| (text(&row["key"]), row["count"].as_u64().expect("a count")));
+        assert_eq!(listed.collect::<BTreeMap<String, u64>>(), counts, "{name}");
+    }
+    let by_minute = server.get_json(&format!("/v1/l_click/counts?unit=minute&{range}"));
+    let rows = by_minute["counts"].as_array().expect("minutes");
+    for (row, minute) in rows.iter().zip((*first..).step_by(60)) {
+        let count = minutes.get(&minute).copied().unwrap_or(0);
+        assert_eq!(row["count"], count, "{row}");
+    }
+    assert_eq!(by_minute["total"], minutes.values().sum::<u64>());
+}
+
+/// Sends every item three times, shuffled, while the server is killed again and again; the server that is left.
+fn replay(
+    path: &str,
+    items: impl Iterator<Item = Value>,
+    declared: &str,
+) -> (tempfile::TempDir, Server) {
+    let mut items: Vec<Value> = items
+        .flat_map(|item| std::iter::repeat_n(item, COPIES))
+        .collect();
     let mut chance = Chance::new(SEED);
     for last in (1..items.len()).rev() {
         let other = chance.below(last as u64 + 1);
@@ -162,7 +223,8 @@ fn real_clicks_sent_three_times_count_once_though_the_server_is_killed() {
         .collect();
     let data = tempfile::tempdir().expect("a directory");
     let (directory, config) = (data.path().join("data"), data.path().join("c.toml"));
-    std::fs::write(&config, "[memory]\nreplay_records = 1000\n").expect("write the configuration");
+    let text = format!("[memory]\nreplay_records = 1000\n{declared}");
+    std::fs::write(&config, text).expect("write the configuration");
     let config = config.to_str().expect("a path of text");
     let start = || Server::start(&directory, &["--clock", CLOCK, "--config", config]);
     let sent = AtomicUsize::new(0);
@@ -171,7 +233,7 @@ fn real_clicks_sent_three_times_count_once_though_the_server_is_killed() {
         let enough = batches.len() * kill / (KILLS + 1);
         thread::scope(|scope| {
             let client = server.client().clone();
-            scope.spawn(|| send_until_killed(client, &batches, &sent));
+            scope.spawn(|| send_until_killed(client, path, &batches, &sent));
             wait_until("some batches are sent", || {
                 sent.load(Ordering::SeqCst) >= enough
             });
@@ -179,15 +241,15 @@ fn real_clicks_sent_three_times_count_once_though_the_server_is_killed() {
         });
     }
     let server = start();
-    send_until_killed(server.client().clone(), &batches, &sent);
+    send_until_killed(server.client().clone(), path, &batches, &sent);
     assert_eq!(sent.load(Ordering::SeqCst), batches.len());
-    check_all(&server, &expected);
+    (data, server)
 }
 
 /// What got no answer is sent again after the next start.
-fn send_until_killed(client: Client, batches: &[String], sent: &AtomicUsize) {
+fn send_until_killed(client: Client, path: &str, batches: &[String], sent: &AtomicUsize) {
     while let Some(batch) = batches.get(sent.load(Ordering::SeqCst)) {
-        match client.try_post("/v1/increments", &[], batch.as_bytes()) {
+        match client.try_post(path, &[], batch.as_bytes()) {
             Ok(answer) => assert_eq!(answer.status, 200, "{answer:?}"),
             Err(_) => return,
         }

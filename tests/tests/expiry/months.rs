@@ -39,6 +39,7 @@ fn schema() -> Schema {
         events: Vec::new(),
         ratios: Vec::new(),
         filters: Vec::new(),
+        titles: BTreeMap::new(),
     }
 }
 

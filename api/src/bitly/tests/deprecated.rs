@@ -106,6 +106,53 @@ async fn minutes_are_answered_where_they_are_kept() {
 }
 
 #[tokio::test]
+async fn days_of_half_hour_zones_are_exact_where_minutes_are_kept() {
+    let mut schema = Schema::default_clicks();
+    schema.namespaces[0].minutes = true;
+    let site = Site::open(schema, NOW);
+    // Kolkata's day began at 18:30 UTC.
+    let midnight = NOW - (NOW - 66_600).rem_euclid(86_400);
+    let key = json!({"l": "now", "u": "me"});
+    site.count(json!([
+        {"at": midnight - 60, "n": 3, "keys": key},
+        {"at": midnight, "n": 2, "keys": key},
+    ]))
+    .await;
+    let days = |path: &str| format!("{path}&unit=day&units=2&timezone=Asia/Kolkata");
+    let clicks = site
+        .v3(&days("/v3/link/clicks?link=bit.ly/now&rollup=false"))
+        .await;
+    let clicks = clicks["data"]["link_clicks"].clone();
+    assert_eq!(
+        (&clicks[0]["clicks"], &clicks[1]["clicks"]),
+        (&json!(2), &json!(3)),
+        "{clicks}"
+    );
+    let path = days("/v4/bitlinks/bit.ly/now/clicks?");
+    let clicks: Value = serde_json::from_str(&site.get(&path).await.text).unwrap();
+    let clicks = &clicks["link_clicks"];
+    assert_eq!(
+        (&clicks[0]["clicks"], &clicks[1]["clicks"]),
+        (&json!(2), &json!(3)),
+        "{clicks}"
+    );
+    // Users are counted by the hour, which counts where it starts.
+    let clicks = site
+        .v3(&days("/v3/user/clicks?access_token=me&rollup=false"))
+        .await;
+    assert_eq!(clicks["data"]["user_clicks"][0]["clicks"], 0, "{clicks}");
+    let links = site
+        .v3("/v3/user/popular_links?access_token=me&unit=day&units=1&timezone=Asia/Kolkata")
+        .await;
+    assert_eq!(
+        links["data"]["popular_links"],
+        json!([{"link": "now", "clicks": 2}])
+    );
+    let minutes = "/v3/user/popular_links?access_token=me&unit=minute&units=60";
+    assert_eq!(site.v3(minutes).await["status_code"], 200);
+}
+
+#[tokio::test]
 async fn one_link_is_broken_down() {
     let site = Site::documented().await;
     let link = |mut data: Value| {

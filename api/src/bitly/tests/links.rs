@@ -333,10 +333,22 @@ async fn faults_are_told_in_the_envelope_with_status_200() {
 }
 
 #[tokio::test]
+async fn the_roots_speak_the_language_of_their_version() {
+    let site = Site::documented().await;
+    for root in ["/v3", "/v3/"] {
+        site.check_v3_fault(root, 404, "UNKNOWN").await;
+    }
+    for root in ["/v4", "/v4/"] {
+        site.check_v4_fault(root, 404, super::not_found("")).await;
+    }
+}
+
+#[tokio::test]
 async fn what_the_configuration_does_not_count_is_not_found() {
     let mut schema = Schema::default_clicks();
     schema.namespaces.truncate(1);
     schema.namespaces[0].subtotals.clear();
+    schema.titles.clear();
     let site = Site::with_schema(schema);
     site.check_v3(
         "/v3/link/clicks?link=x",

@@ -72,9 +72,14 @@ pub fn take_key(query: &mut QueryString, kind: Kind, caller: &Caller) -> Result<
             let token = take_text(query, "access_token")?;
             // A key of ours is a secret, never a name.
             let token = token.filter(|_| !caller.has_key());
+            // So with one that has no login, the login is what is missing.
+            let parameter = match caller.has_key() || login.is_some() {
+                true => "login",
+                false => "access_token",
+            };
             let login = caller.login.clone().or(login);
-            let key = login.or(token).ok_or(Fault::Missing("access_token"))?;
-            checked(key, "access_token")
+            let key = login.or(token).ok_or(Fault::Missing(parameter))?;
+            checked(key, parameter)
         }
         Kind::Domain => {
             let domain = take_text(query, "domain")?.ok_or(Fault::Missing("domain"))?;

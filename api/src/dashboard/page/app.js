@@ -1,8 +1,9 @@
 // Which page the address names, what the reader has chosen, and the keyboard.
 
-import { get } from "./api.js";
+import { get, Refused } from "./api.js";
 import { el } from "./format.js";
 import { keyPage } from "./key.js";
+import { listen } from "./live.js";
 import { overview } from "./overview.js";
 import { search } from "./search.js";
 
@@ -51,8 +52,16 @@ async function show() {
     notice.hidden = true;
   } catch (error) {
     if (mine !== turn) return;
-    notice.textContent = `The server said no: ${error.message}`;
-    notice.hidden = false;
+    if (error instanceof Refused) {
+      listen(undefined);
+      main.replaceChildren(el("section", { class: "card hint" },
+        el("h1", {}, "This cannot be shown"),
+        el("p", { class: "muted" }, `${error.message[0].toUpperCase()}${error.message.slice(1)}.`),
+        el("p", {}, el("a", { href: url.search ? url.pathname : "/" }, url.search ? "Show this page as usual" : "Go to the overview"))));
+    } else {
+      notice.textContent = "The server does not answer. What is shown may be old.";
+      notice.hidden = false;
+    }
   } finally {
     if (mine === turn) main.setAttribute("aria-busy", "false");
   }

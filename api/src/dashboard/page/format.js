@@ -20,7 +20,7 @@ export function change(now, before, against) {
   const percent = (now / before - 1) * 100;
   const sign = percent >= 0 ? "+" : "−";
   const size = Math.abs(percent);
-  const text = `${sign}${size >= 1000 ? count(Math.round(size)) : size.toFixed(1)} %`;
+  const text = `${sign}${size >= 1000 ? count(Math.round(size)) : size.toFixed(1)}%`;
   return el("span", {}, el("span", { class: percent >= 0 ? "good" : "bad" }, text), ` ${against}`);
 }
 
@@ -47,6 +47,12 @@ export function el(name, attributes = {}, ...children) {
   }
   element.append(...children.filter((child) => child !== undefined && child !== null));
   return element;
+}
+
+// Words for one who sees nothing yet: a heading, what to do, and perhaps a command.
+export function hint(heading, text, command) {
+  return el("section", { class: "card hint" }, el("h2", {}, heading), el("p", { class: "muted" }, text),
+    command && el("pre", { tabindex: "0" }, command));
 }
 
 // A tile: a number under a heading, and a note below it.

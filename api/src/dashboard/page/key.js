@@ -2,7 +2,7 @@
 
 import { address, get } from "./api.js";
 import { chart, spark } from "./chart.js";
-import { change, count, el, rounded, start, switcher, tile } from "./format.js";
+import { change, count, el, hint, rounded, start, switcher, tile } from "./format.js";
 import { listen, seldom } from "./live.js";
 
 // Units with the numbers of them that can be chosen; the first is the usual one.
@@ -34,7 +34,7 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
   const range = { unit: asked ?? unit, units: length, timezone: zone };
   const here = (changes) => `?${new URLSearchParams({ ...range, ...changes })}`;
 
-  const total = tile(`${length} ${plural(unit, length)}`);
+  const total = tile(`${count(length)} ${plural(unit, length)}`);
   const today = tile("Today so far");
   const busiest = tile(`Busiest ${unit === "mweek" ? "week" : unit}`);
   const always = tile("All time");
@@ -51,29 +51,38 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
   tiles.push(...ratios.map((ratio) => ratio.tile.element));
 
   const of = (...rest) => [name, key, ...rest];
+  // Only totals have minutes: breakdowns and users are told by the hours that hold them.
+  const whole = () => (unit === "minute"
+    ? { unit: "hour", from: new Date(Date.now() - (length - 1) * 60_000).toISOString().slice(0, 19) + "Z", timezone: zone } : range);
   const series = chart((width) => address(of("counts.svg"), { ...range, compare: "before", width }));
   const breakdowns = namespace.subtotals.map((subtotal) =>
-    chart((width) => address(of("by", `${subtotal}.svg`), { ...range, limit: 8, width }), "chart short"));
+    chart((width) => address(of("by", `${subtotal}.svg`), { ...whole(), limit: 8, width }), "chart short"));
   const uniques = namespace.uniques && unit !== "minute"
     ? chart((width) => address(of("uniques.svg"), { ...range, width })) : undefined;
+  const nothing = hint("Nothing was counted for this key yet", "What is counted from now on appears here by itself. Count something:",
+    `curl '${location.origin}${address(["incr"], { [`key.${name}`]: key })}'`);
+  nothing.hidden = true;
   const rows = el("tbody");
   const table = el("details", { class: "card" },
     el("summary", {}, "Numbers"),
     el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Numbers" },
       el("table", {}, el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "From"), el("th", { scope: "col" }, "Count"), el("th", { scope: "col" }, "Before"))), rows)));
-  const files = [["SVG", "counts.svg"], ["CSV", "counts.csv"], ["JSON", "counts"], ["Badge", "summary.svg"]];
+  const files = [["SVG", "counts.svg"], ["CSV", "counts.csv"], ["JSON", "counts"], ["Badge", "badge"]];
+  const counted = el("div", { class: "stack" },
+    series.element,
+    ...(breakdowns.length ? [el("h2", { class: "hidden" }, "Broken down"), el("div", { class: breakdowns.length % 3 ? "pair" : "trio" }, ...breakdowns.map(({ element }) => element))] : []),
+    ...(uniques ? [uniques.element] : []),
+    table);
   main.replaceChildren(
     el("div", {},
       el("p", { class: "crumbs" }, el("a", { href: `/?namespace=${name}` }, namespace.title || name)),
       el("h1", {}, key)),
     el("div", { class: "head" },
       switcher("Unit", units.map(([value, text]) => [value, text, `?${new URLSearchParams({ unit: value, timezone: zone })}`]), asked ?? unit),
-      switcher("Length", [...new Set([...lengths, length])].sort((a, b) => a - b).map((n) => [`${n}`, `${n}`, here({ units: n })]), `${length}`)),
+      switcher("Length", [...new Set([...lengths, length])].sort((a, b) => a - b).map((n) => [`${n}`, count(n), here({ units: n })]), `${length}`)),
     el("div", { class: "tiles many" }, ...tiles),
-    series.element,
-    ...(breakdowns.length ? [el("h2", { class: "hidden" }, "Broken down"), el("div", { class: breakdowns.length % 3 ? "pair" : "trio" }, ...breakdowns.map(({ element }) => element))] : []),
-    ...(uniques ? [uniques.element] : []),
-    table,
+    nothing,
+    counted,
     el("p", { class: "links" }, "As a file:", ...files.map(([text, file]) => el("a", { href: address(of(file), range) }, text))),
   );
 
@@ -85,22 +94,28 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
       get(of("counts"), { unit: range.unit, units: found.counts.length, to, timezone: zone }),
       series.refresh(),
       get(of("summary"), { unit: "year", units: -1, timezone: zone })
-        .then((found) => always.set(rounded(found.total), `since ${start(found.from, "year")}`)),
+        .then((found) => {
+          always.set(rounded(found.total), found.total ? `since ${start(found.from, "year")}` : "");
+          nothing.hidden = found.total > 0;
+          counted.hidden = found.total === 0;
+        }),
       ...breakdowns.map((breakdown) => breakdown.refresh()),
       uniques?.refresh(),
-      users && get(of("uniques"), { ...range, unit: unit === "minute" ? "hour" : range.unit, units: unit === "minute" ? Math.ceil(length / 60) : length })
-        .then((found) => users.set(rounded(found.estimate), `± ${(found.relative_error * 100).toFixed(1)} %, each once in the period`)),
+      users && get(of("uniques"), whole())
+        .then((found) => users.set(rounded(found.estimate), `±${(found.relative_error * 100).toFixed(1)}%, each once`)),
       ...ratios.map(async (ratio) => {
         const found = await get(["ratios", ratio.name, ratio.entity, key], range);
-        ratio.tile.set(found.ratio === null ? "–" : `${(found.ratio * 100).toFixed(2)} %`, `${rounded(found.numerator)} of ${rounded(found.denominator)}`);
+        ratio.tile.set(found.ratio === null ? "–" : `${(found.ratio * 100).toFixed(2)}%`, `${rounded(found.numerator)} of ${rounded(found.denominator)}`);
       }),
     ]);
     shown.sum = found.total;
-    // What may still grow would look like a fall.
+    // What may still grow would look like a fall: only buckets that are settled are compared.
     const settled = Date.parse(found.settled_until);
     const ends = [...found.counts.slice(1).map((row) => row.start), found.to];
     const part = (counts) => counts.reduce((sum, row, index) => (Date.parse(ends[index]) <= settled ? sum + row.count : sum), 0);
-    total.set(rounded(found.total), change(part(found.counts), part(before.counts), "against the period before"));
+    const isSettled = Date.parse(found.to) <= settled;
+    total.set(rounded(found.total), change(part(found.counts), part(before.counts),
+      isSettled ? "against the period before" : "where settled, against the period before"));
     const peak = found.counts.reduce((most, row) => (row.count > most.count ? row : most), found.counts[0]);
     busiest.set(rounded(peak.count), peak.count ? start(peak.start, found.unit) : "");
     rows.replaceChildren(...found.counts.map((row, index) =>
@@ -116,7 +131,7 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
     again(tick.today).catch(() => {});
     if (minute) {
       get(of("counts"), { unit: "second" }).then((found) => {
-        minute.set(count(found.total), found.complete ? "by event time" : "incomplete so far");
+        minute.set(count(found.total), found.complete ? "second by second" : "incomplete so far");
         bars.set(found.counts.map((row) => row.count));
       }).catch(() => {});
     }

@@ -2,7 +2,7 @@
 
 import { address, get, Refused } from "./api.js";
 import { chart, spark } from "./chart.js";
-import { bytes, change, chooser, count, el, keyHref, rounded, switcher, tile } from "./format.js";
+import { bytes, change, chooser, count, el, hint, keyHref, rounded, switcher, tile } from "./format.js";
 import { listen, seldom } from "./live.js";
 
 const PERIODS = [["1", "Today"], ["7", "7 days"], ["30", "30 days"]];
@@ -23,7 +23,7 @@ export async function overview({ main, declared, zone, parameters, title, rememb
     return `/?${query}`;
   };
 
-  const minute = tile("Counted in the last minute");
+  const minute = tile("Last minute");
   const bars = spark();
   minute.element.append(bars.element);
   const today = tile("Today so far");
@@ -35,12 +35,18 @@ export async function overview({ main, declared, zone, parameters, title, rememb
   const days = chart((width) => address(of, { unit: "day", units: 30, timezone: zone, width }));
   const keys = el("ol", { class: "ranking" });
   const state = el("section", { class: "card", "aria-labelledby": "state" });
+  const first = hint("Nothing was counted here yet", "What is counted appears here by itself. Count something:",
+    `curl '${location.origin}${address(["incr"], { [`key.${namespace.name}`]: "abc" })}'`);
+  first.hidden = true;
+  const byHour = el("section", { class: "stack", "aria-labelledby": "hours" }, el("h2", { id: "hours" }, "Today by the hour"), hours.element);
+  const byDay = el("section", { class: "stack", "aria-labelledby": "days" }, el("h2", { id: "days" }, "The last 30 days"), days.element);
   main.replaceChildren(
     el("div", { class: "head" },
       el("h1", {}, "Overview"),
       chooser("Namespace", declared.namespaces.map(({ name, title: text }) => [name, text || name, here({ namespace: name })]), namespace.name)),
     el("div", { class: "tiles" }, minute.element, today.element, yesterday.element, month.element),
-    hours.element,
+    first,
+    byHour,
     el("div", { class: "pair" },
       el("section", { class: "card", "aria-labelledby": "top" },
         el("div", { class: "head" },
@@ -48,7 +54,7 @@ export async function overview({ main, declared, zone, parameters, title, rememb
           switcher("Period", PERIODS.map(([value, text]) => [value, text, here({ period: value })]), period)),
         keys),
       state),
-    days.element,
+    byDay,
   );
 
   async function refresh() {
@@ -73,6 +79,8 @@ export async function overview({ main, declared, zone, parameters, title, rememb
     yesterday.set(rounded(before.count), change(before.count, ends.counts.at(-3)?.count, "against the day before"));
     month.set(rounded(ends.total), `${rounded(Math.round(ends.total / 30))} a day`);
     rank(keys, namespace, top);
+    first.hidden = ends.total > 0;
+    byHour.hidden = byDay.hidden = ends.total === 0;
   }
 
   let skew = 0;
@@ -82,7 +90,7 @@ export async function overview({ main, declared, zone, parameters, title, rememb
     skew = Date.parse(tick.now) - Date.now();
     if (tick.seconds) {
       const sum = tick.seconds.reduce((total, second) => total + second, 0);
-      minute.set(count(sum), `${(sum / 60).toFixed(sum < 600 ? 1 : 0)} a second, in all namespaces`);
+      minute.set(count(sum), `${(sum / 60).toFixed(sum < 600 ? 1 : 0)} a second, all namespaces`);
       bars.set(tick.seconds);
     } else {
       minute.set("–", "not told to a key of some namespaces");
@@ -117,6 +125,8 @@ function fill(part) {
   return bar;
 }
 
+const runs = (number) => `${count(number)} ${number === 1 ? "run" : "runs"}`;
+
 async function showState(card) {
   let status;
   try {
@@ -132,10 +142,10 @@ async function showState(card) {
     const name = slot.position === "waiting" ? "waiting" : slot.position;
     return el("li", { class: slot.position === "today" ? "now" : "" },
       el("strong", {}, name), slot.id.replace(/^day-/, ""), el("br"),
-      `${count(slot.counters)} counters`, el("br"), `${slot.runs} runs, ${bytes(slot.run_bytes + slot.memory_bytes)}`);
+      `${count(slot.counters)} counters`, el("br"), `${runs(slot.runs)}, ${bytes(slot.run_bytes + slot.memory_bytes)}`);
   });
   const facts = [
-    ["Archive", `generation ${status.generation}, ${bytes(status.archive.file_bytes)}, ${status.archive.pending_runs} runs to merge`],
+    ["Archive", `generation ${status.generation}, ${bytes(status.archive.file_bytes)}, ${runs(status.archive.pending_runs)} to merge`],
     ["Rebuild", rebuilt ? `${rebuilt.state}${rebuilt.ended_at ? ` ${rebuilt.ended_at.slice(0, 16).replace("T", " ")} UTC` : ""}` : "none yet"],
     ["Log", `${bytes(status.oplog.bytes)}, ${count(status.oplog.unflushed_records)} records to replay after a crash`],
     ["Ids", `${count(status.ids.in_memory)} in memory, remembered ${status.ids.window_hours} h`],

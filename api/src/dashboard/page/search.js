@@ -12,12 +12,12 @@ export async function search({ main, declared, zone, parameters, title }) {
   title(wanted ? `${wanted} · search` : "Search");
   listen(undefined);
   document.getElementById("q").value = wanted;
-  const exact = el("ol", { class: "ranking" });
-  const like = el("ol", { class: "ranking" });
+  const exact = el("ol", { class: "ranking found" });
+  const like = el("ol", { class: "ranking found" });
   main.replaceChildren(
     el("h1", {}, wanted ? `Search: ${wanted}` : "Search"),
     el("section", { class: "card" }, el("h2", {}, "This very key"), exact),
-    el("section", { class: "card" }, el("h2", {}, "Like it, among the heaviest of 30 days"), like));
+    el("section", { class: "card" }, el("h2", {}, "Like it, among the heaviest keys of 30 days"), like));
   if (!wanted) {
     exact.replaceChildren(el("li", { class: "empty" }, "Type a key above."));
     return undefined;
@@ -54,7 +54,7 @@ async function alike(list, declared, names, key, zone) {
   const rows = found.flat().sort((a, b) => b.count - a.count).slice(0, SHOWN);
   list.replaceChildren(...(rows.length
     ? rows.map((match) => row(declared, match.namespace, match.key, match.count))
-    : [el("li", { class: "empty" }, "None.")]));
+    : [el("li", { class: "empty" }, "No heavy key holds this text. Search finds others by their whole text.")]));
 }
 
 function row(declared, name, key, n) {

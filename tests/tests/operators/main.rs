@@ -2,6 +2,9 @@
 //!
 //! `promtool` and `systemd-analyze` check further where they are installed; where not, the test says so.
 
+mod image;
+mod nginx;
+
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Command;
@@ -38,11 +41,16 @@ fn metrics_in(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// Runs a tool if it is there; says by name that it was skipped where not.
+/// Says that a check was skipped.
 #[allow(
     clippy::print_stderr,
     reason = "the test harness shows it with `--nocapture`; a skipped check must say so"
 )]
+fn skipped(what: &str, why: &str) {
+    eprintln!("skipped: {what}: {why}");
+}
+
+/// Runs a tool if it is there; says by name that it was skipped where not.
 fn run(tool: &str, arguments: &[&str], directory: &str) {
     match Command::new(tool)
         .args(arguments)
@@ -56,7 +64,7 @@ fn run(tool: &str, arguments: &[&str], directory: &str) {
             );
             assert!(output.status.success(), "{tool} {arguments:?}: {out}{err}");
         }
-        Err(error) => eprintln!("skipped: {tool} {arguments:?}: {error}"),
+        Err(error) => skipped(&format!("{tool} {arguments:?}"), &error.to_string()),
     }
 }
 
@@ -122,6 +130,11 @@ fn the_panels_are_a_dashboard() {
             "{panel}"
         );
         let targets = panel["targets"].as_array().into_iter().flatten();
+        assert_eq!(
+            targets.clone().count() == 0,
+            panel["type"] == "row",
+            "{panel}"
+        );
         for target in targets {
             assert!(
                 target["expr"]
@@ -145,6 +158,31 @@ fn the_rules_are_rules_and_speak_when_they_should() {
 }
 
 #[test]
+fn every_rule_is_seen_to_speak_and_to_be_silent() {
+    let (rules, tests) = (
+        read("prometheus/alerts.yml"),
+        read("prometheus/alerts_test.yml"),
+    );
+    let named = |line: &str| Some(line.split_once("alert: ")?.1.trim().to_owned());
+    let rules: BTreeSet<String> = rules.lines().filter_map(named).collect();
+    let (mut speak, mut silent) = (BTreeSet::new(), BTreeSet::new());
+    for case in tests.split("eval_time: ").skip(1) {
+        let (_, rest) = case.split_once("alertname: ").unwrap();
+        let name = rest.split([',', '\n']).next().unwrap().to_owned();
+        let (_, expected) = case.split_once("exp_alerts:").unwrap();
+        let of = if expected.trim_start().starts_with("[]") {
+            &mut silent
+        } else {
+            &mut speak
+        };
+        of.insert(name);
+    }
+    assert_eq!(rules.len(), 10);
+    assert_eq!(speak, rules, "each is seen to speak");
+    assert_eq!(silent, rules, "each is seen to be silent");
+}
+
+#[test]
 fn the_unit_runs_the_server_with_options_that_it_has() {
     let unit = read("systemd/tallyring.service");
     let start = unit
@@ -165,12 +203,4 @@ fn the_unit_runs_the_server_with_options_that_it_has() {
     ] {
         assert!(unit.contains(hardening), "{hardening}");
     }
-    let docker = read("docker/Dockerfile");
-    let toolchain = std::fs::read_to_string(workspace().join("rust-toolchain.toml")).unwrap();
-    let channel = toolchain.split('"').nth(1).unwrap();
-    let (minor, _) = channel.rsplit_once('.').unwrap();
-    assert!(
-        docker.contains(&format!("FROM rust:{minor}-")),
-        "the image builds with Rust {minor}"
-    );
 }

@@ -1,0 +1,150 @@
+//! Records of the log for people and for programs.
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+use tallyring_records::{Increment, Record, StoreId};
+
+/// A record in a line, texts of clients escaped.
+pub fn text(record: &Record) -> String {
+    match record {
+        Record::Increment(increment) => format!("increment {}", increment_text(increment)),
+        Record::Late(increment) => format!("late {}", increment_text(increment)),
+        Record::Filtered { rule, increment } => {
+            format!("filtered rule={rule} {}", increment_text(increment))
+        }
+        Record::Duplicate { id, of } => format!("duplicate id={} of={of}", id.escape_debug()),
+        Record::Refused { id, field, detail } => format!(
+            "refused id={} {field}: {}",
+            id.escape_debug(),
+            detail.escape_debug()
+        ),
+        Record::Batch {
+            key,
+            accepted,
+            duplicates,
+            late,
+            filtered,
+            ..
+        } => {
+            format!(
+                "batch key={} accepted={accepted} duplicates={duplicates} late={late} filtered={filtered}",
+                key.escape_debug()
+            )
+        }
+        Record::Rotate { today } => format!("rotate today={today}"),
+        Record::Cut { stores } => {
+            let stores: Vec<String> = stores.iter().map(StoreId::to_string).collect();
+            format!("cut {}", stores.join(" "))
+        }
+        Record::Schema(schema) => format!("schema {}", schema.names()),
+    }
+}
+
+fn increment_text(increment: &Increment) -> String {
+    let mut text = format!("at={} n={}", time(increment.at), increment.n);
+    for (prefix, pairs) in [("key", &increment.keys), ("by", &increment.by)] {
+        for (name, value) in pairs {
+            text.push_str(&format!(" {prefix}.{name}={}", value.escape_debug()));
+        }
+    }
+    for (name, value) in [("id", &increment.id), ("user", &increment.user)] {
+        if let Some(value) = value {
+            text.push_str(&format!(" {name}={}", value.escape_debug()));
+        }
+    }
+    if let Some(origin) = &increment.origin {
+        text.push_str(&format!(
+            " producer={} epoch={} sequence={}",
+            origin.producer.escape_debug(),
+            origin.epoch,
+            origin.sequence
+        ));
+    }
+    if let Some(event) = &increment.event {
+        text.push_str(&format!(" type={}", event.kind));
+        if let Some(view) = &event.view {
+            text.push_str(&format!(" view={}", view.escape_debug()));
+        }
+        if event.correction {
+            text.push_str(" correction");
+        }
+    }
+    text
+}
+
+/// A record as an object: its place in the log, when it was written, its kind, and what it says.
+pub fn json(position: &str, written: Timestamp, record: &Record) -> Value {
+    let (kind, says) = match record {
+        Record::Increment(increment) => ("increment", increment_json(increment)),
+        Record::Late(increment) => ("late", increment_json(increment)),
+        Record::Filtered { rule, increment } => {
+            let mut says = increment_json(increment);
+            says["rule"] = json!(rule);
+            ("filtered", says)
+        }
+        Record::Duplicate { id, of } => ("duplicate", json!({ "id": id, "of": of })),
+        Record::Refused { id, field, detail } => (
+            "refused",
+            json!({ "id": id, "field": field, "detail": detail }),
+        ),
+        Record::Batch {
+            key,
+            accepted,
+            duplicates,
+            late,
+            filtered,
+            ..
+        } => (
+            "batch",
+            json!({
+                "key": key, "accepted": accepted, "duplicates": duplicates, "late": late, "filtered": filtered,
+            }),
+        ),
+        Record::Rotate { today } => ("rotate", json!({ "today": today.to_string() })),
+        Record::Cut { stores } => {
+            let stores: Vec<String> = stores.iter().map(StoreId::to_string).collect();
+            ("cut", json!({ "stores": stores }))
+        }
+        Record::Schema(schema) => ("schema", json!({ "schema": schema })),
+    };
+    let mut object = Map::new();
+    object.insert("position".to_owned(), position.into());
+    object.insert("written_at".to_owned(), written.to_string().into());
+    object.insert("record".to_owned(), kind.into());
+    if let Value::Object(says) = says {
+        object.extend(says);
+    }
+    object.into()
+}
+
+fn increment_json(increment: &Increment) -> Value {
+    let named = |pairs: &[(String, String)]| -> Map<String, Value> {
+        let pairs = pairs.iter();
+        pairs
+            .map(|(name, value)| (name.clone(), value.as_str().into()))
+            .collect()
+    };
+    let mut object = json!({
+        "at": time(increment.at), "n": increment.n, "keys": named(&increment.keys), "by": named(&increment.by),
+    });
+    for (name, value) in [("id", &increment.id), ("user", &increment.user)] {
+        if let Some(value) = value {
+            object[name] = json!(value);
+        }
+    }
+    if let Some(origin) = &increment.origin {
+        object["producer"] = json!(origin.producer);
+        object["epoch"] = json!(origin.epoch);
+        object["sequence"] = json!(origin.sequence);
+    }
+    if let Some(event) = &increment.event {
+        object["type"] = json!(event.kind);
+        object["view"] = json!(event.view);
+        object["correction"] = json!(event.correction);
+    }
+    object
+}
+
+fn time(at: i64) -> String {
+    Timestamp::from_second(at).map_or_else(|_| at.to_string(), |at| at.to_string())
+}

@@ -1,0 +1,100 @@
+//! The API over a store of this process: the code of a server answers, without a socket.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::http::{Method, Request};
+use metrics_exporter_prometheus::PrometheusBuilder;
+use serde_json::Value;
+use tallyring_api::{Access, AccessLimits, Admin, ApiState, App, ask};
+use tallyring_realtime::{Service, Store};
+use tokio::runtime::Runtime;
+
+use crate::error::{CommandError, Result, doing};
+use crate::http_client::problem_text;
+
+/// A store with its threads and the API over it.
+pub struct InProcess {
+    service: Arc<Service>,
+    app: Arc<App>,
+    runtime: Runtime,
+}
+
+impl InProcess {
+    /// The API over this store. It rebuilds nothing.
+    ///
+    /// # Errors
+    /// When a thread cannot be started.
+    pub fn over(store: Store) -> Result<Self> {
+        let service =
+            Service::start(Arc::new(store)).map_err(doing("start the store's threads"))?;
+        let service = Arc::new(service);
+        let admin = Admin {
+            rebuild: Box::new(|| 0),
+            last_rebuild: Box::new(|| None),
+        };
+        let state = ApiState {
+            service: Arc::clone(&service),
+            admin: Arc::new(admin),
+            access: Arc::new(Access::open(AccessLimits::default())),
+            metrics: PrometheusBuilder::new().build_recorder().handle(),
+        };
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .map_err(doing("start the runtime"))?;
+        Ok(Self {
+            service,
+            app: Arc::new(App::new(state)),
+            runtime,
+        })
+    }
+
+    /// GET as text.
+    ///
+    /// # Errors
+    /// The API's own problem text.
+    pub fn get(&self, path: &str) -> Result<String> {
+        self.ask(Method::GET, path, Body::empty())
+    }
+
+    /// POST of JSON, as text.
+    ///
+    /// # Errors
+    /// As [`InProcess::get`].
+    pub fn post(&self, path: &str, json: &[Value]) -> Result<String> {
+        self.ask(Method::POST, path, Body::from(serde_json::to_vec(json)?))
+    }
+
+    fn ask(&self, method: Method, path: &str, body: Body) -> Result<String> {
+        let request = Request::builder().method(method).uri(path).body(body);
+        let request = request.map_err(doing("ask"))?;
+        let answered = self.runtime.block_on(ask(&self.app, request));
+        let (status, body) = answered.map_err(doing("answer from the files"))?;
+        let text = String::from_utf8_lossy(&body).into_owned();
+        if (200..300).contains(&status) {
+            return Ok(text);
+        }
+        let problem = serde_json::from_str(&text).unwrap_or(Value::Null);
+        Err(CommandError::Failed(problem_text(status, &problem)))
+    }
+
+    /// Writes what is queued, flushes and seals.
+    ///
+    /// # Errors
+    /// When the disk refuses; nothing is lost then: the log has it.
+    pub fn stop(self) -> Result<()> {
+        let Self {
+            service,
+            app,
+            runtime,
+        } = self;
+        drop((app, runtime));
+        let service = Arc::into_inner(service);
+        service
+            .expect("BUG: nothing else holds the service")
+            .stop()?;
+        Ok(())
+    }
+}

@@ -1,0 +1,47 @@
+//! What commands say. Whoever reads may go before the end, as `head` does: a command then ends quietly, as other
+//! programs do. Nothing else in this crate writes to the standard streams but progress bars.
+
+use std::fmt::Arguments;
+use std::io::{self, ErrorKind, Write};
+
+use crate::error::{CommandError, Result};
+
+/// Writes a line to standard output, as `println!` does.
+macro_rules! say {
+    ($($text:tt)*) => {
+        $crate::out::print(format_args!("{}\n", format_args!($($text)*)))
+    };
+}
+
+/// Writes a line to standard error, for whoever reads it.
+macro_rules! note {
+    ($($text:tt)*) => {
+        $crate::out::note_line(format_args!($($text)*))
+    };
+}
+
+pub(crate) use {note, say};
+
+/// Writes to standard output as it is.
+///
+/// # Errors
+/// [`CommandError::Unread`] when nobody reads any more; else what the system answered.
+pub fn print(text: Arguments<'_>) -> Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_fmt(text)
+        .and_then(|()| out.flush())
+        .map_err(failed)
+}
+
+/// The failure of a write to standard output.
+pub fn failed(error: io::Error) -> CommandError {
+    match error.kind() {
+        ErrorKind::BrokenPipe => CommandError::Unread,
+        _ => CommandError::Failed(format!("cannot write to standard output: {error}")),
+    }
+}
+
+/// Writes a line to standard error; that nobody reads it changes nothing.
+pub fn note_line(text: Arguments<'_>) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}

@@ -1,0 +1,288 @@
+//! Answers of the read API as tables for people: local times as they are said, counts in groups of three digits, bars.
+
+use std::fmt::Write as _;
+
+use indicatif::HumanCount;
+use jiff::ToSpan;
+use jiff::civil::DateTime;
+use serde_json::Value;
+
+/// Cells of the longest bar beside a count.
+const BAR_CELLS: u64 = 20;
+/// Where a time, and where a count end.
+const TIME_CELLS: usize = 24;
+const COUNT_CELLS: usize = 15;
+
+/// A series, a ranking or estimates, as the API answers them.
+pub fn table(answer: &Value) -> String {
+    let mut out = String::new();
+    if let Some(rows) = answer["counts"].as_array() {
+        series(&mut out, answer, rows);
+    }
+    for (list, name) in [("values", "value"), ("keys", "key")] {
+        if let Some(rows) = answer[list].as_array() {
+            ranking(&mut out, answer, rows, name);
+        }
+    }
+    if answer["aligned"] == Value::Bool(false) {
+        line(
+            &mut out,
+            "note: hours do not fit this zone's boundaries; each counts where it starts",
+        );
+    }
+    out
+}
+
+/// A line without the spaces at its end. Writing to a string cannot fail.
+fn line(out: &mut String, text: &str) {
+    let _ = writeln!(out, "{}", text.trim_end());
+}
+
+fn text<'v>(answer: &'v Value, name: &str) -> &'v str {
+    answer[name].as_str().unwrap_or_default()
+}
+
+/// `l/abc`, or `l` for all of its keys.
+fn of(answer: &Value) -> String {
+    let namespace = shown(text(answer, "namespace"));
+    match text(answer, "key") {
+        "" => namespace,
+        key => format!("{namespace}/{}", shown(key)),
+    }
+}
+
+fn series(out: &mut String, answer: &Value, rows: &[Value]) {
+    let is_estimate = !answer["estimate"].is_null();
+    let (what, name) = match is_estimate {
+        true => ("users of ", "estimate"),
+        false => ("", "count"),
+    };
+    let (unit, zone) = (text(answer, "unit"), text(answer, "timezone"));
+    line(out, &format!("{what}{} by {unit} in {zone}", of(answer)));
+    let numbers = numbers(rows, name);
+    line(out, &sparkline(&numbers));
+    let most = numbers.iter().copied().max().unwrap_or(0);
+    for (row, &number) in rows.iter().zip(&numbers) {
+        let start = start(text(row, "start"), unit, zone);
+        let bar = bar(number, most);
+        let number = HumanCount(number).to_string();
+        line(
+            out,
+            &format!("{start:<TIME_CELLS$}{number:>COUNT_CELLS$}  {bar}"),
+        );
+    }
+    let count = |name: &str| HumanCount(answer[name].as_u64().unwrap_or(0)).to_string();
+    if is_estimate {
+        let error = 100.0 * answer["relative_error"].as_f64().unwrap_or(0.0);
+        let estimate = count("estimate");
+        let text = format!(
+            "{:<TIME_CELLS$}{estimate:>COUNT_CELLS$}  ±{error:.1}%, each user once",
+            "users"
+        );
+        line(out, &text);
+    } else {
+        let total = count("total");
+        line(
+            out,
+            &format!("{:<TIME_CELLS$}{total:>COUNT_CELLS$}", "total"),
+        );
+    }
+}
+
+fn ranking(out: &mut String, answer: &Value, rows: &[Value], name: &str) {
+    let title = match text(answer, "subtotal_title") {
+        "" => format!("top of {}", of(answer)),
+        subtotal => format!("{} by {subtotal}", of(answer)),
+    };
+    let zone = text(answer, "timezone");
+    line(out, &format!("{title}, {} in {zone}", range(answer)));
+    let total = answer["total"].as_u64().unwrap_or(0);
+    if total == 0 {
+        return line(out, "nothing was counted");
+    }
+    let numbers = numbers(rows, "count");
+    let most = numbers.iter().copied().max().unwrap_or(0);
+    let mut row = |number: u64, bar: &str, name: &str| {
+        let share = 100.0 * number as f64 / total.max(1) as f64;
+        let number = HumanCount(number).to_string();
+        let cells = usize::try_from(BAR_CELLS).unwrap_or(0);
+        line(
+            out,
+            &format!("{number:>COUNT_CELLS$}  {share:>5.1}%  {bar:<cells$}  {name}"),
+        );
+    };
+    for (value, &number) in rows.iter().zip(&numbers) {
+        let name = match value["parts"].as_array() {
+            Some(parts) => {
+                let parts: Vec<&str> = parts.iter().filter_map(Value::as_str).collect();
+                parts.join(" × ")
+            }
+            None => text(value, name).to_owned(),
+        };
+        row(number, &bar(number, most), &shown(&name));
+    }
+    let other = answer["other"].as_u64().unwrap_or(0);
+    if other > 0 {
+        row(other, "", "(all others)");
+    }
+    row(total, "", "(total)");
+}
+
+fn numbers(rows: &[Value], name: &str) -> Vec<u64> {
+    let numbers = rows.iter().map(|row| row[name].as_u64());
+    numbers.map(Option::unwrap_or_default).collect()
+}
+
+/// The local time of a label such as `2012-03-10T00:00:00-05:00`.
+fn local(label: &str) -> Option<DateTime> {
+    label.get(..19)?.parse().ok()
+}
+
+/// A bucket's start as people write it; with its offset where a clock may show one time twice.
+fn start(label: &str, unit: &str, zone: &str) -> String {
+    let Some(at) = local(label) else {
+        return shown(label);
+    };
+    let format = match unit {
+        "year" => "%Y",
+        "month" => "%Y-%m",
+        "minute" | "hour" => "%Y-%m-%d %H:%M",
+        "second" => "%Y-%m-%d %H:%M:%S",
+        _ => "%Y-%m-%d %a",
+    };
+    let shown = at.strftime(format).to_string();
+    match unit {
+        "minute" | "hour" | "second" if zone != "UTC" => format!("{shown} {}", &label[19..]),
+        _ => shown,
+    }
+}
+
+/// The dates that a ranking is of; the times, where its buckets are shorter than days.
+fn range(answer: &Value) -> String {
+    let (Some(from), Some(to)) = (local(text(answer, "from")), local(text(answer, "to"))) else {
+        return format!("{} to {}", text(answer, "from"), text(answer, "to"));
+    };
+    let is_short = matches!(text(answer, "unit"), "minute" | "hour");
+    let format = if is_short {
+        "%Y-%m-%d %H:%M"
+    } else {
+        "%Y-%m-%d"
+    };
+    // The end is the first instant behind the range: of days the last one is said.
+    let last = match is_short {
+        true => to,
+        false => to.checked_sub(1.second()).unwrap_or(to),
+    };
+    let (from, last) = (from.strftime(format), last.strftime(format));
+    match (from.to_string(), last.to_string()) {
+        (from, last) if from == last => from,
+        (from, last) => format!("{from} to {last}"),
+    }
+}
+
+/// A bar in eighths of a cell; what was counted shows at least one of them.
+fn bar(count: u64, most: u64) -> String {
+    const PARTS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    let scaled = u128::from(count) * u128::from(BAR_CELLS) * 8 / u128::from(most.max(1));
+    let eighths = usize::try_from(scaled)
+        .unwrap_or(0)
+        .max(usize::from(count > 0));
+    format!("{}{}", "█".repeat(eighths / 8), PARTS[eighths % 8])
+}
+
+/// Text of clients without what would steer a terminal.
+fn shown(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for character in text.chars() {
+        if character.is_control() {
+            shown.extend(character.escape_debug());
+        } else {
+            shown.push(character);
+        }
+    }
+    shown
+}
+
+fn sparkline(numbers: &[u64]) -> String {
+    const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let most = u128::from(numbers.iter().copied().max().unwrap_or(0).max(1));
+    let bar = |&number: &u64| {
+        let height = (u128::from(number) * 7).div_ceil(most);
+        BARS[usize::try_from(height).unwrap_or(7).min(7)]
+    };
+    numbers.iter().map(bar).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_sparkline_spans_its_numbers() {
+        assert_eq!(sparkline(&[0, 1, 7]), "▁▂█");
+        assert_eq!(sparkline(&[]), "");
+        assert_eq!(sparkline(&[u64::MAX, 0]), "█▁");
+    }
+
+    #[test]
+    fn a_bar_shows_what_was_counted_however_little() {
+        assert_eq!(bar(0, 10), "");
+        assert_eq!(bar(1, 1_000_000), "▏");
+        assert_eq!(bar(5, 10), "██████████");
+        assert_eq!(bar(u64::MAX, u64::MAX), "█".repeat(20));
+    }
+
+    #[test]
+    fn a_series_is_a_line_for_each_bucket() {
+        let answer = json!({
+            "namespace": "l", "key": "a\u{1b}[2J", "unit": "day", "timezone": "Europe/Berlin", "total": 12_345,
+            "counts": [
+                {"start": "2026-10-25T00:00:00+02:00", "count": 0},
+                {"start": "2026-10-26T00:00:00+01:00", "count": 12_345},
+            ],
+            "aligned": true,
+        });
+        let expected = "\
+l/a\\u{1b}[2J by day in Europe/Berlin
+▁█
+2026-10-25 Sun                        0
+2026-10-26 Mon                   12,345  ████████████████████
+total                            12,345
+";
+        assert_eq!(table(&answer), expected);
+    }
+
+    #[test]
+    fn an_hour_that_comes_twice_has_its_offset() {
+        for (unit, zone, expected) in [
+            ("hour", "Europe/Berlin", "2026-10-25 02:00 +02:00"),
+            ("hour", "UTC", "2026-10-25 02:00"),
+            ("month", "Europe/Berlin", "2026-10"),
+            ("year", "UTC", "2026"),
+            ("mweek", "UTC", "2026-10-25 Sun"),
+        ] {
+            assert_eq!(start("2026-10-25T02:00:00+02:00", unit, zone), expected);
+        }
+    }
+
+    #[test]
+    fn a_ranking_has_shares_and_what_was_left_out_only_where_there_is_some() {
+        let mut answer = json!({
+            "namespace": "l", "key": "abc", "unit": "day", "timezone": "UTC", "subtotal": "c",
+            "subtotal_title": "country", "from": "2012-03-10T00:00:00+00:00", "to": "2012-03-17T00:00:00+00:00",
+            "total": 2_000, "values": [{"value": "US", "count": 1_500}, {"value": "-", "count": 250}], "other": 250,
+        });
+        let expected = "\
+l/abc by country, 2012-03-10 to 2012-03-16 in UTC
+          1,500   75.0%  ████████████████████  US
+            250   12.5%  ███▎                  -
+            250   12.5%                        (all others)
+          2,000  100.0%                        (total)
+";
+        assert_eq!(table(&answer), expected);
+        answer["other"] = json!(0);
+        assert!(!table(&answer).contains("others"));
+    }
+}

@@ -1,0 +1,249 @@
+//! Minutes of all keys of a namespace: each of a range, or those at the ends of a range that divides base buckets.
+//!
+//! A range counts the base buckets that start in it. Where minutes are kept, those within it count too although their
+//! bucket starts before, and those behind it do not although their bucket starts in it. What was counted without minutes
+//! stays where its bucket starts.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
+
+use tallyring_archive::Run;
+use tallyring_records::line::{self, entries};
+use tallyring_records::{Grain, MINUTES, Namespace, TimeCode, minute_of, shard_of};
+
+use super::Store;
+use crate::delta::Delta;
+use crate::error::Result;
+
+/// Which minutes a pass over a namespace needs, and what they sum to.
+pub(super) enum Minutes {
+    /// None: base buckets say it all.
+    None,
+    /// Every one, of all keys together.
+    Each(Each),
+    /// Those of base buckets that the range divides.
+    Ends(Ends),
+}
+
+/// Sums of all keys by minute.
+#[derive(Default)]
+pub(super) struct Each {
+    counts: BTreeMap<TimeCode, u64>,
+    /// How much of each base bucket they are.
+    named: BTreeMap<TimeCode, u64>,
+}
+
+/// What minutes change at the ends of a range.
+pub(super) struct Ends {
+    range: Range<i64>,
+    /// The range made of whole base buckets.
+    pub whole: Range<i64>,
+    /// Hours in which the range divides base buckets: none, one or two.
+    hours: Vec<TimeCode>,
+    /// For all keys together.
+    pub change: Change,
+    /// How much of the divided base buckets have minutes.
+    pub named: u64,
+    /// By total key, as far as memory has it.
+    in_memory: HashMap<Box<[u8]>, Change>,
+}
+
+/// What minutes change of a count by base buckets.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Change {
+    more: u64,
+    less: u64,
+}
+
+impl Change {
+    /// The count by minutes, of this one by base buckets. Neither is cut at 2^53−1 before.
+    pub fn of(self, count: u64) -> u64 {
+        count.saturating_add(self.more).saturating_sub(self.less)
+    }
+
+    fn note(&mut self, within: (bool, bool), count: u64) {
+        let side = match within {
+            (false, true) => &mut self.more,
+            (true, false) => &mut self.less,
+            _ => return,
+        };
+        *side = side.saturating_add(count);
+    }
+}
+
+impl Ends {
+    /// None where all base buckets of `namespace` lie within the range or outside, or it keeps no minutes.
+    pub fn of(namespace: &Namespace, range: &Range<i64>) -> Option<Self> {
+        let width = namespace.grain.seconds();
+        let whole =
+            range.start - range.start.rem_euclid(width)..range.end + (-range.end).rem_euclid(width);
+        let edges = [range.start, range.end].into_iter();
+        let mut hours: Vec<TimeCode> = edges
+            .filter(|edge| edge.rem_euclid(width) != 0)
+            .map(|edge| TimeCode::containing(edge, Grain::Hour))
+            .collect();
+        hours.dedup();
+        (namespace.minutes && whole != *range).then(|| Self {
+            range: range.clone(),
+            whole,
+            hours,
+            change: Change::default(),
+            named: 0,
+            in_memory: HashMap::new(),
+        })
+    }
+
+    /// Whether a base bucket counts as one, and whether its minute does.
+    fn within(&self, base: TimeCode, value: &[u8]) -> (bool, bool) {
+        let minute = minute_of(base, value).unwrap_or(base);
+        let within = |code: TimeCode| self.range.contains(&code.start());
+        (within(base), within(minute))
+    }
+
+    fn note(&mut self, key: Option<&[u8]>, (base, value): (TimeCode, &[u8]), count: u64) {
+        let within = self.within(base, value);
+        self.change.note(within, count);
+        if minute_of(base, value).is_some() {
+            self.named = self.named.saturating_add(count);
+        }
+        if let Some(key) = key {
+            let change = self.in_memory.entry(key.into()).or_default();
+            change.note(within, count);
+        }
+    }
+}
+
+impl Each {
+    fn note(&mut self, (base, value): (TimeCode, &[u8]), count: u64) {
+        let Some(minute) = minute_of(base, value) else {
+            return;
+        };
+        for (sums, code) in [(&mut self.counts, minute), (&mut self.named, base)] {
+            let sum = sums.entry(code).or_insert(0);
+            *sum = sum.saturating_add(count);
+        }
+    }
+
+    /// The sums, and what of these base buckets was counted without minutes.
+    pub fn with_rest_of(mut self, totals: &BTreeMap<TimeCode, u64>) -> BTreeMap<TimeCode, u64> {
+        for (&base, &total) in totals {
+            let named = self.named.get(&base).copied().unwrap_or(0);
+            if total > named {
+                self.counts.insert(base, total - named);
+            }
+        }
+        self.counts
+    }
+}
+
+/// True for a base bucket that the range divides.
+pub(super) fn divides(range: &Range<i64>, base: TimeCode) -> bool {
+    let (start, end) = (base.start(), base.start() + base.grain().seconds());
+    let within = |edge: i64| start < edge && edge < end;
+    within(range.start) || within(range.end)
+}
+
+/// True when the run may hold something of the hour.
+fn may_hold(run: &Run, hour: TimeCode) -> bool {
+    let end = hour.start() + hour.grain().seconds();
+    run.meta().overlaps(hour.start(), end)
+}
+
+impl Minutes {
+    /// Takes what memory holds of a section (`u|`) in `range`, which is one of whole base buckets.
+    pub fn memory(&mut self, delta: &Delta, section: &str, range: &Range<i64>) {
+        let section = (section.as_bytes(), MINUTES);
+        match self {
+            Self::None => {}
+            Self::Each(each) => delta.section_values(
+                section,
+                &|base| range.contains(&base.start()),
+                &mut |_, base, value, count| each.note((base, value), count),
+            ),
+            Self::Ends(ends) => {
+                let range = ends.range.clone();
+                delta.section_values(
+                    section,
+                    &|base| divides(&range, base),
+                    &mut |key, base, value, count| ends.note(Some(key), (base, value), count),
+                );
+            }
+        }
+    }
+
+    /// Takes what a run holds of the section.
+    ///
+    /// # Errors
+    /// When a block is damaged.
+    pub fn run(
+        &mut self,
+        store: &Store,
+        run: &Run,
+        section: &str,
+        range: &Range<i64>,
+    ) -> Result<()> {
+        let is_needed = match self {
+            Self::None => false,
+            Self::Each(_) => true,
+            Self::Ends(ends) => ends.hours.iter().any(|hour| may_hold(run, *hour)),
+        };
+        if !is_needed {
+            return Ok(());
+        }
+        let section = format!("{MINUTES}.{section}");
+        run.visit_from(&store.cache, section.as_bytes(), &mut |key, payload| {
+            if !key.starts_with(section.as_bytes()) {
+                return ControlFlow::Break(());
+            }
+            let Some((_, _, base)) = line::split_subtotal(key) else {
+                return ControlFlow::Continue(());
+            };
+            let values = || entries(payload).flatten();
+            match self {
+                Self::Each(each) if range.contains(&base.start()) => {
+                    values().for_each(|(value, count)| each.note((base, value), count));
+                }
+                Self::Ends(ends) if divides(&ends.range, base) => {
+                    values().for_each(|(value, count)| ends.note(None, (base, value), count));
+                }
+                _ => {}
+            }
+            ControlFlow::Continue(())
+        })?;
+        Ok(())
+    }
+
+    /// One key's count, of this one by base buckets.
+    ///
+    /// # Errors
+    /// When a block is damaged.
+    pub fn exact(&self, store: &Store, runs: &[Arc<Run>], key: &[u8], count: u64) -> Result<u64> {
+        let Self::Ends(ends) = self else {
+            return Ok(count);
+        };
+        let mut change = ends.in_memory.get(key).copied().unwrap_or_default();
+        let prefix = [MINUTES.as_bytes(), b".", key, b"."].concat();
+        let holds = |run: &&Arc<Run>| shard_of(key, run.meta().shards) == run.meta().shard;
+        for run in runs.iter().filter(holds) {
+            for hour in ends.hours.iter().filter(|hour| may_hold(run, **hour)) {
+                let mut from = prefix.clone();
+                hour.write_to(&mut from);
+                run.visit_prefix(&store.cache, (&prefix, &from), &mut |found, payload| {
+                    if !found.starts_with(&from) {
+                        return ControlFlow::Break(());
+                    }
+                    if let Ok(base) = TimeCode::parse(&found[prefix.len()..])
+                        && divides(&ends.range, base)
+                    {
+                        for (value, count) in entries(payload).flatten() {
+                            change.note(ends.within(base, value), count);
+                        }
+                    }
+                    ControlFlow::Continue(())
+                })?;
+            }
+        }
+        Ok(change.of(count))
+    }
+}

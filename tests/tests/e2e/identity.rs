@@ -1,0 +1,229 @@
+//! What makes an event itself: its id, an id within a source, or its producer's numbers; and what became of it.
+
+use serde_json::{Value, json};
+use tallyring_tests::server::Server;
+
+use crate::events::{click, counts, send, server, start};
+
+const STRUCTURED: (&str, &str) = (
+    "content-type",
+    "application/cloudevents+json; charset=utf-8",
+);
+
+/// The data of an event.
+fn data() -> Value {
+    json!({"entities": {"ad": "42"}, "by": {"country": "DE"}, "user": "u"})
+}
+
+fn cloud_event(id: &str) -> Value {
+    json!({"specversion": "1.0", "id": id, "source": "/shop", "type": "com.example.click",
+        "time": "2026-03-16T12:59:00Z", "subject": "x", "traceparent": "00-1", "data": data()})
+}
+
+fn post(server: &Server, headers: &[(&str, &str)], body: &Value) -> (u16, Value) {
+    let answer = server.post_with("/v1/events", headers, body.to_string().as_bytes());
+    (answer.status, answer.json())
+}
+
+fn accepted(accepted: u64, duplicates: u64) -> (u16, Value) {
+    let answer = json!({"accepted": accepted, "duplicates": duplicates, "late": 0});
+    (200, answer)
+}
+
+#[test]
+fn cloud_events_are_taken_in_every_mode() {
+    let (_data, server) = server();
+    let answer = post(&server, &[STRUCTURED], &cloud_event("s"));
+    assert_eq!(answer, accepted(1, 0));
+    let batch = [("content-type", "application/cloudevents-batch+json")];
+    let both = json!([cloud_event("b"), cloud_event("s")]);
+    assert_eq!(post(&server, &batch, &both), accepted(1, 1));
+    let binary = [
+        ("content-type", "application/json"),
+        ("ce-specversion", "1.0"),
+        ("ce-id", "bin%20ary"),
+        ("ce-source", "/shop"),
+        ("ce-type", "click"),
+        ("ce-time", "2026-03-16T12:58:00Z"),
+    ];
+    assert_eq!(post(&server, &binary, &data()), accepted(1, 0));
+    assert_eq!(post(&server, &binary, &data()), accepted(0, 1));
+    let minutes = "/v1/ad_click/42/counts?unit=minute&units=3";
+    assert_eq!(counts(&server, minutes), [1, 2, 0]);
+    for (attribute, value) in [
+        ("source", json!("")),
+        ("source", json!("the shop")),
+        ("id", json!("x".repeat(252))),
+        ("specversion", json!("0.3")),
+        ("data", json!(7)),
+    ] {
+        let mut wrong = cloud_event("w");
+        wrong[attribute] = value;
+        let (status, problem) = post(&server, &[STRUCTURED], &wrong);
+        let found = (status, &problem["field"]);
+        assert_eq!(found, (400, &json!(attribute)), "{problem}");
+    }
+}
+
+#[test]
+fn one_id_of_two_sources_or_of_none_is_as_many_events() {
+    let (_data, server) = server();
+    let mut elsewhere = cloud_event("s");
+    elsewhere["source"] = json!("/other");
+    for event in [cloud_event("s"), elsewhere] {
+        let answer = post(&server, &[STRUCTURED], &event);
+        assert_eq!(answer, accepted(1, 0));
+        let answer = post(&server, &[STRUCTURED], &event);
+        assert_eq!(answer, accepted(0, 1));
+    }
+    assert_eq!(server.get("/v1/events/s").status, 404);
+    let plain = send(&server, &click("s", "2026-03-16T12:59:00Z"));
+    assert_eq!(plain["accepted"], 1);
+    let of_source = |source: &str| server.get_json(&format!("/v1/events/s?source={source}"));
+    let (shop, other) = (of_source("/shop"), of_source("/other"));
+    let told = (&shop["verdict"], &shop["id"]);
+    assert_eq!(told, (&json!("counted"), &json!("/shop s")));
+    assert_ne!(shop["counted"]["position"], other["counted"]["position"]);
+    let mut wrong = cloud_event("wrong");
+    wrong["data"]["entities"] = json!({"pin": "1"});
+    assert_eq!(post(&server, &[STRUCTURED], &wrong).0, 400);
+    let verdict = server.get_json("/v1/events/wrong?source=/shop");
+    assert_eq!(verdict["refused"]["field"], "entities.pin", "{verdict}");
+}
+
+fn verdict(server: &Server, id: &str) -> Value {
+    server.get_json(&format!("/v1/events/{id}"))
+}
+
+/// What was wrong of refused batches has a verdict, what was not has none.
+fn check_refused(server: &Server) {
+    for (id, field) in [("bad", "entities.pin"), ("ahead", "at")] {
+        let told = verdict(server, id);
+        let found = (&told["verdict"], &told["refused"]["field"]);
+        assert_eq!(found, (&json!("refused"), &json!(field)), "{told}");
+    }
+    for id in ["whole", "unknown"] {
+        let answer = server.get(&format!("/v1/events/{id}"));
+        let found = (answer.status, &answer.json()["field"]);
+        assert_eq!(found, (404, &json!("id")), "{id}");
+    }
+}
+
+#[test]
+fn every_id_has_a_verdict_that_survives_kills_and_rebuilds() {
+    let data = tempfile::tempdir().expect("a directory");
+    let server = start(&data, "2026-03-16T13:00:03Z@0");
+    send(&server, &click("new", "2026-03-16T13:00:00Z"));
+    send(&server, &click("new", "2026-03-16T12:00:00Z"));
+    assert_eq!(
+        send(&server, &click("old/1", "2026-03-16T12:00:00Z"))["late"],
+        1
+    );
+    let whole = json!([
+        click("whole", "2026-03-16T13:00:00Z"),
+        click("ahead", "2026-03-18T13:00:00Z")
+    ]);
+    assert_eq!(server.post("/v1/events", whole.to_string()).status, 422);
+    let bad = json!([{"id": "bad", "type": "click", "entities": {"pin": "1"}}, click("other", "2026-03-16T13:00:00Z")]);
+    let answer = server.post("/v1/events?on_error=skip", bad.to_string());
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let check = |server: &Server, generation: Value| {
+        let new = verdict(server, "new");
+        assert_eq!(
+            (&new["verdict"], &new["id"]),
+            (&json!("counted"), &json!("new"))
+        );
+        let counted = &new["counted"];
+        assert_eq!(counted["type"], "click");
+        assert_eq!(counted["at"], "2026-03-16T13:00:00Z");
+        assert_eq!(counted["generation"], generation, "{new}");
+        let bucket = json!({"namespace": "ad_click", "key": "42", "start": "2026-03-16T13:00:00Z",
+            "minute": "2026-03-16T13:00:00Z"});
+        assert_eq!(counted["buckets"][0], bucket);
+        let of = new["duplicate"]["of"].as_u64().expect("a sequence");
+        assert!(
+            counted["position"]
+                .as_str()
+                .expect("a position")
+                .ends_with(&format!(":{of}"))
+        );
+        let old = verdict(server, "old%2F1");
+        assert_eq!(old["verdict"], "corrected");
+        assert_eq!(old["counted"]["late"], true, "as it was answered");
+        check_refused(server);
+    };
+    check(&server, Value::Null);
+    server.kill9();
+    let server = start(&data, "2026-03-16T13:00:03Z@0");
+    check(&server, Value::Null);
+    server.terminate();
+    let server = start(&data, "2026-03-18T00:10:00Z@0");
+    let generation = server.rebuild();
+    check(&server, json!(generation));
+    // Mended, the refused one counts.
+    send(&server, &click("bad", "2026-03-18T00:10:00Z"));
+    assert_eq!(verdict(&server, "bad")["verdict"], "counted");
+}
+
+#[test]
+fn a_producer_that_numbers_its_events_needs_no_ids() {
+    let data = tempfile::tempdir().expect("a directory");
+    let clock = "2026-03-16T13:00:03Z@0";
+    let mut server = start(&data, clock);
+    let event = |epoch: u64, sequence: u64| json!({"producer": "edge 1", "epoch": epoch, "sequence": sequence, "type": "click", "entities": {"ad": "42"}});
+    let batch = |epoch, numbers: std::ops::Range<u64>| -> Value {
+        numbers.map(|number| event(epoch, number)).collect()
+    };
+    let counted = |accepted: u64, duplicates: u64| json!({"accepted": accepted, "duplicates": duplicates, "late": 0});
+    assert_eq!(send(&server, &batch(1, 0..100)), counted(100, 0));
+    assert_eq!(send(&server, &batch(1, 0..100)), counted(0, 100));
+    for stop in [Server::kill9 as fn(Server), Server::terminate] {
+        stop(server);
+        server = start(&data, clock);
+        // Unanswered, it is sent again, with what follows.
+        assert_eq!(send(&server, &batch(1, 50..100)), counted(0, 50));
+    }
+    assert_eq!(send(&server, &batch(1, 90..110)), counted(10, 10));
+    let gap = server.post(
+        "/v1/events",
+        json!([event(1, 110), event(1, 112)]).to_string(),
+    );
+    assert_eq!(
+        (gap.status, &gap.json()["index"]),
+        (409, &json!(1)),
+        "{gap:?}"
+    );
+    assert_eq!(
+        send(&server, &event(1, 110)),
+        counted(1, 0),
+        "nothing of the refused batch counts"
+    );
+    assert_eq!(send(&server, &event(2, 0)), counted(1, 0));
+    let over = server.post("/v1/events", event(1, 111).to_string());
+    let problem = over.json();
+    assert_eq!(
+        (over.status, &problem["field"], &problem["value"]),
+        (409, &json!("epoch"), &json!("1"))
+    );
+    assert!(
+        problem["detail"]
+            .as_str()
+            .expect("a detail")
+            .contains("epoch 2 with sequence 1"),
+        "{problem}"
+    );
+    let lines = format!("{}\n\n{}\n", event(2, 1), event(2, 3));
+    let headers = [("content-type", "application/x-ndjson")];
+    let gap = server
+        .post_with("/v1/events", &headers, lines.as_bytes())
+        .json();
+    let fields = ["field", "value", "index", "line"].map(|field| gap[field].clone());
+    assert_eq!(
+        fields,
+        [json!("sequence"), json!("3"), json!(1), json!(3)],
+        "{gap}"
+    );
+    let both = json!({"keys": {"l": "a"}, "id": "x", "producer": "p", "sequence": 1});
+    assert_eq!(server.post("/v1/increments", both.to_string()).status, 400);
+    assert_eq!(server.get_json("/v1/ad_click/42/summary")["total"], 112);
+}
