@@ -100,7 +100,8 @@ pub struct LimitParameter {
     reason = "describes the query string, which is parsed by hand so that errors name their field"
 )]
 pub struct RangeParameters {
-    /// Length of a bucket, day if left out; weeks begin on Sunday, mweeks on Monday
+    /// Length of a bucket, day if left out; weeks begin on Sunday, mweeks on Monday; minutes are of totals where they
+    /// are kept
     #[param(schema_with = unit_names, required = false, example = "day")]
     unit: Option<String>,
     /// How many buckets up to the one that holds `to`; -1 for all that were counted; at most 10,000

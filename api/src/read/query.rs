@@ -67,7 +67,7 @@ pub struct Query {
 
 /// Many reads at once
 ///
-/// Answers in the order of the queries, all from one view.
+/// Answers in the order of the queries, all from one view, with an `ETag` that changes with what was counted.
 #[utoipa::path(post, path = "/v1/query", tag = "read",
     params(("as_of" = Option<u64>, Query, description = "Reads a kept generation as it was, for every query that names none itself")),
     request_body = Queries,

@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 use std::num::NonZero;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use axum::http::{HeaderMap, StatusCode, header};
 use serde::Serialize;
@@ -118,9 +118,10 @@ pub async fn count<T: Item>(
 ) -> Result<Answer, Problem> {
     let Manner { skip, key } = manner;
     let (schema, now) = (state.store().schema(), state.now());
-    let is_small = body.len() <= SMALL_BYTES;
+    // Its room is taken until the answer.
+    let body = Arc::new(body);
     let reading = {
-        let caller = caller.clone();
+        let (caller, body) = (caller.clone(), Arc::clone(&body));
         move || {
             let items = items(&body)?;
             caller.pay_for(items.len());
@@ -128,7 +129,7 @@ pub async fn count<T: Item>(
             Ok(Good::read(items, skip, parse))
         }
     };
-    let (good, mut rejected) = match is_small {
+    let (good, mut rejected) = match body.len() <= SMALL_BYTES {
         true => reading()?,
         false => read_apart(reading).await?,
     };
