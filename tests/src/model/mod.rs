@@ -23,6 +23,7 @@ mod schedules;
 mod torn;
 
 pub use chance::{ManualClock, fixed_bytes};
+pub use clicks::schema;
 pub use run::{Stats, run_seeds};
 #[cfg(feature = "shuttle")]
 pub use schedules::run_schedules;

@@ -1,0 +1,176 @@
+//! A disk that takes its time: what waits is bounded, the rest is refused at once, reads go on, and what was taken
+//! counts once the disk is done.
+
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex};
+
+use tallyring_archive::{Content, Disk, DiskFile};
+use tallyring_realtime::{Accepted, Batch, Options, Read, Refusal, Service, Store, World};
+use tallyring_records::{Increment, TIME_MAX, TIME_MIN};
+use tallyring_tests::model::{ManualClock, fixed_bytes, schema};
+use tallyring_tests::sim_disk::SimDisk;
+use tokio::task::JoinSet;
+
+/// 2012-03-16T22:00Z.
+const NOW_MS: i64 = 1_331_935_200_000;
+const CLICKS: usize = 40_000;
+/// What a queue of batches and the group before it may hold.
+const WAITING_MAX: usize = 2 * 16_384 + 1;
+
+/// Holds up whoever syncs a file while it is shut.
+#[derive(Default)]
+struct Gate {
+    is_shut: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Gate {
+    fn set(&self, is_shut: bool) {
+        *self.is_shut.lock().expect("no panic") = is_shut;
+        self.opened.notify_all();
+    }
+
+    fn pass(&self) {
+        let shut = self.is_shut.lock().expect("no panic");
+        let opened = self.opened.wait_while(shut, |is_shut| *is_shut);
+        drop(opened.expect("no panic"));
+    }
+}
+
+struct SlowDisk(SimDisk, Arc<Gate>);
+
+struct SlowFile(Box<dyn DiskFile>, Arc<Gate>);
+
+impl fmt::Debug for SlowDisk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SlowDisk")
+    }
+}
+
+impl SlowDisk {
+    fn slow(&self, file: Box<dyn DiskFile>) -> Box<dyn DiskFile> {
+        Box::new(SlowFile(file, Arc::clone(&self.1)))
+    }
+}
+
+impl Disk for SlowDisk {
+    fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        self.0.create(name).map(|file| self.slow(file))
+    }
+
+    fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        self.0.open(name).map(|file| self.slow(file))
+    }
+
+    fn read(&self, name: &str) -> io::Result<Content> {
+        self.0.read(name)
+    }
+
+    fn link(&self, from: &str, to: &str) -> io::Result<bool> {
+        self.0.link(from, to)
+    }
+
+    fn replace(&self, from: &str, to: &str) -> io::Result<()> {
+        self.0.replace(from, to)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.0.remove(name)
+    }
+
+    fn list(&self, directory: &str) -> io::Result<Vec<String>> {
+        self.0.list(directory)
+    }
+
+    fn create_directory(&self, directory: &str) -> io::Result<()> {
+        self.0.create_directory(directory)
+    }
+
+    fn sync_directory(&self, directory: &str) -> io::Result<()> {
+        self.0.sync_directory(directory)
+    }
+
+    fn free_bytes(&self) -> io::Result<u64> {
+        self.0.free_bytes()
+    }
+}
+
+impl DiskFile for SlowFile {
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_at(offset, bytes)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.1.pass();
+        self.0.sync()
+    }
+}
+
+fn click() -> Batch {
+    let increment = Increment {
+        at: NOW_MS / 1_000,
+        n: 1,
+        keys: vec![("l".into(), "a".into())],
+        by: Vec::new(),
+        id: None,
+        user: None,
+        event: None,
+        origin: None,
+    };
+    Batch {
+        increments: vec![increment],
+        ..Batch::default()
+    }
+}
+
+fn counted(store: &Store) -> u64 {
+    let read = Read {
+        namespace: "l".into(),
+        key: "a".into(),
+        subtotal: None,
+        from: TIME_MIN,
+        to: TIME_MAX,
+    };
+    let answer = store.read(&[read], None).expect("an answer");
+    answer.series[0].totals.values().sum()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_the_disk_is_slow_little_waits_the_rest_is_refused_and_reads_go_on() {
+    let gate = Arc::new(Gate::default());
+    let world = World {
+        disk: Arc::new(SlowDisk(SimDisk::default(), Arc::clone(&gate))),
+        clock: Arc::new(ManualClock::new(NOW_MS, true)),
+        random: fixed_bytes,
+    };
+    let options = Options {
+        segment_bytes: 1 << 20,
+        ..Options::default()
+    };
+    let (store, _) = Store::open(world, options, schema(0)).expect("it opens");
+    let service = Arc::new(Service::start(Arc::new(store)).expect("its threads start"));
+    gate.set(true);
+    let mut asked: JoinSet<Result<Accepted, Refusal>> = JoinSet::new();
+    for _ in 0..CLICKS {
+        let service = Arc::clone(&service);
+        asked.spawn(async move { service.submit(click()).await });
+    }
+    for _ in WAITING_MAX..CLICKS {
+        let refused = asked.join_next().await.expect("an answer");
+        let refused = refused.expect("no panic");
+        assert!(matches!(refused, Err(Refusal::Busy)), "{refused:?}");
+    }
+    assert_eq!(counted(service.store()), 0, "nothing is durable yet");
+    gate.set(false);
+    let mut accepted = 0;
+    while let Some(answer) = asked.join_next().await {
+        match answer.expect("no panic") {
+            Ok(one) => accepted += one.accepted,
+            Err(Refusal::Busy) => {}
+            Err(other) => panic!("{other}"),
+        }
+    }
+    assert!(accepted > 0, "what waited is taken");
+    assert_eq!(counted(service.store()), accepted);
+}
