@@ -336,7 +336,7 @@ mod tests {
         assert_eq!(length("HTTP/1.1 200 OK\r\n"), None);
         assert_eq!(
             answer("HTTP/1.1 503 Busy\r\nRetry-After: 1\r\nContent-Length: 2\r\n\r\n"),
-            Some((59, Status::Refused))
+            Some((58, Status::Refused))
         );
         assert!(answer_length(b"HTTP/1.1 503 Busy\r\n\r\n").is_err());
         assert!(answer_length(b"HTTP/1.1 200 OK\r\n\r\n").is_err());
