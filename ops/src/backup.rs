@@ -1,6 +1,6 @@
 //! `tallyring backup` and `tallyring restore`: checked copies of a data directory, and back.
 
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 
 use indicatif::HumanBytes;
 use tallyring_archive::disk::replace_whole;
@@ -217,11 +217,21 @@ pub fn check_place(target: &Path, data: &Path) -> Result<()> {
 
 /// True when the path is the directory or lies in it, whether it is there yet or not.
 fn is_within(path: &Path, directory: &Path) -> bool {
-    let Ok(directory) = directory.canonicalize() else {
+    let (Ok(directory), Ok(path)) = (directory.canonicalize(), std::path::absolute(path)) else {
         return false;
     };
-    let there = path
-        .ancestors()
-        .find_map(|ancestor| ancestor.canonicalize().ok());
-    there.is_some_and(|there| there.starts_with(directory))
+    // What is there is resolved, links too; of the rest, only `..` can lead anywhere else.
+    let mut resolved = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => {
+                resolved.pop();
+            }
+            part => resolved.push(part),
+        }
+        if let Ok(there) = resolved.canonicalize() {
+            resolved = there;
+        }
+    }
+    resolved.starts_with(directory)
 }

@@ -6,9 +6,10 @@ use tallyring_rebuild::{Months, months};
 
 use crate::error::Result;
 
-/// One month that a load touches, in counts of all namespaces together.
+/// One month of a namespace that a load touches.
 pub struct Month {
     month: Partition,
+    namespace: String,
     now: u128,
     comes: u128,
     goes: u128,
@@ -32,7 +33,7 @@ pub fn preview(
     };
     let touched = |run: &&RunEntry| {
         let months = comes.keys().chain(goes.keys());
-        let mut months = months.filter(|month| run.meta.partition.holds(**month));
+        let mut months = months.filter(|(month, _)| run.meta.partition.holds(*month));
         months.next().is_some()
     };
     let next: Vec<&RunEntry> = manifest
@@ -41,15 +42,16 @@ pub fn preview(
         .filter(touched)
         .collect();
     let now = months(disk, &next)?;
-    let mut touched: Vec<Partition> = comes.keys().chain(goes.keys()).copied().collect();
+    let mut touched: Vec<&(Partition, String)> = comes.keys().chain(goes.keys()).collect();
     touched.sort_unstable();
     touched.dedup();
-    let of = |months: &Months, month| months.get(&month).copied().unwrap_or(0);
-    let month = |month| Month {
-        month,
-        now: of(&now, month),
-        comes: of(&comes, month),
-        goes: of(&goes, month),
+    let of = |months: &Months, place: &(Partition, String)| months.get(place).copied().unwrap_or(0);
+    let month = |place: &(Partition, String)| Month {
+        month: place.0,
+        namespace: place.1.clone(),
+        now: of(&now, place),
+        comes: of(&comes, place),
+        goes: of(&goes, place),
     };
     Ok(touched.into_iter().map(month).collect())
 }
@@ -58,7 +60,7 @@ impl Month {
     /// Counts are strings: their sums may be above what every JSON reader takes.
     pub fn json(&self) -> Value {
         json!({
-            "month": self.month, "counted": self.now.to_string(), "added": self.comes.to_string(),
+            "month": self.month, "namespace": self.namespace, "counted": self.now.to_string(), "added": self.comes.to_string(),
             "removed": self.goes.to_string(), "after": self.after().to_string(),
         })
     }
@@ -70,15 +72,17 @@ impl Month {
 
 /// The months as a table.
 pub fn table(months: &[Month]) -> String {
+    let names = months.iter().map(|month| month.namespace.len());
+    let width = names.max().unwrap_or(0).max("NAMESPACE".len());
     let mut text = format!(
-        "{:<8} {:>18} {:>18} {:>18} {:>18}\n",
-        "MONTH", "COUNTED", "ADDED", "REMOVED", "AFTER"
+        "{:<8} {:<width$} {:>16} {:>16} {:>16} {:>16}\n",
+        "MONTH", "NAMESPACE", "COUNTED", "ADDED", "REMOVED", "AFTER"
     );
     for month in months {
         let (now, comes, goes, after) = (month.now, month.comes, month.goes, month.after());
-        let month = month.month.to_string();
+        let (namespace, month) = (&month.namespace, month.month.to_string());
         text.push_str(&format!(
-            "{month:<8} {now:>18} {comes:>18} {goes:>18} {after:>18}\n"
+            "{month:<8} {namespace:<width$} {now:>16} {comes:>16} {goes:>16} {after:>16}\n"
         ));
     }
     text

@@ -9,10 +9,10 @@ use rayon::prelude::*;
 use tallyring_archive::{Disk, Error, Partition, Result, Run, RunEntry};
 use tallyring_records::line::{self, Kind};
 
-/// Sums of totals by month; 128 bits, because every counter may be at its limit.
-pub type Months = BTreeMap<Partition, u128>;
+/// Sums of totals by month and namespace; 128 bits, because every counter may be at its limit.
+pub type Months = BTreeMap<(Partition, String), u128>;
 
-/// Sums the totals of all namespaces in these runs by UTC month.
+/// Sums the totals of these runs by UTC month and namespace.
 ///
 /// # Errors
 /// A run that cannot be read or is damaged.
@@ -22,8 +22,8 @@ pub fn months(disk: &dyn Disk, runs: &[&RunEntry]) -> Result<Months> {
         .map(|run| of_run(disk, run))
         .collect::<Result<_>>()?;
     let mut sums = Months::new();
-    for (month, sum) in of_runs.into_iter().flatten() {
-        *sums.entry(month).or_insert(0) += sum;
+    for (place, sum) in of_runs.into_iter().flatten() {
+        *sums.entry(place).or_insert(0) += sum;
     }
     Ok(sums)
 }
@@ -31,10 +31,12 @@ pub fn months(disk: &dyn Disk, runs: &[&RunEntry]) -> Result<Months> {
 fn of_run(disk: &dyn Disk, entry: &RunEntry) -> Result<Months> {
     let mut sums = Months::new();
     if !entry.meta.partition.is_year() {
-        let sections = entry.meta.sums.iter();
-        let totals =
-            sections.filter(|(section, _)| line::kind_of(section.as_bytes()) == Some(Kind::Total));
-        sums.insert(entry.meta.partition, totals.map(|(_, sum)| sum).sum());
+        for (section, sum) in &entry.meta.sums {
+            if line::kind_of(section.as_bytes()) == Some(Kind::Total) {
+                let place = (entry.meta.partition, namespace_of(section.as_bytes()));
+                *sums.entry(place).or_insert(0) += sum;
+            }
+        }
         return Ok(sums);
     }
     let mut cursor = Run::open_named(disk, entry)?.cursor();
@@ -45,14 +47,25 @@ fn of_run(disk: &dyn Disk, entry: &RunEntry) -> Result<Months> {
         if line::kind_of(key) != Some(Kind::Total) {
             continue;
         }
+        let mut of_line: BTreeMap<Partition, u128> = BTreeMap::new();
         for hour in line::hours(payload) {
             let (code, count) = hour.ok_or_else(|| Error::Damaged {
                 name: entry.name.clone(),
                 offset: 0,
                 what: format!("the line of `{}` cannot be read", line::shown(key)),
             })?;
-            *sums.entry(Partition::month_of(code)).or_insert(0) += u128::from(count);
+            *of_line.entry(Partition::month_of(code)).or_insert(0) += u128::from(count);
+        }
+        for (month, sum) in of_line {
+            *sums.entry((month, namespace_of(key))).or_insert(0) += sum;
         }
     }
     Ok(sums)
+}
+
+/// The namespace of a total's key: `l` of `l|abc`.
+fn namespace_of(key: &[u8]) -> String {
+    let section = line::section(key);
+    let name = section.strip_suffix(b"|").unwrap_or(section);
+    String::from_utf8_lossy(name).into_owned()
 }

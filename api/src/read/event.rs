@@ -18,6 +18,9 @@ use crate::write::cloud_event;
 #[derive(Serialize, utoipa::ToSchema)]
 pub struct IdVerdict {
     id: String,
+    /// Of a CloudEvent, within which it is an id
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source: Option<String>,
     /// counted, corrected (counted late), filtered or refused
     verdict: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -116,11 +119,13 @@ pub async fn verdict(
 ) -> Result<Json<IdVerdict>, Problem> {
     let mut query = QueryString::parse(query.as_deref())?;
     let source = query.take("source")?.filter(|source| !source.is_empty());
-    let id = source.map_or(id.clone(), |source| cloud_event::identity(&source, &id));
+    let source = source.map(std::borrow::Cow::into_owned);
     query.finish("source")?;
     blocking(&state, move |store| {
-        let history = store.id_history(&id)?;
-        answer(store, &id, history).map(Json).ok_or_else(|| {
+        let source = source.as_deref();
+        let identity = source.map(|source| cloud_event::identity(source, &id));
+        let history = store.id_history(identity.as_deref().unwrap_or(&id))?;
+        answer(store, (&id, source), history).map(Json).ok_or_else(|| {
             let days = store.options().oplog_days;
             let detail = format!(
                 "was not seen in the log, which is kept for {days} days; of a batch that was refused as a whole only the \
@@ -132,7 +137,11 @@ pub async fn verdict(
     .await
 }
 
-fn answer(store: &Store, id: &str, history: IdHistory) -> Option<IdVerdict> {
+fn answer(
+    store: &Store,
+    (id, source): (&str, Option<&str>),
+    history: IdHistory,
+) -> Option<IdVerdict> {
     let schema = store.schema();
     let filtered = history.counted.as_ref().and_then(filtered);
     let counted = history
@@ -148,6 +157,7 @@ fn answer(store: &Store, id: &str, history: IdHistory) -> Option<IdVerdict> {
     };
     Some(IdVerdict {
         id: id.to_owned(),
+        source: source.map(str::to_owned),
         verdict,
         counted,
         duplicate: history.again.and_then(duplicate),

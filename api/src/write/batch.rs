@@ -134,7 +134,7 @@ pub async fn count<T: Item>(
         false => read_apart(reading).await?,
     };
     if let Some((_, wrong)) = rejected.pop_if(|_| !skip) {
-        log_refusal(state, good.refused).await;
+        log_refused(state, good.refused).await;
         return Err(wrong);
     }
     let mut answer = submit(state, good, key, skip, &mut rejected).await?;
@@ -252,9 +252,16 @@ impl Good {
     }
 }
 
-/// Logs the item that a whole batch is refused for, so that its id has a verdict; where the log takes nothing the
-/// sender is told of the item all the same.
-async fn log_refusal(state: &ApiState, refused: Vec<RefusedItem>) {
+/// Logs an increment that is refused by itself, so that its id has a verdict.
+pub(super) async fn log_refusal(state: &ApiState, id: Option<String>, problem: &Problem) {
+    let mut refused = Good::default();
+    refused.refuse(id, problem);
+    log_refused(state, refused.refused).await;
+}
+
+/// Logs the item that a whole batch is refused for; where the log takes nothing the sender is told of the item
+/// all the same.
+async fn log_refused(state: &ApiState, refused: Vec<RefusedItem>) {
     if refused.is_empty() {
         return;
     }

@@ -2,7 +2,8 @@
 //!
 //! `type` (its last dotted part) and `time` are those of the event; `data` holds `entities`, `by`, `user` and `view`. Other
 //! attributes and extensions are passed over. An event's identity is its `source` and `id` together: two sources may
-//! use the same id. As one id they are `source`, a space, and `id`; no source holds a space.
+//! use the same id. As one id they are `source`, the ASCII unit separator, and `id`: no source holds one, and no id of
+//! another event does by accident.
 
 use axum::http::HeaderMap;
 use percent_encoding::percent_decode_str;
@@ -19,7 +20,7 @@ pub const BATCH: &str = "application/cloudevents-batch+json";
 
 /// The id under which an event of this source is known.
 pub fn identity(source: &str, id: &str) -> String {
-    format!("{source} {id}")
+    format!("{source}\u{1f}{id}")
 }
 
 const ATTRIBUTES: [&str; 5] = ["specversion", "id", "source", "type", "time"];

@@ -6,13 +6,14 @@ use axum::body::Body;
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use tallyring_realtime::{Accepted, Batch};
-use tallyring_records::{Increment, check_time};
+use tallyring_records::{ID_BYTES_MAX, Increment, check_time};
 
 use crate::access::Caller;
 use crate::problem::{self, Problem};
 use crate::query_string::QueryString;
 use crate::state::ApiState;
 use crate::time;
+use crate::write::batch::log_refusal;
 
 /// Where it is.
 pub const PATH: &str = "/v1/incr";
@@ -101,15 +102,33 @@ pub fn no_method(method: &Method) -> Response {
 }
 
 async fn incr(state: &ApiState, caller: &Caller, query: Option<&str>) -> Result<Accepted, Problem> {
-    let now = state.now();
-    let increment = caller.allow(parse(query, now)?)?;
-    increment.validate(&state.store().schema())?;
-    check_time(increment.at, now)?;
+    let increment = match read(state, caller, query) {
+        Ok(increment) => increment,
+        Err(problem) => {
+            log_refusal(state, id_of(query), &problem).await;
+            return Err(problem);
+        }
+    };
     let batch = Batch {
         increments: vec![increment],
         ..Batch::default()
     };
     Ok(state.service.submit(batch).await?)
+}
+
+fn read(state: &ApiState, caller: &Caller, query: Option<&str>) -> Result<Increment, Problem> {
+    let now = state.now();
+    let increment = caller.allow(parse(query, now)?)?;
+    increment.validate(&state.store().schema())?;
+    check_time(increment.at, now)?;
+    Ok(increment)
+}
+
+/// The id, whatever else is wrong.
+fn id_of(query: Option<&str>) -> Option<String> {
+    let mut query = QueryString::parse(query).ok()?;
+    let id = named(query.take("id").ok()?)?;
+    (id.len() <= ID_BYTES_MAX).then_some(id)
 }
 
 fn parse(query: Option<&str>, now: i64) -> Result<Increment, Problem> {

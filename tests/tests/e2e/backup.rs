@@ -3,9 +3,10 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde_json::{Value, json};
-use tallyring_tests::server::{Server, tallyring, tallyring_ok};
+use tallyring_tests::server::{Server, binary, tallyring, tallyring_ok};
 
 use crate::stored::{Stored, files, text};
 
@@ -274,21 +275,24 @@ fn a_damaged_log_never_takes_the_place_of_a_good_copy_and_rot_of_the_copy_is_fou
 #[test]
 fn a_backup_in_the_data_directory_is_refused_before_anything_is_served() {
     let stored = Stored::new();
-    let inside = stored.data.join("backup");
-    let config = beside(&stored, "inside.toml");
-    fs::write(&config, format!("[backup]\npath = {:?}\n", text(&inside))).expect("write it");
-    let arguments = [
-        "serve",
-        "--data",
-        stored.argument(),
-        "--listen",
-        "127.0.0.1:0",
-        "--config",
-    ];
-    let refused = tallyring(&[&arguments[..], &[text(&config)]].concat());
-    assert_eq!(refused.code, 2, "{refused:?}");
-    assert!(
-        refused.stderr.contains("name a directory elsewhere"),
-        "{refused:?}"
-    );
+    fs::create_dir(&stored.data).expect("a directory");
+    let (config, missing) = (beside(&stored, "inside.toml"), beside(&stored, "missing"));
+    let back = missing.join("../data/backup");
+    for inside in [text(&stored.data.join("backup")), text(&back), "backup"] {
+        fs::write(&config, format!("[backup]\npath = {inside:?}\n")).expect("write it");
+        let mut serve = Command::new(binary());
+        serve.args([
+            "serve",
+            "--data",
+            ".",
+            "--listen",
+            "127.0.0.1:0",
+            "--config",
+        ]);
+        let refused = serve.arg(&config).current_dir(&stored.data).output();
+        let refused = refused.expect("it runs");
+        assert_eq!(refused.status.code(), Some(2), "{inside}: {refused:?}");
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert!(said.contains("name a directory elsewhere"), "{said}");
+    }
 }

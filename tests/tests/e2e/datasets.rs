@@ -155,9 +155,9 @@ fn a_dry_run_and_a_bad_row_change_nothing() {
     assert_eq!(
         cells[..3],
         [
-            vec!["MONTH", "COUNTED", "ADDED", "REMOVED", "AFTER"],
-            vec!["2011-05", "100", "7", "100", "7"],
-            vec!["2011-06", "0", "8", "0", "8"],
+            vec!["MONTH", "NAMESPACE", "COUNTED", "ADDED", "REMOVED", "AFTER"],
+            vec!["2011-05", "l", "100", "7", "100", "7"],
+            vec!["2011-06", "l", "0", "8", "0", "8"],
         ],
         "{said}"
     );

@@ -81,14 +81,30 @@ fn one_id_of_two_sources_or_of_none_is_as_many_events() {
     assert_eq!(plain["accepted"], 1);
     let of_source = |source: &str| server.get_json(&format!("/v1/events/s?source={source}"));
     let (shop, other) = (of_source("/shop"), of_source("/other"));
-    let told = (&shop["verdict"], &shop["id"]);
-    assert_eq!(told, (&json!("counted"), &json!("/shop s")));
+    let told = ["verdict", "id", "source"].map(|field| &shop[field]);
+    assert_eq!(told, ["counted", "s", "/shop"]);
+    // A plain id that looks like both is another one.
+    let alike = send(&server, &click("/shop s", "2026-03-16T12:59:00Z"));
+    assert_eq!(alike["accepted"], 1, "{alike}");
     assert_ne!(shop["counted"]["position"], other["counted"]["position"]);
     let mut wrong = cloud_event("wrong");
     wrong["data"]["entities"] = json!({"pin": "1"});
     assert_eq!(post(&server, &[STRUCTURED], &wrong).0, 400);
     let verdict = server.get_json("/v1/events/wrong?source=/shop");
     assert_eq!(verdict["refused"]["field"], "entities.pin", "{verdict}");
+}
+
+#[test]
+fn a_single_increment_that_is_refused_has_a_verdict() {
+    let (_data, server) = server();
+    let refused = server.post("/v1/incr?key.nowhere=a&id=lost", "");
+    assert_eq!(refused.status, 400, "{refused:?}");
+    let verdict = server.get_json("/v1/events/lost");
+    assert_eq!(verdict["verdict"], "refused", "{verdict}");
+    assert_eq!(verdict["refused"]["field"], "keys.nowhere", "{verdict}");
+    // It may come again, mended.
+    assert_eq!(server.post("/v1/incr?key.l=a&id=lost", "").status, 204);
+    assert_eq!(server.get_json("/v1/events/lost")["verdict"], "counted");
 }
 
 fn verdict(server: &Server, id: &str) -> Value {
