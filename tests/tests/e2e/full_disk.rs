@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::json;
-use tallyring_tests::server::{Answer, Client, Server};
+use tallyring_tests::server::{Answer, Client, Server, tallyring, tallyring_ok};
 use tempfile::TempDir;
+
+use crate::stored::files;
 
 const DISK: &str = "size=40m";
 const FILLER_BYTES: u64 = 16 << 20;
@@ -15,6 +17,9 @@ const CYCLES: u64 = 4;
 const CONFIG: &str = "[memory]\nreplay_records = 20000\n[oplog]\nsegment_mib = 1\n";
 const CLOCK: &str = "2012-03-16T12:00:00Z";
 const ITEMS: u64 = 200;
+/// Rows whose runs are larger than what a full disk has left.
+const HISTORY_ROWS: u64 = 50_000;
+const FREE_BYTES: u64 = 128 << 10;
 /// More than any cycle can write.
 const BATCHES_MAX: u64 = 5_000;
 
@@ -111,6 +116,60 @@ fn a_disk_that_fills_up_refuses_and_loses_nothing() {
     let server = start(&data, &config);
     server.rebuild();
     assert_eq!(counted(&server), acknowledged * ITEMS);
+}
+
+#[test]
+#[allow(clippy::print_stderr, reason = "a test that did nothing must say so")]
+fn a_load_and_a_rebuild_on_a_full_disk_change_nothing_and_can_be_run_again() {
+    let Some(disk) = SmallDisk::mount() else {
+        eprintln!("skipped: no file system can be mounted here, which needs the right to");
+        return;
+    };
+    let (data, config) = (disk.path("data"), disk.path("c.toml"));
+    fs::write(&config, CONFIG).expect("write the configuration");
+    let server = start(&data, &config);
+    assert_eq!(send(&server, 1).expect("an answer").status, 200);
+    server.terminate();
+    let elsewhere = tempfile::tempdir().expect("a directory");
+    let history = elsewhere.path().join("history.csv");
+    let row = |row: u64| {
+        format!(
+            "u,key {},2011-05-01T10:00:00Z,1\n",
+            row.wrapping_mul(0x9E37_79B9_7F4A_7C15)
+        )
+    };
+    let rows: String = (0..HISTORY_ROWS).map(row).collect();
+    fs::write(
+        &history,
+        format!("namespace,key,hour,count\n{rows}u,all,2011-05-01T10:00:00Z,7\n"),
+    )
+    .expect("write the history");
+    let [data_text, history] = [&data, &history].map(|path| path.to_str().expect("a path of text"));
+    let load = ["load", "history", history, "--data", data_text];
+    let rebuild = ["rebuild", "--data", data_text];
+
+    let filler = File::create(disk.path("filler")).expect("a filler");
+    let free = rustix::fs::statvfs(&data).expect("its space");
+    fill(&filler, free.f_bavail * free.f_frsize - FREE_BYTES);
+    let refused = tallyring(&load);
+    assert_eq!(refused.code, 1, "{refused:?}");
+    assert!(refused.stderr.contains("space"), "{refused:?}");
+    let incoming = files(&data, "incoming");
+    assert!(incoming.is_empty(), "{incoming:?}");
+    filler.set_len(0).expect("give space back");
+
+    let server = start(&data, &config);
+    assert_eq!(counted(&server), ITEMS);
+    server.terminate();
+    tallyring_ok(&load);
+    let free = rustix::fs::statvfs(&data).expect("its space");
+    fill(&filler, free.f_bavail * free.f_frsize);
+    let refused = tallyring(&rebuild);
+    assert_eq!(refused.code, 1, "{refused:?}");
+    filler.set_len(0).expect("give space back");
+    tallyring_ok(&rebuild);
+    let server = start(&data, &config);
+    assert_eq!(counted(&server), ITEMS + 7);
 }
 
 fn fill(file: &File, bytes: u64) {
