@@ -51,6 +51,13 @@ pub struct Options {
     pub flush_level: i32,
 }
 
+impl Options {
+    /// Days that the log is kept: at least as long as ids are known, because what became of them is in it.
+    pub fn log_days(&self) -> u32 {
+        self.oplog_days.max(self.id_hours.div_ceil(24))
+    }
+}
+
 impl Default for Options {
     fn default() -> Self {
         Self {

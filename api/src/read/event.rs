@@ -126,7 +126,7 @@ pub async fn verdict(
         let identity = source.map(|source| cloud_event::identity(source, &id));
         let history = store.id_history(identity.as_deref().unwrap_or(&id))?;
         answer(store, (&id, source), history).map(Json).ok_or_else(|| {
-            let days = store.options().oplog_days;
+            let days = store.options().log_days();
             let detail = format!(
                 "was not seen in the log, which is kept for {days} days; of a batch that was refused as a whole only the \
                  item that was wrong is in it, and of a CloudEvent the id within its source"

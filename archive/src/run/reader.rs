@@ -59,7 +59,8 @@ impl Run {
         }))
     }
 
-    /// Opens the run that a manifest names: another valid run under its name is damage too.
+    /// Opens the run that a manifest names: under its name, a valid run of another length, or that says something else
+    /// of itself, is damage too.
     ///
     /// # Errors
     /// As [`Run::open`], and when the file is not the one of the entry.

@@ -63,7 +63,7 @@ fn explain(config: &Config) -> Result<()> {
     say!(
         "  remembers ids for {} hours, keeps the log for {} days",
         options.id_hours,
-        options.oplog_days
+        options.log_days()
     )?;
     say!(
         "  rebuilds {} minutes after midnight UTC, archive at zstd level {}",

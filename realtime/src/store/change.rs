@@ -279,7 +279,7 @@ impl Store {
 
     /// A batch's verdict is read from the log as long as its key is remembered.
     fn log_hours(&self) -> i64 {
-        i64::from((self.options.oplog_days.saturating_mul(24)).max(self.options.id_hours))
+        i64::from(self.options.log_days()) * 24
     }
 
     /// Commits `next` and removes the files that only the manifest before named.
