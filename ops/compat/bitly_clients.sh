@@ -8,6 +8,11 @@
 # TALLYRING names the binary; without it cargo builds one.
 set -eu
 
+if ! command -v python3 >/dev/null; then
+    echo "skipped: python3 is not installed"
+    exit 0
+fi
+
 here=$(cd "$(dirname "$0")" && pwd)
 clients=${1:-}
 if [ -z "${TALLYRING:-}" ]; then

@@ -6,12 +6,16 @@
 #   TALLYRING=path/to/tallyring ops/fuzz/api.sh    fuzzes a program that is built already
 #   ops/fuzz/api.sh [examples an operation, default 50]
 #
-# Builds the program, serves an empty directory on a free loopback port, and stops it by its own process id.
+# Builds the program, serves a small store on a free loopback port, and stops it by its own process id.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 if ! command -v schemathesis >/dev/null; then
     echo "skipped: schemathesis is not installed (pip install schemathesis)"
+    exit 0
+fi
+if ! command -v curl >/dev/null; then
+    echo "skipped: curl is not installed"
     exit 0
 fi
 if [ -z "${TALLYRING:-}" ]; then
@@ -32,6 +36,23 @@ if [ -z "$url" ]; then
     cat "$data/err" >&2
     exit 1
 fi
+# One of everything first, so that reads find something; two days of it, one of them archived.
+store=$data/store
+tallyring() { "$TALLYRING" "$@" --data "$store" >>"$data/out" 2>&1; }
+key=$(cat "$store/LOCAL_KEY")
+post() {
+    curl --silent --show-error --fail --output /dev/null --header "authorization: Bearer $key" \
+        --header "content-type: application/json" --data "$2" "$url$1"
+}
+yesterday=$(($(date +%s) - 86400))
+post /v1/increments "[{\"keys\":{\"l\":\"abc\",\"u\":\"0\"},\"by\":{\"c\":\"US\"},\"id\":\"0\",\"user\":\"a\"},
+    {\"keys\":{\"l\":\"abc\"},\"at\":$yesterday,\"n\":5}]"
+post /v1/events '{"id":"e1","type":"click","entities":{"ad":"0"},"user":"a"}'
+printf 'namespace,key,hour,count\nl,abc,%s,3\n' $((yesterday - 86400)) >"$data/history.csv"
+tallyring load history "$data/history.csv"
+tallyring rebuild
+# With a key from the start: the fuzzer makes keys too, and from the first one on everything needs one.
 # A stream has no end to wait for: its tests are in tests/tests/access/live.rs.
 schemathesis run "$url/openapi.json" --max-examples "${1:-50}" --exclude-path /v1/live \
+    --header "Authorization: Bearer $key" \
     --checks not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance
