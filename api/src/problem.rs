@@ -142,7 +142,7 @@ impl From<Error> for Problem {
                     kept.clone()
                 };
                 Self::unknown(
-                    "generation",
+                    "as_of",
                     &number.to_string(),
                     format!("is not kept; kept are: {kept}"),
                 )
