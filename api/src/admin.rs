@@ -142,7 +142,12 @@ pub async fn activate(
     let number = id.parse().map_err(|_| {
         Problem::malformed("generation", &id, "must be the number of a kept generation")
     })?;
-    blocking(&state, move |store| Ok(store.activate(number)?)).await?;
+    let activated = blocking(&state, move |store| Ok(store.activate(number)?)).await;
+    // A number that is not kept is of the path here, not `as_of` as in reads.
+    activated.map_err(|problem| match problem.field() {
+        Some("as_of") => problem.about("generation", Some(number.to_string())),
+        _ => problem,
+    })?;
     Ok(Json(json!({ "active": number })))
 }
 

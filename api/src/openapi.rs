@@ -87,7 +87,7 @@ pub struct KeyPath {
     reason = "describes the query string, which is parsed by hand so that errors name their field"
 )]
 pub struct LimitParameter {
-    /// Values or keys listed; of a breakdown as CSV 10,000 if left out
+    /// Values or keys listed; 10,000 as CSV if left out
     #[param(minimum = 1, maximum = 10000, default = 10)]
     limit: Option<u32>,
 }

@@ -5,7 +5,7 @@ use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tallyring_realtime::{Error, Refusal};
-use tallyring_records::{Fault, FieldError};
+use tallyring_records::{Fault, FieldError, short_detail, short_field};
 
 use crate::calendar::{Fault as RangeFault, RangeError};
 
@@ -41,7 +41,7 @@ impl Problem {
             kind: "about:blank",
             title,
             status: status.as_u16(),
-            detail: detail.into(),
+            detail: short_detail(detail),
             field: None,
             value: None,
             index: None,
@@ -76,7 +76,7 @@ impl Problem {
     }
 
     pub(crate) fn about(mut self, field: impl Into<String>, value: Option<String>) -> Self {
-        self.0.field = Some(field.into());
+        self.0.field = Some(short_field(field));
         self.0.value = value;
         self
     }
@@ -142,7 +142,7 @@ impl From<Error> for Problem {
                     kept.clone()
                 };
                 Self::unknown(
-                    "generation",
+                    "as_of",
                     &number.to_string(),
                     format!("is not kept; kept are: {kept}"),
                 )

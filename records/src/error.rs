@@ -16,7 +16,7 @@ pub enum Fault {
 pub struct FieldError {
     /// Which kind of wrong.
     pub fault: Fault,
-    /// The field as a client names it, such as `keys.l` or `at`.
+    /// The field as a client names it, such as `keys.l` or `at`; shortened, as a client may name it anything.
     pub field: String,
     /// The value found, shortened to at most 64 characters, control characters escaped.
     pub value: Option<String>,
@@ -29,9 +29,9 @@ impl FieldError {
     pub fn malformed(field: impl Into<String>, value: &str, detail: impl Into<String>) -> Self {
         Self {
             fault: Fault::Malformed,
-            field: field.into(),
+            field: short_field(field),
             value: Some(shown(value)),
-            detail: detail.into(),
+            detail: short_detail(detail),
         }
     }
 
@@ -39,9 +39,9 @@ impl FieldError {
     pub fn refused(field: impl Into<String>, value: &str, detail: impl Into<String>) -> Self {
         Self {
             fault: Fault::Refused,
-            field: field.into(),
+            field: short_field(field),
             value: Some(shown(value)),
-            detail: detail.into(),
+            detail: short_detail(detail),
         }
     }
 
@@ -49,9 +49,9 @@ impl FieldError {
     pub fn missing(field: impl Into<String>, detail: impl Into<String>) -> Self {
         Self {
             fault: Fault::Malformed,
-            field: field.into(),
+            field: short_field(field),
             value: None,
-            detail: detail.into(),
+            detail: short_detail(detail),
         }
     }
 }
@@ -68,6 +68,25 @@ impl fmt::Display for FieldError {
 impl std::error::Error for FieldError {}
 
 const SHOWN_CHARS_MAX: usize = 64;
+const FIELD_BYTES_MAX: usize = 256;
+const DETAIL_BYTES_MAX: usize = 1_024;
+
+/// The name of a field as it may appear in an error: at most 256 bytes and an ellipsis.
+pub fn short_field(field: impl Into<String>) -> String {
+    shortened(field.into(), FIELD_BYTES_MAX)
+}
+
+/// What is wrong as it may appear in an error: at most 1 KiB and an ellipsis.
+pub fn short_detail(detail: impl Into<String>) -> String {
+    shortened(detail.into(), DETAIL_BYTES_MAX)
+}
+
+fn shortened(text: String, bytes_max: usize) -> String {
+    if text.len() <= bytes_max {
+        return text;
+    }
+    format!("{}…", &text[..text.floor_char_boundary(bytes_max)])
+}
 
 /// A client's text as it may appear in an error: escaped and short.
 fn shown(value: &str) -> String {

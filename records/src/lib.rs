@@ -21,7 +21,7 @@ mod users;
 mod varint;
 
 pub use day::Day;
-pub use error::{Fault, FieldError};
+pub use error::{Fault, FieldError, short_detail, short_field};
 pub use events::{EventType, LATENESS_SECONDS_DEFAULT, Ratio};
 pub use filter::Filter;
 pub use increment::{

@@ -252,20 +252,35 @@ pub fn answer_all(
 ) -> Result<Vec<Answer>, (usize, Problem)> {
     let found = read_all(store, &requests)?;
     let mut answers = Vec::with_capacity(requests.len());
-    let mut buckets = 0;
+    let mut buckets = BucketsTotal::default();
     for (index, (request, found)) in requests.into_iter().zip(&found).enumerate() {
         let answer = answer(store, request, found).map_err(|problem| (index, problem))?;
-        buckets += answer.head.buckets.count();
-        if buckets > BUCKETS_TOTAL_MAX {
-            let detail = format!(
-                "the queries together have more than {BUCKETS_TOTAL_MAX} buckets; ask in parts"
-            );
-            let error = FieldError::refused("queries", &buckets.to_string(), detail);
-            return Err((index, error.into()));
-        }
+        let added = buckets.add(answer.head.buckets.count());
+        added.map_err(|problem| (index, problem))?;
         answers.push(answer);
     }
     Ok(answers)
+}
+
+/// The buckets of all queries of a request so far.
+#[derive(Default)]
+pub struct BucketsTotal(usize);
+
+impl BucketsTotal {
+    /// Adds those of one more query.
+    ///
+    /// # Errors
+    /// 422 when a response lists no more.
+    pub fn add(&mut self, buckets: usize) -> Result<(), Problem> {
+        self.0 += buckets;
+        if self.0 <= BUCKETS_TOTAL_MAX {
+            return Ok(());
+        }
+        let detail = format!(
+            "the queries together have more than {BUCKETS_TOTAL_MAX} buckets; ask in parts"
+        );
+        Err(FieldError::refused("queries", &self.0.to_string(), detail).into())
+    }
 }
 
 /// What a read finds, and in which view.

@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use super::answer::{Answer, answer_all, answer_at_once};
 use super::asked::Asked;
 use super::format::Format;
-use super::request::{KNOWN, LIMIT_DEFAULT, LIMIT_MAX, ReadRequest, Shape, View, blocking};
+use super::request::{KNOWN, ReadRequest, Shape, View, blocking, limit_default};
 use super::second;
 use crate::access::Caller;
 use crate::openapi::{KeyPath, LimitParameter, RangeParameters, ReadErrors};
@@ -138,11 +138,7 @@ async fn answer(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let mut asked = Asked::in_form(format, &uri, headers, &caller, state.now())?;
-    // A file is taken whole, a page shows the top.
-    let limit = match asked.format {
-        Format::Csv => LIMIT_MAX,
-        Format::Json | Format::Svg(_) => LIMIT_DEFAULT,
-    };
+    let limit = limit_default(asked.format);
     let schema = state.store().schema();
     if matches!(view, View::Counts) && asked.format == Format::Json {
         let of = (namespace.as_str(), key.as_str());

@@ -8,11 +8,12 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use tallyring_records::Schema;
 
-use super::answer::{Answer, answer_all};
+use super::answer::{Answer, BucketsTotal, answer_all};
 use super::request::{LIMIT_DEFAULT, ReadRequest, View, as_of, blocking};
 use super::respond::{Respond, json as to_json, respond_to_post};
 use crate::access::Caller;
 use crate::body;
+use crate::calendar::Selection;
 use crate::json;
 use crate::problem::Problem;
 use crate::query_string::QueryString;
@@ -93,19 +94,10 @@ pub async fn query(
     let as_of = as_of(&mut parameters)?;
     parameters.finish("as_of")?;
     let bytes = body::read(&headers, body, BODY_BYTES_MAX).await?;
-    let (schema, now) = (state.store().schema(), state.now());
-    let mut requests = Vec::new();
-    let queries = queries(&bytes)?;
-    caller.pay_for(queries.len());
-    for (index, fields) in queries.into_iter().enumerate() {
-        let request = request(&schema, now, fields).and_then(|mut request| {
-            caller.check_namespace(&request.namespace.name)?;
-            request.period.as_of = request.period.as_of.or(as_of);
-            Ok(request)
-        });
-        requests.push(request.map_err(|problem| problem.at(index, None))?);
-    }
+    let now = state.now();
+    // Where buckets begin takes long to find out, so it is not done on the threads that serve connections.
     blocking(&state, move |store| {
+        let requests = requests(&store.schema(), now, &caller, as_of, &bytes)?;
         let answers = Answers {
             answers: answer_all(store, requests)
                 .map_err(|(index, problem)| problem.at(index, None))?,
@@ -114,6 +106,32 @@ pub async fn query(
         respond_to_post(store, &identity, to_json(&answers)?)
     })
     .await
+}
+
+/// Understands the queries of a body, up to the one with which they have too many buckets.
+fn requests(
+    schema: &Schema,
+    now: i64,
+    caller: &Caller,
+    as_of: Option<u64>,
+    bytes: &[u8],
+) -> Result<Vec<ReadRequest>, Problem> {
+    let queries = queries(bytes)?;
+    caller.pay_for(queries.len());
+    let mut requests = Vec::with_capacity(queries.len());
+    let mut buckets = BucketsTotal::default();
+    for (index, fields) in queries.into_iter().enumerate() {
+        let request = request(schema, now, fields).and_then(|mut request| {
+            caller.check_namespace(&request.namespace.name)?;
+            request.period.as_of = request.period.as_of.or(as_of);
+            if let Selection::Bounded(asked) = &request.period.selection {
+                buckets.add(asked.count())?;
+            }
+            Ok(request)
+        });
+        requests.push(request.map_err(|problem| problem.at(index, None))?);
+    }
+    Ok(requests)
 }
 
 fn queries(bytes: &[u8]) -> Result<Vec<Value>, Problem> {

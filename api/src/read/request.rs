@@ -6,6 +6,7 @@ use tallyring_realtime::{Read, Store};
 use tallyring_records::{FieldError, KEY_BYTES_MAX, Namespace, Schema, TIME_MAX, TIME_MIN};
 
 use super::base::{Base, Made};
+use super::format::Format;
 use crate::access::off_thread;
 use crate::calendar::{Buckets, Request, Selection, Unit, Zone};
 use crate::problem::Problem;
@@ -56,7 +57,7 @@ pub const KNOWN: &str = "unit, units, from, to, timezone, hour_offset and as_of;
 /// Values listed unless asked otherwise.
 pub const LIMIT_DEFAULT: usize = 10;
 /// Most values listed.
-pub const LIMIT_MAX: usize = 10_000;
+const LIMIT_MAX: usize = 10_000;
 
 impl ReadRequest {
     /// Understands a read, taking its parameters out of `query`. `limit_default` is for breakdowns.
@@ -232,6 +233,14 @@ impl Period {
             selection: request.resolve()?,
             ..self.clone()
         }))
+    }
+}
+
+/// How many values to list unless asked otherwise: a file is taken whole, a page shows the top.
+pub fn limit_default(format: Format) -> usize {
+    match format {
+        Format::Csv => LIMIT_MAX,
+        Format::Json | Format::Svg(_) => LIMIT_DEFAULT,
     }
 }
 

@@ -12,7 +12,7 @@ use super::asked::Asked;
 use super::base::{Base, Made};
 use super::csv;
 use super::format::Format;
-use super::request::{LIMIT_DEFAULT, Period, blocking, declared, limit, span};
+use super::request::{Period, blocking, declared, limit, limit_default, span};
 use super::respond::{Respond, json};
 use crate::access::Caller;
 use crate::chart::{Picture, RankingChart, ranking};
@@ -82,7 +82,7 @@ pub async fn top(
 ) -> Result<Response, Problem> {
     let mut asked = Asked::of(&uri, headers, &caller, state.now())?;
     let namespace = declared(&state.store().schema(), &namespace)?;
-    let limit = limit(&mut asked.query, LIMIT_DEFAULT)?;
+    let limit = limit(&mut asked.query, limit_default(asked.format))?;
     let period = asked.period()?;
     let form = asked.finish(KNOWN)?;
     blocking(&state, move |store| {

@@ -89,6 +89,17 @@ async fn files_tell_counted_values_from_the_remainder_and_list_every_bucket() {
 }
 
 #[tokio::test]
+async fn the_file_of_the_top_keys_has_all_of_them() {
+    let site = crossed();
+    let keys = (0..12).map(|number| click(&format!("k{number}"), 1, json!({})));
+    site.count(keys.collect()).await;
+    let rows = |text: &str| text.lines().skip(1).count();
+    assert_eq!(rows(&site.get("/v1/l/top.csv?units=1").await.text), 12);
+    let shown = site.get("/v1/l/top?units=1").await.json();
+    assert_eq!(shown["keys"].as_array().unwrap().len(), 10);
+}
+
+#[tokio::test]
 async fn top_says_what_every_read_says_and_has_a_validator() {
     let site = crossed();
     site.count(json!([

@@ -76,7 +76,10 @@ pub fn unwrap(event: Value) -> Result<Value, Problem> {
     };
     for name in &ATTRIBUTES[..4] {
         match attributes.get(*name) {
-            Some(Value::String(text)) if !text.is_empty() => {}
+            Some(Value::String(text)) if text.is_empty() => {
+                return Err(Problem::malformed(name, "", "is empty; give it a text"));
+            }
+            Some(Value::String(_)) => {}
             Some(other) => {
                 return Err(Problem::malformed(name, &shown(other), "must be a text"));
             }
@@ -116,6 +119,19 @@ pub fn unwrap(event: Value) -> Result<Value, Problem> {
         }
     }
     Ok(Value::Object(fields))
+}
+
+/// Refuses a CloudEvent that was sent as if it were a plain event.
+///
+/// # Errors
+/// Says how to send it.
+pub fn check_plain(event: &Value) -> Result<(), Problem> {
+    let Some(version) = event.get("specversion") else {
+        return Ok(());
+    };
+    let detail = "is of a CloudEvent; send it as application/cloudevents+json, or a list of them as \
+                  application/cloudevents-batch+json";
+    Err(Problem::malformed("specversion", &shown(version), detail))
 }
 
 /// The identity of an event whose source and id are texts.

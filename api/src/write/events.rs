@@ -87,7 +87,10 @@ pub async fn events(
     };
     let parse = move |item, schema: &Schema, now| match is_wrapped {
         true => event::parse(cloud_event::unwrap(item)?, schema, now),
-        false => event::parse(item, schema, now),
+        false => {
+            cloud_event::check_plain(&item)?;
+            event::parse(item, schema, now)
+        }
     };
     let answer = batch::count(&state, &caller, (bytes, manner), items, parse).await?;
     metrics::counter!("tallyring_events_total").increment(answer.accepted);
