@@ -440,7 +440,7 @@ proptest! {
         theme in prop::sample::select(vec![Theme::Auto, Theme::Light, Theme::Dark]),
     ) {
         let picture = Picture { width, theme };
-        check(&badge(&title, &subtitle, theme));
+        check(&badge(&title, &subtitle, &start, theme));
         let mut points = march(Unit::Hour, names.iter().map(|&(_, count)| count).collect()).points;
         if aligned && !points.is_empty() {
             points[0].0 = start.clone();
