@@ -181,6 +181,7 @@ fn job_json(job: &Job) -> Value {
         "generation": job.generation,
         "error": job.error,
         "files": job.work.map(|work| json!({"merged": work.merged, "linked": work.linked, "shared": work.shared})),
+        "backing_up": job.backing_up,
         "backup": job.backup.as_ref().map(|backup| json!({
             "ended_at": rfc3339_utc(backup.ended_ms.div_euclid(1_000)),
             "generation": backup.generation,

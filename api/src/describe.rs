@@ -1,6 +1,8 @@
 //! What each metric means, for `/metrics`.
 
-use metrics::{describe_counter, describe_gauge, describe_histogram};
+use metrics::{counter, describe_counter, describe_gauge, describe_histogram};
+
+use crate::access::{SHED, SHED_CLASSES};
 
 /// Names with what they count; every counter ends in `_total`.
 const COUNTERS: [(&str, &str); 14] = [
@@ -37,10 +39,7 @@ const COUNTERS: [(&str, &str); 14] = [
         "tallyring_connections_refused_total",
         "Connections beyond those that one address may have",
     ),
-    (
-        "tallyring_shed_total",
-        "Requests that found no place, by class",
-    ),
+    (SHED, "Requests that found no place, by class"),
     (
         "tallyring_wrong_keys_total",
         "Requests with an API key that is not in force",
@@ -116,10 +115,20 @@ const GAUGES: [(&str, &str); 18] = [
     ),
 ];
 
-/// Tells the recorder, which must be installed, what each metric means.
+/// Counters with labels.
+const LABELLED: [&str; 2] = ["tallyring_http_requests_total", SHED];
+
+/// Tells the recorder, which must be installed, what each metric means. Counters begin at 0: an alert on the first of
+/// what is counted needs a value before it.
 pub fn describe_metrics() {
     for (name, help) in COUNTERS {
         describe_counter!(name, help);
+        if !LABELLED.contains(&name) {
+            counter!(name).absolute(0);
+        }
+    }
+    for class in SHED_CLASSES {
+        counter!(SHED, "class" => class).absolute(0);
     }
     for (name, help) in GAUGES {
         describe_gauge!(name, help);

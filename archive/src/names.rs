@@ -15,6 +15,7 @@
 //!                               long as somebody sorts
 //! catalog/                      small keyed state: jobs, keys
 //! catalog.json                  the same as text
+//! DEMO                       in a directory that a demonstration made: its counts are made up
 //! BACKUP, RESTORING             in a copy that is not to be served: a backup, or one half restored
 //! ```
 //!
@@ -61,6 +62,8 @@ pub const CATALOG_SNAPSHOT: &str = "catalog.json";
 pub const BACKUP: &str = "BACKUP";
 /// Marks a directory that is being restored into.
 pub const RESTORING: &str = "RESTORING";
+/// Marks a directory that a demonstration made.
+pub const DEMO: &str = "DEMO";
 /// The identity file.
 pub const IDENTITY: &str = "STORE";
 /// The lock file.

@@ -165,7 +165,7 @@ Examples:
 pub struct LoadArgs {
     #[command(flatten)]
     pub data: DataArgs,
-    /// Name of the dataset: letters, digits, _ - .
+    /// Name of the dataset: letters, digits, `_`, `-` and `.`, at most 64
     pub dataset: String,
     /// CSV or JSON lines
     #[arg(required = true)]

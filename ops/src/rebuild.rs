@@ -21,7 +21,7 @@ const POLL: Duration = Duration::from_millis(200);
 /// Exports finished days and merges them into a new generation.
 ///
 /// # Errors
-/// When the rebuild fails; the generation before goes on serving.
+/// When the rebuild fails; the generation before goes on serving. When the backup that is configured fails.
 pub fn run(args: &DataArgs, json: bool) -> Result<()> {
     let config = Config::for_command(args.config.as_deref(), &args.data)?;
     require_store(&args.data)?;
@@ -49,14 +49,8 @@ pub fn run(args: &DataArgs, json: bool) -> Result<()> {
             bar.finish_and_clear();
             store.seal()?;
             if let Some(target) = &config.backup {
-                backup::make(&args.data, target, &backup::todays_part, &|_, _| {}).map_err(
-                    |error| {
-                        CommandError::Failed(format!(
-                            "generation {} is published, but not backed up: {error}",
-                            store.manifest().active
-                        ))
-                    },
-                )?;
+                backup::make(&args.data, target, &backup::todays_part, &|_, _| {})
+                    .map_err(|error| not_backed_up(store.manifest().active, &error.to_string()))?;
             }
             (before, store.manifest().active)
         }
@@ -92,13 +86,28 @@ fn through(server: &Server) -> Result<(u64, u64)> {
         let last = &status["last_rebuild"];
         if last["job"].as_u64() >= Some(job) {
             match last["state"].as_str() {
-                Some("done") => return Ok((before, last["generation"].as_u64().unwrap_or(0))),
+                Some("done") if last["backing_up"] == Value::Bool(true) => {
+                    spinner.set_message("the server backs up");
+                }
+                Some("done") => {
+                    let generation = last["generation"].as_u64().unwrap_or(0);
+                    return match last["backup"]["error"].as_str() {
+                        Some(error) => Err(not_backed_up(generation, error)),
+                        None => Ok((before, generation)),
+                    };
+                }
                 Some("failed") => return Err(CommandError::Failed(text(&last["error"]))),
                 _ => {}
             }
         }
         thread::sleep(POLL);
     }
+}
+
+fn not_backed_up(generation: u64, error: &str) -> CommandError {
+    CommandError::Failed(format!(
+        "generation {generation} is published, but not backed up: {error}"
+    ))
 }
 
 fn text(value: &Value) -> String {

@@ -43,6 +43,15 @@ impl Rebuilds {
             job.state = JobState::Failed;
             job.error = Some("the server stopped while it ran; nothing was published".into());
         }
+        if let Some(job) = last.as_mut().filter(|job| job.backing_up) {
+            job.backing_up = false;
+            job.backup = Some(BackupOutcome {
+                error: Some(
+                    "the server stopped while it was written; the one before stands".into(),
+                ),
+                ..BackupOutcome::at(store.world().clock.now_ms())
+            });
+        }
         Arc::new(Self {
             store,
             data: data.to_owned(),
@@ -73,6 +82,7 @@ impl Rebuilds {
             generation: None,
             error: None,
             work: None,
+            backing_up: false,
             backup: None,
         };
         self.remember(&job);
@@ -179,13 +189,7 @@ impl Rebuilds {
 
     fn end_backup(&self, number: u64, result: Result<Copied>) {
         let mut last = self.lock();
-        let mut outcome = BackupOutcome {
-            ended_ms: self.store.world().clock.now_ms(),
-            generation: None,
-            files: 0,
-            bytes: 0,
-            error: None,
-        };
+        let mut outcome = BackupOutcome::at(self.store.world().clock.now_ms());
         match result {
             Ok(copied) => {
                 tracing::info!(
@@ -204,6 +208,7 @@ impl Rebuilds {
         }
         // A rebuild that began meanwhile has an outcome of its own to come.
         if let Some(job) = last.as_mut().filter(|job| job.job == number) {
+            job.backing_up = false;
             job.backup = Some(outcome);
             self.remember(job);
         }
@@ -245,6 +250,8 @@ impl Rebuilds {
             Ok((generation, work)) => {
                 job.work = work;
                 job.state = JobState::Done;
+                // In the same step: whoever waits for the backup must not find that there is none to come.
+                job.backing_up = self.backup.is_some();
                 job.generation = Some(generation);
                 tracing::info!(job = number, generation, "rebuild done");
             }

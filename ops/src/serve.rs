@@ -40,6 +40,28 @@ const RETRY_AFTER: Duration = Duration::from_secs(60);
 /// # Errors
 /// When the directory cannot be opened, the address cannot be bound, or the log fails.
 pub fn run(args: &ServeArgs, json: bool) -> Result<()> {
+    run_on(None, args, json)
+}
+
+/// Takes the address at which [`run_on`] serves later.
+///
+/// # Errors
+/// When it cannot be bound, or may not be served on without keys.
+pub fn bind(args: &ServeArgs) -> Result<std::net::TcpListener> {
+    let data = args.data.data.as_path();
+    let config = Config::for_server(args.data.config.as_deref(), data)?;
+    let listen = args.listen.unwrap_or(config.listen);
+    if !listen.ip().is_loopback() && !data.join(names::CATALOG).exists() {
+        return Err(open_to_all(listen, data));
+    }
+    std::net::TcpListener::bind(listen).map_err(doing(format!("listen on {listen}")))
+}
+
+/// As [`run`], at an address that was taken before when there is one.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_on(taken: Option<std::net::TcpListener>, args: &ServeArgs, json: bool) -> Result<()> {
     start_logging();
     exit_on_panic_of_store_threads();
     let data = args.data.data.as_path();
@@ -85,6 +107,7 @@ pub fn run(args: &ServeArgs, json: bool) -> Result<()> {
     allow_open_files(config.http.server.connections_max);
     let front = Front {
         listen,
+        taken,
         http: config.http,
         tls,
         access: Arc::new(access),
@@ -108,6 +131,8 @@ pub fn run(args: &ServeArgs, json: bool) -> Result<()> {
 /// What faces the network.
 struct Front {
     listen: SocketAddr,
+    /// Its listener, where it was taken before.
+    taken: Option<std::net::TcpListener>,
     http: HttpConfig,
     tls: Option<Tls>,
     access: Arc<Access>,
@@ -132,7 +157,7 @@ async fn serve_until_stopped(
         .map_err(doing("start the metrics"))?;
     describe_metrics();
     tokio::spawn(fold_metrics(metrics.clone()));
-    let (listeners, url, local_url) = listen_on(front.listen, front.tls).await?;
+    let (listeners, url, local_url) = listen_on((front.listen, front.taken), front.tls).await?;
     write_local_key(data, &front.access)?;
     lock.announce(&local_url).map_err(doing("write LOCK"))?;
     let service = Arc::new(service);
@@ -245,20 +270,28 @@ type Listeners = Vec<(TcpListener, Option<Tls>)>;
 
 /// The listeners, the address for everybody and the one for commands on the data directory: with TLS
 /// those have a plain one of their own, on loopback, as they cannot know whom the certificate names.
-async fn listen_on(listen: SocketAddr, tls: Option<Tls>) -> Result<(Listeners, String, String)> {
-    let bind = async |address: SocketAddr| {
-        let listener = TcpListener::bind(address)
-            .await
-            .map_err(doing(format!("listen on {address}")))?;
+async fn listen_on(
+    (listen, taken): (SocketAddr, Option<std::net::TcpListener>),
+    tls: Option<Tls>,
+) -> Result<(Listeners, String, String)> {
+    let bound = |listener: std::io::Result<TcpListener>, address: SocketAddr| {
+        let listener = listener.map_err(doing(format!("listen on {address}")))?;
         let address = listener.local_addr().map_err(doing("read the address"))?;
         Ok::<_, CommandError>((listener, address))
     };
-    let (listener, address) = bind(listen).await?;
+    let listener = match taken {
+        Some(taken) => taken
+            .set_nonblocking(true)
+            .and_then(|()| TcpListener::from_std(taken)),
+        None => TcpListener::bind(listen).await,
+    };
+    let (listener, address) = bound(listener, listen)?;
     if tls.is_none() {
         let url = format!("http://{address}");
         return Ok((vec![(listener, None)], url.clone(), url));
     }
-    let (local, local_address) = bind((Ipv4Addr::LOCALHOST, 0).into()).await?;
+    let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let (local, local_address) = bound(TcpListener::bind(free).await, free)?;
     Ok((
         vec![(listener, tls), (local, None)],
         format!("https://{address}"),

@@ -148,6 +148,7 @@ fn table(status: &Value, came: Option<&str>) -> String {
     );
     line(&mut out, "archive", &archive);
     line(&mut out, "rebuild", &last_rebuild(&status["last_rebuild"]));
+    line(&mut out, "backup", &last_backup(&status["last_rebuild"]));
     let ids = format!(
         "{} in memory, remembered {} hours",
         count(&status["ids"]["in_memory"]),
@@ -193,6 +194,22 @@ fn last_rebuild(job: &Value) -> String {
     }
 }
 
+fn last_backup(job: &Value) -> String {
+    let backup = &job["backup"];
+    let ended = text(&backup["ended_at"]);
+    if job["backing_up"] == Value::Bool(true) {
+        return "running".into();
+    }
+    match (backup.is_null(), backup["error"].as_str()) {
+        (true, _) => "none with the last rebuild".into(),
+        (false, Some(error)) => format!("failed, {ended}: {error}"),
+        (false, None) => {
+            let generation = number(&backup["generation"]);
+            format!("done, {ended}, generation {generation}")
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -214,7 +231,8 @@ mod tests {
             "ids": {"window_hours": 25, "in_memory": 2},
             "archive": {"pending_runs": 1, "file_bytes": 2_048},
             "disk": {"free_bytes": 1_073_741_824},
-            "last_rebuild": {"job": 4, "state": "done", "ended_at": "2012-03-16T00:05:01Z", "error": null},
+            "last_rebuild": {"job": 4, "state": "done", "ended_at": "2012-03-16T00:05:01Z", "error": null,
+                "backing_up": false, "backup": {"ended_at": "2012-03-16T00:05:02Z", "generation": null, "error": "the disk is full"}},
         });
         let expected = "\
 state     ok, 2012-03-16T18:40:00Z
@@ -223,9 +241,20 @@ today     day-2012-03-16        12,345 counters   0 runs  512.00 KiB  ███�
 log       at 1,000,000, 64.00 MiB, 7 records to replay, 3.5 records a second
 archive   generation 3, 2.00 KiB, 1 run to merge
 rebuild   done, 2012-03-16T00:05:01Z
+backup    failed, 2012-03-16T00:05:02Z: the disk is full
 ids       2 in memory, remembered 25 hours
 disk      1.00 GiB free
 ";
         assert_eq!(table(&status, Some("3.5 records a second")), expected);
+        for (job, shown) in [
+            (Value::Null, "none with the last rebuild"),
+            (json!({"backing_up": true, "backup": null}), "running"),
+            (
+                json!({"backup": {"ended_at": "2012-03-16T00:05:02Z", "generation": 3, "error": null}}),
+                "done, 2012-03-16T00:05:02Z, generation 3",
+            ),
+        ] {
+            assert_eq!(last_backup(&job), shown);
+        }
     }
 }

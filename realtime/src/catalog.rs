@@ -35,6 +35,9 @@ pub struct Job {
     /// How the generation's files came to be.
     #[serde(default)]
     pub work: Option<Work>,
+    /// True while the backup that follows is written.
+    #[serde(default)]
+    pub backing_up: bool,
     /// How the backup that followed went, once it ended.
     #[serde(default)]
     pub backup: Option<BackupOutcome>,
@@ -53,6 +56,19 @@ pub struct BackupOutcome {
     pub bytes: u64,
     /// Why it failed, if it did; the backup is then the one before.
     pub error: Option<String>,
+}
+
+impl BackupOutcome {
+    /// The outcome of one that ended then, Unix milliseconds, with nothing copied so far.
+    pub fn at(ended_ms: i64) -> Self {
+        Self {
+            ended_ms,
+            generation: None,
+            files: 0,
+            bytes: 0,
+            error: None,
+        }
+    }
 }
 
 /// How a job stands.
@@ -238,6 +254,7 @@ mod tests {
             generation: Some(1),
             error: None,
             work: None,
+            backing_up: false,
             backup: None,
         };
         let catalog = Catalog::open(&path).unwrap();

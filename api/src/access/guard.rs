@@ -24,6 +24,16 @@ use super::{Access, Caller};
 use crate::meter::Meter;
 use crate::problem::Problem;
 
+/// Counts requests that found no place, by class.
+pub const SHED: &str = "tallyring_shed_total";
+const STREAMS: &str = "streams";
+const READS: &str = "reads";
+const INCREMENTS: &str = "increments";
+const BATCHES: &str = "batches";
+const OPERATIONS: &str = "operators' requests";
+/// The classes of requests that may find no place.
+pub const SHED_CLASSES: [&str; 5] = [STREAMS, READS, INCREMENTS, BATCHES, OPERATIONS];
+
 /// Time limit of operators' requests: a dataset that is adopted is read and checked as a whole.
 const OPERATION_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
@@ -82,7 +92,7 @@ async fn answer(access: &Access, route: Route, request: Request, next: Next) -> 
                 // The place goes to the handler: it is held for as long as the stream lasts.
                 match access.streams.enter() {
                     Some(place) => parts.extensions.insert(Arc::new(place)),
-                    None => return shed("streams").answer(route.dialect, &path),
+                    None => return shed(STREAMS).answer(route.dialect, &path),
                 };
             }
             let request = Request::from_parts(parts, body);
@@ -206,7 +216,7 @@ async fn run(
     if route.class != Class::Query {
         return run_here(access, route, answering).await;
     }
-    let place = access.queries.enter().await.ok_or_else(|| shed("reads"))?;
+    let place = access.queries.enter().await.ok_or_else(|| shed(READS))?;
     let limit = access.limits.request_timeout;
     tokio::time::timeout(limit, place::held(place, answering))
         .await
@@ -224,9 +234,9 @@ pub async fn run_here<T>(
 ) -> Result<T, Refusal> {
     let (gate, what) = match route.class {
         Class::Free | Class::Query | Class::Stream => return Ok(answering.await),
-        Class::Increment => (&access.increments, "increments"),
-        Class::Batch => (&access.batches, "batches"),
-        Class::Admin => (&access.admin, "operators' requests"),
+        Class::Increment => (&access.increments, INCREMENTS),
+        Class::Batch => (&access.batches, BATCHES),
+        Class::Admin => (&access.admin, OPERATIONS),
     };
     let _place = gate.enter().ok_or_else(|| shed(what))?;
     let limit = match route.class {
@@ -240,7 +250,7 @@ pub async fn run_here<T>(
 }
 
 fn shed(what: &'static str) -> Refusal {
-    metrics::counter!("tallyring_shed_total", "class" => what).increment(1);
+    metrics::counter!(SHED, "class" => what).increment(1);
     Refusal::Busy(what)
 }
 

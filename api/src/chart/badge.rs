@@ -17,10 +17,10 @@ const TEXT_WIDTH_MAX: f64 = 300.0;
 const TIGHTENED: f64 = 0.92;
 
 /// A badge of 20 pixels' height: `label` on grey, `value` on blue. A count reads best as
-/// [`human`](super::human) gives it. Both are cut with an ellipsis at 300 pixels.
-pub fn badge(label: &str, value: &str, theme: Theme) -> String {
-    let (label, value) = (text::clean(label), text::clean(value));
-    let title = format!("{label}: {value}");
+/// [`human`](super::human) gives it. Both are cut with an ellipsis at 300 pixels. The title also says the `range`.
+pub fn badge(label: &str, value: &str, range: &str, theme: Theme) -> String {
+    let [label, value, range] = [label, value, range].map(text::clean);
+    let title = format!("{label}: {value}, {range}");
     let size = Role::BadgeText.text_px();
     let label = text::ellipsised(&label, size, TEXT_WIDTH_MAX);
     let value = text::ellipsised(&value, size, TEXT_WIDTH_MAX);

@@ -52,18 +52,36 @@ pub fn draw_header(root: &Root<'_>, width: f64, title: &str, lines: &[String], t
     }
 }
 
-/// Parts of a subtitle, with dots between those that are not empty, in lines of `room` pixels: a part that does
-/// not fit begins the next one, but for the last of `lines_max`, which is cut where it is drawn.
-pub fn wrapped(parts: &[&str], room: f64, lines_max: usize) -> Vec<String> {
+/// Parts of a text, with dots between those that are not empty, in lines of `room` pixels: a part that does not fit
+/// begins the next one, and one that is longer than a line goes on there at a blank. The last of `lines_max` takes
+/// all that is left, and is cut where it is drawn.
+pub fn wrapped(parts: &[&str], role: Role, room: f64, lines_max: usize) -> Vec<String> {
+    let fits = |line: &str| text::width(line, role.text_px()) <= room;
     let mut lines = vec![String::new()];
     for part in parts.iter().copied().filter(|part| !part.is_empty()) {
-        let is_last = lines.len() >= lines_max;
         let line = lines.last_mut().expect("BUG: there is a line");
         let longer = joined(&[line, part]);
-        if line.is_empty() || is_last || text::width(&longer, Role::Muted.text_px()) <= room {
+        if fits(&longer) {
             *line = longer;
-        } else {
-            lines.push(part.to_owned());
+            continue;
+        }
+        // What begins a line has no dot before it, and a word that begins one no blank.
+        let is_empty = line.is_empty();
+        let mut before = if is_empty { "" } else { " · " };
+        if !is_empty && lines.len() < lines_max {
+            lines.push(String::new());
+            before = "";
+        }
+        for word in part.split(' ') {
+            let is_last = lines.len() >= lines_max;
+            let line = lines.last_mut().expect("BUG: there is a line");
+            let longer = format!("{line}{before}{word}");
+            if line.is_empty() || is_last || fits(&longer) {
+                *line = longer;
+            } else {
+                lines.push(word.to_owned());
+            }
+            before = " ";
         }
     }
     lines

@@ -123,6 +123,14 @@ pub fn gallery() -> Vec<(&'static str, String)> {
         ("countries", ranking(&countries())),
         ("referrers", ranking(&long)),
         ("ranking_of_nothing", ranking(&empty)),
-        ("badge", badge("clicks", &human(12_345), Theme::Auto)),
+        (
+            "badge",
+            badge(
+                "clicks",
+                &human(12_345),
+                "Mar 10 – 16, 2012, UTC",
+                Theme::Auto,
+            ),
+        ),
     ]
 }

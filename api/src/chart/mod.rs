@@ -49,7 +49,7 @@ pub use timeline::dates;
 /// Width of a series or a ranking in its own pixels, unless asked otherwise; it scales to the width of its place.
 pub const WIDTH: u32 = 800;
 
-/// Height of a series, and of a ranking of up to ten rows.
+/// Height of a series, and of a ranking of up to ten rows; narrow ones whose words need more lines are higher.
 pub const HEIGHT: u32 = 320;
 
 /// No picture is longer, in bytes.

@@ -94,6 +94,9 @@ impl Row {
     }
 }
 
+/// Lines of the subtitle; only a name that is longer than a title is cut in them.
+const LINES_MAX: usize = 6;
+
 /// The picture of a ranking. It is [`HEIGHT`] high for up to ten rows and grows beyond. A name that is
 /// cut is whole in its tooltip. Shares are of all values together.
 pub fn ranking(chart: &RankingChart) -> String {
@@ -154,8 +157,11 @@ impl Header {
         let total = format!("total {}", grouped(total));
         let note = if chart.aligned { "" } else { NOT_ALIGNED };
         let parts = [&*key, &range, &total, note];
+        // A long key leaves its line to the others.
+        let short = text::ellipsised(&key, Role::Muted.text_px(), room);
+        let shown = [&*short, &range, &total, note];
         Self {
-            lines: frame::wrapped(&parts, room, 2),
+            lines: frame::wrapped(&shown, Role::Muted, room, LINES_MAX),
             subtitle: joined(&parts),
             name,
             title,

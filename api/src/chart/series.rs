@@ -22,7 +22,13 @@ use crate::calendar::Unit;
 /// Up to so many buckets are drawn as bars.
 pub const BARS_MAX: usize = 60;
 
-/// From the lower end of the plot to that of the picture, pixels: time labels and a footer.
+/// Lines of the header and of the footer at most; only text of clients ever needs as many.
+const LINES_MAX: usize = 8;
+
+/// So many further lines of the header are taken from the plot; for more the picture grows.
+const FURTHER_KEPT: usize = 3;
+
+/// From the lower end of the plot to that of the picture, pixels: time labels and a footer of one line.
 const PLOT_BOTTOM: f64 = 58.0;
 
 /// Middles of what stands below the plot, pixels from the lower end of the picture.
@@ -93,15 +99,16 @@ pub struct SeriesChart {
 /// a gap; any other is at least a pixel high. 10,000 points take a few milliseconds.
 pub fn series(chart: &SeriesChart) -> String {
     let words = Words::of(chart);
-    let size = (chart.picture.width, HEIGHT);
+    let layout = Layout::of(chart, &words);
+    let size = (chart.picture.width, layout.height);
     let look = (chart.picture.theme, &ROLES[..]);
     let document = Document::begin(size, true, (&words.title, &words.desc), look);
-    let (width, _) = document.size();
+    let (width, height) = document.size();
     let root = document.area();
     frame::draw_card(&document);
     let provisional_from = chart.provisional_from.unwrap_or(usize::MAX);
-    let plot_top = draw_header(&root, width, chart, &words);
-    draw_footer(&root, width, &words);
+    let (plot_top, plot_bottom) = (layout.plot_top, layout.plot_bottom);
+    layout.draw(&root, (width, height), &words.title);
 
     let counts: Vec<u64> = chart.points.iter().map(|&(_, count)| count).collect();
     let before = &chart.before[..chart.before.len().min(counts.len())];
@@ -120,9 +127,15 @@ pub fn series(chart: &SeriesChart) -> String {
         None => Vec::new(),
     };
     let corner = (plot_left, plot_top);
-    let mut plot = axes(&root, corner, count_axis, counts.len(), &ticks);
+    let mut plot = axes(
+        &root,
+        (corner, plot_bottom),
+        count_axis,
+        counts.len(),
+        &ticks,
+    );
     if most == 0 {
-        let y = plot_top + (f64::from(HEIGHT) - plot_top - PLOT_BOTTOM) / 2.0;
+        let y = plot_top + (height - plot_top - plot_bottom) / 2.0;
         let at = (plot_left + plot_width / 2.0, y);
         frame::write(&root, Role::Empty, HPos::Center, at, plot_width, NOTHING);
     } else if counts.len() <= BARS_MAX {
@@ -148,7 +161,7 @@ pub fn series(chart: &SeriesChart) -> String {
 /// The grid and the labels of both axes.
 fn axes<'a>(
     root: &Root<'a>,
-    (plot_left, plot_top): (f64, f64),
+    ((plot_left, plot_top), plot_bottom): ((f64, f64), f64),
     count_axis: Axis,
     buckets: usize,
     ticks: &[Tick],
@@ -164,7 +177,7 @@ fn axes<'a>(
         ChartBuilder::on(root)
             .margin_top(units(plot_top))
             .margin_right(units(MARGIN))
-            .x_label_area_size(units(PLOT_BOTTOM))
+            .x_label_area_size(units(plot_bottom))
             .y_label_area_size(units(plot_left))
             .build_cartesian_2d(time_axis, count_axis),
     );
@@ -224,51 +237,71 @@ fn legends(chart: &SeriesChart, is_narrow: bool) -> Vec<Legend> {
     legends
 }
 
-/// Title, subtitle and legends: these at the right of the title or, where it is narrow, in a row of their own.
-/// Says where the plot begins, pixels from the top.
-fn draw_header(root: &Root<'_>, width: f64, chart: &SeriesChart, words: &Words) -> f64 {
-    let is_narrow = width < NARROW;
-    let room = width - 2.0 * MARGIN;
-    let legends = legends(chart, is_narrow);
-    let legends_width = legend::width(&legends);
-    let parts: Vec<&str> = words.parts.iter().map(String::as_str).collect();
-    let lines = frame::wrapped(&parts, room, if is_narrow { 3 } else { 1 });
-    let mut further = lines.len() - 1;
-    let (at, taken) = if legends.is_empty() {
-        ((MARGIN, TITLE_Y), 0.0)
-    } else if is_narrow {
-        further += 1;
-        ((MARGIN, frame::line_y(lines.len())), 0.0)
-    } else {
-        let left = width - MARGIN - legends_width;
-        ((left, TITLE_Y), legends_width + MARGIN)
-    };
-    frame::draw_header(root, width, &words.title, &lines, taken);
-    legend::draw(root, &legends, at);
-    PLOT_TOP + LINE_HEIGHT * further as f64
+/// What stands above and below the plot, in lines; numbers, dates and zones are never cut.
+struct Layout {
+    lines: Vec<String>,
+    legends: Vec<Legend>,
+    /// Where the legends begin, and how much of the title's line they take; pixels.
+    legends_at: ((f64, f64), f64),
+    foot: Vec<String>,
+    /// At the right of the footer; empty where it is a part of its lines.
+    note: &'static str,
+    /// Pixels from the upper and from the lower end of the picture.
+    plot_top: f64,
+    plot_bottom: f64,
+    height: u32,
 }
 
-fn draw_footer(root: &Root<'_>, width: f64, words: &Words) {
-    let y = f64::from(HEIGHT) - FOOTER_UP;
-    let room = width - 2.0 * MARGIN;
-    let at = (width - MARGIN, y);
-    let note = match words.note {
-        NOT_ALIGNED if width < NARROW => NOT_ALIGNED_SHORT,
-        note => note,
-    };
-    let taken = match note {
-        "" => 0.0,
-        note => MARGIN + frame::write(root, Role::Label, HPos::Right, at, room, note),
-    };
-    let at = (MARGIN, y);
-    frame::write(
-        root,
-        Role::Label,
-        HPos::Left,
-        at,
-        room - taken,
-        &words.footer,
-    );
+impl Layout {
+    /// Legends stand at the right of the title or, where it is narrow, in a row of their own.
+    fn of(chart: &SeriesChart, words: &Words) -> Self {
+        let width = f64::from(chart.picture.width);
+        let is_narrow = width < NARROW;
+        let room = width - 2.0 * MARGIN;
+        let legends = legends(chart, is_narrow);
+        let parts: Vec<&str> = words.parts.iter().map(String::as_str).collect();
+        let lines = frame::wrapped(&parts, Role::Muted, room, LINES_MAX);
+        let mut further = lines.len() - 1;
+        let legends_at = if legends.is_empty() {
+            ((MARGIN, TITLE_Y), 0.0)
+        } else if is_narrow {
+            further += 1;
+            ((MARGIN, frame::line_y(lines.len())), 0.0)
+        } else {
+            let legends_width = legend::width(&legends);
+            let left = width - MARGIN - legends_width;
+            ((left, TITLE_Y), legends_width + MARGIN)
+        };
+        let (foot, note) = words.foot(room, is_narrow);
+        let below = foot.len() - 1;
+        let lines_more = further.saturating_sub(FURTHER_KEPT) + below;
+        Self {
+            lines,
+            legends,
+            legends_at,
+            foot,
+            note,
+            plot_top: PLOT_TOP + LINE_HEIGHT * further as f64,
+            plot_bottom: PLOT_BOTTOM + LINE_HEIGHT * below as f64,
+            height: HEIGHT + (LINE_HEIGHT * lines_more as f64) as u32,
+        }
+    }
+
+    fn draw(&self, root: &Root<'_>, (width, height): (f64, f64), title: &str) {
+        let (at, taken) = self.legends_at;
+        frame::draw_header(root, width, title, &self.lines, taken);
+        legend::draw(root, &self.legends, at);
+        let room = width - 2.0 * MARGIN;
+        let last = height - FOOTER_UP;
+        for (up, line) in self.foot.iter().rev().enumerate() {
+            let at = (MARGIN, last - LINE_HEIGHT * up as f64);
+            frame::write(root, Role::Label, HPos::Left, at, room, line);
+        }
+        if !self.note.is_empty() {
+            let at = (width - MARGIN, last);
+            frame::write(root, Role::Label, HPos::Right, at, room, self.note);
+        }
+    }
 }
 
 /// What the picture says in words; clean, not yet escaped.
@@ -276,7 +309,8 @@ struct Words {
     title: String,
     /// Of the subtitle.
     parts: Vec<String>,
-    footer: String,
+    /// How many buckets, their range, its zone.
+    footer: [String; 3],
     note: &'static str,
     desc: String,
     timeline: Option<Timeline>,
@@ -313,7 +347,8 @@ impl Words {
             (None, count) => format!("{} – {}", start(0), start(count - 1)),
         };
         let buckets = buckets(chart.unit, chart.points.len());
-        let footer = joined(&[&buckets, &range, &text::clean(&chart.zone)]);
+        let zone = text::clean(&chart.zone);
+        let footer = joined(&[&buckets, &range, &zone]);
         let note = if chart.aligned { "" } else { NOT_ALIGNED };
         let before = comparison(chart);
         let parts = vec![text::clean(&chart.subtitle), total, before, peak];
@@ -328,9 +363,26 @@ impl Words {
             desc: joined(&[&subtitle, &footer, &unsettled, note]),
             title,
             parts,
-            footer,
+            footer: [buckets, range, zone],
             note,
             timeline,
+        }
+    }
+
+    /// The footer in lines, and the note at the right of a single one.
+    fn foot(&self, room: f64, is_narrow: bool) -> (Vec<String>, &'static str) {
+        let note = match self.note {
+            NOT_ALIGNED if is_narrow => NOT_ALIGNED_SHORT,
+            note => note,
+        };
+        let mut parts: Vec<&str> = self.footer.iter().map(String::as_str).collect();
+        let line = joined(&parts);
+        let wide = |line: &str| text::width(line, Role::Label.text_px());
+        if note.is_empty() || wide(&line) + MARGIN + wide(note) > room {
+            parts.push(note);
+            (frame::wrapped(&parts, Role::Label, room, LINES_MAX), "")
+        } else {
+            (vec![line], note)
         }
     }
 

@@ -217,7 +217,11 @@ fn a_narrow_picture_says_as_much_as_a_wide_one() {
                 .map(|label| label.shown)
                 .collect()
         };
-        for width in [WIDTH_MIN, 340, 519] {
+        let is_said = |text: &String| text.contains('·');
+        let wide = shown(1_600, &mut chart);
+        let wide_words: Vec<String> = wide.into_iter().filter(is_said).collect();
+        let wide_words = wide_words.join("\n");
+        for width in [WIDTH_MIN, 280, 340, 519] {
             let narrow = shown(width, &mut chart);
             for legend in ["before", "not settled yet"] {
                 assert!(
@@ -225,6 +229,13 @@ fn a_narrow_picture_says_as_much_as_a_wide_one() {
                     "{width}: {narrow:?}"
                 );
             }
+            // Numbers, dates and the zone are whole.
+            let whole = wide_words.split([' ', '\n']).filter(|word| *word != "·");
+            let said = narrow.join(" ");
+            for word in whole {
+                assert!(said.contains(word), "{width}: {word}: {said}");
+            }
+            assert!(!said.contains('…'), "{width}: {said}");
             let has = |word: &str| narrow.iter().any(|text| text.contains(word));
             assert!(
                 has("total ") && has("settled ") && has("peak "),
@@ -440,7 +451,7 @@ proptest! {
         theme in prop::sample::select(vec![Theme::Auto, Theme::Light, Theme::Dark]),
     ) {
         let picture = Picture { width, theme };
-        check(&badge(&title, &subtitle, theme));
+        check(&badge(&title, &subtitle, &start, theme));
         let mut points = march(Unit::Hour, names.iter().map(|&(_, count)| count).collect()).points;
         if aligned && !points.is_empty() {
             points[0].0 = start.clone();

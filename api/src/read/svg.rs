@@ -9,7 +9,10 @@ pub fn render(answer: &Answer, picture: Picture) -> Option<String> {
     let head = &answer.head;
     let title = format!("{}/{}", answer.namespace, answer.key);
     match &answer.body {
-        Body::Summary {} => Some(badge(&title, &human(answer.total), picture.theme)),
+        Body::Summary {} => {
+            let range = format!("{}, {}", head.dates(), head.timezone);
+            Some(badge(&title, &human(answer.total), &range, picture.theme))
+        }
         Body::Counts { counts } => Some(series(&SeriesChart {
             title,
             subtitle: String::new(),

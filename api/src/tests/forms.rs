@@ -125,7 +125,9 @@ async fn a_badge_is_the_picture_of_a_total_whatever_is_accepted() {
         );
         assert_eq!(badge.text, summary);
         assert!(
-            badge.text.contains("<title>l/a.csv: 1.2k</title>"),
+            badge
+                .text
+                .contains("<title>l/a.csv: 1.2k, Mar 16, 2012, UTC</title>"),
             "{}",
             badge.text
         );

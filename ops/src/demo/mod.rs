@@ -6,31 +6,27 @@
 
 mod chance;
 mod history;
+mod making;
 mod traffic;
 mod world;
 
-use std::fs;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::thread;
 
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
-use tallyring_archive::names;
 
-use crate::cli::{DataArgs, LoadArgs, OnError, ServeArgs};
+use crate::cli::{DataArgs, ServeArgs};
 use crate::config::Config;
 use crate::data_directory::{lock, open};
 use crate::error::{Result, doing};
 use crate::in_process::InProcess;
 use crate::out::note;
-use crate::{load, rebuild, serve};
+use crate::serve;
 use traffic::Traffic;
 use world::World;
 
-/// Name of the dataset.
-const DATASET: &str = "demo-history";
 const HOUR_S: i64 = 3_600;
 /// Whole hours before this one that are counted click by click.
 const RECENT_HOURS: i64 = 2;
@@ -41,7 +37,7 @@ const RECENT_HOURS: i64 = 2;
     after_help = "Example:\n  tallyring demo        then open http://127.0.0.1:7117/ in a browser"
 )]
 pub struct DemoArgs {
-    /// Data directory; history is made when there is none
+    /// Data directory, a new one or a demonstration's; history is made when there is none
     #[arg(long, value_name = "DIR", default_value = "tallyring-demo")]
     pub data: PathBuf,
     /// Address to listen on; port 0 takes a free one [default: 127.0.0.1:7117]
@@ -67,20 +63,26 @@ fn parse_rate(text: &str) -> std::result::Result<f64, String> {
 /// Makes the history unless it is there and what came since, then serves with live traffic until it is stopped.
 ///
 /// # Errors
-/// As `load`, `rebuild` and `serve`.
+/// As `load`, `rebuild` and `serve`; when the directory is a store that no demonstration made.
 pub fn run(args: &DemoArgs, json: bool) -> Result<()> {
     let data = DataArgs {
         data: args.data.clone(),
         config: None,
     };
+    let served = ServeArgs {
+        data: data.clone(),
+        listen: args.listen,
+        clock: None,
+    };
+    making::claim(&args.data)?;
+    // A history takes a while, after which nobody wants to hear that the port is taken.
+    let listener = serve::bind(&served)?;
     let world = World::generate();
     let now = jiff::Timestamp::now().as_second();
     let this_hour = now - now.rem_euclid(HOUR_S);
     let recent = if args.rate > 0.0 { RECENT_HOURS } else { 0 };
     let history_end = this_hour - recent * HOUR_S;
-    if !args.data.join(names::IDENTITY).exists() {
-        make_history(&world, &data, (args.days, history_end), json)?;
-    }
+    making::make_history(&world, &data, (args.days, history_end), json)?;
     if args.rate > 0.0 {
         let traffic = catch_up(world, &data, history_end)?;
         let (directory, rate) = (args.data.clone(), args.rate);
@@ -90,12 +92,7 @@ pub fn run(args: &DemoArgs, json: bool) -> Result<()> {
             .map_err(doing("start the traffic"))?;
     }
     note!("the counts are made up; Ctrl-C stops, the same command goes on");
-    let args = ServeArgs {
-        data,
-        listen: args.listen,
-        clock: None,
-    };
-    serve::run(&args, json)
+    serve::run_on(Some(listener), &served, json)
 }
 
 /// Counts what came since the history ended or the demonstration was stopped, if that was not long ago.
@@ -121,44 +118,4 @@ fn end_of_counts(api: &InProcess, (unit, seconds): (&str, i64), since: i64) -> R
     let counted = counts.iter().rposition(|row| row["count"] != 0);
     let units = counted.map_or(0, |last| last + 1);
     Ok(since + seconds * i64::try_from(units).unwrap_or(0))
-}
-
-fn make_history(world: &World, data: &DataArgs, (days, end): (u32, i64), json: bool) -> Result<()> {
-    fs::create_dir_all(&data.data)
-        .map_err(doing(format!("make the directory {}", data.data.display())))?;
-    let file = data.data.join("demo-history.csv");
-    let hours = i64::from(days) * 24;
-    let bar = bar(hours);
-    let written = history::write(world, &file, (end - hours * HOUR_S, end), &|done| {
-        bar.set_position(done);
-    });
-    bar.finish_and_clear();
-    let loaded = written.and_then(|()| load_and_rebuild(data, &file, json));
-    // It is in the archive now, or the error says why not.
-    let _ = fs::remove_file(&file);
-    loaded
-}
-
-fn load_and_rebuild(data: &DataArgs, file: &Path, json: bool) -> Result<()> {
-    let load = LoadArgs {
-        data: data.clone(),
-        dataset: DATASET.into(),
-        files: vec![file.to_owned()],
-        replace: false,
-        fill: true,
-        dry_run: false,
-        memory: tallyring_rebuild::load::MEMORY_DEFAULT,
-        on_error: OnError::Stop,
-        rejects: None,
-    };
-    load::run(&load, json)?;
-    rebuild::run(data, json)
-}
-
-fn bar(hours: i64) -> ProgressBar {
-    let style = ProgressStyle::with_template(
-        "making history {wide_bar} {human_pos}/{human_len} hours, {eta} left",
-    );
-    let length = u64::try_from(hours).unwrap_or(0);
-    ProgressBar::new(length).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }

@@ -140,6 +140,31 @@ fn a_backup_is_not_served_nor_mixed_up_with_others() {
 }
 
 #[test]
+fn a_backup_that_fails_behind_a_server_fails_the_rebuild_and_is_in_the_status() {
+    let stored = Stored::with_a_file_of_every_kind();
+    let (blocked, config) = (beside(&stored, "blocked"), beside(&stored, "backup.toml"));
+    fs::write(&blocked, "no directory").expect("written");
+    let place = format!("[backup]\npath = {:?}\n", text(&blocked.join("copy")));
+    fs::write(&config, place).expect("written");
+    let server = Server::start(&stored.data, &["--clock", TODAY, "--config", text(&config)]);
+    let rebuilt = tallyring(&["rebuild", "--data", stored.argument()]);
+    assert_eq!(rebuilt.code, 1, "{rebuilt:?}");
+    assert!(
+        rebuilt.stderr.contains("is published, but not backed up: "),
+        "{rebuilt:?}"
+    );
+    let shown = tallyring_ok(&["status", "--data", stored.argument()]);
+    assert!(shown.contains("\nbackup    failed, "), "{shown}");
+    // Once there is a place for it, both are well.
+    fs::remove_file(&blocked).expect("removed");
+    tallyring_ok(&["rebuild", "--data", stored.argument()]);
+    let shown = tallyring_ok(&["status", "--data", stored.argument()]);
+    assert!(shown.contains("\nbackup    done, "), "{shown}");
+    server.terminate();
+    verified(&blocked.join("copy"));
+}
+
+#[test]
 fn every_rebuild_backs_up_where_the_configuration_says_and_damage_is_healed() {
     let stored = Stored::with_a_file_of_every_kind();
     let copy = beside(&stored, "copy");

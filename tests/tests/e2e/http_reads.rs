@@ -262,4 +262,17 @@ fn health_readiness_and_metrics_answer() {
         line("tallyring_generation "),
         Some("tallyring_generation 0")
     );
+    // What was not counted yet is there all the same, with its meaning.
+    for name in [
+        "tallyring_connections_refused_total",
+        "tallyring_wrong_keys_total",
+        "tallyring_statsd_bad_lines_total",
+        "tallyring_statsd_dropped_total",
+        "tallyring_shed_total{class=\"reads\"}",
+        "tallyring_shed_total{class=\"operators' requests\"}",
+    ] {
+        assert_eq!(line(name), Some(&*format!("{name} 0")), "{}", metrics.text);
+        let bare = name.split('{').next().expect("a name");
+        assert!(line(&format!("# HELP {bare} ")).is_some(), "{bare}");
+    }
 }

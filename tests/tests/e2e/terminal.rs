@@ -109,6 +109,90 @@ fn a_demonstration_has_history_and_traffic() {
 }
 
 #[test]
+fn a_demonstration_counts_into_no_other_store() {
+    let data = TempDir::new().unwrap();
+    let path = data.path().to_str().unwrap();
+    let server = Server::start(data.path(), &[]);
+    assert_eq!(server.get("/v1/incr?key.l=launch").status, 204);
+    server.terminate();
+    let files = || {
+        let files = std::fs::read_dir(data.path()).unwrap();
+        let names = files.map(|file| file.unwrap().file_name());
+        names.collect::<std::collections::BTreeSet<_>>()
+    };
+    let before = files();
+    let refused = tallyring(&["demo", "--data", path, "--listen", "127.0.0.1:0"]);
+    assert_eq!(refused.code, 1, "{refused:?}");
+    for part in ["that `tallyring demo` did not make", path, "--data"] {
+        assert!(refused.stderr.contains(part), "{refused:?}");
+    }
+    assert_eq!(files(), before);
+    let server = Server::start(data.path(), &[]);
+    let counted = server.get_json("/v1/l/launch/summary?unit=year&units=-1");
+    assert_eq!(counted["total"], 1);
+}
+
+#[test]
+fn a_demonstration_that_was_stopped_while_it_was_made_makes_the_rest() {
+    let data = TempDir::new().unwrap();
+    let path = data.path().join("demo");
+    let text = path.to_str().unwrap();
+    let file = path.join("demo-history.csv");
+    let (days, mut stopped) = (["--days", "20"], 0);
+    // Stopped while it writes the history, and while it loads it.
+    for until in [false, true] {
+        let mut command = std::process::Command::new(tallyring_tests::server::binary());
+        command.args(["demo", "--data", text, "--listen", "127.0.0.1:0"]);
+        let null = std::process::Stdio::null;
+        let mut child = command
+            .args(days)
+            .stdout(null())
+            .stderr(null())
+            .spawn()
+            .unwrap();
+        wait_until("the history is being made", || {
+            file.exists() && (!until || path.join("STORE").exists())
+        });
+        child.kill().unwrap();
+        child.wait().unwrap();
+        stopped += u32::from(file.exists());
+    }
+    assert_eq!(stopped, 2, "both left the file");
+    let demo = ["--rate", "0", "--days", "2"];
+    let server = Server::start_as("demo", &path, &demo);
+    assert!(!file.exists());
+    let counted = server.get_json("/v1/l/launch/counts?unit=hour&units=49");
+    let counts = counted["counts"].as_array().unwrap();
+    let is_counted = |row: &Value| row["count"].as_u64() > Some(0);
+    assert!(counts[1..48].iter().all(is_counted), "{counted}");
+    server.terminate();
+    tallyring_ok(&["verify", "--data", text]);
+}
+
+#[test]
+fn a_demonstration_whose_port_is_taken_makes_nothing() {
+    let data = TempDir::new().unwrap();
+    let path = data.path().join("demo");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let refused = tallyring(&[
+        "demo",
+        "--data",
+        path.to_str().unwrap(),
+        "--listen",
+        &address,
+    ]);
+    assert_eq!(refused.code, 1, "{refused:?}");
+    assert!(
+        refused
+            .stderr
+            .contains(&format!("cannot listen on {address}")),
+        "{refused:?}"
+    );
+    assert!(!path.join("STORE").exists());
+}
+
+#[test]
 fn shells_and_manuals_know_every_command() {
     for (shell, begins) in [
         ("bash", "_tallyring()"),

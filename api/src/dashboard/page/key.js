@@ -51,9 +51,11 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
   tiles.push(...ratios.map((ratio) => ratio.tile.element));
 
   const of = (...rest) => [name, key, ...rest];
-  // Only totals have minutes: breakdowns and users are told by the hours that hold them.
+  // Only totals have minutes: breakdowns and users are told by the hours that hold them. They are kept by hours of UTC,
+  // of which each counts in the local hour that it begins in: where zones differ by half an hour, another than its minutes.
+  const hourOf = (ms) => new Date(ms - (ms % 3_600_000)).toISOString().slice(0, 19) + "Z";
   const whole = () => (unit === "minute"
-    ? { unit: "hour", from: new Date(Date.now() - (length - 1) * 60_000).toISOString().slice(0, 19) + "Z", timezone: zone } : range);
+    ? { unit: "hour", from: hourOf(Date.now() - (length - 1) * 60_000), to: hourOf(Date.now()), timezone: zone } : range);
   const series = chart((width) => address(of("counts.svg"), { ...range, compare: "before", width }));
   const breakdowns = namespace.subtotals.map((subtotal) =>
     chart((width) => address(of("by", `${subtotal}.svg`), { ...whole(), limit: 8, width }), "chart short"));

@@ -127,6 +127,14 @@ function fill(part) {
 
 const runs = (number) => `${count(number)} ${number === 1 ? "run" : "runs"}`;
 
+function backedUp(rebuilt) {
+  const backup = rebuilt?.backup;
+  if (rebuilt?.backing_up) return "running";
+  if (!backup) return "none with the last rebuild";
+  const ended = `${backup.ended_at.slice(0, 16).replace("T", " ")} UTC`;
+  return backup.error ? el("span", { class: "wrong" }, `failed ${ended}: ${backup.error}`) : `generation ${backup.generation}, ${ended}`;
+}
+
 async function showState(card) {
   let status;
   try {
@@ -147,6 +155,7 @@ async function showState(card) {
   const facts = [
     ["Archive", `generation ${status.generation}, ${bytes(status.archive.file_bytes)}, ${runs(status.archive.pending_runs)} to merge`],
     ["Rebuild", rebuilt ? `${rebuilt.state}${rebuilt.ended_at ? ` ${rebuilt.ended_at.slice(0, 16).replace("T", " ")} UTC` : ""}` : "none yet"],
+    ["Backup", backedUp(rebuilt)],
     ["Log", `${bytes(status.oplog.bytes)}, ${count(status.oplog.unflushed_records)} records to replay after a crash`],
     ["Ids", `${count(status.ids.in_memory)} in memory, remembered ${status.ids.window_hours} h`],
     ["Disk", `${bytes(status.disk.free_bytes)} free`],
