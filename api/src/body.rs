@@ -8,7 +8,6 @@ use axum::http::{HeaderMap, StatusCode, header};
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 
-use tallyring_realtime::Refusal;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::access::off_thread;
@@ -24,10 +23,13 @@ const ZSTD_WINDOW_LOG_MAX: u32 = 23;
 const ROOM_KIB: usize = 256 << 10;
 static ROOM: Semaphore = Semaphore::const_new(ROOM_KIB);
 
+/// How much is unpacked before more room is taken.
+const STEP_BYTES: usize = 64 << 10;
+
 /// A body, and the room it takes until it is dropped.
 pub struct Received {
     bytes: Bytes,
-    _room: SemaphorePermit<'static>,
+    _room: Room,
 }
 
 impl std::ops::Deref for Received {
@@ -48,59 +50,104 @@ pub async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Result<Recei
     if body.size_hint().lower() > limit as u64 {
         return Err(too_large(limit));
     }
-    let plain = !headers.contains_key(header::CONTENT_ENCODING);
-    let bytes = body
-        .size_hint()
-        .exact()
-        .filter(|_| plain)
-        .unwrap_or(limit as u64);
-    let kib = u32::try_from(bytes.div_ceil(1_024)).unwrap_or(u32::MAX);
-    let room = ROOM
-        .try_acquire_many(kib)
-        .map_err(|_| Problem::from(Refusal::Busy))?;
-    Ok(Received {
-        bytes: receive(headers, body, limit).await?,
-        _room: room,
-    })
+    let mut room = Room::none()?;
+    let collected = tokio::time::timeout(READ_TIMEOUT, collect(body, limit, &mut room)).await;
+    let bytes = collected.unwrap_or_else(|_| {
+        let seconds = READ_TIMEOUT.as_secs();
+        let detail = format!("the body did not arrive within {seconds} seconds");
+        Err(Problem::new(
+            StatusCode::REQUEST_TIMEOUT,
+            "Too slow",
+            detail,
+        ))
+    })?;
+    let (bytes, room) = decoded(headers, bytes, limit, room).await?;
+    Ok(Received { bytes, _room: room })
 }
 
-async fn receive(headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes, Problem> {
-    let collected = tokio::time::timeout(READ_TIMEOUT, Limited::new(body, limit).collect()).await;
-    let bytes = match collected {
-        Err(_) => {
+/// Room that is taken of [`ROOM`], and given back when it is dropped.
+struct Room(SemaphorePermit<'static>);
+
+impl Room {
+    fn none() -> Result<Self, Problem> {
+        Self::kib(0).map(Self)
+    }
+
+    /// Takes as much as `bytes` need in all.
+    fn grow_to(&mut self, bytes: usize) -> Result<(), Problem> {
+        let missing = bytes.div_ceil(1_024).saturating_sub(self.0.num_permits());
+        if missing > 0 {
+            self.0.merge(Self::kib(missing)?);
+        }
+        Ok(())
+    }
+
+    /// Gives back what `bytes` do not need.
+    fn shrink_to(&mut self, bytes: usize) {
+        let surplus = self.0.num_permits().saturating_sub(bytes.div_ceil(1_024));
+        drop(self.0.split(surplus));
+    }
+
+    fn kib(kib: usize) -> Result<SemaphorePermit<'static>, Problem> {
+        let kib = u32::try_from(kib).unwrap_or(u32::MAX);
+        ROOM.try_acquire_many(kib).map_err(|_| {
             let detail = format!(
-                "the body did not arrive within {} seconds",
-                READ_TIMEOUT.as_secs()
+                "the bodies of all requests together are larger than {} MiB; try again in a moment",
+                ROOM_KIB >> 10
             );
-            return Err(Problem::new(
-                StatusCode::REQUEST_TIMEOUT,
-                "Too slow",
-                detail,
-            ));
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, "Not available", detail)
+        })
+    }
+}
+
+/// A body as it was sent; takes room as it arrives, so that who sends nothing takes none.
+async fn collect(body: Body, limit: usize, room: &mut Room) -> Result<Bytes, Problem> {
+    let mut body = Limited::new(body, limit);
+    let mut bytes = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| match error.is::<LengthLimitError>() {
+            true => too_large(limit),
+            false => Problem::malformed("body", &error.to_string(), "could not be read"),
+        })?;
+        let Ok(data) = frame.into_data() else {
+            continue;
+        };
+        room.grow_to(bytes.len() + data.len())?;
+        if bytes.is_empty() && body.is_end_stream() {
+            return Ok(data);
         }
-        Ok(Err(error)) if error.is::<LengthLimitError>() => return Err(too_large(limit)),
-        Ok(Err(error)) => {
-            return Err(Problem::malformed(
-                "body",
-                &error.to_string(),
-                "could not be read",
-            ));
-        }
-        Ok(Ok(collected)) => collected.to_bytes(),
-    };
+        bytes.extend_from_slice(&data);
+    }
+    Ok(bytes.into())
+}
+
+/// A body without its encoding, and its room.
+async fn decoded(
+    headers: &HeaderMap,
+    bytes: Bytes,
+    limit: usize,
+    mut room: Room,
+) -> Result<(Bytes, Room), Problem> {
     match headers
         .get(header::CONTENT_ENCODING)
         .map(|value| value.to_str().unwrap_or("?"))
     {
-        None | Some("" | "identity") => Ok(bytes),
+        None | Some("" | "identity") => Ok((bytes, room)),
         Some("gzip") => {
             let decode = move || {
                 let decoder = flate2::read::MultiGzDecoder::new(&*bytes);
-                unpack(decoder, limit, "gzip")
+                let plain = unpack((decoder, "gzip"), bytes.len(), limit, &mut room)?;
+                Ok((plain, room))
             };
             off_thread(decode).await
         }
-        Some("zstd") => off_thread(move || unpack_zstd(&bytes, limit)).await,
+        Some("zstd") => {
+            let decode = move || {
+                let plain = unpack_zstd(&bytes, limit, &mut room)?;
+                Ok((plain, room))
+            };
+            off_thread(decode).await
+        }
         Some(other) => {
             let detail = format!(
                 "`{}` is not understood; send gzip, zstd or no encoding",
@@ -115,35 +162,72 @@ async fn receive(headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes,
     }
 }
 
-fn unpack_zstd(bytes: &[u8], limit: usize) -> Result<Bytes, Problem> {
+fn unpack_zstd(bytes: &[u8], limit: usize, room: &mut Room) -> Result<Bytes, Problem> {
     let refused =
         |error: std::io::Error| Problem::malformed("body", &error.to_string(), "is not zstd");
     let mut decoder = zstd::Decoder::new(bytes).map_err(refused)?;
     decoder
         .window_log_max(ZSTD_WINDOW_LOG_MAX)
         .map_err(refused)?;
-    unpack(decoder, limit, "zstd")
+    unpack((decoder, "zstd"), bytes.len(), limit, room)
 }
 
-fn unpack(decoder: impl Read, limit: usize, encoding: &str) -> Result<Bytes, Problem> {
+/// Unpacks what is `packed` bytes long, in steps for which there is room beside it; then only the plain bytes have it.
+fn unpack(
+    (mut decoder, encoding): (impl Read, &str),
+    packed: usize,
+    limit: usize,
+    room: &mut Room,
+) -> Result<Bytes, Problem> {
     let mut plain = Vec::new();
-    // One byte more than allowed tells "exactly the limit" from "more".
-    let read = decoder.take(limit as u64 + 1).read_to_end(&mut plain);
-    if let Err(error) = read {
-        return Err(Problem::malformed(
-            "body",
-            &error.to_string(),
-            format!("is not valid {encoding}"),
-        ));
+    loop {
+        room.grow_to(packed + plain.len() + STEP_BYTES)?;
+        // One byte more than allowed tells "exactly the limit" from "more".
+        let step = STEP_BYTES.min(limit + 1 - plain.len());
+        let read = decoder.by_ref().take(step as u64).read_to_end(&mut plain);
+        let read = read.map_err(|error| {
+            let detail = format!("is not valid {encoding}");
+            Problem::malformed("body", &error.to_string(), detail)
+        })?;
+        if plain.len() > limit {
+            return Err(too_large(limit));
+        }
+        if read < step {
+            break;
+        }
     }
-    if plain.len() > limit {
-        Err(too_large(limit))
-    } else {
-        Ok(plain.into())
-    }
+    room.shrink_to(plain.len());
+    Ok(plain.into())
 }
 
 fn too_large(limit: usize) -> Problem {
     let detail = format!("the body is larger than {limit} bytes (decompressed); send it in parts");
     Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "Too large", detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_compressed_body_keeps_the_room_of_what_it_unpacks_to() {
+        const LIMIT: usize = 1 << 20;
+        for (bytes, kib) in [(1, 1), (1_024, 1), (STEP_BYTES * 3, 192), (LIMIT, 1_024)] {
+            let mut encoder =
+                flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+            encoder.write_all(&vec![b'x'; bytes]).unwrap();
+            let gzip = encoder.finish().unwrap();
+            let zstd = zstd::encode_all(&*vec![b'x'; bytes], 1).unwrap();
+            for (encoding, packed) in [("gzip", gzip), ("zstd", zstd)] {
+                let encoding = HeaderValue::from_static(encoding);
+                let headers = HeaderMap::from_iter([(header::CONTENT_ENCODING, encoding)]);
+                let read = read(&headers, Body::from(packed), LIMIT).await.unwrap();
+                assert_eq!((read.len(), read._room.0.num_permits()), (bytes, kib));
+            }
+        }
+    }
 }

@@ -100,8 +100,6 @@ pub struct LimitParameter {
     reason = "describes the query string, which is parsed by hand so that errors name their field"
 )]
 pub struct RangeParameters {
-    /// Length of a bucket, day if left out; weeks begin on Sunday, mweeks on Monday; minutes are of totals where they
-    /// are kept
     #[param(schema_with = unit_names, required = false, example = "day")]
     unit: Option<String>,
     /// How many buckets up to the one that holds `to`; -1 for all that were counted; at most 10,000
@@ -128,6 +126,10 @@ pub struct RangeParameters {
 fn unit_names() -> Object {
     let names = Unit::ALL.map(Unit::as_str);
     let text = ObjectBuilder::new().schema_type(Type::String);
+    let described = "Length of a bucket; weeks begin on Sunday, mweeks on Monday; minutes are of totals where they are kept";
+    let text = text
+        .description(Some(described))
+        .default(Some("day".into()));
     text.enum_values(Some(names)).build()
 }
 

@@ -3,6 +3,7 @@
 //! Which operation needs a key is read off the table that the server itself decides by.
 
 use axum::http::Method;
+use serde_json::{Value, json};
 use utoipa::Modify;
 use utoipa::openapi::path::{Operation, PathItem};
 use utoipa::openapi::security::{
@@ -100,6 +101,72 @@ pub fn refusals(method: &Method, path: &str, operation: &mut Operation) {
             .entry(status.to_owned())
             .or_insert(RefOr::T(response));
     }
+    for (status, response) in &mut operation.responses.responses {
+        if let RefOr::T(response) = response
+            && let Some(RefOr::T(content)) = response.content.get_mut("application/problem+json")
+        {
+            content.example = example(status);
+        }
+    }
+}
+
+/// What a problem of this status may say.
+fn example(status: &str) -> Option<Value> {
+    let (title, detail) = match status {
+        "400" => ("Malformed request", "must be a whole number, or -1 for all"),
+        "401" => (
+            "No key",
+            "this server needs an API key: send `Authorization: Bearer tr_…`; `tallyring key new` makes one",
+        ),
+        "403" => ("Forbidden", "the key lacks the scope `read`"),
+        "404" => ("Not found", "is not declared; declared are l, u, d"),
+        "406" => (
+            "Not acceptable",
+            "no encoding is left; accept gzip, zstd or identity",
+        ),
+        "408" => ("Too slow", "the body did not arrive within 10 seconds"),
+        "409" => ("Counter overflow", "the counter would exceed 2^53-1"),
+        "413" => (
+            "Too large",
+            "the body is larger than 8388608 bytes (decompressed); send it in parts",
+        ),
+        "415" => (
+            "Unsupported encoding",
+            "`br` is not understood; send gzip, zstd or no encoding",
+        ),
+        "422" => (
+            "Not accepted",
+            "must be 1 to 10000, or -1 for everything counted",
+        ),
+        "429" => (
+            "Too many",
+            "the key's items a second are used up; nothing was counted, come again after the time in Retry-After",
+        ),
+        "431" => (
+            "Head too large",
+            "the request has more than 64 headers; send fewer",
+        ),
+        "503" => (
+            "Too busy",
+            "too many reads at once; nothing was done, come again after the time in Retry-After",
+        ),
+        "507" => ("Disk full", "the disk is full; nothing was counted"),
+        _ => return None,
+    };
+    let number: u16 = status.parse().ok()?;
+    let mut problem =
+        json!({"type": "about:blank", "title": title, "status": number, "detail": detail});
+    let about = match status {
+        "400" => Some(("units", "many")),
+        "404" => Some(("namespace", "x")),
+        "422" => Some(("units", "0")),
+        _ => None,
+    };
+    if let Some((field, value)) = about {
+        problem["field"] = field.into();
+        problem["value"] = value.into();
+    }
+    Some(problem)
 }
 
 /// Says how a key is sent.

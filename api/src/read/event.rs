@@ -102,7 +102,7 @@ struct RefusedEvent {
         (status = 200, description = "The verdict", body = IdVerdict, example = json!({
             "id": "e1", "verdict": "counted", "counted": {
                 "position": "1:17", "arrived": "2012-03-16T18:40:48Z", "at": "2012-03-16T18:40:47Z", "n": 1,
-                "type": "click", "late": false, "correction": false,
+                "type": "click", "late": false,
                 "buckets": [{
                     "namespace": "ad_click", "key": "42", "start": "2012-03-16T18:00:00Z", "minute": "2012-03-16T18:40:00Z",
                 }],

@@ -63,6 +63,19 @@ async fn every_operation_says_how_it_is_refused_and_has_a_name_of_its_own() {
                 ids.insert(id.to_owned()),
                 "{method} {path}: {id} stands twice"
             );
+            for (status, answer) in operation["responses"].as_object().unwrap() {
+                let problem = &answer["content"]["application/problem+json"];
+                let shown = problem["example"]["status"].as_u64().unwrap_or(0);
+                let is_shown = problem.is_null() || shown.to_string() == *status;
+                assert!(is_shown, "{method} {path}: {status}");
+            }
+            for parameter in operation["parameters"].as_array().into_iter().flatten() {
+                if parameter["name"] == "unit" && path.starts_with("/v1/") {
+                    let schema = &parameter["schema"];
+                    assert!(schema["description"].is_string(), "{path}: {parameter}");
+                    assert_eq!(schema["default"], "day", "{path}");
+                }
+            }
             let answers = names(&operation["responses"]);
             assert!(answers.contains("431"), "{method} {path}");
             let is_open = ["/healthz", "/readyz"].contains(&path.as_str());
@@ -190,6 +203,30 @@ async fn every_json_answer_has_an_example_that_is_like_the_answer() {
     let verdict = site.get("/v1/events/i1").await.json();
     let example = example(&document["paths"]["/v1/events/{id}"]["get"]);
     assert_eq!(names(example), names(&verdict));
+}
+
+#[tokio::test]
+async fn bodies_of_events_have_fields_and_examples_no_others() {
+    let (_site, document) = described().await;
+    let schemas = &document["components"]["schemas"];
+    for name in ["Event", "Increment", "CloudEvent", "IdVerdict"] {
+        let schema = &schemas[name];
+        assert!(schema["properties"].is_object(), "{name}: {schema}");
+        let unknown: Vec<_> = names(&schema["example"])
+            .difference(&names(&schema["properties"]))
+            .map(|name| (*name).to_owned())
+            .collect();
+        assert!(unknown.is_empty(), "{name}: {unknown:?}");
+    }
+    let counted = example(&document["paths"]["/v1/events/{id}"]["get"]);
+    let known = names(&schemas["CountedEvent"]["properties"]);
+    assert!(names(&counted["counted"]).is_subset(&known), "{counted}");
+    let body = &document["paths"]["/v1/events"]["post"]["requestBody"]["content"];
+    let json = &body["application/json"]["schema"]["$ref"];
+    assert_eq!(json, "#/components/schemas/OneOrMany", "{body}");
+    let either = schemas["OneOrMany"]["oneOf"].as_array().unwrap();
+    assert_eq!(either[0]["$ref"], "#/components/schemas/Event");
+    assert_eq!(either[1]["items"]["$ref"], "#/components/schemas/Event");
 }
 
 /// The same fields, and within them; of lists the first items.

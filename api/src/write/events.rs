@@ -4,7 +4,10 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::{RawQuery, State};
 use axum::http::HeaderMap;
-use tallyring_records::Schema;
+use tallyring_records::Schema as Declared;
+use utoipa::openapi::schema::{ArrayBuilder, OneOfBuilder, Schema};
+use utoipa::openapi::{Ref, RefOr};
+use utoipa::{PartialSchema, ToSchema};
 
 use super::batch::{self, Answer, BODY_BYTES_MAX, Manner};
 use super::{cloud_event, event};
@@ -47,6 +50,66 @@ pub struct Item {
     view: Option<String>,
 }
 
+/// One event or a list of them.
+pub struct OneOrMany;
+
+impl PartialSchema for OneOrMany {
+    fn schema() -> RefOr<Schema> {
+        let event = || Ref::from_schema_name(Item::name());
+        let either = OneOfBuilder::new().item(event());
+        either.item(ArrayBuilder::new().items(event())).into()
+    }
+}
+
+impl ToSchema for OneOrMany {
+    fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+        schemas.push((Item::name().into_owned(), Item::schema()));
+        Item::schemas(schemas);
+    }
+}
+
+/// A CloudEvent 1.0; other attributes are passed over.
+#[derive(utoipa::ToSchema)]
+#[schema(example = json!({
+    "specversion": "1.0", "id": "e1", "source": "/shop", "type": "com.example.click", "time": "2026-11-21T12:59:58Z",
+    "data": {"entities": {"ad": "42"}, "by": {"country": "US"}, "user": "u1"}
+}))]
+#[expect(
+    dead_code,
+    reason = "describes an item, which is parsed by hand so that errors name their field"
+)]
+pub struct CloudEvent {
+    /// 1.0
+    specversion: String,
+    /// Counted once of its source
+    id: String,
+    /// A URI reference
+    source: String,
+    /// A declared event type, as its last dotted part
+    #[schema(rename = "type")]
+    kind: String,
+    /// RFC 3339; now if left out
+    time: Option<String>,
+    data: CloudEventData,
+}
+
+/// What a CloudEvent says of its event.
+#[derive(utoipa::ToSchema)]
+#[expect(
+    dead_code,
+    reason = "describes an item, which is parsed by hand so that errors name their field"
+)]
+pub struct CloudEventData {
+    /// Entity to key, at least one
+    entities: std::collections::BTreeMap<String, String>,
+    /// Subtotal to value
+    by: Option<std::collections::BTreeMap<String, String>>,
+    /// Who, for unique users
+    user: Option<String>,
+    /// Where it was seen
+    view: Option<String>,
+}
+
 /// Count events
 ///
 /// The same forms and the same answer as `/v1/increments`; also CloudEvents 1.0, structured, batch and binary. An
@@ -58,10 +121,10 @@ pub struct Item {
         ("Idempotency-Key" = Option<String>, Header, description = "Makes the whole batch's retry harmless"),
     ),
     request_body(content(
-        (Vec<Item> = "application/json"),
+        (OneOrMany = "application/json"),
         (String = "application/x-ndjson"),
-        (String = "application/cloudevents+json"),
-        (String = "application/cloudevents-batch+json"),
+        (CloudEvent = "application/cloudevents+json"),
+        (Vec<CloudEvent> = "application/cloudevents-batch+json"),
     )),
     responses(
         (status = 200, description = "Durable", body = Answer, example = json!({ "accepted": 998, "duplicates": 2, "late": 1 })),
@@ -85,7 +148,7 @@ pub async fn events(
         true => Ok(vec![(None, cloud_event::from_headers(&headers, bytes))]),
         false => batch::items(&headers, bytes),
     };
-    let parse = move |item, schema: &Schema, now| match is_wrapped {
+    let parse = move |item, schema: &Declared, now| match is_wrapped {
         true => event::parse(cloud_event::unwrap(item)?, schema, now),
         false => {
             cloud_event::check_plain(&item)?;

@@ -5,6 +5,8 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use tallyring_api::ServerLimits;
 
 use super::http::{Reply, connect};
@@ -127,6 +129,39 @@ fn a_connection_of_http_2_is_watched_by_its_pings_instead() {
         }
     };
     assert_eq!(error.kind(), ErrorKind::WouldBlock);
+}
+
+#[test]
+fn compressed_bodies_that_have_not_come_take_no_room() {
+    let stand = with(ServerLimits::default());
+    let body = r#"{"keys":{"l":"a"}}"#;
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(body.as_bytes()).expect("pack");
+    let packed = encoder.finish().expect("pack");
+    let head = format!(
+        "POST /v1/increments HTTP/1.1\r\nHost: a\r\nContent-Encoding: gzip\r\nExpect: 100-continue\r\n\
+         Content-Length: {}\r\n\r\n",
+        packed.len()
+    );
+    // Each may unpack to 8 MiB; all bodies together have room for 32 such.
+    let mut crowd: Vec<TcpStream> = (0..100).map(|_| connect(stand.address)).collect();
+    for stream in &mut crowd {
+        stream.write_all(head.as_bytes()).expect("send");
+        // Said when the body is waited for.
+        assert_eq!(read_one(stream).status, 100);
+        stream.write_all(&packed[..2]).expect("send");
+    }
+    assert_eq!(stand.ask("POST /v1/increments", &[], body).status, 200);
+    let queries = r#"{"queries":[{"namespace":"l","key":"a","summary":true}]}"#;
+    assert_eq!(stand.ask("POST /v1/query", &[], queries).status, 200);
+    for stream in &mut crowd {
+        stream.write_all(&packed[2..]).expect("send");
+    }
+    for stream in &mut crowd {
+        assert_eq!(read_one(stream).status, 200);
+    }
+    let total = stand.ask("GET /v1/l/a/summary", &[], "").json()["total"].clone();
+    assert_eq!(total, 101);
 }
 
 #[test]
