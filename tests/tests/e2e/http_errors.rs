@@ -161,7 +161,7 @@ fn reads_that_are_wrong_answer_404_400_or_422_and_say_what_exists() {
                 422,
                 "from",
             ),
-            get(&counts("as_of=7"), 404, "generation"),
+            get(&counts("as_of=7"), 404, "as_of"),
             get("/v1/l/a/by/c?limit=0", 400, "limit"),
             get("/v1/l/a/by/c?limit=10001", 400, "limit"),
             get("/v1/l/a/by/c?rollup=maybe", 400, "rollup"),
