@@ -7,7 +7,6 @@ use axum::body::{Body, HttpBody};
 use axum::http::{HeaderMap, StatusCode, header};
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::access::off_thread;

@@ -15,7 +15,7 @@
 //!                               long as somebody sorts
 //! catalog/                      small keyed state: jobs, keys
 //! catalog.json                  the same as text
-//! DEMO                       in a directory that a demonstration made: its counts are made up
+//! DEMO                          in a directory that a demonstration made: its counts are made up
 //! BACKUP, RESTORING             in a copy that is not to be served: a backup, or one half restored
 //! ```
 //!

@@ -69,7 +69,9 @@ pub fn make_history(
     let file = data.data.join(FILE);
     // An earlier run was stopped while it loaded it.
     let _ = fs::remove_file(&file);
-    if made(data)? == Made::Nothing {
+    // Each look opens the store, which replays its log: one is enough where everything is made.
+    let mut so_far = made(data)?;
+    if so_far == Made::Nothing {
         let hours = i64::from(days) * 24;
         let bar = bar(hours);
         let written = history::write(world, &file, (end - hours * HOUR_S, end), &|done| {
@@ -79,9 +81,10 @@ pub fn make_history(
         let loaded = written.and_then(|()| load_file(data, &file, json));
         // It is in the archive now, or the error says why not.
         let _ = fs::remove_file(&file);
-        unless(made(data)? == Made::Loaded, loaded)?;
+        so_far = made(data)?;
+        unless(so_far == Made::Loaded, loaded)?;
     }
-    if made(data)? == Made::Loaded {
+    if so_far == Made::Loaded {
         let rebuilt = rebuild::run(data, json);
         unless(made(data)? == Made::Published, rebuilt)?;
     }
