@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use tallyring_archive::merge::add_sums;
 use tallyring_archive::{
-    Build, GENERATIONS_KEPT, GenerationEntry, Manifest, RunEntry, StoreEntry, Sums,
+    Build, GENERATIONS_KEPT, GenerationEntry, Manifest, Partition, RunEntry, StoreEntry, Sums,
 };
 use tallyring_records::{StoreId, is_minutes_section};
 
@@ -138,38 +139,43 @@ fn check_build(manifest: &Manifest, build: &Build) -> Result<()> {
     Ok(())
 }
 
-/// Replaces the source runs that every kept generation has merged by the oldest one's file, where
-/// that is exactly their merge, expired minutes left out and expired hours folded. The merge of that file
-/// with later runs gives the same bytes: no later generation keeps more of either.
+/// Replaces the source runs that every kept generation has merged by the oldest one's files of the same span of time,
+/// where those are exactly their merge, expired minutes left out and expired hours folded, however each is sharded. The
+/// merge of these files with later runs gives the same bytes: no later generation keeps more of either.
 fn fold_sources(manifest: &mut Manifest) {
     let Some(oldest) = manifest.generations.first().cloned() else {
         return;
     };
-    for file in &oldest.files {
-        let same_place = |run: &RunEntry| {
-            file.meta.partition.holds(run.meta.partition)
-                && (run.meta.shard, run.meta.shards) == (file.meta.shard, file.meta.shards)
+    let partitions: BTreeSet<Partition> =
+        oldest.files.iter().map(|file| file.meta.partition).collect();
+    for partition in partitions {
+        let of_partition = |file: &&RunEntry| file.meta.partition == partition;
+        let files: Vec<&RunEntry> = oldest.files.iter().filter(of_partition).collect();
+        let in_oldest = |run: &&RunEntry| {
+            partition.holds(run.meta.partition) && oldest.merged.contains(&run.name)
         };
-        let in_oldest = |run: &&RunEntry| same_place(run) && oldest.merged.contains(&run.name);
         let runs: Vec<&RunEntry> = manifest.runs.iter().filter(in_oldest).collect();
         let folded: BTreeSet<String> = runs.iter().map(|run| run.name.clone()).collect();
-        let sums = tallyring_archive::merge::add_sums(runs.iter().map(|run| &run.meta));
-        let is_smaller = match runs.as_slice() {
-            [] => false,
-            [run] => run.hash != file.hash,
-            _ => true,
-        };
-        // Sharded otherwise when it was built: not the same counts.
-        if !is_smaller || !are_equal_but_for_minutes(&sums, &file.meta.sums) {
+        if folded.is_empty() || hashes(&runs) == hashes(&files) {
+            continue;
+        }
+        // Of other sources too, such as datasets: not the same counts.
+        let sums = |entries: &[&RunEntry]| add_sums(entries.iter().map(|entry| &entry.meta));
+        if !are_equal_but_for_minutes(&sums(&runs), &sums(&files)) {
             continue;
         }
         manifest.runs.retain(|run| !folded.contains(&run.name));
-        manifest.runs.push(file.clone());
+        manifest.runs.extend(files.iter().copied().cloned());
         for generation in &mut manifest.generations {
             generation.merged.retain(|name| !folded.contains(name));
-            generation.merged.push(file.name.clone());
+            let names = files.iter().map(|file| file.name.clone());
+            generation.merged.extend(names);
         }
     }
+}
+
+fn hashes<'r>(runs: &[&'r RunEntry]) -> BTreeSet<&'r str> {
+    runs.iter().map(|run| run.hash.as_str()).collect()
 }
 
 fn are_equal_but_for_minutes(sums: &Sums, others: &Sums) -> bool {

@@ -53,8 +53,23 @@ fn a_month_of_minutes_goes_when_all_of_it_is_old_and_its_hours_stay() {
 
 #[test]
 fn files_without_old_minutes_are_shared_and_sources_lose_them_in_the_end() {
+    sources_lose_old_minutes(None);
+}
+
+#[test]
+fn sources_of_other_shards_lose_old_minutes_too() {
+    for shards in [1, 2, 8] {
+        sources_lose_old_minutes(Some(shards));
+    }
+}
+
+/// Perhaps with files of so many shards from the second day on.
+fn sources_lose_old_minutes(shards: Option<u16>) {
     let world = Months::new(None);
     world.day(MARCH);
+    if let Some(shards) = shards {
+        world.shard(shards);
+    }
     world.day(MARCH + DAY);
     for day in 0..4 {
         world.day(MAY + (1 + day) * DAY);
@@ -77,6 +92,10 @@ fn files_without_old_minutes_are_shared_and_sources_lose_them_in_the_end() {
                 .any(|section| section.starts_with("_m."))
     });
     assert_eq!(minutes.count(), 0, "no source of March holds minutes");
+    if let Some(shards) = shards {
+        let mut march = manifest.runs.iter().filter(|run| run.meta.last < APRIL);
+        assert!(march.all(|run| run.meta.shards == shards), "sharded anew");
+    }
     world.check_files();
 }
 

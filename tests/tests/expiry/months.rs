@@ -1,5 +1,6 @@
 //! A store over months: the same clicks every hour of the days that are asked for, and a rebuild after each.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -23,6 +24,7 @@ pub struct Months {
     disk: SimDisk,
     clock: Arc<ManualClock>,
     hour_days: Option<u32>,
+    shards: Cell<u16>,
 }
 
 fn schema() -> Schema {
@@ -59,7 +61,13 @@ impl Months {
             disk,
             clock,
             hour_days,
+            shards: Cell::new(4),
         }
+    }
+
+    /// Files are of so many shards from the next rebuild on.
+    pub fn shard(&self, shards: u16) {
+        self.shards.set(shards);
     }
 
     /// A click of the same key then, and one that was counted without minutes.
@@ -97,7 +105,7 @@ impl Months {
         self.store.tick().expect("time is kept");
         let manifest = self.store.cut().expect("cut");
         let options = BuildOptions {
-            shards: 4,
+            shards: self.shards.get(),
             level: 1,
             keep: KeepDays {
                 minutes: Some(MINUTE_DAYS),
