@@ -18,7 +18,9 @@ pub enum Error {
         source: io::Error,
     },
     /// The bytes of a file are not what was written.
-    #[error("{name} is damaged at byte {offset}: {what}; restore it from a backup")]
+    #[error(
+        "{name} is damaged at byte {offset}: {what}; heal it with `tallyring verify --repair`, or restore a backup"
+    )]
     Damaged {
         /// The file, relative to the data directory.
         name: String,

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
-use tallyring_archive::{Disk, Manifest, OsDisk, Staged, names};
+use tallyring_archive::{Disk, Manifest, OsDisk, RunEntry, Staged, names};
 use tallyring_realtime::{check_dataset_name, long_keys_of};
 use tallyring_rebuild::load::{BadRow, LoadError, LoadOptions, Loaded, MEMORY_MIN, Step, load};
-use tallyring_records::{LongKeys, Schema};
+use tallyring_records::{Day, LongKeys, Schema};
 
 use crate::cli::{LoadArgs, OnError};
 use crate::config::Config;
@@ -59,6 +59,7 @@ pub fn run(args: &LoadArgs, json: bool) -> Result<()> {
             "there are no rows to load; nothing changed".into(),
         ));
     }
+    warn_of_future(&manifest, &loaded.runs);
     if args.dry_run {
         let replaced = manifest.dataset(&args.dataset);
         let months = preview::preview(&disk, &manifest, &loaded.runs, replaced)?;
@@ -97,6 +98,18 @@ pub fn parse_memory(text: &str) -> std::result::Result<u64, String> {
         return Err(format!("at least {}MiB are needed", MEMORY_MIN >> 20));
     }
     Ok(bytes)
+}
+
+/// History ahead of the clock is more often a wrong zone or unit than meant; it counts all the same.
+fn warn_of_future(manifest: &Manifest, runs: &[RunEntry]) {
+    let last = runs.iter().map(|run| run.meta.last).max();
+    if let Some(last) = last.filter(|&last| last >= manifest.today.next().next().start()) {
+        note!(
+            "warning: the last rows are of {}, and today is {}; see whether their hours are what you meant",
+            Day::of(last),
+            manifest.today
+        );
+    }
 }
 
 /// A directory that is no store yet becomes one.

@@ -146,8 +146,11 @@ fn fold_sources(manifest: &mut Manifest) {
     let Some(oldest) = manifest.generations.first().cloned() else {
         return;
     };
-    let partitions: BTreeSet<Partition> =
-        oldest.files.iter().map(|file| file.meta.partition).collect();
+    let partitions: BTreeSet<Partition> = oldest
+        .files
+        .iter()
+        .map(|file| file.meta.partition)
+        .collect();
     for partition in partitions {
         let of_partition = |file: &&RunEntry| file.meta.partition == partition;
         let files: Vec<&RunEntry> = oldest.files.iter().filter(of_partition).collect();

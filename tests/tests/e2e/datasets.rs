@@ -182,6 +182,24 @@ fn a_dry_run_and_a_bad_row_change_nothing() {
 }
 
 #[test]
+fn a_load_of_hours_to_come_says_so_and_counts() {
+    let stand = Stand::new();
+    let load = |name: &str, hour: &str| {
+        let file = stand.file(&format!("{name}.csv"), &format!("l,abc,{hour},2\n"));
+        let loaded = tallyring(&stand.arguments("load", &[name, &file]));
+        assert_eq!(loaded.code, 0, "{loaded:?}");
+        loaded.stderr
+    };
+    let warning = load("ahead", "2931-01-01T05:00:00Z");
+    assert!(
+        warning.contains("the last rows are of 2931-01-01, and today is"),
+        "{warning}"
+    );
+    let past = load("past", "2011-01-01T05:00:00Z");
+    assert!(!past.contains("warning"), "{past}");
+}
+
+#[test]
 fn a_killed_load_leaves_the_store_as_it_was_and_its_files_go() {
     let stand = Stand::new();
     let server = stand.stored.serve(TODAY);
