@@ -109,7 +109,7 @@ impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Self {
         let detail = refusal.to_string();
         match refusal {
-            Refusal::Overflow { index, field } => {
+            Refusal::Overflow { index, field, .. } => {
                 Self::new(StatusCode::CONFLICT, "Counter overflow", detail)
                     .about(field, None)
                     .at(index, None)

@@ -72,6 +72,8 @@ pub enum Refusal {
     Overflow {
         /// Index in the batch.
         index: usize,
+        /// Its id, if it has one.
+        id: Option<String>,
         /// `keys.<namespace>`.
         field: String,
     },
@@ -95,6 +97,17 @@ pub enum Refusal {
     /// The queue is full.
     #[error("too many increments are waiting to be written; retry after a second")]
     Busy,
+}
+
+impl Refusal {
+    /// The item that is wrong, where it is one: its index in the batch, and its id. What has a number has no id.
+    pub fn item(&self) -> Option<(usize, Option<&str>)> {
+        match self {
+            Self::Overflow { index, id, .. } => Some((*index, id.as_deref())),
+            Self::Sequence { index, .. } => Some((*index, None)),
+            Self::DiskFull | Self::Unavailable(_) | Self::KeyReused | Self::Busy => None,
+        }
+    }
 }
 
 /// A field of a producer's that does not fit what it sent before.

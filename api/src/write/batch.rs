@@ -7,29 +7,32 @@ use std::borrow::Cow;
 use std::num::NonZero;
 use std::sync::{Arc, LazyLock};
 
+use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode, header};
 use serde::Serialize;
 use serde_json::Value;
-use tallyring_realtime::{Accepted, Batch, BatchKey, Refusal, RefusedItem};
+use tallyring_realtime::{Accepted, Batch, BatchKey, RefusedItem};
 use tallyring_records::{ID_BYTES_MAX, Increment, Schema};
 use tokio::sync::Semaphore;
 
 use super::cloud_event;
 use crate::access::{Caller, off_thread};
-use crate::body::Received;
+use crate::body;
 use crate::json;
 use crate::problem::Problem;
 use crate::query_string::QueryString;
 use crate::state::ApiState;
 
 /// Largest body, decompressed.
-pub const BODY_BYTES_MAX: usize = 8 << 20;
+const BODY_BYTES_MAX: usize = 8 << 20;
 /// Most items of a body.
 const ITEMS_MAX: usize = 10_000;
 /// Bodies up to here are read where they arrive: it takes less than a tenth of a millisecond.
 const SMALL_BYTES: usize = 16 << 10;
 /// Rejected items that an answer lists.
 const REJECTED_LISTED_MAX: usize = 100;
+/// How often a batch is tried without what the store refused of it.
+const TRIES: usize = 100;
 
 /// What became of a batch.
 #[derive(Serialize, utoipa::ToSchema)]
@@ -54,32 +57,25 @@ struct Rejected {
     detail: String,
 }
 
-/// What to do with a bad item, and the sender's name for the whole.
-pub struct Manner {
-    skip: bool,
-    key: Option<BatchKey>,
-}
-
-impl Manner {
-    /// From the query string and the headers; `body` is what the name stands for.
-    ///
-    /// # Errors
-    /// An unknown parameter, or a name that is too long.
-    pub fn of(
-        state: &ApiState,
-        query: Option<&str>,
-        headers: &HeaderMap,
-        body: &[u8],
-    ) -> Result<Self, Problem> {
-        Ok(Self {
-            skip: on_error_skip(query)?,
-            key: batch_key(state, headers, body)?,
-        })
-    }
-}
+/// A request with a body of items.
+pub type Sent = (Option<String>, HeaderMap, Body);
 
 /// Items of a body, each with its line in NDJSON.
-pub type Items<T> = Vec<(Option<usize>, Result<T, Problem>)>;
+pub type Items<T> = Vec<(Option<usize>, Result<T, Unread>)>;
+
+/// An item that could not be read.
+pub struct Unread {
+    /// Its id, where that much is known.
+    pub id: Option<String>,
+    /// What is wrong with it.
+    pub problem: Problem,
+}
+
+impl From<Problem> for Unread {
+    fn from(problem: Problem) -> Self {
+        Self { id: None, problem }
+    }
+}
 
 /// An item that was read as JSON.
 pub trait Item: From<Value> + Send + 'static {
@@ -112,18 +108,19 @@ impl Item for Value {
 pub async fn count<T: Item>(
     state: &ApiState,
     caller: &Caller,
-    (body, manner): (Received, Manner),
-    items: impl FnOnce(&[u8]) -> Result<Items<T>, Problem> + Send + 'static,
+    (query, headers, body): Sent,
+    items: impl FnOnce(&HeaderMap, &[u8]) -> Result<Items<T>, Problem> + Send + 'static,
     parse: impl Fn(T, &Schema, i64) -> Result<Increment, Problem> + Send + 'static,
 ) -> Result<Answer, Problem> {
-    let Manner { skip, key } = manner;
-    let (schema, now) = (state.store().schema(), state.now());
     // Its room is taken until the answer.
-    let body = Arc::new(body);
+    let body = Arc::new(body::read(&headers, body, BODY_BYTES_MAX).await?);
+    let skip = on_error_skip(query.as_deref())?;
+    let key = batch_key(state, &headers, &body)?;
+    let (schema, now) = (state.store().schema(), state.now());
     let reading = {
         let (caller, body) = (caller.clone(), Arc::clone(&body));
         move || {
-            let items = items(&body)?;
+            let items = items(&headers, &body)?;
             caller.pay_for(items.len());
             let parse = |item| parse(item, &schema, now).and_then(|read| caller.allow(read));
             Ok(Good::read(items, skip, parse))
@@ -197,8 +194,8 @@ struct Good {
     refused: Vec<RefusedItem>,
 }
 
-/// The id of an item, whatever else is wrong with it.
-fn id_of(item: &impl Item) -> Option<String> {
+/// The id of an item, whatever else is wrong with it, where it can be one.
+pub fn id_of(item: &impl Item) -> Option<String> {
     let id = item.id()?;
     (1..=ID_BYTES_MAX)
         .contains(&id.len())
@@ -214,10 +211,13 @@ impl Good {
     ) -> (Self, Vec<(usize, Problem)>) {
         let (mut good, mut rejected) = (Self::default(), Vec::new());
         for (index, (line, item)) in items.into_iter().enumerate() {
-            let id = item.as_ref().ok().and_then(id_of);
-            match item.and_then(&parse) {
+            let read = item.and_then(|item| {
+                let id = id_of(&item);
+                parse(item).map_err(|problem| Unread { id, problem })
+            });
+            match read {
                 Ok(increment) => good.push((index, line), increment),
-                Err(problem) => {
+                Err(Unread { id, problem }) => {
                     good.refuse(id, &problem);
                     rejected.push((index, problem.at(index, line)));
                     if !skip {
@@ -253,7 +253,7 @@ impl Good {
 }
 
 /// Logs an increment that is refused by itself, so that its id has a verdict.
-pub(super) async fn log_refusal(state: &ApiState, id: Option<String>, problem: &Problem) {
+pub async fn log_refusal(state: &ApiState, id: Option<String>, problem: &Problem) {
     let mut refused = Good::default();
     refused.refuse(id, problem);
     log_refused(state, refused.refused).await;
@@ -275,7 +275,7 @@ async fn log_refused(state: &ApiState, refused: Vec<RefusedItem>) {
 }
 
 /// Counts the good items. With `skip`, one whose counter would overflow is rejected and the others are
-/// tried again.
+/// tried again, so many times.
 async fn submit(
     state: &ApiState,
     mut good: Good,
@@ -283,6 +283,7 @@ async fn submit(
     skip: bool,
     rejected: &mut Vec<(usize, Problem)>,
 ) -> Result<Answer, Problem> {
+    let mut tries = TRIES;
     let accepted = loop {
         if good.places.is_empty() && good.refused.is_empty() && key.is_none() {
             break Accepted::default();
@@ -294,17 +295,22 @@ async fn submit(
         };
         match state.service.submit(batch).await {
             Ok(accepted) => break accepted,
-            Err(refusal @ (Refusal::Overflow { index, .. } | Refusal::Sequence { index, .. })) => {
+            Err(refusal) => {
+                let Some((index, id)) = refusal.item() else {
+                    return Err(refusal.into());
+                };
+                let id = id.map(str::to_owned);
                 let (place, line) = good.places.remove(index);
                 let problem = Problem::from(refusal).at(place, line);
-                if !skip || rejected.len() >= REJECTED_LISTED_MAX {
+                good.refuse(id, &problem);
+                tries -= 1;
+                if !skip || tries == 0 {
+                    log_refused(state, good.refused).await;
                     return Err(problem);
                 }
-                let increment = good.increments.remove(index);
-                good.refuse(increment.id, &problem);
+                good.increments.remove(index);
                 rejected.push((place, problem));
             }
-            Err(refusal) => return Err(refusal.into()),
         }
     };
     metrics::counter!("tallyring_increments_total").increment(accepted.accepted);
@@ -397,7 +403,8 @@ fn ndjson<T: Item>(bytes: &[u8]) -> Result<Items<T>, Problem> {
                 "item",
                 &error.to_string(),
                 "must be one JSON object a line, each name once",
-            )),
+            )
+            .into()),
         };
         let item = T::of_line(line).map_or_else(tree, Ok);
         items.push((Some(number + 1), item));

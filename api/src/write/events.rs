@@ -4,15 +4,12 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::{RawQuery, State};
 use axum::http::HeaderMap;
-use tallyring_records::Schema as Declared;
-use utoipa::openapi::schema::{ArrayBuilder, OneOfBuilder, Schema};
-use utoipa::openapi::{Ref, RefOr};
-use utoipa::{PartialSchema, ToSchema};
+use tallyring_records::Schema;
 
-use super::batch::{self, Answer, BODY_BYTES_MAX, Manner};
+use super::batch::{self, Answer};
 use super::{cloud_event, event};
 use crate::access::Caller;
-use crate::body;
+use crate::openapi::OneOrMany;
 use crate::problem::Problem;
 use crate::state::ApiState;
 
@@ -48,24 +45,6 @@ pub struct Item {
     user: Option<String>,
     /// Where it was seen
     view: Option<String>,
-}
-
-/// One event or a list of them.
-pub struct OneOrMany;
-
-impl PartialSchema for OneOrMany {
-    fn schema() -> RefOr<Schema> {
-        let event = || Ref::from_schema_name(Item::name());
-        let either = OneOfBuilder::new().item(event());
-        either.item(ArrayBuilder::new().items(event())).into()
-    }
-}
-
-impl ToSchema for OneOrMany {
-    fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
-        schemas.push((Item::name().into_owned(), Item::schema()));
-        Item::schemas(schemas);
-    }
 }
 
 /// A CloudEvent 1.0; other attributes are passed over.
@@ -121,8 +100,8 @@ pub struct CloudEventData {
         ("Idempotency-Key" = Option<String>, Header, description = "Makes the whole batch's retry harmless"),
     ),
     request_body(content(
-        (OneOrMany = "application/json"),
-        (String = "application/x-ndjson"),
+        (OneOrMany<Item> = "application/json"),
+        (String = "application/x-ndjson", example = "{\"id\":\"e1\",\"type\":\"click\",\"entities\":{\"ad\":\"42\"}}\n{\"id\":\"e2\",\"type\":\"click\",\"entities\":{\"ad\":\"7\"}}\n"),
         (CloudEvent = "application/cloudevents+json"),
         (Vec<CloudEvent> = "application/cloudevents-batch+json"),
     )),
@@ -139,23 +118,22 @@ pub async fn events(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<Answer>, Problem> {
-    let bytes = body::read(&headers, body, BODY_BYTES_MAX).await?;
-    let manner = Manner::of(&state, query.as_deref(), &headers, &bytes)?;
     let kind = batch::media_type(&headers);
     let is_binary = cloud_event::is_binary(&headers);
     let is_wrapped = is_binary || [cloud_event::STRUCTURED, cloud_event::BATCH].contains(&&*kind);
-    let items = move |bytes: &[u8]| match is_binary {
-        true => Ok(vec![(None, cloud_event::from_headers(&headers, bytes))]),
-        false => batch::items(&headers, bytes),
+    let items = move |headers: &HeaderMap, bytes: &[u8]| match is_binary {
+        true => Ok(vec![(None, cloud_event::from_headers(headers, bytes))]),
+        false => batch::items(headers, bytes),
     };
-    let parse = move |item, schema: &Declared, now| match is_wrapped {
+    let parse = move |item, schema: &Schema, now| match is_wrapped {
         true => event::parse(cloud_event::unwrap(item)?, schema, now),
         false => {
             cloud_event::check_plain(&item)?;
             event::parse(item, schema, now)
         }
     };
-    let answer = batch::count(&state, &caller, (bytes, manner), items, parse).await?;
+    let sent = (query, headers, body);
+    let answer = batch::count(&state, &caller, sent, items, parse).await?;
     metrics::counter!("tallyring_events_total").increment(answer.accepted);
     metrics::counter!("tallyring_event_corrections_total").increment(answer.late);
     Ok(Json(answer))

@@ -113,7 +113,15 @@ async fn incr(state: &ApiState, caller: &Caller, query: Option<&str>) -> Result<
         increments: vec![increment],
         ..Batch::default()
     };
-    Ok(state.service.submit(batch).await?)
+    match state.service.submit(batch).await {
+        Ok(accepted) => Ok(accepted),
+        Err(refusal) => {
+            let id = refusal.item().and_then(|(_, id)| id).map(str::to_owned);
+            let problem = refusal.into();
+            log_refusal(state, id, &problem).await;
+            Err(problem)
+        }
+    }
 }
 
 fn read(state: &ApiState, caller: &Caller, query: Option<&str>) -> Result<Increment, Problem> {

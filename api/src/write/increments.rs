@@ -5,10 +5,10 @@ use axum::body::Body;
 use axum::extract::{RawQuery, State};
 use axum::http::HeaderMap;
 
-use super::batch::{self, Answer, BODY_BYTES_MAX, Manner};
+use super::batch::{self, Answer};
 use super::plain;
 use crate::access::Caller;
-use crate::body;
+use crate::openapi::OneOrMany;
 use crate::problem::Problem;
 use crate::state::ApiState;
 
@@ -45,14 +45,17 @@ pub struct Item {
 
 /// Count many increments
 ///
-/// One object, an array, or NDJSON, gzip and zstd accepted; at most 8 MiB and 10,000 items decompressed. All count
+/// One object, an array, or NDJSON (one object a line), gzip and zstd accepted; at most 8 MiB and 10,000 items decompressed. All count
 /// or none, unless `on_error=skip` takes the good ones.
 #[utoipa::path(post, path = "/v1/increments", tag = "write",
     params(
         ("on_error" = Option<String>, Query, description = "stop (default) or skip"),
         ("Idempotency-Key" = Option<String>, Header, description = "Makes the whole batch's retry harmless"),
     ),
-    request_body(content((Vec<Item> = "application/json"), (String = "application/x-ndjson"))),
+    request_body(content(
+        (OneOrMany<Item> = "application/json"),
+        (String = "application/x-ndjson", example = "{\"keys\":{\"l\":\"A6qOVH\"},\"id\":\"e1\"}\n{\"keys\":{\"l\":\"A6qOVH\"},\"n\":3,\"id\":\"e2\"}\n"),
+    )),
     responses(
         (status = 200, description = "Durable", body = Answer, example = json!({ "accepted": 998, "duplicates": 2, "late": 0 })),
         crate::openapi::WriteErrors,
@@ -66,9 +69,7 @@ pub async fn increments(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<Answer>, Problem> {
-    let bytes = body::read(&headers, body, BODY_BYTES_MAX).await?;
-    let manner = Manner::of(&state, query.as_deref(), &headers, &bytes)?;
-    let items = move |bytes: &[u8]| batch::items(&headers, bytes);
-    let answer = batch::count(&state, &caller, (bytes, manner), items, plain::parse).await?;
+    let sent = (query, headers, body);
+    let answer = batch::count(&state, &caller, sent, batch::items, plain::parse).await?;
     Ok(Json(answer))
 }
