@@ -3,7 +3,6 @@
 mod bitly;
 mod common;
 mod files;
-mod items;
 
 use utoipa::openapi::schema::{Object, ObjectBuilder, Type};
 use utoipa::{IntoParams, IntoResponses, OpenApi, ToSchema};
@@ -13,7 +12,6 @@ use crate::problem::Document;
 use bitly::BitlyRoutes;
 use common::{Common, Keys};
 use files::Files;
-pub use items::OneOrMany;
 
 /// Everything the server answers.
 #[derive(OpenApi)]

@@ -9,20 +9,15 @@ use tallyring_records::Schema;
 use super::batch::{self, Answer};
 use super::{cloud_event, event};
 use crate::access::Caller;
-use crate::openapi::OneOrMany;
 use crate::problem::Problem;
 use crate::state::ApiState;
 
-/// An event.
-#[derive(utoipa::ToSchema)]
+/// An event, as it is parsed by hand: so errors name their field.
+#[derive(serde::Serialize, utoipa::ToSchema)]
 #[schema(as = Event, example = json!({
     "id": "e1", "type": "click", "at": "2026-11-21T12:59:58Z", "entities": {"ad": "42", "campaign": "7"},
     "by": {"country": "US", "device": "mobile"}, "user": "u1", "view": "home"
 }))]
-#[expect(
-    dead_code,
-    reason = "describes an item, which is parsed by hand so that errors name their field"
-)]
 pub struct Item {
     /// Counted once, whatever else it says; required without a producer
     id: Option<String>,
@@ -33,7 +28,7 @@ pub struct Item {
     /// One more than before
     sequence: Option<u64>,
     /// A declared event type
-    #[schema(rename = "type")]
+    #[serde(rename = "type")]
     kind: String,
     /// RFC 3339 or Unix seconds; now if left out
     at: Option<String>,
@@ -45,6 +40,19 @@ pub struct Item {
     user: Option<String>,
     /// Where it was seen
     view: Option<String>,
+}
+
+/// One event or a list of them.
+#[derive(serde::Serialize, utoipa::ToSchema)]
+#[serde(untagged)]
+#[schema(as = Events)]
+#[expect(
+    dead_code,
+    reason = "describes a body, which is parsed by hand so that errors name their field"
+)]
+pub enum OneOrMany {
+    One(Item),
+    Many(Vec<Item>),
 }
 
 /// A CloudEvent 1.0; other attributes are passed over.
@@ -100,7 +108,7 @@ pub struct CloudEventData {
         ("Idempotency-Key" = Option<String>, Header, description = "Makes the whole batch's retry harmless"),
     ),
     request_body(content(
-        (OneOrMany<Item> = "application/json"),
+        (OneOrMany = "application/json"),
         (String = "application/x-ndjson", example = "{\"id\":\"e1\",\"type\":\"click\",\"entities\":{\"ad\":\"42\"}}\n{\"id\":\"e2\",\"type\":\"click\",\"entities\":{\"ad\":\"7\"}}\n"),
         (CloudEvent = "application/cloudevents+json"),
         (Vec<CloudEvent> = "application/cloudevents-batch+json"),

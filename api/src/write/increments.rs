@@ -8,19 +8,14 @@ use axum::http::HeaderMap;
 use super::batch::{self, Answer};
 use super::plain;
 use crate::access::Caller;
-use crate::openapi::OneOrMany;
 use crate::problem::Problem;
 use crate::state::ApiState;
 
-/// An increment.
-#[derive(utoipa::ToSchema)]
+/// An increment, as it is parsed by hand: so errors name their field.
+#[derive(serde::Serialize, utoipa::ToSchema)]
 #[schema(as = Increment, example = json!({
     "at": "2012-03-16T18:40:47Z", "n": 1, "keys": {"l": "A6qOVH", "u": "orofrog"}, "by": {"c": "US"}, "id": "e1"
 }))]
-#[expect(
-    dead_code,
-    reason = "describes an item, which is parsed by hand so that errors name their field"
-)]
 pub struct Item {
     /// RFC 3339 or Unix seconds; now if left out
     at: Option<String>,
@@ -43,6 +38,19 @@ pub struct Item {
     user: Option<String>,
 }
 
+/// One increment or a list of them.
+#[derive(serde::Serialize, utoipa::ToSchema)]
+#[serde(untagged)]
+#[schema(as = Increments)]
+#[expect(
+    dead_code,
+    reason = "describes a body, which is parsed by hand so that errors name their field"
+)]
+pub enum OneOrMany {
+    One(Item),
+    Many(Vec<Item>),
+}
+
 /// Count many increments
 ///
 /// One object, an array, or NDJSON (one object a line), gzip and zstd accepted; at most 8 MiB and 10,000 items decompressed. All count
@@ -53,7 +61,7 @@ pub struct Item {
         ("Idempotency-Key" = Option<String>, Header, description = "Makes the whole batch's retry harmless"),
     ),
     request_body(content(
-        (OneOrMany<Item> = "application/json"),
+        (OneOrMany = "application/json"),
         (String = "application/x-ndjson", example = "{\"keys\":{\"l\":\"A6qOVH\"},\"id\":\"e1\"}\n{\"keys\":{\"l\":\"A6qOVH\"},\"n\":3,\"id\":\"e2\"}\n"),
     )),
     responses(
