@@ -110,7 +110,7 @@ fn a_single_increment_that_is_refused_has_a_verdict() {
 /// What a counter has no room for is refused by the store, after the item was found well-formed.
 #[test]
 fn an_item_that_the_store_refuses_has_a_verdict_however_it_was_sent() {
-    let (_data, server) = server();
+    let (data, server) = server();
     let most = 9_007_199_254_740_991_u64;
     let item = |id: &str, n: u64| json!({"keys": {"l": "full"}, "n": n, "id": id});
     let first = server.post("/v1/increments", item("first", most).to_string());
@@ -147,6 +147,8 @@ fn an_item_that_the_store_refuses_has_a_verdict_however_it_was_sent() {
         assert_eq!(server.get_json("/v1/l/other/summary?unit=year")["total"], 1);
     };
     check(&server);
+    server.kill9();
+    check(&start(&data, "2026-03-16T13:00:03Z@0"));
 }
 
 #[test]
