@@ -47,7 +47,7 @@ pub struct Item {
     reason = "describes a body, which is parsed by hand so that errors name their field"
 )]
 pub enum OneOrMany {
-    One(Item),
+    One(Box<Item>),
     Many(Vec<Item>),
 }
 
