@@ -1,5 +1,6 @@
 //! What can go wrong with the live store.
 
+use tallyring_records::Increment;
 use thiserror::Error;
 
 use crate::oplog::OplogError;
@@ -72,8 +73,8 @@ pub enum Refusal {
     Overflow {
         /// Index in the batch.
         index: usize,
-        /// Its id, if it has one.
-        id: Option<String>,
+        /// The item itself.
+        increment: Box<Increment>,
         /// `keys.<namespace>`.
         field: String,
     },
@@ -100,10 +101,13 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// The item that is wrong, where it is one: its index in the batch, and its id. What has a number has no id.
-    pub fn item(&self) -> Option<(usize, Option<&str>)> {
+    /// The item that is wrong, where it is one: its index in the batch and, where it may have an id, itself.
+    pub fn item(&self) -> Option<(usize, Option<&Increment>)> {
         match self {
-            Self::Overflow { index, id, .. } => Some((*index, id.as_deref())),
+            Self::Overflow {
+                index, increment, ..
+            } => Some((*index, Some(increment))),
+            // What has a number has no id.
             Self::Sequence { index, .. } => Some((*index, None)),
             Self::DiskFull | Self::Unavailable(_) | Self::KeyReused | Self::Busy => None,
         }

@@ -94,7 +94,7 @@ struct RefusedEvent {
 /// As long as the log is kept: counted (in which buckets and which generation), corrected (counted late, after its time was
 /// settled), filtered (by which rule) or refused (for which field); and when it came again first. Of a batch that is
 /// refused as a whole the item that was wrong has a verdict, the others were not seen. A CloudEvent has its id within
-/// its `source`. A key that is limited to namespaces is told of what names no others, and not of what was refused.
+/// its `source`. A key that is limited to namespaces is told of what names no others.
 #[utoipa::path(get, path = "/v1/events/{id}", tag = "read",
     params(
         ("id" = String, Path, description = "An event's or increment's id, percent-encoded", example = "e1"),
@@ -133,7 +133,7 @@ pub async fn verdict(
         answer(store, (&id, source), told).map(Json).ok_or_else(|| {
             let days = store.options().log_days();
             let limited = match caller.is_limited() {
-                true => "; this key is told only of what counted in its namespaces alone",
+                true => "; this key is told only of what names its namespaces alone",
                 false => "",
             };
             let detail = format!(
@@ -146,22 +146,25 @@ pub async fn verdict(
     .await
 }
 
-/// What of it the key may be told: what names another namespace than its own is as if it had not been seen. What was refused
-/// does not say what it names.
+/// What of it the key may be told: what names another namespace than its own, or is not known to name one, is as if it had
+/// not been seen.
 fn told(caller: &Caller, history: IdHistory) -> IdHistory {
     if !caller.is_limited() {
         return history;
     }
-    let is_own = |(namespace, _): &(String, String)| caller.check_namespace(namespace).is_ok();
+    let is_own = |namespace: &String| caller.check_namespace(namespace).is_ok();
     let is_told = |logged: &Logged| match &logged.record {
         Record::Increment(increment)
         | Record::Late(increment)
-        | Record::Filtered { increment, .. } => increment.keys.iter().all(is_own),
+        | Record::Filtered { increment, .. } => increment.keys.iter().all(|(name, _)| is_own(name)),
+        Record::Refused { namespaces, .. } => {
+            !namespaces.is_empty() && namespaces.iter().all(is_own)
+        }
         _ => false,
     };
     IdHistory {
         counted: history.counted.filter(is_told),
-        refused: None,
+        refused: history.refused.filter(is_told),
         ..history
     }
 }

@@ -82,6 +82,9 @@ pub trait Item: From<Value> + Send + 'static {
     /// Its id, whatever else is wrong with it.
     fn id(&self) -> Option<Cow<'_, str>>;
 
+    /// The declared namespaces that it names, whatever else is wrong with it.
+    fn namespaces(&self, schema: &Schema) -> Vec<String>;
+
     /// Reads a line without a tree of values, where it is so simple that nothing can be wrong; else none.
     fn of_line(line: &[u8]) -> Option<Self>;
 }
@@ -94,6 +97,22 @@ impl Item for Value {
             Some(source) => Some(cloud_event::identity(source, id).into()),
             None => Some(id.into()),
         }
+    }
+
+    fn namespaces(&self, schema: &Schema) -> Vec<String> {
+        let data = self.get("data").unwrap_or(self);
+        let names = |field: &str| {
+            let named = data.get(field).and_then(Value::as_object);
+            named.into_iter().flat_map(|named| named.keys())
+        };
+        let kind = self.get("type").and_then(Value::as_str).unwrap_or_default();
+        let event = schema.event_type(cloud_event::kind(kind));
+        let of_event =
+            event.map(|event| names("entities").map(|entity| event.namespace_of(entity)));
+        let named = names("keys").cloned().chain(of_event.into_iter().flatten());
+        named
+            .filter(|name| schema.namespace(name).is_some())
+            .collect()
     }
 
     fn of_line(_: &[u8]) -> Option<Self> {
@@ -109,7 +128,7 @@ pub async fn count<T: Item>(
     state: &ApiState,
     caller: &Caller,
     (query, headers, body): Sent,
-    items: impl FnOnce(&HeaderMap, &[u8]) -> Result<Items<T>, Problem> + Send + 'static,
+    items: impl Fn(&HeaderMap, &[u8]) -> Result<Items<T>, Problem> + Send + 'static,
     parse: impl Fn(T, &Schema, i64) -> Result<Increment, Problem> + Send + 'static,
 ) -> Result<Answer, Problem> {
     // Its room is taken until the answer.
@@ -120,10 +139,15 @@ pub async fn count<T: Item>(
     let reading = {
         let (caller, body) = (caller.clone(), Arc::clone(&body));
         move || {
-            let items = items(&headers, &body)?;
-            caller.pay_for(items.len());
+            let found = items(&headers, &body)?;
+            caller.pay_for(found.len());
             let parse = |item| parse(item, &schema, now).and_then(|read| caller.allow(read));
-            Ok(Good::read(items, skip, parse))
+            let (mut good, rejected) = Good::read(found, skip, parse);
+            // What refused items name is read for them alone: nobody else waits for it.
+            if !good.refused.is_empty() {
+                good.name(items(&headers, &body)?, &schema);
+            }
+            Ok((good, rejected))
         }
     };
     let (good, mut rejected) = match body.len() <= SMALL_BYTES {
@@ -131,7 +155,7 @@ pub async fn count<T: Item>(
         false => read_apart(reading).await?,
     };
     if let Some((_, wrong)) = rejected.pop_if(|_| !skip) {
-        log_refused(state, good.refused).await;
+        log_refused(state, good.into_refused()).await;
         return Err(wrong);
     }
     let mut answer = submit(state, good, key, skip, &mut rejected).await?;
@@ -190,8 +214,8 @@ pub fn media_type(headers: &HeaderMap) -> String {
 struct Good {
     places: Vec<(usize, Option<usize>)>,
     increments: Vec<Increment>,
-    /// Items that cannot, but have an id.
-    refused: Vec<RefusedItem>,
+    /// Items that cannot, but have an id; each with its index.
+    refused: Vec<(usize, RefusedItem)>,
 }
 
 /// The id of an item, whatever else is wrong with it, where it can be one.
@@ -218,7 +242,7 @@ impl Good {
             match read {
                 Ok(increment) => good.push((index, line), increment),
                 Err(Unread { id, problem }) => {
-                    good.refuse(id, &problem);
+                    good.refuse(index, refused(id, Vec::new(), &problem));
                     rejected.push((index, problem.at(index, line)));
                     if !skip {
                         break;
@@ -229,12 +253,21 @@ impl Good {
         (good, rejected)
     }
 
-    fn refuse(&mut self, id: Option<String>, problem: &Problem) {
-        self.refused.extend(id.map(|id| RefusedItem {
-            id,
-            field: problem.field().unwrap_or_default().to_owned(),
-            detail: problem.detail().to_owned(),
-        }));
+    fn refuse(&mut self, index: usize, item: Option<RefusedItem>) {
+        self.refused.extend(item.map(|item| (index, item)));
+    }
+
+    /// Notes which namespaces each refused one of `items` names.
+    fn name<T: Item>(&mut self, mut items: Items<T>, schema: &Schema) {
+        for (index, refused) in &mut self.refused {
+            if let Some((_, Ok(item))) = items.get_mut(*index) {
+                refused.namespaces = item.namespaces(schema);
+            }
+        }
+    }
+
+    fn into_refused(self) -> Vec<RefusedItem> {
+        self.refused.into_iter().map(|(_, item)| item).collect()
     }
 
     fn push(&mut self, place: (usize, Option<usize>), increment: Increment) {
@@ -252,16 +285,30 @@ impl Good {
     }
 }
 
-/// Logs an increment that is refused by itself, so that its id has a verdict.
-pub async fn log_refusal(state: &ApiState, id: Option<String>, problem: &Problem) {
-    let mut refused = Good::default();
-    refused.refuse(id, problem);
-    log_refused(state, refused.refused).await;
+/// What the log keeps of an item that is refused, if it has an id.
+pub fn refused(
+    id: Option<String>,
+    namespaces: Vec<String>,
+    problem: &Problem,
+) -> Option<RefusedItem> {
+    Some(RefusedItem {
+        id: id?,
+        field: problem.field().unwrap_or_default().to_owned(),
+        detail: problem.detail().to_owned(),
+        namespaces,
+    })
 }
 
-/// Logs the item that a whole batch is refused for; where the log takes nothing the sender is told of the item
-/// all the same.
-async fn log_refused(state: &ApiState, refused: Vec<RefusedItem>) {
+/// The same of one that the store refused.
+pub fn refused_by_store(increment: Option<&Increment>, problem: &Problem) -> Option<RefusedItem> {
+    let Increment { id, keys, .. } = increment?;
+    let namespaces = keys.iter().map(|(namespace, _)| namespace.clone());
+    refused(id.clone(), namespaces.collect(), problem)
+}
+
+/// Logs items that nothing is counted with, so that their ids have a verdict; where the log takes nothing the sender is
+/// told what is wrong all the same.
+pub async fn log_refused(state: &ApiState, refused: Vec<RefusedItem>) {
     if refused.is_empty() {
         return;
     }
@@ -291,21 +338,20 @@ async fn submit(
         let batch = Batch {
             increments: good.submitted(skip),
             key: key.clone(),
-            refused: good.refused.clone(),
+            refused: good.refused.iter().map(|(_, item)| item.clone()).collect(),
         };
         match state.service.submit(batch).await {
             Ok(accepted) => break accepted,
             Err(refusal) => {
-                let Some((index, id)) = refusal.item() else {
+                let Some((index, increment)) = refusal.item() else {
                     return Err(refusal.into());
                 };
-                let id = id.map(str::to_owned);
                 let (place, line) = good.places.remove(index);
-                let problem = Problem::from(refusal).at(place, line);
-                good.refuse(id, &problem);
+                let problem = Problem::from(&refusal).at(place, line);
+                good.refuse(place, refused_by_store(increment, &problem));
                 tries -= 1;
                 if !skip || tries == 0 {
-                    log_refused(state, good.refused).await;
+                    log_refused(state, good.into_refused()).await;
                     return Err(problem);
                 }
                 good.increments.remove(index);
@@ -423,4 +469,40 @@ fn check_count(items: usize) -> Result<(), Problem> {
         "Too large",
         detail,
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use tallyring_records::EventType;
+
+    use super::*;
+
+    #[test]
+    fn a_wrong_item_names_the_declared_namespaces_that_it_would_have_counted_in() {
+        let mut schema = Schema::default_clicks();
+        schema.namespaces[0].name = "l_click".into();
+        schema.events = vec![EventType {
+            name: "click".into(),
+            entities: vec!["l".into()],
+            lateness_seconds: 300,
+        }];
+        for (item, named) in [
+            (json!({"keys": {"u": 1, "x": "y"}, "n": 0}), vec!["u"]),
+            (
+                json!({"type": "click", "entities": {"l": "a", "pin": "b"}}),
+                vec!["l_click"],
+            ),
+            (json!({"type": "view", "entities": {"l": "a"}}), vec![]),
+            (json!({"entities": {"l": "a"}}), vec![]),
+            (
+                json!({"specversion": "1.0", "type": "org.click", "data": {"entities": {"l": "a"}}}),
+                vec!["l_click"],
+            ),
+            (json!({"specversion": "1.0", "data": 7}), vec![]),
+            (json!([1]), vec![]),
+        ] {
+            assert_eq!(item.namespaces(&schema), named, "{item}");
+        }
+    }
 }

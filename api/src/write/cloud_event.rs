@@ -25,6 +25,11 @@ pub fn identity(source: &str, id: &str) -> String {
     format!("{source}\u{1f}{id}")
 }
 
+/// The type of event that a CloudEvent's type means: its last dotted part.
+pub fn kind(kind: &str) -> &str {
+    kind.rsplit('.').next().unwrap_or_default()
+}
+
 const ATTRIBUTES: [&str; 5] = ["specversion", "id", "source", "type", "time"];
 
 /// True when the attributes are in headers and the body is the data.
@@ -121,10 +126,7 @@ pub fn unwrap(event: Value) -> Result<Value, Problem> {
             continue;
         };
         let value = match value {
-            Value::String(text) if field == "type" => {
-                let last = text.rsplit('.').next().unwrap_or_default();
-                Value::String(last.to_owned())
-            }
+            Value::String(text) if field == "type" => Value::String(kind(&text).to_owned()),
             other => other,
         };
         if fields.insert(field.into(), value).is_some() {

@@ -172,16 +172,31 @@ fn a_limited_key_is_told_what_became_of_its_own_events_and_nothing_of_others() {
         ("GET /v1/incr?key.l=a&key.u=b&id=id-both", 204),
         ("GET /v1/incr?key.u=b&id=id-foreign", 204),
         ("GET /v1/incr?key.l=a&by.x=y&id=id-refused", 400),
+        (
+            "GET /v1/incr?key.l=a&key.u=b&by.x=y&id=id-refused-both",
+            400,
+        ),
+        ("GET /v1/incr?id=id-nothing", 400),
     ] {
         assert_eq!(stand.ask_as(&writer, line, "").status, status, "{line}");
     }
+    let items = json!([
+        {"keys": {"l": "a"}, "n": 0, "id": "id-item"},
+        {"keys": {"l": "a", "u": "b"}, "n": 0, "id": "id-item-both"},
+    ]);
+    let batch = "POST /v1/increments?on_error=skip";
+    assert_eq!(stand.ask_as(&writer, batch, &items.to_string()).status, 200);
     let open = stand.key(&operator, json!({"scopes": ["read"]}));
     let (of_links, of_both, of_domains) = (key(&["l"]), key(&["l", "u"]), key(&["d"]));
     for (id, readers) in [
         ("id-own", vec![&open, &of_links, &of_both]),
         ("id-both", vec![&open, &of_both]),
         ("id-foreign", vec![&open, &of_both]),
-        ("id-refused", vec![&open]),
+        ("id-refused", vec![&open, &of_links, &of_both]),
+        ("id-refused-both", vec![&open, &of_both]),
+        ("id-item", vec![&open, &of_links, &of_both]),
+        ("id-item-both", vec![&open, &of_both]),
+        ("id-nothing", vec![&open]),
         ("id-never", vec![]),
     ] {
         let line = format!("GET /v1/events/{id}");
