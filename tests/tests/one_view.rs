@@ -62,7 +62,7 @@ fn found(store: &Store, view: &UsersView) -> BTreeMap<i64, (u64, u64)> {
     let users = view.unite(store, hour).expect("users");
     let counts = view.series.totals.iter();
     let of = |start: i64| users.get(&hour(start).expect("a time")).expect("users");
-    let rows = counts.map(|(code, &count)| (code.start(), (count, of(code.start()).estimate())));
+    let rows = counts.map(|(code, count)| (code.start(), (count, of(code.start()).estimate())));
     let rows: BTreeMap<_, _> = rows.collect();
     assert_eq!(rows.len(), users.len(), "users of nothing that was counted");
     rows

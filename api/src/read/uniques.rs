@@ -7,7 +7,7 @@ use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
 use serde::Serialize;
 use tallyring_realtime::{Read, Store};
-use tallyring_records::{Namespace, TimeCode, USERS_RELATIVE_ERROR, Users};
+use tallyring_records::{Namespace, USERS_RELATIVE_ERROR, Users};
 
 use super::answer::{Head, resolve};
 use super::asked::Asked;
@@ -122,9 +122,7 @@ fn read(
     };
     let view = store.users(read, as_of)?;
     let counted = base.counts(&view.series);
-    let start = |(code, _): (&TimeCode, _)| code.start();
-    let (first, last) = (counted.first_key_value(), counted.last_key_value());
-    let buckets = resolve(selection, first.map(start).zip(last.map(start)))?;
+    let buckets = resolve(selection, counted.span())?;
     let found = view.unite(store, |start| buckets.index_of(start))?;
     let mut whole = Users::default();
     found.values().for_each(|users| whole.union(users));
