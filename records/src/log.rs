@@ -206,15 +206,7 @@ impl Record {
             }
             Self::Cut { stores } => {
                 out.push(KIND_CUT);
-                write_u64(out, stores.len() as u64);
-                for store in stores {
-                    let (kind, number) = match store {
-                        StoreId::Day(day) => (STORE_DAY, day.number().into()),
-                        StoreId::Late(epoch) => (STORE_LATE, *epoch),
-                    };
-                    write_u64(out, kind);
-                    write_u64(out, number);
-                }
+                encode_stores(out, stores);
             }
             Self::Schema(schema) => {
                 out.push(KIND_SCHEMA);
@@ -222,6 +214,18 @@ impl Record {
                 write_bytes(out, &text);
             }
         }
+    }
+}
+
+fn encode_stores(out: &mut Vec<u8>, stores: &[StoreId]) {
+    write_u64(out, stores.len() as u64);
+    for store in stores {
+        let (kind, number) = match store {
+            StoreId::Day(day) => (STORE_DAY, day.number().into()),
+            StoreId::Late(epoch) => (STORE_LATE, *epoch),
+        };
+        write_u64(out, kind);
+        write_u64(out, number);
     }
 }
 
