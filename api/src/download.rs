@@ -33,10 +33,12 @@ fn name(uri: &Uri) -> String {
     let mut parts: Vec<String> = path.split('/').skip(2).map(decoded).collect();
     let mut parameters = uri.query().unwrap_or_default().split('&');
     let unit = parameters.find_map(|parameter| parameter.strip_prefix("unit="));
-    parts.push(match unit {
-        None | Some("") => UNIT_DEFAULT.to_owned(),
-        Some(unit) => decoded(unit),
-    });
+    match unit {
+        // Each of many queries has its own.
+        None if path == "/v1/query" => {}
+        None | Some("") => parts.push(UNIT_DEFAULT.to_owned()),
+        Some(unit) => parts.push(decoded(unit)),
+    }
     let joined = parts.join("-");
     // A file whose name begins with a point is hidden.
     let letters = joined.trim_start_matches('.').chars().take(NAME_CHARS_MAX);

@@ -111,6 +111,7 @@ fn reads() -> Router<ApiState> {
         .route("/v1/{namespace}/top.svg", get(read::top::top))
         .route("/v1/namespaces", get(read::namespaces::namespaces))
         .route("/v1/query", post(read::query::query))
+        .route("/v1/query.csv", post(read::query::query))
         .route("/v1/ratios/{ratio}/{entity}/{key}", get(read::ratio::ratio))
         .route("/v1/events/{id}", get(read::event::verdict))
 }

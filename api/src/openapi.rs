@@ -133,25 +133,12 @@ fn unit_names() -> Object {
     text.enum_values(Some(names)).build()
 }
 
-/// How a read can end without its answer.
+/// The client has the answer already (If-None-Match)
 #[derive(IntoResponses)]
-#[expect(dead_code, reason = "describes answers, which are made by `Problem`")]
-pub enum ReadErrors {
-    /// The client has the answer already (If-None-Match)
-    #[response(status = 304)]
-    Known,
-    /// A parameter that cannot be understood; `field` names it
-    #[response(status = 400, content_type = "application/problem+json")]
-    Malformed(Document),
-    /// A namespace, subtotal, generation or route that does not exist; says which do
-    #[response(status = 404, content_type = "application/problem+json")]
-    Unknown(Document),
-    /// Understood, but beyond a bound
-    #[response(status = 422, content_type = "application/problem+json")]
-    Refused(Document),
-}
+#[response(status = 304)]
+pub struct Known;
 
-/// How a question that no cache keeps can end without its answer.
+/// How a question can end without its answer.
 #[derive(IntoResponses)]
 #[expect(dead_code, reason = "describes answers, which are made by `Problem`")]
 pub enum AskErrors {

@@ -107,18 +107,24 @@ impl From<RangeError> for Problem {
 
 impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Self {
+        Self::from(&refusal)
+    }
+}
+
+impl From<&Refusal> for Problem {
+    fn from(refusal: &Refusal) -> Self {
         let detail = refusal.to_string();
         match refusal {
-            Refusal::Overflow { index, field } => {
+            Refusal::Overflow { index, field, .. } => {
                 Self::new(StatusCode::CONFLICT, "Counter overflow", detail)
                     .about(field, None)
-                    .at(index, None)
+                    .at(*index, None)
             }
             Refusal::Sequence { index, wrong } => {
                 let error = FieldError::malformed(wrong.field, &wrong.value, detail);
                 Self::new(StatusCode::CONFLICT, "Out of order", error.detail)
                     .about(error.field, error.value)
-                    .at(index, None)
+                    .at(*index, None)
             }
             Refusal::KeyReused => {
                 Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Not accepted", detail)

@@ -1,5 +1,6 @@
 //! What can go wrong with the live store.
 
+use tallyring_records::Increment;
 use thiserror::Error;
 
 use crate::oplog::OplogError;
@@ -72,6 +73,8 @@ pub enum Refusal {
     Overflow {
         /// Index in the batch.
         index: usize,
+        /// The item itself.
+        increment: Box<Increment>,
         /// `keys.<namespace>`.
         field: String,
     },
@@ -95,6 +98,20 @@ pub enum Refusal {
     /// The queue is full.
     #[error("too many increments are waiting to be written; retry after a second")]
     Busy,
+}
+
+impl Refusal {
+    /// The item that is wrong, where it is one: its index in the batch and, where it may have an id, itself.
+    pub fn item(&self) -> Option<(usize, Option<&Increment>)> {
+        match self {
+            Self::Overflow {
+                index, increment, ..
+            } => Some((*index, Some(increment))),
+            // What has a number has no id.
+            Self::Sequence { index, .. } => Some((*index, None)),
+            Self::DiskFull | Self::Unavailable(_) | Self::KeyReused | Self::Busy => None,
+        }
+    }
 }
 
 /// A field of a producer's that does not fit what it sent before.

@@ -28,5 +28,5 @@ pub use service::Service;
 pub use store::{
     Accepted, Answer, Batch, BatchKey, IdHistory, Logged, NamespaceTotals, RECENT_SECONDS_MAX,
     Ranking, Read, Recovery, RefusedItem, Seconds, Series, Status, Store, StoreStatus, TopKey,
-    UsersAnswer, ValuePoint, check_dataset_name,
+    UsersView, ValuePoint, check_dataset_name,
 };

@@ -43,6 +43,8 @@ pub enum Record {
         field: String,
         /// What is wrong and what to change.
         detail: String,
+        /// The declared namespaces that it named, as far as they are known.
+        namespaces: Vec<String>,
     },
     /// The verdict on a whole batch that came with a key, behind the batch's own records.
     Batch {
@@ -131,6 +133,7 @@ const KIND_LATE_EXTENDED: u8 = 9;
 const KIND_REFUSED: u8 = 10;
 const KIND_FILTERED: u8 = 11;
 const KIND_BATCH_FILTERED: u8 = 12;
+const KIND_REFUSED_OF: u8 = 13;
 
 /// Bits that say what follows an increment's own fields.
 const FLAG_CORRECTION: u64 = 1;
@@ -160,10 +163,21 @@ impl Record {
                 write_bytes(out, id.as_bytes());
                 write_u64(out, *of);
             }
-            Self::Refused { id, field, detail } => {
-                out.push(KIND_REFUSED);
+            Self::Refused {
+                id,
+                field,
+                detail,
+                namespaces,
+            } => {
+                // Without any it is written as before they were known.
+                let kinds = [KIND_REFUSED_OF, KIND_REFUSED];
+                out.push(kinds[usize::from(namespaces.is_empty())]);
                 for text in [id, field, detail] {
                     write_bytes(out, text.as_bytes());
+                }
+                if !namespaces.is_empty() {
+                    // No name has a space.
+                    write_bytes(out, namespaces.join(" ").as_bytes());
                 }
             }
             Self::Batch {
@@ -192,15 +206,7 @@ impl Record {
             }
             Self::Cut { stores } => {
                 out.push(KIND_CUT);
-                write_u64(out, stores.len() as u64);
-                for store in stores {
-                    let (kind, number) = match store {
-                        StoreId::Day(day) => (STORE_DAY, day.number().into()),
-                        StoreId::Late(epoch) => (STORE_LATE, *epoch),
-                    };
-                    write_u64(out, kind);
-                    write_u64(out, number);
-                }
+                encode_stores(out, stores);
             }
             Self::Schema(schema) => {
                 out.push(KIND_SCHEMA);
@@ -208,6 +214,18 @@ impl Record {
                 write_bytes(out, &text);
             }
         }
+    }
+}
+
+fn encode_stores(out: &mut Vec<u8>, stores: &[StoreId]) {
+    write_u64(out, stores.len() as u64);
+    for store in stores {
+        let (kind, number) = match store {
+            StoreId::Day(day) => (STORE_DAY, day.number().into()),
+            StoreId::Late(epoch) => (STORE_LATE, *epoch),
+        };
+        write_u64(out, kind);
+        write_u64(out, number);
     }
 }
 
@@ -277,10 +295,14 @@ fn decode(input: &mut &[u8]) -> Option<Record> {
         KIND_LATE => Record::Late(decode_increment(input)?),
         KIND_EXTENDED => Record::Increment(decode_extended(input)?),
         KIND_LATE_EXTENDED => Record::Late(decode_extended(input)?),
-        KIND_REFUSED => Record::Refused {
+        KIND_REFUSED | KIND_REFUSED_OF => Record::Refused {
             id: read_text(input)?,
             field: read_text(input)?,
             detail: read_text(input)?,
+            namespaces: match kind {
+                KIND_REFUSED => Vec::new(),
+                _ => read_text(input)?.split(' ').map(str::to_owned).collect(),
+            },
         },
         KIND_DUPLICATE => Record::Duplicate {
             id: read_text(input)?,
@@ -509,8 +531,18 @@ mod tests {
             ("[a-z]{1,9}", any_increment())
                 .prop_map(|(rule, increment)| Record::Filtered { rule, increment }),
             ("\\PC{0,30}", any::<u64>()).prop_map(|(id, of)| Record::Duplicate { id, of }),
-            ("\\PC{0,30}", "[a-z.]{0,9}", "\\PC{0,30}")
-                .prop_map(|(id, field, detail)| Record::Refused { id, field, detail }),
+            (
+                "\\PC{0,30}",
+                "[a-z.]{0,9}",
+                "\\PC{0,30}",
+                proptest::collection::vec("[a-z]{1,9}", 0..4)
+            )
+                .prop_map(|(id, field, detail, namespaces)| Record::Refused {
+                    id,
+                    field,
+                    detail,
+                    namespaces,
+                }),
             ("\\PC{0,30}", any::<u128>(), any::<[u64; 4]>()).prop_map(
                 |(key, body, [accepted, duplicates, late, filtered])| {
                     Record::Batch {

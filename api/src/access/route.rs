@@ -79,7 +79,9 @@ impl Route {
             Some("/v1/incr") => (Some(S::Write), C::Increment, N::Handler),
             Some("/v1/increments") => (Some(S::Write), C::Batch, N::Handler),
             Some("/v1/events") if is_post => (Some(S::Write), C::Batch, N::Handler),
-            Some("/v1/query") => (Some(S::Read), C::Query, N::Handler),
+            Some("/v1/query" | "/v1/query.csv" | "/v1/events/{id}") => {
+                (Some(S::Read), C::Query, N::Handler)
+            }
             Some(pattern) if pattern.starts_with("/v1/ratios/") => {
                 (Some(S::Read), C::Query, N::Handler)
             }

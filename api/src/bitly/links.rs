@@ -49,11 +49,12 @@ pub async fn ranked(
     let links = schema.namespace(Kind::Link.namespace());
     let links = links.filter(|_| caller.login.is_none());
     let links = links.ok_or(Fault::NotFound)?;
-    Base::of(links, &window.selection, Made::Totals).map_err(|_| Fault::NoMinutes)?;
+    let base = Base::of(links, &window.selection, Made::Totals);
+    let by_minute = base.map_err(|_| Fault::NoMinutes)?.by_minute();
     let (from, to) = span(&window.selection);
     let namespace = links.name.clone();
     let ranking = blocking(state, move |store| {
-        Ok(store.top(&namespace, from..to, limit, None)?)
+        Ok(store.top(&namespace, from..to, by_minute, limit, None)?)
     });
     let ranking = ranking.await.map_err(|_| Fault::Unavailable)?;
     if window.unit == Unit::Minute && ranking.is_cut {

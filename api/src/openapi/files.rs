@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 use utoipa::Modify;
+use utoipa::openapi::path::Operation;
 use utoipa::openapi::schema::{ObjectBuilder, Type};
 use utoipa::openapi::{Content, ContentBuilder, OpenApi, PathItem, RefOr, Schema};
 
@@ -11,49 +12,55 @@ use crate::read::format::Format;
 struct FileForms {
     path: &'static str,
     csv: &'static str,
-    svg: &'static str,
+    svg: Option<&'static str>,
 }
 
-const READS: [FileForms; 7] = [
+const READS: [FileForms; 8] = [
     FileForms {
         path: "/v1/{namespace}/{key}/counts",
         csv: "start,count\n2012-03-15T00:00:00+00:00,0\n2012-03-16T00:00:00+00:00,5\n",
-        svg: "A chart of the buckets",
+        svg: Some("A chart of the buckets"),
     },
     FileForms {
         path: "/v1/{namespace}/{key}/summary",
         csv: "total\n5\n",
-        svg: "A badge with the total",
+        svg: Some("A badge with the total"),
     },
     FileForms {
         path: "/v1/{namespace}/{key}/by/{subtotal}",
         csv: "value,count,kind\nUS,4,value\n,1,other\n",
-        svg: "Bars of the values; not with rollup=false",
+        svg: Some("Bars of the values; not with rollup=false"),
     },
     FileForms {
         path: "/v1/{namespace}/counts",
         csv: "start,count\n2012-03-15T00:00:00+00:00,5\n2012-03-16T00:00:00+00:00,12\n",
-        svg: "A chart of the buckets",
+        svg: Some("A chart of the buckets"),
     },
     FileForms {
         path: "/v1/{namespace}/top",
         csv: "key,count,kind\nabc,5,value\n,12,other\n",
-        svg: "Bars of the keys",
+        svg: Some("Bars of the keys"),
     },
     FileForms {
         path: "/v1/{namespace}/{key}/uniques",
         csv: "start,estimate\n2012-03-15T00:00:00+00:00,0\n2012-03-16T00:00:00+00:00,4\n",
-        svg: "A chart of the buckets",
+        svg: Some("A chart of the buckets"),
     },
     FileForms {
         path: "/v1/ratios/{ratio}/{entity}/{key}",
         csv: "start,numerator,denominator,ratio\n2012-03-15T00:00:00+00:00,0,0,\n2012-03-16T00:00:00+00:00,1,8,0.125\n",
-        svg: "A chart of the buckets, per million",
+        svg: Some("A chart of the buckets, per million"),
+    },
+    FileForms {
+        path: "/v1/query",
+        csv: "query,namespace,key,start,value,count,kind\n0,l,abc,2012-03-16T00:00:00+00:00,,5,bucket\n",
+        svg: None,
     },
 ];
 
 const CSV_RULES: &str = "RFC 4180 with a header. In rankings `kind` tells a counted `value` from the sum of the `other` ones, \
-    which a limit left out, and with rollup=false from a bucket with `none`. A text that a spreadsheet would run \
+    which a limit left out, and with rollup=false from a bucket with `none`; of many queries at once rows of counts are a \
+    `bucket`, and that of a summary is the `total`. A text that a spreadsheet would run \
     (it begins with = + - @, a tab or a carriage return, and is neither only that nor a number) has an apostrophe before it; \
     so has one that begins with apostrophes before such a text, so that taking one off gives back what was counted.";
 
@@ -66,12 +73,7 @@ impl Modify for Files {
             let paths = &mut document.paths.paths;
             let item = paths.get(forms.path).cloned();
             let item = item.expect("BUG: a read is described");
-            for format in [Format::Csv, Format::SVG] {
-                let suffix = if format == Format::Csv {
-                    ".csv"
-                } else {
-                    ".svg"
-                };
+            for (format, suffix) in forms.formats() {
                 let file = forms.file(item.clone(), format, suffix);
                 paths.insert(format!("{}{suffix}", forms.path), file);
             }
@@ -83,9 +85,15 @@ impl Modify for Files {
 }
 
 impl FileForms {
+    /// Its forms, and how their paths end.
+    fn formats(&self) -> impl Iterator<Item = (Format, &'static str)> {
+        let drawn = self.svg.map(|_| (Format::SVG, ".svg"));
+        [(Format::Csv, ".csv")].into_iter().chain(drawn)
+    }
+
     /// The path of one form.
     fn file(&self, mut item: PathItem, format: Format, suffix: &str) -> PathItem {
-        let Some(operation) = &mut item.get else {
+        let Some(operation) = operation(&mut item) else {
             return item;
         };
         let name = if format == Format::Csv { "CSV" } else { "SVG" };
@@ -95,7 +103,7 @@ impl FileForms {
         operation.operation_id = Some(format!("{id}{}", suffix.replace('.', "_")));
         operation.description = Some(match format {
             Format::Csv => CSV_RULES.to_owned(),
-            _ => format!("{}.", self.svg),
+            _ => format!("{}.", self.svg.unwrap_or_default()),
         });
         if let Some(RefOr::T(answer)) = operation.responses.responses.get_mut("200") {
             answer.content.clear();
@@ -109,9 +117,9 @@ impl FileForms {
 
     /// Adds the forms to what the plain path answers.
     fn accepted(&self, item: &mut PathItem) {
-        let responses = item.get.as_mut().map(|get| &mut get.responses.responses);
+        let responses = operation(item).map(|read| &mut read.responses.responses);
         if let Some(RefOr::T(answer)) = responses.and_then(|responses| responses.get_mut("200")) {
-            for format in [Format::Csv, Format::SVG] {
+            for (format, _) in self.formats() {
                 let kind = format.media_type().to_owned();
                 answer.content.insert(kind, RefOr::T(self.content(format)));
             }
@@ -124,4 +132,9 @@ impl FileForms {
         let example = (format == Format::Csv).then(|| Value::from(self.csv));
         content.example(example).build()
     }
+}
+
+/// What reads on a path.
+fn operation(item: &mut PathItem) -> Option<&mut Operation> {
+    item.get.as_mut().or(item.post.as_mut())
 }

@@ -4,9 +4,10 @@ use axum::Json;
 use axum::extract::{RawQuery, State};
 use serde::Serialize;
 use tallyring_realtime::{IdHistory, Logged, Store};
-use tallyring_records::{Grain, Increment, Record, Schema, TimeCode};
+use tallyring_records::{Grain, Increment, Offset, Record, Schema, TimeCode};
 
 use super::request::blocking;
+use crate::access::Caller;
 use crate::calendar::rfc3339_utc;
 use crate::problem::Problem;
 use crate::query_string::QueryString;
@@ -37,6 +38,7 @@ pub struct IdVerdict {
 /// Where an id was counted.
 #[derive(Serialize, utoipa::ToSchema)]
 struct CountedEvent {
+    /// Where in the log it stands, as in every verdict: epoch and sequence
     position: String,
     arrived: String,
     at: String,
@@ -66,8 +68,8 @@ struct EventBucket {
 struct DuplicateEvent {
     position: String,
     arrived: String,
-    /// Sequence of the record that counted
-    of: u64,
+    /// Position of the first, which counted or was filtered
+    of: String,
 }
 
 /// Which rule kept an id from being counted.
@@ -92,7 +94,7 @@ struct RefusedEvent {
 /// As long as the log is kept: counted (in which buckets and which generation), corrected (counted late, after its time was
 /// settled), filtered (by which rule) or refused (for which field); and when it came again first. Of a batch that is
 /// refused as a whole the item that was wrong has a verdict, the others were not seen. A CloudEvent has its id within
-/// its `source`.
+/// its `source`. A key that is limited to namespaces is told of what names no others.
 #[utoipa::path(get, path = "/v1/events/{id}", tag = "read",
     params(
         ("id" = String, Path, description = "An event's or increment's id, percent-encoded", example = "e1"),
@@ -108,12 +110,14 @@ struct RefusedEvent {
                 }],
                 "generation": null,
             },
+            "duplicate": { "position": "1:18", "arrived": "2012-03-16T18:40:49Z", "of": "1:17" },
         })),
         crate::openapi::AskErrors,
     ),
 )]
 pub async fn verdict(
     State(state): State<ApiState>,
+    caller: Caller,
     Segments(id): Segments<String>,
     RawQuery(query): RawQuery,
 ) -> Result<Json<IdVerdict>, Problem> {
@@ -125,16 +129,44 @@ pub async fn verdict(
         let source = source.as_deref();
         let identity = source.map(|source| cloud_event::identity(source, &id));
         let history = store.id_history(identity.as_deref().unwrap_or(&id))?;
-        answer(store, (&id, source), history).map(Json).ok_or_else(|| {
+        let told = told(&caller, history);
+        answer(store, (&id, source), told).map(Json).ok_or_else(|| {
             let days = store.options().log_days();
+            let limited = match caller.is_limited() {
+                true => "; this key is told only of what names its namespaces alone",
+                false => "",
+            };
             let detail = format!(
                 "was not seen in the log, which is kept for {days} days; of a batch that was refused as a whole only the \
-                 item that was wrong is in it, and of a CloudEvent the id within its source"
+                 item that was wrong is in it, and of a CloudEvent the id within its source{limited}"
             );
             Problem::unknown("id", &id, detail)
         })
     })
     .await
+}
+
+/// What of it the key may be told: what names another namespace than its own, or is not known to name one, is as if it had
+/// not been seen.
+fn told(caller: &Caller, history: IdHistory) -> IdHistory {
+    if !caller.is_limited() {
+        return history;
+    }
+    let is_own = |namespace: &String| caller.check_namespace(namespace).is_ok();
+    let is_told = |logged: &Logged| match &logged.record {
+        Record::Increment(increment)
+        | Record::Late(increment)
+        | Record::Filtered { increment, .. } => increment.keys.iter().all(|(name, _)| is_own(name)),
+        Record::Refused { namespaces, .. } => {
+            !namespaces.is_empty() && namespaces.iter().all(is_own)
+        }
+        _ => false,
+    };
+    IdHistory {
+        counted: history.counted.filter(is_told),
+        refused: history.refused.filter(is_told),
+        ..history
+    }
 }
 
 fn answer(
@@ -143,6 +175,8 @@ fn answer(
     history: IdHistory,
 ) -> Option<IdVerdict> {
     let schema = store.schema();
+    let first = history.counted.as_ref().map(|logged| logged.offset);
+    let duplicate = history.again.zip(first).and_then(duplicate);
     let filtered = history.counted.as_ref().and_then(filtered);
     let counted = history
         .counted
@@ -160,7 +194,7 @@ fn answer(
         source: source.map(str::to_owned),
         verdict,
         counted,
-        duplicate: history.again.and_then(duplicate),
+        duplicate,
         filtered,
         refused,
     })
@@ -203,13 +237,14 @@ fn buckets(schema: &Schema, increment: &Increment) -> Vec<EventBucket> {
     .collect()
 }
 
-fn duplicate(logged: Logged) -> Option<DuplicateEvent> {
+/// None where it repeats an earlier first, which is no longer remembered.
+fn duplicate((logged, first): (Logged, Offset)) -> Option<DuplicateEvent> {
     let (position, arrived) = place(&logged);
     match logged.record {
-        Record::Duplicate { of, .. } => Some(DuplicateEvent {
+        Record::Duplicate { of, .. } if of == first.sequence => Some(DuplicateEvent {
             position,
             arrived,
-            of,
+            of: first.to_string(),
         }),
         _ => None,
     }

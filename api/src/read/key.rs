@@ -11,7 +11,7 @@ use super::format::Format;
 use super::request::{KNOWN, ReadRequest, Shape, View, blocking, limit_default};
 use super::second;
 use crate::access::Caller;
-use crate::openapi::{KeyPath, LimitParameter, RangeParameters, ReadErrors};
+use crate::openapi::{AskErrors, KeyPath, Known, LimitParameter, RangeParameters};
 use crate::problem::Problem;
 use crate::segments::Segments;
 use crate::state::ApiState;
@@ -34,7 +34,8 @@ use crate::state::ApiState;
                 {"start": "2012-03-16T00:00:00-04:00", "count": 5},
             ],
         })),
-        ReadErrors,
+        AskErrors,
+        Known,
     ),
 )]
 pub async fn counts(
@@ -59,7 +60,8 @@ pub async fn counts(
             "from": "2012-03-10T00:00:00+00:00", "to": "2012-03-17T00:00:00+00:00", "aligned": true,
             "settled_until": "2012-03-16T18:30:00Z", "final_until": null, "generation": 3, "total": 5,
         })),
-        ReadErrors,
+        AskErrors,
+        Known,
     ),
 )]
 pub async fn summary(
@@ -81,7 +83,8 @@ pub async fn summary(
     params(KeyPath, RangeParameters),
     responses(
         (status = 200, description = "The badge", body = String, content_type = "image/svg+xml"),
-        ReadErrors,
+        AskErrors,
+        Known,
     ),
 )]
 pub async fn badge(
@@ -114,7 +117,8 @@ pub async fn badge(
             "settled_until": "2012-03-16T18:30:00Z", "final_until": null, "generation": 3, "subtotal": "c", "subtotal_title": "country",
             "total": 5, "values": [{"value": "US", "count": 4}, {"value": "-", "count": 1}], "other": 0,
         })),
-        ReadErrors,
+        AskErrors,
+        Known,
     ),
 )]
 pub async fn by(

@@ -1,15 +1,17 @@
 //! `POST /v1/query`: many reads, all from one view.
 
 use axum::body::Body;
-use axum::extract::{RawQuery, State};
-use axum::http::HeaderMap;
+use axum::extract::State;
+use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tallyring_records::Schema;
 
 use super::answer::{Answer, BucketsTotal, answer_all};
-use super::request::{LIMIT_DEFAULT, ReadRequest, View, as_of, blocking};
+use super::csv;
+use super::format::Format;
+use super::request::{ReadRequest, View, as_of, blocking, limit_default};
 use super::respond::{Respond, json as to_json, respond_to_post};
 use crate::access::Caller;
 use crate::body;
@@ -68,7 +70,8 @@ pub struct Query {
 
 /// Many reads at once
 ///
-/// Answers in the order of the queries, all from one view, with an `ETag` that changes with what was counted.
+/// Answers in the order of the queries, all from one view, with an `ETag` that changes with what was counted. Also as
+/// `/query.csv`, or by `Accept`: one table, whose rows begin with the number of their query, from 0.
 #[utoipa::path(post, path = "/v1/query", tag = "read",
     params(("as_of" = Option<u64>, Query, description = "Reads a kept generation as it was, for every query that names none itself")),
     request_body = Queries,
@@ -86,26 +89,46 @@ pub struct Query {
 pub async fn query(
     State(state): State<ApiState>,
     caller: Caller,
-    RawQuery(query): RawQuery,
+    uri: Uri,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
-    let mut parameters = QueryString::parse(query.as_deref())?;
+    let format = match Format::of(uri.path(), &headers) {
+        (_, Format::Csv) => Format::Csv,
+        // Nothing is drawn of many answers.
+        (_, Format::Json | Format::Svg(_)) => Format::Json,
+    };
+    let mut parameters = QueryString::parse(uri.query())?;
     let as_of = as_of(&mut parameters)?;
     parameters.finish("as_of")?;
     let bytes = body::read(&headers, body, BODY_BYTES_MAX).await?;
     let now = state.now();
     // Where buckets begin takes long to find out, so it is not done on the threads that serve connections.
     blocking(&state, move |store| {
-        let requests = requests(&store.schema(), now, &caller, as_of, &bytes)?;
+        let all = Parameters {
+            as_of,
+            limit: limit_default(format),
+        };
+        let requests = requests(&store.schema(), now, &caller, all, &bytes)?;
         let answers = Answers {
             answers: answer_all(store, requests)
                 .map_err(|(index, problem)| problem.at(index, None))?,
         };
         let identity: Vec<_> = answers.answers.iter().map(Respond::identity).collect();
-        respond_to_post(store, &identity, to_json(&answers)?)
+        let text = match format {
+            Format::Csv => csv::render_all(&answers.answers),
+            Format::Json | Format::Svg(_) => to_json(&answers)?,
+        };
+        respond_to_post(store, format, &identity, text)
     })
     .await
+}
+
+/// What goes for every query that does not say it itself.
+#[derive(Clone, Copy)]
+struct Parameters {
+    as_of: Option<u64>,
+    limit: usize,
 }
 
 /// Understands the queries of a body, up to the one with which they have too many buckets.
@@ -113,7 +136,7 @@ fn requests(
     schema: &Schema,
     now: i64,
     caller: &Caller,
-    as_of: Option<u64>,
+    all: Parameters,
     bytes: &[u8],
 ) -> Result<Vec<ReadRequest>, Problem> {
     let queries = queries(bytes)?;
@@ -121,9 +144,9 @@ fn requests(
     let mut requests = Vec::with_capacity(queries.len());
     let mut buckets = BucketsTotal::default();
     for (index, fields) in queries.into_iter().enumerate() {
-        let request = request(schema, now, fields).and_then(|mut request| {
+        let request = request(schema, now, fields, all.limit).and_then(|mut request| {
             caller.check_namespace(&request.namespace.name)?;
-            request.period.as_of = request.period.as_of.or(as_of);
+            request.period.as_of = request.period.as_of.or(all.as_of);
             if let Selection::Bounded(asked) = &request.period.selection {
                 buckets.add(asked.count())?;
             }
@@ -155,7 +178,12 @@ fn queries(bytes: &[u8]) -> Result<Vec<Value>, Problem> {
 }
 
 /// A query's fields are the parameters of the single reads.
-fn request(schema: &Schema, now: i64, query: Value) -> Result<ReadRequest, Problem> {
+fn request(
+    schema: &Schema,
+    now: i64,
+    query: Value,
+    limit_default: usize,
+) -> Result<ReadRequest, Problem> {
     let Value::Object(mut fields) = query else {
         return Err(Problem::malformed(
             "query",
@@ -177,7 +205,7 @@ fn request(schema: &Schema, now: i64, query: Value) -> Result<ReadRequest, Probl
         now,
         (&namespace, key),
         view,
-        LIMIT_DEFAULT,
+        limit_default,
         &mut parameters,
     )?;
     parameters.finish(KNOWN)?;

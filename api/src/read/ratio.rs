@@ -19,7 +19,7 @@ use super::rollup;
 use crate::access::Caller;
 use crate::calendar::Unit;
 use crate::chart::{Picture, SeriesChart, grouped, series};
-use crate::openapi::{RangeParameters, ReadErrors};
+use crate::openapi::{AskErrors, Known, RangeParameters};
 use crate::problem::Problem;
 use crate::segments::Segments;
 use crate::state::ApiState;
@@ -80,7 +80,8 @@ struct RatioCount {
                 {"start": "2012-03-16T00:00:00+00:00", "numerator": 1, "denominator": 8, "ratio": 0.125},
             ],
         })),
-        ReadErrors,
+        AskErrors,
+        Known,
     ),
 )]
 pub async fn ratio(

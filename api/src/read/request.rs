@@ -55,7 +55,7 @@ pub const KNOWN: &str = "unit, units, from, to, timezone, hour_offset and as_of;
      and theme, counts.svg also compare";
 
 /// Values listed unless asked otherwise.
-pub const LIMIT_DEFAULT: usize = 10;
+const LIMIT_DEFAULT: usize = 10;
 /// Most values listed.
 const LIMIT_MAX: usize = 10_000;
 

@@ -71,11 +71,12 @@ impl Form {
 /// Never for the answers of this crate.
 pub fn respond_to_post(
     store: &Store,
+    format: Format,
     identity: &impl Serialize,
     body: String,
 ) -> Result<Response, Problem> {
-    let response = with_type(Format::Json, body);
-    Ok(with_validator(response, tag(store, identity)?, LIVE))
+    let tag = tag(store, &(format.identity(), identity))?;
+    Ok(with_validator(with_type(format, body), tag, LIVE))
 }
 
 fn tag(store: &Store, identity: &impl Serialize) -> Result<HeaderValue, Problem> {

@@ -16,7 +16,7 @@ use super::request::{Period, blocking, declared, limit, limit_default, span};
 use super::respond::{Respond, json};
 use crate::access::Caller;
 use crate::chart::{Picture, RankingChart, ranking};
-use crate::openapi::{LimitParameter, RangeParameters, ReadErrors};
+use crate::openapi::{AskErrors, Known, LimitParameter, RangeParameters};
 use crate::problem::Problem;
 use crate::segments::Segments;
 use crate::state::ApiState;
@@ -70,7 +70,8 @@ struct Key {
             "settled_until": "2012-03-16T18:30:00Z", "final_until": null, "generation": 3, "approximate": false,
             "total": 17, "keys": [{"key": "abc", "count": 5}], "other": 12,
         })),
-        ReadErrors,
+        AskErrors,
+        Known,
     ),
 )]
 pub async fn top(
@@ -99,7 +100,7 @@ fn read(store: &Store, namespace: Namespace, period: Period, limit: usize) -> Re
         now,
     } = period;
     let (from, to) = span(&selection);
-    let ranking = store.top(&namespace.name, from..to, limit, as_of)?;
+    let ranking = store.top(&namespace.name, from..to, base.by_minute(), limit, as_of)?;
     let counted = ranking.counted;
     let counted = counted.map(|counted| (counted.first, counted.last));
     let buckets = resolve(selection, counted)?;

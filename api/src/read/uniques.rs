@@ -75,7 +75,8 @@ struct UniquesCount {
                 {"start": "2012-03-16T00:00:00+00:00", "estimate": 4, "relative_error": 0.01625},
             ],
         })),
-        crate::openapi::ReadErrors,
+        crate::openapi::AskErrors,
+        crate::openapi::Known,
     ),
 )]
 pub async fn uniques(
@@ -112,33 +113,32 @@ fn read(
         now,
     } = period;
     let (from, to) = span(&selection);
-    let mut read = Read {
+    let read = Read {
         namespace: namespace.name.clone(),
-        key,
+        key: key.clone(),
         subtotal: None,
         from,
         to,
     };
-    let totals = store.read(std::slice::from_ref(&read), as_of)?;
-    let counted = base.counts(&totals.series[0]);
+    let view = store.users(read, as_of)?;
+    let counted = base.counts(&view.series);
     let buckets = resolve(selection, counted.span())?;
-    (read.from, read.to) = (from.max(buckets.start()), to.min(buckets.end()));
-    let found = store.users(&read, as_of, &|start| buckets.index_of(start))?;
+    let found = view.unite(store, |start| buckets.index_of(start))?;
     let mut whole = Users::default();
-    found.users.values().for_each(|users| whole.union(users));
+    found.values().for_each(|users| whole.union(users));
     let settled = store.settled_until(&namespace.name, now);
     let counts = buckets.labels().iter().take(buckets.count()).enumerate();
     let counts = counts.map(|(index, start)| UniquesCount {
         start: Arc::clone(start),
-        users: Estimate::of(found.users.get(&index)),
+        users: Estimate::of(found.get(&index)),
     });
     let aligned = base.aligned(&counted, &buckets);
     Ok(Uniques {
         whole: Estimate::of(Some(&whole)),
         counts: counts.collect(),
-        head: Head::of(store, &buckets, aligned, settled, found.generation),
+        head: Head::of(store, &buckets, aligned, settled, view.generation),
         namespace: namespace.name,
-        key: read.key,
+        key,
     })
 }
 

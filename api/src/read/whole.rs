@@ -17,7 +17,7 @@ use super::rollup;
 use crate::access::Caller;
 use crate::calendar::Unit;
 use crate::chart::{Picture, SeriesChart, series};
-use crate::openapi::{RangeParameters, ReadErrors};
+use crate::openapi::{AskErrors, Known, RangeParameters};
 use crate::problem::Problem;
 use crate::segments::Segments;
 use crate::state::ApiState;
@@ -59,7 +59,8 @@ pub struct Whole {
                 {"start": "2012-03-16T00:00:00+00:00", "count": 12},
             ],
         })),
-        ReadErrors,
+        AskErrors,
+        Known,
     ),
 )]
 pub async fn counts_of_all(

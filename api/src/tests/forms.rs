@@ -179,6 +179,68 @@ async fn many_queries_may_each_ask_for_a_total_or_a_breakdown() {
     );
 }
 
+/// What a query of `body` answers at `path`, with this `Accept`.
+async fn query(site: &Site, path: &str, accept: &str, body: &serde_json::Value) -> Answer {
+    let request = Request::post(path).header("accept", accept);
+    site.ask(request.body(Body::from(body.to_string())).unwrap())
+        .await
+}
+
+#[tokio::test]
+async fn many_queries_make_one_table_whose_rows_say_whose_they_are() {
+    let site = site();
+    let values: Vec<_> = (0..12)
+        .map(|number| json!({"at": NOW, "keys": {"l": "a"}, "by": {"c": format!("C{number:02}")}}))
+        .collect();
+    site.count(json!(values)).await;
+    site.count(json!([{"at": NOW - 3_600, "n": 3, "keys": {"u": "x, y"}}]))
+        .await;
+    let queries = json!({"queries": [
+        {"namespace": "u", "key": "x, y", "unit": "hour", "units": 2},
+        {"namespace": "l", "key": "a", "summary": true, "units": 1},
+        {"namespace": "l", "key": "a", "by": "c", "units": 1, "limit": 1},
+        {"namespace": "l", "key": "a", "by": "c", "unit": "hour", "units": 2, "limit": 1, "rollup": false},
+        {"namespace": "l", "key": "a", "by": "c", "units": 1},
+    ]});
+    let listed = "query,namespace,key,start,value,count,kind\n\
+        0,u,\"x, y\",2012-03-16T17:00:00+00:00,,3,bucket\n\
+        0,u,\"x, y\",2012-03-16T18:00:00+00:00,,0,bucket\n\
+        1,l,a,,,12,total\n\
+        2,l,a,,C00,1,value\n\
+        2,l,a,,,11,other\n\
+        3,l,a,2012-03-16T17:00:00+00:00,,0,none\n\
+        3,l,a,2012-03-16T18:00:00+00:00,C00,1,value\n\
+        3,l,a,2012-03-16T18:00:00+00:00,,11,other\n";
+    let file = query(&site, "/v1/query.csv", "*/*", &queries).await;
+    assert_eq!(file.status, 200, "{}", file.text);
+    let rest = file
+        .text
+        .strip_prefix(listed)
+        .unwrap_or_else(|| panic!("{}", file.text));
+    // A file is taken whole.
+    assert_eq!(rest.lines().count(), 12, "{rest}");
+    assert!(rest.ends_with("\n4,l,a,,C11,1,value\n"), "{rest}");
+    assert!(file.content_type.starts_with("text/csv"));
+    let name = file.header("content-disposition");
+    assert_eq!(name, "attachment; filename=\"query.csv\"");
+    let accepted = query(&site, "/v1/query", "text/csv", &queries).await;
+    assert_eq!(accepted.text, file.text);
+    assert_eq!(accepted.header("etag"), file.header("etag"));
+    let json = query(&site, "/v1/query", "*/*", &queries).await;
+    assert_ne!(json.header("etag"), file.header("etag"));
+    assert_eq!(
+        json.json()["answers"][4]["values"].as_array().map(Vec::len),
+        Some(10)
+    );
+    // Nothing is drawn of many answers.
+    let drawn = query(&site, "/v1/query", "image/svg+xml", &queries).await;
+    assert_eq!(drawn.text, json.text);
+    let wrong =
+        json!({"queries": [{"namespace": "l", "key": "a"}, {"namespace": "x", "key": "a"}]});
+    let refused = query(&site, "/v1/query.csv", "text/csv", &wrong).await;
+    assert_eq!((refused.status, &refused.json()["index"]), (404, &json!(1)));
+}
+
 #[tokio::test]
 async fn every_read_has_a_validator_that_changes_with_its_counts_alone() {
     let site = with_a_ratio();

@@ -200,9 +200,11 @@ async fn every_json_answer_has_an_example_that_is_like_the_answer() {
             path,
         );
     }
+    site.count(json!([{"keys": {"l": "x"}, "id": "i1"}])).await;
     let verdict = site.get("/v1/events/i1").await.json();
     let example = example(&document["paths"]["/v1/events/{id}"]["get"]);
     assert_eq!(names(example), names(&verdict));
+    assert_eq!(names(&example["duplicate"]), names(&verdict["duplicate"]));
 }
 
 #[tokio::test]
@@ -221,12 +223,35 @@ async fn bodies_of_events_have_fields_and_examples_no_others() {
     let counted = example(&document["paths"]["/v1/events/{id}"]["get"]);
     let known = names(&schemas["CountedEvent"]["properties"]);
     assert!(names(&counted["counted"]).is_subset(&known), "{counted}");
-    let body = &document["paths"]["/v1/events"]["post"]["requestBody"]["content"];
-    let json = &body["application/json"]["schema"]["$ref"];
-    assert_eq!(json, "#/components/schemas/OneOrMany", "{body}");
-    let either = schemas["OneOrMany"]["oneOf"].as_array().unwrap();
-    assert_eq!(either[0]["$ref"], "#/components/schemas/Event");
-    assert_eq!(either[1]["items"]["$ref"], "#/components/schemas/Event");
+}
+
+#[tokio::test]
+async fn bodies_of_items_are_one_or_a_list_or_lines_as_described() {
+    let (site, document) = described().await;
+    let schemas = &document["components"]["schemas"];
+    for (path, name) in [("/v1/increments", "Increment"), ("/v1/events", "Event")] {
+        let body = &document["paths"][path]["post"]["requestBody"]["content"];
+        let json = &body["application/json"]["schema"]["$ref"];
+        assert_eq!(*json, format!("#/components/schemas/{name}s"), "{body}");
+        let either = &schemas[format!("{name}s")]["oneOf"];
+        let item = format!("#/components/schemas/{name}");
+        let described = (&either[0]["$ref"], &either[1]["items"]["$ref"]);
+        assert_eq!(described, (&json!(item), &json!(item)), "{body}");
+        let lines = body["application/x-ndjson"]["example"].as_str().unwrap();
+        let first = lines.lines().next().unwrap();
+        for (kind, body, count) in [
+            ("application/x-ndjson", lines, lines.lines().count()),
+            ("application/json", first, 1),
+            ("application/json", &format!("[{first},{first}]"), 2),
+        ] {
+            let request = axum::http::Request::post(path).header("content-type", kind);
+            let answer = site.ask(request.body(body.to_owned().into()).unwrap());
+            let answer = answer.await.json();
+            let taken =
+                answer["accepted"].as_u64().unwrap() + answer["duplicates"].as_u64().unwrap();
+            assert_eq!(taken, count as u64, "{path} {kind}: {answer}");
+        }
+    }
 }
 
 /// The same fields, and within them; of lists the first items.

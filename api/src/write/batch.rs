@@ -7,29 +7,32 @@ use std::borrow::Cow;
 use std::num::NonZero;
 use std::sync::{Arc, LazyLock};
 
+use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode, header};
 use serde::Serialize;
 use serde_json::Value;
-use tallyring_realtime::{Accepted, Batch, BatchKey, Refusal, RefusedItem};
+use tallyring_realtime::{Accepted, Batch, BatchKey, RefusedItem};
 use tallyring_records::{ID_BYTES_MAX, Increment, Schema};
 use tokio::sync::Semaphore;
 
 use super::cloud_event;
 use crate::access::{Caller, off_thread};
-use crate::body::Received;
+use crate::body;
 use crate::json;
 use crate::problem::Problem;
 use crate::query_string::QueryString;
 use crate::state::ApiState;
 
 /// Largest body, decompressed.
-pub const BODY_BYTES_MAX: usize = 8 << 20;
+const BODY_BYTES_MAX: usize = 8 << 20;
 /// Most items of a body.
 const ITEMS_MAX: usize = 10_000;
 /// Bodies up to here are read where they arrive: it takes less than a tenth of a millisecond.
 const SMALL_BYTES: usize = 16 << 10;
 /// Rejected items that an answer lists.
 const REJECTED_LISTED_MAX: usize = 100;
+/// How often a batch is tried without what the store refused of it.
+const TRIES: usize = 100;
 
 /// What became of a batch.
 #[derive(Serialize, utoipa::ToSchema)]
@@ -54,37 +57,33 @@ struct Rejected {
     detail: String,
 }
 
-/// What to do with a bad item, and the sender's name for the whole.
-pub struct Manner {
-    skip: bool,
-    key: Option<BatchKey>,
-}
-
-impl Manner {
-    /// From the query string and the headers; `body` is what the name stands for.
-    ///
-    /// # Errors
-    /// An unknown parameter, or a name that is too long.
-    pub fn of(
-        state: &ApiState,
-        query: Option<&str>,
-        headers: &HeaderMap,
-        body: &[u8],
-    ) -> Result<Self, Problem> {
-        Ok(Self {
-            skip: on_error_skip(query)?,
-            key: batch_key(state, headers, body)?,
-        })
-    }
-}
+/// A request with a body of items.
+pub type Sent = (Option<String>, HeaderMap, Body);
 
 /// Items of a body, each with its line in NDJSON.
-pub type Items<T> = Vec<(Option<usize>, Result<T, Problem>)>;
+pub type Items<T> = Vec<(Option<usize>, Result<T, Unread>)>;
+
+/// An item that could not be read.
+pub struct Unread {
+    /// Its id, where that much is known.
+    pub id: Option<String>,
+    /// What is wrong with it.
+    pub problem: Problem,
+}
+
+impl From<Problem> for Unread {
+    fn from(problem: Problem) -> Self {
+        Self { id: None, problem }
+    }
+}
 
 /// An item that was read as JSON.
 pub trait Item: From<Value> + Send + 'static {
     /// Its id, whatever else is wrong with it.
     fn id(&self) -> Option<Cow<'_, str>>;
+
+    /// The declared namespaces that it names, whatever else is wrong with it.
+    fn namespaces(&self, schema: &Schema) -> Vec<String>;
 
     /// Reads a line without a tree of values, where it is so simple that nothing can be wrong; else none.
     fn of_line(line: &[u8]) -> Option<Self>;
@@ -100,6 +99,22 @@ impl Item for Value {
         }
     }
 
+    fn namespaces(&self, schema: &Schema) -> Vec<String> {
+        let data = self.get("data").unwrap_or(self);
+        let names = |field: &str| {
+            let named = data.get(field).and_then(Value::as_object);
+            named.into_iter().flat_map(|named| named.keys())
+        };
+        let kind = self.get("type").and_then(Value::as_str).unwrap_or_default();
+        let event = schema.event_type(cloud_event::kind(kind));
+        let of_event =
+            event.map(|event| names("entities").map(|entity| event.namespace_of(entity)));
+        let named = names("keys").cloned().chain(of_event.into_iter().flatten());
+        named
+            .filter(|name| schema.namespace(name).is_some())
+            .collect()
+    }
+
     fn of_line(_: &[u8]) -> Option<Self> {
         None
     }
@@ -112,21 +127,27 @@ impl Item for Value {
 pub async fn count<T: Item>(
     state: &ApiState,
     caller: &Caller,
-    (body, manner): (Received, Manner),
-    items: impl FnOnce(&[u8]) -> Result<Items<T>, Problem> + Send + 'static,
+    (query, headers, body): Sent,
+    items: impl Fn(&HeaderMap, &[u8]) -> Result<Items<T>, Problem> + Send + 'static,
     parse: impl Fn(T, &Schema, i64) -> Result<Increment, Problem> + Send + 'static,
 ) -> Result<Answer, Problem> {
-    let Manner { skip, key } = manner;
-    let (schema, now) = (state.store().schema(), state.now());
     // Its room is taken until the answer.
-    let body = Arc::new(body);
+    let body = Arc::new(body::read(&headers, body, BODY_BYTES_MAX).await?);
+    let skip = on_error_skip(query.as_deref())?;
+    let key = batch_key(state, &headers, &body)?;
+    let (schema, now) = (state.store().schema(), state.now());
     let reading = {
         let (caller, body) = (caller.clone(), Arc::clone(&body));
         move || {
-            let items = items(&body)?;
-            caller.pay_for(items.len());
+            let found = items(&headers, &body)?;
+            caller.pay_for(found.len());
             let parse = |item| parse(item, &schema, now).and_then(|read| caller.allow(read));
-            Ok(Good::read(items, skip, parse))
+            let (mut good, rejected) = Good::read(found, skip, parse);
+            // What refused items name is read for them alone: nobody else waits for it.
+            if !good.refused.is_empty() {
+                good.name(items(&headers, &body)?, &schema);
+            }
+            Ok((good, rejected))
         }
     };
     let (good, mut rejected) = match body.len() <= SMALL_BYTES {
@@ -134,7 +155,7 @@ pub async fn count<T: Item>(
         false => read_apart(reading).await?,
     };
     if let Some((_, wrong)) = rejected.pop_if(|_| !skip) {
-        log_refused(state, good.refused).await;
+        log_refused(state, good.into_refused()).await;
         return Err(wrong);
     }
     let mut answer = submit(state, good, key, skip, &mut rejected).await?;
@@ -193,12 +214,12 @@ pub fn media_type(headers: &HeaderMap) -> String {
 struct Good {
     places: Vec<(usize, Option<usize>)>,
     increments: Vec<Increment>,
-    /// Items that cannot, but have an id.
-    refused: Vec<RefusedItem>,
+    /// Items that cannot, but have an id; each with its index.
+    refused: Vec<(usize, RefusedItem)>,
 }
 
-/// The id of an item, whatever else is wrong with it.
-fn id_of(item: &impl Item) -> Option<String> {
+/// The id of an item, whatever else is wrong with it, where it can be one.
+pub fn id_of(item: &impl Item) -> Option<String> {
     let id = item.id()?;
     (1..=ID_BYTES_MAX)
         .contains(&id.len())
@@ -214,11 +235,14 @@ impl Good {
     ) -> (Self, Vec<(usize, Problem)>) {
         let (mut good, mut rejected) = (Self::default(), Vec::new());
         for (index, (line, item)) in items.into_iter().enumerate() {
-            let id = item.as_ref().ok().and_then(id_of);
-            match item.and_then(&parse) {
+            let read = item.and_then(|item| {
+                let id = id_of(&item);
+                parse(item).map_err(|problem| Unread { id, problem })
+            });
+            match read {
                 Ok(increment) => good.push((index, line), increment),
-                Err(problem) => {
-                    good.refuse(id, &problem);
+                Err(Unread { id, problem }) => {
+                    good.refuse(index, refused(id, Vec::new(), &problem));
                     rejected.push((index, problem.at(index, line)));
                     if !skip {
                         break;
@@ -229,12 +253,21 @@ impl Good {
         (good, rejected)
     }
 
-    fn refuse(&mut self, id: Option<String>, problem: &Problem) {
-        self.refused.extend(id.map(|id| RefusedItem {
-            id,
-            field: problem.field().unwrap_or_default().to_owned(),
-            detail: problem.detail().to_owned(),
-        }));
+    fn refuse(&mut self, index: usize, item: Option<RefusedItem>) {
+        self.refused.extend(item.map(|item| (index, item)));
+    }
+
+    /// Notes which namespaces each refused one of `items` names.
+    fn name<T: Item>(&mut self, mut items: Items<T>, schema: &Schema) {
+        for (index, refused) in &mut self.refused {
+            if let Some((_, Ok(item))) = items.get_mut(*index) {
+                refused.namespaces = item.namespaces(schema);
+            }
+        }
+    }
+
+    fn into_refused(self) -> Vec<RefusedItem> {
+        self.refused.into_iter().map(|(_, item)| item).collect()
     }
 
     fn push(&mut self, place: (usize, Option<usize>), increment: Increment) {
@@ -252,16 +285,30 @@ impl Good {
     }
 }
 
-/// Logs an increment that is refused by itself, so that its id has a verdict.
-pub(super) async fn log_refusal(state: &ApiState, id: Option<String>, problem: &Problem) {
-    let mut refused = Good::default();
-    refused.refuse(id, problem);
-    log_refused(state, refused.refused).await;
+/// What the log keeps of an item that is refused, if it has an id.
+pub fn refused(
+    id: Option<String>,
+    namespaces: Vec<String>,
+    problem: &Problem,
+) -> Option<RefusedItem> {
+    Some(RefusedItem {
+        id: id?,
+        field: problem.field().unwrap_or_default().to_owned(),
+        detail: problem.detail().to_owned(),
+        namespaces,
+    })
 }
 
-/// Logs the item that a whole batch is refused for; where the log takes nothing the sender is told of the item
-/// all the same.
-async fn log_refused(state: &ApiState, refused: Vec<RefusedItem>) {
+/// The same of one that the store refused.
+pub fn refused_by_store(increment: Option<&Increment>, problem: &Problem) -> Option<RefusedItem> {
+    let Increment { id, keys, .. } = increment?;
+    let namespaces = keys.iter().map(|(namespace, _)| namespace.clone());
+    refused(id.clone(), namespaces.collect(), problem)
+}
+
+/// Logs items that nothing is counted with, so that their ids have a verdict; where the log takes nothing the sender is
+/// told what is wrong all the same.
+pub async fn log_refused(state: &ApiState, refused: Vec<RefusedItem>) {
     if refused.is_empty() {
         return;
     }
@@ -275,7 +322,7 @@ async fn log_refused(state: &ApiState, refused: Vec<RefusedItem>) {
 }
 
 /// Counts the good items. With `skip`, one whose counter would overflow is rejected and the others are
-/// tried again.
+/// tried again, so many times.
 async fn submit(
     state: &ApiState,
     mut good: Good,
@@ -283,6 +330,7 @@ async fn submit(
     skip: bool,
     rejected: &mut Vec<(usize, Problem)>,
 ) -> Result<Answer, Problem> {
+    let mut tries = TRIES;
     let accepted = loop {
         if good.places.is_empty() && good.refused.is_empty() && key.is_none() {
             break Accepted::default();
@@ -290,21 +338,25 @@ async fn submit(
         let batch = Batch {
             increments: good.submitted(skip),
             key: key.clone(),
-            refused: good.refused.clone(),
+            refused: good.refused.iter().map(|(_, item)| item.clone()).collect(),
         };
         match state.service.submit(batch).await {
             Ok(accepted) => break accepted,
-            Err(refusal @ (Refusal::Overflow { index, .. } | Refusal::Sequence { index, .. })) => {
+            Err(refusal) => {
+                let Some((index, increment)) = refusal.item() else {
+                    return Err(refusal.into());
+                };
                 let (place, line) = good.places.remove(index);
-                let problem = Problem::from(refusal).at(place, line);
-                if !skip || rejected.len() >= REJECTED_LISTED_MAX {
+                let problem = Problem::from(&refusal).at(place, line);
+                good.refuse(place, refused_by_store(increment, &problem));
+                tries -= 1;
+                if !skip || tries == 0 {
+                    log_refused(state, good.into_refused()).await;
                     return Err(problem);
                 }
-                let increment = good.increments.remove(index);
-                good.refuse(increment.id, &problem);
+                good.increments.remove(index);
                 rejected.push((place, problem));
             }
-            Err(refusal) => return Err(refusal.into()),
         }
     };
     metrics::counter!("tallyring_increments_total").increment(accepted.accepted);
@@ -397,7 +449,8 @@ fn ndjson<T: Item>(bytes: &[u8]) -> Result<Items<T>, Problem> {
                 "item",
                 &error.to_string(),
                 "must be one JSON object a line, each name once",
-            )),
+            )
+            .into()),
         };
         let item = T::of_line(line).map_or_else(tree, Ok);
         items.push((Some(number + 1), item));
@@ -416,4 +469,40 @@ fn check_count(items: usize) -> Result<(), Problem> {
         "Too large",
         detail,
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use tallyring_records::EventType;
+
+    use super::*;
+
+    #[test]
+    fn a_wrong_item_names_the_declared_namespaces_that_it_would_have_counted_in() {
+        let mut schema = Schema::default_clicks();
+        schema.namespaces[0].name = "l_click".into();
+        schema.events = vec![EventType {
+            name: "click".into(),
+            entities: vec!["l".into()],
+            lateness_seconds: 300,
+        }];
+        for (item, named) in [
+            (json!({"keys": {"u": 1, "x": "y"}, "n": 0}), vec!["u"]),
+            (
+                json!({"type": "click", "entities": {"l": "a", "pin": "b"}}),
+                vec!["l_click"],
+            ),
+            (json!({"type": "view", "entities": {"l": "a"}}), vec![]),
+            (json!({"entities": {"l": "a"}}), vec![]),
+            (
+                json!({"specversion": "1.0", "type": "org.click", "data": {"entities": {"l": "a"}}}),
+                vec!["l_click"],
+            ),
+            (json!({"specversion": "1.0", "data": 7}), vec![]),
+            (json!([1]), vec![]),
+        ] {
+            assert_eq!(item.namespaces(&schema), named, "{item}");
+        }
+    }
 }

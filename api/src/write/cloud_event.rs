@@ -10,7 +10,9 @@ use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value};
 use tallyring_records::ID_BYTES_MAX;
 
+use super::batch::{Unread, id_of};
 use super::item::shown;
+use crate::json;
 use crate::problem::Problem;
 
 /// Media type of one event with its attributes in the body.
@@ -23,6 +25,11 @@ pub fn identity(source: &str, id: &str) -> String {
     format!("{source}\u{1f}{id}")
 }
 
+/// The type of event that a CloudEvent's type means: its last dotted part.
+pub fn kind(kind: &str) -> &str {
+    kind.rsplit('.').next().unwrap_or_default()
+}
+
 const ATTRIBUTES: [&str; 5] = ["specversion", "id", "source", "type", "time"];
 
 /// True when the attributes are in headers and the body is the data.
@@ -33,9 +40,10 @@ pub fn is_binary(headers: &HeaderMap) -> bool {
 /// The structured form of what came in binary mode.
 ///
 /// # Errors
-/// When a header is no text or the body no JSON.
-pub fn from_headers(headers: &HeaderMap, body: &[u8]) -> Result<Value, Problem> {
+/// When a header is no text or the body no JSON; with the id as far as headers tell it.
+pub fn from_headers(headers: &HeaderMap, body: &[u8]) -> Result<Value, Unread> {
     let mut event = Map::new();
+    let mut wrong = None;
     for attribute in ATTRIBUTES {
         let header = format!("ce-{attribute}");
         let Some(value) = headers.get(&header) else {
@@ -45,21 +53,32 @@ pub fn from_headers(headers: &HeaderMap, body: &[u8]) -> Result<Value, Problem> 
             .to_str()
             .ok()
             .and_then(|text| percent_decode_str(text).decode_utf8().ok());
-        let text = decoded.ok_or_else(|| {
-            let shown = String::from_utf8_lossy(value.as_bytes());
-            Problem::malformed(&header, &shown, "must be percent-encoded UTF-8")
-        })?;
-        event.insert(attribute.into(), Value::String(text.into_owned()));
+        match decoded {
+            Some(text) => {
+                event.insert(attribute.into(), Value::String(text.into_owned()));
+            }
+            None => {
+                let shown = String::from_utf8_lossy(value.as_bytes());
+                let problem =
+                    || Problem::malformed(&header, &shown, "must be percent-encoded UTF-8");
+                wrong.get_or_insert_with(problem);
+            }
+        }
     }
-    let data = serde_json::from_slice(body).map_err(|error| {
-        Problem::malformed(
-            "body",
-            &error.to_string(),
-            "must be the event's data as JSON",
-        )
-    })?;
-    event.insert("data".into(), data);
-    Ok(Value::Object(event))
+    let data = json::parse(body).map_err(|error| {
+        let detail = "must be the event's data as JSON, each name once";
+        Problem::malformed("body", &error.to_string(), detail)
+    });
+    match (wrong, data) {
+        (None, Ok(data)) => {
+            event.insert("data".into(), data);
+            Ok(Value::Object(event))
+        }
+        (Some(problem), _) | (None, Err(problem)) => Err(Unread {
+            id: id_of(&Value::Object(event)),
+            problem,
+        }),
+    }
 }
 
 /// The event that a CloudEvent carries, as `/v1/events` takes it.
@@ -107,10 +126,7 @@ pub fn unwrap(event: Value) -> Result<Value, Problem> {
             continue;
         };
         let value = match value {
-            Value::String(text) if field == "type" => {
-                let last = text.rsplit('.').next().unwrap_or_default();
-                Value::String(last.to_owned())
-            }
+            Value::String(text) if field == "type" => Value::String(kind(&text).to_owned()),
             other => other,
         };
         if fields.insert(field.into(), value).is_some() {

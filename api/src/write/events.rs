@@ -4,28 +4,20 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::{RawQuery, State};
 use axum::http::HeaderMap;
-use tallyring_records::Schema as Declared;
-use utoipa::openapi::schema::{ArrayBuilder, OneOfBuilder, Schema};
-use utoipa::openapi::{Ref, RefOr};
-use utoipa::{PartialSchema, ToSchema};
+use tallyring_records::Schema;
 
-use super::batch::{self, Answer, BODY_BYTES_MAX, Manner};
+use super::batch::{self, Answer};
 use super::{cloud_event, event};
 use crate::access::Caller;
-use crate::body;
 use crate::problem::Problem;
 use crate::state::ApiState;
 
-/// An event.
-#[derive(utoipa::ToSchema)]
+/// An event, as it is parsed by hand: so errors name their field.
+#[derive(serde::Serialize, utoipa::ToSchema)]
 #[schema(as = Event, example = json!({
     "id": "e1", "type": "click", "at": "2026-11-21T12:59:58Z", "entities": {"ad": "42", "campaign": "7"},
     "by": {"country": "US", "device": "mobile"}, "user": "u1", "view": "home"
 }))]
-#[expect(
-    dead_code,
-    reason = "describes an item, which is parsed by hand so that errors name their field"
-)]
 pub struct Item {
     /// Counted once, whatever else it says; required without a producer
     id: Option<String>,
@@ -36,7 +28,7 @@ pub struct Item {
     /// One more than before
     sequence: Option<u64>,
     /// A declared event type
-    #[schema(rename = "type")]
+    #[serde(rename = "type")]
     kind: String,
     /// RFC 3339 or Unix seconds; now if left out
     at: Option<String>,
@@ -51,21 +43,16 @@ pub struct Item {
 }
 
 /// One event or a list of them.
-pub struct OneOrMany;
-
-impl PartialSchema for OneOrMany {
-    fn schema() -> RefOr<Schema> {
-        let event = || Ref::from_schema_name(Item::name());
-        let either = OneOfBuilder::new().item(event());
-        either.item(ArrayBuilder::new().items(event())).into()
-    }
-}
-
-impl ToSchema for OneOrMany {
-    fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
-        schemas.push((Item::name().into_owned(), Item::schema()));
-        Item::schemas(schemas);
-    }
+#[derive(serde::Serialize, utoipa::ToSchema)]
+#[serde(untagged)]
+#[schema(as = Events)]
+#[expect(
+    dead_code,
+    reason = "describes a body, which is parsed by hand so that errors name their field"
+)]
+pub enum OneOrMany {
+    One(Box<Item>),
+    Many(Vec<Item>),
 }
 
 /// A CloudEvent 1.0; other attributes are passed over.
@@ -122,7 +109,7 @@ pub struct CloudEventData {
     ),
     request_body(content(
         (OneOrMany = "application/json"),
-        (String = "application/x-ndjson"),
+        (String = "application/x-ndjson", example = "{\"id\":\"e1\",\"type\":\"click\",\"entities\":{\"ad\":\"42\"}}\n{\"id\":\"e2\",\"type\":\"click\",\"entities\":{\"ad\":\"7\"}}\n"),
         (CloudEvent = "application/cloudevents+json"),
         (Vec<CloudEvent> = "application/cloudevents-batch+json"),
     )),
@@ -139,23 +126,22 @@ pub async fn events(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<Answer>, Problem> {
-    let bytes = body::read(&headers, body, BODY_BYTES_MAX).await?;
-    let manner = Manner::of(&state, query.as_deref(), &headers, &bytes)?;
     let kind = batch::media_type(&headers);
     let is_binary = cloud_event::is_binary(&headers);
     let is_wrapped = is_binary || [cloud_event::STRUCTURED, cloud_event::BATCH].contains(&&*kind);
-    let items = move |bytes: &[u8]| match is_binary {
-        true => Ok(vec![(None, cloud_event::from_headers(&headers, bytes))]),
-        false => batch::items(&headers, bytes),
+    let items = move |headers: &HeaderMap, bytes: &[u8]| match is_binary {
+        true => Ok(vec![(None, cloud_event::from_headers(headers, bytes))]),
+        false => batch::items(headers, bytes),
     };
-    let parse = move |item, schema: &Declared, now| match is_wrapped {
+    let parse = move |item, schema: &Schema, now| match is_wrapped {
         true => event::parse(cloud_event::unwrap(item)?, schema, now),
         false => {
             cloud_event::check_plain(&item)?;
             event::parse(item, schema, now)
         }
     };
-    let answer = batch::count(&state, &caller, (bytes, manner), items, parse).await?;
+    let sent = (query, headers, body);
+    let answer = batch::count(&state, &caller, sent, items, parse).await?;
     metrics::counter!("tallyring_events_total").increment(answer.accepted);
     metrics::counter!("tallyring_event_corrections_total").increment(answer.late);
     Ok(Json(answer))

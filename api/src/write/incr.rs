@@ -5,15 +5,15 @@ use std::borrow::Cow;
 use axum::body::Body;
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use tallyring_realtime::{Accepted, Batch};
-use tallyring_records::{ID_BYTES_MAX, Increment, check_time};
+use tallyring_realtime::{Accepted, Batch, RefusedItem};
+use tallyring_records::{ID_BYTES_MAX, Increment, Schema, check_time};
 
 use crate::access::Caller;
 use crate::problem::{self, Problem};
 use crate::query_string::QueryString;
 use crate::state::ApiState;
 use crate::time;
-use crate::write::batch::log_refusal;
+use crate::write::batch::{log_refused, refused, refused_by_store};
 
 /// Where it is.
 pub const PATH: &str = "/v1/incr";
@@ -105,7 +105,8 @@ async fn incr(state: &ApiState, caller: &Caller, query: Option<&str>) -> Result<
     let increment = match read(state, caller, query) {
         Ok(increment) => increment,
         Err(problem) => {
-            log_refusal(state, id_of(query), &problem).await;
+            let item = refused_item(&state.store().schema(), query, &problem);
+            log_refused(state, Vec::from_iter(item)).await;
             return Err(problem);
         }
     };
@@ -113,7 +114,16 @@ async fn incr(state: &ApiState, caller: &Caller, query: Option<&str>) -> Result<
         increments: vec![increment],
         ..Batch::default()
     };
-    Ok(state.service.submit(batch).await?)
+    match state.service.submit(batch).await {
+        Ok(accepted) => Ok(accepted),
+        Err(refusal) => {
+            let problem = Problem::from(&refusal);
+            let item = refusal.item();
+            let item = item.and_then(|(_, increment)| refused_by_store(increment, &problem));
+            log_refused(state, Vec::from_iter(item)).await;
+            Err(problem)
+        }
+    }
 }
 
 fn read(state: &ApiState, caller: &Caller, query: Option<&str>) -> Result<Increment, Problem> {
@@ -124,11 +134,15 @@ fn read(state: &ApiState, caller: &Caller, query: Option<&str>) -> Result<Increm
     Ok(increment)
 }
 
-/// The id, whatever else is wrong.
-fn id_of(query: Option<&str>) -> Option<String> {
+/// What has an id, whatever else is wrong with it.
+fn refused_item(schema: &Schema, query: Option<&str>, problem: &Problem) -> Option<RefusedItem> {
     let mut query = QueryString::parse(query).ok()?;
     let id = named(query.take("id").ok()?)?;
-    (id.len() <= ID_BYTES_MAX).then_some(id)
+    let named = query.take_prefixed("key.").into_iter();
+    let declared = named
+        .map(|(name, _)| name)
+        .filter(|name| schema.namespace(name).is_some());
+    (id.len() <= ID_BYTES_MAX).then(|| refused(Some(id), declared.collect(), problem))?
 }
 
 fn parse(query: Option<&str>, now: i64) -> Result<Increment, Problem> {

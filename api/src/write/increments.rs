@@ -5,22 +5,17 @@ use axum::body::Body;
 use axum::extract::{RawQuery, State};
 use axum::http::HeaderMap;
 
-use super::batch::{self, Answer, BODY_BYTES_MAX, Manner};
+use super::batch::{self, Answer};
 use super::plain;
 use crate::access::Caller;
-use crate::body;
 use crate::problem::Problem;
 use crate::state::ApiState;
 
-/// An increment.
-#[derive(utoipa::ToSchema)]
+/// An increment, as it is parsed by hand: so errors name their field.
+#[derive(serde::Serialize, utoipa::ToSchema)]
 #[schema(as = Increment, example = json!({
     "at": "2012-03-16T18:40:47Z", "n": 1, "keys": {"l": "A6qOVH", "u": "orofrog"}, "by": {"c": "US"}, "id": "e1"
 }))]
-#[expect(
-    dead_code,
-    reason = "describes an item, which is parsed by hand so that errors name their field"
-)]
 pub struct Item {
     /// RFC 3339 or Unix seconds; now if left out
     at: Option<String>,
@@ -43,16 +38,32 @@ pub struct Item {
     user: Option<String>,
 }
 
+/// One increment or a list of them.
+#[derive(serde::Serialize, utoipa::ToSchema)]
+#[serde(untagged)]
+#[schema(as = Increments)]
+#[expect(
+    dead_code,
+    reason = "describes a body, which is parsed by hand so that errors name their field"
+)]
+pub enum OneOrMany {
+    One(Box<Item>),
+    Many(Vec<Item>),
+}
+
 /// Count many increments
 ///
-/// One object, an array, or NDJSON, gzip and zstd accepted; at most 8 MiB and 10,000 items decompressed. All count
+/// One object, an array, or NDJSON (one object a line), gzip and zstd accepted; at most 8 MiB and 10,000 items decompressed. All count
 /// or none, unless `on_error=skip` takes the good ones.
 #[utoipa::path(post, path = "/v1/increments", tag = "write",
     params(
         ("on_error" = Option<String>, Query, description = "stop (default) or skip"),
         ("Idempotency-Key" = Option<String>, Header, description = "Makes the whole batch's retry harmless"),
     ),
-    request_body(content((Vec<Item> = "application/json"), (String = "application/x-ndjson"))),
+    request_body(content(
+        (OneOrMany = "application/json"),
+        (String = "application/x-ndjson", example = "{\"keys\":{\"l\":\"A6qOVH\"},\"id\":\"e1\"}\n{\"keys\":{\"l\":\"A6qOVH\"},\"n\":3,\"id\":\"e2\"}\n"),
+    )),
     responses(
         (status = 200, description = "Durable", body = Answer, example = json!({ "accepted": 998, "duplicates": 2, "late": 0 })),
         crate::openapi::WriteErrors,
@@ -66,9 +77,7 @@ pub async fn increments(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<Answer>, Problem> {
-    let bytes = body::read(&headers, body, BODY_BYTES_MAX).await?;
-    let manner = Manner::of(&state, query.as_deref(), &headers, &bytes)?;
-    let items = move |bytes: &[u8]| batch::items(&headers, bytes);
-    let answer = batch::count(&state, &caller, (bytes, manner), items, plain::parse).await?;
+    let sent = (query, headers, body);
+    let answer = batch::count(&state, &caller, sent, batch::items, plain::parse).await?;
     Ok(Json(answer))
 }

@@ -53,6 +53,18 @@ impl Item for Simple {
         }
     }
 
+    fn namespaces(&self, schema: &Schema) -> Vec<String> {
+        match self {
+            Self::Read(plain) => {
+                let named = plain.keys.0.iter().map(|(name, _)| name.clone());
+                named
+                    .filter(|name| schema.namespace(name).is_some())
+                    .collect()
+            }
+            Self::Tree(tree) => tree.namespaces(schema),
+        }
+    }
+
     fn of_line(line: &[u8]) -> Option<Self> {
         // A list in the order of the fields would be read too.
         let is_object = line.trim_ascii_start().starts_with(b"{");
@@ -128,6 +140,11 @@ mod tests {
         };
         let tree: Value = json::parse(line.as_bytes()).expect("what one reads, the other reads");
         assert_eq!(simple.id(), tree.id(), "{line}");
+        assert_eq!(
+            simple.namespaces(&schema),
+            tree.namespaces(&schema),
+            "{line}"
+        );
         let (plain, slow) = (parse(simple, &schema, NOW), item::parse(tree, &schema, NOW));
         assert_eq!(plain, slow, "{line}");
         true

@@ -1,5 +1,5 @@
 //! `bench events`: how many events with distinct ids a second, how soon each is seen, and what a dashboard
-//! waits meanwhile. With `--hot` also what events and reads of the other keys wait beside a hot one, in turn with
+//! waits meanwhile, when events come as fast as they are taken or, with `--rate`, at that rate. With `--hot` also what events and reads of the other keys wait beside a hot one, in turn with
 //! events spread evenly.
 
 use std::sync::Mutex;
@@ -37,6 +37,9 @@ pub struct EventsArgs {
     /// Users
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
     users: u64,
+    /// Events a second, in batches that are due at even times [default: as fast as they are taken]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    rate: Option<u64>,
     /// Share of the events that go to one ad, percent; compared with none
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=100))]
     hot: u64,
@@ -109,12 +112,18 @@ fn run_once(effort: &Effort, args: &EventsArgs, measured: &mut Measured) -> Resu
     let server = ServerProcess::serve(directory.path(), &[])?;
     let url = format!("http://{}", server.address);
     let before = server.resident_bytes();
-    let (next, done) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let done = AtomicBool::new(false);
     let batches = Mutex::new(histogram()?);
     let began = Instant::now();
+    let due = Due {
+        bodies: &bodies,
+        next: AtomicUsize::new(0),
+        began,
+        pause: args.rate.map(|rate| args.batch as f64 / rate as f64),
+    };
     let (sent, seconds, dashboard, others) = thread::scope(|scope| {
         let send = || {
-            let sent = send_all(&url, &bodies, &next)?;
+            let sent = send_all(&url, &due)?;
             let mut batches = batches.lock().unwrap_or_else(|error| error.into_inner());
             batches.add(&sent).map_err(doing("add latencies"))
         };
@@ -216,11 +225,33 @@ fn bodies(args: &EventsArgs) -> Vec<String> {
     bodies
 }
 
-fn send_all(url: &str, bodies: &[String], next: &AtomicUsize) -> Result<Histogram<u64>> {
+/// When which batch is to be sent.
+struct Due<'b> {
+    bodies: &'b [String],
+    next: AtomicUsize,
+    began: Instant,
+    /// Seconds from one to the next; none sends each when one before was answered.
+    pause: Option<f64>,
+}
+
+impl Due<'_> {
+    /// The next batch, when its time has come, and that time: latency counts from there, not from when it could be sent.
+    fn next(&self) -> Option<(&str, Instant)> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let body = self.bodies.get(number)?;
+        let Some(pause) = self.pause else {
+            return Some((body, Instant::now()));
+        };
+        let due = self.began + Duration::from_secs_f64(pause * number as f64);
+        thread::sleep(due.saturating_duration_since(Instant::now()));
+        Some((body, due))
+    }
+}
+
+fn send_all(url: &str, due: &Due<'_>) -> Result<Histogram<u64>> {
     let (agent, url) = (agent(), format!("{url}/v1/events"));
     let mut latencies = histogram()?;
-    while let Some(body) = bodies.get(next.fetch_add(1, Ordering::Relaxed)) {
-        let began = Instant::now();
+    while let Some((body, began)) = due.next() {
         let accepted = post(&agent, &url, body)?["accepted"].as_u64();
         record(&mut latencies, began);
         if accepted != Some(body.lines().count() as u64) {

@@ -13,9 +13,15 @@ pub fn text(record: &Record) -> String {
             format!("filtered rule={rule} {}", increment_text(increment))
         }
         Record::Duplicate { id, of } => format!("duplicate id={} of={of}", id.escape_debug()),
-        Record::Refused { id, field, detail } => format!(
-            "refused id={} {field}: {}",
+        Record::Refused {
+            id,
+            field,
+            detail,
+            namespaces,
+        } => format!(
+            "refused id={} of={} {field}: {}",
             id.escape_debug(),
+            namespaces.join(","),
             detail.escape_debug()
         ),
         Record::Batch {
@@ -83,9 +89,14 @@ pub fn json(position: &str, written: Timestamp, record: &Record) -> Value {
             ("filtered", says)
         }
         Record::Duplicate { id, of } => ("duplicate", json!({ "id": id, "of": of })),
-        Record::Refused { id, field, detail } => (
+        Record::Refused {
+            id,
+            field,
+            detail,
+            namespaces,
+        } => (
             "refused",
-            json!({ "id": id, "field": field, "detail": detail }),
+            json!({ "id": id, "field": field, "detail": detail, "namespaces": namespaces }),
         ),
         Record::Batch {
             key,

@@ -35,6 +35,8 @@ pub struct RefusedItem {
     pub field: String,
     /// What is wrong and what to change.
     pub detail: String,
+    /// The declared namespaces that it names, as far as they are known.
+    pub namespaces: Vec<String>,
 }
 
 /// A batch's own identity.
@@ -125,10 +127,16 @@ impl Store {
                 self.stage_increment(writer, group, base, increment, &mut accepted)?;
             }
         }
-        for RefusedItem { id, field, detail } in batch.refused {
-            let known = self.keys.identity(REFUSED_DOMAIN, id.as_bytes());
+        for item in batch.refused {
+            let known = self.keys.identity(REFUSED_DOMAIN, item.id.as_bytes());
             self.note(writer, group, base, known)?;
-            group.push(writer, Record::Refused { id, field, detail });
+            let record = Record::Refused {
+                id: item.id,
+                field: item.field,
+                detail: item.detail,
+                namespaces: item.namespaces,
+            };
+            group.push(writer, record);
         }
         if let Some(key) = batch.key {
             let id = self.keys.identity(BATCH_KEY_DOMAIN, key.text.as_bytes());

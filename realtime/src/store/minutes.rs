@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use tallyring_archive::Run;
 use tallyring_records::line::{self, entries};
-use tallyring_records::{Grain, MINUTES, Namespace, TimeCode, minute_of, shard_of};
+use tallyring_records::{Grain, MINUTES, TimeCode, minute_of, shard_of};
 
 use super::Store;
 use crate::delta::Delta;
@@ -73,9 +73,9 @@ impl Change {
 }
 
 impl Ends {
-    /// None where all base buckets of `namespace` lie within the range or outside, or it keeps no minutes.
-    pub fn of(namespace: &Namespace, range: &Range<i64>) -> Option<Self> {
-        let width = namespace.grain.seconds();
+    /// Those of base buckets of this grain.
+    pub fn of(grain: Grain, range: &Range<i64>) -> Self {
+        let width = grain.seconds();
         let whole =
             range.start - range.start.rem_euclid(width)..range.end + (-range.end).rem_euclid(width);
         let edges = [range.start, range.end].into_iter();
@@ -84,14 +84,14 @@ impl Ends {
             .map(|edge| TimeCode::containing(edge, Grain::Hour))
             .collect();
         hours.dedup();
-        (namespace.minutes && whole != *range).then(|| Self {
+        Self {
             range: range.clone(),
             whole,
             hours,
             change: Change::default(),
             named: 0,
             in_memory: HashMap::new(),
-        })
+        }
     }
 
     /// Whether a base bucket counts as one, and whether its minute does.

@@ -48,7 +48,7 @@ pub use read::{Answer, Read, Series, ValuePoint};
 pub use recent::{RECENT_SECONDS_MAX, Seconds};
 pub use status::{Status, StoreStatus};
 pub use top::{NamespaceTotals, Ranking, TopKey};
-pub use users::UsersAnswer;
+pub use users::UsersView;
 
 use files::{ArchiveFiles, Files};
 use lateness::Watermarks;

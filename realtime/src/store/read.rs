@@ -57,7 +57,8 @@ pub struct Series {
     /// Stored values by number.
     pub values: Vec<Box<str>>,
     lookups: HashMap<Box<str>, Box<str>>,
-    runs: Vec<Arc<Run>>,
+    /// Those that were read.
+    pub(super) runs: Vec<Arc<Run>>,
 }
 
 /// One value of a subtotal in one base bucket.
@@ -92,7 +93,7 @@ impl Store {
     /// [`Error::NoGeneration`] when `as_of` is not kept; when a block that is needed is damaged:
     /// never a zero instead.
     pub fn read(&self, reads: &[Read], as_of: Option<u64>) -> Result<Answer> {
-        self.gather(reads, as_of, Run::visit_prefix)
+        self.gather(reads, as_of, Run::visit_prefix, &mut |_| {})
     }
 
     /// The same from memory alone: none where a block would have to be read from the disk. So it may be asked
@@ -101,19 +102,27 @@ impl Store {
     /// # Errors
     /// [`Error::NoGeneration`] when `as_of` is not kept.
     pub fn read_cached(&self, reads: &[Read], as_of: Option<u64>) -> Result<Option<Answer>> {
-        match self.gather(reads, as_of, Run::visit_cached) {
+        match self.gather(reads, as_of, Run::visit_cached, &mut |_| {}) {
             Err(Error::Archive(tallyring_archive::Error::NotCached)) => Ok(None),
             answer => answer.map(Some),
         }
     }
 
-    fn gather(&self, reads: &[Read], as_of: Option<u64>, visit: Visit) -> Result<Answer> {
+    /// Reads several keys from one view, and lets `also` look at it while it is held.
+    pub(super) fn gather(
+        &self,
+        reads: &[Read],
+        as_of: Option<u64>,
+        visit: Visit,
+        also: &mut dyn FnMut(&Live),
+    ) -> Result<Answer> {
         let mut gathers: Vec<Gather<'_>> = reads
             .iter()
             .map(|read| Gather::new(read, &self.keys.stored(&read.key)))
             .collect();
         let mut answer = {
             let live = self.live();
+            also(&live);
             match as_of {
                 None => gathers.iter_mut().for_each(|gather| gather.memory(&live)),
                 Some(number) => {
@@ -260,7 +269,7 @@ impl Totals {
 }
 
 /// How the lines of a run with a prefix are visited: from the disk too, or from the cache alone.
-type Visit = fn(
+pub(super) type Visit = fn(
     &Run,
     &BlockCache,
     (&[u8], &[u8]),
@@ -458,7 +467,7 @@ pub(super) fn no_generation(live: &Live, number: u64) -> Error {
 }
 
 /// True when the run may hold something of the key in the read's range.
-pub(super) fn may_hold(run: &Run, read: &Read, total_key: &str) -> bool {
+fn may_hold(run: &Run, read: &Read, total_key: &str) -> bool {
     let meta = run.meta();
     meta.overlaps(read.from, read.to) && shard_of(total_key.as_bytes(), meta.shards) == meta.shard
 }

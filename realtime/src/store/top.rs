@@ -90,9 +90,9 @@ pub struct TopKey {
 const CHUNK_KEYS: usize = 100_000;
 
 impl Store {
-    /// The `limit` heaviest keys of a namespace in `range` (Unix seconds) with their exact counts, from one view, by
-    /// minutes at the range's ends where they are kept. Of recent hours there may be heavier ones, within the ranking's
-    /// bound.
+    /// The `limit` heaviest keys of a namespace in `range` (Unix seconds) with their exact counts, from one view;
+    /// `by_minute` where it keeps minutes, which then count at the range's ends. Of recent hours there may be heavier ones,
+    /// within the ranking's bound.
     ///
     /// # Errors
     /// When a generation is not kept or a block is damaged.
@@ -100,6 +100,7 @@ impl Store {
         &self,
         namespace: &str,
         range: Range<i64>,
+        by_minute: bool,
         limit: usize,
         as_of: Option<u64>,
     ) -> Result<Ranking> {
@@ -108,22 +109,23 @@ impl Store {
         {
             return Ok(ranking);
         }
-        self.top_of_all(namespace, range, limit, as_of)
+        let schema = self.schema();
+        let declared = schema.namespace(namespace).filter(|_| by_minute);
+        let minutes = declared.map_or(Minutes::None, |namespace| {
+            Minutes::Ends(Ends::of(namespace.grain, &range))
+        });
+        self.top_of_all(namespace, range, (Best::new(limit), minutes), as_of)
     }
 
     fn top_of_all(
         &self,
         namespace: &str,
         range: Range<i64>,
-        limit: usize,
+        wanted: (Best, Minutes),
         as_of: Option<u64>,
     ) -> Result<Ranking> {
         let section = format!("{namespace}|");
-        let schema = self.schema();
-        let declared = schema.namespace(namespace);
-        let ends = declared.and_then(|namespace| Ends::of(namespace, &range));
-        let minutes = ends.map_or(Minutes::None, Minutes::Ends);
-        let mut scan = self.scan(&section, &range, (Best::new(limit), minutes), as_of)?;
+        let mut scan = self.scan(&section, &range, wanted, as_of)?;
         let mut is_cut = false;
         if let Minutes::Ends(ends) = &scan.minutes {
             scan.best.total = ends.change.of(scan.best.total);

@@ -2,91 +2,110 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::sync::Arc;
+use std::slice;
 
 use tallyring_archive::Run;
 use tallyring_records::{Day, TimeCode, USERS, Users, line};
 
-use super::Store;
-use super::read::{Read, concerns, may_hold, no_generation};
+use super::read::{Read, concerns};
+use super::{Live, Series, Store};
+use crate::delta::DeltaStore;
 use crate::error::Result;
 
-/// Unique users by the number that a base bucket was given.
-#[derive(Default)]
-pub struct UsersAnswer {
+/// Counts and users of one key, both of one view.
+pub struct UsersView {
     /// The archive generation in the view.
     pub generation: u64,
-    /// Those with users.
-    pub users: BTreeMap<usize, Users>,
+    /// The key's counts.
+    pub series: Series,
+    read: Read,
+    /// Users that memory held.
+    memory: BTreeMap<TimeCode, Users>,
 }
 
 impl Store {
-    /// Unites the users of a key's base buckets that have one number: `number` is given each bucket's
-    /// start (Unix seconds). Memory is bounded by how many numbers there are, 4 KiB each at most.
+    /// Takes a view of a key's users: its counts are read, its users are united by [`UsersView::unite`] once the counts say
+    /// which buckets there are. Takes the memory that users of the key take in memory.
     ///
     /// # Errors
     /// When a generation is not kept or a block is damaged.
-    pub fn users(
-        &self,
-        read: &Read,
-        as_of: Option<u64>,
-        number: &dyn Fn(i64) -> Option<usize>,
-    ) -> Result<UsersAnswer> {
-        let stored = self.keys.stored(&read.key);
-        let total_key = line::total_key(&read.namespace, &stored);
-        let mut answer = UsersAnswer::default();
-        let mut runs: Vec<Arc<Run>> = Vec::new();
-        {
-            let live = self.live();
-            answer.generation = as_of.unwrap_or(live.archive.generation);
-            let archive = match as_of {
-                Some(kept) => live
-                    .archive
-                    .kept
-                    .get(&kept)
-                    .ok_or_else(|| no_generation(&live, kept))?,
-                None => &live.archive.runs,
-            };
-            let stores = live
-                .ring
-                .stores()
-                .filter(|store| as_of.is_none() && concerns(read, store));
-            for store in stores {
-                for delta in store.deltas() {
-                    delta.users(total_key.as_bytes(), &mut |code, users| {
-                        answer.unite(number(code.start()), users);
-                    });
-                }
-                runs.extend(store.runs.iter().map(|run| Arc::clone(&run.run)));
+    pub fn users(&self, read: Read, as_of: Option<u64>) -> Result<UsersView> {
+        let total_key = line::total_key(&read.namespace, &self.keys.stored(&read.key));
+        let mut memory: BTreeMap<TimeCode, Users> = BTreeMap::new();
+        let mut copy = |live: &Live| {
+            let stores = live.ring.stores();
+            let stores = stores.filter(|store| as_of.is_none() && concerns(&read, store));
+            for delta in stores.flat_map(DeltaStore::deltas) {
+                delta.users(total_key.as_bytes(), &mut |code, users| {
+                    if (read.from..read.to).contains(&code.start()) {
+                        memory.entry(code).or_default().union(users);
+                    }
+                });
             }
-            runs.extend(archive.iter().map(Arc::clone));
+        };
+        let mut answer =
+            self.gather(slice::from_ref(&read), as_of, Run::visit_prefix, &mut copy)?;
+        let series = answer.series.pop();
+        Ok(UsersView {
+            generation: answer.generation,
+            series: series.expect("BUG: one read gives one series"),
+            read,
+            memory,
+        })
+    }
+}
+
+impl UsersView {
+    /// Unites the users of base buckets that have one number: `number` is given each bucket's start (Unix seconds).
+    /// Memory is bounded by how many numbers there are, 4 KiB each at most.
+    ///
+    /// # Errors
+    /// When a block is damaged.
+    pub fn unite(
+        &self,
+        store: &Store,
+        number: impl Fn(i64) -> Option<usize>,
+    ) -> Result<BTreeMap<usize, Users>> {
+        let mut united: BTreeMap<usize, Users> = BTreeMap::new();
+        let mut unite = |code: TimeCode, users: &Users| {
+            if let Some(number) = number(code.start()) {
+                united.entry(number).or_default().union(users);
+            }
+        };
+        self.memory
+            .iter()
+            .for_each(|(&code, users)| unite(code, users));
+        for run in &self.series.runs {
+            self.visit(store, run, &mut unite)?;
         }
-        runs.retain(|run| may_hold(run, read, &total_key));
-        let prefix = line::subtotal_prefix(USERS, &read.namespace, &stored);
-        for run in runs {
-            self.users_of_run(&run, read, prefix.as_bytes(), &mut |code, users| {
-                answer.unite(number(code.start()), users);
-            })?;
-        }
-        Ok(answer)
+        Ok(united)
     }
 
-    fn users_of_run(
+    /// Visits the users in a run.
+    fn visit(
         &self,
+        store: &Store,
         run: &Run,
-        read: &Read,
-        prefix: &[u8],
         visit: &mut dyn FnMut(TimeCode, &Users),
     ) -> Result<()> {
-        let mut from = prefix.to_vec();
-        Day::of(read.from).code().write_to(&mut from);
+        let Read {
+            namespace,
+            key,
+            from,
+            to,
+            ..
+        } = &self.read;
+        let prefix = line::subtotal_prefix(USERS, namespace, &store.keys.stored(key));
+        let prefix = prefix.as_bytes();
+        let mut first = prefix.to_vec();
+        Day::of(*from).code().write_to(&mut first);
         let mut damaged = None;
-        run.visit_from(&self.cache, &from, &mut |key, payload| {
+        run.visit_from(&store.cache, &first, &mut |key, payload| {
             let Some(code) = key.strip_prefix(prefix) else {
                 return ControlFlow::Break(());
             };
             match (TimeCode::parse(code), Users::from_payload(payload)) {
-                (Ok(code), _) if code.start() >= read.to => return ControlFlow::Break(()),
+                (Ok(code), _) if code.start() >= *to => return ControlFlow::Break(()),
                 (Ok(code), Some(users)) => visit(code, &users),
                 _ => {
                     damaged = Some(line::shown(key));
@@ -102,14 +121,6 @@ impl Store {
                 what: format!("`{key}` is no sketch of users"),
             }
             .into()),
-        }
-    }
-}
-
-impl UsersAnswer {
-    fn unite(&mut self, number: Option<usize>, users: &Users) {
-        if let Some(number) = number {
-            self.users.entry(number).or_default().union(users);
         }
     }
 }

@@ -189,6 +189,7 @@ impl Store {
                 if sum.saturating_add(before) > COUNT_MAX {
                     return Err(Refusal::Overflow {
                         index,
+                        increment: Box::new(increment.clone()),
                         field: format!("keys.{name}"),
                     });
                 }

@@ -63,7 +63,9 @@ impl Driver {
                 range.end = range.start + 60 * self.chance.between(1, 200);
             }
         }
-        let found = self.store().top(&name, range.clone(), limit, None);
+        let found = self
+            .store()
+            .top(&name, range.clone(), has_minutes, limit, None);
         let found = found.map_err(|error| error.to_string())?;
         let expected = self.naive.all.ranking(&name, &range);
         let counts = |keys: &[(&str, u64)]| -> Vec<u64> {

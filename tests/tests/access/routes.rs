@@ -158,6 +158,66 @@ fn a_key_is_held_to_its_namespaces() {
 }
 
 #[test]
+fn a_limited_key_is_told_what_became_of_its_own_events_and_nothing_of_others() {
+    let stand = Stand::start(Wanted::default());
+    let operator = stand.operator();
+    let key = |namespaces: &[&str]| {
+        let key = json!({"scopes": ["read"], "namespaces": namespaces});
+        stand.key(&operator, key)
+    };
+    let writer = stand.key(&operator, json!({"scopes": ["write"]}));
+    for (line, status) in [
+        ("GET /v1/incr?key.l=a&id=id-own", 204),
+        ("GET /v1/incr?key.l=a&id=id-own", 204),
+        ("GET /v1/incr?key.l=a&key.u=b&id=id-both", 204),
+        ("GET /v1/incr?key.u=b&id=id-foreign", 204),
+        ("GET /v1/incr?key.l=a&by.x=y&id=id-refused", 400),
+        (
+            "GET /v1/incr?key.l=a&key.u=b&by.x=y&id=id-refused-both",
+            400,
+        ),
+        ("GET /v1/incr?id=id-nothing", 400),
+    ] {
+        assert_eq!(stand.ask_as(&writer, line, "").status, status, "{line}");
+    }
+    let items = json!([
+        {"keys": {"l": "a"}, "n": 0, "id": "id-item"},
+        {"keys": {"l": "a", "u": "b"}, "n": 0, "id": "id-item-both"},
+    ]);
+    let batch = "POST /v1/increments?on_error=skip";
+    assert_eq!(stand.ask_as(&writer, batch, &items.to_string()).status, 200);
+    let open = stand.key(&operator, json!({"scopes": ["read"]}));
+    let (of_links, of_both, of_domains) = (key(&["l"]), key(&["l", "u"]), key(&["d"]));
+    for (id, readers) in [
+        ("id-own", vec![&open, &of_links, &of_both]),
+        ("id-both", vec![&open, &of_both]),
+        ("id-foreign", vec![&open, &of_both]),
+        ("id-refused", vec![&open, &of_links, &of_both]),
+        ("id-refused-both", vec![&open, &of_both]),
+        ("id-item", vec![&open, &of_links, &of_both]),
+        ("id-item-both", vec![&open, &of_both]),
+        ("id-nothing", vec![&open]),
+        ("id-never", vec![]),
+    ] {
+        let line = format!("GET /v1/events/{id}");
+        for reader in [&open, &of_links, &of_both, &of_domains] {
+            let reply = stand.ask_as(reader, &line, "");
+            if readers.contains(&reader) {
+                assert_eq!(reply.status, 200, "{id}: {reply:?}");
+                continue;
+            }
+            // As if it had never been seen.
+            let never = stand.ask_as(reader, "GET /v1/events/id-never", "");
+            assert_eq!(reply.status, 404, "{id}: {reply:?}");
+            assert_eq!(reply.body.replace(id, "id-never"), never.body);
+        }
+    }
+    let own = stand.ask_as(&of_links, "GET /v1/events/id-own", "").json();
+    assert_eq!(own["counted"]["buckets"][0]["namespace"], "l", "{own}");
+    assert_eq!(own["duplicate"]["of"], own["counted"]["position"], "{own}");
+}
+
+#[test]
 fn revoking_takes_effect_at_once_and_never_opens_the_server_again() {
     let stand = Stand::start(Wanted::default());
     let operator = stand.operator();

@@ -72,6 +72,88 @@ fn an_event_counts_in_the_minute_that_it_says_and_not_in_that_of_its_arrival() {
     assert_eq!(counts(&server, hours), [1, 0]);
 }
 
+/// One click counts on its ad, its ad group, its campaign and its advertiser; each tells it by country and device.
+#[test]
+fn an_event_counts_on_every_entity_and_is_told_by_country_and_device() {
+    let (_data, server) = server();
+    let event = |number: u32, ad: &str, (country, device): (&str, &str)| {
+        json!({"id": format!("e{number}"), "type": "click", "at": "2026-03-16T12:30:00Z",
+            "entities": {"ad": ad, "ad_group": "g", "campaign": "c", "advertiser": "a"},
+            "by": {"country": country, "device": device}})
+    };
+    let clicks = [
+        event(1, "42", ("US", "mobile")),
+        event(2, "42", ("US", "mobile")),
+        event(3, "42", ("US", "desktop")),
+        event(4, "42", ("DE", "mobile")),
+        event(5, "43", ("DE", "mobile")),
+    ];
+    assert_eq!(send(&server, &json!(clicks))["accepted"], 5);
+    let hour = "unit=hour&units=2";
+    for (entity, key, count) in [
+        ("ad", "42", 4),
+        ("ad", "43", 1),
+        ("ad_group", "g", 5),
+        ("campaign", "c", 5),
+        ("advertiser", "a", 5),
+    ] {
+        let path = format!("/v1/{entity}_click/{key}/counts?{hour}");
+        assert_eq!(counts(&server, &path), [count, 0], "{entity}");
+        let impressions = format!("/v1/{entity}_impression/{key}/summary?{hour}");
+        assert_eq!(server.get_json(&impressions)["total"], 0, "{entity}");
+    }
+    let by = |subtotal: &str| {
+        let path = format!("/v1/ad_click/42/by/{subtotal}?{hour}");
+        let answer = server.get_json(&path);
+        let values = answer["values"].as_array().expect("values").iter();
+        let pair = |value: &Value| (value["value"].clone(), value["count"].clone());
+        values.map(pair).collect::<Vec<_>>()
+    };
+    let listed = |values: &[(&str, u64)]| -> Vec<(Value, Value)> {
+        let pair = |&(value, count): &(&str, u64)| (json!(value), json!(count));
+        values.iter().map(pair).collect()
+    };
+    assert_eq!(by("country"), listed(&[("US", 3), ("DE", 1)]));
+    assert_eq!(by("device"), listed(&[("mobile", 3), ("desktop", 1)]));
+    let both = [("US*mobile", 2), ("DE*mobile", 1), ("US*desktop", 1)];
+    assert_eq!(by("country*device"), listed(&both));
+}
+
+/// Not soon after: whoever was answered finds it in the next read, however many others are counted meanwhile.
+#[test]
+fn what_was_acknowledged_is_in_every_read_that_begins_after() {
+    const WRITERS: u32 = 4;
+    const BATCHES: u64 = 40;
+    let (_data, server) = server();
+    let write = |writer: u32| {
+        let client = server.client().clone();
+        for batch in 1..=BATCHES {
+            let event = |number: u32| {
+                json!({"id": format!("{writer}-{batch}-{number}"), "type": "click", "user": format!("u{batch}"),
+                    "entities": {"ad": writer.to_string(), "campaign": "all"}})
+            };
+            let events: Vec<Value> = (0..25).map(event).collect();
+            assert_eq!(send(&client, &json!(events))["accepted"], 25);
+            let read = |read: &str| client.get_json(&format!("/v1/ad_click/{writer}/{read}"));
+            for unit in ["minute", "day"] {
+                let found = read(&format!("summary?units=1&unit={unit}"));
+                assert_eq!(found["total"], 25 * batch, "{unit}");
+            }
+            let users = read("uniques?units=1");
+            assert_eq!(users["estimate"], batch);
+            let all = client.get_json("/v1/campaign_click/all/summary?units=1");
+            assert!(all["total"].as_u64().expect("a total") >= 25 * batch);
+        }
+    };
+    std::thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            scope.spawn(move || write(writer));
+        }
+    });
+    let all = server.get_json("/v1/campaign_click/all/summary?units=1");
+    assert_eq!(all["total"], u64::from(WRITERS) * BATCHES * 25);
+}
+
 #[test]
 fn an_array_and_lines_and_a_retried_batch_are_taken_as_increments_are() {
     let (_data, server) = server();
@@ -154,6 +236,42 @@ fn a_late_event_is_a_correction_that_counts_at_once() {
         metrics.contains("tallyring_event_corrections_total 1"),
         "{metrics}"
     );
+}
+
+/// Newer clicks settle no impressions, and each type allows for its own lateness.
+#[test]
+fn each_type_has_its_own_watermark_and_lateness() {
+    let data = tempfile::tempdir().expect("a directory");
+    let config = data.path().join("c.toml");
+    let text = "[events.click]\nentities = [\"ad\"]\nlateness_seconds = 60\n\
+        [events.impression]\nentities = [\"ad\"]\nlateness_seconds = 600\n";
+    std::fs::write(&config, text).expect("write the configuration");
+    let config = config.to_str().expect("a path of text");
+    let arguments = ["--clock", "2026-03-16T13:00:03Z@0", "--config", config];
+    let server = Server::start(&data.path().join("data"), &arguments);
+    let late = |id: &str, kind: &str, at: &str| {
+        let at = format!("2026-03-16T{at}Z");
+        let event = json!({"id": id, "type": kind, "at": at, "entities": {"ad": "42"}});
+        send(&server, &event)["late"].clone()
+    };
+    let settled = |kind: &str| {
+        let path = format!("/v1/ad_{kind}/42/summary");
+        server.get_json(&path)["settled_until"].clone()
+    };
+    assert_eq!(late("c1", "click", "13:00:00"), 0);
+    assert_eq!(late("i1", "impression", "12:59:00"), 0);
+    assert_eq!(settled("click"), "2026-03-16T12:59:00Z");
+    assert_eq!(settled("impression"), "2026-03-16T12:49:00Z");
+    for (id, kind, at, expected) in [
+        ("c2", "click", "12:59:00", 0),
+        ("c3", "click", "12:58:59", 1),
+        ("i2", "impression", "12:49:00", 0),
+        ("i3", "impression", "12:48:59", 1),
+    ] {
+        assert_eq!(late(id, kind, at), expected, "{id}");
+    }
+    let total = |kind: &str| server.get_json(&format!("/v1/ad_{kind}/42/summary"))["total"].clone();
+    assert_eq!((total("click"), total("impression")), (json!(3), json!(3)));
 }
 
 #[test]
@@ -295,7 +413,7 @@ fn the_last_minute_ticks_by_the_second() {
 #[test]
 fn the_heaviest_keys_are_listed_with_at_least_their_counts_among_more_than_are_held() {
     const OTHERS: u64 = 4_000;
-    let (_data, server) = server();
+    let (data, server) = server();
     let count = |key: String, n: u64| json!({"keys": {"ad_click": key}, "n": n});
     let mut expected = BTreeMap::from([("ad-42".to_owned(), 1_000), ("ad-7".to_owned(), 5)]);
     // Twice what is held, several times over; the two come first, so that they may be let go.
@@ -344,4 +462,18 @@ fn the_heaviest_keys_are_listed_with_at_least_their_counts_among_more_than_are_h
         server.get_json("/v1/ad_click/ad-unseen/summary")["total"],
         0
     );
+    // Of a finished day the archive ranks all keys.
+    server.terminate();
+    let server = start(&data, "2026-03-18T00:10:00Z@0");
+    server.rebuild();
+    let top =
+        server.get_json("/v1/ad_click/top?unit=day&units=1&to=2026-03-16T12:00:00Z&limit=100");
+    assert_eq!(top["approximate"], false, "{top}");
+    let mut ranked: Vec<(&String, u64)> = expected.iter().map(|(key, &n)| (key, n)).collect();
+    ranked.sort_by_key(|&(key, n)| (std::cmp::Reverse(n), key));
+    let ranked = ranked.iter().take(100);
+    let ranked: Vec<Value> = ranked
+        .map(|(key, n)| json!({"key": key, "count": n}))
+        .collect();
+    assert_eq!(top["keys"], json!(ranked));
 }

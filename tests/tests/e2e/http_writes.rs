@@ -90,6 +90,11 @@ fn an_id_counts_once_whatever_its_time_keys_or_endpoint() {
     assert_eq!(counted(&answer), expected);
     let again = server.get("/v1/incr?key.l=abc&id=two");
     assert_eq!(again.header("tallyring-duplicate"), Some("1"));
+    let event = json!({"id": "two", "type": "click", "entities": {"ad": "42"}});
+    let answer = server.post("/v1/events", event.to_string());
+    let expected = json!({"accepted": 0, "duplicates": 1, "late": 0});
+    assert_eq!(counted(&answer), expected);
+    assert_eq!(total(&server, "ad_click/42"), 0);
     assert_eq!(total(&server, "l/abc"), 3);
     assert_eq!(total(&server, "l/other"), 0);
 }

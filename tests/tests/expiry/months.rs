@@ -140,8 +140,9 @@ impl Months {
             to: TIME_MAX,
         };
         let hour = |start: i64| usize::try_from((start - MARCH) / 3_600).ok();
-        let answer = self.store.users(&read, None, &hour).expect("users");
-        let users = answer.users.iter();
+        let view = self.store.users(read, None).expect("a view");
+        let users = view.unite(&self.store, hour).expect("users");
+        let users = users.iter();
         users
             .map(|(&hour, users)| (hour, users.estimate()))
             .collect()

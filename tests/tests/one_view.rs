@@ -1,0 +1,87 @@
+//! Counts and users of one view: what is counted, flushed or published while a read goes on is in none of them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tallyring_realtime::{Batch, Options, Read, Store, UsersView, World};
+use tallyring_records::{Increment, Schema, TIME_MAX, TIME_MIN};
+use tallyring_tests::model::{ManualClock, fixed_bytes};
+use tallyring_tests::sim_disk::SimDisk;
+
+/// 2012-03-16T18:00:00Z.
+const NOW: i64 = 1_331_920_800;
+const HOUR: i64 = 3_600;
+
+fn open() -> Store {
+    let world = World {
+        disk: Arc::new(SimDisk::default()),
+        clock: Arc::new(ManualClock::new(NOW * 1_000, true)),
+        random: fixed_bytes,
+    };
+    let mut schema = Schema::default_clicks();
+    schema.namespaces[0].uniques = true;
+    let (store, _) = Store::open(world, Options::default(), schema).expect("open");
+    store
+}
+
+/// Counts a click of each of these users at `at`.
+fn count(store: &Store, at: i64, users: std::ops::Range<u32>) {
+    let increment = |user: u32| Increment {
+        at,
+        n: 1,
+        keys: vec![("l".into(), "a".into())],
+        by: Vec::new(),
+        id: None,
+        user: Some(format!("user {user}")),
+        event: None,
+        origin: None,
+    };
+    let batch = Batch {
+        increments: users.map(increment).collect(),
+        ..Batch::default()
+    };
+    for outcome in store.commit(vec![batch]) {
+        outcome.expect("counted");
+    }
+}
+
+fn view(store: &Store) -> UsersView {
+    let read = Read {
+        namespace: "l".into(),
+        key: "a".into(),
+        subtotal: None,
+        from: TIME_MIN,
+        to: TIME_MAX,
+    };
+    store.users(read, None).expect("a view")
+}
+
+/// By hour: what was counted, and how many users.
+fn found(store: &Store, view: &UsersView) -> BTreeMap<i64, (u64, u64)> {
+    let hour = |start: i64| usize::try_from(start / HOUR).ok();
+    let users = view.unite(store, hour).expect("users");
+    let counts = view.series.totals.iter();
+    let of = |start: i64| users.get(&hour(start).expect("a time")).expect("users");
+    let rows = counts.map(|(code, count)| (code.start(), (count, of(code.start()).estimate())));
+    let rows: BTreeMap<_, _> = rows.collect();
+    assert_eq!(rows.len(), users.len(), "users of nothing that was counted");
+    rows
+}
+
+#[test]
+fn users_are_those_of_the_counts_whatever_comes_between() {
+    let store = open();
+    count(&store, NOW - HOUR, 0..20);
+    store.flush().expect("flush");
+    count(&store, NOW - HOUR, 20..30);
+    let before = view(&store);
+    // Other users of a counted hour, and an hour more: in memory, then in a run.
+    count(&store, NOW - HOUR, 100..150);
+    count(&store, NOW, 0..5);
+    let expected = BTreeMap::from([(NOW - HOUR, (30, 30))]);
+    assert_eq!(found(&store, &before), expected);
+    store.flush().expect("flush");
+    assert_eq!(found(&store, &before), expected, "the runs of the view");
+    let after = BTreeMap::from([(NOW - HOUR, (80, 80)), (NOW, (5, 5))]);
+    assert_eq!(found(&store, &view(&store)), after);
+}
