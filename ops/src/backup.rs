@@ -9,6 +9,7 @@ use tallyring_realtime::Lock;
 use tallyring_realtime::catalog::Catalog;
 use tallyring_realtime::oplog::{ReadFrom, scan};
 use tallyring_rebuild::backup::{Again, Copied, Progress, copy};
+use tallyring_records::how_many;
 
 use crate::cli::{BackupArgs, RestoreArgs};
 use crate::data_directory::{open_read_only, require_store, try_lock};
@@ -31,12 +32,12 @@ pub fn run(args: &BackupArgs, as_json: bool) -> Result<()> {
         say!("{}", serde_json::to_string(&copied)?)?;
     } else {
         say!(
-            "generation {} is backed up in {}: {} files ({}) written, {} were there",
+            "generation {} is backed up in {}: {} ({}) written, {} there before",
             copied.generation,
             args.backup.display(),
-            copied.files,
+            how_many(copied.files, "file"),
             HumanBytes(copied.bytes),
-            copied.kept
+            how_many(copied.kept, "file")
         )?;
     }
     Ok(())
@@ -138,10 +139,10 @@ pub fn restore(args: &RestoreArgs, as_json: bool) -> Result<()> {
         say!("{}", serde_json::to_string(&copied)?)?;
     } else {
         say!(
-            "{} is restored: generation {}, {} files ({})",
+            "{} is restored: generation {}, {} ({})",
             data.display(),
             copied.generation,
-            copied.files,
+            how_many(copied.files, "file"),
             HumanBytes(copied.bytes)
         )?;
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rayon::prelude::*;
 use tallyring_archive::merge::{Horizon, Keep, merge};
@@ -10,6 +11,7 @@ use tallyring_archive::{
 };
 use tallyring_records::StoreId;
 
+use crate::generation::Progress;
 use crate::horizon::loses;
 
 /// What source runs of the ring begin with. The store's name follows: two stores may hold the same
@@ -28,13 +30,20 @@ pub struct Exported {
     pub stores: Vec<StoreId>,
     /// New source runs, synced and named.
     pub runs: Vec<RunEntry>,
+    /// Bytes of the runs that were read for it.
+    pub read_bytes: u64,
 }
 
-/// Exports every store that is closed and flushed to its end.
+/// Exports every store that is closed and flushed to its end. `progress` hears of the bytes of their runs.
 ///
 /// # Errors
 /// A damaged run, or the disk.
-pub fn export(disk: &dyn Disk, manifest: &Manifest, level: i32) -> Result<Exported> {
+pub fn export(
+    disk: &dyn Disk,
+    manifest: &Manifest,
+    level: i32,
+    progress: Progress<'_>,
+) -> Result<Exported> {
     let closed: Vec<&StoreEntry> = manifest
         .stores
         .iter()
@@ -51,6 +60,10 @@ pub fn export(disk: &dyn Disk, manifest: &Manifest, level: i32) -> Result<Export
         }
     }
     let groups: Vec<_> = groups.into_iter().collect();
+    let bytes = |runs: &[&RunEntry]| runs.iter().map(|run| run.bytes).sum::<u64>();
+    let read_bytes = groups.iter().map(|(_, runs)| bytes(runs)).sum();
+    let done = AtomicU64::new(0);
+    progress(0, read_bytes);
     let runs: Vec<Option<RunEntry>> = groups
         .par_iter()
         .map(|((store, partition, shard, shards), runs)| {
@@ -62,7 +75,10 @@ pub fn export(disk: &dyn Disk, manifest: &Manifest, level: i32) -> Result<Export
                 shards: *shards,
                 level,
             };
-            merge_or_link(disk, runs, spec, Horizon::ALL)
+            let exported = merge_or_link(disk, runs, spec, Horizon::ALL)?;
+            let bytes = bytes(runs);
+            progress(done.fetch_add(bytes, Ordering::Relaxed) + bytes, read_bytes);
+            Ok(exported)
         })
         .collect::<Result<_>>()?;
     disk.sync_directory(names::RUNS)
@@ -70,6 +86,7 @@ pub fn export(disk: &dyn Disk, manifest: &Manifest, level: i32) -> Result<Export
     Ok(Exported {
         stores: closed.iter().map(|store| store.id).collect(),
         runs: runs.into_iter().flatten().collect(),
+        read_bytes,
     })
 }
 

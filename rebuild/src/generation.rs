@@ -25,7 +25,8 @@ pub struct BuildOptions {
     pub keep: KeepDays,
 }
 
-/// How far a rebuild is: bytes of source runs merged, of how many. Shared files are not counted.
+/// How far a rebuild is: bytes of runs exported and merged, of how many; what is to be merged is known, and added,
+/// once all is exported. Shared files are not counted.
 pub type Progress<'p> = &'p (dyn Fn(u64, u64) + Sync);
 
 /// Builds the next generation of what `manifest` names. `None` when there is nothing to export or
@@ -40,7 +41,9 @@ pub fn build(
     options: BuildOptions,
     progress: Progress<'_>,
 ) -> Result<Option<Build>> {
-    let exported = export(disk, manifest, options.level)?;
+    let exported = export(disk, manifest, options.level, progress)?;
+    let before = exported.read_bytes;
+    let progress = |done, total| progress(before + done, before + total);
     let horizon = horizon(manifest, &options);
     let plan = plan(manifest, &exported.runs, options.shards, horizon);
     let newest = manifest
@@ -52,7 +55,7 @@ pub fn build(
         let merged = plan.counted.iter().map(|run| run.name.clone()).collect();
         let counted = plan.counted.clone();
         let files;
-        (files, work) = make(disk, plan, options, horizon, progress)?;
+        (files, work) = make(disk, plan, options, horizon, &progress)?;
         balance(&counted, &files)?;
         Some(BuiltGeneration {
             number: newest + 1,

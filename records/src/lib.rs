@@ -19,6 +19,7 @@ mod shard;
 mod time_code;
 mod users;
 mod varint;
+mod words;
 
 pub use day::Day;
 pub use error::{Fault, FieldError, short_detail, short_field};
@@ -37,3 +38,4 @@ pub use schema::{Namespace, RESERVED_NAMES, Schema, SchemaError};
 pub use shard::shard_of;
 pub use time_code::{Grain, TIME_MAX, TIME_MIN, TimeCode, TimeCodeError};
 pub use users::{USERS, USERS_RELATIVE_ERROR, User, Users};
+pub use words::{grouped, how_many};

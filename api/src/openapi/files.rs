@@ -48,7 +48,7 @@ const READS: [FileForms; 7] = [
     FileForms {
         path: "/v1/ratios/{ratio}/{entity}/{key}",
         csv: "start,numerator,denominator,ratio\n2012-03-15T00:00:00+00:00,0,0,\n2012-03-16T00:00:00+00:00,1,8,0.125\n",
-        svg: "A chart of the buckets, per million",
+        svg: "A chart of the buckets, in percent",
     },
 ];
 
