@@ -4,6 +4,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
+use indicatif::{ProgressBar, ProgressStyle};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -70,13 +71,17 @@ impl Traffic {
     /// # Errors
     /// What the API refuses.
     pub fn catch_up(&mut self, api: &InProcess) -> Result<()> {
+        let minutes = ((now() - self.until) / MINUTE_S) as u64;
+        let bar = bar(minutes);
         while self.until + MINUTE_S <= now() {
             for (path, items) in self.next(self.until + MINUTE_S) {
                 for batch in items.chunks(BATCH_MAX) {
                     api.post(path, batch)?;
                 }
             }
+            bar.inc(1);
         }
+        bar.finish_and_clear();
         Ok(())
     }
 
@@ -113,6 +118,13 @@ impl Traffic {
         let events = events(&self.world, &mut self.chance, span, self.rate);
         [("/v1/increments", clicks), ("/v1/events", events)]
     }
+}
+
+fn bar(minutes: u64) -> ProgressBar {
+    let style = ProgressStyle::with_template(
+        "counting what came last {wide_bar} {human_pos}/{human_len} minutes, {eta} left",
+    );
+    ProgressBar::new(minutes).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
 /// Unix seconds.

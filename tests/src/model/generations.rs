@@ -1,5 +1,7 @@
 //! Flushes, cuts, rebuilds, publications and rollbacks.
 
+use std::sync::Mutex;
+
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use tallyring_archive::{Build, GENERATIONS_KEPT, KeepDays, Manifest};
 use tallyring_realtime::Error;

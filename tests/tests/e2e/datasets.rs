@@ -122,10 +122,16 @@ fn a_load_without_a_server_counts_the_same() {
             .run("datasets", &[])
             .contains("counts with the next rebuild")
     );
+    let listed = stand.run("datasets", &["--output", "json"]);
     stand.run("rebuild", &[]);
     assert!(stand.run("datasets", &[]).contains("counted"));
     let server = stand.stored.serve(TODAY);
     assert_eq!((total(&server, "a"), total(&server, "b")), (100, 1));
+    // The command tells what the server tells.
+    let mut listed: Value = serde_json::from_str(&listed).expect("JSON");
+    assert_eq!(listed["datasets"][0]["partitions"], json!(["2011"]));
+    listed["datasets"][0]["state"] = json!("counted");
+    assert_eq!(listed, server.get_json("/v1/admin/datasets"));
 }
 
 #[test]

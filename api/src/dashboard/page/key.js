@@ -73,6 +73,7 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
   const files = [["SVG", "counts.svg"], ["CSV", "counts.csv"], ["JSON", "counts"], ["Badge", "badge"]];
   const counted = el("div", { class: "stack" },
     series.element,
+    ...(unit === "minute" && (breakdowns.length || users) ? [el("p", { class: "muted" }, "Breakdowns and distinct users are kept by the hour: they are of the whole hours that hold these minutes.")] : []),
     ...(breakdowns.length ? [el("h2", { class: "hidden" }, "Broken down"), el("div", { class: breakdowns.length % 3 ? "pair" : "trio" }, ...breakdowns.map(({ element }) => element))] : []),
     ...(uniques ? [uniques.element] : []),
     ...divided.map(({ element }) => element),
@@ -107,7 +108,8 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
       uniques?.refresh(),
       ...divided.map((ratio) => ratio.refresh()),
       users && get(of("uniques"), whole())
-        .then((found) => users.set(rounded(found.estimate), `±${(found.relative_error * 100).toFixed(1)}%, each once`)),
+        .then((found) => users.set(rounded(found.estimate),
+          `±${(found.relative_error * 100).toFixed(1)}%, ${unit === "minute" ? "of whole hours" : "each once"}`)),
       ...ratios.map(async (ratio) => {
         const found = await get(["ratios", ratio.name, ratio.entity, key], range);
         ratio.tile.set(found.ratio === null ? "–" : percent(found.ratio), `${rounded(found.numerator)} of ${rounded(found.denominator)}`);
