@@ -22,7 +22,7 @@ use crate::progress::bytes_bar;
 /// # Errors
 /// When the target is something else, a file is damaged, or a disk refuses.
 pub fn run(args: &BackupArgs, as_json: bool) -> Result<()> {
-    let bar = bytes_bar("copying", 0);
+    let bar = bytes_bar("copying");
     let copied = make(&args.data, &args.backup, &|_| true, &|done, all| {
         bar.set_length(all);
         bar.set_position(done);
@@ -120,7 +120,7 @@ pub fn restore(args: &RestoreArgs, as_json: bool) -> Result<()> {
         names::RESTORING,
         "Half restored: run `tallyring restore` again.\n",
     )?;
-    let bar = bytes_bar("restoring", 0);
+    let bar = bytes_bar("restoring");
     let copied = copy(&source, &target, &|_| true, &|done, all| {
         bar.set_length(all);
         bar.set_position(done);

@@ -3,7 +3,6 @@
 use std::thread;
 use std::time::Duration;
 
-use indicatif::ProgressBar;
 use serde_json::{Value, json};
 use tallyring_rebuild::{BuildOptions, build};
 
@@ -14,7 +13,7 @@ use crate::data_directory::{open, require_store, try_lock};
 use crate::error::{CommandError, Result};
 use crate::http_client::{Server, holder_url};
 use crate::out::say;
-use crate::progress::bytes_bar;
+use crate::progress::{bytes_bar, next};
 
 const POLL: Duration = Duration::from_millis(200);
 
@@ -42,7 +41,7 @@ pub fn run(args: &DataArgs, json: bool) -> Result<()> {
                 level: config.rebuild.level,
                 keep: config.rebuild.keep,
             };
-            let bar = bytes_bar(MERGING, 0);
+            let bar = bytes_bar(MERGING);
             let progress = |done: u64, total: u64| {
                 bar.set_length(total);
                 bar.set_position(done);
@@ -84,7 +83,7 @@ fn through(server: &Server) -> Result<(u64, u64)> {
     let job = started["job"]
         .as_u64()
         .ok_or_else(|| CommandError::Failed("the server named no job".into()))?;
-    let bar = bytes_bar(MERGING, 0);
+    let bar = bytes_bar(MERGING);
     let mut is_merged = false;
     loop {
         let status = server.get("/v1/admin/status")?;
@@ -120,13 +119,6 @@ fn through(server: &Server) -> Result<(u64, u64)> {
         }
         thread::sleep(POLL);
     }
-}
-
-/// Begins the bar anew with the next thing that is done.
-fn next(bar: &ProgressBar, what: &'static str) {
-    bar.set_message(what);
-    bar.set_length(0);
-    bar.reset();
 }
 
 fn not_backed_up(generation: u64, error: &str) -> CommandError {

@@ -42,7 +42,8 @@ pub fn run(args: &VerifyArgs, json: bool) -> Result<()> {
         .collect();
     let mut checked = Checked::default();
     let (files, manifests) = manifest_files(&disk, &mut findings);
-    let bar = bytes_bar("verifying", files.values().map(|entry| entry.bytes).sum());
+    let bar = bytes_bar("verifying");
+    bar.set_length(files.values().map(|entry| entry.bytes).sum());
     for entry in files.values() {
         match verify_run(&disk, entry) {
             Ok(one) => checked += one,
