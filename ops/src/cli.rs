@@ -21,9 +21,9 @@ use crate::status::StatusArgs;
     about,
     after_help = "\
 Begin:
-  tallyring serve                            starts a server on http://127.0.0.1:7117
+  tallyring serve                     starts a server on http://127.0.0.1:7117
   curl 'http://127.0.0.1:7117/v1/incr?key.l=abc&by.c=US'
-  tallyring query l/abc --unit day           shows the counts"
+  tallyring query l/abc --unit day    shows the counts"
 )]
 pub struct Cli {
     /// How results are printed.

@@ -10,9 +10,10 @@ use tallyring_archive::{
 };
 use tallyring_records::is_minutes_section;
 
-use crate::export::{export, merge_or_link};
+use crate::export::{bytes, export, merge_or_link};
 use crate::horizon::horizon;
-use crate::plan::{Plan, Target, plan};
+use crate::plan::{Plan, plan};
+use crate::progress::{Bytes, Progress};
 
 /// Limits of a rebuild.
 #[derive(Debug, Clone, Copy)]
@@ -24,10 +25,6 @@ pub struct BuildOptions {
     /// How long finer forms are kept.
     pub keep: KeepDays,
 }
-
-/// How far a rebuild is: bytes of runs exported and merged, of how many; what is to be merged is known, and added,
-/// once all is exported. Shared files are not counted.
-pub type Progress<'p> = &'p (dyn Fn(u64, u64) + Sync);
 
 /// Builds the next generation of what `manifest` names. `None` when there is nothing to export or
 /// merge; a build without a generation only clears empty stores.
@@ -88,10 +85,8 @@ fn make(
     horizon: Horizon,
     progress: Progress<'_>,
 ) -> Result<(Vec<RunEntry>, Work)> {
-    let bytes = |target: &Target<'_>| target.inputs.iter().map(|run| run.bytes).sum::<u64>();
-    let total: u64 = plan.merged.iter().map(bytes).sum();
-    let done = AtomicU64::new(0);
-    progress(0, total);
+    let all = plan.merged.iter().map(|target| bytes(&target.inputs));
+    let done = Bytes::of(all.sum(), progress);
     let linked = AtomicU64::new(0);
     let made: Vec<Option<RunEntry>> = plan
         .merged
@@ -105,14 +100,12 @@ fn make(
                 shards: options.shards,
                 level: options.level,
             };
-            let file = merge_or_link(disk, &target.inputs, spec, horizon)?;
+            let file = merge_or_link(disk, &target.inputs, spec, horizon, &done)?;
             if let ([run], Some(file)) = (target.inputs.as_slice(), &file)
                 && run.hash == file.hash
             {
                 linked.fetch_add(1, Ordering::Relaxed);
             }
-            let bytes = bytes(target);
-            progress(done.fetch_add(bytes, Ordering::Relaxed) + bytes, total);
             Ok(file)
         })
         .collect::<Result<_>>()?;

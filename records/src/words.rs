@@ -13,10 +13,9 @@ pub fn grouped(count: impl Into<u128>) -> String {
     grouped
 }
 
-/// So many of a thing whose plural ends in `s`: `no files`, `1 file`, `2,000 files`.
+/// So many of a thing whose plural ends in `s`: `0 files`, `1 file`, `2,000 files`.
 pub fn how_many(count: impl Into<u128>, thing: &str) -> String {
     match count.into() {
-        0 => format!("no {thing}s"),
         1 => format!("1 {thing}"),
         count => format!("{} {thing}s", grouped(count)),
     }
@@ -30,7 +29,7 @@ mod tests {
     fn numbers_are_grouped_and_agree_with_their_things() {
         assert_eq!(grouped(123_u64), "123");
         assert_eq!(grouped(1_234_567_u64), "1,234,567");
-        assert_eq!(how_many(0_u64, "file"), "no files");
+        assert_eq!(how_many(0_u64, "file"), "0 files");
         assert_eq!(how_many(1_u64, "file"), "1 file");
         assert_eq!(how_many(2_000_u64, "file"), "2,000 files");
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tallyring_records::how_many;
+use tallyring_records::{grouped, how_many};
 
 use super::OnError;
 use super::answer::{Answer, PostError};
@@ -314,9 +314,10 @@ impl<'a> Session<'a> {
         self.totals.rejected += rejected;
         if taken.saturating_add(rejected) != event_count {
             self.progress.message(format_args!(
-                "warning: of a batch of {} the server accounts for {taken}; \
+                "warning: of a batch of {} the server accounts for {}; \
                  compare its counts with the source",
-                how_many(event_count, "event")
+                how_many(event_count, "event"),
+                grouped(taken)
             ));
         }
         let mut unnamed = rejected;
