@@ -3,6 +3,7 @@
 //! This crate does no I/O, reads no clock and knows nothing of files, stores or HTTP. Everything
 //! here is a value or a text form of one, so that every other crate means the same thing by it.
 
+mod counts;
 mod day;
 mod error;
 mod events;
@@ -21,6 +22,7 @@ mod users;
 mod varint;
 mod words;
 
+pub use counts::Counts;
 pub use day::Day;
 pub use error::{Fault, FieldError, short_detail, short_field};
 pub use events::{EventType, LATENESS_SECONDS_DEFAULT, Ratio};

@@ -51,7 +51,7 @@ pub fn kind_of(key: &[u8]) -> Option<Kind> {
 
 /// Splits a line (without its newline) at the first comma.
 pub fn split(line: &[u8]) -> Option<(&[u8], &[u8])> {
-    let comma = line.iter().position(|&byte| byte == b',')?;
+    let comma = memchr::memchr(b',', line)?;
     Some((&line[..comma], &line[comma + 1..]))
 }
 
@@ -147,37 +147,58 @@ pub fn hours(payload: &[u8]) -> Hours<'_> {
 pub struct Hours<'p> {
     /// What is not read yet; none behind the last entry.
     rest: Option<&'p [u8]>,
-    /// The text of the last date, and its code: many hours of one date follow each other.
-    day: Option<(&'p [u8], TimeCode)>,
+    /// The last date and its code: many hours of one date follow each other.
+    day: Option<(Name, TimeCode)>,
 }
 
-impl<'p> Iterator for Hours<'p> {
+/// A code's text as a number, and how many bytes it has: compared at once.
+type Name = (u64, usize);
+
+/// Bytes of the longest code.
+const NAME_BYTES_MAX: usize = 8;
+
+impl Iterator for Hours<'_> {
     type Item = Option<(TimeCode, u64)>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let rest = self.rest?;
-        let end = rest.iter().position(|&byte| byte == b' ');
-        let entry = &rest[..end.unwrap_or(rest.len())];
-        self.rest = end.map(|end| &rest[end + 1..]);
-        Some(self.read(entry))
+        let (mut name, mut at) = (0_u64, 0);
+        while let Some(&byte) = rest.get(at)
+            && !matches!(byte, b':' | b' ')
+            && at < NAME_BYTES_MAX
+        {
+            name = name << 8 | u64::from(byte);
+            at += 1;
+        }
+        let digits = rest.get(at + 1..).unwrap_or_default();
+        let end = digits.iter().position(|byte| !byte.is_ascii_digit());
+        let (digits, behind) = digits.split_at(end.unwrap_or(digits.len()));
+        if rest.get(at) != Some(&b':') || !matches!(behind.first(), None | Some(b' ')) {
+            // No entry: the next one is behind the next space.
+            let space = rest.iter().position(|&byte| byte == b' ');
+            self.rest = space.map(|space| &rest[space + 1..]);
+            return Some(None);
+        }
+        self.rest = behind.get(1..);
+        let code = self.code(&rest[..at], (name, at));
+        Some(code.and_then(|code| Some((code, parse_count(digits)?))))
     }
 }
 
-impl<'p> Hours<'p> {
-    fn read(&mut self, entry: &'p [u8]) -> Option<(TimeCode, u64)> {
-        let colon = entry.iter().position(|&byte| byte == b':')?;
-        let (name, count) = (&entry[..colon], parse_count(&entry[colon + 1..])?);
-        if let Some((date, day)) = self.day
-            && let Some(&[hour]) = name.strip_prefix(date)
+impl Hours<'_> {
+    fn code(&mut self, text: &[u8], (name, bytes): Name) -> Option<TimeCode> {
+        let date = (name >> 8, bytes.wrapping_sub(1));
+        if let Some((known, day)) = self.day
+            && known == date
         {
-            return Some((day.hour(hour)?, count));
+            return day.hour((name & 0xff) as u8);
         }
-        let code = TimeCode::parse(name).ok()?;
+        let code = TimeCode::parse(text).ok()?;
         self.day = (code.grain() == Grain::Hour).then(|| {
             let day = TimeCode::containing(code.start(), Grain::Day);
-            (&name[..name.len() - 1], day)
+            (date, day)
         });
-        Some((code, count))
+        Some(code)
     }
 }
 

@@ -88,7 +88,7 @@ fn answer(disk: &SimDisk) -> Option<Vec<u64>> {
     let sums = answer
         .series
         .iter()
-        .map(|series| series.totals.values().sum());
+        .map(|series| series.totals.sum());
     Some(sums.collect())
 }
 

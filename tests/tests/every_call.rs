@@ -175,7 +175,7 @@ fn sums(store: &Store) -> [u64; 2] {
     let series = &answer.series[0];
     let points = series.points.iter();
     [
-        series.totals.values().sum(),
+        series.totals.sum(),
         points.map(|point| point.count).sum(),
     ]
 }

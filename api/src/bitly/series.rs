@@ -80,7 +80,7 @@ impl Window {
     fn counted(&self, series: &Series) -> BTreeMap<i64, u64> {
         let mut counted = BTreeMap::new();
         let mut bucket: Option<Bucket> = None;
-        for (code, &count) in &series.totals {
+        for (code, count) in series.totals.iter() {
             let instant = code.start();
             // Codes ascend, but a folded day's stands before those of its hours.
             let held = bucket.filter(|held| (held.start..held.end).contains(&instant));
@@ -94,7 +94,7 @@ impl Window {
 
 /// Sum of a series, at most 2^53−1.
 pub fn total(series: &Series) -> u64 {
-    sum(series.totals.values().copied())
+    series.totals.sum()
 }
 
 /// Sum of counts, at most 2^53−1.

@@ -101,12 +101,12 @@ pub async fn read<T: Send + 'static>(
         for (base, series) in by_minute.filter(|(base, _)| base.by_minute()) {
             let counts = base.counts(series).into_owned();
             // Counted before minutes were kept, or so long ago that they are not any more.
-            let is_without = |code: &TimeCode| code.grain() != Grain::Minute;
-            if window.unit == Unit::Minute && counts.keys().any(is_without) {
+            let is_without = |code: TimeCode| code.grain() != Grain::Minute;
+            if window.unit == Unit::Minute && counts.codes().any(is_without) {
                 return Ok(Err(Fault::NoMinutes));
             }
             let within = |code: &TimeCode| (from..to).contains(&code.start());
-            let counts = counts.into_iter().filter(|(code, _)| within(code));
+            let counts = counts.iter().filter(|(code, _)| within(code));
             series.totals = counts.collect();
         }
         answer(store, &window, view.series).map(Ok)

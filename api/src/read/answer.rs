@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
 use tallyring_realtime::{Answer as View, Series, Store};
-use tallyring_records::{FieldError, TimeCode};
+use tallyring_records::FieldError;
 
 use super::base::are_cut;
 use super::format::Format;
@@ -323,9 +323,7 @@ fn answer(store: &Store, request: ReadRequest, found: &Found) -> Result<Answer, 
     let series = &found.series;
     let (base, Period { selection, now, .. }) = (request.base, request.period);
     let counted = base.counts(series);
-    let start = |(code, _): (&TimeCode, _)| code.start();
-    let (first, last) = (counted.first_key_value(), counted.last_key_value());
-    let buckets = resolve(selection, first.map(start).zip(last.map(start)))?;
+    let buckets = resolve(selection, counted.span())?;
     base.check_kept(&buckets, found.minutes_from, &counted)?;
     let totals = rollup::totals(&counted, &buckets);
     let settled = store.settled_until(&request.namespace.name, now);

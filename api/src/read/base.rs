@@ -7,10 +7,9 @@
 //! but the first of a bucket would be a zero that is not true.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 
 use tallyring_realtime::{Ranking, Series, Store};
-use tallyring_records::{FieldError, Grain, MINUTES, Namespace, TIME_MIN, TimeCode};
+use tallyring_records::{Counts, FieldError, Grain, MINUTES, Namespace, TIME_MIN, TimeCode};
 
 use super::request::span;
 use crate::calendar::{Buckets, Selection, Unit, rfc3339_utc};
@@ -89,7 +88,7 @@ impl Base {
     }
 
     /// Totals by base bucket, or by minute.
-    pub fn counts(self, series: &Series) -> Cow<'_, BTreeMap<TimeCode, u64>> {
+    pub fn counts(self, series: &Series) -> Cow<'_, Counts> {
         if self.minutes {
             Cow::Owned(series.by_minute())
         } else {
@@ -106,15 +105,15 @@ impl Base {
         self,
         buckets: &Buckets,
         minutes_from: Option<i64>,
-        counts: &BTreeMap<TimeCode, u64>,
+        counts: &Counts,
     ) -> Result<(), Problem> {
         self.check_expired(buckets, minutes_from)?;
         if buckets.unit() != Unit::Minute {
             return Ok(());
         }
         let is_without =
-            |code: &&TimeCode| code.grain() != Grain::Minute && lies_in(buckets, **code);
-        let Some(last) = counts.keys().rfind(is_without) else {
+            |code: &TimeCode| code.grain() != Grain::Minute && lies_in(buckets, *code);
+        let Some(last) = counts.codes().rfind(is_without) else {
             return Ok(());
         };
         let (start, end) = (last.start(), last.start() + last.grain().seconds());
@@ -138,15 +137,15 @@ impl Base {
     }
 
     /// True when everything that was counted lies in the bucket that it belongs to.
-    pub fn aligned(self, counts: &BTreeMap<TimeCode, u64>, buckets: &Buckets) -> bool {
+    pub fn aligned(self, counts: &Counts, buckets: &Buckets) -> bool {
         if self.minutes {
-            let last_second = |code: &TimeCode| code.start() + code.grain().seconds() - 1;
+            let last_second = |code: TimeCode| code.start() + code.grain().seconds() - 1;
             return counts
-                .keys()
+                .codes()
                 .all(|code| buckets.index_of(code.start()) == buckets.index_of(last_second(code)));
         }
         // What was counted before a finer grain was declared is as coarse as it was.
-        let counted = counts.keys().map(|code| code.grain().seconds());
+        let counted = counts.codes().map(|code| code.grain().seconds());
         buckets.aligned(counted.fold(self.grain.seconds(), i64::max))
     }
 

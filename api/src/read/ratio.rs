@@ -203,7 +203,7 @@ fn read(store: &Store, ratio: Ratio, period: Period) -> Result<RatioAnswer, Prob
     let starts = || {
         counted
             .iter()
-            .flat_map(|counted| counted.keys().map(|code| code.start()))
+            .flat_map(|counted| counted.codes().map(|code| code.start()))
     };
     let buckets = resolve(selection, starts().min().zip(starts().max()))?;
     let mut aligned = true;

@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 
 use tallyring_realtime::{Series, Store};
-use tallyring_records::{COUNT_MAX, TimeCode};
+use tallyring_records::{COUNT_MAX, Counts};
 
 use super::value::Value;
 use crate::calendar::Buckets;
 use crate::problem::Problem;
 
 /// Total of each bucket. A base bucket counts where its start lies.
-pub fn totals(counts: &BTreeMap<TimeCode, u64>, buckets: &Buckets) -> Vec<u64> {
+pub fn totals(counts: &Counts, buckets: &Buckets) -> Vec<u64> {
     let mut totals = vec![0; buckets.count()];
     let mut ahead = buckets.iter().zip(&mut totals).peekable();
-    for (code, &count) in counts {
+    for (code, count) in counts.iter() {
         // Both ascend.
         while ahead
             .next_if(|(bucket, _)| bucket.end <= code.start())

@@ -7,7 +7,7 @@ use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
 use serde::Serialize;
 use tallyring_realtime::{Read, Store};
-use tallyring_records::{Namespace, TimeCode, USERS_RELATIVE_ERROR, Users};
+use tallyring_records::{Namespace, USERS_RELATIVE_ERROR, Users};
 
 use super::answer::{Head, resolve};
 use super::asked::Asked;
@@ -121,9 +121,7 @@ fn read(
     };
     let totals = store.read(std::slice::from_ref(&read), as_of)?;
     let counted = base.counts(&totals.series[0]);
-    let start = |(code, _): (&TimeCode, _)| code.start();
-    let (first, last) = (counted.first_key_value(), counted.last_key_value());
-    let buckets = resolve(selection, first.map(start).zip(last.map(start)))?;
+    let buckets = resolve(selection, counted.span())?;
     (read.from, read.to) = (from.max(buckets.start()), to.min(buckets.end()));
     let found = store.users(&read, as_of, &|start| buckets.index_of(start))?;
     let mut whole = Users::default();

@@ -94,9 +94,7 @@ fn read(store: &Store, namespace: &Namespace, period: Period) -> Result<Whole, P
     } = period;
     let (from, to) = base.span(&selection);
     let found = store.totals(&namespace.name, from..to, base.by_minute(), as_of)?;
-    let starts = found.totals.keys().map(|code| code.start());
-    let counted = starts.clone().min().zip(starts.max());
-    let buckets = resolve(selection, counted)?;
+    let buckets = resolve(selection, found.totals.span())?;
     base.check_kept(&buckets, found.minutes_from, &found.totals)?;
     let totals = rollup::totals(&found.totals, &buckets);
     let settled = store.settled_until(&namespace.name, now);

@@ -7,10 +7,12 @@
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use rustix::event::{Timespec, epoll};
+use rustix::buffer::spare_capacity;
+use rustix::event::{PollFd, PollFlags, Timespec, epoll};
 
 use super::child::ServerProcess;
 use crate::error::{CommandError, Result, doing};
@@ -146,8 +148,27 @@ struct Run<'r> {
     latency: Histogram<u64>,
 }
 
+/// Waits for events so long. An epoll's own timeout is rounded up to a millisecond, which is half of what is measured
+/// at a rate.
+fn wait_until(
+    epoll: &impl AsFd,
+    wait: Duration,
+    events: &mut Vec<epoll::Event>,
+) -> rustix::io::Result<usize> {
+    let timespec = |nanoseconds: u32| Timespec {
+        tv_sec: 0,
+        tv_nsec: i64::from(nanoseconds),
+    };
+    let mut timeout = timespec(wait.subsec_nanos());
+    if !wait.subsec_nanos().is_multiple_of(1_000_000) {
+        rustix::event::poll(&mut [PollFd::new(epoll, PollFlags::IN)], Some(&timeout))?;
+        timeout = timespec(0);
+    }
+    epoll::wait(epoll, spare_capacity(events), Some(&timeout))
+}
+
 impl Run<'_> {
-    fn drive(mut self, epoll: &impl std::os::fd::AsFd) -> Result<Self> {
+    fn drive(mut self, epoll: &impl AsFd) -> Result<Self> {
         let mut events = Vec::with_capacity(self.connections.len());
         let mut heard = Instant::now();
         loop {
@@ -157,15 +178,7 @@ impl Run<'_> {
             }
             let wait = self.send_due(now)?;
             events.clear();
-            let timeout = Timespec {
-                tv_sec: 0,
-                tv_nsec: i64::from(wait.subsec_nanos()),
-            };
-            match epoll::wait(
-                epoll,
-                rustix::buffer::spare_capacity(&mut events),
-                Some(&timeout),
-            ) {
+            match wait_until(epoll, wait, &mut events) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(doing("wait for answers")(error)),
             }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tallyring_archive::{BlockCache, Run};
 use tallyring_records::line::{self, entries, hours};
 use tallyring_records::{
-    COUNT_MAX, Day, Grain, Offset, StoreId, TimeCode, is_hash, minute_of, missing_value, shard_of,
+    COUNT_MAX, Counts, Day, Grain, Offset, StoreId, TimeCode, is_hash, minute_of, missing_value, shard_of,
 };
 
 use super::{Live, Store};
@@ -48,8 +48,8 @@ pub struct Answer {
 /// Counts of one key by base bucket.
 #[derive(Debug, Default)]
 pub struct Series {
-    /// Totals, ascending.
-    pub totals: BTreeMap<TimeCode, u64>,
+    /// Totals.
+    pub totals: Counts,
     /// Values of the subtotal; a bucket and value may come several times and is summed then. For
     /// every bucket they sum to the total: what has no value stands under `-` (crossed, under `-*-`).
     pub points: Vec<ValuePoint>,
@@ -73,14 +73,13 @@ pub struct ValuePoint {
 impl Series {
     /// Of a read by [`MINUTES`](tallyring_records::MINUTES): the total of every minute that was kept,
     /// and what of a base bucket was counted without minutes.
-    pub fn by_minute(&self) -> BTreeMap<TimeCode, u64> {
-        let mut counts = BTreeMap::new();
-        for point in &self.points {
+    pub fn by_minute(&self) -> Counts {
+        let minute = |point: &ValuePoint| {
             let value = self.values[point.value as usize].as_bytes();
             let code = minute_of(point.code, value).unwrap_or(point.code);
-            add(counts.entry(code).or_insert(0), point.count);
-        }
-        counts
+            (code, point.count)
+        };
+        self.points.iter().map(minute).collect()
     }
 }
 
@@ -180,7 +179,7 @@ impl Store {
         for run in std::mem::take(&mut gather.runs) {
             gather.run(self, &run, Run::visit_prefix)?;
         }
-        Ok(sum(&gather.series))
+        Ok(gather.sum())
     }
 }
 
@@ -220,7 +219,7 @@ impl Totals {
             };
             let mut gather = Gather::new(&read, &stored);
             gather.memory(&live);
-            let count = sum(&gather.series);
+            let count = gather.sum();
             let runs = std::mem::take(&mut gather.runs);
             let total_key = std::mem::take(&mut gather.total_key);
             let hash = Some(&stored).filter(|stored| is_hash(stored));
@@ -252,18 +251,14 @@ impl Totals {
             for run in runs {
                 gather.run(store, &run, Run::visit_prefix)?;
             }
-            total.count = sum(&gather.series)
+            total.count = gather
+                .sum()
                 .saturating_add(total.count)
                 .min(COUNT_MAX);
             totals.push(total);
         }
         Ok(totals)
     }
-}
-
-fn sum(series: &Series) -> u64 {
-    let counts = series.totals.values();
-    counts.fold(0, |sum, count| sum.saturating_add(*count))
 }
 
 /// How the lines of a run with a prefix are visited: from the disk too, or from the cache alone.
@@ -280,6 +275,8 @@ struct Gather<'r> {
     total_key: String,
     subtotal_prefix: Option<String>,
     runs: Vec<Arc<Run>>,
+    /// Totals in any order.
+    totals: Vec<(TimeCode, u64)>,
     series: Series,
     numbers: HashMap<Box<str>, u32>,
 }
@@ -294,6 +291,7 @@ impl<'r> Gather<'r> {
                 .as_ref()
                 .map(|subtotal| line::subtotal_prefix(subtotal, &read.namespace, stored)),
             runs: Vec::new(),
+            totals: Vec::new(),
             series: Series::default(),
             numbers: HashMap::new(),
         }
@@ -306,11 +304,11 @@ impl<'r> Gather<'r> {
                 continue;
             }
             for delta in store.deltas() {
-                let totals = &mut self.series.totals;
+                let totals = &mut self.totals;
                 let wanted = self.read.from..self.read.to;
                 delta.totals(self.total_key.as_bytes(), &mut |code, count| {
                     if wanted.contains(&code.start()) {
-                        add(totals.entry(code).or_insert(0), count);
+                        totals.push((code, count));
                     }
                 });
                 let Some(subtotal) = &self.read.subtotal else {
@@ -352,7 +350,7 @@ impl<'r> Gather<'r> {
 
     fn run(&mut self, store: &Store, run: &Run, visit: Visit) -> Result<()> {
         let wanted = self.read.from..self.read.to;
-        let (key, totals) = (self.total_key.as_bytes(), &mut self.series.totals);
+        let (key, totals) = (self.total_key.as_bytes(), &mut self.totals);
         visit(run, &store.cache, (key, key), &mut |found, payload| {
             if found != key {
                 return ControlFlow::Break(());
@@ -364,7 +362,7 @@ impl<'r> Gather<'r> {
                     break;
                 }
                 if wanted.contains(&code.start()) {
-                    add(totals.entry(code).or_insert(0), count);
+                    totals.push((code, count));
                 }
             }
             ControlFlow::Continue(())
@@ -418,8 +416,15 @@ impl<'r> Gather<'r> {
         });
     }
 
+    /// All totals together.
+    fn sum(&self) -> u64 {
+        let counts = self.totals.iter().map(|(_, count)| *count);
+        counts.fold(0, u64::saturating_add)
+    }
+
     /// Adds what has no value, so that the values of every bucket sum to its total.
     fn finish(mut self) -> Series {
+        self.series.totals = std::mem::take(&mut self.totals).into();
         if let Some(subtotal) = &self.read.subtotal {
             let missing = missing_value(subtotal);
             let mut named: BTreeMap<TimeCode, u64> = BTreeMap::new();
@@ -430,7 +435,7 @@ impl<'r> Gather<'r> {
                 .series
                 .totals
                 .iter()
-                .map(|(&code, &total)| {
+                .map(|(code, total)| {
                     (
                         code,
                         total.saturating_sub(named.get(&code).copied().unwrap_or(0)),

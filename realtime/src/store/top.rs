@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use tallyring_archive::Run;
 use tallyring_records::line::{self, hours};
-use tallyring_records::{COUNT_MAX, TimeCode, is_hash};
+use tallyring_records::{COUNT_MAX, Counts, TimeCode, is_hash};
 
 use super::Store;
 use super::minutes::{Each, Ends, Minutes, divides};
@@ -74,7 +74,7 @@ pub struct NamespaceTotals {
     /// Minutes of base buckets that began earlier have expired (Unix seconds); none has, without.
     pub minutes_from: Option<i64>,
     /// By base bucket; or by minute, and by base bucket what was counted without minutes.
-    pub totals: BTreeMap<TimeCode, u64>,
+    pub totals: Counts,
 }
 
 /// A key and its count.
@@ -171,16 +171,14 @@ impl Store {
         };
         let scan = self.scan(&format!("{namespace}|"), &range, (best, minutes), as_of)?;
         let totals = scan.best.totals.unwrap_or_default();
-        let mut totals = match scan.minutes {
+        let totals = match scan.minutes {
             Minutes::Each(each) => each.with_rest_of(&totals),
             Minutes::None | Minutes::Ends(_) => totals,
         };
-        let capped = |sum: &mut u64| *sum = COUNT_MAX.min(*sum);
-        totals.values_mut().for_each(capped);
         Ok(NamespaceTotals {
             generation: scan.generation,
             minutes_from: scan.minutes_from,
-            totals,
+            totals: totals.into_iter().collect(),
         })
     }
 

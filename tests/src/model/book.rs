@@ -238,7 +238,7 @@ impl Book {
 
 fn found(store: &Store, series: &Series) -> Result<(Totals, Values<'static>), Wrong> {
     let totals = series.totals.iter();
-    let totals = totals.map(|(code, count)| (code.start(), *count)).collect();
+    let totals = totals.map(|(code, count)| (code.start(), count)).collect();
     let mut values = Values::new();
     for point in &series.points {
         let stored = &series.values[point.value as usize];

@@ -259,7 +259,7 @@ impl Driver {
             .store()
             .read(&[whole(clicks::MARKS, mark, None)], None)
             .map_err(|error| error.to_string())?;
-        match answer.series[0].totals.values().sum() {
+        match answer.series[0].totals.sum() {
             0 => Ok(false),
             1 => Ok(true),
             count => Err(format!("{mark} is counted {count} times")),

@@ -244,7 +244,7 @@ fn reads() -> Vec<Read> {
 fn one_sum(answer: &Answer) -> Result<u64, String> {
     let mut sums = Vec::new();
     for (series, (_, subtotal)) in answer.series.iter().zip(READS) {
-        sums.push(series.totals.values().sum::<u64>());
+        sums.push(series.totals.sum());
         if subtotal.is_some() {
             sums.push(series.points.iter().map(|point| point.count).sum());
         }

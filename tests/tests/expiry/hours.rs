@@ -1,8 +1,6 @@
 //! Hours fold into days a month at a time, when all of it is older than they are kept; sums, values and users stay.
 
-use std::collections::BTreeMap;
-
-use tallyring_records::{Grain, MINUTES, TimeCode};
+use tallyring_records::{Counts, Grain, MINUTES};
 
 use crate::months::{APRIL, DAY, MARCH, MAY, Months};
 
@@ -10,12 +8,10 @@ const HOUR_DAYS: u32 = 45;
 const CLICKS_A_DAY: u64 = 72;
 
 /// The counts of a key by base bucket, the sum of its named values too.
-fn totals(months: &Months) -> BTreeMap<TimeCode, u64> {
+fn totals(months: &Months) -> Counts {
     let (series, _) = months.read("h", "c", None);
-    let mut named: BTreeMap<TimeCode, u64> = BTreeMap::new();
-    for point in &series.points {
-        *named.entry(point.code).or_default() += point.count;
-    }
+    let points = series.points.iter();
+    let named: Counts = points.map(|point| (point.code, point.count)).collect();
     assert_eq!(named, series.totals, "every click has its value");
     series.totals
 }
@@ -23,7 +19,7 @@ fn totals(months: &Months) -> BTreeMap<TimeCode, u64> {
 /// Days that are counted as days, and the hours of others.
 fn grains(months: &Months) -> (usize, usize) {
     let totals = totals(months);
-    let of = |grain: Grain| totals.keys().filter(|code| code.grain() == grain).count();
+    let of = |grain: Grain| totals.codes().filter(|code| code.grain() == grain).count();
     (of(Grain::Day), of(Grain::Hour))
 }
 
@@ -42,7 +38,7 @@ fn a_month_of_hours_folds_into_days_when_all_of_it_is_old() {
     months.day(MAY + 14 * DAY);
     assert_eq!(grains(&months), (3, 3 * 24));
     months.check_files();
-    for (code, count) in totals(&months) {
+    for (code, count) in totals(&months).iter() {
         let expected = if code.grain() == Grain::Day {
             CLICKS_A_DAY
         } else {
@@ -57,7 +53,7 @@ fn a_month_of_hours_folds_into_days_when_all_of_it_is_old() {
     assert!(users.values().all(|&estimate| estimate == 1));
     // Minutes of a folded hour are gone with it.
     let (series, _) = months.read("m", MINUTES, None);
-    assert_eq!(series.totals.values().sum::<u64>(), 6 * CLICKS_A_DAY);
+    assert_eq!(series.totals.sum(), 6 * CLICKS_A_DAY);
 
     // Rolled back the hours are there, and the next rebuild folds them again.
     months.store.activate(with_hours).expect("roll back");
@@ -74,7 +70,7 @@ fn what_comes_late_for_a_folded_day_joins_it() {
     months.day(MAY + 20 * DAY);
     assert_eq!(grains(&months), (1, 24));
     months.click(MARCH + 4_000);
-    let sum = |months: &Months| totals(months).values().sum::<u64>();
+    let sum = |months: &Months| totals(months).sum();
     assert_eq!(sum(&months), 2 * CLICKS_A_DAY + 3);
     months.rebuild();
     assert_eq!(grains(&months), (1, 24));

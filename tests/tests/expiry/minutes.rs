@@ -27,12 +27,12 @@ fn a_month_of_minutes_goes_when_all_of_it_is_old_and_its_hours_stay() {
         from < Some(APRIL)
             && before
                 .by_minute()
-                .keys()
+                .codes()
                 .all(|code| code.grain() == Grain::Minute)
     );
     for (name, subtotal) in [("m", "c"), ("h", "c")] {
         let (series, _) = world.read(name, subtotal, None);
-        assert_eq!(series.totals.values().sum::<u64>(), 6 * 72, "{name}");
+        assert_eq!(series.totals.sum(), 6 * 72, "{name}");
         let value = world
             .store
             .expand(&series, &series.values[0])
@@ -89,7 +89,7 @@ fn a_late_count_for_an_expired_month_is_in_its_hour() {
     world.click(MARCH + 4_000);
     world.rebuild();
     let (series, _) = world.read("m", MINUTES, None);
-    assert_eq!(series.totals.values().sum::<u64>(), 2 * 72 + 3);
+    assert_eq!(series.totals.sum(), 2 * 72 + 3);
     world.rebuild();
     world.check_files();
 }

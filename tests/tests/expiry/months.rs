@@ -153,7 +153,7 @@ impl Months {
         {
             assert!(from.is_some_and(|from| code.start() < from), "{code}");
         }
-        let total = series.totals.values().sum();
+        let total = series.totals.sum();
         (
             is_minute(Grain::Minute) / 72,
             is_minute(Grain::Hour) / 72,

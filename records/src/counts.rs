@@ -1,0 +1,102 @@
+//! Counts by base bucket, as a read adds them up.
+//!
+//! Invariant: codes ascend, none stands twice, and no count is above [`COUNT_MAX`].
+
+use crate::increment::COUNT_MAX;
+use crate::time_code::TimeCode;
+
+/// How many in each base bucket that counted something.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Counts(Vec<(TimeCode, u64)>);
+
+impl Counts {
+    /// Buckets and counts, ascending.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (TimeCode, u64)> + Clone {
+        self.0.iter().copied()
+    }
+
+    /// The buckets, ascending.
+    pub fn codes(&self) -> impl DoubleEndedIterator<Item = TimeCode> + Clone {
+        self.iter().map(|(code, _)| code)
+    }
+
+    /// Where the first and the last bucket start, Unix seconds; none where nothing is counted.
+    pub fn span(&self) -> Option<(i64, i64)> {
+        let (first, last) = (self.0.first()?, self.0.last()?);
+        Some((first.0.start(), last.0.start()))
+    }
+
+    /// All together, at most [`COUNT_MAX`].
+    pub fn sum(&self) -> u64 {
+        let sum = self
+            .iter()
+            .fold(0, |sum: u64, (_, count)| sum.saturating_add(count));
+        sum.min(COUNT_MAX)
+    }
+
+    /// True where nothing is counted.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// In any order; what stands several times is added up.
+impl From<Vec<(TimeCode, u64)>> for Counts {
+    fn from(mut counts: Vec<(TimeCode, u64)>) -> Self {
+        // What a run holds of a key ascends, and a sort finds that out at once.
+        counts.sort_by_key(|&(code, _)| code);
+        counts.dedup_by(|next, kept| {
+            let is_same = next.0 == kept.0;
+            if is_same {
+                kept.1 = kept.1.saturating_add(next.1);
+            }
+            is_same
+        });
+        for (_, count) in &mut counts {
+            *count = COUNT_MAX.min(*count);
+        }
+        Self(counts)
+    }
+}
+
+impl FromIterator<(TimeCode, u64)> for Counts {
+    fn from_iter<I: IntoIterator<Item = (TimeCode, u64)>>(counts: I) -> Self {
+        counts.into_iter().collect::<Vec<_>>().into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::time_code::{Grain, TIME_MIN};
+
+    proptest! {
+        #[test]
+        fn prop_counts_are_those_of_a_map(
+            given in proptest::collection::vec((0_i64..40, any::<bool>(), 0..=COUNT_MAX), 0..60),
+        ) {
+            let mut map: BTreeMap<TimeCode, u64> = BTreeMap::new();
+            let code = |hour: i64, is_day: bool| {
+                let grain = if is_day { Grain::Day } else { Grain::Hour };
+                TimeCode::containing(TIME_MIN + hour * 3_600, grain)
+            };
+            for &(hour, is_day, count) in &given {
+                let sum = map.entry(code(hour, is_day)).or_insert(0);
+                *sum = sum.saturating_add(count).min(COUNT_MAX);
+            }
+            let counts: Counts =
+                given.iter().map(|&(hour, is_day, count)| (code(hour, is_day), count)).collect();
+            let pairs: Vec<_> = map.iter().map(|(&code, &count)| (code, count)).collect();
+            prop_assert_eq!(counts.iter().collect::<Vec<_>>(), pairs);
+            let starts = || map.keys().map(|code| code.start());
+            prop_assert_eq!(counts.span(), starts().min().zip(starts().max()));
+            let sum = map.values().fold(0, |sum: u64, count| sum.saturating_add(*count));
+            prop_assert_eq!(counts.sum(), sum.min(COUNT_MAX));
+            prop_assert_eq!(counts.is_empty(), map.is_empty());
+        }
+    }
+}
