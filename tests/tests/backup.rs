@@ -85,10 +85,7 @@ fn answer(disk: &SimDisk) -> Option<Vec<u64>> {
         })
         .collect();
     let answer = store.read(&reads, None).expect("read");
-    let sums = answer
-        .series
-        .iter()
-        .map(|series| series.totals.sum());
+    let sums = answer.series.iter().map(|series| series.totals.sum());
     Some(sums.collect())
 }
 

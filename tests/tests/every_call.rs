@@ -174,10 +174,7 @@ fn sums(store: &Store) -> [u64; 2] {
     let answer = store.read(&[read], None).expect("a read");
     let series = &answer.series[0];
     let points = series.points.iter();
-    [
-        series.totals.sum(),
-        points.map(|point| point.count).sum(),
-    ]
+    [series.totals.sum(), points.map(|point| point.count).sum()]
 }
 
 #[test]

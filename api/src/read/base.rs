@@ -111,8 +111,7 @@ impl Base {
         if buckets.unit() != Unit::Minute {
             return Ok(());
         }
-        let is_without =
-            |code: &TimeCode| code.grain() != Grain::Minute && lies_in(buckets, *code);
+        let is_without = |code: &TimeCode| code.grain() != Grain::Minute && lies_in(buckets, *code);
         let Some(last) = counts.codes().rfind(is_without) else {
             return Ok(());
         };

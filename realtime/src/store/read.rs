@@ -7,7 +7,8 @@ use std::sync::Arc;
 use tallyring_archive::{BlockCache, Run};
 use tallyring_records::line::{self, entries, hours};
 use tallyring_records::{
-    COUNT_MAX, Counts, Day, Grain, Offset, StoreId, TimeCode, is_hash, minute_of, missing_value, shard_of,
+    COUNT_MAX, Counts, Day, Grain, Offset, StoreId, TimeCode, is_hash, minute_of, missing_value,
+    shard_of,
 };
 
 use super::{Live, Store};
@@ -251,10 +252,7 @@ impl Totals {
             for run in runs {
                 gather.run(store, &run, Run::visit_prefix)?;
             }
-            total.count = gather
-                .sum()
-                .saturating_add(total.count)
-                .min(COUNT_MAX);
+            total.count = gather.sum().saturating_add(total.count).min(COUNT_MAX);
             totals.push(total);
         }
         Ok(totals)

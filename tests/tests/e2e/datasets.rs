@@ -181,7 +181,7 @@ fn a_dry_run_and_a_bad_row_change_nothing() {
     assert!(stand.run("datasets", &[]).contains("no datasets"));
     let rejects = stand.input.path().join("rejects.csv").display().to_string();
     let skip = ["history", &bad, "--on-error", "skip", "--rejects", &rejects];
-    assert!(stand.run("load", &skip).contains("1 rows were skipped"));
+    assert!(stand.run("load", &skip).contains("1 row was skipped"));
     let listed = fs::read_to_string(&rejects).expect("rejects");
     assert!(listed.contains(",3,"), "{listed}");
     assert!(stand.incoming().is_empty(), "{:?}", stand.incoming());
