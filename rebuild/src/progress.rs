@@ -16,7 +16,10 @@ pub struct Bytes<'p> {
 impl<'p> Bytes<'p> {
     /// Nothing of `total` is done yet.
     pub fn of(total: u64, progress: Progress<'p>) -> Self {
-        progress(0, total);
+        // Of nothing a bar would be full before anything is done.
+        if total > 0 {
+            progress(0, total);
+        }
         Self {
             done: AtomicU64::new(0),
             total,
