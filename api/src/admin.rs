@@ -16,7 +16,9 @@ use crate::state::ApiState;
 
 /// State of the server
 ///
-/// Ring, log, archive and the last rebuild.
+/// Ring, log, archive, the last rebuild, and the newest backup. `state` is `degraded` where the last rebuild or the newest
+/// backup failed, more than seven days wait to be rebuilt, or the clock is not believed. `progress` is that of the merge or
+/// of the backup that runs.
 #[utoipa::path(get, path = "/v1/admin/status", tag = "operate", responses(
     (status = 200, description = "The state", body = Object, example = json!({
         "now": "2012-03-16T18:40:47Z", "state": "ok", "clock_jumped": false, "generation": 3, "manifest": 41,
@@ -35,7 +37,15 @@ use crate::state::ApiState;
         "ids": { "window_hours": 25, "in_memory": 2, "memory_bytes": 96 },
         "archive": { "pending_runs": 1, "file_bytes": 2048, "minutes_from": null, "hours_from": null },
         "disk": { "free_bytes": 1073741824 },
-        "last_rebuild": null,
+        "backup_path": "/mnt/second-disk/tallyring",
+        "last_rebuild": {
+            "job": 7, "state": "running", "started_at": "2012-03-16T18:40:31Z", "ended_at": null, "generation": null,
+            "error": null, "progress": { "done_bytes": 524288, "total_bytes": 1048576 }, "files": null,
+            "backing_up": false, "backup": {
+                "ended_at": "2012-03-16T00:05:02Z", "generation": 3, "files_written": 4, "bytes_written": 2048,
+                "error": null,
+            },
+        },
     })),
 ))]
 pub async fn status(State(state): State<ApiState>) -> Result<Json<Value>, Problem> {
@@ -59,8 +69,8 @@ pub async fn status(State(state): State<ApiState>) -> Result<Json<Value>, Proble
         .iter()
         .filter(|store| store.position != "late")
         .collect();
-    let failed = (state.admin.last_rebuild)().is_some_and(|job| job.state == JobState::Failed);
-    let degraded = failed
+    let last = (state.admin.last_rebuild)();
+    let degraded = last.as_ref().is_some_and(has_failed)
         || status.clock_jumped
         || status
             .stores
@@ -101,7 +111,8 @@ pub async fn status(State(state): State<ApiState>) -> Result<Json<Value>, Proble
             "hours_from": status.hours_from.map(rfc3339_utc),
         },
         "disk": { "free_bytes": status.disk_free_bytes },
-        "last_rebuild": (state.admin.last_rebuild)().map(|job| job_json(&job)),
+        "backup_path": state.admin.backup_path,
+        "last_rebuild": last.map(|job| job_json(&job)),
     })))
 }
 
@@ -172,6 +183,12 @@ impl Generation {
     }
 }
 
+/// Whether it needs somebody: it published nothing, or the newest copy of the data is older than it should be.
+fn has_failed(job: &Job) -> bool {
+    let backup = job.backup.as_ref();
+    job.state == JobState::Failed || backup.is_some_and(|backup| backup.error.is_some())
+}
+
 fn job_json(job: &Job) -> Value {
     json!({
         "job": job.job,
@@ -180,6 +197,7 @@ fn job_json(job: &Job) -> Value {
         "ended_at": job.ended_ms.map(|ended| rfc3339_utc(ended.div_euclid(1_000))),
         "generation": job.generation,
         "error": job.error,
+        "progress": job.progress.map(|progress| json!({"done_bytes": progress.done, "total_bytes": progress.total})),
         "files": job.work.map(|work| json!({"merged": work.merged, "linked": work.linked, "shared": work.shared})),
         "backing_up": job.backing_up,
         "backup": job.backup.as_ref().map(|backup| json!({

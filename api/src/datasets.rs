@@ -23,10 +23,14 @@ use crate::state::ApiState;
     }] })),
 ))]
 pub async fn list(State(state): State<ApiState>) -> Json<Value> {
-    let manifest = state.store().manifest();
+    Json(describe_datasets(&state.store().manifest()))
+}
+
+/// All datasets of a manifest, as [`list`] answers them.
+pub fn describe_datasets(manifest: &Manifest) -> Value {
     let all = manifest.datasets.iter();
-    let all: Vec<Value> = all.map(|dataset| described(&manifest, dataset)).collect();
-    Json(json!({ "datasets": all }))
+    let all: Vec<Value> = all.map(|dataset| described(manifest, dataset)).collect();
+    json!({ "datasets": all })
 }
 
 /// Adopt a load
@@ -42,7 +46,7 @@ pub async fn list(State(state): State<ApiState>) -> Json<Value> {
     responses(
         (status = 201, description = "The dataset", body = Object, example = json!({
             "name": "clicks-2011", "load": "0123456789abcdef", "loaded_at": "2012-03-16T18:40:47Z", "rows": 20000000,
-            "bytes": 31000000, "partitions": ["2011"], "state": "waiting",
+            "bytes": 31000000, "partitions": ["2011"], "state": "counts with the next rebuild",
         })),
         crate::openapi::AskErrors,
         crate::openapi::DatasetErrors,

@@ -16,7 +16,6 @@ mod dashboard;
 mod datasets;
 mod describe;
 mod docs;
-mod download;
 mod drain;
 mod etag;
 mod head;
@@ -37,6 +36,7 @@ mod write;
 
 pub use access::{Access, AccessLimits, Caller, KeyRequest, issue, key_json};
 pub use app::{App, ask};
+pub use datasets::describe_datasets;
 pub use describe::describe_metrics;
 pub use server::{Server, ServerLimits, Tls, TlsError};
 pub use state::{Admin, ApiState};
@@ -58,7 +58,6 @@ fn routes(state: ApiState, meter: Arc<Meter>) -> Router {
         .merge(writes())
         .merge(compress::answers(
             reads()
-                .layer(axum::middleware::from_fn(download::named))
                 .merge(bitly::routes())
                 .merge(docs::routes())
                 .merge(dashboard::routes()),

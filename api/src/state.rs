@@ -27,6 +27,8 @@ pub struct Admin {
     pub rebuild: Box<dyn Fn() -> u64 + Send + Sync>,
     /// The newest job.
     pub last_rebuild: Box<dyn Fn() -> Option<Job> + Send + Sync>,
+    /// Where what a rebuild made is copied, for people; none where no backup is configured.
+    pub backup_path: Option<String>,
 }
 
 impl ApiState {

@@ -62,12 +62,26 @@ impl Horizon {
 /// # Errors
 /// A damaged input, an overflow, two texts with one hash, sums that do not balance, or the disk.
 pub fn merge(inputs: &[Arc<Run>], out: RunWriter<'_>, keep: Keep) -> Result<Option<RunEntry>> {
+    merge_told(inputs, out, keep, &|_| {})
+}
+
+/// As [`merge`]; `read` is told of the bytes of every block that was read, as it lies in its file.
+///
+/// # Errors
+/// As [`merge`].
+pub fn merge_told(
+    inputs: &[Arc<Run>],
+    out: RunWriter<'_>,
+    keep: Keep,
+    read: &dyn Fn(u64),
+) -> Result<Option<RunEntry>> {
     let place = (keep.shard, keep.shards);
     let resharded = inputs
         .iter()
         .any(|run| (run.meta().shard, run.meta().shards) != place);
     let hours_from = keep.horizon.hours_from;
     let mut merge = Merge {
+        read,
         sources: Vec::with_capacity(inputs.len()),
         out: Out {
             run: out,
@@ -129,6 +143,8 @@ fn balance(inputs: &[Arc<Run>], output: Option<&RunEntry>, left_out: Sums) -> Re
 }
 
 struct Merge<'d> {
+    /// Is told of bytes that were read.
+    read: &'d dyn Fn(u64),
     /// Ordered by key, the smallest last.
     sources: Vec<Source>,
     out: Out<'d>,
@@ -173,7 +189,13 @@ struct Filter {
 impl Merge<'_> {
     /// Moves a source to its next line and puts it back in order; drops it at its end.
     fn insert(&mut self, mut source: Source) -> Result<()> {
-        if !source.cursor.advance()? {
+        let before = source.cursor.bytes_read();
+        let is_on_a_line = source.cursor.advance()?;
+        let bytes = source.cursor.bytes_read() - before;
+        if bytes > 0 {
+            (self.read)(bytes);
+        }
+        if !is_on_a_line {
             return Ok(());
         }
         let (key, _) = source

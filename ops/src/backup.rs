@@ -9,6 +9,7 @@ use tallyring_realtime::Lock;
 use tallyring_realtime::catalog::Catalog;
 use tallyring_realtime::oplog::{ReadFrom, scan};
 use tallyring_rebuild::backup::{Again, Copied, Progress, copy};
+use tallyring_records::how_many;
 
 use crate::cli::{BackupArgs, RestoreArgs};
 use crate::data_directory::{open_read_only, require_store, try_lock};
@@ -21,7 +22,7 @@ use crate::progress::bytes_bar;
 /// # Errors
 /// When the target is something else, a file is damaged, or a disk refuses.
 pub fn run(args: &BackupArgs, as_json: bool) -> Result<()> {
-    let bar = bytes_bar("copying", 0);
+    let bar = bytes_bar("copying");
     let copied = make(&args.data, &args.backup, &|_| true, &|done, all| {
         bar.set_length(all);
         bar.set_position(done);
@@ -31,12 +32,12 @@ pub fn run(args: &BackupArgs, as_json: bool) -> Result<()> {
         say!("{}", serde_json::to_string(&copied)?)?;
     } else {
         say!(
-            "generation {} is backed up in {}: {} files ({}) written, {} were there",
+            "generation {} is backed up in {}: {} ({}) written, {} there before",
             copied.generation,
             args.backup.display(),
-            copied.files,
+            how_many(copied.files, "file"),
             HumanBytes(copied.bytes),
-            copied.kept
+            how_many(copied.kept, "file")
         )?;
     }
     Ok(())
@@ -119,7 +120,7 @@ pub fn restore(args: &RestoreArgs, as_json: bool) -> Result<()> {
         names::RESTORING,
         "Half restored: run `tallyring restore` again.\n",
     )?;
-    let bar = bytes_bar("restoring", 0);
+    let bar = bytes_bar("restoring");
     let copied = copy(&source, &target, &|_| true, &|done, all| {
         bar.set_length(all);
         bar.set_position(done);
@@ -138,10 +139,10 @@ pub fn restore(args: &RestoreArgs, as_json: bool) -> Result<()> {
         say!("{}", serde_json::to_string(&copied)?)?;
     } else {
         say!(
-            "{} is restored: generation {}, {} files ({})",
+            "{} is restored: generation {}, {} ({})",
             data.display(),
             copied.generation,
-            copied.files,
+            how_many(copied.files, "file"),
             HumanBytes(copied.bytes)
         )?;
     }

@@ -21,9 +21,9 @@ use crate::status::StatusArgs;
     about,
     after_help = "\
 Begin:
-  tallyring serve                            starts a server on http://127.0.0.1:7117
+  tallyring serve                     starts a server on http://127.0.0.1:7117
   curl 'http://127.0.0.1:7117/v1/incr?key.l=abc&by.c=US'
-  tallyring query l/abc --unit day           shows the counts"
+  tallyring query l/abc --unit day    shows the counts"
 )]
 pub struct Cli {
     /// How results are printed.
@@ -147,20 +147,21 @@ pub struct ServeArgs {
 #[command(after_help = "\
 A CSV file begins with a header, its columns in any order:
   namespace,key,hour,count                   totals
-  namespace,key,hour,count,subtotal,value    breakdowns; where subtotal is empty, the row is a total
-The hour is RFC 3339 or Unix seconds, and counts in the bucket that holds it. Rows may come in any order, in
+  namespace,key,hour,count,subtotal,value    breakdowns (no subtotal: a total)
+
+The hour is RFC 3339 or Unix seconds, and counts in the bucket that holds it. Rows may come in any order, in \
 several files, plain, gzip or zstd; equal ones are summed. JSON lines have the same fields. - is standard input.
 
-The values of a breakdown sum to their total, or --fill puts what they lack under `-`. A breakdown without a
+The values of a breakdown sum to their total, or --fill puts what they lack under `-`. A breakdown without a \
 row for some key and hour reads as `-` there.
 
-The dataset adds to what the ring counts. It appears with the next rebuild, in one step; so do the changes of
+The dataset adds to what the ring counts. It appears with the next rebuild, in one step; so do the changes of \
 --replace and `tallyring drop`. A server that runs is not disturbed.
 
 Examples:
   tallyring load clicks-2011 clicks-2011-*.csv.gz
   zcat clicks.csv.gz | tallyring load clicks-2012 -
-  tallyring load clicks-2012 clicks.csv --replace --on-error skip --rejects bad.csv
+  tallyring load clicks-2012 new.csv --replace --on-error skip --rejects bad.csv
   tallyring rebuild")]
 pub struct LoadArgs {
     #[command(flatten)]
@@ -258,7 +259,7 @@ pub struct QueryArgs {
 /// Options of `backup`.
 #[derive(Args)]
 #[command(after_help = "\
-Only what is new is copied. A server may run meanwhile; one with `path` in `[backup]` of its configuration does this after
+Only what is new is copied. A server may run meanwhile; one with `path` in `[backup]` of its configuration does this after \
 every rebuild. An interrupted backup is the one before, and can be run again.
 
 Examples:
@@ -307,12 +308,12 @@ pub struct VerifyArgs {
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  tallyring cat oplog --from 1000            records of the log from number 1000 on
-  tallyring cat slot                         names of the delta stores
-  tallyring cat slot day-2012-03-16          its counters, one data point a line
-  tallyring cat archive 2012-03              lines of the active generation in that month
-  tallyring cat manifest                     what counts, as JSON
-  tallyring cat file archive/NAME            any sorted file, a line each")]
+  tallyring cat oplog --from 1000      records of the log from number 1000 on
+  tallyring cat slot                   names of the delta stores
+  tallyring cat slot day-2012-03-16    its counters, one data point a line
+  tallyring cat archive 2012-03        that month in the active generation
+  tallyring cat manifest               what counts, as JSON
+  tallyring cat file archive/NAME      any sorted file, a line each")]
 pub struct CatArgs {
     /// What to print
     #[arg(value_enum)]
@@ -346,12 +347,12 @@ pub enum CatWhat {
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  tallyring key new --scope write --note redirector     a key that may only count
-  tallyring key new --scope read --namespace l,u        a key that may only ask for links and users
+  tallyring key new --scope write --note redirector    may only count
+  tallyring key new --scope read --namespace l,u       may only ask for these
   tallyring key list
-  tallyring key revoke 2bq4xyz7                         in force at once, without a restart
+  tallyring key revoke 2bq4xyz7                        in force at once
 
-From the first key on every request needs one, but /healthz, /readyz and /docs. Commands on the data directory of
+From the first key on every request needs one, but /healthz, /readyz and /docs. Commands on the data directory of \
 a running server need none; others take theirs from TALLYRING_KEY.")]
 pub struct KeyArgs {
     #[command(subcommand)]

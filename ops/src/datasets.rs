@@ -2,7 +2,8 @@
 //! without one.
 
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::json;
+use tallyring_api::describe_datasets;
 use tallyring_archive::{DatasetEntry, Manifest, OsDisk};
 
 use crate::cli::{DataArgs, DropArgs};
@@ -22,13 +23,7 @@ pub fn list(args: &DataArgs, json: bool) -> Result<()> {
     let manifest = Manifest::load(&disk)?
         .ok_or_else(|| CommandError::Failed("the data directory has no manifest".into()))?;
     if json {
-        let all: Vec<Value> = manifest
-            .datasets
-            .iter()
-            .map(|of| described(&manifest, of))
-            .collect();
-        say!("{}", json!({ "datasets": all }))?;
-        return Ok(());
+        return say!("{}", describe_datasets(&manifest));
     }
     if manifest.datasets.is_empty() {
         say!("there are no datasets; `tallyring load` makes one")?;
@@ -85,17 +80,6 @@ pub fn drop(args: &DropArgs, json: bool) -> Result<()> {
         )?;
     }
     Ok(())
-}
-
-fn described(manifest: &Manifest, dataset: &DatasetEntry) -> Value {
-    json!({
-        "name": dataset.name,
-        "load": dataset.load,
-        "loaded_at": time(dataset.adopted_at_ms),
-        "rows": dataset.rows,
-        "bytes": dataset.runs.iter().map(|run| run.bytes).sum::<u64>(),
-        "state": state(manifest, dataset),
-    })
 }
 
 /// What it is to the generation that is read, and to the next one.

@@ -149,7 +149,11 @@ fn read(
         return Ok(text);
     }
     let value: Value = serde_json::from_str(&text).unwrap_or(Value::Null);
-    Err(CommandError::Failed(problem_text(status.as_u16(), &value)))
+    let mut problem = problem_text(status.as_u16(), &value);
+    if status == 401 {
+        problem.push_str(&format!("; a command takes its key from {KEY_VARIABLE}"));
+    }
+    Err(CommandError::Failed(problem))
 }
 
 /// One line from a problem document.

@@ -32,6 +32,7 @@ impl InProcess {
         let admin = Admin {
             rebuild: Box::new(|| 0),
             last_rebuild: Box::new(|| None),
+            backup_path: None,
         };
         let state = ApiState {
             service: Arc::clone(&service),

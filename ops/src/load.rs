@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use indicatif::{HumanCount, ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use tallyring_archive::{Disk, Manifest, OsDisk, RunEntry, Staged, names};
 use tallyring_realtime::{check_dataset_name, long_keys_of};
 use tallyring_rebuild::load::{BadRow, LoadError, LoadOptions, Loaded, MEMORY_MIN, Step, load};
-use tallyring_records::{Day, LongKeys, Schema};
+use tallyring_records::{Day, LongKeys, Schema, how_many};
 
 use crate::cli::{LoadArgs, OnError};
 use crate::config::Config;
@@ -156,9 +156,11 @@ fn sort(
     let progress = |step| match step {
         Step::Read { bytes, rows } => {
             bar.set_position(bytes);
-            bar.set_message(format!("{} rows", HumanCount(rows)));
+            bar.set_message(how_many(rows, "row"));
         }
-        Step::Write { done, all } => bar.set_message(format!("writing {done} of {all} runs")),
+        Step::Write { done, all } => {
+            bar.set_message(format!("writing {done} of {}", how_many(all as u64, "run")))
+        }
     };
     let loaded = load(
         disk as &dyn Disk,
@@ -278,11 +280,11 @@ fn report(args: &LoadArgs, loaded: &Loaded, rejected: u64, json: bool) -> Result
         return say!("{report}");
     }
     say!(
-        "{}: {} rows in {} runs of {} bytes{}",
+        "{}: {} in {} of {}{}",
         args.dataset,
-        HumanCount(loaded.rows),
-        loaded.runs.len(),
-        HumanCount(bytes),
+        how_many(loaded.rows, "row"),
+        how_many(loaded.runs.len() as u64, "run"),
+        how_many(bytes, "byte"),
         skipped(rejected)
     )?;
     say!("it counts with the next rebuild (`tallyring rebuild` does it now)")
@@ -291,7 +293,8 @@ fn report(args: &LoadArgs, loaded: &Loaded, rejected: u64, json: bool) -> Result
 fn skipped(rejected: u64) -> String {
     match rejected {
         0 => String::new(),
-        rejected => format!("; {} rows were skipped", HumanCount(rejected)),
+        1 => "; 1 row was skipped".into(),
+        rejected => format!("; {} were skipped", how_many(rejected, "row")),
     }
 }
 
@@ -305,8 +308,8 @@ fn report_dry_run(months: &[Month], rows: u64, rejected: u64, json: bool) -> Res
     }
     say!("{}", preview::table(months).trim_end())?;
     say!(
-        "{} rows{}; nothing changed",
-        HumanCount(rows),
+        "{}{}; nothing changed",
+        how_many(rows, "row"),
         skipped(rejected)
     )
 }

@@ -5,6 +5,7 @@ mod allocator;
 mod backup;
 mod bench;
 mod cat;
+mod child;
 mod cli;
 mod config;
 mod data_directory;

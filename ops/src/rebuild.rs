@@ -3,7 +3,6 @@
 use std::thread;
 use std::time::Duration;
 
-use indicatif::ProgressBar;
 use serde_json::{Value, json};
 use tallyring_rebuild::{BuildOptions, build};
 
@@ -14,9 +13,13 @@ use crate::data_directory::{open, require_store, try_lock};
 use crate::error::{CommandError, Result};
 use crate::http_client::{Server, holder_url};
 use crate::out::say;
-use crate::progress::bytes_bar;
+use crate::progress::{bytes_bar, next};
 
 const POLL: Duration = Duration::from_millis(200);
+
+/// What is done, before its bar.
+const MERGING: &str = "merging";
+const BACKING_UP: &str = "backing up";
 
 /// Exports finished days and merges them into a new generation.
 ///
@@ -38,7 +41,7 @@ pub fn run(args: &DataArgs, json: bool) -> Result<()> {
                 level: config.rebuild.level,
                 keep: config.rebuild.keep,
             };
-            let bar = bytes_bar("merging", 0);
+            let bar = bytes_bar(MERGING);
             let progress = |done: u64, total: u64| {
                 bar.set_length(total);
                 bar.set_position(done);
@@ -46,12 +49,13 @@ pub fn run(args: &DataArgs, json: bool) -> Result<()> {
             if let Some(built) = build(&*store.world().disk, &manifest, options, &progress)? {
                 store.publish(&built)?;
             }
-            bar.finish_and_clear();
             store.seal()?;
             if let Some(target) = &config.backup {
-                backup::make(&args.data, target, &backup::todays_part, &|_, _| {})
+                next(&bar, BACKING_UP);
+                backup::make(&args.data, target, &backup::todays_part, &progress)
                     .map_err(|error| not_backed_up(store.manifest().active, &error.to_string()))?;
             }
+            bar.finish_and_clear();
             (before, store.manifest().active)
         }
         Err(holder) => {
@@ -79,25 +83,38 @@ fn through(server: &Server) -> Result<(u64, u64)> {
     let job = started["job"]
         .as_u64()
         .ok_or_else(|| CommandError::Failed("the server named no job".into()))?;
-    let spinner = ProgressBar::new_spinner().with_message("the server rebuilds");
-    spinner.enable_steady_tick(POLL);
+    let bar = bytes_bar(MERGING);
+    let mut is_merged = false;
     loop {
         let status = server.get("/v1/admin/status")?;
         let last = &status["last_rebuild"];
         if last["job"].as_u64() >= Some(job) {
+            let backs_up = last["backing_up"] == Value::Bool(true);
             match last["state"].as_str() {
-                Some("done") if last["backing_up"] == Value::Bool(true) => {
-                    spinner.set_message("the server backs up");
+                Some("done") if backs_up => {
+                    if !is_merged {
+                        next(&bar, BACKING_UP);
+                    }
+                    is_merged = true;
                 }
                 Some("done") => {
+                    bar.finish_and_clear();
                     let generation = last["generation"].as_u64().unwrap_or(0);
                     return match last["backup"]["error"].as_str() {
                         Some(error) => Err(not_backed_up(generation, error)),
                         None => Ok((before, generation)),
                     };
                 }
-                Some("failed") => return Err(CommandError::Failed(text(&last["error"]))),
+                Some("failed") => {
+                    bar.finish_and_clear();
+                    return Err(CommandError::Failed(text(&last["error"])));
+                }
                 _ => {}
+            }
+            let progress = &last["progress"];
+            if let Some(total) = progress["total_bytes"].as_u64() {
+                bar.set_length(total);
+                bar.set_position(progress["done_bytes"].as_u64().unwrap_or(0));
             }
         }
         thread::sleep(POLL);

@@ -2,18 +2,19 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use serde::de::DeserializeOwned;
 use tallyring_archive::{Build, Manifest, Work};
 use tallyring_realtime::Store;
-use tallyring_realtime::catalog::{BackupOutcome, Catalog, Job, JobState};
+use tallyring_realtime::catalog::{BackupOutcome, Catalog, Job, JobProgress, JobState};
 use tallyring_rebuild::backup::Copied;
 
+use crate::child;
 use crate::config::RebuildConfig;
-use crate::error::{CommandError, Result, doing};
+use crate::error::{CommandError, Result};
 
 /// How often a rebuild is begun when its sources change while it runs.
 const ATTEMPTS: usize = 3;
@@ -52,6 +53,10 @@ impl Rebuilds {
                 ..BackupOutcome::at(store.world().clock.now_ms())
             });
         }
+        // What failed there is nobody's concern any more.
+        if let Some(job) = last.as_mut().filter(|_| backup.is_none()) {
+            job.backup = None;
+        }
         Arc::new(Self {
             store,
             data: data.to_owned(),
@@ -83,7 +88,9 @@ impl Rebuilds {
             error: None,
             work: None,
             backing_up: false,
-            backup: None,
+            // Until there is a newer one.
+            backup: last.as_mut().and_then(|last| last.backup.take()),
+            progress: None,
         };
         self.remember(&job);
         *last = Some(job.clone());
@@ -102,7 +109,7 @@ impl Rebuilds {
     fn run(&self, job: Job) {
         let number = job.job;
         tracing::info!(job = number, "rebuild started");
-        let result = self.rebuild();
+        let result = self.rebuild(number);
         let is_done = result.is_ok();
         self.end(number, result);
         if let Some(backup) = self.backup.as_ref().filter(|_| is_done) {
@@ -110,15 +117,15 @@ impl Rebuilds {
                 .backing_up
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner);
-            self.end_backup(number, self.back_up(backup));
+            self.end_backup(number, self.back_up(number, backup));
         }
     }
 
-    fn rebuild(&self) -> Result<(u64, Option<Work>)> {
+    fn rebuild(&self, number: u64) -> Result<(u64, Option<Work>)> {
         let mut attempt = 1;
         let build = loop {
             let manifest = self.store.cut()?;
-            match self.build_and_publish(&manifest) {
+            match self.build_and_publish(number, &manifest) {
                 // Its source runs went, as those of a dataset that was dropped meanwhile.
                 Err(error) if attempt < ATTEMPTS && self.has_other_sources(&manifest) => {
                     tracing::info!(%error, "the datasets changed while it ran: the rebuild begins again");
@@ -146,7 +153,7 @@ impl Rebuilds {
         names(before) != names(&self.store.manifest())
     }
 
-    fn build_and_publish(&self, manifest: &Manifest) -> Result<Option<Build>> {
+    fn build_and_publish(&self, number: u64, manifest: &Manifest) -> Result<Option<Build>> {
         let mut arguments: Vec<OsString> = vec!["rebuild-worker".into()];
         arguments.extend(["--data".into(), self.data.clone().into_os_string()]);
         let config = &self.config;
@@ -170,21 +177,24 @@ impl Rebuilds {
                     .flat_map(|number| [option.into(), number.into()]),
             );
         }
-        let build: Option<Build> = self.in_child(&arguments)?;
+        let build: Option<Build> = self.in_child(number, &arguments)?;
         if let Some(build) = &build {
             self.store.publish(build)?;
         }
         Ok(build)
     }
 
-    fn back_up(&self, backup: &Path) -> Result<Copied> {
-        self.in_child(&[
+    fn back_up(&self, number: u64, backup: &Path) -> Result<Copied> {
+        let data = self.data.clone().into_os_string();
+        let backup = backup.as_os_str().to_owned();
+        let arguments = [
             "backup-worker".into(),
             "--data".into(),
-            self.data.clone().into_os_string(),
+            data,
             "--".into(),
-            backup.as_os_str().to_owned(),
-        ])
+            backup,
+        ];
+        self.in_child(number, &arguments)
     }
 
     fn end_backup(&self, number: u64, result: Result<Copied>) {
@@ -206,38 +216,35 @@ impl Rebuilds {
                 outcome.error = Some(error.to_string());
             }
         }
-        // A rebuild that began meanwhile has an outcome of its own to come.
-        if let Some(job) = last.as_mut().filter(|job| job.job == number) {
-            job.backing_up = false;
+        if let Some(job) = last.as_mut() {
+            // A rebuild that began meanwhile has a backup of its own to come.
+            if job.job == number {
+                job.backing_up = false;
+                job.progress = None;
+            }
             job.backup = Some(outcome);
             self.remember(job);
         }
     }
 
-    /// The child works at the lowest priority and prints what it did. It ends by itself when this process does:
-    /// its standard input closes.
-    fn in_child<T: DeserializeOwned>(&self, arguments: &[OsString]) -> Result<T> {
+    /// The child works at the lowest priority; how far it is is told of job `number`.
+    fn in_child<T: DeserializeOwned + Send>(
+        &self,
+        number: u64,
+        arguments: &[OsString],
+    ) -> Result<T> {
         // The very program that runs, also when its file was replaced meanwhile.
-        let mut child = Command::new("/proc/self/exe")
-            .args(arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(doing("start a worker"))?;
-        let held_open = child.stdin.take();
-        let output = child
-            .wait_with_output()
-            .map_err(doing("wait for a worker"))?;
-        drop(held_open);
-        if !output.status.success() {
-            let message = String::from_utf8_lossy(&output.stderr);
-            return Err(CommandError::Failed(format!(
-                "the worker failed: {}",
-                message.trim()
-            )));
+        let mut command = Command::new("/proc/self/exe");
+        child::follow(command.args(arguments), &|progress| {
+            self.advance(number, progress)
+        })
+    }
+
+    fn advance(&self, number: u64, progress: JobProgress) {
+        let mut last = self.lock();
+        if let Some(job) = last.as_mut().filter(|job| job.job == number) {
+            job.progress = Some(progress);
         }
-        Ok(serde_json::from_slice(&output.stdout)?)
     }
 
     fn end(&self, number: u64, result: Result<(u64, Option<Work>)>) {
@@ -246,6 +253,7 @@ impl Rebuilds {
             return;
         };
         job.ended_ms = Some(self.store.world().clock.now_ms());
+        job.progress = None;
         match result {
             Ok((generation, work)) => {
                 job.work = work;

@@ -161,6 +161,7 @@ async fn serve_until_stopped(
     write_local_key(data, &front.access)?;
     lock.announce(&local_url).map_err(doing("write LOCK"))?;
     let service = Arc::new(service);
+    let backup_path = backup.as_ref().map(|path| path.display().to_string());
     let rebuilds = Rebuilds::new(
         Arc::clone(service.store()),
         catalog,
@@ -171,6 +172,7 @@ async fn serve_until_stopped(
     let admin = Admin {
         rebuild: Box::new(move || starter.start()),
         last_rebuild: Box::new(move || teller.last()),
+        backup_path,
     };
     let state = ApiState {
         service: Arc::clone(&service),

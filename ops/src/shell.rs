@@ -80,3 +80,26 @@ pub fn man(args: &ManArgs, json: bool) -> Result<()> {
         say!("{pages} pages are in {}", directory.display())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_set_line_by_line_in_a_help_fits_a_terminal() {
+        fn check(command: &clap::Command) {
+            let after = command.get_after_help().map(ToString::to_string);
+            for line in after.unwrap_or_default().lines() {
+                // Sentences are wrapped by the terminal; what is indented would break there.
+                let is_set = line.starts_with(' ');
+                assert!(
+                    !is_set || line.len() <= 80,
+                    "{}: {line}",
+                    command.get_name()
+                );
+            }
+            command.get_subcommands().for_each(check);
+        }
+        check(&Cli::command());
+    }
+}

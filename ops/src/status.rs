@@ -9,6 +9,7 @@ use std::time::Duration;
 use clap::Args;
 use indicatif::{HumanBytes, HumanCount};
 use serde_json::Value;
+use tallyring_records::how_many;
 
 use crate::cli::DATA_DEFAULT;
 use crate::data_directory::{require_store, server_of};
@@ -106,11 +107,9 @@ fn bytes(value: &Value) -> String {
     HumanBytes(number(value)).to_string()
 }
 
-fn runs(value: &Value) -> String {
-    match number(value) {
-        1 => "1 run".to_owned(),
-        runs => format!("{} runs", HumanCount(runs)),
-    }
+/// How many of a thing there are.
+fn things(value: &Value, thing: &str) -> String {
+    how_many(number(value), thing)
 }
 
 fn text(value: &Value) -> &str {
@@ -134,25 +133,26 @@ fn table(status: &Value, came: Option<&str>) -> String {
     let oplog = &status["oplog"];
     let came = came.map_or(String::new(), |came| format!(", {came}"));
     let log = format!(
-        "at {}, {}, {} records to replay{came}",
+        "at {}, {}, {} to replay{came}",
         HumanCount(sequence(status)),
         bytes(&oplog["bytes"]),
-        count(&oplog["unflushed_records"])
+        things(&oplog["unflushed_records"], "record")
     );
     line(&mut out, "log", &log);
     let archive = format!(
         "generation {}, {}, {} to merge",
         number(&status["generation"]),
         bytes(&status["archive"]["file_bytes"]),
-        runs(&status["archive"]["pending_runs"])
+        things(&status["archive"]["pending_runs"], "run")
     );
     line(&mut out, "archive", &archive);
     line(&mut out, "rebuild", &last_rebuild(&status["last_rebuild"]));
-    line(&mut out, "backup", &last_backup(&status["last_rebuild"]));
+    let backup = last_backup(&status["backup_path"], &status["last_rebuild"]);
+    line(&mut out, "backup", &backup);
     let ids = format!(
-        "{} in memory, remembered {} hours",
+        "{} in memory, remembered {}",
         count(&status["ids"]["in_memory"]),
-        number(&status["ids"]["window_hours"])
+        things(&status["ids"]["window_hours"], "hour")
     );
     line(&mut out, "ids", &ids);
     let disk = format!("{} free", bytes(&status["disk"]["free_bytes"]));
@@ -175,7 +175,7 @@ fn stores(out: &mut String, ring: &Value) {
             "{:<15} {:>12} counters {:>8} {:>11}  {bar}",
             text(&store["id"]),
             count(&store["counters"]),
-            runs(&store["runs"]),
+            things(&store["runs"], "run"),
             HumanBytes(size(store)).to_string()
         );
         line(out, text(&store["position"]), &shown);
@@ -189,21 +189,37 @@ fn last_rebuild(job: &Value) -> String {
         (Some(state), Some(error)) => format!("{state}: {error}"),
         (Some(state), None) => match text("ended_at") {
             Some(ended) => format!("{state}, {ended}"),
-            None => format!("{state} since {}", text("started_at").unwrap_or("-")),
+            None => {
+                let started = text("started_at").unwrap_or("-");
+                format!("{state} since {started}{}", progress(job))
+            }
         },
     }
 }
 
-fn last_backup(job: &Value) -> String {
+/// How far the job is, where that is known: `, 42 % of 1.20 GiB`.
+fn progress(job: &Value) -> String {
+    let of = &job["progress"];
+    let (done, total) = (number(&of["done_bytes"]), number(&of["total_bytes"]));
+    let percent = (u128::from(done) * 100).checked_div(total.into());
+    percent.map_or(String::new(), |percent| {
+        format!(", {percent} % of {}", HumanBytes(total))
+    })
+}
+
+fn last_backup(path: &Value, job: &Value) -> String {
     let backup = &job["backup"];
     let ended = text(&backup["ended_at"]);
     if job["backing_up"] == Value::Bool(true) {
-        return "running".into();
+        return format!("running{}", progress(job));
     }
-    match (backup.is_null(), backup["error"].as_str()) {
-        (true, _) => "none with the last rebuild".into(),
-        (false, Some(error)) => format!("failed, {ended}: {error}"),
-        (false, None) => {
+    match (path.as_str(), backup["error"].as_str()) {
+        (None, _) => "not configured; `path` in [backup] of the configuration makes one".into(),
+        (Some(path), None) if backup.is_null() => {
+            format!("none yet; the next rebuild makes {path}")
+        }
+        (Some(_), Some(error)) => format!("failed, {ended}: {error}"),
+        (Some(_), None) => {
             let generation = number(&backup["generation"]);
             format!("done, {ended}, generation {generation}")
         }
@@ -231,6 +247,7 @@ mod tests {
             "ids": {"window_hours": 25, "in_memory": 2},
             "archive": {"pending_runs": 1, "file_bytes": 2_048},
             "disk": {"free_bytes": 1_073_741_824},
+            "backup_path": "/mnt/copy",
             "last_rebuild": {"job": 4, "state": "done", "ended_at": "2012-03-16T00:05:01Z", "error": null,
                 "backing_up": false, "backup": {"ended_at": "2012-03-16T00:05:02Z", "generation": null, "error": "the disk is full"}},
         });
@@ -246,15 +263,37 @@ ids       2 in memory, remembered 25 hours
 disk      1.00 GiB free
 ";
         assert_eq!(table(&status, Some("3.5 records a second")), expected);
-        for (job, shown) in [
-            (Value::Null, "none with the last rebuild"),
-            (json!({"backing_up": true, "backup": null}), "running"),
+        let (none, path) = (Value::Null, json!("/mnt/copy"));
+        let progress = json!({"done_bytes": 1_100, "total_bytes": 2_048});
+        for (path, job, shown) in [
             (
+                &none,
+                json!({"backup": null}),
+                "not configured; `path` in [backup] of the configuration makes one",
+            ),
+            (
+                &path,
+                Value::Null,
+                "none yet; the next rebuild makes /mnt/copy",
+            ),
+            (
+                &path,
+                json!({"backing_up": true, "backup": null, "progress": progress}),
+                "running, 53 % of 2.00 KiB",
+            ),
+            (
+                &path,
                 json!({"backup": {"ended_at": "2012-03-16T00:05:02Z", "generation": 3, "error": null}}),
                 "done, 2012-03-16T00:05:02Z, generation 3",
             ),
         ] {
-            assert_eq!(last_backup(&job), shown);
+            assert_eq!(last_backup(path, &job), shown);
         }
+        let running =
+            json!({"state": "running", "started_at": "2012-03-16T00:05:01Z", "progress": progress});
+        assert_eq!(
+            last_rebuild(&running),
+            "running since 2012-03-16T00:05:01Z, 53 % of 2.00 KiB"
+        );
     }
 }

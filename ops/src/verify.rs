@@ -6,6 +6,7 @@ use serde_json::json;
 use tallyring_archive::{Checked, Disk, Manifest, OsDisk, RunEntry, manifest, verify_run};
 use tallyring_realtime::oplog::{ReadFrom, scan};
 use tallyring_rebuild::remake;
+use tallyring_records::how_many;
 
 use crate::cli::VerifyArgs;
 use crate::data_directory::{open_read_only, server_of};
@@ -41,7 +42,8 @@ pub fn run(args: &VerifyArgs, json: bool) -> Result<()> {
         .collect();
     let mut checked = Checked::default();
     let (files, manifests) = manifest_files(&disk, &mut findings);
-    let bar = bytes_bar("verifying", files.values().map(|entry| entry.bytes).sum());
+    let bar = bytes_bar("verifying");
+    bar.set_length(files.values().map(|entry| entry.bytes).sum());
     for entry in files.values() {
         match verify_run(&disk, entry) {
             Ok(one) => checked += one,
@@ -80,8 +82,8 @@ pub fn run(args: &VerifyArgs, json: bool) -> Result<()> {
         "what they name must not be trusted; `tallyring verify --repair` heals what a backup or other files have"
     };
     Err(CommandError::Failed(format!(
-        "{} findings; {advice}",
-        findings.len()
+        "{}; {advice}",
+        how_many(findings.len() as u64, "finding")
     )))
 }
 

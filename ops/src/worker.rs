@@ -1,4 +1,4 @@
-//! The hidden workers of a server: heavy work in a process of its own, at the lowest priority, which prints what it did.
+//! The hidden workers of a server: heavy work in a process of its own, at the lowest priority, which tells what it does (`child.rs`).
 
 use std::io::Read;
 use std::thread;
@@ -7,14 +7,15 @@ use tallyring_archive::{KeepDays, Manifest, OsDisk};
 use tallyring_rebuild::{BuildOptions, build};
 
 use crate::backup;
+use crate::child::Teller;
 use crate::cli::{BackupArgs, WorkerArgs};
 use crate::error::{Result, doing};
-use crate::out::{note, say};
+use crate::out::note;
 
 /// Lowest scheduling priority.
 const NICE: i32 = 19;
 
-/// Builds from one manifest; prints the build as JSON, or `null` when there is nothing to do.
+/// Builds from one manifest; tells the build, or nothing when there is nothing to do.
 ///
 /// # Errors
 /// What the build says.
@@ -30,20 +31,22 @@ pub fn rebuild(args: &WorkerArgs) -> Result<()> {
             hours: args.hour_days,
         },
     };
-    let built = build(&disk, &manifest, options, &|_, _| {})?;
-    say!("{}", serde_json::to_string(&built)?)?;
-    Ok(())
+    let teller = Teller::default();
+    let progress = |done, total| teller.progress(done, total);
+    let built = build(&disk, &manifest, options, &progress)?;
+    teller.done(built)
 }
 
-/// Brings a backup up to date; prints what was copied as JSON.
+/// Brings a backup up to date; tells what was copied.
 ///
 /// # Errors
 /// What the backup says.
 pub fn back_up(args: &BackupArgs) -> Result<()> {
     begin();
-    let copied = backup::make(&args.data, &args.backup, &backup::todays_part, &|_, _| {})?;
-    say!("{}", serde_json::to_string(&copied)?)?;
-    Ok(())
+    let teller = Teller::default();
+    let progress = |done, total| teller.progress(done, total);
+    let copied = backup::make(&args.data, &args.backup, &backup::todays_part, &progress)?;
+    teller.done(copied)
 }
 
 fn begin() {

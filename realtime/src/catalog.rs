@@ -38,9 +38,21 @@ pub struct Job {
     /// True while the backup that follows is written.
     #[serde(default)]
     pub backing_up: bool,
-    /// How the backup that followed went, once it ended.
+    /// How the newest backup that ended went: that which followed, or until then the one before.
     #[serde(default)]
     pub backup: Option<BackupOutcome>,
+    /// How far the merge or the backup is that runs. Not kept.
+    #[serde(skip)]
+    pub progress: Option<JobProgress>,
+}
+
+/// How far something is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobProgress {
+    /// Bytes that are done.
+    pub done: u64,
+    /// Of how many, as far as it is known.
+    pub total: u64,
 }
 
 /// How a backup went.
@@ -256,6 +268,7 @@ mod tests {
             work: None,
             backing_up: false,
             backup: None,
+            progress: None,
         };
         let catalog = Catalog::open(&path).unwrap();
         catalog.put_key(&key).unwrap();

@@ -1,16 +1,18 @@
 //! Export: the runs of closed delta stores become source runs, one a month and shard.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rayon::prelude::*;
-use tallyring_archive::merge::{Horizon, Keep, merge};
+use tallyring_archive::merge::{Horizon, Keep, merge_told};
 use tallyring_archive::{
     Disk, Error, Manifest, Partition, Result, Run, RunEntry, RunSpec, RunWriter, StoreEntry, names,
 };
 use tallyring_records::StoreId;
 
 use crate::horizon::loses;
+use crate::progress::{Bytes, Progress};
 
 /// What source runs of the ring begin with. The store's name follows: two stores may hold the same
 /// counts, and a generation knows what it has merged by name.
@@ -28,13 +30,20 @@ pub struct Exported {
     pub stores: Vec<StoreId>,
     /// New source runs, synced and named.
     pub runs: Vec<RunEntry>,
+    /// Bytes of the runs that were read for it.
+    pub read_bytes: u64,
 }
 
-/// Exports every store that is closed and flushed to its end.
+/// Exports every store that is closed and flushed to its end. `progress` hears of the bytes of their runs.
 ///
 /// # Errors
 /// A damaged run, or the disk.
-pub fn export(disk: &dyn Disk, manifest: &Manifest, level: i32) -> Result<Exported> {
+pub fn export(
+    disk: &dyn Disk,
+    manifest: &Manifest,
+    level: i32,
+    progress: Progress<'_>,
+) -> Result<Exported> {
     let closed: Vec<&StoreEntry> = manifest
         .stores
         .iter()
@@ -51,6 +60,8 @@ pub fn export(disk: &dyn Disk, manifest: &Manifest, level: i32) -> Result<Export
         }
     }
     let groups: Vec<_> = groups.into_iter().collect();
+    let read_bytes = groups.iter().map(|(_, runs)| bytes(runs)).sum();
+    let done = Bytes::of(read_bytes, progress);
     let runs: Vec<Option<RunEntry>> = groups
         .par_iter()
         .map(|((store, partition, shard, shards), runs)| {
@@ -62,7 +73,7 @@ pub fn export(disk: &dyn Disk, manifest: &Manifest, level: i32) -> Result<Export
                 shards: *shards,
                 level,
             };
-            merge_or_link(disk, runs, spec, Horizon::ALL)
+            merge_or_link(disk, runs, spec, Horizon::ALL, &done)
         })
         .collect::<Result<_>>()?;
     disk.sync_directory(names::RUNS)
@@ -70,22 +81,30 @@ pub fn export(disk: &dyn Disk, manifest: &Manifest, level: i32) -> Result<Export
     Ok(Exported {
         stores: closed.iter().map(|store| store.id).collect(),
         runs: runs.into_iter().flatten().collect(),
+        read_bytes,
     })
 }
 
+/// Bytes of all these runs.
+pub fn bytes(runs: &[&RunEntry]) -> u64 {
+    runs.iter().map(|run| run.bytes).sum()
+}
+
 /// One run of this place gets a second name; several, runs of other shards, and those with finer forms of
-/// before the `horizon` are merged.
+/// before the `horizon` are merged. Their bytes are added to what is `done`.
 pub fn merge_or_link(
     disk: &dyn Disk,
     runs: &[&RunEntry],
     spec: RunSpec,
     horizon: Horizon,
+    done: &Bytes<'_>,
 ) -> Result<Option<RunEntry>> {
     if let [run] = runs
         && (run.meta.shard, run.meta.shards) == (spec.shard, spec.shards)
         && run.meta.partition == spec.partition
         && !loses(run, horizon)
     {
+        done.add(run.bytes);
         return link(disk, run, &spec).map(Some);
     }
     let inputs: Vec<Arc<Run>> = runs
@@ -97,7 +116,15 @@ pub fn merge_or_link(
         shards: spec.shards,
         horizon,
     };
-    merge(&inputs, RunWriter::create(disk, spec)?, keep)
+    let told = Cell::new(0);
+    let read = |bytes: u64| {
+        told.set(told.get() + bytes);
+        done.add(bytes);
+    };
+    let merged = merge_told(&inputs, RunWriter::create(disk, spec)?, keep, &read)?;
+    // What is not a block: heads and indexes.
+    done.add(bytes(runs).saturating_sub(told.get()));
+    Ok(merged)
 }
 
 fn link(disk: &dyn Disk, run: &RunEntry, spec: &RunSpec) -> Result<RunEntry> {

@@ -10,9 +10,10 @@ use tallyring_archive::{
 };
 use tallyring_records::is_minutes_section;
 
-use crate::export::{export, merge_or_link};
+use crate::export::{bytes, export, merge_or_link};
 use crate::horizon::horizon;
-use crate::plan::{Plan, Target, plan};
+use crate::plan::{Plan, plan};
+use crate::progress::{Bytes, Progress};
 
 /// Limits of a rebuild.
 #[derive(Debug, Clone, Copy)]
@@ -24,9 +25,6 @@ pub struct BuildOptions {
     /// How long finer forms are kept.
     pub keep: KeepDays,
 }
-
-/// How far a rebuild is: bytes of source runs merged, of how many. Shared files are not counted.
-pub type Progress<'p> = &'p (dyn Fn(u64, u64) + Sync);
 
 /// Builds the next generation of what `manifest` names. `None` when there is nothing to export or
 /// merge; a build without a generation only clears empty stores.
@@ -40,7 +38,9 @@ pub fn build(
     options: BuildOptions,
     progress: Progress<'_>,
 ) -> Result<Option<Build>> {
-    let exported = export(disk, manifest, options.level)?;
+    let exported = export(disk, manifest, options.level, progress)?;
+    let before = exported.read_bytes;
+    let progress = |done, total| progress(before + done, before + total);
     let horizon = horizon(manifest, &options);
     let plan = plan(manifest, &exported.runs, options.shards, horizon);
     let newest = manifest
@@ -52,7 +52,7 @@ pub fn build(
         let merged = plan.counted.iter().map(|run| run.name.clone()).collect();
         let counted = plan.counted.clone();
         let files;
-        (files, work) = make(disk, plan, options, horizon, progress)?;
+        (files, work) = make(disk, plan, options, horizon, &progress)?;
         balance(&counted, &files)?;
         Some(BuiltGeneration {
             number: newest + 1,
@@ -85,10 +85,8 @@ fn make(
     horizon: Horizon,
     progress: Progress<'_>,
 ) -> Result<(Vec<RunEntry>, Work)> {
-    let bytes = |target: &Target<'_>| target.inputs.iter().map(|run| run.bytes).sum::<u64>();
-    let total: u64 = plan.merged.iter().map(bytes).sum();
-    let done = AtomicU64::new(0);
-    progress(0, total);
+    let all = plan.merged.iter().map(|target| bytes(&target.inputs));
+    let done = Bytes::of(all.sum(), progress);
     let linked = AtomicU64::new(0);
     let made: Vec<Option<RunEntry>> = plan
         .merged
@@ -102,14 +100,12 @@ fn make(
                 shards: options.shards,
                 level: options.level,
             };
-            let file = merge_or_link(disk, &target.inputs, spec, horizon)?;
+            let file = merge_or_link(disk, &target.inputs, spec, horizon, &done)?;
             if let ([run], Some(file)) = (target.inputs.as_slice(), &file)
                 && run.hash == file.hash
             {
                 linked.fetch_add(1, Ordering::Relaxed);
             }
-            let bytes = bytes(target);
-            progress(done.fetch_add(bytes, Ordering::Relaxed) + bytes, total);
             Ok(file)
         })
         .collect::<Result<_>>()?;

@@ -13,11 +13,13 @@ mod horizon;
 pub mod load;
 mod months;
 mod plan;
+mod progress;
 mod remake;
 mod repair;
 
 pub use closed::first_open_year;
-pub use generation::{BuildOptions, Progress, build};
+pub use generation::{BuildOptions, build};
 pub use months::{Months, months};
+pub use progress::Progress;
 pub use remake::remake;
 pub use repair::{Healed, heal, heal_segment};

@@ -20,6 +20,7 @@ mod shard;
 mod time_code;
 mod users;
 mod varint;
+mod words;
 
 pub use counts::Counts;
 pub use day::Day;
@@ -39,3 +40,4 @@ pub use schema::{Namespace, RESERVED_NAMES, Schema, SchemaError};
 pub use shard::shard_of;
 pub use time_code::{Grain, TIME_MAX, TIME_MIN, TimeCode, TimeCodeError};
 pub use users::{USERS, USERS_RELATIVE_ERROR, User, Users};
+pub use words::{grouped, how_many};

@@ -3,7 +3,7 @@
 use jiff::civil::{DateTime, date};
 use jiff::{Span, ToSpan};
 
-use super::{Picture, RankingChart, SeriesChart, Theme, badge, human, ranking, series};
+use super::{Measure, Picture, RankingChart, SeriesChart, Theme, badge, human, ranking, series};
 use crate::calendar::Unit;
 
 /// The span of a bucket.
@@ -37,10 +37,10 @@ pub fn chart(unit: Unit, first: DateTime, counts: Vec<u64>) -> SeriesChart {
         subtitle: String::new(),
         unit,
         zone: "America/New_York".to_owned(),
+        measure: Measure::Counts,
         points: points.collect(),
         provisional_from: None,
         aligned: true,
-        summed: true,
         before: Vec::new(),
         picture: Picture::default(),
     }
@@ -71,6 +71,21 @@ pub fn countries() -> RankingChart {
         other: 12_000,
         picture: Picture::default(),
     }
+}
+
+/// Small shares, of which the last may still change.
+fn shares() -> SeriesChart {
+    let mut shares = march(
+        Unit::Day,
+        vec![
+            5_230_000, 4_999_999, 0, 6_100_000, 7_120_000, 5_511_000, 640_000,
+        ],
+    );
+    shares.title = "ctr of ad/42: click / impression".to_owned();
+    shares.subtitle = "0.534% in all: 1,234 of 231,086".to_owned();
+    shares.measure = Measure::Shares;
+    shares.provisional_from = Some(6);
+    shares
 }
 
 /// Every picture of the gallery, with its name.
@@ -112,6 +127,7 @@ pub fn gallery() -> Vec<(&'static str, String)> {
     };
     vec![
         ("week", series(&week)),
+        ("shares", series(&shares())),
         ("hours", series(&hours)),
         ("days", series(&days)),
         ("months", series(&months)),

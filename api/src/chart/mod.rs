@@ -22,6 +22,7 @@ mod badge;
 mod canvas;
 mod frame;
 mod legend;
+mod measure;
 mod number;
 mod picture;
 mod ranking;
@@ -38,6 +39,7 @@ mod gallery;
 mod tests;
 
 pub use badge::badge;
+pub use measure::{Measure, SHARE_OF_ONE};
 pub use number::{grouped, human};
 pub use picture::{Picture, Theme, WIDTH_MAX, WIDTH_MIN};
 pub use ranking::{ROWS_MAX, RankingChart, ranking};

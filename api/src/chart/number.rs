@@ -1,5 +1,7 @@
 //! Counts as people read them.
 
+pub use tallyring_records::grouped;
+
 /// Factors of a thousand and their signs.
 const SIGNS: [&str; 5] = ["", "k", "M", "B", "T"];
 
@@ -43,19 +45,6 @@ pub fn brief(count: u64) -> String {
     }
 }
 
-/// `count` with a comma before every third digit: `1,234,567`.
-pub fn grouped(count: impl Into<u128>) -> String {
-    let digits = count.into().to_string();
-    let mut grouped = String::with_capacity(digits.len() * 4 / 3);
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    grouped
-}
-
 /// The share of `part` in `whole` in percent with one digit after the point: `12.5%`, `<0.1%`.
 pub fn share(part: u64, whole: u128) -> String {
     let Some(permille) = (u128::from(part) * 1_000 + whole / 2).checked_div(whole) else {
@@ -94,8 +83,6 @@ mod tests {
             assert_eq!(human(count), text, "{count}");
         }
         assert_eq!(human(u64::MAX), "18,446,744T");
-        assert_eq!(grouped(1_234_567_u64), "1,234,567");
-        assert_eq!(grouped(123_u64), "123");
     }
 
     #[test]

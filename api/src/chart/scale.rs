@@ -1,14 +1,14 @@
-//! The count axis: from zero to a round number, with round numbers between.
+//! The axis of counts or shares: from zero to a round number, with round numbers between.
 
 use super::axis::Axis;
-use super::number::human;
+use super::measure::Measure;
 
 /// Steps from zero to the top of an axis, at most.
 const STEPS_MAX: u128 = 5;
 
 /// The axis with the smallest step of 1, 2 or 5 times a power of ten that reaches `max` in few steps.
-/// Counts are whole, so a step is at least 1. For 0 it is labelled at 0 only.
-pub fn reaching(max: u64) -> Axis {
+/// Numbers are whole, so a step is at least 1. For 0 it is labelled at 0 only.
+pub fn reaching(max: u64, measure: Measure) -> Axis {
     let max = u128::from(max);
     let mut power: u128 = 1;
     let step = loop {
@@ -20,7 +20,7 @@ pub fn reaching(max: u64) -> Axis {
     };
     let steps = max.div_ceil(step);
     // Counts are at most 2^53 − 1 and ticks have one digit before their zeros: exact as floats.
-    let tick = |index: u128| ((index * step) as f64, human((index * step) as u64));
+    let tick = |index: u128| ((index * step) as f64, measure.tick((index * step) as u64));
     Axis {
         // Without a count the axis has a length all the same.
         end: (steps * step).max(1) as f64,
@@ -35,8 +35,10 @@ mod tests {
     #[test]
     fn ticks_are_few_round_and_different() {
         let powers = (0..54).map(|bits| 1_u64 << bits);
-        for max in (0..3_000).chain(powers).chain([u64::MAX >> 1]) {
-            let Axis { end, ticks } = reaching(max);
+        let maxima = (0..3_000).chain(powers).chain([u64::MAX >> 1]);
+        let measures = [Measure::Counts, Measure::Shares];
+        for (max, measure) in maxima.flat_map(|max| measures.map(|measure| (max, measure))) {
+            let Axis { end, ticks } = reaching(max, measure);
             assert!(end >= max as f64, "{max}");
             assert!(max < 5 || end < 1.7 * max as f64, "{max}");
             assert!((max == 0) == (ticks.len() == 1) && ticks.len() <= 6);

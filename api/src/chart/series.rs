@@ -1,16 +1,18 @@
-//! Counts over time: bars, or a line over an area when there are many.
+//! Counts or shares over time: bars, or a line over an area when there are many.
 
 use plotters::chart::ChartBuilder;
 use plotters::element::PathElement;
 use plotters::style::TRANSPARENT;
 use plotters::style::text_anchor::HPos;
+use tallyring_records::how_many;
 
 use super::HEIGHT;
 use super::axis::Axis;
 use super::canvas::{Document, units};
 use super::frame::{self, LINE_HEIGHT, MARGIN, PLOT_TOP, Root, TITLE_Y, drawn, joined};
 use super::legend::{self, Legend};
-use super::number::{grouped, human};
+use super::measure::Measure;
+use super::number::grouped;
 use super::picture::Picture;
 use super::scale;
 use super::shapes::{self, Plot};
@@ -44,7 +46,6 @@ const PROVISIONAL: &str = "not settled yet";
 const NOT_ALIGNED: &str = "local boundaries rounded to the stored grain";
 const NOT_ALIGNED_SHORT: &str = "boundaries rounded";
 const BEFORE: &str = "the period before";
-const NOTHING: &str = "Nothing counted in this range";
 
 /// Pictures narrower than this, in pixels, have shorter words and a taller header.
 const NARROW: f64 = 520.0;
@@ -79,15 +80,15 @@ pub struct SeriesChart {
     pub unit: Unit,
     /// The name of the zone whose local time the labels show.
     pub zone: String,
-    /// Each bucket's start in RFC 3339 with the local offset, and its count; oldest first, without gaps.
+    /// What the numbers of the buckets are.
+    pub measure: Measure,
+    /// Each bucket's start in RFC 3339 with the local offset, and its number; oldest first, without gaps.
     /// Starts that are no such time leave the time axis without labels.
     pub points: Vec<(String, u64)>,
     /// The first bucket that may still grow: it and those after it are drawn lighter and dashed.
     pub provisional_from: Option<usize>,
     /// Whether every bucket holds exactly its local time; a note says so where not.
     pub aligned: bool,
-    /// Whether buckets may be summed: distinct users may not, as who comes twice would count twice.
-    pub summed: bool,
     /// Counts of the period before, bucket by bucket, drawn pale behind the bars or as a dotted line; empty
     /// for none.
     pub before: Vec<u64>,
@@ -113,7 +114,7 @@ pub fn series(chart: &SeriesChart) -> String {
     let counts: Vec<u64> = chart.points.iter().map(|&(_, count)| count).collect();
     let before = &chart.before[..chart.before.len().min(counts.len())];
     let most = counts.iter().chain(before).copied().max().unwrap_or(0);
-    let count_axis = scale::reaching(most);
+    let count_axis = scale::reaching(most, chart.measure);
     let widths = count_axis
         .ticks
         .iter()
@@ -137,7 +138,8 @@ pub fn series(chart: &SeriesChart) -> String {
     if most == 0 {
         let y = plot_top + (height - plot_top - plot_bottom) / 2.0;
         let at = (plot_left + plot_width / 2.0, y);
-        frame::write(&root, Role::Empty, HPos::Center, at, plot_width, NOTHING);
+        let nothing = chart.measure.nothing();
+        frame::write(&root, Role::Empty, HPos::Center, at, plot_width, nothing);
     } else if counts.len() <= BARS_MAX {
         shapes::bars_before(&mut plot, before);
         let tooltip = |index: usize| words.tooltip(chart, index);
@@ -145,7 +147,7 @@ pub fn series(chart: &SeriesChart) -> String {
             &document,
             &root,
             &mut plot,
-            &counts,
+            (&counts, chart.measure),
             provisional_from,
             tooltip,
         );
@@ -322,7 +324,7 @@ impl Words {
         let timeline = Timeline::read(chart.unit, starts);
         let title = text::clean(&chart.title);
         let sum_now: u128 = chart.points.iter().map(|&(_, n)| u128::from(n)).sum();
-        let total = match chart.summed {
+        let total = match chart.measure.is_summed() {
             true => format!("total {}", grouped(sum_now)),
             false => String::new(),
         };
@@ -338,7 +340,9 @@ impl Words {
             .max()
             .unwrap_or(0);
         let peak = match chart.points.iter().position(|&(_, count)| count == most) {
-            Some(index) if most > 0 => format!("peak {} ({})", human(most), start(index)),
+            Some(index) if most > 0 => {
+                format!("peak {} ({})", chart.measure.short(most), start(index))
+            }
             _ => String::new(),
         };
         let range = match (&timeline, chart.points.len()) {
@@ -393,7 +397,7 @@ impl Words {
             None => text::clean(start),
         };
         let is_provisional = chart.provisional_from.is_some_and(|from| from <= index);
-        let mut tooltip = format!("{start}: {}", grouped(*count));
+        let mut tooltip = format!("{start}: {}", chart.measure.exact(*count));
         if let Some(before) = chart.before.get(index) {
             tooltip.push_str(&format!(", before {}", grouped(*before)));
         }
@@ -412,8 +416,7 @@ fn buckets(unit: Unit, count: usize) -> String {
         Unit::Mweek => ("week", " from Monday"),
         other => (other.as_str(), ""),
     };
-    let plural = if count == 1 { "" } else { "s" };
-    format!("{} {name}{plural}{beginning}", grouped(count as u64))
+    format!("{}{beginning}", how_many(count as u64, name))
 }
 
 fn sum(counts: &[u64]) -> u128 {

@@ -11,7 +11,7 @@ use plotters::style::text_anchor::HPos;
 use super::axis::Axis;
 use super::canvas::{Document, Pen, pixels};
 use super::frame::{self, Root, drawn};
-use super::number::{brief, human};
+use super::measure::Measure;
 use super::text;
 use super::theme::Role;
 
@@ -39,13 +39,13 @@ pub fn bars(
     document: &Document,
     root: &Root<'_>,
     plot: &mut Plot<'_>,
-    counts: &[u64],
+    (counts, measure): (&[u64], Measure),
     provisional_from: usize,
     tooltip: impl Fn(usize) -> String,
 ) {
     let bucket_width = size(plot).0 / counts.len() as f64;
     let half = (BAR_PART * bucket_width).min(BAR_WIDTH_MAX) / bucket_width / 2.0;
-    let labels = labels(counts, bucket_width);
+    let labels = labels((counts, measure), bucket_width);
     let least = least(plot);
     for (index, &count) in counts.iter().enumerate() {
         if count == 0 {
@@ -72,13 +72,13 @@ pub fn bars(
 }
 
 /// What stands above each bar: its count as exactly as there is room above all of them, or nothing.
-fn labels(counts: &[u64], bucket_width: f64) -> Vec<String> {
+fn labels((counts, measure): (&[u64], Measure), bucket_width: f64) -> Vec<String> {
     let text_px = Role::Value.text_px();
     let fits = |label: &String| text::width(label, text_px) + LABEL_ROOM <= bucket_width;
-    let written = |write: fn(u64) -> String| -> Vec<String> {
-        counts.iter().map(|&count| write(count)).collect()
+    let written = |write: fn(Measure, u64) -> String| -> Vec<String> {
+        counts.iter().map(|&count| write(measure, count)).collect()
     };
-    let mut forms = [human, brief].map(written).into_iter();
+    let mut forms = [Measure::short, Measure::shorter].map(written).into_iter();
     let fitting = forms.find(|labels| labels.iter().all(fits));
     fitting.unwrap_or_default()
 }

@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use super::gallery::{chart, countries, gallery, march, plausible};
 use super::theme::Role;
 use super::{
-    Picture, RankingChart, SVG_BYTES_MAX, SeriesChart, Theme, WIDTH_MIN, badge, ranking, series,
-    text,
+    Measure, Picture, RankingChart, SVG_BYTES_MAX, SeriesChart, Theme, WIDTH_MIN, badge, ranking,
+    series, text,
 };
 use crate::calendar::{Unit, Zone};
 
@@ -128,7 +128,10 @@ fn time_labels(chart: &SeriesChart) -> Vec<String> {
 #[test]
 fn pictures_are_as_they_were_looked_at() {
     for (name, svg) in gallery() {
-        if matches!(name, "week" | "days" | "nothing" | "countries" | "badge") {
+        if matches!(
+            name,
+            "week" | "shares" | "days" | "nothing" | "countries" | "badge"
+        ) {
             insta::assert_snapshot!(name, svg);
         }
     }
@@ -449,6 +452,7 @@ proptest! {
         before in prop::collection::vec(any::<u64>(), 0..60),
         width in prop::sample::select(vec![WIDTH_MIN, 360, 519, 800, 1_600]),
         theme in prop::sample::select(vec![Theme::Auto, Theme::Light, Theme::Dark]),
+        measure in prop::sample::select(vec![Measure::Counts, Measure::Distinct, Measure::Shares]),
     ) {
         let picture = Picture { width, theme };
         check(&badge(&title, &subtitle, &start, theme));
@@ -461,10 +465,10 @@ proptest! {
             subtitle: subtitle.clone(),
             unit: Unit::Hour,
             zone: start.clone(),
+            measure,
             points,
             provisional_from,
             aligned,
-            summed: true,
             before,
             picture,
         };

@@ -49,7 +49,7 @@ const READS: [FileForms; 8] = [
     FileForms {
         path: "/v1/ratios/{ratio}/{entity}/{key}",
         csv: "start,numerator,denominator,ratio\n2012-03-15T00:00:00+00:00,0,0,\n2012-03-16T00:00:00+00:00,1,8,0.125\n",
-        svg: Some("A chart of the buckets, per million"),
+        svg: Some("A chart of the buckets, in percent"),
     },
     FileForms {
         path: "/v1/query",

@@ -2,6 +2,7 @@
 
 use axum::http::{HeaderMap, Uri};
 
+use super::download;
 use super::format::Format;
 use super::request::Period;
 use super::respond::Form;
@@ -17,6 +18,7 @@ pub struct Asked<'u> {
     pub format: Format,
     /// What the clock says, Unix seconds.
     pub now: i64,
+    uri: &'u Uri,
     headers: HeaderMap,
     with_key: bool,
 }
@@ -52,6 +54,7 @@ impl<'u> Asked<'u> {
             format: format.drawn(&mut query)?,
             query,
             now,
+            uri,
             headers,
             with_key: caller.has_key(),
         })
@@ -86,6 +89,7 @@ impl<'u> Asked<'u> {
             format: self.format,
             headers: self.headers,
             with_key: self.with_key,
+            disposition: (self.format == Format::Csv).then(|| download::disposition(self.uri)),
         })
     }
 }

@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::{RawQuery, State};
 use serde::Serialize;
 use tallyring_realtime::{IdHistory, Logged, Store};
-use tallyring_records::{Grain, Increment, Offset, Record, Schema, TimeCode};
+use tallyring_records::{Grain, Increment, Offset, Record, Schema, TimeCode, how_many};
 
 use super::request::blocking;
 use crate::access::Caller;
@@ -131,13 +131,13 @@ pub async fn verdict(
         let history = store.id_history(identity.as_deref().unwrap_or(&id))?;
         let told = told(&caller, history);
         answer(store, (&id, source), told).map(Json).ok_or_else(|| {
-            let days = store.options().log_days();
+            let days = how_many(store.options().log_days(), "day");
             let limited = match caller.is_limited() {
                 true => "; this key is told only of what names its namespaces alone",
                 false => "",
             };
             let detail = format!(
-                "was not seen in the log, which is kept for {days} days; of a batch that was refused as a whole only the \
+                "was not seen in the log, which is kept for {days}; of a batch that was refused as a whole only the \
                  item that was wrong is in it, and of a CloudEvent the id within its source{limited}"
             );
             Problem::unknown("id", &id, detail)

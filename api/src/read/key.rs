@@ -39,14 +39,14 @@ use crate::state::ApiState;
     ),
 )]
 pub async fn counts(
-    state: State<ApiState>,
+    State(state): State<ApiState>,
     caller: Caller,
     Segments(of): Segments<(String, String)>,
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let (_, format) = Format::of(uri.path(), &headers);
-    answer(state, caller, of, (View::Counts, format), uri, headers).await
+    let asked = Asked::of(&uri, headers, &caller, state.now())?;
+    answer(&state, of, View::Counts, asked).await
 }
 
 /// Total of a key
@@ -65,14 +65,14 @@ pub async fn counts(
     ),
 )]
 pub async fn summary(
-    state: State<ApiState>,
+    State(state): State<ApiState>,
     caller: Caller,
     Segments(of): Segments<(String, String)>,
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let (_, format) = Format::of(uri.path(), &headers);
-    answer(state, caller, of, (View::Summary, format), uri, headers).await
+    let asked = Asked::of(&uri, headers, &caller, state.now())?;
+    answer(&state, of, View::Summary, asked).await
 }
 
 /// Total of a key as a badge
@@ -88,14 +88,14 @@ pub async fn summary(
     ),
 )]
 pub async fn badge(
-    state: State<ApiState>,
+    State(state): State<ApiState>,
     caller: Caller,
     Segments(of): Segments<(String, String)>,
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let asked = (View::Summary, Format::SVG);
-    answer(state, caller, of, asked, uri, headers).await
+    let asked = Asked::in_form(Format::SVG, &uri, headers, &caller, state.now())?;
+    answer(&state, of, View::Summary, asked).await
 }
 
 /// Breakdown of a key
@@ -122,26 +122,24 @@ pub async fn badge(
     ),
 )]
 pub async fn by(
-    state: State<ApiState>,
+    State(state): State<ApiState>,
     caller: Caller,
     Segments((namespace, key, subtotal)): Segments<(String, String, String)>,
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let (name, format) = Format::of(&subtotal, &headers);
-    let asked = (View::By(name.to_owned()), format);
-    answer(state, caller, (namespace, key), asked, uri, headers).await
+    let view = View::By(name.to_owned());
+    let asked = Asked::in_form(format, &uri, headers, &caller, state.now())?;
+    answer(&state, (namespace, key), view, asked).await
 }
 
 async fn answer(
-    State(state): State<ApiState>,
-    caller: Caller,
+    state: &ApiState,
     (namespace, key): (String, String),
-    (view, format): (View, Format),
-    uri: Uri,
-    headers: HeaderMap,
+    view: View,
+    mut asked: Asked<'_>,
 ) -> Result<Response, Problem> {
-    let mut asked = Asked::in_form(format, &uri, headers, &caller, state.now())?;
     let limit = limit_default(asked.format);
     let schema = state.store().schema();
     if matches!(view, View::Counts) && asked.format == Format::Json {
@@ -169,7 +167,7 @@ async fn answer(
         Ok(answer) => return form.respond(state.store(), &answer),
         Err(request) => request,
     };
-    blocking(&state, move |store| {
+    blocking(state, move |store| {
         let requests = [Some(request), compared].into_iter().flatten().collect();
         let answers = answer_all(store, requests).map_err(|(_, problem)| problem)?;
         let mut answers = answers.into_iter();

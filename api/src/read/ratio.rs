@@ -7,7 +7,7 @@ use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
 use serde::Serialize;
 use tallyring_realtime::{Read, Store};
-use tallyring_records::{Namespace, Schema};
+use tallyring_records::{EventType, Namespace, Schema};
 
 use super::answer::{Head, resolve};
 use super::asked::Asked;
@@ -18,7 +18,7 @@ use super::respond::{Respond, json};
 use super::rollup;
 use crate::access::Caller;
 use crate::calendar::Unit;
-use crate::chart::{Picture, SeriesChart, grouped, series};
+use crate::chart::{Measure, Picture, SHARE_OF_ONE, SeriesChart, grouped, series};
 use crate::openapi::{AskErrors, Known, RangeParameters};
 use crate::problem::Problem;
 use crate::segments::Segments;
@@ -38,6 +38,9 @@ pub struct RatioAnswer {
     #[serde(flatten)]
     whole: Quotient,
     counts: Vec<RatioCount>,
+    /// The event types that are divided and that divide, for the words of a picture.
+    #[serde(skip)]
+    types: [String; 2],
 }
 
 /// Two counts and what they divide to.
@@ -93,7 +96,9 @@ pub async fn ratio(
 ) -> Result<Response, Problem> {
     let mut asked = Asked::of(&uri, headers, &caller, state.now())?;
     let key = key_of(uri.path(), key);
-    let namespaces = namespaces(&state.store().schema(), &name, &entity)?;
+    let schema = state.store().schema();
+    let types = types(&schema, &name)?;
+    let namespaces = namespaces(&schema, &name, types, &entity)?;
     for namespace in &namespaces {
         caller.check_namespace(&namespace.name)?;
     }
@@ -105,6 +110,7 @@ pub async fn ratio(
         entity,
         key,
         namespaces,
+        types: types.map(|kind| kind.name.clone()),
     };
     blocking(&state, move |store| {
         form.respond(store, &read(store, ratio, period)?)
@@ -129,9 +135,11 @@ struct Ratio {
     entity: String,
     key: String,
     namespaces: [Namespace; 2],
+    types: [String; 2],
 }
 
-fn namespaces(schema: &Schema, name: &str, entity: &str) -> Result<[Namespace; 2], Problem> {
+/// The event types that a ratio divides, and divides by.
+fn types<'s>(schema: &'s Schema, name: &str) -> Result<[&'s EventType; 2], Problem> {
     let ratio = schema.ratio(name).ok_or_else(|| {
         let known: Vec<&str> = schema.ratios.iter().map(|ratio| &*ratio.name).collect();
         let detail = format!("is not declared; declared are {}", known.join(", "));
@@ -141,6 +149,15 @@ fn namespaces(schema: &Schema, name: &str, entity: &str) -> Result<[Namespace; 2
     let [Some(numerator), Some(denominator)] = types else {
         unreachable!("BUG: a schema's ratios name declared event types")
     };
+    Ok([numerator, denominator])
+}
+
+fn namespaces(
+    schema: &Schema,
+    name: &str,
+    [numerator, denominator]: [&EventType; 2],
+    entity: &str,
+) -> Result<[Namespace; 2], Problem> {
     let both = |entity: &&String| denominator.entities.contains(*entity);
     if !numerator
         .entities
@@ -160,8 +177,7 @@ fn namespaces(schema: &Schema, name: &str, entity: &str) -> Result<[Namespace; 2
         );
         return Err(Problem::unknown("entity", entity, detail));
     }
-    let namespace =
-        |kind: &tallyring_records::EventType| declared(schema, &kind.namespace_of(entity));
+    let namespace = |kind: &EventType| declared(schema, &kind.namespace_of(entity));
     Ok([namespace(numerator)?, namespace(denominator)?])
 }
 
@@ -221,6 +237,7 @@ fn read(store: &Store, ratio: Ratio, period: Period) -> Result<RatioAnswer, Prob
         name: ratio.name,
         entity: ratio.entity,
         key: ratio.key,
+        types: ratio.types,
     })
 }
 
@@ -231,7 +248,7 @@ impl Respond for RatioAnswer {
 
     fn identity(&self) -> impl Serialize {
         let of = (&self.name, &self.entity, &self.key);
-        ("ratio", of, self.head.identity(), &self.counts)
+        ("ratio", of, &self.types, self.head.identity(), &self.counts)
     }
 
     fn render(&self, format: Format) -> Result<String, Problem> {
@@ -252,9 +269,10 @@ impl Quotient {
         }
     }
 
-    /// The ratio times a million, rounded; 0 where there is none. Pictures draw whole numbers.
-    fn per_million(&self) -> u64 {
-        let scaled = u128::from(self.numerator) * 1_000_000 + u128::from(self.denominator / 2);
+    /// The ratio in billionths, rounded; 0 where there is none. Pictures draw whole numbers.
+    fn share(&self) -> u64 {
+        let one = u128::from(SHARE_OF_ONE);
+        let scaled = u128::from(self.numerator) * one + u128::from(self.denominator / 2);
         let rounded = scaled.checked_div(self.denominator.into()).unwrap_or(0);
         u64::try_from(rounded).unwrap_or(u64::MAX)
     }
@@ -275,25 +293,29 @@ fn rows(answer: &RatioAnswer) -> String {
 
 fn picture(answer: &RatioAnswer, picture: Picture) -> String {
     let RatioAnswer {
-        name, entity, key, ..
+        name,
+        entity,
+        key,
+        types: [numerator, denominator],
+        ..
     } = answer;
     let points = answer.counts.iter();
     series(&SeriesChart {
-        title: format!("{name} of {entity}/{key}, per million"),
+        title: format!("{name} of {entity}/{key}: {numerator} / {denominator}"),
         subtitle: format!(
             "{} in all: {} of {}",
-            grouped(answer.whole.per_million()),
+            Measure::Shares.exact(answer.whole.share()),
             grouped(answer.whole.numerator),
             grouped(answer.whole.denominator)
         ),
         unit: answer.head.unit.parse().unwrap_or(Unit::Day),
         zone: answer.head.timezone.clone(),
+        measure: Measure::Shares,
         points: points
-            .map(|count| (count.start.to_string(), count.quotient.per_million()))
+            .map(|count| (count.start.to_string(), count.quotient.share()))
             .collect(),
         provisional_from: answer.head.provisional_from(),
         aligned: answer.head.aligned,
-        summed: false,
         before: Vec::new(),
         picture,
     })

@@ -41,6 +41,8 @@ pub struct Form {
     pub headers: HeaderMap,
     /// The client had to show an API key.
     pub with_key: bool,
+    /// The `Content-Disposition` of what is kept as a file.
+    pub disposition: Option<HeaderValue>,
 }
 
 impl Form {
@@ -59,7 +61,12 @@ impl Form {
         let response = if etag::is_known(&self.headers, &tag) {
             StatusCode::NOT_MODIFIED.into_response()
         } else {
-            with_type(self.format, answer.render(self.format)?)
+            let mut response = with_type(self.format, answer.render(self.format)?);
+            if let Some(disposition) = &self.disposition {
+                let headers = response.headers_mut();
+                headers.insert(header::CONTENT_DISPOSITION, disposition.clone());
+            }
+            response
         };
         Ok(with_validator(response, tag, cache))
     }

@@ -2,7 +2,7 @@
 
 use super::answer::{Answer, Body};
 use crate::calendar::Unit;
-use crate::chart::{Picture, RankingChart, SeriesChart, badge, human, ranking, series};
+use crate::chart::{Measure, Picture, RankingChart, SeriesChart, badge, human, ranking, series};
 
 /// The picture of a series or a ranking; a badge for a total. None for rankings by bucket.
 pub fn render(answer: &Answer, picture: Picture) -> Option<String> {
@@ -18,13 +18,13 @@ pub fn render(answer: &Answer, picture: Picture) -> Option<String> {
             subtitle: String::new(),
             unit: head.unit.parse().unwrap_or(Unit::Day),
             zone: head.timezone.clone(),
+            measure: Measure::Counts,
             points: counts
                 .iter()
                 .map(|count| (count.start.to_string(), count.count))
                 .collect(),
             provisional_from: head.provisional_from(),
             aligned: head.aligned,
-            summed: true,
             before: answer.before.clone(),
             picture,
         })),

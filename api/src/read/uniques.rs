@@ -17,7 +17,7 @@ use super::request::{Period, blocking, check_key, declared, span};
 use super::respond::{Respond, json};
 use crate::access::Caller;
 use crate::calendar::Unit;
-use crate::chart::{Picture, SeriesChart, grouped, series};
+use crate::chart::{Measure, Picture, SeriesChart, grouped, series};
 use crate::problem::Problem;
 use crate::segments::Segments;
 use crate::state::ApiState;
@@ -191,12 +191,12 @@ fn picture(answer: &Uniques, picture: Picture) -> String {
         ),
         unit: answer.head.unit.parse().unwrap_or(Unit::Day),
         zone: answer.head.timezone.clone(),
+        measure: Measure::Distinct,
         points: points
             .map(|count| (count.start.to_string(), count.users.estimate))
             .collect(),
         provisional_from: answer.head.provisional_from(),
         aligned: answer.head.aligned,
-        summed: false,
         before: Vec::new(),
         picture,
     })

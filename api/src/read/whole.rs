@@ -16,7 +16,7 @@ use super::respond::{Respond, json};
 use super::rollup;
 use crate::access::Caller;
 use crate::calendar::Unit;
-use crate::chart::{Picture, SeriesChart, series};
+use crate::chart::{Measure, Picture, SeriesChart, series};
 use crate::openapi::{AskErrors, Known, RangeParameters};
 use crate::problem::Problem;
 use crate::segments::Segments;
@@ -144,12 +144,12 @@ fn picture(answer: &Whole, picture: Picture) -> String {
         subtitle: String::new(),
         unit: answer.head.unit.parse().unwrap_or(Unit::Day),
         zone: answer.head.timezone.clone(),
+        measure: Measure::Counts,
         points: points
             .map(|row| (row.start.to_string(), row.count))
             .collect(),
         provisional_from: answer.head.provisional_from(),
         aligned: answer.head.aligned,
-        summed: true,
         before: answer.before.clone(),
         picture,
     })

@@ -303,7 +303,14 @@ async fn a_ratio_comes_in_every_form_and_a_key_that_ends_so_is_encoded() {
     assert!(csv.content_type.starts_with("text/csv"));
     let svg = site.get("/v1/ratios/ctr/l/1.svg?units=1").await;
     assert_eq!(svg.content_type, "image/svg+xml");
-    assert!(svg.text.contains("125,000 in all: 1 of 8"), "{}", svg.text);
+    for part in [
+        "aria-label=\"ctr of l/1: click / view\"",
+        "<desc>12.5% in all: 1 of 8 · peak 12.5% (",
+        ">15%</text>",
+        ">0%</text>",
+    ] {
+        assert!(svg.text.contains(part), "{part}: {}", svg.text);
+    }
     let encoded = site.get("/v1/ratios/ctr/l/1%2Esvg?units=1").await.json();
     assert_eq!(
         (&encoded["key"], &encoded["denominator"]),

@@ -108,6 +108,7 @@ fn app(directory: &Path, schema: Schema, now: i64) -> Arc<App> {
     let admin = Admin {
         rebuild: Box::new(|| 0),
         last_rebuild: Box::new(|| None),
+        backup_path: None,
     };
     let state = ApiState {
         service: Arc::new(Service::start(Arc::new(store)).unwrap()),

@@ -179,6 +179,7 @@ impl Run {
             next_block: 0,
             block: None,
             at: 0,
+            bytes_read: 0,
         }
     }
 
@@ -339,9 +340,15 @@ pub struct Cursor {
     next_block: usize,
     block: Option<Block>,
     at: usize,
+    bytes_read: u64,
 }
 
 impl Cursor {
+    /// Bytes of the blocks that were read so far, as they lie in the file.
+    pub fn bytes_read(&self) -> u64 {
+        self.bytes_read
+    }
+
     /// The line the cursor stands on; `None` before the first [`Cursor::advance`] and at the end.
     ///
     /// # Errors
@@ -373,6 +380,7 @@ impl Cursor {
             return Ok(false);
         }
         self.block = Some(self.run.decode(self.next_block)?);
+        self.bytes_read += u64::from(self.run.index[self.next_block].frame_bytes);
         self.next_block += 1;
         self.at = 0;
         Ok(true)

@@ -39,9 +39,9 @@ use rebuild::RebuildArgs;
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  tallyring bench increments                 single durable increments against an empty handler
+  tallyring bench increments                increments against an empty handler
   tallyring bench reads --runs 3 --output json
-  tallyring bench memory --keys 10000000     bytes a live counter")]
+  tallyring bench memory --keys 10000000    bytes a live counter")]
 pub struct BenchArgs {
     #[command(flatten)]
     effort: Effort,

@@ -15,12 +15,12 @@ use crate::error::{CommandError, Result, doing};
 /// Options of `bench rebuild`.
 #[derive(Args)]
 #[command(after_help = "\
-`ops/bench/bulk.sh` runs it with all peers that can be installed. {file} in a peer's command is the CSV file, {out} what it
+`ops/bench/bulk.sh` runs it with all peers that can be installed. {file} in a peer's command is the CSV file, {out} what it \
 is to write.
 
 Examples:
   tallyring bench rebuild --runs 3
-  tallyring bench rebuild --rows 5000000,20000000,80000000 --runs 1     how time grows")]
+  tallyring bench rebuild --rows 5000000,20000000 --runs 1    how time grows")]
 pub struct RebuildArgs {
     /// Rows of history; several numbers are measured one after the other
     #[arg(long, value_delimiter = ',', default_values_t = [20_000_000], value_parser = clap::value_parser!(u64).range(1_000..=1_000_000_000))]

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tallyring_realtime::Durability;
-use tallyring_records::{Grain, Schema};
+use tallyring_records::{Grain, Schema, how_many};
 
 use super::{Config, DEFAULT};
 use crate::cli::{ConfigArgs, ConfigCommand};
@@ -47,8 +47,8 @@ fn explain(config: &Config) -> Result<()> {
         say!("  takes StatsD counters on {address}")?;
     }
     say!(
-        "  {} shards, acknowledges {}",
-        options.shards,
+        "  {}, acknowledges {}",
+        how_many(options.shards, "shard"),
         match options.durability {
             Durability::Fsync => "what is synced to the disk".to_owned(),
             Durability::Interval(milliseconds) =>
@@ -61,18 +61,21 @@ fn explain(config: &Config) -> Result<()> {
         options.cache_bytes >> 20
     )?;
     say!(
-        "  remembers ids for {} hours, keeps the log for {} days",
-        options.id_hours,
-        options.log_days()
+        "  remembers ids for {}, keeps the log for {}",
+        how_many(options.id_hours, "hour"),
+        how_many(options.log_days(), "day")
     )?;
     say!(
-        "  rebuilds {} minutes after midnight UTC, archive at zstd level {}",
-        config.rebuild.minutes_after_midnight,
+        "  rebuilds {} after midnight UTC, archive at zstd level {}",
+        how_many(config.rebuild.minutes_after_midnight, "minute"),
         config.rebuild.level
     )?;
     let keep = config.rebuild.keep;
     let days = |days: Option<u32>| {
-        days.map_or_else(|| "for ever".into(), |days| format!("for {days} days"))
+        days.map_or_else(
+            || "for ever".into(),
+            |days| format!("for {}", how_many(days, "day")),
+        )
     };
     say!(
         "  keeps minutes {}, hours {}, and days for ever",
@@ -84,16 +87,16 @@ fn explain(config: &Config) -> Result<()> {
     }
     let http = &config.http;
     say!(
-        "  {}, up to {} connections, {} of one address; at once {} increments, {} batches, {} reads",
+        "  {}, up to {}, {} of one address; at once {}, {}, {}",
         match &http.tls {
             Some(files) => format!("TLS with {}", files.certificate.display()),
             None => "plain HTTP".into(),
         },
-        http.server.connections_max,
+        how_many(http.server.connections_max as u64, "connection"),
         http.server.connections_per_ip_max,
-        http.access.writes,
-        http.access.batches,
-        http.access.queries
+        how_many(http.access.writes as u64, "increment"),
+        how_many(http.access.batches as u64, "batch request"),
+        how_many(http.access.queries as u64, "read")
     )?;
     explain_counted(&config.schema)
 }
@@ -113,8 +116,14 @@ fn explain_counted(schema: &Schema) -> Result<()> {
             Grain::Quarter => "quarter-hours",
             _ => "hours",
         };
+        let further = match (namespace.minutes, namespace.uniques) {
+            (true, true) => ", with minutes and distinct users",
+            (true, false) => ", with minutes",
+            (false, true) => ", with distinct users",
+            (false, false) => "",
+        };
         say!(
-            "  counts {} by {grain}, broken down by {}",
+            "  counts {} by {grain}{further}, broken down by {}",
             titled(&namespace.name, &namespace.title),
             match subtotals.is_empty() {
                 true => "nothing".to_owned(),
@@ -124,17 +133,17 @@ fn explain_counted(schema: &Schema) -> Result<()> {
     }
     for event in &schema.events {
         say!(
-            "  events of type {} name {}, expected for {} seconds",
+            "  events of type {} name {}, expected for {}",
             event.name,
             event.entities.join(", "),
-            event.lateness_seconds
+            how_many(event.lateness_seconds, "second")
         )?;
     }
     for filter in &schema.filters {
         say!(
-            "  filter {}: events with one of {} values of {} are not counted",
+            "  filter {}: events with one of {} of {} are not counted",
             filter.name,
-            filter.values.len(),
+            how_many(filter.values.len() as u64, "value"),
             filter.field
         )?;
     }

@@ -20,7 +20,8 @@ type Values = BTreeMap<(&'static str, String), u64>;
 #[derive(Default)]
 struct Hour(BTreeMap<(&'static str, String), (u64, Values)>);
 
-/// Writes all hours from `start` up to `end` (Unix seconds). `progress` hears of hours.
+/// Writes all hours from `start` up to `end` (Unix seconds), in which `busy` times what the world expects is counted.
+/// `progress` hears of hours.
 ///
 /// # Errors
 /// When the file cannot be written.
@@ -28,6 +29,7 @@ pub fn write(
     world: &World,
     path: &Path,
     (start, end): (i64, i64),
+    busy: f64,
     progress: &dyn Fn(u64),
 ) -> Result<()> {
     let file = File::create(path).map_err(doing(format!("write {}", path.display())))?;
@@ -39,8 +41,8 @@ pub fn write(
     while at < end {
         let mut chance = Chance::new(at as u64);
         let mut hour = Hour::default();
-        hour.links(world, &mut chance, at);
-        hour.ads(world, &mut chance, (at, end));
+        hour.links(world, &mut chance, at, busy);
+        hour.ads(world, &mut chance, (at, end), busy);
         hour.write(&mut rows, at)
             .map_err(doing("write the history"))?;
         at += HOUR_S;
@@ -51,9 +53,9 @@ pub fn write(
 }
 
 impl Hour {
-    fn links(&mut self, world: &World, chance: &mut Chance, at: i64) {
+    fn links(&mut self, world: &World, chance: &mut Chance, at: i64, busy: f64) {
         for link in &world.links {
-            let n = chance.count(link.rate(at + HOUR_S / 2));
+            let n = chance.count(link.rate(at + HOUR_S / 2) * busy);
             let parts = [
                 ("c", texts(chance.divide(n, &link.countries))),
                 ("r", texts(chance.divide(n, &link.referrers))),
@@ -65,10 +67,10 @@ impl Hour {
         }
     }
 
-    fn ads(&mut self, world: &World, chance: &mut Chance, (at, end): (i64, i64)) {
+    fn ads(&mut self, world: &World, chance: &mut Chance, (at, end): (i64, i64), busy: f64) {
         let countries = &world.links[0].countries;
         for ad in world.ads.iter().filter(|_| at >= end - ADS_S) {
-            let impressions = chance.count(ad.impressions * rhythm(at + HOUR_S / 2));
+            let impressions = chance.count(ad.impressions * rhythm(at + HOUR_S / 2) * busy);
             let clicks = chance.count(impressions as f64 * ad.ctr);
             for (event, n) in [("impression", impressions), ("click", clicks)] {
                 let (mut by_device, mut crossed) = (BTreeMap::new(), Vec::new());

@@ -56,14 +56,14 @@ pub fn claim(data: &Path) -> Result<()> {
     )))
 }
 
-/// Makes what is missing of the history: `days` before `end`, Unix seconds.
+/// Makes what is missing of the history: `days` before `end` (Unix seconds), `busy` times as busy as the world expects.
 ///
 /// # Errors
 /// As `load` and `rebuild`; not when nobody reads what they print.
 pub fn make_history(
     world: &World,
     data: &DataArgs,
-    (days, end): (u32, i64),
+    (days, end, busy): (u32, i64, f64),
     json: bool,
 ) -> Result<()> {
     let file = data.data.join(FILE);
@@ -74,7 +74,7 @@ pub fn make_history(
     if so_far == Made::Nothing {
         let hours = i64::from(days) * 24;
         let bar = bar(hours);
-        let written = history::write(world, &file, (end - hours * HOUR_S, end), &|done| {
+        let written = history::write(world, &file, (end - hours * HOUR_S, end), busy, &|done| {
             bar.set_position(done);
         });
         bar.finish_and_clear();

@@ -46,7 +46,7 @@ pub struct DemoArgs {
     /// Days of history that are made
     #[arg(long, default_value_t = 366, value_parser = clap::value_parser!(u32).range(1..=3_660))]
     pub days: u32,
-    /// How many times the usual traffic comes; 0 for none
+    /// How many times the usual traffic comes, also in history that is made now; 0 for none, after a usual history
     #[arg(long, default_value_t = 1.0, value_parser = parse_rate)]
     pub rate: f64,
 }
@@ -82,13 +82,14 @@ pub fn run(args: &DemoArgs, json: bool) -> Result<()> {
     let this_hour = now - now.rem_euclid(HOUR_S);
     let recent = if args.rate > 0.0 { RECENT_HOURS } else { 0 };
     let history_end = this_hour - recent * HOUR_S;
-    making::make_history(&world, &data, (args.days, history_end), json)?;
+    let busy = if args.rate > 0.0 { args.rate } else { 1.0 };
+    making::make_history(&world, &data, (args.days, history_end, busy), json)?;
     if args.rate > 0.0 {
-        let traffic = catch_up(world, &data, history_end)?;
-        let (directory, rate) = (args.data.clone(), args.rate);
+        let traffic = catch_up(world, &data, (history_end, args.rate))?;
+        let directory = args.data.clone();
         thread::Builder::new()
             .name("demo".into())
-            .spawn(move || traffic.run(&directory, rate))
+            .spawn(move || traffic.run(&directory))
             .map_err(doing("start the traffic"))?;
     }
     note!("the counts are made up; Ctrl-C stops, the same command goes on");
@@ -96,7 +97,7 @@ pub fn run(args: &DemoArgs, json: bool) -> Result<()> {
 }
 
 /// Counts what came since the history ended or the demonstration was stopped, if that was not long ago.
-fn catch_up(world: World, data: &DataArgs, history_end: i64) -> Result<Traffic> {
+fn catch_up(world: World, data: &DataArgs, (history_end, rate): (i64, f64)) -> Result<Traffic> {
     let config = Config::for_command(None, &data.data)?;
     let (store, _lock) = open(&data.data, &config, lock(&data.data)?)?;
     let api = InProcess::over(store)?;
@@ -104,7 +105,7 @@ fn catch_up(world: World, data: &DataArgs, history_end: i64) -> Result<Traffic> 
     let hour = end_of_counts(&api, ("hour", HOUR_S), history_end)?;
     let minute = end_of_counts(&api, ("minute", 60), history_end)?;
     let from = if minute > hour - HOUR_S { minute } else { hour };
-    let mut traffic = Traffic::new(world, from);
+    let mut traffic = Traffic::new(world, from, rate);
     traffic.catch_up(&api)?;
     api.stop()?;
     Ok(traffic)

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
+use indicatif::{ProgressBar, ProgressStyle};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -48,15 +49,18 @@ impl Span {
 pub struct Traffic {
     world: World,
     chance: Chance,
+    /// How many times what the world expects comes.
+    rate: f64,
     /// Until when everything was sent, Unix seconds.
     until: f64,
 }
 
 impl Traffic {
-    /// The traffic from `from` on, Unix seconds.
-    pub fn new(world: World, from: i64) -> Self {
+    /// The traffic from `from` on (Unix seconds), `rate` times what the world expects.
+    pub fn new(world: World, from: i64, rate: f64) -> Self {
         Self {
             world,
+            rate,
             chance: Chance::new(Timestamp::now().as_nanosecond() as u64),
             until: from as f64,
         }
@@ -67,18 +71,22 @@ impl Traffic {
     /// # Errors
     /// What the API refuses.
     pub fn catch_up(&mut self, api: &InProcess) -> Result<()> {
+        let minutes = ((now() - self.until) / MINUTE_S) as u64;
+        let bar = bar(minutes);
         while self.until + MINUTE_S <= now() {
-            for (path, items) in self.next(self.until + MINUTE_S, 1.0) {
+            for (path, items) in self.next(self.until + MINUTE_S) {
                 for batch in items.chunks(BATCH_MAX) {
                     api.post(path, batch)?;
                 }
             }
+            bar.inc(1);
         }
+        bar.finish_and_clear();
         Ok(())
     }
 
-    /// Sends until the process ends. `rate` multiplies what the world expects.
-    pub fn run(mut self, data: &Path, rate: f64) {
+    /// Sends until the process ends.
+    pub fn run(mut self, data: &Path) {
         let server = loop {
             thread::sleep(TICK);
             if let Some(url) = server_of(data) {
@@ -88,7 +96,7 @@ impl Traffic {
         loop {
             // What a machine that slept missed is left out.
             self.until = self.until.max(now() - MINUTE_S);
-            for (path, mut items) in self.next(now(), rate) {
+            for (path, mut items) in self.next(now()) {
                 items.truncate(BATCH_MAX);
                 // A server that is busy or stopping takes the next ones.
                 if !items.is_empty() {
@@ -100,16 +108,23 @@ impl Traffic {
     }
 
     /// What comes up to `to`, by the route that takes it.
-    fn next(&mut self, to: f64, rate: f64) -> [(&'static str, Vec<Value>); 2] {
+    fn next(&mut self, to: f64) -> [(&'static str, Vec<Value>); 2] {
         let span = Span {
             from: self.until,
             to,
         };
         self.until = to;
-        let clicks = clicks(&self.world, &mut self.chance, span, rate);
-        let events = events(&self.world, &mut self.chance, span, rate);
+        let clicks = clicks(&self.world, &mut self.chance, span, self.rate);
+        let events = events(&self.world, &mut self.chance, span, self.rate);
         [("/v1/increments", clicks), ("/v1/events", events)]
     }
+}
+
+fn bar(minutes: u64) -> ProgressBar {
+    let style = ProgressStyle::with_template(
+        "counting what came last {wide_bar} {human_pos}/{human_len} minutes, {eta} left",
+    );
+    ProgressBar::new(minutes).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
 /// Unix seconds.

@@ -93,8 +93,12 @@ impl fmt::Display for Sent {
         }
         write!(
             formatter,
-            "{} events were sent before that and stay counted",
-            HumanCount(self.events)
+            "{} sent before that and {} counted",
+            match self.events {
+                1 => "1 event was".to_owned(),
+                events => format!("{} events were", HumanCount(events)),
+            },
+            if self.events == 1 { "stays" } else { "stay" }
         )?;
         if let Some(next) = &self.next {
             write!(formatter, "; the first line not sent is {next}")?;

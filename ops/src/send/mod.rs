@@ -47,30 +47,34 @@ const KEY_VARIABLE: &str = "TALLYRING_KEY";
 
 const EXAMPLES: &str = "\
 Mapping:
-  --map TARGET=FIELD says which field of a line becomes what; --map TARGET==TEXT sets a constant.
-    at                when it happened: Unix seconds, RFC 3339, or an access log's time (needed)
-    key.<namespace>   what is counted (at least one; a line may lack some, not all)
+  --map TARGET=FIELD says which field of a line becomes what;
+  --map TARGET==TEXT sets a constant.
+    at                when it happened (needed): Unix seconds, RFC 3339, or an
+                      access log's time
+    key.<namespace>   what is counted: at least one; a line may lack some
     by.<subtotal>     a breakdown; where a line has none, it counts under -
     n                 how many, 1 if not mapped
     id                the event's own id: sending it again counts nothing twice
     user              who did it, for uniques
-  FIELD is a JSON field (a.b for one inside another), a CSV column, or one of an access log's
-  host, user, time, method, path (without its query), status, bytes, referrer, agent.
+  FIELD is a JSON field (a.b for one inside another), a CSV column, or one of an
+  access log's host, user, time, method, path (without its query), status,
+  bytes, referrer, agent.
 
 Examples:
-  Clicks as JSON lines, where lines without a time or a link are listed and left out:
-    tallyring send clicks.jsonl.gz --to http://127.0.0.1:8080 --on-error skip \\
-      --map key.l=link --map key.u=account.login --map by.c=country --map at=time
+  Clicks as JSON lines; lines without a time or a link are listed and left out:
+    tallyring send clicks.jsonl.gz --to http://127.0.0.1:7117 --on-error skip \\
+      --map key.l=link --map key.u=account.login --map by.c=country \\
+      --map at=time
 
   Hourly counts from CSV, all for one domain:
-    tallyring send hours.csv --to http://127.0.0.1:8080 \\
+    tallyring send hours.csv --to http://127.0.0.1:7117 \\
       --map key.d==example.com --map n=visits --map at=hour
 
   A web access log while it is being written, by path and referrer:
-    tallyring send access.log --follow --to http://127.0.0.1:8080 \\
+    tallyring send access.log --follow --to http://127.0.0.1:7117 \\
       --map key.l=path --map by.r=referrer --map at=time --on-error skip
 
-A run tries a batch again when the server is busy or the connection breaks, and counts
+A run tries a batch again when the server is busy or the connection breaks, and counts \
 nothing twice. Running the command again does count again, unless an id is mapped.";
 
 /// Options of `tallyring send`.
@@ -84,7 +88,7 @@ pub struct SendArgs {
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 
-    /// The server's address, such as http://127.0.0.1:8080
+    /// The server's address, such as http://127.0.0.1:7117
     #[arg(long, value_name = "URL")]
     to: String,
 

@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use tallyring_records::{grouped, how_many};
+
 use super::OnError;
 use super::answer::{Answer, PostError};
 use super::bad_lines::BadLines;
@@ -312,8 +314,10 @@ impl<'a> Session<'a> {
         self.totals.rejected += rejected;
         if taken.saturating_add(rejected) != event_count {
             self.progress.message(format_args!(
-                "warning: of a batch of {event_count} events the server accounts for {taken}; \
-                 compare its counts with the source"
+                "warning: of a batch of {} the server accounts for {}; \
+                 compare its counts with the source",
+                how_many(event_count, "event"),
+                grouped(taken)
             ));
         }
         let mut unnamed = rejected;

@@ -1,6 +1,7 @@
 //! Bulk CSV: `namespace,key,hour,count`, for breakdowns also `subtotal,value`, in any order (RFC 4180).
 
 use ::csv::{ByteRecord, ReaderBuilder};
+use tallyring_records::how_many;
 
 use super::field::shown;
 use super::row::Fields;
@@ -141,7 +142,8 @@ impl Columns {
 
     fn wrong_count(&self, found: usize) -> String {
         format!(
-            "it has {found} fields, the header {}; quote fields that hold a comma",
+            "it has {}, the header {}; quote fields that hold a comma",
+            how_many(found as u64, "field"),
             self.count
         )
     }

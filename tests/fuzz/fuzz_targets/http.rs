@@ -66,6 +66,7 @@ fn stand() -> (Router, Runtime) {
         admin: Arc::new(Admin {
             rebuild: Box::new(|| 0),
             last_rebuild: Box::new(|| None),
+            backup_path: None,
         }),
         access: Arc::new(Access::open(AccessLimits::default())),
         metrics: metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder().handle(),

@@ -1,5 +1,7 @@
 //! Flushes, cuts, rebuilds, publications and rollbacks.
 
+use std::sync::Mutex;
+
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use tallyring_archive::{Build, GENERATIONS_KEPT, KeepDays, Manifest};
 use tallyring_realtime::Error;
@@ -127,8 +129,18 @@ impl Driver {
         };
         self.note(format!("build from manifest {}", manifest.number));
         let disk = self.disk.clone();
-        let built = on_one_thread(|| build(&disk, manifest, options, &|_, _| {}));
+        let told = Mutex::new((0, 0));
+        let progress = |done: u64, total: u64| {
+            let mut told = told.lock().expect("BUG: nobody panicked");
+            assert!(told.0 <= done && told.1 <= total && done <= total);
+            *told = (done, total);
+        };
+        let built = on_one_thread(|| build(&disk, manifest, options, &progress));
+        let (done, total) = told.into_inner().expect("BUG: nobody panicked");
         match built {
+            Ok(_) if done != total => {
+                Err(format!("a build told {done} of {total} bytes at its end"))
+            }
             Ok(built) => Ok(built.map(|build| Made {
                 build,
                 datasets: wanted_of(manifest),

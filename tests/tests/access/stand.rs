@@ -69,6 +69,7 @@ impl Stand {
             admin: Arc::new(Admin {
                 rebuild: Box::new(|| 0),
                 last_rebuild: Box::new(|| None),
+                backup_path: None,
             }),
             access: Arc::clone(&access),
             metrics: PrometheusBuilder::new().build_recorder().handle(),

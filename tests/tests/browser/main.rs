@@ -188,6 +188,53 @@ fn every_page_is_accessible_in_both_themes_and_on_a_phone() {
 }
 
 #[test]
+fn the_last_minutes_of_a_key_follow_its_events_and_fit_a_phone() {
+    let Some((_data, server, browser)) = open("the_last_minutes_of_a_key") else {
+        return;
+    };
+    let send = |kind: &str, id: String| {
+        let event = json!({"id": id, "type": kind, "entities": {"ad": "42"}, "by": {"country": "DE"}, "user": id});
+        let answer = post(&server, "/v1/events", &event);
+        assert_eq!(answer.status, 200, "{answer:?}");
+    };
+    (0..8).for_each(|number| send("impression", format!("i{number}")));
+    // Its breakdowns are kept by hours of UTC, which begin in the middle of this zone's.
+    browser.visit(
+        &server,
+        "/keys/ad_click/42?unit=minute&timezone=Asia/Kolkata",
+    );
+    let says = |text: &str| {
+        let script = format!(
+            "return [...document.querySelectorAll('figure desc')].some((desc) => desc.textContent.includes({text:?}))"
+        );
+        browser.run(&script) == json!(true)
+    };
+    assert_eq!(browser.tile("60 minutes"), "1");
+    assert_eq!(browser.tile("CTR"), "12.5%");
+    assert!(
+        says("60 minutes") && says("US: 1"),
+        "the series, the countries"
+    );
+    assert!(says("12.5% in all: 1 of 8"), "the ratio");
+    assert!(browser.text("main").contains("are kept by the hour"));
+    send("click", "e2".to_owned());
+    wait_until("the click arrives", || {
+        browser.tile("60 minutes") == "2" && browser.tile("CTR") == "25%"
+    });
+    wait_until("the charts follow", || says("total 2") && says("DE: 1"));
+    for width in [320, 360, 390] {
+        browser.emulate(width, "light");
+        let rows = "return new Set([...document.querySelectorAll('nav[aria-label=Unit] a')].map((link) => link.offsetTop)).size";
+        assert_eq!(browser.run(rows), json!(1), "rows at {width} pixels");
+        let wide = browser.run("return document.documentElement.scrollWidth");
+        assert_eq!(wide, json!(width), "the page is as wide as the phone");
+    }
+    browser.wait_whole();
+    browser.check_accessible("the last minutes");
+    browser.check_console();
+}
+
+#[test]
 fn a_page_without_counts_says_what_to_do_and_fills_by_itself() {
     let Some((_data, server, browser)) = open("a_page_without_counts") else {
         return;

@@ -155,11 +155,13 @@ fn a_backup_that_fails_behind_a_server_fails_the_rebuild_and_is_in_the_status() 
     );
     let shown = tallyring_ok(&["status", "--data", stored.argument()]);
     assert!(shown.contains("\nbackup    failed, "), "{shown}");
+    assert!(shown.starts_with("state     degraded, "), "{shown}");
     // Once there is a place for it, both are well.
     fs::remove_file(&blocked).expect("removed");
     tallyring_ok(&["rebuild", "--data", stored.argument()]);
     let shown = tallyring_ok(&["status", "--data", stored.argument()]);
     assert!(shown.contains("\nbackup    done, "), "{shown}");
+    assert!(shown.starts_with("state     ok, "), "{shown}");
     server.terminate();
     verified(&blocked.join("copy"));
 }

@@ -122,10 +122,16 @@ fn a_load_without_a_server_counts_the_same() {
             .run("datasets", &[])
             .contains("counts with the next rebuild")
     );
+    let listed = stand.run("datasets", &["--output", "json"]);
     stand.run("rebuild", &[]);
     assert!(stand.run("datasets", &[]).contains("counted"));
     let server = stand.stored.serve(TODAY);
     assert_eq!((total(&server, "a"), total(&server, "b")), (100, 1));
+    // The command tells what the server tells.
+    let mut listed: Value = serde_json::from_str(&listed).expect("JSON");
+    assert_eq!(listed["datasets"][0]["partitions"], json!(["2011"]));
+    listed["datasets"][0]["state"] = json!("counted");
+    assert_eq!(listed, server.get_json("/v1/admin/datasets"));
 }
 
 #[test]
@@ -175,7 +181,7 @@ fn a_dry_run_and_a_bad_row_change_nothing() {
     assert!(stand.run("datasets", &[]).contains("no datasets"));
     let rejects = stand.input.path().join("rejects.csv").display().to_string();
     let skip = ["history", &bad, "--on-error", "skip", "--rejects", &rejects];
-    assert!(stand.run("load", &skip).contains("1 rows were skipped"));
+    assert!(stand.run("load", &skip).contains("1 row was skipped"));
     let listed = fs::read_to_string(&rejects).expect("rejects");
     assert!(listed.contains(",3,"), "{listed}");
     assert!(stand.incoming().is_empty(), "{:?}", stand.incoming());

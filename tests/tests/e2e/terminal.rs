@@ -20,6 +20,7 @@ fn the_state_is_shown_by_the_server_that_holds_the_directory() {
             "today     day-",
             "log       at 1, ",
             "archive   generation 0, ",
+            "backup    not configured; `path` in [backup]",
         ] {
             assert!(table.contains(line), "{table}");
         }

@@ -3,8 +3,12 @@
 const whole = new Intl.NumberFormat("en");
 const short = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
 
+const share = new Intl.NumberFormat("en", { style: "percent", maximumSignificantDigits: 3 });
+
 export const count = (number) => whole.format(number);
 export const rounded = (number) => (number < 100_000 ? whole.format(number) : short.format(number).replace("K", "k"));
+
+export const percent = (part) => share.format(part);
 
 export function bytes(number) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];

@@ -2,7 +2,7 @@
 
 import { address, get } from "./api.js";
 import { chart, spark } from "./chart.js";
-import { change, count, el, hint, rounded, start, switcher, tile } from "./format.js";
+import { change, count, el, hint, percent, rounded, start, switcher, tile } from "./format.js";
 import { listen, seldom } from "./live.js";
 
 // Units with the numbers of them that can be chosen; the first is the usual one.
@@ -61,6 +61,7 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
     chart((width) => address(of("by", `${subtotal}.svg`), { ...whole(), limit: 8, width }), "chart short"));
   const uniques = namespace.uniques && unit !== "minute"
     ? chart((width) => address(of("uniques.svg"), { ...range, width })) : undefined;
+  const divided = ratios.map((ratio) => chart((width) => address(["ratios", ratio.name, ratio.entity, `${key}.svg`], { ...range, width })));
   const nothing = hint("Nothing was counted for this key yet", "What is counted from now on appears here by itself. Count something:",
     `curl '${location.origin}${address(["incr"], { [`key.${name}`]: key })}'`);
   nothing.hidden = true;
@@ -72,8 +73,10 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
   const files = [["SVG", "counts.svg"], ["CSV", "counts.csv"], ["JSON", "counts"], ["Badge", "badge"]];
   const counted = el("div", { class: "stack" },
     series.element,
+    ...(unit === "minute" && (breakdowns.length || users) ? [el("p", { class: "muted" }, "Breakdowns and distinct users are kept by the hour: they are of the whole hours that hold these minutes.")] : []),
     ...(breakdowns.length ? [el("h2", { class: "hidden" }, "Broken down"), el("div", { class: breakdowns.length % 3 ? "pair" : "trio" }, ...breakdowns.map(({ element }) => element))] : []),
     ...(uniques ? [uniques.element] : []),
+    ...divided.map(({ element }) => element),
     table);
   main.replaceChildren(
     el("div", {},
@@ -103,11 +106,13 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
         }),
       ...breakdowns.map((breakdown) => breakdown.refresh()),
       uniques?.refresh(),
+      ...divided.map((ratio) => ratio.refresh()),
       users && get(of("uniques"), whole())
-        .then((found) => users.set(rounded(found.estimate), `±${(found.relative_error * 100).toFixed(1)}%, each once`)),
+        .then((found) => users.set(rounded(found.estimate),
+          `±${(found.relative_error * 100).toFixed(1)}%, ${unit === "minute" ? "of whole hours" : "each once"}`)),
       ...ratios.map(async (ratio) => {
         const found = await get(["ratios", ratio.name, ratio.entity, key], range);
-        ratio.tile.set(found.ratio === null ? "–" : `${(found.ratio * 100).toFixed(2)}%`, `${rounded(found.numerator)} of ${rounded(found.denominator)}`);
+        ratio.tile.set(found.ratio === null ? "–" : percent(found.ratio), `${rounded(found.numerator)} of ${rounded(found.denominator)}`);
       }),
     ]);
     shown.sum = found.total;

@@ -127,11 +127,26 @@ function fill(part) {
 
 const runs = (number) => `${count(number)} ${number === 1 ? "run" : "runs"}`;
 
-function backedUp(rebuilt) {
-  const backup = rebuilt?.backup;
-  if (rebuilt?.backing_up) return "running";
-  if (!backup) return "none with the last rebuild";
-  const ended = `${backup.ended_at.slice(0, 16).replace("T", " ")} UTC`;
+const utc = (moment) => `${moment.slice(0, 16).replace("T", " ")} UTC`;
+
+// How far the job is, where that is known.
+function progressOf({ progress }) {
+  return progress?.total_bytes ? `, ${Math.floor((100 * progress.done_bytes) / progress.total_bytes)} % of ${bytes(progress.total_bytes)}` : "";
+}
+
+function rebuiltAs(job) {
+  if (!job) return "none yet";
+  if (job.state === "running") return `running since ${utc(job.started_at)}${progressOf(job)}`;
+  const ended = job.ended_at ? ` ${utc(job.ended_at)}` : "";
+  return job.state === "failed" ? el("span", { class: "wrong" }, `failed${ended}: ${job.error}`) : `${job.state}${ended}`;
+}
+
+function backedUp(path, job) {
+  const backup = job?.backup;
+  if (job?.backing_up) return `running${progressOf(job)}`;
+  if (!path) return el("span", {}, "not configured (", el("code", {}, "path"), " in ", el("code", {}, "[backup]"), ")");
+  if (!backup) return "none yet; the next rebuild makes it";
+  const ended = utc(backup.ended_at);
   return backup.error ? el("span", { class: "wrong" }, `failed ${ended}: ${backup.error}`) : `generation ${backup.generation}, ${ended}`;
 }
 
@@ -145,7 +160,6 @@ async function showState(card) {
       el("p", { class: "muted" }, "A key with the scope admin shows the state of the server."));
     return;
   }
-  const rebuilt = status.last_rebuild;
   const slots = status.ring.slots.map((slot) => {
     const name = slot.position === "waiting" ? "waiting" : slot.position;
     return el("li", { class: slot.position === "today" ? "now" : "" },
@@ -154,8 +168,8 @@ async function showState(card) {
   });
   const facts = [
     ["Archive", `generation ${status.generation}, ${bytes(status.archive.file_bytes)}, ${runs(status.archive.pending_runs)} to merge`],
-    ["Rebuild", rebuilt ? `${rebuilt.state}${rebuilt.ended_at ? ` ${rebuilt.ended_at.slice(0, 16).replace("T", " ")} UTC` : ""}` : "none yet"],
-    ["Backup", backedUp(rebuilt)],
+    ["Rebuild", rebuiltAs(status.last_rebuild)],
+    ["Backup", backedUp(status.backup_path, status.last_rebuild)],
     ["Log", `${bytes(status.oplog.bytes)}, ${count(status.oplog.unflushed_records)} records to replay after a crash`],
     ["Ids", `${count(status.ids.in_memory)} in memory, remembered ${status.ids.window_hours} h`],
     ["Disk", `${bytes(status.disk.free_bytes)} free`],

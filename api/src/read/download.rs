@@ -2,27 +2,30 @@
 //!
 //! Names hold letters, digits, `_`, `-` and `.` only, whatever a key is; others become `_`.
 
-use axum::extract::Request;
-use axum::http::{HeaderValue, Uri, header};
-use axum::middleware::Next;
-use axum::response::Response;
+use axum::http::{HeaderValue, Uri};
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 /// Characters of a name, at most, without what ends it.
 const NAME_CHARS_MAX: usize = 100;
 const UNIT_DEFAULT: &str = "day";
 
-/// Names the CSV answers of these routes.
-pub async fn named(request: Request, next: Next) -> Response {
-    let uri = request.uri().clone();
-    let mut response = next.run(request).await;
-    let kind = response.headers().get(header::CONTENT_TYPE);
-    if kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/csv")) {
-        let disposition = disposition(&name(&uri));
-        let headers = response.headers_mut();
-        headers.insert(header::CONTENT_DISPOSITION, disposition);
+/// The `Content-Disposition` of the CSV answer to this request.
+///
+/// As RFC 6266 has it: in ASCII for all, and as it is for who reads UTF-8.
+pub fn disposition(uri: &Uri) -> HeaderValue {
+    let name = name(uri);
+    let ascii: String = name
+        .chars()
+        .map(|letter| if letter.is_ascii() { letter } else { '_' })
+        .collect();
+    let mut value = format!("attachment; filename=\"{ascii}.csv\"");
+    if ascii != name {
+        let encoded = utf8_percent_encode(&name, NON_ALPHANUMERIC);
+        value.push_str(&format!("; filename*=UTF-8''{encoded}.csv"));
     }
-    response
+    value
+        .parse()
+        .expect("BUG: the name has letters, digits, `_`, `-` and `.` only")
 }
 
 /// The path behind the version, and the unit.
@@ -51,22 +54,6 @@ fn safe(letter: char) -> char {
         _ if letter.is_alphanumeric() => letter,
         _ => '_',
     }
-}
-
-/// As RFC 6266 has it: in ASCII for all, and as it is for who reads UTF-8.
-fn disposition(name: &str) -> HeaderValue {
-    let ascii: String = name
-        .chars()
-        .map(|letter| if letter.is_ascii() { letter } else { '_' })
-        .collect();
-    let mut value = format!("attachment; filename=\"{ascii}.csv\"");
-    if ascii != name {
-        let encoded = utf8_percent_encode(name, NON_ALPHANUMERIC);
-        value.push_str(&format!("; filename*=UTF-8''{encoded}.csv"));
-    }
-    value
-        .parse()
-        .expect("BUG: the name has letters, digits, `_`, `-` and `.` only")
 }
 
 #[cfg(test)]
@@ -99,7 +86,7 @@ mod tests {
             ),
         ] {
             let uri: Uri = uri.parse().unwrap();
-            assert_eq!(disposition(&name(&uri)), expected);
+            assert_eq!(disposition(&uri), expected);
         }
         let long: Uri = format!("/v1/l/{}/counts.csv", "k".repeat(2_000))
             .parse()

@@ -1,0 +1,147 @@
+//! A child process that works for a server: what it prints while it works, and how the server reads it.
+//!
+//! It prints JSON lines: how far it is, from time to time, and as the last one what it did. What it says on standard
+//! error is why it failed. It ends by itself when its parent does: its standard input closes.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use tallyring_realtime::catalog::JobProgress;
+
+use crate::error::{CommandError, Result, doing};
+use crate::out::say;
+
+/// Between two lines that tell how far it is, at least.
+const TOLD_EVERY: Duration = Duration::from_millis(100);
+
+/// A line of a child.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Line<T> {
+    /// How far it is.
+    Progress(JobProgress),
+    /// What it did.
+    Done(T),
+}
+
+/// Runs a child to its end; what it did. `heard` is told how far it is.
+///
+/// # Errors
+/// When it cannot be started or fails, with what it says.
+pub fn follow<T: DeserializeOwned + Send>(
+    command: &mut Command,
+    heard: &(dyn Fn(JobProgress) + Sync),
+) -> Result<T> {
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(doing("start a worker"))?;
+    let held_open = child.stdin.take();
+    let lines = child.stdout.take().expect("BUG: it is piped");
+    // Both are read, so that neither fills while the child waits.
+    let (done, output) = thread::scope(|scope| {
+        let lines = scope.spawn(|| read(lines, heard));
+        let output = child.wait_with_output();
+        (lines.join(), output)
+    });
+    drop(held_open);
+    let output = output.map_err(doing("wait for a worker"))?;
+    if !output.status.success() {
+        let message = String::from_utf8_lossy(&output.stderr);
+        let message = message.trim();
+        return Err(CommandError::Failed(format!(
+            "the worker failed: {message}"
+        )));
+    }
+    done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+fn read<T: DeserializeOwned>(lines: impl Read, heard: &dyn Fn(JobProgress)) -> Result<T> {
+    let mut did = None;
+    for line in BufReader::new(lines).lines() {
+        match serde_json::from_str(&line.map_err(doing("read what a worker says"))?)? {
+            Line::Progress(progress) => heard(progress),
+            Line::Done(done) => did = Some(done),
+        }
+    }
+    did.ok_or_else(|| CommandError::Failed("the worker ended without saying what it did".into()))
+}
+
+/// How a child tells what it does.
+#[derive(Default)]
+pub struct Teller {
+    told: Mutex<Option<Instant>>,
+}
+
+impl Teller {
+    /// Tells how far it is, unless it was told a moment ago.
+    pub fn progress(&self, done: u64, total: u64) {
+        let mut told = self
+            .told
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        if told.is_some_and(|told| told.elapsed() < TOLD_EVERY) {
+            return;
+        }
+        *told = Some(Instant::now());
+        // A parent that reads no more has ended, which ends this process too.
+        let _ = tell(&Line::Progress::<()>(JobProgress { done, total }));
+    }
+
+    /// Tells what was done: the last line.
+    ///
+    /// # Errors
+    /// When nobody reads it.
+    pub fn done(self, did: impl Serialize) -> Result<()> {
+        tell(&Line::Done(did))
+    }
+}
+
+fn tell(line: &Line<impl Serialize>) -> Result<()> {
+    say!("{}", serde_json::to_string(line)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn followed(script: &str) -> (Result<u64>, Vec<(u64, u64)>) {
+        let heard = Mutex::new(Vec::new());
+        let mut command = Command::new("sh");
+        let result = follow(command.args(["-c", script]), &|progress| {
+            heard.lock().unwrap().push((progress.done, progress.total));
+        });
+        (result, heard.into_inner().unwrap())
+    }
+
+    #[test]
+    fn what_a_child_does_is_told_while_it_does_it() {
+        let script = r#"echo '{"progress":{"done":1,"total":4}}'; echo '{"progress":{"done":4,"total":4}}'
+            echo '{"done":7}'"#;
+        let (result, heard) = followed(script);
+        assert_eq!(result.unwrap(), 7);
+        assert_eq!(heard, [(1, 4), (4, 4)]);
+    }
+
+    #[test]
+    fn a_child_that_fails_says_why() {
+        for (script, why) in [
+            (
+                r#"echo '{"progress":{"done":1,"total":4}}'; echo 'no space' >&2; exit 1"#,
+                "the worker failed: no space",
+            ),
+            ("true", "without saying what it did"),
+            ("echo nonsense; exit 3", "the worker failed: "),
+        ] {
+            let error = followed(script).0.unwrap_err().to_string();
+            assert!(error.contains(why), "{script}: {error}");
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! How numbers stand in sentences for people.
+
+/// `count` with a comma before every third digit: `1,234,567`.
+pub fn grouped(count: impl Into<u128>) -> String {
+    let digits = count.into().to_string();
+    let mut grouped = String::with_capacity(digits.len() * 4 / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+/// So many of a thing whose plural ends in `s`: `0 files`, `1 file`, `2,000 files`.
+pub fn how_many(count: impl Into<u128>, thing: &str) -> String {
+    match count.into() {
+        1 => format!("1 {thing}"),
+        count => format!("{} {thing}s", grouped(count)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_grouped_and_agree_with_their_things() {
+        assert_eq!(grouped(123_u64), "123");
+        assert_eq!(grouped(1_234_567_u64), "1,234,567");
+        assert_eq!(how_many(0_u64, "file"), "0 files");
+        assert_eq!(how_many(1_u64, "file"), "1 file");
+        assert_eq!(how_many(2_000_u64, "file"), "2,000 files");
+    }
+}
