@@ -1,8 +1,8 @@
 //! A request's way through the API, whatever its route: its id, the bounds of its head, what is measured, and what
 //! becomes of a panic.
 //!
-//! A single increment is answered here, without the router: to find its route and to pass boxed layers and
-//! handlers would cost more than to count it. It passes the same steps as every other request.
+//! A single increment and a plain read of one key are answered here, without the router: to find the route and to pass
+//! boxed layers and handlers would cost more than to count it. They pass the same steps as every other request.
 
 use std::future::poll_fn;
 use std::net::{IpAddr, Ipv4Addr};
@@ -25,9 +25,10 @@ use tracing::Instrument;
 
 use crate::access::{self, Asked, Caller, Peer, Route};
 use crate::meter::Meter;
+use crate::read::direct::Direct;
 use crate::state::ApiState;
 use crate::write::incr;
-use crate::{drain, head, problem};
+use crate::{compress, drain, head, problem};
 
 /// All routes over one state. Needs no socket.
 pub struct App {
@@ -58,21 +59,26 @@ impl App {
         if self.state.access.needs_keys() {
             parts.extensions.insert(Peer(peer));
         }
-        // What is handed on by value is copied at every step: the frequent request is handed on by reference,
+        // What is handed on by value is copied at every step: the frequent requests are handed on by reference,
         // the others in a box.
-        let mut response = if parts.uri.path() == incr::PATH && body.is_end_stream() {
-            let answering = pin!(self.increment(&mut parts, asked.began));
-            caught(answering).instrument(asked.span()).await
+        let span = asked.span();
+        let direct = Direct::of(&parts).filter(|_| body.is_end_stream());
+        let mut response = if let Some(read) = direct {
+            let answering = pin!(self.read(&parts, read, asked.began));
+            caught(answering).instrument(span).await
+        } else if parts.uri.path() == incr::PATH && body.is_end_stream() {
+            let answering = pin!(self.increment(&parts, asked.began));
+            caught(answering).instrument(span).await
         } else {
             let answering = Box::pin(self.other(parts, body, asked.began));
-            caught(answering).instrument(asked.span()).await
+            caught(answering).instrument(span).await
         };
         asked.close(&mut response);
         response
     }
 
-    /// Anything but a single increment without a body.
-    async fn other<B>(&self, mut parts: Parts, body: B, began: Instant) -> Response
+    /// Anything but a plain read, or a single increment without a body.
+    async fn other<B>(&self, parts: Parts, body: B, began: Instant) -> Response
     where
         B: HttpBody<Data = Bytes> + Send + 'static,
         B::Error: Into<axum::BoxError>,
@@ -89,7 +95,7 @@ impl App {
                 return problem.into_response();
             }
             if parts.uri.path() == incr::PATH {
-                return self.increment(&mut parts, began).await;
+                return self.increment(&parts, began).await;
             }
             let request = Request::from_parts(parts, body);
             let Ok(response) = self.routes.clone().oneshot(request).await;
@@ -98,22 +104,40 @@ impl App {
         drain::drained(version, body, answer).await
     }
 
-    async fn increment(&self, parts: &mut Parts, began: Instant) -> Response {
+    async fn increment(&self, parts: &Parts, began: Instant) -> Response {
+        self.guarded(parts, incr::PATH, began, async |caller| {
+            self.count(&parts.method, &caller, parts.uri.query()).await
+        })
+        .await
+    }
+
+    async fn read(&self, parts: &Parts, read: Direct, began: Instant) -> Response {
+        let response = self.guarded(parts, read.pattern, began, async |caller| {
+            read.answer(&self.state, &caller, parts).await
+        });
+        compress::answer(&parts.headers, response.await).await
+    }
+
+    /// What the layers before a handler of the router do.
+    async fn guarded(
+        &self,
+        parts: &Parts,
+        pattern: &'static str,
+        began: Instant,
+        answer: impl AsyncFnOnce(Caller) -> Response,
+    ) -> Response {
         if let Err(problem) = head::check(parts) {
             return problem.into_response();
         }
-        let (access, method) = (&self.state.access, parts.method.clone());
-        let route = Route::of(&method, Some(incr::PATH), incr::PATH);
-        let response = match access::admit(access, route, parts).await {
-            Ok(caller) => {
-                let counting = pin!(self.count(&method, &caller, parts.uri.query()));
-                access::run_here(access, route, counting).await
-            }
+        let access = &self.state.access;
+        let route = Route::of(&parts.method, Some(pattern), parts.uri.path());
+        let response = match access::admit(access, route, parts) {
+            Ok(caller) => access::run(access, route, pin!(answer(caller))).await,
             Err(refusal) => Err(refusal),
         };
-        let response = response.unwrap_or_else(|refusal| refusal.answer(route.dialect, incr::PATH));
+        let response = response.unwrap_or_else(|refusal| refusal.answer(route.dialect, pattern));
         let status = response.status().as_u16();
-        self.meter.note(Some(incr::PATH), status, began);
+        self.meter.note(Some(pattern), status, began);
         response
     }
 

@@ -1,11 +1,16 @@
 //! Compressed answers: gzip or zstd, as the client likes.
 
+use std::convert::Infallible;
+use std::future::ready;
+
 use axum::Router;
-use axum::http::{StatusCode, header};
+use axum::body::Body;
+use axum::http::{HeaderMap, Request, StatusCode, header};
 use axum::middleware::map_response;
 use axum::response::{IntoResponse, Response};
-use tower_http::compression::CompressionLayer;
+use tower::{ServiceExt, service_fn};
 use tower_http::compression::predicate::{DefaultPredicate, Predicate, SizeAbove};
+use tower_http::compression::{Compression, CompressionLayer};
 
 use crate::problem::Problem;
 use crate::state::ApiState;
@@ -15,10 +20,35 @@ const COMPRESSED_ABOVE: u64 = 1_024;
 
 /// Compresses the answers of these routes.
 pub fn answers(routes: Router<ApiState>) -> Router<ApiState> {
-    let large = DefaultPredicate::new().and(SizeAbove::new(COMPRESSED_ABOVE));
     routes
-        .layer(CompressionLayer::new().compress_when(large))
+        .layer(CompressionLayer::new().compress_when(large()))
         .layer(map_response(say_406))
+}
+
+/// Compresses an answer as the request that it is for likes it.
+pub async fn answer(request: &HeaderMap, response: Response) -> Response {
+    let mut accepted = request.get_all(header::ACCEPT_ENCODING).iter().peekable();
+    if accepted.peek().is_none() {
+        return response;
+    }
+    let mut asked = Request::new(());
+    for encoding in accepted {
+        let headers = asked.headers_mut();
+        headers.append(header::ACCEPT_ENCODING, encoding.clone());
+    }
+    let mut response = Some(response);
+    let answered = service_fn(|_| {
+        ready(Ok::<_, Infallible>(
+            response.take().expect("BUG: asked once"),
+        ))
+    });
+    let compressed = Compression::new(answered).compress_when(large());
+    let Ok(response) = compressed.oneshot(asked).await;
+    say_406(response.map(Body::new)).await
+}
+
+fn large() -> impl Predicate {
+    DefaultPredicate::new().and(SizeAbove::new(COMPRESSED_ABOVE))
 }
 
 /// The layer refuses by changing the status of the answer that it cannot send: a client would take its body

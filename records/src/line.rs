@@ -160,6 +160,7 @@ const NAME_BYTES_MAX: usize = 8;
 impl Iterator for Hours<'_> {
     type Item = Option<(TimeCode, u64)>;
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         let rest = self.rest?;
         let (mut name, mut at) = (0_u64, 0);

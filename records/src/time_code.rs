@@ -28,6 +28,7 @@ pub enum Grain {
 
 impl Grain {
     /// Width in seconds.
+    #[inline]
     pub fn seconds(self) -> i64 {
         match self {
             Self::Day => 86_400,
@@ -70,21 +71,25 @@ impl TimeCode {
     }
 
     /// Start of the bucket in minutes since 2000-01-01T00:00Z.
+    #[inline]
     pub fn minutes(self) -> u32 {
         self.minutes
     }
 
     /// First instant of the bucket, Unix seconds.
+    #[inline]
     pub fn start(self) -> i64 {
         EPOCH_2000 + i64::from(self.minutes) * 60
     }
 
     /// The bucket's width.
+    #[inline]
     pub fn grain(self) -> Grain {
         self.grain
     }
 
     /// The hour of this day that has this digit, as the text form writes it.
+    #[inline]
     pub(crate) fn hour(self, digit: u8) -> Option<Self> {
         let hour = value(digit).filter(|&hour| hour < 24 && self.grain == Grain::Day)?;
         Some(Self {

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use axum::extract::{FromRequestParts, MatchedPath, RawPathParams, Request, State};
+use axum::extract::{MatchedPath, Request, State};
 use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
 use axum::middleware::Next;
@@ -82,7 +82,7 @@ async fn answer(access: &Access, route: Route, request: Request, next: Next) -> 
         Dialect::V4 => parts.uri.path().to_owned(),
         Dialect::Problem | Dialect::V3 => String::new(),
     };
-    let admitted = admit(access, route, &mut parts).await;
+    let admitted = admit(access, route, &parts);
     let answered = match admitted {
         Ok(caller) => {
             if caller.has_key() {
@@ -107,7 +107,7 @@ async fn answer(access: &Access, route: Route, request: Request, next: Next) -> 
 ///
 /// # Errors
 /// What the key is missing.
-pub async fn admit(access: &Access, route: Route, request: &mut Parts) -> Result<Caller, Refusal> {
+pub fn admit(access: &Access, route: Route, request: &Parts) -> Result<Caller, Refusal> {
     let Some(scope) = route.scope.filter(|_| access.needs_keys()) else {
         return Ok(Caller::default());
     };
@@ -126,7 +126,7 @@ pub async fn admit(access: &Access, route: Route, request: &mut Parts) -> Result
         )));
     }
     if key.namespaces().is_some() {
-        hold_to_namespaces(&key, route.namespaces, request).await?;
+        hold_to_namespaces(&key, route.namespaces, request.uri.path())?;
     }
     let now = access.now();
     if let Some(rate) = &key.rate {
@@ -172,21 +172,13 @@ fn presented(request: &Parts, route: Route) -> Option<Cow<'_, str>> {
     percent_decode_str(token).decode_utf8().ok()
 }
 
-async fn hold_to_namespaces(
-    key: &Key,
-    namespaces: Namespaces,
-    request: &mut Parts,
-) -> Result<(), Refusal> {
+fn hold_to_namespaces(key: &Key, namespaces: Namespaces, path: &str) -> Result<(), Refusal> {
     match namespaces {
         Namespaces::None | Namespaces::Handler => Ok(()),
         Namespaces::Path => {
-            let parameters = RawPathParams::from_request_parts(request, &()).await;
-            let name = parameters.ok().and_then(|parameters| {
-                let found = parameters.iter().find(|(name, _)| *name == "namespace");
-                found.map(|(_, value)| value.to_owned())
-            });
-            match name {
-                Some(name) if !key.may_use(&name) => Err(Refusal::Forbidden(not_for(key, &name))),
+            let segment = path.split('/').nth(2).unwrap_or_default();
+            match percent_decode_str(segment).decode_utf8() {
+                Ok(name) if !key.may_use(&name) => Err(Refusal::Forbidden(not_for(key, &name))),
                 // What cannot be decoded is no namespace: the handler says so.
                 _ => Ok(()),
             }
@@ -208,7 +200,10 @@ async fn hold_to_namespaces(
 }
 
 /// Answers in a place of the route's class, within the time limit.
-async fn run(
+///
+/// # Errors
+/// No place is free, or it took too long.
+pub async fn run(
     access: &Access,
     route: Route,
     answering: impl Future<Output = Response>,

@@ -21,7 +21,7 @@ mod streams;
 mod table;
 
 pub use caller::Caller;
-pub use guard::{Peer, SHED, SHED_CLASSES, admit, guard, run_here};
+pub use guard::{Peer, SHED, SHED_CLASSES, admit, guard, run};
 pub use new_key::{KeyRequest, issue, key_json};
 pub use place::off_thread;
 pub use rate::network;

@@ -38,7 +38,7 @@ pub enum Class {
 pub enum Namespaces {
     /// The route touches none.
     None,
-    /// It is the path's segment `{namespace}`.
+    /// It is the path's segment behind the version.
     Path,
     /// The handler checks each with [`Caller`](super::Caller).
     Handler,

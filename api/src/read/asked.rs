@@ -89,7 +89,7 @@ impl<'u> Asked<'u> {
             format: self.format,
             headers: self.headers,
             with_key: self.with_key,
-            disposition: (self.format == Format::Csv).then(|| download::disposition(self.uri)),
+            disposition: download::disposition(self.format, self.uri),
         })
     }
 }

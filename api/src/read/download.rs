@@ -5,22 +5,27 @@
 use axum::http::{HeaderValue, Uri};
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
+use super::format::Format;
+
 /// Characters of a name, at most, without what ends it.
 const NAME_CHARS_MAX: usize = 100;
 const UNIT_DEFAULT: &str = "day";
 
-/// The `Content-Disposition` of the CSV answer to this request.
+/// The `Content-Disposition` of the answer to this request, where it is CSV.
 ///
 /// As RFC 6266 has it: in ASCII for all, and as it is for who reads UTF-8.
-pub fn disposition(uri: &Uri) -> HeaderValue {
-    let name = name(uri);
+pub fn disposition(format: Format, uri: &Uri) -> Option<HeaderValue> {
+    (format == Format::Csv).then(|| attachment(&name(uri)))
+}
+
+fn attachment(name: &str) -> HeaderValue {
     let ascii: String = name
         .chars()
         .map(|letter| if letter.is_ascii() { letter } else { '_' })
         .collect();
     let mut value = format!("attachment; filename=\"{ascii}.csv\"");
     if ascii != name {
-        let encoded = utf8_percent_encode(&name, NON_ALPHANUMERIC);
+        let encoded = utf8_percent_encode(name, NON_ALPHANUMERIC);
         value.push_str(&format!("; filename*=UTF-8''{encoded}.csv"));
     }
     value
@@ -86,7 +91,7 @@ mod tests {
             ),
         ] {
             let uri: Uri = uri.parse().unwrap();
-            assert_eq!(disposition(&uri), expected);
+            assert_eq!(attachment(&name(&uri)), expected);
         }
         let long: Uri = format!("/v1/l/{}/counts.csv", "k".repeat(2_000))
             .parse()

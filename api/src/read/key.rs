@@ -134,7 +134,11 @@ pub async fn by(
     answer(&state, (namespace, key), view, asked).await
 }
 
-async fn answer(
+/// Answers a read of one key.
+///
+/// # Errors
+/// As the handlers above.
+pub async fn answer(
     state: &ApiState,
     (namespace, key): (String, String),
     view: View,

@@ -4,6 +4,7 @@ mod answer;
 mod asked;
 pub(crate) mod base;
 mod csv;
+pub mod direct;
 mod download;
 pub mod event;
 pub(crate) mod format;

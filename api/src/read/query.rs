@@ -9,10 +9,10 @@ use serde_json::{Map, Value};
 use tallyring_records::Schema;
 
 use super::answer::{Answer, BucketsTotal, answer_all};
-use super::csv;
 use super::format::Format;
 use super::request::{ReadRequest, View, as_of, blocking, limit_default};
 use super::respond::{Respond, json as to_json, respond_to_post};
+use super::{csv, download};
 use crate::access::Caller;
 use crate::body;
 use crate::calendar::Selection;
@@ -98,6 +98,7 @@ pub async fn query(
         // Nothing is drawn of many answers.
         (_, Format::Json | Format::Svg(_)) => Format::Json,
     };
+    let disposition = download::disposition(format, &uri);
     let mut parameters = QueryString::parse(uri.query())?;
     let as_of = as_of(&mut parameters)?;
     parameters.finish("as_of")?;
@@ -119,7 +120,7 @@ pub async fn query(
             Format::Csv => csv::render_all(&answers.answers),
             Format::Json | Format::Svg(_) => to_json(&answers)?,
         };
-        respond_to_post(store, format, &identity, text)
+        respond_to_post(store, (format, disposition), &identity, text)
     })
     .await
 }

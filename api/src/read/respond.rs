@@ -61,12 +61,8 @@ impl Form {
         let response = if etag::is_known(&self.headers, &tag) {
             StatusCode::NOT_MODIFIED.into_response()
         } else {
-            let mut response = with_type(self.format, answer.render(self.format)?);
-            if let Some(disposition) = &self.disposition {
-                let headers = response.headers_mut();
-                headers.insert(header::CONTENT_DISPOSITION, disposition.clone());
-            }
-            response
+            let body = answer.render(self.format)?;
+            written(self.format, self.disposition.clone(), body)
         };
         Ok(with_validator(response, tag, cache))
     }
@@ -78,12 +74,13 @@ impl Form {
 /// Never for the answers of this crate.
 pub fn respond_to_post(
     store: &Store,
-    format: Format,
+    (format, disposition): (Format, Option<HeaderValue>),
     identity: &impl Serialize,
     body: String,
 ) -> Result<Response, Problem> {
     let tag = tag(store, &(format.identity(), identity))?;
-    Ok(with_validator(with_type(format, body), tag, LIVE))
+    let response = written(format, disposition, body);
+    Ok(with_validator(response, tag, LIVE))
 }
 
 fn tag(store: &Store, identity: &impl Serialize) -> Result<HeaderValue, Problem> {
@@ -115,13 +112,16 @@ fn unwritable(error: serde_json::Error) -> Problem {
     Problem::new(status, "Internal error", error.to_string())
 }
 
-/// A body under the media type of its form.
-fn with_type(format: Format, body: String) -> Response {
+/// A body under the media type of its form, and the name of what is kept as a file.
+fn written(format: Format, disposition: Option<HeaderValue>, body: String) -> Response {
     let mut response = body.into_response();
     let headers = response.headers_mut();
     let kind = HeaderValue::from_static(format.media_type());
     headers.insert(header::CONTENT_TYPE, kind);
     let nosniff = HeaderValue::from_static("nosniff");
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
+    if let Some(disposition) = disposition {
+        headers.insert(header::CONTENT_DISPOSITION, disposition);
+    }
     response
 }

@@ -1,6 +1,6 @@
 //! Encodings, caches and pages: what goes for answers of many routes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use axum::body::Body;
 use axum::http::{Method, Request};
@@ -35,8 +35,8 @@ fn with_a_ratio() -> Site {
     Site::open(schema, NOW)
 }
 
-async fn get_with(site: &Site, path: &str, header: (&str, &str)) -> Answer {
-    let request = Request::get(path).header(header.0, header.1);
+async fn get_with(site: &Site, path: impl AsRef<str>, header: (&str, &str)) -> Answer {
+    let request = Request::get(path.as_ref()).header(header.0, header.1);
     site.ask(request.body(Body::empty()).unwrap()).await
 }
 
@@ -58,6 +58,58 @@ async fn large_answers_are_compressed_whoever_asks() {
         let plain = site.get(path).await;
         assert_eq!(plain.header("content-encoding"), "", "{path}");
     }
+}
+
+/// An escaped letter sends a read through the router that is else answered without it.
+#[tokio::test]
+async fn a_read_is_the_same_with_the_router_and_without() {
+    let site = site();
+    site.count(json!({"keys": {"l": "abc"}, "n": 3})).await;
+    for rest in [
+        "counts?units=100",
+        "counts",
+        "counts?unit=hour&timezone=Asia/Kolkata",
+        "counts?unit=minute",
+        "counts?unit=century",
+        "counts?units=3&colour=red",
+        "counts?as_of=77",
+        "counts?from=2012-03-01T00:00:00Z&units=x%00",
+        "summary?units=-1",
+        "summary?unit=year&unit=day",
+        "counts/",
+        "counts.csv",
+        "badge",
+        "nothing",
+    ] {
+        for header in [
+            ("accept-encoding", "gzip"),
+            ("accept-encoding", "identity;q=0"),
+            ("accept", "text/csv"),
+            ("accept", "image/svg+xml"),
+            ("if-none-match", "*"),
+            ("origin", "http://example.org"),
+        ] {
+            for namespace in ["l", "x", "admin", "events"] {
+                let [direct, routed] = ["abc", "%61bc"]
+                    .map(|key| get_with(&site, format!("/v1/{namespace}/{key}/{rest}"), header));
+                let (direct, routed) = (direct.await, routed.await);
+                let what = format!("{namespace} {rest} {header:?}");
+                assert_eq!(direct.status, routed.status, "{what}");
+                assert_eq!(told(&direct), told(&routed), "{what}");
+                let text = routed.text.replace("%61bc", "abc");
+                assert_eq!(direct.text, text, "{what}");
+            }
+        }
+    }
+}
+
+/// The headers of an answer, but for the request's id, and for the length, which the server sets where the router does not.
+fn told(answer: &Answer) -> BTreeMap<String, String> {
+    let headers = answer.headers.keys().map(|name| name.as_str());
+    headers
+        .filter(|name| !["x-request-id", "content-length"].contains(name))
+        .map(|name| (name.to_owned(), answer.header(name).to_owned()))
+        .collect()
 }
 
 #[tokio::test]

@@ -1,0 +1,60 @@
+//! Reads of one key that are answered without the router: to find their route, and to pass boxed layers and handlers,
+//! would cost half as much as the read. They pass the same steps as every other request (see [`App`](crate::App)).
+
+use axum::http::request::Parts;
+use axum::http::{Method, header};
+use axum::response::{IntoResponse, Response};
+use tallyring_records::RESERVED_NAMES;
+
+use super::asked::Asked;
+use super::key;
+use super::request::View;
+use crate::access::Caller;
+use crate::state::ApiState;
+
+/// A read of one key, as its path says it.
+pub struct Direct {
+    /// The pattern of its route.
+    pub pattern: &'static str,
+    view: View,
+    namespace: String,
+    key: String,
+}
+
+impl Direct {
+    /// The read that this request asks for; none leaves it to the router.
+    pub fn of(request: &Parts) -> Option<Self> {
+        let path = request.uri.path();
+        let mut segments = path.strip_prefix("/v1/")?.split('/');
+        let (namespace, key) = (segments.next()?, segments.next()?);
+        let (pattern, view) = match segments.next()? {
+            "counts" => ("/v1/{namespace}/{key}/counts", View::Counts),
+            "summary" => ("/v1/{namespace}/{key}/summary", View::Summary),
+            _ => return None,
+        };
+        let is_plain = request.method == Method::GET
+            && segments.next().is_none()
+            && !path.contains('%')
+            && !namespace.is_empty()
+            && !key.is_empty()
+            && !RESERVED_NAMES.contains(&namespace)
+            // Pages of other origins are answered as they are allowed to.
+            && !request.headers.contains_key(header::ORIGIN);
+        is_plain.then(|| Self {
+            pattern,
+            view,
+            namespace: namespace.to_owned(),
+            key: key.to_owned(),
+        })
+    }
+
+    /// Answers it.
+    pub async fn answer(self, state: &ApiState, caller: &Caller, request: &Parts) -> Response {
+        let asked = Asked::of(&request.uri, request.headers.clone(), caller, state.now());
+        let answered = match asked {
+            Ok(asked) => key::answer(state, (self.namespace, self.key), self.view, asked).await,
+            Err(problem) => Err(problem),
+        };
+        answered.unwrap_or_else(IntoResponse::into_response)
+    }
+}
