@@ -204,7 +204,7 @@ def postgresql(options, directory):
     if user:
         shutil.chown(directory, "postgres")
     data = os.path.join(directory, "data")
-    subprocess.run(["initdb", "--auth=trust", "--username=postgres", data], cwd=directory, stdout=subprocess.DEVNULL, check=True, **user)
+    subprocess.run(["initdb", "--no-locale", "--auth=trust", "--username=postgres", data], cwd=directory, stdout=subprocess.DEVNULL, check=True, **user)
     scripts = [f"body{number}.sql" for number in range(BODIES)]
     for script in scripts:
         counters = collections.Counter()
