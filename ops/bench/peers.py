@@ -138,6 +138,7 @@ def webdis(options, directory):
 
 
 def csv_bodies(target):
+    """Bodies of a row a counter: key, what is counted, how many."""
     dice = random.Random(1)
 
     def body():
@@ -200,11 +201,13 @@ def postgresql(options, directory):
     """A statement of upserts a body: what a body counts twice is added up before, which is not measured. All statements
     go through the rows in one order, that none waits for another in a circle, and the hot keys come last."""
     dice, port = random.Random(1), free_port()
+    # It does not run as root.
     user = {"user": "postgres"} if os.geteuid() == 0 else {}
     if user:
         shutil.chown(directory, "postgres")
     data = os.path.join(directory, "data")
-    subprocess.run(["initdb", "--no-locale", "--auth=trust", "--username=postgres", data], cwd=directory, stdout=subprocess.DEVNULL, check=True, **user)
+    subprocess.run(["initdb", "--no-locale", "--auth=trust", "--username=postgres", data], cwd=directory,
+                   stdout=subprocess.DEVNULL, check=True, **user)
     scripts = [f"body{number}.sql" for number in range(BODIES)]
     for script in scripts:
         counters = collections.Counter()
