@@ -57,19 +57,34 @@ pub fn increments(keys: u64) -> Vec<Vec<u8>> {
     (0..8_192).map(target).collect()
 }
 
-/// Bodies of 1,000 increments on `u` as NDJSON, over so many keys.
+/// Increments of one body.
+pub const INCREMENTS_A_BODY: u64 = 1_000;
+
+/// Bodies of increments on `u` as NDJSON, over so many keys.
 pub fn batches(keys: u64, bodies: usize) -> Vec<Vec<u8>> {
     let mut dice = Dice(2);
-    let body = |_| {
-        let mut body = String::new();
-        for _ in 0..1_000 {
-            let (key, country) = (dice.skewed(keys), dice.skewed(16) as usize);
-            let (country, referrer) = (COUNTRIES[country], dice.skewed(500));
-            body.push_str(&format!(
-                "{{\"keys\":{{\"u\":\"k{key}\"}},\"by\":{{\"c\":\"{country}\",\"r\":\"http://site{referrer}.example/\"}}}}\n"
-            ));
-        }
-        post("/v1/increments", "application/x-ndjson", &body)
+    let mut body = |_| {
+        let keys: Vec<u64> = (0..INCREMENTS_A_BODY).map(|_| dice.skewed(keys)).collect();
+        batch(keys, &mut dice)
     };
-    (0..bodies).map(body).collect()
+    (0..bodies).map(&mut body).collect()
+}
+
+/// The body of this number among those that count every key once.
+pub fn batch_of_each(number: u64) -> Vec<u8> {
+    let from = number * INCREMENTS_A_BODY;
+    batch(from..from + INCREMENTS_A_BODY, &mut Dice(number))
+}
+
+/// An increment of each of these keys.
+fn batch(keys: impl IntoIterator<Item = u64>, dice: &mut Dice) -> Vec<u8> {
+    let mut body = String::new();
+    for key in keys {
+        let country = COUNTRIES[dice.skewed(16) as usize];
+        let referrer = dice.skewed(500);
+        body.push_str(&format!(
+            "{{\"keys\":{{\"u\":\"k{key}\"}},\"by\":{{\"c\":\"{country}\",\"r\":\"http://site{referrer}.example/\"}}}}\n"
+        ));
+    }
+    post("/v1/increments", "application/x-ndjson", &body)
 }

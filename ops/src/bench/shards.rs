@@ -1,4 +1,5 @@
-//! `bench shards`: batches and reads over more shards and more keys, as a table: no cliff.
+//! `bench shards`: batches and reads over more shards and more keys, as a table: no cliff. Every key is counted once
+//! before, for what is measured draws the popular ones far more often.
 
 use super::Effort;
 use super::child::ServerProcess;
@@ -29,6 +30,8 @@ pub fn run(effort: &Effort) -> Result<Report> {
                 .map_err(doing("write a configuration"))?;
             let data = directory.path().join("data");
             let server = ServerProcess::serve(&data, &["--config", &config.to_string_lossy()])?;
+            let bodies_of_each = keys / request::INCREMENTS_A_BODY;
+            Load::each_once(server.address, bodies_of_each, request::batch_of_each)?;
             let ask = |requests: &[Vec<u8>]| {
                 let load = Load {
                     server: &server,
