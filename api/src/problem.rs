@@ -218,7 +218,7 @@ pub async fn unrouted_method(request: Request) -> Response {
 /// 405 for this method.
 pub fn no_method(method: &Method) -> Response {
     let detail = format!(
-        "{method} is not accepted here; reads are GET, /v1/increments and /v1/events are POST"
+        "{method} is not accepted here; reads are GET, /v1/increments, /v1/events and /v1/query are POST"
     );
     let status = StatusCode::METHOD_NOT_ALLOWED;
     Problem::new(status, "Method not allowed", detail).into_response()

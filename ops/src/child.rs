@@ -55,7 +55,11 @@ pub fn follow<T: DeserializeOwned + Send>(
     let output = output.map_err(doing("wait for a worker"))?;
     if !output.status.success() {
         let message = String::from_utf8_lossy(&output.stderr);
-        let message = message.trim();
+        let message = match message.trim() {
+            // Such as one that the system killed.
+            "" => output.status.to_string(),
+            message => message.to_owned(),
+        };
         return Err(CommandError::Failed(format!(
             "the worker failed: {message}"
         )));
@@ -138,7 +142,8 @@ mod tests {
                 "the worker failed: no space",
             ),
             ("true", "without saying what it did"),
-            ("echo nonsense; exit 3", "the worker failed: "),
+            ("echo nonsense; exit 3", "the worker failed: exit status: 3"),
+            ("kill -9 $$", "the worker failed: signal: 9 (SIGKILL)"),
         ] {
             let error = followed(script).0.unwrap_err().to_string();
             assert!(error.contains(why), "{script}: {error}");

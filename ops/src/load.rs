@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use tallyring_archive::{Disk, Manifest, OsDisk, RunEntry, Staged, names};
-use tallyring_realtime::{check_dataset_name, long_keys_of};
+use tallyring_realtime::{Clock, SystemClock, check_dataset_name, long_keys_of};
 use tallyring_rebuild::load::{BadRow, LoadError, LoadOptions, Loaded, MEMORY_MIN, Step, load};
 use tallyring_records::{Day, LongKeys, Schema, how_many};
 
@@ -103,11 +103,14 @@ pub fn parse_memory(text: &str) -> std::result::Result<u64, String> {
 /// History ahead of the clock is more often a wrong zone or unit than meant; it counts all the same.
 fn warn_of_future(manifest: &Manifest, runs: &[RunEntry]) {
     let last = runs.iter().map(|run| run.meta.last).max();
-    if let Some(last) = last.filter(|&last| last >= manifest.today.next().next().start()) {
+    // A store that nobody opened for days has an older today.
+    let clock = SystemClock.now_ms().div_euclid(1_000);
+    let today = manifest.today.max(Day::of(clock));
+    if let Some(last) = last.filter(|&last| last >= today.next().next().start()) {
         note!(
             "warning: the last rows are of {}, and today is {}; see whether their hours are what you meant",
             Day::of(last),
-            manifest.today
+            today
         );
     }
 }

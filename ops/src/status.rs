@@ -186,7 +186,10 @@ fn last_rebuild(job: &Value) -> String {
     let text = |name: &str| job[name].as_str();
     match (text("state"), text("error")) {
         (None, _) => "none yet".into(),
-        (Some(state), Some(error)) => format!("{state}: {error}"),
+        (Some(state), Some(error)) => match text("ended_at") {
+            Some(ended) => format!("{state}, {ended}: {error}"),
+            None => format!("{state}: {error}"),
+        },
         (Some(state), None) => match text("ended_at") {
             Some(ended) => format!("{state}, {ended}"),
             None => {

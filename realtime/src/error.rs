@@ -60,8 +60,8 @@ pub enum Error {
     /// There is no such load.
     #[error("there is no load `{0}` that waits to be adopted")]
     NoLoad(String),
-    /// A load cannot be adopted.
-    #[error("the load cannot be adopted: {0}")]
+    /// A load cannot be taken.
+    #[error("the load cannot be taken: {0}")]
     Load(String),
 }
 

@@ -88,13 +88,15 @@ fn shortened(text: String, bytes_max: usize) -> String {
     format!("{}…", &text[..text.floor_char_boundary(bytes_max)])
 }
 
-/// A client's text as it may appear in an error: escaped and short.
+/// A client's text as it may appear in an error: short, and escaped but for quotes, which JSON escapes again.
 fn shown(value: &str) -> String {
-    let mut text: String = value
-        .chars()
-        .take(SHOWN_CHARS_MAX)
-        .flat_map(char::escape_debug)
-        .collect();
+    let mut text = String::new();
+    for character in value.chars().take(SHOWN_CHARS_MAX) {
+        match character {
+            '"' | '\'' => text.push(character),
+            other => text.extend(other.escape_debug()),
+        }
+    }
     if value.chars().nth(SHOWN_CHARS_MAX).is_some() {
         text.push('…');
     }

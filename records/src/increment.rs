@@ -79,6 +79,17 @@ impl Increment {
                 "comes with an id; give an id, or producer, epoch and sequence",
             ));
         }
+        if self
+            .origin
+            .as_ref()
+            .is_some_and(|origin| origin.sequence == u64::MAX)
+        {
+            return Err(FieldError::malformed(
+                "sequence",
+                &u64::MAX.to_string(),
+                "has no number behind it; begin a new epoch at 0",
+            ));
+        }
         let producer = self.origin.as_ref().map(|origin| &origin.producer);
         let named = [
             ("id", self.id.as_ref()),

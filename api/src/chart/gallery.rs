@@ -39,6 +39,7 @@ pub fn chart(unit: Unit, first: DateTime, counts: Vec<u64>) -> SeriesChart {
         zone: "America/New_York".to_owned(),
         measure: Measure::Counts,
         points: points.collect(),
+        gaps: Vec::new(),
         provisional_from: None,
         aligned: true,
         before: Vec::new(),

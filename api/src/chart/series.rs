@@ -46,6 +46,8 @@ const PROVISIONAL: &str = "not settled yet";
 const NOT_ALIGNED: &str = "local boundaries rounded to the stored grain";
 const NOT_ALIGNED_SHORT: &str = "boundaries rounded";
 const BEFORE: &str = "the period before";
+const NO_NUMBER: &str = "no ratio";
+const NO_NUMBER_AT_ALL: &str = "No ratio in this range";
 
 /// Pictures narrower than this, in pixels, have shorter words and a taller header.
 const NARROW: f64 = 520.0;
@@ -85,6 +87,8 @@ pub struct SeriesChart {
     /// Each bucket's start in RFC 3339 with the local offset, and its number; oldest first, without gaps.
     /// Starts that are no such time leave the time axis without labels.
     pub points: Vec<(String, u64)>,
+    /// Buckets that have no number, ascending, such as ratios of nothing: not 0, so they stand on a pale band.
+    pub gaps: Vec<usize>,
     /// The first bucket that may still grow: it and those after it are drawn lighter and dashed.
     pub provisional_from: Option<usize>,
     /// Whether every bucket holds exactly its local time; a note says so where not.
@@ -115,6 +119,7 @@ pub fn series(chart: &SeriesChart) -> String {
     let before = &chart.before[..chart.before.len().min(counts.len())];
     let most = counts.iter().chain(before).copied().max().unwrap_or(0);
     let count_axis = scale::reaching(most, chart.measure);
+    let top = count_axis.end;
     let widths = count_axis
         .ticks
         .iter()
@@ -138,9 +143,13 @@ pub fn series(chart: &SeriesChart) -> String {
     if most == 0 {
         let y = plot_top + (height - plot_top - plot_bottom) / 2.0;
         let at = (plot_left + plot_width / 2.0, y);
-        let nothing = chart.measure.nothing();
+        let nothing = match chart.gaps.len() == counts.len() {
+            true => NO_NUMBER_AT_ALL,
+            false => chart.measure.nothing(),
+        };
         frame::write(&root, Role::Empty, HPos::Center, at, plot_width, nothing);
     } else if counts.len() <= BARS_MAX {
+        shapes::gaps(&mut plot, &chart.gaps, top);
         shapes::bars_before(&mut plot, before);
         let tooltip = |index: usize| words.tooltip(chart, index);
         shapes::bars(
@@ -152,6 +161,7 @@ pub fn series(chart: &SeriesChart) -> String {
             tooltip,
         );
     } else {
+        shapes::gaps(&mut plot, &chart.gaps, top);
         shapes::line(&mut plot, &counts, provisional_from);
         shapes::line_before(&mut plot, before);
     }
@@ -226,6 +236,13 @@ fn legends(chart: &SeriesChart, is_narrow: bool) -> Vec<Legend> {
                 Role::BarBefore
             },
             is_line,
+        });
+    }
+    if !chart.gaps.is_empty() {
+        legends.push(Legend {
+            name: NO_NUMBER,
+            role: Role::Grid,
+            is_line: false,
         });
     }
     let from = chart.provisional_from;

@@ -115,6 +115,16 @@ pub fn line(plot: &mut Plot<'_>, counts: &[u64], provisional_from: usize) {
     }
 }
 
+/// Bands behind buckets that have no number.
+pub fn gaps(plot: &mut Plot<'_>, gaps: &[usize], top: f64) {
+    for run in gaps.chunk_by(|one, next| one + 1 == *next) {
+        let (first, last) = (run[0] as f64, run[run.len() - 1] as f64);
+        let band = [(first, 0.0), (last + 1.0, top)];
+        let band = Rectangle::new(band, Role::Grid.color().filled());
+        drawn(plot.draw_series([band]));
+    }
+}
+
 /// The counts of the period before: wide pale bars, which stand behind the bars of now.
 pub fn bars_before(plot: &mut Plot<'_>, counts: &[u64]) {
     let half = BEFORE_PART / 2.0;

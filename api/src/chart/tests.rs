@@ -430,6 +430,7 @@ fn the_longest_names_stay_within_the_bound() {
         title,
         subtitle,
         zone: name,
+        gaps: Vec::new(),
         provisional_from: Some(0),
         aligned: false,
         ..march(Unit::Hour, vec![u64::MAX; 60])
@@ -467,6 +468,7 @@ proptest! {
             zone: start.clone(),
             measure,
             points,
+            gaps: Vec::new(),
             provisional_from,
             aligned,
             before,

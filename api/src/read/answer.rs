@@ -9,7 +9,7 @@ use tallyring_records::FieldError;
 
 use super::base::are_cut;
 use super::format::Format;
-use super::request::{Period, ReadRequest, Shape};
+use super::request::{ReadRequest, Shape};
 use super::respond::{self, Respond};
 use super::value::Value;
 use super::{csv, rollup, svg};
@@ -19,6 +19,8 @@ use crate::problem::Problem;
 
 /// Buckets in one response, at most, however many queries it answers.
 const BUCKETS_TOTAL_MAX: usize = 100_000;
+/// Values of breakdowns in one response, at most, of all its buckets and queries.
+const VALUES_TOTAL_MAX: usize = 100_000;
 
 /// The answer to a read of one key.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
@@ -233,12 +235,13 @@ pub fn answer_at_once(
     if !is_small {
         return Ok(Err(request));
     }
+    let settled = request.settled_until(store);
     let Some(view) = store.read_cached(&[request.read()], request.period.as_of)? else {
         return Ok(Err(request));
     };
-    let found = Found::each(view).next();
+    let found = Found::each(view, vec![settled]).next();
     let found = found.expect("BUG: one read gives one series");
-    answer(store, request, &found).map(Ok)
+    answer(store, request, &found, &mut Room::default()).map(Ok)
 }
 
 /// Answers several reads from one view, those of a kept generation from it. Blocks on files.
@@ -252,34 +255,47 @@ pub fn answer_all(
 ) -> Result<Vec<Answer>, (usize, Problem)> {
     let found = read_all(store, &requests)?;
     let mut answers = Vec::with_capacity(requests.len());
-    let mut buckets = BucketsTotal::default();
+    let mut room = Room::default();
     for (index, (request, found)) in requests.into_iter().zip(&found).enumerate() {
-        let answer = answer(store, request, found).map_err(|problem| (index, problem))?;
-        let added = buckets.add(answer.head.buckets.count());
-        added.map_err(|problem| (index, problem))?;
-        answers.push(answer);
+        let answer = answer(store, request, found, &mut room);
+        answers.push(answer.map_err(|problem| (index, problem))?);
     }
     Ok(answers)
 }
 
-/// The buckets of all queries of a request so far.
+/// What one response lists so far, of all its queries.
 #[derive(Default)]
-pub struct BucketsTotal(usize);
+pub struct Room {
+    buckets: usize,
+    values: usize,
+}
 
-impl BucketsTotal {
-    /// Adds those of one more query.
+impl Room {
+    /// Takes the buckets of one more query.
     ///
     /// # Errors
     /// 422 when a response lists no more.
-    pub fn add(&mut self, buckets: usize) -> Result<(), Problem> {
-        self.0 += buckets;
-        if self.0 <= BUCKETS_TOTAL_MAX {
+    pub fn take_buckets(&mut self, buckets: usize) -> Result<(), Problem> {
+        self.buckets += buckets;
+        if self.buckets <= BUCKETS_TOTAL_MAX {
             return Ok(());
         }
         let detail = format!(
             "the queries together have more than {BUCKETS_TOTAL_MAX} buckets; ask in parts"
         );
-        Err(FieldError::refused("queries", &self.0.to_string(), detail).into())
+        Err(FieldError::refused("queries", &self.buckets.to_string(), detail).into())
+    }
+
+    /// Takes the values of one more ranking.
+    fn take_values(&mut self, values: usize) -> Result<(), Problem> {
+        self.values += values;
+        if self.values <= VALUES_TOTAL_MAX {
+            return Ok(());
+        }
+        let detail = format!(
+            "the rankings together list more than {VALUES_TOTAL_MAX} values; give a smaller limit, or ask in parts"
+        );
+        Err(FieldError::refused("limit", &self.values.to_string(), detail).into())
     }
 }
 
@@ -288,14 +304,19 @@ struct Found {
     series: Series,
     generation: u64,
     minutes_from: Option<i64>,
+    /// Until when no event was expected any more before the view was taken, Unix seconds.
+    settled: i64,
 }
 
 impl Found {
-    fn each(view: View) -> impl Iterator<Item = Self> {
-        view.series.into_iter().map(move |series| Self {
+    /// Each series of a view; `settled` in the same order.
+    fn each(view: View, settled: Vec<i64>) -> impl Iterator<Item = Self> {
+        let series = view.series.into_iter().zip(settled);
+        series.map(move |(series, settled)| Self {
             series,
             generation: view.generation,
             minutes_from: view.minutes_from,
+            settled,
         })
     }
 }
@@ -311,29 +332,33 @@ fn read_all(store: &Store, requests: &[ReadRequest]) -> Result<Vec<Found>, (usiz
             .iter()
             .map(|&index| requests[index].read())
             .collect();
+        let settled = indexes
+            .iter()
+            .map(|&index| requests[index].settled_until(store))
+            .collect();
         let view = store
             .read(&reads, as_of)
             .map_err(|error| (indexes[0], error.into()))?;
-        found.extend(indexes.into_iter().zip(Found::each(view)));
+        found.extend(indexes.into_iter().zip(Found::each(view, settled)));
     }
     Ok(found.into_values().collect())
 }
 
-fn answer(store: &Store, request: ReadRequest, found: &Found) -> Result<Answer, Problem> {
+fn answer(
+    store: &Store,
+    request: ReadRequest,
+    found: &Found,
+    room: &mut Room,
+) -> Result<Answer, Problem> {
     let series = &found.series;
-    let (base, Period { selection, now, .. }) = (request.base, request.period);
+    let (base, selection) = (request.base, request.period.selection);
     let counted = base.counts(series);
     let buckets = resolve(selection, counted.span())?;
     base.check_kept(&buckets, found.minutes_from, &counted)?;
+    room.take_buckets(buckets.count())?;
     let totals = rollup::totals(&counted, &buckets);
-    let settled = store.settled_until(&request.namespace.name, now);
-    let head = Head::of(
-        store,
-        &buckets,
-        base.aligned(&counted, &buckets),
-        settled,
-        found.generation,
-    );
+    let aligned = base.aligned(&counted, &buckets);
+    let head = Head::of(store, &buckets, aligned, found.settled, found.generation);
     let (subtotal, body) = match request.shape {
         Shape::Summary => (None, Body::Summary {}),
         Shape::Counts => (
@@ -349,6 +374,7 @@ fn answer(store: &Store, request: ReadRequest, found: &Found) -> Result<Answer, 
         } => {
             let (values, other) =
                 rollup::ranking(store, series, &rollup::values(series, &buckets), limit)?;
+            room.take_values(values.len())?;
             (Some(subtotal), Body::Rolled { values, other })
         }
         Shape::By {
@@ -358,7 +384,7 @@ fn answer(store: &Store, request: ReadRequest, found: &Found) -> Result<Answer, 
         } => (
             Some(subtotal),
             Body::Buckets {
-                buckets: by_bucket(store, series, &buckets, &totals, limit)?,
+                buckets: by_bucket(store, series, (&buckets, &totals), limit, room)?,
             },
         ),
     };
@@ -401,14 +427,15 @@ pub fn counts(buckets: &Buckets, totals: &[u64]) -> Vec<Count> {
 fn by_bucket(
     store: &Store,
     series: &Series,
-    buckets: &Buckets,
-    totals: &[u64],
+    (buckets, totals): (&Buckets, &[u64]),
     limit: usize,
+    room: &mut Room,
 ) -> Result<Vec<Bucket>, Problem> {
     let values = rollup::values_by_bucket(series, buckets);
     let mut answered = Vec::with_capacity(totals.len());
     for ((start, &total), values) in buckets.labels().iter().zip(totals).zip(&values) {
         let (values, other) = rollup::ranking(store, series, values, limit)?;
+        room.take_values(values.len())?;
         answered.push(Bucket {
             start: Arc::clone(start),
             total,

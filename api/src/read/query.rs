@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use tallyring_records::Schema;
 
-use super::answer::{Answer, BucketsTotal, answer_all};
+use super::answer::{Answer, Room, answer_all};
 use super::format::Format;
 use super::request::{ReadRequest, View, as_of, blocking, limit_default};
 use super::respond::{Respond, json as to_json, respond_to_post};
@@ -143,13 +143,13 @@ fn requests(
     let queries = queries(bytes)?;
     caller.pay_for(queries.len());
     let mut requests = Vec::with_capacity(queries.len());
-    let mut buckets = BucketsTotal::default();
+    let mut room = Room::default();
     for (index, fields) in queries.into_iter().enumerate() {
         let request = request(schema, now, fields, all.limit).and_then(|mut request| {
             caller.check_namespace(&request.namespace.name)?;
             request.period.as_of = request.period.as_of.or(all.as_of);
             if let Selection::Bounded(asked) = &request.period.selection {
-                buckets.add(asked.count())?;
+                room.take_buckets(asked.count())?;
             }
             Ok(request)
         });

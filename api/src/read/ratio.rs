@@ -199,6 +199,11 @@ fn read(store: &Store, ratio: Ratio, period: Period) -> Result<RatioAnswer, Prob
             to,
         }
     });
+    let settled = ratio
+        .namespaces
+        .iter()
+        .map(|namespace| store.settled_until(&namespace.name, as_of, now));
+    let settled = settled.min().unwrap_or(now);
     let view = store.read(&reads, as_of)?;
     let counted = [0, 1].map(|side| bases[side].counts(&view.series[side]));
     let starts = || {
@@ -213,11 +218,6 @@ fn read(store: &Store, ratio: Ratio, period: Period) -> Result<RatioAnswer, Prob
         aligned &= base.aligned(counted, &buckets);
     }
     let totals = [0, 1].map(|side| rollup::totals(&counted[side], &buckets));
-    let settled = ratio
-        .namespaces
-        .iter()
-        .map(|namespace| store.settled_until(&namespace.name, now));
-    let settled = settled.min().unwrap_or(now);
     let rows = buckets
         .labels()
         .iter()
@@ -300,11 +300,17 @@ fn picture(answer: &RatioAnswer, picture: Picture) -> String {
         ..
     } = answer;
     let points = answer.counts.iter();
+    let without = points.clone().enumerate();
+    let without = without.filter(|(_, count)| count.quotient.ratio.is_none());
+    let in_all = match answer.whole.ratio {
+        Some(_) => format!("{} in all", Measure::Shares.exact(answer.whole.share())),
+        None => "no ratio in all".to_owned(),
+    };
     series(&SeriesChart {
         title: format!("{name} of {entity}/{key}: {numerator} / {denominator}"),
         subtitle: format!(
-            "{} in all: {} of {}",
-            Measure::Shares.exact(answer.whole.share()),
+            "{}: {} of {}",
+            in_all,
             grouped(answer.whole.numerator),
             grouped(answer.whole.denominator)
         ),
@@ -314,6 +320,7 @@ fn picture(answer: &RatioAnswer, picture: Picture) -> String {
         points: points
             .map(|count| (count.start.to_string(), count.quotient.share()))
             .collect(),
+        gaps: without.map(|(index, _)| index).collect(),
         provisional_from: answer.head.provisional_from(),
         aligned: answer.head.aligned,
         before: Vec::new(),

@@ -131,6 +131,12 @@ impl ReadRequest {
         Self::of(namespace, key, shape, period)
     }
 
+    /// Until when no event is expected any more, Unix seconds; to be asked before the view is taken.
+    pub fn settled_until(&self, store: &Store) -> i64 {
+        let Period { as_of, now, .. } = self.period;
+        store.settled_until(&self.namespace.name, as_of, now)
+    }
+
     /// What to read of the store for it.
     pub fn read(&self) -> Read {
         let (from, to) = self.base.span(&self.period.selection);

@@ -23,6 +23,7 @@ pub fn render(answer: &Answer, picture: Picture) -> Option<String> {
                 .iter()
                 .map(|count| (count.start.to_string(), count.count))
                 .collect(),
+            gaps: Vec::new(),
             provisional_from: head.provisional_from(),
             aligned: head.aligned,
             before: answer.before.clone(),

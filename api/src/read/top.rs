@@ -100,6 +100,7 @@ fn read(store: &Store, namespace: Namespace, period: Period, limit: usize) -> Re
         now,
     } = period;
     let (from, to) = span(&selection);
+    let settled = store.settled_until(&namespace.name, as_of, now);
     let ranking = store.top(&namespace.name, from..to, base.by_minute(), limit, as_of)?;
     let counted = ranking.counted;
     let counted = counted.map(|counted| (counted.first, counted.last));
@@ -107,7 +108,6 @@ fn read(store: &Store, namespace: Namespace, period: Period, limit: usize) -> Re
     let aligned = base.check_ranking(&ranking, &buckets)?;
     let listed: u64 = ranking.keys.iter().map(|top| top.count).sum();
     let keys = ranking.keys.into_iter();
-    let settled = store.settled_until(&namespace.name, now);
     Ok(Top {
         title: namespace.title_or_name().to_owned(),
         head: Head::of(store, &buckets, aligned, settled, ranking.generation),

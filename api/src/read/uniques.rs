@@ -120,13 +120,13 @@ fn read(
         from,
         to,
     };
+    let settled = store.settled_until(&namespace.name, as_of, now);
     let view = store.users(read, as_of)?;
     let counted = base.counts(&view.series);
     let buckets = resolve(selection, counted.span())?;
     let found = view.unite(store, |start| buckets.index_of(start))?;
     let mut whole = Users::default();
     found.values().for_each(|users| whole.union(users));
-    let settled = store.settled_until(&namespace.name, now);
     let counts = buckets.labels().iter().take(buckets.count()).enumerate();
     let counts = counts.map(|(index, start)| UniquesCount {
         start: Arc::clone(start),
@@ -195,6 +195,7 @@ fn picture(answer: &Uniques, picture: Picture) -> String {
         points: points
             .map(|count| (count.start.to_string(), count.users.estimate))
             .collect(),
+        gaps: Vec::new(),
         provisional_from: answer.head.provisional_from(),
         aligned: answer.head.aligned,
         before: Vec::new(),

@@ -94,11 +94,11 @@ fn read(store: &Store, namespace: &Namespace, period: Period) -> Result<Whole, P
         now,
     } = period;
     let (from, to) = base.span(&selection);
+    let settled = store.settled_until(&namespace.name, as_of, now);
     let found = store.totals(&namespace.name, from..to, base.by_minute(), as_of)?;
     let buckets = resolve(selection, found.totals.span())?;
     base.check_kept(&buckets, found.minutes_from, &found.totals)?;
     let totals = rollup::totals(&found.totals, &buckets);
-    let settled = store.settled_until(&namespace.name, now);
     let aligned = base.aligned(&found.totals, &buckets);
     Ok(Whole {
         namespace: namespace.name.clone(),
@@ -148,6 +148,7 @@ fn picture(answer: &Whole, picture: Picture) -> String {
         points: points
             .map(|row| (row.start.to_string(), row.count))
             .collect(),
+        gaps: Vec::new(),
         provisional_from: answer.head.provisional_from(),
         aligned: answer.head.aligned,
         before: answer.before.clone(),

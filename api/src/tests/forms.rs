@@ -371,3 +371,44 @@ async fn a_ratio_comes_in_every_form_and_a_key_that_ends_so_is_encoded() {
     let none = site.get("/v1/ratios/ctr/l/.svg").await;
     assert_eq!((none.status, &none.json()["field"]), (400, &json!("key")));
 }
+
+#[tokio::test]
+async fn a_picture_says_where_there_is_no_ratio() {
+    let site = with_a_ratio();
+    let path = "/v1/ratios/ctr/l/a.svg?units=3";
+    let nothing = site.get(path).await.text;
+    assert!(nothing.contains("no ratio in all: 0 of 0"), "{nothing}");
+    assert!(nothing.contains("No ratio in this range"), "{nothing}");
+    let view = json!({"keys": {"l_view": "a"}, "at": NOW - 86_400, "n": 4});
+    site.count(json!([view, {"keys": {"l_click": "a"}, "at": NOW - 86_400}]))
+        .await;
+    let some = site.get(path).await.text;
+    assert!(some.contains("25% in all: 1 of 4"), "{some}");
+    assert!(some.contains("no ratio"), "two days have none: {some}");
+    assert!(!some.contains("No ratio in this range"), "{some}");
+}
+
+#[tokio::test]
+async fn an_answer_lists_so_many_values_and_no_more() {
+    let site = site();
+    let values: Vec<_> = (0..1_000)
+        .map(|value| json!({"keys": {"l": "a"}, "by": {"r": format!("r{value}")}}))
+        .collect();
+    site.count(json!(values)).await;
+    let ask = async |path: &str, queries: usize| {
+        let query = json!({"namespace": "l", "key": "a", "by": "r", "limit": 1_000});
+        let body = json!({"queries": vec![query; queries]});
+        let request = Request::post(path).body(Body::from(body.to_string()));
+        site.ask(request.unwrap()).await
+    };
+    for path in ["/v1/query", "/v1/query.csv"] {
+        assert_eq!(ask(path, 100).await.status, 200, "{path}");
+        let refused = ask(path, 101).await;
+        let problem = refused.json();
+        assert_eq!(
+            (refused.status, &problem["field"], &problem["index"]),
+            (422, &json!("limit"), &json!(100)),
+            "{problem}"
+        );
+    }
+}

@@ -203,14 +203,20 @@ fn shown(text: &str) -> String {
     shown
 }
 
+/// Of many numbers each sign shows the largest of several, so that they fit a line.
 fn sparkline(numbers: &[u64]) -> String {
+    const CELLS_MAX: usize = 80;
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let most = u128::from(numbers.iter().copied().max().unwrap_or(0).max(1));
     let bar = |&number: &u64| {
         let height = (u128::from(number) * 7).div_ceil(most);
         BARS[usize::try_from(height).unwrap_or(7).min(7)]
     };
-    numbers.iter().map(bar).collect()
+    let cells = numbers.chunks(numbers.len().div_ceil(CELLS_MAX).max(1));
+    cells
+        .filter_map(|cell| cell.iter().max())
+        .map(bar)
+        .collect()
 }
 
 #[cfg(test)]
@@ -224,6 +230,10 @@ mod tests {
         assert_eq!(sparkline(&[0, 1, 7]), "▁▂█");
         assert_eq!(sparkline(&[]), "");
         assert_eq!(sparkline(&[u64::MAX, 0]), "█▁");
+        let many: Vec<u64> = (0..10_000).collect();
+        let line = sparkline(&many);
+        assert_eq!(line.chars().count(), 80);
+        assert!(line.starts_with('▂') && line.ends_with('█'), "{line}");
     }
 
     #[test]

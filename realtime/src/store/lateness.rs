@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use tallyring_records::{EventType, Increment, LATENESS_SECONDS_DEFAULT, Schema};
+use tallyring_records::{Day, EventType, Increment, LATENESS_SECONDS_DEFAULT, Schema};
 
 use super::Store;
 
@@ -61,13 +61,17 @@ impl Watermarks {
 
 impl Store {
     /// First instant for which increments of `namespace` are still expected at `now` (both Unix
-    /// seconds): earlier counts change by corrections only.
-    pub fn settled_until(&self, namespace: &str, now: i64) -> i64 {
+    /// seconds): earlier counts change by corrections only. A kept generation (`as_of`) holds no more than the days before
+    /// it was made. Asked before a view is taken, it holds for that view: nothing settles by what the view lacks.
+    pub fn settled_until(&self, namespace: &str, as_of: Option<u64>, now: i64) -> i64 {
         let live = self.live();
-        match live.schema.event_type_of(namespace) {
+        let settled = match live.schema.event_type_of(namespace) {
             Some(event) => live.watermarks.settled_until(event, now),
             None => now.saturating_sub(LATENESS_SECONDS_DEFAULT.into()),
-        }
+        };
+        let kept = as_of.and_then(|number| live.manifest.generation(number));
+        let made = kept.map(|kept| Day::of(kept.created_at_ms.div_euclid(1_000)).start());
+        made.map_or(settled, |made| settled.min(made))
     }
 }
 

@@ -17,6 +17,13 @@ fn a_month_of_minutes_goes_when_all_of_it_is_old_and_its_hours_stay() {
     world.day(APRIL + 28 * DAY);
     assert_eq!(world.grains(), (5, 0, 5 * 72));
     let with_minutes = world.store.manifest().active;
+    // What it was made without is not settled in it.
+    let made = APRIL + 29 * DAY;
+    let settled = |as_of| world.store.settled_until("m", as_of, made + 600);
+    assert_eq!(
+        (settled(None), settled(Some(with_minutes))),
+        (made + 300, made)
+    );
     world.day(APRIL + 29 * DAY);
     assert_eq!(world.grains(), (3, 3, 6 * 72));
     world.check_files();
