@@ -219,14 +219,11 @@ pub async fn run(
 }
 
 /// Answers in a place of the route's class, which is not that of reads, within the time limit.
-///
-/// # Errors
-/// No place is free, or it took too long.
-pub async fn run_here<T>(
+async fn run_here(
     access: &Access,
     route: Route,
-    answering: impl Future<Output = T>,
-) -> Result<T, Refusal> {
+    answering: impl Future<Output = Response>,
+) -> Result<Response, Refusal> {
     let (gate, what) = match route.class {
         Class::Free | Class::Query | Class::Stream => return Ok(answering.await),
         Class::Increment => (&access.increments, INCREMENTS),

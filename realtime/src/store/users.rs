@@ -100,7 +100,8 @@ impl UsersView {
         let mut first = prefix.to_vec();
         Day::of(*from).code().write_to(&mut first);
         let mut damaged = None;
-        run.visit_from(&store.cache, &first, &mut |key, payload| {
+        let places = (prefix, first.as_slice());
+        run.visit_prefix(&store.cache, places, &mut |key, payload| {
             let Some(code) = key.strip_prefix(prefix) else {
                 return ControlFlow::Break(());
             };
