@@ -52,7 +52,8 @@ const NO_NUMBER_AT_ALL: &str = "No ratio in this range";
 /// Pictures narrower than this, in pixels, have shorter words and a taller header.
 const NARROW: f64 = 520.0;
 
-const ROLES: [Role; 16] = [
+/// The last one only where there are gaps.
+const ROLES: [Role; 17] = [
     Role::Card,
     Role::Title,
     Role::Muted,
@@ -69,6 +70,7 @@ const ROLES: [Role; 16] = [
     Role::LineProvisional,
     Role::Before,
     Role::BarBefore,
+    Role::Gap,
 ];
 
 /// What a series shows. Text may be anything; it is cleaned, escaped and cut to fit.
@@ -106,7 +108,8 @@ pub fn series(chart: &SeriesChart) -> String {
     let words = Words::of(chart);
     let layout = Layout::of(chart, &words);
     let size = (chart.picture.width, layout.height);
-    let look = (chart.picture.theme, &ROLES[..]);
+    let roles = &ROLES[..ROLES.len() - usize::from(chart.gaps.is_empty())];
+    let look = (chart.picture.theme, roles);
     let document = Document::begin(size, true, (&words.title, &words.desc), look);
     let (width, height) = document.size();
     let root = document.area();
@@ -241,7 +244,7 @@ fn legends(chart: &SeriesChart, is_narrow: bool) -> Vec<Legend> {
     if !chart.gaps.is_empty() {
         legends.push(Legend {
             name: NO_NUMBER,
-            role: Role::Grid,
+            role: Role::Gap,
             is_line: false,
         });
     }

@@ -120,7 +120,7 @@ pub fn gaps(plot: &mut Plot<'_>, gaps: &[usize], top: f64) {
     for run in gaps.chunk_by(|one, next| one + 1 == *next) {
         let (first, last) = (run[0] as f64, run[run.len() - 1] as f64);
         let band = [(first, 0.0), (last + 1.0, top)];
-        let band = Rectangle::new(band, Role::Grid.color().filled());
+        let band = Rectangle::new(band, Role::Gap.color().filled());
         drawn(plot.draw_series([band]));
     }
 }

@@ -29,6 +29,7 @@ pub enum Role {
     LineProvisional,
     Before,
     BarBefore,
+    Gap,
     BadgeLabel,
     BadgeValue,
     BadgeText,
@@ -56,7 +57,7 @@ enum Paint {
 }
 
 /// In the order of [`Role`].
-const LOOKS: [Look; 20] = [
+const LOOKS: [Look; 21] = [
     both("k", "#ffffff #e2e8f0", "#0f172a #26324a", ""),
     text("t", "#0f172a", "#f1f5f9", 16, "font-weight:600"),
     text("m", "#475569", "#a3b1c6", 12, ""),
@@ -74,6 +75,7 @@ const LOOKS: [Look; 20] = [
     stroke("np", "#2563eb", "#5b9bf8", JOINED_DASHES),
     stroke("w", "#64748b", "#94a3b8", THIN_DASHES),
     fill("bw", "#e2e8f0", "#26324a"),
+    fill("ga", "#f1f5f9", "#18233d"),
     fill("bl", "#475569", "#334155"),
     fill("bv", "#2563eb", "#1d4ed8"),
     text("bt", "#ffffff", "#f8fafc", 11, ""),
