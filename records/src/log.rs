@@ -43,7 +43,7 @@ pub enum Record {
         field: String,
         /// What is wrong and what to change.
         detail: String,
-        /// The declared namespaces that it named, as far as they are known.
+        /// The namespaces that it named, as far as they are known; `?` for those that are not declared.
         namespaces: Vec<String>,
     },
     /// The verdict on a whole batch that came with a key, behind the batch's own records.

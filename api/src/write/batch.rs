@@ -16,6 +16,7 @@ use tallyring_records::{ID_BYTES_MAX, Increment, Schema};
 use tokio::sync::Semaphore;
 
 use super::cloud_event;
+use super::refused::{declared, log_refused, refused, refused_by_store};
 use crate::access::{Caller, off_thread};
 use crate::body;
 use crate::json;
@@ -82,7 +83,7 @@ pub trait Item: From<Value> + Send + 'static {
     /// Its id, whatever else is wrong with it.
     fn id(&self) -> Option<Cow<'_, str>>;
 
-    /// The declared namespaces that it names, whatever else is wrong with it.
+    /// The namespaces that it names, as [`declared`] tells them, whatever else is wrong with it.
     fn namespaces(&self, schema: &Schema) -> Vec<String>;
 
     /// Reads a line without a tree of values, where it is so simple that nothing can be wrong; else none.
@@ -100,24 +101,37 @@ impl Item for Value {
     }
 
     fn namespaces(&self, schema: &Schema) -> Vec<String> {
-        let data = self.get("data").unwrap_or(self);
-        let names = |field: &str| {
-            let named = data.get(field).and_then(Value::as_object);
-            named.into_iter().flat_map(|named| named.keys())
-        };
+        let (keys, entities) = (named(self, "keys"), named(self, "entities"));
         let kind = self.get("type").and_then(Value::as_str).unwrap_or_default();
         let event = schema.event_type(cloud_event::kind(kind));
-        let of_event =
-            event.map(|event| names("entities").map(|entity| event.namespace_of(entity)));
-        let named = names("keys").cloned().chain(of_event.into_iter().flatten());
-        named
-            .filter(|name| schema.namespace(name).is_some())
-            .collect()
+        let of_event = |entity| event.map_or_else(String::new, |event| event.namespace_of(entity));
+        let of_entities = entities.into_iter().map(of_event);
+        declared(
+            keys.into_iter().map(str::to_owned).chain(of_entities),
+            schema,
+        )
     }
 
     fn of_line(_: &[u8]) -> Option<Self> {
         None
     }
+}
+
+/// The names that an item gives its keys or entities, itself or in the data of a CloudEvent; an empty one for what cannot
+/// be read as such.
+fn named<'a>(item: &'a Value, field: &str) -> Vec<&'a str> {
+    let outer = item.get(field);
+    let inner = item.get("data").and_then(|data| data.get(field));
+    let given = outer.into_iter().chain(inner);
+    let mut names = Vec::new();
+    for value in given {
+        match value {
+            Value::Object(named) => names.extend(named.keys().map(String::as_str)),
+            Value::Null => {}
+            _ => names.push(""),
+        }
+    }
+    names
 }
 
 /// Reads the items of a body, each with `parse`, and counts them; durable when answered.
@@ -134,7 +148,7 @@ pub async fn count<T: Item>(
     // Its room is taken until the answer.
     let body = Arc::new(body::read(&headers, body, BODY_BYTES_MAX).await?);
     let skip = on_error_skip(query.as_deref())?;
-    let key = batch_key(state, &headers, &body)?;
+    let key = batch_key(state, caller, &headers, &body)?;
     let (schema, now) = (state.store().schema(), state.now());
     let reading = {
         let (caller, body) = (caller.clone(), Arc::clone(&body));
@@ -285,42 +299,6 @@ impl Good {
     }
 }
 
-/// What the log keeps of an item that is refused, if it has an id.
-pub fn refused(
-    id: Option<String>,
-    namespaces: Vec<String>,
-    problem: &Problem,
-) -> Option<RefusedItem> {
-    Some(RefusedItem {
-        id: id?,
-        field: problem.field().unwrap_or_default().to_owned(),
-        detail: problem.detail().to_owned(),
-        namespaces,
-    })
-}
-
-/// The same of one that the store refused.
-pub fn refused_by_store(increment: Option<&Increment>, problem: &Problem) -> Option<RefusedItem> {
-    let Increment { id, keys, .. } = increment?;
-    let namespaces = keys.iter().map(|(namespace, _)| namespace.clone());
-    refused(id.clone(), namespaces.collect(), problem)
-}
-
-/// Logs items that nothing is counted with, so that their ids have a verdict; where the log takes nothing the sender is
-/// told what is wrong all the same.
-pub async fn log_refused(state: &ApiState, refused: Vec<RefusedItem>) {
-    if refused.is_empty() {
-        return;
-    }
-    let batch = Batch {
-        refused,
-        ..Batch::default()
-    };
-    if let Err(refusal) = state.service.submit(batch).await {
-        tracing::debug!(%refusal, "a refused item is not in the log");
-    }
-}
-
 /// Counts the good items. With `skip`, one whose counter would overflow is rejected and the others are
 /// tried again, so many times.
 async fn submit(
@@ -384,6 +362,7 @@ fn is_zero(count: &u64) -> bool {
 
 fn batch_key(
     state: &ApiState,
+    caller: &Caller,
     headers: &HeaderMap,
     body: &[u8],
 ) -> Result<Option<BatchKey>, Problem> {
@@ -396,7 +375,7 @@ fn batch_key(
         return Err(Problem::malformed("idempotency-key", text, detail));
     }
     Ok(Some(BatchKey {
-        text: text.to_owned(),
+        text: caller.own(text),
         body: state.store().body_identity(body),
     }))
 }
@@ -479,7 +458,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wrong_item_names_the_declared_namespaces_that_it_would_have_counted_in() {
+    fn a_wrong_item_names_the_namespaces_that_it_would_have_counted_in_and_that_others_are_none() {
         let mut schema = Schema::default_clicks();
         schema.namespaces[0].name = "l_click".into();
         schema.events = vec![EventType {
@@ -488,13 +467,29 @@ mod tests {
             lateness_seconds: 300,
         }];
         for (item, named) in [
-            (json!({"keys": {"u": 1, "x": "y"}, "n": 0}), vec!["u"]),
+            (json!({"keys": {"u": 1, "x": "y"}, "n": 0}), vec!["?", "u"]),
             (
-                json!({"type": "click", "entities": {"l": "a", "pin": "b"}}),
+                json!({"type": "click", "entities": {"l": "a"}, "user": 7}),
                 vec!["l_click"],
             ),
-            (json!({"type": "view", "entities": {"l": "a"}}), vec![]),
-            (json!({"entities": {"l": "a"}}), vec![]),
+            (
+                json!({"type": "click", "entities": {"l": "a", "pin": "b"}}),
+                vec!["?", "l_click"],
+            ),
+            (
+                json!({"type": "click", "entities": {"l": "a"}, "keys": {"u": "b"}}),
+                vec!["l_click", "u"],
+            ),
+            (
+                json!({"type": "click", "entities": {"pin": "b"}, "data": {"entities": {"l": "a"}}}),
+                vec!["?", "l_click"],
+            ),
+            (
+                json!({"type": "click", "entities": {"l": "a"}, "keys": ["u"]}),
+                vec!["?", "l_click"],
+            ),
+            (json!({"type": "view", "entities": {"l": "a"}}), vec!["?"]),
+            (json!({"entities": {"l": "a"}}), vec!["?"]),
             (
                 json!({"specversion": "1.0", "type": "org.click", "data": {"entities": {"l": "a"}}}),
                 vec!["l_click"],

@@ -105,7 +105,7 @@ pub struct CloudEventData {
 #[utoipa::path(post, path = "/v1/events", tag = "write",
     params(
         ("on_error" = Option<String>, Query, description = "stop (default) or skip"),
-        ("Idempotency-Key" = Option<String>, Header, description = "Makes the whole batch's retry harmless"),
+        ("Idempotency-Key" = Option<String>, Header, description = "Makes the whole batch's retry harmless: the same key, body and on_error give the same answer. Each API key has its own"),
     ),
     request_body(content(
         (OneOrMany = "application/json"),

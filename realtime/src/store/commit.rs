@@ -35,7 +35,7 @@ pub struct RefusedItem {
     pub field: String,
     /// What is wrong and what to change.
     pub detail: String,
-    /// The declared namespaces that it names, as far as they are known.
+    /// The namespaces that it names, as far as they are known; `?` for those that are not declared.
     pub namespaces: Vec<String>,
 }
 
