@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use axum::body::Body;
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use tallyring_realtime::{Accepted, Batch, RefusedItem};
+use tallyring_realtime::{Accepted, Batch, Refusal, RefusedItem};
 use tallyring_records::{ID_BYTES_MAX, Increment, Schema, check_time};
 
 use crate::access::Caller;
@@ -80,7 +80,7 @@ struct Parameters {
 }
 
 /// 204, and whether the id was known.
-pub fn answer(accepted: Accepted) -> Response {
+pub fn answer(accepted: &Accepted) -> Response {
     let mut response = StatusCode::NO_CONTENT.into_response();
     if accepted.duplicates > 0 {
         let name = HeaderName::from_static("tallyring-duplicate");
@@ -118,9 +118,12 @@ async fn incr(state: &ApiState, caller: &Caller, query: Option<&str>) -> Result<
         Ok(accepted) => Ok(accepted),
         Err(refusal) => {
             let problem = Problem::from(&refusal);
-            let item = refusal.item();
-            let item = item.and_then(|(_, increment)| refused_by_store(increment, &problem));
-            log_refused(state, item).await;
+            if let Refusal::Items(wrong) = &refusal {
+                let items = wrong
+                    .iter()
+                    .filter_map(|item| refused_by_store(item, &problem));
+                log_refused(state, items).await;
+            }
             Err(problem)
         }
     }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use tallyring_realtime::{Batch, RefusedItem};
+use tallyring_realtime::{Batch, RefusedItem, WrongItem};
 use tallyring_records::{Increment, Schema};
 
 use crate::problem::Problem;
@@ -38,10 +38,20 @@ pub fn refused(
 }
 
 /// The same of one that the store refused.
-pub fn refused_by_store(increment: Option<&Increment>, problem: &Problem) -> Option<RefusedItem> {
-    let Increment { id, keys, .. } = increment?;
+pub fn refused_by_store(wrong: &WrongItem, problem: &Problem) -> Option<RefusedItem> {
+    let Increment { id, keys, .. } = wrong.increment()?;
     let namespaces = keys.iter().map(|(namespace, _)| namespace.clone());
     refused(id.clone(), namespaces.collect(), problem)
+}
+
+/// Takes what the store found wrong, by index, from the items of its batch, or from what goes with each of them.
+pub fn leave_out<T>(items: &mut Vec<T>, wrong: &[WrongItem]) {
+    let mut index = 0;
+    items.retain(|_| {
+        let stays = wrong.binary_search_by_key(&index, |item| item.index);
+        index += 1;
+        stays.is_err()
+    });
 }
 
 /// Logs items that nothing is counted with; where the log takes nothing the sender is told what is wrong all the same.
