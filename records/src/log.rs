@@ -145,18 +145,7 @@ impl Record {
                 field,
                 detail,
                 namespaces,
-            } => {
-                // Without any it is written as before they were known.
-                let kinds = [KIND_REFUSED_OF, KIND_REFUSED];
-                out.push(kinds[usize::from(namespaces.is_empty())]);
-                for text in [id, field, detail] {
-                    write_bytes(out, text.as_bytes());
-                }
-                if !namespaces.is_empty() {
-                    // No name has a space.
-                    write_bytes(out, namespaces.join(" ").as_bytes());
-                }
-            }
+            } => encode_refused(out, [id, field, detail], namespaces),
             Self::Batch {
                 key,
                 body,
@@ -199,6 +188,19 @@ impl Record {
                 write_bytes(out, &text);
             }
         }
+    }
+}
+
+fn encode_refused(out: &mut Vec<u8>, texts: [&String; 3], namespaces: &[String]) {
+    // Without any it is written as before they were known.
+    let kinds = [KIND_REFUSED_OF, KIND_REFUSED];
+    out.push(kinds[usize::from(namespaces.is_empty())]);
+    for text in texts {
+        write_bytes(out, text.as_bytes());
+    }
+    if !namespaces.is_empty() {
+        // No name has a space.
+        write_bytes(out, namespaces.join(" ").as_bytes());
     }
 }
 
