@@ -21,7 +21,7 @@ use crate::state::ApiState;
 pub struct Item {
     /// Counted once, whatever else it says; required without a producer
     id: Option<String>,
-    /// Numbers what it sends instead of giving ids
+    /// Numbers what it sends instead of giving ids; its name is the whole installation's, whatever the API key
     producer: Option<String>,
     /// Rises when the producer begins anew
     epoch: Option<u64>,

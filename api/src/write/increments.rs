@@ -28,7 +28,7 @@ pub struct Item {
     by: Option<std::collections::BTreeMap<String, String>>,
     /// Makes a retry harmless
     id: Option<String>,
-    /// Numbers what it sends instead of giving ids
+    /// Numbers what it sends instead of giving ids; its name is the whole installation's, whatever the API key
     producer: Option<String>,
     /// Rises when the producer begins anew
     epoch: Option<u64>,
