@@ -150,8 +150,8 @@ impl App {
         };
         match counted {
             Ok(accepted) => {
-                self.meter.count(accepted);
-                incr::answer(accepted)
+                self.meter.count(&accepted);
+                incr::answer(&accepted)
             }
             Err(problem) => problem.into_response(),
         }

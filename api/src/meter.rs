@@ -38,7 +38,7 @@ impl Meter {
     }
 
     /// Counts what became of increments.
-    pub fn count(&self, accepted: Accepted) {
+    pub fn count(&self, accepted: &Accepted) {
         self.increments.increment(accepted.accepted);
         self.duplicates.increment(accepted.duplicates);
         self.late.increment(accepted.late);

@@ -4,7 +4,7 @@ use axum::extract::Request;
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use tallyring_realtime::{Error, Refusal};
+use tallyring_realtime::{Error, ItemFault, Refusal, WrongItem};
 use tallyring_records::{Fault, FieldError, short_detail, short_field};
 
 use crate::calendar::{Fault as RangeFault, RangeError};
@@ -113,28 +113,39 @@ impl From<Refusal> for Problem {
 
 impl From<&Refusal> for Problem {
     fn from(refusal: &Refusal) -> Self {
+        if let Refusal::Items(wrong) = refusal
+            && let Some(first) = wrong.first()
+        {
+            return first.into();
+        }
         let detail = refusal.to_string();
         match refusal {
-            Refusal::Overflow { index, field, .. } => {
-                Self::new(StatusCode::CONFLICT, "Counter overflow", detail)
-                    .about(field, None)
-                    .at(*index, None)
-            }
-            Refusal::Sequence { index, wrong } => {
-                let error = FieldError::malformed(wrong.field, &wrong.value, detail);
-                Self::new(StatusCode::CONFLICT, "Out of order", error.detail)
-                    .about(error.field, error.value)
-                    .at(*index, None)
-            }
             Refusal::KeyReused => {
                 Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Not accepted", detail)
                     .about("idempotency-key", None)
             }
             Refusal::DiskFull => Self::new(StatusCode::INSUFFICIENT_STORAGE, "Disk full", detail),
-            Refusal::Unavailable(_) | Refusal::Busy => {
+            Refusal::Items(_) | Refusal::Unavailable(_) | Refusal::Busy => {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "Not available", detail)
             }
         }
+    }
+}
+
+impl From<&WrongItem> for Problem {
+    fn from(item: &WrongItem) -> Self {
+        let detail = item.to_string();
+        let problem = match &item.fault {
+            ItemFault::Overflow { field, .. } => {
+                Self::new(StatusCode::CONFLICT, "Counter overflow", detail).about(field, None)
+            }
+            ItemFault::Sequence(wrong) => {
+                let error = FieldError::malformed(wrong.field, &wrong.value, detail);
+                Self::new(StatusCode::CONFLICT, "Out of order", error.detail)
+                    .about(error.field, error.value)
+            }
+        };
+        problem.at(item.index, None)
     }
 }
 

@@ -68,24 +68,9 @@ pub enum Error {
 /// Why an increment was not accepted. Nothing of its batch was counted.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Refusal {
-    /// A counter would exceed 2^53−1.
-    #[error("the counter of {field} would exceed 9007199254740991; nothing was counted")]
-    Overflow {
-        /// Index in the batch.
-        index: usize,
-        /// The item itself.
-        increment: Box<Increment>,
-        /// `keys.<namespace>`.
-        field: String,
-    },
-    /// A producer's number is not the one that follows.
-    #[error("{}; nothing was counted", wrong.detail)]
-    Sequence {
-        /// Index in the batch.
-        index: usize,
-        /// What is wrong with it.
-        wrong: OutOfOrder,
-    },
+    /// Items that cannot be counted: at least one, by index. Without them the batch can be.
+    #[error("{}", .0.first().map(ToString::to_string).unwrap_or_default())]
+    Items(Vec<WrongItem>),
     /// The disk is full. Reads go on.
     #[error("the disk is full; nothing was counted, retry when there is space")]
     DiskFull,
@@ -100,16 +85,39 @@ pub enum Refusal {
     Busy,
 }
 
-impl Refusal {
-    /// The item that is wrong, where it is one: its index in the batch and, where it may have an id, itself.
-    pub fn item(&self) -> Option<(usize, Option<&Increment>)> {
-        match self {
-            Self::Overflow {
-                index, increment, ..
-            } => Some((*index, Some(increment))),
+/// An item that keeps its batch from being counted.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{fault}; nothing was counted")]
+pub struct WrongItem {
+    /// Index in the batch.
+    pub index: usize,
+    /// What is wrong with it.
+    pub fault: ItemFault,
+}
+
+/// What is wrong with an item.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ItemFault {
+    /// A counter would exceed 2^53−1.
+    #[error("the counter of {field} would exceed 9007199254740991")]
+    Overflow {
+        /// The item itself.
+        increment: Box<Increment>,
+        /// `keys.<namespace>`.
+        field: String,
+    },
+    /// A producer's number is not the one that follows.
+    #[error("{}", .0.detail)]
+    Sequence(OutOfOrder),
+}
+
+impl WrongItem {
+    /// The item itself, where it may have an id.
+    pub fn increment(&self) -> Option<&Increment> {
+        match &self.fault {
+            ItemFault::Overflow { increment, .. } => Some(increment),
             // What has a number has no id.
-            Self::Sequence { index, .. } => Some((*index, None)),
-            Self::DiskFull | Self::Unavailable(_) | Self::KeyReused | Self::Busy => None,
+            ItemFault::Sequence(_) => None,
         }
     }
 }

@@ -20,7 +20,7 @@ mod store;
 mod sync;
 
 pub use clock::{Clock, SystemClock, VirtualClock};
-pub use error::{Error, OutOfOrder, Refusal, Result};
+pub use error::{Error, ItemFault, OutOfOrder, Refusal, Result, WrongItem};
 pub use identity::long_keys_of;
 pub use lock::{Holder, Lock};
 pub use options::{Durability, Options, World};

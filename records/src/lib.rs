@@ -15,6 +15,7 @@ mod log;
 mod long_key;
 mod minutes;
 mod point;
+mod position;
 mod schema;
 mod shard;
 mod time_code;
@@ -32,10 +33,11 @@ pub use increment::{
     check_time,
 };
 pub use interner::Interner;
-pub use log::{Offset, Position, Record, RecordError, StoreId, decode_all};
+pub use log::{Record, RecordError, Skipped, decode_all};
 pub use long_key::{HASH_CHARS, LongKeys, MISSING, is_hash, missing_value};
 pub use minutes::{MINUTES, is_minutes_before, is_minutes_section, minute_of, minute_value};
 pub use point::{Point, PointError};
+pub use position::{Offset, Position, StoreId};
 pub use schema::{Namespace, RESERVED_NAMES, Schema, SchemaError};
 pub use shard::shard_of;
 pub use time_code::{Grain, TIME_MAX, TIME_MIN, TimeCode, TimeCodeError};

@@ -1,16 +1,13 @@
-//! What the oplog says: records, and positions in it.
+//! What the oplog says.
 //!
 //! A record is a kind byte and varint fields; several stand one after another in a frame. Replay
 //! reads records and never the clock, so everything that decides where an increment goes is here.
 
-use std::fmt;
-use std::str::FromStr;
-
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 
 use crate::day::Day;
 use crate::increment::{Event, Increment, Origin};
+use crate::position::StoreId;
 use crate::schema::Schema;
 use crate::varint::{read_bytes, read_i64, read_text, read_u64, write_bytes, write_i64, write_u64};
 
@@ -43,7 +40,7 @@ pub enum Record {
         field: String,
         /// What is wrong and what to change.
         detail: String,
-        /// The declared namespaces that it named, as far as they are known.
+        /// The namespaces that it named, as far as they are known; `?` for those that are not declared.
         namespaces: Vec<String>,
     },
     /// The verdict on a whole batch that came with a key, behind the batch's own records.
@@ -60,6 +57,8 @@ pub enum Record {
         late: u64,
         /// Events that a rule kept from being counted.
         filtered: u64,
+        /// Items that the store refused while it took the others; those that could not be read are told anew.
+        skipped: Vec<Skipped>,
     },
     /// The ring turned: `today` is the new today, tomorrow's store opens.
     Rotate {
@@ -75,38 +74,15 @@ pub enum Record {
     Schema(Schema),
 }
 
-/// A delta store's identity.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum StoreId {
-    /// One UTC day of the ring.
-    Day(Day),
-    /// Increments outside the ring's open days, by epoch.
-    Late(u64),
-}
-
-/// A place in one log partition. Ordered by epoch, then sequence; the sequence never falls.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Offset {
-    /// Rises whenever the log is opened, so that a number is never used twice.
-    pub epoch: u32,
-    /// Number of the next record: everything below it is covered.
-    pub sequence: u64,
-}
-
-/// A place in the whole log: one offset for each partition (one today).
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-pub struct Position(pub Vec<Offset>);
-
-impl Position {
-    /// The position of a log with one partition.
-    pub fn single(offset: Offset) -> Self {
-        Self(vec![offset])
-    }
-
-    /// The offset in partition `partition`; the start when it is not named.
-    pub fn offset(&self, partition: usize) -> Offset {
-        self.0.get(partition).copied().unwrap_or_default()
-    }
+/// An item that the store refused of a batch whose other items it took.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Skipped {
+    /// Its place in the body, from 0.
+    pub index: u64,
+    /// The field that is wrong.
+    pub field: String,
+    /// What is wrong and what to change.
+    pub detail: String,
 }
 
 /// A record that cannot be read.
@@ -134,6 +110,7 @@ const KIND_REFUSED: u8 = 10;
 const KIND_FILTERED: u8 = 11;
 const KIND_BATCH_FILTERED: u8 = 12;
 const KIND_REFUSED_OF: u8 = 13;
+const KIND_BATCH_SKIPPED: u8 = 14;
 
 /// Bits that say what follows an increment's own fields.
 const FLAG_CORRECTION: u64 = 1;
@@ -168,18 +145,7 @@ impl Record {
                 field,
                 detail,
                 namespaces,
-            } => {
-                // Without any it is written as before they were known.
-                let kinds = [KIND_REFUSED_OF, KIND_REFUSED];
-                out.push(kinds[usize::from(namespaces.is_empty())]);
-                for text in [id, field, detail] {
-                    write_bytes(out, text.as_bytes());
-                }
-                if !namespaces.is_empty() {
-                    // No name has a space.
-                    write_bytes(out, namespaces.join(" ").as_bytes());
-                }
-            }
+            } => encode_refused(out, [id, field, detail], namespaces),
             Self::Batch {
                 key,
                 body,
@@ -187,17 +153,25 @@ impl Record {
                 duplicates,
                 late,
                 filtered,
+                skipped,
             } => {
-                // Without any it is written as before there were filters.
-                let kinds = [KIND_BATCH, KIND_BATCH_FILTERED];
-                out.push(kinds[usize::from(*filtered > 0)]);
+                // Without any it is written as before there were filters, or items skipped.
+                let kind = match (skipped.is_empty(), filtered) {
+                    (true, 0) => KIND_BATCH,
+                    (true, _) => KIND_BATCH_FILTERED,
+                    (false, _) => KIND_BATCH_SKIPPED,
+                };
+                out.push(kind);
                 write_bytes(out, key.as_bytes());
                 write_bytes(out, &body.to_be_bytes());
                 for count in [accepted, duplicates, late] {
                     write_u64(out, *count);
                 }
-                if *filtered > 0 {
+                if kind != KIND_BATCH {
                     write_u64(out, *filtered);
+                }
+                if kind == KIND_BATCH_SKIPPED {
+                    encode_skipped(out, skipped);
                 }
             }
             Self::Rotate { today } => {
@@ -215,6 +189,41 @@ impl Record {
             }
         }
     }
+}
+
+fn encode_refused(out: &mut Vec<u8>, texts: [&String; 3], namespaces: &[String]) {
+    // Without any it is written as before they were known.
+    let kinds = [KIND_REFUSED_OF, KIND_REFUSED];
+    out.push(kinds[usize::from(namespaces.is_empty())]);
+    for text in texts {
+        write_bytes(out, text.as_bytes());
+    }
+    if !namespaces.is_empty() {
+        // No name has a space.
+        write_bytes(out, namespaces.join(" ").as_bytes());
+    }
+}
+
+fn encode_skipped(out: &mut Vec<u8>, skipped: &[Skipped]) {
+    write_u64(out, skipped.len() as u64);
+    for item in skipped {
+        write_u64(out, item.index);
+        write_bytes(out, item.field.as_bytes());
+        write_bytes(out, item.detail.as_bytes());
+    }
+}
+
+fn decode_skipped(input: &mut &[u8]) -> Option<Vec<Skipped>> {
+    let count = read_u64(input)?;
+    let mut skipped = Vec::new();
+    for _ in 0..count {
+        skipped.push(Skipped {
+            index: read_u64(input)?,
+            field: read_text(input)?,
+            detail: read_text(input)?,
+        });
+    }
+    Some(skipped)
 }
 
 fn encode_stores(out: &mut Vec<u8>, stores: &[StoreId]) {
@@ -316,7 +325,7 @@ fn decode(input: &mut &[u8]) -> Option<Record> {
                 _ => return None,
             },
         },
-        KIND_BATCH | KIND_BATCH_FILTERED => Record::Batch {
+        KIND_BATCH | KIND_BATCH_FILTERED | KIND_BATCH_SKIPPED => Record::Batch {
             key: read_text(input)?,
             body: u128::from_be_bytes(read_bytes(input)?.try_into().ok()?),
             accepted: read_u64(input)?,
@@ -325,6 +334,10 @@ fn decode(input: &mut &[u8]) -> Option<Record> {
             filtered: match kind {
                 KIND_BATCH => 0,
                 _ => read_u64(input)?,
+            },
+            skipped: match kind {
+                KIND_BATCH_SKIPPED => decode_skipped(input)?,
+                _ => Vec::new(),
             },
         },
         KIND_ROTATE => Record::Rotate {
@@ -399,97 +412,6 @@ fn read_pairs(input: &mut &[u8]) -> Option<Vec<(String, String)>> {
     Some(pairs)
 }
 
-impl fmt::Display for StoreId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Day(day) => write!(f, "day-{day}"),
-            Self::Late(epoch) => write!(f, "late-{epoch:06}"),
-        }
-    }
-}
-
-impl FromStr for StoreId {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if let Some(day) = text.strip_prefix("day-") {
-            return day.parse().map(Self::Day);
-        }
-        text.strip_prefix("late-")
-            .and_then(|epoch| epoch.parse().ok())
-            .map(Self::Late)
-            .ok_or_else(|| {
-                format!(
-                    "`{}` is not a store; such as day-2012-03-16 or late-000001",
-                    text.escape_debug()
-                )
-            })
-    }
-}
-
-impl fmt::Display for Offset {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.epoch, self.sequence)
-    }
-}
-
-impl FromStr for Offset {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        text.split_once(':')
-            .and_then(|(epoch, sequence)| {
-                Some(Self {
-                    epoch: epoch.parse().ok()?,
-                    sequence: sequence.parse().ok()?,
-                })
-            })
-            .ok_or_else(|| format!("`{}` is not an offset; such as 1:4711", text.escape_debug()))
-    }
-}
-
-impl fmt::Display for Position {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, offset) in self.0.iter().enumerate() {
-            if index > 0 {
-                f.write_str(",")?;
-            }
-            write!(f, "{offset}")?;
-        }
-        Ok(())
-    }
-}
-
-impl FromStr for Position {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        text.split(',')
-            .filter(|part| !part.is_empty())
-            .map(str::parse)
-            .collect::<Result<_, _>>()
-            .map(Self)
-    }
-}
-
-macro_rules! serde_as_text {
-    ($($type:ty),*) => {$(
-        impl Serialize for $type {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.collect_str(self)
-            }
-        }
-
-        impl<'de> Deserialize<'de> for $type {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
-            }
-        }
-    )*};
-}
-
-serde_as_text!(StoreId, Offset, Position);
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -524,6 +446,14 @@ mod tests {
         })
     }
 
+    fn any_skipped() -> impl Strategy<Value = Skipped> {
+        (any::<u64>(), "[a-z.]{0,9}", "\\PC{0,30}").prop_map(|(index, field, detail)| Skipped {
+            index,
+            field,
+            detail,
+        })
+    }
+
     fn any_record() -> impl Strategy<Value = Record> {
         prop_oneof![
             any_increment().prop_map(Record::Increment),
@@ -543,18 +473,25 @@ mod tests {
                     detail,
                     namespaces,
                 }),
-            ("\\PC{0,30}", any::<u128>(), any::<[u64; 4]>()).prop_map(
-                |(key, body, [accepted, duplicates, late, filtered])| {
-                    Record::Batch {
-                        key,
-                        body,
-                        accepted,
-                        duplicates,
-                        late,
-                        filtered,
+            (
+                "\\PC{0,30}",
+                any::<u128>(),
+                any::<[u64; 4]>(),
+                proptest::collection::vec(any_skipped(), 0..3)
+            )
+                .prop_map(
+                    |(key, body, [accepted, duplicates, late, filtered], skipped)| {
+                        Record::Batch {
+                            key,
+                            body,
+                            accepted,
+                            duplicates,
+                            late,
+                            filtered,
+                            skipped,
+                        }
                     }
-                }
-            ),
+                ),
             (0..1_000_000_u32).prop_map(|day| Record::Rotate {
                 today: Day::from_number(day)
             }),
@@ -585,22 +522,32 @@ mod tests {
         fn prop_any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..64), count in 0..4_u32) {
             let _ = decode_all(&bytes, count);
         }
-
-        #[test]
-        fn prop_positions_roundtrip(parts in proptest::collection::vec((any::<u32>(), any::<u64>()), 0..3)) {
-            let position = Position(parts.into_iter().map(|(epoch, sequence)| Offset { epoch, sequence }).collect());
-            prop_assert_eq!(position.to_string().parse(), Ok(position));
-        }
     }
 
     #[test]
-    fn store_names_roundtrip() {
-        for store in [StoreId::Day(Day::of(1_331_923_247)), StoreId::Late(7)] {
-            assert_eq!(store.to_string().parse(), Ok(store));
+    fn a_batch_of_before_items_were_skipped_is_read_and_written_alike() {
+        let body = [7; 16];
+        let before = [&[KIND_BATCH, 1, b'k', 16][..], &body, &[3, 2, 1]].concat();
+        let filtered = [
+            &[KIND_BATCH_FILTERED, 1, b'k', 16][..],
+            &body,
+            &[3, 2, 1, 9],
+        ]
+        .concat();
+        for (bytes, filtered) in [(before, 0), (filtered, 9)] {
+            let record = Record::Batch {
+                key: "k".to_owned(),
+                body: u128::from_be_bytes(body),
+                accepted: 3,
+                duplicates: 2,
+                late: 1,
+                filtered,
+                skipped: Vec::new(),
+            };
+            assert_eq!(decode_all(&bytes, 1).as_deref(), Ok(&[record.clone()][..]));
+            let mut again = Vec::new();
+            record.encode(&mut again);
+            assert_eq!(again, bytes);
         }
-        assert_eq!(
-            StoreId::Day(Day::of(1_331_923_247)).to_string(),
-            "day-2012-03-16"
-        );
     }
 }

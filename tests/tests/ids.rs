@@ -68,6 +68,7 @@ impl Days {
                 duplicates: 0,
                 late: 0,
                 filtered: 0,
+                skipped: Vec::new(),
             }
     }
 

@@ -40,6 +40,15 @@ impl Caller {
         self.key.as_ref().map(|(key, _)| key.as_ref())
     }
 
+    /// What a client names for itself alone, apart from what others with other keys name alike. Without keys all share it.
+    /// Neither an id nor a header's text has a line's end, so no two are taken for one another.
+    pub fn own(&self, text: &str) -> String {
+        match self.key() {
+            Some(key) => format!("{}\n{text}", key.id),
+            None => text.to_owned(),
+        }
+    }
+
     /// True for a key that is limited to some namespaces, and may not be told of all.
     pub fn is_limited(&self) -> bool {
         self.key().is_some_and(|key| key.namespaces().is_some())

@@ -11,11 +11,12 @@ use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode, header};
 use serde::Serialize;
 use serde_json::Value;
-use tallyring_realtime::{Accepted, Batch, BatchKey, RefusedItem};
-use tallyring_records::{ID_BYTES_MAX, Increment, Schema};
+use tallyring_realtime::{Accepted, Batch, BatchKey, Refusal, RefusedItem, WrongItem};
+use tallyring_records::{ID_BYTES_MAX, Increment, Schema, Skipped};
 use tokio::sync::Semaphore;
 
 use super::cloud_event;
+use super::refused::{declared, leave_out, log_refused, refused, refused_by_store};
 use crate::access::{Caller, off_thread};
 use crate::body;
 use crate::json;
@@ -31,8 +32,9 @@ const ITEMS_MAX: usize = 10_000;
 const SMALL_BYTES: usize = 16 << 10;
 /// Rejected items that an answer lists.
 const REJECTED_LISTED_MAX: usize = 100;
-/// How often a batch is tried without what the store refused of it.
-const TRIES: usize = 100;
+/// How often a batch is tried without what the store refused of it. It names all that overflows at once, and all that is
+/// out of order: more than three tries are for who writes to the same counters meanwhile.
+const TRIES: usize = 10;
 
 /// What became of a batch.
 #[derive(Serialize, utoipa::ToSchema)]
@@ -82,7 +84,7 @@ pub trait Item: From<Value> + Send + 'static {
     /// Its id, whatever else is wrong with it.
     fn id(&self) -> Option<Cow<'_, str>>;
 
-    /// The declared namespaces that it names, whatever else is wrong with it.
+    /// The namespaces that it names, as [`declared`] tells them, whatever else is wrong with it.
     fn namespaces(&self, schema: &Schema) -> Vec<String>;
 
     /// Reads a line without a tree of values, where it is so simple that nothing can be wrong; else none.
@@ -100,24 +102,37 @@ impl Item for Value {
     }
 
     fn namespaces(&self, schema: &Schema) -> Vec<String> {
-        let data = self.get("data").unwrap_or(self);
-        let names = |field: &str| {
-            let named = data.get(field).and_then(Value::as_object);
-            named.into_iter().flat_map(|named| named.keys())
-        };
+        let (keys, entities) = (named(self, "keys"), named(self, "entities"));
         let kind = self.get("type").and_then(Value::as_str).unwrap_or_default();
         let event = schema.event_type(cloud_event::kind(kind));
-        let of_event =
-            event.map(|event| names("entities").map(|entity| event.namespace_of(entity)));
-        let named = names("keys").cloned().chain(of_event.into_iter().flatten());
-        named
-            .filter(|name| schema.namespace(name).is_some())
-            .collect()
+        let of_event = |entity| event.map_or_else(String::new, |event| event.namespace_of(entity));
+        let of_entities = entities.into_iter().map(of_event);
+        declared(
+            keys.into_iter().map(str::to_owned).chain(of_entities),
+            schema,
+        )
     }
 
     fn of_line(_: &[u8]) -> Option<Self> {
         None
     }
+}
+
+/// The names that an item gives its keys or entities, itself or in the data of a CloudEvent; an empty one for what cannot
+/// be read as such.
+fn named<'a>(item: &'a Value, field: &str) -> Vec<&'a str> {
+    let outer = item.get(field);
+    let inner = item.get("data").and_then(|data| data.get(field));
+    let given = outer.into_iter().chain(inner);
+    let mut names = Vec::new();
+    for value in given {
+        match value {
+            Value::Object(named) => names.extend(named.keys().map(String::as_str)),
+            Value::Null => {}
+            _ => names.push(""),
+        }
+    }
+    names
 }
 
 /// Reads the items of a body, each with `parse`, and counts them; durable when answered.
@@ -134,7 +149,7 @@ pub async fn count<T: Item>(
     // Its room is taken until the answer.
     let body = Arc::new(body::read(&headers, body, BODY_BYTES_MAX).await?);
     let skip = on_error_skip(query.as_deref())?;
-    let key = batch_key(state, &headers, &body)?;
+    let key = batch_key(state, caller, &headers, &body, skip)?;
     let (schema, now) = (state.store().schema(), state.now());
     let reading = {
         let (caller, body) = (caller.clone(), Arc::clone(&body));
@@ -158,21 +173,9 @@ pub async fn count<T: Item>(
         log_refused(state, good.into_refused()).await;
         return Err(wrong);
     }
-    let mut answer = submit(state, good, key, skip, &mut rejected).await?;
+    let accepted = submit(state, good, key, skip).await?;
     metrics::counter!("tallyring_rejected_total").increment(rejected.len() as u64);
-    if skip {
-        rejected.sort_by_key(|&(index, _)| index);
-        let listed = rejected
-            .iter()
-            .take(REJECTED_LISTED_MAX)
-            .map(|(index, problem)| Rejected {
-                index: *index,
-                field: problem.field().map(str::to_owned),
-                detail: problem.detail().to_owned(),
-            });
-        answer.rejected = Some(listed.collect());
-    }
-    Ok(answer)
+    Ok(answer(accepted, skip.then_some(rejected)))
 }
 
 /// Reads a large body off the threads that serve connections, which would answer nobody meanwhile. Bodies that are read at
@@ -275,6 +278,31 @@ impl Good {
         self.increments.push(increment);
     }
 
+    /// What is wrong with an item that the store refused; noted for its id, too.
+    fn wrong(&mut self, item: &WrongItem) -> Problem {
+        let (index, line) = self.places.get(item.index).copied().unwrap_or_default();
+        let problem = Problem::from(item).at(index, line);
+        self.refuse(index, refused_by_store(item, &problem));
+        problem
+    }
+
+    /// Leaves out what the store refused.
+    fn skip(&mut self, wrong: &[WrongItem]) -> Vec<Skipped> {
+        let skipped = wrong.iter().map(|item| {
+            let problem = self.wrong(item);
+            let (index, _) = self.places.get(item.index).copied().unwrap_or_default();
+            Skipped {
+                index: index as u64,
+                field: problem.field().unwrap_or_default().to_owned(),
+                detail: problem.detail().to_owned(),
+            }
+        });
+        let skipped = skipped.collect();
+        leave_out(&mut self.places, wrong);
+        leave_out(&mut self.increments, wrong);
+        skipped
+    }
+
     /// The increments to submit; kept for another try only with `skip`.
     fn submitted(&mut self, skip: bool) -> Vec<Increment> {
         if skip {
@@ -285,97 +313,81 @@ impl Good {
     }
 }
 
-/// What the log keeps of an item that is refused, if it has an id.
-pub fn refused(
-    id: Option<String>,
-    namespaces: Vec<String>,
-    problem: &Problem,
-) -> Option<RefusedItem> {
-    Some(RefusedItem {
-        id: id?,
-        field: problem.field().unwrap_or_default().to_owned(),
-        detail: problem.detail().to_owned(),
-        namespaces,
-    })
-}
-
-/// The same of one that the store refused.
-pub fn refused_by_store(increment: Option<&Increment>, problem: &Problem) -> Option<RefusedItem> {
-    let Increment { id, keys, .. } = increment?;
-    let namespaces = keys.iter().map(|(namespace, _)| namespace.clone());
-    refused(id.clone(), namespaces.collect(), problem)
-}
-
-/// Logs items that nothing is counted with, so that their ids have a verdict; where the log takes nothing the sender is
-/// told what is wrong all the same.
-pub async fn log_refused(state: &ApiState, refused: Vec<RefusedItem>) {
-    if refused.is_empty() {
-        return;
-    }
-    let batch = Batch {
-        refused,
-        ..Batch::default()
-    };
-    if let Err(refusal) = state.service.submit(batch).await {
-        tracing::debug!(%refusal, "a refused item is not in the log");
-    }
-}
-
-/// Counts the good items. With `skip`, one whose counter would overflow is rejected and the others are
-/// tried again, so many times.
+/// Counts the good items. With `skip`, those that the store refuses are left out and the others tried again, so many times.
 async fn submit(
     state: &ApiState,
     mut good: Good,
     key: Option<BatchKey>,
     skip: bool,
-    rejected: &mut Vec<(usize, Problem)>,
-) -> Result<Answer, Problem> {
+) -> Result<Accepted, Problem> {
     let mut tries = TRIES;
-    let accepted = loop {
+    let mut skipped = Vec::new();
+    loop {
         if good.places.is_empty() && good.refused.is_empty() && key.is_none() {
-            break Accepted::default();
+            let accepted = Accepted::default();
+            return Ok(Accepted {
+                skipped,
+                ..accepted
+            });
         }
         let batch = Batch {
             increments: good.submitted(skip),
             key: key.clone(),
             refused: good.refused.iter().map(|(_, item)| item.clone()).collect(),
+            skipped: skipped.clone(),
         };
-        match state.service.submit(batch).await {
-            Ok(accepted) => break accepted,
-            Err(refusal) => {
-                let Some((index, increment)) = refusal.item() else {
-                    return Err(refusal.into());
-                };
-                let (place, line) = good.places.remove(index);
-                let problem = Problem::from(&refusal).at(place, line);
-                good.refuse(place, refused_by_store(increment, &problem));
-                tries -= 1;
-                if !skip || tries == 0 {
-                    log_refused(state, good.into_refused()).await;
-                    return Err(problem);
-                }
-                good.increments.remove(index);
-                rejected.push((place, problem));
-            }
+        let refusal = match state.service.submit(batch).await {
+            Ok(accepted) => return Ok(accepted),
+            Err(refusal) => refusal,
+        };
+        let Refusal::Items(wrong) = &refusal else {
+            return Err(refusal.into());
+        };
+        tries -= 1;
+        if !skip || tries == 0 {
+            let problem = wrong.first().map(|first| good.wrong(first));
+            log_refused(state, good.into_refused()).await;
+            return Err(problem.unwrap_or_else(|| refusal.into()));
         }
-    };
+        metrics::counter!("tallyring_rejected_total").increment(wrong.len() as u64);
+        skipped.extend(good.skip(wrong));
+        // More than an answer lists nobody is told of.
+        skipped.sort_by_key(|item: &Skipped| item.index);
+        skipped.truncate(REJECTED_LISTED_MAX);
+    }
+}
+
+/// What became of a batch, and what of it was rejected where that is to be told.
+fn answer(accepted: Accepted, rejected: Option<Vec<(usize, Problem)>>) -> Answer {
     metrics::counter!("tallyring_increments_total").increment(accepted.accepted);
     metrics::counter!("tallyring_duplicates_total").increment(accepted.duplicates);
     metrics::counter!("tallyring_late_total").increment(accepted.late);
     metrics::counter!("tallyring_filtered_total").increment(accepted.filtered);
-    let Accepted {
-        accepted,
-        duplicates,
-        late,
-        filtered,
-    } = accepted;
-    Ok(Answer {
-        accepted,
-        duplicates,
-        late,
-        filtered,
-        rejected: None,
-    })
+    let by_store = accepted.skipped.into_iter().map(|item| Rejected {
+        index: item.index as usize,
+        field: Some(item.field).filter(|field| !field.is_empty()),
+        detail: item.detail,
+    });
+    let rejected = rejected.map(|unread| {
+        let unread = unread.iter().map(|(index, problem)| Rejected {
+            index: *index,
+            field: problem.field().map(str::to_owned),
+            detail: problem.detail().to_owned(),
+        });
+        let mut all: Vec<Rejected> = by_store.chain(unread).collect();
+        all.sort_by_key(|item| item.index);
+        // An item of a retry may be refused for another reason than at first.
+        all.dedup_by_key(|item| item.index);
+        all.truncate(REJECTED_LISTED_MAX);
+        all
+    });
+    Answer {
+        accepted: accepted.accepted,
+        duplicates: accepted.duplicates,
+        late: accepted.late,
+        filtered: accepted.filtered,
+        rejected,
+    }
 }
 
 fn is_zero(count: &u64) -> bool {
@@ -384,8 +396,10 @@ fn is_zero(count: &u64) -> bool {
 
 fn batch_key(
     state: &ApiState,
+    caller: &Caller,
     headers: &HeaderMap,
     body: &[u8],
+    skip: bool,
 ) -> Result<Option<BatchKey>, Problem> {
     let Some(value) = headers.get("idempotency-key") else {
         return Ok(None);
@@ -395,9 +409,15 @@ fn batch_key(
         let detail = format!("must be 1 to {ID_BYTES_MAX} characters of visible ASCII");
         return Err(Problem::malformed("idempotency-key", text, detail));
     }
+    let store = state.store();
+    let body = match (store.body_identity(body), skip) {
+        (body, false) => body,
+        // Told apart from every body: nobody else knows the bits of one.
+        (body, true) => store.body_identity(&[&body.to_be_bytes()[..], b"skip"].concat()),
+    };
     Ok(Some(BatchKey {
-        text: text.to_owned(),
-        body: state.store().body_identity(body),
+        text: caller.own(text),
+        body,
     }))
 }
 
@@ -479,7 +499,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wrong_item_names_the_declared_namespaces_that_it_would_have_counted_in() {
+    fn a_wrong_item_names_the_namespaces_that_it_would_have_counted_in_and_that_others_are_none() {
         let mut schema = Schema::default_clicks();
         schema.namespaces[0].name = "l_click".into();
         schema.events = vec![EventType {
@@ -488,13 +508,29 @@ mod tests {
             lateness_seconds: 300,
         }];
         for (item, named) in [
-            (json!({"keys": {"u": 1, "x": "y"}, "n": 0}), vec!["u"]),
+            (json!({"keys": {"u": 1, "x": "y"}, "n": 0}), vec!["?", "u"]),
             (
-                json!({"type": "click", "entities": {"l": "a", "pin": "b"}}),
+                json!({"type": "click", "entities": {"l": "a"}, "user": 7}),
                 vec!["l_click"],
             ),
-            (json!({"type": "view", "entities": {"l": "a"}}), vec![]),
-            (json!({"entities": {"l": "a"}}), vec![]),
+            (
+                json!({"type": "click", "entities": {"l": "a", "pin": "b"}}),
+                vec!["?", "l_click"],
+            ),
+            (
+                json!({"type": "click", "entities": {"l": "a"}, "keys": {"u": "b"}}),
+                vec!["l_click", "u"],
+            ),
+            (
+                json!({"type": "click", "entities": {"pin": "b"}, "data": {"entities": {"l": "a"}}}),
+                vec!["?", "l_click"],
+            ),
+            (
+                json!({"type": "click", "entities": {"l": "a"}, "keys": ["u"]}),
+                vec!["?", "l_click"],
+            ),
+            (json!({"type": "view", "entities": {"l": "a"}}), vec!["?"]),
+            (json!({"entities": {"l": "a"}}), vec!["?"]),
             (
                 json!({"specversion": "1.0", "type": "org.click", "data": {"entities": {"l": "a"}}}),
                 vec!["l_click"],

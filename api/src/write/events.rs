@@ -21,7 +21,7 @@ use crate::state::ApiState;
 pub struct Item {
     /// Counted once, whatever else it says; required without a producer
     id: Option<String>,
-    /// Numbers what it sends instead of giving ids
+    /// Numbers what it sends instead of giving ids; its name is the whole installation's, whatever the API key
     producer: Option<String>,
     /// Rises when the producer begins anew
     epoch: Option<u64>,
@@ -105,7 +105,7 @@ pub struct CloudEventData {
 #[utoipa::path(post, path = "/v1/events", tag = "write",
     params(
         ("on_error" = Option<String>, Query, description = "stop (default) or skip"),
-        ("Idempotency-Key" = Option<String>, Header, description = "Makes the whole batch's retry harmless"),
+        ("Idempotency-Key" = Option<String>, Header, description = "Makes the whole batch's retry harmless: the same key, body and on_error give the same answer. Each API key has its own"),
     ),
     request_body(content(
         (OneOrMany = "application/json"),

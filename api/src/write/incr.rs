@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use axum::body::Body;
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use tallyring_realtime::{Accepted, Batch, RefusedItem};
+use tallyring_realtime::{Accepted, Batch, Refusal, RefusedItem};
 use tallyring_records::{ID_BYTES_MAX, Increment, Schema, check_time};
 
 use crate::access::Caller;
@@ -13,7 +13,7 @@ use crate::problem::{self, Problem};
 use crate::query_string::QueryString;
 use crate::state::ApiState;
 use crate::time;
-use crate::write::batch::{log_refused, refused, refused_by_store};
+use crate::write::refused::{declared, log_refused, refused, refused_by_store};
 
 /// Where it is.
 pub const PATH: &str = "/v1/incr";
@@ -80,7 +80,7 @@ struct Parameters {
 }
 
 /// 204, and whether the id was known.
-pub fn answer(accepted: Accepted) -> Response {
+pub fn answer(accepted: &Accepted) -> Response {
     let mut response = StatusCode::NO_CONTENT.into_response();
     if accepted.duplicates > 0 {
         let name = HeaderName::from_static("tallyring-duplicate");
@@ -106,7 +106,7 @@ async fn incr(state: &ApiState, caller: &Caller, query: Option<&str>) -> Result<
         Ok(increment) => increment,
         Err(problem) => {
             let item = refused_item(&state.store().schema(), query, &problem);
-            log_refused(state, Vec::from_iter(item)).await;
+            log_refused(state, item).await;
             return Err(problem);
         }
     };
@@ -118,9 +118,12 @@ async fn incr(state: &ApiState, caller: &Caller, query: Option<&str>) -> Result<
         Ok(accepted) => Ok(accepted),
         Err(refusal) => {
             let problem = Problem::from(&refusal);
-            let item = refusal.item();
-            let item = item.and_then(|(_, increment)| refused_by_store(increment, &problem));
-            log_refused(state, Vec::from_iter(item)).await;
+            if let Refusal::Items(wrong) = &refusal {
+                let items = wrong
+                    .iter()
+                    .filter_map(|item| refused_by_store(item, &problem));
+                log_refused(state, items).await;
+            }
             Err(problem)
         }
     }
@@ -138,11 +141,9 @@ fn read(state: &ApiState, caller: &Caller, query: Option<&str>) -> Result<Increm
 fn refused_item(schema: &Schema, query: Option<&str>, problem: &Problem) -> Option<RefusedItem> {
     let mut query = QueryString::parse(query).ok()?;
     let id = named(query.take("id").ok()?)?;
-    let named = query.take_prefixed("key.").into_iter();
-    let declared = named
-        .map(|(name, _)| name)
-        .filter(|name| schema.namespace(name).is_some());
-    (id.len() <= ID_BYTES_MAX).then(|| refused(Some(id), declared.collect(), problem))?
+    let keys = query.take_prefixed("key.").into_iter();
+    let namespaces = declared(keys.map(|(name, _)| name), schema);
+    (id.len() <= ID_BYTES_MAX).then(|| refused(Some(id), namespaces, problem))?
 }
 
 fn parse(query: Option<&str>, now: i64) -> Result<Increment, Problem> {

@@ -28,7 +28,7 @@ pub struct Item {
     by: Option<std::collections::BTreeMap<String, String>>,
     /// Makes a retry harmless
     id: Option<String>,
-    /// Numbers what it sends instead of giving ids
+    /// Numbers what it sends instead of giving ids; its name is the whole installation's, whatever the API key
     producer: Option<String>,
     /// Rises when the producer begins anew
     epoch: Option<u64>,
@@ -58,7 +58,7 @@ pub enum OneOrMany {
 #[utoipa::path(post, path = "/v1/increments", tag = "write",
     params(
         ("on_error" = Option<String>, Query, description = "stop (default) or skip"),
-        ("Idempotency-Key" = Option<String>, Header, description = "Makes the whole batch's retry harmless"),
+        ("Idempotency-Key" = Option<String>, Header, description = "Makes the whole batch's retry harmless: the same key, body and on_error give the same answer. Each API key has its own"),
     ),
     request_body(content(
         (OneOrMany = "application/json"),

@@ -8,4 +8,5 @@ pub mod incr;
 pub mod increments;
 mod item;
 mod plain;
+mod refused;
 pub mod statsd;

@@ -12,6 +12,7 @@ use tallyring_records::{Increment, Schema, check_time};
 
 use super::batch::Item;
 use super::item;
+use super::refused::declared;
 use crate::problem::Problem;
 
 /// An increment, read as far as it is simple.
@@ -56,10 +57,7 @@ impl Item for Simple {
     fn namespaces(&self, schema: &Schema) -> Vec<String> {
         match self {
             Self::Read(plain) => {
-                let named = plain.keys.0.iter().map(|(name, _)| name.clone());
-                named
-                    .filter(|name| schema.namespace(name).is_some())
-                    .collect()
+                declared(plain.keys.0.iter().map(|(name, _)| name.clone()), schema)
             }
             Self::Tree(tree) => tree.namespaces(schema),
         }

@@ -16,6 +16,7 @@ use tallyring_records::{COUNT_MAX, Increment, Schema, check_time};
 use tokio::net::UdpSocket;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::refused::leave_out;
 use crate::state::ApiState;
 
 /// The largest datagram there is, bytes.
@@ -88,11 +89,9 @@ async fn submit(state: &ApiState, mut increments: Vec<Increment>) {
         };
         match state.service.submit(batch).await {
             Ok(accepted) => return count(accepted),
-            Err(Refusal::Overflow { index, .. } | Refusal::Sequence { index, .. })
-                if index < increments.len() =>
-            {
-                increments.remove(index);
-                metrics::counter!("tallyring_statsd_dropped_total").increment(1);
+            Err(Refusal::Items(wrong)) => {
+                leave_out(&mut increments, &wrong);
+                metrics::counter!("tallyring_statsd_dropped_total").increment(wrong.len() as u64);
             }
             Err(Refusal::Busy) if tries < TRIES => {
                 tries += 1;

@@ -30,11 +30,13 @@ pub fn text(record: &Record) -> String {
             duplicates,
             late,
             filtered,
-            ..
+            skipped,
+            body: _,
         } => {
             format!(
-                "batch key={} accepted={accepted} duplicates={duplicates} late={late} filtered={filtered}",
-                key.escape_debug()
+                "batch key={} accepted={accepted} duplicates={duplicates} late={late} filtered={filtered} skipped={}",
+                key.escape_debug(),
+                skipped.len()
             )
         }
         Record::Rotate { today } => format!("rotate today={today}"),
@@ -104,11 +106,13 @@ pub fn json(position: &str, written: Timestamp, record: &Record) -> Value {
             duplicates,
             late,
             filtered,
-            ..
+            skipped,
+            body: _,
         } => (
             "batch",
             json!({
                 "key": key, "accepted": accepted, "duplicates": duplicates, "late": late, "filtered": filtered,
+                "skipped": skipped.iter().map(|item| item.index).collect::<Vec<_>>(),
             }),
         ),
         Record::Rotate { today } => ("rotate", json!({ "today": today.to_string() })),

@@ -5,11 +5,11 @@
 
 use std::collections::BTreeMap;
 
-use tallyring_records::{Day, Increment, Offset, Record, TimeCode};
+use tallyring_records::{Day, Increment, Offset, Record, Skipped, TimeCode};
 
 use super::open::{AGAIN_DOMAIN, BATCH_KEY_DOMAIN, ID_DOMAIN, PRODUCER_DOMAIN, REFUSED_DOMAIN};
 use super::{Store, Writer};
-use crate::error::{Error, Refusal};
+use crate::error::{Error, ItemFault, OutOfOrder, Refusal, WrongItem};
 use crate::ids::Seen;
 use crate::oplog::{OplogError, PAYLOAD_BYTES_MAX};
 use crate::options::Durability;
@@ -24,6 +24,8 @@ pub struct Batch {
     pub key: Option<BatchKey>,
     /// Items with ids that were refused beside them, for who asks what became of an id.
     pub refused: Vec<RefusedItem>,
+    /// Items that the store refused of it before: a retry with the same key is told of them, too.
+    pub skipped: Vec<Skipped>,
 }
 
 /// An item that was not taken.
@@ -35,7 +37,7 @@ pub struct RefusedItem {
     pub field: String,
     /// What is wrong and what to change.
     pub detail: String,
-    /// The declared namespaces that it names, as far as they are known.
+    /// The namespaces that it names, as far as they are known; `?` for those that are not declared.
     pub namespaces: Vec<String>,
 }
 
@@ -44,12 +46,12 @@ pub struct RefusedItem {
 pub struct BatchKey {
     /// What its sender chose.
     pub text: String,
-    /// What [`Store::body_identity`] makes of its body.
+    /// What [`Store::body_identity`] makes of its body, and of what is to be done where it is wrong.
     pub body: u128,
 }
 
 /// What became of a batch.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Accepted {
     /// Counted, `late` included.
     pub accepted: u64,
@@ -60,6 +62,8 @@ pub struct Accepted {
     pub late: u64,
     /// Kept in the log, but not counted, as a rule of the schema says.
     pub filtered: u64,
+    /// Its [`Batch::skipped`]; of a retry, as the first was answered.
+    pub skipped: Vec<Skipped>,
 }
 
 /// Frames are closed when they hold this much; one batch may be larger.
@@ -119,13 +123,23 @@ impl Store {
     ) -> std::result::Result<(), Refusal> {
         self.check_counts(writer, group, &batch)?;
         let base = writer.log().map_err(any_refusal)?.appended();
-        let mut accepted = Accepted::default();
+        let mut accepted = Accepted {
+            skipped: batch.skipped,
+            ..Accepted::default()
+        };
+        let mut wrong = Vec::new();
         for (index, increment) in batch.increments.into_iter().enumerate() {
-            if self.is_numbered_duplicate(writer, group, index, &increment)? {
-                accepted.duplicates += 1;
-            } else {
-                self.stage_increment(writer, group, base, increment, &mut accepted)?;
+            match self.is_numbered_duplicate(writer, group, &increment) {
+                Ok(true) => accepted.duplicates += 1,
+                Ok(false) => self.stage_increment(writer, group, base, increment, &mut accepted)?,
+                Err(out_of_order) => wrong.push(WrongItem {
+                    index,
+                    fault: ItemFault::Sequence(out_of_order),
+                }),
             }
+        }
+        if !wrong.is_empty() {
+            return Err(Refusal::Items(wrong));
         }
         for item in batch.refused {
             let known = self.keys.identity(REFUSED_DOMAIN, item.id.as_bytes());
@@ -141,19 +155,14 @@ impl Store {
         if let Some(key) = batch.key {
             let id = self.keys.identity(BATCH_KEY_DOMAIN, key.text.as_bytes());
             group.remember(writer, id, base);
-            let Accepted {
-                accepted,
-                duplicates,
-                late,
-                filtered,
-            } = accepted;
             let record = Record::Batch {
                 key: key.text,
                 body: key.body,
-                accepted,
-                duplicates,
-                late,
-                filtered,
+                accepted: accepted.accepted,
+                duplicates: accepted.duplicates,
+                late: accepted.late,
+                filtered: accepted.filtered,
+                skipped: accepted.skipped.clone(),
             };
             group.push(writer, record);
         }
@@ -173,17 +182,15 @@ impl Store {
         &self,
         writer: &mut Writer,
         group: &mut Group,
-        index: usize,
         increment: &Increment,
-    ) -> std::result::Result<bool, Refusal> {
+    ) -> std::result::Result<bool, OutOfOrder> {
         let Some(origin) = &increment.origin else {
             return Ok(false);
         };
         let id = self
             .keys
             .identity(PRODUCER_DOMAIN, origin.producer.as_bytes());
-        let is_new = writer.producers.is_new(id, origin);
-        let is_new = is_new.map_err(|wrong| Refusal::Sequence { index, wrong })?;
+        let is_new = writer.producers.is_new(id, origin)?;
         if is_new {
             let before = writer.producers.follow(id, origin, group.now_ms);
             group.frame_producers.push((id, before));

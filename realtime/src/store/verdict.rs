@@ -10,7 +10,7 @@ use super::commit::{Accepted, Added, Batch, Group, any_refusal};
 use super::history::Logged;
 use super::open::{BATCH_BODY_DOMAIN, BATCH_KEY_DOMAIN, ID_DOMAIN};
 use super::{Store, Writer};
-use crate::error::{Refusal, Result};
+use crate::error::{ItemFault, Refusal, Result, WrongItem};
 use crate::oplog::{OplogError, ReadFrom, scan};
 
 impl Store {
@@ -53,6 +53,7 @@ impl Store {
             duplicates,
             late,
             filtered,
+            skipped,
             ..
         }) = verdict
         else {
@@ -69,6 +70,7 @@ impl Store {
             duplicates,
             late,
             filtered,
+            skipped,
         });
         // What it repeats may be on its way to the disk only now: they succeed or fail together.
         if group.frame.is_empty() {
@@ -158,7 +160,8 @@ impl Store {
         added
     }
 
-    /// Adds a batch to `added`, unless some counter would overflow: then nothing of it is added.
+    /// Adds a batch to `added`, unless some counters would overflow: then nothing of it is added, and the refusal names
+    /// every item for which there is no room beside those before it.
     fn check_batch(
         &self,
         writer: &Writer,
@@ -167,33 +170,44 @@ impl Store {
     ) -> std::result::Result<(), Refusal> {
         let mut own = Added::new();
         let mut own_ids = BTreeSet::new();
+        let mut wrong = Vec::new();
         for (index, increment) in batch.increments.iter().enumerate() {
             // A retry of what was counted adds nothing, so it is a duplicate and no overflow.
-            if let Some(id) = &increment.id {
-                let id = self.keys.identity(ID_DOMAIN, id.as_bytes());
+            let id = increment.id.as_ref();
+            let id = id.map(|id| self.keys.identity(ID_DOMAIN, id.as_bytes()));
+            if let Some(id) = id {
                 let known = writer.ids.find(&self.cache, id);
                 let known = known.map_err(|error| any_refusal(error.into()))?;
-                if known.is_some() || !own_ids.insert(id) {
+                if known.is_some() || own_ids.contains(&id) {
                     continue;
                 }
             }
-            for (name, counter) in self.counters(increment) {
+            let counters = self.counters(increment);
+            let mut overflow = None;
+            for (name, counter) in &counters {
                 let counted = self.count_of(&counter.0, counter.1).map_err(any_refusal)?;
-                let before = added
-                    .get(&counter)
-                    .copied()
-                    .unwrap_or(0)
-                    .saturating_add(counted);
-                let sum = own.entry(counter).or_insert(0);
-                *sum = sum.saturating_add(increment.n);
-                if sum.saturating_add(before) > COUNT_MAX {
-                    return Err(Refusal::Overflow {
-                        index,
-                        increment: Box::new(increment.clone()),
-                        field: format!("keys.{name}"),
-                    });
+                let sum = |added: &Added| added.get(counter).copied().unwrap_or(0);
+                let before = sum(added).saturating_add(counted);
+                let after = before.saturating_add(sum(&own)).saturating_add(increment.n);
+                if after > COUNT_MAX {
+                    overflow = Some(format!("keys.{name}"));
+                    break;
                 }
             }
+            if let Some(field) = overflow {
+                let increment = Box::new(increment.clone());
+                let fault = ItemFault::Overflow { increment, field };
+                wrong.push(WrongItem { index, fault });
+                continue;
+            }
+            own_ids.extend(id);
+            for (_, counter) in counters {
+                let sum = own.entry(counter).or_insert(0);
+                *sum = sum.saturating_add(increment.n);
+            }
+        }
+        if !wrong.is_empty() {
+            return Err(Refusal::Items(wrong));
         }
         for (counter, count) in own {
             let sum = added.entry(counter).or_insert(0);

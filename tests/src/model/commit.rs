@@ -1,6 +1,8 @@
 //! Commits: random batches go in, and each answer is what the model says.
 
-use tallyring_realtime::{Accepted, Batch, BatchKey, Clock, Durability, Refusal};
+use tallyring_realtime::{
+    Accepted, Batch, BatchKey, Clock, Durability, ItemFault, Refusal, WrongItem,
+};
 use tallyring_records::{Day, Increment, Schema, StoreId};
 
 use super::naive::{Counted, IdState};
@@ -151,7 +153,7 @@ impl Driver {
         Batch {
             increments: sent.increments.clone(),
             key,
-            refused: Vec::new(),
+            ..Batch::default()
         }
     }
 
@@ -196,7 +198,12 @@ impl Driver {
                 Some(None) => Ok(()),
                 _ => Err("refused as reused, but the key is new or its body the same".to_owned()),
             },
-            Err(Refusal::Overflow { .. }) => {
+            Err(Refusal::Items(wrong)) => {
+                let is_overflow =
+                    |item: &WrongItem| matches!(item.fault, ItemFault::Overflow { .. });
+                if wrong.is_empty() || !wrong.iter().all(is_overflow) {
+                    return Err(format!("no click has a number: {wrong:?}"));
+                }
                 self.stats.overflows += 1;
                 let schema = clicks::schema(self.schema);
                 let staged = self.naive.stage(&schema, self.schema, &sent.increments);
@@ -209,7 +216,6 @@ impl Driver {
                     Some(_) => Err("refused as an overflow that the model does not see".to_owned()),
                 }
             }
-            Err(Refusal::Sequence { .. }) => Err("no click has a number".to_owned()),
             Err(Refusal::Busy) => Err("a store without a queue is never busy".to_owned()),
         }
     }
@@ -241,6 +247,7 @@ impl Driver {
             duplicates: counted.duplicates,
             late: counted.late,
             filtered: counted.filtered.len() as u64,
+            skipped: Vec::new(),
         };
         if accepted != expected {
             return Err(format!("answered {accepted:?}, expected {expected:?}"));

@@ -206,6 +206,7 @@ impl Driver {
                 duplicates: counted.duplicates,
                 late: counted.late,
                 filtered: counted.filtered.len() as u64,
+                skipped: Vec::new(),
             };
             self.naive
                 .apply(&clicks::schema(declared), &counted, batch.arrived_ms);

@@ -177,12 +177,15 @@ fn a_limited_key_is_told_what_became_of_its_own_events_and_nothing_of_others() {
             400,
         ),
         ("GET /v1/incr?id=id-nothing", 400),
+        ("GET /v1/incr?key.l=a&key.nope=b&id=id-unknown", 400),
     ] {
         assert_eq!(stand.ask_as(&writer, line, "").status, status, "{line}");
     }
     let items = json!([
         {"keys": {"l": "a"}, "n": 0, "id": "id-item"},
         {"keys": {"l": "a", "u": "b"}, "n": 0, "id": "id-item-both"},
+        {"keys": {"l": "a", "nope": "b"}, "id": "id-item-unknown"},
+        {"keys": {"u": "b"}, "data": {"keys": {"l": "a"}}, "id": "id-data"},
     ]);
     let batch = "POST /v1/increments?on_error=skip";
     assert_eq!(stand.ask_as(&writer, batch, &items.to_string()).status, 200);
@@ -197,6 +200,9 @@ fn a_limited_key_is_told_what_became_of_its_own_events_and_nothing_of_others() {
         ("id-item", vec![&open, &of_links, &of_both]),
         ("id-item-both", vec![&open, &of_both]),
         ("id-nothing", vec![&open]),
+        ("id-unknown", vec![&open]),
+        ("id-item-unknown", vec![&open]),
+        ("id-data", vec![&open, &of_both]),
         ("id-never", vec![]),
     ] {
         let line = format!("GET /v1/events/{id}");
@@ -215,6 +221,29 @@ fn a_limited_key_is_told_what_became_of_its_own_events_and_nothing_of_others() {
     let own = stand.ask_as(&of_links, "GET /v1/events/id-own", "").json();
     assert_eq!(own["counted"]["buckets"][0]["namespace"], "l", "{own}");
     assert_eq!(own["duplicate"]["of"], own["counted"]["position"], "{own}");
+}
+
+#[test]
+fn an_idempotency_key_is_the_api_keys_own() {
+    let stand = Stand::start(Wanted::default());
+    let ask = |headers: &[(&str, &str)], body: &str| {
+        let reply = stand.ask("POST /v1/increments", headers, body);
+        (reply.status, reply.json()["accepted"].as_u64())
+    };
+    let item = |key: &str| json!({"at": 1_331_923_247, "keys": {"l": key}}).to_string();
+    let number = ("Idempotency-Key", "1");
+    assert_eq!(ask(&[number], &item("a")), (200, Some(1)));
+    assert_eq!(ask(&[number], &item("b")), (422, None));
+    let operator = stand.operator();
+    for namespaces in [json!(["l"]), json!(["l", "u"])] {
+        let key = json!({"scopes": ["write"], "namespaces": namespaces});
+        let bearer = format!("Bearer {}", stand.key(&operator, key));
+        let headers = [("Authorization", bearer.as_str()), number];
+        let own = item(&bearer);
+        assert_eq!(ask(&headers, &own), (200, Some(1)));
+        assert_eq!(ask(&headers, &own), (200, Some(1)), "a retry");
+        assert_eq!(ask(&headers, &item("c")), (422, None));
+    }
 }
 
 #[test]

@@ -151,6 +151,111 @@ fn an_item_that_the_store_refuses_has_a_verdict_however_it_was_sent() {
     check(&start(&data, "2026-03-16T13:00:03Z@0"));
 }
 
+/// Sends a batch with an `Idempotency-Key`; its status and answer.
+fn keyed(server: &Server, path: &str, body: &Value) -> (u16, Value) {
+    let answer = server.post_with(
+        path,
+        &[("idempotency-key", "k")],
+        body.to_string().as_bytes(),
+    );
+    (answer.status, answer.json())
+}
+
+#[test]
+fn a_retry_is_told_what_the_first_was_not_counted_for() {
+    let (data, server) = server();
+    let item = |key: &str, n: u64, id: &str| json!({"keys": {"l": key}, "n": n, "id": id});
+    let most = 9_007_199_254_740_991_u64;
+    let batch = json!([
+        item("of", most, "o1"),
+        {"keys": {"nowhere": "a"}},
+        item("of", 1, "o2"),
+        item("ok", 1, "o3"),
+    ]);
+    let skip = "/v1/increments?on_error=skip";
+    let (status, first) = keyed(&server, skip, &batch);
+    assert_eq!((status, &first["accepted"]), (200, &json!(2)), "{first}");
+    let rejected = first["rejected"].as_array().expect("a list").iter();
+    let rejected: Vec<_> = rejected
+        .map(|item| (&item["index"], &item["field"]))
+        .collect();
+    assert_eq!(
+        rejected,
+        [
+            (&json!(1), &json!("keys.nowhere")),
+            (&json!(2), &json!("keys.l"))
+        ]
+    );
+    let check = |server: &Server| {
+        assert_eq!(keyed(server, skip, &batch), (200, first.clone()));
+        // To stop at what is wrong is another request.
+        let good = json!([item("ok", 1, "o3")]);
+        assert_eq!(keyed(server, skip, &good).0, 422);
+        assert_eq!(keyed(server, "/v1/increments", &batch).0, 400);
+    };
+    check(&server);
+    server.kill9();
+    let server = start(&data, "2026-03-16T13:00:03Z@0");
+    check(&server);
+    let other = [("idempotency-key", "stop")];
+    let good = json!([item("ok", 1, "o4")]).to_string();
+    for (path, status) in [
+        ("/v1/increments", 200),
+        (skip, 422),
+        ("/v1/increments", 200),
+    ] {
+        let answer = server.post_with(path, &other, good.as_bytes());
+        assert_eq!(answer.status, status, "{path}: {answer:?}");
+    }
+    let total =
+        |key: &str| server.get_json(&format!("/v1/l/{key}/summary?unit=year"))["total"].clone();
+    assert_eq!((total("of"), total("ok")), (json!(most), json!(2)));
+}
+
+#[test]
+fn what_is_good_is_taken_however_much_the_store_refuses_beside_it() {
+    let (_data, server) = server();
+    let most = 9_007_199_254_740_991_u64;
+    let full = json!({"keys": {"l": "full"}, "n": most});
+    assert_eq!(server.post("/v1/increments", full.to_string()).status, 200);
+    let numbered =
+        |sequence: u64| json!({"keys": {"l": "ok"}, "producer": "p", "sequence": sequence});
+    assert_eq!(
+        server
+            .post("/v1/increments", numbered(1).to_string())
+            .status,
+        200
+    );
+    let mut many = vec![json!({"keys": {"l": "ok"}}); 151];
+    for number in 0..150_u64 {
+        many.push(json!({"keys": {"l": "ok", "u": format!("u{number}")}, "n": 2}));
+        many.push(json!({"keys": {"l": "full", "u": "never"}}));
+        many.push(numbered(3 + number));
+    }
+    let body = json!(many).to_string();
+    let stopped = server.post("/v1/increments", &*body);
+    let problem = stopped.json();
+    assert_eq!(
+        (stopped.status, &problem["index"]),
+        (409, &json!(152)),
+        "{problem}"
+    );
+    let answer = server.post("/v1/increments?on_error=skip", &*body).json();
+    assert_eq!(answer["accepted"], 301, "{answer}");
+    let rejected = answer["rejected"].as_array().expect("a list");
+    let index = |at: usize| &rejected[at]["index"];
+    assert_eq!(
+        (rejected.len(), index(0), index(1), index(99)),
+        (100, &json!(152), &json!(153), &json!(300))
+    );
+    let total =
+        |key: &str| server.get_json(&format!("/v1/{key}/summary?unit=year"))["total"].clone();
+    assert_eq!(
+        [total("l/ok"), total("l/full"), total("u/never")],
+        [json!(452), json!(most), json!(0)]
+    );
+}
+
 #[test]
 fn a_binary_cloud_event_whose_body_or_header_cannot_be_read_has_a_verdict() {
     let (_data, server) = server();
