@@ -26,7 +26,7 @@ pub async fn list(State(state): State<ApiState>) -> Json<Value> {
     Json(describe_datasets(&state.store().manifest()))
 }
 
-/// All datasets of a manifest, as [`list`] answers them.
+/// All datasets of a manifest, as `GET /v1/admin/datasets` answers them.
 pub fn describe_datasets(manifest: &Manifest) -> Value {
     let all = manifest.datasets.iter();
     let all: Vec<Value> = all.map(|dataset| described(manifest, dataset)).collect();
