@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tallyring_archive::{Disk, Manifest, OsDisk, RunEntry, Staged, names};
 use tallyring_realtime::{Clock, SystemClock, check_dataset_name, long_keys_of};
 use tallyring_rebuild::load::{BadRow, LoadError, LoadOptions, Loaded, MEMORY_MIN, Step, load};
-use tallyring_records::{Day, LongKeys, Schema, how_many};
+use tallyring_records::{Day, LongKeys, Schema, how_many, how_many_were};
 
 use crate::cli::{LoadArgs, OnError};
 use crate::config::Config;
@@ -296,8 +296,7 @@ fn report(args: &LoadArgs, loaded: &Loaded, rejected: u64, json: bool) -> Result
 fn skipped(rejected: u64) -> String {
     match rejected {
         0 => String::new(),
-        1 => "; 1 row was skipped".into(),
-        rejected => format!("; {} were skipped", how_many(rejected, "row")),
+        rejected => format!("; {} skipped", how_many_were(rejected, "row")),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Progress of work that is measured in bytes; shown on terminals only.
+//! Progress of long work; shown on terminals only.
 
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -10,6 +10,17 @@ pub fn bytes_bar(what: &'static str) -> ProgressBar {
     ProgressBar::no_length()
         .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
         .with_message(what)
+}
+
+/// A bar with time left of `what` is done for so many `things`.
+pub fn count_bar(what: &'static str, things: &'static str, count: u64) -> ProgressBar {
+    let style = ProgressStyle::with_template(
+        "{msg} {wide_bar} {human_pos}/{human_len} {prefix}, {eta} left",
+    );
+    ProgressBar::new(count)
+        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+        .with_message(what)
+        .with_prefix(things)
 }
 
 /// Begins the bar anew for what is done next.

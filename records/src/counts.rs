@@ -28,10 +28,7 @@ impl Counts {
 
     /// All together, at most [`COUNT_MAX`].
     pub fn sum(&self) -> u64 {
-        let sum = self
-            .iter()
-            .fold(0, |sum: u64, (_, count)| sum.saturating_add(count));
-        sum.min(COUNT_MAX)
+        sum_capped(self.iter().map(|(_, count)| count))
     }
 
     /// True where nothing is counted.
@@ -48,7 +45,7 @@ impl From<Vec<(TimeCode, u64)>> for Counts {
         counts.dedup_by(|next, kept| {
             let is_same = next.0 == kept.0;
             if is_same {
-                kept.1 = kept.1.saturating_add(next.1);
+                add_capped(&mut kept.1, next.1);
             }
             is_same
         });
@@ -63,6 +60,17 @@ impl FromIterator<(TimeCode, u64)> for Counts {
     fn from_iter<I: IntoIterator<Item = (TimeCode, u64)>>(counts: I) -> Self {
         counts.into_iter().collect::<Vec<_>>().into()
     }
+}
+
+/// Adds to a count, at most to [`COUNT_MAX`]. Sums stay below it where the store checks counters.
+pub fn add_capped(sum: &mut u64, count: u64) {
+    *sum = sum.saturating_add(count).min(COUNT_MAX);
+}
+
+/// Sum of counts, at most [`COUNT_MAX`].
+pub fn sum_capped(counts: impl IntoIterator<Item = u64>) -> u64 {
+    let sum = counts.into_iter().fold(0, u64::saturating_add);
+    sum.min(COUNT_MAX)
 }
 
 #[cfg(test)]

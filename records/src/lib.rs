@@ -23,7 +23,7 @@ mod users;
 mod varint;
 mod words;
 
-pub use counts::Counts;
+pub use counts::{Counts, add_capped, sum_capped};
 pub use day::Day;
 pub use error::{Fault, FieldError, short_detail, short_field};
 pub use events::{EventType, LATENESS_SECONDS_DEFAULT, Ratio};
@@ -42,4 +42,4 @@ pub use schema::{Namespace, RESERVED_NAMES, Schema, SchemaError};
 pub use shard::shard_of;
 pub use time_code::{Grain, TIME_MAX, TIME_MIN, TimeCode, TimeCodeError};
 pub use users::{USERS, USERS_RELATIVE_ERROR, User, Users};
-pub use words::{grouped, how_many};
+pub use words::{grouped, how_many, how_many_were};

@@ -21,6 +21,13 @@ pub fn how_many(count: impl Into<u128>, thing: &str) -> String {
     }
 }
 
+/// The same as the beginning of a sentence: `1 row was`, `2 rows were`.
+pub fn how_many_were(count: impl Into<u128>, thing: &str) -> String {
+    let count = count.into();
+    let verb = if count == 1 { "was" } else { "were" };
+    format!("{} {verb}", how_many(count, thing))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -32,5 +39,7 @@ mod tests {
         assert_eq!(how_many(0_u64, "file"), "0 files");
         assert_eq!(how_many(1_u64, "file"), "1 file");
         assert_eq!(how_many(2_000_u64, "file"), "2,000 files");
+        assert_eq!(how_many_were(1_u64, "file"), "1 file was");
+        assert_eq!(how_many_were(2_u64, "file"), "2 files were");
     }
 }

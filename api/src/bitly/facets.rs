@@ -4,9 +4,9 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use tallyring_realtime::{Series, Store};
-use tallyring_records::MISSING;
+use tallyring_records::{MISSING, add_capped};
 
-use super::series::{add, total};
+use super::series::total;
 use crate::problem::Problem;
 
 /// What a count is broken down by.
@@ -60,7 +60,7 @@ pub fn ranked(
     let mut clicks: BTreeMap<&str, u64> = BTreeMap::new();
     for point in &series.points {
         let stored = &series.values[point.value as usize];
-        add(clicks.entry(facet.name(stored)).or_insert(0), point.count);
+        add_capped(clicks.entry(facet.name(stored)).or_insert(0), point.count);
     }
     if clicks.is_empty() && total(series) > 0 {
         // Not broken down at all: every value is missing.

@@ -1,7 +1,8 @@
 //! Referrers by domain, and domains by network.
 
+use tallyring_records::add_capped;
+
 use super::facets::DIRECT;
-use super::series::add;
 
 /// Referrers that have something in common: a domain or a network.
 #[derive(Debug, PartialEq, Eq)]
@@ -28,7 +29,7 @@ pub fn grouped(referrers: Vec<(String, u64)>, name_of: fn(&str) -> String) -> Ve
             });
             groups.len() - 1
         });
-        add(&mut groups[place].clicks, clicks);
+        add_capped(&mut groups[place].clicks, clicks);
         groups[place].referrers.push((referrer, clicks));
     }
     groups.sort_by(|a, b| b.clicks.cmp(&a.clicks).then_with(|| a.name.cmp(&b.name)));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use tallyring_realtime::Series;
-use tallyring_records::COUNT_MAX;
+use tallyring_records::add_capped;
 
 use super::envelope::Fault;
 use crate::calendar::{Bucket, Request, Selection, Unit, Zone};
@@ -85,7 +85,7 @@ impl Window {
             // Codes ascend, but a folded day's stands before those of its hours.
             let held = bucket.filter(|held| (held.start..held.end).contains(&instant));
             let held = held.unwrap_or_else(|| Bucket::holding(self.unit, &self.zone, instant));
-            add(counted.entry(held.start).or_insert(0), count);
+            add_capped(counted.entry(held.start).or_insert(0), count);
             bucket = Some(held);
         }
         counted
@@ -95,17 +95,4 @@ impl Window {
 /// Sum of a series, at most 2^53−1.
 pub fn total(series: &Series) -> u64 {
     series.totals.sum()
-}
-
-/// Sum of counts, at most 2^53−1.
-pub fn sum(counts: impl IntoIterator<Item = u64>) -> u64 {
-    counts.into_iter().fold(0, |mut sum, count| {
-        add(&mut sum, count);
-        sum
-    })
-}
-
-/// Adds to a count, at most to 2^53−1.
-pub fn add(sum: &mut u64, count: u64) {
-    *sum = sum.saturating_add(count).min(COUNT_MAX);
 }

@@ -10,12 +10,13 @@ use axum::extract::{RawQuery, State};
 use axum::routing::{MethodRouter, any, get};
 use serde_json::{Map, Value, json};
 use tallyring_realtime::{Series, Store};
+use tallyring_records::sum_capped;
 
 use super::envelope::{self, Body, Fault};
 use super::facets::{Facet, ranked};
 use super::links;
 use super::referrers::{address_of, domain_of, grouped};
-use super::series::{ALL, Window, sum, total};
+use super::series::{ALL, Window, total};
 use super::source::{Kind, Source, read};
 use super::{Endpoint, deprecated};
 use crate::access::{Caller, Dialect};
@@ -335,7 +336,7 @@ async fn legacy_clicks(
     let window = take_window(&mut query, None, Some(units), state.now())?;
     read(state, vec![source], window, |_, window, series| {
         let clicks = rows(window, &series[0], "day_start");
-        let total = sum(window.rows(&series[0]).into_iter().map(|(_, count)| count));
+        let total = sum_capped(window.rows(&series[0]).into_iter().map(|(_, count)| count));
         let data = json!({"clicks": clicks, "days": window.units, "total_clicks": total});
         Ok(Body::Json(data))
     })

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
 use tallyring_realtime::{Answer as View, Series, Store};
-use tallyring_records::FieldError;
+use tallyring_records::{FieldError, sum_capped};
 
 use super::base::are_cut;
 use super::format::Format;
@@ -310,7 +310,7 @@ struct Found {
 
 impl Found {
     /// Each series of a view; `settled` in the same order.
-    fn each(view: View, settled: Vec<i64>) -> impl Iterator<Item = Self> {
+    fn each(view: View, settled: impl IntoIterator<Item = i64>) -> impl Iterator<Item = Self> {
         let series = view.series.into_iter().zip(settled);
         series.map(move |(series, settled)| Self {
             series,
@@ -335,7 +335,7 @@ fn read_all(store: &Store, requests: &[ReadRequest]) -> Result<Vec<Found>, (usiz
         let settled = indexes
             .iter()
             .map(|&index| requests[index].settled_until(store))
-            .collect();
+            .collect::<Vec<_>>();
         let view = store
             .read(&reads, as_of)
             .map_err(|error| (indexes[0], error.into()))?;
@@ -396,7 +396,7 @@ fn answer(
             .as_ref()
             .map(|subtotal| store.schema().title_of(subtotal)),
         subtotal,
-        total: rollup::sum(totals),
+        total: sum_capped(totals),
         body,
         before: Vec::new(),
     })

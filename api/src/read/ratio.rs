@@ -7,7 +7,7 @@ use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
 use serde::Serialize;
 use tallyring_realtime::{Read, Store};
-use tallyring_records::{EventType, Namespace, Schema};
+use tallyring_records::{EventType, Namespace, Schema, sum_capped};
 
 use super::answer::{Head, resolve};
 use super::asked::Asked;
@@ -231,8 +231,8 @@ fn read(store: &Store, ratio: Ratio, period: Period) -> Result<RatioAnswer, Prob
             })
             .collect(),
         whole: Quotient::new(
-            rollup::sum(totals[0].iter().copied()),
-            rollup::sum(totals[1].iter().copied()),
+            sum_capped(totals[0].iter().copied()),
+            sum_capped(totals[1].iter().copied()),
         ),
         name: ratio.name,
         entity: ratio.entity,
@@ -269,12 +269,12 @@ impl Quotient {
         }
     }
 
-    /// The ratio in billionths, rounded; 0 where there is none. Pictures draw whole numbers.
-    fn share(&self) -> u64 {
+    /// The ratio in billionths, rounded, where there is one. Pictures draw whole numbers.
+    fn share(&self) -> Option<u64> {
         let one = u128::from(SHARE_OF_ONE);
         let scaled = u128::from(self.numerator) * one + u128::from(self.denominator / 2);
-        let rounded = scaled.checked_div(self.denominator.into()).unwrap_or(0);
-        u64::try_from(rounded).unwrap_or(u64::MAX)
+        let rounded = scaled.checked_div(self.denominator.into())?;
+        Some(u64::try_from(rounded).unwrap_or(u64::MAX))
     }
 }
 
@@ -299,28 +299,32 @@ fn picture(answer: &RatioAnswer, picture: Picture) -> String {
         types: [numerator, denominator],
         ..
     } = answer;
-    let points = answer.counts.iter();
-    let without = points.clone().enumerate();
-    let without = without.filter(|(_, count)| count.quotient.ratio.is_none());
-    let in_all = match answer.whole.ratio {
-        Some(_) => format!("{} in all", Measure::Shares.exact(answer.whole.share())),
+    let shares: Vec<Option<u64>> = answer
+        .counts
+        .iter()
+        .map(|count| count.quotient.share())
+        .collect();
+    let in_all = match answer.whole.share() {
+        Some(share) => format!("{} in all", Measure::Shares.exact(share)),
         None => "no ratio in all".to_owned(),
     };
+    let starts = answer.counts.iter().map(|count| count.start.to_string());
     series(&SeriesChart {
         title: format!("{name} of {entity}/{key}: {numerator} / {denominator}"),
         subtitle: format!(
-            "{}: {} of {}",
-            in_all,
+            "{in_all}: {} of {}",
             grouped(answer.whole.numerator),
             grouped(answer.whole.denominator)
         ),
         unit: answer.head.unit.parse().unwrap_or(Unit::Day),
         zone: answer.head.timezone.clone(),
         measure: Measure::Shares,
-        points: points
-            .map(|count| (count.start.to_string(), count.quotient.share()))
+        points: starts
+            .zip(shares.iter().map(|share| share.unwrap_or(0)))
             .collect(),
-        gaps: without.map(|(index, _)| index).collect(),
+        gaps: (0..shares.len())
+            .filter(|&bucket| shares[bucket].is_none())
+            .collect(),
         provisional_from: answer.head.provisional_from(),
         aligned: answer.head.aligned,
         before: Vec::new(),

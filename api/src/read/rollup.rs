@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use tallyring_realtime::{Series, Store};
-use tallyring_records::{COUNT_MAX, Counts};
+use tallyring_records::{Counts, add_capped, sum_capped};
 
 use super::value::Value;
 use crate::calendar::Buckets;
@@ -20,20 +20,12 @@ pub fn totals(counts: &Counts, buckets: &Buckets) -> Vec<u64> {
             .is_some()
         {}
         match ahead.peek_mut() {
-            Some((bucket, total)) if bucket.start <= code.start() => add(total, count),
+            Some((bucket, total)) if bucket.start <= code.start() => add_capped(total, count),
             Some(_) => {}
             None => break,
         }
     }
     totals
-}
-
-/// Sum of counts, at most 2^53−1.
-pub fn sum(counts: impl IntoIterator<Item = u64>) -> u64 {
-    counts.into_iter().fold(0, |mut sum, count| {
-        add(&mut sum, count);
-        sum
-    })
 }
 
 /// Counts by number of value, for the whole range or for one bucket.
@@ -45,7 +37,7 @@ pub fn values(series: &Series, buckets: &Buckets) -> Values {
     let mut values = Values::default();
     for point in &series.points {
         if buckets.index_of(point.code.start()).is_some() {
-            add(values.0.entry(point.value).or_insert(0), point.count);
+            add_capped(values.0.entry(point.value).or_insert(0), point.count);
         }
     }
     values
@@ -56,7 +48,7 @@ pub fn values_by_bucket(series: &Series, buckets: &Buckets) -> Vec<Values> {
     let mut all = vec![Values::default(); buckets.count()];
     for point in &series.points {
         if let Some(index) = buckets.index_of(point.code.start()) {
-            add(all[index].0.entry(point.value).or_insert(0), point.count);
+            add_capped(all[index].0.entry(point.value).or_insert(0), point.count);
         }
     }
     all
@@ -99,13 +91,11 @@ pub fn ranking(
         by_count.then_with(|| a.value.cmp(&b.value))
     });
     let beyond = listed.split_off(limit.min(listed.len()));
-    let other = sum(beyond
-        .into_iter()
-        .map(|value| value.count)
-        .chain(ranked[candidates..].iter().map(|&(_, count)| count)));
+    let other = sum_capped(
+        beyond
+            .into_iter()
+            .map(|value| value.count)
+            .chain(ranked[candidates..].iter().map(|&(_, count)| count)),
+    );
     Ok((listed, other))
-}
-
-fn add(sum: &mut u64, count: u64) {
-    *sum = sum.saturating_add(count).min(COUNT_MAX);
 }

@@ -5,7 +5,7 @@ use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
 use serde::Serialize;
 use tallyring_realtime::Store;
-use tallyring_records::Namespace;
+use tallyring_records::{Namespace, sum_capped};
 
 use super::answer::{Count, Head, counts, resolve};
 use super::asked::Asked;
@@ -103,7 +103,7 @@ fn read(store: &Store, namespace: &Namespace, period: Period) -> Result<Whole, P
     Ok(Whole {
         namespace: namespace.name.clone(),
         counts: counts(&buckets, &totals),
-        total: rollup::sum(totals),
+        total: sum_capped(totals),
         title: format!("{}: all keys", namespace.title_or_name()),
         head: Head::of(store, &buckets, aligned, settled, found.generation),
         before: Vec::new(),

@@ -221,14 +221,6 @@ struct Good {
     refused: Vec<(usize, RefusedItem)>,
 }
 
-/// The id of an item, whatever else is wrong with it, where it can be one.
-pub fn id_of(item: &impl Item) -> Option<String> {
-    let id = item.id()?;
-    (1..=ID_BYTES_MAX)
-        .contains(&id.len())
-        .then(|| id.into_owned())
-}
-
 impl Good {
     /// Reads items; the bad ones beside, or only the first of them, at which all ends, where they are not to be skipped.
     fn read<T: Item>(
@@ -239,7 +231,7 @@ impl Good {
         let (mut good, mut rejected) = (Self::default(), Vec::new());
         for (index, (line, item)) in items.into_iter().enumerate() {
             let read = item.and_then(|item| {
-                let id = id_of(&item);
+                let id = item.id().map(Cow::into_owned);
                 parse(item).map_err(|problem| Unread { id, problem })
             });
             match read {
@@ -278,19 +270,18 @@ impl Good {
         self.increments.push(increment);
     }
 
-    /// What is wrong with an item that the store refused; noted for its id, too.
-    fn wrong(&mut self, item: &WrongItem) -> Problem {
+    /// What is wrong with an item that the store refused, and its index in the body; noted for its id, too.
+    fn wrong(&mut self, item: &WrongItem) -> (usize, Problem) {
         let (index, line) = self.places.get(item.index).copied().unwrap_or_default();
         let problem = Problem::from(item).at(index, line);
         self.refuse(index, refused_by_store(item, &problem));
-        problem
+        (index, problem)
     }
 
     /// Leaves out what the store refused.
     fn skip(&mut self, wrong: &[WrongItem]) -> Vec<Skipped> {
         let skipped = wrong.iter().map(|item| {
-            let problem = self.wrong(item);
-            let (index, _) = self.places.get(item.index).copied().unwrap_or_default();
+            let (index, problem) = self.wrong(item);
             Skipped {
                 index: index as u64,
                 field: problem.field().unwrap_or_default().to_owned(),
@@ -324,10 +315,9 @@ async fn submit(
     let mut skipped = Vec::new();
     loop {
         if good.places.is_empty() && good.refused.is_empty() && key.is_none() {
-            let accepted = Accepted::default();
             return Ok(Accepted {
                 skipped,
-                ..accepted
+                ..Accepted::default()
             });
         }
         let batch = Batch {
@@ -345,7 +335,7 @@ async fn submit(
         };
         tries -= 1;
         if !skip || tries == 0 {
-            let problem = wrong.first().map(|first| good.wrong(first));
+            let problem = wrong.first().map(|first| good.wrong(first).1);
             log_refused(state, good.into_refused()).await;
             return Err(problem.unwrap_or_else(|| refusal.into()));
         }

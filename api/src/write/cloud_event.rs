@@ -5,12 +5,14 @@
 //! use the same id. As one id they are `source`, the ASCII unit separator, and `id`: no source holds one, and no id of
 //! another event does by accident.
 
+use std::borrow::Cow;
+
 use axum::http::HeaderMap;
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value};
 use tallyring_records::ID_BYTES_MAX;
 
-use super::batch::{Unread, id_of};
+use super::batch::{Item as _, Unread};
 use super::item::shown;
 use crate::json;
 use crate::problem::Problem;
@@ -75,7 +77,7 @@ pub fn from_headers(headers: &HeaderMap, body: &[u8]) -> Result<Value, Unread> {
             Ok(Value::Object(event))
         }
         (Some(problem), _) | (None, Err(problem)) => Err(Unread {
-            id: id_of(&Value::Object(event)),
+            id: Value::Object(event).id().map(Cow::into_owned),
             problem,
         }),
     }

@@ -6,7 +6,7 @@ use axum::body::Body;
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use tallyring_realtime::{Accepted, Batch, Refusal, RefusedItem};
-use tallyring_records::{ID_BYTES_MAX, Increment, Schema, check_time};
+use tallyring_records::{Increment, Schema, check_time};
 
 use crate::access::Caller;
 use crate::problem::{self, Problem};
@@ -143,7 +143,7 @@ fn refused_item(schema: &Schema, query: Option<&str>, problem: &Problem) -> Opti
     let id = named(query.take("id").ok()?)?;
     let keys = query.take_prefixed("key.").into_iter();
     let namespaces = declared(keys.map(|(name, _)| name), schema);
-    (id.len() <= ID_BYTES_MAX).then(|| refused(Some(id), namespaces, problem))?
+    refused(Some(id), namespaces, problem)
 }
 
 fn parse(query: Option<&str>, now: i64) -> Result<Increment, Problem> {

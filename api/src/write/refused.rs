@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use tallyring_realtime::{Batch, RefusedItem, WrongItem};
-use tallyring_records::{Increment, Schema};
+use tallyring_records::{ID_BYTES_MAX, Increment, Schema};
 
 use crate::problem::Problem;
 use crate::state::ApiState;
@@ -23,14 +23,14 @@ pub fn declared(names: impl Iterator<Item = String>, schema: &Schema) -> Vec<Str
     known.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-/// What the log keeps of an item that is refused, if it has an id.
+/// What the log keeps of an item that is refused, if it has what can be an id.
 pub fn refused(
     id: Option<String>,
     namespaces: Vec<String>,
     problem: &Problem,
 ) -> Option<RefusedItem> {
     Some(RefusedItem {
-        id: id?,
+        id: id.filter(|id| (1..=ID_BYTES_MAX).contains(&id.len()))?,
         field: problem.field().unwrap_or_default().to_owned(),
         detail: problem.detail().to_owned(),
         namespaces,

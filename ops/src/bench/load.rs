@@ -155,16 +155,17 @@ fn wait_until(
     wait: Duration,
     events: &mut Vec<epoll::Event>,
 ) -> rustix::io::Result<usize> {
-    let timespec = |nanoseconds: u32| Timespec {
+    let timeout = |wait: Duration| Timespec {
         tv_sec: 0,
-        tv_nsec: i64::from(nanoseconds),
+        tv_nsec: i64::from(wait.subsec_nanos()),
     };
-    let mut timeout = timespec(wait.subsec_nanos());
-    if !wait.subsec_nanos().is_multiple_of(1_000_000) {
-        rustix::event::poll(&mut [PollFd::new(epoll, PollFlags::IN)], Some(&timeout))?;
-        timeout = timespec(0);
-    }
-    epoll::wait(epoll, spare_capacity(events), Some(&timeout))
+    let ready = &mut [PollFd::new(epoll, PollFlags::IN)];
+    rustix::event::poll(ready, Some(&timeout(wait)))?;
+    epoll::wait(
+        epoll,
+        spare_capacity(events),
+        Some(&timeout(Duration::ZERO)),
+    )
 }
 
 impl Run<'_> {

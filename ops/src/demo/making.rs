@@ -4,7 +4,6 @@
 use std::fs;
 use std::path::Path;
 
-use indicatif::{ProgressBar, ProgressStyle};
 use tallyring_archive::{Manifest, OsDisk, names};
 
 use super::world::World;
@@ -13,6 +12,7 @@ use crate::cli::{DataArgs, LoadArgs, OnError};
 use crate::config::Config;
 use crate::data_directory::{lock, open};
 use crate::error::{CommandError, Result, doing};
+use crate::progress::count_bar;
 use crate::{load, rebuild};
 
 /// Name of the dataset.
@@ -73,7 +73,8 @@ pub fn make_history(
     let mut so_far = made(data)?;
     if so_far == Made::Nothing {
         let hours = i64::from(days) * 24;
-        let bar = bar(hours);
+        let length = u64::try_from(hours).unwrap_or(0);
+        let bar = count_bar("making history", "hours", length);
         let written = history::write(world, &file, (end - hours * HOUR_S, end), busy, &|done| {
             bar.set_position(done);
         });
@@ -130,12 +131,4 @@ fn load_file(data: &DataArgs, file: &Path, json: bool) -> Result<()> {
         rejects: None,
     };
     load::run(&load, json)
-}
-
-fn bar(hours: i64) -> ProgressBar {
-    let style = ProgressStyle::with_template(
-        "making history {wide_bar} {human_pos}/{human_len} hours, {eta} left",
-    );
-    let length = u64::try_from(hours).unwrap_or(0);
-    ProgressBar::new(length).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }

@@ -4,7 +4,6 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -14,6 +13,7 @@ use crate::data_directory::server_of;
 use crate::error::Result;
 use crate::http_client::Server;
 use crate::in_process::InProcess;
+use crate::progress::count_bar;
 
 const TICK: Duration = Duration::from_millis(250);
 const MINUTE_S: f64 = 60.0;
@@ -72,7 +72,7 @@ impl Traffic {
     /// What the API refuses.
     pub fn catch_up(&mut self, api: &InProcess) -> Result<()> {
         let minutes = ((now() - self.until) / MINUTE_S) as u64;
-        let bar = bar(minutes);
+        let bar = count_bar("counting what came last", "minutes", minutes);
         while self.until + MINUTE_S <= now() {
             for (path, items) in self.next(self.until + MINUTE_S) {
                 for batch in items.chunks(BATCH_MAX) {
@@ -118,13 +118,6 @@ impl Traffic {
         let events = events(&self.world, &mut self.chance, span, self.rate);
         [("/v1/increments", clicks), ("/v1/events", events)]
     }
-}
-
-fn bar(minutes: u64) -> ProgressBar {
-    let style = ProgressStyle::with_template(
-        "counting what came last {wide_bar} {human_pos}/{human_len} minutes, {eta} left",
-    );
-    ProgressBar::new(minutes).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
 /// Unix seconds.

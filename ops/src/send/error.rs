@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 
-use indicatif::HumanCount;
+use tallyring_records::how_many_were;
 
 use super::answer::PostError;
 use super::escape::visible;
@@ -94,10 +94,7 @@ impl fmt::Display for Sent {
         write!(
             formatter,
             "{} sent before that and {} counted",
-            match self.events {
-                1 => "1 event was".to_owned(),
-                events => format!("{} events were", HumanCount(events)),
-            },
+            how_many_were(self.events, "event"),
             if self.events == 1 { "stays" } else { "stay" }
         )?;
         if let Some(next) = &self.next {

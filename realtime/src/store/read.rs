@@ -7,8 +7,8 @@ use std::sync::Arc;
 use tallyring_archive::{BlockCache, Run};
 use tallyring_records::line::{self, entries, hours};
 use tallyring_records::{
-    COUNT_MAX, Counts, Day, Grain, Offset, StoreId, TimeCode, is_hash, minute_of, missing_value,
-    shard_of,
+    Counts, Day, Grain, Offset, StoreId, TimeCode, add_capped, is_hash, minute_of, missing_value,
+    shard_of, sum_capped,
 };
 
 use super::{Live, Store};
@@ -261,7 +261,7 @@ impl Totals {
             for run in runs {
                 gather.run(store, &run, Run::visit_prefix)?;
             }
-            total.count = gather.sum().saturating_add(total.count).min(COUNT_MAX);
+            add_capped(&mut total.count, gather.sum());
             totals.push(total);
         }
         Ok(totals)
@@ -425,8 +425,7 @@ impl<'r> Gather<'r> {
 
     /// All totals together.
     fn sum(&self) -> u64 {
-        let counts = self.totals.iter().map(|(_, count)| *count);
-        counts.fold(0, u64::saturating_add)
+        sum_capped(self.totals.iter().map(|(_, count)| *count))
     }
 
     /// Adds what has no value, so that the values of every bucket sum to its total.
@@ -436,7 +435,7 @@ impl<'r> Gather<'r> {
             let missing = missing_value(subtotal);
             let mut named: BTreeMap<TimeCode, u64> = BTreeMap::new();
             for point in &self.series.points {
-                add(named.entry(point.code).or_insert(0), point.count);
+                add_capped(named.entry(point.code).or_insert(0), point.count);
             }
             let remainders: Vec<(TimeCode, u64)> = self
                 .series
@@ -478,11 +477,6 @@ pub(super) fn concerns(read: &Read, store: &DeltaStore) -> bool {
         StoreId::Late(_) => true,
         StoreId::Day(day) => day.start() < read.to && read.from < day.next().start(),
     }
-}
-
-/// Sums stay below 2^53 where the store checks counters; a sum over more is capped there.
-fn add(sum: &mut u64, count: u64) {
-    *sum = sum.saturating_add(count).min(COUNT_MAX);
 }
 
 const _: () = assert!(
