@@ -17,6 +17,8 @@ use crate::sim_disk::SECTOR_BYTES;
 
 /// Bytes that are free on a disk that is not full.
 const FREE_BYTES: u64 = 1 << 40;
+/// Files that rot at the end of a run, one after the other.
+const HARMED: u64 = 6;
 
 impl Driver {
     /// Lets one of the next calls fail.
@@ -267,27 +269,48 @@ impl Driver {
         }
     }
 
-    /// A file is harmed at rest: an answer is right or an error, never another number.
+    /// A file is harmed at rest, and then another instead: an answer is right or an error, never another number.
     pub(super) fn rot(&mut self) -> Result<(), String> {
         let manifest = self.store().manifest();
         let mut files: Vec<String> = manifest.files().map(|entry| entry.name.clone()).collect();
-        files.push(names::manifest(manifest.number));
         files.push(names::IDENTITY.to_owned());
-        let file = self.chance.pick(&files).clone();
+        files.push(names::manifest(manifest.number));
+        self.store = None;
+        let whole = self.disk.clone();
+        for _ in 0..HARMED {
+            self.disk = whole.crash(&mut || self.chance.bits());
+            self.harm(&files);
+            let Ok(view) = Store::open_read_only(self.world(), self.options) else {
+                self.stats.refused_starts += 1;
+                continue;
+            };
+            for read in self.all_reads() {
+                if let Err(Wrong::Differs(text)) = self.check_store(&view, &[read], None) {
+                    return Err(format!("a rotten bit is answered: {text}"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Harms one of these files; often the last one, which tells what all others are.
+    fn harm(&mut self, files: &[String]) {
+        let file = match files.last() {
+            Some(last) if self.chance.percent(30) => last.clone(),
+            _ => self.chance.pick(files).clone(),
+        };
         let sizes = self.disk.files();
         let size = sizes.iter().find(|(name, _)| *name == file);
-        let (_, bytes) = size.ok_or(format!("{file} is not there"))?;
+        let &(_, bytes) = size.expect("BUG: what a manifest names is there");
         let small = |number: u64| usize::try_from(number).expect("BUG: a small file");
         let place = self.chance.below(bytes * 8);
-        let other = self.chance.pick(&files).clone();
-        self.store = None;
-        self.disk = self.disk.kill();
         match self.chance.below(3) {
             0 => {
                 self.note(format!("{file} ends after {} bytes", place / 8));
                 self.disk.truncate(&file, small(place / 8));
             }
             1 => {
+                let other = self.chance.pick(files).clone();
                 let sector = small(place / 8) / SECTOR_BYTES;
                 self.note(format!("sector {sector} of {file} lands in {other}"));
                 self.disk.misdirect(&file, sector, &other);
@@ -298,16 +321,6 @@ impl Driver {
             }
         }
         self.stats.harmed += 1;
-        let Ok(view) = Store::open_read_only(self.world(), self.options) else {
-            self.stats.refused_starts += 1;
-            return Ok(());
-        };
-        for read in self.all_reads() {
-            if let Err(Wrong::Differs(text)) = self.check_store(&view, &[read], None) {
-                return Err(format!("a rotten bit is answered: {text}"));
-            }
-        }
-        Ok(())
     }
 }
 
