@@ -157,7 +157,7 @@ impl Driver {
         }
     }
 
-    fn is_stale(&self, id: &str) -> bool {
+    pub(super) fn is_stale(&self, id: &str) -> bool {
         let window_ms = self.window_ms();
         self.naive
             .ids

@@ -3,22 +3,18 @@
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use tallyring_archive::{Build, Manifest, names};
+use tallyring_archive::{Build, Manifest};
 use tallyring_realtime::{Accepted, Store, World};
 
-use super::book::Wrong;
 use super::chance::fixed_bytes;
 use super::check::whole;
 use super::datasets::wanted_of;
 use super::generations::number_of;
 use super::naive::IdState;
 use super::{Driver, clicks};
-use crate::sim_disk::SECTOR_BYTES;
 
 /// Bytes that are free on a disk that is not full.
 const FREE_BYTES: u64 = 1 << 40;
-/// Files that rot at the end of a run, one after the other.
-const HARMED: u64 = 6;
 
 impl Driver {
     /// Lets one of the next calls fail.
@@ -112,7 +108,7 @@ impl Driver {
         ));
     }
 
-    fn world(&self) -> World {
+    pub(super) fn world(&self) -> World {
         World {
             disk: Arc::new(self.disk.clone()),
             clock: self.clock.clone(),
@@ -267,60 +263,6 @@ impl Driver {
             1 => Ok(true),
             count => Err(format!("{mark} is counted {count} times")),
         }
-    }
-
-    /// A file is harmed at rest, and then another instead: an answer is right or an error, never another number.
-    pub(super) fn rot(&mut self) -> Result<(), String> {
-        let manifest = self.store().manifest();
-        let mut files: Vec<String> = manifest.files().map(|entry| entry.name.clone()).collect();
-        files.push(names::IDENTITY.to_owned());
-        files.push(names::manifest(manifest.number));
-        self.store = None;
-        let whole = self.disk.clone();
-        for _ in 0..HARMED {
-            self.disk = whole.crash(&mut || self.chance.bits());
-            self.harm(&files);
-            let Ok(view) = Store::open_read_only(self.world(), self.options) else {
-                self.stats.refused_starts += 1;
-                continue;
-            };
-            for read in self.all_reads() {
-                if let Err(Wrong::Differs(text)) = self.check_store(&view, &[read], None) {
-                    return Err(format!("a rotten bit is answered: {text}"));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Harms one of these files; often the last one, which tells what all others are.
-    fn harm(&mut self, files: &[String]) {
-        let file = match files.last() {
-            Some(last) if self.chance.percent(30) => last.clone(),
-            _ => self.chance.pick(files).clone(),
-        };
-        let sizes = self.disk.files();
-        let size = sizes.iter().find(|(name, _)| *name == file);
-        let &(_, bytes) = size.expect("BUG: what a manifest names is there");
-        let small = |number: u64| usize::try_from(number).expect("BUG: a small file");
-        let place = self.chance.below(bytes * 8);
-        match self.chance.below(3) {
-            0 => {
-                self.note(format!("{file} ends after {} bytes", place / 8));
-                self.disk.truncate(&file, small(place / 8));
-            }
-            1 => {
-                let other = self.chance.pick(files).clone();
-                let sector = small(place / 8) / SECTOR_BYTES;
-                self.note(format!("sector {sector} of {file} lands in {other}"));
-                self.disk.misdirect(&file, sector, &other);
-            }
-            _ => {
-                self.note(format!("bit {place} of {file} rots"));
-                self.disk.flip_bit(&file, small(place));
-            }
-        }
-        self.stats.harmed += 1;
     }
 }
 

@@ -17,6 +17,7 @@ mod datasets;
 mod faults;
 mod generations;
 mod naive;
+mod rot;
 mod run;
 #[cfg(feature = "shuttle")]
 mod schedules;
