@@ -13,7 +13,7 @@ use tallyring_api::{
 };
 use tallyring_archive::names;
 use tallyring_realtime::catalog::{Catalog, JobState};
-use tallyring_realtime::{Clock, Lock, Service, SystemClock};
+use tallyring_realtime::{Clock, Lock, Service, SystemClock, priority};
 use tokio::net::{TcpListener, UdpSocket};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
@@ -103,7 +103,11 @@ pub fn run_on(taken: Option<std::net::TcpListener>, args: &ServeArgs, json: bool
         data.display()
     );
     let service = Service::start(Arc::new(store)).map_err(doing("start the store's threads"))?;
-    let runtime = tokio::runtime::Runtime::new().map_err(doing("start the runtime"))?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .on_thread_start(priority::run_soon)
+        .build()
+        .map_err(doing("start the runtime"))?;
     allow_open_files(config.http.server.connections_max);
     let front = Front {
         listen,

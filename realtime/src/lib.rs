@@ -13,6 +13,7 @@ mod ids;
 mod lock;
 pub mod oplog;
 mod options;
+pub mod priority;
 mod producers;
 mod ring;
 mod service;

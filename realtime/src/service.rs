@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::error::{Error, Refusal};
 use crate::options::Durability;
+use crate::priority;
 use crate::store::{Accepted, Batch, Store};
 
 /// A running store. Dropping it stops the threads after what is queued is written.
@@ -103,7 +104,10 @@ impl Service {
         let threads = vec![
             spawn(
                 "commit",
-                Box::new(move || commit_groups(&committer, waiting)),
+                Box::new(move || {
+                    priority::run_soon();
+                    commit_groups(&committer, waiting);
+                }),
             )?,
             spawn(
                 "flush",

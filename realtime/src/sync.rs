@@ -1,12 +1,48 @@
-//! The locks of a store: those of the standard library or, with the feature `shuttle`, those of a scheduler that
+//! The locks of a store: those of libraries or, with the feature `shuttle`, those of a scheduler that
 //! tries many orders of the threads that take them (`tests/tests/schedules.rs`).
 
 #[cfg(not(feature = "shuttle"))]
-pub use std::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+pub use self::libraries::*;
+#[cfg(feature = "shuttle")]
+pub use self::scheduled::*;
+
 #[cfg(not(feature = "shuttle"))]
-pub use std::thread::yield_now;
+mod libraries {
+    pub use std::sync::{Mutex, MutexGuard};
+
+    pub use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+    /// Gives a lock to those who wait for it before its holder can take it again. Without that a holder that takes it
+    /// at once keeps out whoever must wake up first.
+    pub fn give_way<T>(held: RwLockWriteGuard<'_, T>) {
+        RwLockWriteGuard::unlock_fair(held);
+    }
+}
 
 #[cfg(feature = "shuttle")]
-pub use shuttle::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
-#[cfg(feature = "shuttle")]
-pub use shuttle::thread::yield_now;
+mod scheduled {
+    use std::sync::PoisonError;
+
+    pub use shuttle::sync::{Mutex, MutexGuard, RwLockReadGuard, RwLockWriteGuard};
+
+    pub struct RwLock<T>(shuttle::sync::RwLock<T>);
+
+    impl<T> RwLock<T> {
+        pub fn new(value: T) -> Self {
+            Self(shuttle::sync::RwLock::new(value))
+        }
+
+        pub fn read(&self) -> RwLockReadGuard<'_, T> {
+            self.0.read().unwrap_or_else(PoisonError::into_inner)
+        }
+
+        pub fn write(&self) -> RwLockWriteGuard<'_, T> {
+            self.0.write().unwrap_or_else(PoisonError::into_inner)
+        }
+    }
+
+    pub fn give_way<T>(held: RwLockWriteGuard<'_, T>) {
+        drop(held);
+        shuttle::thread::yield_now();
+    }
+}

@@ -4,8 +4,7 @@
 //! differs.
 
 use std::borrow::Cow;
-use std::num::NonZero;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode, header};
@@ -13,11 +12,10 @@ use serde::Serialize;
 use serde_json::Value;
 use tallyring_realtime::{Accepted, Batch, BatchKey, Refusal, RefusedItem, WrongItem};
 use tallyring_records::{ID_BYTES_MAX, Increment, Schema, Skipped};
-use tokio::sync::Semaphore;
 
-use super::cloud_event;
 use super::refused::{declared, leave_out, log_refused, refused, refused_by_store};
-use crate::access::{Caller, off_thread};
+use super::{apart, cloud_event};
+use crate::access::Caller;
 use crate::body;
 use crate::json;
 use crate::problem::Problem;
@@ -167,7 +165,7 @@ pub async fn count<T: Item>(
     };
     let (good, mut rejected) = match body.len() <= SMALL_BYTES {
         true => reading()?,
-        false => read_apart(reading).await?,
+        false => apart::run(reading).await?,
     };
     if let Some((_, wrong)) = rejected.pop_if(|_| !skip) {
         log_refused(state, good.into_refused()).await;
@@ -176,19 +174,6 @@ pub async fn count<T: Item>(
     let accepted = submit(state, good, key, skip).await?;
     metrics::counter!("tallyring_rejected_total").increment(rejected.len() as u64);
     Ok(answer(accepted, skip.then_some(rejected)))
-}
-
-/// Reads a large body off the threads that serve connections, which would answer nobody meanwhile. Bodies that are read at
-/// once leave a processor to those threads and to who counts, which takes longer than reading.
-async fn read_apart<T: Send + 'static>(
-    reading: impl FnOnce() -> Result<T, Problem> + Send + 'static,
-) -> Result<T, Problem> {
-    static READERS: LazyLock<Semaphore> = LazyLock::new(|| {
-        let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
-        Semaphore::new(processors.saturating_sub(1).max(1))
-    });
-    let _reader = READERS.acquire().await;
-    off_thread(reading).await
 }
 
 /// The items of a body that is JSON or NDJSON, as its media type says.

@@ -1,5 +1,6 @@
 //! The write side: increments and events become durable, then are answered.
 
+mod apart;
 mod batch;
 pub(crate) mod cloud_event;
 mod event;

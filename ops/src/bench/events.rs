@@ -1,6 +1,6 @@
 //! `bench events`: how many events with distinct ids a second, how soon each is seen, and what a dashboard
-//! waits meanwhile, when events come as fast as they are taken or, with `--rate`, at that rate. With `--hot` also what events and reads of the other keys wait beside a hot one, in turn with
-//! events spread evenly.
+//! waits meanwhile, when events come as fast as they are taken or, with `--rate`, at that rate. With `--hot` also what
+//! events and reads of the other keys wait beside a hot one, in turn with events spread evenly.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

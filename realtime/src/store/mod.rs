@@ -185,11 +185,11 @@ impl Store {
     }
 
     fn live(&self) -> RwLockReadGuard<'_, Live> {
-        self.live.read().unwrap_or_else(PoisonError::into_inner)
+        self.live.read()
     }
 
     fn live_mut(&self) -> RwLockWriteGuard<'_, Live> {
-        self.live.write().unwrap_or_else(PoisonError::into_inner)
+        self.live.write()
     }
 }
 

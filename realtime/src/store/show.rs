@@ -14,7 +14,7 @@ use super::Store;
 use super::lateness::Watermarks;
 use crate::delta::{Delta, Fold};
 use crate::heavy::Heavy;
-use crate::sync::yield_now;
+use crate::sync::give_way;
 
 /// Records of a group that is counted under the lock.
 const SMALL_GROUP_RECORDS: usize = 8;
@@ -110,28 +110,26 @@ impl Store {
         deltas
     }
 
-    /// Folds what arrived into the stores' deltas; queries read between the steps.
+    /// Folds what arrived into the stores' deltas; queries that wait read between the steps.
     fn fold(&self) {
         loop {
-            let ended = {
-                let mut live = self.live_mut();
-                let arriving = live.ring.stores_mut().find_map(|store| {
-                    let fold = store.arriving.take()?;
-                    Some((fold, store))
-                });
-                let Some((mut fold, store)) = arriving else {
-                    return;
-                };
-                if fold.step(&mut store.active, STEP_COUNTERS) {
-                    store.arriving = Some(fold);
-                    None
-                } else {
-                    Some(fold)
-                }
+            let mut live = self.live_mut();
+            let arriving = live.ring.stores_mut().find_map(|store| {
+                let fold = store.arriving.take()?;
+                Some((fold, store))
+            });
+            let Some((mut fold, store)) = arriving else {
+                return;
             };
+            let ended = if fold.step(&mut store.active, STEP_COUNTERS) {
+                store.arriving = Some(fold);
+                None
+            } else {
+                Some(fold)
+            };
+            give_way(live);
             // An empty delta still holds its memory, which takes a moment to give back.
             drop(ended);
-            yield_now();
         }
     }
 }
