@@ -233,6 +233,7 @@ impl Driver {
             let manifest = self.store().manifest();
             if let Some(made) = self.attempted.take()
                 && manifest.number > made.build.base
+                && !self.is_known(&made.build)
                 && is_published(&manifest, &made.build)
             {
                 let number = number_of(&made.build);
@@ -251,6 +252,11 @@ impl Driver {
         self.attempted = None;
         self.check_generations()?;
         self.follow_ring()
+    }
+
+    /// Another build had its number before, so that it can only be refused.
+    fn is_known(&self, build: &Build) -> bool {
+        number_of(build).is_some_and(|number| self.naive.generations.contains_key(&number))
     }
 
     fn is_marked(&self, mark: &str) -> Result<bool, String> {
