@@ -1,5 +1,6 @@
-//! What the tests of the whole system stand on: a disk that loses power, and the naive model.
+//! What the tests of the whole system stand on: a disk that loses power, the naive model, and readers of any bytes.
 
+pub mod inputs;
 pub mod model;
 pub mod server;
 pub mod sim_disk;

@@ -1,19 +1,3 @@
-//! Log records that can be read are written and read back as the same. The first byte says how many.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use tallyring_records::decode_all;
-
-fuzz_target!(|bytes: &[u8]| {
-    let Some((&count, payload)) = bytes.split_first() else {
-        return;
-    };
-    let Ok(records) = decode_all(payload, u32::from(count)) else {
-        return;
-    };
-    let mut written = Vec::new();
-    for record in &records {
-        record.encode(&mut written);
-    }
-    assert_eq!(decode_all(&written, u32::from(count)).as_ref(), Ok(&records));
-});
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tallyring_tests::inputs::log_record::read(bytes));

@@ -1,0 +1,75 @@
+//! Any request gets an answer that is no 500: `METHOD target`, then a line with the content type, then the body.
+
+use std::sync::{Arc, OnceLock};
+
+use axum::body::Body;
+use axum::http::Request;
+use metrics_exporter_prometheus::PrometheusBuilder;
+use serde_json::Value;
+use tallyring_api::{Access, AccessLimits, Admin, ApiState, App, ask};
+use tallyring_realtime::{Options, Service, Store, SystemClock, World};
+use tallyring_records::Schema;
+use tokio::runtime::Runtime;
+
+use crate::model::fixed_bytes;
+use crate::sim_disk::SimDisk;
+
+/// Sends `bytes` as a request.
+pub fn read(bytes: &[u8]) {
+    static STAND: OnceLock<(Arc<App>, Runtime)> = OnceLock::new();
+    let (app, runtime) = STAND.get_or_init(stand);
+    let mut parts = bytes.splitn(3, |&byte| byte == b'\n');
+    let (Some(line), kind) = (parts.next(), parts.next().unwrap_or_default()) else {
+        return;
+    };
+    let line = std::str::from_utf8(line).ok();
+    let Some((method, target)) = line.and_then(|line| line.split_once(' ')) else {
+        return;
+    };
+    // Live streams do not end by themselves.
+    if target.contains("live") {
+        return;
+    }
+    let body = parts.next().unwrap_or_default().to_vec();
+    let request = Request::builder().method(method).uri(target);
+    let Ok(request) = request.header("content-type", kind).body(Body::from(body)) else {
+        return;
+    };
+    let (status, text) = runtime.block_on(ask(app, request)).expect("a whole body");
+    assert_ne!(status, 500);
+    if (400..500).contains(&status) && !text.is_empty() && target.starts_with("/v1") {
+        let problem: Value = serde_json::from_slice(&text).expect("a problem");
+        assert_eq!(problem["status"], status);
+    }
+}
+
+fn stand() -> (Arc<App>, Runtime) {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let world = World {
+        disk: Arc::new(SimDisk::default()),
+        clock: Arc::new(SystemClock),
+        random: fixed_bytes,
+    };
+    let options = Options {
+        delta_bytes_max: 8 << 20,
+        segment_bytes: 1 << 20,
+        ..Options::default()
+    };
+    let (store, _) = Store::open(world, options, Schema::default_clicks()).expect("a store");
+    let _guard = runtime.enter();
+    let state = ApiState {
+        service: Arc::new(Service::start(Arc::new(store)).expect("threads")),
+        admin: Arc::new(Admin {
+            rebuild: Box::new(|| 0),
+            last_rebuild: Box::new(|| None),
+            backup_path: None,
+        }),
+        access: Arc::new(Access::open(AccessLimits::default())),
+        metrics: PrometheusBuilder::new().build_recorder().handle(),
+    };
+    (Arc::new(App::new(state)), runtime)
+}

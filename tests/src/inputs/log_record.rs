@@ -1,0 +1,21 @@
+//! Log records that can be read are written and read back as the same. The first byte says how many.
+
+use tallyring_records::decode_all;
+
+/// Reads `bytes`.
+pub fn read(bytes: &[u8]) {
+    let Some((&count, payload)) = bytes.split_first() else {
+        return;
+    };
+    let Ok(records) = decode_all(payload, u32::from(count)) else {
+        return;
+    };
+    let mut written = Vec::new();
+    for record in &records {
+        record.encode(&mut written);
+    }
+    assert_eq!(
+        decode_all(&written, u32::from(count)).as_ref(),
+        Ok(&records)
+    );
+}

@@ -1,0 +1,31 @@
+//! A manifest of any text, under a checksum that holds, is read and written again as the same, or refused.
+
+use tallyring_archive::{Disk, Manifest, sealed};
+
+use crate::sim_disk::SimDisk;
+
+/// Reads `bytes`.
+pub fn read(bytes: &[u8]) {
+    for content in [sealed::seal("manifest", 1, bytes), bytes.to_vec()] {
+        let disk = SimDisk::default();
+        disk.create_directory("manifests")
+            .expect("a disk in memory");
+        let mut file = disk
+            .create("manifests/manifest-00000001")
+            .expect("a disk in memory");
+        file.write_at(0, &content).expect("a disk in memory");
+        let Ok(Some(manifest)) = Manifest::load(&disk) else {
+            continue;
+        };
+        let _ = (manifest.pending().count(), manifest.files().count());
+        let again = SimDisk::default();
+        again
+            .create_directory("manifests")
+            .expect("a disk in memory");
+        manifest.commit(&again).expect("a disk in memory");
+        assert_eq!(
+            Manifest::load(&again).expect("what was written"),
+            Some(manifest)
+        );
+    }
+}
