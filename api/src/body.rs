@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use crate::access::off_thread;
+use crate::access::{behind, off_thread};
 use crate::problem::Problem;
 
 /// How long a client may take to send a body.
@@ -120,6 +120,20 @@ async fn collect(body: Body, limit: usize, room: &mut Room) -> Result<Bytes, Pro
     Ok(bytes.into())
 }
 
+/// Compressed bodies up to here do not wait for larger ones.
+const SMALL_BYTES: usize = 16 << 10;
+
+/// Unpacks a body of so many bytes.
+async fn unpacked<T: Send + 'static>(
+    bytes: usize,
+    decode: impl FnOnce() -> Result<T, Problem> + Send + 'static,
+) -> Result<T, Problem> {
+    match bytes <= SMALL_BYTES {
+        true => off_thread(decode).await,
+        false => behind(decode).await,
+    }
+}
+
 /// A body without its encoding, and its room.
 async fn decoded(
     headers: &HeaderMap,
@@ -127,6 +141,7 @@ async fn decoded(
     limit: usize,
     mut room: Room,
 ) -> Result<(Bytes, Room), Problem> {
+    let size = bytes.len();
     match headers
         .get(header::CONTENT_ENCODING)
         .map(|value| value.to_str().unwrap_or("?"))
@@ -138,14 +153,14 @@ async fn decoded(
                 let plain = unpack((decoder, "gzip"), bytes.len(), limit, &mut room)?;
                 Ok((plain, room))
             };
-            off_thread(decode).await
+            unpacked(size, decode).await
         }
         Some("zstd") => {
             let decode = move || {
                 let plain = unpack_zstd(&bytes, limit, &mut room)?;
                 Ok((plain, room))
             };
-            off_thread(decode).await
+            unpacked(size, decode).await
         }
         Some(other) => {
             let detail = format!(

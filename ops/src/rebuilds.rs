@@ -8,8 +8,8 @@ use std::thread;
 
 use serde::de::DeserializeOwned;
 use tallyring_archive::{Build, Manifest, Work};
-use tallyring_realtime::Store;
 use tallyring_realtime::catalog::{BackupOutcome, Catalog, Job, JobProgress, JobState};
+use tallyring_realtime::{Store, priority};
 use tallyring_rebuild::backup::Copied;
 
 use crate::child;
@@ -107,6 +107,7 @@ impl Rebuilds {
     }
 
     fn run(&self, job: Job) {
+        priority::run_as_usual();
         let number = job.job;
         tracing::info!(job = number, "rebuild started");
         let result = self.rebuild(number);

@@ -19,9 +19,15 @@ pub fn run_soon() {
 
 /// Lets the calling thread run behind others from here on, for as long at once as is usual.
 pub fn run_behind() {
-    told("slice", set_slice(0));
+    run_as_usual();
     let nice = rustix::process::nice(NICE);
     told("priority", nice.map(drop).map_err(io::Error::from));
+}
+
+/// Lets the calling thread run as long at once as is usual: for one that a thread which runs soon has started, as it, and
+/// every process it starts, inherits the short slice.
+pub fn run_as_usual() {
+    told("slice", set_slice(0));
 }
 
 /// All works without, only later.
@@ -34,7 +40,7 @@ fn told(what: &str, outcome: io::Result<()>) {
 /// Asks for slices of so many nanoseconds; 0 is what all others get.
 fn set_slice(nanoseconds: u64) -> io::Result<()> {
     let attributes = libc::sched_attr {
-        size: u32::try_from(size_of::<libc::sched_attr>()).expect("BUG: 48 bytes"),
+        size: u32::try_from(size_of::<libc::sched_attr>()).expect("BUG: a small struct"),
         sched_policy: 0,
         sched_flags: libc::SCHED_FLAG_KEEP_POLICY as u64,
         // Of the calling thread, to stay as it is.
@@ -56,18 +62,20 @@ fn set_slice(nanoseconds: u64) -> io::Result<()> {
 mod tests {
     use super::*;
 
+    fn nice() -> i32 {
+        rustix::process::getpriority_process(None).unwrap()
+    }
+
     #[test]
-    fn any_thread_may_ask_to_run_soon_or_behind() {
-        std::thread::spawn(|| {
-            set_slice(SHORT_SLICE_NS).unwrap();
-            let before = rustix::process::getpriority_process(None).unwrap();
+    fn who_runs_behind_stays_there_whatever_slices_it_asks_for() {
+        let thread = std::thread::spawn(|| {
+            run_soon();
+            let before = nice();
             run_behind();
-            let after = rustix::process::getpriority_process(None).unwrap();
-            assert_eq!(after, (before + NICE).min(19));
-            set_slice(SHORT_SLICE_NS).unwrap();
-            assert_eq!(rustix::process::getpriority_process(None).unwrap(), after);
-        })
-        .join()
-        .unwrap();
+            assert_eq!(nice(), (before + NICE).min(19));
+            run_soon();
+            assert_eq!(nice(), (before + NICE).min(19));
+        });
+        thread.join().unwrap();
     }
 }

@@ -4,8 +4,15 @@
 //! for it any more.
 
 use std::cell::Cell;
+use std::num::NonZero;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::LazyLock;
+use std::thread;
 
-use tokio::sync::OwnedSemaphorePermit;
+use rayon::{ThreadPool, ThreadPoolBuilder};
+use tallyring_realtime::priority;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::task::JoinError;
 use tokio::task_local;
 
 use crate::problem::Problem;
@@ -26,15 +33,61 @@ pub async fn held<T>(place: OwnedSemaphorePermit, answering: impl Future<Output 
 pub async fn off_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
 ) -> Result<T, Problem> {
+    let done = tokio::task::spawn_blocking(taken_along(work)).await;
+    given_back(done.map_err(JoinError::into_panic))
+}
+
+/// The same behind all other threads, for what keeps a processor busy, such as reading a large body; what nobody waits
+/// for when its turn comes is left undone.
+///
+/// # Errors
+/// What the work answers.
+pub async fn behind<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
+) -> Result<T, Problem> {
+    let Some(threads) = BEHIND.as_ref() else {
+        return off_thread(work).await;
+    };
+    let (done, outcome) = oneshot::channel();
+    let work = taken_along(work);
+    threads.spawn(move || {
+        if !done.is_closed() {
+            let _ = done.send(catch_unwind(AssertUnwindSafe(work)));
+        }
+    });
+    given_back(outcome.await.expect("BUG: done, as somebody waits"))
+}
+
+/// Threads that run behind all others; none where the system gives none. One processor is left to the threads that serve
+/// connections and to the one that counts, which takes longer than reading.
+static BEHIND: LazyLock<Option<ThreadPool>> = LazyLock::new(|| {
+    let processors = thread::available_parallelism().map_or(1, NonZero::get);
+    ThreadPoolBuilder::new()
+        .num_threads(processors.saturating_sub(1).max(1))
+        .thread_name(|_| "behind".to_owned())
+        .start_handler(|_| priority::run_behind())
+        .build()
+        .ok()
+});
+
+/// What work answered, and the place it took along.
+type Done<T> = (Result<T, Problem>, Option<OwnedSemaphorePermit>);
+
+fn taken_along<T>(
+    work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
+) -> impl FnOnce() -> Done<T> + Send + 'static {
     let span = tracing::Span::current();
+    // Outside of a read there is none.
     let place = PLACE.try_with(Cell::take).ok().flatten();
-    let work = move || (span.in_scope(work), place);
-    match tokio::task::spawn_blocking(work).await {
+    move || (span.in_scope(work), place)
+}
+
+fn given_back<T>(done: thread::Result<Done<T>>) -> Result<T, Problem> {
+    match done {
         Ok((answer, place)) => {
-            // Outside of a read there is none to give back.
             let _ = PLACE.try_with(|held| held.set(place));
             answer
         }
-        Err(error) => std::panic::resume_unwind(error.into_panic()),
+        Err(panic) => resume_unwind(panic),
     }
 }

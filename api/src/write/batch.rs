@@ -13,9 +13,9 @@ use serde_json::Value;
 use tallyring_realtime::{Accepted, Batch, BatchKey, Refusal, RefusedItem, WrongItem};
 use tallyring_records::{ID_BYTES_MAX, Increment, Schema, Skipped};
 
+use super::cloud_event;
 use super::refused::{declared, leave_out, log_refused, refused, refused_by_store};
-use super::{apart, cloud_event};
-use crate::access::Caller;
+use crate::access::{Caller, behind};
 use crate::body;
 use crate::json;
 use crate::problem::Problem;
@@ -165,7 +165,7 @@ pub async fn count<T: Item>(
     };
     let (good, mut rejected) = match body.len() <= SMALL_BYTES {
         true => reading()?,
-        false => apart::run(reading).await?,
+        false => behind(reading).await?,
     };
     if let Some((_, wrong)) = rejected.pop_if(|_| !skip) {
         log_refused(state, good.into_refused()).await;

@@ -1,6 +1,5 @@
 //! The write side: increments and events become durable, then are answered.
 
-mod apart;
 mod batch;
 pub(crate) mod cloud_event;
 mod event;

@@ -63,8 +63,8 @@ pub struct Store {
     root: Mutex<Root>,
     writer: Mutex<Writer>,
     live: RwLock<Live>,
-    /// The last minute by the second; locked alone and last.
-    recent: Mutex<Recent>,
+    /// The last minute by the second; locked without `live`, and last.
+    recent: RwLock<Recent>,
 }
 
 /// The manifest as it is committed, and the open files it names.

@@ -484,7 +484,7 @@ impl Replay {
             }),
             writer: Mutex::new(writer),
             live: RwLock::new(live),
-            recent: Mutex::new(recent),
+            recent: RwLock::new(recent),
             world,
             options,
         })

@@ -6,7 +6,6 @@
 //! it does in the first minute after a start.
 
 use std::hash::BuildHasher;
-use std::sync::PoisonError;
 
 use hashbrown::{DefaultHashBuilder, HashMap};
 use tallyring_records::{COUNT_MAX, Increment, LongKeys, Offset, Schema, line};
@@ -144,7 +143,7 @@ impl Store {
     /// How much was counted in each of the last 60 whole seconds before `now` (Unix seconds), by when it
     /// came, oldest first; each increment once, whatever its keys.
     pub fn arrivals(&self, now: i64) -> [u64; RECENT_SECONDS_MAX] {
-        let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        let recent = self.recent.read();
         recent.arrivals(now)
     }
 
@@ -158,7 +157,7 @@ impl Store {
     pub fn last_seconds(&self, namespace: &str, key: &str, seconds: usize, now: i64) -> Seconds {
         let total_key = line::total_key(namespace, &self.keys.stored(key));
         let seconds = seconds.min(RECENT_SECONDS_MAX);
-        let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        let recent = self.recent.read();
         recent.read(&total_key, seconds, now)
     }
 }

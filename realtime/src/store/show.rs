@@ -6,7 +6,7 @@
 //! counts, flushes or cuts meanwhile.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use tallyring_records::{Increment, Offset, Record, Schema, StoreId, TimeCode, line};
 
@@ -22,14 +22,13 @@ const SMALL_GROUP_RECORDS: usize = 8;
 /// Counters that a step moves: well under a millisecond.
 const STEP_COUNTERS: usize = 1_000;
 
+/// Records of a step of the last minute, as short.
+const STEP_RECORDS: usize = 250;
+
 impl Store {
     /// Counts records that are durable, with their sequences; everything before `applied` is then.
     pub(super) fn show(&self, written: &[(u64, Record)], applied: Offset, now: i64) {
-        let increments = || {
-            written
-                .iter()
-                .filter_map(|(at, record)| increment(*at, record))
-        };
+        let increments = || written.iter().filter_map(increment);
         let mut watermarks = Watermarks::default();
         increments().for_each(|(_, _, increment)| watermarks.see(increment));
         if written.len() <= SMALL_GROUP_RECORDS {
@@ -52,13 +51,16 @@ impl Store {
             }
             live.watermarks.merge(watermarks);
             live.applied = applied;
-            drop(live);
+            give_way(live);
             self.fold();
         }
         let schema = self.schema();
-        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        for (_, _, increment) in increments() {
-            recent.add(&self.keys, &schema, increment, now);
+        for part in written.chunks(STEP_RECORDS) {
+            let mut recent = self.recent.write();
+            for (_, _, increment) in part.iter().filter_map(increment) {
+                recent.add(&self.keys, &schema, increment, now);
+            }
+            give_way(recent);
         }
     }
 
@@ -134,10 +136,10 @@ impl Store {
     }
 }
 
-fn increment(sequence: u64, record: &Record) -> Option<(u64, bool, &Increment)> {
+fn increment((sequence, record): &(u64, Record)) -> Option<(u64, bool, &Increment)> {
     match record {
-        Record::Increment(increment) => Some((sequence, false, increment)),
-        Record::Late(increment) => Some((sequence, true, increment)),
+        Record::Increment(increment) => Some((*sequence, false, increment)),
+        Record::Late(increment) => Some((*sequence, true, increment)),
         _ => None,
     }
 }

@@ -80,6 +80,8 @@ impl Store {
                 writer.jumped_since_ms.is_some(),
             )
         };
+        // Asked before anything waits for `live`: a disk may hang.
+        let disk_free_bytes = self.world.disk.free_bytes().ok();
         let live = self.live();
         Status {
             today: live.ring.today(),
@@ -107,7 +109,7 @@ impl Store {
                 .copied(),
             pending_runs: manifest.pending().count(),
             file_bytes: file_bytes(&manifest),
-            disk_free_bytes: self.world.disk.free_bytes().ok(),
+            disk_free_bytes,
             clock_jumped,
         }
     }
