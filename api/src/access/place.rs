@@ -91,3 +91,42 @@ fn given_back<T>(done: thread::Result<Done<T>>) -> Result<T, Problem> {
         Err(panic) => resume_unwind(panic),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn work_behind_others_answers_or_panics_as_work_beside_them() {
+        assert_eq!(behind(|| Ok(7)).await.ok(), Some(7));
+        let panics = || -> Result<(), Problem> { panic!("as asked for") };
+        let panicked = tokio::spawn(behind(panics)).await;
+        assert!(panicked.is_err_and(|error| error.is_panic()));
+        assert_eq!(behind(|| Ok(8)).await.ok(), Some(8));
+    }
+
+    #[tokio::test]
+    async fn what_nobody_waits_for_when_its_turn_comes_is_left_undone() {
+        let (go_on, held) = mpsc::channel::<()>();
+        let (done, seen) = mpsc::channel();
+        let threads = BEHIND.as_ref().expect("threads").current_num_threads();
+        let held = std::sync::Arc::new(std::sync::Mutex::new(held));
+        let mut busy = Vec::new();
+        for _ in 0..threads {
+            let held = std::sync::Arc::clone(&held);
+            let wait = move || Ok(held.lock().map(|held| held.recv().is_ok()).is_ok());
+            busy.push(tokio::spawn(behind(wait)));
+        }
+        let forgotten = tokio::spawn(behind(move || Ok(done.send(()).is_ok())));
+        tokio::task::yield_now().await;
+        forgotten.abort();
+        assert!(forgotten.await.is_err_and(|error| error.is_cancelled()));
+        drop(go_on);
+        for work in busy {
+            assert!(work.await.is_ok());
+        }
+        assert!(seen.recv().is_err(), "it was done for nobody");
+    }
+}

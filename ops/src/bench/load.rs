@@ -155,17 +155,17 @@ fn wait_until(
     wait: Duration,
     events: &mut Vec<epoll::Event>,
 ) -> rustix::io::Result<usize> {
-    let timeout = |wait: Duration| Timespec {
+    let timespec = |nanoseconds: u32| Timespec {
         tv_sec: 0,
-        tv_nsec: i64::from(wait.subsec_nanos()),
+        tv_nsec: i64::from(nanoseconds),
     };
-    let ready = &mut [PollFd::new(epoll, PollFlags::IN)];
-    rustix::event::poll(ready, Some(&timeout(wait)))?;
-    epoll::wait(
-        epoll,
-        spare_capacity(events),
-        Some(&timeout(Duration::ZERO)),
-    )
+    let mut timeout = timespec(wait.subsec_nanos());
+    // One call does where the time is a whole number of milliseconds, as it is without a rate.
+    if !wait.subsec_nanos().is_multiple_of(1_000_000) {
+        rustix::event::poll(&mut [PollFd::new(epoll, PollFlags::IN)], Some(&timeout))?;
+        timeout = timespec(0);
+    }
+    epoll::wait(epoll, spare_capacity(events), Some(&timeout))
 }
 
 impl Run<'_> {
