@@ -239,7 +239,7 @@ pub fn answer_at_once(
     let Some(view) = store.read_cached(&[request.read()], request.period.as_of)? else {
         return Ok(Err(request));
     };
-    let found = Found::each(view, vec![settled]).next();
+    let found = Found::each(view, [settled]).next();
     let found = found.expect("BUG: one read gives one series");
     answer(store, request, &found, &mut Room::default()).map(Ok)
 }

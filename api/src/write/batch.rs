@@ -26,8 +26,6 @@ use crate::state::ApiState;
 const BODY_BYTES_MAX: usize = 8 << 20;
 /// Most items of a body.
 const ITEMS_MAX: usize = 10_000;
-/// Bodies up to here are read where they arrive: it takes less than a tenth of a millisecond.
-const SMALL_BYTES: usize = 16 << 10;
 /// Rejected items that an answer lists.
 const REJECTED_LISTED_MAX: usize = 100;
 /// How often a batch is tried without what the store refused of it. It names all that overflows at once, and all that is
@@ -163,7 +161,7 @@ pub async fn count<T: Item>(
             Ok((good, rejected))
         }
     };
-    let (good, mut rejected) = match body.len() <= SMALL_BYTES {
+    let (good, mut rejected) = match body.len() <= body::SMALL_BYTES {
         true => reading()?,
         false => behind(reading).await?,
     };

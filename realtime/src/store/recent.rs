@@ -8,7 +8,7 @@
 use std::hash::BuildHasher;
 
 use hashbrown::{DefaultHashBuilder, HashMap};
-use tallyring_records::{COUNT_MAX, Increment, LongKeys, Offset, Schema, line};
+use tallyring_records::{Increment, LongKeys, Offset, Schema, add_capped, line};
 
 use super::Store;
 
@@ -84,7 +84,7 @@ impl Recent {
         if *second != now {
             (*second, *sum) = (now, 0);
         }
-        *sum = sum.saturating_add(n).min(COUNT_MAX);
+        add_capped(sum, n);
     }
 
     fn arrivals(&self, now: i64) -> [u64; RECENT_SECONDS_MAX] {
@@ -112,7 +112,7 @@ impl Recent {
             };
         }
         if let Some(count) = slot.counts.get_mut(&key) {
-            *count = count.saturating_add(n).min(COUNT_MAX);
+            add_capped(count, n);
         } else if self.entries < ENTRIES_MAX {
             self.entries += 1;
             slot.counts.insert(key, n);
