@@ -27,7 +27,8 @@ pub use lock::{Holder, Lock};
 pub use options::{Durability, Options, World};
 pub use service::Service;
 pub use store::{
-    Accepted, Answer, Batch, BatchKey, IdHistory, Logged, NamespaceTotals, RECENT_SECONDS_MAX,
-    Ranking, Read, Recovery, RefusedItem, Seconds, Series, Status, Store, StoreStatus, TopKey,
-    UsersView, ValuePoint, check_dataset_name,
+    Answer, Batch, BatchKey, IdHistory, Logged, NamespaceTotals, RECENT_SECONDS_MAX, Ranking, Read,
+    Recovery, RefusedItem, Seconds, Series, Status, Store, StoreStatus, TopKey, UsersView,
+    ValuePoint, check_dataset_name,
 };
+pub use tallyring_records::Accepted;

@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use tallyring_records::Increment;
+use tallyring_records::{Accepted, Increment};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::error::{Error, Refusal};
 use crate::options::Durability;
 use crate::priority;
-use crate::store::{Accepted, Batch, Store};
+use crate::store::{Batch, Store};
 
 /// A running store. Dropping it stops the threads after what is queued is written.
 pub struct Service {

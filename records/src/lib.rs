@@ -3,6 +3,7 @@
 //! This crate does no I/O, reads no clock and knows nothing of files, stores or HTTP. Everything
 //! here is a value or a text form of one, so that every other crate means the same thing by it.
 
+mod accepted;
 mod counts;
 mod day;
 mod error;
@@ -23,6 +24,7 @@ mod users;
 mod varint;
 mod words;
 
+pub use accepted::{Accepted, Skipped};
 pub use counts::{Counts, add_capped, sum_capped};
 pub use day::Day;
 pub use error::{Fault, FieldError, short_detail, short_field};
@@ -33,7 +35,7 @@ pub use increment::{
     check_time,
 };
 pub use interner::Interner;
-pub use log::{Record, RecordError, Skipped, decode_all};
+pub use log::{Record, RecordError, decode_all};
 pub use long_key::{HASH_CHARS, LongKeys, MISSING, is_hash, missing_value};
 pub use minutes::{MINUTES, is_minutes_before, is_minutes_section, minute_of, minute_value};
 pub use point::{Point, PointError};

@@ -5,6 +5,7 @@
 
 use thiserror::Error;
 
+use crate::accepted::{Accepted, Skipped};
 use crate::day::Day;
 use crate::increment::{Event, Increment, Origin};
 use crate::position::StoreId;
@@ -49,16 +50,8 @@ pub enum Record {
         key: String,
         /// 128 keyed bits of its body: the same key with another body is refused.
         body: u128,
-        /// Increments counted, late ones included.
-        accepted: u64,
-        /// Increments whose ids were known.
-        duplicates: u64,
-        /// Increments counted late.
-        late: u64,
-        /// Events that a rule kept from being counted.
-        filtered: u64,
-        /// Items that the store refused while it took the others; those that could not be read are told anew.
-        skipped: Vec<Skipped>,
+        /// What its sender was answered; a retry is, too.
+        accepted: Accepted,
     },
     /// The ring turned: `today` is the new today, tomorrow's store opens.
     Rotate {
@@ -72,17 +65,6 @@ pub enum Record {
     },
     /// The namespaces' declaration from here on.
     Schema(Schema),
-}
-
-/// An item that the store refused of a batch whose other items it took.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Skipped {
-    /// Its place in the body, from 0.
-    pub index: u64,
-    /// The field that is wrong.
-    pub field: String,
-    /// What is wrong and what to change.
-    pub detail: String,
 }
 
 /// A record that cannot be read.
@@ -150,30 +132,7 @@ impl Record {
                 key,
                 body,
                 accepted,
-                duplicates,
-                late,
-                filtered,
-                skipped,
-            } => {
-                // Without any it is written as before there were filters, or items skipped.
-                let kind = match (skipped.is_empty(), filtered) {
-                    (true, 0) => KIND_BATCH,
-                    (true, _) => KIND_BATCH_FILTERED,
-                    (false, _) => KIND_BATCH_SKIPPED,
-                };
-                out.push(kind);
-                write_bytes(out, key.as_bytes());
-                write_bytes(out, &body.to_be_bytes());
-                for count in [accepted, duplicates, late] {
-                    write_u64(out, *count);
-                }
-                if kind != KIND_BATCH {
-                    write_u64(out, *filtered);
-                }
-                if kind == KIND_BATCH_SKIPPED {
-                    encode_skipped(out, skipped);
-                }
-            }
+            } => encode_batch(out, key, *body, accepted),
             Self::Rotate { today } => {
                 out.push(KIND_ROTATE);
                 write_u64(out, today.number().into());
@@ -201,6 +160,34 @@ fn encode_refused(out: &mut Vec<u8>, texts: [&String; 3], namespaces: &[String])
     if !namespaces.is_empty() {
         // No name has a space.
         write_bytes(out, namespaces.join(" ").as_bytes());
+    }
+}
+
+fn encode_batch(out: &mut Vec<u8>, key: &str, body: u128, accepted: &Accepted) {
+    let Accepted {
+        accepted,
+        duplicates,
+        late,
+        filtered,
+        skipped,
+    } = accepted;
+    // Without any it is written as before there were filters, or items skipped.
+    let kind = match (skipped.is_empty(), filtered) {
+        (true, 0) => KIND_BATCH,
+        (true, _) => KIND_BATCH_FILTERED,
+        (false, _) => KIND_BATCH_SKIPPED,
+    };
+    out.push(kind);
+    write_bytes(out, key.as_bytes());
+    write_bytes(out, &body.to_be_bytes());
+    for count in [accepted, duplicates, late] {
+        write_u64(out, *count);
+    }
+    if kind != KIND_BATCH {
+        write_u64(out, *filtered);
+    }
+    if kind == KIND_BATCH_SKIPPED {
+        encode_skipped(out, skipped);
     }
 }
 
@@ -328,16 +315,18 @@ fn decode(input: &mut &[u8]) -> Option<Record> {
         KIND_BATCH | KIND_BATCH_FILTERED | KIND_BATCH_SKIPPED => Record::Batch {
             key: read_text(input)?,
             body: u128::from_be_bytes(read_bytes(input)?.try_into().ok()?),
-            accepted: read_u64(input)?,
-            duplicates: read_u64(input)?,
-            late: read_u64(input)?,
-            filtered: match kind {
-                KIND_BATCH => 0,
-                _ => read_u64(input)?,
-            },
-            skipped: match kind {
-                KIND_BATCH_SKIPPED => decode_skipped(input)?,
-                _ => Vec::new(),
+            accepted: Accepted {
+                accepted: read_u64(input)?,
+                duplicates: read_u64(input)?,
+                late: read_u64(input)?,
+                filtered: match kind {
+                    KIND_BATCH => 0,
+                    _ => read_u64(input)?,
+                },
+                skipped: match kind {
+                    KIND_BATCH_SKIPPED => decode_skipped(input)?,
+                    _ => Vec::new(),
+                },
             },
         },
         KIND_ROTATE => Record::Rotate {
@@ -454,6 +443,19 @@ mod tests {
         })
     }
 
+    fn any_accepted() -> impl Strategy<Value = Accepted> {
+        let skipped = proptest::collection::vec(any_skipped(), 0..3);
+        (any::<[u64; 4]>(), skipped).prop_map(
+            |([accepted, duplicates, late, filtered], skipped)| Accepted {
+                accepted,
+                duplicates,
+                late,
+                filtered,
+                skipped,
+            },
+        )
+    }
+
     fn any_record() -> impl Strategy<Value = Record> {
         prop_oneof![
             any_increment().prop_map(Record::Increment),
@@ -473,25 +475,13 @@ mod tests {
                     detail,
                     namespaces,
                 }),
-            (
-                "\\PC{0,30}",
-                any::<u128>(),
-                any::<[u64; 4]>(),
-                proptest::collection::vec(any_skipped(), 0..3)
-            )
-                .prop_map(
-                    |(key, body, [accepted, duplicates, late, filtered], skipped)| {
-                        Record::Batch {
-                            key,
-                            body,
-                            accepted,
-                            duplicates,
-                            late,
-                            filtered,
-                            skipped,
-                        }
-                    }
-                ),
+            ("\\PC{0,30}", any::<u128>(), any_accepted()).prop_map(|(key, body, accepted)| {
+                Record::Batch {
+                    key,
+                    body,
+                    accepted,
+                }
+            }),
             (0..1_000_000_u32).prop_map(|day| Record::Rotate {
                 today: Day::from_number(day)
             }),
@@ -538,11 +528,13 @@ mod tests {
             let record = Record::Batch {
                 key: "k".to_owned(),
                 body: u128::from_be_bytes(body),
-                accepted: 3,
-                duplicates: 2,
-                late: 1,
-                filtered,
-                skipped: Vec::new(),
+                accepted: Accepted {
+                    accepted: 3,
+                    duplicates: 2,
+                    late: 1,
+                    filtered,
+                    skipped: Vec::new(),
+                },
             };
             assert_eq!(decode_all(&bytes, 1).as_deref(), Ok(&[record.clone()][..]));
             let mut again = Vec::new();

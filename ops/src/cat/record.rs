@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
-use tallyring_records::{Increment, Record, StoreId};
+use tallyring_records::{Accepted, Increment, Record, StoreId};
 
 /// A record in a line, texts of clients escaped.
 pub fn text(record: &Record) -> String {
@@ -26,11 +26,14 @@ pub fn text(record: &Record) -> String {
         ),
         Record::Batch {
             key,
-            accepted,
-            duplicates,
-            late,
-            filtered,
-            skipped,
+            accepted:
+                Accepted {
+                    accepted,
+                    duplicates,
+                    late,
+                    filtered,
+                    skipped,
+                },
             body: _,
         } => {
             format!(
@@ -102,11 +105,14 @@ pub fn json(position: &str, written: Timestamp, record: &Record) -> Value {
         ),
         Record::Batch {
             key,
-            accepted,
-            duplicates,
-            late,
-            filtered,
-            skipped,
+            accepted:
+                Accepted {
+                    accepted,
+                    duplicates,
+                    late,
+                    filtered,
+                    skipped,
+                },
             body: _,
         } => (
             "batch",

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use tallyring_records::{Day, Increment, Offset, Record, Skipped, TimeCode};
+use tallyring_records::{Accepted, Day, Increment, Offset, Record, Skipped, TimeCode};
 
 use super::open::{AGAIN_DOMAIN, BATCH_KEY_DOMAIN, ID_DOMAIN, PRODUCER_DOMAIN, REFUSED_DOMAIN};
 use super::{Store, Writer};
@@ -48,22 +48,6 @@ pub struct BatchKey {
     pub text: String,
     /// What [`Store::body_identity`] makes of its body, and of what is to be done where it is wrong.
     pub body: u128,
-}
-
-/// What became of a batch.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Accepted {
-    /// Counted, `late` included.
-    pub accepted: u64,
-    /// Known already, not counted again.
-    pub duplicates: u64,
-    /// Counted for days that were exported already or lie outside the ring, and events that came
-    /// after their time was settled.
-    pub late: u64,
-    /// Kept in the log, but not counted, as a rule of the schema says.
-    pub filtered: u64,
-    /// Its [`Batch::skipped`]; of a retry, as the first was answered.
-    pub skipped: Vec<Skipped>,
 }
 
 /// Frames are closed when they hold this much; one batch may be larger.
@@ -158,11 +142,7 @@ impl Store {
             let record = Record::Batch {
                 key: key.text,
                 body: key.body,
-                accepted: accepted.accepted,
-                duplicates: accepted.duplicates,
-                late: accepted.late,
-                filtered: accepted.filtered,
-                skipped: accepted.skipped.clone(),
+                accepted: accepted.clone(),
             };
             group.push(writer, record);
         }

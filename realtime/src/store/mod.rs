@@ -40,7 +40,7 @@ use crate::producers::Producers;
 use crate::ring::Ring;
 use crate::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-pub use commit::{Accepted, Batch, BatchKey, RefusedItem};
+pub use commit::{Batch, BatchKey, RefusedItem};
 pub use datasets::check_dataset_name;
 pub use history::{IdHistory, Logged};
 pub use open::Recovery;

@@ -6,7 +6,7 @@ use tallyring_records::{
     COUNT_MAX, Increment, Namespace, Offset, Record, TimeCode, decode_all, line,
 };
 
-use super::commit::{Accepted, Added, Batch, Group, any_refusal};
+use super::commit::{Added, Batch, Group, any_refusal};
 use super::history::Logged;
 use super::open::{BATCH_BODY_DOMAIN, BATCH_KEY_DOMAIN, ID_DOMAIN};
 use super::{Store, Writer};
@@ -47,16 +47,7 @@ impl Store {
                 .map_err(any_refusal)?
                 .map(|logged| logged.record),
         };
-        let Some(Record::Batch {
-            body,
-            accepted,
-            duplicates,
-            late,
-            filtered,
-            skipped,
-            ..
-        }) = verdict
-        else {
+        let Some(Record::Batch { body, accepted, .. }) = verdict else {
             return Err(Refusal::Unavailable(format!(
                 "the verdict on this batch, record {sequence}, cannot be read"
             )));
@@ -65,13 +56,7 @@ impl Store {
             return Err(Refusal::KeyReused);
         }
         let outcome = group.outcomes.len() - 1;
-        group.outcomes[outcome] = Ok(Accepted {
-            accepted,
-            duplicates,
-            late,
-            filtered,
-            skipped,
-        });
+        group.outcomes[outcome] = Ok(accepted);
         // What it repeats may be on its way to the disk only now: they succeed or fail together.
         if group.frame.is_empty() {
             &mut group.written_outcomes
