@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use tallyring_archive::{Error, Partition};
 use tallyring_records::{COUNT_MAX, Grain, Interner, TimeCode, line};
 
-use super::row::{Row, Texts};
+use super::row::{self, Row};
 
 /// Keys of one lane and what was counted on them.
 #[derive(Default)]
@@ -67,29 +67,25 @@ pub struct TooLarge {
 
 impl Lane {
     /// Adds a row.
-    pub fn add(&mut self, row: &Row, texts: &Texts, partition: Partition) {
-        let key = self.keys.intern(texts.get(row.key));
+    pub fn add(&mut self, row: &Row, among: &row::Rows, partition: Partition) {
+        let key = self.keys.intern(among.key(row));
         if self.grains.len() < self.keys.len() {
-            self.grains.push(row.code.grain());
+            self.grains.push(row.grain);
         }
-        let minutes = row.code.minutes();
-        let count = row.count;
+        let (minutes, count) = (row.minutes, row.count);
         let rows = self.partitions.entry(partition).or_default();
-        match row.part {
+        match among.part(row) {
             None => {
                 let place = u64::from(key) << 32 | u64::from(minutes);
                 rows.totals.push(Total { place, count });
             }
-            Some((subtotal, value)) => {
-                let value = self.values.intern(texts.get(value));
-                rows.parts.push(Part {
-                    key,
-                    minutes,
-                    value,
-                    subtotal,
-                    count,
-                });
-            }
+            Some((subtotal, value)) => rows.parts.push(Part {
+                key,
+                minutes,
+                value: self.values.intern(value),
+                subtotal,
+                count,
+            }),
         }
     }
 

@@ -10,7 +10,7 @@ use tallyring_records::{COUNT_MAX, LongKeys, Schema, TimeCode, line, shard_of};
 use super::chunk::{Chunk, Chunks, Format};
 use super::error::{BadRow, LoadError, SHOWN_BYTES_MAX, WrongCounts};
 use super::lane::{Lane, TooLarge};
-use super::row::{Fields, Names, Reader, Row, Texts};
+use super::row::{Fields, Names, Reader, Row, Rows};
 use super::{LoadOptions, OnBadRow, Progress, Step, ndjson};
 use crate::closed::first_open_year;
 
@@ -156,9 +156,7 @@ struct Filling<'f, 'o> {
 
 /// What a thread reads a chunk into.
 struct Batch {
-    texts: Texts,
-    /// Rows by lane.
-    rows: Vec<Vec<(Row, Partition)>>,
+    lanes: Vec<Rows>,
     /// By day since 2000: its partition, once it was needed.
     days: Vec<Option<Partition>>,
 }
@@ -167,8 +165,7 @@ impl Filling<'_, '_> {
     fn work(&self, worker: usize) {
         let memory = self.memory;
         let mut batch = Batch {
-            texts: Texts::default(),
-            rows: memory.lanes.iter().map(|_| Vec::new()).collect(),
+            lanes: memory.lanes.iter().map(|_| Rows::default()).collect(),
             days: Vec::new(),
         };
         let mut buffer = Vec::new();
@@ -197,18 +194,11 @@ impl Filling<'_, '_> {
         let memory = self.memory;
         let mut reader = Reader::new(memory.schema, memory.long_keys, &memory.names);
         let mut count = 0;
-        let Batch { texts, rows, days } = batch;
+        let lanes = &mut batch.lanes;
         let mut each = |line: u64, fields: Result<Fields<'_>, String>, text: &[u8]| match fields
-            .and_then(|fields| reader.row(&fields, texts))
+            .and_then(|fields| reader.row(&fields, |key| &mut lanes[memory.lane_of(key)]))
         {
-            Ok(Some(row)) => {
-                let partition = self.partition(row.code, days);
-                let lane = memory.lane_of(texts.get(row.key));
-                rows[lane].push((row, partition));
-                count += 1;
-                Ok(())
-            }
-            Ok(None) => {
+            Ok(()) => {
                 count += 1;
                 Ok(())
             }
@@ -228,35 +218,39 @@ impl Filling<'_, '_> {
     }
 
     /// The partition of a bucket; worked out once for each day.
-    fn partition(&self, code: TimeCode, days: &mut Vec<Option<Partition>>) -> Partition {
-        let day = (code.minutes() / 1_440) as usize;
+    fn partition(&self, row: &Row, days: &mut Vec<Option<Partition>>) -> Partition {
+        let day = (row.minutes / 1_440) as usize;
         if days.len() <= day {
             days.resize(day + 1, None);
         }
-        *days[day].get_or_insert_with(|| Partition::keeping(code, self.memory.first_open_year))
+        *days[day].get_or_insert_with(|| {
+            let code = TimeCode::from_minutes(row.minutes, row.grain);
+            Partition::keeping(code, self.memory.first_open_year)
+        })
     }
 
     /// Puts a batch into the lanes; threads begin at different ones, so that they seldom wait.
     fn flush(&self, batch: &mut Batch, worker: usize) -> Result<(), LoadError> {
         let lanes = &self.memory.lanes;
-        let Batch { texts, rows, .. } = batch;
+        let Batch { lanes: read, days } = batch;
         let begin = worker * lanes.len() / rayon::current_num_threads();
         for number in (begin..lanes.len()).chain(0..begin) {
-            if rows[number].is_empty() {
+            let rows = &mut read[number];
+            if rows.is_empty() {
                 continue;
             }
             let mut lane = lock(&lanes[number]);
             let before = lane.bytes();
-            for (row, partition) in rows[number].drain(..) {
-                lane.add(&row, texts, partition);
-                for (hash, raw) in texts.lookups(&row) {
+            for row in rows.iter() {
+                lane.add(row, rows, self.partition(row, days));
+                for (hash, raw) in rows.lookups(row) {
                     lane.look_up(hash, raw)?;
                 }
             }
+            rows.clear();
             let grown = lane.bytes().saturating_sub(before) as u64;
             self.memory.used.fetch_add(grown, Ordering::Relaxed);
         }
-        texts.clear();
         Ok(())
     }
 

@@ -1,8 +1,11 @@
 //! A row: fields checked, names resolved, keys and values in their stored form.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
-use tallyring_records::{KEY_BYTES_MAX, LongKeys, MISSING, Namespace, Schema, TimeCode, is_hash};
+use tallyring_records::{
+    Grain, KEY_BYTES_MAX, LongKeys, MISSING, Namespace, Schema, TimeCode, is_hash,
+};
 
 use super::field;
 use super::field::shown;
@@ -24,60 +27,92 @@ pub struct Fields<'f> {
     pub value: &'f [u8],
 }
 
-/// A row that can be counted. Texts stand in the [`Texts`] it was read with.
-#[derive(Debug, Clone, Copy)]
-pub struct Row {
-    /// Namespace and key: `l|abc`.
-    pub key: Span,
-    /// The breakdown by number in [`Names`] and its value; none for a total.
-    pub part: Option<(u16, Span)>,
-    /// Base bucket.
-    pub code: TimeCode,
-    /// At least 1.
-    pub count: u64,
-    /// Its hashes, among [`Texts::lookups`].
-    lookups: (u32, u32),
-}
-
-/// A piece of [`Texts`].
-#[derive(Debug, Clone, Copy)]
-pub struct Span {
-    start: u32,
-    end: u32,
-}
-
-/// Stored texts of some rows, and what stands behind the hashes among them.
+/// Rows that can be counted, each with its texts beside those of the row before: whoever goes through them reads memory
+/// in order.
 #[derive(Default)]
-pub struct Texts {
-    arena: Vec<u8>,
+pub struct Rows {
+    rows: Vec<Row>,
+    /// Keys and values in their stored form.
+    texts: Vec<u8>,
+    /// What few rows have.
+    more: Vec<More>,
     /// Hash and raw text, as often as they came.
     lookups: Vec<(String, String)>,
 }
 
-impl Texts {
-    /// The text at `span`.
-    pub fn get(&self, span: Span) -> &[u8] {
-        &self.arena[span.start as usize..span.end as usize]
+/// A row that can be counted.
+#[derive(Debug, Clone, Copy)]
+pub struct Row {
+    /// At least 1.
+    pub count: u64,
+    /// Start of its bucket, minutes since 2000.
+    pub minutes: u32,
+    /// Length of its bucket.
+    pub grain: Grain,
+    key_length: u8,
+    key_start: u32,
+    /// Its place among what few have, counted from 1; 0 for a total whose key is no hash.
+    more: u32,
+}
+
+struct More {
+    /// The breakdown by number in [`Names`] and its value.
+    part: Option<(u16, Range<usize>)>,
+    lookups: Range<usize>,
+}
+
+impl Rows {
+    /// True when there are none.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// All, as they came.
+    pub fn iter(&self) -> impl Iterator<Item = &Row> {
+        self.rows.iter()
+    }
+
+    /// Namespace and key: `l|abc`.
+    pub fn key(&self, row: &Row) -> &[u8] {
+        let start = row.key_start as usize;
+        &self.texts[start..start + usize::from(row.key_length)]
+    }
+
+    /// The breakdown that the row is part of, by number in [`Names`], and its value; none for a total.
+    pub fn part(&self, row: &Row) -> Option<(u16, &[u8])> {
+        let (subtotal, value) = self.more(row)?.part.as_ref()?;
+        Some((*subtotal, &self.texts[value.clone()]))
     }
 
     /// Hash and raw text of what the row has as a hash.
     pub fn lookups(&self, row: &Row) -> &[(String, String)] {
-        &self.lookups[row.lookups.0 as usize..row.lookups.1 as usize]
+        self.more(row)
+            .map_or(&[], |more| &self.lookups[more.lookups.clone()])
     }
 
-    /// Forgets all texts and keeps the memory.
+    /// Forgets all and keeps the memory.
     pub fn clear(&mut self) {
-        self.arena.clear();
+        self.rows.clear();
+        self.texts.clear();
+        self.more.clear();
         self.lookups.clear();
     }
 
-    fn add(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Span {
-        let offset = |arena: &Vec<u8>| u32::try_from(arena.len()).expect("BUG: one chunk of texts");
-        let start = offset(&self.arena);
-        write(&mut self.arena);
-        Span {
-            start,
-            end: offset(&self.arena),
+    fn more(&self, row: &Row) -> Option<&More> {
+        let at = row.more.checked_sub(1)?;
+        Some(&self.more[at as usize])
+    }
+
+    fn add_text(&mut self, text: &[u8]) -> Range<usize> {
+        let start = self.texts.len();
+        self.texts.extend_from_slice(text);
+        start..self.texts.len()
+    }
+
+    /// Keeps what stands behind `stored` if it is a hash.
+    fn look_up(&mut self, stored: &str, raw: &str) {
+        if is_hash(stored) {
+            self.lookups.push((stored.to_owned(), raw.to_owned()));
         }
     }
 }
@@ -117,6 +152,8 @@ pub struct Reader<'s> {
     names: &'s Names,
     /// The namespace of the row before, which the next one mostly has too.
     last: usize,
+    /// The key of the row before.
+    key: Vec<u8>,
 }
 
 impl<'s> Reader<'s> {
@@ -127,52 +164,75 @@ impl<'s> Reader<'s> {
             keys,
             names,
             last: 0,
+            key: Vec::new(),
         }
     }
 
-    /// Reads a row; none when it counts nothing.
+    /// Reads a row and puts it with those that `rows_of` chooses by its key; nothing when it counts nothing.
     ///
     /// # Errors
     /// What is wrong with which field, for the user.
-    pub fn row(&mut self, fields: &Fields<'_>, texts: &mut Texts) -> Result<Option<Row>, String> {
+    pub fn row<'r>(
+        &mut self,
+        fields: &Fields<'_>,
+        rows_of: impl FnOnce(&[u8]) -> &'r mut Rows,
+    ) -> Result<(), String> {
         let namespace = self.namespace(fields.namespace)?;
         let seconds = field::hour(fields.hour)?;
         let count = field::count(fields.count)?;
-        let first_lookup = texts.lookups.len() as u32;
         let key = text("key", fields.key)?;
         if key.is_empty() {
             return Err("`key` is empty".into());
         }
-        let part = match fields.subtotal {
-            [] if fields.value.is_empty() => None,
-            [] => {
-                return Err(format!(
-                    "`value` is {}, but `subtotal` is empty; a total has neither",
-                    shown(fields.value)
-                ));
-            }
+        let stored = self.keys.stored(key);
+        self.key.clear();
+        self.key.extend_from_slice(namespace.name.as_bytes());
+        self.key.push(b'|');
+        self.key.extend_from_slice(stored.as_bytes());
+        let rows = rows_of(&self.key);
+        let first_lookup = rows.lookups.len();
+        let part = self.part(namespace, fields, rows)?;
+        if count == 0 {
+            return Ok(());
+        }
+        rows.look_up(&stored, key);
+        let lookups = first_lookup..rows.lookups.len();
+        let mut more = 0;
+        if part.is_some() || !lookups.is_empty() {
+            rows.more.push(More { part, lookups });
+            more = u32::try_from(rows.more.len()).expect("BUG: one chunk of rows");
+        }
+        let key = rows.add_text(&self.key);
+        rows.rows.push(Row {
+            count,
+            minutes: TimeCode::containing(seconds, namespace.grain).minutes(),
+            grain: namespace.grain,
+            key_length: u8::try_from(key.len()).expect("BUG: stored keys are short"),
+            key_start: u32::try_from(key.start).expect("BUG: one chunk of texts"),
+            more,
+        });
+        Ok(())
+    }
+
+    /// The breakdown that a row is part of.
+    fn part(
+        &self,
+        namespace: &Namespace,
+        fields: &Fields<'_>,
+        rows: &mut Rows,
+    ) -> Result<Option<(u16, Range<usize>)>, String> {
+        match fields.subtotal {
+            [] if fields.value.is_empty() => Ok(None),
+            [] => Err(format!(
+                "`value` is {}, but `subtotal` is empty; a total has neither",
+                shown(fields.value)
+            )),
             name => {
                 let name = subtotal(namespace, name)?;
-                Some((name, self.value(name, fields.value, texts)?))
+                let number = self.names.find(name).expect("BUG: declared");
+                Ok(Some((number, self.value(name, fields.value, rows)?)))
             }
-        };
-        if count == 0 {
-            return Ok(None);
         }
-        let stored = self.stored(key, texts);
-        let key = texts.add(|arena| {
-            arena.extend_from_slice(namespace.name.as_bytes());
-            arena.push(b'|');
-            arena.extend_from_slice(stored.as_bytes());
-        });
-        let number = |name| self.names.find(name).expect("BUG: declared");
-        Ok(Some(Row {
-            key,
-            part: part.map(|(name, value)| (number(name), value)),
-            code: TimeCode::containing(seconds, namespace.grain),
-            count,
-            lookups: (first_lookup, texts.lookups.len() as u32),
-        }))
     }
 
     fn namespace(&mut self, name: &[u8]) -> Result<&'s Namespace, String> {
@@ -198,16 +258,16 @@ impl<'s> Reader<'s> {
     }
 
     /// A value in its stored form; each part of a crossed one by itself.
-    fn value(&self, subtotal: &str, value: &[u8], texts: &mut Texts) -> Result<Span, String> {
+    fn value(&self, subtotal: &str, value: &[u8], rows: &mut Rows) -> Result<Range<usize>, String> {
         let value = text("value", value)?;
         let dimensions = subtotal.split('*').count();
         if dimensions == 1 {
-            let stored = self.stored(value, texts);
-            return Ok(texts.add(|arena| arena.extend_from_slice(stored.as_bytes())));
+            let stored = self.stored(value, rows);
+            return Ok(rows.add_text(stored.as_bytes()));
         }
         let parts: Vec<Cow<'_, str>> = value
             .split('*')
-            .map(|part| self.stored(part, texts))
+            .map(|part| self.stored(part, rows))
             .collect();
         if parts.len() != dimensions {
             return Err(format!(
@@ -215,19 +275,15 @@ impl<'s> Reader<'s> {
                 shown(value.as_bytes())
             ));
         }
-        Ok(texts.add(|arena| arena.extend_from_slice(parts.join("*").as_bytes())))
+        Ok(rows.add_text(parts.join("*").as_bytes()))
     }
 
-    fn stored<'t>(&self, raw: &'t str, texts: &mut Texts) -> Cow<'t, str> {
+    fn stored<'t>(&self, raw: &'t str, rows: &mut Rows) -> Cow<'t, str> {
         if raw.is_empty() {
             return Cow::Borrowed(MISSING);
         }
         let stored = self.keys.stored(raw);
-        if is_hash(&stored) {
-            texts
-                .lookups
-                .push((stored.clone().into_owned(), raw.to_owned()));
-        }
+        rows.look_up(&stored, raw);
         stored
     }
 }
