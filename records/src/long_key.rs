@@ -70,16 +70,20 @@ pub fn is_hash(stored: &str) -> bool {
     stored.len() == HASH_CHARS
 }
 
-fn is_plain(raw: &str) -> bool {
-    raw.len() < HASH_CHARS
-        && raw.bytes().all(|byte| PLAIN[usize::from(byte)])
-        // Some controls are beyond ASCII.
-        && (raw.is_ascii() || !raw.chars().any(is_reserved))
+/// True when `raw` is ASCII and stored as it is: most keys are.
+pub fn is_plain_ascii(raw: &[u8]) -> bool {
+    raw.len() < HASH_CHARS && raw.iter().all(|&byte| PLAIN[usize::from(byte)])
 }
 
-/// Bytes that are no reserved character of ASCII.
+fn is_plain(raw: &str) -> bool {
+    // Some controls are beyond ASCII.
+    is_plain_ascii(raw.as_bytes())
+        || raw.len() < HASH_CHARS && !raw.is_ascii() && !raw.chars().any(is_reserved)
+}
+
+/// Bytes of ASCII that are no reserved character.
 const PLAIN: [bool; 256] = {
-    let mut plain = [true; 256];
+    let mut plain = [false; 256];
     let mut byte = 0;
     while byte < 128 {
         let byte_is = byte as u8;

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use tallyring_records::{
-    Grain, KEY_BYTES_MAX, LongKeys, MISSING, Namespace, Schema, TimeCode, is_hash,
+    Grain, KEY_BYTES_MAX, LongKeys, MISSING, Namespace, Schema, TimeCode, is_hash, is_plain_ascii,
 };
 
 use super::field;
@@ -108,13 +108,6 @@ impl Rows {
         self.texts.extend_from_slice(text);
         start..self.texts.len()
     }
-
-    /// Keeps what stands behind `stored` if it is a hash.
-    fn look_up(&mut self, stored: &str, raw: &str) {
-        if is_hash(stored) {
-            self.lookups.push((stored.to_owned(), raw.to_owned()));
-        }
-    }
 }
 
 /// Names of all subtotals of a schema, in the order of their bytes.
@@ -180,22 +173,17 @@ impl<'s> Reader<'s> {
         let namespace = self.namespace(fields.namespace)?;
         let seconds = field::hour(fields.hour)?;
         let count = field::count(fields.count)?;
-        let key = text("key", fields.key)?;
-        if key.is_empty() {
+        if fields.key.is_empty() {
             return Err("`key` is empty".into());
         }
-        let stored = self.keys.stored(key);
-        self.key.clear();
-        self.key.extend_from_slice(namespace.name.as_bytes());
-        self.key.push(b'|');
-        self.key.extend_from_slice(stored.as_bytes());
+        let lookup = self.key(&namespace.name, fields.key)?;
         let rows = rows_of(&self.key);
         let first_lookup = rows.lookups.len();
         let part = self.part(namespace, fields, rows)?;
         if count == 0 {
             return Ok(());
         }
-        rows.look_up(&stored, key);
+        rows.lookups.extend(lookup);
         let lookups = first_lookup..rows.lookups.len();
         let mut more = 0;
         if part.is_some() || !lookups.is_empty() {
@@ -212,6 +200,21 @@ impl<'s> Reader<'s> {
             more,
         });
         Ok(())
+    }
+
+    /// Writes the stored form of a key; its hash and text if it is one.
+    fn key(&mut self, namespace: &str, raw: &[u8]) -> Result<Option<(String, String)>, String> {
+        self.key.clear();
+        self.key.extend_from_slice(namespace.as_bytes());
+        self.key.push(b'|');
+        if is_plain_ascii(raw) {
+            self.key.extend_from_slice(raw);
+            return Ok(None);
+        }
+        let raw = text("key", raw)?;
+        let stored = self.keys.stored(raw);
+        self.key.extend_from_slice(stored.as_bytes());
+        Ok(lookup(&stored, raw))
     }
 
     /// The breakdown that a row is part of.
@@ -283,9 +286,14 @@ impl<'s> Reader<'s> {
             return Cow::Borrowed(MISSING);
         }
         let stored = self.keys.stored(raw);
-        rows.look_up(&stored, raw);
+        rows.lookups.extend(lookup(&stored, raw));
         stored
     }
+}
+
+/// What stands behind `stored` if it is a hash.
+fn lookup(stored: &str, raw: &str) -> Option<(String, String)> {
+    is_hash(stored).then(|| (stored.to_owned(), raw.to_owned()))
 }
 
 fn subtotal<'n>(namespace: &'n Namespace, name: &[u8]) -> Result<&'n str, String> {

@@ -20,6 +20,9 @@ use super::{LoadOptions, Progress, Step};
 /// Time codes whose text is kept at hand: the hours of a year.
 const CODES: usize = 366 * 24;
 
+/// Length of the longest time code: a minute after 2031.
+const CODE_BYTES_MAX: usize = 8;
+
 /// zstd level of runs that are merged soon.
 pub const SPILL_LEVEL: i32 = 1;
 
@@ -313,7 +316,7 @@ impl<'s, 'l, 'd> Unit<'s, 'l, 'd> {
 
     fn totals(&mut self, namespace: &str) -> Result<()> {
         let shard = self.shard;
-        let mut codes: Vec<(Option<TimeCode>, Vec<u8>)> = vec![(None, Vec::new()); CODES];
+        let mut codes = CodeTexts::new();
         for &at in of_namespace(shard, &shard.order, namespace) {
             let lane = &self.rows[at.lane as usize];
             let Some(rows) = lane.rows else { continue };
@@ -325,14 +328,7 @@ impl<'s, 'l, 'd> Unit<'s, 'l, 'd> {
             self.payload.clear();
             for (index, total) in totals.iter().enumerate() {
                 let code = code(total.minutes());
-                // Most hours of the partition come again and again.
-                let (known, name) = &mut codes[(code.minutes() / 60) as usize % CODES];
-                if *known != Some(code) {
-                    *known = Some(code);
-                    name.clear();
-                    code.write_to(name);
-                }
-                line::push_entry(&mut self.payload, index == 0, name, total.count);
+                line::push_entry(&mut self.payload, index == 0, codes.get(code), total.count);
             }
             let key = shard.key(at);
             if self.payload.len() <= BLOCK_BYTES {
@@ -399,6 +395,41 @@ impl<'s, 'l, 'd> Unit<'s, 'l, 'd> {
         if stored.len() == HASH_CHARS {
             self.used.entry(stored).or_insert(lane);
         }
+    }
+}
+
+/// Texts of time codes: most hours of a partition come again and again.
+struct CodeTexts {
+    /// By the hour of the year.
+    known: Vec<CodeText>,
+    scratch: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct CodeText {
+    of: Option<TimeCode>,
+    text: [u8; CODE_BYTES_MAX],
+    length: u8,
+}
+
+impl CodeTexts {
+    fn new() -> Self {
+        Self {
+            known: vec![CodeText::default(); CODES],
+            scratch: Vec::new(),
+        }
+    }
+
+    fn get(&mut self, code: TimeCode) -> &[u8] {
+        let known = &mut self.known[(code.minutes() / 60) as usize % CODES];
+        if known.of != Some(code) {
+            self.scratch.clear();
+            code.write_to(&mut self.scratch);
+            known.of = Some(code);
+            known.length = self.scratch.len() as u8;
+            known.text[..self.scratch.len()].copy_from_slice(&self.scratch);
+        }
+        &known.text[..usize::from(known.length)]
     }
 }
 
