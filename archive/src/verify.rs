@@ -82,25 +82,13 @@ pub fn verify_run(disk: &dyn Disk, entry: &RunEntry) -> Result<Checked> {
 pub fn verify_bytes(disk: &dyn Disk, entry: &RunEntry) -> Result<Arc<Run>> {
     let run = Run::open_named(disk, entry)?;
     let damaged = |what: String| Error::damaged(&entry.name, 0, what);
-    let hash = blake3::hash(run.content()).to_hex();
-    if hash[..32] != entry.hash {
-        return Err(damaged(
-            scan_for_place(&run).unwrap_or_else(|| "its hash is not the manifest's".into()),
-        ));
+    if run.content_hash() != entry.hash {
+        return Err(damaged(run.first_damage().map_or_else(
+            || "its hash is not the manifest's".into(),
+            |error| error.to_string(),
+        )));
     }
     Ok(run)
-}
-
-/// Says which block of a damaged run is wrong.
-fn scan_for_place(run: &Arc<Run>) -> Option<String> {
-    let mut cursor = run.cursor();
-    loop {
-        match cursor.advance() {
-            Ok(true) => {}
-            Ok(false) => return None,
-            Err(error) => return Some(error.to_string()),
-        }
-    }
 }
 
 struct RunCheck<'r> {

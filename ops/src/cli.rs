@@ -152,8 +152,8 @@ A CSV file begins with a header, its columns in any order:
 The hour is RFC 3339 or Unix seconds, and counts in the bucket that holds it. Rows may come in any order, in \
 several files, plain, gzip or zstd; equal ones are summed. JSON lines have the same fields. - is standard input.
 
-The values of a breakdown sum to their total, or --fill puts what they lack under `-`. A breakdown without a \
-row for some key and hour reads as `-` there.
+The values of a breakdown sum to their total, or --fill puts what they lack under `-` (`-*-` where two are \
+crossed). A breakdown without a row for some key and hour reads as `-` there.
 
 The dataset adds to what the ring counts. It appears with the next rebuild, in one step; so do the changes of \
 --replace and `tallyring drop`. A server that runs is not disturbed.

@@ -51,6 +51,9 @@ impl RunMeta {
     }
 }
 
+/// Hex digits of [`RunEntry::hash`].
+pub(crate) const HASH_DIGITS: usize = 32;
+
 /// A run as a manifest names it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -11,7 +11,7 @@ use crate::names;
 use crate::partition::Partition;
 use crate::run::format;
 use crate::run::index::{BlockEntry, KEY_BYTES_MAX, PLAIN_BYTES_MAX};
-use crate::run::meta::{RunEntry, RunMeta};
+use crate::run::meta::{HASH_DIGITS, RunEntry, RunMeta};
 
 /// What a run will hold and where it goes.
 #[derive(Debug, Clone)]
@@ -192,7 +192,7 @@ impl<'d> RunWriter<'d> {
         self.file
             .sync()
             .map_err(Error::io("sync", &self.temporary))?;
-        let hash = self.hasher.finalize().to_hex()[..32].to_owned();
+        let hash = self.hasher.finalize().to_hex()[..HASH_DIGITS].to_owned();
         let name = self.spec.name(&hash);
         // A taken name is the same content: the name is its hash.
         self.disk

@@ -110,6 +110,23 @@ fn a_damaged_block_is_named_and_the_others_are_still_read() {
 }
 
 #[test]
+fn a_run_in_the_place_of_one_that_is_like_it_is_found() {
+    // The same length, sums and times: only the keys differ.
+    let disk = MemoryDisk::default();
+    let [one, other] =
+        ["u|a,c413:1\n", "u|b,c413:1\n"].map(|text| write_april(&disk, &lines(text)));
+    assert_eq!((one.bytes, &one.meta), (other.bytes, &other.meta));
+    assert!(Run::open_named(&disk, &one).is_ok());
+    disk.put(&one.name, disk.read(&other.name).unwrap().to_vec());
+    let error = Run::open_named(&disk, &one).unwrap_err().to_string();
+    assert!(
+        error.contains("not the one that the manifest names"),
+        "{error}"
+    );
+    assert!(error.contains(&one.name), "{error}");
+}
+
+#[test]
 fn a_cursor_that_failed_fails_again_and_never_panics() {
     let good = good();
     let disk = MemoryDisk::default();

@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use tallyring_archive::merge::write_subtotal;
 use tallyring_archive::{BlockCache, Disk, Error, Run, RunEntry, RunSpec, RunWriter, names};
 use tallyring_records::line::{self, Kind};
-use tallyring_records::{HASH_CHARS, MISSING, TimeCode};
+use tallyring_records::{HASH_CHARS, TimeCode, missing_value};
 
 use super::LoadOptions;
 use super::error::{LoadError, WrongCounts};
@@ -101,13 +101,14 @@ impl<'r> Check<'r> {
                 each(key, payload)?;
                 continue;
             }
+            let missing = missing_value_of(key);
             let mut values: Vec<(&[u8], u64)> = line::entries(payload).flatten().collect();
             match values
                 .iter_mut()
-                .find(|(value, _)| *value == MISSING.as_bytes())
+                .find(|(value, _)| *value == missing.as_bytes())
             {
                 Some((_, count)) => *count += lacks,
-                None => values.push((MISSING.as_bytes(), lacks)),
+                None => values.push((missing.as_bytes(), lacks)),
             }
             filled.clear();
             write_subtotal(&mut filled, &mut values);
@@ -176,4 +177,10 @@ impl<'r> Check<'r> {
         }
         Ok(raw)
     }
+}
+
+/// What stands for no value in the breakdown of this line: `-`, of a crossed one `-*-`.
+fn missing_value_of(key: &[u8]) -> String {
+    let subtotal = line::split_subtotal(key).map_or(&b""[..], |(subtotal, ..)| subtotal);
+    missing_value(&String::from_utf8_lossy(subtotal))
 }

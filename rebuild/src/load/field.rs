@@ -21,7 +21,7 @@ pub fn hour(text: &[u8]) -> Result<i64, String> {
         Some(_) => Err(format!(
             "`hour` is {}, which lies outside the years 2000 to 2999{}",
             shown(text),
-            if text.len() >= 13 {
+            if number(text).is_some() && text.len() >= 13 {
                 "; it looks like milliseconds: divide it by 1,000"
             } else {
                 ""

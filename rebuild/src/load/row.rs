@@ -90,12 +90,18 @@ impl Rows {
             .map_or(&[], |more| &self.lookups[more.lookups.clone()])
     }
 
-    /// Forgets all and keeps the memory.
+    /// Forgets all, and keeps memory for about as many.
     pub fn clear(&mut self) {
+        /// A file that is sorted by key fills one lane after the other; all must not keep a whole chunk's memory.
+        const KEPT: usize = 4_096;
         self.rows.clear();
+        self.rows.shrink_to(KEPT);
         self.texts.clear();
+        self.texts.shrink_to(16 * KEPT);
         self.more.clear();
+        self.more.shrink_to(KEPT);
         self.lookups.clear();
+        self.lookups.shrink_to(KEPT);
     }
 
     fn more(&self, row: &Row) -> Option<&More> {
@@ -178,11 +184,16 @@ impl<'s> Reader<'s> {
         }
         let lookup = self.key(&namespace.name, fields.key)?;
         let rows = rows_of(&self.key);
-        let first_lookup = rows.lookups.len();
-        let part = self.part(namespace, fields, rows)?;
-        if count == 0 {
-            return Ok(());
-        }
+        let (texts, first_lookup) = (rows.texts.len(), rows.lookups.len());
+        let part = match self.part(namespace, fields, rows) {
+            Ok(part) if count > 0 => part,
+            uncounted => {
+                // Nothing stays of what does not count.
+                rows.texts.truncate(texts);
+                rows.lookups.truncate(first_lookup);
+                return uncounted.map(drop);
+            }
+        };
         rows.lookups.extend(lookup);
         let lookups = first_lookup..rows.lookups.len();
         let mut more = 0;
@@ -321,4 +332,35 @@ fn text<'t>(field: &str, bytes: &'t [u8]) -> Result<&'t str, String> {
         ));
     }
     std::str::from_utf8(bytes).map_err(|_| format!("`{field}` is {}, no UTF-8", shown(bytes)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_stays_of_rows_that_do_not_count() {
+        let schema = Schema::default_clicks();
+        let (keys, names) = (LongKeys::new([5; 32]), Names::new(&schema));
+        let mut reader = Reader::new(&schema, &keys, &names);
+        let mut rows = Rows::default();
+        let long: &[u8] = b"http://a.example/";
+        let mut row = |count, value| {
+            let fields = Fields {
+                namespace: b"l",
+                key: long,
+                hour: b"1331920800",
+                count,
+                subtotal: b"r",
+                value,
+            };
+            let read = reader.row(&fields, |_| &mut rows);
+            let held = (rows.rows.len(), rows.more.len(), rows.lookups.len());
+            (read.is_ok(), held, rows.texts.is_empty())
+        };
+        assert_eq!(row(b"0", long), (true, (0, 0, 0), true));
+        assert_eq!(row(b"1", b"\xff"), (false, (0, 0, 0), true));
+        // The key's text and the value's.
+        assert_eq!(row(b"1", long), (true, (1, 1, 2), false));
+    }
 }

@@ -317,7 +317,31 @@ fn breakdowns_balance_or_are_filled() {
         .map(|(place, &count)| (place.rsplit(',').next().unwrap(), count))
         .collect();
     assert_eq!(values, [("-", 2), ("US", 3), ("c3gi", 5)]);
-    // A key and hour without any row of a breakdown is no error.
+}
+
+#[test]
+fn what_a_crossed_breakdown_lacks_is_filled_as_it_is_counted() {
+    let mut stand = Stand::new();
+    for namespace in &mut stand.schema.namespaces {
+        namespace.subtotals.push("c*r".to_owned());
+    }
+    let header = "namespace,key,hour,count,subtotal,value\n";
+    let total = "l,http://a.example/,1331920800,5,,\n";
+    let crossed = "l,http://a.example/,1331920800,1,c*r,*\n\
+                   l,http://a.example/,1331920800,3,c*r,US*x\n";
+    let file = stand.file("rows.csv", &format!("{header}{total}{crossed}"));
+    let filled = stand.load(&[file], MEMORY_MIN, true).unwrap();
+    let counts = stand.counts(&filled.runs);
+    let missing = counts.iter().find(|(place, _)| place.ends_with(",-*-"));
+    assert_eq!(missing.map(|(_, &count)| count), Some(2));
+    assert!(!counts.keys().any(|place| place.ends_with(",-")));
+}
+
+#[test]
+fn a_key_and_hour_without_any_row_of_a_breakdown_is_no_error() {
+    let stand = Stand::new();
+    let header = "namespace,key,hour,count,subtotal,value\n";
+    let total = "l,http://a.example/,1331920800,5,,\n";
     let file = stand.file("rows.csv", &format!("{header}{total}"));
     assert!(stand.load(&[file], MEMORY_MIN, false).is_ok());
 }
