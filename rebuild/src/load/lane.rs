@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use tallyring_archive::{Error, Partition};
 use tallyring_records::{COUNT_MAX, Grain, Interner, TimeCode, line};
 
-use super::row::{self, Row};
+use super::row::{Row, StagedRows};
 
 /// Keys of one lane and what was counted on them.
 #[derive(Default)]
@@ -67,7 +67,7 @@ pub struct TooLarge {
 
 impl Lane {
     /// Adds a row.
-    pub fn add(&mut self, row: &Row, among: &row::Rows, partition: Partition) {
+    pub fn add(&mut self, row: &Row, among: &StagedRows, partition: Partition) {
         let key = self.keys.intern(among.key(row));
         if self.grains.len() < self.keys.len() {
             self.grains.push(row.grain);

@@ -10,7 +10,7 @@ use tallyring_records::{COUNT_MAX, LongKeys, Schema, TimeCode, line, shard_of};
 use super::chunk::{Chunk, Chunks, Format};
 use super::error::{BadRow, LoadError, SHOWN_BYTES_MAX, WrongCounts};
 use super::lane::{Lane, TooLarge};
-use super::row::{Fields, Names, Reader, Row, Rows};
+use super::row::{Fields, Names, Reader, Row, StagedRows};
 use super::{LoadOptions, OnBadRow, Progress, Step, ndjson};
 use crate::closed::first_open_year;
 
@@ -156,7 +156,7 @@ struct Filling<'f, 'o> {
 
 /// What a thread reads a chunk into.
 struct Batch {
-    lanes: Vec<Rows>,
+    lanes: Vec<StagedRows>,
     /// By day since 2000: its partition, once it was needed.
     days: Vec<Option<Partition>>,
 }
@@ -165,7 +165,7 @@ impl Filling<'_, '_> {
     fn work(&self, worker: usize) {
         let memory = self.memory;
         let mut batch = Batch {
-            lanes: memory.lanes.iter().map(|_| Rows::default()).collect(),
+            lanes: memory.lanes.iter().map(|_| StagedRows::default()).collect(),
             days: Vec::new(),
         };
         let mut buffer = Vec::new();

@@ -30,7 +30,7 @@ pub struct Fields<'f> {
 /// Rows that can be counted, each with its texts beside those of the row before: whoever goes through them reads memory
 /// in order.
 #[derive(Default)]
-pub struct Rows {
+pub struct StagedRows {
     rows: Vec<Row>,
     /// Keys and values in their stored form.
     texts: Vec<u8>,
@@ -61,7 +61,7 @@ struct More {
     lookups: Range<usize>,
 }
 
-impl Rows {
+impl StagedRows {
     /// True when there are none.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
@@ -174,7 +174,7 @@ impl<'s> Reader<'s> {
     pub fn row<'r>(
         &mut self,
         fields: &Fields<'_>,
-        rows_of: impl FnOnce(&[u8]) -> &'r mut Rows,
+        rows_of: impl FnOnce(&[u8]) -> &'r mut StagedRows,
     ) -> Result<(), String> {
         let namespace = self.namespace(fields.namespace)?;
         let seconds = field::hour(fields.hour)?;
@@ -233,7 +233,7 @@ impl<'s> Reader<'s> {
         &self,
         namespace: &Namespace,
         fields: &Fields<'_>,
-        rows: &mut Rows,
+        rows: &mut StagedRows,
     ) -> Result<Option<(u16, Range<usize>)>, String> {
         match fields.subtotal {
             [] if fields.value.is_empty() => Ok(None),
@@ -272,7 +272,12 @@ impl<'s> Reader<'s> {
     }
 
     /// A value in its stored form; each part of a crossed one by itself.
-    fn value(&self, subtotal: &str, value: &[u8], rows: &mut Rows) -> Result<Range<usize>, String> {
+    fn value(
+        &self,
+        subtotal: &str,
+        value: &[u8],
+        rows: &mut StagedRows,
+    ) -> Result<Range<usize>, String> {
         let value = text("value", value)?;
         let dimensions = subtotal.split('*').count();
         if dimensions == 1 {
@@ -292,7 +297,7 @@ impl<'s> Reader<'s> {
         Ok(rows.add_text(parts.join("*").as_bytes()))
     }
 
-    fn stored<'t>(&self, raw: &'t str, rows: &mut Rows) -> Cow<'t, str> {
+    fn stored<'t>(&self, raw: &'t str, rows: &mut StagedRows) -> Cow<'t, str> {
         if raw.is_empty() {
             return Cow::Borrowed(MISSING);
         }
@@ -343,7 +348,7 @@ mod tests {
         let schema = Schema::default_clicks();
         let (keys, names) = (LongKeys::new([5; 32]), Names::new(&schema));
         let mut reader = Reader::new(&schema, &keys, &names);
-        let mut rows = Rows::default();
+        let mut rows = StagedRows::default();
         let long: &[u8] = b"http://a.example/";
         let mut row = |count, value| {
             let fields = Fields {
