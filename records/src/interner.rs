@@ -39,54 +39,49 @@ impl Interner {
     /// When the arena would exceed 4 GiB (whoever fills it writes it out long before), or a text is longer
     /// than 65,535 bytes: keys and values are far shorter.
     pub fn intern(&mut self, text: &[u8]) -> u32 {
-        let Some(word) = short(text) else {
-            let hash = self.hasher.hash_one(text);
-            return match self.find_long(text, hash) {
-                Some(number) => number,
-                None => self.insert(text, hash, |start| long(start, hash)),
-            };
-        };
-        let hash = self.hasher.hash_one(word);
-        match self.find_short(word, hash) {
+        let (word, hash) = self.hashed(text);
+        match self.number(text, word, hash) {
             Some(number) => number,
-            None => self.insert(text, hash, |_| word),
+            None => self.insert(text, word, hash),
         }
     }
 
     /// The number of `text` if it was seen.
     pub fn find(&self, text: &[u8]) -> Option<u32> {
+        let (word, hash) = self.hashed(text);
+        self.number(text, word, hash)
+    }
+
+    /// The word of a short text, and the hash of any.
+    fn hashed(&self, text: &[u8]) -> (Option<u128>, u64) {
         match short(text) {
-            Some(word) => self.find_short(word, self.hasher.hash_one(word)),
-            None => self.find_long(text, self.hasher.hash_one(text)),
+            Some(word) => (Some(word), self.hasher.hash_one(word)),
+            None => (None, self.hasher.hash_one(text)),
         }
     }
 
-    fn find_short(&self, word: u128, hash: u64) -> Option<u32> {
-        let found = self.table.find(hash, |entry| entry.word() == word);
-        found.map(|entry| entry.number)
-    }
-
-    fn find_long(&self, text: &[u8], hash: u64) -> Option<u32> {
-        let found = self.table.find(hash, |entry| {
-            entry
-                .long()
-                .is_some_and(|(start, of)| of == hash && at(&self.arena, start) == text)
-        });
+    fn number(&self, text: &[u8], word: Option<u128>, hash: u64) -> Option<u32> {
+        let found = match word {
+            Some(word) => self.table.find(hash, |entry| entry.word() == word),
+            None => self.table.find(hash, |entry| {
+                entry
+                    .long()
+                    .is_some_and(|(start, of)| of == hash && at(&self.arena, start) == text)
+            }),
+        };
         found.map(|entry| entry.number)
     }
 
     #[cold]
-    fn insert(&mut self, text: &[u8], hash: u64, word: impl FnOnce(u32) -> u128) -> u32 {
+    fn insert(&mut self, text: &[u8], word: Option<u128>, hash: u64) -> u32 {
         let start = u32::try_from(self.arena.len()).expect("BUG: written out before 4 GiB of text");
         let number = u32::try_from(self.starts.len()).expect("BUG: written out before 2^32 texts");
         let length = u16::try_from(text.len()).expect("BUG: keys and values are short");
         self.arena.extend_from_slice(&length.to_le_bytes());
         self.arena.extend_from_slice(text);
         self.starts.push(start);
-        let entry = Entry {
-            word: word(start).to_le_bytes(),
-            number,
-        };
+        let word = word.unwrap_or_else(|| long(start, hash)).to_le_bytes();
+        let entry = Entry { word, number };
         self.table
             .insert_unique(hash, entry, |entry| entry.hash(&self.hasher));
         number

@@ -77,8 +77,7 @@ pub fn is_plain_ascii(raw: &[u8]) -> bool {
 
 fn is_plain(raw: &str) -> bool {
     // Some controls are beyond ASCII.
-    is_plain_ascii(raw.as_bytes())
-        || raw.len() < HASH_CHARS && !raw.is_ascii() && !raw.chars().any(is_reserved)
+    is_plain_ascii(raw.as_bytes()) || raw.len() < HASH_CHARS && !raw.chars().any(is_reserved)
 }
 
 /// Bytes of ASCII that are no reserved character.

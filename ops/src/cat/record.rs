@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
-use tallyring_records::{Accepted, Increment, Record, StoreId};
+use tallyring_records::{Increment, Record, StoreId};
 
 /// A record in a line, texts of clients escaped.
 pub fn text(record: &Record) -> String {
@@ -26,20 +26,17 @@ pub fn text(record: &Record) -> String {
         ),
         Record::Batch {
             key,
-            accepted:
-                Accepted {
-                    accepted,
-                    duplicates,
-                    late,
-                    filtered,
-                    skipped,
-                },
+            accepted,
             body: _,
         } => {
             format!(
-                "batch key={} accepted={accepted} duplicates={duplicates} late={late} filtered={filtered} skipped={}",
+                "batch key={} accepted={} duplicates={} late={} filtered={} skipped={}",
                 key.escape_debug(),
-                skipped.len()
+                accepted.accepted,
+                accepted.duplicates,
+                accepted.late,
+                accepted.filtered,
+                accepted.skipped.len()
             )
         }
         Record::Rotate { today } => format!("rotate today={today}"),
@@ -105,20 +102,14 @@ pub fn json(position: &str, written: Timestamp, record: &Record) -> Value {
         ),
         Record::Batch {
             key,
-            accepted:
-                Accepted {
-                    accepted,
-                    duplicates,
-                    late,
-                    filtered,
-                    skipped,
-                },
+            accepted,
             body: _,
         } => (
             "batch",
             json!({
-                "key": key, "accepted": accepted, "duplicates": duplicates, "late": late, "filtered": filtered,
-                "skipped": skipped.iter().map(|item| item.index).collect::<Vec<_>>(),
+                "key": key, "accepted": accepted.accepted, "duplicates": accepted.duplicates,
+                "late": accepted.late, "filtered": accepted.filtered,
+                "skipped": accepted.skipped.iter().map(|item| item.index).collect::<Vec<_>>(),
             }),
         ),
         Record::Rotate { today } => ("rotate", json!({ "today": today.to_string() })),

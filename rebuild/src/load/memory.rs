@@ -156,6 +156,7 @@ struct Filling<'f, 'o> {
 
 /// What a thread reads a chunk into.
 struct Batch {
+    /// Rows by the lane they are for.
     lanes: Vec<StagedRows>,
     /// By day since 2000: its partition, once it was needed.
     days: Vec<Option<Partition>>,
