@@ -61,12 +61,13 @@ impl App {
         }
         // What is handed on by value is copied at every step: the frequent requests are handed on by reference,
         // the others in a box.
-        let span = asked.span();
         let direct = Direct::of(&parts).filter(|_| body.is_end_stream());
+        let is_increment = parts.uri.path() == incr::PATH;
+        let span = asked.span(is_increment || direct.is_some());
         let mut response = if let Some(read) = direct {
             let answering = pin!(self.read(&parts, read, asked.began));
             caught(answering).instrument(span).await
-        } else if parts.uri.path() == incr::PATH && body.is_end_stream() {
+        } else if is_increment && body.is_end_stream() {
             let answering = pin!(self.increment(&parts, asked.began));
             caught(answering).instrument(span).await
         } else {

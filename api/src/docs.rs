@@ -9,7 +9,7 @@ use axum::routing::get;
 use utoipa::OpenApi;
 use utoipa_swagger_ui::{Config, SwaggerUi};
 
-use crate::etag;
+use crate::etag::{self, Known};
 use crate::openapi::ApiDocument;
 use crate::problem;
 use crate::state::ApiState;
@@ -35,7 +35,7 @@ pub fn routes() -> Router<ApiState> {
 
 fn description(headers: &HeaderMap, tag: &HeaderValue, document: String) -> Response {
     let kept = [(header::CACHE_CONTROL, PAGE), (header::ETAG, tag.clone())];
-    if etag::is_known(headers, tag) {
+    if Known::of(headers).has(tag) {
         return (StatusCode::NOT_MODIFIED, kept).into_response();
     }
     let kind = [(header::CONTENT_TYPE, "application/json")];

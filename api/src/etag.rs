@@ -17,12 +17,22 @@ pub fn numbered(identity: u128) -> HeaderValue {
     HeaderValue::from_str(&tag).expect("BUG: hexadecimal digits are a header value")
 }
 
-/// True when the request says that its client has it.
-pub fn is_known(request: &HeaderMap, tag: &HeaderValue) -> bool {
-    let known = request.get_all(header::IF_NONE_MATCH).into_iter();
-    let known = known.filter_map(|tags| tags.to_str().ok());
-    known
-        .flat_map(|tags| tags.split(','))
-        .map(str::trim)
-        .any(|known| known == "*" || known.as_bytes() == tag.as_bytes())
+/// The validators of what a client has already, as its request says.
+pub struct Known(Vec<HeaderValue>);
+
+impl Known {
+    /// What the request says.
+    pub fn of(request: &HeaderMap) -> Self {
+        let known = request.get_all(header::IF_NONE_MATCH).into_iter();
+        Self(known.cloned().collect())
+    }
+
+    /// True when the client has what this validates.
+    pub fn has(&self, tag: &HeaderValue) -> bool {
+        let known = self.0.iter().filter_map(|tags| tags.to_str().ok());
+        known
+            .flat_map(|tags| tags.split(','))
+            .map(str::trim)
+            .any(|known| known == "*" || known.as_bytes() == tag.as_bytes())
+    }
 }

@@ -40,15 +40,18 @@ impl Counts {
 /// In any order; what stands several times is added up.
 impl From<Vec<(TimeCode, u64)>> for Counts {
     fn from(mut counts: Vec<(TimeCode, u64)>) -> Self {
-        // What a run holds of a key ascends, and a sort finds that out at once.
-        counts.sort_by_key(|&(code, _)| code);
-        counts.dedup_by(|next, kept| {
-            let is_same = next.0 == kept.0;
-            if is_same {
-                add_capped(&mut kept.1, next.1);
-            }
-            is_same
-        });
+        // As what one run holds of a key does.
+        let ascend = counts.is_sorted_by(|before, next| before.0 < next.0);
+        if !ascend {
+            counts.sort_by_key(|&(code, _)| code);
+            counts.dedup_by(|next, kept| {
+                let is_same = next.0 == kept.0;
+                if is_same {
+                    add_capped(&mut kept.1, next.1);
+                }
+                is_same
+            });
+        }
         for (_, count) in &mut counts {
             *count = COUNT_MAX.min(*count);
         }

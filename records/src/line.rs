@@ -147,15 +147,20 @@ pub fn hours(payload: &[u8]) -> Hours<'_> {
 pub struct Hours<'p> {
     /// What is not read yet; none behind the last entry.
     rest: Option<&'p [u8]>,
-    /// The last date and its code: many hours of one date follow each other.
-    day: Option<(Name, TimeCode)>,
+    /// The last date: many hours of one date follow each other.
+    day: Option<Date>,
 }
 
-/// A code's text as a number, and how many bytes it has: compared at once.
-type Name = (u64, usize);
+/// A date's code and its text, as the first bytes of a little-endian number.
+#[derive(Clone, Copy)]
+struct Date {
+    code: TimeCode,
+    text: u64,
+    bytes: u32,
+}
 
-/// Bytes of the longest code.
-const NAME_BYTES_MAX: usize = 8;
+/// Digits that fit a count whatever they are.
+const DIGITS_MAX: usize = 19;
 
 impl Iterator for Hours<'_> {
     type Item = Option<(TimeCode, u64)>;
@@ -163,43 +168,68 @@ impl Iterator for Hours<'_> {
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         let rest = self.rest?;
-        let (mut name, mut at) = (0_u64, 0);
-        while let Some(&byte) = rest.get(at)
-            && !matches!(byte, b':' | b' ')
-            && at < NAME_BYTES_MAX
-        {
-            name = name << 8 | u64::from(byte);
-            at += 1;
+        if let Some((entry, rest)) = self.day.and_then(|day| hour_of(day, rest)) {
+            self.rest = rest;
+            return Some(Some(entry));
         }
-        let digits = rest.get(at + 1..).unwrap_or_default();
-        let end = digits.iter().position(|byte| !byte.is_ascii_digit());
-        let (digits, behind) = digits.split_at(end.unwrap_or(digits.len()));
-        if rest.get(at) != Some(&b':') || !matches!(behind.first(), None | Some(b' ')) {
-            // No entry: the next one is behind the next space.
-            let space = rest.iter().position(|&byte| byte == b' ');
-            self.rest = space.map(|space| &rest[space + 1..]);
-            return Some(None);
-        }
-        self.rest = behind.get(1..);
-        let code = self.code(&rest[..at], (name, at));
-        Some(code.and_then(|code| Some((code, parse_count(digits)?))))
+        Some(self.any())
     }
 }
 
 impl Hours<'_> {
-    fn code(&mut self, text: &[u8], (name, bytes): Name) -> Option<TimeCode> {
-        let date = (name >> 8, bytes.wrapping_sub(1));
-        if let Some((known, day)) = self.day
-            && known == date
-        {
-            return day.hour((name & 0xff) as u8);
-        }
+    /// The next entry, whatever it is.
+    fn any(&mut self) -> Option<(TimeCode, u64)> {
+        let mut parts = self.rest?.splitn(2, |&byte| byte == b' ');
+        let entry = parts.next()?;
+        self.rest = parts.next();
+        let colon = entry.iter().position(|&byte| byte == b':')?;
+        let (text, count) = (&entry[..colon], parse_count(&entry[colon + 1..])?);
         let code = TimeCode::parse(text).ok()?;
-        self.day = (code.grain() == Grain::Hour).then(|| {
-            let day = TimeCode::containing(code.start(), Grain::Day);
-            (date, day)
-        });
-        Some(code)
+        self.day = (code.grain() == Grain::Hour).then(|| Date::of(code, text));
+        Some((code, count))
+    }
+}
+
+impl Date {
+    /// The date of an hour with this text.
+    fn of(hour: TimeCode, text: &[u8]) -> Self {
+        let date = &text[..text.len() - 1];
+        let fold = |number, &byte| number << 8 | u64::from(byte);
+        Self {
+            code: TimeCode::containing(hour.start(), Grain::Day),
+            text: date.iter().rev().fold(0, fold),
+            bytes: date.len() as u32,
+        }
+    }
+}
+
+/// The entry that `text` begins with and what is behind it, if it is an hour of that day and not among the last bytes.
+/// Nearly all are: so few steps are taken.
+#[inline]
+fn hour_of(day: Date, text: &[u8]) -> Option<((TimeCode, u64), Option<&[u8]>)> {
+    let head = u64::from_le_bytes(*text.first_chunk()?);
+    let behind = head >> (8 * day.bytes);
+    if head ^ behind << (8 * day.bytes) != day.text || behind >> 8 & 0xff != u64::from(b':') {
+        return None;
+    }
+    let code = day.code.hour(behind as u8)?;
+    let digits = &text[day.bytes as usize + 2..];
+    let (mut count, mut at) = (0_u64, 0);
+    while let Some(digit) = digits.get(at).map(|byte| byte.wrapping_sub(b'0'))
+        && digit < 10
+        && at < DIGITS_MAX
+    {
+        count = count * 10 + u64::from(digit);
+        at += 1;
+    }
+    // As `parse_count`, which reads what is left out here.
+    if at == 0 || (digits[0] == b'0' && at > 1) {
+        return None;
+    }
+    match digits.get(at) {
+        None => Some(((code, count), None)),
+        Some(b' ') => Some(((code, count), Some(&digits[at + 1..]))),
+        Some(_) => None,
     }
 }
 
@@ -335,7 +365,9 @@ mod tests {
     #[test]
     fn hours_are_read_as_their_codes_one_by_one() {
         let payload =
-            b"c41:2 c410:1 c41l:5 c41l2:6 c421:7 c42w:8 c42:9 c421 :3 c421:x ~1031c:4 ~1031d:5";
+            b"c41:2 c410:1 c41l:5 c41l2:6 c421:7 c42w:8 c42:9 c421 :3 c421:x ~1031c:4 ~1031d:5 ~1031o:6 \
+            c420:1 c421:07 c422:0 c423: c424:18446744073709551615 c425:18446744073709551616 c426:9999999999999999999 \
+            c427:1:1 c42o:1 c42n:1 c431:1 c432:1";
         let one_by_one = |entry: &[u8]| {
             let colon = entry.iter().position(|&byte| byte == b':')?;
             let code = TimeCode::parse(&entry[..colon]).ok()?;
@@ -346,7 +378,7 @@ mod tests {
             .map(one_by_one)
             .collect();
         assert_eq!(hours(payload).collect::<Vec<_>>(), expected);
-        assert_eq!(expected.iter().flatten().count(), 8);
+        assert_eq!(expected.iter().flatten().count(), 15);
         assert_eq!(hours(b"").collect::<Vec<_>>(), [None]);
     }
 

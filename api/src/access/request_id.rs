@@ -14,8 +14,6 @@ use axum::http::{HeaderName, HeaderValue, Method, Uri};
 use axum::response::Response;
 use tracing::Span;
 
-use crate::write::incr;
-
 const HEADER: HeaderName = HeaderName::from_static("x-request-id");
 const ID_BYTES_MAX: usize = 64;
 /// Characters of a path that a log line shows.
@@ -88,10 +86,11 @@ impl Asked {
     }
 
     /// The span of all that is logged about it.
-    pub fn span(&self) -> Span {
+    pub fn span(&self, is_frequent: bool) -> Span {
         let id = self.shown();
-        // A span costs about as much as counting one click: those have theirs only when debugging.
-        if self.uri.path() == incr::PATH {
+        // A span costs about as much as counting one click: requests of which there are many have theirs only when
+        // debugging. What is logged when they end has the id all the same.
+        if is_frequent {
             tracing::debug_span!("request", id)
         } else {
             tracing::info_span!("request", id)

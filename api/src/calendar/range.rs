@@ -64,6 +64,8 @@ struct Edges {
     zone: Zone,
     /// Every bucket's start and the last one's end: strictly ascending, at least two.
     at: Vec<i64>,
+    /// The longest time that every edge from 2000 on is a multiple of, seconds; 0 where there is none of them.
+    step: i64,
     /// What each is called, once somebody asks.
     labels: OnceLock<Vec<Arc<str>>>,
 }
@@ -228,10 +230,13 @@ impl Buckets {
             "BUG: {unit} edges in {} do not ascend",
             zone.name()
         );
+        let first = edges.partition_point(|&edge| edge < EARLIEST_SECS);
+        let step = edges[first..].iter().copied().fold(0, greatest_divisor);
         Self(Arc::new(Edges {
             unit,
             zone,
             at: edges,
+            step,
             labels: OnceLock::new(),
         }))
     }
@@ -266,6 +271,11 @@ impl Buckets {
     /// The last bucket's end (Unix seconds): the first instant after the range.
     pub fn end(&self) -> i64 {
         self.0.at[self.count()]
+    }
+
+    /// Every bucket's start and the last one's end (Unix seconds): strictly ascending.
+    pub fn edges(&self) -> &[i64] {
+        &self.0.at
     }
 
     /// The buckets, oldest first.
@@ -304,10 +314,16 @@ impl Buckets {
     /// If `grain_secs` is not positive.
     pub fn aligned(&self, grain_secs: i64) -> bool {
         assert!(grain_secs > 0, "BUG: a grain of {grain_secs} seconds");
-        let edges = &self.0.at;
-        let first = edges.partition_point(|&edge| edge < EARLIEST_SECS);
-        edges[first..].iter().all(|edge| edge % grain_secs == 0)
+        self.0.step % grain_secs == 0
     }
+}
+
+/// The greatest divisor of both, neither of which is negative (Euclid).
+fn greatest_divisor(mut a: i64, mut b: i64) -> i64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
 }
 
 /// The first multiple of `grain_secs` that is not before `instant`.

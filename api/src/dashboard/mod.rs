@@ -14,7 +14,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 
 use crate::chart::page_style_sheet;
-use crate::etag;
+use crate::etag::{self, Known};
 use crate::problem;
 use crate::state::ApiState;
 
@@ -82,7 +82,7 @@ async fn file(Path(name): Path<String>, headers: HeaderMap) -> Response {
 fn known_or(headers: &HeaderMap, kind: &'static str, text: String) -> Response {
     let tag = etag::of(&text);
     let kept = [(header::CACHE_CONTROL, "no-cache")];
-    if etag::is_known(headers, &tag) {
+    if Known::of(headers).has(&tag) {
         return (StatusCode::NOT_MODIFIED, kept, [(header::ETAG, tag)]).into_response();
     }
     (kept, [(header::ETAG, tag)], with_policy(kind, text)).into_response()

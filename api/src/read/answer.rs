@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use tallyring_realtime::{Answer as View, Series, Store};
 use tallyring_records::{FieldError, sum_capped};
 
 use super::base::are_cut;
+use super::counted::{Count, Counted};
 use super::format::Format;
 use super::request::{ReadRequest, Shape};
 use super::respond::{self, Respond};
@@ -144,27 +145,18 @@ struct BodyFields {
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub enum Body {
-    Counts { counts: Vec<Count> },
-    Rolled { values: Vec<Value>, other: u64 },
-    Buckets { buckets: Vec<Bucket> },
+    Counts {
+        #[serde(skip_serializing_if = "Counted::is_added")]
+        counts: Counted,
+    },
+    Rolled {
+        values: Vec<Value>,
+        other: u64,
+    },
+    Buckets {
+        buckets: Vec<Bucket>,
+    },
     Summary {},
-}
-
-/// Counts without their buckets.
-struct JustCounts<'c>(&'c [Count]);
-
-impl Serialize for JustCounts<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.0.iter().map(|bucket| bucket.count))
-    }
-}
-
-/// One bucket's count.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
-pub struct Count {
-    #[schema(value_type = String)]
-    pub start: Arc<str>,
-    pub count: u64,
 }
 
 /// One bucket's ranking.
@@ -181,9 +173,21 @@ impl Answer {
     /// The count of every bucket; empty for anything but a series.
     pub fn into_counts(self) -> Vec<u64> {
         match self.body {
-            Body::Counts { counts } => counts.into_iter().map(|bucket| bucket.count).collect(),
+            Body::Counts { counts } => counts.into_counts(),
             Body::Rolled { .. } | Body::Buckets { .. } | Body::Summary {} => Vec::new(),
         }
+    }
+
+    /// As JSON.
+    ///
+    /// # Errors
+    /// Never.
+    pub fn to_json(&self) -> Result<String, Problem> {
+        let mut text = respond::json(self)?;
+        if let Body::Counts { counts } = &self.body {
+            counts.add_to(&mut text);
+        }
+        Ok(text)
     }
 }
 
@@ -197,7 +201,7 @@ impl Respond for Answer {
         let asked = (&self.namespace, &self.key, subtotal);
         // Where the buckets of counts begin follows from the range.
         let (counts, rest) = match &self.body {
-            Body::Counts { counts } => (Some(JustCounts(counts)), None),
+            Body::Counts { counts } => (Some(counts), None),
             rest => (None, Some(rest)),
         };
         let counted = (self.total, counts, rest);
@@ -206,7 +210,7 @@ impl Respond for Answer {
 
     fn render(&self, format: Format) -> Result<String, Problem> {
         match format {
-            Format::Json => respond::json(self),
+            Format::Json => self.to_json(),
             Format::Csv => Ok(csv::render(self)),
             Format::Svg(picture) => svg::render(self, picture).ok_or_else(|| {
                 let detail =
@@ -359,12 +363,13 @@ fn answer(
     let totals = rollup::totals(&counted, &buckets);
     let aligned = base.aligned(&counted, &buckets);
     let head = Head::of(store, &buckets, aligned, found.settled, found.generation);
+    let total = sum_capped(totals.iter().copied());
     let (subtotal, body) = match request.shape {
         Shape::Summary => (None, Body::Summary {}),
         Shape::Counts => (
             None,
             Body::Counts {
-                counts: counts(&buckets, &totals),
+                counts: Counted::new(buckets, totals),
             },
         ),
         Shape::By {
@@ -396,7 +401,7 @@ fn answer(
             .as_ref()
             .map(|subtotal| store.schema().title_of(subtotal)),
         subtotal,
-        total: sum_capped(totals),
+        total,
         body,
         before: Vec::new(),
     })
@@ -411,17 +416,6 @@ pub fn resolve(selection: Selection, counted: Option<(i64, i64)>) -> Result<Buck
         Selection::Bounded(buckets) => Ok(buckets),
         Selection::All(all) => Ok(all.covering(counted)?),
     }
-}
-
-/// The buckets of a period with their counts.
-pub fn counts(buckets: &Buckets, totals: &[u64]) -> Vec<Count> {
-    let counted = buckets.labels().iter().zip(totals);
-    counted
-        .map(|(start, &count)| Count {
-            start: Arc::clone(start),
-            count,
-        })
-        .collect()
 }
 
 fn by_bucket(

@@ -7,6 +7,7 @@ use super::format::Format;
 use super::request::Period;
 use super::respond::Form;
 use crate::access::Caller;
+use crate::etag::Known;
 use crate::problem::Problem;
 use crate::query_string::QueryString;
 
@@ -19,7 +20,7 @@ pub struct Asked<'u> {
     /// What the clock says, Unix seconds.
     pub now: i64,
     uri: &'u Uri,
-    headers: HeaderMap,
+    known: Known,
     with_key: bool,
 }
 
@@ -30,11 +31,11 @@ impl<'u> Asked<'u> {
     /// 400 and 422, naming the parameter.
     pub fn of(
         uri: &'u Uri,
-        headers: HeaderMap,
+        headers: &HeaderMap,
         caller: &Caller,
         now: i64,
     ) -> Result<Self, Problem> {
-        let (_, format) = Format::of(uri.path(), &headers);
+        let (_, format) = Format::of(uri.path(), headers);
         Self::in_form(format, uri, headers, caller, now)
     }
 
@@ -45,7 +46,7 @@ impl<'u> Asked<'u> {
     pub fn in_form(
         format: Format,
         uri: &'u Uri,
-        headers: HeaderMap,
+        headers: &HeaderMap,
         caller: &Caller,
         now: i64,
     ) -> Result<Self, Problem> {
@@ -55,7 +56,7 @@ impl<'u> Asked<'u> {
             query,
             now,
             uri,
-            headers,
+            known: Known::of(headers),
             with_key: caller.has_key(),
         })
     }
@@ -87,7 +88,7 @@ impl<'u> Asked<'u> {
         self.query.finish(known)?;
         Ok(Form {
             format: self.format,
-            headers: self.headers,
+            known: self.known,
             with_key: self.with_key,
             disposition: download::disposition(self.format, self.uri),
         })

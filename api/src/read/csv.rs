@@ -18,8 +18,8 @@ pub fn render(answer: &Answer) -> String {
         }
         Body::Counts { counts } => {
             out.push_str("start,count\n");
-            for count in counts {
-                row(&mut out, &[&count.start, &count.count.to_string()]);
+            for (start, count) in counts.iter() {
+                row(&mut out, &[start, &count.to_string()]);
             }
         }
         Body::Rolled { values, other } => {
@@ -46,9 +46,9 @@ pub fn render_all(answers: &[Answer]) -> String {
                 row(&mut out, &[&asked[..], &["", "", &total, "total"]].concat());
             }
             Body::Counts { counts } => {
-                for bucket in counts {
-                    let count = bucket.count.to_string();
-                    let cells = [&bucket.start, "", &count, "bucket"];
+                for (start, count) in counts.iter() {
+                    let count = count.to_string();
+                    let cells = [start, "", &count, "bucket"];
                     row(&mut out, &[&asked[..], &cells].concat());
                 }
             }

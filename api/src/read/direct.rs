@@ -50,7 +50,7 @@ impl Direct {
 
     /// Answers it.
     pub async fn answer(self, state: &ApiState, caller: &Caller, request: &Parts) -> Response {
-        let asked = Asked::of(&request.uri, request.headers.clone(), caller, state.now());
+        let asked = Asked::of(&request.uri, &request.headers, caller, state.now());
         let answered = match asked {
             Ok(asked) => key::answer(state, (self.namespace, self.key), self.view, asked).await,
             Err(problem) => Err(problem),

@@ -45,7 +45,7 @@ pub async fn counts(
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let asked = Asked::of(&uri, headers, &caller, state.now())?;
+    let asked = Asked::of(&uri, &headers, &caller, state.now())?;
     answer(&state, of, View::Counts, asked).await
 }
 
@@ -71,7 +71,7 @@ pub async fn summary(
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let asked = Asked::of(&uri, headers, &caller, state.now())?;
+    let asked = Asked::of(&uri, &headers, &caller, state.now())?;
     answer(&state, of, View::Summary, asked).await
 }
 
@@ -94,7 +94,7 @@ pub async fn badge(
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let asked = Asked::in_form(Format::SVG, &uri, headers, &caller, state.now())?;
+    let asked = Asked::in_form(Format::SVG, &uri, &headers, &caller, state.now())?;
     answer(&state, of, View::Summary, asked).await
 }
 
@@ -130,7 +130,7 @@ pub async fn by(
 ) -> Result<Response, Problem> {
     let (name, format) = Format::of(&subtotal, &headers);
     let view = View::By(name.to_owned());
-    let asked = Asked::in_form(format, &uri, headers, &caller, state.now())?;
+    let asked = Asked::in_form(format, &uri, &headers, &caller, state.now())?;
     answer(&state, (namespace, key), view, asked).await
 }
 

@@ -3,6 +3,7 @@
 mod answer;
 mod asked;
 pub(crate) mod base;
+mod counted;
 mod csv;
 pub mod direct;
 mod download;

@@ -4,14 +4,13 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
-use serde::Serialize;
 use serde_json::{Map, Value};
 use tallyring_records::Schema;
 
 use super::answer::{Answer, Room, answer_all};
 use super::format::Format;
 use super::request::{ReadRequest, View, as_of, blocking, limit_default};
-use super::respond::{Respond, json as to_json, respond_to_post};
+use super::respond::{Respond, respond_to_post};
 use super::{csv, download};
 use crate::access::Caller;
 use crate::body;
@@ -26,7 +25,8 @@ const BODY_BYTES_MAX: usize = 1 << 20;
 const KNOWN: &str = "namespace, key, by, summary, unit, units, from, to, timezone, hour_offset, as_of, limit and rollup";
 
 /// Answers in the order of the queries.
-#[derive(Serialize, utoipa::ToSchema)]
+#[derive(utoipa::ToSchema)]
+#[expect(dead_code, reason = "describes what `to_json` writes")]
 pub struct Answers {
     answers: Vec<Answer>,
 }
@@ -111,18 +111,21 @@ pub async fn query(
             limit: limit_default(format),
         };
         let requests = requests(&store.schema(), now, &caller, all, &bytes)?;
-        let answers = Answers {
-            answers: answer_all(store, requests)
-                .map_err(|(index, problem)| problem.at(index, None))?,
-        };
-        let identity: Vec<_> = answers.answers.iter().map(Respond::identity).collect();
+        let answers =
+            answer_all(store, requests).map_err(|(index, problem)| problem.at(index, None))?;
+        let identity: Vec<_> = answers.iter().map(Respond::identity).collect();
         let text = match format {
-            Format::Csv => csv::render_all(&answers.answers),
+            Format::Csv => csv::render_all(&answers),
             Format::Json | Format::Svg(_) => to_json(&answers)?,
         };
         respond_to_post(store, (format, disposition), &identity, text)
     })
     .await
+}
+
+fn to_json(answers: &[Answer]) -> Result<String, Problem> {
+    let answers: Result<Vec<String>, Problem> = answers.iter().map(Answer::to_json).collect();
+    Ok(format!("{{\"answers\":[{}]}}", answers?.join(",")))
 }
 
 /// What goes for every query that does not say it itself.

@@ -94,7 +94,7 @@ pub async fn ratio(
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let mut asked = Asked::of(&uri, headers, &caller, state.now())?;
+    let mut asked = Asked::of(&uri, &headers, &caller, state.now())?;
     let key = key_of(uri.path(), key);
     let schema = state.store().schema();
     let types = types(&schema, &name)?;

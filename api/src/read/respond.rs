@@ -1,13 +1,13 @@
 //! Answers on their way out: form, validator, and how long a cache may keep them.
 
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
 use serde::Serialize;
 use tallyring_realtime::Store;
 
 use super::format::Format;
-use crate::etag;
+use crate::etag::{self, Known};
 use crate::problem::Problem;
 
 /// An answer whose range lies wholly in the archive changes only by a late count, which changes its
@@ -37,8 +37,8 @@ pub trait Respond {
 /// How a read's answer goes out.
 pub struct Form {
     pub format: Format,
-    /// The request's.
-    pub headers: HeaderMap,
+    /// What the client has already.
+    pub known: Known,
     /// The client had to show an API key.
     pub with_key: bool,
     /// The `Content-Disposition` of what is kept as a file.
@@ -58,7 +58,7 @@ impl Form {
             (true, true) => ARCHIVED_PRIVATE,
             (false, _) => LIVE,
         };
-        let response = if etag::is_known(&self.headers, &tag) {
+        let response = if self.known.has(&tag) {
             StatusCode::NOT_MODIFIED.into_response()
         } else {
             let body = answer.render(self.format)?;

@@ -12,17 +12,18 @@ use crate::problem::Problem;
 /// Total of each bucket. A base bucket counts where its start lies.
 pub fn totals(counts: &Counts, buckets: &Buckets) -> Vec<u64> {
     let mut totals = vec![0; buckets.count()];
-    let mut ahead = buckets.iter().zip(&mut totals).peekable();
+    let (edges, mut index) = (buckets.edges(), 0);
     for (code, count) in counts.iter() {
+        let start = code.start();
         // Both ascend.
-        while ahead
-            .next_if(|(bucket, _)| bucket.end <= code.start())
-            .is_some()
-        {}
-        match ahead.peek_mut() {
-            Some((bucket, total)) if bucket.start <= code.start() => add_capped(total, count),
-            Some(_) => {}
-            None => break,
+        while index < totals.len() && edges[index + 1] <= start {
+            index += 1;
+        }
+        let Some(total) = totals.get_mut(index) else {
+            break;
+        };
+        if edges[index] <= start {
+            add_capped(total, count);
         }
     }
     totals

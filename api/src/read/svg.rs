@@ -21,7 +21,7 @@ pub fn render(answer: &Answer, picture: Picture) -> Option<String> {
             measure: Measure::Counts,
             points: counts
                 .iter()
-                .map(|count| (count.start.to_string(), count.count))
+                .map(|(start, count)| (start.to_string(), count))
                 .collect(),
             gaps: Vec::new(),
             provisional_from: head.provisional_from(),

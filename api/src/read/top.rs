@@ -81,7 +81,7 @@ pub async fn top(
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let mut asked = Asked::of(&uri, headers, &caller, state.now())?;
+    let mut asked = Asked::of(&uri, &headers, &caller, state.now())?;
     let namespace = declared(&state.store().schema(), &namespace)?;
     let limit = limit(&mut asked.query, limit_default(asked.format))?;
     let period = asked.period()?;

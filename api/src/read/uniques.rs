@@ -86,7 +86,7 @@ pub async fn uniques(
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let mut asked = Asked::of(&uri, headers, &caller, state.now())?;
+    let mut asked = Asked::of(&uri, &headers, &caller, state.now())?;
     let namespace = declared(&state.store().schema(), &namespace)?;
     if !namespace.uniques {
         let detail = "keeps no users; declare it with uniques = true";

@@ -7,9 +7,10 @@ use serde::Serialize;
 use tallyring_realtime::Store;
 use tallyring_records::{Namespace, sum_capped};
 
-use super::answer::{Count, Head, counts, resolve};
+use super::answer::{Head, resolve};
 use super::asked::Asked;
 use super::base::{Base, Made};
+use super::counted::{Count, Counted};
 use super::format::Format;
 use super::request::{Period, blocking, declared};
 use super::respond::{Respond, json};
@@ -31,7 +32,9 @@ pub struct Whole {
     #[serde(flatten)]
     head: Head,
     total: u64,
-    counts: Vec<Count>,
+    #[serde(skip_serializing_if = "Counted::is_added")]
+    #[schema(value_type = Vec<Count>, required)]
+    counts: Counted,
     /// What a picture is called.
     #[serde(skip)]
     title: String,
@@ -70,7 +73,7 @@ pub async fn counts_of_all(
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let mut asked = Asked::of(&uri, headers, &caller, state.now())?;
+    let mut asked = Asked::of(&uri, &headers, &caller, state.now())?;
     let namespace = declared(&state.store().schema(), &namespace)?;
     let period = asked.period()?;
     let compared = asked.compared(&period)?;
@@ -79,7 +82,7 @@ pub async fn counts_of_all(
         let mut whole = read(store, &namespace, period)?;
         if let Some(period) = compared {
             let before = read(store, &namespace, period)?;
-            whole.before = before.counts.into_iter().map(|row| row.count).collect();
+            whole.before = before.counts.into_counts();
         }
         form.respond(store, &whole)
     })
@@ -102,10 +105,10 @@ fn read(store: &Store, namespace: &Namespace, period: Period) -> Result<Whole, P
     let aligned = base.aligned(&found.totals, &buckets);
     Ok(Whole {
         namespace: namespace.name.clone(),
-        counts: counts(&buckets, &totals),
-        total: sum_capped(totals),
+        total: sum_capped(totals.iter().copied()),
         title: format!("{}: all keys", namespace.title_or_name()),
         head: Head::of(store, &buckets, aligned, settled, found.generation),
+        counts: Counted::new(buckets, totals),
         before: Vec::new(),
     })
 }
@@ -122,7 +125,11 @@ impl Respond for Whole {
 
     fn render(&self, format: Format) -> Result<String, Problem> {
         match format {
-            Format::Json => json(self),
+            Format::Json => {
+                let mut text = json(self)?;
+                self.counts.add_to(&mut text);
+                Ok(text)
+            }
             Format::Csv => Ok(rows(self)),
             Format::Svg(look) => Ok(picture(self, look)),
         }
@@ -131,8 +138,8 @@ impl Respond for Whole {
 
 fn rows(answer: &Whole) -> String {
     let mut out = String::from("start,count\n");
-    for row in &answer.counts {
-        crate::csv::row(&mut out, &[&row.start, &row.count.to_string()]);
+    for (start, count) in answer.counts.iter() {
+        crate::csv::row(&mut out, &[start, &count.to_string()]);
     }
     out
 }
@@ -146,7 +153,7 @@ fn picture(answer: &Whole, picture: Picture) -> String {
         zone: answer.head.timezone.clone(),
         measure: Measure::Counts,
         points: points
-            .map(|row| (row.start.to_string(), row.count))
+            .map(|(start, count)| (start.to_string(), count))
             .collect(),
         gaps: Vec::new(),
         provisional_from: answer.head.provisional_from(),

@@ -299,9 +299,7 @@ impl Block {
         let (mut low, mut high) = (0, self.len());
         while low < high {
             let middle = (low + high) / 2;
-            let text = self.line(middle);
-            let found = line::split(text).map_or(text, |(found, _)| found);
-            if found < key {
+            if is_before(self.line(middle), key) {
                 low = middle + 1
             } else {
                 high = middle
@@ -312,6 +310,17 @@ impl Block {
 
     fn weight(&self) -> u64 {
         (self.plain.len() + 4 * self.starts.len() + 64) as u64
+    }
+}
+
+/// True when the line's key is before `key`, which has no comma: found out without looking for the line's.
+fn is_before(text: &[u8], key: &[u8]) -> bool {
+    let differing = text.iter().zip(key).find(|(found, wanted)| found != wanted);
+    match differing {
+        Some((b',', _)) => true,
+        Some((found, wanted)) => found < wanted,
+        // All of one is in the other: a key is not before itself, nor before what it begins with.
+        None => text.len() < key.len(),
     }
 }
 

@@ -1,0 +1,79 @@
+//! What a series lists: the count of every bucket.
+
+use std::sync::Arc;
+
+use itoa::Buffer;
+use serde::{Serialize, Serializer};
+
+use crate::calendar::Buckets;
+
+/// The count of every bucket, oldest first.
+#[derive(Debug)]
+pub struct Counted {
+    buckets: Buckets,
+    counts: Vec<u64>,
+}
+
+/// One bucket's count, as an answer says it.
+#[derive(utoipa::ToSchema)]
+#[expect(dead_code, reason = "describes what `Counted` writes itself")]
+pub struct Count {
+    start: String,
+    count: u64,
+}
+
+impl Counted {
+    /// These counts of these buckets.
+    pub fn new(buckets: Buckets, counts: Vec<u64>) -> Self {
+        Self { buckets, counts }
+    }
+
+    /// When each bucket starts, in words, and its count.
+    pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, u64)> {
+        let counts = self.counts.iter().copied();
+        self.buckets.labels().iter().zip(counts)
+    }
+
+    /// The counts alone.
+    pub fn into_counts(self) -> Vec<u64> {
+        self.counts
+    }
+
+    /// True, for serde: it stands behind all else in an answer, and is added there.
+    pub fn is_added(&self) -> bool {
+        true
+    }
+
+    /// Adds `counts` to a JSON object that is not empty. A list of hundreds of times and numbers is most of an answer, so
+    /// it is written here: serde would look for what to escape in times, where there is nothing.
+    pub fn add_to(&self, object: &mut String) {
+        const OPENING: &str = "{\"start\":\"";
+        const MIDDLE: &str = "\",\"count\":";
+        /// Of a time with its offset and a count, about.
+        const BYTES_OF_BOTH: usize = 36;
+        let bytes_of_one = OPENING.len() + MIDDLE.len() + BYTES_OF_BOTH;
+        object.reserve(self.counts.len() * bytes_of_one);
+        let end = object.pop();
+        debug_assert_eq!(end, Some('}'), "BUG: that is no object");
+        object.push_str(",\"counts\":[");
+        let mut digits = Buffer::new();
+        for (index, (start, count)) in self.iter().enumerate() {
+            if index > 0 {
+                object.push(',');
+            }
+            object.push_str(OPENING);
+            object.push_str(start);
+            object.push_str(MIDDLE);
+            object.push_str(digits.format(count));
+            object.push('}');
+        }
+        object.push_str("]}");
+    }
+}
+
+/// The counts without their buckets, which follow from the range: for validators.
+impl Serialize for Counted {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.counts.serialize(serializer)
+    }
+}
