@@ -6,6 +6,7 @@ use tallyring_archive::{Error, Partition};
 use tallyring_records::{COUNT_MAX, Grain, Interner, TimeCode, line};
 
 use super::row::{Row, StagedRows};
+use super::write::ORDER_BYTES;
 
 /// Keys of one lane and what was counted on them.
 #[derive(Default)]
@@ -111,10 +112,11 @@ impl Lane {
         Ok(())
     }
 
-    /// Bytes of memory held, about.
+    /// Bytes of memory held, about, with what it takes to write them.
     pub fn bytes(&self) -> usize {
         let rows: usize = self.partitions.values().map(Rows::bytes).sum();
-        rows + self.keys.bytes() + self.grains.len() + self.values.bytes() + self.lookup_bytes
+        let keys = self.keys.bytes() + self.keys.len() * (size_of::<Grain>() + ORDER_BYTES);
+        rows + keys + self.values.bytes() + self.lookup_bytes
     }
 
     /// Sorts the rows and sums equal ones.

@@ -18,7 +18,7 @@ use crate::closed::first_open_year;
 const LANES: u16 = 64;
 
 /// What each thread needs beside the rows: chunks, and a run being written.
-const WORKING_BYTES: u64 = 12 << 20;
+const WORKING_BYTES: u64 = 16 << 20;
 
 /// Rows in memory, by lane. All keys of a lane belong to one shard.
 pub struct Memory<'o> {

@@ -23,6 +23,9 @@ const CODES: usize = 366 * 24;
 /// Length of the longest time code: a minute after 2031.
 const CODE_BYTES_MAX: usize = 8;
 
+/// Memory that a key takes while its run is written: its place in the order of all keys, and what they are sorted by.
+pub const ORDER_BYTES: usize = size_of::<(u128, KeyAt)>() + size_of::<KeyAt>();
+
 /// zstd level of runs that are merged soon.
 pub const SPILL_LEVEL: i32 = 1;
 
