@@ -92,6 +92,11 @@ impl Interner {
         at(&self.arena, self.starts[number as usize])
     }
 
+    /// Bytes of all texts together.
+    pub fn text_bytes(&self) -> usize {
+        self.arena.len() - 2 * self.starts.len()
+    }
+
     /// How many texts it has; their numbers are below.
     pub fn len(&self) -> usize {
         self.starts.len()

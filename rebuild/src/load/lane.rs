@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use tallyring_archive::{Error, Partition};
 use tallyring_records::{COUNT_MAX, Grain, Interner, TimeCode, line};
 
+use super::order::ORDER_BYTES;
 use super::row::{Row, StagedRows};
-use super::write::ORDER_BYTES;
 
 /// Keys of one lane and what was counted on them.
 #[derive(Default)]
@@ -145,6 +145,13 @@ impl Lane {
 impl Rows {
     fn bytes(&self) -> usize {
         size_of_val(self.totals.as_slice()) + size_of_val(self.parts.as_slice())
+    }
+
+    /// The breakdowns by one subtotal; those of all subtotals are sorted.
+    pub fn parts_of(&self, subtotal: u16) -> &[Part] {
+        let start = self.parts.partition_point(|part| part.subtotal < subtotal);
+        let parts = &self.parts[start..];
+        &parts[..parts.partition_point(|part| part.subtotal == subtotal)]
     }
 
     fn combine(&mut self) -> Result<(), TooLarge> {

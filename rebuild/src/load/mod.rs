@@ -20,6 +20,7 @@ mod input;
 mod lane;
 mod memory;
 mod ndjson;
+mod order;
 mod row;
 #[cfg(test)]
 mod tests;

@@ -12,8 +12,9 @@ use tallyring_archive::{
 use tallyring_records::line::{self, escape};
 use tallyring_records::{HASH_CHARS, Schema, TimeCode};
 
-use super::lane::{Lane, Part, Rows};
+use super::lane::{Lane, Rows, Total};
 use super::memory::Memory;
+use super::order::{OfKey, Order, by_key};
 use super::row::Names;
 use super::{LoadOptions, Progress, Step};
 
@@ -22,9 +23,6 @@ const CODES: usize = 366 * 24;
 
 /// Length of the longest time code: a minute after 2031.
 const CODE_BYTES_MAX: usize = 8;
-
-/// Memory that a key takes while its run is written: its place in the order of all keys, and what they are sorted by.
-pub const ORDER_BYTES: usize = size_of::<(u128, KeyAt)>() + size_of::<KeyAt>();
 
 /// zstd level of runs that are merged soon.
 pub const SPILL_LEVEL: i32 = 1;
@@ -137,16 +135,9 @@ fn spec(
 struct Shard<'l> {
     lanes: Vec<&'l Lane>,
     /// As totals stand in a run.
-    order: Vec<KeyAt>,
-    /// As breakdowns stand in a run: there a dot follows the key. Empty when there are none.
-    dotted: Vec<KeyAt>,
-}
-
-/// A key: its lane within the shard, and its number there.
-#[derive(Clone, Copy)]
-struct KeyAt {
-    lane: u32,
-    key: u32,
+    order: Order,
+    /// As breakdowns stand in a run: there a dot follows the key. None when there are no breakdowns.
+    dotted: Option<Order>,
 }
 
 impl<'l> Shard<'l> {
@@ -158,16 +149,10 @@ impl<'l> Shard<'l> {
         let has_parts = lanes
             .iter()
             .any(|lane| lane.partitions.values().any(|rows| !rows.parts.is_empty()));
-        let order = order(&lanes, b"");
-        let dotted = if has_parts {
-            order_dotted(&lanes)
-        } else {
-            Vec::new()
-        };
         Self {
+            order: Order::of(&lanes, b""),
+            dotted: has_parts.then(|| Order::of(&lanes, b".")),
             lanes,
-            order,
-            dotted,
         }
     }
 
@@ -175,112 +160,17 @@ impl<'l> Shard<'l> {
         let of_lanes = self.lanes.iter().flat_map(|lane| lane.partitions.keys());
         of_lanes.copied().collect()
     }
-
-    fn key(&self, at: KeyAt) -> &'l [u8] {
-        self.lanes[at.lane as usize].keys.get(at.key)
-    }
-}
-
-fn order_dotted(lanes: &[&Lane]) -> Vec<KeyAt> {
-    order(lanes, b".")
-}
-
-/// Keys of all lanes in the order of their bytes, each with `behind` behind it.
-fn order(lanes: &[&Lane], behind: &[u8]) -> Vec<KeyAt> {
-    let text = |at: KeyAt| lanes[at.lane as usize].keys.get(at.key);
-    let mut keys: Vec<(u128, KeyAt)> = Vec::new();
-    for (lane, number) in lanes.iter().zip(0..) {
-        let of_lane = (0..lane.keys.len() as u32).map(|key| KeyAt { lane: number, key });
-        keys.extend(of_lane.map(|at| (beginning(text(at), behind), at)));
-    }
-    // Most keys differ in their first bytes, which stand here; the others are looked up.
-    keys.sort_unstable_by(|(a, at_a), (b, at_b)| {
-        a.cmp(b).then_with(|| {
-            text(*at_a)
-                .iter()
-                .chain(behind)
-                .cmp(text(*at_b).iter().chain(behind))
-        })
-    });
-    keys.into_iter().map(|(_, at)| at).collect()
-}
-
-/// The first 16 bytes as a number that sorts like them.
-fn beginning(key: &[u8], behind: &[u8]) -> u128 {
-    let mut bytes = [0; 16];
-    for (place, byte) in bytes.iter_mut().zip(key.iter().chain(behind)) {
-        *place = *byte;
-    }
-    u128::from_be_bytes(bytes)
 }
 
 /// One run being written: a partition of a shard.
 struct Unit<'s, 'l, 'd> {
     shard: &'s Shard<'l>,
-    /// By lane.
-    rows: Vec<LaneRows<'l>>,
+    /// By lane; none where it has nothing of the partition.
+    rows: Vec<Option<&'l Rows>>,
     out: RunWriter<'d>,
     /// Hashes of keys and values written, whose lookups come last, and a lane that has them.
-    used: BTreeMap<&'l [u8], u32>,
+    used: BTreeMap<&'s [u8], u32>,
     payload: Vec<u8>,
-}
-
-/// Rows of a lane, and where those of each key begin.
-#[derive(Default)]
-struct LaneRows<'l> {
-    rows: Option<&'l Rows>,
-    total_starts: Vec<u32>,
-    /// By subtotal that has rows.
-    part_starts: BTreeMap<u16, Vec<u32>>,
-}
-
-impl<'l> LaneRows<'l> {
-    fn new(lane: &'l Lane, partition: Partition) -> Self {
-        let Some(rows) = lane.partitions.get(&partition) else {
-            return Self::default();
-        };
-        let mut part_starts = BTreeMap::new();
-        let mut start = 0;
-        for parts in rows.parts.chunk_by(|a, b| a.subtotal == b.subtotal) {
-            let starts = starts(lane.keys.len(), start, parts.iter().map(|part| part.key));
-            part_starts.insert(parts[0].subtotal, starts);
-            start += parts.len() as u32;
-        }
-        Self {
-            rows: Some(rows),
-            total_starts: starts(
-                lane.keys.len(),
-                0,
-                rows.totals.iter().map(super::lane::Total::key),
-            ),
-            part_starts,
-        }
-    }
-
-    fn parts(&self, subtotal: u16, key: u32) -> &'l [Part] {
-        match (self.rows, self.part_starts.get(&subtotal)) {
-            (Some(rows), Some(starts)) => &rows.parts[range(starts, key)],
-            _ => &[],
-        }
-    }
-}
-
-/// Where the rows of each key begin, counted from `first`, and where the last one's end.
-fn starts(keys: usize, first: u32, sorted: impl Iterator<Item = u32>) -> Vec<u32> {
-    let mut starts = Vec::with_capacity(keys + 1);
-    let mut at = first;
-    for key in sorted {
-        while starts.len() <= key as usize {
-            starts.push(at);
-        }
-        at += 1;
-    }
-    starts.resize(keys + 1, at);
-    starts
-}
-
-fn range(starts: &[u32], key: u32) -> std::ops::Range<usize> {
-    starts[key as usize] as usize..starts[key as usize + 1] as usize
 }
 
 impl<'s, 'l, 'd> Unit<'s, 'l, 'd> {
@@ -288,7 +178,7 @@ impl<'s, 'l, 'd> Unit<'s, 'l, 'd> {
         let lanes = shard.lanes.iter();
         Self {
             shard,
-            rows: lanes.map(|lane| LaneRows::new(lane, partition)).collect(),
+            rows: lanes.map(|lane| lane.partitions.get(&partition)).collect(),
             out,
             used: BTreeMap::new(),
             payload: Vec::new(),
@@ -307,9 +197,10 @@ impl<'s, 'l, 'd> Unit<'s, 'l, 'd> {
                 sections.insert(format!("{subtotal}.{name}|"), (name, Some(number)));
             }
         }
+        let totals = self.totals_by_key();
         for (namespace, subtotal) in sections.into_values() {
             match subtotal {
-                None => self.totals(namespace)?,
+                None => self.totals(of_namespace(&self.shard.order, &totals, namespace))?,
                 Some(number) => self.parts(namespace, number, names.get(number))?,
             }
         }
@@ -317,68 +208,71 @@ impl<'s, 'l, 'd> Unit<'s, 'l, 'd> {
         self.out.finish()
     }
 
-    fn totals(&mut self, namespace: &str) -> Result<()> {
+    fn totals_by_key(&self) -> Vec<OfKey<'l, Total>> {
+        let totals = |rows: &Option<&'l Rows>| rows.map_or(&[][..], |rows| &rows.totals);
+        by_key(&self.shard.order, self.rows.iter().map(totals), Total::key)
+    }
+
+    fn totals(&mut self, keys: &[OfKey<'l, Total>]) -> Result<()> {
         let shard = self.shard;
         let mut codes = CodeTexts::new();
-        for &at in of_namespace(shard, &shard.order, namespace) {
-            let lane = &self.rows[at.lane as usize];
-            let Some(rows) = lane.rows else { continue };
-            let totals = &rows.totals[range(&lane.total_starts, at.key)];
-            if totals.is_empty() {
-                continue;
-            }
-            let code = |minutes| shard.lanes[at.lane as usize].code(at.key, minutes);
+        for of in keys {
+            let lane = shard.lanes[of.lane as usize];
+            let number = of.rows[0].key();
+            let code = |total: &Total| lane.code(number, total.minutes());
             self.payload.clear();
-            for (index, total) in totals.iter().enumerate() {
-                let code = code(total.minutes());
-                line::push_entry(&mut self.payload, index == 0, codes.get(code), total.count);
+            for (index, total) in of.rows.iter().enumerate() {
+                let code = codes.get(code(total));
+                line::push_entry(&mut self.payload, index == 0, code, total.count);
             }
-            let key = shard.key(at);
+            let key = shard.order.key(of.rank);
             if self.payload.len() <= BLOCK_BYTES {
                 self.out.push(key, &self.payload)?;
             } else {
-                let hours: Vec<(TimeCode, u64)> = totals
-                    .iter()
-                    .map(|total| (code(total.minutes()), total.count))
-                    .collect();
-                for payload in total_payloads(&hours) {
+                let hours = of.rows.iter().map(|total| (code(total), total.count));
+                for payload in total_payloads(&hours.collect::<Vec<_>>()) {
                     self.out.push(key, &payload)?;
                 }
             }
-            self.uses(line::stored_key(key), at.lane);
+            self.uses(line::stored_key(key), of.lane);
         }
         Ok(())
     }
 
     fn parts(&mut self, namespace: &str, number: u16, name: &str) -> Result<()> {
         let shard = self.shard;
-        let mut key = Vec::new();
-        for &at in of_namespace(shard, &shard.dotted, namespace) {
-            let lane = shard.lanes[at.lane as usize];
-            let parts = self.rows[at.lane as usize].parts(number, at.key);
-            for bucket in parts.chunk_by(|a, b| a.minutes == b.minutes) {
-                key.clear();
-                key.extend_from_slice(name.as_bytes());
-                key.push(b'.');
-                key.extend_from_slice(shard.key(at));
-                key.push(b'.');
-                lane.code(at.key, bucket[0].minutes).write_to(&mut key);
+        let Some(order) = &shard.dotted else {
+            return Ok(());
+        };
+        let of_subtotal =
+            |rows: &Option<&'l Rows>| rows.map_or(&[][..], |rows| rows.parts_of(number));
+        let parts = by_key(order, self.rows.iter().map(of_subtotal), |part| part.key);
+        let mut line_key = Vec::new();
+        for of in of_namespace(order, &parts, namespace) {
+            let lane = shard.lanes[of.lane as usize];
+            let key = order.key(of.rank);
+            for bucket in of.rows.chunk_by(|a, b| a.minutes == b.minutes) {
+                line_key.clear();
+                line_key.extend_from_slice(name.as_bytes());
+                line_key.push(b'.');
+                line_key.extend_from_slice(key);
+                line_key.push(b'.');
+                lane.code(bucket[0].key, bucket[0].minutes)
+                    .write_to(&mut line_key);
                 let mut values: Vec<(&'l [u8], u64)> = bucket
                     .iter()
                     .map(|part| (lane.values.get(part.value), part.count))
                     .collect();
                 self.payload.clear();
                 write_subtotal(&mut self.payload, &mut values);
-                self.out.push(&key, &self.payload)?;
+                self.out.push(&line_key, &self.payload)?;
                 for (value, _) in values {
                     for part in value.split(|&byte| byte == b'*') {
-                        self.uses(part, at.lane);
+                        self.uses(part, of.lane);
                     }
                 }
             }
-            if !parts.is_empty() {
-                self.uses(line::stored_key(shard.key(at)), at.lane);
-            }
+            self.uses(line::stored_key(key), of.lane);
         }
         Ok(())
     }
@@ -394,7 +288,7 @@ impl<'s, 'l, 'd> Unit<'s, 'l, 'd> {
         Ok(())
     }
 
-    fn uses(&mut self, stored: &'l [u8], lane: u32) {
+    fn uses(&mut self, stored: &'s [u8], lane: u32) {
         if stored.len() == HASH_CHARS {
             self.used.entry(stored).or_insert(lane);
         }
@@ -436,11 +330,14 @@ impl CodeTexts {
     }
 }
 
-/// Keys of a namespace: they stand together.
-fn of_namespace<'o>(shard: &Shard<'_>, order: &'o [KeyAt], namespace: &str) -> &'o [KeyAt] {
-    let section = format!("{namespace}|");
-    let section = section.as_bytes();
-    let start = order.partition_point(|&at| line::section(shard.key(at)) < section);
-    let end = order.partition_point(|&at| line::section(shard.key(at)) <= section);
-    &order[start..end]
+/// The keys of a namespace, which stand together, among those that have rows.
+fn of_namespace<'k, 'l, T>(
+    order: &Order,
+    keys: &'k [OfKey<'l, T>],
+    namespace: &str,
+) -> &'k [OfKey<'l, T>] {
+    let ranks = order.of_namespace(namespace);
+    let start = keys.partition_point(|of| of.rank < ranks.start);
+    let end = keys.partition_point(|of| of.rank < ranks.end);
+    &keys[start..end]
 }
