@@ -159,11 +159,14 @@ struct Date {
     bytes: u32,
 }
 
+/// An hour and its count.
+type Hour = (TimeCode, u64);
+
 /// Digits that fit a count whatever they are.
 const DIGITS_MAX: usize = 19;
 
 impl Iterator for Hours<'_> {
-    type Item = Option<(TimeCode, u64)>;
+    type Item = Option<Hour>;
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
@@ -178,7 +181,7 @@ impl Iterator for Hours<'_> {
 
 impl Hours<'_> {
     /// The next entry, whatever it is.
-    fn any(&mut self) -> Option<(TimeCode, u64)> {
+    fn any(&mut self) -> Option<Hour> {
         let mut parts = self.rest?.splitn(2, |&byte| byte == b' ');
         let entry = parts.next()?;
         self.rest = parts.next();
@@ -206,7 +209,7 @@ impl Date {
 /// The entry that `text` begins with and what is behind it, if it is an hour of that day and not among the last bytes.
 /// Nearly all are: so few steps are taken.
 #[inline]
-fn hour_of(day: Date, text: &[u8]) -> Option<((TimeCode, u64), Option<&[u8]>)> {
+fn hour_of(day: Date, text: &[u8]) -> Option<(Hour, Option<&[u8]>)> {
     let head = u64::from_le_bytes(*text.first_chunk()?);
     let behind = head >> (8 * day.bytes);
     if head ^ behind << (8 * day.bytes) != day.text || behind >> 8 & 0xff != u64::from(b':') {

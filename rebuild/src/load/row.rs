@@ -62,9 +62,9 @@ struct More {
 }
 
 impl StagedRows {
-    /// True when there are none.
-    pub fn is_empty(&self) -> bool {
-        self.rows.is_empty()
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.rows.len()
     }
 
     /// All, as they came.
@@ -90,18 +90,17 @@ impl StagedRows {
             .map_or(&[], |more| &self.lookups[more.lookups.clone()])
     }
 
-    /// Forgets all, and keeps memory for about as many.
-    pub fn clear(&mut self) {
-        /// A file that is sorted by key fills one lane after the other; all must not keep a whole chunk's memory.
-        const KEPT: usize = 4_096;
+    /// Forgets all, and keeps memory for about so many: a file that is sorted by key fills one lane after the other, and
+    /// all must not keep a whole chunk's memory.
+    pub fn clear(&mut self, kept: usize) {
         self.rows.clear();
-        self.rows.shrink_to(KEPT);
+        self.rows.shrink_to(kept);
         self.texts.clear();
-        self.texts.shrink_to(16 * KEPT);
+        self.texts.shrink_to(16 * kept);
         self.more.clear();
-        self.more.shrink_to(KEPT);
+        self.more.shrink_to(kept);
         self.lookups.clear();
-        self.lookups.shrink_to(KEPT);
+        self.lookups.shrink_to(kept);
     }
 
     fn more(&self, row: &Row) -> Option<&More> {
