@@ -5,6 +5,7 @@ use tallyring_records::how_many;
 
 use super::field::shown;
 use super::row::Fields;
+use super::separators::Separators;
 
 /// Where the columns stand.
 #[derive(Debug)]
@@ -75,7 +76,7 @@ impl Columns {
         let (mut line, mut start, mut found) = (first_line, 0, 0);
         let mut fields: [&[u8]; NAMES.len()] = [b""; NAMES.len()];
         let mut line_start = 0;
-        let ends = memchr::memchr2_iter(b',', b'\n', chunk).chain([chunk.len()]);
+        let ends = Separators::of(chunk).chain([chunk.len()]);
         for end in ends {
             if let Some(place) = fields.get_mut(found) {
                 *place = &chunk[start.min(end)..end];

@@ -22,6 +22,7 @@ mod memory;
 mod ndjson;
 mod order;
 mod row;
+mod separators;
 #[cfg(test)]
 mod tests;
 mod write;
