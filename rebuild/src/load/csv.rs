@@ -73,29 +73,29 @@ impl Columns {
         if memchr::memchr(b'"', chunk).is_some() {
             return self.quoted_rows(chunk, first_line, each);
         }
-        let (mut line, mut start, mut found) = (first_line, 0, 0);
-        let mut fields: [&[u8]; NAMES.len()] = [b""; NAMES.len()];
-        let mut line_start = 0;
-        let ends = Separators::of(chunk).chain([chunk.len()]);
-        for end in ends {
-            if let Some(place) = fields.get_mut(found) {
-                *place = &chunk[start.min(end)..end];
-            }
+        let (mut line, mut found) = (first_line, 0);
+        // Where the fields of a line start, and where the next line does. (Numbers rather than slices: those would be read
+        // as wholes just after their halves were written, which processors wait for.)
+        let mut starts = [0; NAMES.len() + 1];
+        for end in Separators::of(chunk).chain([chunk.len()]) {
             found += 1;
-            start = end + 1;
+            if let Some(next) = starts.get_mut(found) {
+                *next = end + 1;
+            }
             if chunk.get(end) == Some(&b',') {
                 continue;
             }
-            let text = &chunk[line_start.min(end)..end];
+            let text = chunk.get(starts[0]..end).unwrap_or_default();
             let text = text.strip_suffix(b"\r").unwrap_or(text);
             if found == self.count {
-                let last = &mut fields[found - 1];
-                *last = last.strip_suffix(b"\r").unwrap_or(last);
-                each(line, Ok(self.fields(|place| fields[place])), text)?;
+                let line_end = starts[0] + text.len();
+                let field =
+                    |place: usize| &chunk[starts[place]..line_end.min(starts[place + 1] - 1)];
+                each(line, Ok(self.fields(field)), text)?;
             } else if !text.is_empty() {
                 each(line, Err(self.wrong_count(found)), text)?;
             }
-            (line, line_start, found) = (line + 1, start, 0);
+            (line, starts[0], found) = (line + 1, end + 1, 0);
         }
         Ok(())
     }

@@ -17,10 +17,16 @@ use crate::closed::first_open_year;
 /// Lanes in all, about: enough that the keys of one fit into a processor's cache.
 const LANES: u16 = 64;
 
-/// Rows for one lane that a thread collects before it puts them there. Few of a lane's keys are in a processor's cache when
-/// its turn comes, so many rows have to come at once for keys to be found there again: a load takes a tenth less time than
-/// with what one chunk has for a lane, which is a sixth of this.
-const STAGED_ROWS: usize = 8_192;
+/// Rows for one lane that a thread collects before it puts them there, where memory is not short. Few of a lane's keys are
+/// in a processor's cache when its turn comes, so many rows have to come at once for keys to be found there again: a load
+/// takes a tenth less time than with what one chunk has for a lane, which is a sixth of this.
+const STAGED_ROWS_MAX: usize = 8_192;
+
+/// Memory of such a row, about.
+const STAGED_ROW_BYTES: u64 = 40;
+
+/// The part of all memory that a thread may use for them.
+const STAGED_PART: u64 = 24;
 
 /// What each thread needs beside the rows in lanes: chunks, rows for each lane, and a run being written.
 const WORKING_BYTES: u64 = 28 << 20;
@@ -32,6 +38,8 @@ pub struct Memory<'o> {
     long_keys: &'o LongKeys,
     first_open_year: i16,
     names: Names,
+    /// Rows that a thread collects for a lane.
+    staged_rows: usize,
     budget: u64,
     used: AtomicU64,
 }
@@ -64,6 +72,7 @@ impl<'o> Memory<'o> {
             long_keys: options.keys,
             first_open_year: first_open_year(options.today),
             names: Names::new(options.schema),
+            staged_rows: staged_rows(options.memory, lanes as u64),
             budget: options
                 .memory
                 .saturating_sub(working)
@@ -204,26 +213,31 @@ impl Filling<'_, '_> {
         let mut reader = Reader::new(memory.schema, memory.long_keys, &memory.names);
         let mut count = 0;
         let lanes = &mut batch.lanes;
-        let mut each = |line: u64, fields: Result<Fields<'_>, String>, text: &[u8]| match fields
-            .and_then(|fields| reader.row(&fields, |key| &mut lanes[memory.lane_of(key)]))
-        {
-            Ok(()) => {
-                count += 1;
-                Ok(())
+        let mut each = |line: u64, fields: Result<Fields<'_>, String>, text: &[u8]| {
+            let read = match fields {
+                // Not moved: to copy what was written just before would wait for it.
+                Ok(ref fields) => reader.row(fields, |key| &mut lanes[memory.lane_of(key)]),
+                Err(detail) => Err(detail),
+            };
+            match read {
+                Ok(()) => {
+                    count += 1;
+                    Ok(())
+                }
+                Err(detail) => (self.on_bad_row)(BadRow {
+                    file: chunk.file.name.clone(),
+                    line,
+                    detail,
+                    text: text[..text.len().min(SHOWN_BYTES_MAX)].to_vec(),
+                }),
             }
-            Err(detail) => (self.on_bad_row)(BadRow {
-                file: chunk.file.name.clone(),
-                line,
-                detail,
-                text: text[..text.len().min(SHOWN_BYTES_MAX)].to_vec(),
-            }),
         };
         match &chunk.file.format {
             Format::Csv(columns) => columns.rows(&chunk.bytes, chunk.first_line, &mut each)?,
             Format::NdJson => ndjson::rows(&chunk.bytes, chunk.first_line, &mut each)?,
         }
         self.rows.fetch_add(count, Ordering::Relaxed);
-        self.flush(batch, worker, STAGED_ROWS)
+        self.flush(batch, worker, memory.staged_rows)
     }
 
     /// The partition of a bucket; worked out once for each day.
@@ -257,7 +271,7 @@ impl Filling<'_, '_> {
                     lane.look_up(hash, raw)?;
                 }
             }
-            rows.clear(2 * STAGED_ROWS);
+            rows.clear(2 * self.memory.staged_rows);
             let grown = lane.bytes().saturating_sub(before) as u64;
             self.memory.used.fetch_add(grown, Ordering::Relaxed);
         }
@@ -270,6 +284,12 @@ impl Filling<'_, '_> {
             *failed = Some((chunk, error));
         }
     }
+}
+
+/// Rows that a thread collects for each of so many lanes.
+fn staged_rows(memory: u64, lanes: u64) -> usize {
+    let rows = memory / STAGED_PART / (lanes * STAGED_ROW_BYTES);
+    usize::try_from(rows).map_or(STAGED_ROWS_MAX, |rows| rows.clamp(1, STAGED_ROWS_MAX))
 }
 
 fn too_large(lane: &Lane, wrong: TooLarge) -> LoadError {
