@@ -41,7 +41,7 @@ pub use minutes::{MINUTES, is_minutes_before, is_minutes_section, minute_of, min
 pub use point::{Point, PointError};
 pub use position::{Offset, Position, StoreId};
 pub use schema::{Namespace, RESERVED_NAMES, Schema, SchemaError};
-pub use shard::shard_of;
+pub use shard::{ShardPrefix, shard_of};
 pub use time_code::{Grain, TIME_MAX, TIME_MIN, TimeCode, TimeCodeError};
 pub use users::{USERS, USERS_RELATIVE_ERROR, User, Users};
 pub use words::{grouped, how_many, how_many_were};

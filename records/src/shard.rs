@@ -7,9 +7,36 @@
 /// # Panics
 /// When `shards` is 0, which no configuration allows.
 pub fn shard_of(total_key: &[u8], shards: u16) -> u16 {
+    shard_of_crc(crc32fast::hash(total_key), shards)
+}
+
+/// What total keys of one namespace begin with, `u|`: finds the shard of each without a copy of it behind that.
+#[derive(Debug, Clone)]
+pub struct ShardPrefix(crc32fast::Hasher);
+
+impl ShardPrefix {
+    /// Of a namespace's keys.
+    pub fn of(namespace: &str) -> Self {
+        let mut hasher = crc32fast::Hasher::new();
+        hasher.update(namespace.as_bytes());
+        hasher.update(b"|");
+        Self(hasher)
+    }
+
+    /// The shard of the total key with this stored key, as [`shard_of`].
+    ///
+    /// # Panics
+    /// When `shards` is 0.
+    pub fn shard_of(&self, stored: &[u8], shards: u16) -> u16 {
+        let mut hasher = self.0.clone();
+        hasher.update(stored);
+        shard_of_crc(hasher.finalize(), shards)
+    }
+}
+
+fn shard_of_crc(crc: u32, shards: u16) -> u16 {
     assert!(shards > 0, "BUG: a store has at least one shard");
-    let shard = crc32fast::hash(total_key) % u32::from(shards);
-    u16::try_from(shard).expect("BUG: a remainder is below its divisor")
+    u16::try_from(crc % u32::from(shards)).expect("BUG: a remainder is below its divisor")
 }
 
 #[cfg(test)]
@@ -24,5 +51,8 @@ mod tests {
             u16::try_from(0xcbf4_3926_u32 % 1000).unwrap()
         );
         assert_eq!(shard_of(b"u|jehiah", 1), 0);
+        let prefix = ShardPrefix::of("u");
+        assert_eq!(prefix.shard_of(b"jehiah", 997), shard_of(b"u|jehiah", 997));
+        assert_eq!(prefix.shard_of(b"", 997), shard_of(b"u|", 997));
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rayon::prelude::*;
 use tallyring_archive::Partition;
-use tallyring_records::{COUNT_MAX, LongKeys, Schema, TimeCode, line, shard_of};
+use tallyring_records::{COUNT_MAX, LongKeys, Schema, ShardPrefix, TimeCode, line};
 
 use super::chunk::{Chunk, Chunks, Format};
 use super::error::{BadRow, LoadError, SHOWN_BYTES_MAX, WrongCounts};
@@ -145,10 +145,10 @@ impl<'o> Memory<'o> {
         (lanes, &self.names)
     }
 
-    fn lane_of(&self, key: &[u8]) -> usize {
+    fn lane_of(&self, prefix: &ShardPrefix, stored: &[u8]) -> usize {
         // Lanes are a multiple of the shards, so this refines the shard.
         let lanes = u16::try_from(self.lanes.len()).expect("BUG: few lanes");
-        usize::from(shard_of(key, lanes))
+        usize::from(prefix.shard_of(stored, lanes))
     }
 
     fn is_full(&self) -> bool {
@@ -216,7 +216,9 @@ impl Filling<'_, '_> {
         let mut each = |line: u64, fields: Result<Fields<'_>, String>, text: &[u8]| {
             let read = match fields {
                 // Not moved: to copy what was written just before would wait for it.
-                Ok(ref fields) => reader.row(fields, |key| &mut lanes[memory.lane_of(key)]),
+                Ok(ref fields) => reader.row(fields, |prefix, stored| {
+                    &mut lanes[memory.lane_of(prefix, stored)]
+                }),
                 Err(detail) => Err(detail),
             };
             match read {

@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use tallyring_records::{
-    Grain, KEY_BYTES_MAX, LongKeys, MISSING, Namespace, Schema, TimeCode, is_hash, is_plain_ascii,
+    Grain, KEY_BYTES_MAX, LongKeys, MISSING, Namespace, Schema, ShardPrefix, TimeCode, is_hash,
+    is_plain_ascii,
 };
 
 use super::field;
@@ -108,9 +109,11 @@ impl StagedRows {
         Some(&self.more[at as usize])
     }
 
-    fn add_text(&mut self, text: &[u8]) -> Range<usize> {
+    fn add_text(&mut self, parts: &[&[u8]]) -> Range<usize> {
         let start = self.texts.len();
-        self.texts.extend_from_slice(text);
+        for part in parts {
+            self.texts.extend_from_slice(part);
+        }
         start..self.texts.len()
     }
 }
@@ -150,8 +153,8 @@ pub struct Reader<'s> {
     names: &'s Names,
     /// The namespace of the row before, which the next one mostly has too.
     last: usize,
-    /// The key of the row before.
-    key: Vec<u8>,
+    /// By namespace.
+    prefixes: Vec<ShardPrefix>,
 }
 
 impl<'s> Reader<'s> {
@@ -162,18 +165,25 @@ impl<'s> Reader<'s> {
             keys,
             names,
             last: 0,
-            key: Vec::new(),
+            prefixes: schema
+                .namespaces
+                .iter()
+                .map(|namespace| ShardPrefix::of(&namespace.name))
+                .collect(),
         }
     }
 
-    /// Reads a row and puts it with those that `rows_of` chooses by its key; nothing when it counts nothing.
+    /// Reads a row and puts it with those that `rows_of` chooses by its stored key; nothing when it counts nothing.
+    ///
+    /// Nearly all rows are totals of plain keys. Of those nothing is handed on by value that others have, and nothing is read
+    /// as a whole just after it was written in parts: processors wait for that, longer than to check a field.
     ///
     /// # Errors
     /// What is wrong with which field, for the user.
     pub fn row<'r>(
         &mut self,
         fields: &Fields<'_>,
-        rows_of: impl FnOnce(&[u8]) -> &'r mut StagedRows,
+        rows_of: impl FnOnce(&ShardPrefix, &[u8]) -> &'r mut StagedRows,
     ) -> Result<(), String> {
         let namespace = self.namespace(fields.namespace)?;
         let seconds = field::hour(fields.hour)?;
@@ -181,26 +191,25 @@ impl<'s> Reader<'s> {
         if fields.key.is_empty() {
             return Err("`key` is empty".into());
         }
-        let lookup = self.key(&namespace.name, fields.key)?;
-        let rows = rows_of(&self.key);
-        let (texts, first_lookup) = (rows.texts.len(), rows.lookups.len());
-        let part = match self.part(namespace, fields, rows) {
-            Ok(part) if count > 0 => part,
-            uncounted => {
-                // Nothing stays of what does not count.
-                rows.texts.truncate(texts);
-                rows.lookups.truncate(first_lookup);
-                return uncounted.map(drop);
-            }
+        let long;
+        let (stored, not_plain) = if is_plain_ascii(fields.key) {
+            (fields.key, None)
+        } else {
+            let raw = text("key", fields.key)?;
+            long = self.keys.stored(raw);
+            (long.as_bytes(), Some((&*long, raw)))
         };
-        rows.lookups.extend(lookup);
-        let lookups = first_lookup..rows.lookups.len();
-        let mut more = 0;
-        if part.is_some() || !lookups.is_empty() {
-            rows.more.push(More { part, lookups });
-            more = u32::try_from(rows.more.len()).expect("BUG: one chunk of rows");
+        let rows = rows_of(&self.prefixes[self.last], stored);
+        let is_total = fields.subtotal.is_empty() && fields.value.is_empty();
+        let more = if is_total && not_plain.is_none() {
+            0
+        } else {
+            self.more(namespace, fields, count, not_plain, rows)?
+        };
+        if count == 0 {
+            return Ok(());
         }
-        let key = rows.add_text(&self.key);
+        let key = rows.add_text(&[namespace.name.as_bytes(), b"|", stored]);
         rows.rows.push(Row {
             count,
             minutes: TimeCode::containing(seconds, namespace.grain).minutes(),
@@ -212,19 +221,33 @@ impl<'s> Reader<'s> {
         Ok(())
     }
 
-    /// Writes the stored form of a key; its hash and text if it is one.
-    fn key(&mut self, namespace: &str, raw: &[u8]) -> Result<Option<(String, String)>, String> {
-        self.key.clear();
-        self.key.extend_from_slice(namespace.as_bytes());
-        self.key.push(b'|');
-        if is_plain_ascii(raw) {
-            self.key.extend_from_slice(raw);
-            return Ok(None);
+    /// Puts with the rows what few of them have: a breakdown, or a `key` that is not plain (stored, and as it came). Its place
+    /// there, counted from 1, or 0 if it is nothing. Nothing stays of a row that does not count.
+    fn more(
+        &self,
+        namespace: &Namespace,
+        fields: &Fields<'_>,
+        count: u64,
+        key: Option<(&str, &str)>,
+        rows: &mut StagedRows,
+    ) -> Result<u32, String> {
+        let (texts, first_lookup) = (rows.texts.len(), rows.lookups.len());
+        let part = match self.part(namespace, fields, rows) {
+            Ok(part) if count > 0 => part,
+            uncounted => {
+                rows.texts.truncate(texts);
+                rows.lookups.truncate(first_lookup);
+                return uncounted.map(|_| 0);
+            }
+        };
+        rows.lookups
+            .extend(key.and_then(|(stored, raw)| lookup(stored, raw)));
+        let lookups = first_lookup..rows.lookups.len();
+        if part.is_none() && lookups.is_empty() {
+            return Ok(0);
         }
-        let raw = text("key", raw)?;
-        let stored = self.keys.stored(raw);
-        self.key.extend_from_slice(stored.as_bytes());
-        Ok(lookup(&stored, raw))
+        rows.more.push(More { part, lookups });
+        Ok(u32::try_from(rows.more.len()).expect("BUG: a few chunks of rows"))
     }
 
     /// The breakdown that a row is part of.
@@ -281,7 +304,7 @@ impl<'s> Reader<'s> {
         let dimensions = subtotal.split('*').count();
         if dimensions == 1 {
             let stored = self.stored(value, rows);
-            return Ok(rows.add_text(stored.as_bytes()));
+            return Ok(rows.add_text(&[stored.as_bytes()]));
         }
         let parts: Vec<Cow<'_, str>> = value
             .split('*')
@@ -293,7 +316,7 @@ impl<'s> Reader<'s> {
                 shown(value.as_bytes())
             ));
         }
-        Ok(rows.add_text(parts.join("*").as_bytes()))
+        Ok(rows.add_text(&[parts.join("*").as_bytes()]))
     }
 
     fn stored<'t>(&self, raw: &'t str, rows: &mut StagedRows) -> Cow<'t, str> {
@@ -358,7 +381,7 @@ mod tests {
                 subtotal: b"r",
                 value,
             };
-            let read = reader.row(&fields, |_| &mut rows);
+            let read = reader.row(&fields, |_, _| &mut rows);
             let held = (rows.rows.len(), rows.more.len(), rows.lookups.len());
             (read.is_ok(), held, rows.texts.is_empty())
         };
