@@ -21,7 +21,6 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use tower::ServiceExt;
-use tracing::Instrument;
 
 use crate::access::{self, Asked, Caller, Peer, Route};
 use crate::meter::Meter;
@@ -62,17 +61,15 @@ impl App {
         // What is handed on by value is copied at every step: the frequent requests are handed on by reference,
         // the others in a box.
         let direct = Direct::of(&parts).filter(|_| body.is_end_stream());
-        let is_increment = parts.uri.path() == incr::PATH;
-        let span = asked.span(is_increment || direct.is_some());
         let mut response = if let Some(read) = direct {
             let answering = pin!(self.read(&parts, read, asked.began));
-            caught(answering).instrument(span).await
-        } else if is_increment && body.is_end_stream() {
+            asked.answered_often(caught(answering)).await
+        } else if parts.uri.path() == incr::PATH && body.is_end_stream() {
             let answering = pin!(self.increment(&parts, asked.began));
-            caught(answering).instrument(span).await
+            asked.answered_often(caught(answering)).await
         } else {
             let answering = Box::pin(self.other(parts, body, asked.began));
-            caught(answering).instrument(span).await
+            asked.answered(caught(answering)).await
         };
         asked.close(&mut response);
         response
@@ -164,7 +161,8 @@ async fn caught(mut answering: Pin<impl DerefMut<Target: Future<Output = Respons
     poll_fn(|context| {
         // What panicked is not polled again.
         let poll = AssertUnwindSafe(|| answering.as_mut().poll(context));
-        catch_unwind(poll).unwrap_or_else(|_| Poll::Ready(problem::panicked()))
+        catch_unwind(poll)
+            .unwrap_or_else(|_| Poll::Ready(access::span().in_scope(problem::panicked)))
     })
     .await
 }

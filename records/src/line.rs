@@ -194,7 +194,7 @@ impl Hours<'_> {
 }
 
 impl Date {
-    /// The date of an hour with this text.
+    /// The date of an hour with this text, of four bytes or (from 2032 on) six.
     fn of(hour: TimeCode, text: &[u8]) -> Self {
         let date = &text[..text.len() - 1];
         let fold = |number, &byte| number << 8 | u64::from(byte);
@@ -212,10 +212,12 @@ impl Date {
 fn hour_of(day: Date, text: &[u8]) -> Option<(Hour, Option<&[u8]>)> {
     let head = u64::from_le_bytes(*text.first_chunk()?);
     let behind = head >> (8 * day.bytes);
-    if head ^ behind << (8 * day.bytes) != day.text || behind >> 8 & 0xff != u64::from(b':') {
+    let date = head ^ (behind << (8 * day.bytes));
+    let [hour, colon, ..] = behind.to_le_bytes();
+    if date != day.text || colon != b':' {
         return None;
     }
-    let code = day.code.hour(behind as u8)?;
+    let code = day.code.hour(hour)?;
     let digits = &text[day.bytes as usize + 2..];
     let (mut count, mut at) = (0_u64, 0);
     while let Some(digit) = digits.get(at).map(|byte| byte.wrapping_sub(b'0'))

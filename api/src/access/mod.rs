@@ -26,7 +26,7 @@ pub use new_key::{KeyRequest, issue, key_json};
 pub use place::{behind, off_thread};
 pub use rate::network;
 pub use refusal::Refusal;
-pub use request_id::Asked;
+pub use request_id::{Asked, span};
 pub use route::{Class, Dialect, Route};
 pub use streams::StreamPlace;
 

@@ -15,6 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::task::JoinError;
 use tokio::task_local;
 
+use super::request_id;
 use crate::problem::Problem;
 
 task_local! {
@@ -76,7 +77,7 @@ type Done<T> = (Result<T, Problem>, Option<OwnedSemaphorePermit>);
 fn taken_along<T>(
     work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
 ) -> impl FnOnce() -> Done<T> + Send + 'static {
-    let span = tracing::Span::current();
+    let span = request_id::span();
     // Outside of a read there is none.
     let place = PLACE.try_with(Cell::take).ok().flatten();
     move || (span.in_scope(work), place)

@@ -12,7 +12,7 @@ use std::time::Instant;
 use axum::http::request::Parts;
 use axum::http::{HeaderName, HeaderValue, Method, Uri};
 use axum::response::Response;
-use tracing::Span;
+use tracing::{Instrument, Span};
 
 const HEADER: HeaderName = HeaderName::from_static("x-request-id");
 const ID_BYTES_MAX: usize = 64;
@@ -85,21 +85,21 @@ impl Asked {
         }
     }
 
-    /// The span of all that is logged about it.
-    pub fn span(&self, is_frequent: bool) -> Span {
-        let id = self.shown();
-        // A span costs about as much as counting one click: requests of which there are many have theirs only when
-        // debugging. What is logged when they end has the id all the same.
-        if is_frequent {
-            tracing::debug_span!("request", id)
-        } else {
-            tracing::info_span!("request", id)
-        }
+    /// Answers it under the span of all that is logged about it.
+    pub async fn answered(&self, answering: impl Future<Output = Response>) -> Response {
+        answering.instrument(span_of(&self.id)).await
+    }
+
+    /// The same of a request of which there are many. A span costs about as much as counting one click: these have theirs
+    /// only when debugging, and where they find work that may fail ([`span`]).
+    pub async fn answered_often(&self, answering: impl Future<Output = Response>) -> Response {
+        let span = tracing::debug_span!("request", id = shown(&self.id));
+        ID.scope(self.id.clone(), answering.instrument(span)).await
     }
 
     /// Puts the id into the answer; logs what went wrong, and at debug level everything.
     pub fn close(self, response: &mut Response) {
-        let (id, method) = (self.shown(), &self.method);
+        let (id, method) = (shown(&self.id), &self.method);
         let path = cut(self.uri.path());
         let status = response.status().as_u16();
         if status >= 500 && FAILURES.take() {
@@ -111,10 +111,28 @@ impl Asked {
         }
         response.headers_mut().insert(HEADER, self.id);
     }
+}
 
-    fn shown(&self) -> &str {
-        self.id.to_str().unwrap_or_default()
+tokio::task_local! {
+    /// Of a request that has no span yet.
+    static ID: HeaderValue;
+}
+
+/// The span of the request that this task answers; made now if there is none yet.
+pub fn span() -> Span {
+    let span = Span::current();
+    if span.is_disabled() {
+        return ID.try_with(span_of).unwrap_or(span);
     }
+    span
+}
+
+fn span_of(id: &HeaderValue) -> Span {
+    tracing::info_span!("request", id = shown(id))
+}
+
+fn shown(id: &HeaderValue) -> &str {
+    id.to_str().unwrap_or_default()
 }
 
 /// For a missing or wrong key, a right it lacks, its rate, or a request too large.

@@ -178,7 +178,7 @@ impl Answer {
         }
     }
 
-    /// As JSON.
+    /// As JSON; serde alone would leave the counts out.
     ///
     /// # Errors
     /// Never.

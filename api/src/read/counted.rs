@@ -39,7 +39,8 @@ impl Counted {
         self.counts
     }
 
-    /// True, for serde: it stands behind all else in an answer, and is added there.
+    /// True, for serde, which leaves it out: it stands behind all else in an answer, and is added there. So an answer that
+    /// has one is JSON only by its own method.
     pub fn is_added(&self) -> bool {
         true
     }
@@ -54,7 +55,7 @@ impl Counted {
         let bytes_of_one = OPENING.len() + MIDDLE.len() + BYTES_OF_BOTH;
         object.reserve(self.counts.len() * bytes_of_one);
         let end = object.pop();
-        debug_assert_eq!(end, Some('}'), "BUG: that is no object");
+        assert_eq!(end, Some('}'), "BUG: that is no object");
         object.push_str(",\"counts\":[");
         let mut digits = Buffer::new();
         for (index, (start, count)) in self.iter().enumerate() {

@@ -17,19 +17,17 @@ use crate::closed::first_open_year;
 /// Lanes in all, about: enough that the keys of one fit into a processor's cache.
 const LANES: u16 = 64;
 
-/// Rows for one lane that a thread collects before it puts them there, where memory is not short. Few of a lane's keys are
-/// in a processor's cache when its turn comes, so many rows have to come at once for keys to be found there again: a load
-/// takes a tenth less time than with what one chunk has for a lane, which is a sixth of this.
-const STAGED_ROWS_MAX: usize = 8_192;
+/// Rows for one lane that a thread collects before it puts them there, in bytes, where memory is not short: some eight
+/// thousand plain ones. Few of a lane's keys are in a processor's cache when its turn comes, so many rows have to come at
+/// once for keys to be found there again: a load takes a tenth less time than with what one chunk has for a lane, which is
+/// a sixth of this.
+const STAGED_BYTES_MAX: u64 = 320 << 10;
 
-/// Memory of such a row, about.
-const STAGED_ROW_BYTES: u64 = 40;
+/// The part of the memory that all threads together may use for that.
+const STAGED_PART: u64 = 12;
 
-/// The part of all memory that a thread may use for them.
-const STAGED_PART: u64 = 24;
-
-/// What each thread needs beside the rows in lanes: chunks, rows for each lane, and a run being written.
-const WORKING_BYTES: u64 = 28 << 20;
+/// What each thread needs beside all rows: chunks, and a run being written.
+const WORKING_BYTES: u64 = 12 << 20;
 
 /// Rows in memory, by lane. All keys of a lane belong to one shard.
 pub struct Memory<'o> {
@@ -38,8 +36,8 @@ pub struct Memory<'o> {
     long_keys: &'o LongKeys,
     first_open_year: i16,
     names: Names,
-    /// Rows that a thread collects for a lane.
-    staged_rows: usize,
+    /// Bytes of rows that a thread collects for a lane.
+    staged_bytes: usize,
     budget: u64,
     used: AtomicU64,
 }
@@ -65,14 +63,17 @@ impl<'o> Memory<'o> {
     pub fn new(options: &LoadOptions<'o>) -> Self {
         let lanes_a_shard = LANES.div_ceil(options.shards).max(1);
         let lanes = usize::from(lanes_a_shard) * usize::from(options.shards);
-        let working = WORKING_BYTES * rayon::current_num_threads() as u64;
+        let threads = rayon::current_num_threads() as u64;
+        let staged = options.memory / STAGED_PART;
+        let working = WORKING_BYTES * threads + staged;
+        let staged_bytes = (staged / threads / lanes as u64).min(STAGED_BYTES_MAX);
         Self {
             lanes: (0..lanes).map(|_| Mutex::default()).collect(),
             schema: options.schema,
             long_keys: options.keys,
             first_open_year: first_open_year(options.today),
             names: Names::new(options.schema),
-            staged_rows: staged_rows(options.memory, lanes as u64),
+            staged_bytes: usize::try_from(staged_bytes).expect("BUG: less than the most"),
             budget: options
                 .memory
                 .saturating_sub(working)
@@ -203,7 +204,9 @@ impl Filling<'_, '_> {
             (self.progress)(Step::Read { bytes, rows });
             buffer = chunk.bytes;
         }
-        if let Err(error) = self.flush(&mut batch, worker, 1) {
+        if lock(&self.failed).is_none()
+            && let Err(error) = self.flush(&mut batch, worker, 0)
+        {
             self.fail(u64::MAX, error);
         }
     }
@@ -239,7 +242,7 @@ impl Filling<'_, '_> {
             Format::NdJson => ndjson::rows(&chunk.bytes, chunk.first_line, &mut each)?,
         }
         self.rows.fetch_add(count, Ordering::Relaxed);
-        self.flush(batch, worker, memory.staged_rows)
+        self.flush(batch, worker, memory.staged_bytes)
     }
 
     /// The partition of a bucket; worked out once for each day.
@@ -254,7 +257,7 @@ impl Filling<'_, '_> {
         })
     }
 
-    /// Puts what a batch has for lanes into them, where it is at least so many rows; threads begin at different ones, so
+    /// Puts what a batch has for lanes into them, where it is at least so many bytes; threads begin at different ones, so
     /// that they seldom wait.
     fn flush(&self, batch: &mut Batch, worker: usize, least: usize) -> Result<(), LoadError> {
         let lanes = &self.memory.lanes;
@@ -262,7 +265,7 @@ impl Filling<'_, '_> {
         let begin = worker * lanes.len() / rayon::current_num_threads();
         for number in (begin..lanes.len()).chain(0..begin) {
             let rows = &mut read[number];
-            if rows.len() < least {
+            if rows.is_empty() || rows.bytes() < least {
                 continue;
             }
             let mut lane = lock(&lanes[number]);
@@ -273,7 +276,7 @@ impl Filling<'_, '_> {
                     lane.look_up(hash, raw)?;
                 }
             }
-            rows.clear(2 * self.memory.staged_rows);
+            rows.clear(self.memory.staged_bytes);
             let grown = lane.bytes().saturating_sub(before) as u64;
             self.memory.used.fetch_add(grown, Ordering::Relaxed);
         }
@@ -286,12 +289,6 @@ impl Filling<'_, '_> {
             *failed = Some((chunk, error));
         }
     }
-}
-
-/// Rows that a thread collects for each of so many lanes.
-fn staged_rows(memory: u64, lanes: u64) -> usize {
-    let rows = memory / STAGED_PART / (lanes * STAGED_ROW_BYTES);
-    usize::try_from(rows).map_or(STAGED_ROWS_MAX, |rows| rows.clamp(1, STAGED_ROWS_MAX))
 }
 
 fn too_large(lane: &Lane, wrong: TooLarge) -> LoadError {

@@ -39,6 +39,8 @@ pub struct StagedRows {
     more: Vec<More>,
     /// Hash and raw text, as often as they came.
     lookups: Vec<(String, String)>,
+    /// Bytes of those texts.
+    lookup_bytes: usize,
 }
 
 /// A row that can be counted.
@@ -63,9 +65,18 @@ struct More {
 }
 
 impl StagedRows {
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        self.rows.len()
+    /// True when there are none.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Bytes of all of them.
+    pub fn bytes(&self) -> usize {
+        size_of_val(self.rows.as_slice())
+            + self.texts.len()
+            + size_of_val(self.more.as_slice())
+            + size_of_val(self.lookups.as_slice())
+            + self.lookup_bytes
     }
 
     /// All, as they came.
@@ -91,17 +102,38 @@ impl StagedRows {
             .map_or(&[], |more| &self.lookups[more.lookups.clone()])
     }
 
-    /// Forgets all, and keeps memory for about so many: a file that is sorted by key fills one lane after the other, and
-    /// all must not keep a whole chunk's memory.
-    pub fn clear(&mut self, kept: usize) {
+    /// Forgets all. Keeps its memory if it was made for about `usual` bytes: a file that is sorted by key fills one lane after
+    /// the other, and all must not keep a whole chunk's memory.
+    pub fn clear(&mut self, usual: usize) {
+        let held = size_of::<Row>() * self.rows.capacity()
+            + self.texts.capacity()
+            + size_of::<More>() * self.more.capacity()
+            + size_of::<(String, String)>() * self.lookups.capacity();
+        // What grows by doubling holds up to twice as much.
+        if held > 3 * usual {
+            *self = Self::default();
+            return;
+        }
         self.rows.clear();
-        self.rows.shrink_to(kept);
         self.texts.clear();
-        self.texts.shrink_to(16 * kept);
         self.more.clear();
-        self.more.shrink_to(kept);
         self.lookups.clear();
-        self.lookups.shrink_to(kept);
+        self.lookup_bytes = 0;
+    }
+
+    fn look_up(&mut self, stored: &str, raw: &str) {
+        if is_hash(stored) {
+            self.lookup_bytes += stored.len() + raw.len();
+            self.lookups.push((stored.to_owned(), raw.to_owned()));
+        }
+    }
+
+    /// Forgets the texts and lookups from here on.
+    fn withdraw(&mut self, texts: usize, lookups: usize) {
+        self.texts.truncate(texts);
+        for (stored, raw) in self.lookups.drain(lookups..) {
+            self.lookup_bytes -= stored.len() + raw.len();
+        }
     }
 
     fn more(&self, row: &Row) -> Option<&More> {
@@ -215,7 +247,7 @@ impl<'s> Reader<'s> {
             minutes: TimeCode::containing(seconds, namespace.grain).minutes(),
             grain: namespace.grain,
             key_length: u8::try_from(key.len()).expect("BUG: stored keys are short"),
-            key_start: u32::try_from(key.start).expect("BUG: one chunk of texts"),
+            key_start: u32::try_from(key.start).expect("BUG: a few chunks of texts"),
             more,
         });
         Ok(())
@@ -235,13 +267,13 @@ impl<'s> Reader<'s> {
         let part = match self.part(namespace, fields, rows) {
             Ok(part) if count > 0 => part,
             uncounted => {
-                rows.texts.truncate(texts);
-                rows.lookups.truncate(first_lookup);
+                rows.withdraw(texts, first_lookup);
                 return uncounted.map(|_| 0);
             }
         };
-        rows.lookups
-            .extend(key.and_then(|(stored, raw)| lookup(stored, raw)));
+        if let Some((stored, raw)) = key {
+            rows.look_up(stored, raw);
+        }
         let lookups = first_lookup..rows.lookups.len();
         if part.is_none() && lookups.is_empty() {
             return Ok(0);
@@ -324,14 +356,9 @@ impl<'s> Reader<'s> {
             return Cow::Borrowed(MISSING);
         }
         let stored = self.keys.stored(raw);
-        rows.lookups.extend(lookup(&stored, raw));
+        rows.look_up(&stored, raw);
         stored
     }
-}
-
-/// What stands behind `stored` if it is a hash.
-fn lookup(stored: &str, raw: &str) -> Option<(String, String)> {
-    is_hash(stored).then(|| (stored.to_owned(), raw.to_owned()))
 }
 
 fn subtotal<'n>(namespace: &'n Namespace, name: &[u8]) -> Result<&'n str, String> {
@@ -383,11 +410,13 @@ mod tests {
             };
             let read = reader.row(&fields, |_, _| &mut rows);
             let held = (rows.rows.len(), rows.more.len(), rows.lookups.len());
-            (read.is_ok(), held, rows.texts.is_empty())
+            (read.is_ok(), held, rows.bytes())
         };
-        assert_eq!(row(b"0", long), (true, (0, 0, 0), true));
-        assert_eq!(row(b"1", b"\xff"), (false, (0, 0, 0), true));
+        assert_eq!(row(b"0", long), (true, (0, 0, 0), 0));
+        assert_eq!(row(b"1", b"\xff"), (false, (0, 0, 0), 0));
         // The key's text and the value's.
-        assert_eq!(row(b"1", long), (true, (1, 1, 2), false));
+        let (is_good, held, bytes) = row(b"1", long);
+        assert_eq!((is_good, held), (true, (1, 1, 2)));
+        assert!(bytes > 2 * long.len() + size_of::<Row>() + size_of::<More>());
     }
 }
