@@ -178,3 +178,23 @@ fn one_flipped_byte_of_the_log_is_found_in_its_records_and_in_the_zeros_behind_t
     let newest = &segments[segments.len() - 1..];
     flip(copy.path(), newest, FLIPS, zeros);
 }
+
+#[test]
+fn what_made_a_read_fail_is_logged_beside_the_id_of_its_request() {
+    /// Within the first block: behind the signature.
+    const OFFSET: usize = 60;
+    let stored = Stored::with_a_file_of_every_kind();
+    for name in stored.files("archive") {
+        let path = stored.data.join(name);
+        let mut content = fs::read(&path).expect("read the file");
+        content[OFFSET] ^= 1;
+        fs::write(&path, content).expect("write the file");
+    }
+    let server = stored.serve("2012-03-18T13:00:00Z");
+    let read = server.get("/v1/l/link1/counts?units=7");
+    assert_eq!(read.status, 503, "{read:?}");
+    let id = read.header("x-request-id").expect("every answer has one");
+    let messages = server.messages();
+    let names_both = |line: &str| line.contains(id) && line.contains("is damaged");
+    assert!(messages.lines().any(names_both), "{id}: {messages}");
+}
