@@ -17,14 +17,14 @@ use crate::closed::first_open_year;
 /// Lanes in all, about: enough that the keys of one fit into a processor's cache.
 const LANES: u16 = 64;
 
-/// Rows for one lane that a thread collects before it puts them there, in bytes, where memory is not short: some eight
+/// Rows for one lane that a thread collects before it puts them there, in bytes, where memory is not short: some seven
 /// thousand plain ones. Few of a lane's keys are in a processor's cache when its turn comes, so many rows have to come at
 /// once for keys to be found there again: a load takes a tenth less time than with what one chunk has for a lane, which is
-/// a sixth of this.
-const STAGED_BYTES_MAX: u64 = 320 << 10;
+/// a fifth of this.
+const STAGED_BYTES_MAX: u64 = 256 << 10;
 
 /// The part of the memory that all threads together may use for that.
-const STAGED_PART: u64 = 12;
+const STAGED_PART: u64 = 16;
 
 /// What each thread needs beside all rows: chunks, and a run being written.
 const WORKING_BYTES: u64 = 12 << 20;

@@ -10,7 +10,7 @@ use tallyring_records::line;
 use super::lane::Lane;
 
 /// Memory that a key takes, about, while runs are written: what it is sorted by, its rank, and its text once more.
-pub const ORDER_BYTES: usize = 32;
+pub const ORDER_BYTES: usize = 48;
 
 /// The keys of all lanes of a shard. Each has a rank, from 0.
 pub struct Order {
