@@ -7,6 +7,7 @@ use serde::Serialize;
 use tallyring_realtime::{Error, ItemFault, Refusal, WrongItem};
 use tallyring_records::{Fault, FieldError, short_detail, short_field};
 
+use crate::access;
 use crate::calendar::{Fault as RangeFault, RangeError};
 
 /// One error answer.
@@ -174,7 +175,10 @@ impl From<Error> for Problem {
                 error.to_string(),
             ),
             other => {
-                tracing::error!(error = %other, "a request could not be answered");
+                // A read from memory has no span yet.
+                access::span().in_scope(
+                    || tracing::error!(error = %other, "a request could not be answered"),
+                );
                 Self::new(
                     StatusCode::SERVICE_UNAVAILABLE,
                     "Not available",

@@ -64,9 +64,9 @@ impl<'o> Memory<'o> {
         let lanes_a_shard = LANES.div_ceil(options.shards).max(1);
         let lanes = usize::from(lanes_a_shard) * usize::from(options.shards);
         let threads = rayon::current_num_threads() as u64;
-        let staged = options.memory / STAGED_PART;
-        let working = WORKING_BYTES * threads + staged;
-        let staged_bytes = (staged / threads / lanes as u64).min(STAGED_BYTES_MAX);
+        let places = threads * lanes as u64;
+        let staged_bytes = (options.memory / STAGED_PART / places).min(STAGED_BYTES_MAX);
+        let working = WORKING_BYTES * threads + staged_bytes * places;
         Self {
             lanes: (0..lanes).map(|_| Mutex::default()).collect(),
             schema: options.schema,

@@ -9,7 +9,8 @@ use tallyring_records::line;
 
 use super::lane::Lane;
 
-/// Memory that a key takes, about, while runs are written: what it is sorted by, its rank, and its text once more.
+/// Memory that a key takes, about, while runs are written: what it is sorted by (for some of the shards at a time), its
+/// rank, and its text once more with where it begins.
 pub const ORDER_BYTES: usize = 48;
 
 /// The keys of all lanes of a shard. Each has a rank, from 0.
@@ -107,7 +108,8 @@ pub fn by_key<'l, T>(
 /// Keys of all lanes in the order of their bytes, each with `behind` behind it.
 fn sorted(lanes: &[&Lane], behind: &[u8]) -> impl ExactSizeIterator<Item = KeyAt> {
     let text = |at: KeyAt| lanes[at.lane as usize].keys.get(at.key);
-    let mut keys: Vec<(u128, KeyAt)> = Vec::new();
+    let all = lanes.iter().map(|lane| lane.keys.len()).sum();
+    let mut keys: Vec<(u128, KeyAt)> = Vec::with_capacity(all);
     for (lane, number) in lanes.iter().zip(0..) {
         let of_lane = (0..lane.keys.len() as u32).map(|key| KeyAt { lane: number, key });
         keys.extend(of_lane.map(|at| (beginning(text(at), behind), at)));
