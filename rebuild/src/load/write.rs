@@ -12,7 +12,7 @@ use tallyring_archive::{
 use tallyring_records::line::{self, escape};
 use tallyring_records::{HASH_CHARS, Schema, TimeCode};
 
-use super::lane::{Lane, Rows, Total};
+use super::lane::{Lane, Part, Rows, Total};
 use super::memory::Memory;
 use super::order::{OfKey, Order, by_key};
 use super::row::Names;
@@ -197,11 +197,21 @@ impl<'s, 'l, 'd> Unit<'s, 'l, 'd> {
                 sections.insert(format!("{subtotal}.{name}|"), (name, Some(number)));
             }
         }
+        let shard = self.shard;
         let totals = self.totals_by_key();
+        // Sections of one subtotal stand together: its rows are sorted once for all namespaces.
+        let mut parts = (None, Vec::new());
         for (namespace, subtotal) in sections.into_values() {
-            match subtotal {
-                None => self.totals(of_namespace(&self.shard.order, &totals, namespace))?,
-                Some(number) => self.parts(namespace, number, names.get(number))?,
+            match (subtotal, &shard.dotted) {
+                (None, _) => self.totals(of_namespace(&shard.order, &totals, namespace))?,
+                (Some(_), None) => {}
+                (Some(number), Some(order)) => {
+                    if parts.0 != subtotal {
+                        parts = (subtotal, self.parts_by_key(order, number));
+                    }
+                    let keys = of_namespace(order, &parts.1, namespace);
+                    self.parts(order, keys, names.get(number))?;
+                }
             }
         }
         self.lookups()?;
@@ -239,17 +249,15 @@ impl<'s, 'l, 'd> Unit<'s, 'l, 'd> {
         Ok(())
     }
 
-    fn parts(&mut self, namespace: &str, number: u16, name: &str) -> Result<()> {
-        let shard = self.shard;
-        let Some(order) = &shard.dotted else {
-            return Ok(());
-        };
-        let of_subtotal =
-            |rows: &Option<&'l Rows>| rows.map_or(&[][..], |rows| rows.parts_of(number));
-        let parts = by_key(order, self.rows.iter().map(of_subtotal), |part| part.key);
+    fn parts_by_key(&self, order: &Order, number: u16) -> Vec<OfKey<'l, Part>> {
+        let parts = |rows: &Option<&'l Rows>| rows.map_or(&[][..], |rows| rows.parts_of(number));
+        by_key(order, self.rows.iter().map(parts), |part| part.key)
+    }
+
+    fn parts(&mut self, order: &'s Order, keys: &[OfKey<'l, Part>], name: &str) -> Result<()> {
         let mut line_key = Vec::new();
-        for of in of_namespace(order, &parts, namespace) {
-            let lane = shard.lanes[of.lane as usize];
+        for of in keys {
+            let lane = self.shard.lanes[of.lane as usize];
             let key = order.key(of.rank);
             for bucket in of.rows.chunk_by(|a, b| a.minutes == b.minutes) {
                 line_key.clear();
