@@ -125,14 +125,16 @@ pub fn push_entry(out: &mut Vec<u8>, first: bool, name: &[u8], count: u64) {
 
 /// The `(name, count)` entries of a payload; an entry that is not readable gives `None` and ends it.
 pub fn entries(payload: &[u8]) -> impl Iterator<Item = Option<(&[u8], u64)>> {
-    payload.split(|&byte| byte == b' ').map(|entry| {
-        let colon = entry.iter().rposition(|&byte| byte == b':')?;
-        let name = &entry[..colon];
-        if name.is_empty() {
-            return None;
-        }
-        Some((name, parse_count(&entry[colon + 1..])?))
-    })
+    payload.split(|&byte| byte == b' ').map(split_entry)
+}
+
+fn split_entry(entry: &[u8]) -> Option<(&[u8], u64)> {
+    let colon = entry.iter().rposition(|&byte| byte == b':')?;
+    let name = &entry[..colon];
+    if name.is_empty() {
+        return None;
+    }
+    Some((name, parse_count(&entry[colon + 1..])?))
 }
 
 /// The `(time code, count)` entries of a total line; an entry that is not readable gives `None`.
@@ -185,8 +187,7 @@ impl Hours<'_> {
         let mut parts = self.rest?.splitn(2, |&byte| byte == b' ');
         let entry = parts.next()?;
         self.rest = parts.next();
-        let colon = entry.iter().position(|&byte| byte == b':')?;
-        let (text, count) = (&entry[..colon], parse_count(&entry[colon + 1..])?);
+        let (text, count) = split_entry(entry)?;
         let code = TimeCode::parse(text).ok()?;
         self.day = (code.grain() == Grain::Hour).then(|| Date::of(code, text));
         Some((code, count))

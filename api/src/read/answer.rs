@@ -183,11 +183,10 @@ impl Answer {
     /// # Errors
     /// Never.
     pub fn to_json(&self) -> Result<String, Problem> {
-        let mut text = respond::json(self)?;
-        if let Body::Counts { counts } = &self.body {
-            counts.add_to(&mut text);
+        match &self.body {
+            Body::Counts { counts } => counts.json_behind(self),
+            Body::Rolled { .. } | Body::Buckets { .. } | Body::Summary {} => respond::json(self),
         }
-        Ok(text)
     }
 }
 

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use itoa::Buffer;
 use serde::{Serialize, Serializer};
 
+use super::respond;
 use crate::calendar::Buckets;
+use crate::problem::Problem;
 
 /// The count of every bucket, oldest first.
 #[derive(Debug)]
@@ -40,14 +42,24 @@ impl Counted {
     }
 
     /// True, for serde, which leaves it out: it stands behind all else in an answer, and is added there. So an answer that
-    /// has one is JSON only by its own method.
+    /// has one is JSON only by [`Counted::json_behind`].
     pub fn is_added(&self) -> bool {
         true
     }
 
+    /// An answer that has these as JSON.
+    ///
+    /// # Errors
+    /// Never for the answers of this crate.
+    pub fn json_behind(&self, answer: &impl Serialize) -> Result<String, Problem> {
+        let mut text = respond::json(answer)?;
+        self.add_to(&mut text);
+        Ok(text)
+    }
+
     /// Adds `counts` to a JSON object that is not empty. A list of hundreds of times and numbers is most of an answer, so
     /// it is written here: serde would look for what to escape in times, where there is nothing.
-    pub fn add_to(&self, object: &mut String) {
+    fn add_to(&self, object: &mut String) {
         const OPENING: &str = "{\"start\":\"";
         const MIDDLE: &str = "\",\"count\":";
         /// Of a time with its offset and a count, about.

@@ -13,7 +13,7 @@ use super::base::{Base, Made};
 use super::counted::{Count, Counted};
 use super::format::Format;
 use super::request::{Period, blocking, declared};
-use super::respond::{Respond, json};
+use super::respond::Respond;
 use super::rollup;
 use crate::access::Caller;
 use crate::calendar::Unit;
@@ -125,11 +125,7 @@ impl Respond for Whole {
 
     fn render(&self, format: Format) -> Result<String, Problem> {
         match format {
-            Format::Json => {
-                let mut text = json(self)?;
-                self.counts.add_to(&mut text);
-                Ok(text)
-            }
+            Format::Json => self.counts.json_behind(self),
             Format::Csv => Ok(rows(self)),
             Format::Svg(look) => Ok(picture(self, look)),
         }
