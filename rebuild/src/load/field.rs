@@ -63,11 +63,34 @@ fn number(text: &[u8]) -> Option<u64> {
     if text.is_empty() || text.len() > 19 {
         return None;
     }
-    text.iter().try_fold(0_u64, |number, &digit| {
+    let (eights, rest) = text.as_chunks();
+    let mut number = 0;
+    for eight in eights {
+        number = number * 100_000_000 + eight_digits(*eight)?;
+    }
+    rest.iter().try_fold(number, |number, &digit| {
         digit
             .is_ascii_digit()
             .then(|| number * 10 + u64::from(digit - b'0'))
     })
+}
+
+/// The number that eight digits are, in three multiplications: neighbours are joined to pairs, pairs to fours, fours to the
+/// whole. (Johnny Lee's; Daniel Lemire, "Quickly parsing eight digits", 2018.)
+fn eight_digits(text: [u8; 8]) -> Option<u64> {
+    const ZEROS: u64 = u64::from_ne_bytes([b'0'; 8]);
+    const TO_NINE: u64 = u64::from_ne_bytes([6; 8]);
+    const HIGH_HALVES: u64 = u64::from_ne_bytes([0xf0; 8]);
+    let word = u64::from_le_bytes(text);
+    // Digits are 0x30 to 0x39: with six more they stay below 0x40. What is not, and may reach into the next byte, has another
+    // high half before.
+    let are_digits =
+        word & HIGH_HALVES == ZEROS && word.wrapping_add(TO_NINE) & HIGH_HALVES == ZEROS;
+    let digits = word & !HIGH_HALVES;
+    let pairs = (digits * 10 + (digits >> 8)) & 0x00ff_00ff_00ff_00ff;
+    let fours = (pairs * 100 + (pairs >> 16)) & 0x0000_ffff_0000_ffff;
+    let number = (fours * 10_000 + (fours >> 32)) & 0xffff_ffff;
+    are_digits.then_some(number)
 }
 
 /// The common form `2012-03-16T18:00:00Z` without the generality of a time library.
@@ -154,6 +177,20 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn prop_numbers_are_those_of_the_standard_library(text in prop_oneof!["[0-9]{1,21}", "[0-9]{0,9}[/:@ -][0-9]{0,9}"]) {
+            let expected = if text.len() > 19 { None } else { text.parse().ok() };
+            prop_assert_eq!(number(text.as_bytes()), expected);
+        }
+
+        #[test]
+        fn prop_a_byte_that_is_no_digit_is_seen_wherever_it_stands(digits in "[0-9]{8}", at in 0..8_usize, byte: u8) {
+            let mut text: [u8; 8] = digits.as_bytes().try_into().unwrap();
+            text[at] = byte;
+            let expected = std::str::from_utf8(&text).ok().filter(|_| byte.is_ascii_digit()).and_then(|text| text.parse().ok());
+            prop_assert_eq!(eight_digits(text), expected);
+        }
+
         #[test]
         fn prop_the_short_way_reads_what_the_long_one_does(seconds in TIME_MIN..TIME_MAX) {
             let text = Timestamp::from_second(seconds).unwrap().to_string();
