@@ -4,6 +4,8 @@ use std::hash::BuildHasher;
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 
+use crate::short_text::ShortText;
+
 /// A set of texts with dense numbers from 0.
 ///
 /// Most keys are short: those stand in the table itself, so that looking one up touches one place of memory more than
@@ -21,13 +23,10 @@ pub struct Interner {
 /// A text as the table knows it, and its number.
 #[derive(Clone, Copy)]
 struct Entry {
-    /// [`short`] or [`long`]; bytes, so that an entry takes 20.
-    word: [u8; SHORT_BYTES_MAX + 1],
+    /// Of a [`ShortText`], or [`long`]; bytes, so that an entry takes 20.
+    word: [u8; size_of::<ShortText>()],
     number: u32,
 }
-
-/// The longest text that stands in the table: a hashed key of a namespace of two letters.
-const SHORT_BYTES_MAX: usize = 15;
 
 /// What stands in the place of a short text's length.
 const LONG: u8 = u8::MAX;
@@ -52,10 +51,24 @@ impl Interner {
         self.number(text, word, hash)
     }
 
+    /// The number of a short text, given now if it is new. The same as that of its bytes.
+    ///
+    /// # Panics
+    /// As [`Interner::intern`].
+    #[inline]
+    pub fn intern_short(&mut self, text: ShortText) -> u32 {
+        let word = text.word();
+        let hash = self.hasher.hash_one(word);
+        match self.table.find(hash, |entry| entry.word() == word) {
+            Some(entry) => entry.number,
+            None => self.insert(&text.bytes()[..text.len()], Some(word), hash),
+        }
+    }
+
     /// The word of a short text, and the hash of any.
     fn hashed(&self, text: &[u8]) -> (Option<u128>, u64) {
-        match short(text) {
-            Some(word) => (Some(word), self.hasher.hash_one(word)),
+        match ShortText::of(text) {
+            Some(short) => (Some(short.word()), self.hasher.hash_one(short.word())),
             None => (None, self.hasher.hash_one(text)),
         }
     }
@@ -123,7 +136,7 @@ impl Entry {
     /// Start and hash of a long text.
     fn long(&self) -> Option<(u32, u64)> {
         let word = self.word();
-        (self.word[SHORT_BYTES_MAX] == LONG).then_some(((word >> 64) as u32, word as u64))
+        (self.word[ShortText::BYTES_MAX] == LONG).then_some(((word >> 64) as u32, word as u64))
     }
 
     fn hash(&self, hasher: &DefaultHashBuilder) -> u64 {
@@ -134,29 +147,9 @@ impl Entry {
     }
 }
 
-/// A short text as one word: its bytes, zeros and its length. Read in overlapping halves, which is faster than to copy
-/// so many bytes.
-fn short(text: &[u8]) -> Option<u128> {
-    let length = text.len();
-    let bytes = if let (Some(first), Some(last)) = (text.first_chunk(), text.last_chunk()) {
-        let (first, last) = (u64::from_le_bytes(*first), u64::from_le_bytes(*last));
-        if length > SHORT_BYTES_MAX {
-            return None;
-        }
-        u128::from(first) | u128::from(last) << (8 * (length - 8))
-    } else if let (Some(first), Some(last)) = (text.first_chunk(), text.last_chunk()) {
-        let (first, last) = (u32::from_le_bytes(*first), u32::from_le_bytes(*last));
-        u128::from(first) | u128::from(last) << (8 * (length - 4))
-    } else {
-        let add = |word: u128, byte: &u8| word << 8 | u128::from(*byte);
-        text.iter().rev().fold(0, add)
-    };
-    Some(bytes | (length as u128) << (8 * SHORT_BYTES_MAX))
-}
-
 /// What stands for a long text: its hash and where it starts in the arena.
 fn long(start: u32, hash: u64) -> u128 {
-    u128::from(hash) | u128::from(start) << 64 | u128::from(LONG) << (8 * SHORT_BYTES_MAX)
+    u128::from(hash) | u128::from(start) << 64 | u128::from(LONG) << (8 * ShortText::BYTES_MAX)
 }
 
 fn at(arena: &[u8], start: u32) -> &[u8] {
@@ -185,7 +178,11 @@ mod tests {
             for text in &texts {
                 let next = model.len() as u32;
                 let number = *model.entry(text).or_insert(next);
-                prop_assert_eq!(interner.intern(text), number);
+                let found = match ShortText::of(text) {
+                    Some(short) if number.is_multiple_of(2) => interner.intern_short(short),
+                    _ => interner.intern(text),
+                };
+                prop_assert_eq!(found, number);
             }
             prop_assert_eq!(interner.len(), model.len());
             prop_assert_eq!(interner.find(&other), model.get(other.as_slice()).copied());

@@ -49,9 +49,18 @@ pub struct TimeCode {
 impl TimeCode {
     /// The bucket of `grain` that holds `instant` (Unix seconds), which is moved into
     /// [`TIME_MIN`]..[`TIME_MAX`] if it lies outside.
+    #[inline]
     pub fn containing(instant: i64, grain: Grain) -> Self {
         let since = instant.clamp(TIME_MIN, TIME_MAX - 1) - EPOCH_2000;
         let minutes = u32::try_from(since / 60).expect("BUG: clamped to years 2000 to 2999");
+        Self::from_minutes(minutes, grain)
+    }
+
+    /// The bucket of `grain` that holds a minute, counted from 2000-01-01T00:00Z, which is moved before 3000 if it lies
+    /// outside.
+    #[inline]
+    pub fn from_minutes(minutes: u32, grain: Grain) -> Self {
+        let minutes = minutes.min(MINUTES_MAX);
         // Divisions by constants, which are cheap.
         let within = match grain {
             Grain::Day => minutes % MINUTES_A_DAY,
@@ -63,11 +72,6 @@ impl TimeCode {
             minutes: minutes - within,
             grain,
         }
-    }
-
-    /// From minutes since 2000-01-01 as [`TimeCode::minutes`] gave them.
-    pub fn from_minutes(minutes: u32, grain: Grain) -> Self {
-        Self::containing(EPOCH_2000 + i64::from(minutes) * 60, grain)
     }
 
     /// Start of the bucket in minutes since 2000-01-01T00:00Z.
@@ -147,6 +151,9 @@ pub const TIME_MIN: i64 = EPOCH_2000;
 pub const TIME_MAX: i64 = 32_503_680_000;
 
 pub(crate) const EPOCH_2000: i64 = 946_684_800;
+
+/// The last minute before [`TIME_MAX`], counted from 2000.
+const MINUTES_MAX: u32 = ((TIME_MAX - EPOCH_2000) / 60 - 1) as u32;
 
 impl fmt::Display for TimeCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

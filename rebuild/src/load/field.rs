@@ -59,29 +59,55 @@ pub fn shown(text: &[u8]) -> String {
     format!("`{}{more}`", short.escape_debug())
 }
 
+/// A whole number of at most 19 digits, read without a loop where it is a usual count or time: how long a number is cannot
+/// be foretold, and processors that guess wrong wait for longer than to read it.
 fn number(text: &[u8]) -> Option<u64> {
-    if text.is_empty() || text.len() > 19 {
-        return None;
+    match text.len() {
+        1..=3 => to_three_digits(text),
+        8..=16 => {
+            let (first, last) = (text.first_chunk()?, text.last_chunk()?);
+            let more = text.len() - 8;
+            Some(eight_digits(*first, 8)? * TENS[more] + eight_digits(*last, more)?)
+        }
+        4..=19 => text.iter().try_fold(0, |number, digit| {
+            let digit = digit.wrapping_sub(b'0');
+            (digit <= 9).then(|| number * 10 + u64::from(digit))
+        }),
+        _ => None,
     }
-    let (eights, rest) = text.as_chunks();
-    let mut number = 0;
-    for eight in eights {
-        number = number * 100_000_000 + eight_digits(*eight)?;
-    }
-    rest.iter().try_fold(number, |number, &digit| {
-        digit
-            .is_ascii_digit()
-            .then(|| number * 10 + u64::from(digit - b'0'))
-    })
 }
 
-/// The number that eight digits are, in three multiplications: neighbours are joined to pairs, pairs to fours, fours to the
+const TENS: [u64; 9] = [
+    1,
+    10,
+    100,
+    1_000,
+    10_000,
+    100_000,
+    1_000_000,
+    10_000_000,
+    100_000_000,
+];
+
+/// The number that one to three digits are: of the first, the middle and the last byte, some may be the same.
+fn to_three_digits(text: &[u8]) -> Option<u64> {
+    const TIMES: [[u64; 3]; 4] = [[0; 3], [0, 0, 1], [0, 10, 1], [100, 10, 1]];
+    let length = text.len();
+    let digits = [0, (length - 1) / 2, length - 1].map(|at| u64::from(text[at].wrapping_sub(b'0')));
+    let times = TIMES[length];
+    let are_digits = digits.iter().all(|&digit| digit <= 9);
+    are_digits.then_some(digits[0] * times[0] + digits[1] * times[1] + digits[2] * times[2])
+}
+
+/// The number that the last `count` of eight digits are, in three multiplications: neighbours are joined to pairs, pairs to fours, fours to the
 /// whole. (Johnny Lee's; Daniel Lemire, "Quickly parsing eight digits", 2018.)
-fn eight_digits(text: [u8; 8]) -> Option<u64> {
+fn eight_digits(text: [u8; 8], count: usize) -> Option<u64> {
     const ZEROS: u64 = u64::from_ne_bytes([b'0'; 8]);
     const TO_NINE: u64 = u64::from_ne_bytes([6; 8]);
     const HIGH_HALVES: u64 = u64::from_ne_bytes([0xf0; 8]);
-    let word = u64::from_le_bytes(text);
+    // Bytes before the wanted ones become zeros.
+    let wanted = u64::MAX.checked_shl(64 - 8 * count as u32).unwrap_or(0);
+    let word = u64::from_le_bytes(text) & wanted | ZEROS & !wanted;
     // Digits are 0x30 to 0x39: with six more they stay below 0x40. What is not, and may reach into the next byte, has another
     // high half before.
     let are_digits =
@@ -188,7 +214,7 @@ mod tests {
             let mut text: [u8; 8] = digits.as_bytes().try_into().unwrap();
             text[at] = byte;
             let expected = std::str::from_utf8(&text).ok().filter(|_| byte.is_ascii_digit()).and_then(|text| text.parse().ok());
-            prop_assert_eq!(eight_digits(text), expected);
+            prop_assert_eq!(eight_digits(text, 8), expected);
         }
 
         #[test]

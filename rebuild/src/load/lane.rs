@@ -1,26 +1,25 @@
 //! A lane: some of the keys, numbered, and their rows by partition.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
-use tallyring_archive::{Error, Partition};
-use tallyring_records::{COUNT_MAX, Grain, Interner, TimeCode, line};
+use tallyring_archive::Error;
+use tallyring_records::{COUNT_MAX, Interner, line};
 
 use super::order::ORDER_BYTES;
-use super::row::{Row, StagedRows};
+use super::partitions::{Numbered, Partitions};
+use super::row::{Row, RowKey, StagedRows};
 
 /// Keys of one lane and what was counted on them.
 #[derive(Default)]
 pub struct Lane {
     /// `l|abc`
     pub keys: Interner,
-    /// Grain of each key's rows.
-    pub grains: Vec<Grain>,
     /// Values of breakdowns.
     pub values: Interner,
     /// Texts behind the hashes among keys and values.
     pub lookups: HashMap<Box<[u8]>, Box<str>>,
     /// Rows by the partition of their bucket.
-    pub partitions: BTreeMap<Partition, Rows>,
+    pub partitions: Partitions,
     lookup_bytes: usize,
 }
 
@@ -68,13 +67,13 @@ pub struct TooLarge {
 
 impl Lane {
     /// Adds a row.
-    pub fn add(&mut self, row: &Row, among: &StagedRows, partition: Partition) {
-        let key = self.keys.intern(among.key(row));
-        if self.grains.len() < self.keys.len() {
-            self.grains.push(row.grain);
-        }
-        let (minutes, count) = (row.minutes, row.count);
-        let rows = self.partitions.entry(partition).or_default();
+    pub fn add(&mut self, row: &Row, among: &StagedRows, partition: Numbered) {
+        let key = match among.key(row) {
+            RowKey::Short(key) => self.keys.intern_short(key),
+            RowKey::Long(key) => self.keys.intern(key),
+        };
+        let (minutes, count) = (row.minutes(), row.count);
+        let rows = self.partitions.of(partition);
         match among.part(row) {
             None => {
                 let place = u64::from(key) << 32 | u64::from(minutes);
@@ -114,8 +113,8 @@ impl Lane {
 
     /// Bytes of memory held, about, with what it takes to write them.
     pub fn bytes(&self) -> usize {
-        let rows: usize = self.partitions.values().map(Rows::bytes).sum();
-        let keys = self.keys.bytes() + self.keys.len() * (size_of::<Grain>() + ORDER_BYTES);
+        let rows: usize = self.partitions.iter().map(|(_, rows)| rows.bytes()).sum();
+        let keys = self.keys.bytes() + self.keys.len() * ORDER_BYTES;
         rows + keys + self.values.bytes() + self.lookup_bytes
     }
 
@@ -124,12 +123,7 @@ impl Lane {
     /// # Errors
     /// The first place whose sum is too large.
     pub fn combine(&mut self) -> Result<(), TooLarge> {
-        self.partitions.values_mut().try_for_each(Rows::combine)
-    }
-
-    /// The bucket of a key that starts at `minutes`.
-    pub fn code(&self, key: u32, minutes: u32) -> TimeCode {
-        TimeCode::from_minutes(minutes, self.grains[key as usize])
+        self.partitions.rows_mut().try_for_each(Rows::combine)
     }
 
     /// The text of a stored key or value, for messages.

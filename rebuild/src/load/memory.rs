@@ -5,11 +5,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rayon::prelude::*;
 use tallyring_archive::Partition;
-use tallyring_records::{COUNT_MAX, LongKeys, Schema, ShardPrefix, TimeCode, line};
+use tallyring_records::{COUNT_MAX, Grain, LongKeys, Schema, ShardPrefix, TimeCode, line};
 
 use super::chunk::{Chunk, Chunks, Format};
 use super::error::{BadRow, LoadError, SHOWN_BYTES_MAX, WrongCounts};
 use super::lane::{Lane, TooLarge};
+use super::partitions::Numbered;
 use super::row::{Fields, Names, Reader, Row, StagedRows};
 use super::{LoadOptions, OnBadRow, Progress, Step, ndjson};
 use crate::closed::first_open_year;
@@ -174,7 +175,7 @@ struct Batch {
     /// Rows by the lane they are for.
     lanes: Vec<StagedRows>,
     /// By day since 2000: its partition, once it was needed.
-    days: Vec<Option<Partition>>,
+    days: Vec<Option<Numbered>>,
 }
 
 impl Filling<'_, '_> {
@@ -246,14 +247,14 @@ impl Filling<'_, '_> {
     }
 
     /// The partition of a bucket; worked out once for each day.
-    fn partition(&self, row: &Row, days: &mut Vec<Option<Partition>>) -> Partition {
-        let day = (row.minutes / 1_440) as usize;
+    fn partition(&self, row: &Row, days: &mut Vec<Option<Numbered>>) -> Numbered {
+        let day = (row.minutes() / 1_440) as usize;
         if days.len() <= day {
             days.resize(day + 1, None);
         }
         *days[day].get_or_insert_with(|| {
-            let code = TimeCode::from_minutes(row.minutes, row.grain);
-            Partition::keeping(code, self.memory.first_open_year)
+            let code = TimeCode::from_minutes(row.minutes(), row.grain());
+            Partition::keeping(code, self.memory.first_open_year).into()
         })
     }
 
@@ -293,7 +294,8 @@ impl Filling<'_, '_> {
 
 fn too_large(lane: &Lane, wrong: TooLarge) -> LoadError {
     let key = lane.keys.get(wrong.key);
-    let code = lane.code(wrong.key, wrong.minutes);
+    // Where the bucket starts, however long it is.
+    let code = TimeCode::from_minutes(wrong.minutes, Grain::Minute);
     let detail = format!("it is more than {COUNT_MAX} in all; no counter can hold that");
     WrongCounts::error(
         "the count",

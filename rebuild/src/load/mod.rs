@@ -21,6 +21,7 @@ mod lane;
 mod memory;
 mod ndjson;
 mod order;
+mod partitions;
 mod row;
 mod separators;
 #[cfg(test)]

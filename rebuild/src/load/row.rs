@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use tallyring_records::{
-    Grain, KEY_BYTES_MAX, LongKeys, MISSING, Namespace, Schema, ShardPrefix, TimeCode, is_hash,
-    is_plain_ascii,
+    Grain, KEY_BYTES_MAX, LongKeys, MISSING, Namespace, Schema, ShardPrefix, ShortText, TimeCode,
+    is_hash, is_plain_ascii,
 };
 
 use super::field;
@@ -28,15 +28,14 @@ pub struct Fields<'f> {
     pub value: &'f [u8],
 }
 
-/// Rows that can be counted, each with its texts beside those of the row before: whoever goes through them reads memory
-/// in order.
+/// Rows that can be counted, in memory that is read in order by whoever goes through them.
 #[derive(Default)]
 pub struct StagedRows {
     rows: Vec<Row>,
-    /// Keys and values in their stored form.
-    texts: Vec<u8>,
     /// What few rows have.
     more: Vec<More>,
+    /// Long keys, and values, in their stored form.
+    texts: Vec<u8>,
     /// Hash and raw text, as often as they came.
     lookups: Vec<(String, String)>,
     /// Bytes of those texts.
@@ -46,22 +45,48 @@ pub struct StagedRows {
 /// A row that can be counted.
 #[derive(Debug, Clone, Copy)]
 pub struct Row {
+    /// Namespace and key in their stored form, `l|abc`, if they are short; otherwise empty.
+    key: ShortText,
     /// At least 1.
     pub count: u64,
-    /// Start of its bucket, minutes since 2000.
-    pub minutes: u32,
-    /// Length of its bucket.
-    pub grain: Grain,
-    key_length: u8,
-    key_start: u32,
-    /// Its place among what few have, counted from 1; 0 for a total whose key is no hash.
+    /// Start of its bucket, minutes since 2000, above [`GRAIN_BITS`] bits of its grain.
+    bucket: u32,
+    /// Its place among what few have, counted from 1; 0 for a total whose key is short and no hash.
     more: u32,
 }
 
+/// Minutes before the year 3000 take 30 bits.
+const GRAIN_BITS: u32 = 2;
+
+const GRAINS: [Grain; 1 << GRAIN_BITS] = [Grain::Day, Grain::Hour, Grain::Quarter, Grain::Minute];
+
+/// A row's namespace and key in their stored form, `l|abc`.
+#[derive(Debug, Clone, Copy)]
+pub enum RowKey<'r> {
+    /// Most are.
+    Short(ShortText),
+    /// The others.
+    Long(&'r [u8]),
+}
+
 struct More {
+    /// Namespace and key, if they are long.
+    key: Option<Range<u32>>,
     /// The breakdown by number in [`Names`] and its value.
-    part: Option<(u16, Range<usize>)>,
-    lookups: Range<usize>,
+    part: Option<(u16, Range<u32>)>,
+    lookups: Range<u32>,
+}
+
+impl Row {
+    /// Start of its bucket, minutes since 2000.
+    pub fn minutes(&self) -> u32 {
+        self.bucket >> GRAIN_BITS
+    }
+
+    /// Length of its bucket.
+    pub fn grain(&self) -> Grain {
+        GRAINS[(self.bucket % (1 << GRAIN_BITS)) as usize]
+    }
 }
 
 impl StagedRows {
@@ -84,22 +109,24 @@ impl StagedRows {
         self.rows.iter()
     }
 
-    /// Namespace and key: `l|abc`.
-    pub fn key(&self, row: &Row) -> &[u8] {
-        let start = row.key_start as usize;
-        &self.texts[start..start + usize::from(row.key_length)]
+    /// Namespace and key.
+    pub fn key(&self, row: &Row) -> RowKey<'_> {
+        match self.more(row).and_then(|more| more.key.as_ref()) {
+            Some(long) => RowKey::Long(self.text(long)),
+            None => RowKey::Short(row.key),
+        }
     }
 
     /// The breakdown that the row is part of, by number in [`Names`], and its value; none for a total.
     pub fn part(&self, row: &Row) -> Option<(u16, &[u8])> {
         let (subtotal, value) = self.more(row)?.part.as_ref()?;
-        Some((*subtotal, &self.texts[value.clone()]))
+        Some((*subtotal, self.text(value)))
     }
 
     /// Hash and raw text of what the row has as a hash.
     pub fn lookups(&self, row: &Row) -> &[(String, String)] {
         self.more(row)
-            .map_or(&[], |more| &self.lookups[more.lookups.clone()])
+            .map_or(&[], |more| &self.lookups[places(&more.lookups)])
     }
 
     /// Forgets all. Keeps its memory if it was made for about `usual` bytes: a file that is sorted by key fills one lane after
@@ -141,13 +168,26 @@ impl StagedRows {
         Some(&self.more[at as usize])
     }
 
-    fn add_text(&mut self, parts: &[&[u8]]) -> Range<usize> {
+    fn text(&self, at: &Range<u32>) -> &[u8] {
+        &self.texts[places(at)]
+    }
+
+    fn add_text(&mut self, parts: &[&[u8]]) -> Range<u32> {
         let start = self.texts.len();
         for part in parts {
             self.texts.extend_from_slice(part);
         }
-        start..self.texts.len()
+        range(start..self.texts.len())
     }
+}
+
+fn range(places: Range<usize>) -> Range<u32> {
+    let place = |at| u32::try_from(at).expect("BUG: a few chunks of rows");
+    place(places.start)..place(places.end)
+}
+
+fn places(range: &Range<u32>) -> Range<usize> {
+    range.start as usize..range.end as usize
 }
 
 /// Names of all subtotals of a schema, in the order of their bytes.
@@ -186,7 +226,26 @@ pub struct Reader<'s> {
     /// The namespace of the row before, which the next one mostly has too.
     last: usize,
     /// By namespace.
-    prefixes: Vec<ShardPrefix>,
+    prefixes: Vec<Prefix>,
+}
+
+/// A namespace, and what its keys begin with, `l|`.
+struct Prefix {
+    /// If it is short.
+    name: Option<ShortText>,
+    shard: ShardPrefix,
+    /// If it is short.
+    text: Option<ShortText>,
+}
+
+/// A row's key.
+struct Key<'k> {
+    /// Without its namespace.
+    stored: &'k [u8],
+    /// As it is stored and as it came, unless it is plain ASCII.
+    not_plain: Option<(&'k str, &'k str)>,
+    /// With its namespace, if that is short.
+    short: Option<ShortText>,
 }
 
 impl<'s> Reader<'s> {
@@ -200,7 +259,11 @@ impl<'s> Reader<'s> {
             prefixes: schema
                 .namespaces
                 .iter()
-                .map(|namespace| ShardPrefix::of(&namespace.name))
+                .map(|namespace| Prefix {
+                    name: ShortText::of(namespace.name.as_bytes()),
+                    shard: ShardPrefix::of(&namespace.name),
+                    text: ShortText::of(format!("{}|", namespace.name).as_bytes()),
+                })
                 .collect(),
         }
     }
@@ -231,36 +294,41 @@ impl<'s> Reader<'s> {
             long = self.keys.stored(raw);
             (long.as_bytes(), Some((&*long, raw)))
         };
-        let rows = rows_of(&self.prefixes[self.last], stored);
+        let prefix = &self.prefixes[self.last];
+        let rows = rows_of(&prefix.shard, stored);
+        let short = prefix.text.and_then(|text| text.followed_by(stored));
         let is_total = fields.subtotal.is_empty() && fields.value.is_empty();
-        let more = if is_total && not_plain.is_none() {
+        let more = if is_total && not_plain.is_none() && short.is_some() {
             0
         } else {
-            self.more(namespace, fields, count, not_plain, rows)?
+            let key = Key {
+                stored,
+                not_plain,
+                short,
+            };
+            self.more(namespace, fields, count, &key, rows)?
         };
         if count == 0 {
             return Ok(());
         }
-        let key = rows.add_text(&[namespace.name.as_bytes(), b"|", stored]);
+        let minutes = TimeCode::containing(seconds, namespace.grain).minutes();
         rows.rows.push(Row {
+            key: short.unwrap_or_default(),
             count,
-            minutes: TimeCode::containing(seconds, namespace.grain).minutes(),
-            grain: namespace.grain,
-            key_length: u8::try_from(key.len()).expect("BUG: stored keys are short"),
-            key_start: u32::try_from(key.start).expect("BUG: a few chunks of texts"),
+            bucket: minutes << GRAIN_BITS | namespace.grain as u32,
             more,
         });
         Ok(())
     }
 
-    /// Puts with the rows what few of them have: a breakdown, or a `key` that is not plain (stored, and as it came). Its place
-    /// there, counted from 1, or 0 if it is nothing. Nothing stays of a row that does not count.
+    /// Puts with the rows what few of them have: a breakdown, or a key that is long or no plain ASCII. Its place there,
+    /// counted from 1, or 0 if it is nothing. Nothing stays of a row that does not count.
     fn more(
         &self,
         namespace: &Namespace,
         fields: &Fields<'_>,
         count: u64,
-        key: Option<(&str, &str)>,
+        key: &Key<'_>,
         rows: &mut StagedRows,
     ) -> Result<u32, String> {
         let (texts, first_lookup) = (rows.texts.len(), rows.lookups.len());
@@ -271,14 +339,17 @@ impl<'s> Reader<'s> {
                 return uncounted.map(|_| 0);
             }
         };
-        if let Some((stored, raw)) = key {
+        if let Some((stored, raw)) = key.not_plain {
             rows.look_up(stored, raw);
         }
-        let lookups = first_lookup..rows.lookups.len();
-        if part.is_none() && lookups.is_empty() {
+        let is_long = key.short.is_none();
+        let long = is_long.then(|| rows.add_text(&[namespace.name.as_bytes(), b"|", key.stored]));
+        let lookups = range(first_lookup..rows.lookups.len());
+        if long.is_none() && part.is_none() && lookups.is_empty() {
             return Ok(0);
         }
-        rows.more.push(More { part, lookups });
+        let key = long;
+        rows.more.push(More { key, part, lookups });
         Ok(u32::try_from(rows.more.len()).expect("BUG: a few chunks of rows"))
     }
 
@@ -288,7 +359,7 @@ impl<'s> Reader<'s> {
         namespace: &Namespace,
         fields: &Fields<'_>,
         rows: &mut StagedRows,
-    ) -> Result<Option<(u16, Range<usize>)>, String> {
+    ) -> Result<Option<(u16, Range<u32>)>, String> {
         match fields.subtotal {
             [] if fields.value.is_empty() => Ok(None),
             [] => Err(format!(
@@ -305,7 +376,8 @@ impl<'s> Reader<'s> {
 
     fn namespace(&mut self, name: &[u8]) -> Result<&'s Namespace, String> {
         let namespaces = &self.schema.namespaces;
-        if namespaces[self.last].name.as_bytes() == name {
+        let short = ShortText::of(name);
+        if short.is_some() && short == self.prefixes[self.last].name {
             return Ok(&namespaces[self.last]);
         }
         let found = namespaces
@@ -331,7 +403,7 @@ impl<'s> Reader<'s> {
         subtotal: &str,
         value: &[u8],
         rows: &mut StagedRows,
-    ) -> Result<Range<usize>, String> {
+    ) -> Result<Range<u32>, String> {
         let value = text("value", value)?;
         let dimensions = subtotal.split('*').count();
         if dimensions == 1 {

@@ -1,6 +1,7 @@
 //! Writes memory as runs, one for each partition and shard, and merges those of several fillings.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -10,7 +11,7 @@ use tallyring_archive::{
     BLOCK_BYTES, Disk, Error, Partition, Result, Run, RunEntry, RunSpec, RunWriter, names,
 };
 use tallyring_records::line::{self, escape};
-use tallyring_records::{HASH_CHARS, Schema, TimeCode};
+use tallyring_records::{Grain, HASH_CHARS, Namespace, Schema, TimeCode};
 
 use super::lane::{Lane, Part, Rows, Total};
 use super::memory::Memory;
@@ -23,6 +24,9 @@ const CODES: usize = 366 * 24;
 
 /// Length of the longest time code: a minute after 2031.
 const CODE_BYTES_MAX: usize = 8;
+
+/// Keys whose first rows are asked for together: processors wait for some twenty places of memory at once.
+const FETCHED_AT_ONCE: usize = 32;
 
 /// zstd level of runs that are merged soon.
 pub const SPILL_LEVEL: i32 = 1;
@@ -146,9 +150,11 @@ impl<'l> Shard<'l> {
         'l: 'a,
     {
         let lanes: Vec<&Lane> = lanes.copied().collect();
-        let has_parts = lanes
-            .iter()
-            .any(|lane| lane.partitions.values().any(|rows| !rows.parts.is_empty()));
+        let has_parts = lanes.iter().any(|lane| {
+            lane.partitions
+                .iter()
+                .any(|(_, rows)| !rows.parts.is_empty())
+        });
         Self {
             order: Order::of(&lanes, b""),
             dotted: has_parts.then(|| Order::of(&lanes, b".")),
@@ -157,8 +163,8 @@ impl<'l> Shard<'l> {
     }
 
     fn partitions(&self) -> BTreeSet<Partition> {
-        let of_lanes = self.lanes.iter().flat_map(|lane| lane.partitions.keys());
-        of_lanes.copied().collect()
+        let of_lanes = self.lanes.iter().flat_map(|lane| lane.partitions.iter());
+        of_lanes.map(|(partition, _)| *partition).collect()
     }
 }
 
@@ -178,7 +184,7 @@ impl<'s, 'l, 'd> Unit<'s, 'l, 'd> {
         let lanes = shard.lanes.iter();
         Self {
             shard,
-            rows: lanes.map(|lane| lane.partitions.get(&partition)).collect(),
+            rows: lanes.map(|lane| lane.partitions.get(partition)).collect(),
             out,
             used: BTreeMap::new(),
             payload: Vec::new(),
@@ -188,13 +194,13 @@ impl<'s, 'l, 'd> Unit<'s, 'l, 'd> {
     /// Lines come section by section (`c.u|…` before `u|…`), which is their order as bytes: no section's
     /// name is the beginning of another's.
     fn write(mut self, names: &Names, schema: &Schema) -> Result<Option<RunEntry>> {
-        let mut sections: BTreeMap<String, (&str, Option<u16>)> = BTreeMap::new();
+        let mut sections: BTreeMap<String, (&Namespace, Option<u16>)> = BTreeMap::new();
         for namespace in &schema.namespaces {
-            let name = namespace.name.as_str();
-            sections.insert(format!("{name}|"), (name, None));
+            let name = &namespace.name;
+            sections.insert(format!("{name}|"), (namespace, None));
             for subtotal in &namespace.subtotals {
                 let number = names.find(subtotal).expect("BUG: all names are known");
-                sections.insert(format!("{subtotal}.{name}|"), (name, Some(number)));
+                sections.insert(format!("{subtotal}.{name}|"), (namespace, Some(number)));
             }
         }
         let shard = self.shard;
@@ -203,14 +209,17 @@ impl<'s, 'l, 'd> Unit<'s, 'l, 'd> {
         let mut parts = (None, Vec::new());
         for (namespace, subtotal) in sections.into_values() {
             match (subtotal, &shard.dotted) {
-                (None, _) => self.totals(of_namespace(&shard.order, &totals, namespace))?,
+                (None, _) => {
+                    let keys = of_namespace(&shard.order, &totals, &namespace.name);
+                    self.totals(keys, namespace.grain)?;
+                }
                 (Some(_), None) => {}
                 (Some(number), Some(order)) => {
                     if parts.0 != subtotal {
                         parts = (subtotal, self.parts_by_key(order, number));
                     }
-                    let keys = of_namespace(order, &parts.1, namespace);
-                    self.parts(order, keys, names.get(number))?;
+                    let keys = of_namespace(order, &parts.1, &namespace.name);
+                    self.parts(order, keys, names.get(number), namespace.grain)?;
                 }
             }
         }
@@ -223,28 +232,30 @@ impl<'s, 'l, 'd> Unit<'s, 'l, 'd> {
         by_key(&self.shard.order, self.rows.iter().map(totals), Total::key)
     }
 
-    fn totals(&mut self, keys: &[OfKey<'l, Total>]) -> Result<()> {
+    fn totals(&mut self, keys: &[OfKey<'l, Total>], grain: Grain) -> Result<()> {
         let shard = self.shard;
         let mut codes = CodeTexts::new();
-        for of in keys {
-            let lane = shard.lanes[of.lane as usize];
-            let number = of.rows[0].key();
-            let code = |total: &Total| lane.code(number, total.minutes());
-            self.payload.clear();
-            for (index, total) in of.rows.iter().enumerate() {
-                let code = codes.get(code(total));
-                line::push_entry(&mut self.payload, index == 0, code, total.count);
-            }
-            let key = shard.order.key(of.rank);
-            if self.payload.len() <= BLOCK_BYTES {
-                self.out.push(key, &self.payload)?;
-            } else {
-                let hours = of.rows.iter().map(|total| (code(total), total.count));
-                for payload in total_payloads(&hours.collect::<Vec<_>>()) {
-                    self.out.push(key, &payload)?;
+        let code = |total: &Total| TimeCode::from_minutes(total.minutes(), grain);
+        for keys in keys.chunks(FETCHED_AT_ONCE) {
+            // Rows of keys that follow each other stand anywhere in memory. Asked for together they come together.
+            black_box(keys.iter().fold(0, |all, of| all ^ of.rows[0].place));
+            for of in keys {
+                self.payload.clear();
+                for (index, total) in of.rows.iter().enumerate() {
+                    let code = codes.get(code(total));
+                    line::push_entry(&mut self.payload, index == 0, code, total.count);
                 }
+                let key = shard.order.key(of.rank);
+                if self.payload.len() <= BLOCK_BYTES {
+                    self.out.push(key, &self.payload)?;
+                } else {
+                    let hours = of.rows.iter().map(|total| (code(total), total.count));
+                    for payload in total_payloads(&hours.collect::<Vec<_>>()) {
+                        self.out.push(key, &payload)?;
+                    }
+                }
+                self.uses(line::stored_key(key), of.lane);
             }
-            self.uses(line::stored_key(key), of.lane);
         }
         Ok(())
     }
@@ -254,7 +265,13 @@ impl<'s, 'l, 'd> Unit<'s, 'l, 'd> {
         by_key(order, self.rows.iter().map(parts), |part| part.key)
     }
 
-    fn parts(&mut self, order: &'s Order, keys: &[OfKey<'l, Part>], name: &str) -> Result<()> {
+    fn parts(
+        &mut self,
+        order: &'s Order,
+        keys: &[OfKey<'l, Part>],
+        name: &str,
+        grain: Grain,
+    ) -> Result<()> {
         let mut line_key = Vec::new();
         for of in keys {
             let lane = self.shard.lanes[of.lane as usize];
@@ -265,8 +282,7 @@ impl<'s, 'l, 'd> Unit<'s, 'l, 'd> {
                 line_key.push(b'.');
                 line_key.extend_from_slice(key);
                 line_key.push(b'.');
-                lane.code(bucket[0].key, bucket[0].minutes)
-                    .write_to(&mut line_key);
+                TimeCode::from_minutes(bucket[0].minutes, grain).write_to(&mut line_key);
                 let mut values: Vec<(&'l [u8], u64)> = bucket
                     .iter()
                     .map(|part| (lane.values.get(part.value), part.count))
