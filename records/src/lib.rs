@@ -6,9 +6,11 @@
 mod accepted;
 mod counts;
 mod day;
+pub mod digits;
 mod error;
 mod events;
 mod filter;
+mod hours;
 mod increment;
 mod interner;
 pub mod line;
@@ -42,7 +44,7 @@ pub use minutes::{MINUTES, is_minutes_before, is_minutes_section, minute_of, min
 pub use point::{Point, PointError};
 pub use position::{Offset, Position, StoreId};
 pub use schema::{Namespace, RESERVED_NAMES, Schema, SchemaError};
-pub use shard::{ShardPrefix, shard_of};
+pub use shard::{KeyCrc, ShardPrefix, shard_of};
 pub use short_text::ShortText;
 pub use time_code::{Grain, TIME_MAX, TIME_MIN, TimeCode, TimeCodeError};
 pub use users::{USERS, USERS_RELATIVE_ERROR, User, Users};

@@ -16,7 +16,8 @@ use std::fmt::Write as _;
 
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode, percent_encode};
 
-use crate::time_code::{Grain, TimeCode};
+pub use crate::hours::{Hours, hours, hours_from};
+use crate::time_code::TimeCode;
 use crate::users::USERS_PREFIX;
 
 /// Starts the key of a lookup line.
@@ -128,137 +129,13 @@ pub fn entries(payload: &[u8]) -> impl Iterator<Item = Option<(&[u8], u64)>> {
     payload.split(|&byte| byte == b' ').map(split_entry)
 }
 
-fn split_entry(entry: &[u8]) -> Option<(&[u8], u64)> {
+pub(crate) fn split_entry(entry: &[u8]) -> Option<(&[u8], u64)> {
     let colon = entry.iter().rposition(|&byte| byte == b':')?;
     let name = &entry[..colon];
     if name.is_empty() {
         return None;
     }
     Some((name, parse_count(&entry[colon + 1..])?))
-}
-
-/// The `(time code, count)` entries of a total line; an entry that is not readable gives `None`.
-pub fn hours(payload: &[u8]) -> Hours<'_> {
-    Hours {
-        rest: Some(payload),
-        day: None,
-    }
-}
-
-/// Entries of a total line, one after the other.
-pub struct Hours<'p> {
-    /// What is not read yet; none behind the last entry.
-    rest: Option<&'p [u8]>,
-    /// The last date: many hours of one date follow each other.
-    day: Option<Date>,
-}
-
-/// A date's code and its text, as the first bytes of a little-endian number.
-#[derive(Clone, Copy)]
-struct Date {
-    code: TimeCode,
-    text: u64,
-    bytes: u32,
-}
-
-/// An hour and its count.
-type Hour = (TimeCode, u64);
-
-/// Digits that fit a count whatever they are.
-const DIGITS_MAX: usize = 19;
-
-impl Iterator for Hours<'_> {
-    type Item = Option<Hour>;
-
-    #[inline]
-    fn next(&mut self) -> Option<Self::Item> {
-        let rest = self.rest?;
-        if let Some((entry, rest)) = self.day.and_then(|day| hour_of(day, rest)) {
-            self.rest = rest;
-            return Some(Some(entry));
-        }
-        Some(self.any())
-    }
-}
-
-impl Hours<'_> {
-    /// The next entry, whatever it is.
-    fn any(&mut self) -> Option<Hour> {
-        let mut parts = self.rest?.splitn(2, |&byte| byte == b' ');
-        let entry = parts.next()?;
-        self.rest = parts.next();
-        let (text, count) = split_entry(entry)?;
-        let code = TimeCode::parse(text).ok()?;
-        self.day = (code.grain() == Grain::Hour).then(|| Date::of(code, text));
-        Some((code, count))
-    }
-}
-
-impl Date {
-    /// The date of an hour with this text, of four bytes or (from 2032 on) six.
-    fn of(hour: TimeCode, text: &[u8]) -> Self {
-        let date = &text[..text.len() - 1];
-        let fold = |number, &byte| number << 8 | u64::from(byte);
-        Self {
-            code: TimeCode::containing(hour.start(), Grain::Day),
-            text: date.iter().rev().fold(0, fold),
-            bytes: date.len() as u32,
-        }
-    }
-}
-
-/// The entry that `text` begins with and what is behind it, if it is an hour of that day and not among the last bytes.
-/// Nearly all are: so few steps are taken.
-#[inline]
-fn hour_of(day: Date, text: &[u8]) -> Option<(Hour, Option<&[u8]>)> {
-    let head = u64::from_le_bytes(*text.first_chunk()?);
-    let behind = head >> (8 * day.bytes);
-    let date = head ^ (behind << (8 * day.bytes));
-    let [hour, colon, ..] = behind.to_le_bytes();
-    if date != day.text || colon != b':' {
-        return None;
-    }
-    let code = day.code.hour(hour)?;
-    let digits = &text[day.bytes as usize + 2..];
-    let (mut count, mut at) = (0_u64, 0);
-    while let Some(digit) = digits.get(at).map(|byte| byte.wrapping_sub(b'0'))
-        && digit < 10
-        && at < DIGITS_MAX
-    {
-        count = count * 10 + u64::from(digit);
-        at += 1;
-    }
-    // As `parse_count`, which reads what is left out here.
-    if at == 0 || (digits[0] == b'0' && at > 1) {
-        return None;
-    }
-    match digits.get(at) {
-        None => Some(((code, count), None)),
-        Some(b' ') => Some(((code, count), Some(&digits[at + 1..]))),
-        Some(_) => None,
-    }
-}
-
-/// The entries of a total line from the first one whose code is not before `code`: they ascend, so those before it are
-/// not read.
-pub fn hours_from(payload: &[u8], code: TimeCode) -> &[u8] {
-    let mut least = Vec::with_capacity(8);
-    code.write_to(&mut least);
-    let (mut low, mut high) = (0, payload.len());
-    while low < high {
-        let middle = low + (high - low) / 2;
-        let before = payload[low..middle].iter().rposition(|&byte| byte == b' ');
-        let begin = before.map_or(low, |space| low + space + 1);
-        let entry = payload[begin..].split(|&byte| byte == b' ').next();
-        let entry = entry.unwrap_or_default();
-        let name = entry.split(|&byte| byte == b':').next();
-        if name < Some(&least) {
-            low = (begin + entry.len() + 1).min(payload.len());
-        } else {
-            high = begin;
-        }
-    }
-    &payload[low..]
 }
 
 /// A lookup's text as it stands in its line.
@@ -282,7 +159,7 @@ pub fn shown(line: &[u8]) -> String {
 
 const ESCAPED: &AsciiSet = &CONTROLS.add(b'%').add(b',').add(b'"');
 
-fn parse_count(digits: &[u8]) -> Option<u64> {
+pub(crate) fn parse_count(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || digits.len() > 20 || (digits[0] == b'0' && digits.len() > 1) {
         return None;
     }
@@ -368,49 +245,7 @@ mod tests {
         }
     }
 
-    #[test]
-    fn hours_are_read_as_their_codes_one_by_one() {
-        let payload =
-            b"c41:2 c410:1 c41l:5 c41l2:6 c421:7 c42w:8 c42:9 c421 :3 c421:x ~1031c:4 ~1031d:5 ~1031o:6 \
-            c420:1 c421:07 c422:0 c423: c424:18446744073709551615 c425:18446744073709551616 c426:9999999999999999999 \
-            c427:1:1 c42o:1 c42n:1 c431:1 c432:1";
-        let one_by_one = |entry: &[u8]| {
-            let colon = entry.iter().position(|&byte| byte == b':')?;
-            let code = TimeCode::parse(&entry[..colon]).ok()?;
-            Some((code, parse_count(&entry[colon + 1..])?))
-        };
-        let expected: Vec<_> = payload
-            .split(|&byte| byte == b' ')
-            .map(one_by_one)
-            .collect();
-        assert_eq!(hours(payload).collect::<Vec<_>>(), expected);
-        assert_eq!(expected.iter().flatten().count(), 15);
-        assert_eq!(hours(b"").collect::<Vec<_>>(), [None]);
-    }
-
     proptest! {
-        #[test]
-        fn prop_hours_from_a_code_are_all_hours_but_those_before_it(
-            hours_counted in proptest::collection::btree_map(0_i64..4_000, 1_u64..2_000, 0..60),
-            folded_until in 0_i64..3_000,
-            from in 0_i64..4_000,
-        ) {
-            let at = |hour: i64| crate::TIME_MIN + hour * 3_600;
-            let mut counted = std::collections::BTreeMap::new();
-            for (hour, count) in hours_counted {
-                let grain = if hour < folded_until { Grain::Day } else { Grain::Hour };
-                counted.insert(TimeCode::containing(at(hour), grain), count);
-            }
-            let mut payload = Vec::new();
-            for (index, (code, count)) in counted.iter().enumerate() {
-                push_entry(&mut payload, index == 0, code.to_string().as_bytes(), *count);
-            }
-            let code = TimeCode::containing(at(from), Grain::Hour);
-            let found = hours_from(&payload, code);
-            let found: Vec<_> = if found.is_empty() { Vec::new() } else { hours(found).map(Option::unwrap).collect() };
-            let expected: Vec<_> = counted.range(code..).map(|(&code, &count)| (code, count)).collect();
-            prop_assert_eq!(found, expected);
-        }
         #[test]
         fn prop_lookup_text_roundtrips_on_one_line(raw in any::<String>()) {
             let escaped = escape(&raw);

@@ -7,7 +7,7 @@
 /// # Panics
 /// When `shards` is 0, which no configuration allows.
 pub fn shard_of(total_key: &[u8], shards: u16) -> u16 {
-    shard_of_crc(crc32fast::hash(total_key), shards)
+    KeyCrc::of(total_key).shard(shards)
 }
 
 /// What total keys of one namespace begin with, `u|`: finds the shard of each without a copy of it behind that.
@@ -31,6 +31,25 @@ impl ShardPrefix {
         let mut hasher = self.0.clone();
         hasher.update(stored);
         shard_of_crc(hasher.finalize(), shards)
+    }
+}
+
+/// What tells the shard of a total key however many shards there are.
+#[derive(Debug, Clone, Copy)]
+pub struct KeyCrc(u32);
+
+impl KeyCrc {
+    /// Of a total key.
+    pub fn of(total_key: &[u8]) -> Self {
+        Self(crc32fast::hash(total_key))
+    }
+
+    /// The key's shard, as [`shard_of`].
+    ///
+    /// # Panics
+    /// When `shards` is 0.
+    pub fn shard(self, shards: u16) -> u16 {
+        shard_of_crc(self.0, shards)
     }
 }
 

@@ -5,7 +5,7 @@
 pub struct ShortText(u128);
 
 impl ShortText {
-    /// The longest text: a hashed key of a namespace of two letters is longer.
+    /// The longest text: a hashed key of a namespace of two letters.
     pub const BYTES_MAX: usize = size_of::<Self>() - 1;
 
     /// Of a text, if it is short.

@@ -92,16 +92,6 @@ impl TimeCode {
         self.grain
     }
 
-    /// The hour of this day that has this digit, as the text form writes it.
-    #[inline]
-    pub(crate) fn hour(self, digit: u8) -> Option<Self> {
-        let hour = value(digit).filter(|&hour| hour < 24 && self.grain == Grain::Day)?;
-        Some(Self {
-            minutes: self.minutes + hour * 60,
-            grain: Grain::Hour,
-        })
-    }
-
     /// Appends the text form.
     pub fn write_to(self, out: &mut Vec<u8>) {
         let (year, month, day) = date_of(self.minutes / MINUTES_A_DAY);
@@ -132,6 +122,37 @@ impl TimeCode {
     pub fn parse(text: &[u8]) -> Result<Self, TimeCodeError> {
         parse(text).ok_or_else(|| TimeCodeError {
             found: String::from_utf8_lossy(text).into_owned(),
+        })
+    }
+}
+
+/// A month, which tells its hours by their last two digits.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Month {
+    /// Minutes since 2000 to its first day.
+    start: u32,
+    days: u32,
+}
+
+impl Month {
+    /// That of a bucket.
+    pub(crate) fn of(code: TimeCode) -> Self {
+        let day = code.minutes / MINUTES_A_DAY;
+        let (year, month, of_month) = date_of(day);
+        Self {
+            start: (day - (of_month - 1)) * MINUTES_A_DAY,
+            days: days_of(year, month),
+        }
+    }
+
+    /// The hour that has these digits for its day and its hour, as the text form writes them.
+    #[inline]
+    pub(crate) fn hour(self, day: u8, hour: u8) -> Option<TimeCode> {
+        // There is no day 0: it becomes the largest. What is no digit is too large, too.
+        let (day, hour) = (value(day).wrapping_sub(1), value(hour));
+        (day < self.days && hour < 24).then(|| TimeCode {
+            minutes: self.start + day * MINUTES_A_DAY + hour * 60,
+            grain: Grain::Hour,
         })
     }
 }
@@ -177,21 +198,31 @@ pub(crate) fn digit(value: u32) -> u8 {
 
 const DIGITS: &[u8; 32] = b"0123456789abcdefghijklmnopqrstuv";
 
-fn value(byte: u8) -> Option<u32> {
-    match byte {
-        b'0'..=b'9' => Some(u32::from(byte - b'0')),
-        b'a'..=b'v' => Some(u32::from(byte - b'a') + 10),
-        _ => None,
-    }
+/// The value of a digit; of what is none a larger one than any digit has.
+#[inline]
+fn value(digit: u8) -> u32 {
+    u32::from(VALUES[usize::from(digit)])
 }
 
+const VALUES: [u8; 256] = {
+    let mut values = [u8::MAX; 256];
+    let mut value = 0;
+    while value < DIGITS.len() {
+        values[DIGITS[value] as usize] = value as u8;
+        value += 1;
+    }
+    values
+};
+
 fn parse(text: &[u8]) -> Option<TimeCode> {
+    let one = |digit| Some(value(digit)).filter(|&value| value < 32);
+    let two = |high, low| Some(one(high)? * 32 + one(low)?);
     let (year, rest) = match text {
         [b'~', high, low, rest @ ..] => {
-            let year = value(*high)? * 32 + value(*low)?;
+            let year = two(*high, *low)?;
             (year >= 32).then_some((year, rest))?
         }
-        [year, rest @ ..] => (value(*year)?, rest),
+        [year, rest @ ..] => (one(*year)?, rest),
         [] => return None,
     };
     let [month, day, rest @ ..] = rest else {
@@ -199,16 +230,12 @@ fn parse(text: &[u8]) -> Option<TimeCode> {
     };
     let (grain, hour, minute) = match rest {
         [] => (Grain::Day, 0, 0),
-        [hour] => (Grain::Hour, value(*hour)?, 0),
-        [hour, quarter @ b'0'..=b'3'] => (Grain::Quarter, value(*hour)?, value(*quarter)? * 15),
-        [hour, high, low] => (
-            Grain::Minute,
-            value(*hour)?,
-            value(*high)? * 32 + value(*low)?,
-        ),
+        [hour] => (Grain::Hour, one(*hour)?, 0),
+        [hour, quarter @ b'0'..=b'3'] => (Grain::Quarter, one(*hour)?, one(*quarter)? * 15),
+        [hour, high, low] => (Grain::Minute, one(*hour)?, two(*high, *low)?),
         _ => return None,
     };
-    let days = days_to(2000 + year, value(*month)?, value(*day)?)?;
+    let days = days_to(2000 + year, one(*month)?, one(*day)?)?;
     if hour >= 24 || minute >= 60 {
         return None;
     }
@@ -240,13 +267,7 @@ fn days_to(year: u32, month: u32, day: u32) -> Option<u32> {
     if !(2000..3000).contains(&year) || !(1..=12).contains(&month) {
         return None;
     }
-    let is_leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
-    let days_of_month = match month {
-        2 => 28 + u32::from(is_leap),
-        4 | 6 | 9 | 11 => 30,
-        _ => 31,
-    };
-    if !(1..=days_of_month).contains(&day) {
+    if !(1..=days_of(year, month)).contains(&day) {
         return None;
     }
     let from_march = if month > 2 { month - 3 } else { month + 9 };
@@ -255,6 +276,16 @@ fn days_to(year: u32, month: u32, day: u32) -> Option<u32> {
     let of_year = (153 * from_march + 2) / 5 + day - 1;
     let of_era = 365 * of_era + of_era / 4 - of_era / 100 + of_year;
     Some(years / 400 * DAYS_OF_400_YEARS + of_era - DAYS_FROM_MARCH_1600)
+}
+
+/// Days of a month, 1–12.
+fn days_of(year: u32, month: u32) -> u32 {
+    let is_leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    match month {
+        2 => 28 + u32::from(is_leap),
+        4 | 6 | 9 | 11 => 30,
+        _ => 31,
+    }
 }
 
 const MINUTES_A_DAY: u32 = 1_440;

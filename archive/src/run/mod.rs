@@ -13,6 +13,7 @@
 //! only where a long total continues); every byte of the file is covered by a checksum or compared
 //! with the only value it may have, so that any flipped bit is found; a named file never changes.
 
+mod block;
 mod compression;
 mod format;
 mod index;

@@ -12,6 +12,7 @@ use zstd::bulk::Decompressor;
 
 use crate::disk::{Content, Disk};
 use crate::error::{Error, Result};
+use crate::run::block::{Block, IndexedBlock};
 use crate::run::format;
 use crate::run::index::{self, BlockEntry};
 use crate::run::meta::{HASH_DIGITS, RunEntry, RunMeta};
@@ -167,7 +168,7 @@ impl Run {
 
     fn visit(
         &self,
-        block: &mut dyn FnMut(usize) -> Result<Arc<Block>>,
+        block: &mut dyn FnMut(usize) -> Result<Arc<IndexedBlock>>,
         (prefix, from): (&[u8], &[u8]),
         visit: &mut Visitor<'_>,
     ) -> Result<()> {
@@ -188,8 +189,9 @@ impl Run {
             } else {
                 0
             };
-            for at in start..block.len() {
-                let (key, payload) = self.split(&block, at, number)?;
+            let lines = block.lines();
+            for at in start..lines.len() {
+                let (key, payload) = self.split(lines, at, number)?;
                 if visit(key, payload).is_break() {
                     return Ok(());
                 }
@@ -209,12 +211,12 @@ impl Run {
         }
     }
 
-    fn block(&self, cache: &BlockCache, number: usize) -> Result<Arc<Block>> {
+    fn block(&self, cache: &BlockCache, number: usize) -> Result<Arc<IndexedBlock>> {
         let key = (self.cache_id, number as u32);
         if let Some(block) = cache.blocks.get(&key) {
             return Ok(block);
         }
-        let block = Arc::new(self.decode(number)?);
+        let block = Arc::new(IndexedBlock::new(self.decode(number)?));
         cache.decoded.fetch_add(1, Ordering::Relaxed);
         cache.blocks.insert(key, Arc::clone(&block));
         Ok(block)
@@ -264,77 +266,17 @@ impl Run {
     }
 }
 
-/// One decoded block: plain lines and where each starts.
-#[derive(Debug)]
-pub struct Block {
-    plain: Vec<u8>,
-    starts: Vec<u32>,
-}
-
-impl Block {
-    fn new(plain: Vec<u8>) -> Self {
-        // A line is seldom shorter than this, so the list grows at most once or twice.
-        let mut starts = Vec::with_capacity(plain.len() / 32 + 2);
-        starts.push(0);
-        starts.extend(memchr::memchr_iter(b'\n', &plain).map(|at| at as u32 + 1));
-        starts.pop();
-        Self { plain, starts }
-    }
-
-    fn len(&self) -> usize {
-        self.starts.len()
-    }
-
-    fn line(&self, at: usize) -> &[u8] {
-        let start = self.starts[at] as usize;
-        let end = self
-            .starts
-            .get(at + 1)
-            .map_or(self.plain.len(), |&next| next as usize);
-        &self.plain[start..end - 1]
-    }
-
-    /// Index of the first line whose key is at least `key`.
-    fn position(&self, key: &[u8]) -> usize {
-        let (mut low, mut high) = (0, self.len());
-        while low < high {
-            let middle = (low + high) / 2;
-            if is_before(self.line(middle), key) {
-                low = middle + 1
-            } else {
-                high = middle
-            }
-        }
-        low
-    }
-
-    fn weight(&self) -> u64 {
-        (self.plain.len() + 4 * self.starts.len() + 64) as u64
-    }
-}
-
-/// True when the line's key is before `key`, which has no comma: found out without looking for the line's.
-fn is_before(text: &[u8], key: &[u8]) -> bool {
-    let differing = text.iter().zip(key).find(|(found, wanted)| found != wanted);
-    match differing {
-        Some((b',', _)) => true,
-        Some((found, wanted)) => found < wanted,
-        // All of one is in the other: a key is not before itself, nor before what it begins with.
-        None => text.len() < key.len(),
-    }
-}
-
 /// Hot decoded blocks of all runs, within a budget of bytes.
 pub struct BlockCache {
-    blocks: Cache<(u64, u32), Arc<Block>, BlockWeight>,
+    blocks: Cache<(u64, u32), Arc<IndexedBlock>, BlockWeight>,
     decoded: AtomicU64,
 }
 
 #[derive(Clone)]
 struct BlockWeight;
 
-impl Weighter<(u64, u32), Arc<Block>> for BlockWeight {
-    fn weight(&self, _: &(u64, u32), block: &Arc<Block>) -> u64 {
+impl Weighter<(u64, u32), Arc<IndexedBlock>> for BlockWeight {
+    fn weight(&self, _: &(u64, u32), block: &Arc<IndexedBlock>) -> u64 {
         block.weight()
     }
 }

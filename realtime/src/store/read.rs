@@ -7,8 +7,8 @@ use std::sync::Arc;
 use tallyring_archive::{BlockCache, Run};
 use tallyring_records::line::{self, entries, hours};
 use tallyring_records::{
-    Counts, Day, Grain, Offset, StoreId, TimeCode, add_capped, is_hash, minute_of, missing_value,
-    shard_of, sum_capped,
+    Counts, Day, Grain, KeyCrc, Offset, StoreId, TimeCode, add_capped, is_hash, minute_of,
+    missing_value, sum_capped,
 };
 
 use super::{Live, Store};
@@ -280,6 +280,8 @@ pub(super) type Visit = fn(
 struct Gather<'r> {
     read: &'r Read,
     total_key: String,
+    /// Tells its shard.
+    crc: KeyCrc,
     subtotal_prefix: Option<String>,
     runs: Vec<Arc<Run>>,
     /// Totals in any order.
@@ -290,9 +292,11 @@ struct Gather<'r> {
 
 impl<'r> Gather<'r> {
     fn new(read: &'r Read, stored: &str) -> Self {
+        let total_key = line::total_key(&read.namespace, stored);
         Self {
             read,
-            total_key: line::total_key(&read.namespace, stored),
+            crc: KeyCrc::of(total_key.as_bytes()),
+            total_key,
             subtotal_prefix: read
                 .subtotal
                 .as_ref()
@@ -349,22 +353,21 @@ impl<'r> Gather<'r> {
 
     /// Notes the runs that may hold something of the range.
     fn note(&mut self, runs: &[Arc<Run>]) {
-        let concerned = runs
-            .iter()
-            .filter(|run| may_hold(run, self.read, &self.total_key));
+        let concerned = runs.iter().filter(|run| may_hold(run, self.read, self.crc));
         self.runs.extend(concerned.map(Arc::clone));
     }
 
     fn run(&mut self, store: &Store, run: &Run, visit: Visit) -> Result<()> {
         let wanted = self.read.from..self.read.to;
         let (key, totals) = (self.total_key.as_bytes(), &mut self.totals);
+        // A day's code stands before those of its hours.
+        let first = Day::of(wanted.start).code();
         visit(run, &store.cache, (key, key), &mut |found, payload| {
             if found != key {
                 return ControlFlow::Break(());
             }
-            // A day's code stands before those of its hours.
-            let counted = hours(line::hours_from(payload, Day::of(wanted.start).code()));
-            for (code, count) in counted.flatten() {
+            for hour in hours(line::hours_from(payload, first)) {
+                let Some((code, count)) = hour else { continue };
                 if code.start() >= wanted.end {
                     break;
                 }
@@ -466,9 +469,9 @@ pub(super) fn no_generation(live: &Live, number: u64) -> Error {
 }
 
 /// True when the run may hold something of the key in the read's range.
-fn may_hold(run: &Run, read: &Read, total_key: &str) -> bool {
+fn may_hold(run: &Run, read: &Read, key: KeyCrc) -> bool {
     let meta = run.meta();
-    meta.overlaps(read.from, read.to) && shard_of(total_key.as_bytes(), meta.shards) == meta.shard
+    meta.overlaps(read.from, read.to) && key.shard(meta.shards) == meta.shard
 }
 
 /// True when the store may hold something of the read's range.

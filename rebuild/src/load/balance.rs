@@ -25,7 +25,8 @@ pub fn balanced(
     runs: Vec<RunEntry>,
     options: &LoadOptions<'_>,
 ) -> Result<Vec<RunEntry>, LoadError> {
-    runs.into_par_iter()
+    let checked: Vec<Result<RunEntry, LoadError>> = runs
+        .into_par_iter()
         .map(|entry| {
             let has_parts = entry.meta.sums.keys().any(|section| section.contains('.'));
             if !has_parts {
@@ -43,7 +44,9 @@ pub fn balanced(
             }
             Ok(filled)
         })
-        .collect()
+        .collect();
+    // The first one that is wrong is named, whichever was found first.
+    checked.into_iter().collect()
 }
 
 fn filled(

@@ -1,6 +1,7 @@
 //! Reads the fields of a row: hours and counts.
 
 use jiff::Timestamp;
+use tallyring_records::digits::last_digits;
 use tallyring_records::{COUNT_MAX, TIME_MAX, TIME_MIN};
 
 /// Reads an hour: RFC 3339, or Unix seconds. Returns Unix seconds.
@@ -67,7 +68,7 @@ fn number(text: &[u8]) -> Option<u64> {
         8..=16 => {
             let (first, last) = (text.first_chunk()?, text.last_chunk()?);
             let more = text.len() - 8;
-            Some(eight_digits(*first, 8)? * TENS[more] + eight_digits(*last, more)?)
+            Some(last_digits(*first, 8)? * TENS[more] + last_digits(*last, more)?)
         }
         4..=19 => text.iter().try_fold(0, |number, digit| {
             let digit = digit.wrapping_sub(b'0');
@@ -97,26 +98,6 @@ fn to_three_digits(text: &[u8]) -> Option<u64> {
     let times = TIMES[length];
     let are_digits = digits.iter().all(|&digit| digit <= 9);
     are_digits.then_some(digits[0] * times[0] + digits[1] * times[1] + digits[2] * times[2])
-}
-
-/// The number that the last `count` of eight digits are, in three multiplications: neighbours are joined to pairs, pairs to fours, fours to the
-/// whole. (Johnny Lee's; Daniel Lemire, "Quickly parsing eight digits", 2018.)
-fn eight_digits(text: [u8; 8], count: usize) -> Option<u64> {
-    const ZEROS: u64 = u64::from_ne_bytes([b'0'; 8]);
-    const TO_NINE: u64 = u64::from_ne_bytes([6; 8]);
-    const HIGH_HALVES: u64 = u64::from_ne_bytes([0xf0; 8]);
-    // Bytes before the wanted ones become zeros.
-    let wanted = u64::MAX.checked_shl(64 - 8 * count as u32).unwrap_or(0);
-    let word = u64::from_le_bytes(text) & wanted | ZEROS & !wanted;
-    // Digits are 0x30 to 0x39: with six more they stay below 0x40. What is not, and may reach into the next byte, has another
-    // high half before.
-    let are_digits =
-        word & HIGH_HALVES == ZEROS && word.wrapping_add(TO_NINE) & HIGH_HALVES == ZEROS;
-    let digits = word & !HIGH_HALVES;
-    let pairs = (digits * 10 + (digits >> 8)) & 0x00ff_00ff_00ff_00ff;
-    let fours = (pairs * 100 + (pairs >> 16)) & 0x0000_ffff_0000_ffff;
-    let number = (fours * 10_000 + (fours >> 32)) & 0xffff_ffff;
-    are_digits.then_some(number)
 }
 
 /// The common form `2012-03-16T18:00:00Z` without the generality of a time library.
@@ -207,14 +188,6 @@ mod tests {
         fn prop_numbers_are_those_of_the_standard_library(text in prop_oneof!["[0-9]{1,21}", "[0-9]{0,9}[/:@ -][0-9]{0,9}"]) {
             let expected = if text.len() > 19 { None } else { text.parse().ok() };
             prop_assert_eq!(number(text.as_bytes()), expected);
-        }
-
-        #[test]
-        fn prop_a_byte_that_is_no_digit_is_seen_wherever_it_stands(digits in "[0-9]{8}", at in 0..8_usize, byte: u8) {
-            let mut text: [u8; 8] = digits.as_bytes().try_into().unwrap();
-            text[at] = byte;
-            let expected = std::str::from_utf8(&text).ok().filter(|_| byte.is_ascii_digit()).and_then(|text| text.parse().ok());
-            prop_assert_eq!(eight_digits(text, 8), expected);
         }
 
         #[test]

@@ -72,7 +72,7 @@ impl Lane {
             RowKey::Short(key) => self.keys.intern_short(key),
             RowKey::Long(key) => self.keys.intern(key),
         };
-        let (minutes, count) = (row.minutes(), row.count);
+        let (minutes, count) = (row.minutes, row.count);
         let rows = self.partitions.of(partition);
         match among.part(row) {
             None => {
@@ -123,7 +123,10 @@ impl Lane {
     /// # Errors
     /// The first place whose sum is too large.
     pub fn combine(&mut self) -> Result<(), TooLarge> {
-        self.partitions.rows_mut().try_for_each(Rows::combine)
+        self.partitions
+            .in_order()
+            .into_iter()
+            .try_for_each(Rows::combine)
     }
 
     /// The text of a stored key or value, for messages.

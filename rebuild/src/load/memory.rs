@@ -18,10 +18,10 @@ use crate::closed::first_open_year;
 /// Lanes in all, about: enough that the keys of one fit into a processor's cache.
 const LANES: u16 = 64;
 
-/// Rows for one lane that a thread collects before it puts them there, in bytes, where memory is not short: some seven
+/// Rows for one lane that a thread collects before it puts them there, in bytes, where memory is not short: some eight
 /// thousand plain ones. Few of a lane's keys are in a processor's cache when its turn comes, so many rows have to come at
 /// once for keys to be found there again: a load takes a tenth less time than with what one chunk has for a lane, which is
-/// a fifth of this.
+/// a seventh of this.
 const STAGED_BYTES_MAX: u64 = 256 << 10;
 
 /// The part of the memory that all threads together may use for that.
@@ -248,12 +248,13 @@ impl Filling<'_, '_> {
 
     /// The partition of a bucket; worked out once for each day.
     fn partition(&self, row: &Row, days: &mut Vec<Option<Numbered>>) -> Numbered {
-        let day = (row.minutes() / 1_440) as usize;
+        let day = (row.minutes / 1_440) as usize;
         if days.len() <= day {
             days.resize(day + 1, None);
         }
         *days[day].get_or_insert_with(|| {
-            let code = TimeCode::from_minutes(row.minutes(), row.grain());
+            // Where the bucket starts, however long it is.
+            let code = TimeCode::from_minutes(row.minutes, Grain::Minute);
             Partition::keeping(code, self.memory.first_open_year).into()
         })
     }

@@ -54,9 +54,11 @@ impl Partitions {
         self.rows.iter()
     }
 
-    /// All rows.
-    pub fn rows_mut(&mut self) -> impl Iterator<Item = &mut Rows> {
-        self.rows.iter_mut().map(|(_, rows)| rows)
+    /// All rows, those of earlier partitions first.
+    pub fn in_order(&mut self) -> Vec<&mut Rows> {
+        let mut all: Vec<&mut (Partition, Rows)> = self.rows.iter_mut().collect();
+        all.sort_unstable_by_key(|(partition, _)| *partition);
+        all.into_iter().map(|(_, rows)| rows).collect()
     }
 
     #[cold]

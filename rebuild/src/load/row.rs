@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use tallyring_records::{
-    Grain, KEY_BYTES_MAX, LongKeys, MISSING, Namespace, Schema, ShardPrefix, ShortText, TimeCode,
-    is_hash, is_plain_ascii,
+    KEY_BYTES_MAX, LongKeys, MISSING, Namespace, Schema, ShardPrefix, ShortText, TimeCode, is_hash,
+    is_plain_ascii,
 };
 
 use super::field;
@@ -49,16 +49,11 @@ pub struct Row {
     key: ShortText,
     /// At least 1.
     pub count: u64,
-    /// Start of its bucket, minutes since 2000, above [`GRAIN_BITS`] bits of its grain.
-    bucket: u32,
+    /// Start of its bucket, minutes since 2000.
+    pub minutes: u32,
     /// Its place among what few have, counted from 1; 0 for a total whose key is short and no hash.
     more: u32,
 }
-
-/// Minutes before the year 3000 take 30 bits.
-const GRAIN_BITS: u32 = 2;
-
-const GRAINS: [Grain; 1 << GRAIN_BITS] = [Grain::Day, Grain::Hour, Grain::Quarter, Grain::Minute];
 
 /// A row's namespace and key in their stored form, `l|abc`.
 #[derive(Debug, Clone, Copy)]
@@ -75,18 +70,6 @@ struct More {
     /// The breakdown by number in [`Names`] and its value.
     part: Option<(u16, Range<u32>)>,
     lookups: Range<u32>,
-}
-
-impl Row {
-    /// Start of its bucket, minutes since 2000.
-    pub fn minutes(&self) -> u32 {
-        self.bucket >> GRAIN_BITS
-    }
-
-    /// Length of its bucket.
-    pub fn grain(&self) -> Grain {
-        GRAINS[(self.bucket % (1 << GRAIN_BITS)) as usize]
-    }
 }
 
 impl StagedRows {
@@ -311,11 +294,10 @@ impl<'s> Reader<'s> {
         if count == 0 {
             return Ok(());
         }
-        let minutes = TimeCode::containing(seconds, namespace.grain).minutes();
         rows.rows.push(Row {
             key: short.unwrap_or_default(),
             count,
-            bucket: minutes << GRAIN_BITS | namespace.grain as u32,
+            minutes: TimeCode::containing(seconds, namespace.grain).minutes(),
             more,
         });
         Ok(())
