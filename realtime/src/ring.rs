@@ -67,11 +67,20 @@ impl Ring {
         self.stores.remove(&id);
     }
 
-    /// True when an increment for `day` that is accepted now goes to the late store.
-    pub fn is_late(&self, day: Day) -> bool {
-        self.stores
-            .get(&StoreId::Day(day))
-            .is_none_or(|store| store.cut.is_some())
+    /// Days whose increments go to their own stores when they are accepted now; those of others go to the late store.
+    pub fn open_days(&self) -> impl Iterator<Item = Day> {
+        self.stores.values().filter_map(|store| match store.id {
+            StoreId::Day(day) if store.cut.is_none() => Some(day),
+            _ => None,
+        })
+    }
+
+    /// The late store that takes what is accepted now.
+    pub fn open_late(&self) -> StoreId {
+        let late = self.stores.values().rev().map(|store| store.id);
+        late.into_iter()
+            .find(|id| matches!(id, StoreId::Late(_)))
+            .expect("BUG: a late store is open at any offset")
     }
 
     /// Counts the record with `sequence` in the store that took it, unless that was cleared or has

@@ -1,5 +1,5 @@
-//! A store with its threads: one that commits groups, one that flushes, one that keeps time; and at the start one
-//! that learns which keys are heavy.
+//! A store with its threads: one that commits groups, one that folds what large ones brought, one that flushes, one that
+//! keeps time; and at the start one that learns which keys are heavy.
 //!
 //! Nothing here decides what is counted: the threads only call [`Store`]. The queue is bounded in
 //! batches and in bytes; when it is full a caller is told to come again.
@@ -95,7 +95,8 @@ impl Service {
         let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
             thread::Builder::new().name(name.into()).spawn(run)
         };
-        let committer = Arc::clone(&store);
+        let (arrived, arrivals) = std::sync::mpsc::sync_channel(1);
+        let (committer, folder) = (Arc::clone(&store), Arc::clone(&store));
         let learner = Arc::clone(&store);
         let (flusher, flush_stop, flush_failed) =
             (Arc::clone(&store), Arc::clone(&stop), Arc::clone(&failed));
@@ -106,8 +107,12 @@ impl Service {
                 "commit",
                 Box::new(move || {
                     priority::run_soon();
-                    commit_groups(&committer, waiting);
+                    commit_groups(&committer, waiting, &arrived);
                 }),
+            )?,
+            spawn(
+                "fold",
+                Box::new(move || arrivals.iter().for_each(|()| folder.fold())),
             )?,
             spawn(
                 "flush",
@@ -189,7 +194,12 @@ impl Drop for Service {
     }
 }
 
-fn commit_groups(store: &Store, mut waiting: mpsc::Receiver<Waiting>) {
+/// Commits what waits until nobody sends any more; `arrived` hears when there is something to fold.
+fn commit_groups(
+    store: &Store,
+    mut waiting: mpsc::Receiver<Waiting>,
+    arrived: &std::sync::mpsc::SyncSender<()>,
+) {
     while let Some(first) = waiting.blocking_recv() {
         let mut records = first.batch.increments.len();
         let mut group = vec![first];
@@ -216,6 +226,10 @@ fn commit_groups(store: &Store, mut waiting: mpsc::Receiver<Waiting>) {
         for (outcome, (answer, _room)) in store.commit(batches).into_iter().zip(answers) {
             // Nobody waits any more when the client has gone: the batch counts all the same.
             let _ = answer.send(outcome);
+        }
+        if store.has_arrived() {
+            // One that was told and did not begin yet finds this, too.
+            let _ = arrived.try_send(());
         }
     }
 }

@@ -29,7 +29,7 @@ pub struct DeltaStore {
     pub flushed: Offset,
     /// Takes increments.
     pub active: Delta,
-    /// A group on its way into `active`, which the holder of the writer's lock ends before it lets go.
+    /// A group on its way into `active`: whoever shows the next, or sets `active` aside, ends that before.
     pub arriving: Option<Fold>,
     /// Taken from `active` to be flushed, oldest first; they count until the manifest names their runs.
     pub frozen: Vec<Arc<Delta>>,

@@ -117,7 +117,7 @@ impl Store {
 
     /// Sets memory aside at one durable offset.
     fn freeze(&self) -> Result<Frozen> {
-        let mut writer = self.writer();
+        let mut writer = self.folded_writer();
         let log = writer.log()?;
         log.sync()?;
         let until = Offset {

@@ -5,9 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use tallyring_records::{Accepted, Day, Increment, Offset, Record, Skipped, TimeCode};
+use tallyring_records::{Accepted, Increment, Offset, Record, Skipped, TimeCode};
 
 use super::open::{AGAIN_DOMAIN, BATCH_KEY_DOMAIN, ID_DOMAIN, PRODUCER_DOMAIN, REFUSED_DOMAIN};
+use super::rules::Rules;
 use super::{Store, Writer};
 use crate::error::{Error, ItemFault, OutOfOrder, Refusal, WrongItem};
 use crate::ids::Seen;
@@ -60,10 +61,7 @@ impl Store {
         if let Err(refusal) = self.turn(&mut writer) {
             return batches.iter().map(|_| Err(refusal.clone())).collect();
         }
-        let mut group = Group {
-            now_ms: self.world.clock.now_ms(),
-            ..Group::default()
-        };
+        let mut group = Group::new(self.rules(), self.world.clock.now_ms());
         for batch in batches {
             group.outcomes.push(Ok(Accepted::default()));
             let before = (
@@ -202,22 +200,15 @@ impl Store {
             }
             group.remember(writer, id, base);
         }
-        let late = {
-            let live = self.live();
-            if let Some(filter) = live.schema.filter_of(&increment) {
-                let rule = filter.name.clone();
-                accepted.filtered += 1;
-                group.push(writer, Record::Filtered { rule, increment });
-                return Ok(());
-            }
-            if let Some(event) = &mut increment.event
-                && let Some(declared) = live.schema.event_type(&event.kind)
-            {
-                let now = group.now_ms.div_euclid(1_000);
-                event.correction = increment.at < live.watermarks.settled_until(declared, now);
-            }
-            live.ring.is_late(Day::of(increment.at))
-        };
+        if let Some(filter) = group.rules.schema.filter_of(&increment) {
+            let rule = filter.name.clone();
+            accepted.filtered += 1;
+            group.push(writer, Record::Filtered { rule, increment });
+            return Ok(());
+        }
+        let late = group
+            .rules
+            .judge(&mut increment, group.now_ms.div_euclid(1_000));
         let correction = increment
             .event
             .as_ref()
@@ -330,7 +321,8 @@ impl Store {
                 writer.count_bound = writer.count_bound.saturating_add(increment.n);
             }
         }
-        self.show(&group.written, applied, group.now_ms.div_euclid(1_000));
+        let now = group.now_ms.div_euclid(1_000);
+        self.show(&group.rules, &group.written, applied, now);
         group.outcomes
     }
 }
@@ -349,8 +341,8 @@ fn withdraw(writer: &mut Writer, followed: impl DoubleEndedIterator<Item = Follo
 }
 
 /// A group commit in the making.
-#[derive(Default)]
 pub(super) struct Group {
+    rules: Rules,
     now_ms: i64,
     pub(super) outcomes: Vec<std::result::Result<Accepted, Refusal>>,
     pub(super) sum: u64,
@@ -369,6 +361,24 @@ pub(super) struct Group {
 }
 
 impl Group {
+    fn new(rules: Rules, now_ms: i64) -> Self {
+        Self {
+            rules,
+            now_ms,
+            outcomes: Vec::new(),
+            sum: 0,
+            added: None,
+            frame: Vec::new(),
+            frame_ids: Vec::new(),
+            frame_producers: Vec::new(),
+            frame_outcomes: Vec::new(),
+            written: Vec::new(),
+            written_ids: Vec::new(),
+            written_producers: Vec::new(),
+            written_outcomes: Vec::new(),
+        }
+    }
+
     /// Remembers an id as that of the record pushed next; `base` is the number of the frame's first.
     fn remember(&mut self, writer: &mut Writer, id: u128, base: u64) {
         let sequence = base + self.frame.len() as u64;

@@ -13,7 +13,7 @@ use tallyring_records::{Day, EventType, Increment, LATENESS_SECONDS_DEFAULT, Sch
 use super::Store;
 
 /// Time of the newest event of each type, Unix seconds.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Watermarks(BTreeMap<String, i64>);
 
 impl Watermarks {

@@ -19,12 +19,14 @@ mod points;
 mod publish;
 mod read;
 mod recent;
+mod rules;
 mod show;
 mod status;
 mod top;
 mod users;
 mod verdict;
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, PoisonError};
 
 use tallyring_archive::{BlockCache, Manifest, SchemaEntry};
@@ -65,6 +67,10 @@ pub struct Store {
     live: RwLock<Live>,
     /// The last minute by the second; locked without `live`, and last.
     recent: RwLock<Recent>,
+    /// Who folds; locked after `writer` and before `live`.
+    folding: Mutex<()>,
+    /// False when no store has anything to fold. Changed under the lock of `live`.
+    has_arrived: AtomicBool,
 }
 
 /// The manifest as it is committed, and the open files it names.
@@ -182,6 +188,13 @@ impl Store {
 
     fn writer(&self) -> MutexGuard<'_, Writer> {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The writer's lock, with nothing left to fold: a store's counts in memory are in its own delta.
+    fn folded_writer(&self) -> MutexGuard<'_, Writer> {
+        let writer = self.writer();
+        self.fold();
+        writer
     }
 
     fn live(&self) -> RwLockReadGuard<'_, Live> {

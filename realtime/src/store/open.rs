@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use tallyring_archive::disk::TEMPORARY_SUFFIX;
 use tallyring_archive::{
@@ -485,6 +486,8 @@ impl Replay {
             writer: Mutex::new(writer),
             live: RwLock::new(live),
             recent: RwLock::new(recent),
+            folding: Mutex::new(()),
+            has_arrived: AtomicBool::new(false),
             world,
             options,
         })

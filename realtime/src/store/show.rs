@@ -3,21 +3,27 @@
 //! A small group is counted under the lock that queries wait for. A large one is counted before, in
 //! deltas of its own; under the lock they are only shown, and then folded into the stores' deltas in
 //! short steps, between which queries go on. The caller holds the writer's lock, so nothing else
-//! counts, flushes or cuts meanwhile.
+//! counts, flushes or cuts meanwhile. What a very large one has is folded while the next is on its way
+//! ([`Store::fold`], by another thread), and at the latest before that is shown.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 
 use tallyring_records::{Increment, Offset, Record, Schema, StoreId, TimeCode, line};
 
 use super::Store;
 use super::lateness::Watermarks;
+use super::rules::Rules;
 use crate::delta::{Delta, Fold};
 use crate::heavy::Heavy;
 use crate::sync::give_way;
 
 /// Records of a group that is counted under the lock.
 const SMALL_GROUP_RECORDS: usize = 8;
+
+/// Records of a group that is folded by who shows it: to wake another thread would take as long.
+const FOLDED_AT_ONCE_RECORDS: usize = 256;
 
 /// Counters that a step moves: well under a millisecond.
 const STEP_COUNTERS: usize = 1_000;
@@ -27,23 +33,24 @@ const STEP_RECORDS: usize = 250;
 
 impl Store {
     /// Counts records that are durable, with their sequences; everything before `applied` is then.
-    pub(super) fn show(&self, written: &[(u64, Record)], applied: Offset, now: i64) {
+    pub(super) fn show(&self, rules: &Rules, written: &[(u64, Record)], applied: Offset, now: i64) {
         let increments = || written.iter().filter_map(increment);
         let mut watermarks = Watermarks::default();
         increments().for_each(|(_, _, increment)| watermarks.see(increment));
         if written.len() <= SMALL_GROUP_RECORDS {
             let mut live = self.live_mut();
-            let schema = Arc::clone(&live.schema);
             for (sequence, late, increment) in increments() {
                 live.ring
-                    .count(&self.keys, &schema, late, sequence, increment);
-                self.weigh(&mut live.heavy, &schema, increment);
+                    .count(&self.keys, &rules.schema, late, sequence, increment);
+                self.weigh(&mut live.heavy, &rules.schema, increment);
             }
             live.watermarks.merge(watermarks);
             live.applied = applied;
         } else {
-            let mut arriving = self.count_apart(increments());
-            let heavy = self.weigh_apart(arriving.values());
+            let mut arriving = self.count_apart(rules, increments());
+            let heavy = weigh_apart(rules, arriving.values());
+            // What arrived before.
+            self.fold();
             let mut live = self.live_mut();
             live.heavy.unite(heavy);
             for store in live.ring.stores_mut() {
@@ -51,14 +58,16 @@ impl Store {
             }
             live.watermarks.merge(watermarks);
             live.applied = applied;
+            self.has_arrived.store(true, Ordering::Release);
             give_way(live);
-            self.fold();
+            if written.len() <= FOLDED_AT_ONCE_RECORDS {
+                self.fold();
+            }
         }
-        let schema = self.schema();
         for part in written.chunks(STEP_RECORDS) {
             let mut recent = self.recent.write();
             for (_, _, increment) in part.iter().filter_map(increment) {
-                recent.add(&self.keys, &schema, increment, now);
+                recent.add(&self.keys, &rules.schema, increment, now);
             }
             give_way(recent);
         }
@@ -75,52 +84,43 @@ impl Store {
         }
     }
 
-    /// Heavy keys of deltas that nobody sees yet: to unite them takes as long as there are few, however many keys came.
-    fn weigh_apart<'d>(&self, deltas: impl Iterator<Item = &'d Delta>) -> Heavy {
-        let mut heavy = {
-            let live = self.live();
-            Heavy::new(live.schema.namespaces.len(), live.ring.today())
-        };
-        for delta in deltas {
-            delta.each_total(&mut |key, code, count| heavy.add(key, code, count));
-        }
-        heavy
-    }
-
     /// Counts increments in deltas that nobody sees yet.
     fn count_apart<'i>(
         &self,
+        rules: &Rules,
         increments: impl Iterator<Item = (u64, bool, &'i Increment)>,
     ) -> BTreeMap<StoreId, Delta> {
-        let schema = self.schema();
         let mut deltas = BTreeMap::new();
-        let targets: Vec<_> = {
-            let live = self.live();
-            increments
-                .filter_map(|(sequence, late, increment)| {
-                    let target = live.ring.target(late, sequence, increment)?;
-                    Some((target, increment))
-                })
-                .collect()
-        };
-        for (target, increment) in targets {
+        for (_, late, increment) in increments {
             deltas
-                .entry(target)
+                .entry(rules.target(late, increment))
                 .or_insert_with(|| Delta::new(self.options.shards))
-                .add(&self.keys, &schema, increment);
+                .add(&self.keys, &rules.schema, increment);
         }
         deltas
     }
 
-    /// Folds what arrived into the stores' deltas; queries that wait read between the steps.
-    fn fold(&self) {
-        loop {
+    /// True when [`Store::fold`] may have something to do.
+    pub fn has_arrived(&self) -> bool {
+        self.has_arrived.load(Ordering::Acquire)
+    }
+
+    /// Folds what arrived into the stores' deltas; queries that wait read between the steps. Counts are right without it,
+    /// but found in more places.
+    pub fn fold(&self) {
+        if !self.has_arrived() {
+            return;
+        }
+        // Two that took turns would wait for each other after every step.
+        let _folding = self.folding.lock().unwrap_or_else(PoisonError::into_inner);
+        while self.has_arrived() {
             let mut live = self.live_mut();
             let arriving = live.ring.stores_mut().find_map(|store| {
                 let fold = store.arriving.take()?;
                 Some((fold, store))
             });
             let Some((mut fold, store)) = arriving else {
+                self.has_arrived.store(false, Ordering::Release);
                 return;
             };
             let ended = if fold.step(&mut store.active, STEP_COUNTERS) {
@@ -134,6 +134,15 @@ impl Store {
             drop(ended);
         }
     }
+}
+
+/// Heavy keys of deltas that nobody sees yet: to unite them takes as long as there are few, however many keys came.
+fn weigh_apart<'d>(rules: &Rules, deltas: impl Iterator<Item = &'d Delta>) -> Heavy {
+    let mut heavy = Heavy::new(rules.schema.namespaces.len(), rules.today);
+    for delta in deltas {
+        delta.each_total(&mut |key, code, count| heavy.add(key, code, count));
+    }
+    heavy
 }
 
 fn increment((sequence, record): &(u64, Record)) -> Option<(u64, bool, &Increment)> {
