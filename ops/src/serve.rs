@@ -437,7 +437,7 @@ fn exit_on_panic_of_store_threads() {
         before(info);
         if matches!(
             std::thread::current().name(),
-            Some("commit" | "flush" | "time" | "rebuild")
+            Some("commit" | "fold" | "flush" | "learn" | "time" | "rebuild")
         ) {
             std::process::exit(70);
         }

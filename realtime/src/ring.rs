@@ -100,7 +100,7 @@ impl Ring {
     }
 
     /// The store that counts the record with `sequence` in memory; none when a run does.
-    pub fn target(&self, late: bool, sequence: u64, increment: &Increment) -> Option<StoreId> {
+    fn target(&self, late: bool, sequence: u64, increment: &Increment) -> Option<StoreId> {
         let store = if late {
             self.stores
                 .values()

@@ -112,7 +112,11 @@ impl Service {
             )?,
             spawn(
                 "fold",
-                Box::new(move || arrivals.iter().for_each(|()| folder.fold())),
+                Box::new(move || {
+                    // Who commits waits for it at times.
+                    priority::run_soon();
+                    arrivals.iter().for_each(|()| folder.fold());
+                }),
             )?,
             spawn(
                 "flush",

@@ -1,8 +1,8 @@
 //! The store: one data directory, live.
 //!
-//! Three locks, always taken in this order: `root` (a change of the manifest, from its first file to
-//! its commit), `writer` (the log and the ids, for one group commit), `live` (what queries see, for
-//! as long as memory is touched). A query holds `live` only while it reads memory; files are read
+//! Locks, always taken in this order: `root` (a change of the manifest, from its first file to
+//! its commit), `writer` (the log and the ids, for one group commit), `folding` (for as long as a group
+//! is folded), `live` (what queries see, for as long as memory is touched). A query holds `live` only while it reads memory; files are read
 //! after, from the shared handles it took: together they are one view.
 
 mod change;

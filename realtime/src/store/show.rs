@@ -2,9 +2,10 @@
 //!
 //! A small group is counted under the lock that queries wait for. A large one is counted before, in
 //! deltas of its own; under the lock they are only shown, and then folded into the stores' deltas in
-//! short steps, between which queries go on. The caller holds the writer's lock, so nothing else
-//! counts, flushes or cuts meanwhile. What a very large one has is folded while the next is on its way
-//! ([`Store::fold`], by another thread), and at the latest before that is shown.
+//! short steps, between which queries go on. The caller holds the writer's lock until all is shown, so
+//! nothing else counts, flushes or cuts meanwhile. What a very large one has is folded while the next
+//! is on its way ([`Store::fold`], by another thread). Invariant: it is folded before the next large
+//! one is shown, and before a store's delta is set aside.
 
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
@@ -15,15 +16,18 @@ use tallyring_records::{Increment, Offset, Record, Schema, StoreId, TimeCode, li
 use super::Store;
 use super::lateness::Watermarks;
 use super::rules::Rules;
-use crate::delta::{Delta, Fold};
+use crate::delta::{Delta, DeltaStore, Fold};
 use crate::heavy::Heavy;
 use crate::sync::give_way;
 
 /// Records of a group that is counted under the lock.
-const SMALL_GROUP_RECORDS: usize = 8;
+const SMALL_GROUP_RECORDS: usize = if MANY_ORDERS { 2 } else { 8 };
 
 /// Records of a group that is folded by who shows it: to wake another thread would take as long.
-const FOLDED_AT_ONCE_RECORDS: usize = 256;
+const FOLDED_AT_ONCE_RECORDS: usize = if MANY_ORDERS { 4 } else { 256 };
+
+/// Where many orders of threads are tried, small groups must do.
+const MANY_ORDERS: bool = cfg!(feature = "shuttle");
 
 /// Counters that a step moves: well under a millisecond.
 const STEP_COUNTERS: usize = 1_000;
@@ -56,6 +60,10 @@ impl Store {
             for store in live.ring.stores_mut() {
                 store.arriving = arriving.remove(&store.id).map(Fold::new);
             }
+            assert!(
+                arriving.is_empty(),
+                "BUG: counted for a store that is not there"
+            );
             live.watermarks.merge(watermarks);
             live.applied = applied;
             self.has_arrived.store(true, Ordering::Release);
@@ -115,20 +123,18 @@ impl Store {
         let _folding = self.folding.lock().unwrap_or_else(PoisonError::into_inner);
         while self.has_arrived() {
             let mut live = self.live_mut();
-            let arriving = live.ring.stores_mut().find_map(|store| {
-                let fold = store.arriving.take()?;
-                Some((fold, store))
-            });
-            let Some((mut fold, store)) = arriving else {
+            let mut stores = live.ring.stores_mut();
+            let Some(store) = stores.find(|store| store.arriving.is_some()) else {
+                drop(stores);
                 self.has_arrived.store(false, Ordering::Release);
                 return;
             };
-            let ended = if fold.step(&mut store.active, STEP_COUNTERS) {
-                store.arriving = Some(fold);
-                None
-            } else {
-                Some(fold)
-            };
+            let DeltaStore {
+                arriving, active, ..
+            } = store;
+            // It stays where it counts until nothing of it is left.
+            let ended = arriving.take_if(|fold| !fold.step(active, STEP_COUNTERS));
+            drop(stores);
             give_way(live);
             // An empty delta still holds its memory, which takes a moment to give back.
             drop(ended);

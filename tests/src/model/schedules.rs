@@ -1,4 +1,4 @@
-//! Writers, a reader and the threads that flush, rebuild and roll back, in many orders: a scheduler decides at every
+//! Writers, a reader and the threads that fold, flush, rebuild and roll back, in many orders: a scheduler decides at every
 //! lock of the store who goes on, so that orders come up which no machine would find in years.
 //!
 //! Invariants: those of `torn`: an answer holds whole batches, all that were acknowledged before it was asked for,
@@ -35,7 +35,7 @@ fn run(scheduler: impl Scheduler + 'static) {
 
 fn scenario() {
     let scene = Arc::new(Scene::new().expect("an empty store opens"));
-    let threads = [write, write, change, read].map(|act| {
+    let threads = [write, write, fold, change, read].map(|act| {
         let scene = Arc::clone(&scene);
         thread::spawn(move || act(&scene))
     });
@@ -51,6 +51,13 @@ fn write(scene: &Scene) {
     let mut chance = Chance::new(7);
     for _ in 0..3 {
         commit(scene, &mut chance, START_MS).expect("a sound disk");
+    }
+}
+
+fn fold(scene: &Scene) {
+    for _ in 0..3 {
+        scene.store.fold();
+        thread::yield_now();
     }
 }
 
