@@ -124,7 +124,7 @@ pub fn push_entry(out: &mut Vec<u8>, first: bool, name: &[u8], count: u64) {
     out.extend_from_slice(decimal(count, &mut digits));
 }
 
-/// The `(name, count)` entries of a payload; an entry that is not readable gives `None` and ends it.
+/// The `(name, count)` entries of a payload; an entry that is not readable gives `None`.
 pub fn entries(payload: &[u8]) -> impl Iterator<Item = Option<(&[u8], u64)>> {
     payload.split(|&byte| byte == b' ').map(split_entry)
 }

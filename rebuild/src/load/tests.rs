@@ -350,7 +350,11 @@ fn a_key_and_hour_without_any_row_of_a_breakdown_is_no_error() {
 fn counts_that_no_counter_holds_are_refused() {
     let stand = Stand::new();
     let row = "l,a,1331920800,9007199254740991\n";
-    let error = stand.error(&format!("namespace,key,hour,count\n{row}{row}"));
+    let later = "l,a,2025-03-01T00:00:00Z,9007199254740991\n";
+    // The first in time is named, wherever it stands.
+    let error = stand.error(&format!(
+        "namespace,key,hour,count\n{later}{later}{row}{row}"
+    ));
     assert!(
         error.contains("the count of l/a at 2012-03-16T18:00:00Z"),
         "{error}"

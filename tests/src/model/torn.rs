@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use tallyring_archive::KeepDays;
-use tallyring_realtime::{Answer, Batch, Durability, Error, Options, Read, Store, World};
+use tallyring_realtime::{Answer, Batch, Clock, Durability, Error, Options, Read, Store, World};
 use tallyring_rebuild::{BuildOptions, build};
 use tallyring_records::{Increment, TIME_MAX, TIME_MIN};
 
@@ -23,6 +23,10 @@ use crate::sim_disk::SimDisk;
 /// What all clicks of one batch count.
 const BATCH_SUM: u64 = 7;
 const READERS: u64 = 2;
+/// Answers that are read at least, unless so many rounds of so many operations more do not suffice.
+const ANSWERS: u64 = 101;
+const ROUNDS: u64 = 1_000;
+const OPERATIONS_MORE: u64 = 20;
 /// 2012-03-16T22:00Z.
 pub(super) const START_MS: i64 = 1_331_935_200_000;
 const HOT: &str = "http://example.com/hot";
@@ -44,6 +48,7 @@ pub(super) struct Scene {
     clock: Arc<ManualClock>,
     sent: AtomicU64,
     pub(super) acknowledged: AtomicU64,
+    answered: AtomicU64,
     over: AtomicBool,
 }
 
@@ -72,12 +77,14 @@ impl Scene {
             clock,
             sent: AtomicU64::new(0),
             acknowledged: AtomicU64::new(0),
+            answered: AtomicU64::new(0),
             over: AtomicBool::new(false),
         })
     }
 }
 
-/// Runs `operations` of a writer beside two readers; returns how many answers were read.
+/// Runs `operations` of a writer beside two readers, and goes on until those have read some hundred answers: how much each
+/// of them does meanwhile is not ours to say. Returns how many answers were read.
 ///
 /// # Errors
 /// The first answer that is torn.
@@ -93,7 +100,13 @@ pub fn run_readers(seed: u64, operations: u64) -> Result<u64, String> {
                 })
             })
             .collect();
-        let written = write_on(&scene, &mut chance, operations);
+        let mut written = write_on(&scene, &mut chance, operations);
+        let mut rounds = 0;
+        while written.is_ok() && scene.answered.load(Ordering::SeqCst) < ANSWERS && rounds < ROUNDS
+        {
+            written = write_on(&scene, &mut chance, OPERATIONS_MORE);
+            rounds += 1;
+        }
         scene.over.store(true, Ordering::SeqCst);
         let mut answers = 0;
         for reader in readers {
@@ -107,7 +120,7 @@ pub fn run_readers(seed: u64, operations: u64) -> Result<u64, String> {
 }
 
 fn write_on(scene: &Scene, chance: &mut Chance, operations: u64) -> Result<(), String> {
-    let mut now_ms = START_MS;
+    let mut now_ms = scene.clock.now_ms();
     for _ in 0..operations {
         let done = match chance.below(20) {
             0..14 => commit(scene, chance, now_ms),
@@ -193,6 +206,7 @@ fn read_on(scene: &Scene, mut chance: Chance) -> Result<u64, String> {
     while !scene.over.load(Ordering::SeqCst) {
         let number = read_once(scene)?;
         answers += 1;
+        scene.answered.fetch_add(1, Ordering::SeqCst);
         if number == 0 || chance.percent(50) {
             continue;
         }
