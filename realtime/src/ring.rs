@@ -77,8 +77,8 @@ impl Ring {
 
     /// The late store that takes what is accepted now.
     pub fn open_late(&self) -> StoreId {
-        let late = self.stores.values().rev().map(|store| store.id);
-        late.into_iter()
+        let mut newest_first = self.stores.keys().rev().copied();
+        newest_first
             .find(|id| matches!(id, StoreId::Late(_)))
             .expect("BUG: a late store is open at any offset")
     }

@@ -38,17 +38,22 @@ impl Interner {
     /// When the arena would exceed 4 GiB (whoever fills it writes it out long before), or a text is longer
     /// than 65,535 bytes: keys and values are far shorter.
     pub fn intern(&mut self, text: &[u8]) -> u32 {
-        let (word, hash) = self.hashed(text);
-        match self.number(text, word, hash) {
+        if let Some(short) = ShortText::of(text) {
+            return self.intern_short(short);
+        }
+        let hash = self.hasher.hash_one(text);
+        match self.long_number(text, hash) {
             Some(number) => number,
-            None => self.insert(text, word, hash),
+            None => self.insert(text, None, hash),
         }
     }
 
     /// The number of `text` if it was seen.
     pub fn find(&self, text: &[u8]) -> Option<u32> {
-        let (word, hash) = self.hashed(text);
-        self.number(text, word, hash)
+        match ShortText::of(text) {
+            Some(short) => self.short_number(short.word(), self.hasher.hash_one(short.word())),
+            None => self.long_number(text, self.hasher.hash_one(text)),
+        }
     }
 
     /// The number of a short text, given now if it is new. The same as that of its bytes.
@@ -59,29 +64,23 @@ impl Interner {
     pub fn intern_short(&mut self, text: ShortText) -> u32 {
         let word = text.word();
         let hash = self.hasher.hash_one(word);
-        match self.table.find(hash, |entry| entry.word() == word) {
-            Some(entry) => entry.number,
+        match self.short_number(word, hash) {
+            Some(number) => number,
             None => self.insert(&text.bytes()[..text.len()], Some(word), hash),
         }
     }
 
-    /// The word of a short text, and the hash of any.
-    fn hashed(&self, text: &[u8]) -> (Option<u128>, u64) {
-        match ShortText::of(text) {
-            Some(short) => (Some(short.word()), self.hasher.hash_one(short.word())),
-            None => (None, self.hasher.hash_one(text)),
-        }
+    #[inline]
+    fn short_number(&self, word: u128, hash: u64) -> Option<u32> {
+        let found = self.table.find(hash, |entry| entry.word() == word);
+        found.map(|entry| entry.number)
     }
 
-    fn number(&self, text: &[u8], word: Option<u128>, hash: u64) -> Option<u32> {
-        let found = match word {
-            Some(word) => self.table.find(hash, |entry| entry.word() == word),
-            None => self.table.find(hash, |entry| {
-                entry
-                    .long()
-                    .is_some_and(|(start, of)| of == hash && at(&self.arena, start) == text)
-            }),
-        };
+    fn long_number(&self, text: &[u8], hash: u64) -> Option<u32> {
+        let is_it = |(start, of)| of == hash && at(&self.arena, start) == text;
+        let found = self
+            .table
+            .find(hash, |entry| entry.long().is_some_and(is_it));
         found.map(|entry| entry.number)
     }
 

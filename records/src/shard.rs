@@ -30,7 +30,7 @@ impl ShardPrefix {
     pub fn shard_of(&self, stored: &[u8], shards: u16) -> u16 {
         let mut hasher = self.0.clone();
         hasher.update(stored);
-        shard_of_crc(hasher.finalize(), shards)
+        KeyCrc(hasher.finalize()).shard(shards)
     }
 }
 
@@ -49,13 +49,9 @@ impl KeyCrc {
     /// # Panics
     /// When `shards` is 0.
     pub fn shard(self, shards: u16) -> u16 {
-        shard_of_crc(self.0, shards)
+        assert!(shards > 0, "BUG: a store has at least one shard");
+        u16::try_from(self.0 % u32::from(shards)).expect("BUG: a remainder is below its divisor")
     }
-}
-
-fn shard_of_crc(crc: u32, shards: u16) -> u16 {
-    assert!(shards > 0, "BUG: a store has at least one shard");
-    u16::try_from(crc % u32::from(shards)).expect("BUG: a remainder is below its divisor")
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! A decoded block: its lines, and where a key stands among them.
 
+use tallyring_records::line;
+
 /// Plain lines and where each starts.
 #[derive(Debug)]
 pub struct Block {
@@ -35,8 +37,8 @@ impl Block {
 
     /// The line's key; all of it where it has no comma.
     fn key(&self, at: usize) -> &[u8] {
-        let key = self.line(at).split(|&byte| byte == b',').next();
-        key.unwrap_or_default()
+        let text = self.line(at);
+        line::split(text).map_or(text, |(key, _)| key)
     }
 }
 

@@ -242,10 +242,13 @@ impl<'s> Reader<'s> {
             prefixes: schema
                 .namespaces
                 .iter()
-                .map(|namespace| Prefix {
-                    name: ShortText::of(namespace.name.as_bytes()),
-                    shard: ShardPrefix::of(&namespace.name),
-                    text: ShortText::of(format!("{}|", namespace.name).as_bytes()),
+                .map(|namespace| {
+                    let name = ShortText::of(namespace.name.as_bytes());
+                    Prefix {
+                        name,
+                        shard: ShardPrefix::of(&namespace.name),
+                        text: name.and_then(|name| name.followed_by(b"|")),
+                    }
                 })
                 .collect(),
         }

@@ -108,14 +108,13 @@ pub fn run_readers(seed: u64, operations: u64) -> Result<u64, String> {
             rounds += 1;
         }
         scene.over.store(true, Ordering::SeqCst);
-        let mut answers = 0;
         for reader in readers {
-            answers += reader
+            reader
                 .join()
                 .map_err(|_| format!("seed {seed}: a reader panicked"))?
                 .map_err(|torn| format!("seed {seed}: {torn}"))?;
         }
-        written.map(|()| answers)
+        written.map(|()| scene.answered.load(Ordering::SeqCst))
     })
 }
 
@@ -200,12 +199,10 @@ pub(super) fn roll_back(scene: &Scene, chance: &mut Chance) -> Result<(), Error>
     }
 }
 
-fn read_on(scene: &Scene, mut chance: Chance) -> Result<u64, String> {
-    let mut answers = 0;
+fn read_on(scene: &Scene, mut chance: Chance) -> Result<(), String> {
     let mut as_of: BTreeMap<u64, u64> = BTreeMap::new();
     while !scene.over.load(Ordering::SeqCst) {
         let number = read_once(scene)?;
-        answers += 1;
         scene.answered.fetch_add(1, Ordering::SeqCst);
         if number == 0 || chance.percent(50) {
             continue;
@@ -222,7 +219,7 @@ fn read_on(scene: &Scene, mut chance: Chance) -> Result<u64, String> {
             Err(error) => return Err(error.to_string()),
         }
     }
-    Ok(answers)
+    Ok(())
 }
 
 /// Reads everything once; the generation that was read.
