@@ -149,7 +149,7 @@ impl Store {
             stores,
             ids,
             producers,
-            newest_events: live.watermarks.entries(&live.schema),
+            newest_events: live.watermarks.entries(&self.schema),
         })
     }
 

@@ -58,19 +58,20 @@ impl Store {
     ///
     /// # Errors
     /// When the declaration cannot be used, or the log takes no more writes.
-    pub(super) fn declare(&self, schema: Schema) -> Result<()> {
+    pub(super) fn declare(&mut self, schema: Schema) -> Result<()> {
         schema
             .validate()
             .map_err(|error: SchemaError| Error::Missing(error.to_string()))?;
-        let mut writer = self.writer();
-        if *self.live().schema == schema {
+        if *self.schema == schema {
             return Ok(());
         }
-        warn_of_coarser_grains(&self.live().schema, &schema);
+        warn_of_coarser_grains(&self.schema, &schema);
+        let mut writer = self.writer();
         let record = Record::Schema(schema.clone());
         let after = self.append_one(&mut writer, &record)?;
+        drop(writer);
+        self.schema = Arc::new(schema.clone());
         let mut live = self.live_mut();
-        live.schema = Arc::new(schema.clone());
         live.schemas.push(SchemaEntry {
             since: Position::single(after),
             schema,

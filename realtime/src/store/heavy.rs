@@ -90,7 +90,7 @@ impl Store {
         let (mut learned, runs) = {
             // Nothing is counted while memory is looked through; reads go on.
             let _writer = self.folded_writer();
-            let empty = |live: &Live| Heavy::new(live.schema.namespaces.len(), live.ring.today());
+            let empty = |live: &Live| Heavy::new(self.schema.namespaces.len(), live.ring.today());
             let mut live = self.live_mut();
             live.heavy = empty(&live);
             drop(live);

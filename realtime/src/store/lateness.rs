@@ -65,7 +65,7 @@ impl Store {
     /// it was made. Asked before a view is taken, it holds for that view: nothing settles by what the view lacks.
     pub fn settled_until(&self, namespace: &str, as_of: Option<u64>, now: i64) -> i64 {
         let live = self.live();
-        let settled = match live.schema.event_type_of(namespace) {
+        let settled = match self.schema.event_type_of(namespace) {
             Some(event) => live.watermarks.settled_until(event, now),
             None => now.saturating_sub(LATENESS_SECONDS_DEFAULT.into()),
         };

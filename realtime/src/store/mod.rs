@@ -65,6 +65,8 @@ pub struct Store {
     root: Mutex<Root>,
     writer: Mutex<Writer>,
     live: RwLock<Live>,
+    /// The declaration in force: no other while it is open.
+    schema: Arc<Schema>,
     /// The last minute by the second; locked without `live`, and last.
     recent: RwLock<Recent>,
     /// Who folds; locked after `writer` and before `live`.
@@ -101,7 +103,6 @@ struct Writer {
 /// What queries see.
 struct Live {
     ring: Ring,
-    schema: Arc<Schema>,
     /// Declarations that replay may need, the one in force last.
     schemas: Vec<SchemaEntry>,
     archive: Arc<ArchiveFiles>,
@@ -118,7 +119,7 @@ struct Live {
 impl Store {
     /// The declaration in force.
     pub fn schema(&self) -> Arc<Schema> {
-        Arc::clone(&self.live().schema)
+        Arc::clone(&self.schema)
     }
 
     /// Blocks of runs that reads had to read from files since the start.

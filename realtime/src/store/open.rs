@@ -53,7 +53,7 @@ impl Store {
     /// # Errors
     /// When a file is damaged, missing or of another version, or the disk refuses.
     pub fn open(world: World, options: Options, schema: Schema) -> Result<(Self, Recovery)> {
-        let (store, recovery) = Self::open_as_it_is(world, options, &schema)?;
+        let (mut store, recovery) = Self::open_as_it_is(world, options, &schema)?;
         store.declare(schema)?;
         Ok((store, recovery))
     }
@@ -467,7 +467,6 @@ impl Replay {
             heavy: Heavy::new(self.schema.namespaces.len(), self.ring.today()),
             knows_heavy: is_empty,
             ring: self.ring,
-            schema: self.schema,
             schemas: self.schemas,
             archive: Arc::new(self.archive),
             manifest: Arc::new(manifest.clone()),
@@ -485,6 +484,7 @@ impl Replay {
             }),
             writer: Mutex::new(writer),
             live: RwLock::new(live),
+            schema: self.schema,
             recent: RwLock::new(recent),
             folding: Mutex::new(()),
             has_arrived: AtomicBool::new(false),

@@ -48,7 +48,7 @@ impl Store {
     pub(super) fn rules(&self) -> Rules {
         let live = self.live();
         Rules {
-            schema: Arc::clone(&live.schema),
+            schema: self.schema(),
             today: live.ring.today(),
             watermarks: live.watermarks.clone(),
             days: live.ring.open_days().collect(),
