@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use jiff::civil::Date;
 use jiff::{Span, ToSpan};
+use serde::{Serialize, Serializer};
 
 use super::error::RangeError;
 
@@ -84,6 +85,12 @@ impl Unit {
 impl fmt::Display for Unit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
+    }
+}
+
+impl Serialize for Unit {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
     }
 }
 

@@ -1,5 +1,7 @@
 //! Timezones: local readings of an instant, and the instants at which they change.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::fmt::temporal::DateTimePrinter;
@@ -14,7 +16,7 @@ const HOUR_OFFSET_RANGE: std::ops::RangeInclusive<f64> = -12.0..=14.0;
 #[derive(Clone, Debug)]
 pub struct Zone {
     timezone: TimeZone,
-    name: String,
+    name: Arc<str>,
 }
 
 impl Zone {
@@ -22,7 +24,7 @@ impl Zone {
     pub fn utc() -> Self {
         Self {
             timezone: TimeZone::UTC,
-            name: "UTC".to_owned(),
+            name: "UTC".into(),
         }
     }
 
@@ -58,7 +60,7 @@ impl Zone {
             .ok()
             .filter(|timezone| !timezone.is_unknown())
             .map(|timezone| {
-                let name = timezone.iana_name().unwrap_or(name).to_owned();
+                let name = timezone.iana_name().unwrap_or(name).into();
                 Self { timezone, name }
             })
             .ok_or_else(|| {
@@ -104,13 +106,18 @@ impl Zone {
         let name = format!("{sign}{:02}:{:02}", minutes / 60, minutes % 60);
         Ok(Self {
             timezone: TimeZone::fixed(offset),
-            name,
+            name: name.into(),
         })
     }
 
     /// The name for the answer's `timezone`: an IANA name, or an offset such as `+05:30`.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The same name, kept by whoever needs it for longer.
+    pub fn shared_name(&self) -> Arc<str> {
+        Arc::clone(&self.name)
     }
 
     /// `instant` (Unix seconds) in RFC 3339 with the local offset: `2012-03-10T00:00:00-05:00`, and

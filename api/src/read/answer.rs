@@ -14,7 +14,7 @@ use super::request::{ReadRequest, Shape};
 use super::respond::{self, Respond};
 use super::value::Value;
 use super::{csv, rollup, svg};
-use crate::calendar::{Buckets, Selection, rfc3339_utc};
+use crate::calendar::{Buckets, Selection, Unit, rfc3339_utc};
 use crate::chart;
 use crate::problem::Problem;
 
@@ -48,12 +48,16 @@ pub struct Answer {
 /// What every read says about its range.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub struct Head {
-    pub unit: String,
-    pub timezone: String,
+    #[schema(value_type = String)]
+    pub unit: Unit,
+    #[schema(value_type = String)]
+    pub timezone: Arc<str>,
     /// Start of the first bucket
-    pub from: String,
+    #[schema(value_type = String)]
+    pub from: Arc<str>,
     /// End of the last one, which is the first instant after the range
-    pub to: String,
+    #[schema(value_type = String)]
+    pub to: Arc<str>,
     /// False where base buckets are too coarse for the zone's boundaries: each counts where it starts
     pub aligned: bool,
     /// No count is expected for earlier times any more
@@ -80,10 +84,10 @@ impl Head {
         generation: u64,
     ) -> Self {
         let labels = buckets.labels();
-        let label = |index: usize| labels[index].to_string();
+        let label = |index: usize| Arc::clone(&labels[index]);
         Self {
-            unit: buckets.unit().to_string(),
-            timezone: buckets.zone().name().to_owned(),
+            unit: buckets.unit(),
+            timezone: buckets.zone().shared_name(),
             from: label(0),
             to: label(buckets.count()),
             aligned: aligned && !are_cut(store, buckets, generation),
@@ -117,7 +121,7 @@ impl Head {
     pub fn identity(&self) -> impl Serialize {
         (
             self.provisional_from(),
-            &self.unit,
+            self.unit,
             &self.timezone,
             &self.from,
             &self.to,
@@ -178,14 +182,16 @@ impl Answer {
         }
     }
 
-    /// As JSON; serde alone would leave the counts out.
+    /// Adds it to `text`, as JSON; serde alone would leave the counts out.
     ///
     /// # Errors
     /// Never.
-    pub fn to_json(&self) -> Result<String, Problem> {
+    pub fn write_json(&self, text: &mut Vec<u8>) -> Result<(), Problem> {
         match &self.body {
-            Body::Counts { counts } => counts.json_behind(self),
-            Body::Rolled { .. } | Body::Buckets { .. } | Body::Summary {} => respond::json(self),
+            Body::Counts { counts } => counts.write_json_behind(self, text),
+            Body::Rolled { .. } | Body::Buckets { .. } | Body::Summary {} => {
+                respond::write_json(self, text)
+            }
         }
     }
 }
@@ -207,15 +213,17 @@ impl Respond for Answer {
         (asked, self.head.identity(), counted, &self.before)
     }
 
-    fn render(&self, format: Format) -> Result<String, Problem> {
+    fn render(&self, format: Format) -> Result<Vec<u8>, Problem> {
         match format {
-            Format::Json => self.to_json(),
-            Format::Csv => Ok(csv::render(self)),
-            Format::Svg(picture) => svg::render(self, picture).ok_or_else(|| {
-                let detail =
-                    "is not drawn for rankings by bucket; ask for .csv, JSON or rollup=true";
-                Problem::unknown("format", "svg", detail)
-            }),
+            Format::Json => respond::written(|text| self.write_json(text)),
+            Format::Csv => Ok(csv::render(self).into_bytes()),
+            Format::Svg(picture) => svg::render(self, picture)
+                .map(String::into_bytes)
+                .ok_or_else(|| {
+                    let detail =
+                        "is not drawn for rankings by bucket; ask for .csv, JSON or rollup=true";
+                    Problem::unknown("format", "svg", detail)
+                }),
         }
     }
 }
@@ -393,7 +401,7 @@ fn answer(
         ),
     };
     Ok(Answer {
-        namespace: request.namespace.name,
+        namespace: request.namespace,
         key: request.key,
         head,
         subtotal_title: subtotal

@@ -42,24 +42,28 @@ impl Counted {
     }
 
     /// True, for serde, which leaves it out: it stands behind all else in an answer, and is added there. So an answer that
-    /// has one is JSON only by [`Counted::json_behind`].
+    /// has one is JSON only by [`Counted::write_json_behind`].
     pub fn is_added(&self) -> bool {
         true
     }
 
-    /// An answer that has these as JSON.
+    /// Adds an answer that has these to `text`, as JSON.
     ///
     /// # Errors
     /// Never for the answers of this crate.
-    pub fn json_behind(&self, answer: &impl Serialize) -> Result<String, Problem> {
-        let mut text = respond::json(answer)?;
-        self.add_to(&mut text);
-        Ok(text)
+    pub fn write_json_behind(
+        &self,
+        answer: &impl Serialize,
+        text: &mut Vec<u8>,
+    ) -> Result<(), Problem> {
+        respond::write_json(answer, text)?;
+        self.add_to(text);
+        Ok(())
     }
 
     /// Adds `counts` to a JSON object that is not empty. A list of hundreds of times and numbers is most of an answer, so
     /// it is written here: serde would look for what to escape in times, where there is nothing.
-    fn add_to(&self, object: &mut String) {
+    fn add_to(&self, object: &mut Vec<u8>) {
         const OPENING: &str = "{\"start\":\"";
         const MIDDLE: &str = "\",\"count\":";
         /// Of a time with its offset and a count, about.
@@ -67,20 +71,20 @@ impl Counted {
         let bytes_of_one = OPENING.len() + MIDDLE.len() + BYTES_OF_BOTH;
         object.reserve(self.counts.len() * bytes_of_one);
         let end = object.pop();
-        assert_eq!(end, Some('}'), "BUG: that is no object");
-        object.push_str(",\"counts\":[");
+        assert_eq!(end, Some(b'}'), "BUG: that is no object");
+        object.extend_from_slice(b",\"counts\":[");
         let mut digits = Buffer::new();
         for (index, (start, count)) in self.iter().enumerate() {
             if index > 0 {
-                object.push(',');
+                object.push(b',');
             }
-            object.push_str(OPENING);
-            object.push_str(start);
-            object.push_str(MIDDLE);
-            object.push_str(digits.format(count));
-            object.push('}');
+            object.extend_from_slice(OPENING.as_bytes());
+            object.extend_from_slice(start.as_bytes());
+            object.extend_from_slice(MIDDLE.as_bytes());
+            object.extend_from_slice(digits.format(count).as_bytes());
+            object.push(b'}');
         }
-        object.push_str("]}");
+        object.extend_from_slice(b"]}");
     }
 }
 

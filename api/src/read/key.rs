@@ -160,7 +160,7 @@ pub async fn answer(
         Shape::Summary | Shape::By { .. } => None,
     };
     let compared = compared
-        .map(|period| request.of_period(period))
+        .map(|period| request.of_period(&schema, period))
         .transpose()?;
     let form = asked.finish(KNOWN)?;
     let request = match form.format {

@@ -121,7 +121,7 @@ fn watched(
             ));
         }
     };
-    let namespace = declared(&state.store().schema(), &namespace)?;
+    let namespace = declared(&state.store().schema(), &namespace)?.clone();
     caller.check_namespace(&namespace.name)?;
     check_key(&key)?;
     Ok(Some(Watched {
@@ -216,8 +216,7 @@ impl Watched {
             as_of: None,
             now,
         };
-        let (namespace, key) = (self.namespace.clone(), self.key.clone());
-        ReadRequest::of(namespace, key, Shape::Summary, period)
+        ReadRequest::of(&self.namespace, self.key.clone(), Shape::Summary, period)
     }
 }
 

@@ -115,7 +115,7 @@ pub async fn query(
             answer_all(store, requests).map_err(|(index, problem)| problem.at(index, None))?;
         let identity: Vec<_> = answers.iter().map(Respond::identity).collect();
         let text = match format {
-            Format::Csv => csv::render_all(&answers),
+            Format::Csv => csv::render_all(&answers).into_bytes(),
             Format::Json | Format::Svg(_) => to_json(&answers)?,
         };
         respond_to_post(store, (format, disposition), &identity, text)
@@ -123,9 +123,16 @@ pub async fn query(
     .await
 }
 
-fn to_json(answers: &[Answer]) -> Result<String, Problem> {
-    let answers: Result<Vec<String>, Problem> = answers.iter().map(Answer::to_json).collect();
-    Ok(format!("{{\"answers\":[{}]}}", answers?.join(",")))
+fn to_json(answers: &[Answer]) -> Result<Vec<u8>, Problem> {
+    let mut text = br#"{"answers":["#.to_vec();
+    for (index, answer) in answers.iter().enumerate() {
+        if index > 0 {
+            text.push(b',');
+        }
+        answer.write_json(&mut text)?;
+    }
+    text.extend_from_slice(b"]}");
+    Ok(text)
 }
 
 /// What goes for every query that does not say it itself.
@@ -149,7 +156,7 @@ fn requests(
     let mut room = Room::default();
     for (index, fields) in queries.into_iter().enumerate() {
         let request = request(schema, now, fields, all.limit).and_then(|mut request| {
-            caller.check_namespace(&request.namespace.name)?;
+            caller.check_namespace(&request.namespace)?;
             request.period.as_of = request.period.as_of.or(all.as_of);
             if let Selection::Bounded(asked) = &request.period.selection {
                 room.take_buckets(asked.count())?;

@@ -17,7 +17,6 @@ use super::request::{Period, blocking, check_key, declared};
 use super::respond::{Respond, json};
 use super::rollup;
 use crate::access::Caller;
-use crate::calendar::Unit;
 use crate::chart::{Measure, Picture, SHARE_OF_ONE, SeriesChart, grouped, series};
 use crate::openapi::{AskErrors, Known, RangeParameters};
 use crate::problem::Problem;
@@ -177,7 +176,7 @@ fn namespaces(
         );
         return Err(Problem::unknown("entity", entity, detail));
     }
-    let namespace = |kind: &EventType| declared(schema, &kind.namespace_of(entity));
+    let namespace = |kind: &EventType| declared(schema, &kind.namespace_of(entity)).cloned();
     Ok([namespace(numerator)?, namespace(denominator)?])
 }
 
@@ -251,11 +250,11 @@ impl Respond for RatioAnswer {
         ("ratio", of, &self.types, self.head.identity(), &self.counts)
     }
 
-    fn render(&self, format: Format) -> Result<String, Problem> {
+    fn render(&self, format: Format) -> Result<Vec<u8>, Problem> {
         match format {
             Format::Json => json(self),
-            Format::Csv => Ok(rows(self)),
-            Format::Svg(look) => Ok(picture(self, look)),
+            Format::Csv => Ok(rows(self).into_bytes()),
+            Format::Svg(look) => Ok(picture(self, look).into_bytes()),
         }
     }
 }
@@ -316,8 +315,8 @@ fn picture(answer: &RatioAnswer, picture: Picture) -> String {
             grouped(answer.whole.numerator),
             grouped(answer.whole.denominator)
         ),
-        unit: answer.head.unit.parse().unwrap_or(Unit::Day),
-        zone: answer.head.timezone.clone(),
+        unit: answer.head.unit,
+        zone: answer.head.timezone.to_string(),
         measure: Measure::Shares,
         points: starts
             .zip(shares.iter().map(|share| share.unwrap_or(0)))

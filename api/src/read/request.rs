@@ -17,7 +17,8 @@ use crate::time;
 /// A read of one key, understood.
 #[derive(Clone)]
 pub struct ReadRequest {
-    pub namespace: Namespace,
+    /// Name of a declared namespace.
+    pub namespace: String,
     pub key: String,
     pub shape: Shape,
     pub period: Period,
@@ -99,7 +100,7 @@ impl ReadRequest {
     /// # Errors
     /// 422 for minutes where there are none.
     pub fn of(
-        namespace: Namespace,
+        namespace: &Namespace,
         key: String,
         shape: Shape,
         period: Period,
@@ -109,8 +110,8 @@ impl ReadRequest {
             Shape::Counts | Shape::Summary => Made::Totals,
         };
         Ok(Self {
-            base: Base::of(&namespace, &period.selection, made)?,
-            namespace,
+            base: Base::of(namespace, &period.selection, made)?,
+            namespace: namespace.name.clone(),
             key,
             shape,
             period,
@@ -121,27 +122,22 @@ impl ReadRequest {
     ///
     /// # Errors
     /// 422 for minutes where there are none.
-    pub fn of_period(&self, period: Period) -> Result<Self, Problem> {
-        let Self {
-            namespace,
-            key,
-            shape,
-            ..
-        } = self.clone();
-        Self::of(namespace, key, shape, period)
+    pub fn of_period(&self, schema: &Schema, period: Period) -> Result<Self, Problem> {
+        let namespace = declared(schema, &self.namespace)?;
+        Self::of(namespace, self.key.clone(), self.shape.clone(), period)
     }
 
     /// Until when no event is expected any more, Unix seconds; to be asked before the view is taken.
     pub fn settled_until(&self, store: &Store) -> i64 {
         let Period { as_of, now, .. } = self.period;
-        store.settled_until(&self.namespace.name, as_of, now)
+        store.settled_until(&self.namespace, as_of, now)
     }
 
     /// What to read of the store for it.
     pub fn read(&self) -> Read {
         let (from, to) = self.base.span(&self.period.selection);
         Read {
-            namespace: self.namespace.name.clone(),
+            namespace: self.namespace.clone(),
             key: self.key.clone(),
             subtotal: match &self.shape {
                 Shape::By { subtotal, .. } => Some(subtotal.clone()),
@@ -176,8 +172,8 @@ pub fn check_key(key: &str) -> Result<(), Problem> {
 ///
 /// # Errors
 /// 404 that lists the declared ones.
-pub fn declared(schema: &Schema, namespace: &str) -> Result<Namespace, Problem> {
-    schema.namespace(namespace).cloned().ok_or_else(|| {
+pub fn declared<'s>(schema: &'s Schema, namespace: &str) -> Result<&'s Namespace, Problem> {
+    schema.namespace(namespace).ok_or_else(|| {
         Problem::unknown(
             "namespace",
             namespace,

@@ -27,11 +27,11 @@ pub trait Respond {
     /// which generation they are, is not part of it: the same counts are the same answer.
     fn identity(&self) -> impl Serialize;
 
-    /// Its text in this form.
+    /// Its text in this form, which is UTF-8.
     ///
     /// # Errors
     /// When it has no such form.
-    fn render(&self, format: Format) -> Result<String, Problem>;
+    fn render(&self, format: Format) -> Result<Vec<u8>, Problem>;
 }
 
 /// How a read's answer goes out.
@@ -62,7 +62,7 @@ impl Form {
             StatusCode::NOT_MODIFIED.into_response()
         } else {
             let body = answer.render(self.format)?;
-            written(self.format, self.disposition.clone(), body)
+            in_form(self.format, self.disposition.clone(), body)
         };
         Ok(with_validator(response, tag, cache))
     }
@@ -76,10 +76,10 @@ pub fn respond_to_post(
     store: &Store,
     (format, disposition): (Format, Option<HeaderValue>),
     identity: &impl Serialize,
-    body: String,
+    body: Vec<u8>,
 ) -> Result<Response, Problem> {
     let tag = tag(store, &(format.identity(), identity))?;
-    let response = written(format, disposition, body);
+    let response = in_form(format, disposition, body);
     Ok(with_validator(response, tag, LIVE))
 }
 
@@ -103,8 +103,28 @@ fn with_validator(mut response: Response, tag: HeaderValue, cache: &'static str)
 ///
 /// # Errors
 /// Never for the answers of this crate.
-pub fn json(answer: &impl Serialize) -> Result<String, Problem> {
-    serde_json::to_string(answer).map_err(unwritable)
+pub fn json(answer: &impl Serialize) -> Result<Vec<u8>, Problem> {
+    written(|text| write_json(answer, text))
+}
+
+/// What is written to a text that is empty.
+///
+/// # Errors
+/// Those of `write`.
+pub fn written(
+    write: impl FnOnce(&mut Vec<u8>) -> Result<(), Problem>,
+) -> Result<Vec<u8>, Problem> {
+    let mut text = Vec::with_capacity(1 << 10);
+    write(&mut text)?;
+    Ok(text)
+}
+
+/// Adds an answer to `text`, as JSON.
+///
+/// # Errors
+/// As [`json`].
+pub fn write_json(answer: &impl Serialize, text: &mut Vec<u8>) -> Result<(), Problem> {
+    serde_json::to_writer(text, answer).map_err(unwritable)
 }
 
 fn unwritable(error: serde_json::Error) -> Problem {
@@ -113,7 +133,7 @@ fn unwritable(error: serde_json::Error) -> Problem {
 }
 
 /// A body under the media type of its form, and the name of what is kept as a file.
-fn written(format: Format, disposition: Option<HeaderValue>, body: String) -> Response {
+fn in_form(format: Format, disposition: Option<HeaderValue>, body: Vec<u8>) -> Response {
     let mut response = body.into_response();
     let headers = response.headers_mut();
     let kind = HeaderValue::from_static(format.media_type());

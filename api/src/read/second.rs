@@ -92,6 +92,6 @@ pub fn answer(
             .zip(found.counts)
             .map(|(start, count)| SecondCount { start, count })
             .collect(),
-        namespace: namespace.name,
+        namespace: namespace.name.clone(),
     }))
 }

@@ -1,7 +1,6 @@
 //! Answers as pictures.
 
 use super::answer::{Answer, Body};
-use crate::calendar::Unit;
 use crate::chart::{Measure, Picture, RankingChart, SeriesChart, badge, human, ranking, series};
 
 /// The picture of a series or a ranking; a badge for a total. None for rankings by bucket.
@@ -16,8 +15,8 @@ pub fn render(answer: &Answer, picture: Picture) -> Option<String> {
         Body::Counts { counts } => Some(series(&SeriesChart {
             title,
             subtitle: String::new(),
-            unit: head.unit.parse().unwrap_or(Unit::Day),
-            zone: head.timezone.clone(),
+            unit: head.unit,
+            zone: head.timezone.to_string(),
             measure: Measure::Counts,
             points: counts
                 .iter()

@@ -82,7 +82,7 @@ pub async fn top(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let mut asked = Asked::of(&uri, &headers, &caller, state.now())?;
-    let namespace = declared(&state.store().schema(), &namespace)?;
+    let namespace = declared(&state.store().schema(), &namespace)?.clone();
     let limit = limit(&mut asked.query, limit_default(asked.format))?;
     let period = asked.period()?;
     let form = asked.finish(KNOWN)?;
@@ -132,11 +132,11 @@ impl Respond for Top {
         (&self.namespace, &self.title, self.head.identity(), counted)
     }
 
-    fn render(&self, format: Format) -> Result<String, Problem> {
+    fn render(&self, format: Format) -> Result<Vec<u8>, Problem> {
         match format {
             Format::Json => json(self),
-            Format::Csv => Ok(rows(self)),
-            Format::Svg(look) => Ok(picture(self, look)),
+            Format::Csv => Ok(rows(self).into_bytes()),
+            Format::Svg(look) => Ok(picture(self, look).into_bytes()),
         }
     }
 }

@@ -16,7 +16,6 @@ use super::format::Format;
 use super::request::{Period, blocking, check_key, declared, span};
 use super::respond::{Respond, json};
 use crate::access::Caller;
-use crate::calendar::Unit;
 use crate::chart::{Measure, Picture, SeriesChart, grouped, series};
 use crate::problem::Problem;
 use crate::segments::Segments;
@@ -87,7 +86,7 @@ pub async fn uniques(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let mut asked = Asked::of(&uri, &headers, &caller, state.now())?;
-    let namespace = declared(&state.store().schema(), &namespace)?;
+    let namespace = declared(&state.store().schema(), &namespace)?.clone();
     if !namespace.uniques {
         let detail = "keeps no users; declare it with uniques = true";
         return Err(Problem::unknown("namespace", &namespace.name, detail));
@@ -153,11 +152,11 @@ impl Respond for Uniques {
         ("uniques", of, self.head.identity(), estimated)
     }
 
-    fn render(&self, format: Format) -> Result<String, Problem> {
+    fn render(&self, format: Format) -> Result<Vec<u8>, Problem> {
         match format {
             Format::Json => json(self),
-            Format::Csv => Ok(rows(self)),
-            Format::Svg(look) => Ok(picture(self, look)),
+            Format::Csv => Ok(rows(self).into_bytes()),
+            Format::Svg(look) => Ok(picture(self, look).into_bytes()),
         }
     }
 }
@@ -189,8 +188,8 @@ fn picture(answer: &Uniques, picture: Picture) -> String {
             grouped(answer.whole.estimate),
             100.0 * USERS_RELATIVE_ERROR
         ),
-        unit: answer.head.unit.parse().unwrap_or(Unit::Day),
-        zone: answer.head.timezone.clone(),
+        unit: answer.head.unit,
+        zone: answer.head.timezone.to_string(),
         measure: Measure::Distinct,
         points: points
             .map(|count| (count.start.to_string(), count.users.estimate))

@@ -13,10 +13,9 @@ use super::base::{Base, Made};
 use super::counted::{Count, Counted};
 use super::format::Format;
 use super::request::{Period, blocking, declared};
-use super::respond::Respond;
+use super::respond::{Respond, written};
 use super::rollup;
 use crate::access::Caller;
-use crate::calendar::Unit;
 use crate::chart::{Measure, Picture, SeriesChart, series};
 use crate::openapi::{AskErrors, Known, RangeParameters};
 use crate::problem::Problem;
@@ -74,7 +73,7 @@ pub async fn counts_of_all(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let mut asked = Asked::of(&uri, &headers, &caller, state.now())?;
-    let namespace = declared(&state.store().schema(), &namespace)?;
+    let namespace = declared(&state.store().schema(), &namespace)?.clone();
     let period = asked.period()?;
     let compared = asked.compared(&period)?;
     let form = asked.finish(KNOWN)?;
@@ -123,11 +122,11 @@ impl Respond for Whole {
         (&self.namespace, &self.title, self.head.identity(), counted)
     }
 
-    fn render(&self, format: Format) -> Result<String, Problem> {
+    fn render(&self, format: Format) -> Result<Vec<u8>, Problem> {
         match format {
-            Format::Json => self.counts.json_behind(self),
-            Format::Csv => Ok(rows(self)),
-            Format::Svg(look) => Ok(picture(self, look)),
+            Format::Json => written(|text| self.counts.write_json_behind(self, text)),
+            Format::Csv => Ok(rows(self).into_bytes()),
+            Format::Svg(look) => Ok(picture(self, look).into_bytes()),
         }
     }
 }
@@ -145,8 +144,8 @@ fn picture(answer: &Whole, picture: Picture) -> String {
     series(&SeriesChart {
         title: answer.title.clone(),
         subtitle: String::new(),
-        unit: answer.head.unit.parse().unwrap_or(Unit::Day),
-        zone: answer.head.timezone.clone(),
+        unit: answer.head.unit,
+        zone: answer.head.timezone.to_string(),
         measure: Measure::Counts,
         points: points
             .map(|(start, count)| (start.to_string(), count))

@@ -276,6 +276,11 @@ pub(super) type Visit = fn(
     &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
 ) -> tallyring_archive::Result<()>;
 
+/// Of an hour in a line, about: `c41l:5 `.
+const HOUR_BYTES: usize = 7;
+/// What is read of a line, mostly: a month.
+const READ_BYTES: usize = 400 * HOUR_BYTES;
+
 /// One read on its way: first what memory holds, then run by run.
 struct Gather<'r> {
     read: &'r Read,
@@ -366,7 +371,9 @@ impl<'r> Gather<'r> {
             if found != key {
                 return ControlFlow::Break(());
             }
-            for hour in hours(line::hours_from(payload, first)) {
+            let payload = line::hours_from(payload, first);
+            totals.reserve(payload.len().min(READ_BYTES) / HOUR_BYTES);
+            for hour in hours(payload) {
                 let Some((code, count)) = hour else { continue };
                 if code.start() >= wanted.end {
                     break;
