@@ -83,19 +83,24 @@ impl Ring {
             .expect("BUG: a late store is open at any offset")
     }
 
-    /// Counts the record with `sequence` in the store that took it, unless that was cleared or has
-    /// flushed it: runs count it then.
-    pub fn count(
+    /// Counts records, each with its sequence and whether it is a late one, in the stores that took them, but those
+    /// that a store was cleared of or has flushed: runs count them then.
+    pub fn count<'i>(
         &mut self,
         keys: &LongKeys,
         schema: &Schema,
-        late: bool,
-        sequence: u64,
-        increment: &Increment,
+        increments: impl Iterator<Item = (u64, bool, &'i Increment)>,
     ) {
-        let target = self.target(late, sequence, increment);
-        if let Some(store) = target.and_then(|id| self.stores.get_mut(&id)) {
-            store.active.add(keys, schema, increment);
+        let mut by_store: BTreeMap<StoreId, Vec<&Increment>> = BTreeMap::new();
+        for (sequence, late, increment) in increments {
+            if let Some(id) = self.target(late, sequence, increment) {
+                by_store.entry(id).or_default().push(increment);
+            }
+        }
+        for (id, increments) in by_store {
+            if let Some(store) = self.stores.get_mut(&id) {
+                store.active.add(keys, schema, &increments);
+            }
         }
     }
 

@@ -103,6 +103,15 @@ const STORE_DAY: u64 = 0;
 const STORE_LATE: u64 = 1;
 
 impl Record {
+    /// What it counts, and whether in the late store.
+    pub fn increment(&self) -> Option<(bool, &Increment)> {
+        match self {
+            Self::Increment(increment) => Some((false, increment)),
+            Self::Late(increment) => Some((true, increment)),
+            _ => None,
+        }
+    }
+
     /// Appends the record's bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {

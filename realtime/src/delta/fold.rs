@@ -21,7 +21,14 @@ struct ShardMap {
     keys: Vec<u32>,
     values: Vec<u32>,
     subtotals: Vec<u32>,
+    /// Buckets on their way: their number in this shard, and that of where their counts go.
+    buckets: Vec<(usize, u32)>,
+    /// Counts of values on their way: of which of those buckets, of which value there, and how many.
+    counters: Vec<(u32, u32, u64)>,
 }
+
+/// Counters that are moved together, so that they wait for memory together ([`super::count`]).
+const TOGETHER: usize = 128;
 
 impl Fold {
     /// Begins with everything still to be moved.
@@ -59,8 +66,10 @@ impl Fold {
                 moved += 1;
                 continue;
             }
-            moved += self.map.take(shard, self.bucket, to);
-            self.bucket += 1;
+            let wanted = (counters - moved).min(TOGETHER);
+            let (buckets, counters) = self.map.take(shard, self.bucket, to, wanted);
+            self.bucket += buckets;
+            moved += counters;
         }
         true
     }
@@ -72,44 +81,76 @@ impl ShardMap {
             keys: vec![NONE; shard.keys.len()],
             values: vec![NONE; shard.values.len()],
             subtotals: vec![NONE; shard.subtotals.len()],
+            ..Self::default()
         }
     }
 
-    /// Moves one bucket; how many counters that were.
-    fn take(&mut self, from: &mut Shard, number: usize, to: &mut Shard) -> usize {
-        let bucket = from.buckets[number];
-        let key = known(&mut self.keys, bucket.key, |number| {
+    /// Moves buckets from the one with this number on, as many as have `wanted` counters; how many buckets and counters
+    /// those were.
+    fn take(
+        &mut self,
+        from: &mut Shard,
+        first: usize,
+        to: &mut Shard,
+        wanted: usize,
+    ) -> (usize, usize) {
+        self.buckets.clear();
+        self.counters.clear();
+        for number in first..from.buckets.len() {
+            if self.buckets.len() + self.counters.len() >= wanted {
+                break;
+            }
+            self.stage(from, number, to);
+        }
+        for (number, target) in &mut self.buckets {
+            let bucket = from.buckets[*number];
+            let key = self.keys[bucket.key as usize];
+            let subtotal = match bucket.subtotal.checked_sub(1) {
+                None => 0,
+                Some(number) => u16::try_from(1 + self.subtotals[usize::from(number)])
+                    .expect("BUG: a schema has few subtotals"),
+            };
+            *target = to.bucket(key, subtotal, bucket.code());
+            to.buckets[*target as usize].count += bucket.count;
+        }
+        for (staged, value, count) in &self.counters {
+            let (_, target) = self.buckets[*staged as usize];
+            let into = to.counter(target, *value);
+            to.counters[into as usize].count += count;
+        }
+        for &(number, target) in &self.buckets {
+            if let Some(users) = from.take_users(number) {
+                to.unite_users(target, users);
+            }
+            // A bucket without a count is not seen by reads.
+            let bucket = &mut from.buckets[number];
+            (bucket.count, bucket.first_counter) = (0, NONE);
+        }
+        let buckets = self.buckets.len();
+        (buckets, buckets + self.counters.len())
+    }
+
+    /// Notes a bucket that is moved, and numbers what it names.
+    fn stage(&mut self, from: &Shard, number: usize, to: &mut Shard) {
+        let bucket = &from.buckets[number];
+        known(&mut self.keys, bucket.key, |number| {
             to.key_number(from.keys.get(number))
         });
-        let subtotal = match u32::from(bucket.subtotal).checked_sub(1) {
-            None => 0,
-            Some(number) => {
-                let subtotals = &mut to.subtotals;
-                1 + known(&mut self.subtotals, number, |number| {
-                    subtotals.intern(from.subtotals.get(number))
-                })
-            }
-        };
-        let subtotal = u16::try_from(subtotal).expect("BUG: a schema has few subtotals");
-        let target = to.bucket(key, subtotal, bucket.code());
-        to.buckets[target as usize].count += bucket.count;
-        let mut moved = 1;
-        for counter in from.counters_of(&bucket) {
+        if let Some(number) = u32::from(bucket.subtotal).checked_sub(1) {
+            let subtotals = &mut to.subtotals;
+            known(&mut self.subtotals, number, |number| {
+                subtotals.intern(from.subtotals.get(number))
+            });
+        }
+        let staged = u32::try_from(self.buckets.len()).expect("BUG: few are moved together");
+        for counter in from.counters_of(bucket) {
             let values = &mut to.values;
             let value = known(&mut self.values, counter.value, |number| {
                 values.intern(from.values.get(number))
             });
-            let into = to.counter(target, value);
-            to.counters[into as usize].count += counter.count;
-            moved += 1;
+            self.counters.push((staged, value, counter.count));
         }
-        if let Some(users) = from.take_users(number) {
-            to.unite_users(target, users);
-        }
-        // A bucket without a count is not seen by reads.
-        let bucket = &mut from.buckets[number];
-        (bucket.count, bucket.first_counter) = (0, NONE);
-        moved
+        self.buckets.push((number, NONE));
     }
 }
 
@@ -199,8 +240,8 @@ mod tests {
             let (keys, schema) = (LongKeys::new([7; 32]), schema());
             let count = |clicks: &[&[Increment]]| {
                 let mut delta = Delta::new(3);
-                for click in clicks.iter().copied().flatten() {
-                    delta.add(&keys, &schema, click);
+                for clicks in clicks {
+                    delta.add(&keys, &schema, &clicks.iter().collect::<Vec<_>>());
                 }
                 delta
             };

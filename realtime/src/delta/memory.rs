@@ -4,21 +4,14 @@
 //! as a list. A bucket takes 32 bytes and a counter 24, with 5 more in a hash table each, whatever
 //! the length of the texts. Nothing is allocated for a counter that exists.
 
-use std::borrow::Cow;
 use std::hash::BuildHasher;
 
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
-use tallyring_records::{
-    Grain, Increment, Interner, LongKeys, MINUTES, MISSING, Namespace, Schema, TimeCode, User,
-    Users, is_hash, minute_value, shard_of,
-};
+use tallyring_records::{Grain, Interner, TimeCode, User, Users, is_hash, shard_of};
 
 /// Counters of one delta store in memory.
 pub struct Delta {
     shards: Vec<Shard>,
-    /// `u|jehiah` being put together.
-    key: Vec<u8>,
-    value: Vec<u8>,
 }
 
 /// Counters of the keys of one shard.
@@ -82,36 +75,6 @@ impl Delta {
     pub fn new(shards: u16) -> Self {
         Self {
             shards: (0..shards).map(|_| Shard::default()).collect(),
-            key: Vec::new(),
-            value: Vec::new(),
-        }
-    }
-
-    /// Counts an increment on every key it names and every subtotal those declare.
-    ///
-    /// Counts stay below 2^53 because the caller checks before it logs.
-    pub fn add(&mut self, keys: &LongKeys, schema: &Schema, increment: &Increment) {
-        let user = increment.user.as_deref().map(User::new);
-        for (name, raw) in &increment.keys {
-            let Some(namespace) = schema.namespace(name) else {
-                continue;
-            };
-            let stored = keys.stored(raw);
-            self.key.clear();
-            self.key.extend_from_slice(name.as_bytes());
-            self.key.push(b'|');
-            self.key.extend_from_slice(stored.as_bytes());
-            let shards =
-                u16::try_from(self.shards.len()).expect("BUG: shards are numbered in 16 bits");
-            let shard = &mut self.shards[usize::from(shard_of(&self.key, shards))];
-            shard.look_up(&stored, raw);
-            shard.add(
-                keys,
-                namespace,
-                (&self.key, user),
-                increment,
-                &mut self.value,
-            );
         }
     }
 
@@ -230,40 +193,6 @@ impl Delta {
 }
 
 impl Shard {
-    fn add(
-        &mut self,
-        keys: &LongKeys,
-        namespace: &Namespace,
-        (key, user): (&[u8], Option<User>),
-        increment: &Increment,
-        value: &mut Vec<u8>,
-    ) {
-        let key = self.key_number(key);
-        let code = TimeCode::containing(increment.at, namespace.grain);
-        let total = self.bucket(key, 0, code);
-        self.buckets[total as usize].count += increment.n;
-        if let Some(user) = user.filter(|_| namespace.uniques) {
-            self.add_user(total, user);
-        }
-        for subtotal in &namespace.subtotals {
-            value.clear();
-            for (index, dimension) in subtotal.split('*').enumerate() {
-                if index > 0 {
-                    value.push(b'*');
-                }
-                let raw = increment.value(dimension).unwrap_or(MISSING);
-                let stored: Cow<'_, str> = keys.stored(raw);
-                self.look_up(&stored, raw);
-                value.extend_from_slice(stored.as_bytes());
-            }
-            self.add_value(key, subtotal, code, value, increment.n);
-        }
-        if namespace.minutes {
-            let value = minute_value(increment.at);
-            self.add_value(key, MINUTES, code, &value, increment.n);
-        }
-    }
-
     pub(super) fn key_number(&mut self, key: &[u8]) -> u32 {
         let key = self.keys.intern(key);
         if key as usize == self.first_bucket.len() {
@@ -272,7 +201,7 @@ impl Shard {
         key
     }
 
-    fn add_user(&mut self, total: u32, user: User) {
+    pub(super) fn add_user(&mut self, total: u32, user: User) {
         self.change_users(total, |users| users.add(user));
     }
 
@@ -314,14 +243,10 @@ impl Shard {
         }
     }
 
-    fn add_value(&mut self, key: u32, subtotal: &str, code: TimeCode, value: &[u8], n: u64) {
+    /// What stands for a subtotal in its buckets.
+    pub(super) fn subtotal_number(&mut self, subtotal: &str) -> u16 {
         let number = self.subtotals.intern(subtotal.as_bytes()) + 1;
-        let number = u16::try_from(number).expect("BUG: a schema has few subtotals");
-        let bucket = self.bucket(key, number, code);
-        self.buckets[bucket as usize].count += n;
-        let text = self.values.intern(value);
-        let counter = self.counter(bucket, text);
-        self.counters[counter as usize].count += n;
+        u16::try_from(number).expect("BUG: a schema has few subtotals")
     }
 
     pub(super) fn bucket(&mut self, key: u32, subtotal: u16, code: TimeCode) -> u32 {
@@ -392,7 +317,7 @@ impl Shard {
         number
     }
 
-    fn look_up(&mut self, stored: &str, raw: &str) {
+    pub(super) fn look_up(&mut self, stored: &str, raw: &str) {
         if !is_hash(stored) {
             return;
         }

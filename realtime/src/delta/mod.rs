@@ -4,6 +4,7 @@
 //! log gave to this store exactly one of the memory delta, a frozen delta or a run counts it; runs
 //! hold everything before the store's `flushed` position.
 
+mod count;
 mod flush;
 mod fold;
 mod memory;

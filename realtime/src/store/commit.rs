@@ -316,10 +316,12 @@ impl Store {
             epoch: log.epoch(),
             sequence: log.appended(),
         };
-        for (_, record) in &group.written {
-            if let Record::Increment(increment) | Record::Late(increment) = record {
-                writer.count_bound = writer.count_bound.saturating_add(increment.n);
-            }
+        for (_, increment) in group
+            .written
+            .iter()
+            .filter_map(|(_, record)| record.increment())
+        {
+            writer.count_bound = writer.count_bound.saturating_add(increment.n);
         }
         let now = group.now_ms.div_euclid(1_000);
         self.show(&group.rules, &group.written, applied, now);

@@ -19,6 +19,7 @@ mod points;
 mod publish;
 mod read;
 mod recent;
+mod replay;
 mod rules;
 mod show;
 mod status;

@@ -2,31 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use tallyring_archive::disk::TEMPORARY_SUFFIX;
-use tallyring_archive::{
-    BlockCache, Disk, IdsEntry, Manifest, SchemaEntry, names, remove_leftovers,
-};
-use tallyring_records::{
-    Day, LongKeys, Offset, Origin, Position, Record, RecordError, Schema, decode_all,
-};
+use tallyring_archive::{Disk, IdsEntry, Manifest, SchemaEntry, names, remove_leftovers};
+use tallyring_records::{Day, Offset, Position, Schema};
 
-use super::change::HOUR_MS;
-use super::files::{ArchiveFiles, Files};
-use super::lateness::Watermarks;
-use super::recent::Recent;
-use super::{Live, Root, Store, Writer};
+use super::Store;
+use super::replay::Replay;
 use crate::delta::DeltaStore;
 use crate::error::{Error, Result};
-use crate::heavy::Heavy;
 use crate::identity::Identity;
-use crate::ids::{Ids, Seen};
-use crate::oplog::{Frame, LogSummary, Oplog, OplogOptions, ReadFrom, scan};
+use crate::oplog::{LogSummary, Oplog, OplogOptions, ReadFrom, scan};
 use crate::options::{Options, World};
-use crate::producers::Producers;
 use crate::ring::Ring;
-use crate::sync::{Mutex, RwLock};
 
 /// What opening found.
 #[derive(Debug, Clone, Default)]
@@ -95,14 +83,9 @@ impl Store {
             Some(log) => (log, LogSummary::default()),
             None => {
                 check_log_is_there(&*disk)?;
-                let from = ReadFrom::Sequence(replay.from);
-                Oplog::open(
-                    Arc::clone(&disk),
-                    log_options(&options, &identity),
-                    now_ms,
-                    from,
-                    &mut |frame| replay.frame(frame).map_err(Into::into),
-                )?
+                let log = log_options(&options, &identity);
+                replay
+                    .read(|from, apply| Oplog::open(Arc::clone(&disk), log, now_ms, from, apply))?
             }
         };
         replay.check_reached(&summary)?;
@@ -132,12 +115,8 @@ impl Store {
         check_identity(&identity, &manifest)?;
         check_log_is_there(&*disk)?;
         let mut replay = Replay::new(&world, &options, &identity, &manifest)?;
-        let summary = scan(
-            &*disk,
-            Some(identity.store_id),
-            ReadFrom::Sequence(replay.from),
-            &mut |frame| replay.frame(frame).map_err(Into::into),
-        )?;
+        let id = Some(identity.store_id);
+        let summary = replay.read(|from, apply| scan(&*disk, id, from, apply))?;
         replay.check_reached(&summary)?;
         let applied = Offset {
             epoch: summary.epoch,
@@ -259,237 +238,4 @@ fn check_identity(identity: &Identity, manifest: &Manifest) -> Result<()> {
             manifest.store_id
         ),
     })
-}
-
-/// What a record makes known: a domain and a text.
-pub(super) fn identity_of(record: &Record) -> Option<(u8, &str)> {
-    match record {
-        Record::Increment(increment) | Record::Late(increment) => {
-            increment.id.as_deref().map(|id| (ID_DOMAIN, id))
-        }
-        Record::Filtered { increment, .. } => increment.id.as_deref().map(|id| (ID_DOMAIN, id)),
-        Record::Duplicate { id, .. } => Some((AGAIN_DOMAIN, id)),
-        Record::Refused { id, .. } => Some((REFUSED_DOMAIN, id)),
-        Record::Batch { key, .. } => Some((BATCH_KEY_DOMAIN, key)),
-        Record::Rotate { .. } | Record::Cut { .. } | Record::Schema(_) => None,
-    }
-}
-
-/// The number that its producer gave a record.
-fn origin_of(record: &Record) -> Option<&Origin> {
-    match record {
-        Record::Increment(increment)
-        | Record::Late(increment)
-        | Record::Filtered { increment, .. } => increment.origin.as_ref(),
-        _ => None,
-    }
-}
-
-/// A store being put together from the manifest and the log.
-struct Replay {
-    ring: Ring,
-    /// Declarations from the one in force at the start on.
-    schemas: Vec<SchemaEntry>,
-    schema: Arc<Schema>,
-    files: Files,
-    archive: ArchiveFiles,
-    ids: Ids,
-    producers: Producers,
-    ids_from: u64,
-    from: u64,
-    watermarks: Watermarks,
-    keys: LongKeys,
-    replayed: u64,
-    counted: u64,
-}
-
-impl Replay {
-    fn new(
-        world: &World,
-        options: &Options,
-        identity: &Identity,
-        manifest: &Manifest,
-    ) -> Result<Self> {
-        let disk = &*world.disk;
-        let window_ms = i64::from(options.id_hours) * HOUR_MS;
-        let window_ms = world.clock.now_ms().saturating_sub(window_ms);
-        let mut files = Files::default();
-        let mut stores = Vec::new();
-        for entry in &manifest.stores {
-            stores.push(DeltaStore::from_entry(entry, options.shards, |run| {
-                files.open(disk, run)
-            })?);
-        }
-        let archive = files.archive(disk, manifest)?;
-        let ids_from = manifest.ids.flushed.offset(0).sequence;
-        let from = stores
-            .iter()
-            .filter_map(DeltaStore::replay_from)
-            .min()
-            .unwrap_or(ids_from)
-            .min(ids_from);
-        let in_force = |entry: &&SchemaEntry| entry.since.offset(0).sequence <= from;
-        let first = manifest.schemas.iter().rev().find(in_force);
-        let first =
-            first.ok_or_else(|| Error::Missing("the manifest declares no namespaces".into()))?;
-        Ok(Self {
-            ring: Ring::restore(manifest.today, options.shards, stores),
-            schemas: vec![first.clone()],
-            schema: Arc::new(first.schema.clone()),
-            files,
-            archive,
-            ids: Ids::open(disk, &manifest.ids.runs, window_ms)?,
-            producers: Producers::restore(&manifest.ids.producers),
-            ids_from,
-            from,
-            watermarks: Watermarks::restore(&manifest.newest_events),
-            keys: LongKeys::new(identity.hash_key),
-            replayed: 0,
-            counted: 0,
-        })
-    }
-
-    /// The log holds everything that was flushed: what is derived is never ahead of the truth.
-    fn check_reached(&self, summary: &LogSummary) -> Result<()> {
-        let flushed = self
-            .ring
-            .stores()
-            .map(|store| store.flushed.sequence)
-            .max()
-            .unwrap_or(0)
-            .max(self.ids_from);
-        if summary.end_sequence >= flushed {
-            return Ok(());
-        }
-        Err(Error::Missing(format!(
-            "the oplog ends at record {}, but runs hold records up to {flushed}: the end of the oplog was lost; \
-             restore `oplog/` from a backup",
-            summary.end_sequence
-        )))
-    }
-
-    fn frame(&mut self, frame: Frame<'_>) -> std::result::Result<(), RecordError> {
-        for (index, record) in decode_all(frame.payload, frame.count)?
-            .into_iter()
-            .enumerate()
-        {
-            let at = Offset {
-                epoch: frame.epoch,
-                sequence: frame.first_sequence + index as u64,
-            };
-            if at.sequence >= self.from {
-                self.record(at, frame.written_ms, record);
-                self.replayed += 1;
-            }
-        }
-        Ok(())
-    }
-
-    fn record(&mut self, at: Offset, arrived_ms: i64, record: Record) {
-        let after = Offset {
-            sequence: at.sequence + 1,
-            ..at
-        };
-        let late = matches!(record, Record::Late(_));
-        if let Some((domain, text)) = identity_of(&record)
-            && at.sequence >= self.ids_from
-        {
-            let seen = Seen {
-                sequence: at.sequence,
-                arrived_ms,
-            };
-            self.ids
-                .insert(self.keys.identity(domain, text.as_bytes()), seen);
-        }
-        if let Some(origin) = origin_of(&record)
-            && at.sequence >= self.ids_from
-        {
-            let name = origin.producer.as_bytes();
-            let id = self.keys.identity(PRODUCER_DOMAIN, name);
-            self.producers.follow(id, origin, arrived_ms);
-        }
-        match record {
-            Record::Increment(increment) | Record::Late(increment) => {
-                self.watermarks.see(&increment);
-                self.counted = self.counted.saturating_add(increment.n);
-                self.ring
-                    .count(&self.keys, &self.schema, late, at.sequence, &increment);
-            }
-            Record::Duplicate { .. }
-            | Record::Filtered { .. }
-            | Record::Refused { .. }
-            | Record::Batch { .. } => {}
-            Record::Rotate { today } => self.ring.rotate(today, after),
-            Record::Cut { stores } => self.ring.cut(&stores, after),
-            Record::Schema(schema) => {
-                self.schema = Arc::new(schema.clone());
-                self.schemas.push(SchemaEntry {
-                    since: Position::single(after),
-                    schema,
-                });
-            }
-        }
-    }
-
-    fn finish(
-        self,
-        world: World,
-        options: Options,
-        manifest: Manifest,
-        log: Option<Oplog>,
-        applied: Offset,
-    ) -> Result<Store> {
-        // No counter can be above the sum of all totals; breakdowns and ids are not totals.
-        let runs = manifest
-            .stores
-            .iter()
-            .flat_map(|store| &store.runs)
-            .chain(manifest.all_sources());
-        let totals = runs
-            .flat_map(|entry| &entry.meta.sums)
-            .filter(|(section, _)| !section.contains('.'));
-        let stored: u128 = totals.map(|(_, &sum)| sum).sum();
-        let count_bound = self
-            .counted
-            .saturating_add(u64::try_from(stored).unwrap_or(u64::MAX));
-        let writer = Writer {
-            log,
-            ids: self.ids,
-            producers: self.producers,
-            payload: Vec::new(),
-            count_bound,
-            unflushed: self.replayed,
-            jumped_since_ms: None,
-            last_append_ms: world.clock.now_ms(),
-        };
-        let is_empty = self.ring.stores().all(DeltaStore::is_empty);
-        let live = Live {
-            heavy: Heavy::new(self.schema.namespaces.len(), self.ring.today()),
-            knows_heavy: is_empty,
-            ring: self.ring,
-            schemas: self.schemas,
-            archive: Arc::new(self.archive),
-            manifest: Arc::new(manifest.clone()),
-            applied,
-            watermarks: self.watermarks,
-        };
-        let recent = Recent::new(world.clock.now_ms().div_euclid(1_000));
-        Ok(Store {
-            cache: BlockCache::new(options.cache_bytes),
-            keys: self.keys,
-            root: Mutex::new(Root {
-                manifest,
-                files: self.files,
-                uncertain: None,
-            }),
-            writer: Mutex::new(writer),
-            live: RwLock::new(live),
-            schema: self.schema,
-            recent: RwLock::new(recent),
-            folding: Mutex::new(()),
-            has_arrived: AtomicBool::new(false),
-            world,
-            options,
-        })
-    }
 }

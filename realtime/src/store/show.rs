@@ -43,9 +43,8 @@ impl Store {
         increments().for_each(|(_, _, increment)| watermarks.see(increment));
         if written.len() <= SMALL_GROUP_RECORDS {
             let mut live = self.live_mut();
-            for (sequence, late, increment) in increments() {
-                live.ring
-                    .count(&self.keys, &rules.schema, late, sequence, increment);
+            live.ring.count(&self.keys, &rules.schema, increments());
+            for (_, _, increment) in increments() {
                 self.weigh(&mut live.heavy, &rules.schema, increment);
             }
             live.watermarks.merge(watermarks);
@@ -98,14 +97,17 @@ impl Store {
         rules: &Rules,
         increments: impl Iterator<Item = (u64, bool, &'i Increment)>,
     ) -> BTreeMap<StoreId, Delta> {
-        let mut deltas = BTreeMap::new();
+        let mut by_store: BTreeMap<StoreId, Vec<&Increment>> = BTreeMap::new();
         for (_, late, increment) in increments {
-            deltas
-                .entry(rules.target(late, increment))
-                .or_insert_with(|| Delta::new(self.options.shards))
-                .add(&self.keys, &rules.schema, increment);
+            let target = rules.target(late, increment);
+            by_store.entry(target).or_default().push(increment);
         }
-        deltas
+        let counted = |(id, increments): (StoreId, Vec<&Increment>)| {
+            let mut delta = Delta::new(self.options.shards);
+            delta.add(&self.keys, &rules.schema, &increments);
+            (id, delta)
+        };
+        by_store.into_iter().map(counted).collect()
     }
 
     /// True when [`Store::fold`] may have something to do.
@@ -152,9 +154,6 @@ fn weigh_apart<'d>(rules: &Rules, deltas: impl Iterator<Item = &'d Delta>) -> He
 }
 
 fn increment((sequence, record): &(u64, Record)) -> Option<(u64, bool, &Increment)> {
-    match record {
-        Record::Increment(increment) => Some((*sequence, false, increment)),
-        Record::Late(increment) => Some((*sequence, true, increment)),
-        _ => None,
-    }
+    let (late, increment) = record.increment()?;
+    Some((*sequence, late, increment))
 }
