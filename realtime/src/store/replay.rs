@@ -1,11 +1,12 @@
 //! Puts a store together from the manifest and the log.
 //!
-//! One thread reads the log and decodes its records, another counts them, in the log's order.
+//! One thread reads the log and decodes its records, another counts them, in the log's order. The first also frees them:
+//! it has less to do.
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{channel, sync_channel};
 use std::thread;
 
 use tallyring_archive::{BlockCache, Manifest, SchemaEntry};
@@ -139,14 +140,21 @@ impl Replay {
     ) -> Result<T> {
         let from = self.from;
         let read = thread::scope(|scope| {
-            let (hand_over, decoded) = sync_channel(PARTS_WAITING);
-            let counting = scope.spawn(move || decoded.iter().for_each(|part| self.count(part)));
+            let (hand_over, decoded) = sync_channel::<Vec<Decoded>>(PARTS_WAITING);
+            let (give_back, counted) = channel();
+            let counting = scope.spawn(move || {
+                for part in decoded {
+                    self.count(&part);
+                    let _ = give_back.send(part);
+                }
+            });
             let mut part = Vec::new();
             let read = read(ReadFrom::Sequence(from), &mut |frame| {
                 decode(frame, from, &mut part)?;
                 if part.len() >= PART_RECORDS {
                     // When that thread is gone it panicked, as this one does when it is waited for.
                     let _ = hand_over.send(std::mem::take(&mut part));
+                    counted.try_iter().for_each(drop);
                 }
                 Ok(())
             });
@@ -159,9 +167,9 @@ impl Replay {
     }
 
     /// Counts a part of the log.
-    fn count(&mut self, part: Vec<Decoded>) {
+    fn count(&mut self, part: &[Decoded]) {
         self.replayed += part.len() as u64;
-        for decoded in &part {
+        for decoded in part {
             self.know(decoded);
         }
         // What decides where records count applies from the next one on.
