@@ -131,9 +131,9 @@ fn place(run: &RunEntry) -> (Partition, u16, u16) {
     (run.meta.partition, run.meta.shard, run.meta.shards)
 }
 
-/// The level that the file was written at, if by the zstd that this build has.
+/// The level that the file was written at, if by the zstd and the tuning that this build has.
 fn level_of_this_build(file: &RunEntry) -> Option<i32> {
-    let (zstd, level) = file.meta.compression.rsplit_once(" level ")?;
-    let here = RunWriter::compression(1);
-    (here.rsplit_once(" level ")?.0 == zstd).then(|| level.parse().ok())?
+    let (_, level) = file.meta.compression.rsplit_once(" level ")?;
+    let level = level.parse().ok()?;
+    (RunWriter::compression(level) == file.meta.compression).then_some(level)
 }

@@ -9,6 +9,7 @@ use crate::disk::{Disk, DiskFile, TEMPORARY_SUFFIX};
 use crate::error::{Error, Result};
 use crate::names;
 use crate::partition::Partition;
+use crate::run::compression::{self, BlockCompressor};
 use crate::run::format;
 use crate::run::index::{BlockEntry, KEY_BYTES_MAX, PLAIN_BYTES_MAX};
 use crate::run::meta::{HASH_DIGITS, RunEntry, RunMeta};
@@ -68,7 +69,7 @@ pub struct RunWriter<'d> {
     section: Vec<u8>,
     section_sum: u128,
     index: Vec<BlockEntry>,
-    compressor: zstd::bulk::Compressor<'static>,
+    compressor: BlockCompressor,
     meta: RunMeta,
 }
 
@@ -91,8 +92,8 @@ impl<'d> RunWriter<'d> {
         let file = disk
             .create(&temporary)
             .map_err(Error::io("create", &temporary))?;
-        let compressor = super::compression::compressor(spec.level)
-            .map_err(Error::io("compress", &temporary))?;
+        let compressor =
+            BlockCompressor::new(spec.level).map_err(Error::io("compress", &temporary))?;
         let meta = RunMeta {
             partition: spec.partition,
             shard: spec.shard,
@@ -125,9 +126,9 @@ impl<'d> RunWriter<'d> {
         })
     }
 
-    /// What a run of this build says of its compression: zstd version and level make the bytes.
+    /// What a run of this build says of its compression; the same gives the same bytes.
     pub fn compression(level: i32) -> String {
-        format!("zstd {} level {level}", zstd::zstd_safe::version_string())
+        compression::named(level)
     }
 
     /// Adds the line `key,payload`. Keys must ascend; a key may repeat only for a continued total.
@@ -285,9 +286,10 @@ impl<'d> RunWriter<'d> {
         let plain_bytes = plain_bytes.ok_or_else(|| Error::Overflow {
             key: line::shown(&self.block_first_key),
         })?;
+        let kind = line::kind_of(&self.block_first_key).expect("BUG: a key was checked");
         let frame = self
             .compressor
-            .compress(&self.block)
+            .compress(kind, &self.block)
             .map_err(Error::io("compress", &self.temporary))?;
         self.index.push(BlockEntry {
             offset: self.written + self.pending.len() as u64,
