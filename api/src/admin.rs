@@ -10,6 +10,7 @@ use tallyring_realtime::catalog::{Job, JobState};
 
 use crate::calendar::rfc3339_utc;
 use crate::problem::Problem;
+use crate::query_string::NoParameters;
 use crate::read::request::blocking;
 use crate::segments::Segments;
 use crate::state::ApiState;
@@ -119,8 +120,11 @@ pub async fn status(State(state): State<ApiState>) -> Result<Json<Value>, Proble
 /// Rebuild now
 ///
 /// Starts a rebuild, or joins the one that runs; `last_rebuild` of the status tells how it went.
-#[utoipa::path(post, path = "/v1/admin/rebuild", tag = "operate", responses((status = 202, description = "The job", body = Object, example = json!({ "job": 7 }))))]
-pub async fn rebuild(State(state): State<ApiState>) -> (StatusCode, Json<Value>) {
+#[utoipa::path(post, path = "/v1/admin/rebuild", tag = "operate", responses(
+    (status = 202, description = "The job", body = Object, example = json!({ "job": 7 })),
+    crate::openapi::AskErrors,
+))]
+pub async fn rebuild(State(state): State<ApiState>, _: NoParameters) -> (StatusCode, Json<Value>) {
     let job = (state.admin.rebuild)();
     (StatusCode::ACCEPTED, Json(json!({ "job": job })))
 }
@@ -149,6 +153,7 @@ pub async fn generations(State(state): State<ApiState>) -> Json<Value> {
 pub async fn activate(
     State(state): State<ApiState>,
     Segments(id): Segments<String>,
+    _: NoParameters,
 ) -> Result<Json<Value>, Problem> {
     let number = id.parse().map_err(|_| {
         Problem::malformed("generation", &id, "must be the number of a kept generation")

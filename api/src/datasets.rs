@@ -8,7 +8,7 @@ use tallyring_archive::{DatasetEntry, Manifest};
 
 use crate::calendar::rfc3339_utc;
 use crate::problem::Problem;
-use crate::query_string::QueryString;
+use crate::query_string::{NoParameters, QueryString};
 use crate::read::request::blocking;
 use crate::segments::Segments;
 use crate::state::ApiState;
@@ -94,6 +94,7 @@ pub async fn adopt(
 pub async fn drop(
     State(state): State<ApiState>,
     Segments(name): Segments<String>,
+    _: NoParameters,
 ) -> Result<Json<Value>, Problem> {
     let dropped = name.clone();
     blocking(&state, move |store| Ok(store.drop_dataset(&name)?)).await?;

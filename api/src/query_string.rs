@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::str::FromStr;
 
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
 use percent_encoding::percent_decode_str;
 
 use crate::problem::Problem;
@@ -121,6 +123,18 @@ impl<'q> QueryString<'q> {
             )),
             None => Ok(()),
         }
+    }
+}
+
+/// For a route that does something and has no parameters: one that it was given would not take effect, so it is refused.
+pub struct NoParameters;
+
+impl<S: Sync> FromRequestParts<S> for NoParameters {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        QueryString::parse(parts.uri.query())?.finish("none")?;
+        Ok(Self)
     }
 }
 

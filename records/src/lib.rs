@@ -39,7 +39,9 @@ pub use increment::{
 };
 pub use interner::Interner;
 pub use log::{Record, RecordError, decode_all};
-pub use long_key::{HASH_CHARS, LongKeys, MISSING, is_hash, is_plain_ascii, missing_value};
+pub use long_key::{
+    HASH_CHARS, LongKeys, MISSING, StoredTexts, is_hash, is_plain_ascii, missing_value,
+};
 pub use minutes::{MINUTES, is_minutes_before, is_minutes_section, minute_of, minute_value};
 pub use point::{Point, PointError};
 pub use position::{Offset, Position, StoreId};

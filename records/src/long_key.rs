@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 
 use data_encoding::BASE64URL_NOPAD;
+use hashbrown::HashMap;
 
 /// Length of a stored hash in characters; plain text is always shorter.
 pub const HASH_CHARS: usize = 12;
@@ -59,6 +60,37 @@ impl LongKeys {
     }
 }
 
+/// Stored forms of texts that come again and again, such as referrers: each is hashed once.
+pub struct StoredTexts<'k, 't> {
+    keys: &'k LongKeys,
+    hashes: HashMap<&'t str, String>,
+}
+
+/// Hashes that are remembered; then it begins anew.
+const REMEMBERED_MAX: usize = 4_096;
+
+impl<'k, 't> StoredTexts<'k, 't> {
+    /// Stored as these keys say.
+    pub fn new(keys: &'k LongKeys) -> Self {
+        Self {
+            keys,
+            hashes: HashMap::new(),
+        }
+    }
+
+    /// The stored form, as [`LongKeys::stored`].
+    pub fn of(&mut self, raw: &'t str) -> &str {
+        if is_plain(raw) {
+            return raw;
+        }
+        if self.hashes.len() >= REMEMBERED_MAX {
+            self.hashes.clear();
+        }
+        let hash = || self.keys.hash(raw);
+        self.hashes.entry(raw).or_insert_with(hash)
+    }
+}
+
 impl std::fmt::Debug for LongKeys {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("LongKeys(secret)")
@@ -104,6 +136,19 @@ const fn is_separator(character: char) -> bool {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn texts_that_come_again_are_stored_alike() {
+        let keys = LongKeys::new([7; 32]);
+        let texts: Vec<String> = (0..REMEMBERED_MAX + 10)
+            .map(|number| format!("http://{}/", number % (REMEMBERED_MAX + 5)))
+            .chain(["a".into(), String::new(), "a b".into()])
+            .collect();
+        let mut stored = StoredTexts::new(&keys);
+        for text in texts.iter().chain(&texts) {
+            assert_eq!(stored.of(text), keys.stored(text));
+        }
+    }
 
     #[test]
     fn plain_short_text_is_kept_and_the_rest_is_hashed() {

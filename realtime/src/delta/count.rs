@@ -7,8 +7,8 @@
 use std::ops::Range;
 
 use tallyring_records::{
-    Increment, LongKeys, MINUTES, MISSING, Namespace, Schema, TimeCode, User, minute_value,
-    shard_of,
+    Increment, LongKeys, MINUTES, MISSING, Namespace, Schema, StoredTexts, TimeCode, User,
+    minute_value, shard_of,
 };
 
 use super::memory::Delta;
@@ -21,13 +21,14 @@ impl Delta {
     ///
     /// Counts stay below 2^53 because the caller checks before it logs.
     pub fn add(&mut self, keys: &LongKeys, schema: &Schema, increments: &[&Increment]) {
+        let mut stored = StoredTexts::new(keys);
         let mut steps = Steps::default();
         for increments in increments.chunks(TOGETHER) {
             steps.texts.clear();
-            steps.name_totals(self, keys, schema, increments);
+            steps.name_totals(self, &mut stored, schema, increments);
             steps.number_keys(self);
             steps.count_totals(self);
-            steps.name_values(self, keys);
+            steps.name_values(self, &mut stored);
             steps.number_values(self);
             steps.find_buckets(self);
             steps.count_values(self);
@@ -74,7 +75,7 @@ impl<'i> Steps<'i> {
     fn name_totals(
         &mut self,
         delta: &mut Delta,
-        keys: &LongKeys,
+        stored: &mut StoredTexts<'_, 'i>,
         schema: &'i Schema,
         increments: &[&'i Increment],
     ) {
@@ -86,14 +87,14 @@ impl<'i> Steps<'i> {
                 let Some(namespace) = schema.namespace(name) else {
                     continue;
                 };
-                let stored = keys.stored(raw);
+                let stored = stored.of(raw);
                 let begin = self.texts.len();
                 self.texts.extend_from_slice(name.as_bytes());
                 self.texts.push(b'|');
                 self.texts.extend_from_slice(stored.as_bytes());
                 let text = begin..self.texts.len();
                 let shard = shard_of(&self.texts[text.clone()], count);
-                shards[usize::from(shard)].look_up(&stored, raw);
+                shards[usize::from(shard)].look_up(stored, raw);
                 self.totals.push(Total {
                     increment,
                     namespace,
@@ -128,7 +129,7 @@ impl<'i> Steps<'i> {
         }
     }
 
-    fn name_values(&mut self, delta: &mut Delta, keys: &LongKeys) {
+    fn name_values(&mut self, delta: &mut Delta, stored: &mut StoredTexts<'_, 'i>) {
         self.values.clear();
         let shards = delta.shards_mut();
         for total in &self.totals {
@@ -152,8 +153,8 @@ impl<'i> Steps<'i> {
                         self.texts.push(b'*');
                     }
                     let raw = total.increment.value(dimension).unwrap_or(MISSING);
-                    let stored = keys.stored(raw);
-                    shard.look_up(&stored, raw);
+                    let stored = stored.of(raw);
+                    shard.look_up(stored, raw);
                     self.texts.extend_from_slice(stored.as_bytes());
                 }
                 push(shard.subtotal_number(subtotal), begin..self.texts.len());
