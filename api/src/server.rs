@@ -26,7 +26,7 @@ pub use tls::{Tls, TlsError};
 
 use crate::head;
 use addresses::{Addresses, Connection};
-use stream::{Activity, Patience, PatientStream};
+use stream::{Activity, PatientStream};
 
 /// Limits of the accept loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,7 +92,7 @@ where
         Self {
             answer,
             limits,
-            builder: builder(),
+            builder: builder(&limits),
             places: Arc::new(Semaphore::new(limits.connections_max)),
             addresses: Addresses::new(limits.connections_per_ip_max),
         }
@@ -184,12 +184,12 @@ where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let activity = Activity::new();
-        let patience = Patience {
-            head: self.limits.header_timeout,
-            idle: self.limits.idle_timeout,
-            write: self.limits.write_timeout,
-        };
-        let stream = PatientStream::new(stream, activity.clone(), patience);
+        let stream = PatientStream::new(
+            stream,
+            activity.clone(),
+            self.limits.header_timeout,
+            self.limits.write_timeout,
+        );
         let answer = self.answer.clone();
         let service = service_fn(move |request: Request<Incoming>| {
             activity.answering();
@@ -208,12 +208,13 @@ where
     }
 }
 
-fn builder() -> Builder<TokioExecutor> {
+fn builder(limits: &ServerLimits) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     builder
         .http1()
-        // The stream has clocks of its own.
-        .header_read_timeout(None)
+        .timer(TokioTimer::new())
+        // hyper's clock runs between requests too; the stream has a shorter one for the head itself.
+        .header_read_timeout(limits.idle_timeout.max(limits.header_timeout))
         .max_headers(HEADERS_MAX)
         .max_buf_size(HEAD_BYTES_MAX);
     builder

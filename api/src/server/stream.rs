@@ -1,9 +1,9 @@
-//! A connection that does not wait for ever: for a request, for the rest of its head, or for a client to read.
+//! A connection that does not wait for ever: for the head of a request, or for a client to read.
 //!
-//! hyper starts no clock before it knows the protocol, has one clock only for idling and for a head on its way, and
-//! makes a timer for each request. This stream has a clock from the first byte after an answer (or from the start)
-//! until the request's head is complete, and one from an answer to the next byte, and their timer is set anew when
-//! it rings, not when a request comes. HTTP/2 is known by its preface; from there its own pings watch over it.
+//! hyper bounds how long a connection may idle between requests, but starts no clock before it knows the
+//! protocol, and has one clock only for idling and for a head on its way. This stream has the second:
+//! from the first byte after an answer (or from the start) until the request's head is complete. HTTP/2 is
+//! known by its preface; from there its own pings watch over it.
 
 use std::io;
 use std::pin::Pin;
@@ -43,99 +43,75 @@ impl Activity {
         self.0.store(IDLE, Ordering::Relaxed);
     }
 
-    /// True when a head begins with what came. Only from idle: while answering, what comes is a body.
-    fn received(&self) -> bool {
-        let order = Ordering::Relaxed;
-        self.0.compare_exchange(IDLE, HEAD, order, order).is_ok()
+    fn reads_head(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == HEAD
+    }
+
+    fn received(&self) {
+        // Only from idle: while answering, what comes is a body.
+        let _ = self
+            .0
+            .compare_exchange(IDLE, HEAD, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
 
-/// How long a client may keep a connection waiting.
-#[derive(Debug, Clone, Copy)]
-pub struct Patience {
-    /// For the rest of a head.
-    pub head: Duration,
-    /// For a request.
-    pub idle: Duration,
-    /// For its reading 64 KiB of an answer.
-    pub write: Duration,
-}
-
-/// A stream with these clocks.
+/// A stream with the two clocks.
 #[derive(Debug)]
 pub struct PatientStream<S> {
     inner: S,
     activity: Activity,
-    patience: Patience,
     /// Bytes of the HTTP/2 preface seen; none once the protocol is known not to be it.
     preface: Option<usize>,
-    read: Clock,
+    head: Clock,
     write: Clock,
     written: usize,
 }
 
-/// A deadline, none while it stands still.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Clock {
-    deadline: Option<Instant>,
-    /// Rings at the deadline or before: then it is set anew.
+    limit: Duration,
     sleep: Option<Pin<Box<Sleep>>>,
+    runs: bool,
 }
 
 impl Clock {
-    fn stop(&mut self) {
-        self.deadline = None;
+    fn new(limit: Duration) -> Self {
+        Self {
+            limit,
+            sleep: None,
+            runs: false,
+        }
     }
 
-    fn runs(&self) -> bool {
-        self.deadline.is_some()
+    fn stop(&mut self) {
+        self.runs = false;
     }
 
     /// Starts it if it stands still; true once its time is over.
-    fn is_over(&mut self, limit: Duration, cx: &mut Context<'_>) -> bool {
-        let starts = || Instant::now() + limit;
-        let deadline = *self.deadline.get_or_insert_with(starts);
-        let sleeps = || Box::pin(tokio::time::sleep_until(deadline));
-        let sleep = self.sleep.get_or_insert_with(sleeps);
-        if sleep.deadline() > deadline {
-            sleep.as_mut().reset(deadline);
-        }
-        while sleep.as_mut().poll(cx).is_ready() {
-            if sleep.deadline() == deadline {
-                return true;
+    fn is_over(&mut self, cx: &mut Context<'_>) -> bool {
+        if !self.runs {
+            self.runs = true;
+            let deadline = Instant::now() + self.limit;
+            match &mut self.sleep {
+                Some(sleep) => sleep.as_mut().reset(deadline),
+                None => self.sleep = Some(Box::pin(tokio::time::sleep_until(deadline))),
             }
-            sleep.as_mut().reset(deadline);
         }
-        false
+        let sleep = self.sleep.as_mut().expect("BUG: a clock that runs has one");
+        sleep.as_mut().poll(cx).is_ready()
     }
 }
 
 impl<S> PatientStream<S> {
-    /// Bounds how long `inner` waits.
-    pub fn new(inner: S, activity: Activity, patience: Patience) -> Self {
+    /// Bounds `inner` by how long a head may take and how long a client may not read.
+    pub fn new(inner: S, activity: Activity, head: Duration, write: Duration) -> Self {
         Self {
             inner,
             activity,
-            patience,
             preface: Some(0),
-            read: Clock::default(),
-            write: Clock::default(),
+            head: Clock::new(head),
+            write: Clock::new(write),
             written: 0,
-        }
-    }
-
-    /// How long it waits for the client's next byte, and what is wrong when that is over.
-    fn awaits(&self) -> Option<(Duration, &'static str)> {
-        if self.is_h2() {
-            return None;
-        }
-        match self.activity.0.load(Ordering::Relaxed) {
-            HEAD => Some((
-                self.patience.head,
-                "the client did not send a request's head in time",
-            )),
-            IDLE => Some((self.patience.idle, "the client sent no request in time")),
-            _ => None,
         }
     }
 
@@ -158,7 +134,7 @@ impl<S> PatientStream<S> {
         cx: &mut Context<'_>,
         polled: Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
-        if polled.is_pending() && self.write.is_over(self.patience.write, cx) {
+        if polled.is_pending() && self.write.is_over(cx) {
             let error = "the client did not read its answer in time";
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, error)));
         }
@@ -166,7 +142,7 @@ impl<S> PatientStream<S> {
     }
 
     fn wrote(&mut self, bytes: usize) {
-        if self.write.runs() {
+        if self.write.runs {
             self.written += bytes;
             if self.written >= PROGRESS_BYTES {
                 self.write.stop();
@@ -187,23 +163,18 @@ impl<S: AsyncRead + Unpin> AsyncRead for PatientStream<S> {
         let polled = Pin::new(&mut this.inner).poll_read(cx, buffer);
         if polled.is_ready() && buffer.filled().len() > before {
             this.watch_preface(&buffer.filled()[before..]);
-            if this.activity.received() {
-                this.read.stop();
-            }
+            this.activity.received();
             // A client that asks again has read what it was answered.
             this.write.stop();
             this.written = 0;
         }
-        match this.awaits() {
-            Some((limit, error)) if polled.is_pending() && this.read.is_over(limit, cx) => {
-                Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, error)))
-            }
-            Some(_) => polled,
-            None => {
-                this.read.stop();
-                polled
-            }
+        if this.is_h2() || !this.activity.reads_head() {
+            this.head.stop();
+        } else if polled.is_pending() && this.head.is_over(cx) {
+            let error = "the client did not send a request's head in time";
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, error)));
         }
+        polled
     }
 }
 

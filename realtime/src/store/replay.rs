@@ -33,6 +33,8 @@ use crate::sync::{Mutex, RwLock};
 
 /// Records that are handed over together; a frame is not divided.
 const PART_RECORDS: usize = 4_096;
+/// The same in bytes of the log: records may be large.
+const PART_BYTES: usize = 4 << 20;
 /// Parts that wait to be counted.
 const PARTS_WAITING: usize = 2;
 
@@ -148,12 +150,15 @@ impl Replay {
                     let _ = give_back.send(part);
                 }
             });
-            let mut part = Vec::new();
+            let (mut part, mut bytes) = (Vec::new(), 0);
             let read = read(ReadFrom::Sequence(from), &mut |frame| {
                 decode(frame, from, &mut part)?;
-                if part.len() >= PART_RECORDS {
-                    // When that thread is gone it panicked, as this one does when it is waited for.
-                    let _ = hand_over.send(std::mem::take(&mut part));
+                bytes += frame.payload.len();
+                if part.len() >= PART_RECORDS || bytes >= PART_BYTES {
+                    bytes = 0;
+                    let sent = hand_over.send(std::mem::take(&mut part));
+                    // It panicked, as this thread does when it waits for it.
+                    sent.map_err(|_| "the thread that counts has ended")?;
                     counted.try_iter().for_each(drop);
                 }
                 Ok(())

@@ -20,8 +20,8 @@ use crate::delta::{Delta, DeltaStore, Fold};
 use crate::heavy::Heavy;
 use crate::sync::give_way;
 
-/// Records of a group that is counted under the lock.
-const SMALL_GROUP_RECORDS: usize = if MANY_ORDERS { 2 } else { 64 };
+/// Keys of a group that is counted under the lock.
+const SMALL_GROUP_KEYS: usize = if MANY_ORDERS { 2 } else { 64 };
 
 /// Records of a group that is folded by who shows it: to wake another thread would take as long.
 const FOLDED_AT_ONCE_RECORDS: usize = if MANY_ORDERS { 4 } else { 256 };
@@ -41,7 +41,10 @@ impl Store {
         let increments = || written.iter().filter_map(increment);
         let mut watermarks = Watermarks::default();
         increments().for_each(|(_, _, increment)| watermarks.see(increment));
-        if written.len() <= SMALL_GROUP_RECORDS {
+        let keys: usize = increments()
+            .map(|(_, _, increment)| increment.keys.len())
+            .sum();
+        if keys <= SMALL_GROUP_KEYS {
             let mut live = self.live_mut();
             live.ring.count(&self.keys, &rules.schema, increments());
             for (_, _, increment) in increments() {
