@@ -132,6 +132,30 @@ fn a_connection_of_http_2_is_watched_by_its_pings_instead() {
 }
 
 #[test]
+fn an_answer_may_take_longer_than_a_connection_idles() {
+    let stand = with(ServerLimits {
+        header_timeout: SHORT,
+        idle_timeout: SHORT,
+        ..ServerLimits::default()
+    });
+    let mut stream = connect(stand.address);
+    let request = b"GET /v1/live HTTP/1.1\r\nHost: a\r\n\r\n";
+    stream.write_all(request).expect("send");
+    stream.set_read_timeout(Some(SHORT * 2)).expect("a timeout");
+    let began = Instant::now();
+    let mut buffer = [0; 8_192];
+    let mut said = 0;
+    while began.elapsed() < SHORT * 8 {
+        match stream.read(&mut buffer) {
+            Ok(0) => panic!("it was cut off after {:?}", began.elapsed()),
+            Ok(length) => said += length,
+            Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+        }
+    }
+    assert!(said > 0);
+}
+
+#[test]
 fn compressed_bodies_that_have_not_come_take_no_room() {
     let stand = with(ServerLimits::default());
     let body = r#"{"keys":{"l":"a"}}"#;
