@@ -48,9 +48,8 @@ impl<'q> QueryString<'q> {
     }
 
     /// Parameters that were decoded elsewhere.
-    pub fn of(parameters: impl IntoIterator<Item = (String, String)>) -> Self {
-        let owned = |(name, value)| (Cow::Owned(name), Cow::Owned(value));
-        Self(parameters.into_iter().map(owned).collect())
+    pub fn of(parameters: impl IntoIterator<Item = (Cow<'q, str>, Cow<'q, str>)>) -> Self {
+        Self(parameters.into_iter().collect())
     }
 
     /// True when the parameter has this value.

@@ -1,10 +1,13 @@
 //! `POST /v1/query`: many reads, all from one view.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use tallyring_records::Schema;
 
 use super::answer::{Answer, Room, answer_all};
@@ -15,7 +18,7 @@ use super::{csv, download};
 use crate::access::Caller;
 use crate::body;
 use crate::calendar::Selection;
-use crate::json;
+use crate::json::{self, Json};
 use crate::problem::Problem;
 use crate::query_string::QueryString;
 use crate::state::ApiState;
@@ -168,13 +171,13 @@ fn requests(
     Ok(requests)
 }
 
-fn queries(bytes: &[u8]) -> Result<Vec<Value>, Problem> {
+fn queries(bytes: &[u8]) -> Result<Vec<Json<'_>>, Problem> {
     let expected = "must be JSON such as {\"queries\":[{\"namespace\":\"l\",\"key\":\"abc\"}]}";
-    let body = json::parse(bytes)
+    let body = json::parse_borrowed(bytes)
         .map_err(|error| Problem::malformed("body", &error.to_string(), expected))?;
     let queries = match body {
-        Value::Object(mut fields) if fields.len() == 1 => match fields.remove("queries") {
-            Some(Value::Array(queries)) => queries,
+        Json::Object(mut fields) if fields.len() == 1 => match fields.remove("queries") {
+            Some(Json::List(queries)) => queries,
             _ => return Err(Problem::malformed("queries", "", expected)),
         },
         _ => return Err(Problem::malformed("body", "", expected)),
@@ -188,17 +191,20 @@ fn queries(bytes: &[u8]) -> Result<Vec<Value>, Problem> {
     Err(Problem::malformed("queries", &count, detail))
 }
 
+/// Fields of a query, by name.
+type Fields<'b> = BTreeMap<Cow<'b, str>, Json<'b>>;
+
 /// A query's fields are the parameters of the single reads.
 fn request(
     schema: &Schema,
     now: i64,
-    query: Value,
+    query: Json<'_>,
     limit_default: usize,
 ) -> Result<ReadRequest, Problem> {
-    let Value::Object(mut fields) = query else {
+    let Json::Object(mut fields) = query else {
         return Err(Problem::malformed(
             "query",
-            &query.to_string(),
+            &query.into_text(),
             "must be an object",
         ));
     };
@@ -207,14 +213,14 @@ fn request(
     let view = view(&mut fields)?;
     let mut parameters =
         QueryString::of(fields.into_iter().filter_map(|(name, value)| match value {
-            Value::Null => None,
-            Value::String(text) => Some((name, text)),
-            other => Some((name, other.to_string())),
+            Json::Other(Value::Null) => None,
+            Json::Text(text) => Some((name, text)),
+            other => Some((name, other.into_text().into())),
         }));
     let request = ReadRequest::parse(
         schema,
         now,
-        (&namespace, key),
+        (&namespace, key.into_owned()),
         view,
         limit_default,
         &mut parameters,
@@ -224,36 +230,36 @@ fn request(
 }
 
 /// `by` asks for a breakdown, `summary` for the total only; else every bucket is listed.
-fn view(fields: &mut Map<String, Value>) -> Result<View, Problem> {
+fn view(fields: &mut Fields<'_>) -> Result<View, Problem> {
     let is_summary = match fields.remove("summary") {
-        None | Some(Value::Null | Value::Bool(false)) => false,
-        Some(Value::Bool(true)) => true,
+        None | Some(Json::Other(Value::Null | Value::Bool(false))) => false,
+        Some(Json::Other(Value::Bool(true))) => true,
         Some(other) => {
             let detail = "must be true or false";
-            return Err(Problem::malformed("summary", &other.to_string(), detail));
+            return Err(Problem::malformed("summary", &other.into_text(), detail));
         }
     };
     match fields.remove("by") {
-        None | Some(Value::Null) if is_summary => Ok(View::Summary),
-        None | Some(Value::Null) => Ok(View::Counts),
-        Some(Value::String(_)) if is_summary => {
+        None | Some(Json::Other(Value::Null)) if is_summary => Ok(View::Summary),
+        None | Some(Json::Other(Value::Null)) => Ok(View::Counts),
+        Some(Json::Text(_)) if is_summary => {
             let detail = "excludes by; give one of them";
             Err(Problem::malformed("summary", "true", detail))
         }
-        Some(Value::String(subtotal)) => Ok(View::By(subtotal)),
+        Some(Json::Text(subtotal)) => Ok(View::By(subtotal.into_owned())),
         Some(other) => {
             let detail = "must be the name of a subtotal";
-            Err(Problem::malformed("by", &other.to_string(), detail))
+            Err(Problem::malformed("by", &other.into_text(), detail))
         }
     }
 }
 
-fn text(fields: &mut Map<String, Value>, name: &str) -> Result<String, Problem> {
+fn text<'b>(fields: &mut Fields<'b>, name: &str) -> Result<Cow<'b, str>, Problem> {
     match fields.remove(name) {
-        Some(Value::String(text)) => Ok(text),
+        Some(Json::Text(text)) => Ok(text),
         Some(other) => Err(Problem::malformed(
             name,
-            &other.to_string(),
+            &other.into_text(),
             "must be a text",
         )),
         None => Err(Problem::malformed(name, "", "is missing")),
