@@ -1,12 +1,14 @@
-//! JSON of requests: a name that an object gives twice is an error, not the last of them.
+//! JSON of requests: a name that an object gives twice is an error, not the last of them, and what would take much more
+//! memory than its text is refused.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fmt;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Number, Value};
 
 /// A JSON value. Texts are borrowed from its bytes where nothing in them is escaped.
@@ -24,8 +26,16 @@ pub enum Json<'b> {
 /// # Errors
 /// What is no JSON, and a name given twice.
 pub fn parse_borrowed(bytes: &[u8]) -> serde_json::Result<Json<'_>> {
-    serde_json::from_slice(bytes)
+    let left = Cell::new(NESTED_MAX);
+    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+    let json = Strict { left: &left }.deserialize(&mut deserializer)?;
+    deserializer.end()?;
+    Ok(json)
 }
+
+/// Objects and lists in one text: each takes some 600 bytes, though `{"":0}` has six. The largest batch that is taken has
+/// 10,000 items of a few.
+const NESTED_MAX: usize = 100_000;
 
 /// The same, owned.
 ///
@@ -65,15 +75,31 @@ impl Json<'_> {
     }
 }
 
-impl<'b> Deserialize<'b> for Json<'b> {
-    fn deserialize<D: Deserializer<'b>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Strict)
+#[derive(Clone, Copy)]
+struct Strict<'c> {
+    /// Objects and lists that may still come.
+    left: &'c Cell<usize>,
+}
+
+impl Strict<'_> {
+    fn take<E: Error>(self) -> Result<(), E> {
+        let left = self.left.get().checked_sub(1);
+        let left = left
+            .ok_or_else(|| E::custom(format_args!("more than {NESTED_MAX} objects and lists")))?;
+        self.left.set(left);
+        Ok(())
     }
 }
 
-struct Strict;
+impl<'b> DeserializeSeed<'b> for Strict<'_> {
+    type Value = Json<'b>;
 
-impl<'b> Visitor<'b> for Strict {
+    fn deserialize<D: Deserializer<'b>>(self, deserializer: D) -> Result<Json<'b>, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'b> Visitor<'b> for Strict<'_> {
     type Value = Json<'b>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -110,18 +136,21 @@ impl<'b> Visitor<'b> for Strict {
     }
 
     fn visit_seq<A: SeqAccess<'b>>(self, mut items: A) -> Result<Json<'b>, A::Error> {
+        self.take()?;
         let mut list = Vec::new();
-        while let Some(item) = items.next_element()? {
+        while let Some(item) = items.next_element_seed(self)? {
             list.push(item);
         }
         Ok(Json::List(list))
     }
 
     fn visit_map<A: MapAccess<'b>>(self, mut entries: A) -> Result<Json<'b>, A::Error> {
+        self.take()?;
         let mut fields = BTreeMap::new();
-        while let Some(Name(name)) = entries.next_key()? {
+        while let Some(name) = entries.next_key_seed(Name)? {
+            let value = entries.next_value_seed(self)?;
             match fields.entry(name) {
-                Entry::Vacant(place) => place.insert(entries.next_value()?),
+                Entry::Vacant(place) => place.insert(value),
                 Entry::Occupied(given) => {
                     let name = given.key().escape_debug();
                     return Err(A::Error::custom(format_args!("`{name}` is given twice")));
@@ -133,14 +162,29 @@ impl<'b> Visitor<'b> for Strict {
 }
 
 /// A name, borrowed if it can be.
-struct Name<'b>(Cow<'b, str>);
+struct Name;
 
-impl<'b> Deserialize<'b> for Name<'b> {
-    fn deserialize<D: Deserializer<'b>>(deserializer: D) -> Result<Self, D::Error> {
-        match Json::deserialize(deserializer)? {
-            Json::Text(name) => Ok(Self(name)),
-            _ => Err(D::Error::custom("a name is a text")),
-        }
+impl<'b> DeserializeSeed<'b> for Name {
+    type Value = Cow<'b, str>;
+
+    fn deserialize<D: Deserializer<'b>>(self, deserializer: D) -> Result<Cow<'b, str>, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl<'b> Visitor<'b> for Name {
+    type Value = Cow<'b, str>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a name")
+    }
+
+    fn visit_borrowed_str<E>(self, name: &'b str) -> Result<Cow<'b, str>, E> {
+        Ok(name.into())
+    }
+
+    fn visit_str<E>(self, name: &str) -> Result<Cow<'b, str>, E> {
+        Ok(name.to_owned().into())
     }
 }
 
@@ -176,6 +220,17 @@ mod tests {
         ] {
             let error = parse(text.as_bytes()).unwrap_err().to_string();
             assert!(error.contains("is given twice"), "{error}");
+        }
+    }
+
+    #[test]
+    fn objects_that_would_take_all_memory_are_refused() {
+        for text in ["{\"\":0}", "[]", "{\"a\":[{}]}"] {
+            let many = format!("[{}0]", format!("{text},").repeat(NESTED_MAX));
+            let error = parse(many.as_bytes()).unwrap_err().to_string();
+            assert!(error.contains("more than 100000"), "{error}");
+            let few = format!("[{}0]", format!("{text},").repeat(NESTED_MAX / 4));
+            assert!(parse(few.as_bytes()).is_ok());
         }
     }
 }

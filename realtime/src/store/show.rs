@@ -21,7 +21,7 @@ use crate::heavy::Heavy;
 use crate::sync::give_way;
 
 /// Keys of a group that is counted under the lock.
-const SMALL_GROUP_KEYS: usize = if MANY_ORDERS { 2 } else { 64 };
+const SMALL_GROUP_KEYS: usize = if MANY_ORDERS { 6 } else { 64 };
 
 /// Records of a group that is folded by who shows it: to wake another thread would take as long.
 const FOLDED_AT_ONCE_RECORDS: usize = if MANY_ORDERS { 4 } else { 256 };
