@@ -157,12 +157,18 @@ impl<'i> Steps<'i> {
                     shard.look_up(stored, raw);
                     self.texts.extend_from_slice(stored.as_bytes());
                 }
-                push(shard.subtotal_number(subtotal), begin..self.texts.len());
+                push(
+                    shard.subtotal_number(subtotal.as_bytes()),
+                    begin..self.texts.len(),
+                );
             }
             if total.namespace.minutes {
                 let begin = self.texts.len();
                 self.texts.extend(minute_value(total.increment.at));
-                push(shard.subtotal_number(MINUTES), begin..self.texts.len());
+                push(
+                    shard.subtotal_number(MINUTES.as_bytes()),
+                    begin..self.texts.len(),
+                );
             }
         }
     }

@@ -20,11 +20,22 @@ pub struct Fold {
 struct ShardMap {
     keys: Vec<u32>,
     values: Vec<u32>,
+    /// As buckets have them: 1 + number.
     subtotals: Vec<u32>,
-    /// Buckets on their way: their number in this shard, and that of where their counts go.
-    buckets: Vec<(usize, u32)>,
+    buckets: Vec<Moving>,
     /// Counts of values on their way: of which of those buckets, of which value there, and how many.
-    counters: Vec<(u32, u32, u64)>,
+    counters: Vec<(usize, u32, u64)>,
+}
+
+/// A bucket on its way.
+struct Moving {
+    /// Its number in this shard.
+    number: usize,
+    /// Key and subtotal in the other.
+    key: u32,
+    subtotal: u16,
+    /// The bucket there that takes its counts.
+    target: u32,
 }
 
 /// Counters that are moved together, so that they wait for memory together ([`super::count`]).
@@ -102,28 +113,21 @@ impl ShardMap {
             }
             self.stage(from, number, to);
         }
-        for (number, target) in &mut self.buckets {
-            let bucket = from.buckets[*number];
-            let key = self.keys[bucket.key as usize];
-            let subtotal = match bucket.subtotal.checked_sub(1) {
-                None => 0,
-                Some(number) => u16::try_from(1 + self.subtotals[usize::from(number)])
-                    .expect("BUG: a schema has few subtotals"),
-            };
-            *target = to.bucket(key, subtotal, bucket.code());
-            to.buckets[*target as usize].count += bucket.count;
+        for moving in &mut self.buckets {
+            let bucket = &from.buckets[moving.number];
+            moving.target = to.bucket(moving.key, moving.subtotal, bucket.code());
+            to.buckets[moving.target as usize].count += bucket.count;
         }
-        for (staged, value, count) in &self.counters {
-            let (_, target) = self.buckets[*staged as usize];
-            let into = to.counter(target, *value);
+        for &(staged, value, count) in &self.counters {
+            let into = to.counter(self.buckets[staged].target, value);
             to.counters[into as usize].count += count;
         }
-        for &(number, target) in &self.buckets {
-            if let Some(users) = from.take_users(number) {
-                to.unite_users(target, users);
+        for moving in &self.buckets {
+            if let Some(users) = from.take_users(moving.number) {
+                to.unite_users(moving.target, users);
             }
             // A bucket without a count is not seen by reads.
-            let bucket = &mut from.buckets[number];
+            let bucket = &mut from.buckets[moving.number];
             (bucket.count, bucket.first_counter) = (0, NONE);
         }
         let buckets = self.buckets.len();
@@ -133,16 +137,15 @@ impl ShardMap {
     /// Notes a bucket that is moved, and numbers what it names.
     fn stage(&mut self, from: &Shard, number: usize, to: &mut Shard) {
         let bucket = &from.buckets[number];
-        known(&mut self.keys, bucket.key, |number| {
+        let key = known(&mut self.keys, bucket.key, |number| {
             to.key_number(from.keys.get(number))
         });
-        if let Some(number) = u32::from(bucket.subtotal).checked_sub(1) {
-            let subtotals = &mut to.subtotals;
-            known(&mut self.subtotals, number, |number| {
-                subtotals.intern(from.subtotals.get(number))
-            });
-        }
-        let staged = u32::try_from(self.buckets.len()).expect("BUG: few are moved together");
+        let subtotal = bucket.subtotal.checked_sub(1).map_or(0, |number| {
+            known(&mut self.subtotals, number.into(), |number| {
+                to.subtotal_number(from.subtotals.get(number)).into()
+            })
+        });
+        let staged = self.buckets.len();
         for counter in from.counters_of(bucket) {
             let values = &mut to.values;
             let value = known(&mut self.values, counter.value, |number| {
@@ -150,7 +153,12 @@ impl ShardMap {
             });
             self.counters.push((staged, value, counter.count));
         }
-        self.buckets.push((number, NONE));
+        self.buckets.push(Moving {
+            number,
+            key,
+            subtotal: u16::try_from(subtotal).expect("BUG: it is made of 16 bits"),
+            target: NONE,
+        });
     }
 }
 

@@ -244,8 +244,8 @@ impl Shard {
     }
 
     /// What stands for a subtotal in its buckets.
-    pub(super) fn subtotal_number(&mut self, subtotal: &str) -> u16 {
-        let number = self.subtotals.intern(subtotal.as_bytes()) + 1;
+    pub(super) fn subtotal_number(&mut self, subtotal: &[u8]) -> u16 {
+        let number = self.subtotals.intern(subtotal) + 1;
         u16::try_from(number).expect("BUG: a schema has few subtotals")
     }
 

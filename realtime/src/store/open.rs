@@ -98,7 +98,7 @@ impl Store {
             epoch: log.epoch(),
             sequence: log.appended(),
         };
-        let store = replay.finish(world, options, manifest, Some(log), applied)?;
+        let store = replay.finish(world, options, manifest, Some(log), applied);
         store.believe_clock()?;
         Ok((store, recovery))
     }
@@ -122,7 +122,7 @@ impl Store {
             epoch: summary.epoch,
             sequence: summary.end_sequence,
         };
-        replay.finish(world, options, manifest, None, applied)
+        Ok(replay.finish(world, options, manifest, None, applied))
     }
 }
 

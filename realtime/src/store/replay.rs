@@ -241,9 +241,6 @@ impl Replay {
     }
 
     /// The store.
-    ///
-    /// # Errors
-    /// Never.
     pub fn finish(
         self,
         world: World,
@@ -251,7 +248,7 @@ impl Replay {
         manifest: Manifest,
         log: Option<Oplog>,
         applied: Offset,
-    ) -> Result<Store> {
+    ) -> Store {
         // No counter can be above the sum of all totals; breakdowns and ids are not totals.
         let runs = manifest
             .stores
@@ -287,7 +284,7 @@ impl Replay {
             watermarks: self.watermarks,
         };
         let recent = Recent::new(world.clock.now_ms().div_euclid(1_000));
-        Ok(Store {
+        Store {
             cache: BlockCache::new(options.cache_bytes),
             keys: self.keys,
             root: Mutex::new(Root {
@@ -303,7 +300,7 @@ impl Replay {
             has_arrived: AtomicBool::new(false),
             world,
             options,
-        })
+        }
     }
 }
 
