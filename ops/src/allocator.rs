@@ -4,6 +4,10 @@
 //! mimalloc is made for. Large vectors grow all the while in a bulk load, and the system grows them in place by
 //! moving pages, where mimalloc copies them: a fifth of the time and 200 MiB at the peak.
 //!
+//! Left alone, the system stops giving large blocks pages of their own once one was freed. That suits a server, whose
+//! blocks come again and again; a load, whose blocks grow and are all freed when memory is written out, asks for the
+//! pages back ([`return_large_blocks`]).
+//!
 //! Invariant: the size in a block's layout says whose it is.
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -16,6 +20,18 @@ pub struct BySize;
 
 /// Where the system begins to give pages of their own to a block.
 const LARGE_BYTES: usize = 128 << 10;
+
+/// From now on every large block has pages of its own, which are the machine's again as soon as it is freed: what a load
+/// held before it wrote its memory out does not stay beside what it fills next (100 MiB), and what grows is not copied
+/// among smaller blocks (80 MiB more).
+pub fn return_large_blocks() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it sets one number, which allocations on other threads read whole.
+    unsafe {
+        // A refusal leaves everything as it was, which is right, only larger.
+        let _ = libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE_BYTES as libc::c_int);
+    }
+}
 
 fn is_large(bytes: usize) -> bool {
     bytes >= LARGE_BYTES

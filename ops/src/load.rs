@@ -13,6 +13,7 @@ use tallyring_realtime::{Clock, SystemClock, check_dataset_name, long_keys_of};
 use tallyring_rebuild::load::{BadRow, LoadError, LoadOptions, Loaded, MEMORY_MIN, Step, load};
 use tallyring_records::{Day, LongKeys, Schema, how_many, how_many_were};
 
+use crate::allocator::return_large_blocks;
 use crate::cli::{LoadArgs, OnError};
 use crate::config::Config;
 use crate::data_directory::{open, server_of, try_lock};
@@ -155,6 +156,7 @@ fn sort(
         fill: args.fill,
     };
     let rejects = Rejects::create(args)?;
+    return_large_blocks();
     let bar = bar(&args.files);
     let progress = |step| match step {
         Step::Read { bytes, rows } => {
