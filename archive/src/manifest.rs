@@ -288,6 +288,31 @@ impl Manifest {
         self.runs.iter().chain(of_datasets)
     }
 
+    /// Names other files for source runs and files of generations, which hold the same lines; by the names of before.
+    pub fn replace(&mut self, by: &BTreeMap<String, RunEntry>) {
+        let of_datasets = self.datasets.iter_mut();
+        let runs = self.runs.iter_mut();
+        let mut merged = Vec::new();
+        let mut files = Vec::new();
+        for generation in &mut self.generations {
+            merged.extend(&mut generation.merged);
+            files.extend(&mut generation.files);
+        }
+        for run in runs
+            .chain(of_datasets.flat_map(|dataset| &mut dataset.runs))
+            .chain(files)
+        {
+            if let Some(other) = by.get(&run.name) {
+                *run = other.clone();
+            }
+        }
+        for name in merged {
+            if let Some(other) = by.get(name) {
+                name.clone_from(&other.name);
+            }
+        }
+    }
+
     /// Forgets datasets that nothing counts any more.
     pub fn forget_datasets(&mut self) {
         let generations = &self.generations;

@@ -89,5 +89,11 @@ pub fn manifest_number(file: &str) -> Option<u64> {
 
 /// `<directory>/<what>.s02of04.<hash>.csv.zst`
 pub fn sorted_file(directory: &str, what: &str, shard: u16, shards: u16, hash: &str) -> String {
-    format!("{directory}/{what}.s{shard:02}of{shards:02}.{hash}.csv.zst")
+    let place = place(shard, shards);
+    format!("{directory}/{what}{place}{hash}.csv.zst")
+}
+
+/// `.s02of04.`, the shard in a sorted file's name.
+pub(crate) fn place(shard: u16, shards: u16) -> String {
+    format!(".s{shard:02}of{shards:02}.")
 }

@@ -84,6 +84,8 @@ pub enum Command {
     Query(QueryArgs),
     /// Export finished days and merge them into a new archive generation, now
     Rebuild(DataArgs),
+    /// Write the archive of closed years once again, smaller; a server does it after its nightly rebuild
+    Recompress(DataArgs),
     /// Copy the data directory elsewhere, checked and file by file; again brings the copy up to date
     Backup(BackupArgs),
     /// Make a data directory of a backup
@@ -109,6 +111,9 @@ pub enum Command {
     /// Build a generation for the process that holds the data directory
     #[command(hide = true)]
     RebuildWorker(WorkerArgs),
+    /// Write a file again for the process that holds the data directory
+    #[command(hide = true)]
+    RecompressWorker(RecompressArgs),
     /// Back up for the process that holds the data directory
     #[command(hide = true)]
     BackupWorker(BackupArgs),
@@ -437,4 +442,21 @@ pub struct WorkerArgs {
     /// How long hours are kept [default: for ever]
     #[arg(long)]
     pub hour_days: Option<u32>,
+}
+
+/// Options of the hidden worker that recompresses.
+#[derive(Args)]
+pub struct RecompressArgs {
+    /// Data directory
+    #[arg(long)]
+    pub data: PathBuf,
+    /// Manifest that names the file
+    #[arg(long)]
+    pub manifest: u64,
+    /// zstd level
+    #[arg(long)]
+    pub level: i32,
+    /// The file
+    #[arg(long)]
+    pub file: String,
 }

@@ -23,6 +23,7 @@ mod progress;
 mod query;
 mod rebuild;
 mod rebuilds;
+mod recompress;
 mod repair;
 mod send;
 mod serve;
@@ -68,6 +69,7 @@ fn run(cli: Cli) -> Result<()> {
         Command::Datasets(args) => datasets::list(&args, json),
         Command::Drop(args) => datasets::drop(&args, json),
         Command::Rebuild(args) => rebuild::run(&args, json),
+        Command::Recompress(args) => recompress::run(&args, json),
         Command::Backup(args) => backup::run(&args, json),
         Command::Restore(args) => backup::restore(&args, json),
         Command::Verify(args) => verify::run(&args, json),
@@ -80,6 +82,7 @@ fn run(cli: Cli) -> Result<()> {
         Command::Bench(args) => bench::run(&args, json),
         Command::Config(args) => config::command::run(&args, json),
         Command::RebuildWorker(args) => worker::rebuild(&args),
+        Command::RecompressWorker(args) => worker::recompress(&args),
         Command::BackupWorker(args) => worker::back_up(&args),
     }
 }

@@ -1,5 +1,6 @@
 //! Rebuild jobs of a server: one at a time, the heavy part in a child process of low priority.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,10 +8,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use serde::de::DeserializeOwned;
-use tallyring_archive::{Build, Manifest, Work};
+use tallyring_archive::{Build, Manifest, RunEntry, Work};
 use tallyring_realtime::catalog::{BackupOutcome, Catalog, Job, JobProgress, JobState};
 use tallyring_realtime::{Store, priority};
 use tallyring_rebuild::backup::Copied;
+use tallyring_rebuild::recompressible;
 
 use crate::child;
 use crate::config::RebuildConfig;
@@ -28,6 +30,10 @@ pub struct Rebuilds {
     catalog: Arc<Catalog>,
     /// Held while a backup is written.
     backing_up: Mutex<()>,
+    /// Held from the manifest that a rebuild begins with to what it publishes: the files it reads stay.
+    rebuilding: Mutex<()>,
+    /// Held while closed years are recompressed.
+    recompressing: Mutex<()>,
     last: Mutex<Option<Job>>,
 }
 
@@ -64,6 +70,8 @@ impl Rebuilds {
             backup,
             catalog,
             backing_up: Mutex::new(()),
+            rebuilding: Mutex::new(()),
+            recompressing: Mutex::new(()),
             last: Mutex::new(last),
         })
     }
@@ -75,6 +83,15 @@ impl Rebuilds {
 
     /// Starts a rebuild, or joins the one that runs; its number.
     pub fn start(self: &Arc<Self>) -> u64 {
+        self.start_and_then(|_| ())
+    }
+
+    /// Starts a rebuild, after which closed years are recompressed; or joins the one that runs.
+    pub fn start_nightly(self: &Arc<Self>) {
+        self.start_and_then(Self::recompress);
+    }
+
+    fn start_and_then(self: &Arc<Self>, then: fn(&Self)) -> u64 {
         let mut last = self.lock();
         if let Some(running) = last.as_ref().filter(|job| job.state == JobState::Running) {
             return running.job;
@@ -99,7 +116,10 @@ impl Rebuilds {
         let number = job.job;
         let spawned = thread::Builder::new()
             .name("rebuild".into())
-            .spawn(move || this.run(job));
+            .spawn(move || {
+                this.run(job);
+                then(&this);
+            });
         if let Err(error) = spawned {
             self.end(number, Err(CommandError::Failed(error.to_string())));
         }
@@ -114,15 +134,13 @@ impl Rebuilds {
         let is_done = result.is_ok();
         self.end(number, result);
         if let Some(backup) = self.backup.as_ref().filter(|_| is_done) {
-            let _one_at_a_time = self
-                .backing_up
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
+            let _one_at_a_time = hold(&self.backing_up);
             self.end_backup(number, self.back_up(number, backup));
         }
     }
 
     fn rebuild(&self, number: u64) -> Result<(u64, Option<Work>)> {
+        let _files_stay = hold(&self.rebuilding);
         let mut attempt = 1;
         let build = loop {
             let manifest = self.store.cut()?;
@@ -185,6 +203,42 @@ impl Rebuilds {
         Ok(build)
     }
 
+    /// One file after the other, each published by itself: a server that ends meanwhile goes on the next night.
+    fn recompress(&self) {
+        let Ok(_one_at_a_time) = self.recompressing.try_lock() else {
+            return;
+        };
+        let level = self.config.closed_level;
+        for file in recompressible(&self.store.manifest(), level) {
+            match self.recompress_file(file, level) {
+                Ok(()) => {}
+                Err(error) => {
+                    tracing::warn!(%error, file = file.name, "recompression failed; the file stays as it is")
+                }
+            }
+        }
+    }
+
+    fn recompress_file(&self, file: &RunEntry, level: i32) -> Result<()> {
+        let manifest = self.store.manifest();
+        if !recompressible(&manifest, level).contains(&file) {
+            return Ok(());
+        }
+        let mut arguments: Vec<OsString> = vec!["recompress-worker".into()];
+        arguments.extend(["--data".into(), self.data.clone().into_os_string()]);
+        arguments.extend(["--manifest".into(), manifest.number.to_string().into()]);
+        arguments.extend(["--level".into(), level.to_string().into()]);
+        arguments.extend(["--file".into(), file.name.clone().into()]);
+        let made: BTreeMap<String, RunEntry> = child::follow(itself().args(arguments), &|_| ())?;
+        // What a backup or a rebuild reads stays until it is done.
+        let _not_read = (hold(&self.backing_up), hold(&self.rebuilding));
+        if self.store.replace_files(&made)? {
+            let bytes = made.get(&file.name).map_or(0, |made| made.bytes);
+            tracing::info!(file = file.name, before = file.bytes, bytes, "recompressed");
+        }
+        Ok(())
+    }
+
     fn back_up(&self, number: u64, backup: &Path) -> Result<Copied> {
         let data = self.data.clone().into_os_string();
         let backup = backup.as_os_str().to_owned();
@@ -234,9 +288,7 @@ impl Rebuilds {
         number: u64,
         arguments: &[OsString],
     ) -> Result<T> {
-        // The very program that runs, also when its file was replaced meanwhile.
-        let mut command = Command::new("/proc/self/exe");
-        child::follow(command.args(arguments), &|progress| {
+        child::follow(itself().args(arguments), &|progress| {
             self.advance(number, progress)
         })
     }
@@ -282,4 +334,13 @@ impl Rebuilds {
     fn lock(&self) -> MutexGuard<'_, Option<Job>> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The very program that runs, also when its file was replaced meanwhile.
+fn itself() -> Command {
+    Command::new("/proc/self/exe")
+}
+
+fn hold(mutex: &Mutex<()>) -> MutexGuard<'_, ()> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -410,7 +410,7 @@ async fn rebuild_after_midnight(
             not_before = Instant::now() + RETRY_AFTER;
         }
         if Instant::now() >= not_before {
-            rebuilds.start();
+            rebuilds.start_nightly();
         }
     }
 }

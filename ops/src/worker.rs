@@ -4,12 +4,12 @@ use std::io::Read;
 use std::thread;
 
 use tallyring_archive::{KeepDays, Manifest, OsDisk};
-use tallyring_rebuild::{BuildOptions, build};
+use tallyring_rebuild::{BuildOptions, build, recompressible};
 
 use crate::backup;
 use crate::child::Teller;
-use crate::cli::{BackupArgs, WorkerArgs};
-use crate::error::{Result, doing};
+use crate::cli::{BackupArgs, RecompressArgs, WorkerArgs};
+use crate::error::{CommandError, Result, doing};
 use crate::out::note;
 
 /// Lowest scheduling priority.
@@ -35,6 +35,24 @@ pub fn rebuild(args: &WorkerArgs) -> Result<()> {
     let progress = |done, total| teller.progress(done, total);
     let built = build(&disk, &manifest, options, &progress)?;
     teller.done(built)
+}
+
+/// Writes one file of a manifest again; tells what to name for it.
+///
+/// # Errors
+/// When it is no file of the manifest, or what writing it again says.
+pub fn recompress(args: &RecompressArgs) -> Result<()> {
+    begin();
+    let disk = OsDisk::new(&args.data).map_err(doing("open the data directory"))?;
+    let manifest = Manifest::load_number(&disk, args.manifest)?;
+    let file = recompressible(&manifest, args.level)
+        .into_iter()
+        .find(|file| file.name == args.file)
+        .ok_or_else(|| CommandError::Failed(format!("{} is no such file", args.file)))?;
+    let teller = Teller::default();
+    let progress = |done, total| teller.progress(done, total);
+    let made = tallyring_rebuild::recompress(&disk, &manifest, file, args.level, &progress)?;
+    teller.done(made)
 }
 
 /// Brings a backup up to date; tells what was copied.

@@ -14,6 +14,7 @@ pub mod load;
 mod months;
 mod plan;
 mod progress;
+mod recompress;
 mod remake;
 mod repair;
 
@@ -21,5 +22,6 @@ pub use closed::first_open_year;
 pub use generation::{BuildOptions, build};
 pub use months::{Months, months};
 pub use progress::Progress;
+pub use recompress::{recompress, recompressible};
 pub use remake::remake;
 pub use repair::{Healed, heal, heal_segment};

@@ -133,7 +133,6 @@ fn place(run: &RunEntry) -> (Partition, u16, u16) {
 
 /// The level that the file was written at, if by the zstd and the tuning that this build has.
 fn level_of_this_build(file: &RunEntry) -> Option<i32> {
-    let (_, level) = file.meta.compression.rsplit_once(" level ")?;
-    let level = level.parse().ok()?;
+    let level = file.meta.level()?;
     (RunWriter::compression(level) == file.meta.compression).then_some(level)
 }

@@ -44,6 +44,12 @@ impl RunMeta {
         self.last = self.last.max(start);
     }
 
+    /// The zstd level it was written at; none when an unknown build wrote it.
+    pub fn level(&self) -> Option<i32> {
+        let (_, level) = self.compression.rsplit_once(" level ")?;
+        level.parse().ok()
+    }
+
     /// True when the run's span holds part of `from..to` (Unix seconds). Folded days reach beyond
     /// their start, so a day is allowed for.
     pub fn overlaps(&self, from: i64, to: i64) -> bool {

@@ -32,6 +32,24 @@ pub struct RunSpec {
 }
 
 impl RunSpec {
+    /// What a file is written as again, at another level; none when its name is not of that form.
+    pub fn again(file: &RunEntry, level: i32) -> Option<Self> {
+        let (directory, name) = file.name.split_once('/')?;
+        let mut directories = names::SORTED_FILE_DIRECTORIES.into_iter();
+        let meta = &file.meta;
+        let place = names::place(meta.shard, meta.shards);
+        let (what, _) = name.rsplit_once(&place)?;
+        let what = what.strip_suffix(&meta.partition.to_string())?;
+        Some(Self {
+            directory: directories.find(|known| *known == directory)?,
+            what: what.strip_suffix('.').unwrap_or(what).to_owned(),
+            partition: meta.partition,
+            shard: meta.shard,
+            shards: meta.shards,
+            level,
+        })
+    }
+
     /// The name of the file whose content has this hash.
     pub fn name(&self, hash: &str) -> String {
         let what = match self.what.as_str() {

@@ -66,9 +66,10 @@ fn explain(config: &Config) -> Result<()> {
         how_many(options.log_days(), "day")
     )?;
     say!(
-        "  rebuilds {} after midnight UTC, archive at zstd level {}",
+        "  rebuilds {} after midnight UTC, archive at zstd level {}, closed years at {}",
         how_many(config.rebuild.minutes_after_midnight, "minute"),
-        config.rebuild.level
+        config.rebuild.level,
+        config.rebuild.closed_level.max(config.rebuild.level)
     )?;
     let keep = config.rebuild.keep;
     let days = |days: Option<u32>| {

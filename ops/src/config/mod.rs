@@ -50,6 +50,8 @@ pub struct RebuildConfig {
     pub minutes_after_midnight: u32,
     /// zstd level of the archive.
     pub level: i32,
+    /// zstd level of closed years in the end.
+    pub closed_level: i32,
     /// How long finer forms are kept.
     pub keep: KeepDays,
 }
@@ -148,6 +150,7 @@ struct MinutesSection {
 struct RebuildSection {
     minutes_after_midnight: Option<u32>,
     level: Option<i32>,
+    closed_level: Option<i32>,
 }
 
 #[derive(Deserialize, Default)]
@@ -210,6 +213,7 @@ impl File {
                     .minutes_after_midnight
                     .or(defaults.rebuild.minutes_after_midnight),
                 level: self.rebuild.level.or(defaults.rebuild.level),
+                closed_level: self.rebuild.closed_level.or(defaults.rebuild.closed_level),
             },
             backup: BackupSection {
                 path: self.backup.path.or(defaults.backup.path),
@@ -265,6 +269,7 @@ impl File {
                     1_439,
                 )?,
                 level: within("rebuild.level", self.rebuild.level, 1, 19)?,
+                closed_level: within("rebuild.closed_level", self.rebuild.closed_level, 1, 19)?,
                 keep: keep_days(self.minutes.keep_days, self.hours.keep_days)?,
             },
             backup: check_backup(self.backup.path)?,

@@ -1,11 +1,11 @@
-//! Changes of the manifest that move counts between generations: publish and rollback.
+//! Changes of the manifest that move counts between generations, publish and rollback, or to smaller files.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tallyring_archive::merge::add_sums;
 use tallyring_archive::{
-    Build, GENERATIONS_KEPT, GenerationEntry, Manifest, Partition, RunEntry, StoreEntry, Sums,
+    Build, GENERATIONS_KEPT, GenerationEntry, Manifest, Partition, Run, RunEntry, StoreEntry, Sums,
 };
 use tallyring_records::{StoreId, is_minutes_section};
 
@@ -81,6 +81,44 @@ impl Store {
         }
         next.forget_datasets();
         self.switch(&mut root, next, &[])
+    }
+
+    /// Names the files of a recompression instead of those that hold the same lines; of those that are still named. False
+    /// when none is.
+    ///
+    /// # Errors
+    /// When a file is not what it should be, or the disk refuses.
+    pub fn replace_files(&self, by: &BTreeMap<String, RunEntry>) -> Result<bool> {
+        let mut root = self.root();
+        root.check()?;
+        let disk = &*self.world.disk;
+        let mut next = root.manifest.clone();
+        next.replace(by);
+        let is_named = next != root.manifest;
+        if is_named {
+            // Queries do not read all of them, so that publishing does not open them.
+            for file in by.values() {
+                Run::open_named(disk, file)?;
+            }
+            next.number += 1;
+            next.written_at_ms = self.world.clock.now_ms();
+            self.switch(&mut root, next, &[])?;
+        }
+        let named: BTreeSet<&str> = root
+            .manifest
+            .files()
+            .map(|file| file.name.as_str())
+            .collect();
+        for file in by
+            .values()
+            .filter(|file| !named.contains(file.name.as_str()))
+        {
+            // A file that stays is only space: the next start removes it.
+            if let Err(error) = disk.remove(&file.name) {
+                tracing::debug!(file = file.name, %error, "cannot remove a file that is no longer needed");
+            }
+        }
+        Ok(is_named)
     }
 
     /// Commits `next` and lets queries see it, together with the stores it no longer has.

@@ -59,7 +59,7 @@ fn main() -> ExitCode {
                 began.elapsed().as_secs_f64()
             );
             println!(
-                "{} operations: {} steps, {} increments, {} reads compared; {} batches, {} restarts, {} generations, {} rollbacks, {} loads, {} faults set, {} calls refused",
+                "{} operations: {} steps, {} increments, {} reads compared; {} batches, {} restarts, {} generations, {} rollbacks, {} recompressed, {} loads, {} faults set, {} calls refused",
                 stats.operations(),
                 stats.steps,
                 stats.increments,
@@ -68,6 +68,7 @@ fn main() -> ExitCode {
                 stats.restarts,
                 stats.generations,
                 stats.rollbacks,
+                stats.recompressed,
                 stats.loads,
                 stats.faults,
                 stats.failures

@@ -1,14 +1,18 @@
-//! Flushes, cuts, rebuilds, publications and rollbacks.
+//! Flushes, cuts, rebuilds, recompressions, publications and rollbacks.
 
 use std::sync::Mutex;
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use tallyring_archive::{Build, GENERATIONS_KEPT, KeepDays, Manifest};
 use tallyring_realtime::Error;
-use tallyring_rebuild::{BuildOptions, build};
+use tallyring_rebuild::{BuildOptions, build, recompress, recompressible};
 
 use super::datasets::wanted_of;
 use super::{Driver, Made};
+
+/// zstd levels of files, and of those of closed years in the end.
+const LEVEL: i32 = 1;
+const CLOSED_LEVEL: i32 = 2;
 
 impl Driver {
     pub(super) fn flush(&mut self) -> Result<(), String> {
@@ -121,7 +125,7 @@ impl Driver {
     fn build(&mut self, manifest: &Manifest) -> Result<Option<Made>, String> {
         let options = BuildOptions {
             shards: self.options.shards,
-            level: 1,
+            level: LEVEL,
             keep: KeepDays {
                 minutes: Some(30),
                 hours: None,
@@ -149,6 +153,37 @@ impl Driver {
                 self.allow("a build", &error.to_string())?;
                 Ok(None)
             }
+        }
+    }
+
+    /// Writes a file of a closed year again, while other things may happen, and publishes it.
+    pub(super) fn recompress(&mut self) -> Result<(), String> {
+        let manifest = self.store().manifest();
+        let files = recompressible(&manifest, CLOSED_LEVEL);
+        if files.is_empty() {
+            return Ok(());
+        }
+        let file = *self.chance.pick(&files);
+        self.note(format!("recompress {}", file.name));
+        let disk = self.disk.clone();
+        let made = recompress(&disk, &manifest, file, CLOSED_LEVEL, &|_, _| {});
+        let made = match made {
+            Ok(made) => made,
+            Err(error) => return self.allow("a recompression", &error.to_string()),
+        };
+        if self.chance.percent(30) {
+            self.rebuild()?;
+        }
+        if self.chance.percent(10) {
+            self.drop_dataset()?;
+        }
+        match self.store().replace_files(&made) {
+            Ok(is_named) => {
+                self.stats.recompressed += u64::from(is_named);
+                self.check_generations()?;
+                self.verify()
+            }
+            Err(error) => self.allow("a recompression", &error.to_string()),
         }
     }
 

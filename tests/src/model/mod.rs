@@ -1,5 +1,5 @@
-//! The whole store against a naive map, under random increments, clocks, crashes, rebuilds and
-//! rollbacks.
+//! The whole store against a naive map, under random increments, clocks, crashes, rebuilds, recompressions
+//! and rollbacks.
 //!
 //! A [`Driver`] owns a simulated disk, a clock and one store, draws operations from a seed, and does
 //! the same to `naive::Naive`. Invariants it holds the store to: what was acknowledged is counted

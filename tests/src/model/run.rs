@@ -30,6 +30,7 @@ pub struct Stats {
     pub flushes: u64,
     pub generations: u64,
     pub rollbacks: u64,
+    pub recompressed: u64,
     pub loads: u64,
     pub restarts: u64,
     pub replayed: u64,
@@ -229,7 +230,8 @@ impl Driver {
             84 => self.prepare(),
             85 => self.seal(),
             86 => self.check_all(),
-            87..90 => {
+            87 => self.recompress(),
+            88..90 => {
                 self.set_fault();
                 Ok(())
             }
@@ -328,6 +330,7 @@ impl AddAssign for Stats {
         self.flushes += other.flushes;
         self.generations += other.generations;
         self.rollbacks += other.rollbacks;
+        self.recompressed += other.recompressed;
         self.loads += other.loads;
         self.restarts += other.restarts;
         self.replayed += other.replayed;

@@ -27,6 +27,7 @@ mod mistakes;
 mod outputs;
 mod quarters;
 mod real_events;
+mod recompression;
 mod statsd;
 mod stop;
 mod stored;

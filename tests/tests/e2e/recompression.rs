@@ -1,0 +1,113 @@
+//! Recompression: the archive of closed years becomes smaller, and nothing else changes.
+
+use std::fmt::Write;
+use std::fs;
+
+use serde_json::Value;
+use tallyring_tests::server::{tallyring, tallyring_ok, wait_until};
+
+use crate::stored::Stored;
+
+const TODAY: &str = "2012-03-16T12:00:00Z@0";
+const NIGHT: &str = "2012-03-17T00:06:00Z@0";
+
+/// Clicks of 2011, a closed year, in two countries, and one of an open one.
+fn load(stored: &Stored) {
+    let mut rows = String::from("namespace,key,hour,count,subtotal,value\n");
+    for hour in 0..1_500_u32 {
+        let at = 1_293_840_000 + i64::from(hour) * 3_600;
+        let (some, more) = (hour * 7_919 % 23, hour * 104_729 % 11);
+        let key = hour * 31 % 17;
+        writeln!(rows, "l,k{key},{at},{},,", some + more + 2).expect("a text");
+        writeln!(rows, "l,k{key},{at},{},c,US", some + 1).expect("a text");
+        writeln!(rows, "l,k{key},{at},{},c,JP", more + 1).expect("a text");
+    }
+    rows.push_str("l,k1,2012-02-01T00:00:00Z,5,,\n");
+    let file = stored.data.with_extension("csv");
+    fs::write(&file, rows).expect("written");
+    let file = file.to_str().expect("a name");
+    tallyring_ok(&["load", "history", "--data", stored.argument(), file]);
+}
+
+/// What clients read of it.
+fn answers(stored: &Stored) -> Vec<Value> {
+    let server = stored.serve(TODAY);
+    let range = "unit=day&from=2011-01-01T00:00:00Z&to=2012-03-01T00:00:00Z&timezone=Asia/Kolkata";
+    let answers = (0..17).flat_map(|key| {
+        [
+            server.get_json(&format!("/v1/l/k{key}/counts?{range}")),
+            server.get_json(&format!("/v1/l/k{key}/by/c?{range}")),
+        ]
+    });
+    let answers = answers.collect();
+    server.terminate();
+    answers
+}
+
+fn bytes(stored: &Stored) -> u64 {
+    let files = stored.files("archive").into_iter();
+    let sizes = files.map(|file| fs::metadata(stored.data.join(file)));
+    sizes.map(|file| file.expect("a file").len()).sum()
+}
+
+#[test]
+fn closed_years_become_smaller_and_read_the_same() {
+    let stored = Stored::new();
+    load(&stored);
+    tallyring_ok(&["rebuild", "--data", stored.argument()]);
+    let (before, read) = (bytes(&stored), answers(&stored));
+    let again = || tallyring_ok(&["recompress", "--data", stored.argument()]);
+    let said = again();
+    assert!(said.contains("of closed years: "), "{said}");
+    assert!(bytes(&stored) < before, "{} of {before}", bytes(&stored));
+    assert_eq!(answers(&stored), read);
+    let verified = tallyring_ok(&["verify", "--deep", "--data", stored.argument()]);
+    assert!(verified.contains("all good"), "{verified}");
+    // Runs and the archive are one content with two names, as before.
+    let hashes = |directory: &str| -> Vec<String> {
+        let files = stored.files(directory).into_iter();
+        let hash = |file: String| file.rsplit('.').nth(2).expect("a hash").to_owned();
+        files.map(hash).collect()
+    };
+    assert_eq!(hashes("runs"), hashes("archive"));
+    assert!(again().starts_with("no file of a closed year was written at less"));
+    // It is no rebuild, and leaves nothing to one.
+    let rebuilt = tallyring_ok(&["rebuild", "--data", stored.argument()]);
+    assert!(rebuilt.contains("nothing new to merge; generation 1 stands"));
+}
+
+#[test]
+fn a_server_recompresses_after_its_nightly_rebuild_and_at_no_other_time() {
+    let stored = Stored::new();
+    let server = stored.serve(TODAY);
+    assert_eq!(server.get("/v1/incr?key.l=k1").status, 204);
+    load(&stored);
+    assert_eq!(server.rebuild(), 1);
+    let refused = tallyring(&["recompress", "--data", stored.argument()]);
+    assert_eq!(refused.code, 1);
+    assert!(
+        refused.stderr.contains("after its nightly rebuild"),
+        "{}",
+        refused.stderr
+    );
+    server.terminate();
+    let before = bytes(&stored);
+    let server = stored.serve(NIGHT);
+    let closed = |messages: &str| messages.matches(": recompressed ").count();
+    let files = stored
+        .files("archive")
+        .iter()
+        .filter(|file| file.starts_with("archive/2011."))
+        .count();
+    wait_until("all files of the closed year are written again", || {
+        closed(&server.messages()) == files
+    });
+    assert_eq!(
+        server.get_json("/v1/l/k1/counts?unit=day&units=90")["total"],
+        6
+    );
+    server.terminate();
+    assert!(bytes(&stored) < before);
+    let verified = tallyring_ok(&["verify", "--deep", "--data", stored.argument()]);
+    assert!(verified.contains("all good"), "{verified}");
+}
