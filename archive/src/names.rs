@@ -16,6 +16,7 @@
 //! catalog/                      small keyed state: jobs, keys
 //! catalog.json                  the same as text
 //! DEMO                          in a directory that a demonstration made: its counts are made up
+//! LINEAGE                    in what was restored: which of the stores of that identity it is
 //! BACKUP, RESTORING             in a copy that is not to be served: a backup, or one half restored
 //! ```
 //!
@@ -66,6 +67,8 @@ pub const RESTORING: &str = "RESTORING";
 pub const DEMO: &str = "DEMO";
 /// The identity file.
 pub const IDENTITY: &str = "STORE";
+/// Which of the stores of one identity it is.
+pub const LINEAGE: &str = "LINEAGE";
 /// The lock file.
 pub const LOCK: &str = "LOCK";
 /// The key of a running server for commands on its data directory; readable by its owner only.

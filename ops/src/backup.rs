@@ -14,6 +14,7 @@ use tallyring_records::how_many;
 use crate::cli::{BackupArgs, RestoreArgs};
 use crate::data_directory::{open_read_only, require_store, try_lock};
 use crate::error::{CommandError, Result, doing};
+use crate::lineage;
 use crate::out::say;
 use crate::progress::bytes_bar;
 
@@ -43,25 +44,21 @@ pub fn run(args: &BackupArgs, as_json: bool) -> Result<()> {
     Ok(())
 }
 
-/// Makes the backup `target` of the data directory `data`, or brings it up to date.
+/// Makes the backup `place` of the data directory `data`, or brings it up to date.
 ///
 /// # Errors
 /// As [`run`].
-pub fn make(
-    data: &Path,
-    target: &Path,
-    again: Again<'_>,
-    progress: Progress<'_>,
-) -> Result<Copied> {
+pub fn make(data: &Path, place: &Path, again: Again<'_>, progress: Progress<'_>) -> Result<Copied> {
     require_store(data)?;
-    check_place(target, data)?;
-    let _lock = take(target, names::BACKUP)?;
-    let [source, target] = [disk(data)?, disk(target)?];
+    check_place(place, data)?;
+    let _lock = take(place, names::BACKUP)?;
+    let [source, target] = [disk(data)?, disk(place)?];
     mark(
         &target,
         names::BACKUP,
         "A backup: `tallyring restore` makes a data directory of it. Serving it would change it.\n",
     )?;
+    lineage::carry(&source, &target, place)?;
     // Before anything of it takes the place of what is good.
     scan(
         &source,
@@ -131,6 +128,7 @@ pub fn restore(args: &RestoreArgs, as_json: bool) -> Result<()> {
     // no position is used twice.
     Catalog::open(&data.join(names::CATALOG))?;
     open_read_only(data)?;
+    lineage::begin(&target)?;
     target
         .remove(names::RESTORING)
         .map_err(Error::io("remove", names::RESTORING))?;

@@ -16,6 +16,7 @@ mod http_client;
 mod in_process;
 mod incoming;
 mod keys;
+mod lineage;
 mod load;
 mod out;
 mod preview;

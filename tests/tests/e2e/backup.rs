@@ -117,9 +117,16 @@ fn a_backup_is_not_served_nor_mixed_up_with_others() {
     other.serve(TODAY).terminate();
     let ended = tallyring(&["backup", text(&copy), "--data", other.argument()]);
     assert!(ended.stderr.contains("another store"), "{ended:?}");
-    // So is one that has gone another way since.
+    // So is one that counts apart since: from its first moment, and whatever it has become.
     let restored = beside(&stored, "restored");
     tallyring_ok(&["restore", text(&copy), "--data", text(&restored)]);
+    let refused = || {
+        let ended = tallyring(&["backup", text(&copy), "--data", text(&restored)]);
+        assert_eq!(ended.code, 1, "{ended:?}");
+        assert!(ended.stderr.contains("count apart since"), "{ended:?}");
+        verified(&copy);
+    };
+    refused();
     for data in [&stored.data, &restored] {
         let server = Server::start(data, &["--clock", "2012-03-20T13:00:00Z@0"]);
         assert_eq!(
@@ -132,11 +139,42 @@ fn a_backup_is_not_served_nor_mixed_up_with_others() {
         server.terminate();
     }
     tallyring_ok(&["backup", text(&copy), "--data", stored.argument()]);
-    let ended = tallyring(&["backup", text(&copy), "--data", text(&restored)]);
-    assert!(
-        ended.stderr.contains("is not one of the source's"),
-        "{ended:?}"
-    );
+    refused();
+    // Its log is never healed from the other's, and it has a backup of its own, with its lineage.
+    let log = stored_log(&restored);
+    let mut bytes = fs::read(&log).expect("a segment");
+    bytes[200] ^= 1;
+    fs::write(&log, &bytes).expect("damaged");
+    let from = |backup: &Path| {
+        let backup = text(backup);
+        tallyring(&[
+            "verify",
+            "--repair",
+            "--backup",
+            backup,
+            "--data",
+            text(&restored),
+        ])
+    };
+    assert_eq!(from(&copy).code, 1);
+    assert_eq!(fs::read(&log).expect("a segment"), bytes);
+    bytes[200] ^= 1;
+    fs::write(&log, &bytes).expect("mended");
+    let own = beside(&stored, "own");
+    for _ in 0..2 {
+        tallyring_ok(&["backup", text(&own), "--data", text(&restored)]);
+    }
+    bytes[200] ^= 1;
+    fs::write(&log, &bytes).expect("damaged");
+    assert_eq!(from(&own).code, 0);
+    let ended = tallyring(&["backup", text(&own), "--data", stored.argument()]);
+    assert!(ended.stderr.contains("count apart since"), "{ended:?}");
+}
+
+/// The oldest segment of a store's log.
+fn stored_log(data: &Path) -> PathBuf {
+    let segments = files(data, "oplog");
+    data.join(segments.first().expect("a segment"))
 }
 
 #[test]

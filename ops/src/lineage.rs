@@ -1,0 +1,67 @@
+//! Which of the stores that were once the same one this is: `LINEAGE`.
+//!
+//! What is restored keeps the identity of what was backed up, with the key of its long-key hashes. From then on the two count
+//! apart, so that a copy of one must never take in files of the other: their logs have the same names. A store that began
+//! as itself has no such file; a restore gives its own to what it makes; a backup has that of what it is a copy of.
+
+use std::io::ErrorKind;
+use std::path::Path;
+
+use tallyring_archive::disk::replace_whole;
+use tallyring_archive::{Disk, Error, names};
+
+use crate::data_directory::random;
+use crate::error::{CommandError, Result};
+
+/// Begins one of its own for what was just restored.
+///
+/// # Errors
+/// When the disk refuses.
+pub fn begin(disk: &dyn Disk) -> Result<()> {
+    let mut bytes = [0; 16];
+    random(&mut bytes);
+    let text = format!("{:032x}\n", u128::from_be_bytes(bytes));
+    Ok(replace_whole(disk, names::LINEAGE, text.as_bytes())?)
+}
+
+/// Gives a new backup the lineage of its source; one that is there must have it. `name` is the backup's.
+///
+/// # Errors
+/// When it has another one, or a disk refuses. Nothing of it was changed then.
+pub fn carry(source: &dyn Disk, target: &dyn Disk, name: &Path) -> Result<()> {
+    let is_new = read(target, names::IDENTITY)?.is_none();
+    if is_same(source, target)? {
+        return Ok(());
+    }
+    if !is_new {
+        return Err(CommandError::Failed(format!(
+            "{} is a backup of a store that this one was restored from, or the other way round: they count apart since; \
+             name another directory, or move that one away",
+            name.display()
+        )));
+    }
+    match read(source, names::LINEAGE)? {
+        Some(lineage) => replace_whole(target, names::LINEAGE, &lineage)?,
+        // Of another store whose first backup was cut off.
+        None => target
+            .remove(names::LINEAGE)
+            .map_err(Error::io("remove", names::LINEAGE))?,
+    }
+    Ok(())
+}
+
+/// True when they are one store, or a store and its backup.
+///
+/// # Errors
+/// When a disk refuses.
+pub fn is_same(one: &dyn Disk, other: &dyn Disk) -> Result<bool> {
+    Ok(read(one, names::LINEAGE)? == read(other, names::LINEAGE)?)
+}
+
+fn read(disk: &dyn Disk, name: &str) -> Result<Option<Vec<u8>>> {
+    match disk.read(name) {
+        Ok(content) => Ok(Some(content.to_vec())),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Error::io("read", name)(error).into()),
+    }
+}
