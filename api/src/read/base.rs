@@ -72,17 +72,14 @@ impl Base {
         self.minutes.then(|| MINUTES.to_owned())
     }
 
-    /// The instants to read (Unix seconds): whole base buckets where they are split into minutes.
+    /// The instants to read (Unix seconds): whole base buckets where they are split into minutes, and where the namespace
+    /// may have been counted by the hour before: what began earlier does not count, but is seen not to fit.
     pub fn span(self, selection: &Selection) -> (i64, i64) {
-        self.whole(span(selection))
-    }
-
-    /// The same of these instants.
-    pub fn whole(self, (from, to): (i64, i64)) -> (i64, i64) {
-        if !self.minutes {
+        let (from, to) = span(selection);
+        if !self.minutes && self.grain == Grain::Hour {
             return (from, to);
         }
-        let width = self.grain.seconds();
+        let width = Grain::Hour.seconds();
         let from = (from - from.rem_euclid(width)).max(TIME_MIN);
         (from, to + (-to).rem_euclid(width))
     }

@@ -13,7 +13,7 @@ use super::answer::{Head, resolve};
 use super::asked::Asked;
 use super::base::{Base, Made};
 use super::format::Format;
-use super::request::{Period, blocking, check_key, declared, span};
+use super::request::{Period, blocking, check_key, declared};
 use super::respond::{Respond, json};
 use crate::access::Caller;
 use crate::chart::{Measure, Picture, SeriesChart, grouped, series};
@@ -111,7 +111,7 @@ fn read(
         as_of,
         now,
     } = period;
-    let (from, to) = span(&selection);
+    let (from, to) = base.span(&selection);
     let read = Read {
         namespace: namespace.name.clone(),
         key: key.clone(),

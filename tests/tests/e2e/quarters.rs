@@ -107,6 +107,48 @@ fn days_of_zones_off_the_hour_are_exact_from_the_ring_to_the_archive() {
 }
 
 #[test]
+fn what_was_counted_by_the_hour_is_no_zero_once_quarters_are_counted() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (data, config) = (
+        directory.path().join("data"),
+        directory.path().join("c.toml"),
+    );
+    let start = |declared: &str| {
+        let text =
+            format!("[[namespace]]\nname = \"l\"\nsubtotals = [\"c\"]\nuniques = true\n{declared}");
+        std::fs::write(&config, text).expect("written");
+        let config = config.to_str().expect("a path of text");
+        Server::start(
+            &data,
+            &["--clock", "2012-03-16T20:00:00Z@0", "--config", config],
+        )
+    };
+    let server = start("");
+    let click = "/v1/incr?key.l=a&by.c=US&user=x&n=7&at=2012-03-16T18:40:47Z";
+    assert_eq!(server.get(click).status, 204);
+    server.terminate();
+    // The 17th begins in Kolkata at 18:30Z, within the hour that holds it.
+    let day = "unit=day&units=1&to=2012-03-16T19:00:00Z&timezone=Asia/Kolkata";
+    let check = |server: &Server| {
+        for read in ["l/a/counts", "l/a/by/c", "l/a/uniques", "l/counts"] {
+            let answer = server.get_json(&format!("/v1/{read}?{day}"));
+            assert_eq!(answer["aligned"], false, "{read}: {answer:#}");
+        }
+    };
+    let server = start("grain = \"quarter\"\n");
+    check(&server);
+    server.terminate();
+    let server = start("grain = \"quarter\"\nminutes = true\n");
+    check(&server);
+    let minutes = "unit=minute&from=2012-03-16T18:39:00Z&to=2012-03-16T18:41:00Z";
+    for read in ["l/a/counts", "l/counts"] {
+        let answer = server.get(&format!("/v1/{read}?{minutes}"));
+        assert_eq!(answer.status, 422, "{read}: {answer:?}");
+    }
+    server.terminate();
+}
+
+#[test]
 fn archived_ranges_may_be_cached_until_a_late_count_changes_them() {
     let directory = tempfile::tempdir().expect("a directory");
     let server = Server::start(directory.path(), &["--clock", "2012-03-16T12:00:00Z@0"]);
