@@ -16,7 +16,7 @@ pub struct Accepted {
     pub skipped: Vec<Skipped>,
 }
 
-/// An item that the store refused of a batch whose other items it took.
+/// An item that was refused of a batch whose other items were taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Skipped {
     /// Its place in the body, from 0.

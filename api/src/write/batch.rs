@@ -169,9 +169,10 @@ pub async fn count<T: Item>(
         log_refused(state, good.into_refused()).await;
         return Err(wrong);
     }
-    let accepted = submit(state, good, key, skip).await?;
     metrics::counter!("tallyring_rejected_total").increment(rejected.len() as u64);
-    Ok(answer(accepted, skip.then_some(rejected)))
+    let rejected = rejected.iter().map(|(index, wrong)| skipped(*index, wrong));
+    let accepted = submit(state, good, key, (skip, rejected.collect())).await?;
+    Ok(answer(accepted, skip))
 }
 
 /// The items of a body that is JSON or NDJSON, as its media type says.
@@ -265,11 +266,7 @@ impl Good {
     fn skip(&mut self, wrong: &[WrongItem]) -> Vec<Skipped> {
         let skipped = wrong.iter().map(|item| {
             let (index, problem) = self.wrong(item);
-            Skipped {
-                index: index as u64,
-                field: problem.field().unwrap_or_default().to_owned(),
-                detail: problem.detail().to_owned(),
-            }
+            skipped(index, &problem)
         });
         let skipped = skipped.collect();
         leave_out(&mut self.places, wrong);
@@ -287,15 +284,25 @@ impl Good {
     }
 }
 
-/// Counts the good items. With `skip`, those that the store refuses are left out and the others tried again, so many times.
+fn skipped(index: usize, wrong: &Problem) -> Skipped {
+    Skipped {
+        index: index as u64,
+        field: wrong.field().unwrap_or_default().to_owned(),
+        detail: wrong.detail().to_owned(),
+    }
+}
+
+/// Counts the good items. With `skip`, those that the store refuses are left out, beside those `skipped` before, and the
+/// others tried again, so many times. A retry is told of what was skipped at first, whatever the clock says by then.
 async fn submit(
     state: &ApiState,
     mut good: Good,
     key: Option<BatchKey>,
-    skip: bool,
+    (skip, mut skipped): (bool, Vec<Skipped>),
 ) -> Result<Accepted, Problem> {
     let mut tries = TRIES;
-    let mut skipped = Vec::new();
+    // More than an answer lists nobody is told of.
+    skipped.truncate(REJECTED_LISTED_MAX);
     loop {
         if good.places.is_empty() && good.refused.is_empty() && key.is_none() {
             return Ok(Accepted {
@@ -324,42 +331,28 @@ async fn submit(
         }
         metrics::counter!("tallyring_rejected_total").increment(wrong.len() as u64);
         skipped.extend(good.skip(wrong));
-        // More than an answer lists nobody is told of.
-        skipped.sort_by_key(|item: &Skipped| item.index);
+        skipped.sort_by_key(|item| item.index);
         skipped.truncate(REJECTED_LISTED_MAX);
     }
 }
 
 /// What became of a batch, and what of it was rejected where that is to be told.
-fn answer(accepted: Accepted, rejected: Option<Vec<(usize, Problem)>>) -> Answer {
+fn answer(accepted: Accepted, tells_rejected: bool) -> Answer {
     metrics::counter!("tallyring_increments_total").increment(accepted.accepted);
     metrics::counter!("tallyring_duplicates_total").increment(accepted.duplicates);
     metrics::counter!("tallyring_late_total").increment(accepted.late);
     metrics::counter!("tallyring_filtered_total").increment(accepted.filtered);
-    let by_store = accepted.skipped.into_iter().map(|item| Rejected {
+    let rejected = accepted.skipped.into_iter().map(|item| Rejected {
         index: item.index as usize,
         field: Some(item.field).filter(|field| !field.is_empty()),
         detail: item.detail,
-    });
-    let rejected = rejected.map(|unread| {
-        let unread = unread.iter().map(|(index, problem)| Rejected {
-            index: *index,
-            field: problem.field().map(str::to_owned),
-            detail: problem.detail().to_owned(),
-        });
-        let mut all: Vec<Rejected> = by_store.chain(unread).collect();
-        all.sort_by_key(|item| item.index);
-        // An item of a retry may be refused for another reason than at first.
-        all.dedup_by_key(|item| item.index);
-        all.truncate(REJECTED_LISTED_MAX);
-        all
     });
     Answer {
         accepted: accepted.accepted,
         duplicates: accepted.duplicates,
         late: accepted.late,
         filtered: accepted.filtered,
-        rejected,
+        rejected: tells_rejected.then(|| rejected.collect()),
     }
 }
 

@@ -25,7 +25,7 @@ pub struct Batch {
     pub key: Option<BatchKey>,
     /// Items with ids that were refused beside them, for who asks what became of an id.
     pub refused: Vec<RefusedItem>,
-    /// Items that the store refused of it before: a retry with the same key is told of them, too.
+    /// Items that were refused of it before: a retry with the same key is told of them, too.
     pub skipped: Vec<Skipped>,
 }
 
