@@ -144,10 +144,11 @@ async fn decoded(
     let size = bytes.len();
     match headers
         .get(header::CONTENT_ENCODING)
-        .map(|value| value.to_str().unwrap_or("?"))
+        .map(|value| value.to_str().unwrap_or("?").to_ascii_lowercase())
+        .as_deref()
     {
         None | Some("" | "identity") => Ok((bytes, room)),
-        Some("gzip") => {
+        Some("gzip" | "x-gzip") => {
             let decode = move || {
                 let decoder = flate2::read::MultiGzDecoder::new(&*bytes);
                 let plain = unpack((decoder, "gzip"), bytes.len(), limit, &mut room)?;

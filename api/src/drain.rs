@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::{Body, HttpBody};
-use axum::http::{HeaderValue, Version, header};
+use axum::http::{HeaderValue, StatusCode, Version, header};
 use axum::response::Response;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
@@ -33,8 +33,10 @@ pub async fn drained(
     let body = Shared(Arc::new(Mutex::new(body)));
     let rest = body.clone();
     let mut response = answer(Body::new(body)).await;
+    // Who took too long has had the time.
+    let is_late = response.status() == StatusCode::REQUEST_TIMEOUT;
     // A connection of HTTP/2 goes on whatever becomes of one stream.
-    if version < Version::HTTP_2 && !rest.ends().await {
+    if version < Version::HTTP_2 && (is_late || !rest.ends().await) {
         let close = HeaderValue::from_static("close");
         response.headers_mut().insert(header::CONNECTION, close);
     }

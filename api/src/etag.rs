@@ -27,12 +27,18 @@ impl Known {
         Self(known.cloned().collect())
     }
 
-    /// True when the client has what this validates.
+    /// True when the client has what this validates; compared weakly, as RFC 9110 §13.1.2 says.
     pub fn has(&self, tag: &HeaderValue) -> bool {
+        let tag = opaque(tag.to_str().unwrap_or_default());
         let known = self.0.iter().filter_map(|tags| tags.to_str().ok());
         known
             .flat_map(|tags| tags.split(','))
             .map(str::trim)
-            .any(|known| known == "*" || known.as_bytes() == tag.as_bytes())
+            .any(|known| known == "*" || opaque(known) == tag)
     }
+}
+
+/// A validator without what says that it is weak.
+fn opaque(tag: &str) -> &str {
+    tag.strip_prefix("W/").unwrap_or(tag)
 }

@@ -81,14 +81,12 @@ pub fn verify_run(disk: &dyn Disk, entry: &RunEntry) -> Result<Checked> {
 /// What differs, and where.
 pub fn verify_bytes(disk: &dyn Disk, entry: &RunEntry) -> Result<Arc<Run>> {
     let run = Run::open_named(disk, entry)?;
-    let damaged = |what: String| Error::damaged(&entry.name, 0, what);
-    if run.content_hash() != entry.hash {
-        return Err(damaged(run.first_damage().map_or_else(
-            || "its hash is not the manifest's".into(),
-            |error| error.to_string(),
-        )));
+    if run.content_hash() == entry.hash {
+        return Ok(run);
     }
-    Ok(run)
+    Err(run
+        .first_damage()
+        .unwrap_or_else(|| Error::damaged(&entry.name, 0, "its hash is not the manifest's")))
 }
 
 struct RunCheck<'r> {

@@ -182,7 +182,7 @@ pub struct LoadArgs {
     /// Put what breakdowns lack of their totals under `-`
     #[arg(long)]
     pub fill: bool,
-    /// Say what would change by month and namespace, and change nothing
+    /// Say what would change by month and namespace, and change nothing; what only a server's memory holds comes on top
     #[arg(long)]
     pub dry_run: bool,
     /// Memory for rows and keys, such as 512MiB or 2GiB; at least 32MiB

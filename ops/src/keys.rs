@@ -10,7 +10,7 @@ use tallyring_realtime::{Clock, Lock, SystemClock};
 
 use crate::cli::{DataArgs, KeyArgs, KeyCommand, NewKeyArgs};
 use crate::config::Config;
-use crate::data_directory::{random, try_lock};
+use crate::data_directory::{random, require_store, try_lock};
 use crate::error::{CommandError, Result};
 use crate::http_client::Server;
 use crate::out::{note, say};
@@ -46,6 +46,14 @@ fn open(data: &Path) -> Result<Keys> {
             ))),
         },
     }
+}
+
+/// Of a store, or of what will be one as soon as it is served: keys may be made before.
+fn open_existing(data: &Path) -> Result<Keys> {
+    if !data.join(names::CATALOG).exists() {
+        require_store(data)?;
+    }
+    open(data)
 }
 
 fn make(args: &NewKeyArgs, as_json: bool) -> Result<()> {
@@ -93,7 +101,7 @@ fn make(args: &NewKeyArgs, as_json: bool) -> Result<()> {
 }
 
 fn list(data: &Path, as_json: bool) -> Result<()> {
-    let answer = match open(data)? {
+    let answer = match open_existing(data)? {
         Keys::Ours(catalog, _lock) => {
             let keys: Vec<Value> = catalog.keys()?.iter().map(key_json).collect();
             json!({ "keys": keys })
@@ -147,7 +155,7 @@ fn revoke(data: &Path, id: &str, as_json: bool) -> Result<()> {
             id.escape_debug()
         )));
     }
-    let answer = match open(data)? {
+    let answer = match open_existing(data)? {
         Keys::Ours(catalog, _lock) => {
             let found = catalog.keys()?.into_iter().find(|key| key.id == id);
             let mut entry = found.ok_or_else(|| {

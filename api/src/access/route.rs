@@ -118,14 +118,15 @@ impl Route {
 /// The namespaces of links, users and domains that a bitly-compatible route may read.
 fn of_bitly(pattern: &str) -> &'static [&'static str] {
     let begins = |with: &str| pattern.starts_with(with);
+    let ranks_links = ["/popular_links", "/bitlinks/clicks", "/links/clicks/top"];
     if pattern.ends_with("/tracking_domain_clicks") {
         &["d"]
-    } else if pattern.ends_with("/popular_links")
-        || begins("/v4/groups/")
-        || begins("/v4/organizations/")
-    {
+    } else if ranks_links.iter().any(|end| pattern.ends_with(end)) {
         &["u", "l"]
-    } else if begins("/v3/user/") || begins("/v4/user") {
+    } else if ["/v3/user/", "/v4/user", "/v4/groups/", "/v4/organizations/"]
+        .into_iter()
+        .any(begins)
+    {
         &["u"]
     } else {
         &["l"]

@@ -1,4 +1,6 @@
-//! Reads the fields of a row: hours and counts.
+//! Reads the fields of a row: hours, counts and crossed values.
+
+use std::borrow::Cow;
 
 use jiff::Timestamp;
 use tallyring_records::digits::last_digits;
@@ -47,6 +49,31 @@ pub fn count(text: &[u8]) -> Result<u64, String> {
             shown(text)
         )),
     }
+}
+
+/// The parts of a crossed value, as answers join them: with `*` between, and a `\` before each `*` and `\` within one.
+pub fn parts_of(value: &str) -> Vec<Cow<'_, str>> {
+    if !value.contains('\\') {
+        return value.split('*').map(Cow::Borrowed).collect();
+    }
+    let mut parts = vec![String::new()];
+    let mut rest = value.chars();
+    while let Some(next) = rest.next() {
+        let escaped = rest
+            .clone()
+            .next()
+            .filter(|after| matches!(after, '*' | '\\'));
+        let last = parts.last_mut().expect("BUG: there is one at least");
+        match (next, escaped) {
+            ('\\', Some(after)) => {
+                last.push(after);
+                rest.next();
+            }
+            ('*', _) => parts.push(String::new()),
+            (other, _) => last.push(other),
+        }
+    }
+    parts.into_iter().map(Cow::Owned).collect()
 }
 
 /// A piece of input for messages: quoted, escaped and at most 60 characters.
@@ -147,6 +174,19 @@ fn rfc3339_utc(text: &[u8]) -> Option<i64> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn parts_of_crossed_values_may_hold_what_joins_them() {
+        for (value, parts) in [
+            ("US*mobile", vec!["US", "mobile"]),
+            (r"a\*b*c", vec!["a*b", "c"]),
+            (r"a\*b", vec![r"a\", "b"]),
+            (r"C:\x*\", vec![r"C:\x", r"\"]),
+            ("**", vec!["", "", ""]),
+        ] {
+            assert_eq!(parts_of(value), parts, "{value}");
+        }
+    }
 
     #[test]
     fn hours_are_unix_seconds_or_rfc_3339() {

@@ -9,7 +9,7 @@ use tallyring_records::{
 };
 
 use super::field;
-use super::field::shown;
+use super::field::{parts_of, shown};
 
 /// The fields of a row as they stand in a file; empty where there is none.
 #[derive(Debug, Clone, Copy)]
@@ -395,13 +395,11 @@ impl<'s> Reader<'s> {
             let stored = self.stored(value, rows);
             return Ok(rows.add_text(&[stored.as_bytes()]));
         }
-        let parts: Vec<Cow<'_, str>> = value
-            .split('*')
-            .map(|part| self.stored(part, rows))
-            .collect();
+        let parts = parts_of(value);
+        let parts: Vec<Cow<'_, str>> = parts.iter().map(|part| self.stored(part, rows)).collect();
         if parts.len() != dimensions {
             return Err(format!(
-                "`value` is {}; `{subtotal}` takes {dimensions} values with a * between",
+                "`value` is {}; `{subtotal}` takes {dimensions} values with a * between, and \\* for a * within one",
                 shown(value.as_bytes())
             ));
         }
