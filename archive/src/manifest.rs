@@ -5,7 +5,7 @@
 //! is committed by creating its name if absent; every file a manifest names was synced, and its
 //! directory too, before the manifest was.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use tallyring_records::{Day, Position, Schema, StoreId};
@@ -288,29 +288,38 @@ impl Manifest {
         self.runs.iter().chain(of_datasets)
     }
 
-    /// Names other files for source runs and files of generations, which hold the same lines; by the names of before.
-    pub fn replace(&mut self, by: &BTreeMap<String, RunEntry>) {
+    /// Source runs and files of generations, some more than once.
+    pub fn merged_files(&self) -> impl Iterator<Item = &RunEntry> {
+        let generations = self.generations.iter();
+        self.all_sources()
+            .chain(generations.flat_map(|generation| &generation.files))
+    }
+
+    /// Puts the content of `by`, which has the same lines, in the place of the content of that hash, wherever a source
+    /// run or a file of a generation has it. The names under which it is then named.
+    pub fn replace(&mut self, hash: &str, by: &RunEntry) -> BTreeSet<String> {
+        let mut names = BTreeMap::new();
         let of_datasets = self.datasets.iter_mut();
-        let runs = self.runs.iter_mut();
-        let mut merged = Vec::new();
-        let mut files = Vec::new();
-        for generation in &mut self.generations {
-            merged.extend(&mut generation.merged);
-            files.extend(&mut generation.files);
-        }
-        for run in runs
+        let of_generations = self.generations.iter_mut();
+        let runs = self
+            .runs
+            .iter_mut()
             .chain(of_datasets.flat_map(|dataset| &mut dataset.runs))
-            .chain(files)
-        {
-            if let Some(other) = by.get(&run.name) {
-                *run = other.clone();
+            .chain(of_generations.flat_map(|generation| &mut generation.files));
+        for run in runs.filter(|run| run.hash == hash) {
+            if let Some(name) = run.name_of(&by.hash) {
+                names.insert(std::mem::replace(&mut run.name, name.clone()), name.clone());
+                *run = RunEntry { name, ..by.clone() };
             }
         }
-        for name in merged {
-            if let Some(other) = by.get(name) {
-                name.clone_from(&other.name);
+        for generation in &mut self.generations {
+            for name in &mut generation.merged {
+                if let Some(other) = names.get(name) {
+                    name.clone_from(other);
+                }
             }
         }
+        names.into_values().collect()
     }
 
     /// Forgets datasets that nothing counts any more.

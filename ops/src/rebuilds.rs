@@ -1,6 +1,5 @@
 //! Rebuild jobs of a server: one at a time, the heavy part in a child process of low priority.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -20,6 +19,9 @@ use crate::error::{CommandError, Result};
 
 /// How often a rebuild is begun when its sources change while it runs.
 const ATTEMPTS: usize = 3;
+
+/// Bytes of files that are recompressed between two backups, at most one file more: a backup has both until it is done.
+const RECOMPRESSED_BYTES_MAX: u64 = 4 << 30;
 
 /// Starts rebuilds and remembers how they went.
 pub struct Rebuilds {
@@ -83,15 +85,6 @@ impl Rebuilds {
 
     /// Starts a rebuild, or joins the one that runs; its number.
     pub fn start(self: &Arc<Self>) -> u64 {
-        self.start_and_then(|_| ())
-    }
-
-    /// Starts a rebuild, after which closed years are recompressed; or joins the one that runs.
-    pub fn start_nightly(self: &Arc<Self>) {
-        self.start_and_then(Self::recompress);
-    }
-
-    fn start_and_then(self: &Arc<Self>, then: fn(&Self)) -> u64 {
         let mut last = self.lock();
         if let Some(running) = last.as_ref().filter(|job| job.state == JobState::Running) {
             return running.job;
@@ -116,10 +109,7 @@ impl Rebuilds {
         let number = job.job;
         let spawned = thread::Builder::new()
             .name("rebuild".into())
-            .spawn(move || {
-                this.run(job);
-                then(&this);
-            });
+            .spawn(move || this.run(job));
         if let Err(error) = spawned {
             self.end(number, Err(CommandError::Failed(error.to_string())));
         }
@@ -203,40 +193,79 @@ impl Rebuilds {
         Ok(build)
     }
 
-    /// One file after the other, each published by itself: a server that ends meanwhile goes on the next night.
+    /// True while a rebuild runs, or its backup.
+    pub fn is_busy(&self) -> bool {
+        let last = self.lock();
+        last.as_ref()
+            .is_some_and(|job| job.state == JobState::Running || job.backing_up)
+    }
+
+    /// Recompresses closed years in a thread of its own, unless one does already.
+    pub fn start_recompression(self: &Arc<Self>) {
+        let this = Arc::clone(self);
+        let spawned = thread::Builder::new()
+            .name("recompress".into())
+            .spawn(move || this.recompress());
+        if let Err(error) = spawned {
+            tracing::warn!(%error, "recompression cannot start; it is tried again tomorrow");
+        }
+    }
+
+    /// One file after the other, each published by itself: a server that ends meanwhile goes on the next night. A backup
+    /// comes after every so many bytes, so that it never has to hold much twice.
     fn recompress(&self) {
+        priority::run_as_usual();
         let Ok(_one_at_a_time) = self.recompressing.try_lock() else {
             return;
         };
         let level = self.config.closed_level;
+        let mut not_backed_up = 0;
         for file in recompressible(&self.store.manifest(), level) {
             match self.recompress_file(file, level) {
-                Ok(()) => {}
+                Ok(true) => not_backed_up += file.bytes,
+                Ok(false) => {}
                 Err(error) => {
-                    tracing::warn!(%error, file = file.name, "recompression failed; the file stays as it is")
+                    tracing::warn!(%error, file = file.name, "recompression failed; the file stays as it is");
                 }
             }
+            if not_backed_up >= RECOMPRESSED_BYTES_MAX {
+                self.back_up_again();
+                not_backed_up = 0;
+            }
+        }
+        if not_backed_up > 0 {
+            self.back_up_again();
         }
     }
 
-    fn recompress_file(&self, file: &RunEntry, level: i32) -> Result<()> {
+    fn recompress_file(&self, file: &RunEntry, level: i32) -> Result<bool> {
         let manifest = self.store.manifest();
         if !recompressible(&manifest, level).contains(&file) {
-            return Ok(());
+            return Ok(false);
         }
         let mut arguments: Vec<OsString> = vec!["recompress-worker".into()];
         arguments.extend(["--data".into(), self.data.clone().into_os_string()]);
         arguments.extend(["--manifest".into(), manifest.number.to_string().into()]);
         arguments.extend(["--level".into(), level.to_string().into()]);
         arguments.extend(["--file".into(), file.name.clone().into()]);
-        let made: BTreeMap<String, RunEntry> = child::follow(itself().args(arguments), &|_| ())?;
+        let made: RunEntry = child::follow(itself().args(arguments), &|_| {})?;
         // What a backup or a rebuild reads stays until it is done.
         let _not_read = (hold(&self.backing_up), hold(&self.rebuilding));
-        if self.store.replace_files(&made)? {
-            let bytes = made.get(&file.name).map_or(0, |made| made.bytes);
-            tracing::info!(file = file.name, before = file.bytes, bytes, "recompressed");
+        let is_replaced = self.store.replace(file, &made)?;
+        if is_replaced {
+            let (before, bytes) = (file.bytes, made.bytes);
+            tracing::info!(file = file.name, before, bytes, "recompressed");
         }
-        Ok(())
+        Ok(is_replaced)
+    }
+
+    /// A backup that no rebuild asked for, told of as the newest one's.
+    fn back_up_again(&self) {
+        if let Some(backup) = &self.backup {
+            let _one_at_a_time = hold(&self.backing_up);
+            let number = self.lock().as_ref().map_or(0, |job| job.job);
+            self.end_backup(number, self.back_up(number, backup));
+        }
     }
 
     fn back_up(&self, number: u64, backup: &Path) -> Result<Copied> {

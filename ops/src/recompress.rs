@@ -5,18 +5,19 @@ use serde_json::json;
 use tallyring_rebuild::{recompress, recompressible};
 use tallyring_records::how_many;
 
+use crate::backup;
 use crate::cli::DataArgs;
 use crate::config::Config;
 use crate::data_directory::{open, require_store, try_lock};
 use crate::error::{CommandError, Result};
 use crate::out::say;
-use crate::progress::bytes_bar;
+use crate::progress::{bytes_bar, next};
 
 /// Writes the files of closed years again at the level that is configured for them, each published by itself: ended
 /// meanwhile, it goes on where it was.
 ///
 /// # Errors
-/// When a server holds the directory, a file is damaged, or the disk refuses.
+/// When a server holds the directory, files are damaged (the others are written), or the disk refuses.
 pub fn run(args: &DataArgs, as_json: bool) -> Result<()> {
     let config = Config::for_command(args.config.as_deref(), &args.data)?;
     require_store(&args.data)?;
@@ -32,23 +33,41 @@ pub fn run(args: &DataArgs, as_json: bool) -> Result<()> {
     let all: u64 = files.iter().map(|file| file.bytes).sum();
     let bar = bytes_bar("recompressing");
     bar.set_length(all);
-    let mut done = 0;
-    let mut after = 0;
+    let (mut done, mut after) = (0, 0);
+    let mut failures = Vec::new();
     for file in &files {
         let progress = |bytes, _| bar.set_position(done + bytes);
-        let made = recompress(
-            &*store.world().disk,
-            &store.manifest(),
-            file,
-            level,
-            &progress,
-        )?;
-        store.replace_files(&made)?;
-        after += made.get(&file.name).map_or(0, |made| made.bytes);
+        let made = recompress(&*store.world().disk, file, level, &progress);
+        match made.map_err(CommandError::from) {
+            Ok(made) => {
+                store.replace(file, &made)?;
+                after += made.bytes;
+            }
+            // The others are none the worse for it.
+            Err(error) => {
+                failures.push(error.to_string());
+                after += file.bytes;
+            }
+        }
         done += file.bytes;
     }
-    bar.finish_and_clear();
     store.seal()?;
+    if let Some(target) = config.backup.as_ref().filter(|_| !files.is_empty()) {
+        next(&bar, "backing up");
+        let progress = |done, total| {
+            bar.set_length(total);
+            bar.set_position(done);
+        };
+        backup::make(&args.data, target, &backup::todays_part, &progress)?;
+    }
+    bar.finish_and_clear();
+    if !failures.is_empty() {
+        let failed = how_many(failures.len() as u64, "file");
+        return Err(CommandError::Failed(format!(
+            "{failed} stayed as before: {}",
+            failures.join("; ")
+        )));
+    }
     if as_json {
         say!(
             "{}",

@@ -388,17 +388,30 @@ async fn rebuild_after_midnight(
 ) {
     let mut not_before = Instant::now();
     let mut failure_noted = 0;
+    let mut today = service
+        .store()
+        .world()
+        .clock
+        .now_ms()
+        .div_euclid(86_400_000);
+    // After a midnight, and when what it brought is merged: not just because a server starts.
+    let mut wants_recompression = false;
     loop {
         tokio::time::sleep(SCHEDULE).await;
         let store = service.store();
-        let second_of_day = store
-            .world()
-            .clock
-            .now_ms()
-            .div_euclid(1_000)
-            .rem_euclid(86_400);
+        let now_ms = store.world().clock.now_ms();
+        let second_of_day = now_ms.div_euclid(1_000).rem_euclid(86_400);
         let late_enough = second_of_day >= i64::from(config.minutes_after_midnight) * 60;
-        if !late_enough || !store.has_due_day() {
+        let day = now_ms.div_euclid(86_400_000);
+        wants_recompression |= std::mem::replace(&mut today, day) != day;
+        if !late_enough {
+            continue;
+        }
+        if !store.has_due_day() {
+            if wants_recompression && !rebuilds.is_busy() {
+                wants_recompression = false;
+                rebuilds.start_recompression();
+            }
             continue;
         }
         // One that failed is tried again, but not in a tight loop.
@@ -410,7 +423,8 @@ async fn rebuild_after_midnight(
             not_before = Instant::now() + RETRY_AFTER;
         }
         if Instant::now() >= not_before {
-            rebuilds.start_nightly();
+            rebuilds.start();
+            wants_recompression = true;
         }
     }
 }

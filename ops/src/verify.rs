@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 use tallyring_archive::{Checked, Disk, Manifest, OsDisk, RunEntry, manifest, verify_run};
+use tallyring_realtime::Lock;
 use tallyring_realtime::oplog::{ReadFrom, scan};
 use tallyring_rebuild::remake;
 use tallyring_records::how_many;
 
 use crate::cli::VerifyArgs;
-use crate::data_directory::{open_read_only, server_of};
+use crate::data_directory::open_read_only;
 use crate::error::{CommandError, Result, doing};
-use crate::out::say;
+use crate::out::{note, say};
 use crate::progress::bytes_bar;
 use crate::repair;
 
@@ -31,7 +32,8 @@ pub fn run(args: &VerifyArgs, json: bool) -> Result<()> {
     } else {
         Vec::new()
     };
-    let served = server_of(&args.data).is_some();
+    // A command that rebuilds or recompresses holds it, too.
+    let served = Lock::holder(&args.data).ok().flatten().is_some();
     // Opening replays the log onto the runs, which proves that they fit each other.
     let opened = open_read_only(&args.data);
     let disk = OsDisk::new(&args.data).map_err(doing("open the data directory"))?;
@@ -57,10 +59,13 @@ pub fn run(args: &VerifyArgs, json: bool) -> Result<()> {
     let records = oplog(&disk, served, &mut findings);
     let mut merged_again = None;
     if args.deep {
+        let before = newest(&disk);
         match remade(&disk) {
             Ok(files) => merged_again = Some(files),
             // A server may publish and remove meanwhile.
-            Err(_) if served => {}
+            Err(_) if served && newest(&disk) != before => {
+                note!("warning: nothing was merged again: the store was changed meanwhile");
+            }
             Err(error) => findings.push(error.to_string()),
         }
     }
@@ -124,6 +129,11 @@ fn remade(disk: &dyn Disk) -> Result<u64> {
         tracing::warn!(%error, "{} could not be removed", path.display());
     }
     Ok(remade?)
+}
+
+/// The number of the newest manifest.
+fn newest(disk: &dyn Disk) -> Option<u64> {
+    manifest::numbers(disk).ok()?.pop()
 }
 
 fn is_named(disk: &dyn Disk, name: &str) -> bool {

@@ -4,7 +4,7 @@ use std::io::Read;
 use std::thread;
 
 use tallyring_archive::{KeepDays, Manifest, OsDisk};
-use tallyring_rebuild::{BuildOptions, build, recompressible};
+use tallyring_rebuild::{BuildOptions, build};
 
 use crate::backup;
 use crate::child::Teller;
@@ -37,7 +37,7 @@ pub fn rebuild(args: &WorkerArgs) -> Result<()> {
     teller.done(built)
 }
 
-/// Writes one file of a manifest again; tells what to name for it.
+/// Writes one file of a manifest again; tells what was made of it.
 ///
 /// # Errors
 /// When it is no file of the manifest, or what writing it again says.
@@ -45,13 +45,13 @@ pub fn recompress(args: &RecompressArgs) -> Result<()> {
     begin();
     let disk = OsDisk::new(&args.data).map_err(doing("open the data directory"))?;
     let manifest = Manifest::load_number(&disk, args.manifest)?;
-    let file = recompressible(&manifest, args.level)
-        .into_iter()
+    let file = manifest
+        .files()
         .find(|file| file.name == args.file)
         .ok_or_else(|| CommandError::Failed(format!("{} is no such file", args.file)))?;
     let teller = Teller::default();
     let progress = |done, total| teller.progress(done, total);
-    let made = tallyring_rebuild::recompress(&disk, &manifest, file, args.level, &progress)?;
+    let made = tallyring_rebuild::recompress(&disk, file, args.level, &progress)?;
     teller.done(made)
 }
 

@@ -1,23 +1,25 @@
 //! Recompression: the files of closed years are written once again, smaller, when there is time for it.
 //!
 //! Few counts come to a closed year any more, so what is saved is saved for long. The lines stay the same, and so does
-//! everything that a manifest says of them but names, bytes and hashes: no generation is made.
+//! everything that a manifest says of them but names, bytes and hashes: no generation is made. What replaces the only
+//! copy of something is read back and compared with it first.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use tallyring_archive::merge::{Keep, merge_told};
 use tallyring_archive::{
-    Disk, Error, Manifest, Result, Run, RunEntry, RunMeta, RunSpec, RunWriter,
+    Disk, Error, Manifest, Result, RunEntry, RunMeta, RunSpec, RunWriter, verify_bytes,
 };
 
 use crate::closed::first_open_year;
 use crate::progress::{Bytes, Progress};
 
-/// Files of closed years that were written at a lower level, one of each content.
+/// Files of closed years that were written at a lower level, one of each content. Only what every kept generation is made
+/// of: what comes and goes is not worth the time.
 pub fn recompressible(manifest: &Manifest, level: i32) -> Vec<&RunEntry> {
     let first_open_year = first_open_year(manifest.today);
     let mut seen = BTreeSet::new();
-    sorted_files(manifest)
+    lasting(manifest)
         .filter(|file| {
             let partition = file.meta.partition;
             partition.is_year()
@@ -28,75 +30,62 @@ pub fn recompressible(manifest: &Manifest, level: i32) -> Vec<&RunEntry> {
         .collect()
 }
 
-/// Writes a file of the manifest again at another level, with all its names; what to name for each of them. Nothing
-/// counts until that is published.
+/// Writes a file of the manifest again at another level. It counts for nothing until it is published.
 ///
 /// # Errors
 /// A damaged file, or the disk.
 pub fn recompress(
     disk: &dyn Disk,
-    manifest: &Manifest,
     file: &RunEntry,
     level: i32,
     progress: Progress<'_>,
-) -> Result<BTreeMap<String, RunEntry>> {
-    let input = Run::open_named(disk, file)?;
+) -> Result<RunEntry> {
+    let wrong = |what: &str| Error::Imbalance {
+        name: file.name.clone(),
+        what: what.into(),
+    };
+    let input = verify_bytes(disk, file)?;
+    let spec = RunSpec::again(file, level).ok_or_else(|| wrong("its name is of no known form"))?;
+    let directory = spec.directory;
+    let keep = Keep::all(spec.shard, spec.shards);
     let done = Bytes::of(file.bytes, progress);
-    let mut replaced: BTreeMap<String, RunEntry> = BTreeMap::new();
-    let mut made: Option<RunEntry> = None;
-    for twin in sorted_files(manifest).filter(|twin| twin.hash == file.hash) {
-        if replaced.contains_key(&twin.name) {
-            continue;
+    let out = RunWriter::create(disk, spec)?;
+    let made = merge_told(&[input.clone()], out, keep, &|bytes| done.add(bytes))?;
+    let made = made.ok_or_else(|| wrong("it holds nothing"))?;
+    disk.sync_directory(directory)
+        .map_err(Error::io("sync", directory))?;
+    let (mut before, mut after) = (input.cursor(), verify_bytes(disk, &made)?.cursor());
+    loop {
+        let more = (before.advance()?, after.advance()?);
+        if before.line()? != after.line()? || !means_the_same(&made.meta, &file.meta) {
+            return Err(wrong("written again it holds other lines"));
         }
-        let spec = RunSpec::again(twin, level).ok_or_else(|| other(twin, "its name is unknown"))?;
-        let directory = spec.directory;
-        let entry = match &made {
-            Some(made) => {
-                let name = spec.name(&made.hash);
-                disk.link(&made.name, &name)
-                    .map_err(Error::io("name", &name))?;
-                RunEntry {
-                    name,
-                    ..made.clone()
-                }
-            }
-            None => {
-                let keep = Keep::all(spec.shard, spec.shards);
-                let inputs = std::slice::from_ref(&input);
-                let out = RunWriter::create(disk, spec)?;
-                let entry = merge_told(inputs, out, keep, &|bytes| done.add(bytes))?;
-                let same = entry.filter(|entry| holds_the_same(&entry.meta, &file.meta));
-                same.ok_or_else(|| other(file, "it holds other lines when it is written again"))?
-            }
-        };
-        disk.sync_directory(directory)
-            .map_err(Error::io("sync", directory))?;
-        replaced.insert(twin.name.clone(), entry.clone());
-        made = Some(entry);
+        if more == (false, false) {
+            return Ok(made);
+        }
     }
-    Ok(replaced)
 }
 
-/// Source runs and files of generations; some more than once.
-fn sorted_files(manifest: &Manifest) -> impl Iterator<Item = &RunEntry> {
-    let generations = manifest.generations.iter();
-    manifest
-        .all_sources()
-        .chain(generations.flat_map(|generation| &generation.files))
+/// What the newest generation has, or the next one will, and the oldest has, too.
+fn lasting(manifest: &Manifest) -> impl Iterator<Item = &RunEntry> {
+    let generations = &manifest.generations;
+    let (oldest, newest) = (generations.first(), generations.last());
+    let sources = manifest
+        .sources()
+        .filter(move |run| oldest.is_some_and(|oldest| oldest.merged.contains(&run.name)));
+    let files = newest.into_iter().flat_map(|newest| &newest.files);
+    let files = files.filter(move |file| {
+        let mut of_oldest = oldest.into_iter().flat_map(|oldest| &oldest.files);
+        of_oldest.any(|old| old.name == file.name)
+    });
+    sources.chain(files)
 }
 
-fn holds_the_same(meta: &RunMeta, other: &RunMeta) -> bool {
+fn means_the_same(meta: &RunMeta, other: &RunMeta) -> bool {
     let compression = meta.compression.clone();
     *meta
         == RunMeta {
             compression,
             ..other.clone()
         }
-}
-
-fn other(file: &RunEntry, what: &str) -> Error {
-    Error::Imbalance {
-        name: file.name.clone(),
-        what: what.into(),
-    }
 }

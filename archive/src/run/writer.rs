@@ -56,12 +56,25 @@ impl RunSpec {
             "" => self.partition.to_string(),
             what => format!("{what}.{}", self.partition),
         };
-        let hash = &hash[..NAME_HASH_CHARS.min(hash.len())];
-        names::sorted_file(self.directory, &what, self.shard, self.shards, hash)
+        let (shard, shards) = (self.shard, self.shards);
+        names::sorted_file(self.directory, &what, shard, shards, in_name(hash))
     }
 }
 
-/// Hex digits of a file's hash that its name has.
+impl RunEntry {
+    /// The name of other content in this one's place; none when its name is not of the usual form.
+    pub fn name_of(&self, hash: &str) -> Option<String> {
+        let (before, after) = self.name.rsplit_once(in_name(&self.hash))?;
+        Some(format!("{before}{}{after}", in_name(hash)))
+    }
+}
+
+/// What a file's name has of its hash.
+fn in_name(hash: &str) -> &str {
+    &hash[..NAME_HASH_CHARS.min(hash.len())]
+}
+
+/// Hex digits of that.
 const NAME_HASH_CHARS: usize = 16;
 
 /// Plain bytes after which a block is closed.

@@ -1,11 +1,12 @@
 //! Changes of the manifest that move counts between generations, publish and rollback, or to smaller files.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tallyring_archive::merge::add_sums;
 use tallyring_archive::{
     Build, GENERATIONS_KEPT, GenerationEntry, Manifest, Partition, Run, RunEntry, StoreEntry, Sums,
+    names,
 };
 use tallyring_records::{StoreId, is_minutes_section};
 
@@ -83,42 +84,37 @@ impl Store {
         self.switch(&mut root, next, &[])
     }
 
-    /// Names the files of a recompression instead of those that hold the same lines; of those that are still named. False
-    /// when none is.
+    /// Puts the content of `made`, which has the same lines, in the place of that of `before`, under every name that it
+    /// has by now. False when it has none any more; `made` is removed then.
     ///
     /// # Errors
-    /// When a file is not what it should be, or the disk refuses.
-    pub fn replace_files(&self, by: &BTreeMap<String, RunEntry>) -> Result<bool> {
+    /// When `made` is not what it should be, or the disk refuses.
+    pub fn replace(&self, before: &RunEntry, made: &RunEntry) -> Result<bool> {
         let mut root = self.root();
         root.check()?;
         let disk = &*self.world.disk;
+        Run::open_named(disk, made)?;
         let mut next = root.manifest.clone();
-        next.replace(by);
-        let is_named = next != root.manifest;
-        if is_named {
-            // Queries do not read all of them, so that publishing does not open them.
-            for file in by.values() {
-                Run::open_named(disk, file)?;
+        let named = next.replace(&before.hash, made);
+        if !named.is_empty() {
+            for name in named.iter().filter(|name| **name != made.name) {
+                disk.link(&made.name, name)
+                    .map_err(tallyring_archive::Error::io("name", name))?;
+            }
+            for directory in [names::RUNS, names::ARCHIVE] {
+                disk.sync_directory(directory)
+                    .map_err(tallyring_archive::Error::io("sync", directory))?;
             }
             next.number += 1;
             next.written_at_ms = self.world.clock.now_ms();
             self.switch(&mut root, next, &[])?;
         }
-        let named: BTreeSet<&str> = root
-            .manifest
-            .files()
-            .map(|file| file.name.as_str())
-            .collect();
-        for file in by
-            .values()
-            .filter(|file| !named.contains(file.name.as_str()))
-        {
-            // A file that stays is only space: the next start removes it.
-            if let Err(error) = disk.remove(&file.name) {
-                tracing::debug!(file = file.name, %error, "cannot remove a file that is no longer needed");
-            }
+        let is_named = root.manifest.files().any(|file| file.name == made.name);
+        // A file that stays is only space: the next start removes it.
+        if !is_named && let Err(error) = disk.remove(&made.name) {
+            tracing::debug!(file = made.name, %error, "cannot remove a file that is not needed");
         }
-        Ok(is_named)
+        Ok(!named.is_empty())
     }
 
     /// Commits `next` and lets queries see it, together with the stores it no longer has.

@@ -5,10 +5,11 @@ use std::sync::Mutex;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use tallyring_archive::{Build, GENERATIONS_KEPT, KeepDays, Manifest};
 use tallyring_realtime::Error;
-use tallyring_rebuild::{BuildOptions, build, recompress, recompressible};
+use tallyring_rebuild::{BuildOptions, build, recompress, recompressible, remake};
 
 use super::datasets::wanted_of;
 use super::{Driver, Made};
+use crate::sim_disk::SimDisk;
 
 /// zstd levels of files, and of those of closed years in the end.
 const LEVEL: i32 = 1;
@@ -166,7 +167,7 @@ impl Driver {
         let file = *self.chance.pick(&files);
         self.note(format!("recompress {}", file.name));
         let disk = self.disk.clone();
-        let made = recompress(&disk, &manifest, file, CLOSED_LEVEL, &|_, _| {});
+        let made = recompress(&disk, file, CLOSED_LEVEL, &|_, _| {});
         let made = match made {
             Ok(made) => made,
             Err(error) => return self.allow("a recompression", &error.to_string()),
@@ -177,13 +178,26 @@ impl Driver {
         if self.chance.percent(10) {
             self.drop_dataset()?;
         }
-        match self.store().replace_files(&made) {
-            Ok(is_named) => {
-                self.stats.recompressed += u64::from(is_named);
+        match self.store().replace(file, &made) {
+            Ok(is_replaced) => {
+                self.stats.recompressed += u64::from(is_replaced);
                 self.check_generations()?;
-                self.verify()
+                self.verify()?;
+                self.remake()
             }
             Err(error) => self.allow("a recompression", &error.to_string()),
+        }
+    }
+
+    /// Every file of the active generation is what its source runs merge to.
+    fn remake(&mut self) -> Result<(), String> {
+        let manifest = self.store().manifest();
+        let made = on_one_thread(|| remake(&self.disk, &SimDisk::default(), &manifest));
+        match made {
+            Err(error) if !self.is_troubled() && !self.full => {
+                Err(format!("merged again after a recompression: {error}"))
+            }
+            _ => Ok(()),
         }
     }
 

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::fs;
 
 use serde_json::Value;
-use tallyring_tests::server::{tallyring, tallyring_ok, wait_until};
+use tallyring_tests::server::{Finished, tallyring, tallyring_ok, wait_until};
 
 use crate::stored::Stored;
 
@@ -12,7 +12,7 @@ const TODAY: &str = "2012-03-16T12:00:00Z@0";
 const NIGHT: &str = "2012-03-17T00:06:00Z@0";
 
 /// Clicks of 2011, a closed year, in two countries, and one of an open one.
-fn load(stored: &Stored) {
+fn load(stored: &Stored, name: &str) {
     let mut rows = String::from("namespace,key,hour,count,subtotal,value\n");
     for hour in 0..1_500_u32 {
         let at = 1_293_840_000 + i64::from(hour) * 3_600;
@@ -26,7 +26,7 @@ fn load(stored: &Stored) {
     let file = stored.data.with_extension("csv");
     fs::write(&file, rows).expect("written");
     let file = file.to_str().expect("a name");
-    tallyring_ok(&["load", "history", "--data", stored.argument(), file]);
+    tallyring_ok(&["load", name, "--data", stored.argument(), file]);
 }
 
 /// What clients read of it.
@@ -50,19 +50,27 @@ fn bytes(stored: &Stored) -> u64 {
     sizes.map(|file| file.expect("a file").len()).sum()
 }
 
+/// `recompress` on it.
+fn again(stored: &Stored) -> Finished {
+    tallyring(&["recompress", "--data", stored.argument()])
+}
+
+fn verified(stored: &Stored) {
+    let verified = tallyring_ok(&["verify", "--deep", "--data", stored.argument()]);
+    assert!(verified.contains("all good"), "{verified}");
+}
+
 #[test]
 fn closed_years_become_smaller_and_read_the_same() {
     let stored = Stored::new();
-    load(&stored);
+    load(&stored, "history");
     tallyring_ok(&["rebuild", "--data", stored.argument()]);
     let (before, read) = (bytes(&stored), answers(&stored));
-    let again = || tallyring_ok(&["recompress", "--data", stored.argument()]);
-    let said = again();
+    let said = again(&stored).stdout;
     assert!(said.contains("of closed years: "), "{said}");
     assert!(bytes(&stored) < before, "{} of {before}", bytes(&stored));
     assert_eq!(answers(&stored), read);
-    let verified = tallyring_ok(&["verify", "--deep", "--data", stored.argument()]);
-    assert!(verified.contains("all good"), "{verified}");
+    verified(&stored);
     // Runs and the archive are one content with two names, as before.
     let hashes = |directory: &str| -> Vec<String> {
         let files = stored.files(directory).into_iter();
@@ -70,10 +78,88 @@ fn closed_years_become_smaller_and_read_the_same() {
         files.map(hash).collect()
     };
     assert_eq!(hashes("runs"), hashes("archive"));
-    assert!(again().starts_with("no file of a closed year was written at less"));
+    let said = again(&stored).stdout;
+    assert!(
+        said.starts_with("no file of a closed year was written at less"),
+        "{said}"
+    );
     // It is no rebuild, and leaves nothing to one.
     let rebuilt = tallyring_ok(&["rebuild", "--data", stored.argument()]);
     assert!(rebuilt.contains("nothing new to merge; generation 1 stands"));
+}
+
+#[test]
+fn what_comes_after_a_recompression_goes_on_from_it() {
+    let stored = Stored::new();
+    for name in ["one", "two"] {
+        load(&stored, name);
+    }
+    tallyring_ok(&["rebuild", "--data", stored.argument()]);
+    let read = answers(&stored);
+    assert_eq!(again(&stored).code, 0);
+    verified(&stored);
+    // A backup has what there is now, and heals it.
+    let copy = stored.data.with_extension("copy");
+    let copy = copy.to_str().expect("a name");
+    tallyring_ok(&["backup", copy, "--data", stored.argument()]);
+    let harmed = stored.data.join(&stored.files("archive")[0]);
+    let mut content = fs::read(&harmed).expect("a file");
+    content[100] ^= 1;
+    fs::write(&harmed, content).expect("harmed");
+    tallyring_ok(&[
+        "verify",
+        "--repair",
+        "--backup",
+        copy,
+        "--data",
+        stored.argument(),
+    ]);
+    // A dataset goes, and is back when the generation before it is read again.
+    tallyring_ok(&["drop", "two", "--data", stored.argument()]);
+    tallyring_ok(&["rebuild", "--data", stored.argument()]);
+    verified(&stored);
+    assert_ne!(answers(&stored), read);
+    assert_eq!(again(&stored).code, 0);
+    verified(&stored);
+    let server = stored.serve(TODAY);
+    assert_eq!(
+        server.post("/v1/admin/generations/1/activate", "").status,
+        200
+    );
+    server.terminate();
+    let numbered = |answers: Vec<Value>| -> Vec<Value> {
+        let totals = answers.into_iter().map(|answer| answer["total"].clone());
+        totals.collect()
+    };
+    assert_eq!(numbered(answers(&stored)), numbered(read));
+    verified(&stored);
+}
+
+#[test]
+fn a_damaged_file_stays_as_it_is_and_holds_nothing_up() {
+    let stored = Stored::new();
+    load(&stored, "history");
+    tallyring_ok(&["rebuild", "--data", stored.argument()]);
+    let before = stored.files("archive");
+    let harmed = before
+        .iter()
+        .find(|file| file.starts_with("archive/2011."))
+        .expect("a file");
+    let mut content = fs::read(stored.data.join(harmed)).expect("a file");
+    content[100] ^= 1;
+    fs::write(stored.data.join(harmed), content).expect("harmed");
+    for _ in 0..2 {
+        let ended = again(&stored);
+        assert_eq!(ended.code, 1, "{ended:?}");
+        assert!(
+            ended.stderr.contains("1 file stayed as before: "),
+            "{ended:?}"
+        );
+    }
+    let after = stored.files("archive");
+    let is_old = |file: &&String| before.contains(file) && file.starts_with("archive/2011.");
+    let kept: Vec<&String> = after.iter().filter(is_old).collect();
+    assert_eq!(kept, [harmed]);
 }
 
 #[test]
@@ -81,7 +167,7 @@ fn a_server_recompresses_after_its_nightly_rebuild_and_at_no_other_time() {
     let stored = Stored::new();
     let server = stored.serve(TODAY);
     assert_eq!(server.get("/v1/incr?key.l=k1").status, 204);
-    load(&stored);
+    load(&stored, "history");
     assert_eq!(server.rebuild(), 1);
     let refused = tallyring(&["recompress", "--data", stored.argument()]);
     assert_eq!(refused.code, 1);
@@ -108,6 +194,5 @@ fn a_server_recompresses_after_its_nightly_rebuild_and_at_no_other_time() {
     );
     server.terminate();
     assert!(bytes(&stored) < before);
-    let verified = tallyring_ok(&["verify", "--deep", "--data", stored.argument()]);
-    assert!(verified.contains("all good"), "{verified}");
+    verified(&stored);
 }
