@@ -88,9 +88,12 @@ fn measure(
     let mut own = Figures::default();
     let mut theirs: Vec<Figures> = others.iter().map(|_| Figures::default()).collect();
     let mut sizes = Sizes::default();
+    let mut harder = Figures::default();
     for _ in 0..effort.runs {
         own.add(&stand.load(&args.memory)?);
         sizes = stand.sizes()?;
+        harder.add(&watch(&mut stand.command(&["recompress"])?)?);
+        harder.bytes = stand.sizes()?.archive;
         remove(&stand.data)?;
         for ((_, command), figures) in others.iter().zip(&mut theirs) {
             figures.add(&stand.other(command)?);
@@ -103,6 +106,8 @@ fn measure(
     report.row("  archive", "MB", &[sizes.archive as f64 / 1e6]);
     let part = sizes.archive as f64 / sizes.plain as f64;
     report.row("  archive to its plain lines", "×", &[part]);
+    report.row("  recompressed, apart", "s", &harder.seconds);
+    report.row("  archive then", "MB", &[harder.bytes as f64 / 1e6]);
     for ((name, _), figures) in others.iter().zip(&theirs) {
         report.row(format!("{what}: {name}"), "s", &figures.seconds);
         report.row("  peak memory", "MiB", &figures.peak_mib);
@@ -135,19 +140,21 @@ struct Sizes {
 impl Stand {
     /// From the file to a generation that can be read.
     fn load(&self, memory: &str) -> Result<Ended> {
-        let this = std::env::current_exe().map_err(doing("find this binary"))?;
-        let command = |arguments: &[&str]| {
-            let mut command = Command::new(&this);
-            command.args(arguments).arg("--data").arg(&self.data);
-            command
-        };
-        let mut load = command(&["load", "history", "--memory", memory]);
+        let mut load = self.command(&["load", "history", "--memory", memory])?;
         let loaded = watch(load.arg(&self.file))?;
-        let rebuilt = watch(&mut command(&["rebuild"]))?;
+        let rebuilt = watch(&mut self.command(&["rebuild"])?)?;
         Ok(Ended {
             took: loaded.took + rebuilt.took,
             peak_bytes: loaded.peak_bytes.max(rebuilt.peak_bytes),
         })
+    }
+
+    /// A command of ours on the data.
+    fn command(&self, arguments: &[&str]) -> Result<Command> {
+        let this = std::env::current_exe().map_err(doing("find this binary"))?;
+        let mut command = Command::new(this);
+        command.args(arguments).arg("--data").arg(&self.data);
+        Ok(command)
     }
 
     fn other(&self, command: &str) -> Result<Ended> {

@@ -103,7 +103,8 @@ fn catch_up(world: World, data: &DataArgs, (history_end, rate): (i64, f64)) -> R
     let api = InProcess::over(store)?;
     // Where counting ended: in an hour of the history, which has no minutes, or in a minute of the traffic.
     let hour = end_of_counts(&api, ("hour", HOUR_S), history_end)?;
-    let minute = end_of_counts(&api, ("minute", 60), history_end)?;
+    // Refused where the history, then made without traffic, reaches into what is asked for: hours have no minutes.
+    let minute = end_of_counts(&api, ("minute", 60), history_end).unwrap_or(hour);
     let from = if minute > hour - HOUR_S { minute } else { hour };
     let mut traffic = Traffic::new(world, from, rate);
     traffic.catch_up(&api)?;

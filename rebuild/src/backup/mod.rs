@@ -9,6 +9,7 @@
 
 mod log;
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 
@@ -57,8 +58,8 @@ pub enum BackupError {
         /// Number of the source's newest.
         newest: u64,
     },
-    /// The source changed faster than it was copied.
-    #[error("the source published {ATTEMPTS} times while it was copied; try again")]
+    /// The source changed faster than anything of it was copied.
+    #[error("the source published {ATTEMPTS} times before anything of it was copied; try again")]
     Moving,
 }
 
@@ -100,13 +101,18 @@ pub fn copy(
             write_whole(target, names::IDENTITY, &identity)?;
         }
     }
-    for _ in 0..ATTEMPTS {
+    // What this copy has read back is not read again, however often the source publishes.
+    let verified = RefCell::<BTreeSet<String>>::default();
+    let mut in_vain = 0;
+    while in_vain < ATTEMPTS {
+        let before = verified.borrow().len();
         let manifest = Manifest::load(source)?.ok_or(BackupError::NoStore("complete manifest"))?;
         check_history(source, target, &manifest)?;
         let copy = Copy {
             source,
             target,
             again,
+            verified: &verified,
             progress,
             copied: Copied {
                 manifest: manifest.number,
@@ -118,7 +124,10 @@ pub fn copy(
         match copy.run(&manifest) {
             // What is gone is not named any more.
             Err(BackupError::Archive(error))
-                if is_gone(&error) && !is_newest(source, &manifest) => {}
+                if is_gone(&error) && !is_newest(source, &manifest) =>
+            {
+                in_vain += usize::from(verified.borrow().len() == before);
+            }
             result => return result,
         }
     }
@@ -162,6 +171,8 @@ struct Copy<'c> {
     source: &'c dyn Disk,
     target: &'c dyn Disk,
     again: Again<'c>,
+    /// Names of files that were read back.
+    verified: &'c RefCell<BTreeSet<String>>,
     progress: Progress<'c>,
     copied: Copied,
     /// Bytes that are to be written, as far as known.
@@ -205,8 +216,12 @@ impl Copy<'_> {
             if !there.contains(&entry.name) {
                 return false;
             }
-            if (self.again)(entry) {
-                return verify_bytes(self.target, entry).is_ok();
+            if (self.again)(entry) && !self.verified.borrow().contains(&entry.name) {
+                let is_good = verify_bytes(self.target, entry).is_ok();
+                if is_good {
+                    self.was_read_back(entry);
+                }
+                return is_good;
             }
             let content = self.target.read(&entry.name);
             content.is_ok_and(|content| content.len() as u64 == entry.bytes)
@@ -231,12 +246,17 @@ impl Copy<'_> {
                 }
                 None => {
                     copy_file(self.source, self.target, entry)?;
+                    self.was_read_back(entry);
                     by_hash.insert(&entry.hash, entry);
                 }
             }
             self.wrote(entry.bytes);
         }
         Ok(())
+    }
+
+    fn was_read_back(&self, entry: &RunEntry) {
+        self.verified.borrow_mut().insert(entry.name.clone());
     }
 
     fn catalog(&mut self) -> Result<(), BackupError> {
