@@ -50,7 +50,8 @@ pub fn recompress(
     let keep = Keep::all(spec.shard, spec.shards);
     let done = Bytes::of(file.bytes, progress);
     let out = RunWriter::create(disk, spec)?;
-    let made = merge_told(&[input.clone()], out, keep, &|bytes| done.add(bytes))?;
+    let inputs = std::slice::from_ref(&input);
+    let made = merge_told(inputs, out, keep, &|bytes| done.add(bytes))?;
     let made = made.ok_or_else(|| wrong("it holds nothing"))?;
     disk.sync_directory(directory)
         .map_err(Error::io("sync", directory))?;
