@@ -42,3 +42,28 @@ impl Known {
 fn opaque(tag: &str) -> &str {
     tag.strip_prefix("W/").unwrap_or(tag)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn validators_are_compared_weakly() {
+        let tag = of("an answer");
+        let strong = tag.to_str().unwrap().trim_start_matches("W/").to_owned();
+        let has = |known: &str| {
+            let mut request = HeaderMap::new();
+            request.insert(header::IF_NONE_MATCH, known.parse().unwrap());
+            Known::of(&request).has(&tag)
+        };
+        for known in [
+            &strong,
+            &format!("W/{strong}"),
+            &format!("\"x\", {strong}"),
+            "*",
+        ] {
+            assert!(has(known), "{known}");
+        }
+        assert!(!has("W/\"x\"") && !has(&strong[1..]));
+    }
+}

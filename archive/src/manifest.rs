@@ -288,13 +288,6 @@ impl Manifest {
         self.runs.iter().chain(of_datasets)
     }
 
-    /// Source runs and files of generations, some more than once.
-    pub fn merged_files(&self) -> impl Iterator<Item = &RunEntry> {
-        let generations = self.generations.iter();
-        self.all_sources()
-            .chain(generations.flat_map(|generation| &generation.files))
-    }
-
     /// Puts the content of `by`, which has the same lines, in the place of the content of that hash, wherever a source
     /// run or a file of a generation has it. The names under which it is then named.
     pub fn replace(&mut self, hash: &str, by: &RunEntry) -> BTreeSet<String> {

@@ -15,7 +15,7 @@ use crate::cli::{BackupArgs, RestoreArgs};
 use crate::data_directory::{open_read_only, require_store, try_lock};
 use crate::error::{CommandError, Result, doing};
 use crate::lineage;
-use crate::out::say;
+use crate::out::{note, say};
 use crate::progress::bytes_bar;
 
 /// Brings a backup up to date, beside a server or without one.
@@ -143,6 +143,9 @@ pub fn restore(args: &RestoreArgs, as_json: bool) -> Result<()> {
             how_many(copied.files, "file"),
             HumanBytes(copied.bytes)
         )?;
+        note!(
+            "it counts apart from what was backed up: give it a backup of its own, or move that one away"
+        );
     }
     Ok(())
 }

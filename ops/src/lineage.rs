@@ -21,7 +21,8 @@ pub fn begin(disk: &dyn Disk) -> Result<()> {
     let mut bytes = [0; 16];
     random(&mut bytes);
     let text = format!("{:032x}\n", u128::from_be_bytes(bytes));
-    Ok(replace_whole(disk, names::LINEAGE, text.as_bytes())?)
+    replace_whole(disk, names::LINEAGE, text.as_bytes())?;
+    sync(disk)
 }
 
 /// Gives a new backup the lineage of its source; one that is there must have it. `name` is the backup's.
@@ -29,11 +30,13 @@ pub fn begin(disk: &dyn Disk) -> Result<()> {
 /// # Errors
 /// When it has another one, or a disk refuses. Nothing of it was changed then.
 pub fn carry(source: &dyn Disk, target: &dyn Disk, name: &Path) -> Result<()> {
-    let is_new = read(target, names::IDENTITY)?.is_none();
-    if is_same(source, target)? {
+    let there = read(target, names::IDENTITY)?;
+    // That it is another store's altogether is found by whoever copies.
+    let is_other = there.is_some() && there != read(source, names::IDENTITY)?;
+    if is_other || is_same(source, target)? {
         return Ok(());
     }
-    if !is_new {
+    if there.is_some() {
         return Err(CommandError::Failed(format!(
             "{} is a backup of a store that this one was restored from, or the other way round: they count apart since; \
              name another directory, or move that one away",
@@ -47,7 +50,12 @@ pub fn carry(source: &dyn Disk, target: &dyn Disk, name: &Path) -> Result<()> {
             .remove(names::LINEAGE)
             .map_err(Error::io("remove", names::LINEAGE))?,
     }
-    Ok(())
+    sync(target)
+}
+
+/// It is known before what depends on it is.
+fn sync(disk: &dyn Disk) -> Result<()> {
+    Ok(disk.sync_directory("").map_err(Error::io("sync", ""))?)
 }
 
 /// True when they are one store, or a store and its backup.

@@ -21,7 +21,7 @@ use crate::error::{CommandError, Result};
 const ATTEMPTS: usize = 3;
 
 /// Bytes of files that are recompressed between two backups, at most one file more: a backup has both until it is done.
-const RECOMPRESSED_BYTES_MAX: u64 = 4 << 30;
+pub const RECOMPRESSED_BYTES_MAX: u64 = 4 << 30;
 
 /// Starts rebuilds and remembers how they went.
 pub struct Rebuilds {
@@ -229,7 +229,9 @@ impl Rebuilds {
                 }
             }
             if not_backed_up >= RECOMPRESSED_BYTES_MAX {
-                self.back_up_again();
+                if !self.back_up_again() {
+                    return;
+                }
                 not_backed_up = 0;
             }
         }
@@ -259,13 +261,17 @@ impl Rebuilds {
         Ok(is_replaced)
     }
 
-    /// A backup that no rebuild asked for, told of as the newest one's.
-    fn back_up_again(&self) {
-        if let Some(backup) = &self.backup {
-            let _one_at_a_time = hold(&self.backing_up);
-            let number = self.lock().as_ref().map_or(0, |job| job.job);
-            self.end_backup(number, self.back_up(number, backup));
-        }
+    /// A backup that no rebuild asked for, true unless it failed; a rebuild that ends meanwhile has its own to come.
+    fn back_up_again(&self) -> bool {
+        const NO_JOB: u64 = 0;
+        let Some(backup) = &self.backup else {
+            return true;
+        };
+        let _one_at_a_time = hold(&self.backing_up);
+        let result = self.back_up(NO_JOB, backup);
+        let is_done = result.is_ok();
+        self.end_backup(NO_JOB, result);
+        is_done
     }
 
     fn back_up(&self, number: u64, backup: &Path) -> Result<Copied> {

@@ -11,7 +11,8 @@ use crate::config::Config;
 use crate::data_directory::{open, require_store, try_lock};
 use crate::error::{CommandError, Result};
 use crate::out::say;
-use crate::progress::{bytes_bar, next};
+use crate::progress::bytes_bar;
+use crate::rebuilds::RECOMPRESSED_BYTES_MAX;
 
 /// Writes the files of closed years again at the level that is configured for them, each published by itself: ended
 /// meanwhile, it goes on where it was.
@@ -33,7 +34,16 @@ pub fn run(args: &DataArgs, as_json: bool) -> Result<()> {
     let all: u64 = files.iter().map(|file| file.bytes).sum();
     let bar = bytes_bar("recompressing");
     bar.set_length(all);
-    let (mut done, mut after) = (0, 0);
+    let back_up = || {
+        let Some(target) = &config.backup else {
+            return Ok(());
+        };
+        let made = backup::make(&args.data, target, &backup::todays_part, &|_, _| {});
+        made.map(|_| ()).map_err(|error| {
+            CommandError::Failed(format!("what is written is not backed up: {error}"))
+        })
+    };
+    let (mut done, mut after, mut not_backed_up) = (0, 0, 0);
     let mut failures = Vec::new();
     for file in &files {
         let progress = |bytes, _| bar.set_position(done + bytes);
@@ -42,6 +52,7 @@ pub fn run(args: &DataArgs, as_json: bool) -> Result<()> {
             Ok(made) => {
                 store.replace(file, &made)?;
                 after += made.bytes;
+                not_backed_up += file.bytes;
             }
             // The others are none the worse for it.
             Err(error) => {
@@ -50,15 +61,14 @@ pub fn run(args: &DataArgs, as_json: bool) -> Result<()> {
             }
         }
         done += file.bytes;
+        if not_backed_up >= RECOMPRESSED_BYTES_MAX {
+            back_up()?;
+            not_backed_up = 0;
+        }
     }
     store.seal()?;
-    if let Some(target) = config.backup.as_ref().filter(|_| !files.is_empty()) {
-        next(&bar, "backing up");
-        let progress = |done, total| {
-            bar.set_length(total);
-            bar.set_position(done);
-        };
-        backup::make(&args.data, target, &backup::todays_part, &progress)?;
+    if not_backed_up > 0 {
+        back_up()?;
     }
     bar.finish_and_clear();
     if !failures.is_empty() {

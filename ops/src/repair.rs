@@ -37,10 +37,14 @@ pub fn run(args: &VerifyArgs) -> Result<Vec<String>> {
     }
     let mut healed = files?;
     // Sorted files are known by their hashes, whoever has them; segments of the log are not.
-    if let Some(backup) = backup
-        && lineage::is_same(&disk, backup)?
-    {
-        healed.extend(heal_log(&disk, backup)?);
+    if let Some(backup) = backup {
+        if lineage::is_same(&disk, backup)? {
+            healed.extend(heal_log(&disk, backup)?);
+        } else {
+            note!(
+                "warning: one of this store and the backup's was restored from the other: its log is not healed from there"
+            );
+        }
     }
     Ok(healed)
 }

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use serde_json::json;
-use tallyring_archive::{Checked, Disk, Manifest, OsDisk, RunEntry, manifest, verify_run};
+use tallyring_archive::{
+    Checked, Disk, GenerationEntry, Manifest, OsDisk, RunEntry, manifest, verify_run,
+};
 use tallyring_realtime::Lock;
 use tallyring_realtime::oplog::{ReadFrom, scan};
 use tallyring_rebuild::remake;
@@ -59,11 +61,11 @@ pub fn run(args: &VerifyArgs, json: bool) -> Result<()> {
     let records = oplog(&disk, served, &mut findings);
     let mut merged_again = None;
     if args.deep {
-        let before = newest(&disk);
+        let before = merged(&disk);
         match remade(&disk) {
             Ok(files) => merged_again = Some(files),
             // A server may publish and remove meanwhile.
-            Err(_) if served && newest(&disk) != before => {
+            Err(_) if served && merged(&disk) != before => {
                 note!("warning: nothing was merged again: the store was changed meanwhile");
             }
             Err(error) => findings.push(error.to_string()),
@@ -131,9 +133,11 @@ fn remade(disk: &dyn Disk) -> Result<u64> {
     Ok(remade?)
 }
 
-/// The number of the newest manifest.
-fn newest(disk: &dyn Disk) -> Option<u64> {
-    manifest::numbers(disk).ok()?.pop()
+/// What is merged into what, now.
+fn merged(disk: &dyn Disk) -> Option<(Vec<GenerationEntry>, Vec<RunEntry>)> {
+    let manifest = Manifest::load(disk).ok()??;
+    let sources = manifest.all_sources().cloned().collect();
+    Some((manifest.generations, sources))
 }
 
 fn is_named(disk: &dyn Disk, name: &str) -> bool {

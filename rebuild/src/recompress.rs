@@ -55,10 +55,13 @@ pub fn recompress(
     let made = made.ok_or_else(|| wrong("it holds nothing"))?;
     disk.sync_directory(directory)
         .map_err(Error::io("sync", directory))?;
+    if !means_the_same(&made.meta, &file.meta) {
+        return Err(wrong("written again it has other books"));
+    }
     let (mut before, mut after) = (input.cursor(), verify_bytes(disk, &made)?.cursor());
     loop {
         let more = (before.advance()?, after.advance()?);
-        if before.line()? != after.line()? || !means_the_same(&made.meta, &file.meta) {
+        if before.line()? != after.line()? {
             return Err(wrong("written again it holds other lines"));
         }
         if more == (false, false) {

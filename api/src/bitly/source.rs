@@ -97,17 +97,24 @@ pub async fn read<T: Send + 'static>(
     blocking(state, move |store| {
         let mut view = store.read(&reads, None)?;
         let (from, to) = span(&window.selection);
-        let by_minute = bases.iter().zip(&mut view.series);
-        for (base, series) in by_minute.filter(|(base, _)| base.by_minute()) {
+        let within = |code: &TimeCode| (from..to).contains(&code.start());
+        for (base, series) in bases.iter().zip(&mut view.series) {
+            let is_wider = base.span(&window.selection) != (from, to);
+            if !is_wider && !base.by_minute() {
+                continue;
+            }
             let counts = base.counts(series).into_owned();
             // Counted before minutes were kept, or so long ago that they are not any more.
-            let is_without = |code: TimeCode| code.grain() != Grain::Minute;
+            let is_without = |code: TimeCode| {
+                let end = code.start() + code.grain().seconds();
+                code.grain() != Grain::Minute && code.start() < to && from < end
+            };
             if window.unit == Unit::Minute && counts.codes().any(is_without) {
                 return Ok(Err(Fault::NoMinutes));
             }
-            let within = |code: &TimeCode| (from..to).contains(&code.start());
             let counts = counts.iter().filter(|(code, _)| within(code));
             series.totals = counts.collect();
+            series.points.retain(|point| within(&point.code));
         }
         answer(store, &window, view.series).map(Ok)
     })

@@ -153,7 +153,7 @@ impl Base {
         self.check_expired(buckets, ranking.minutes_from)?;
         if !self.minutes {
             let counted = ranking.counted.map_or(0, |counted| counted.grain_seconds);
-            return Ok(buckets.aligned(counted.max(self.grain.seconds())));
+            return Ok(!ranking.is_cut && buckets.aligned(counted.max(self.grain.seconds())));
         }
         if ranking.is_cut && buckets.unit() == Unit::Minute {
             return Err(without_minutes("some of what was counted there", ""));

@@ -170,7 +170,9 @@ pub async fn count<T: Item>(
         return Err(wrong);
     }
     metrics::counter!("tallyring_rejected_total").increment(rejected.len() as u64);
-    let rejected = rejected.iter().map(|(index, wrong)| skipped(*index, wrong));
+    // More than an answer lists nobody is told of.
+    let rejected = rejected.iter().take(REJECTED_LISTED_MAX);
+    let rejected = rejected.map(|(index, wrong)| skipped(*index, wrong));
     let accepted = submit(state, good, key, (skip, rejected.collect())).await?;
     Ok(answer(accepted, skip))
 }
@@ -301,8 +303,6 @@ async fn submit(
     (skip, mut skipped): (bool, Vec<Skipped>),
 ) -> Result<Accepted, Problem> {
     let mut tries = TRIES;
-    // More than an answer lists nobody is told of.
-    skipped.truncate(REJECTED_LISTED_MAX);
     loop {
         if good.places.is_empty() && good.refused.is_empty() && key.is_none() {
             return Ok(Accepted {
@@ -331,6 +331,7 @@ async fn submit(
         }
         metrics::counter!("tallyring_rejected_total").increment(wrong.len() as u64);
         skipped.extend(good.skip(wrong));
+        // More than an answer lists nobody is told of.
         skipped.sort_by_key(|item| item.index);
         skipped.truncate(REJECTED_LISTED_MAX);
     }

@@ -73,11 +73,9 @@ impl Change {
 }
 
 impl Ends {
-    /// Those of base buckets of this grain.
-    pub fn of(grain: Grain, range: &Range<i64>) -> Self {
-        let width = grain.seconds();
-        let whole =
-            range.start - range.start.rem_euclid(width)..range.end + (-range.end).rem_euclid(width);
+    /// Those of base buckets of an hour, or of less where a finer grain was declared.
+    pub fn of(range: &Range<i64>) -> Self {
+        let width = Grain::Hour.seconds();
         let edges = [range.start, range.end].into_iter();
         let mut hours: Vec<TimeCode> = edges
             .filter(|edge| edge.rem_euclid(width) != 0)
@@ -86,7 +84,7 @@ impl Ends {
         hours.dedup();
         Self {
             range: range.clone(),
-            whole,
+            whole: whole_hours(range),
             hours,
             change: Change::default(),
             named: 0,
@@ -135,6 +133,12 @@ impl Each {
         }
         self.counts
     }
+}
+
+/// The range made of whole hours, the longest base buckets that are not folded.
+pub(super) fn whole_hours(range: &Range<i64>) -> Range<i64> {
+    let width = Grain::Hour.seconds();
+    range.start - range.start.rem_euclid(width)..range.end + (-range.end).rem_euclid(width)
 }
 
 /// True for a base bucket that the range divides.

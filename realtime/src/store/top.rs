@@ -14,7 +14,7 @@ use tallyring_records::line::{self, hours};
 use tallyring_records::{COUNT_MAX, Counts, TimeCode, is_hash};
 
 use super::Store;
-use super::minutes::{Each, Ends, Minutes, divides};
+use super::minutes::{Each, Ends, Minutes, divides, whole_hours};
 use super::read::no_generation;
 use crate::error::Result;
 
@@ -31,8 +31,7 @@ pub struct Ranking {
     pub keys: Vec<TopKey>,
     /// Where in the range counts lie; none where there is none, or in recent hours.
     pub counted: Option<Counted>,
-    /// True where minutes are kept, but a base bucket that the range divides has counts without: those count where it
-    /// starts.
+    /// True where a base bucket that the range divides has counts without minutes: those count where it starts.
     pub is_cut: bool,
     /// A key that is not listed may have up to this many; none where it has no more than the last one listed.
     pub bound: Option<u64>,
@@ -109,11 +108,10 @@ impl Store {
         {
             return Ok(ranking);
         }
-        let schema = self.schema();
-        let declared = schema.namespace(namespace).filter(|_| by_minute);
-        let minutes = declared.map_or(Minutes::None, |namespace| {
-            Minutes::Ends(Ends::of(namespace.grain, &range))
-        });
+        let minutes = match by_minute {
+            true => Minutes::Ends(Ends::of(&range)),
+            false => Minutes::None,
+        };
         self.top_of_all(namespace, range, (Best::new(limit), minutes), as_of)
     }
 
@@ -126,11 +124,12 @@ impl Store {
     ) -> Result<Ranking> {
         let section = format!("{namespace}|");
         let mut scan = self.scan(&section, &range, wanted, as_of)?;
-        let mut is_cut = false;
+        let mut named = 0;
         if let Minutes::Ends(ends) = &scan.minutes {
             scan.best.total = ends.change.of(scan.best.total);
-            is_cut = scan.best.divided > ends.named;
+            named = ends.named;
         }
+        let is_cut = scan.best.divided > named;
         let mut keys = Vec::with_capacity(scan.best.heap.len());
         for Reverse((count, Reverse(key))) in scan.best.heap.into_sorted_vec() {
             let stored = String::from_utf8_lossy(&key[section.len()..]).into_owned();
@@ -194,7 +193,9 @@ impl Store {
     ) -> Result<Scan> {
         let whole = match &minutes {
             Minutes::Ends(ends) => ends.whole.clone(),
-            Minutes::None | Minutes::Each(_) => range.clone(),
+            // What begins earlier does not count, but is seen to be divided.
+            Minutes::None => whole_hours(range),
+            Minutes::Each(_) => range.clone(),
         };
         let mut memory: BTreeMap<Vec<u8>, Sum> = BTreeMap::new();
         let mut texts: BTreeMap<String, String> = BTreeMap::new();

@@ -112,6 +112,10 @@ fn keys_are_made_listed_and_revoked_without_a_server_too() {
         assert_eq!(finished.code, code, "{finished:?}");
         assert!(finished.stderr.contains(says), "{finished:?}");
     }
+    let nowhere = directory.path().join("nowhere");
+    let listed = tallyring(&["key", "list", "--data", text(&nowhere)]);
+    assert_eq!(listed.code, 1, "{listed:?}");
+    assert!(!nowhere.exists());
     let unknown = tallyring(&[&new[..], &["read", "--namespace", "nope"]].concat());
     assert_eq!(unknown.code, 2, "{unknown:?}");
     assert!(unknown.stderr.contains("nope"), "{unknown:?}");

@@ -158,6 +158,29 @@ fn a_key_is_held_to_its_namespaces() {
 }
 
 #[test]
+fn a_key_for_users_reads_groups_but_not_which_links_they_have() {
+    let stand = Stand::start(Wanted::default());
+    let operator = stand.operator();
+    let key = stand.key(&operator, json!({"scopes": ["read"], "namespaces": ["u"]}));
+    for (path, is_refused) in [
+        ("/v4/groups/g/clicks", false),
+        ("/v4/groups/g/shorten_counts", false),
+        ("/v4/organizations/o/shorten_counts", false),
+        ("/v4/groups/g/bitlinks/clicks", true),
+        ("/v4/groups/g/links/clicks/top", true),
+        ("/v4/bitlinks/bit.ly/a/clicks", true),
+    ] {
+        let answer = stand.ask_as(&key, &format!("GET {path}"), "");
+        assert_eq!(
+            answer.status == 403,
+            is_refused,
+            "{path}: {}",
+            answer.status
+        );
+    }
+}
+
+#[test]
 fn a_limited_key_is_told_what_became_of_its_own_events_and_nothing_of_others() {
     let stand = Stand::start(Wanted::default());
     let operator = stand.operator();

@@ -130,7 +130,7 @@ fn what_was_counted_by_the_hour_is_no_zero_once_quarters_are_counted() {
     // The 17th begins in Kolkata at 18:30Z, within the hour that holds it.
     let day = "unit=day&units=1&to=2012-03-16T19:00:00Z&timezone=Asia/Kolkata";
     let check = |server: &Server| {
-        for read in ["l/a/counts", "l/a/by/c", "l/a/uniques", "l/counts"] {
+        for read in ["l/a/counts", "l/a/by/c", "l/a/uniques", "l/counts", "l/top"] {
             let answer = server.get_json(&format!("/v1/{read}?{day}"));
             assert_eq!(answer["aligned"], false, "{read}: {answer:#}");
         }
@@ -141,11 +141,62 @@ fn what_was_counted_by_the_hour_is_no_zero_once_quarters_are_counted() {
     let server = start("grain = \"quarter\"\nminutes = true\n");
     check(&server);
     let minutes = "unit=minute&from=2012-03-16T18:39:00Z&to=2012-03-16T18:41:00Z";
-    for read in ["l/a/counts", "l/counts"] {
+    for read in ["l/a/counts", "l/counts", "l/top"] {
         let answer = server.get(&format!("/v1/{read}?{minutes}"));
         assert_eq!(answer.status, 422, "{read}: {answer:?}");
     }
     server.terminate();
+}
+
+#[test]
+fn what_lies_beside_a_range_of_quarters_is_in_no_sum_of_it() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (data, config) = (
+        directory.path().join("data"),
+        directory.path().join("c.toml"),
+    );
+    for minutes in [false, true] {
+        let text = format!(
+            "[[namespace]]\nname = \"l\"\nsubtotals = [\"c\"]\ngrain = \"quarter\"\nminutes = {minutes}\n"
+        );
+        std::fs::write(&config, text).expect("written");
+        let file = config.to_str().expect("a path of text");
+        // Half past one in Kolkata.
+        let server = Server::start(
+            &data,
+            &["--clock", "2012-03-16T20:00:00Z@0", "--config", file],
+        );
+        let key = format!("k{minutes}");
+        for (at, n) in [("18:20", 3), ("18:29", 4), ("18:30", 5), ("19:50", 6)] {
+            let click = format!("/v1/incr?key.l={key}&by.c=US&n={n}&at=2012-03-16T{at}:00Z");
+            assert_eq!(server.get(&click).status, 204);
+        }
+        let today = "unit=day&units=1&timezone=Asia/Kolkata";
+        for (path, place) in [
+            (format!("/v1/l/{key}/counts?{today}"), "/total"),
+            (format!("/v1/l/{key}/by/c?{today}"), "/values/0/count"),
+            (
+                format!("/v3/link/clicks?link=http://a.b/{key}&{today}&rollup=true"),
+                "/data/link_clicks",
+            ),
+            (
+                format!("/v3/link/countries?link=http://a.b/{key}&{today}"),
+                "/data/countries/0/clicks",
+            ),
+            (
+                format!("/v4/bitlinks/a.b/{key}/clicks/summary?{today}"),
+                "/total_clicks",
+            ),
+        ] {
+            let answer = server.get_json(&path);
+            assert_eq!(
+                answer.pointer(place),
+                Some(&json!(11)),
+                "{path}: {answer:#}"
+            );
+        }
+        server.terminate();
+    }
 }
 
 #[test]
