@@ -1,8 +1,12 @@
 //! `tallyring recompress`: what a server does to closed years after its nightly rebuild, by hand and without one.
 
+use std::path::Path;
+
 use indicatif::HumanBytes;
-use serde_json::json;
-use tallyring_rebuild::{recompress, recompressible};
+use serde::Serialize;
+use tallyring_archive::RunEntry;
+use tallyring_realtime::Store;
+use tallyring_rebuild::{Progress, recompress, recompressible};
 use tallyring_records::how_many;
 
 use crate::backup;
@@ -31,46 +35,19 @@ pub fn run(args: &DataArgs, as_json: bool) -> Result<()> {
     let level = config.rebuild.closed_level;
     let before = store.manifest();
     let files = recompressible(&before, level);
-    let all: u64 = files.iter().map(|file| file.bytes).sum();
-    let bar = bytes_bar("recompressing");
-    bar.set_length(all);
-    let back_up = || {
-        let Some(target) = &config.backup else {
-            return Ok(());
-        };
-        let made = backup::make(&args.data, target, &backup::todays_part, &|_, _| {});
-        made.map(|_| ()).map_err(|error| {
-            CommandError::Failed(format!("what is written is not backed up: {error}"))
-        })
+    let mut pass = Pass {
+        store: &store,
+        level,
+        backup: config.backup.as_deref().map(|target| (&*args.data, target)),
+        written: Written::default(),
+        not_backed_up: 0,
+        failures: Vec::new(),
     };
-    let (mut done, mut after, mut not_backed_up) = (0, 0, 0);
-    let mut failures = Vec::new();
-    for file in &files {
-        let progress = |bytes, _| bar.set_position(done + bytes);
-        let made = recompress(&*store.world().disk, file, level, &progress);
-        match made.map_err(CommandError::from) {
-            Ok(made) => {
-                store.replace(file, &made)?;
-                after += made.bytes;
-                not_backed_up += file.bytes;
-            }
-            // The others are none the worse for it.
-            Err(error) => {
-                failures.push(error.to_string());
-                after += file.bytes;
-            }
-        }
-        done += file.bytes;
-        if not_backed_up >= RECOMPRESSED_BYTES_MAX {
-            back_up()?;
-            not_backed_up = 0;
-        }
-    }
+    pass.over(&files)?;
+    let Pass {
+        written, failures, ..
+    } = pass;
     store.seal()?;
-    if not_backed_up > 0 {
-        back_up()?;
-    }
-    bar.finish_and_clear();
     if !failures.is_empty() {
         let failed = how_many(failures.len() as u64, "file");
         return Err(CommandError::Failed(format!(
@@ -79,18 +56,82 @@ pub fn run(args: &DataArgs, as_json: bool) -> Result<()> {
         )));
     }
     if as_json {
-        say!(
-            "{}",
-            json!({ "files": files.len(), "bytes_before": all, "bytes": after })
-        )
+        say!("{}", serde_json::to_string(&written)?)
     } else if files.is_empty() {
         say!("no file of a closed year was written at less than zstd level {level}")
     } else {
         say!(
             "{} of closed years: {} are {}",
-            how_many(files.len() as u64, "file"),
-            HumanBytes(all),
-            HumanBytes(after)
+            how_many(written.files, "file"),
+            HumanBytes(written.bytes_before),
+            HumanBytes(written.bytes)
         )
+    }
+}
+
+/// What was written again.
+#[derive(Default, Serialize)]
+struct Written {
+    files: u64,
+    bytes_before: u64,
+    bytes: u64,
+}
+
+/// One file after the other, and a backup where one is configured.
+struct Pass<'p> {
+    store: &'p Store,
+    level: i32,
+    /// The data directory, and where its backup is.
+    backup: Option<(&'p Path, &'p Path)>,
+    written: Written,
+    not_backed_up: u64,
+    failures: Vec<String>,
+}
+
+impl Pass<'_> {
+    fn over(&mut self, files: &[&RunEntry]) -> Result<()> {
+        let bar = bytes_bar("recompressing");
+        bar.set_length(files.iter().map(|file| file.bytes).sum());
+        let mut done = 0;
+        for file in files {
+            let progress = |bytes, _| bar.set_position(done + bytes);
+            self.file(file, &progress)?;
+            done += file.bytes;
+            if self.not_backed_up >= RECOMPRESSED_BYTES_MAX {
+                self.back_up()?;
+            }
+        }
+        if self.not_backed_up > 0 {
+            self.back_up()?;
+        }
+        bar.finish_and_clear();
+        Ok(())
+    }
+
+    fn file(&mut self, file: &RunEntry, progress: Progress<'_>) -> Result<()> {
+        let disk = &*self.store.world().disk;
+        match recompress(disk, file, self.level, progress) {
+            Ok(made) => {
+                self.store.replace(file, &made)?;
+                self.written.files += 1;
+                self.written.bytes_before += file.bytes;
+                self.written.bytes += made.bytes;
+                self.not_backed_up += file.bytes;
+            }
+            // The others are none the worse for it.
+            Err(error) => self.failures.push(error.to_string()),
+        }
+        Ok(())
+    }
+
+    fn back_up(&mut self) -> Result<()> {
+        self.not_backed_up = 0;
+        let Some((data, target)) = self.backup else {
+            return Ok(());
+        };
+        let made = backup::make(data, target, &backup::todays_part, &|_, _| {});
+        made.map(|_| ()).map_err(|error| {
+            CommandError::Failed(format!("what is written is not backed up: {error}"))
+        })
     }
 }

@@ -59,18 +59,10 @@ pub fn run(args: &VerifyArgs, json: bool) -> Result<()> {
     }
     bar.finish_and_clear();
     let records = oplog(&disk, served, &mut findings);
-    let mut merged_again = None;
-    if args.deep {
-        let before = merged(&disk);
-        match remade(&disk) {
-            Ok(files) => merged_again = Some(files),
-            // A server may publish and remove meanwhile.
-            Err(_) if served && merged(&disk) != before => {
-                note!("warning: nothing was merged again: the store was changed meanwhile");
-            }
-            Err(error) => findings.push(error.to_string()),
-        }
-    }
+    let merged_again = match args.deep {
+        true => merge_again(&disk, served, &mut findings),
+        false => None,
+    };
     findings.dedup();
     let report = Report {
         checked,
@@ -117,6 +109,20 @@ fn manifest_files(
         findings.push("there is no manifest".into());
     }
     (files, numbers.len())
+}
+
+/// How many files of the active generation were merged again, and are the same.
+fn merge_again(disk: &dyn Disk, served: bool, findings: &mut Vec<String>) -> Option<u64> {
+    let before = merged(disk);
+    match remade(disk) {
+        Ok(files) => return Some(files),
+        // A server may publish and remove meanwhile.
+        Err(_) if served && merged(disk) != before => {
+            note!("warning: nothing was merged again: the store was changed meanwhile");
+        }
+        Err(error) => findings.push(error.to_string()),
+    }
+    None
 }
 
 /// Makes the active generation's files again in a directory of its own, which is removed.

@@ -117,7 +117,13 @@ fn a_backup_is_not_served_nor_mixed_up_with_others() {
     other.serve(TODAY).terminate();
     let ended = tallyring(&["backup", text(&copy), "--data", other.argument()]);
     assert!(ended.stderr.contains("another store"), "{ended:?}");
-    // So is one that counts apart since: from its first moment, and whatever it has become.
+}
+
+#[test]
+fn what_is_restored_counts_apart_from_its_first_moment_on() {
+    let stored = Stored::with_a_file_of_every_kind();
+    let copy = beside(&stored, "copy");
+    tallyring_ok(&["backup", text(&copy), "--data", stored.argument()]);
     let restored = beside(&stored, "restored");
     tallyring_ok(&["restore", text(&copy), "--data", text(&restored)]);
     let refused = || {
