@@ -180,7 +180,7 @@ mod tests {
         for (value, parts) in [
             ("US*mobile", vec!["US", "mobile"]),
             (r"a\*b*c", vec!["a*b", "c"]),
-            (r"a\*b", vec![r"a\", "b"]),
+            (r"a\\*b", vec![r"a\", "b"]),
             (r"C:\x*\", vec![r"C:\x", r"\"]),
             ("**", vec!["", "", ""]),
         ] {
