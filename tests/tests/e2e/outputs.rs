@@ -61,6 +61,7 @@ fn of_a_directory<'a>(data: &'a str, place: &'a Place) -> Vec<Vec<&'a str>> {
         on(&["load", "old", &place.rows]),
         on(&["datasets"]),
         on(&["rebuild"]),
+        on(&["recompress"]),
         on(&["drop", "old"]),
         on(&["verify"]),
         on(&["backup", &place.backup]),
