@@ -16,7 +16,7 @@
 //! catalog/                      small keyed state: jobs, keys
 //! catalog.json                  the same as text
 //! DEMO                          in a directory that a demonstration made: its counts are made up
-//! LINEAGE                    in what was restored: which of the stores of that identity it is
+//! LINEAGE                       in what was restored: which of the stores of that identity it is
 //! BACKUP, RESTORING             in a copy that is not to be served: a backup, or one half restored
 //! ```
 //!

@@ -9,7 +9,7 @@ use super::facets::Facet;
 use super::series::Window;
 use crate::calendar::Unit;
 use crate::problem::Problem;
-use crate::read::base::{Base, Made};
+use crate::read::base::{Base, Made, overlaps};
 use crate::read::request::{blocking, span};
 use crate::state::ApiState;
 
@@ -105,10 +105,8 @@ pub async fn read<T: Send + 'static>(
             }
             let counts = base.counts(series).into_owned();
             // Counted before minutes were kept, or so long ago that they are not any more.
-            let is_without = |code: TimeCode| {
-                let end = code.start() + code.grain().seconds();
-                code.grain() != Grain::Minute && code.start() < to && from < end
-            };
+            let is_without =
+                |code: TimeCode| code.grain() != Grain::Minute && overlaps(code, (from, to));
             if window.unit == Unit::Minute && counts.codes().any(is_without) {
                 return Ok(Err(Fault::NoMinutes));
             }

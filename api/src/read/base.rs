@@ -108,7 +108,9 @@ impl Base {
         if buckets.unit() != Unit::Minute {
             return Ok(());
         }
-        let is_without = |code: &TimeCode| code.grain() != Grain::Minute && lies_in(buckets, *code);
+        let is_without = |code: &TimeCode| {
+            code.grain() != Grain::Minute && overlaps(*code, (buckets.start(), buckets.end()))
+        };
         let Some(last) = counts.codes().rfind(is_without) else {
             return Ok(());
         };
@@ -162,10 +164,9 @@ impl Base {
     }
 }
 
-/// True where a base bucket has a part in common with the range.
-fn lies_in(buckets: &Buckets, code: TimeCode) -> bool {
-    let end = code.start() + code.grain().seconds();
-    code.start() < buckets.end() && buckets.start() < end
+/// True where a base bucket has a part in common with the range (Unix seconds).
+pub fn overlaps(code: TimeCode, (from, to): (i64, i64)) -> bool {
+    code.start() < to && from < code.start() + code.grain().seconds()
 }
 
 /// 422 for minutes that nobody keeps.

@@ -37,8 +37,6 @@ pub(super) struct Each {
 /// What minutes change at the ends of a range.
 pub(super) struct Ends {
     range: Range<i64>,
-    /// The range made of whole base buckets.
-    pub whole: Range<i64>,
     /// Hours in which the range divides base buckets: none, one or two.
     hours: Vec<TimeCode>,
     /// For all keys together.
@@ -84,7 +82,6 @@ impl Ends {
         hours.dedup();
         Self {
             range: range.clone(),
-            whole: whole_hours(range),
             hours,
             change: Change::default(),
             named: 0,

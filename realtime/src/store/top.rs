@@ -192,10 +192,9 @@ impl Store {
         as_of: Option<u64>,
     ) -> Result<Scan> {
         let whole = match &minutes {
-            Minutes::Ends(ends) => ends.whole.clone(),
-            // What begins earlier does not count, but is seen to be divided.
-            Minutes::None => whole_hours(range),
             Minutes::Each(_) => range.clone(),
+            // What begins earlier does not count by itself, but is seen to be divided.
+            Minutes::None | Minutes::Ends(_) => whole_hours(range),
         };
         let mut memory: BTreeMap<Vec<u8>, Sum> = BTreeMap::new();
         let mut texts: BTreeMap<String, String> = BTreeMap::new();
