@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::error::{Error, Refusal};
 use crate::options::Durability;
-use crate::priority;
+use crate::priority::{self, Courtesy};
 use crate::store::{Batch, Store};
 
 /// A running store. Dropping it stops the threads after what is queued is written.
@@ -204,6 +204,7 @@ fn commit_groups(
     mut waiting: mpsc::Receiver<Waiting>,
     arrived: &std::sync::mpsc::SyncSender<()>,
 ) {
+    let mut courtesy = Courtesy::default();
     while let Some(first) = waiting.blocking_recv() {
         let mut records = first.batch.increments.len();
         let mut group = vec![first];
@@ -212,6 +213,7 @@ fn commit_groups(
             records += next.batch.increments.len();
             group.push(next);
         }
+        courtesy.note_group(group.len());
         // Memory is at twice its limit: writing waits, the queue fills, callers are told 503.
         if store.must_flush()
             && let Err(error) = store.flush()
