@@ -19,6 +19,9 @@ const H2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// A client that does not read this much within the write timeout is cut off.
 const PROGRESS_BYTES: usize = 64 << 10;
 
+/// Head and body of an answer, together at most, that are written as one slice.
+const JOINED_BYTES: usize = 4 << 10;
+
 const HEAD: u8 = 0;
 const ANSWERING: u8 = 1;
 const IDLE: u8 = 2;
@@ -65,6 +68,17 @@ pub struct PatientStream<S> {
     head: Clock,
     write: Clock,
     written: usize,
+}
+
+/// All slices in one, if they fit.
+fn joined<'b>(slices: &[io::IoSlice<'_>], buffer: &'b mut [u8]) -> Option<&'b [u8]> {
+    let mut end = 0;
+    for slice in slices {
+        let place = buffer.get_mut(end..)?.get_mut(..slice.len())?;
+        place.copy_from_slice(slice);
+        end += slice.len();
+    }
+    Some(&buffer[..end])
 }
 
 #[derive(Debug)]
@@ -195,10 +209,13 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for PatientStream<S> {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        // To write one slice, the system has a shorter way, which is worth copying what is small.
         let polled = match slices {
-            // As an answer without a body is: to write one slice, the system has a shorter way.
             [slice] => Pin::new(&mut self.inner).poll_write(cx, slice),
-            slices => Pin::new(&mut self.inner).poll_write_vectored(cx, slices),
+            slices => match joined(slices, &mut [0; JOINED_BYTES]) {
+                Some(slice) => Pin::new(&mut self.inner).poll_write(cx, slice),
+                None => Pin::new(&mut self.inner).poll_write_vectored(cx, slices),
+            },
         };
         let written = ready!(self.watch_writing(cx, polled))?;
         self.wrote(written);
