@@ -13,8 +13,13 @@ pub fn of(text: &str) -> HeaderValue {
 
 /// The weak validator of what has this identity.
 pub fn numbered(identity: u128) -> HeaderValue {
-    let tag = format!("W/\"{identity:032x}\"");
-    HeaderValue::from_str(&tag).expect("BUG: hexadecimal digits are a header value")
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut tag = *b"W/\"00000000000000000000000000000000\"";
+    for (two, byte) in tag[3..35].chunks_exact_mut(2).zip(identity.to_be_bytes()) {
+        two[0] = DIGITS[usize::from(byte >> 4)];
+        two[1] = DIGITS[usize::from(byte & 15)];
+    }
+    HeaderValue::from_bytes(&tag).expect("BUG: hexadecimal digits are a header value")
 }
 
 /// The validators of what a client has already, as its request says.

@@ -46,7 +46,7 @@ pub struct Courtesy {
 /// Groups that count for the average, about.
 const GROUPS: usize = 8;
 /// Batches of a group, on average, from which on it gives way.
-const LARGE_GROUP: usize = 20;
+const LARGE_GROUP: usize = 16;
 
 impl Courtesy {
     /// After each group of so many batches, by the thread that commits them.

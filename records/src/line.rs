@@ -79,12 +79,12 @@ pub fn stored_key(total_key: &[u8]) -> &[u8] {
 
 /// `u|jehiah`
 pub fn total_key(namespace: &str, stored: &str) -> String {
-    format!("{namespace}|{stored}")
+    [namespace, "|", stored].concat()
 }
 
 /// `c.u|jehiah.`, to which the time code is added.
 pub fn subtotal_prefix(subtotal: &str, namespace: &str, stored: &str) -> String {
-    format!("{subtotal}.{namespace}|{stored}.")
+    [subtotal, ".", namespace, "|", stored, "."].concat()
 }
 
 /// `~h0aMB8AuNw4-`

@@ -1,5 +1,6 @@
 //! Answers on their way out: form, validator, and how long a cache may keep them.
 
+use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
@@ -134,7 +135,7 @@ fn unwritable(error: serde_json::Error) -> Problem {
 
 /// A body under the media type of its form, and the name of what is kept as a file.
 fn in_form(format: Format, disposition: Option<HeaderValue>, body: Vec<u8>) -> Response {
-    let mut response = body.into_response();
+    let mut response = Response::new(Body::from(body));
     let headers = response.headers_mut();
     let kind = HeaderValue::from_static(format.media_type());
     headers.insert(header::CONTENT_TYPE, kind);
