@@ -53,6 +53,12 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_validator_is_the_identity_in_hexadecimal_digits() {
+        let identity = 0x0123_4567_89ab_cdef_0011_2233_4455_6677;
+        assert_eq!(numbered(identity), "W/\"0123456789abcdef0011223344556677\"");
+    }
+
+    #[test]
     fn validators_are_compared_weakly() {
         let tag = of("an answer");
         let strong = tag.to_str().unwrap().trim_start_matches("W/").to_owned();

@@ -5,6 +5,7 @@
 
 pub mod catalog;
 mod clock;
+mod courtesy;
 mod delta;
 mod error;
 mod heavy;

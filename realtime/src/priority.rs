@@ -5,6 +5,8 @@
 
 use std::io;
 
+use libc::{SCHED_BATCH, SCHED_OTHER, sched_attr};
+
 /// The shortest slice that Linux takes, nanoseconds.
 const SHORT_SLICE_NS: u64 = 100_000;
 
@@ -30,43 +32,24 @@ pub fn run_as_usual() {
     told("slice", set_slice(0));
 }
 
-/// Whether the thread that commits interrupts others when it wakes up.
-///
-/// While groups are small it does, and answers come soon. When many come in the time of one sync, the processors have
-/// enough to do: whoever was interrupted would stand behind the thread that commits, though the other processor has
-/// nothing to do, so that more is counted, and answered sooner, when it lets others finish first (by a quarter on two
-/// processors; at half that rate, tails would be twice as long).
-#[derive(Debug, Default)]
-pub struct Courtesy {
-    /// Batches of a group, on average, times [`GROUPS`].
-    sum: usize,
-    gives_way: bool,
+/// Whether the calling thread interrupts others when it wakes up, as is usual, or lets one that runs go on until it waits
+/// for something or its slice is over. Slices and priority stay.
+pub(crate) fn interrupt_others(does: bool) {
+    let policy = if does { SCHED_OTHER } else { SCHED_BATCH };
+    let set = with_slice(SHORT_SLICE_NS).and_then(|slice| {
+        set(&sched_attr {
+            sched_policy: policy.unsigned_abs(),
+            sched_flags: 0,
+            ..slice
+        })
+    });
+    told("policy", set);
 }
 
-/// Groups that count for the average, about.
-const GROUPS: usize = 8;
-/// Batches of a group, on average, from which on it gives way.
-const LARGE_GROUP: usize = 16;
-
-impl Courtesy {
-    /// After each group of so many batches, by the thread that commits them.
-    pub fn note_group(&mut self, batches: usize) {
-        if let Some(gives_way) = self.changed(batches) {
-            let policy = if gives_way {
-                libc::SCHED_BATCH
-            } else {
-                libc::SCHED_OTHER
-            };
-            told("policy", set_policy(policy));
-        }
-    }
-
-    /// Whether it gives way from here on, if that is not as before.
-    fn changed(&mut self, batches: usize) -> Option<bool> {
-        self.sum = self.sum - self.sum / GROUPS + batches;
-        let gives_way = self.sum >= LARGE_GROUP * GROUPS;
-        (std::mem::replace(&mut self.gives_way, gives_way) != gives_way).then_some(gives_way)
-    }
+/// True when the calling thread interrupts others when it wakes up, as is usual; an operator may have had it otherwise.
+pub(crate) fn interrupts_others() -> bool {
+    // SAFETY: asks for a number only.
+    unsafe { libc::sched_getscheduler(0) == SCHED_OTHER }
 }
 
 /// All works without, only later.
@@ -78,31 +61,29 @@ fn told(what: &str, outcome: io::Result<()>) {
 
 /// Asks for slices of so many nanoseconds; 0 is what all others get.
 fn set_slice(nanoseconds: u64) -> io::Result<()> {
-    let attributes = libc::sched_attr {
-        size: u32::try_from(size_of::<libc::sched_attr>()).expect("BUG: a small struct"),
+    set(&with_slice(nanoseconds)?)
+}
+
+/// The calling thread as it is, but for its slice.
+fn with_slice(nanoseconds: u64) -> io::Result<sched_attr> {
+    Ok(sched_attr {
+        size: u32::try_from(size_of::<sched_attr>()).expect("BUG: a small struct"),
         sched_policy: 0,
         sched_flags: libc::SCHED_FLAG_KEEP_POLICY as u64,
-        // Of the calling thread, to stay as it is.
         sched_nice: rustix::process::getpriority_process(None)?,
         sched_priority: 0,
         sched_runtime: nanoseconds,
         sched_deadline: 0,
         sched_period: 0,
-    };
-    // SAFETY: the kernel reads `size` bytes at the pointer, which are all of `attributes`, during the call.
-    let outcome = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
-    match outcome {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    })
 }
 
-/// Whether the calling thread interrupts others when it wakes up (`SCHED_OTHER`) or lets them finish first
-/// (`SCHED_BATCH`); its slice and its priority stay.
-fn set_policy(policy: libc::c_int) -> io::Result<()> {
-    let parameters = libc::sched_param { sched_priority: 0 };
-    // SAFETY: the kernel reads the parameters during the call.
-    match unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) } {
+/// Of the calling thread.
+fn set(attributes: &sched_attr) -> io::Result<()> {
+    let attributes: *const sched_attr = attributes;
+    // SAFETY: the kernel reads `size` bytes at the pointer, which are all of `attributes`, during the call.
+    let outcome = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, attributes, 0) };
+    match outcome {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
@@ -113,28 +94,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_commits_gives_way_while_groups_are_large() {
-        let mut courtesy = Courtesy::default();
-        let mut changes = |batches, groups| -> Vec<bool> {
-            let each = 0..groups;
-            each.filter_map(|_| courtesy.changed(batches)).collect()
-        };
-        assert!(changes(LARGE_GROUP - 1, 1_000).is_empty());
-        assert_eq!(changes(2 * LARGE_GROUP, 100), [true]);
-        assert_eq!(changes(1, 100), [false]);
-        assert_eq!(changes(usize::MAX / 2, 1), [true]);
-    }
-
-    #[test]
-    fn a_changed_policy_is_that_of_the_thread() {
+    fn who_interrupts_nobody_keeps_its_nice_value_and_may_interrupt_again() {
         let thread = std::thread::spawn(|| {
-            // SAFETY: asks for a number only.
-            let policy = || unsafe { libc::sched_getscheduler(0) };
-            let mut courtesy = Courtesy::default();
-            courtesy.note_group(LARGE_GROUP * GROUPS);
-            assert_eq!(policy(), libc::SCHED_BATCH);
-            (0..10 * GROUPS).for_each(|_| courtesy.note_group(1));
-            assert_eq!(policy(), libc::SCHED_OTHER);
+            let before = (interrupts_others(), nice());
+            interrupt_others(false);
+            // Where the system does not let it, it goes on as before.
+            assert_eq!(nice(), before.1);
+            interrupt_others(before.0);
+            assert_eq!((interrupts_others(), nice()), before);
         });
         thread.join().unwrap();
     }

@@ -7,14 +7,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tallyring_records::{Accepted, Increment};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::courtesy::Courtesy;
 use crate::error::{Error, Refusal};
 use crate::options::Durability;
-use crate::priority::{self, Courtesy};
+use crate::priority;
 use crate::store::{Batch, Store};
 
 /// A running store. Dropping it stops the threads after what is queued is written.
@@ -204,8 +205,9 @@ fn commit_groups(
     mut waiting: mpsc::Receiver<Waiting>,
     arrived: &std::sync::mpsc::SyncSender<()>,
 ) {
-    let mut courtesy = Courtesy::default();
+    let mut courtesy = Courtesy::new();
     while let Some(first) = waiting.blocking_recv() {
+        let began = Instant::now();
         let mut records = first.batch.increments.len();
         let mut group = vec![first];
         while records < GROUP_RECORDS_MAX {
@@ -213,7 +215,6 @@ fn commit_groups(
             records += next.batch.increments.len();
             group.push(next);
         }
-        courtesy.note_group(group.len());
         // Memory is at twice its limit: writing waits, the queue fills, callers are told 503.
         if store.must_flush()
             && let Err(error) = store.flush()
@@ -225,6 +226,7 @@ fn commit_groups(
             }
             continue;
         }
+        let batches_of_group = group.len();
         let (batches, answers): (Vec<_>, Vec<_>) = group
             .into_iter()
             .map(|waiting| (waiting.batch, (waiting.answer, waiting._room)))
@@ -233,6 +235,7 @@ fn commit_groups(
             // Nobody waits any more when the client has gone: the batch counts all the same.
             let _ = answer.send(outcome);
         }
+        courtesy.note_group(batches_of_group, began);
         if store.has_arrived() {
             // One that was told and did not begin yet finds this, too.
             let _ = arrived.try_send(());

@@ -70,17 +70,6 @@ pub struct PatientStream<S> {
     written: usize,
 }
 
-/// All slices in one, if they fit.
-fn joined<'b>(slices: &[io::IoSlice<'_>], buffer: &'b mut [u8]) -> Option<&'b [u8]> {
-    let mut end = 0;
-    for slice in slices {
-        let place = buffer.get_mut(end..)?.get_mut(..slice.len())?;
-        place.copy_from_slice(slice);
-        end += slice.len();
-    }
-    Some(&buffer[..end])
-}
-
 #[derive(Debug)]
 struct Clock {
     limit: Duration,
@@ -212,10 +201,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for PatientStream<S> {
         // To write one slice, the system has a shorter way, which is worth copying what is small.
         let polled = match slices {
             [slice] => Pin::new(&mut self.inner).poll_write(cx, slice),
-            slices => match joined(slices, &mut [0; JOINED_BYTES]) {
-                Some(slice) => Pin::new(&mut self.inner).poll_write(cx, slice),
-                None => Pin::new(&mut self.inner).poll_write_vectored(cx, slices),
-            },
+            slices if slices.iter().map(|slice| slice.len()).sum::<usize>() <= JOINED_BYTES => {
+                let mut buffer = [0; JOINED_BYTES];
+                Pin::new(&mut self.inner).poll_write(cx, joined(slices, &mut buffer))
+            }
+            slices => Pin::new(&mut self.inner).poll_write_vectored(cx, slices),
         };
         let written = ready!(self.watch_writing(cx, polled))?;
         self.wrote(written);
@@ -234,5 +224,44 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for PatientStream<S> {
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let polled = Pin::new(&mut self.inner).poll_shutdown(cx);
         self.watch_writing(cx, polled)
+    }
+}
+
+/// All slices one behind the other, in a buffer that has room for them.
+fn joined<'b>(slices: &[io::IoSlice<'_>], buffer: &'b mut [u8]) -> &'b [u8] {
+    let mut end = 0;
+    for slice in slices {
+        buffer[end..][..slice.len()].copy_from_slice(slice);
+        end += slice.len();
+    }
+    &buffer[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::IoSlice;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_written_in_slices_comes_as_one_text_whatever_its_length() {
+        let (near, mut far) = tokio::io::duplex(64 << 10);
+        let limit = Duration::from_secs(60);
+        let mut stream = PatientStream::new(near, Activity::new(), limit, limit);
+        let text: Vec<u8> = (0..=JOINED_BYTES).map(|at| at as u8).collect();
+        for length in [0, 1, 5, JOINED_BYTES, JOINED_BYTES + 1] {
+            let (first, rest) = text[..length].split_at(length.min(3));
+            let mut slices = [first, &[], rest].map(IoSlice::new);
+            let mut slices = &mut slices[..];
+            while slices.iter().any(|slice| !slice.is_empty()) {
+                let written = stream.write_vectored(slices).await.unwrap();
+                IoSlice::advance_slices(&mut slices, written);
+            }
+            let mut come = vec![0; length];
+            far.read_exact(&mut come).await.unwrap();
+            assert_eq!(come, text[..length]);
+        }
     }
 }
