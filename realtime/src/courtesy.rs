@@ -5,21 +5,23 @@
 //! that commits while the other processor waits for work. Then it lets them finish first, and more is counted. To do so
 //! always would double the tails at half the rate.
 //!
-//! The system then lets any thread finish first, even one of the lowest priority that computes for milliseconds, such as a
-//! rebuild's. Where a group takes as long as that, the thread that commits interrupts others again, and tries only a second
+//! The system then lets any thread finish first, even one of a low priority that computes for milliseconds, such as a
+//! rebuild's. Where groups take much longer for it, the thread that commits interrupts others again, and tries only a second
 //! later whether they have gone.
 
 use std::time::{Duration, Instant};
 
+use crate::options::Durability;
 use crate::priority;
 
 /// Groups that count for the average, about.
 const GROUPS: usize = 8;
+const AVERAGED: u32 = GROUPS as u32;
 /// Batches of a group, on average, from which on it gives way. Without, 64 connections that count as fast as they can come
 /// to 18; at half that rate groups are of 6 to 12.
 const LARGE_GROUP: usize = 16;
-/// A group that takes longer has waited for a thread that computes: with its sync it takes some tenths of this.
-const PATIENCE: Duration = Duration::from_millis(3);
+/// Groups that take so many times as long as without giving way have waited for a thread that computes.
+const PATIENCE: u32 = 3;
 /// From then until it gives way again.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -27,29 +29,36 @@ const RETRY: Duration = Duration::from_secs(1);
 pub struct Courtesy {
     /// Batches of a group, on average, times [`GROUPS`].
     sum: usize,
+    /// How long a group takes, on average, where it interrupts others.
+    usual: Duration,
+    /// The same since it gives way.
+    given: Duration,
     gives_way: bool,
     not_before: Option<Instant>,
-    /// False where an operator has chosen otherwise for the whole process.
     may: bool,
 }
 
 impl Courtesy {
-    /// Of the calling thread.
-    pub fn new() -> Self {
+    /// Of the calling thread, which commits so: who does not wait for syncs has no reason to give way. Nor does it where an
+    /// operator has chosen otherwise for the whole process.
+    pub fn new(durability: Durability) -> Self {
         Self {
             sum: 0,
+            usual: Duration::ZERO,
+            given: Duration::ZERO,
             gives_way: false,
             not_before: None,
-            may: priority::interrupts_others(),
+            may: durability == Durability::Fsync && priority::interrupts_others(),
         }
     }
 
     /// After the thread has committed a group of so many batches, begun then.
     pub fn note_group(&mut self, batches: usize, began: Instant) {
+        if !self.may {
+            return;
+        }
         let now = Instant::now();
-        if let Some(gives_way) = self.changed(batches, now - began, now)
-            && self.may
-        {
+        if let Some(gives_way) = self.changed(batches, now - began, now) {
             priority::interrupt_others(!gives_way);
         }
     }
@@ -57,12 +66,22 @@ impl Courtesy {
     /// Whether it gives way from here on, if that is not as before.
     fn changed(&mut self, batches: usize, took: Duration, now: Instant) -> Option<bool> {
         self.sum = self.sum - self.sum / GROUPS + batches;
-        if self.gives_way && took > PATIENCE {
+        let average = if self.gives_way {
+            &mut self.given
+        } else {
+            &mut self.usual
+        };
+        *average = *average - *average / AVERAGED + took / AVERAGED;
+        if self.gives_way && self.given > self.usual * PATIENCE {
             self.not_before = Some(now + RETRY);
         }
         let gives_way = self.sum >= LARGE_GROUP * GROUPS
             && self.not_before.is_none_or(|not_before| now >= not_before);
-        (std::mem::replace(&mut self.gives_way, gives_way) != gives_way).then_some(gives_way)
+        if gives_way == self.gives_way {
+            return None;
+        }
+        (self.gives_way, self.given) = (gives_way, self.usual);
+        Some(gives_way)
     }
 }
 
@@ -88,7 +107,7 @@ mod tests {
 
     #[test]
     fn it_gives_way_while_groups_are_large() {
-        let (mut courtesy, mut now) = (Courtesy::new(), Instant::now());
+        let (mut courtesy, mut now) = (Courtesy::new(Durability::Fsync), Instant::now());
         let mut changes =
             |groups, batches| changes(&mut courtesy, &mut now, groups, (batches, SOON));
         assert!(changes(1_000, LARGE_GROUP - 1).is_empty());
@@ -99,14 +118,15 @@ mod tests {
 
     #[test]
     fn it_interrupts_others_for_a_second_after_one_kept_it_waiting() {
-        let (mut courtesy, mut now) = (Courtesy::new(), Instant::now());
+        let (mut courtesy, mut now) = (Courtesy::new(Durability::Fsync), Instant::now());
         let mut changes =
-            |groups, took| changes(&mut courtesy, &mut now, groups, (2 * LARGE_GROUP, took));
-        // What takes long without giving way says nothing.
-        assert_eq!(changes(100, PATIENCE), [true]);
-        assert_eq!(changes(1, PATIENCE + SOON), [false]);
+            |groups, of, took| changes(&mut courtesy, &mut now, groups, (of * LARGE_GROUP, took));
+        assert!(changes(100, 0, SOON).is_empty());
+        assert_eq!(changes(100, 2, SOON), [true]);
+        assert!(changes(100, 2, SOON * (PATIENCE - 1)).is_empty());
+        assert_eq!(changes(1, 2, SOON * 50), [false]);
         let groups_a_retry = (RETRY.as_nanos() / SOON.as_nanos()) as usize;
-        assert!(changes(groups_a_retry, SOON).is_empty());
-        assert_eq!(changes(1, SOON), [true]);
+        assert!(changes(groups_a_retry, 2, SOON).is_empty());
+        assert_eq!(changes(1, 2, SOON), [true]);
     }
 }

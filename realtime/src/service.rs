@@ -205,9 +205,8 @@ fn commit_groups(
     mut waiting: mpsc::Receiver<Waiting>,
     arrived: &std::sync::mpsc::SyncSender<()>,
 ) {
-    let mut courtesy = Courtesy::new();
+    let mut courtesy = Courtesy::new(store.options().durability);
     while let Some(first) = waiting.blocking_recv() {
-        let began = Instant::now();
         let mut records = first.batch.increments.len();
         let mut group = vec![first];
         while records < GROUP_RECORDS_MAX {
@@ -226,7 +225,7 @@ fn commit_groups(
             }
             continue;
         }
-        let batches_of_group = group.len();
+        let (began, batches_of_group) = (Instant::now(), group.len());
         let (batches, answers): (Vec<_>, Vec<_>) = group
             .into_iter()
             .map(|waiting| (waiting.batch, (waiting.answer, waiting._room)))
