@@ -14,9 +14,11 @@ use std::time::{Duration, Instant};
 use crate::options::Durability;
 use crate::priority;
 
-/// Groups that count for the average, about.
+/// Groups whose batches count for the average, about.
 const GROUPS: usize = 8;
-const AVERAGED: u32 = GROUPS as u32;
+/// Groups whose times count for the average, about: so many that a processor that is away for some milliseconds, once, does
+/// not make them take long.
+const TIMED_GROUPS: u32 = 32;
 /// Batches of a group, on average, from which on it gives way. Without, 64 connections that count as fast as they can come
 /// to 18; at half that rate groups are of 6 to 12.
 const LARGE_GROUP: usize = 16;
@@ -71,7 +73,11 @@ impl Courtesy {
         } else {
             &mut self.usual
         };
-        *average = *average - *average / AVERAGED + took / AVERAGED;
+        *average = if average.is_zero() {
+            took
+        } else {
+            *average - *average / TIMED_GROUPS + took / TIMED_GROUPS
+        };
         if self.gives_way && self.given > self.usual * PATIENCE {
             self.not_before = Some(now + RETRY);
         }
@@ -124,7 +130,7 @@ mod tests {
         assert!(changes(100, 0, SOON).is_empty());
         assert_eq!(changes(100, 2, SOON), [true]);
         assert!(changes(100, 2, SOON * (PATIENCE - 1)).is_empty());
-        assert_eq!(changes(1, 2, SOON * 50), [false]);
+        assert_eq!(changes(1, 2, SOON * 100), [false]);
         let groups_a_retry = (RETRY.as_nanos() / SOON.as_nanos()) as usize;
         assert!(changes(groups_a_retry, 2, SOON).is_empty());
         assert_eq!(changes(1, 2, SOON), [true]);
