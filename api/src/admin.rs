@@ -1,11 +1,14 @@
 //! What operators ask and do.
 
+use std::sync::Arc;
+
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tallyring_archive::GenerationEntry;
+use tallyring_realtime::Store;
 use tallyring_realtime::catalog::{Job, JobState};
 
 use crate::calendar::rfc3339_utc;
@@ -50,7 +53,9 @@ use crate::state::ApiState;
     })),
 ))]
 pub async fn status(State(state): State<ApiState>) -> Result<Json<Value>, Problem> {
-    let status = blocking(&state, |store| Ok(store.status())).await?;
+    let admin = Arc::clone(&state.admin);
+    let asked = move |store: &Store| Ok((store.status(), (admin.last_rebuild)()));
+    let (status, last) = blocking(&state, asked).await?;
     let durable = status.durable.offset(0).sequence;
     let lag = status.applied.offset(0).sequence.saturating_sub(durable);
     let label = |position: &str| {
@@ -70,7 +75,6 @@ pub async fn status(State(state): State<ApiState>) -> Result<Json<Value>, Proble
         .iter()
         .filter(|store| store.position != "late")
         .collect();
-    let last = (state.admin.last_rebuild)();
     let degraded = last.as_ref().is_some_and(has_failed)
         || status.clock_jumped
         || status
@@ -124,9 +128,13 @@ pub async fn status(State(state): State<ApiState>) -> Result<Json<Value>, Proble
     (status = 202, description = "The job", body = Object, example = json!({ "job": 7 })),
     crate::openapi::AskErrors,
 ))]
-pub async fn rebuild(State(state): State<ApiState>, _: NoParameters) -> (StatusCode, Json<Value>) {
-    let job = (state.admin.rebuild)();
-    (StatusCode::ACCEPTED, Json(json!({ "job": job })))
+pub async fn rebuild(
+    State(state): State<ApiState>,
+    _: NoParameters,
+) -> Result<(StatusCode, Json<Value>), Problem> {
+    let admin = Arc::clone(&state.admin);
+    let job = blocking(&state, move |_| Ok((admin.rebuild)())).await?;
+    Ok((StatusCode::ACCEPTED, Json(json!({ "job": job }))))
 }
 
 /// Kept generations

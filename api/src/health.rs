@@ -41,7 +41,19 @@ pub async fn readyz(State(state): State<ApiState>) -> Result<&'static str, Probl
 /// Prometheus text.
 #[utoipa::path(get, path = "/metrics", tag = "operate", responses((status = 200, description = "The metrics", body = String, content_type = "text/plain")))]
 pub async fn metrics(State(state): State<ApiState>) -> Result<Response, Problem> {
-    let status = blocking(&state, |store| Ok(store.status())).await?;
+    let asked = state.clone();
+    let text = blocking(&state, move |_| Ok(measured(&asked))).await?;
+    Ok((
+        StatusCode::OK,
+        [(header::CONTENT_TYPE, "text/plain; version=0.0.4")],
+        text,
+    )
+        .into_response())
+}
+
+/// All metrics as text, those of the store as they are now.
+fn measured(state: &ApiState) -> String {
+    let status = state.store().status();
     let gauge = |name: &'static str, value: f64| metrics::gauge!(name).set(value);
     gauge("tallyring_generation", status.generation as f64);
     gauge("tallyring_manifest", status.manifest as f64);
@@ -87,13 +99,7 @@ pub async fn metrics(State(state): State<ApiState>) -> Result<Response, Problem>
         "tallyring_blocks_decoded",
         state.store().blocks_decoded() as f64,
     );
-    let text = state.metrics.render();
-    Ok((
-        StatusCode::OK,
-        [(header::CONTENT_TYPE, "text/plain; version=0.0.4")],
-        text,
-    )
-        .into_response())
+    state.metrics.render()
 }
 
 /// Sums over the ring's stores and the late ones.

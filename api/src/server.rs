@@ -1,11 +1,13 @@
 //! The accept loop: bounded connections, slow clients cut off, TLS, a graceful end.
 
 mod addresses;
+mod lanes;
 mod stream;
 mod tls;
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +28,7 @@ pub use tls::{Tls, TlsError};
 
 use crate::head;
 use addresses::{Addresses, Connection};
+use lanes::Lanes;
 use stream::{Activity, PatientStream};
 
 /// Limits of the accept loop.
@@ -73,6 +76,13 @@ const H2_PING_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause after an error of accept, such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
+/// A connection, whose it is, and what it holds until it ends.
+type Accepted = (
+    std::net::TcpStream,
+    IpAddr,
+    (OwnedSemaphorePermit, Connection),
+);
+
 /// Serves one way of answering requests, each with its client's address, on any number of addresses.
 pub struct Server<A> {
     answer: A,
@@ -99,27 +109,35 @@ where
     }
 
     /// Serves every listener until `stop` resolves, then lets requests under way end: `stop` ends what would not end
-    /// by itself ([`Access::close_streams`](crate::Access::close_streams)).
+    /// by itself ([`Access::close_streams`](crate::Access::close_streams)). Connections are served on threads of their
+    /// own, one a processor.
+    ///
+    /// # Errors
+    /// When these threads cannot be started.
     pub async fn run(
         self,
         listeners: Vec<(TcpListener, Option<Tls>)>,
         stop: impl Future<Output = ()>,
-    ) {
+    ) -> io::Result<()> {
         let server = Arc::new(self);
+        let lanes = Arc::new(Lanes::start()?);
         let (tell, told) = watch::channel(false);
         let mut loops = JoinSet::new();
         for (listener, tls) in listeners {
-            loops.spawn(Arc::clone(&server).accept_until(listener, tls, told.clone()));
+            let (server, lanes) = (Arc::clone(&server), Arc::clone(&lanes));
+            loops.spawn(server.accept_until(listener, tls, lanes, told.clone()));
         }
         stop.await;
         let _ = tell.send(true);
         loops.join_all().await;
+        Ok(())
     }
 
     async fn accept_until(
         self: Arc<Self>,
         listener: TcpListener,
         tls: Option<Tls>,
+        lanes: Arc<Lanes>,
         mut told: watch::Receiver<bool>,
     ) {
         let graceful = GracefulShutdown::new();
@@ -132,8 +150,11 @@ where
                 continue;
             };
             let (server, tls, watcher) = (Arc::clone(&self), tls.clone(), graceful.watcher());
-            tokio::spawn(async move {
-                server.connection(stream, tls, peer, watcher).await;
+            lanes.spawn(async move {
+                match TcpStream::from_std(stream) {
+                    Ok(stream) => server.connection(stream, tls, peer, watcher).await,
+                    Err(error) => tracing::warn!(%error, "cannot serve a connection"),
+                }
                 drop(held);
             });
         }
@@ -144,12 +165,11 @@ where
         }
     }
 
-    async fn accept(
-        &self,
-        listener: &TcpListener,
-    ) -> Option<(TcpStream, IpAddr, (OwnedSemaphorePermit, Connection))> {
+    async fn accept(&self, listener: &TcpListener) -> Option<Accepted> {
         let place = Arc::clone(&self.places).acquire_owned().await.ok()?;
-        match listener.accept().await {
+        let accepted = listener.accept().await;
+        // Its lane has another runtime.
+        match accepted.and_then(|(stream, peer)| Ok((stream.into_std()?, peer))) {
             Ok((stream, peer)) => {
                 let Some(connection) = self.addresses.enter(peer.ip()) else {
                     metrics::counter!("tallyring_connections_refused_total").increment(1);

@@ -15,6 +15,7 @@ use tallyring_archive::names;
 use tallyring_realtime::catalog::{Catalog, JobState};
 use tallyring_realtime::{Clock, Lock, Service, SystemClock, priority};
 use tokio::net::{TcpListener, UdpSocket};
+use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -103,11 +104,7 @@ pub fn run_on(taken: Option<std::net::TcpListener>, args: &ServeArgs, json: bool
         data.display()
     );
     let service = Service::start(Arc::new(store)).map_err(doing("start the store's threads"))?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .on_thread_start(priority::run_soon)
-        .build()
-        .map_err(doing("start the runtime"))?;
+    let runtime = runtime()?;
     allow_open_files(config.http.server.connections_max);
     let front = Front {
         listen,
@@ -130,6 +127,15 @@ pub fn run_on(taken: Option<std::net::TcpListener>, args: &ServeArgs, json: bool
     } else {
         Ok(())
     }
+}
+
+/// It accepts connections, which have threads of their own, and starts what is due.
+fn runtime() -> Result<Runtime> {
+    Builder::new_multi_thread()
+        .enable_all()
+        .on_thread_start(priority::run_soon)
+        .build()
+        .map_err(doing("start the runtime"))
 }
 
 /// What faces the network.
@@ -205,14 +211,15 @@ async fn serve_until_stopped(
         stopped(Arc::clone(&service), signals).await;
         front.access.close_streams();
     };
-    answer_until(stop, App::new(state), front.http.server, listeners).await;
+    let served = answer_until(stop, App::new(state), front.http.server, listeners).await;
     drop(stop_statsd);
     let _ = statsd.await;
     let _ = std::fs::remove_file(data.join(names::LOCAL_KEY));
     schedule.abort();
     let _ = schedule.await;
     tracing::info!("stopping: writing what is queued");
-    end(service).await
+    let failed = end(service).await?;
+    served.map(|()| failed)
 }
 
 /// Flushes and seals; true when the log had failed.
@@ -223,7 +230,7 @@ async fn end(service: Arc<Service>) -> Result<bool> {
             let stopped = tokio::task::spawn_blocking(move || service.stop()).await;
             stopped.map_err(doing("stop the store"))??;
         }
-        // A connection that did not end in time still holds it: the log has everything.
+        // Work on files that did not end in time may still hold it: the log has everything.
         _ => tracing::warn!("stopped without a last flush; the next start replays the log"),
     }
     Ok(failed)
@@ -234,10 +241,11 @@ async fn answer_until(
     app: App,
     limits: ServerLimits,
     listeners: Listeners,
-) {
+) -> Result<()> {
     let app = Arc::new(app);
     let answer = move |request, peer| Arc::clone(&app).answer(request, peer);
-    Server::new(answer, limits).run(listeners, stop).await;
+    let served = Server::new(answer, limits).run(listeners, stop).await;
+    served.map_err(doing("start the threads that serve connections"))
 }
 
 /// What is measured is folded into buckets also where nobody asks for it: until then every measurement is kept.
@@ -423,7 +431,8 @@ async fn rebuild_after_midnight(
             not_before = Instant::now() + RETRY_AFTER;
         }
         if Instant::now() >= not_before {
-            rebuilds.start();
+            let starting = Arc::clone(&rebuilds);
+            let _ = tokio::task::spawn_blocking(move || starting.start()).await;
             wants_recompression = true;
         }
     }

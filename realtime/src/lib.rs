@@ -5,7 +5,6 @@
 
 pub mod catalog;
 mod clock;
-mod courtesy;
 mod delta;
 mod error;
 mod heavy;
@@ -16,6 +15,7 @@ pub mod oplog;
 mod options;
 pub mod priority;
 mod producers;
+mod queue;
 mod ring;
 mod service;
 mod store;

@@ -1,11 +1,19 @@
-//! Which threads run first where more of them are ready than there are processors.
+//! Which threads run first where more of them are ready than there are processors, and where.
 //!
 //! Who answers a request or commits a group has little to do each time; who reads a large body has much, and would let
 //! all others wait until its slice of time is over: some milliseconds, many times what they need.
+//!
+//! Where processors are busy, the system lets a thread that wakes up stand behind another one although a processor is free:
+//! it no longer looks for one (`SIS_UTIL`, Linux 6.0 and later). Threads that stay on a processor each cannot stand behind
+//! one another.
 
 use std::io;
+use std::num::NonZero;
+use std::sync::OnceLock;
+use std::thread;
 
-use libc::{SCHED_BATCH, SCHED_OTHER, sched_attr};
+use libc::sched_attr;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// The shortest slice that Linux takes, nanoseconds.
 const SHORT_SLICE_NS: u64 = 100_000;
@@ -26,25 +34,62 @@ pub fn run_behind() {
     told("priority", nice.map(drop).map_err(io::Error::from));
 }
 
-/// Lets the calling thread run as long at once as is usual: for one that a thread which runs soon has started, as it, and
-/// every process it starts, inherits the short slice.
+/// Lets the calling thread run as long at once as is usual, on any processor: for one that a thread which runs soon has
+/// started, as it, and every process it starts, inherits the short slice and the place.
 pub fn run_as_usual() {
     told("slice", set_slice(0));
+    run_anywhere();
 }
 
-/// Whether the calling thread, which runs soon, interrupts others when it wakes up, as is usual, or lets one that runs go on
-/// until it waits for something or its slice is over (`SCHED_BATCH`). Its priority stays.
-pub(crate) fn interrupt_others(does: bool) {
-    told(
-        "policy",
-        set_policy(if does { SCHED_OTHER } else { SCHED_BATCH }),
-    );
+/// Keeps the calling thread, one of so many, on a processor of its own. Nothing changes where the process may use more
+/// processors than these threads, or fewer: which ones others keep busy is not known, and the system moves threads then.
+pub fn run_on_its_own(thread: usize, threads: usize) {
+    let Some(all) = ALLOWED.get_or_init(|| sched_getaffinity(None).ok()) else {
+        return;
+    };
+    if all.count() as usize != threads {
+        return;
+    }
+    let Some(processor) = (0..CpuSet::MAX_CPU)
+        .filter(|&processor| all.is_set(processor))
+        .nth(thread)
+    else {
+        return;
+    };
+    let mut own = CpuSet::new();
+    own.set(processor);
+    told("processor", place(&own));
 }
 
-/// True when the calling thread interrupts others when it wakes up, as is usual; an operator may have had it otherwise.
-pub(crate) fn interrupts_others() -> bool {
-    // SAFETY: asks for a number only.
-    unsafe { libc::sched_getscheduler(0) == SCHED_OTHER }
+/// Lets the calling thread run on any processor of the process again: for one that a thread with a processor of its own has
+/// started, as it inherits the place.
+pub fn run_anywhere() {
+    let is_kept = sched_getaffinity(None).is_ok_and(|now| now.count() == 1);
+    if let Some(Some(all)) = ALLOWED.get().filter(|_| is_kept) {
+        // They may have been taken from the process since: then all that it has now.
+        told("processor", place(all).or_else(|_| place(&every())));
+    }
+}
+
+/// How many processors the process may use at once, as many as it was found to have at first: a thread that is kept on one
+/// would find no other.
+pub fn processors() -> usize {
+    static COUNT: OnceLock<usize> = OnceLock::new();
+    *COUNT.get_or_init(|| thread::available_parallelism().map_or(1, NonZero::get))
+}
+
+/// What the process may use, as the first thread that got one of its own has found it.
+static ALLOWED: OnceLock<Option<CpuSet>> = OnceLock::new();
+
+/// More than there are, of which the system takes those that the process may use.
+fn every() -> CpuSet {
+    let mut all = CpuSet::new();
+    (0..CpuSet::MAX_CPU).for_each(|processor| all.set(processor));
+    all
+}
+
+fn place(processors: &CpuSet) -> io::Result<()> {
+    Ok(sched_setaffinity(None, processors)?)
 }
 
 /// All works without, only later.
@@ -56,12 +101,7 @@ fn told(what: &str, outcome: io::Result<()>) {
 
 /// Asks for slices of so many nanoseconds; 0 is what all others get.
 fn set_slice(nanoseconds: u64) -> io::Result<()> {
-    set(&with_slice(nanoseconds)?)
-}
-
-/// The calling thread as it is, but for its slice.
-fn with_slice(nanoseconds: u64) -> io::Result<sched_attr> {
-    Ok(sched_attr {
+    let attributes = sched_attr {
         size: u32::try_from(size_of::<sched_attr>()).expect("BUG: a small struct"),
         sched_policy: 0,
         sched_flags: libc::SCHED_FLAG_KEEP_POLICY as u64,
@@ -70,23 +110,9 @@ fn with_slice(nanoseconds: u64) -> io::Result<sched_attr> {
         sched_runtime: nanoseconds,
         sched_deadline: 0,
         sched_period: 0,
-    })
-}
-
-/// Of the calling thread, which runs soon.
-fn set_policy(policy: libc::c_int) -> io::Result<()> {
-    set(&sched_attr {
-        sched_policy: policy.unsigned_abs(),
-        sched_flags: 0,
-        ..with_slice(SHORT_SLICE_NS)?
-    })
-}
-
-/// Of the calling thread.
-fn set(attributes: &sched_attr) -> io::Result<()> {
-    let attributes: *const sched_attr = attributes;
+    };
     // SAFETY: the kernel reads `size` bytes at the pointer, which are all of `attributes`, during the call.
-    let outcome = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, attributes, 0) };
+    let outcome = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
     match outcome {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
@@ -98,16 +124,42 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_interrupts_nobody_keeps_its_nice_value_and_may_interrupt_again() {
-        let thread = std::thread::spawn(|| {
-            let before = nice();
-            // Some systems, such as sandboxes, let no thread choose.
-            let is_denied = set_policy(SCHED_BATCH).is_err();
-            assert_eq!((interrupts_others(), nice()), (is_denied, before));
-            interrupt_others(true);
-            assert_eq!((interrupts_others(), nice()), (true, before));
+    fn threads_with_a_processor_each_keep_it_and_what_they_start_may_leave_it() {
+        let before = sched_getaffinity(None).unwrap();
+        let (threads, processors_before) = (before.count() as usize, processors());
+        // Some systems, such as sandboxes, let no thread choose.
+        if place(&before).is_err() {
+            return;
+        }
+        let mut used = CpuSet::new();
+        for thread in 0..threads {
+            let own = thread::spawn(move || {
+                run_on_its_own(thread, threads);
+                let started = thread::spawn(move || {
+                    assert_eq!(processors(), processors_before);
+                    run_anywhere();
+                    assert_eq!(sched_getaffinity(None).unwrap(), before);
+                });
+                started.join().unwrap();
+                sched_getaffinity(None).unwrap()
+            });
+            let own = own.join().unwrap();
+            assert_eq!(own.count(), 1);
+            (0..CpuSet::MAX_CPU)
+                .filter(|&processor| own.is_set(processor))
+                .for_each(|processor| used.set(processor));
+        }
+        assert_eq!(used, before);
+    }
+
+    #[test]
+    fn where_there_are_more_processors_than_threads_they_run_anywhere() {
+        let before = sched_getaffinity(None).unwrap();
+        let thread = thread::spawn(move || {
+            run_on_its_own(0, before.count() as usize + 1);
+            sched_getaffinity(None).unwrap()
         });
-        thread.join().unwrap();
+        assert_eq!(thread.join().unwrap(), before);
     }
 
     fn nice() -> i32 {
@@ -116,7 +168,7 @@ mod tests {
 
     #[test]
     fn who_runs_behind_stays_there_whatever_slices_it_asks_for() {
-        let thread = std::thread::spawn(|| {
+        let thread = thread::spawn(|| {
             run_soon();
             let before = nice();
             run_behind();

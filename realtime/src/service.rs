@@ -1,73 +1,32 @@
 //! A store with its threads: one that commits groups, one that folds what large ones brought, one that flushes, one that
 //! keeps time; and at the start one that learns which keys are heavy.
 //!
-//! Nothing here decides what is counted: the threads only call [`Store`]. The queue is bounded in
-//! batches and in bytes; when it is full a caller is told to come again.
+//! Nothing here decides what is counted: the threads only call [`Store`].
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use tallyring_records::{Accepted, Increment};
-use tokio::sync::{mpsc, oneshot};
+use tallyring_records::Accepted;
 
-use crate::courtesy::Courtesy;
 use crate::error::{Error, Refusal};
 use crate::options::Durability;
 use crate::priority;
+use crate::queue::{Queue, Taker};
 use crate::store::{Batch, Store};
 
 /// A running store. Dropping it stops the threads after what is queued is written.
 pub struct Service {
     store: Arc<Store>,
-    queue: Option<mpsc::Sender<Waiting>>,
-    room: Arc<Room>,
+    /// None where nothing can be written.
+    queue: Option<Arc<Queue>>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
     failed: Arc<AtomicBool>,
 }
 
-/// A batch on its way to the log, and who waits for it.
-struct Waiting {
-    batch: Batch,
-    answer: oneshot::Sender<Result<Accepted, Refusal>>,
-    _room: Held,
-}
-
-/// Bytes of what waits.
-#[derive(Default)]
-struct Room(AtomicUsize);
-
-/// A batch's part of the room; given back when dropped.
-struct Held {
-    room: Arc<Room>,
-    bytes: usize,
-}
-
-impl Room {
-    fn take(self: &Arc<Self>, bytes: usize) -> Option<Held> {
-        let bytes = bytes.min(QUEUE_BYTES_MAX);
-        let before = self.0.fetch_add(bytes, Ordering::Relaxed);
-        // Made before the check, so that what is refused is given back.
-        let held = Held {
-            room: Arc::clone(self),
-            bytes,
-        };
-        (before + bytes <= QUEUE_BYTES_MAX).then_some(held)
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.room.0.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
-}
-
-/// Batches that may wait.
-const QUEUE_BATCHES_MAX: usize = 16_384;
-/// Memory of what waits; one batch that is larger waits alone.
-const QUEUE_BYTES_MAX: usize = 128 << 20;
 /// Increments of one group commit.
 const GROUP_RECORDS_MAX: usize = 16_384;
 /// How often time is kept and memory looked at.
@@ -79,15 +38,12 @@ impl Service {
     /// # Errors
     /// When a thread cannot be started.
     pub fn start(store: Arc<Store>) -> std::io::Result<Self> {
-        let (queue, waiting) = mpsc::channel(QUEUE_BATCHES_MAX);
         let stop = Arc::new(AtomicBool::new(false));
         let failed = Arc::new(AtomicBool::new(false));
-        let room = Arc::new(Room::default());
         if store.is_read_only() {
             return Ok(Self {
                 store,
                 queue: None,
-                room,
                 stop,
                 threads: Vec::new(),
                 failed,
@@ -96,7 +52,9 @@ impl Service {
         let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
             thread::Builder::new().name(name.into()).spawn(run)
         };
-        let (arrived, arrivals) = std::sync::mpsc::sync_channel(1);
+        let (arrived, arrivals) = sync_channel(1);
+        let queue: Arc<Queue> = Arc::default();
+        let taker = Taker::new(Arc::clone(&queue));
         let (committer, folder) = (Arc::clone(&store), Arc::clone(&store));
         let learner = Arc::clone(&store);
         let (flusher, flush_stop, flush_failed) =
@@ -108,7 +66,7 @@ impl Service {
                 "commit",
                 Box::new(move || {
                     priority::run_soon();
-                    commit_groups(&committer, waiting, &arrived);
+                    commit_groups(&committer, taker, &arrived);
                 }),
             )?,
             spawn(
@@ -132,7 +90,6 @@ impl Service {
         Ok(Self {
             store,
             queue: Some(queue),
-            room,
             stop,
             threads,
             failed,
@@ -154,22 +111,12 @@ impl Service {
     ///
     /// # Errors
     /// Why nothing was counted.
+    ///
+    /// # Panics
+    /// Outside of a Tokio runtime.
     pub async fn submit(&self, batch: Batch) -> Result<Accepted, Refusal> {
-        let bytes = batch.increments.iter().map(weight).sum();
-        let room = Room::take(&self.room, bytes).ok_or(Refusal::Busy)?;
-        let (answer, answered) = oneshot::channel();
-        let waiting = Waiting {
-            batch,
-            answer,
-            _room: room,
-        };
         let queue = self.queue.as_ref().ok_or(Refusal::Busy)?;
-        queue.try_send(waiting).map_err(|_| Refusal::Busy)?;
-        answered.await.unwrap_or_else(|_| {
-            Err(Refusal::Unavailable(
-                "the server is stopping; retry with the same id".into(),
-            ))
-        })
+        queue.submit(batch).await
     }
 
     /// Writes what is queued, stops the threads, flushes and seals the log.
@@ -183,7 +130,9 @@ impl Service {
     }
 
     fn join(&mut self) {
-        self.queue = None;
+        if let Some(queue) = self.queue.take() {
+            queue.close();
+        }
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
@@ -200,41 +149,18 @@ impl Drop for Service {
 }
 
 /// Commits what waits until nobody sends any more; `arrived` hears when there is something to fold.
-fn commit_groups(
-    store: &Store,
-    mut waiting: mpsc::Receiver<Waiting>,
-    arrived: &std::sync::mpsc::SyncSender<()>,
-) {
-    let mut courtesy = Courtesy::new(store.options().durability);
-    while let Some(first) = waiting.blocking_recv() {
-        let mut records = first.batch.increments.len();
-        let mut group = vec![first];
-        while records < GROUP_RECORDS_MAX {
-            let Ok(next) = waiting.try_recv() else { break };
-            records += next.batch.increments.len();
-            group.push(next);
-        }
+fn commit_groups(store: &Store, mut queue: Taker, arrived: &SyncSender<()>) {
+    while let Some((batches, callers)) = queue.take(GROUP_RECORDS_MAX) {
         // Memory is at twice its limit: writing waits, the queue fills, callers are told 503.
         if store.must_flush()
             && let Err(error) = store.flush()
         {
             tracing::error!(%error, "cannot flush, so no increments are accepted");
             let refusal = unflushed(&error);
-            for waiting in group {
-                let _ = waiting.answer.send(Err(refusal.clone()));
-            }
+            callers.answer(batches.iter().map(|_| Err(refusal.clone())).collect());
             continue;
         }
-        let (began, batches_of_group) = (Instant::now(), group.len());
-        let (batches, answers): (Vec<_>, Vec<_>) = group
-            .into_iter()
-            .map(|waiting| (waiting.batch, (waiting.answer, waiting._room)))
-            .unzip();
-        for (outcome, (answer, _room)) in store.commit(batches).into_iter().zip(answers) {
-            // Nobody waits any more when the client has gone: the batch counts all the same.
-            let _ = answer.send(outcome);
-        }
-        courtesy.note_group(batches_of_group, began);
+        callers.answer(store.commit(batches));
         if store.has_arrived() {
             // One that was told and did not begin yet finds this, too.
             let _ = arrived.try_send(());
@@ -294,17 +220,4 @@ fn keep_time(store: &Store, stop: &AtomicBool, failed: &AtomicBool) {
         }
         thread::sleep(tick);
     }
-}
-
-/// Bytes that an increment holds while it waits, about.
-fn weight(increment: &Increment) -> usize {
-    let texts = |pairs: &[(String, String)]| {
-        pairs
-            .iter()
-            .map(|(name, text)| name.len() + text.len() + 64)
-            .sum::<usize>()
-    };
-    128 + texts(&increment.keys)
-        + texts(&increment.by)
-        + increment.id.as_ref().map_or(0, String::len)
 }

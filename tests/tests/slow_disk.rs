@@ -15,8 +15,8 @@ use tokio::task::JoinSet;
 /// 2012-03-16T22:00Z.
 const NOW_MS: i64 = 1_331_935_200_000;
 const CLICKS: usize = 40_000;
-/// What a queue of batches and the group before it may hold.
-const WAITING_MAX: usize = 2 * 16_384 + 1;
+/// What the queue and the group that is being committed may hold together.
+const WAITING_MAX: usize = 16_384;
 
 /// Holds up whoever syncs a file while it is shut.
 #[derive(Default)]

@@ -4,7 +4,6 @@
 //! for it any more.
 
 use std::cell::Cell;
-use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::LazyLock;
 use std::thread;
@@ -62,9 +61,8 @@ pub async fn behind<T: Send + 'static>(
 /// Threads that run behind all others; none where the system gives none. One processor is left to the threads that serve
 /// connections and to the one that counts, which takes longer than reading.
 static BEHIND: LazyLock<Option<ThreadPool>> = LazyLock::new(|| {
-    let processors = thread::available_parallelism().map_or(1, NonZero::get);
     ThreadPoolBuilder::new()
-        .num_threads(processors.saturating_sub(1).max(1))
+        .num_threads(priority::processors().saturating_sub(1).max(1))
         .thread_name(|_| "behind".to_owned())
         .start_handler(|_| priority::run_behind())
         .build()

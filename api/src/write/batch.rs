@@ -145,11 +145,11 @@ pub async fn count<T: Item>(
     // Its room is taken until the answer.
     let body = Arc::new(body::read(&headers, body, BODY_BYTES_MAX).await?);
     let skip = on_error_skip(query.as_deref())?;
-    let key = batch_key(state, caller, &headers, &body, skip)?;
     let (schema, now) = (state.store().schema(), state.now());
     let reading = {
-        let (caller, body) = (caller.clone(), Arc::clone(&body));
+        let (state, caller, body) = (state.clone(), caller.clone(), Arc::clone(&body));
         move || {
+            let key = batch_key(&state, &caller, &headers, &body, skip)?;
             let found = items(&headers, &body)?;
             caller.pay_for(found.len());
             let parse = |item| parse(item, &schema, now).and_then(|read| caller.allow(read));
@@ -158,10 +158,10 @@ pub async fn count<T: Item>(
             if !good.refused.is_empty() {
                 good.name(items(&headers, &body)?, &schema);
             }
-            Ok((good, rejected))
+            Ok((key, good, rejected))
         }
     };
-    let (good, mut rejected) = match body.len() <= body::SMALL_BYTES {
+    let (key, good, mut rejected) = match body.len() <= body::SMALL_BYTES {
         true => reading()?,
         false => behind(reading).await?,
     };

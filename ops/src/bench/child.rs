@@ -187,9 +187,7 @@ pub fn run_empty_server() -> Result<()> {
             async move { answering.await.unwrap_or_else(|never| match never {}) }
         };
         let server = Server::new(answer, ServerLimits::default());
-        server
-            .run(vec![(listener, None)], std::future::pending())
-            .await;
-        Ok(())
+        let served = server.run(vec![(listener, None)], std::future::pending());
+        served.await.map_err(doing("start the threads of a server"))
     })
 }

@@ -8,11 +8,14 @@ use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
+use std::panic::resume_unwind;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll};
+use tallyring_realtime::priority;
 
 use super::child::ServerProcess;
 use crate::error::{CommandError, Result, doing};
@@ -77,11 +80,21 @@ impl Load<'_> {
         Ok(())
     }
 
-    /// Runs it.
+    /// Runs it, on a thread that is not kept waiting longer than those it asks.
     ///
     /// # Errors
     /// When the server cannot be reached, closes a connection or answers with an error.
     pub fn run(&self) -> Result<Outcome> {
+        thread::scope(|scope| {
+            let running = scope.spawn(|| {
+                priority::run_soon();
+                self.run_here()
+            });
+            running.join().unwrap_or_else(|panic| resume_unwind(panic))
+        })
+    }
+
+    fn run_here(&self) -> Result<Outcome> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(doing("make an epoll"))?;
         let mut connections = Vec::with_capacity(self.connections);
         for number in 0..self.connections {
@@ -273,7 +286,7 @@ impl Connection {
             match self.stream.write(request) {
                 Ok(written) => request = &request[written..],
                 // A body larger than the socket's buffer: the server is reading it.
-                Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::yield_now(),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => thread::yield_now(),
                 Err(error) => return Err(doing("send a request")(error)),
             }
         }

@@ -33,7 +33,7 @@ pub struct Stand {
     pub address: SocketAddr,
     clock: Arc<AtomicU64>,
     stop: Option<oneshot::Sender<()>>,
-    served: Option<JoinHandle<()>>,
+    served: Option<JoinHandle<std::io::Result<()>>>,
     runtime: Runtime,
     _data: TempDir,
 }
@@ -134,6 +134,7 @@ impl Stand {
     pub fn stop(&mut self) {
         drop(self.stop.take());
         let served = self.served.take().expect("not stopped yet");
-        self.runtime.block_on(served).expect("the server ended");
+        let served = self.runtime.block_on(served).expect("the server ended");
+        served.expect("its threads started");
     }
 }

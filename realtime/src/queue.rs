@@ -1,0 +1,448 @@
+//! What waits for the thread that commits.
+//!
+//! To wake a thread costs more than to count an increment. So what tasks submit in one turn of their thread goes to the
+//! queue together, once all tasks that were ready have had theirs; and the answers to a group go back together to the
+//! runtime that asked, which wakes its tasks by itself. The queue is bounded in batches and in bytes; when it is full, a
+//! caller is told to come again.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use tallyring_records::{Accepted, Increment};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+use crate::error::Refusal;
+use crate::store::Batch;
+
+/// Batches that may wait, with those that are being committed.
+const BATCHES_MAX: usize = 16_384;
+/// Memory of what waits; one batch that is larger waits alone.
+const BYTES_MAX: usize = 128 << 20;
+
+/// What becomes of a batch.
+type Outcome = Result<Accepted, Refusal>;
+
+/// Between those who submit and the thread that commits.
+#[derive(Default)]
+pub struct Queue {
+    state: Mutex<State>,
+    came: Condvar,
+    batches: AtomicUsize,
+    bytes: AtomicUsize,
+}
+
+/// A group's callers, in the order of its batches.
+pub struct Callers(Vec<Caller>);
+
+/// The end that takes. Closes the queue when dropped: nobody waits for a thread that has ended, however it did.
+pub struct Taker {
+    queue: Arc<Queue>,
+    /// What it brought along from the queue, so as to hold its lock for a moment only, and is in no group yet.
+    brought: VecDeque<(Batch, Caller)>,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<(Batch, Caller)>,
+    is_closed: bool,
+}
+
+/// Who waits for what becomes of a batch.
+struct Caller {
+    answer: oneshot::Sender<Outcome>,
+    desk: Arc<Desk>,
+    held: Held,
+}
+
+/// Where what is submitted in a turn of a thread waits for its end.
+struct Desk {
+    queue: Arc<Queue>,
+    /// Whose tasks submit here.
+    runtime: Handle,
+    submitted: Mutex<Vec<(Batch, Caller)>>,
+}
+
+/// Hands over what was submitted when dropped, which a runtime that ends does, too.
+struct Turn(Arc<Desk>);
+
+/// A batch's part of the bounds; given back when dropped.
+struct Held {
+    queue: Arc<Queue>,
+    bytes: usize,
+}
+
+thread_local! {
+    static DESK: RefCell<Option<Arc<Desk>>> = const { RefCell::new(None) };
+}
+
+impl Queue {
+    /// Hands a batch over from a task of a runtime; resolves when it is answered.
+    ///
+    /// # Errors
+    /// Why nothing was counted.
+    ///
+    /// # Panics
+    /// Outside of a Tokio runtime.
+    pub async fn submit(self: &Arc<Self>, batch: Batch) -> Outcome {
+        let held = Held::take(self, &batch).ok_or(Refusal::Busy)?;
+        let (answer, answered) = oneshot::channel();
+        Desk::of_this_thread(self).submit(batch, answer, held);
+        answered.await.unwrap_or_else(|_| {
+            Err(Refusal::Unavailable(
+                "the server is stopping; retry with the same id".into(),
+            ))
+        })
+    }
+
+    /// What waits is still taken, and nothing else comes.
+    pub fn close(&self) {
+        lock(&self.state).is_closed = true;
+        self.came.notify_one();
+    }
+
+    fn push(&self, submitted: Vec<(Batch, Caller)>) {
+        let mut state = lock(&self.state);
+        if state.is_closed {
+            // Whoever waits is told so by the end of its channel.
+            drop(state);
+            return;
+        }
+        let is_first = state.waiting.is_empty();
+        state.waiting.extend(submitted);
+        drop(state);
+        if is_first {
+            self.came.notify_one();
+        }
+    }
+}
+
+impl Taker {
+    /// Takes from this queue.
+    pub fn new(queue: Arc<Queue>) -> Self {
+        Self {
+            queue,
+            brought: VecDeque::new(),
+        }
+    }
+
+    /// Waits for batches, then takes so many that they have about so many records; none once the queue is closed and
+    /// empty.
+    pub fn take(&mut self, records_max: usize) -> Option<(Vec<Batch>, Callers)> {
+        if self.brought.is_empty() {
+            let state = lock(&self.queue.state);
+            let none = |state: &mut State| state.waiting.is_empty() && !state.is_closed;
+            let waited = self.queue.came.wait_while(state, none);
+            let mut state = waited.unwrap_or_else(PoisonError::into_inner);
+            std::mem::swap(&mut self.brought, &mut state.waiting);
+        }
+        let (mut batches, mut callers, mut records) = (Vec::new(), Vec::new(), 0);
+        while records < records_max
+            && let Some((batch, caller)) = self.brought.pop_front()
+        {
+            records += batch.increments.len();
+            batches.push(batch);
+            callers.push(caller);
+        }
+        (!batches.is_empty()).then_some((batches, Callers(callers)))
+    }
+}
+
+impl Drop for Taker {
+    fn drop(&mut self) {
+        let mut state = lock(&self.queue.state);
+        state.is_closed = true;
+        let untaken = std::mem::take(&mut state.waiting);
+        drop(state);
+        drop(untaken);
+    }
+}
+
+impl Callers {
+    /// Tells each its outcome. Nobody waits any more where a client has gone: its batch counts all the same.
+    pub fn answer(self, outcomes: Vec<Outcome>) {
+        let mut desks: Vec<(Arc<Desk>, Vec<_>)> = Vec::new();
+        for (caller, outcome) in self.0.into_iter().zip(outcomes) {
+            let Caller { answer, desk, held } = caller;
+            drop(held);
+            match desks
+                .iter_mut()
+                .find(|(known, _)| Arc::ptr_eq(known, &desk))
+            {
+                Some((_, answers)) => answers.push((answer, outcome)),
+                None => desks.push((desk, vec![(answer, outcome)])),
+            }
+        }
+        for (desk, answers) in desks {
+            desk.runtime.spawn(async move {
+                for (answer, outcome) in answers {
+                    let _ = answer.send(outcome);
+                }
+            });
+        }
+    }
+}
+
+impl Desk {
+    /// That of the calling thread, for the runtime whose task it runs.
+    fn of_this_thread(queue: &Arc<Queue>) -> Arc<Self> {
+        let runtime = Handle::current();
+        DESK.with_borrow_mut(|desk| {
+            let is_known = desk.as_ref().is_some_and(|desk| {
+                Arc::ptr_eq(&desk.queue, queue) && desk.runtime.id() == runtime.id()
+            });
+            if !is_known {
+                *desk = None;
+            }
+            let desk = desk.get_or_insert_with(|| {
+                Arc::new(Self {
+                    queue: Arc::clone(queue),
+                    runtime,
+                    submitted: Mutex::default(),
+                })
+            });
+            Arc::clone(desk)
+        })
+    }
+
+    fn submit(self: Arc<Self>, batch: Batch, answer: oneshot::Sender<Outcome>, held: Held) {
+        let desk = Arc::clone(&self);
+        let caller = Caller { answer, desk, held };
+        let mut submitted = lock(&self.submitted);
+        let is_first = submitted.is_empty();
+        submitted.push((batch, caller));
+        drop(submitted);
+        if is_first {
+            let turn = Turn(self);
+            tokio::spawn(async move {
+                // After those that are ready now, and those that what has come by then makes ready.
+                tokio::task::yield_now().await;
+                drop(turn);
+            });
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let submitted = std::mem::take(&mut *lock(&self.0.submitted));
+        self.0.queue.push(submitted);
+    }
+}
+
+impl Held {
+    fn take(queue: &Arc<Queue>, batch: &Batch) -> Option<Self> {
+        let weight: usize = batch.increments.iter().map(weight).sum();
+        // Made before the check, so that what is refused is given back.
+        let held = Self {
+            queue: Arc::clone(queue),
+            bytes: weight.min(BYTES_MAX),
+        };
+        let batches = queue.batches.fetch_add(1, Ordering::Relaxed) + 1;
+        let bytes = queue.bytes.fetch_add(held.bytes, Ordering::Relaxed) + held.bytes;
+        (batches <= BATCHES_MAX && bytes <= BYTES_MAX).then_some(held)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.queue.batches.fetch_sub(1, Ordering::Relaxed);
+        self.queue.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Bytes that an increment holds while it waits, about.
+fn weight(increment: &Increment) -> usize {
+    let texts = |pairs: &[(String, String)]| {
+        pairs
+            .iter()
+            .map(|(name, text)| name.len() + text.len() + 64)
+            .sum::<usize>()
+    };
+    128 + texts(&increment.keys)
+        + texts(&increment.by)
+        + increment.id.as_ref().map_or(0, String::len)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+
+    use tokio::runtime::{Builder, Runtime};
+
+    use super::*;
+
+    #[test]
+    fn what_tasks_submit_in_a_turn_is_taken_together_in_its_order_and_answered() {
+        let queue: Arc<Queue> = Arc::default();
+        let (mut taker, runtime) = (Taker::new(Arc::clone(&queue)), runtime());
+        let asked: Vec<_> = (1..=5).map(|n| ask(&runtime, &queue, n)).collect();
+        let running = run(runtime);
+        let (batches, callers) = taker.take(16).expect("a group");
+        let counts: Vec<u64> = batches.iter().map(|batch| batch.increments[0].n).collect();
+        assert_eq!(counts, [1, 2, 3, 4, 5]);
+        callers.answer(batches.iter().map(accepted).collect());
+        let answers = asked.iter().map(|answer| answer.recv().expect("an answer"));
+        assert_eq!(
+            answers
+                .map(|answer| answer.expect("accepted").accepted)
+                .collect::<Vec<_>>(),
+            counts
+        );
+        drop(running);
+    }
+
+    #[test]
+    fn a_group_ends_with_the_batch_that_fills_it() {
+        let queue: Arc<Queue> = Arc::default();
+        let (mut taker, runtime) = (Taker::new(Arc::clone(&queue)), runtime());
+        let _asked: Vec<_> = (1..=5).map(|n| ask(&runtime, &queue, n)).collect();
+        let _running = run(runtime);
+        let sizes = [2, 2, 1].map(|_| taker.take(2).expect("a group").0.len());
+        assert_eq!(sizes, [2, 2, 1]);
+    }
+
+    #[test]
+    fn those_of_several_runtimes_are_answered_each_by_its_own() {
+        let queue: Arc<Queue> = Arc::default();
+        let mut taker = Taker::new(Arc::clone(&queue));
+        let committing = thread::spawn(move || {
+            let mut taken = 0;
+            while let Some((batches, callers)) = taker.take(16) {
+                taken += batches.len();
+                callers.answer(batches.iter().map(accepted).collect());
+            }
+            taken
+        });
+        let runtimes: Vec<_> = (0..3)
+            .map(|at| {
+                let runtime = runtime();
+                let asked: Vec<_> = (1..=20)
+                    .map(|n| ask(&runtime, &queue, at * 20 + n))
+                    .collect();
+                (asked, run(runtime))
+            })
+            .collect();
+        for (at, (asked, _)) in (0..).zip(&runtimes) {
+            for (n, answer) in (1..).zip(asked) {
+                let answer = answer.recv().expect("an answer").expect("accepted");
+                assert_eq!(answer.accepted, at * 20 + n);
+            }
+        }
+        queue.close();
+        assert_eq!(committing.join().expect("no panic"), 60);
+    }
+
+    #[test]
+    fn a_batch_goes_on_without_its_caller_or_its_runtime() {
+        let queue: Arc<Queue> = Arc::default();
+        let (mut taker, runtime) = (Taker::new(Arc::clone(&queue)), runtime());
+        runtime.block_on(async {
+            let gone = queue.submit(batch(1));
+            let nobody_waits = tokio::time::timeout(std::time::Duration::ZERO, gone).await;
+            assert!(nobody_waits.is_err());
+        });
+        drop(runtime);
+        let (batches, callers) = taker.take(16).expect("a group");
+        assert_eq!(batches.len(), 1);
+        callers.answer(batches.iter().map(accepted).collect());
+    }
+
+    #[test]
+    fn nobody_waits_for_a_thread_that_has_ended() {
+        let queue: Arc<Queue> = Arc::default();
+        let (taker, runtime) = (Taker::new(Arc::clone(&queue)), runtime());
+        let before = ask(&runtime, &queue, 1);
+        runtime.block_on(tokio::task::yield_now());
+        drop(taker);
+        let after = ask(&runtime, &queue, 2);
+        let _running = run(runtime);
+        for answer in [before, after] {
+            let answer = answer.recv().expect("an answer");
+            assert!(matches!(answer, Err(Refusal::Unavailable(_))), "{answer:?}");
+        }
+    }
+
+    #[test]
+    fn who_finds_the_queue_full_is_told_so_until_there_is_room() {
+        let queue: Arc<Queue> = Arc::default();
+        let (mut taker, runtime) = (Taker::new(Arc::clone(&queue)), runtime());
+        let large = || {
+            let mut batch = batch(1);
+            batch.increments[0].id = Some("x".repeat(BYTES_MAX * 2 / 3));
+            batch
+        };
+        let (tell, first) = mpsc::channel();
+        let filling = Arc::clone(&queue);
+        runtime.spawn(async move { tell.send(filling.submit(large()).await) });
+        runtime.block_on(async {
+            tokio::task::yield_now().await;
+            let full = queue.submit(large()).await;
+            assert!(matches!(full, Err(Refusal::Busy)), "{full:?}");
+        });
+        let handle = runtime.handle().clone();
+        let _running = run(runtime);
+        let (batches, callers) = taker.take(16).expect("a group");
+        callers.answer(batches.iter().map(accepted).collect());
+        assert!(first.recv().expect("an answer").is_ok());
+        let (tell, second) = mpsc::channel();
+        let again = Arc::clone(&queue);
+        handle.spawn(async move { tell.send(again.submit(large()).await) });
+        let (batches, callers) = taker.take(16).expect("there is room again");
+        callers.answer(batches.iter().map(accepted).collect());
+        assert!(second.recv().expect("an answer").is_ok());
+    }
+
+    fn runtime() -> Runtime {
+        Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .expect("a runtime")
+    }
+
+    /// Runs its tasks on a thread until what is answered is dropped.
+    fn run(runtime: Runtime) -> oneshot::Sender<()> {
+        let (running, dropped) = oneshot::channel();
+        thread::spawn(move || runtime.block_on(dropped));
+        running
+    }
+
+    /// Submits a batch by a task.
+    fn ask(runtime: &Runtime, queue: &Arc<Queue>, n: u64) -> mpsc::Receiver<Outcome> {
+        let (tell, told) = mpsc::channel();
+        let queue = Arc::clone(queue);
+        runtime.spawn(async move { tell.send(queue.submit(batch(n)).await) });
+        told
+    }
+
+    fn accepted(batch: &Batch) -> Outcome {
+        Ok(Accepted {
+            accepted: batch.increments[0].n,
+            ..Accepted::default()
+        })
+    }
+
+    fn batch(n: u64) -> Batch {
+        let increment = Increment {
+            at: 0,
+            n,
+            keys: vec![("l".into(), "a".into())],
+            by: Vec::new(),
+            id: None,
+            user: None,
+            event: None,
+            origin: None,
+        };
+        Batch {
+            increments: vec![increment],
+            ..Batch::default()
+        }
+    }
+}
