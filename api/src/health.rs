@@ -1,15 +1,17 @@
 //! Health and metrics.
 
+use std::sync::Arc;
+
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
 use tallyring_realtime::catalog::JobState;
-use tallyring_realtime::{Refusal, StoreStatus};
+use tallyring_realtime::{Refusal, Store, StoreStatus};
 
 use crate::problem::Problem;
 use crate::read::request::blocking;
-use crate::state::ApiState;
+use crate::state::{Admin, ApiState};
 
 /// Alive
 #[utoipa::path(get, path = "/healthz", tag = "operate", responses((status = 200, description = "The process answers", body = String)))]
@@ -41,8 +43,12 @@ pub async fn readyz(State(state): State<ApiState>) -> Result<&'static str, Probl
 /// Prometheus text.
 #[utoipa::path(get, path = "/metrics", tag = "operate", responses((status = 200, description = "The metrics", body = String, content_type = "text/plain")))]
 pub async fn metrics(State(state): State<ApiState>) -> Result<Response, Problem> {
-    let asked = state.clone();
-    let text = blocking(&state, move |_| Ok(measured(&asked))).await?;
+    let (admin, metrics) = (Arc::clone(&state.admin), state.metrics.clone());
+    let asked = move |store: &Store| {
+        measure(store, &admin);
+        Ok(metrics.render())
+    };
+    let text = blocking(&state, asked).await?;
     Ok((
         StatusCode::OK,
         [(header::CONTENT_TYPE, "text/plain; version=0.0.4")],
@@ -51,9 +57,9 @@ pub async fn metrics(State(state): State<ApiState>) -> Result<Response, Problem>
         .into_response())
 }
 
-/// All metrics as text, those of the store as they are now.
-fn measured(state: &ApiState) -> String {
-    let status = state.store().status();
+/// Sets what is measured when it is asked for.
+fn measure(store: &Store, admin: &Admin) {
+    let status = store.status();
     let gauge = |name: &'static str, value: f64| metrics::gauge!(name).set(value);
     gauge("tallyring_generation", status.generation as f64);
     gauge("tallyring_manifest", status.manifest as f64);
@@ -85,7 +91,7 @@ fn measured(state: &ApiState) -> String {
         "tallyring_clock_jumped",
         f64::from(u8::from(status.clock_jumped)),
     );
-    let last = (state.admin.last_rebuild)();
+    let last = (admin.last_rebuild)();
     let flag = |set: bool| f64::from(u8::from(set));
     let failed = last
         .as_ref()
@@ -95,11 +101,7 @@ fn measured(state: &ApiState) -> String {
     let failed = backup.is_some_and(|backup| backup.error.is_some());
     gauge("tallyring_last_backup_failed", flag(failed));
     measure_stores(&status.stores);
-    gauge(
-        "tallyring_blocks_decoded",
-        state.store().blocks_decoded() as f64,
-    );
-    state.metrics.render()
+    gauge("tallyring_blocks_decoded", store.blocks_decoded() as f64);
 }
 
 /// Sums over the ring's stores and the late ones.

@@ -77,7 +77,7 @@ const H2_PING_TIMEOUT: Duration = Duration::from_secs(10);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// A connection, whose it is, and what it holds until it ends.
-type Accepted = (
+type Arrival = (
     std::net::TcpStream,
     IpAddr,
     (OwnedSemaphorePermit, Connection),
@@ -165,7 +165,7 @@ where
         }
     }
 
-    async fn accept(&self, listener: &TcpListener) -> Option<Accepted> {
+    async fn accept(&self, listener: &TcpListener) -> Option<Arrival> {
         let place = Arc::clone(&self.places).acquire_owned().await.ok()?;
         let accepted = listener.accept().await;
         // Its lane has another runtime.

@@ -129,9 +129,10 @@ pub fn run_on(taken: Option<std::net::TcpListener>, args: &ServeArgs, json: bool
     }
 }
 
-/// It accepts connections, which have threads of their own, and starts what is due.
+/// It accepts connections, which have threads of their own, takes StatsD counters, and starts what is due.
 fn runtime() -> Result<Runtime> {
     Builder::new_multi_thread()
+        .worker_threads(2)
         .enable_all()
         .on_thread_start(priority::run_soon)
         .build()
@@ -230,7 +231,7 @@ async fn end(service: Arc<Service>) -> Result<bool> {
             let stopped = tokio::task::spawn_blocking(move || service.stop()).await;
             stopped.map_err(doing("stop the store"))??;
         }
-        // Work on files that did not end in time may still hold it: the log has everything.
+        // The log has everything.
         _ => tracing::warn!("stopped without a last flush; the next start replays the log"),
     }
     Ok(failed)
@@ -432,7 +433,9 @@ async fn rebuild_after_midnight(
         }
         if Instant::now() >= not_before {
             let starting = Arc::clone(&rebuilds);
-            let _ = tokio::task::spawn_blocking(move || starting.start()).await;
+            if let Err(error) = tokio::task::spawn_blocking(move || starting.start()).await {
+                tracing::error!(%error, "cannot start a rebuild");
+            }
             wants_recompression = true;
         }
     }

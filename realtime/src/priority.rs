@@ -64,6 +64,7 @@ pub fn run_on_its_own(thread: usize, threads: usize) {
 /// Lets the calling thread run on any processor of the process again: for one that a thread with a processor of its own has
 /// started, as it inherits the place.
 pub fn run_anywhere() {
+    // Who may use several has no processor of its own, and what the process may use by now, perhaps.
     let is_kept = sched_getaffinity(None).is_ok_and(|now| now.count() == 1);
     if let Some(Some(all)) = ALLOWED.get().filter(|_| is_kept) {
         // They may have been taken from the process since: then all that it has now.
@@ -125,12 +126,9 @@ mod tests {
 
     #[test]
     fn threads_with_a_processor_each_keep_it_and_what_they_start_may_leave_it() {
-        let before = sched_getaffinity(None).unwrap();
-        let (threads, processors_before) = (before.count() as usize, processors());
-        // Some systems, such as sandboxes, let no thread choose.
-        if place(&before).is_err() {
-            return;
-        }
+        let Some(before) = allowed() else { return };
+        let threads = before.count() as usize;
+        let processors_before = processors();
         let mut used = CpuSet::new();
         for thread in 0..threads {
             let own = thread::spawn(move || {
@@ -153,13 +151,29 @@ mod tests {
     }
 
     #[test]
-    fn where_there_are_more_processors_than_threads_they_run_anywhere() {
-        let before = sched_getaffinity(None).unwrap();
-        let thread = thread::spawn(move || {
-            run_on_its_own(0, before.count() as usize + 1);
-            sched_getaffinity(None).unwrap()
+    fn threads_that_are_not_one_a_processor_run_anywhere() {
+        let Some(before) = allowed() else { return };
+        let processors = before.count() as usize;
+        for threads in [processors - 1, processors + 1] {
+            let thread = thread::spawn(move || {
+                run_on_its_own(0, threads);
+                sched_getaffinity(None).unwrap()
+            });
+            assert_eq!(thread.join().unwrap(), before);
+        }
+    }
+
+    /// The processors of the process; none where a thread cannot choose one, as in some sandboxes.
+    fn allowed() -> Option<CpuSet> {
+        let all = sched_getaffinity(None).ok()?;
+        let first = (0..CpuSet::MAX_CPU).find(|&processor| all.is_set(processor))?;
+        let chosen = thread::spawn(move || {
+            let mut own = CpuSet::new();
+            own.set(first);
+            place(&own).ok()?;
+            sched_getaffinity(None).ok().filter(|now| *now == own)
         });
-        assert_eq!(thread.join().unwrap(), before);
+        chosen.join().unwrap().map(|_| all)
     }
 
     fn nice() -> i32 {

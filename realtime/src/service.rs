@@ -20,7 +20,7 @@ use crate::store::{Batch, Store};
 /// A running store. Dropping it stops the threads after what is queued is written.
 pub struct Service {
     store: Arc<Store>,
-    /// None where nothing can be written.
+    /// None where nothing can be written, or no longer.
     queue: Option<Arc<Queue>>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
@@ -148,7 +148,7 @@ impl Drop for Service {
     }
 }
 
-/// Commits what waits until nobody sends any more; `arrived` hears when there is something to fold.
+/// Commits what waits until the queue is closed and empty; `arrived` hears when there is something to fold.
 fn commit_groups(store: &Store, mut queue: Taker, arrived: &SyncSender<()>) {
     while let Some((batches, callers)) = queue.take(GROUP_RECORDS_MAX) {
         // Memory is at twice its limit: writing waits, the queue fills, callers are told 503.

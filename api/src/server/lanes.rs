@@ -13,6 +13,9 @@ use tallyring_realtime::priority;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::oneshot;
 
+/// Threads that block, of all lanes together, about.
+const BLOCKING_MAX: usize = 512;
+
 /// All of them. Dropped, they end, and with them what they still do.
 pub struct Lanes(Vec<Lane>);
 
@@ -23,8 +26,8 @@ struct Lane {
     thread: Option<JoinHandle<()>>,
 }
 
-/// One connection of a lane; given back when dropped.
-struct Connection(Arc<AtomicUsize>);
+/// A connection in the number of its lane's; taken out when dropped.
+struct Counted(Arc<AtomicUsize>);
 
 impl Lanes {
     /// As many as there are processors.
@@ -47,22 +50,22 @@ impl Lanes {
             .min_by_key(|lane| (lane.has_ended(), lane.connections.load(Ordering::Relaxed)));
         let lane = fewest.expect("BUG: there is at least one lane");
         lane.connections.fetch_add(1, Ordering::Relaxed);
-        let held = Connection(Arc::clone(&lane.connections));
+        let counted = Counted(Arc::clone(&lane.connections));
         lane.runtime.spawn(async move {
             connection.await;
-            drop(held);
+            drop(counted);
         });
     }
 }
 
-impl Drop for Connection {
+impl Drop for Counted {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl Lane {
-    /// Only where its runtime has panicked: what it is given ends at once.
+    /// True only after its runtime has panicked: what it is given then ends at once.
     fn has_ended(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
@@ -70,8 +73,9 @@ impl Lane {
     fn start(lane: usize, lanes: usize) -> io::Result<Self> {
         let runtime = Builder::new_current_thread()
             .enable_all()
-            // Threads that block, which this one starts.
+            // Threads that block, which this one starts, so many in all as one runtime would have.
             .on_thread_start(priority::run_anywhere)
+            .max_blocking_threads(BLOCKING_MAX.div_ceil(lanes))
             .build()?;
         let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel();
@@ -119,7 +123,7 @@ mod tests {
     use std::future;
     use std::sync::mpsc;
 
-    use tokio::task::{spawn_blocking, yield_now};
+    use tokio::task::spawn_blocking;
 
     use super::*;
 
@@ -127,27 +131,30 @@ mod tests {
     fn a_connection_goes_where_fewest_are_also_after_some_have_ended_badly() {
         let lanes = Lanes::start().unwrap();
         let (told, seen) = mpsc::channel();
-        let mut at = Vec::new();
-        for _ in 0..2 * lanes.0.len() {
-            let told = told.clone();
-            lanes.spawn(async move {
-                told.send(thread::current().name().unwrap().to_owned())
-                    .unwrap();
-                yield_now().await;
-                future::pending().await
-            });
-            at.push(seen.recv().unwrap());
+        let place_one_on_each = || {
+            let mut at: Vec<String> = Vec::new();
+            for _ in 0..lanes.0.len() {
+                let told = told.clone();
+                lanes.spawn(async move {
+                    let lane = thread::current().name().unwrap().to_owned();
+                    told.send(lane).unwrap();
+                    future::pending().await
+                });
+                at.push(seen.recv().unwrap());
+            }
+            at.sort();
+            at.dedup();
+            assert_eq!(at.len(), lanes.0.len());
+        };
+        place_one_on_each();
+        for _ in 0..lanes.0.len() {
+            lanes.spawn(async { panic!("as asked for") });
         }
-        at.sort();
-        let each_twice = at.chunks(2).all(|two| two[0] == two[1]);
-        at.dedup();
-        assert!(each_twice && at.len() == lanes.0.len(), "{at:?}");
-        let bad = (0..lanes.0.len()).map(|_| lanes.spawn(async { panic!("as asked for") }));
-        bad.for_each(drop);
         let connections = |lane: &Lane| lane.connections.load(Ordering::Relaxed);
-        while lanes.0.iter().map(connections).sum::<usize>() > 2 * lanes.0.len() {
+        while lanes.0.iter().any(|lane| connections(lane) > 1) {
             thread::yield_now();
         }
+        place_one_on_each();
         drop(lanes);
         drop(told);
         assert!(seen.recv().is_err(), "what they still did has ended");

@@ -10,7 +10,7 @@ use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode, header};
 use serde::Serialize;
 use serde_json::Value;
-use tallyring_realtime::{Accepted, Batch, BatchKey, Refusal, RefusedItem, WrongItem};
+use tallyring_realtime::{Accepted, Batch, BatchKey, Refusal, RefusedItem, Store, WrongItem};
 use tallyring_records::{ID_BYTES_MAX, Increment, Schema, Skipped};
 
 use super::cloud_event;
@@ -147,9 +147,11 @@ pub async fn count<T: Item>(
     let skip = on_error_skip(query.as_deref())?;
     let (schema, now) = (state.store().schema(), state.now());
     let reading = {
-        let (state, caller, body) = (state.clone(), caller.clone(), Arc::clone(&body));
+        let (caller, body) = (caller.clone(), Arc::clone(&body));
+        // Not the service: it must be free when the server ends, whatever is still read then.
+        let store = Arc::clone(state.store());
         move || {
-            let key = batch_key(&state, &caller, &headers, &body, skip)?;
+            let key = batch_key(&store, &caller, &headers, &body, skip)?;
             let found = items(&headers, &body)?;
             caller.pay_for(found.len());
             let parse = |item| parse(item, &schema, now).and_then(|read| caller.allow(read));
@@ -362,7 +364,7 @@ fn is_zero(count: &u64) -> bool {
 }
 
 fn batch_key(
-    state: &ApiState,
+    store: &Store,
     caller: &Caller,
     headers: &HeaderMap,
     body: &[u8],
@@ -376,7 +378,6 @@ fn batch_key(
         let detail = format!("must be 1 to {ID_BYTES_MAX} characters of visible ASCII");
         return Err(Problem::malformed("idempotency-key", text, detail));
     }
-    let store = state.store();
     let body = match (store.body_identity(body), skip) {
         (body, false) => body,
         // Told apart from every body: nobody else knows the bits of one.
