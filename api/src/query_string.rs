@@ -6,6 +6,7 @@ use std::str::FromStr;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use percent_encoding::percent_decode_str;
+use tallyring_records::Text;
 
 use crate::problem::Problem;
 
@@ -100,11 +101,11 @@ impl<'q> QueryString<'q> {
     }
 
     /// Takes all parameters that begin with `prefix`, without it.
-    pub fn take_prefixed(&mut self, prefix: &str) -> Vec<(String, String)> {
+    pub fn take_prefixed(&mut self, prefix: &str) -> Vec<(Text, Text)> {
         let begins = |parameter: &mut (Cow<'_, str>, _)| parameter.0.starts_with(prefix);
         let mut taken = Vec::with_capacity(self.0.len());
         for (name, value) in self.0.extract_if(.., begins) {
-            taken.push((name[prefix.len()..].to_owned(), value.into_owned()));
+            taken.push((name[prefix.len()..].into(), value.into()));
         }
         taken
     }

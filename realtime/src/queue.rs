@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use tallyring_records::{Accepted, Increment};
+use tallyring_records::{Accepted, Increment, Text};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
@@ -259,7 +259,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Bytes that an increment holds while it waits, about.
 fn weight(increment: &Increment) -> usize {
-    let texts = |pairs: &[(String, String)]| {
+    let texts = |pairs: &[(Text, Text)]| {
         pairs
             .iter()
             .map(|(name, text)| name.len() + text.len() + 64)
@@ -283,7 +283,9 @@ mod tests {
     fn what_tasks_submit_in_a_turn_is_taken_together_in_its_order_and_answered() {
         let queue: Arc<Queue> = Arc::default();
         let (mut taker, runtime) = (Taker::new(Arc::clone(&queue)), runtime());
-        let asked: Vec<_> = (1..=5).map(|n| ask(&runtime, &queue, n)).collect();
+        let asked: Vec<_> = (1..=5)
+            .map(|n| ask(runtime.handle(), &queue, batch(n)))
+            .collect();
         let running = run(runtime);
         let (batches, callers) = taker.take(16).expect("a group");
         let counts: Vec<u64> = batches.iter().map(|batch| batch.increments[0].n).collect();
@@ -303,7 +305,9 @@ mod tests {
     fn a_group_ends_with_the_batch_that_fills_it() {
         let queue: Arc<Queue> = Arc::default();
         let (mut taker, runtime) = (Taker::new(Arc::clone(&queue)), runtime());
-        let _asked: Vec<_> = (1..=5).map(|n| ask(&runtime, &queue, n)).collect();
+        let _asked: Vec<_> = (1..=5)
+            .map(|n| ask(runtime.handle(), &queue, batch(n)))
+            .collect();
         let _running = run(runtime);
         let sizes = [2, 2, 1].map(|_| taker.take(2).expect("a group").0.len());
         assert_eq!(sizes, [2, 2, 1]);
@@ -325,7 +329,7 @@ mod tests {
             .map(|at| {
                 let runtime = runtime();
                 let asked: Vec<_> = (1..=20)
-                    .map(|n| ask(&runtime, &queue, at * 20 + n))
+                    .map(|n| ask(runtime.handle(), &queue, batch(at * 20 + n)))
                     .collect();
                 (asked, run(runtime))
             })
@@ -361,7 +365,7 @@ mod tests {
     fn nobody_waits_for_a_thread_that_has_ended() {
         let queue: Arc<Queue> = Arc::default();
         let (taker, runtime) = (Taker::new(Arc::clone(&queue)), runtime());
-        let before = ask(&runtime, &queue, 1);
+        let before = ask(runtime.handle(), &queue, batch(1));
         runtime.block_on(async {
             for _ in 0..3 {
                 tokio::task::yield_now().await;
@@ -369,7 +373,7 @@ mod tests {
         });
         assert_eq!(lock(&queue.state).waiting.len(), 1, "its turn is over");
         drop(taker);
-        let after = ask(&runtime, &queue, 2);
+        let after = ask(runtime.handle(), &queue, batch(2));
         let _running = run(runtime);
         for answer in [before, after] {
             let answer = answer.recv().expect("an answer");
@@ -386,9 +390,7 @@ mod tests {
             batch.increments[0].id = Some("x".repeat(BYTES_MAX * 2 / 3));
             batch
         };
-        let (tell, first) = mpsc::channel();
-        let filling = Arc::clone(&queue);
-        runtime.spawn(async move { tell.send(filling.submit(large()).await) });
+        let first = ask(runtime.handle(), &queue, large());
         runtime.block_on(async {
             tokio::task::yield_now().await;
             let full = queue.submit(large()).await;
@@ -399,9 +401,7 @@ mod tests {
         let (batches, callers) = taker.take(16).expect("a group");
         callers.answer(batches.iter().map(accepted).collect());
         assert!(first.recv().expect("an answer").is_ok());
-        let (tell, second) = mpsc::channel();
-        let again = Arc::clone(&queue);
-        handle.spawn(async move { tell.send(again.submit(large()).await) });
+        let second = ask(&handle, &queue, large());
         let (batches, callers) = taker.take(16).expect("there is room again");
         callers.answer(batches.iter().map(accepted).collect());
         assert!(second.recv().expect("an answer").is_ok());
@@ -419,10 +419,10 @@ mod tests {
     }
 
     /// Submits a batch by a task.
-    fn ask(runtime: &Runtime, queue: &Arc<Queue>, n: u64) -> mpsc::Receiver<Outcome> {
+    fn ask(runtime: &Handle, queue: &Arc<Queue>, batch: Batch) -> mpsc::Receiver<Outcome> {
         let (tell, told) = mpsc::channel();
         let queue = Arc::clone(queue);
-        runtime.spawn(async move { tell.send(queue.submit(batch(n)).await) });
+        runtime.spawn(async move { tell.send(queue.submit(batch).await) });
         told
     }
 
@@ -434,18 +434,8 @@ mod tests {
     }
 
     fn batch(n: u64) -> Batch {
-        let increment = Increment {
-            at: 0,
-            n,
-            keys: vec![("l".into(), "a".into())],
-            by: Vec::new(),
-            id: None,
-            user: None,
-            event: None,
-            origin: None,
-        };
         Batch {
-            increments: vec![increment],
+            increments: vec![Increment::new(0, n, [("l", "a")])],
             ..Batch::default()
         }
     }

@@ -5,7 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::schema::{NAME_CHARS_MAX, Schema, SchemaError, is_name};
+use crate::names::{NAME_CHARS_MAX, is_name};
+use crate::schema::{Schema, SchemaError};
 
 /// One kind of event, such as `click`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

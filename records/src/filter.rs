@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::events::EventType;
 use crate::increment::{Event, Increment};
-use crate::schema::{Schema, SchemaError, is_name};
+use crate::names::is_name;
+use crate::schema::{Schema, SchemaError};
 
 /// A rule: events with one of some values in a field are not counted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -147,19 +148,16 @@ mod tests {
     }
 
     fn event(kind: &str, ad: &str, device: &str, user: &str) -> Increment {
+        let event = Event {
+            kind: kind.into(),
+            view: Some("home".into()),
+            correction: false,
+        };
         Increment {
-            at: 1_331_923_247,
-            n: 1,
-            keys: vec![(format!("ad_{kind}"), ad.into())],
             by: vec![("device".into(), device.into())],
-            id: None,
             user: Some(user.into()),
-            event: Some(Event {
-                kind: kind.into(),
-                view: Some("home".into()),
-                correction: false,
-            }),
-            origin: None,
+            event: Some(event.into()),
+            ..Increment::new(1_331_923_247, 1, [(format!("ad_{kind}"), ad)])
         }
     }
 

@@ -1,8 +1,14 @@
 //! An increment: one click, or several of the same kind, on every key it touches.
 
+use compact_str::CompactString;
+
 use crate::error::FieldError;
+use crate::names::is_same;
 use crate::schema::Schema;
 use crate::time_code::{TIME_MAX, TIME_MIN};
+
+/// A name, key or value: up to 24 bytes, which most have, take no memory of their own.
+pub type Text = CompactString;
 
 /// One increment as the log holds it: raw keys and values, nothing hashed or defaulted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,17 +18,17 @@ pub struct Increment {
     /// How many, 1 to [`COUNT_MAX`].
     pub n: u64,
     /// `(namespace, raw key)`, at least one, each namespace at most once.
-    pub keys: Vec<(String, String)>,
+    pub keys: Vec<(Text, Text)>,
     /// `(dimension, raw value)`; an empty value is missing.
-    pub by: Vec<(String, String)>,
+    pub by: Vec<(Text, Text)>,
     /// Makes a retry harmless: one id is counted once.
     pub id: Option<String>,
     /// Who did it, for unique users.
     pub user: Option<String>,
     /// What it says besides when it came as an event.
-    pub event: Option<Event>,
+    pub event: Option<Box<Event>>,
     /// Its number, from a producer that counts what it sends instead of giving ids.
-    pub origin: Option<Origin>,
+    pub origin: Option<Box<Origin>>,
 }
 
 /// The place of an increment in what its producer sends.
@@ -59,6 +65,25 @@ pub const KEYS_MAX: usize = 32;
 pub const SKEW_SECONDS_MAX: i64 = 86_400;
 
 impl Increment {
+    /// So many at a time on these keys, and nothing else is said of them.
+    pub fn new<N: Into<Text>, K: Into<Text>>(
+        at: i64,
+        n: u64,
+        keys: impl IntoIterator<Item = (N, K)>,
+    ) -> Self {
+        let keys = keys.into_iter();
+        Self {
+            at,
+            n,
+            keys: keys.map(|(name, key)| (name.into(), key.into())).collect(),
+            by: Vec::new(),
+            id: None,
+            user: None,
+            event: None,
+            origin: None,
+        }
+    }
+
     /// Checks everything that does not depend on the clock.
     ///
     /// # Errors
@@ -187,7 +212,7 @@ impl Increment {
     pub fn value(&self, dimension: &str) -> Option<&str> {
         self.by
             .iter()
-            .find(|(name, _)| name == dimension)
+            .find(|(name, _)| is_same(name, dimension))
             .map(|(_, value)| value.as_str())
             .filter(|value| !value.is_empty())
     }
@@ -248,21 +273,10 @@ mod tests {
     use super::*;
 
     fn click(keys: &[(&str, &str)], by: &[(&str, &str)]) -> Increment {
-        let owned = |pairs: &[(&str, &str)]| {
-            pairs
-                .iter()
-                .map(|&(a, b)| (a.to_owned(), b.to_owned()))
-                .collect()
-        };
+        let by = by.iter().map(|&(name, value)| (name.into(), value.into()));
         Increment {
-            at: 1_331_923_247,
-            n: 1,
-            keys: owned(keys),
-            by: owned(by),
-            id: None,
-            user: None,
-            event: None,
-            origin: None,
+            by: by.collect(),
+            ..Increment::new(1_331_923_247, 1, keys.iter().copied())
         }
     }
 

@@ -17,6 +17,7 @@ pub mod line;
 mod log;
 mod long_key;
 mod minutes;
+mod names;
 mod point;
 mod position;
 mod schema;
@@ -35,7 +36,7 @@ pub use events::{EventType, LATENESS_SECONDS_DEFAULT, Ratio};
 pub use filter::Filter;
 pub use increment::{
     COUNT_MAX, Event, ID_BYTES_MAX, Increment, KEY_BYTES_MAX, KEYS_MAX, Origin, SKEW_SECONDS_MAX,
-    check_time,
+    Text, check_time,
 };
 pub use interner::Interner;
 pub use log::{Record, RecordError, decode_all};
@@ -43,6 +44,7 @@ pub use long_key::{
     HASH_CHARS, LongKeys, MISSING, StoredTexts, is_hash, is_plain_ascii, missing_value,
 };
 pub use minutes::{MINUTES, is_minutes_before, is_minutes_section, minute_of, minute_value};
+pub use names::dimensions;
 pub use point::{Point, PointError};
 pub use position::{Offset, Position, StoreId};
 pub use schema::{Namespace, RESERVED_NAMES, Schema, SchemaError};

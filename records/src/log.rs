@@ -7,10 +7,12 @@ use thiserror::Error;
 
 use crate::accepted::{Accepted, Skipped};
 use crate::day::Day;
-use crate::increment::{Event, Increment, Origin};
+use crate::increment::{Event, Increment, Origin, Text};
 use crate::position::StoreId;
 use crate::schema::Schema;
-use crate::varint::{read_bytes, read_i64, read_text, read_u64, write_bytes, write_i64, write_u64};
+use crate::varint::{
+    read_bytes, read_i64, read_str, read_text, read_u64, write_bytes, write_i64, write_u64,
+};
 
 /// One record of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -306,7 +308,7 @@ fn decode(input: &mut &[u8]) -> Option<Record> {
             detail: read_text(input)?,
             namespaces: match kind {
                 KIND_REFUSED => Vec::new(),
-                _ => read_text(input)?.split(' ').map(str::to_owned).collect(),
+                _ => read_str(input)?.split(' ').map(str::to_owned).collect(),
             },
         },
         KIND_DUPLICATE => Record::Duplicate {
@@ -380,19 +382,19 @@ fn decode_extended(input: &mut &[u8]) -> Option<Increment> {
     (flags & !(FLAG_CORRECTION | FLAG_EVENT | FLAG_ORIGIN) == 0).then_some(())?;
     let event = match flags & FLAG_EVENT {
         0 => None,
-        _ => Some(Event {
+        _ => Some(Box::new(Event {
             kind: read_text(input)?,
             view: Some(read_text(input)?).filter(|view| !view.is_empty()),
             correction: flags & FLAG_CORRECTION != 0,
-        }),
+        })),
     };
     let origin = match flags & FLAG_ORIGIN {
         0 => None,
-        _ => Some(Origin {
+        _ => Some(Box::new(Origin {
             producer: read_text(input)?,
             epoch: read_u64(input)?,
             sequence: read_u64(input)?,
-        }),
+        })),
     };
     Some(Increment {
         event,
@@ -401,11 +403,11 @@ fn decode_extended(input: &mut &[u8]) -> Option<Increment> {
     })
 }
 
-fn read_pairs(input: &mut &[u8]) -> Option<Vec<(String, String)>> {
+fn read_pairs(input: &mut &[u8]) -> Option<Vec<(Text, Text)>> {
     let count = read_u64(input)?;
     let mut pairs = Vec::new();
     for _ in 0..count {
-        pairs.push((read_text(input)?, read_text(input)?));
+        pairs.push((read_str(input)?.into(), read_str(input)?.into()));
     }
     Some(pairs)
 }
@@ -416,7 +418,9 @@ mod tests {
     use proptest::prelude::*;
 
     fn any_increment() -> impl Strategy<Value = Increment> {
-        let pairs = || proptest::collection::vec(("[a-z]{1,3}", "\\PC{0,20}"), 0..4);
+        let pair = ("[a-z]{1,3}", "\\PC{0,30}");
+        let pair = pair.prop_map(|(name, text)| (Text::from(name), Text::from(text)));
+        let pairs = || proptest::collection::vec(pair.clone(), 0..4);
         let id = || proptest::option::of("\\PC{1,30}");
         let event =
             ("[a-z]{1,8}", id(), any::<bool>()).prop_map(|(kind, view, correction)| Event {
@@ -439,8 +443,8 @@ mod tests {
             by,
             id,
             user,
-            event,
-            origin,
+            event: event.map(Box::new),
+            origin: origin.map(Box::new),
         })
     }
 

@@ -9,6 +9,9 @@ use std::borrow::Cow;
 use data_encoding::BASE64URL_NOPAD;
 use hashbrown::HashMap;
 
+use crate::increment::Text;
+use crate::names::dimensions;
+
 /// Length of a stored hash in characters; plain text is always shorter.
 pub const HASH_CHARS: usize = 12;
 
@@ -17,7 +20,7 @@ pub const MISSING: &str = "-";
 
 /// What stands for a missing value of `subtotal`: [`MISSING`] for each of its dimensions.
 pub fn missing_value(subtotal: &str) -> String {
-    vec![MISSING; subtotal.split('*').count()].join("*")
+    vec![MISSING; dimensions(subtotal).count()].join("*")
 }
 
 const HASH_BYTES: usize = 9;
@@ -63,7 +66,7 @@ impl LongKeys {
 /// Stored forms of texts that come again and again, such as referrers: each is hashed once.
 pub struct StoredTexts<'k, 't> {
     keys: &'k LongKeys,
-    hashes: HashMap<&'t str, String>,
+    hashes: HashMap<&'t str, Text>,
 }
 
 /// Hashes that are remembered; then it begins anew.
@@ -78,15 +81,19 @@ impl<'k, 't> StoredTexts<'k, 't> {
         }
     }
 
-    /// The stored form, as [`LongKeys::stored`].
-    pub fn of(&mut self, raw: &'t str) -> &str {
+    /// The stored form, as [`LongKeys::stored`]. Tells `note` of a hash and its text before it is remembered.
+    pub fn of(&mut self, raw: &'t str, note: &mut impl FnMut(&str, &str)) -> &str {
         if is_plain(raw) {
             return raw;
         }
         if self.hashes.len() >= REMEMBERED_MAX {
             self.hashes.clear();
         }
-        let hash = || self.keys.hash(raw);
+        let hash = || {
+            let hash = self.keys.hash(raw);
+            note(&hash, raw);
+            hash.into()
+        };
         self.hashes.entry(raw).or_insert_with(hash)
     }
 }
@@ -145,8 +152,16 @@ mod tests {
             .chain(["a".into(), String::new(), "a b".into()])
             .collect();
         let mut stored = StoredTexts::new(&keys);
+        let mut noted = HashMap::new();
         for text in texts.iter().chain(&texts) {
-            assert_eq!(stored.of(text), keys.stored(text));
+            let mut note = |hash: &str, raw: &str| {
+                noted.insert(hash.to_owned(), raw.to_owned());
+            };
+            assert_eq!(stored.of(text, &mut note), keys.stored(text));
+            let hash = keys.stored(text);
+            if is_hash(&hash) {
+                assert_eq!(&noted[&*hash], text);
+            }
         }
     }
 

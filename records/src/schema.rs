@@ -7,6 +7,7 @@ use thiserror::Error;
 
 use crate::events::{EventType, Ratio};
 use crate::filter::Filter;
+use crate::names::{NAME_CHARS_MAX, dimensions, is_name, is_same};
 use crate::time_code::Grain;
 
 /// All namespaces of an installation, as declared in its configuration.
@@ -71,7 +72,6 @@ pub const RESERVED_NAMES: [&str; 7] = [
     "admin",
 ];
 
-pub(crate) const NAME_CHARS_MAX: usize = 24;
 const NAMESPACES_MAX: usize = 256;
 const SUBTOTALS_MAX: usize = 16;
 const TITLE_CHARS_MAX: usize = 40;
@@ -112,7 +112,7 @@ impl Schema {
     pub fn namespace(&self, name: &str) -> Option<&Namespace> {
         self.namespaces
             .iter()
-            .find(|namespace| namespace.name == name)
+            .find(|namespace| is_same(&namespace.name, name))
     }
 
     /// Names of all namespaces, for messages.
@@ -128,7 +128,7 @@ impl Schema {
     /// What people call a subtotal: `country`, or of a crossed one `country × device`.
     pub fn title_of(&self, subtotal: &str) -> String {
         let title = |name| self.titles.get(name).map_or(name, String::as_str);
-        let titles: Vec<&str> = subtotal.split('*').map(title).collect();
+        let titles: Vec<&str> = dimensions(subtotal).map(title).collect();
         titles.join(" × ")
     }
 
@@ -194,7 +194,7 @@ impl Namespace {
     pub fn has_dimension(&self, dimension: &str) -> bool {
         self.subtotals
             .iter()
-            .any(|subtotal| subtotal.split('*').any(|part| part == dimension))
+            .any(|subtotal| dimensions(subtotal).any(|part| is_same(part, dimension)))
     }
 
     fn validate(&self) -> Result<(), SchemaError> {
@@ -221,7 +221,7 @@ impl Namespace {
             )));
         }
         for (index, subtotal) in self.subtotals.iter().enumerate() {
-            if subtotal.split('*').count() > 2 || !subtotal.split('*').all(is_name) {
+            if dimensions(subtotal).count() > 2 || !dimensions(subtotal).all(is_name) {
                 return Err(SchemaError(format!(
                     "namespace `{name}`: subtotal `{}` must be a name, or two crossed as a*b",
                     subtotal.escape_debug()
@@ -235,14 +235,6 @@ impl Namespace {
         }
         Ok(())
     }
-}
-
-pub(crate) fn is_name(text: &str) -> bool {
-    text.len() <= NAME_CHARS_MAX
-        && text.starts_with(|first: char| first.is_ascii_lowercase())
-        && text
-            .bytes()
-            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
 }
 
 #[cfg(test)]

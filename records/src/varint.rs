@@ -53,6 +53,11 @@ pub fn read_bytes<'a>(input: &mut &'a [u8]) -> Option<&'a [u8]> {
 }
 
 /// Takes length-prefixed UTF-8 off the front.
+pub fn read_str<'a>(input: &mut &'a [u8]) -> Option<&'a str> {
+    std::str::from_utf8(read_bytes(input)?).ok()
+}
+
+/// The same, as a text of its own.
 pub fn read_text(input: &mut &[u8]) -> Option<String> {
-    Some(std::str::from_utf8(read_bytes(input)?).ok()?.to_owned())
+    read_str(input).map(str::to_owned)
 }

@@ -54,14 +54,13 @@ fn live(disk: &SimDisk, day: i64) {
     }
     for click in 0..20_u64 {
         let increment = Increment {
-            at: now_ms / 1_000,
-            n: 1 + click,
-            keys: vec![("l".into(), format!("key{}", click % 5))],
             by: vec![("c".into(), "US".into())],
             id: Some(format!("{day}-{click}")),
-            user: None,
-            event: None,
-            origin: None,
+            ..Increment::new(
+                now_ms / 1_000,
+                1 + click,
+                [("l", format!("key{}", click % 5))],
+            )
         };
         let batch = Batch {
             increments: vec![increment],

@@ -147,14 +147,9 @@ impl Day {
 /// Two clicks with ids.
 fn batch(number: usize, at: i64) -> Batch {
     let click = |part: &str| Increment {
-        at,
-        n: 1,
-        keys: vec![("l".into(), "a link that is long".into())],
         by: vec![("c".into(), "US".into())],
         id: Some(format!("{number}{part}")),
-        user: None,
-        event: None,
-        origin: None,
+        ..Increment::new(at, 1, [("l", "a link that is long")])
     };
     Batch {
         increments: vec![click("a"), click("b")],

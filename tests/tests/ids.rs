@@ -48,14 +48,8 @@ impl Days {
     fn click(&self, id: &str, now_ms: i64) -> bool {
         self.clock.set(now_ms);
         let increment = Increment {
-            at: now_ms / 1_000,
-            n: 1,
-            keys: vec![("l".into(), "a".into())],
-            by: Vec::new(),
             id: Some(id.into()),
-            user: None,
-            event: None,
-            origin: None,
+            ..Increment::new(now_ms / 1_000, 1, [("l", "a")])
         };
         let batch = Batch {
             increments: vec![increment],

@@ -27,14 +27,8 @@ fn open() -> Store {
 /// Counts a click of each of these users at `at`.
 fn count(store: &Store, at: i64, users: std::ops::Range<u32>) {
     let increment = |user: u32| Increment {
-        at,
-        n: 1,
-        keys: vec![("l".into(), "a".into())],
-        by: Vec::new(),
-        id: None,
         user: Some(format!("user {user}")),
-        event: None,
-        origin: None,
+        ..Increment::new(at, 1, [("l", "a")])
     };
     let batch = Batch {
         increments: users.map(increment).collect(),

@@ -108,18 +108,8 @@ impl DiskFile for SlowFile {
 }
 
 fn click() -> Batch {
-    let increment = Increment {
-        at: NOW_MS / 1_000,
-        n: 1,
-        keys: vec![("l".into(), "a".into())],
-        by: Vec::new(),
-        id: None,
-        user: None,
-        event: None,
-        origin: None,
-    };
     Batch {
-        increments: vec![increment],
+        increments: vec![Increment::new(NOW_MS / 1_000, 1, [("l", "a")])],
         ..Batch::default()
     }
 }

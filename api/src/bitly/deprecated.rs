@@ -242,7 +242,7 @@ fn take_all(query: &mut QueryString, name: &str) -> Result<Vec<String>, Fault> {
     let taken = query.take_prefixed(name).into_iter();
     let texts: Vec<String> = taken
         .filter(|(rest, _)| rest.is_empty())
-        .map(|(_, text)| text)
+        .map(|(_, text)| text.into())
         .collect();
     if texts.len() > LINKS_MAX {
         return Err(Fault::invalid(name));

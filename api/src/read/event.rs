@@ -152,13 +152,13 @@ fn told(caller: &Caller, history: IdHistory) -> IdHistory {
     if !caller.is_limited() {
         return history;
     }
-    let is_own = |namespace: &String| caller.check_namespace(namespace).is_ok();
+    let is_own = |namespace: &str| caller.check_namespace(namespace).is_ok();
     let is_told = |logged: &Logged| match &logged.record {
         Record::Increment(increment)
         | Record::Late(increment)
         | Record::Filtered { increment, .. } => increment.keys.iter().all(|(name, _)| is_own(name)),
         Record::Refused { namespaces, .. } => {
-            !namespaces.is_empty() && namespaces.iter().all(is_own)
+            !namespaces.is_empty() && namespaces.iter().all(|name| is_own(name))
         }
         _ => false,
     };
@@ -228,8 +228,8 @@ fn buckets(schema: &Schema, increment: &Increment) -> Vec<EventBucket> {
         let declared = schema.namespace(name);
         let minutes = declared.is_some_and(|namespace| namespace.minutes);
         EventBucket {
-            namespace: name.clone(),
-            key: key.clone(),
+            namespace: name.to_string(),
+            key: key.to_string(),
             start: start(declared.map_or(Grain::Hour, |namespace| namespace.grain)),
             minute: minutes.then(|| start(Grain::Minute)),
         }

@@ -84,7 +84,7 @@ pub trait Item: From<Value> + Send + 'static {
     fn namespaces(&self, schema: &Schema) -> Vec<String>;
 
     /// Reads a line without a tree of values, where it is so simple that nothing can be wrong; else none.
-    fn of_line(line: &[u8]) -> Option<Self>;
+    fn of_line(line: &str) -> Option<Self>;
 }
 
 impl Item for Value {
@@ -109,7 +109,7 @@ impl Item for Value {
         )
     }
 
-    fn of_line(_: &[u8]) -> Option<Self> {
+    fn of_line(_: &str) -> Option<Self> {
         None
     }
 }
@@ -427,7 +427,13 @@ fn objects<T: Item>(bytes: &[u8]) -> Result<Items<T>, Problem> {
 /// One object a line; empty lines are passed over.
 fn ndjson<T: Item>(bytes: &[u8]) -> Result<Items<T>, Problem> {
     let mut items = Items::<T>::new();
-    for (number, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
+    // Looked at once, and not text by text.
+    let utf8 = str::from_utf8(bytes).ok();
+    let ends = memchr::memchr_iter(b'\n', bytes).chain([bytes.len()]);
+    let mut begin = 0;
+    for (number, end) in ends.enumerate() {
+        let place = std::mem::replace(&mut begin, end + 1)..end;
+        let line = &bytes[place.clone()];
         if line.trim_ascii().is_empty() {
             continue;
         }
@@ -440,7 +446,8 @@ fn ndjson<T: Item>(bytes: &[u8]) -> Result<Items<T>, Problem> {
             )
             .into()),
         };
-        let item = T::of_line(line).map_or_else(tree, Ok);
+        let simple = utf8.and_then(|text| T::of_line(&text[place]));
+        let item = simple.map_or_else(tree, Ok);
         items.push((Some(number + 1), item));
         check_count(items.len())?;
     }

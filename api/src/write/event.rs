@@ -1,7 +1,7 @@
 //! One event as JSON: an increment by one on every entity it names.
 
 use serde_json::Value;
-use tallyring_records::{Event, EventType, FieldError, Increment, Schema, check_time};
+use tallyring_records::{Event, EventType, FieldError, Increment, Schema, Text, check_time};
 
 use super::item::{at, origin, shown, text, texts};
 use crate::problem::Problem;
@@ -34,11 +34,11 @@ pub fn parse(item: Value, schema: &Schema, now: i64) -> Result<Increment, Proble
         id,
         origin,
         user: text("user", fields.remove("user"))?,
-        event: Some(Event {
+        event: Some(Box::new(Event {
             kind: event.name.clone(),
             view: view(text("view", fields.remove("view"))?)?,
             correction: false,
-        }),
+        })),
     };
     if let Some((name, value)) = fields.into_iter().next() {
         let detail = "is not a field; use id (or producer, epoch and sequence), type, at, entities, by, user and view";
@@ -68,18 +68,15 @@ fn kind(schema: &Schema, name: Option<String>) -> Result<&EventType, Problem> {
 }
 
 /// The key in each entity's namespace.
-fn keys(
-    event: &EventType,
-    entities: Vec<(String, String)>,
-) -> Result<Vec<(String, String)>, Problem> {
+fn keys(event: &EventType, entities: Vec<(Text, Text)>) -> Result<Vec<(Text, Text)>, Problem> {
     let known = event.entities.join(", ");
     if entities.is_empty() {
         let detail = format!("name at least one; those of {} are {known}", event.name);
         return Err(missing("entities", &detail));
     }
-    let key = |(entity, key): (String, String)| {
-        if event.entities.contains(&entity) {
-            return Ok((event.namespace_of(&entity), key));
+    let key = |(entity, key): (Text, Text)| {
+        if event.entities.iter().any(|known| entity == known) {
+            return Ok((event.namespace_of(&entity).into(), key));
         }
         let detail = format!("is not an entity of {}; use one of {known}", event.name);
         Err(Problem::malformed(

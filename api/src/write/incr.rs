@@ -142,7 +142,7 @@ fn refused_item(schema: &Schema, query: Option<&str>, problem: &Problem) -> Opti
     let mut query = QueryString::parse(query).ok()?;
     let id = named(query.take("id").ok()?)?;
     let keys = query.take_prefixed("key.").into_iter();
-    let namespaces = declared(keys.map(|(name, _)| name), schema);
+    let namespaces = declared(keys.map(|(name, _)| name.into()), schema);
     refused(Some(id), namespaces, problem)
 }
 
@@ -154,17 +154,12 @@ fn parse(query: Option<&str>, now: i64) -> Result<Increment, Problem> {
         }
         None => now,
     };
+    let n = query.take_as("n", "a whole number from 1 to 9007199254740991")?;
     let increment = Increment {
-        at,
-        n: query
-            .take_as("n", "a whole number from 1 to 9007199254740991")?
-            .unwrap_or(1),
-        keys: query.take_prefixed("key."),
         by: query.take_prefixed("by."),
         id: named(query.take("id")?),
         user: named(query.take("user")?),
-        event: None,
-        origin: None,
+        ..Increment::new(at, n.unwrap_or(1), query.take_prefixed("key."))
     };
     query.finish(KNOWN)?;
     Ok(increment)

@@ -1,7 +1,7 @@
 //! One increment as JSON, read so that every error names its field.
 
 use serde_json::{Map, Value};
-use tallyring_records::{FieldError, Increment, Origin, Schema, check_time};
+use tallyring_records::{FieldError, Increment, Origin, Schema, Text, check_time};
 
 use crate::problem::Problem;
 use crate::time;
@@ -67,7 +67,7 @@ fn count(value: Option<Value>) -> Result<u64, Problem> {
 }
 
 /// `{"l":"abc","u":"jehiah"}`; a null value is left out.
-pub(super) fn texts(field: &str, value: Option<Value>) -> Result<Vec<(String, String)>, Problem> {
+pub(super) fn texts(field: &str, value: Option<Value>) -> Result<Vec<(Text, Text)>, Problem> {
     let entries: Map<String, Value> = match value {
         None | Some(Value::Null) => Map::new(),
         Some(Value::Object(entries)) => entries,
@@ -82,7 +82,7 @@ pub(super) fn texts(field: &str, value: Option<Value>) -> Result<Vec<(String, St
     let mut texts = Vec::with_capacity(entries.len());
     for (name, value) in entries {
         match value {
-            Value::String(text) => texts.push((name, text)),
+            Value::String(text) => texts.push((name.into(), text.into())),
             Value::Null => {}
             other => {
                 let detail = "must be a text; put numbers in quotes";
@@ -110,16 +110,16 @@ pub(super) fn text(field: &str, value: Option<Value>) -> Result<Option<String>, 
 }
 
 /// `"producer":"p","epoch":1,"sequence":17`, from a producer that numbers what it sends.
-pub(super) fn origin(fields: &mut Map<String, Value>) -> Result<Option<Origin>, Problem> {
+pub(super) fn origin(fields: &mut Map<String, Value>) -> Result<Option<Box<Origin>>, Problem> {
     let producer = text("producer", fields.remove("producer"))?;
     let epoch = number("epoch", fields.remove("epoch"))?;
     let sequence = number("sequence", fields.remove("sequence"))?;
     match (producer, sequence) {
-        (Some(producer), Some(sequence)) => Ok(Some(Origin {
+        (Some(producer), Some(sequence)) => Ok(Some(Box::new(Origin {
             producer,
             epoch: epoch.unwrap_or(0),
             sequence,
-        })),
+        }))),
         (None, None) if epoch.is_none() => Ok(None),
         (None, _) => {
             Err(FieldError::missing("producer", "say whose epoch and sequence it is").into())

@@ -8,7 +8,7 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use serde_json::Value;
-use tallyring_records::{Increment, Schema, check_time};
+use tallyring_records::{Increment, Schema, Text, check_time};
 
 use super::batch::Item;
 use super::item;
@@ -38,7 +38,7 @@ pub struct Plain {
 
 /// Texts by name, ascending, each name once.
 #[derive(Debug, Clone, PartialEq, Default)]
-struct Texts(Vec<(String, String)>);
+struct Texts(Vec<(Text, Text)>);
 
 impl From<Value> for Simple {
     fn from(tree: Value) -> Self {
@@ -56,17 +56,18 @@ impl Item for Simple {
 
     fn namespaces(&self, schema: &Schema) -> Vec<String> {
         match self {
-            Self::Read(plain) => {
-                declared(plain.keys.0.iter().map(|(name, _)| name.clone()), schema)
-            }
+            Self::Read(plain) => declared(
+                plain.keys.0.iter().map(|(name, _)| name.to_string()),
+                schema,
+            ),
             Self::Tree(tree) => tree.namespaces(schema),
         }
     }
 
-    fn of_line(line: &[u8]) -> Option<Self> {
+    fn of_line(line: &str) -> Option<Self> {
         // A list in the order of the fields would be read too.
-        let is_object = line.trim_ascii_start().starts_with(b"{");
-        let read = is_object.then(|| serde_json::from_slice(line).ok());
+        let is_object = line.trim_ascii_start().starts_with('{');
+        let read = is_object.then(|| serde_json::from_str(line).ok());
         read.flatten().map(Self::Read)
     }
 }
@@ -112,13 +113,17 @@ impl<'de> Visitor<'de> for TextsVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Texts, A::Error> {
         let mut texts = Vec::with_capacity(4);
-        while let Some(entry) = entries.next_entry::<String, String>()? {
+        while let Some(entry) = entries.next_entry::<Text, Text>()? {
             texts.push(entry);
         }
-        texts.sort_unstable();
-        if texts.windows(2).any(|pair| pair[0].0 == pair[1].0) {
-            return Err(A::Error::custom("a name is given twice"));
+        if !texts.is_sorted_by(|before, after| before.0 < after.0) {
+            texts.sort_unstable();
+            if texts.windows(2).any(|pair| pair[0].0 == pair[1].0) {
+                return Err(A::Error::custom("a name is given twice"));
+            }
         }
+        // Those of thousands wait for a group: what is not needed fills the cache.
+        texts.shrink_to_fit();
         Ok(Texts(texts))
     }
 }
@@ -133,7 +138,7 @@ mod tests {
     /// What both ways make of a line; the plain one may leave it to the other.
     fn check(line: &str) -> bool {
         let schema = Schema::default_clicks();
-        let Some(simple) = Simple::of_line(line.as_bytes()) else {
+        let Some(simple) = Simple::of_line(line) else {
             return false;
         };
         let tree: Value = json::parse(line.as_bytes()).expect("what one reads, the other reads");

@@ -40,7 +40,7 @@ pub fn refused(
 /// The same of one that the store refused.
 pub fn refused_by_store(wrong: &WrongItem, problem: &Problem) -> Option<RefusedItem> {
     let Increment { id, keys, .. } = wrong.increment()?;
-    let namespaces = keys.iter().map(|(namespace, _)| namespace.clone());
+    let namespaces = keys.iter().map(|(namespace, _)| namespace.to_string());
     refused(id.clone(), namespaces.collect(), problem)
 }
 

@@ -8,11 +8,12 @@
 //! Memory is bounded: one batch is gathered while the one before is written, and the rest waits in the
 //! socket's buffer, which drops what is too much.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 use tallyring_realtime::{Accepted, Batch, Refusal};
-use tallyring_records::{COUNT_MAX, Increment, Schema, check_time};
+use tallyring_records::{COUNT_MAX, Increment, Schema, check_time, dimensions};
 use tokio::net::UdpSocket;
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -129,16 +130,7 @@ fn parse(line: &str, schema: &Schema, now: i64) -> Result<Increment, String> {
     let (namespace, key) = name
         .split_once('.')
         .ok_or_else(|| format!("`{name}` must be NAMESPACE.KEY"))?;
-    let mut increment = Increment {
-        at: now,
-        n: 0,
-        keys: vec![(namespace.to_owned(), decoded(key)?)],
-        by: Vec::new(),
-        id: None,
-        user: None,
-        event: None,
-        origin: None,
-    };
+    let mut increment = Increment::new(now, 0, [(namespace, decoded(key)?)]);
     let mut rate = 1.0;
     let mut tags = "";
     for section in sections {
@@ -167,7 +159,7 @@ fn parse(line: &str, schema: &Schema, now: i64) -> Result<Increment, String> {
             .filter_map(|(key, _)| schema.namespace(key));
         namespaces.any(|namespace| {
             let mut subtotals = namespace.subtotals.iter();
-            subtotals.any(|subtotal| subtotal.split('*').any(|dimension| dimension == name))
+            subtotals.any(|subtotal| dimensions(subtotal).any(|dimension| dimension == name))
         })
     };
     let declared: Vec<bool> = increment
@@ -189,11 +181,13 @@ fn take_tag(tag: &str, schema: &Schema, increment: &mut Increment) -> Result<(),
         return Ok(());
     };
     match name.strip_prefix("key.") {
-        Some(namespace) => increment.keys.push((namespace.to_owned(), decoded(value)?)),
-        None if name == "id" => increment.id = Some(decoded(value)?),
-        None if name == "user" => increment.user = Some(decoded(value)?),
+        Some(namespace) => increment
+            .keys
+            .push((namespace.into(), decoded(value)?.into())),
+        None if name == "id" => increment.id = Some(decoded(value)?.into_owned()),
+        None if name == "user" => increment.user = Some(decoded(value)?.into_owned()),
         None if increment.by.len() < schema.namespaces.len() * 16 => {
-            increment.by.push((name.to_owned(), decoded(value)?));
+            increment.by.push((name.into(), decoded(value)?.into()));
         }
         None => return Err("it has too many tags".into()),
     }
@@ -220,15 +214,16 @@ fn number(text: &str, what: &str) -> Result<f64, String> {
     Err(format!("{what} `{text}` must be a number above 0"))
 }
 
-fn decoded(text: &str) -> Result<String, String> {
+fn decoded(text: &str) -> Result<Cow<'_, str>, String> {
     let decoded = percent_decode_str(text).decode_utf8();
     let decoded = decoded.map_err(|_| format!("`{text}` is not percent-encoded UTF-8"))?;
-    Ok(decoded.into_owned())
+    Ok(decoded)
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use tallyring_records::Text;
 
     use super::*;
 
@@ -238,10 +233,10 @@ mod tests {
         parse(line, &Schema::default_clicks(), NOW)
     }
 
-    fn texts(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+    fn texts(pairs: &[(&str, &str)]) -> Vec<(Text, Text)> {
         let owned = pairs.iter();
         owned
-            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .map(|&(name, value)| (name.into(), value.into()))
             .collect()
     }
 

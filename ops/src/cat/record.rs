@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
-use tallyring_records::{Increment, Record, StoreId};
+use tallyring_records::{Increment, Record, StoreId, Text};
 
 /// A record in a line, texts of clients escaped.
 pub fn text(record: &Record) -> String {
@@ -130,10 +130,10 @@ pub fn json(position: &str, written: Timestamp, record: &Record) -> Value {
 }
 
 fn increment_json(increment: &Increment) -> Value {
-    let named = |pairs: &[(String, String)]| -> Map<String, Value> {
+    let named = |pairs: &[(Text, Text)]| -> Map<String, Value> {
         let pairs = pairs.iter();
         pairs
-            .map(|(name, value)| (name.clone(), value.as_str().into()))
+            .map(|(name, value)| (name.to_string(), value.as_str().into()))
             .collect()
     };
     let mut object = json!({

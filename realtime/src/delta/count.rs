@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use tallyring_records::{
     Increment, LongKeys, MINUTES, MISSING, Namespace, Schema, StoredTexts, TimeCode, User,
-    minute_value, shard_of,
+    dimensions, minute_value, shard_of,
 };
 
 use super::memory::Delta;
@@ -80,21 +80,22 @@ impl<'i> Steps<'i> {
         increments: &[&'i Increment],
     ) {
         self.totals.clear();
-        let shards = delta.shards_mut();
-        let count = u16::try_from(shards.len()).expect("BUG: shards are numbered in 16 bits");
+        let count = delta.shards().len();
+        let count = u16::try_from(count).expect("BUG: shards are numbered in 16 bits");
+        let (_, lookups) = delta.parts_mut();
+        let mut note = |hash: &str, raw: &str| lookups.note(hash, raw);
         for &increment in increments {
             for (name, raw) in &increment.keys {
                 let Some(namespace) = schema.namespace(name) else {
                     continue;
                 };
-                let stored = stored.of(raw);
                 let begin = self.texts.len();
                 self.texts.extend_from_slice(name.as_bytes());
                 self.texts.push(b'|');
-                self.texts.extend_from_slice(stored.as_bytes());
+                self.texts
+                    .extend_from_slice(stored.of(raw, &mut note).as_bytes());
                 let text = begin..self.texts.len();
                 let shard = shard_of(&self.texts[text.clone()], count);
-                shards[usize::from(shard)].look_up(stored, raw);
                 self.totals.push(Total {
                     increment,
                     namespace,
@@ -131,7 +132,8 @@ impl<'i> Steps<'i> {
 
     fn name_values(&mut self, delta: &mut Delta, stored: &mut StoredTexts<'_, 'i>) {
         self.values.clear();
-        let shards = delta.shards_mut();
+        let (shards, lookups) = delta.parts_mut();
+        let mut note = |hash: &str, raw: &str| lookups.note(hash, raw);
         for total in &self.totals {
             let shard = &mut shards[usize::from(total.shard)];
             let mut push = |subtotal: u16, text: Range<usize>| {
@@ -148,13 +150,12 @@ impl<'i> Steps<'i> {
             };
             for subtotal in &total.namespace.subtotals {
                 let begin = self.texts.len();
-                for (index, dimension) in subtotal.split('*').enumerate() {
+                for (index, dimension) in dimensions(subtotal).enumerate() {
                     if index > 0 {
                         self.texts.push(b'*');
                     }
                     let raw = total.increment.value(dimension).unwrap_or(MISSING);
-                    let stored = stored.of(raw);
-                    shard.look_up(stored, raw);
+                    let stored = stored.of(raw, &mut note);
                     self.texts.extend_from_slice(stored.as_bytes());
                 }
                 push(

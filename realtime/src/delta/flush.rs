@@ -7,6 +7,7 @@ use tallyring_archive::{Disk, Error, Partition, Result, RunEntry, RunSpec, RunWr
 use tallyring_records::line::{self, Kind, escape};
 use tallyring_records::{HASH_CHARS, TimeCode, USERS};
 
+use super::lookups::Lookups;
 use super::memory::{Bucket, Delta, Shard};
 
 /// Where the runs of a delta go.
@@ -43,6 +44,7 @@ pub fn write_runs(target: &FlushTarget<'_>, delta: &Delta) -> Result<Vec<RunEntr
             };
             let mut month = Month {
                 shard,
+                lookups: delta.lookups(),
                 partition,
                 out: RunWriter::create(target.disk, spec)?,
                 used: BTreeSet::new(),
@@ -60,6 +62,7 @@ pub fn write_runs(target: &FlushTarget<'_>, delta: &Delta) -> Result<Vec<RunEntr
 
 struct Month<'s, 'd> {
     shard: &'s Shard,
+    lookups: &'s Lookups,
     partition: Partition,
     out: RunWriter<'d>,
     /// Hashes of keys and values written, whose lookups come last.
@@ -186,7 +189,6 @@ impl<'s> Month<'s, '_> {
         for hash in std::mem::take(&mut self.used) {
             let hash = std::str::from_utf8(hash).expect("BUG: stored text is UTF-8");
             let raw = self
-                .shard
                 .lookups
                 .get(hash)
                 .expect("BUG: every hash in a delta has its lookup");

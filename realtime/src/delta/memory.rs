@@ -6,12 +6,16 @@
 
 use std::hash::BuildHasher;
 
-use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
-use tallyring_records::{Grain, Interner, TimeCode, User, Users, is_hash, shard_of};
+use hashbrown::{DefaultHashBuilder, HashTable};
+use tallyring_records::{Grain, Interner, TimeCode, User, Users, shard_of};
+
+use super::lookups::Lookups;
 
 /// Counters of one delta store in memory.
 pub struct Delta {
     shards: Vec<Shard>,
+    /// The text behind each hash used by keys and values of any of them.
+    lookups: Lookups,
 }
 
 /// Counters of the keys of one shard.
@@ -27,9 +31,6 @@ pub struct Shard {
     bucket_table: HashTable<u32>,
     pub(super) counters: Vec<Counter>,
     counter_table: HashTable<u32>,
-    /// The text behind each hash used by keys and values.
-    pub(super) lookups: HashMap<Box<str>, Box<str>>,
-    lookup_bytes: usize,
     users: Vec<Users>,
     users_bytes: usize,
     hasher: DefaultHashBuilder,
@@ -75,6 +76,7 @@ impl Delta {
     pub fn new(shards: u16) -> Self {
         Self {
             shards: (0..shards).map(|_| Shard::default()).collect(),
+            lookups: Lookups::default(),
         }
     }
 
@@ -148,9 +150,9 @@ impl Delta {
         }
     }
 
-    /// The text behind a hash that keys of this shard use.
-    pub fn lookup(&self, total_key: &[u8], hash: &str) -> Option<&str> {
-        self.shard(total_key).lookups.get(hash).map(|raw| &**raw)
+    /// The texts behind hashes that keys and values use.
+    pub fn lookups(&self) -> &Lookups {
+        &self.lookups
     }
 
     /// True when nothing was counted.
@@ -175,7 +177,7 @@ impl Delta {
 
     /// Bytes of memory held.
     pub fn bytes(&self) -> usize {
-        self.shards.iter().map(Shard::bytes).sum()
+        self.shards.iter().map(Shard::bytes).sum::<usize>() + self.lookups.bytes()
     }
 
     pub(super) fn shards(&self) -> &[Shard] {
@@ -184,6 +186,10 @@ impl Delta {
 
     pub(super) fn shards_mut(&mut self) -> &mut [Shard] {
         &mut self.shards
+    }
+
+    pub(super) fn parts_mut(&mut self) -> (&mut [Shard], &mut Lookups) {
+        (&mut self.shards, &mut self.lookups)
     }
 
     fn shard(&self, total_key: &[u8]) -> &Shard {
@@ -234,13 +240,6 @@ impl Shard {
         let bucket = &mut self.buckets[number];
         let at = std::mem::replace(&mut bucket.users, NONE);
         self.users.get_mut(at as usize).map(std::mem::take)
-    }
-
-    /// Takes all texts behind hashes over; they stay readable in `from` too.
-    pub(super) fn take_lookups(&mut self, from: &Shard) {
-        for (hash, raw) in &from.lookups {
-            self.look_up(hash, raw);
-        }
     }
 
     /// What stands for a subtotal in its buckets.
@@ -317,26 +316,6 @@ impl Shard {
         number
     }
 
-    pub(super) fn look_up(&mut self, stored: &str, raw: &str) {
-        if !is_hash(stored) {
-            return;
-        }
-        match self.lookups.get(stored) {
-            None => {
-                self.lookup_bytes += stored.len() + raw.len() + 64;
-                self.lookups.insert(stored.into(), raw.into());
-            }
-            // 72 keyed bits: this does not happen by chance before some 10^10 long texts.
-            Some(known) if **known != *raw => tracing::error!(
-                hash = stored,
-                first = %known.escape_debug(),
-                second = %raw.escape_debug(),
-                "two different texts have one hash; their counts are summed under the first"
-            ),
-            Some(_) => {}
-        }
-    }
-
     fn buckets_of(&self, total_key: &[u8]) -> impl Iterator<Item = &Bucket> {
         let first = self
             .keys
@@ -364,7 +343,6 @@ impl Shard {
             + size_of::<Bucket>() * self.buckets.capacity()
             + size_of::<Counter>() * self.counters.capacity()
             + 5 * (self.bucket_table.capacity() + self.counter_table.capacity()) * 8 / 7
-            + self.lookup_bytes
             + self.users_bytes
             + size_of::<Users>() * self.users.capacity()
     }

@@ -7,6 +7,7 @@
 mod count;
 mod flush;
 mod fold;
+mod lookups;
 mod memory;
 mod section;
 mod store;

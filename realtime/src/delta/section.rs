@@ -27,15 +27,10 @@ impl Delta {
                 };
                 let code = bucket.code();
                 if range.contains(&code.start()) {
-                    let lookup = std::str::from_utf8(stored)
-                        .ok()
-                        .and_then(|stored| shard.lookups.get_key_value(stored));
-                    visit(
-                        key,
-                        code,
-                        bucket.count,
-                        lookup.map(|(hash, raw)| (&**hash, &**raw)),
-                    );
+                    let stored = std::str::from_utf8(stored).ok();
+                    let lookup =
+                        stored.and_then(|stored| Some((stored, self.lookups().get(stored)?)));
+                    visit(key, code, bucket.count, lookup);
                 }
             }
         }

@@ -110,6 +110,7 @@ impl Store {
             ..Accepted::default()
         };
         let mut wrong = Vec::new();
+        group.frame.reserve(batch.increments.len());
         for (index, increment) in batch.increments.into_iter().enumerate() {
             match self.is_numbered_duplicate(writer, group, &increment) {
                 Ok(true) => accepted.duplicates += 1,
@@ -263,11 +264,7 @@ impl Store {
         writer.payload.clear();
         match appended {
             Ok(first) => {
-                let numbered = records
-                    .into_iter()
-                    .enumerate()
-                    .map(|(index, record)| (first + index as u64, record));
-                group.written.extend(numbered);
+                group.written.push(Appended { first, records });
                 group.written_ids.extend(ids);
                 group.written_producers.extend(producers);
                 group.written_outcomes.extend(outcomes);
@@ -308,7 +305,11 @@ impl Store {
             return group.outcomes;
         }
         writer.last_append_ms = group.now_ms;
-        writer.unflushed += group.written.len() as u64;
+        let records = || group.written.iter().flat_map(|frame| &frame.records);
+        writer.unflushed += records().count() as u64;
+        for (_, increment) in records().filter_map(Record::increment) {
+            writer.count_bound = writer.count_bound.saturating_add(increment.n);
+        }
         let Ok(log) = writer.log() else {
             return group.outcomes;
         };
@@ -316,13 +317,6 @@ impl Store {
             epoch: log.epoch(),
             sequence: log.appended(),
         };
-        for (_, increment) in group
-            .written
-            .iter()
-            .filter_map(|(_, record)| record.increment())
-        {
-            writer.count_bound = writer.count_bound.saturating_add(increment.n);
-        }
         let now = group.now_ms.div_euclid(1_000);
         self.show(&group.rules, &group.written, applied, now);
         group.outcomes
@@ -342,6 +336,13 @@ fn withdraw(writer: &mut Writer, followed: impl DoubleEndedIterator<Item = Follo
     }
 }
 
+/// A frame that is in the log.
+pub(super) struct Appended {
+    /// Sequence of its first record.
+    pub(super) first: u64,
+    pub(super) records: Vec<Record>,
+}
+
 /// A group commit in the making.
 pub(super) struct Group {
     rules: Rules,
@@ -356,7 +357,7 @@ pub(super) struct Group {
     frame_producers: Vec<Followed>,
     pub(super) frame_outcomes: Vec<usize>,
     /// The same of the frames that are appended.
-    pub(super) written: Vec<(u64, Record)>,
+    pub(super) written: Vec<Appended>,
     written_ids: Vec<u128>,
     written_producers: Vec<Followed>,
     pub(super) written_outcomes: Vec<usize>,

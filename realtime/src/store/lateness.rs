@@ -87,19 +87,14 @@ mod tests {
             entities: vec!["ad".into()],
             lateness_seconds: 300,
         };
+        let event = Event {
+            kind: "click".into(),
+            view: None,
+            correction: false,
+        };
         let click = |at| Increment {
-            at,
-            n: 1,
-            keys: Vec::new(),
-            by: Vec::new(),
-            id: None,
-            user: None,
-            event: Some(Event {
-                kind: "click".into(),
-                view: None,
-                correction: false,
-            }),
-            origin: None,
+            event: Some(event.clone().into()),
+            ..Increment::new(at, 1, [("ad", "a")])
         };
         let mut watermarks = Watermarks::default();
         let now = 1_000_000;

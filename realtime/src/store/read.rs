@@ -231,11 +231,10 @@ impl Totals {
             gather.memory(&live);
             let count = gather.sum();
             let runs = std::mem::take(&mut gather.runs);
-            let total_key = std::mem::take(&mut gather.total_key);
             let hash = Some(&stored).filter(|stored| is_hash(stored));
             let text = hash.and_then(|hash| {
                 let mut deltas = stores().flat_map(DeltaStore::deltas);
-                deltas.find_map(|delta| delta.lookup(total_key.as_bytes(), hash))
+                deltas.find_map(|delta| delta.lookups().get(hash))
             });
             let text = text.map(str::to_owned);
             let total = Total {
@@ -342,7 +341,7 @@ impl<'r> Gather<'r> {
                 );
                 for (code, value, count) in points {
                     for part in value.split('*').filter(|part| is_hash(part)) {
-                        if let Some(raw) = delta.lookup(self.total_key.as_bytes(), part) {
+                        if let Some(raw) = delta.lookups().get(part) {
                             self.series.lookups.insert(part.into(), raw.into());
                         }
                     }

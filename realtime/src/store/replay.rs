@@ -360,7 +360,7 @@ fn origin_of(record: &Record) -> Option<&Origin> {
     match record {
         Record::Increment(increment)
         | Record::Late(increment)
-        | Record::Filtered { increment, .. } => increment.origin.as_ref(),
+        | Record::Filtered { increment, .. } => increment.origin.as_deref(),
         _ => None,
     }
 }

@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering;
 use tallyring_records::{Increment, Offset, Record, Schema, StoreId, TimeCode, line};
 
 use super::Store;
+use super::commit::Appended;
 use super::lateness::Watermarks;
 use super::rules::Rules;
 use crate::delta::{Delta, DeltaStore, Fold};
@@ -36,14 +37,15 @@ const STEP_COUNTERS: usize = 1_000;
 const STEP_RECORDS: usize = 250;
 
 impl Store {
-    /// Counts records that are durable, with their sequences; everything before `applied` is then.
-    pub(super) fn show(&self, rules: &Rules, written: &[(u64, Record)], applied: Offset, now: i64) {
-        let increments = || written.iter().filter_map(increment);
+    /// Counts records that are durable; everything before `applied` is then.
+    pub(super) fn show(&self, rules: &Rules, written: &[Appended], applied: Offset, now: i64) {
+        let increments = || written.iter().flat_map(increments);
         let mut watermarks = Watermarks::default();
         increments().for_each(|(_, _, increment)| watermarks.see(increment));
         let keys: usize = increments()
             .map(|(_, _, increment)| increment.keys.len())
             .sum();
+        let records: usize = written.iter().map(|frame| frame.records.len()).sum();
         if keys <= SMALL_GROUP_KEYS {
             let mut live = self.live_mut();
             live.ring.count(&self.keys, &rules.schema, increments());
@@ -70,13 +72,16 @@ impl Store {
             live.applied = applied;
             self.has_arrived.store(true, Ordering::Release);
             give_way(live);
-            if written.len() <= FOLDED_AT_ONCE_RECORDS {
+            if records <= FOLDED_AT_ONCE_RECORDS {
                 self.fold();
             }
         }
-        for part in written.chunks(STEP_RECORDS) {
+        let parts = written
+            .iter()
+            .flat_map(|frame| frame.records.chunks(STEP_RECORDS));
+        for part in parts {
             let mut recent = self.recent.write();
-            for (_, _, increment) in part.iter().filter_map(increment) {
+            for (_, increment) in part.iter().filter_map(Record::increment) {
                 recent.add(&self.keys, &rules.schema, increment, now);
             }
             give_way(recent);
@@ -156,7 +161,11 @@ fn weigh_apart<'d>(rules: &Rules, deltas: impl Iterator<Item = &'d Delta>) -> He
     heavy
 }
 
-fn increment((sequence, record): &(u64, Record)) -> Option<(u64, bool, &Increment)> {
-    let (late, increment) = record.increment()?;
-    Some((*sequence, late, increment))
+/// Increments of a frame, each with its sequence and whether it is a late one.
+fn increments(frame: &Appended) -> impl Iterator<Item = (u64, bool, &Increment)> {
+    let numbered = (frame.first..).zip(&frame.records);
+    numbered.filter_map(|(sequence, record)| {
+        let (late, increment) = record.increment()?;
+        Some((sequence, late, increment))
+    })
 }

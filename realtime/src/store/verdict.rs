@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use tallyring_records::{
-    COUNT_MAX, Increment, Namespace, Offset, Record, TimeCode, decode_all, line,
+    COUNT_MAX, Increment, Namespace, Offset, Record, Text, TimeCode, decode_all, line,
 };
 
 use super::commit::{Added, Batch, Group, any_refusal};
@@ -35,7 +35,7 @@ impl Store {
         let mut staged = group
             .written
             .iter()
-            .map(|(_, record)| record)
+            .flat_map(|frame| &frame.records)
             .chain(&group.frame);
         let here = staged.rfind(
             |record| matches!(record, Record::Batch { key: known, .. } if *known == key.text),
@@ -132,7 +132,7 @@ impl Store {
         let staged = group
             .written
             .iter()
-            .map(|(_, record)| record)
+            .flat_map(|frame| &frame.records)
             .chain(&group.frame);
         for record in staged {
             if let Record::Increment(increment) | Record::Late(increment) = record {
@@ -208,7 +208,7 @@ impl Store {
             .keys
             .iter()
             .filter_map(|(name, raw)| Some((schema.namespace(name)?, raw)));
-        let counter = |(namespace, raw): (&Namespace, &String)| {
+        let counter = |(namespace, raw): (&Namespace, &Text)| {
             let key = line::total_key(&namespace.name, &self.keys.stored(raw));
             (
                 namespace.name.clone(),

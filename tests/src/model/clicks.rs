@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use tallyring_records::{
-    COUNT_MAX, Event, EventType, Filter, Grain, Increment, Namespace, Schema, TIME_MIN, check_time,
+    COUNT_MAX, Event, EventType, Filter, Grain, Increment, Namespace, Schema, TIME_MIN, Text,
+    check_time,
 };
 
 use super::chance::Chance;
@@ -98,7 +99,7 @@ pub fn increment(chance: &mut Chance, schema: &Schema, now: i64, ids: &[String])
         let mut keys = Vec::new();
         for name in ["l", "u", "q"] {
             if chance.percent(60) {
-                keys.push((name.to_owned(), key(chance)));
+                keys.push((Text::from(name), Text::from(key(chance))));
             }
         }
         let mut by = Vec::new();
@@ -108,7 +109,7 @@ pub fn increment(chance: &mut Chance, schema: &Schema, now: i64, ids: &[String])
                 .filter_map(|(name, _)| schema.namespace(name))
                 .any(|namespace| namespace.has_dimension(dimension));
             if declared && chance.percent(70) {
-                by.push((dimension.to_owned(), value(chance)));
+                by.push((Text::from(dimension), Text::from(value(chance))));
             }
         }
         let increment = Increment {
@@ -149,31 +150,22 @@ fn event(chance: &mut Chance, now: i64, ids: &[String]) -> Increment {
     Increment {
         at: (now - chance.between(0, 3_600)).max(TIME_MIN),
         n: 1,
-        keys: vec![(EVENTS.to_owned(), key(chance))],
-        by: vec![("c".to_owned(), value(chance))],
+        keys: vec![(EVENTS.into(), key(chance).into())],
+        by: vec![("c".into(), value(chance).into())],
         id: id(chance, ids),
         user: Some(format!("user {}", chance.below(20))),
-        event: Some(Event {
+        event: Some(Box::new(Event {
             kind: EVENT.to_owned(),
             view: None,
             correction: false,
-        }),
+        })),
         origin: None,
     }
 }
 
 /// The mark of a batch.
 pub fn mark(key: &str, now: i64) -> Increment {
-    Increment {
-        at: now,
-        n: 1,
-        keys: vec![(MARKS.to_owned(), key.to_owned())],
-        by: Vec::new(),
-        id: None,
-        user: None,
-        event: None,
-        origin: None,
-    }
+    Increment::new(now, 1, [(MARKS, key)])
 }
 
 fn key(chance: &mut Chance) -> String {

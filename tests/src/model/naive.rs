@@ -300,8 +300,8 @@ fn cells(schema: &Schema, increment: &Increment) -> Vec<Cell> {
         });
         for by in std::iter::once(None).chain(values).chain(minute.map(Some)) {
             cells.push(Cell {
-                name: name.clone(),
-                key: key.clone(),
+                name: name.to_string(),
+                key: key.to_string(),
                 by,
                 start: bucket(schema, name, increment.at),
             });

@@ -159,18 +159,12 @@ pub(super) fn commit(scene: &Scene, chance: &mut Chance, now_ms: i64) -> Result<
 }
 
 fn click(chance: &mut Chance, n: u64, now_ms: i64) -> Increment {
-    let keys = ["l", "u", "q"].map(|name| (name.to_owned(), HOT.to_owned()));
     let country = format!("c{}", chance.below(5));
     let referrer = format!("http://referrer.example.com/{}", chance.below(5));
+    let at = now_ms.div_euclid(1_000) - chance.between(0, 100_000);
     Increment {
-        at: now_ms.div_euclid(1_000) - chance.between(0, 100_000),
-        n,
-        keys: keys.into(),
-        by: vec![("c".into(), country), ("r".into(), referrer)],
-        id: None,
-        user: None,
-        event: None,
-        origin: None,
+        by: vec![("c".into(), country.into()), ("r".into(), referrer.into())],
+        ..Increment::new(at, n, ["l", "u", "q"].map(|name| (name, HOT)))
     }
 }
 

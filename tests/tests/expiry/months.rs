@@ -73,14 +73,9 @@ impl Months {
     /// A click of the same key then, and one that was counted without minutes.
     pub fn click(&self, at: i64) {
         let increment = |name: &str| Increment {
-            at,
-            n: 3,
-            keys: vec![(name.into(), "a long key with spaces".into())],
             by: vec![("c".into(), "a long value with spaces".into())],
-            id: None,
             user: Some("u".into()),
-            event: None,
-            origin: None,
+            ..Increment::new(at, 3, [(name, "a long key with spaces")])
         };
         let batch = Batch {
             increments: vec![increment("m"), increment("h")],

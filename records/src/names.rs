@@ -1,0 +1,24 @@
+//! Names of namespaces, subtotals and dimensions: a few letters, looked up for every increment.
+
+/// Longest name, characters.
+pub(crate) const NAME_CHARS_MAX: usize = 24;
+
+/// The dimensions of a subtotal, of which a crossed one has two: `c*v`.
+pub fn dimensions(subtotal: &str) -> impl Iterator<Item = &str> {
+    // To search for one character at once is made for texts much longer than these.
+    subtotal.split(['*'])
+}
+
+pub(crate) fn is_name(text: &str) -> bool {
+    text.len() <= NAME_CHARS_MAX
+        && text.starts_with(|first: char| first.is_ascii_lowercase())
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
+}
+
+/// True for the same text. To call the system's comparison takes longer than to compare so few bytes.
+#[inline]
+pub(crate) fn is_same(name: &str, other: &str) -> bool {
+    name.len() == other.len() && name.bytes().zip(other.bytes()).all(|(a, b)| a == b)
+}
