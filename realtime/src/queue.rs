@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use tallyring_records::{Accepted, Increment, Text};
+use tallyring_records::{Accepted, Event, Increment, Origin, Text};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
@@ -265,9 +265,18 @@ fn weight(increment: &Increment) -> usize {
             .map(|(name, text)| name.len() + text.len() + 64)
             .sum::<usize>()
     };
-    128 + texts(&increment.keys)
+    let more = [&increment.id, &increment.user].into_iter().flatten();
+    let event = increment.event.as_ref().map_or(0, |event| {
+        size_of::<Event>() + event.kind.len() + event.view.as_ref().map_or(0, String::len)
+    });
+    let origin = increment.origin.as_ref();
+    let origin = origin.map_or(0, |origin| size_of::<Origin>() + origin.producer.len());
+    size_of::<Increment>()
+        + texts(&increment.keys)
         + texts(&increment.by)
-        + increment.id.as_ref().map_or(0, String::len)
+        + more.map(String::len).sum::<usize>()
+        + event
+        + origin
 }
 
 #[cfg(test)]

@@ -157,7 +157,7 @@ impl Increment {
             }
             if self.keys[..index]
                 .iter()
-                .any(|(earlier, _)| earlier == name)
+                .any(|(earlier, _)| is_same(earlier, name))
             {
                 return Err(FieldError::malformed(
                     field(),
@@ -195,7 +195,7 @@ impl Increment {
             }
             if self.by[..index]
                 .iter()
-                .any(|(earlier, _)| earlier == dimension)
+                .any(|(earlier, _)| is_same(earlier, dimension))
             {
                 return Err(FieldError::malformed(
                     field(),

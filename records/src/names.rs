@@ -22,3 +22,19 @@ pub(crate) fn is_name(text: &str) -> bool {
 pub(crate) fn is_same(name: &str, other: &str) -> bool {
     name.len() == other.len() && name.bytes().zip(other.bytes()).all(|(a, b)| a == b)
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn prop_names_are_compared_and_cut_as_any_text(name in "[a-c*]{0,5}", other in "[a-c*]{0,5}") {
+            prop_assert_eq!(is_same(&name, &other), name == other);
+            prop_assert!(is_same(&name, &name.clone()));
+            prop_assert!(dimensions(&name).eq(name.split('*')));
+        }
+    }
+}

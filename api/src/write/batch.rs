@@ -7,25 +7,21 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::HeaderMap;
 use serde::Serialize;
-use serde_json::Value;
 use tallyring_realtime::{Accepted, Batch, BatchKey, Refusal, RefusedItem, Store, WrongItem};
 use tallyring_records::{ID_BYTES_MAX, Increment, Schema, Skipped};
 
-use super::cloud_event;
-use super::refused::{declared, leave_out, log_refused, refused, refused_by_store};
+use super::items::{Item, Items, Unread};
+use super::refused::{leave_out, log_refused, refused, refused_by_store};
 use crate::access::{Caller, behind};
 use crate::body;
-use crate::json;
 use crate::problem::Problem;
 use crate::query_string::QueryString;
 use crate::state::ApiState;
 
 /// Largest body, decompressed.
 const BODY_BYTES_MAX: usize = 8 << 20;
-/// Most items of a body.
-const ITEMS_MAX: usize = 10_000;
 /// Rejected items that an answer lists.
 const REJECTED_LISTED_MAX: usize = 100;
 /// How often a batch is tried without what the store refused of it. It names all that overflows at once, and all that is
@@ -57,79 +53,6 @@ struct Rejected {
 
 /// A request with a body of items.
 pub type Sent = (Option<String>, HeaderMap, Body);
-
-/// Items of a body, each with its line in NDJSON.
-pub type Items<T> = Vec<(Option<usize>, Result<T, Unread>)>;
-
-/// An item that could not be read.
-pub struct Unread {
-    /// Its id, where that much is known.
-    pub id: Option<String>,
-    /// What is wrong with it.
-    pub problem: Problem,
-}
-
-impl From<Problem> for Unread {
-    fn from(problem: Problem) -> Self {
-        Self { id: None, problem }
-    }
-}
-
-/// An item that was read as JSON.
-pub trait Item: From<Value> + Send + 'static {
-    /// Its id, whatever else is wrong with it.
-    fn id(&self) -> Option<Cow<'_, str>>;
-
-    /// The namespaces that it names, as [`declared`] tells them, whatever else is wrong with it.
-    fn namespaces(&self, schema: &Schema) -> Vec<String>;
-
-    /// Reads a line without a tree of values, where it is so simple that nothing can be wrong; else none.
-    fn of_line(line: &str) -> Option<Self>;
-}
-
-impl Item for Value {
-    fn id(&self) -> Option<Cow<'_, str>> {
-        let id = self.get("id")?.as_str()?;
-        let source = self.get("source").and_then(Value::as_str);
-        match source.filter(|_| self.get("specversion").is_some()) {
-            Some(source) => Some(cloud_event::identity(source, id).into()),
-            None => Some(id.into()),
-        }
-    }
-
-    fn namespaces(&self, schema: &Schema) -> Vec<String> {
-        let (keys, entities) = (named(self, "keys"), named(self, "entities"));
-        let kind = self.get("type").and_then(Value::as_str).unwrap_or_default();
-        let event = schema.event_type(cloud_event::kind(kind));
-        let of_event = |entity| event.map_or_else(String::new, |event| event.namespace_of(entity));
-        let of_entities = entities.into_iter().map(of_event);
-        declared(
-            keys.into_iter().map(str::to_owned).chain(of_entities),
-            schema,
-        )
-    }
-
-    fn of_line(_: &str) -> Option<Self> {
-        None
-    }
-}
-
-/// The names that an item gives its keys or entities, itself or in the data of a CloudEvent; an empty one for what cannot
-/// be read as such.
-fn named<'a>(item: &'a Value, field: &str) -> Vec<&'a str> {
-    let outer = item.get(field);
-    let inner = item.get("data").and_then(|data| data.get(field));
-    let given = outer.into_iter().chain(inner);
-    let mut names = Vec::new();
-    for value in given {
-        match value {
-            Value::Object(named) => names.extend(named.keys().map(String::as_str)),
-            Value::Null => {}
-            _ => names.push(""),
-        }
-    }
-    names
-}
 
 /// Reads the items of a body, each with `parse`, and counts them; durable when answered.
 ///
@@ -177,27 +100,6 @@ pub async fn count<T: Item>(
     let rejected = rejected.map(|(index, wrong)| skipped(*index, wrong));
     let accepted = submit(state, good, key, (skip, rejected.collect())).await?;
     Ok(answer(accepted, skip))
-}
-
-/// The items of a body that is JSON or NDJSON, as its media type says.
-///
-/// # Errors
-/// When it is neither, or has too many.
-pub fn items<T: Item>(headers: &HeaderMap, body: &[u8]) -> Result<Items<T>, Problem> {
-    match media_type(headers).as_str() {
-        "application/x-ndjson" | "application/jsonl" => ndjson(body),
-        _ => objects(body),
-    }
-}
-
-/// The media type of a body in lower case, without its parameters.
-pub fn media_type(headers: &HeaderMap) -> String {
-    let kind = headers
-        .get(header::CONTENT_TYPE)
-        .and_then(|kind| kind.to_str().ok())
-        .unwrap_or_default();
-    let essence = kind.split(';').next().unwrap_or_default();
-    essence.trim().to_ascii_lowercase()
 }
 
 /// Items that can be counted, and the index and line of each in the body.
@@ -404,116 +306,4 @@ fn on_error_skip(query: Option<&str>) -> Result<bool, Problem> {
     };
     query.finish("on_error")?;
     Ok(skip)
-}
-
-/// One object, or an array of them.
-fn objects<T: Item>(bytes: &[u8]) -> Result<Items<T>, Problem> {
-    let value: Value = json::parse(bytes).map_err(|error| {
-        Problem::malformed(
-            "body",
-            &error.to_string(),
-            "must be JSON, each name once: an object, an array, or NDJSON as application/x-ndjson",
-        )
-    })?;
-    let items = match value {
-        Value::Array(items) => items,
-        other => vec![other],
-    };
-    check_count(items.len())?;
-    let items = items.into_iter();
-    Ok(items.map(|item| (None, Ok(item.into()))).collect())
-}
-
-/// One object a line; empty lines are passed over.
-fn ndjson<T: Item>(bytes: &[u8]) -> Result<Items<T>, Problem> {
-    let mut items = Items::<T>::new();
-    // Looked at once, and not text by text.
-    let utf8 = str::from_utf8(bytes).ok();
-    let ends = memchr::memchr_iter(b'\n', bytes).chain([bytes.len()]);
-    let mut begin = 0;
-    for (number, end) in ends.enumerate() {
-        let place = std::mem::replace(&mut begin, end + 1)..end;
-        let line = &bytes[place.clone()];
-        if line.trim_ascii().is_empty() {
-            continue;
-        }
-        let tree = || match json::parse(line) {
-            Ok(value) => Ok(value.into()),
-            Err(error) => Err(Problem::malformed(
-                "item",
-                &error.to_string(),
-                "must be one JSON object a line, each name once",
-            )
-            .into()),
-        };
-        let simple = utf8.and_then(|text| T::of_line(&text[place]));
-        let item = simple.map_or_else(tree, Ok);
-        items.push((Some(number + 1), item));
-        check_count(items.len())?;
-    }
-    Ok(items)
-}
-
-fn check_count(items: usize) -> Result<(), Problem> {
-    if items <= ITEMS_MAX {
-        return Ok(());
-    }
-    let detail = format!("the body has more than {ITEMS_MAX} items; send it in parts");
-    Err(Problem::new(
-        StatusCode::PAYLOAD_TOO_LARGE,
-        "Too large",
-        detail,
-    ))
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-    use tallyring_records::EventType;
-
-    use super::*;
-
-    #[test]
-    fn a_wrong_item_names_the_namespaces_that_it_would_have_counted_in_and_that_others_are_none() {
-        let mut schema = Schema::default_clicks();
-        schema.namespaces[0].name = "l_click".into();
-        schema.events = vec![EventType {
-            name: "click".into(),
-            entities: vec!["l".into()],
-            lateness_seconds: 300,
-        }];
-        for (item, named) in [
-            (json!({"keys": {"u": 1, "x": "y"}, "n": 0}), vec!["?", "u"]),
-            (
-                json!({"type": "click", "entities": {"l": "a"}, "user": 7}),
-                vec!["l_click"],
-            ),
-            (
-                json!({"type": "click", "entities": {"l": "a", "pin": "b"}}),
-                vec!["?", "l_click"],
-            ),
-            (
-                json!({"type": "click", "entities": {"l": "a"}, "keys": {"u": "b"}}),
-                vec!["l_click", "u"],
-            ),
-            (
-                json!({"type": "click", "entities": {"pin": "b"}, "data": {"entities": {"l": "a"}}}),
-                vec!["?", "l_click"],
-            ),
-            (
-                json!({"type": "click", "entities": {"l": "a"}, "keys": ["u"]}),
-                vec!["?", "l_click"],
-            ),
-            (json!({"type": "view", "entities": {"l": "a"}}), vec!["?"]),
-            (json!({"entities": {"l": "a"}}), vec!["?"]),
-            (
-                json!({"specversion": "1.0", "type": "org.click", "data": {"entities": {"l": "a"}}}),
-                vec!["l_click"],
-            ),
-            (json!({"specversion": "1.0", "data": 7}), vec![]),
-            (json!([1]), vec![]),
-        ] {
-            assert_eq!(item.namespaces(&schema), named, "{item}");
-        }
-    }
 }

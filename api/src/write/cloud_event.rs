@@ -12,8 +12,8 @@ use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value};
 use tallyring_records::ID_BYTES_MAX;
 
-use super::batch::{Item as _, Unread};
 use super::item::shown;
+use super::items::{Item as _, Unread};
 use crate::json;
 use crate::problem::Problem;
 

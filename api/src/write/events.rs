@@ -7,6 +7,7 @@ use axum::http::HeaderMap;
 use tallyring_records::Schema;
 
 use super::batch::{self, Answer};
+use super::items;
 use super::{cloud_event, event};
 use crate::access::Caller;
 use crate::problem::Problem;
@@ -126,12 +127,12 @@ pub async fn events(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<Answer>, Problem> {
-    let kind = batch::media_type(&headers);
+    let kind = items::media_type(&headers);
     let is_binary = cloud_event::is_binary(&headers);
     let is_wrapped = is_binary || [cloud_event::STRUCTURED, cloud_event::BATCH].contains(&&*kind);
     let items = move |headers: &HeaderMap, bytes: &[u8]| match is_binary {
         true => Ok(vec![(None, cloud_event::from_headers(headers, bytes))]),
-        false => batch::items(headers, bytes),
+        false => items::read(headers, bytes),
     };
     let parse = move |item, schema: &Schema, now| match is_wrapped {
         true => event::parse(cloud_event::unwrap(item)?, schema, now),

@@ -6,6 +6,7 @@ use axum::extract::{RawQuery, State};
 use axum::http::HeaderMap;
 
 use super::batch::{self, Answer};
+use super::items;
 use super::plain;
 use crate::access::Caller;
 use crate::problem::Problem;
@@ -78,6 +79,6 @@ pub async fn increments(
     body: Body,
 ) -> Result<Json<Answer>, Problem> {
     let sent = (query, headers, body);
-    let answer = batch::count(&state, &caller, sent, batch::items, plain::parse).await?;
+    let answer = batch::count(&state, &caller, sent, items::read, plain::parse).await?;
     Ok(Json(answer))
 }

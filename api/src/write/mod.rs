@@ -7,6 +7,7 @@ pub mod events;
 pub mod incr;
 pub mod increments;
 mod item;
+mod items;
 mod plain;
 mod refused;
 pub mod statsd;

@@ -10,8 +10,8 @@ use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use serde_json::Value;
 use tallyring_records::{Increment, Schema, Text, check_time};
 
-use super::batch::Item;
 use super::item;
+use super::items::Item;
 use super::refused::declared;
 use crate::problem::Problem;
 
@@ -159,6 +159,7 @@ mod tests {
             r#"{"keys":{"u":"a"}}"#,
             r#"{"keys":{"u":"a","l":"b"},"by":{"r":"x","c":"US"},"n":3,"at":1331923000,"id":"i","user":"w"}"#,
             r#" { "by" : null , "keys" : { "l" : "\u00e9\n" } , "id" : null } "#,
+            r#"{"keys":{"u":"a","d":"b","l":"c"}}"#,
             r#"{"keys":{}}"#,
             r#"{"keys":{"l":""}}"#,
             r#"{"keys":{"nothing":"a"}}"#,
@@ -183,6 +184,8 @@ mod tests {
             r#"{"keys":{"l":1}}"#,
             r#"{"keys":{"l":null}}"#,
             r#"{"keys":{"l":"a","l":"b"}}"#,
+            r#"{"keys":{"u":"a","l":"b","u":"c"}}"#,
+            r#"{"keys":{"d":"a","l":"b","l":"c"}}"#,
             r#"{"keys":{"l":"a"},"keys":{"l":"b"}}"#,
             r#"{"keys":{"l":"a"},"n":"3"}"#,
             r#"{"keys":{"l":"a"},"n":-3}"#,

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 use tallyring_realtime::{Accepted, Batch, Refusal};
-use tallyring_records::{COUNT_MAX, Increment, Schema, check_time, dimensions};
+use tallyring_records::{COUNT_MAX, Increment, Schema, check_time};
 use tokio::net::UdpSocket;
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -157,10 +157,7 @@ fn parse(line: &str, schema: &Schema, now: i64) -> Result<Increment, String> {
             .keys
             .iter()
             .filter_map(|(key, _)| schema.namespace(key));
-        namespaces.any(|namespace| {
-            let mut subtotals = namespace.subtotals.iter();
-            subtotals.any(|subtotal| dimensions(subtotal).any(|dimension| dimension == name))
-        })
+        namespaces.any(|namespace| namespace.has_dimension(name))
     };
     let declared: Vec<bool> = increment
         .by

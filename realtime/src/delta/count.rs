@@ -82,7 +82,7 @@ impl<'i> Steps<'i> {
         self.totals.clear();
         let count = delta.shards().len();
         let count = u16::try_from(count).expect("BUG: shards are numbered in 16 bits");
-        let (_, lookups) = delta.parts_mut();
+        let lookups = delta.lookups_mut();
         let mut note = |hash: &str, raw: &str| lookups.note(hash, raw);
         for &increment in increments {
             for (name, raw) in &increment.keys {

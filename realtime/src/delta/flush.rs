@@ -190,7 +190,7 @@ impl<'s> Month<'s, '_> {
             let hash = std::str::from_utf8(hash).expect("BUG: stored text is UTF-8");
             let raw = self
                 .lookups
-                .get(hash)
+                .get(hash.as_bytes())
                 .expect("BUG: every hash in a delta has its lookup");
             self.out
                 .push(line::lookup_key(hash).as_bytes(), escape(raw).as_bytes())?;

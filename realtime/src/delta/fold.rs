@@ -2,7 +2,8 @@
 //!
 //! A large group is counted in a delta of its own, without the lock that queries wait for; the lock is
 //! held only to show it, whole, and then for each step that moves some of it into the store's own
-//! delta. Invariant: between steps the two count every increment exactly once.
+//! delta. Invariant: between steps the two count every increment exactly once,
+//! and each has the text behind every hash that it uses.
 
 use super::memory::{Delta, NONE, Shard};
 
@@ -60,8 +61,7 @@ impl Fold {
         &self.from
     }
 
-    /// Moves buckets with about `counters` counters into `to`, which has as many shards; false once
-    /// nothing is left.
+    /// Moves about so many lookups and counters into `to`, which has as many shards; false once nothing is left.
     pub fn step(&mut self, to: &mut Delta, counters: usize) -> bool {
         let mut moved = 0;
         while moved < counters {
@@ -69,7 +69,7 @@ impl Fold {
             if left > 0 {
                 let taken = self.lookups..self.lookups + left.min(counters - moved);
                 (moved, self.lookups) = (moved + taken.len(), taken.end);
-                to.parts_mut().1.take(self.from.lookups(), taken);
+                to.lookups_mut().take(self.from.lookups(), taken);
                 continue;
             }
             let Some(shard) = self.from.shards_mut().get_mut(self.shard) else {
@@ -82,6 +82,7 @@ impl Fold {
             if self.bucket == shard.buckets.len() {
                 self.shard += 1;
                 self.bucket = 0;
+                // An empty shard is a step, too.
                 moved += 1;
                 continue;
             }
@@ -183,7 +184,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use proptest::prelude::*;
-    use tallyring_records::{Grain, Increment, LongKeys, Namespace, Schema, TimeCode};
+    use tallyring_records::{Grain, Increment, LongKeys, Namespace, Schema, TimeCode, is_hash};
 
     use super::*;
 
@@ -263,6 +264,15 @@ mod tests {
             loop {
                 let now = [&to, fold.rest()];
                 prop_assert_eq!(points(&now), points(&[&both]));
+                for delta in now {
+                    for (key, value, _) in points(&[delta]).into_keys() {
+                        let values = value.iter().flat_map(|value| value.split('*'));
+                        for hash in key.split('|').chain(values).filter(|text| is_hash(text)) {
+                            let raw = delta.lookups().get(hash.as_bytes());
+                            prop_assert!(raw.is_some(), "{} of {}", hash, key);
+                        }
+                    }
+                }
                 for key in ["a", "a long key with spaces"] {
                     prop_assert_eq!(estimates(&now, &keys, key), estimates(&[&both], &keys, key));
                 }
@@ -275,7 +285,7 @@ mod tests {
             prop_assert_eq!(points(&[&to]), points(&[&both]));
             prop_assert_eq!(to.counters(), both.counters());
             let hash = keys.stored("a long key with spaces");
-            prop_assert_eq!(to.lookups().get(&hash), both.lookups().get(&hash));
+            prop_assert_eq!(to.lookups().get(hash.as_bytes()), both.lookups().get(hash.as_bytes()));
         }
     }
 }

@@ -1,45 +1,43 @@
 //! The texts behind the hashes that keys and values of a delta use.
 
-use std::hash::BuildHasher;
 use std::ops::Range;
 
-use hashbrown::{DefaultHashBuilder, HashTable};
-use tallyring_records::{Text, is_hash};
+use tallyring_records::{Interner, is_hash};
 
 /// Hashes and their texts, in the order in which they were first seen.
 #[derive(Default)]
 pub struct Lookups {
-    texts: Vec<(Text, Box<str>)>,
-    /// Numbers in `texts` by hash.
-    table: HashTable<u32>,
-    hasher: DefaultHashBuilder,
+    hashes: Interner,
+    /// By number of the hash.
+    texts: Vec<Box<str>>,
     text_bytes: usize,
 }
 
 impl Lookups {
     /// Notes the text behind a hash.
     pub fn note(&mut self, hash: &str, raw: &str) {
-        match self.get(hash) {
-            None => self.insert(hash, raw),
+        debug_assert!(is_hash(hash));
+        let number = self.hashes.intern(hash.as_bytes()) as usize;
+        match self.texts.get(number) {
+            None => {
+                self.text_bytes += raw.len();
+                self.texts.push(raw.into());
+            }
             // 72 keyed bits: this does not happen by chance before some 10^10 long texts.
-            Some(known) if known != raw => tracing::error!(
+            Some(known) if **known != *raw => tracing::error!(
                 hash,
                 first = %known.escape_debug(),
                 second = %raw.escape_debug(),
-                "two different texts have one hash; their counts are summed under the first"
+                "two different texts have one hash; both are shown as the first"
             ),
             Some(_) => {}
         }
     }
 
     /// The text behind a hash; none for what is stored as it is.
-    pub fn get(&self, hash: &str) -> Option<&str> {
-        if !is_hash(hash) {
-            return None;
-        }
-        let is_it = |&number: &u32| self.texts[number as usize].0 == hash;
-        let found = self.table.find(self.hasher.hash_one(hash), is_it)?;
-        Some(&self.texts[*found as usize].1)
+    pub fn get(&self, hash: &[u8]) -> Option<&str> {
+        let number = self.hashes.find(hash)?;
+        Some(&self.texts[number as usize])
     }
 
     /// How many there are.
@@ -49,27 +47,48 @@ impl Lookups {
 
     /// Takes some of another's over; they stay there, too.
     pub fn take(&mut self, from: &Self, range: Range<usize>) {
-        for (hash, raw) in &from.texts[range] {
-            self.note(hash, raw);
+        for number in range {
+            let hash = from.hashes.get(number as u32);
+            let hash = std::str::from_utf8(hash).expect("BUG: noted as text");
+            self.note(hash, &from.texts[number]);
         }
     }
 
     /// Bytes of memory held.
     pub fn bytes(&self) -> usize {
-        size_of::<(Text, Box<str>)>() * self.texts.capacity()
-            + 5 * self.table.capacity() * 8 / 7
-            + self.text_bytes
+        self.hashes.bytes() + size_of::<Box<str>>() * self.texts.capacity() + self.text_bytes
     }
+}
 
-    fn insert(&mut self, hash: &str, raw: &str) {
-        let Self { texts, hasher, .. } = self;
-        let number =
-            u32::try_from(texts.len()).expect("BUG: a delta is flushed before 2^32 lookups");
-        texts.push((hash.into(), raw.into()));
-        self.text_bytes += raw.len();
-        self.table
-            .insert_unique(hasher.hash_one(hash), number, |&number| {
-                hasher.hash_one(texts[number as usize].0.as_str())
-            });
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hash_has_the_text_that_was_noted_first_also_after_it_was_taken_over() {
+        let hash = |number: usize| format!("hash{number:08}");
+        let raw = |number: usize| format!("a long text {number}");
+        let mut lookups = Lookups::default();
+        let empty = lookups.bytes();
+        for number in 0..50 {
+            lookups.note(&hash(number), &raw(number));
+        }
+        lookups.note(&hash(7), &raw(7));
+        lookups.note(&hash(8), "another text");
+        assert_eq!(lookups.len(), 50);
+        let texts: usize = (0..50).map(|number| raw(number).len()).sum();
+        assert!(lookups.bytes() >= empty + texts + 50 * hash(0).len());
+        let mut taken = Lookups::default();
+        taken.note(&hash(49), &raw(49));
+        for begin in (0..50).step_by(20) {
+            taken.take(&lookups, begin..(begin + 20).min(50));
+        }
+        for lookups in [&lookups, &taken] {
+            for number in 0..50 {
+                assert_eq!(lookups.get(hash(number).as_bytes()), Some(&*raw(number)));
+            }
+            assert_eq!(lookups.get(b"plain"), None);
+            assert_eq!(lookups.get(hash(50).as_bytes()), None);
+        }
     }
 }

@@ -188,6 +188,11 @@ impl Delta {
         &mut self.shards
     }
 
+    pub(super) fn lookups_mut(&mut self) -> &mut Lookups {
+        &mut self.lookups
+    }
+
+    /// Both at once.
     pub(super) fn parts_mut(&mut self) -> (&mut [Shard], &mut Lookups) {
         (&mut self.shards, &mut self.lookups)
     }

@@ -27,9 +27,10 @@ impl Delta {
                 };
                 let code = bucket.code();
                 if range.contains(&code.start()) {
-                    let stored = std::str::from_utf8(stored).ok();
-                    let lookup =
-                        stored.and_then(|stored| Some((stored, self.lookups().get(stored)?)));
+                    let lookup = self.lookups().get(stored).and_then(|raw| {
+                        let hash = std::str::from_utf8(stored).ok()?;
+                        Some((hash, raw))
+                    });
                     visit(key, code, bucket.count, lookup);
                 }
             }

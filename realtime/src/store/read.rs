@@ -234,7 +234,7 @@ impl Totals {
             let hash = Some(&stored).filter(|stored| is_hash(stored));
             let text = hash.and_then(|hash| {
                 let mut deltas = stores().flat_map(DeltaStore::deltas);
-                deltas.find_map(|delta| delta.lookups().get(hash))
+                deltas.find_map(|delta| delta.lookups().get(hash.as_bytes()))
             });
             let text = text.map(str::to_owned);
             let total = Total {
@@ -341,7 +341,7 @@ impl<'r> Gather<'r> {
                 );
                 for (code, value, count) in points {
                     for part in value.split('*').filter(|part| is_hash(part)) {
-                        if let Some(raw) = delta.lookups().get(part) {
+                        if let Some(raw) = delta.lookups().get(part.as_bytes()) {
                             self.series.lookups.insert(part.into(), raw.into());
                         }
                     }

@@ -30,7 +30,7 @@ const FOLDED_AT_ONCE_RECORDS: usize = if MANY_ORDERS { 4 } else { 256 };
 /// Where many orders of threads are tried, small groups must do.
 const MANY_ORDERS: bool = cfg!(feature = "shuttle");
 
-/// Counters that a step moves: well under a millisecond.
+/// Lookups and counters that a step moves: well under a millisecond.
 const STEP_COUNTERS: usize = 1_000;
 
 /// Records of a step of the last minute, as short.
@@ -39,7 +39,7 @@ const STEP_RECORDS: usize = 250;
 impl Store {
     /// Counts records that are durable; everything before `applied` is then.
     pub(super) fn show(&self, rules: &Rules, written: &[Appended], applied: Offset, now: i64) {
-        let increments = || written.iter().flat_map(increments);
+        let increments = || written.iter().flat_map(increments_of);
         let mut watermarks = Watermarks::default();
         increments().for_each(|(_, _, increment)| watermarks.see(increment));
         let keys: usize = increments()
@@ -162,7 +162,7 @@ fn weigh_apart<'d>(rules: &Rules, deltas: impl Iterator<Item = &'d Delta>) -> He
 }
 
 /// Increments of a frame, each with its sequence and whether it is a late one.
-fn increments(frame: &Appended) -> impl Iterator<Item = (u64, bool, &Increment)> {
+fn increments_of(frame: &Appended) -> impl Iterator<Item = (u64, bool, &Increment)> {
     let numbered = (frame.first..).zip(&frame.records);
     numbered.filter_map(|(sequence, record)| {
         let (late, increment) = record.increment()?;

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use tallyring_records::{
-    KEY_BYTES_MAX, LongKeys, MISSING, Namespace, Schema, ShardPrefix, ShortText, TimeCode, is_hash,
-    is_plain_ascii,
+    KEY_BYTES_MAX, LongKeys, MISSING, Namespace, Schema, ShardPrefix, ShortText, TimeCode,
+    dimensions, is_hash, is_plain_ascii,
 };
 
 use super::field;
@@ -390,7 +390,7 @@ impl<'s> Reader<'s> {
         rows: &mut StagedRows,
     ) -> Result<Range<u32>, String> {
         let value = text("value", value)?;
-        let dimensions = subtotal.split('*').count();
+        let dimensions = dimensions(subtotal).count();
         if dimensions == 1 {
             let stored = self.stored(value, rows);
             return Ok(rows.add_text(&[stored.as_bytes()]));
