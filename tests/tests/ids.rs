@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use tallyring_realtime::{Accepted, Batch, Options, Store, World};
-use tallyring_records::{Increment, Record, Schema};
+use tallyring_realtime::{Accepted, Batch, Options, Read, Store, World};
+use tallyring_records::{Increment, Record, Schema, TIME_MAX, TIME_MIN};
 use tallyring_tests::model::{ManualClock, fixed_bytes};
 use tallyring_tests::sim_disk::SimDisk;
 
@@ -29,7 +29,7 @@ fn open(disk: &SimDisk, clock: &Arc<ManualClock>) -> (Store, u64) {
         random: fixed_bytes,
     };
     let options = Options {
-        segment_bytes: 1 << 20,
+        segment_bytes: 4 << 20,
         ..Options::default()
     };
     let (store, recovery) = Store::open(world, options, Schema::default_clicks()).expect("open");
@@ -161,4 +161,72 @@ fn what_became_of_an_id_is_told_beyond_its_window_until_the_log_is_removed() {
     world.store.flush().expect("flush");
     assert_eq!(told(&world), Default::default());
     assert_eq!(world.runs(), 0);
+}
+
+/// More than a frame of the log holds, between two clicks; then both again, with their sequences as the log tells them.
+#[test]
+fn a_group_of_several_frames_is_counted_and_remembered_record_by_record() {
+    let world = Days::new();
+    let click = |id: String, text: &str| Increment {
+        id: Some(id),
+        by: vec![("r".into(), text.into())],
+        ..Increment::new(START_MS / 1_000, 1, [("l", "a")])
+    };
+    let long = "x".repeat(1_500);
+    let middle: Vec<_> = (0..800)
+        .map(|n| click(format!("middle-{n}"), &long))
+        .collect();
+    let many = middle.len() as u64;
+    let of_one = |id: &str| vec![click(id.into(), "http://short.example/")];
+    let group = [
+        of_one("first"),
+        middle,
+        of_one("last"),
+        of_one("first"),
+        of_one("last"),
+    ];
+    let batches = group.map(|increments| Batch {
+        increments,
+        ..Batch::default()
+    });
+    let outcomes = world.store.commit(batches.into());
+    let counted = outcomes.into_iter().map(|outcome| {
+        let accepted = outcome.expect("taken");
+        (accepted.accepted, accepted.duplicates)
+    });
+    let wanted = [(1, 0), (many, 0), (1, 0), (0, 1), (0, 1)];
+    assert_eq!(counted.collect::<Vec<_>>(), wanted);
+    let check = |store: &Store| {
+        let read = Read {
+            namespace: "l".into(),
+            key: "a".into(),
+            subtotal: Some("r".into()),
+            from: TIME_MIN,
+            to: TIME_MAX,
+        };
+        let answer = store.read(&[read], None).expect("an answer");
+        assert_eq!(answer.series[0].totals.sum(), many + 2);
+        let places = [
+            ("first", 0),
+            ("middle-0", 1),
+            ("middle-799", many),
+            ("last", many + 1),
+        ];
+        let sequence = |id| {
+            let history = store.id_history(id).expect("the log");
+            let logged = history.counted.expect("it counted");
+            assert!(
+                matches!(logged.record, Record::Increment(Increment { id: Some(of), .. }) if of == id)
+            );
+            logged.offset.sequence
+        };
+        let first = sequence("first");
+        for (id, after) in places {
+            assert_eq!(sequence(id), first + after, "{id}");
+        }
+    };
+    check(&world.store);
+    let (reopened, replayed) = world.reopened();
+    assert!(replayed >= many + 4, "{replayed}");
+    check(&reopened.store);
 }
