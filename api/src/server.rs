@@ -247,3 +247,47 @@ fn builder(limits: &ServerLimits) -> Builder<TokioExecutor> {
         .keep_alive_timeout(H2_PING_TIMEOUT);
     builder
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future;
+    use std::io::{ErrorKind, Read, Write};
+    use std::net::{self, Ipv4Addr};
+
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_request_that_does_not_end_in_time_is_cut_off_and_gives_back_what_it_held() {
+        let (arrived, mut seen) = mpsc::unbounded_channel();
+        let held = Arc::new(());
+        let holding = Arc::clone(&held);
+        let answer = move |_: Request<Incoming>, _: IpAddr| {
+            let (arrived, holding) = (arrived.clone(), Arc::clone(&holding));
+            async move {
+                arrived.send(()).unwrap();
+                let never: Response = future::pending().await;
+                drop(holding);
+                never
+            }
+        };
+        let limits = ServerLimits {
+            drain_timeout: Duration::from_millis(10),
+            ..ServerLimits::default()
+        };
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let mut client = net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        client
+            .write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+            .unwrap();
+        let stop = async { seen.recv().await.unwrap() };
+        let running = Server::new(answer, limits).run(vec![(listener, None)], stop);
+        running.await.unwrap();
+        assert_eq!(Arc::strong_count(&held), 1);
+        match client.read(&mut [0; 64]) {
+            Ok(read) => assert_eq!(read, 0, "no answer"),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
+        }
+    }
+}

@@ -50,15 +50,9 @@ pub fn run_on_its_own(thread: usize, threads: usize) {
     if all.count() as usize != threads {
         return;
     }
-    let Some(processor) = (0..CpuSet::MAX_CPU)
-        .filter(|&processor| all.is_set(processor))
-        .nth(thread)
-    else {
-        return;
-    };
-    let mut own = CpuSet::new();
-    own.set(processor);
-    told("processor", place(&own));
+    if let Some(own) = numbers(all).nth(thread) {
+        told("processor", place(&set_of([own])));
+    }
 }
 
 /// Lets the calling thread run on any processor of the process again: for one that a thread with a processor of its own has
@@ -67,7 +61,8 @@ pub fn run_anywhere() {
     // Who may use several has no processor of its own, and what the process may use by now, perhaps.
     let is_kept = sched_getaffinity(None).is_ok_and(|now| now.count() == 1);
     if let Some(Some(all)) = ALLOWED.get().filter(|_| is_kept) {
-        // They may have been taken from the process since: then all that it has now.
+        // They may have been taken from the process since: then all that it has now, which the system takes of all.
+        let every = || set_of(0..CpuSet::MAX_CPU);
         told("processor", place(all).or_else(|_| place(&every())));
     }
 }
@@ -82,11 +77,14 @@ pub fn processors() -> usize {
 /// What the process may use, as the first thread that got one of its own has found it.
 static ALLOWED: OnceLock<Option<CpuSet>> = OnceLock::new();
 
-/// More than there are, of which the system takes those that the process may use.
-fn every() -> CpuSet {
-    let mut all = CpuSet::new();
-    (0..CpuSet::MAX_CPU).for_each(|processor| all.set(processor));
-    all
+fn set_of(processors: impl IntoIterator<Item = usize>) -> CpuSet {
+    let mut set = CpuSet::new();
+    processors.into_iter().for_each(|number| set.set(number));
+    set
+}
+
+fn numbers(set: &CpuSet) -> impl Iterator<Item = usize> {
+    (0..CpuSet::MAX_CPU).filter(|&number| set.is_set(number))
 }
 
 fn place(processors: &CpuSet) -> io::Result<()> {
@@ -143,9 +141,7 @@ mod tests {
             });
             let own = own.join().unwrap();
             assert_eq!(own.count(), 1);
-            (0..CpuSet::MAX_CPU)
-                .filter(|&processor| own.is_set(processor))
-                .for_each(|processor| used.set(processor));
+            numbers(&own).for_each(|number| used.set(number));
         }
         assert_eq!(used, before);
     }
@@ -166,10 +162,8 @@ mod tests {
     /// The processors of the process; none where a thread cannot choose one, as in some sandboxes.
     fn allowed() -> Option<CpuSet> {
         let all = sched_getaffinity(None).ok()?;
-        let first = (0..CpuSet::MAX_CPU).find(|&processor| all.is_set(processor))?;
+        let own = set_of(numbers(&all).take(1));
         let chosen = thread::spawn(move || {
-            let mut own = CpuSet::new();
-            own.set(first);
             place(&own).ok()?;
             sched_getaffinity(None).ok().filter(|now| *now == own)
         });

@@ -2,6 +2,7 @@
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
+use tallyring_realtime::priority;
 
 use crate::error::Result;
 use crate::out::say;
@@ -101,7 +102,7 @@ fn shown(figure: f64) -> String {
 
 fn machine() -> String {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let processors = priority::processors();
     let memory = read("/proc/meminfo")
         .lines()
         .find_map(|line| {
