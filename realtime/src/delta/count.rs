@@ -2,7 +2,8 @@
 //!
 //! Nearly all of the time goes to waiting for memory: each lookup falls somewhere into large tables. So a few dozen
 //! increments take each step together. The lookups of one step do not depend on each other, and a processor waits for a
-//! dozen of them about as long as for one.
+//! dozen of them about as long as for one. What a table finds says where to look only: that is asked for by all before the
+//! first looks.
 
 use std::ops::Range;
 
@@ -11,7 +12,7 @@ use tallyring_records::{
     dimensions, minute_value, shard_of,
 };
 
-use super::memory::Delta;
+use super::memory::{Delta, NONE};
 
 /// Increments that take each step together: what is between the steps stays in the cache.
 const TOGETHER: usize = 64;
@@ -55,6 +56,8 @@ struct Total<'i> {
     code: TimeCode,
     /// Number of the key.
     key: u32,
+    /// Number of the bucket, probably.
+    bucket: u32,
 }
 
 /// What it adds to a value of a subtotal.
@@ -68,7 +71,10 @@ struct Value {
     text: Range<usize>,
     /// Number of the value.
     value: u32,
+    /// Number of the bucket; until it is counted there, probably.
     bucket: u32,
+    /// Number of the counter, probably.
+    counter: u32,
 }
 
 impl<'i> Steps<'i> {
@@ -103,6 +109,7 @@ impl<'i> Steps<'i> {
                     text,
                     code: TimeCode::containing(increment.at, namespace.grain),
                     key: 0,
+                    bucket: NONE,
                 });
             }
         }
@@ -118,9 +125,13 @@ impl<'i> Steps<'i> {
 
     fn count_totals(&mut self, delta: &mut Delta) {
         let shards = delta.shards_mut();
+        for total in &mut self.totals {
+            let shard = &shards[usize::from(total.shard)];
+            total.bucket = shard.likely_bucket((total.key, 0, total.code));
+        }
         for total in &self.totals {
             let shard = &mut shards[usize::from(total.shard)];
-            let bucket = shard.bucket(total.key, 0, total.code);
+            let bucket = shard.bucket((total.key, 0, total.code), total.bucket);
             shard.buckets[bucket as usize].count += total.increment.n;
             if let Some(user) = &total.increment.user
                 && total.namespace.uniques
@@ -145,7 +156,8 @@ impl<'i> Steps<'i> {
                     subtotal,
                     text,
                     value: 0,
-                    bucket: 0,
+                    bucket: NONE,
+                    counter: NONE,
                 });
             };
             for subtotal in &total.namespace.subtotals {
@@ -185,17 +197,25 @@ impl<'i> Steps<'i> {
     fn find_buckets(&mut self, delta: &mut Delta) {
         let shards = delta.shards_mut();
         for value in &mut self.values {
+            let shard = &shards[usize::from(value.shard)];
+            value.bucket = shard.likely_bucket((value.key, value.subtotal, value.code));
+        }
+        for value in &mut self.values {
             let shard = &mut shards[usize::from(value.shard)];
-            value.bucket = shard.bucket(value.key, value.subtotal, value.code);
+            value.bucket = shard.bucket((value.key, value.subtotal, value.code), value.bucket);
             shard.buckets[value.bucket as usize].count += value.n;
         }
     }
 
     fn count_values(&mut self, delta: &mut Delta) {
         let shards = delta.shards_mut();
+        for value in &mut self.values {
+            let shard = &shards[usize::from(value.shard)];
+            value.counter = shard.likely_counter((value.bucket, value.value));
+        }
         for value in &self.values {
             let shard = &mut shards[usize::from(value.shard)];
-            let counter = shard.counter(value.bucket, value.value);
+            let counter = shard.counter((value.bucket, value.value), value.counter);
             shard.counters[counter as usize].count += value.n;
         }
     }

@@ -124,11 +124,12 @@ impl ShardMap {
         }
         for moving in &mut self.buckets {
             let bucket = &from.buckets[moving.number];
-            moving.target = to.bucket(moving.key, moving.subtotal, bucket.code());
+            let wanted = (moving.key, moving.subtotal, bucket.code());
+            moving.target = to.bucket(wanted, NONE);
             to.buckets[moving.target as usize].count += bucket.count;
         }
         for &(staged, value, count) in &self.counters {
-            let into = to.counter(self.buckets[staged].target, value);
+            let into = to.counter((self.buckets[staged].target, value), NONE);
             to.counters[into as usize].count += count;
         }
         for moving in &self.buckets {

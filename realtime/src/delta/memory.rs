@@ -60,14 +60,30 @@ pub struct Counter {
     pub(super) next: u32,
 }
 
+/// Key, subtotal and time code of a bucket.
+pub(super) type BucketIdentity = (u32, u16, TimeCode);
+
+/// Bucket and value of a counter.
+pub(super) type CounterIdentity = (u32, u32);
+
 /// Ends a list.
 pub const NONE: u32 = u32::MAX;
 
 const _: () = assert!(size_of::<Bucket>() == 32 && size_of::<Counter>() == 24);
 
 impl Bucket {
+    fn identity(&self) -> BucketIdentity {
+        (self.key, self.subtotal, self.code())
+    }
+
     pub(super) fn code(&self) -> TimeCode {
         TimeCode::from_minutes(self.minutes, self.grain)
+    }
+}
+
+impl Counter {
+    fn identity(&self) -> CounterIdentity {
+        (self.bucket, self.value)
     }
 }
 
@@ -253,10 +269,14 @@ impl Shard {
         u16::try_from(number).expect("BUG: a schema has few subtotals")
     }
 
-    pub(super) fn bucket(&mut self, key: u32, subtotal: u16, code: TimeCode) -> u32 {
-        let identity =
-            |bucket: &Bucket| (bucket.key, bucket.subtotal, bucket.minutes, bucket.grain);
-        let wanted = (key, subtotal, code.minutes(), code.grain());
+    /// The bucket that this is probably, so that it can come from memory before [`Shard::bucket`] looks at it.
+    pub(super) fn likely_bucket(&self, wanted: BucketIdentity) -> u32 {
+        let mut found = self.bucket_table.iter_hash(self.hasher.hash_one(wanted));
+        found.next().copied().unwrap_or(NONE)
+    }
+
+    /// The bucket of key, subtotal and time code, made if it is new; `likely` is looked at first.
+    pub(super) fn bucket(&mut self, wanted: BucketIdentity, likely: u32) -> u32 {
         let Self {
             buckets,
             bucket_table,
@@ -264,14 +284,21 @@ impl Shard {
             first_bucket,
             ..
         } = self;
+        if buckets
+            .get(likely as usize)
+            .is_some_and(|bucket| bucket.identity() == wanted)
+        {
+            return likely;
+        }
         let hash = hasher.hash_one(wanted);
         if let Some(&number) = bucket_table.find(hash, |&number| {
-            identity(&buckets[number as usize]) == wanted
+            buckets[number as usize].identity() == wanted
         }) {
             return number;
         }
         let number =
             u32::try_from(buckets.len()).expect("BUG: a delta is flushed before 2^32 buckets");
+        let (key, subtotal, code) = wanted;
         let first = &mut first_bucket[key as usize];
         buckets.push(Bucket {
             key,
@@ -285,12 +312,19 @@ impl Shard {
         });
         *first = number;
         bucket_table.insert_unique(hash, number, |&number| {
-            hasher.hash_one(identity(&buckets[number as usize]))
+            hasher.hash_one(buckets[number as usize].identity())
         });
         number
     }
 
-    pub(super) fn counter(&mut self, bucket: u32, value: u32) -> u32 {
+    /// As [`Shard::likely_bucket`].
+    pub(super) fn likely_counter(&self, wanted: CounterIdentity) -> u32 {
+        let mut found = self.counter_table.iter_hash(self.hasher.hash_one(wanted));
+        found.next().copied().unwrap_or(NONE)
+    }
+
+    /// The counter of bucket and value, made if it is new; `likely` is looked at first.
+    pub(super) fn counter(&mut self, wanted: CounterIdentity, likely: u32) -> u32 {
         let Self {
             buckets,
             counters,
@@ -298,15 +332,21 @@ impl Shard {
             hasher,
             ..
         } = self;
-        let identity = |counter: &Counter| (counter.bucket, counter.value);
-        let hash = hasher.hash_one((bucket, value));
+        if counters
+            .get(likely as usize)
+            .is_some_and(|counter| counter.identity() == wanted)
+        {
+            return likely;
+        }
+        let hash = hasher.hash_one(wanted);
         if let Some(&number) = counter_table.find(hash, |&number| {
-            identity(&counters[number as usize]) == (bucket, value)
+            counters[number as usize].identity() == wanted
         }) {
             return number;
         }
         let number =
             u32::try_from(counters.len()).expect("BUG: a delta is flushed before 2^32 counters");
+        let (bucket, value) = wanted;
         let first = &mut buckets[bucket as usize].first_counter;
         counters.push(Counter {
             count: 0,
@@ -316,7 +356,7 @@ impl Shard {
         });
         *first = number;
         counter_table.insert_unique(hash, number, |&number| {
-            hasher.hash_one(identity(&counters[number as usize]))
+            hasher.hash_one(counters[number as usize].identity())
         });
         number
     }
