@@ -110,10 +110,11 @@ impl App {
     }
 
     async fn read(&self, parts: &Parts, read: Direct, began: Instant) -> Response {
-        let response = self.guarded(parts, read.pattern, began, async |caller| {
-            read.answer(&self.state, &caller, parts).await
-        });
-        compress::answer(&parts.headers, response.await).await
+        self.guarded(parts, read.pattern, began, async |caller| {
+            let response = read.answer(&self.state, &caller, parts).await;
+            compress::answer(&parts.headers, response).await
+        })
+        .await
     }
 
     /// What the layers before a handler of the router do.

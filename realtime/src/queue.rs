@@ -416,6 +416,31 @@ mod tests {
         assert!(second.recv().expect("an answer").is_ok());
     }
 
+    #[test]
+    fn all_texts_of_an_increment_weigh() {
+        let long = || "x".repeat(200);
+        let plain = Increment::new(0, 1, [("l", "a")]);
+        let event = Event {
+            kind: long(),
+            view: Some(long()),
+            correction: false,
+        };
+        let origin = Origin {
+            producer: long(),
+            epoch: 0,
+            sequence: 1,
+        };
+        let full = Increment {
+            by: vec![("c".into(), long().into())],
+            id: Some(long()),
+            user: Some(long()),
+            event: Some(event.into()),
+            origin: Some(origin.into()),
+            ..Increment::new(0, 1, [("l", long())])
+        };
+        assert!(weight(&full) >= weight(&plain) + 7 * 200 - 1);
+    }
+
     fn runtime() -> Runtime {
         Builder::new_current_thread().build().expect("a runtime")
     }

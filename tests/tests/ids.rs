@@ -29,6 +29,7 @@ fn open(disk: &SimDisk, clock: &Arc<ManualClock>) -> (Store, u64) {
         random: fixed_bytes,
     };
     let options = Options {
+        // A group of several frames, of a megabyte each, fits in.
         segment_bytes: 4 << 20,
         ..Options::default()
     };

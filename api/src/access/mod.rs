@@ -23,7 +23,7 @@ mod table;
 pub use caller::Caller;
 pub use guard::{Peer, SHED, SHED_CLASSES, admit, guard, run};
 pub use new_key::{KeyRequest, issue, key_json};
-pub use place::{behind, off_thread};
+pub use place::{behind, done_by, off_thread, threads_behind};
 pub use rate::network;
 pub use refusal::Refusal;
 pub use request_id::{Asked, span};

@@ -48,26 +48,37 @@ pub async fn behind<T: Send + 'static>(
     let Some(threads) = BEHIND.as_ref() else {
         return off_thread(work).await;
     };
+    given_back(done_by(threads, taken_along(work)).await)
+}
+
+/// What these threads make of it, or its panic; what nobody waits for when its turn comes is left undone.
+pub async fn done_by<T: Send + 'static>(
+    threads: &ThreadPool,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> thread::Result<T> {
     let (done, outcome) = oneshot::channel();
-    let work = taken_along(work);
     threads.spawn(move || {
         if !done.is_closed() {
             let _ = done.send(catch_unwind(AssertUnwindSafe(work)));
         }
     });
-    given_back(outcome.await.expect("BUG: done, as somebody waits"))
+    outcome.await.expect("BUG: done, as somebody waits")
 }
 
-/// Threads that run behind all others; none where the system gives none. One processor is left to the threads that serve
-/// connections and to the one that counts, which takes longer than reading.
-static BEHIND: LazyLock<Option<ThreadPool>> = LazyLock::new(|| {
+/// So many threads that run behind all others; none where the system gives none.
+pub fn threads_behind(name: &'static str, threads: usize) -> Option<ThreadPool> {
     ThreadPoolBuilder::new()
-        .num_threads(priority::processors().saturating_sub(1).max(1))
-        .thread_name(|_| "behind".to_owned())
+        .num_threads(threads)
+        .thread_name(move |_| name.to_owned())
         .start_handler(|_| priority::run_behind())
         .build()
         .ok()
-});
+}
+
+/// One processor is left to the threads that serve connections and to the one that counts, which takes longer than
+/// reading.
+static BEHIND: LazyLock<Option<ThreadPool>> =
+    LazyLock::new(|| threads_behind("behind", priority::processors().saturating_sub(1).max(1)));
 
 /// What work answered, and the place it took along.
 type Done<T> = (Result<T, Problem>, Option<OwnedSemaphorePermit>);

@@ -2,8 +2,8 @@
 //!
 //! Nearly all of the time goes to waiting for memory: each lookup falls somewhere into large tables. So a few dozen
 //! increments take each step together. The lookups of one step do not depend on each other, and a processor waits for a
-//! dozen of them about as long as for one. What a table finds says where to look only: that is asked for by all before the
-//! first looks.
+//! dozen of them about as long as for one. A table tells only a number: those of a step are all found before the first
+//! bucket or counter is looked at.
 
 use std::ops::Range;
 

@@ -208,7 +208,7 @@ impl Delta {
         &mut self.lookups
     }
 
-    /// Both at once.
+    /// Shards and lookups.
     pub(super) fn parts_mut(&mut self) -> (&mut [Shard], &mut Lookups) {
         (&mut self.shards, &mut self.lookups)
     }
