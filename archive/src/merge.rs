@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use tallyring_records::line::{self, Kind};
-use tallyring_records::{HASH_CHARS, TimeCode, Users, is_minutes_before, shard_of};
+use tallyring_records::{TimeCode, Users, is_hash, is_minutes_before, shard_of};
 
 use days::Days;
 
@@ -425,7 +425,7 @@ impl Filter {
 }
 
 fn uses(used: &mut HashSet<Box<[u8]>>, stored: &[u8]) {
-    if stored.len() == HASH_CHARS && !used.contains(stored) {
+    if is_hash(stored) && !used.contains(stored) {
         used.insert(stored.into());
     }
 }

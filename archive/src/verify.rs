@@ -5,7 +5,7 @@ use std::ops::{AddAssign, ControlFlow};
 use std::sync::Arc;
 
 use tallyring_records::line::{self, Kind};
-use tallyring_records::{HASH_CHARS, TimeCode, Users, shard_of};
+use tallyring_records::{TimeCode, Users, is_hash, shard_of};
 
 use crate::disk::Disk;
 use crate::error::{Error, Result};
@@ -181,7 +181,7 @@ impl<'r> RunCheck<'r> {
     }
 
     fn uses(&mut self, stored: &[u8]) {
-        if stored.len() == HASH_CHARS && !self.used.contains(stored) {
+        if is_hash(stored) && !self.used.contains(stored) {
             self.used.insert(stored.into());
         }
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tallyring_archive::merge::{total_payloads, write_subtotal};
 use tallyring_archive::{Disk, Error, Partition, Result, RunEntry, RunSpec, RunWriter, names};
 use tallyring_records::line::{self, Kind, escape};
-use tallyring_records::{HASH_CHARS, TimeCode, USERS};
+use tallyring_records::{TimeCode, USERS, is_hash};
 
 use super::lookups::Lookups;
 use super::memory::{Bucket, Delta, Shard};
@@ -199,7 +199,7 @@ impl<'s> Month<'s, '_> {
     }
 
     fn uses(&mut self, stored: &'s [u8]) {
-        if stored.len() == HASH_CHARS {
+        if is_hash(stored) {
             self.used.insert(stored);
         }
     }

@@ -82,7 +82,7 @@ impl Fold {
             if self.bucket == shard.buckets.len() {
                 self.shard += 1;
                 self.bucket = 0;
-                // An empty shard is a step, too.
+                // Also where it was empty: to begin with a shard is work.
                 moved += 1;
                 continue;
             }

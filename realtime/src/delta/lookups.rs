@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use tallyring_records::{HASH_CHARS, Interner, is_hash};
+use tallyring_records::{Interner, is_hash};
 
 /// Hashes and their texts, in the order in which they were first seen.
 #[derive(Default)]
@@ -37,7 +37,7 @@ impl Lookups {
     /// The text behind a hash; none for what is stored as it is.
     pub fn get(&self, hash: &[u8]) -> Option<&str> {
         // Most texts are none: that needs no table.
-        let number = (hash.len() == HASH_CHARS).then(|| self.hashes.find(hash))??;
+        let number = is_hash(hash).then(|| self.hashes.find(hash))??;
         Some(&self.texts[number as usize])
     }
 

@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use tallyring_archive::merge::write_subtotal;
 use tallyring_archive::{BlockCache, Disk, Error, Run, RunEntry, RunSpec, RunWriter, names};
 use tallyring_records::line::{self, Kind};
-use tallyring_records::{HASH_CHARS, TimeCode, missing_value};
+use tallyring_records::{TimeCode, is_hash, missing_value};
 
 use super::LoadOptions;
 use super::error::{LoadError, WrongCounts};
@@ -166,7 +166,7 @@ impl<'r> Check<'r> {
     /// The key as it was given, safe to show.
     fn raw(&self, stored: &[u8]) -> Result<String, LoadError> {
         let mut raw = line::shown(stored);
-        if stored.len() == HASH_CHARS {
+        if is_hash(stored) {
             let wanted = [&[line::LOOKUP_MARK], stored].concat();
             self.run
                 .visit_from(&self.cache, &wanted, &mut |key, payload| {

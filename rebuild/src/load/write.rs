@@ -11,7 +11,7 @@ use tallyring_archive::{
     BLOCK_BYTES, Disk, Error, Partition, Result, Run, RunEntry, RunSpec, RunWriter, names,
 };
 use tallyring_records::line::{self, escape};
-use tallyring_records::{Grain, HASH_CHARS, Namespace, Schema, TimeCode};
+use tallyring_records::{Grain, Namespace, Schema, TimeCode, is_hash};
 
 use super::lane::{Lane, Part, Rows, Total};
 use super::memory::Memory;
@@ -313,7 +313,7 @@ impl<'s, 'l, 'd> Unit<'s, 'l, 'd> {
     }
 
     fn uses(&mut self, stored: &'s [u8], lane: u32) {
-        if stored.len() == HASH_CHARS {
+        if is_hash(stored) {
             self.used.entry(stored).or_insert(lane);
         }
     }
