@@ -275,7 +275,9 @@ fn loading_one_month_rewrites_one_month() {
     assert_eq!(server.get("/v1/incr?key.l=a").status, 204);
     server.terminate();
     let server = stand.stored.serve("2012-03-17T12:00:00Z@0");
-    let status = server.wait_for_status("the 16th is archived", |status| status["generation"] == 3);
+    let status = server.wait_for_status("the 16th is archived", |status| {
+        status["generation"] == 3 && status["last_rebuild"]["state"] == "done"
+    });
     let work = &status["last_rebuild"]["files"];
     assert_eq!(work, &json!({"merged": 0, "linked": 1, "shared": 3}));
 }
