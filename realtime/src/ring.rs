@@ -9,7 +9,10 @@ use std::collections::BTreeMap;
 
 use tallyring_records::{Day, Increment, LongKeys, Offset, Schema, StoreId};
 
-use crate::delta::DeltaStore;
+use crate::delta::{Delta, DeltaStore};
+
+/// Counts increments in a delta: [`Delta::add`] or [`Delta::add_by_all`].
+pub type Add = fn(&mut Delta, &LongKeys, &Schema, &[&Increment]);
 
 /// All delta stores and today.
 pub struct Ring {
@@ -89,6 +92,7 @@ impl Ring {
         &mut self,
         keys: &LongKeys,
         schema: &Schema,
+        add: Add,
         increments: impl Iterator<Item = (u64, bool, &'i Increment)>,
     ) {
         let mut by_store: BTreeMap<StoreId, Vec<&Increment>> = BTreeMap::new();
@@ -99,7 +103,7 @@ impl Ring {
         }
         for (id, increments) in by_store {
             if let Some(store) = self.stores.get_mut(&id) {
-                store.active.add(keys, schema, &increments);
+                add(&mut store.active, keys, schema, &increments);
             }
         }
     }

@@ -7,12 +7,14 @@
 
 use std::ops::Range;
 
+use rayon::prelude::*;
 use tallyring_records::{
     Increment, LongKeys, MINUTES, MISSING, Namespace, Schema, StoredTexts, TimeCode, User,
     dimensions, minute_value, shard_of,
 };
 
-use super::memory::{Delta, NONE};
+use super::lookups::Lookups;
+use super::memory::{Delta, NONE, Shard};
 
 /// Increments that take each step together: what is between the steps stays in the cache.
 const TOGETHER: usize = 64;
@@ -22,18 +24,75 @@ impl Delta {
     ///
     /// Counts stay below 2^53 because the caller checks before it logs.
     pub fn add(&mut self, keys: &LongKeys, schema: &Schema, increments: &[&Increment]) {
+        let of = self.shard_count();
+        let (shards, lookups) = self.parts_mut();
+        let mut part = Part {
+            shards,
+            first: 0,
+            of,
+            lookups,
+        };
+        part.add(keys, schema, increments);
+    }
+
+    /// The same, its shards divided among the threads of the pool that this runs in. For very many increments: each
+    /// thread looks at all of them.
+    pub fn add_by_all(&mut self, keys: &LongKeys, schema: &Schema, increments: &[&Increment]) {
+        let of = self.shard_count();
+        let each = of.div_ceil(u16::try_from(rayon::current_num_threads()).unwrap_or(of));
+        let (shards, lookups) = self.parts_mut();
+        let parts = shards
+            .par_chunks_mut(each.into())
+            .zip((0..of).into_par_iter().step_by(each.into()));
+        let noted = parts.map(|(shards, first)| {
+            let mut lookups = Lookups::default();
+            let mut part = Part {
+                shards,
+                first,
+                of,
+                lookups: &mut lookups,
+            };
+            part.add(keys, schema, increments);
+            lookups
+        });
+        for noted in noted.collect::<Vec<_>>() {
+            lookups.take(&noted, 0..noted.len());
+        }
+    }
+}
+
+/// Shards of a delta that stand side by side.
+struct Part<'d> {
+    shards: &'d mut [Shard],
+    /// Number of the first of them.
+    first: u16,
+    /// Shards of the delta.
+    of: u16,
+    /// Takes the texts behind hashes.
+    lookups: &'d mut Lookups,
+}
+
+impl Part<'_> {
+    fn add(&mut self, keys: &LongKeys, schema: &Schema, increments: &[&Increment]) {
         let mut stored = StoredTexts::new(keys);
         let mut steps = Steps::default();
-        for increments in increments.chunks(TOGETHER) {
+        // As many as have about [`TOGETHER`] here.
+        for increments in increments.chunks(TOGETHER * usize::from(self.of) / self.shards.len()) {
             steps.texts.clear();
             steps.name_totals(self, &mut stored, schema, increments);
-            steps.number_keys(self);
-            steps.count_totals(self);
+            steps.number_keys(self.shards);
+            steps.count_totals(self.shards);
             steps.name_values(self, &mut stored);
-            steps.number_values(self);
-            steps.find_buckets(self);
-            steps.count_values(self);
+            steps.number_values(self.shards);
+            steps.find_buckets(self.shards);
+            steps.count_values(self.shards);
         }
+    }
+
+    /// Place of a shard among these; none when it is another's.
+    fn place(&self, shard: u16) -> Option<u16> {
+        let place = shard.checked_sub(self.first)?;
+        (usize::from(place) < self.shards.len()).then_some(place)
     }
 }
 
@@ -50,6 +109,7 @@ struct Steps<'i> {
 struct Total<'i> {
     increment: &'i Increment,
     namespace: &'i Namespace,
+    /// Place of its shard.
     shard: u16,
     /// `u|jehiah`.
     text: Range<usize>,
@@ -80,16 +140,12 @@ struct Value {
 impl<'i> Steps<'i> {
     fn name_totals(
         &mut self,
-        delta: &mut Delta,
+        part: &mut Part<'_>,
         stored: &mut StoredTexts<'_, 'i>,
         schema: &'i Schema,
         increments: &[&'i Increment],
     ) {
         self.totals.clear();
-        let count = delta.shards().len();
-        let count = u16::try_from(count).expect("BUG: shards are numbered in 16 bits");
-        let lookups = delta.lookups_mut();
-        let mut note = |hash: &str, raw: &str| lookups.note(hash, raw);
         for &increment in increments {
             for (name, raw) in &increment.keys {
                 let Some(namespace) = schema.namespace(name) else {
@@ -98,10 +154,13 @@ impl<'i> Steps<'i> {
                 let begin = self.texts.len();
                 self.texts.extend_from_slice(name.as_bytes());
                 self.texts.push(b'|');
-                self.texts
-                    .extend_from_slice(stored.of(raw, &mut note).as_bytes());
+                let key = stored.of(raw, &mut |hash, raw| part.lookups.note(hash, raw));
+                self.texts.extend_from_slice(key.as_bytes());
                 let text = begin..self.texts.len();
-                let shard = shard_of(&self.texts[text.clone()], count);
+                let Some(shard) = part.place(shard_of(&self.texts[text.clone()], part.of)) else {
+                    self.texts.truncate(begin);
+                    continue;
+                };
                 self.totals.push(Total {
                     increment,
                     namespace,
@@ -115,16 +174,14 @@ impl<'i> Steps<'i> {
         }
     }
 
-    fn number_keys(&mut self, delta: &mut Delta) {
-        let shards = delta.shards_mut();
+    fn number_keys(&mut self, shards: &mut [Shard]) {
         for total in &mut self.totals {
             let text = &self.texts[total.text.clone()];
             total.key = shards[usize::from(total.shard)].key_number(text);
         }
     }
 
-    fn count_totals(&mut self, delta: &mut Delta) {
-        let shards = delta.shards_mut();
+    fn count_totals(&mut self, shards: &mut [Shard]) {
         for total in &mut self.totals {
             let shard = &shards[usize::from(total.shard)];
             total.bucket = shard.likely_bucket((total.key, 0, total.code));
@@ -141,12 +198,11 @@ impl<'i> Steps<'i> {
         }
     }
 
-    fn name_values(&mut self, delta: &mut Delta, stored: &mut StoredTexts<'_, 'i>) {
+    fn name_values(&mut self, part: &mut Part<'_>, stored: &mut StoredTexts<'_, 'i>) {
         self.values.clear();
-        let (shards, lookups) = delta.parts_mut();
-        let mut note = |hash: &str, raw: &str| lookups.note(hash, raw);
+        let mut note = |hash: &str, raw: &str| part.lookups.note(hash, raw);
         for total in &self.totals {
-            let shard = &mut shards[usize::from(total.shard)];
+            let shard = &mut part.shards[usize::from(total.shard)];
             let mut push = |subtotal: u16, text: Range<usize>| {
                 self.values.push(Value {
                     shard: total.shard,
@@ -186,16 +242,14 @@ impl<'i> Steps<'i> {
         }
     }
 
-    fn number_values(&mut self, delta: &mut Delta) {
-        let shards = delta.shards_mut();
+    fn number_values(&mut self, shards: &mut [Shard]) {
         for value in &mut self.values {
             let text = &self.texts[value.text.clone()];
             value.value = shards[usize::from(value.shard)].values.intern(text);
         }
     }
 
-    fn find_buckets(&mut self, delta: &mut Delta) {
-        let shards = delta.shards_mut();
+    fn find_buckets(&mut self, shards: &mut [Shard]) {
         for value in &mut self.values {
             let shard = &shards[usize::from(value.shard)];
             value.bucket = shard.likely_bucket((value.key, value.subtotal, value.code));
@@ -207,8 +261,7 @@ impl<'i> Steps<'i> {
         }
     }
 
-    fn count_values(&mut self, delta: &mut Delta) {
-        let shards = delta.shards_mut();
+    fn count_values(&mut self, shards: &mut [Shard]) {
         for value in &mut self.values {
             let shard = &shards[usize::from(value.shard)];
             value.counter = shard.likely_counter((value.bucket, value.value));
@@ -217,6 +270,79 @@ impl<'i> Steps<'i> {
             let shard = &mut shards[usize::from(value.shard)];
             let counter = shard.counter((value.bucket, value.value), value.counter);
             shard.counters[counter as usize].count += value.n;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+    use rayon::ThreadPoolBuilder;
+    use tallyring_records::Grain;
+
+    use super::*;
+
+    fn schema() -> Schema {
+        let namespace = |name: &str, grain| Namespace {
+            name: name.into(),
+            title: String::new(),
+            grain,
+            subtotals: vec!["c".into(), "c*r".into()],
+            minutes: true,
+            uniques: true,
+        };
+        Schema {
+            namespaces: vec![namespace("l", Grain::Hour), namespace("d", Grain::Day)],
+            events: Vec::new(),
+            ratios: Vec::new(),
+            filters: Vec::new(),
+            titles: BTreeMap::new(),
+        }
+    }
+
+    /// Everything that a delta tells: its counters in order, and the texts behind their hashes.
+    fn told(delta: &Delta, raws: &[&str], keys: &LongKeys) -> String {
+        let mut points = Vec::new();
+        delta.points(&mut |key, value, code, count| points.push((key, value, code, count)));
+        points.sort();
+        let mut told = format!("{points:?}");
+        for raw in raws {
+            let stored = keys.stored(raw);
+            let text = delta.lookups().get(stored.as_bytes());
+            delta.users(format!("l|{stored}").as_bytes(), &mut |code, users| {
+                told.push_str(&format!("\n{stored} {code} {}", users.estimate()));
+            });
+            told.push_str(&format!("\n{stored} {text:?}"));
+        }
+        told
+    }
+
+    proptest! {
+        #[test]
+        fn prop_threads_that_divide_the_shards_count_as_one_does(
+            clicks in proptest::collection::vec((0..5_usize, 0..5_usize, 0..40_i64, 1..9_u64, 0..4_u8), 0..300),
+            shards in 1..20_u16,
+            threads in 1..6_usize,
+        ) {
+            let raws = ["a", "b", "c", "a long key with spaces", "http://referrer.example/of/a/page?long"];
+            let increments = clicks.iter().map(|&(key, value, hour, n, user)| Increment {
+                by: vec![("c".into(), "US".into()), ("r".into(), raws[value].into())],
+                user: (user > 0).then(|| format!("u{user}")),
+                ..Increment::new(1_331_923_200 + hour * 1_800, n, [("l", raws[key]), ("d", raws[value])])
+            });
+            let increments: Vec<_> = increments.collect();
+            let increments: Vec<_> = increments.iter().collect();
+            let (keys, schema) = (LongKeys::new([7; 32]), schema());
+            let mut by_one = Delta::new(shards);
+            by_one.add(&keys, &schema, &increments);
+            let mut by_all = Delta::new(shards);
+            let pool = ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            pool.install(|| by_all.add_by_all(&keys, &schema, &increments));
+            prop_assert_eq!(told(&by_all, &raws, &keys), told(&by_one, &raws, &keys));
+            prop_assert_eq!(by_all.lookups().len(), by_one.lookups().len());
+            prop_assert_eq!(by_all.counters(), by_one.counters());
         }
     }
 }

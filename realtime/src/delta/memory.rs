@@ -213,9 +213,12 @@ impl Delta {
         (&mut self.shards, &mut self.lookups)
     }
 
+    pub(super) fn shard_count(&self) -> u16 {
+        u16::try_from(self.shards.len()).expect("BUG: shards are numbered in 16 bits")
+    }
+
     fn shard(&self, total_key: &[u8]) -> &Shard {
-        let shards = u16::try_from(self.shards.len()).expect("BUG: shards are numbered in 16 bits");
-        &self.shards[usize::from(shard_of(total_key, shards))]
+        &self.shards[usize::from(shard_of(total_key, self.shard_count()))]
     }
 }
 

@@ -1,7 +1,7 @@
 //! Puts a store together from the manifest and the log.
 //!
-//! One thread reads the log and decodes its records, another counts them, in the log's order. The first also frees them:
-//! it has less to do.
+//! One thread reads the log, decodes its records and frees them; others count them, each in shards of its own, in the
+//! log's order.
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{channel, sync_channel};
 use std::thread;
 
+use rayon::ThreadPoolBuilder;
 use tallyring_archive::{BlockCache, Manifest, SchemaEntry};
 use tallyring_records::{
     LongKeys, Offset, Origin, Position, Record, RecordError, Schema, decode_all,
@@ -20,7 +21,7 @@ use super::lateness::Watermarks;
 use super::open::{AGAIN_DOMAIN, BATCH_KEY_DOMAIN, ID_DOMAIN, PRODUCER_DOMAIN, REFUSED_DOMAIN};
 use super::recent::Recent;
 use super::{Live, Root, Store, Writer};
-use crate::delta::DeltaStore;
+use crate::delta::{Delta, DeltaStore};
 use crate::error::{Error, Result};
 use crate::heavy::Heavy;
 use crate::identity::Identity;
@@ -28,15 +29,17 @@ use crate::ids::{Ids, Seen};
 use crate::oplog::{ApplyError, Frame, LogSummary, Oplog, OplogError, ReadFrom};
 use crate::options::{Options, World};
 use crate::producers::Producers;
-use crate::ring::Ring;
+use crate::ring::{Add, Ring};
 use crate::sync::{Mutex, RwLock};
 
 /// Records that are handed over together; a frame is not divided.
-const PART_RECORDS: usize = 4_096;
+const PART_RECORDS: usize = 16_384;
 /// The same in bytes of the log: records may be large.
 const PART_BYTES: usize = 4 << 20;
 /// Parts that wait to be counted.
 const PARTS_WAITING: usize = 2;
+/// Records that are worth more than one thread that counts.
+const MANY_RECORDS: usize = 1_024;
 
 /// Takes the frames of a log.
 type Apply<'a> = &'a mut dyn FnMut(Frame<'_>) -> std::result::Result<(), ApplyError>;
@@ -145,8 +148,15 @@ impl Replay {
             let (hand_over, decoded) = sync_channel::<Vec<Decoded>>(PARTS_WAITING);
             let (give_back, counted) = channel();
             let counting = scope.spawn(move || {
+                let mut threads = None;
                 for part in decoded {
-                    self.count(&part);
+                    if threads.is_none() && part.len() >= MANY_RECORDS {
+                        threads = ThreadPoolBuilder::new().build().ok();
+                    }
+                    match &threads {
+                        Some(threads) => threads.install(|| self.count(&part, Delta::add_by_all)),
+                        None => self.count(&part, Delta::add),
+                    }
                     let _ = give_back.send(part);
                 }
             });
@@ -159,7 +169,10 @@ impl Replay {
                     let sent = hand_over.send(std::mem::take(&mut part));
                     // It panicked, as this thread does when it waits for it.
                     sent.map_err(|_| "the thread that counts has ended")?;
-                    counted.try_iter().for_each(drop);
+                    if let Ok(counted) = counted.try_recv() {
+                        part = counted;
+                        part.clear();
+                    }
                 }
                 Ok(())
             });
@@ -172,7 +185,7 @@ impl Replay {
     }
 
     /// Counts a part of the log.
-    fn count(&mut self, part: &[Decoded]) {
+    fn count(&mut self, part: &[Decoded], add: Add) {
         self.replayed += part.len() as u64;
         for decoded in part {
             self.know(decoded);
@@ -183,7 +196,7 @@ impl Replay {
                 let (late, increment) = decoded.record.increment()?;
                 Some((decoded.at.sequence, late, increment))
             });
-            self.ring.count(&self.keys, &self.schema, increments);
+            self.ring.count(&self.keys, &self.schema, add, increments);
             if let Some(last) = together.last() {
                 self.decide(last);
             }

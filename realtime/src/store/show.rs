@@ -48,7 +48,8 @@ impl Store {
         let records: usize = written.iter().map(|frame| frame.records.len()).sum();
         if keys <= SMALL_GROUP_KEYS {
             let mut live = self.live_mut();
-            live.ring.count(&self.keys, &rules.schema, increments());
+            live.ring
+                .count(&self.keys, &rules.schema, Delta::add, increments());
             for (_, _, increment) in increments() {
                 self.weigh(&mut live.heavy, &rules.schema, increment);
             }
