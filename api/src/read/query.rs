@@ -175,13 +175,16 @@ fn queries(bytes: &[u8]) -> Result<Vec<Json<'_>>, Problem> {
     let expected = "must be JSON such as {\"queries\":[{\"namespace\":\"l\",\"key\":\"abc\"}]}";
     let body = json::parse_borrowed(bytes)
         .map_err(|error| Problem::malformed("body", &error.to_string(), expected))?;
-    let queries = match body {
-        Json::Object(mut fields) if fields.len() == 1 => match fields.remove("queries") {
-            Some(Json::List(queries)) => queries,
-            _ => return Err(Problem::malformed("queries", "", expected)),
-        },
-        _ => return Err(Problem::malformed("body", "", expected)),
+    let Json::Object(mut fields) = body else {
+        return Err(Problem::malformed("body", "", expected));
     };
+    let Some(Json::List(queries)) = fields.remove("queries") else {
+        return Err(Problem::malformed("queries", "", expected));
+    };
+    if let Some((name, value)) = fields.into_iter().next() {
+        let detail = "is not a field here; use queries, and the other fields in each of them";
+        return Err(Problem::malformed(&name, &value.into_text(), detail));
+    }
     let detail = match queries.len() {
         0 => "the list is empty; give at least one query, such as {\"namespace\":\"l\",\"key\":\"abc\"}".to_owned(),
         1..=QUERIES_MAX => return Ok(queries),
