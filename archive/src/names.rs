@@ -80,6 +80,9 @@ pub const DIRECTORIES: [&str; 7] = [MANIFESTS, OPLOG, DELTAS, IDS, RUNS, ARCHIVE
 /// Directories of sorted files, in which a file counts only when a manifest names it.
 pub const SORTED_FILE_DIRECTORIES: [&str; 4] = [DELTAS, IDS, RUNS, ARCHIVE];
 
+/// What names of sorted files end in.
+pub const SORTED_FILE_SUFFIX: &str = ".csv.zst";
+
 /// `manifest-00000012`
 pub fn manifest(number: u64) -> String {
     format!("{MANIFESTS}/manifest-{number:08}")
@@ -93,7 +96,7 @@ pub fn manifest_number(file: &str) -> Option<u64> {
 /// `<directory>/<what>.s02of04.<hash>.csv.zst`
 pub fn sorted_file(directory: &str, what: &str, shard: u16, shards: u16, hash: &str) -> String {
     let place = place(shard, shards);
-    format!("{directory}/{what}{place}{hash}.csv.zst")
+    format!("{directory}/{what}{place}{hash}{SORTED_FILE_SUFFIX}")
 }
 
 /// `.s02of04.`, the shard in a sorted file's name.

@@ -110,6 +110,12 @@ pub fn restore(args: &RestoreArgs, as_json: bool) -> Result<()> {
             backup.display()
         )));
     }
+    if is_within(data, backup) {
+        return Err(CommandError::Usage(format!(
+            "{} is in the backup, which stays as it is; name a directory elsewhere",
+            data.display()
+        )));
+    }
     let _lock = take(data, names::RESTORING)?;
     let [source, target] = [disk(backup)?, disk(data)?];
     mark(

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tallyring_archive::{Manifest, OsDisk, Run};
+use tallyring_archive::{Manifest, OsDisk, Run, names};
 use tallyring_realtime::oplog::{ReadFrom, scan};
 use tallyring_records::{StoreId, decode_all};
 
@@ -184,6 +184,14 @@ fn file(
 ) -> std::result::Result<(), CatError> {
     let name = which
         .ok_or_else(|| CommandError::Usage("name a file, relative to the data directory".into()))?;
+    if !name.ends_with(names::SORTED_FILE_SUFFIX) {
+        let detail = format!(
+            "`{}` is no sorted file, whose name ends in {}; `cat oplog` and `cat manifest` print what is in others",
+            name.escape_debug(),
+            names::SORTED_FILE_SUFFIX
+        );
+        return Err(CommandError::Usage(detail).into());
+    }
     lines(disk, name, out)
 }
 

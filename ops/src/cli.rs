@@ -250,7 +250,7 @@ pub struct QueryArgs {
     /// Estimate the distinct users instead
     #[arg(long, conflicts_with = "by")]
     pub uniques: bool,
-    /// Values or keys that are listed [default: 10]
+    /// Values or keys that are listed [default: 10, as CSV all of up to 10000]
     #[arg(long)]
     pub limit: Option<usize>,
     /// Ask this server [default: the one that holds the data directory, or the files themselves]

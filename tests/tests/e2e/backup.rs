@@ -106,6 +106,11 @@ fn a_backup_is_not_served_nor_mixed_up_with_others() {
         &["restore", text(&copy), "--data", stored.argument()],
         "is not empty",
     );
+    let inside = copy.join("restored");
+    refused(
+        &["restore", text(&copy), "--data", text(&inside)],
+        "is in the backup",
+    );
     refused(
         &["restore", stored.argument(), "--data", "new"],
         "is no backup",

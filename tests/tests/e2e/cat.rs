@@ -122,6 +122,9 @@ fn cat_archive_and_cat_file_print_the_lines_that_zstd_decodes() {
             );
         }
     }
+    let other = tallyring(&["cat", "--data", stored.argument(), "file", "STORE"]);
+    assert_eq!(other.code, 2, "{other:?}");
+    assert!(other.stderr.contains("no sorted file"), "{other:?}");
 }
 
 #[test]
