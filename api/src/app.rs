@@ -134,7 +134,7 @@ impl App {
             Ok(caller) => access::run(access, route, pin!(answer(caller))).await,
             Err(refusal) => Err(refusal),
         };
-        let response = response.unwrap_or_else(|refusal| refusal.answer(route.dialect, pattern));
+        let response = response.unwrap_or_else(|refusal| refusal.answer(route.dialect, &parts.uri));
         let status = response.status().as_u16();
         self.meter.note(Some(pattern), status, began);
         response

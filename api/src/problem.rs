@@ -68,6 +68,18 @@ impl Problem {
         self
     }
 
+    /// The same where there is one item only.
+    pub(crate) fn of_one(mut self) -> Self {
+        self.0.index = None;
+        self
+    }
+
+    /// The same of a field that the client names like this.
+    pub(crate) fn named(mut self, field: String) -> Self {
+        self.0.field = Some(short_field(field));
+        self
+    }
+
     pub(crate) fn field(&self) -> Option<&str> {
         self.0.field.as_deref()
     }

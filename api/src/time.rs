@@ -1,5 +1,7 @@
 //! Times in requests: RFC 3339, or Unix seconds.
 
+use std::borrow::Cow;
+
 /// Reads a time as Unix seconds, rounded down; `None` when it is neither form.
 pub fn parse(text: &str) -> Option<i64> {
     if let Ok(seconds) = text.parse::<i64>() {
@@ -7,6 +9,19 @@ pub fn parse(text: &str) -> Option<i64> {
     }
     let timestamp: jiff::Timestamp = text.parse().ok()?;
     Some(timestamp.as_millisecond().div_euclid(1_000))
+}
+
+/// The same of a query string, in which a plus that was not percent-encoded has become a space.
+pub fn parse_in_query(text: &str) -> Option<i64> {
+    parse(&with_plus(text))
+}
+
+/// Puts the plus back before the offset of a time.
+pub fn with_plus(text: &str) -> Cow<'_, str> {
+    match text.rsplit_once(' ') {
+        Some((time, offset)) if time.contains(['T', 't']) => format!("{time}+{offset}").into(),
+        _ => text.into(),
+    }
 }
 
 /// What [`parse`] takes, for messages.
@@ -31,6 +46,12 @@ mod tests {
             ("99999999999999999999", None),
         ] {
             assert_eq!(parse(text), seconds, "{text}");
+            assert_eq!(parse_in_query(text), seconds, "{text}");
         }
+        for text in ["2012-03-16T18:40:47 00:00", "2012-03-17T00:10:47+05:30"] {
+            assert_eq!(parse_in_query(text), Some(1_331_923_247), "{text}");
+        }
+        assert_eq!(parse("2012-03-16T18:40:47 00:00"), None);
+        assert_eq!(parse_in_query("2012-03-16 18:40:47"), None);
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::request::Parts;
-use axum::http::{StatusCode, header};
+use axum::http::{StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::Response;
 use percent_encoding::percent_decode_str;
@@ -77,10 +77,10 @@ async fn permitted(access: &Access, route: Route, request: Request, next: Next) 
 
 async fn answer(access: &Access, route: Route, request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
-    // Only one dialect names the path in its refusals.
-    let path = match route.dialect {
-        Dialect::V4 => parts.uri.path().to_owned(),
-        Dialect::Problem | Dialect::V3 => String::new(),
+    // Only refusals of these say something of it.
+    let uri = match route.dialect {
+        Dialect::V3 | Dialect::V4 => parts.uri.clone(),
+        Dialect::Problem => Uri::default(),
     };
     let admitted = admit(access, route, &parts);
     let answered = match admitted {
@@ -92,7 +92,7 @@ async fn answer(access: &Access, route: Route, request: Request, next: Next) -> 
                 // The place goes to the handler: it is held for as long as the stream lasts.
                 match access.streams.enter() {
                     Some(place) => parts.extensions.insert(Arc::new(place)),
-                    None => return shed(STREAMS).answer(route.dialect, &path),
+                    None => return shed(STREAMS).answer(route.dialect, &uri),
                 };
             }
             let request = Request::from_parts(parts, body);
@@ -100,7 +100,7 @@ async fn answer(access: &Access, route: Route, request: Request, next: Next) -> 
         }
         Err(refusal) => Err(refusal),
     };
-    answered.unwrap_or_else(|refusal| refusal.answer(route.dialect, &path))
+    answered.unwrap_or_else(|refusal| refusal.answer(route.dialect, &uri))
 }
 
 /// Who asks, if they may ask this. Without keys it is nobody, who may do everything.

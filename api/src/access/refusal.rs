@@ -4,11 +4,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::Json;
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
 use super::route::Dialect;
+use crate::bitly;
 use crate::problem::Problem;
 
 /// Why a request does not reach its handler, or did not get an answer from it.
@@ -39,8 +40,8 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// The answer to a request of this path.
-    pub fn answer(self, dialect: Dialect, path: &str) -> Response {
+    /// The answer to a request of this target.
+    pub fn answer(self, dialect: Dialect, uri: &Uri) -> Response {
         let retry_after = match &self {
             Self::TooMany { wait, .. } => Some(wait.as_secs() + u64::from(wait.subsec_nanos() > 0)),
             // Spread, or all that were refused together come back together.
@@ -50,8 +51,8 @@ impl Refusal {
         let is_unauthorized = matches!(self, Self::NoKey | Self::WrongKey);
         let mut response = match dialect {
             Dialect::Problem => self.problem().into_response(),
-            Dialect::V3 => self.v3(),
-            Dialect::V4 => self.v4(Dialect::resource_of(path)).into_response(),
+            Dialect::V3 => self.v3(uri.query()),
+            Dialect::V4 => self.v4(Dialect::resource_of(uri.path())).into_response(),
         };
         let headers = response.headers_mut();
         if let Some(seconds) = retry_after {
@@ -107,7 +108,7 @@ impl Refusal {
     }
 
     /// Version 3 clients read the body only.
-    fn v3(&self) -> Response {
+    fn v3(&self, query: Option<&str>) -> Response {
         let (status, text) = match self {
             Self::NoKey => (500, "MISSING_ARG_ACCESS_TOKEN"),
             Self::WrongKey => (500, "INVALID_ARG_ACCESS_TOKEN"),
@@ -115,8 +116,7 @@ impl Refusal {
             Self::TooMany { .. } => (403, "RATE_LIMIT_EXCEEDED"),
             Self::Busy(_) | Self::TimedOut { .. } => (503, "TEMPORARILY_UNAVAILABLE"),
         };
-        Json(json!({"data": Value::Null, "status_code": status, "status_txt": text}))
-            .into_response()
+        bitly::in_envelope(query, status, text, Value::Null)
     }
 
     fn v4(self, resource: &str) -> impl IntoResponse + use<> {

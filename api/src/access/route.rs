@@ -118,6 +118,10 @@ impl Route {
 /// The namespaces of links, users and domains that a bitly-compatible route may read.
 fn of_bitly(pattern: &str) -> &'static [&'static str] {
     let begins = |with: &str| pattern.starts_with(with);
+    // What no route serves.
+    if matches!(pattern.get(3..), Some("" | "/" | "/{*path}")) {
+        return &[];
+    }
     let ranks_links = ["/popular_links", "/bitlinks/clicks", "/links/clicks/top"];
     if pattern.ends_with("/tracking_domain_clicks") {
         &["d"]

@@ -4,12 +4,18 @@
 //! of that time takes any other for a broken connection. Version 4 uses statuses.
 
 use axum::Json;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
 use super::xml;
 use crate::problem::Problem;
+use crate::query_string::QueryString;
+
+/// Counts change: no cache answers by itself.
+const FRESH: [(HeaderName, &str); 1] = [(header::CACHE_CONTROL, "no-cache")];
+/// Version 4 writes what `Accept` asks for.
+const BY_ACCEPT: [(HeaderName, &str); 1] = [(header::VARY, "accept, accept-encoding")];
 
 /// Why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,7 +73,7 @@ impl From<Problem> for Fault {
 /// Version 3: status 200, and the envelope, as XML when the query says so.
 pub fn v3(query: Option<&str>, answer: Result<Body, Fault>) -> Response {
     let (status, text, data) = match answer {
-        Ok(Body::Text(text) | Body::Csv(text)) => return text.into_response(),
+        Ok(Body::Text(text) | Body::Csv(text)) => return (FRESH, text).into_response(),
         Ok(Body::Json(data)) => (200, "OK".to_owned(), data),
         Err(fault) => {
             let status = match fault {
@@ -78,20 +84,26 @@ pub fn v3(query: Option<&str>, answer: Result<Body, Fault>) -> Response {
             (status, fault.message(), Value::Null)
         }
     };
+    in_envelope(query, status, &text, data)
+}
+
+/// What version 3 wraps everything in, as XML when the query says so.
+pub fn in_envelope(query: Option<&str>, status: u16, text: &str, data: Value) -> Response {
     let envelope = json!({"data": data, "status_code": status, "status_txt": text});
-    if query.is_some_and(|query| query.split('&').any(|part| part == "format=xml")) {
+    if QueryString::parse(query).is_ok_and(|query| query.has("format", "xml")) {
         let kind = [(header::CONTENT_TYPE, "application/xml; charset=utf-8")];
-        return (kind, xml::document("response", &envelope)).into_response();
+        return (FRESH, kind, xml::document("response", &envelope)).into_response();
     }
-    Json(envelope).into_response()
+    (FRESH, Json(envelope)).into_response()
 }
 
 /// Version 4: the status says it, the body which field of which `resource`.
 pub fn v4(resource: &str, answer: Result<Body, Fault>) -> Response {
     let fault = match answer {
-        Ok(Body::Json(body)) => return Json(body).into_response(),
+        Ok(Body::Json(body)) => return (FRESH, BY_ACCEPT, Json(body)).into_response(),
         Ok(Body::Csv(text) | Body::Text(text)) => {
-            return ([(header::CONTENT_TYPE, "text/csv; charset=utf-8")], text).into_response();
+            let kind = [(header::CONTENT_TYPE, "text/csv; charset=utf-8")];
+            return (FRESH, BY_ACCEPT, kind, text).into_response();
         }
         // One word serves both here.
         Err(Fault::Unknown) => Fault::NotFound,
@@ -104,7 +116,7 @@ pub fn v4(resource: &str, answer: Result<Body, Fault>) -> Response {
         }
         Fault::NoMinutes => (
             StatusCode::BAD_REQUEST,
-            "Minutes are not kept here; ask for hours or longer units.",
+            "Minutes are not kept here, or not for so long; ask for fewer of them, or for hours and longer units.",
         ),
         Fault::NotFound | Fault::Unknown => (
             StatusCode::NOT_FOUND,

@@ -28,6 +28,8 @@ mod xml;
 #[cfg(test)]
 mod tests;
 
+pub use envelope::in_envelope;
+
 use axum::Router;
 use serde_json::Value;
 

@@ -2,6 +2,8 @@
 
 use axum::Json;
 use axum::extract::{RawQuery, State};
+use axum::http::header;
+use axum::response::IntoResponse;
 use serde::Serialize;
 use tallyring_realtime::{IdHistory, Logged, Store};
 use tallyring_records::{Grain, Increment, Offset, Record, Schema, TimeCode, how_many};
@@ -120,12 +122,12 @@ pub async fn verdict(
     caller: Caller,
     Segments(id): Segments<String>,
     RawQuery(query): RawQuery,
-) -> Result<Json<IdVerdict>, Problem> {
+) -> Result<impl IntoResponse, Problem> {
     let mut query = QueryString::parse(query.as_deref())?;
     let source = query.take("source")?.filter(|source| !source.is_empty());
     let source = source.map(std::borrow::Cow::into_owned);
     query.finish("source")?;
-    blocking(&state, move |store| {
+    let verdict = blocking(&state, move |store| {
         let source = source.as_deref();
         let identity = source.map(|source| cloud_event::identity(source, &id));
         let history = store.id_history(identity.as_deref().unwrap_or(&id))?;
@@ -142,8 +144,9 @@ pub async fn verdict(
             );
             Problem::unknown("id", &id, detail)
         })
-    })
-    .await
+    });
+    // It may come again, or be exported, at any time.
+    Ok(([(header::CACHE_CONTROL, "no-cache")], verdict.await?))
 }
 
 /// What of it the key may be told: what names another namespace than its own, or is not known to name one, is as if it had

@@ -40,13 +40,13 @@ impl Format {
     /// The form of ours that `Accept` likes best; of equals the first named. JSON when none is named,
     /// and for pages: a browser that would take a picture of anything asks for HTML first.
     fn accepted(headers: &HeaderMap) -> Self {
-        let accept = headers
-            .get(header::ACCEPT)
-            .and_then(|accept| accept.to_str().ok())
-            .unwrap_or_default();
+        let lines = headers.get_all(header::ACCEPT).into_iter();
+        let accepted = lines
+            .filter_map(|line| line.to_str().ok())
+            .flat_map(|line| line.split(','));
         let (mut best, mut liked) = (Self::Json, 0.0);
         let mut anything: f32 = 0.0;
-        for part in accept.split(',') {
+        for part in accepted {
             let (kind, quality) = preference(part);
             let form = match kind.as_str() {
                 "text/html" if quality > 0.0 => return Self::Json,
@@ -132,6 +132,8 @@ mod tests {
         headers.insert(header::ACCEPT, "text/csv;q=0.9".parse().unwrap());
         assert_eq!(Format::of("counts", &headers), ("counts", Format::Csv));
         assert_eq!(Format::of("counts.svg", &headers), ("counts", Format::SVG));
+        headers.append(header::ACCEPT, "image/svg+xml".parse().unwrap());
+        assert_eq!(Format::of("counts", &headers), ("counts", Format::SVG));
         headers.insert(header::ACCEPT, "*/*".parse().unwrap());
         assert_eq!(Format::of("c", &headers), ("c", Format::Json));
     }

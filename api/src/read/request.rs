@@ -316,7 +316,7 @@ fn unit(query: &mut QueryString) -> Result<Unit, Problem> {
 
 fn instant(query: &mut QueryString, name: &str) -> Result<Option<i64>, Problem> {
     match query.take(name)?.filter(|value| !value.is_empty()) {
-        Some(value) => time::parse(&value)
+        Some(value) => time::parse_in_query(&value)
             .map(Some)
             .ok_or_else(|| Problem::malformed(name, &value, time::EXPECTED)),
         None => Ok(None),

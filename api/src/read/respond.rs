@@ -94,7 +94,7 @@ fn with_validator(mut response: Response, tag: HeaderValue, cache: &'static str)
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(cache));
     headers.insert(
         header::VARY,
-        HeaderValue::from_static("accept, accept-encoding, authorization, cookie"),
+        HeaderValue::from_static("accept, accept-encoding, authorization, cookie, origin"),
     );
     headers.insert(header::ETAG, tag);
     response

@@ -122,7 +122,7 @@ async fn top_says_what_every_read_says_and_has_a_validator() {
     assert_eq!(today.header("cache-control"), "no-cache");
     assert_eq!(
         today.header("vary"),
-        "accept, accept-encoding, authorization, cookie"
+        "accept, accept-encoding, authorization, cookie, origin"
     );
     let again = Request::get("/v1/l/top?units=1").header("if-none-match", today.header("etag"));
     let again = site.ask(again.body(Body::empty()).unwrap()).await;

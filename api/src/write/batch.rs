@@ -12,6 +12,7 @@ use serde::Serialize;
 use tallyring_realtime::{Accepted, Batch, BatchKey, Refusal, RefusedItem, Store, WrongItem};
 use tallyring_records::{ID_BYTES_MAX, Increment, Schema, Skipped};
 
+use super::cloud_event;
 use super::items::{Item, Items, Unread};
 use super::refused::{leave_out, log_refused, refused, refused_by_store};
 use crate::access::{Caller, behind};
@@ -280,14 +281,18 @@ fn batch_key(
         let detail = format!("must be 1 to {ID_BYTES_MAX} characters of visible ASCII");
         return Err(Problem::malformed("idempotency-key", text, detail));
     }
-    let body = match (store.body_identity(body), skip) {
-        (body, false) => body,
+    let mut more = cloud_event::in_headers(headers);
+    if skip {
+        more.extend_from_slice(b"skip");
+    }
+    let mut identity = store.body_identity(body);
+    if !more.is_empty() {
         // Told apart from every body: nobody else knows the bits of one.
-        (body, true) => store.body_identity(&[&body.to_be_bytes()[..], b"skip"].concat()),
-    };
+        identity = store.body_identity(&[&identity.to_be_bytes()[..], &more].concat());
+    }
     Ok(Some(BatchKey {
         text: caller.own(text),
-        body,
+        body: identity,
     }))
 }
 

@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use tallyring_records::ID_BYTES_MAX;
 
 use super::item::shown;
-use super::items::{Item as _, Unread};
+use super::items::{Item as _, Unread, media_type};
 use crate::json;
 use crate::problem::Problem;
 
@@ -34,9 +34,54 @@ pub fn kind(kind: &str) -> &str {
 
 const ATTRIBUTES: [&str; 5] = ["specversion", "id", "source", "type", "time"];
 
-/// True when the attributes are in headers and the body is the data.
+/// True when the attributes are in headers and the body is the data. In the other modes headers may say again what the
+/// body says.
 pub fn is_binary(headers: &HeaderMap) -> bool {
-    headers.contains_key("ce-specversion") || headers.contains_key("ce-id")
+    ATTRIBUTES
+        .iter()
+        .take(2)
+        .any(|name| headers.contains_key(header(name)))
+        && !media_type(headers).starts_with("application/cloudevents")
+}
+
+/// What the headers say of an event in binary mode, to tell it from others; nothing in the other modes.
+pub fn in_headers(headers: &HeaderMap) -> Vec<u8> {
+    let mut said = Vec::new();
+    if is_binary(headers) {
+        for name in ATTRIBUTES {
+            let value = headers
+                .get(header(name))
+                .map_or(&b""[..], |value| value.as_bytes());
+            // No value of a header holds the end of a line.
+            said.extend_from_slice(value);
+            said.push(b'\n');
+        }
+    }
+    said
+}
+
+fn header(attribute: &str) -> String {
+    format!("ce-{attribute}")
+}
+
+/// A header's value as text: quoted or not (RFC 9110 §5.6.4), then percent-encoded.
+fn decode(value: &str) -> Option<String> {
+    let quoted = value
+        .strip_prefix('"')
+        .and_then(|rest| rest.strip_suffix('"'));
+    let text = match quoted {
+        None => Cow::Borrowed(value),
+        Some(quoted) => {
+            let mut is_escaped = false;
+            let kept = quoted.chars().filter(|&c| {
+                is_escaped = c == '\\' && !is_escaped;
+                !is_escaped
+            });
+            Cow::Owned(kept.collect())
+        }
+    };
+    let decoded = percent_decode_str(&text).decode_utf8().ok()?;
+    Some(decoded.into_owned())
 }
 
 /// The structured form of what came in binary mode.
@@ -47,17 +92,13 @@ pub fn from_headers(headers: &HeaderMap, body: &[u8]) -> Result<Value, Unread> {
     let mut event = Map::new();
     let mut wrong = None;
     for attribute in ATTRIBUTES {
-        let header = format!("ce-{attribute}");
+        let header = header(attribute);
         let Some(value) = headers.get(&header) else {
             continue;
         };
-        let decoded = value
-            .to_str()
-            .ok()
-            .and_then(|text| percent_decode_str(text).decode_utf8().ok());
-        match decoded {
+        match value.to_str().ok().and_then(decode) {
             Some(text) => {
-                event.insert(attribute.into(), Value::String(text.into_owned()));
+                event.insert(attribute.into(), Value::String(text));
             }
             None => {
                 let shown = String::from_utf8_lossy(value.as_bytes());
@@ -117,6 +158,10 @@ pub fn unwrap(event: Value) -> Result<Value, Problem> {
     attributes.insert("id".into(), own_id(&attributes)?.into());
     let mut fields = match attributes.remove("data") {
         Some(Value::Object(data)) => data,
+        None if attributes.contains_key("data_base64") => {
+            let detail = "is not read; send the data as JSON, in the field data";
+            return Err(Problem::malformed("data_base64", "", detail));
+        }
         other => {
             let detail = "must be a JSON object with \"entities\", and perhaps by, user and view";
             let found = other.map(|data| shown(&data)).unwrap_or_default();

@@ -82,6 +82,9 @@ struct Parameters {
 /// 204, and whether the id was known.
 pub fn answer(accepted: &Accepted) -> Response {
     let mut response = StatusCode::NO_CONTENT.into_response();
+    // A cache that answered the next one would take it from the counts.
+    let stored = HeaderValue::from_static("no-store");
+    response.headers_mut().insert(header::CACHE_CONTROL, stored);
     if accepted.duplicates > 0 {
         let name = HeaderName::from_static("tallyring-duplicate");
         let known = HeaderValue::from_static("1");
@@ -107,7 +110,7 @@ async fn incr(state: &ApiState, caller: &Caller, query: Option<&str>) -> Result<
         Err(problem) => {
             let item = refused_item(&state.store().schema(), query, &problem);
             log_refused(state, item).await;
-            return Err(problem);
+            return Err(as_parameter(problem));
         }
     };
     let batch = Batch {
@@ -124,8 +127,20 @@ async fn incr(state: &ApiState, caller: &Caller, query: Option<&str>) -> Result<
                     .filter_map(|item| refused_by_store(item, &problem));
                 log_refused(state, items).await;
             }
-            Err(problem)
+            Err(as_parameter(problem))
         }
+    }
+}
+
+/// A problem of the one increment, with its field as the query string names it.
+fn as_parameter(problem: Problem) -> Problem {
+    let problem = problem.of_one();
+    let namespace = problem
+        .field()
+        .and_then(|field| field.strip_prefix("keys."));
+    match namespace.map(|namespace| format!("key.{namespace}")) {
+        Some(field) => problem.named(field),
+        None => problem,
     }
 }
 
@@ -149,9 +164,8 @@ fn refused_item(schema: &Schema, query: Option<&str>, problem: &Problem) -> Opti
 fn parse(query: Option<&str>, now: i64) -> Result<Increment, Problem> {
     let mut query = QueryString::parse(query)?;
     let at = match query.take("at")?.filter(|at| !at.is_empty()) {
-        Some(at) => {
-            time::parse(&at).ok_or_else(|| Problem::malformed("at", &at, time::EXPECTED))?
-        }
+        Some(at) => time::parse_in_query(&at)
+            .ok_or_else(|| Problem::malformed("at", &at, time::EXPECTED))?,
         None => now,
     };
     let n = query.take_as("n", "a whole number from 1 to 9007199254740991")?;

@@ -354,6 +354,18 @@ fn bitly_clients_send_their_key_in_three_ways_and_read_the_counts_of_its_login()
         assert_eq!(reply.json()["status_txt"], status, "{reply:?}");
         assert_eq!(reply.json()["data"], json!(null), "{reply:?}");
     }
+    let xml = stand.ask("GET /v3/link/clicks?link=bit.ly/abc&format=x%6Dl", &[], "");
+    assert!(
+        xml.body
+            .contains("<status_txt>MISSING_ARG_ACCESS_TOKEN</status_txt>"),
+        "{xml:?}"
+    );
+    let limited = stand.key(&operator, json!({"scopes": ["read"], "namespaces": ["u"]}));
+    let unserved = stand.ask(&format!("GET /v3/nope?access_token={limited}"), &[], "");
+    assert_eq!(unserved.json()["status_txt"], "UNKNOWN", "{unserved:?}");
+    let bearer = [("Authorization", limited.as_str())];
+    assert_eq!(stand.ask("GET /v4/nope", &bearer, "").status, 404);
+    assert_eq!(stand.ask(v4, &bearer, "").status, 403);
     let none = stand.ask("GET /v3/link/clicks?link=bit.ly/abc", &[], "");
     assert_eq!(
         none.json()["status_txt"],

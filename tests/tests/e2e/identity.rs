@@ -48,8 +48,14 @@ fn cloud_events_are_taken_in_every_mode() {
     ];
     assert_eq!(post(&server, &binary, &data()), accepted(1, 0));
     assert_eq!(post(&server, &binary, &data()), accepted(0, 1));
+    // A body that says all itself may be said again by headers.
+    let both = [&[STRUCTURED][..], &binary[1..]].concat();
+    assert_eq!(post(&server, &both, &cloud_event("t")), accepted(1, 0));
     let minutes = "/v1/ad_click/42/counts?unit=minute&units=3";
-    assert_eq!(counts(&server, minutes), [1, 2, 0]);
+    assert_eq!(counts(&server, minutes), [1, 3, 0]);
+    let mut quoted = binary;
+    quoted[2].1 = r#""bin%20\ary""#;
+    assert_eq!(post(&server, &quoted, &data()), accepted(0, 1));
     for (attribute, value) in [
         ("source", json!("")),
         ("source", json!("the shop")),
@@ -63,6 +69,27 @@ fn cloud_events_are_taken_in_every_mode() {
         let found = (status, &problem["field"]);
         assert_eq!(found, (400, &json!(attribute)), "{problem}");
     }
+}
+
+/// What headers say is part of the batch that a key names.
+#[test]
+fn an_idempotency_key_of_another_binary_event_is_refused() {
+    let (_data, server) = server();
+    let event = |id| {
+        [
+            ("idempotency-key", "k"),
+            ("ce-specversion", "1.0"),
+            ("ce-id", id),
+            ("ce-source", "/shop"),
+            ("ce-type", "click"),
+        ]
+    };
+    for _ in 0..2 {
+        assert_eq!(post(&server, &event("a"), &data()), accepted(1, 0));
+    }
+    let (status, problem) = post(&server, &event("b"), &data());
+    let found = (status, &problem["field"]);
+    assert_eq!(found, (422, &json!("idempotency-key")), "{problem}");
 }
 
 #[test]

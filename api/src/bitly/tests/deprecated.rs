@@ -97,6 +97,11 @@ async fn minutes_are_answered_where_they_are_kept() {
     assert_eq!(minutes.as_array().map(Vec::len), Some(60));
     let path = "/v3/link/clicks?link=bit.ly/now&unit=minute&units=2&rollup=true";
     assert_eq!(site.v3(path).await["data"]["link_clicks"], 6);
+    // All minutes are the last hour's.
+    let path = "/v3/link/clicks?link=bit.ly/now&unit=minute";
+    let all = site.v3(path).await["data"].clone();
+    let sum: u64 = (0..60).filter_map(counted).sum();
+    assert_eq!([&all["link_clicks"], &all["units"]], [sum, 60], "{all}");
     let path = "/v4/bitlinks/bit.ly/now/clicks?unit=minute&units=3";
     let clicks: Value = serde_json::from_str(&site.get(path).await.text).unwrap();
     assert_eq!(clicks["link_clicks"][1]["clicks"], 2, "{clicks}");

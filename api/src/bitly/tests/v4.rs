@@ -245,7 +245,9 @@ async fn minutes_are_refused_where_they_are_not_kept() {
     let site = Site::documented().await;
     let mut refused = invalid("bitlinks", "unit");
     refused["message"] = json!("MINUTES_NOT_KEPT");
-    refused["description"] = json!("Minutes are not kept here; ask for hours or longer units.");
+    refused["description"] = json!(
+        "Minutes are not kept here, or not for so long; ask for fewer of them, or for hours and longer units."
+    );
     let path = format!("{CLICKS}?unit=minute&units=60");
     site.check_v4_fault(&path, 400, refused).await;
 }
@@ -267,6 +269,8 @@ async fn lists_of_values_come_as_csv_to_who_accepts_it() {
         let answer = site.ask(request.unwrap()).await;
         assert_eq!((answer.status, answer.text.as_str()), (200, expected));
         assert_eq!(answer.content_type, "text/csv; charset=utf-8");
+        assert_eq!(answer.header("vary"), "accept, accept-encoding");
+        assert_eq!(answer.header("cache-control"), "no-cache");
     }
 }
 

@@ -25,7 +25,11 @@ pub fn take_window(
     let unit = unit.map_or(Ok(Unit::Day), |unit| {
         unit.parse().map_err(|_| Fault::invalid("unit"))
     })?;
-    let units = units.unwrap_or(ALL);
+    let units = match units.unwrap_or(ALL) {
+        // Of minutes, all are the last hour's: those before may not be kept.
+        ALL if unit == Unit::Minute => MINUTES_MAX,
+        units => units,
+    };
     let reference = match take_text(query, REFERENCE)? {
         Some(text) if text != "now" => Some(text.parse().map_err(|_| Fault::invalid(REFERENCE))?),
         _ => None,

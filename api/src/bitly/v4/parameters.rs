@@ -6,6 +6,7 @@ use super::super::envelope::Fault;
 use super::super::series::{ALL, Window};
 use crate::calendar::{Unit, Zone};
 use crate::query_string::QueryString;
+use crate::time::with_plus;
 
 const SIZE_DEFAULT: usize = 50;
 /// The last unit holds it.
@@ -45,12 +46,8 @@ fn parse_reference(text: &str) -> Option<(i64, i32)> {
     if let Ok(instant) = text.parse() {
         return Some((instant, 0));
     }
-    // A plus that was not percent-encoded has become a space.
-    let text = match text.rsplit_once(' ') {
-        Some((time, offset)) if time.contains(['T', 't']) => format!("{time}+{offset}"),
-        _ => text.to_owned(),
-    };
-    let pieces = Pieces::parse(&text).ok()?;
+    let text = with_plus(text);
+    let pieces = Pieces::parse(&*text).ok()?;
     let offset = pieces.to_numeric_offset().unwrap_or(jiff::tz::Offset::UTC);
     let local = pieces.date().to_datetime(pieces.time().unwrap_or_default());
     let instant = offset.to_timestamp(local).ok()?;
