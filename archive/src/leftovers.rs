@@ -20,10 +20,34 @@ pub fn remove_leftovers(disk: &dyn Disk, manifest: Option<&Manifest>) -> Result<
                 remove_temporary_files(disk, directory).map_err(Error::io("clean", directory))?;
         }
     }
+    removed += remove_unnamed(disk, manifest, &names::SORTED_FILE_DIRECTORIES)?;
+    Ok(removed)
+}
+
+/// Removes what a rebuild that failed has made. A recompression that runs meanwhile fails, and is tried again.
+///
+/// # Errors
+/// When the disk refuses.
+pub fn remove_leftovers_of_rebuild(disk: &dyn Disk, manifest: &Manifest) -> Result<usize> {
+    const DIRECTORIES: [&str; 2] = [names::RUNS, names::ARCHIVE];
+    let mut removed = remove_unnamed(disk, Some(manifest), &DIRECTORIES)?;
+    for directory in DIRECTORIES {
+        removed +=
+            remove_temporary_files(disk, directory).map_err(Error::io("clean", directory))?;
+    }
+    Ok(removed)
+}
+
+fn remove_unnamed(
+    disk: &dyn Disk,
+    manifest: Option<&Manifest>,
+    directories: &[&str],
+) -> Result<usize> {
+    let mut removed = 0;
     let named: BTreeSet<&str> = manifest
         .map(|manifest| manifest.files().map(|entry| entry.name.as_str()).collect())
         .unwrap_or_default();
-    for directory in names::SORTED_FILE_DIRECTORIES {
+    for directory in directories {
         for file in disk.list(directory).map_err(Error::io("list", directory))? {
             let name = format!("{directory}/{file}");
             if !named.contains(name.as_str()) {

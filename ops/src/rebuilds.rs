@@ -134,14 +134,18 @@ impl Rebuilds {
         let mut attempt = 1;
         let build = loop {
             let manifest = self.store.cut()?;
-            match self.build_and_publish(number, &manifest) {
-                // Its source runs went, as those of a dataset that was dropped meanwhile.
-                Err(error) if attempt < ATTEMPTS && self.has_other_sources(&manifest) => {
-                    tracing::info!(%error, "the datasets changed while it ran: the rebuild begins again");
-                    attempt += 1;
-                }
-                result => break result?,
+            let result = self.build_and_publish(number, &manifest);
+            if result.is_err()
+                && let Err(error) = self.store.remove_leftovers_of_rebuild()
+            {
+                tracing::warn!(%error, "what a failed rebuild left could not be removed");
             }
+            // Whoever changed them and asked for a rebuild then was told of this one.
+            if attempt == ATTEMPTS || wanted(&manifest) == wanted(&self.store.manifest()) {
+                break result?;
+            }
+            tracing::info!("the datasets changed while it ran: the rebuild begins again");
+            attempt += 1;
         };
         match self.store.expire_log() {
             Ok(0) => {}
@@ -152,14 +156,6 @@ impl Rebuilds {
             .filter(|build| build.generation.is_some())
             .map(|build| build.work);
         Ok((self.store.manifest().active, work))
-    }
-
-    fn has_other_sources(&self, before: &Manifest) -> bool {
-        let names = |manifest: &Manifest| -> Vec<String> {
-            let sources = manifest.all_sources();
-            sources.map(|run| run.name.clone()).collect()
-        };
-        names(before) != names(&self.store.manifest())
     }
 
     fn build_and_publish(&self, number: u64, manifest: &Manifest) -> Result<Option<Build>> {
@@ -374,6 +370,12 @@ impl Rebuilds {
 /// The very program that runs, also when its file was replaced meanwhile.
 fn itself() -> Command {
     Command::new("/proc/self/exe")
+}
+
+/// The loads that the next generation is to count.
+fn wanted(manifest: &Manifest) -> Vec<&str> {
+    let wanted = manifest.datasets.iter().filter(|dataset| dataset.wanted);
+    wanted.map(|dataset| dataset.load.as_str()).collect()
 }
 
 fn hold(mutex: &Mutex<()>) -> MutexGuard<'_, ()> {

@@ -103,6 +103,13 @@ fn ids_are_known_for_a_day_in_few_runs_however_often_memory_is_flushed() {
             world.runs()
         );
     }
+    let manifest = world.store.manifest();
+    let named: BTreeSet<&str> = manifest.files().map(|file| file.name.as_str()).collect();
+    let files = world.disk.files();
+    let unnamed = files.iter().filter(|(name, _)| {
+        (name.starts_with("ids/") || name.starts_with("deltas/")) && !named.contains(&**name)
+    });
+    assert_eq!(unnamed.count(), 0, "what was merged is removed");
     let (reopened, replayed) = world.reopened();
     world = reopened;
     assert!(
@@ -116,14 +123,6 @@ fn ids_are_known_for_a_day_in_few_runs_however_often_memory_is_flushed() {
             "after a restart: {minute}"
         );
     }
-    let names: BTreeSet<String> = world
-        .disk
-        .files()
-        .into_iter()
-        .map(|(name, _)| name)
-        .collect();
-    let on_disk = names.iter().filter(|name| name.starts_with("ids/")).count();
-    assert_eq!(on_disk, world.runs(), "merged runs are removed");
 }
 
 #[test]
@@ -159,9 +158,53 @@ fn what_became_of_an_id_is_told_beyond_its_window_until_the_log_is_removed() {
         Default::default()
     );
     world.clock.set(START_MS + 200 * HOUR_MS);
+    world.store.tick().expect("the ring turns");
     world.store.flush().expect("flush");
     assert_eq!(told(&world), Default::default());
     assert_eq!(world.runs(), 0);
+}
+
+#[test]
+fn a_clock_that_is_wrong_while_memory_is_flushed_makes_no_id_forgotten() {
+    let world = Days::new();
+    assert!(world.click("first", START_MS));
+    world.store.flush().expect("flush");
+    for hours in [27, 24 * 400] {
+        world.clock.set(START_MS + hours * HOUR_MS);
+        world.store.flush().expect("flush");
+        assert!(!world.click("first", START_MS + MINUTE_MS), "{hours} h");
+    }
+    let (world, _) = world.reopened();
+    assert!(!world.click("first", START_MS + 2 * MINUTE_MS));
+}
+
+/// Sixteen flushes make runs enough to be merged, which a damaged one cannot be.
+#[test]
+fn damaged_runs_keep_nothing_from_being_flushed() {
+    let world = Days::new();
+    let mut harmed = BTreeSet::new();
+    for minute in 0..16 {
+        assert!(world.click(&format!("id-{minute}"), START_MS + minute * MINUTE_MS));
+        world.store.flush().expect("flush");
+        for directory in ["ids/", "deltas/"] {
+            let files = world.disk.files();
+            let file = files
+                .into_iter()
+                .find(|(name, _)| name.starts_with(directory));
+            // Its first block, once.
+            let (name, _) = file.expect("a run");
+            if minute == 2 && harmed.insert(name.clone()) {
+                world.disk.flip_bit(&name, 100);
+            }
+        }
+    }
+    assert_eq!(harmed.len(), 2);
+    assert_eq!(world.store.status().unflushed, 0);
+    let manifest = world.store.manifest();
+    for name in &harmed {
+        assert!(manifest.files().any(|file| file.name == *name), "{name}");
+    }
+    assert!(!world.click("id-15", START_MS + HOUR_MS));
 }
 
 /// More than a frame of the log holds, between two clicks; then both again, with their sequences as the log tells them.

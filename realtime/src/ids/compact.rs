@@ -20,7 +20,7 @@ const RUNS_MAX: usize = 4;
 /// there are then, oldest first. What was merged is no longer among them.
 ///
 /// # Errors
-/// A damaged run, or the disk.
+/// When the directory cannot be synced. What cannot be merged, such as a damaged run, stays as it is.
 pub fn compact(
     disk: &dyn Disk,
     entries: Vec<IdRunEntry>,
@@ -48,8 +48,17 @@ pub fn compact(
             kept.extend(group);
             continue;
         }
-        kept.extend(merge_group(disk, &group, level)?);
-        merged = true;
+        match merge_group(disk, &group, level) {
+            Ok(run) => {
+                kept.extend(run);
+                merged = true;
+            }
+            // To be few is not worth a flush: were it to fail, memory would fill up.
+            Err(error) => {
+                tracing::error!(%error, "runs of ids stay as many as they are");
+                kept.extend(group);
+            }
+        }
     }
     if merged {
         disk.sync_directory(names::IDS)

@@ -95,6 +95,9 @@ impl Store {
         next.ids = self.remembered(&next.ids, &frozen, written.ids.as_ref())?;
         let fresh = self.open_fresh_ids(&next.ids.runs)?;
         self.commit_manifest(root, next)?;
+        let made = written.made.iter().map(String::as_str);
+        root.files
+            .remove_unnamed(&*self.world.disk, made, &root.manifest);
         let mut writer = self.writer();
         let mut live = self.live_mut();
         for (id, store) in written.stores {
@@ -111,7 +114,8 @@ impl Store {
         drop(live);
         let window_ms = self.id_window_ms();
         writer.ids.adopt(fresh, &root.manifest.ids.runs, window_ms);
-        writer.unflushed = 0;
+        let appended = writer.log()?.appended();
+        writer.unflushed = appended.saturating_sub(frozen.until.sequence);
         Ok(())
     }
 
@@ -125,11 +129,7 @@ impl Store {
             sequence: log.appended(),
         };
         let ids = writer.ids.freeze();
-        let oldest_ms = self
-            .world
-            .clock
-            .now_ms()
-            .saturating_sub(self.log_hours() * HOUR_MS);
+        let oldest_ms = self.believed_now_ms() - self.log_hours() * HOUR_MS;
         writer.producers.forget(oldest_ms);
         let producers = writer.producers.entries();
         let mut live = self.live_mut();
@@ -155,7 +155,7 @@ impl Store {
 
     fn write_frozen(&self, root: &mut Root, frozen: &Frozen) -> Result<Written> {
         let disk = &*self.world.disk;
-        let mut stores = Vec::new();
+        let (mut stores, mut made) = (Vec::new(), Vec::new());
         for (id, deltas, runs) in &frozen.stores {
             let target = FlushTarget {
                 disk,
@@ -166,6 +166,7 @@ impl Store {
             for delta in deltas {
                 for entry in write_runs(&target, delta)? {
                     runs.push(root.files.open(disk, &entry)?);
+                    made.push(entry.name);
                 }
             }
             stores.push((*id, self.compact(&mut root.files, *id, runs)?));
@@ -174,7 +175,8 @@ impl Store {
             Some(ids) => ids::write_run(disk, ids, self.options.flush_level)?,
             None => None,
         };
-        Ok(Written { stores, ids })
+        made.extend(ids.iter().map(|ids| ids.run.name.clone()));
+        Ok(Written { stores, ids, made })
     }
 
     /// Merges the runs of each month and shard that has too many.
@@ -204,15 +206,21 @@ impl Store {
                 level,
             };
             let inputs: Vec<_> = group.iter().map(|run| Arc::clone(&run.run)).collect();
-            let merged = merge(
-                &inputs,
-                RunWriter::create(disk, spec)?,
-                Keep::all(shard, shards),
-            )?;
-            disk.sync_directory(names::DELTAS)
-                .map_err(tallyring_archive::Error::io("sync", names::DELTAS))?;
-            if let Some(entry) = merged {
-                kept.push(files.open(disk, &entry)?);
+            let merged = RunWriter::create(disk, spec)
+                .and_then(|out| merge(&inputs, out, Keep::all(shard, shards)));
+            match merged {
+                Ok(entry) => {
+                    disk.sync_directory(names::DELTAS)
+                        .map_err(tallyring_archive::Error::io("sync", names::DELTAS))?;
+                    if let Some(entry) = entry {
+                        kept.push(files.open(disk, &entry)?);
+                    }
+                }
+                // To be few is not worth a flush: were it to fail, memory would fill up.
+                Err(error) => {
+                    tracing::error!(%error, store = %id, "runs stay as many as they are");
+                    kept.extend(group);
+                }
             }
         }
         Ok(kept)
@@ -241,7 +249,7 @@ impl Store {
         new: Option<&IdRunEntry>,
     ) -> Result<IdsEntry> {
         let (disk, level) = (&*self.world.disk, self.options.flush_level);
-        let now_ms = self.world.clock.now_ms();
+        let now_ms = self.believed_now_ms();
         let oldest_ms = now_ms.saturating_sub(self.log_hours() * HOUR_MS);
         let kept = before.runs.iter().filter(|run| run.newest_ms >= oldest_ms);
         let runs = kept.chain(new).cloned().collect();
@@ -273,8 +281,13 @@ impl Store {
 
     /// Since when ids are known, Unix milliseconds.
     fn id_window_ms(&self) -> i64 {
-        let now_ms = self.world.clock.now_ms();
-        now_ms.saturating_sub(i64::from(self.options.id_hours) * HOUR_MS)
+        self.believed_now_ms() - i64::from(self.options.id_hours) * HOUR_MS
+    }
+
+    /// Now, but no later than the ring's today ends: a clock that is wrong for a moment makes nothing forgotten.
+    fn believed_now_ms(&self) -> i64 {
+        let end = self.live().ring.today().next().start();
+        self.world.clock.now_ms().min(end * 1_000)
     }
 
     /// A batch's verdict is read from the log as long as its key is remembered.
@@ -300,7 +313,8 @@ impl Store {
             return Err(error.into());
         }
         let before = std::mem::replace(&mut root.manifest, next);
-        root.files.remove_unnamed(disk, &before, &root.manifest);
+        let before = before.files().map(|entry| entry.name.as_str());
+        root.files.remove_unnamed(disk, before, &root.manifest);
         Ok(())
     }
 
@@ -321,7 +335,7 @@ impl Store {
                 .chain([root.manifest.ids.flushed.offset(0).sequence])
                 .min()
         };
-        let now_ms = self.world.clock.now_ms();
+        let now_ms = self.believed_now_ms();
         let older_than_ms = now_ms.saturating_sub(self.log_hours() * HOUR_MS);
         Ok(self
             .writer()
@@ -343,6 +357,8 @@ struct Frozen {
 struct Written {
     stores: Vec<(StoreId, Vec<OpenRun>)>,
     ids: Option<IdRunEntry>,
+    /// Names of the files; what was merged at once into others is named by no manifest.
+    made: Vec<String>,
 }
 
 fn flushed_entry(store: &DeltaStore, frozen: &Frozen, written: &Written) -> StoreEntry {

@@ -87,17 +87,19 @@ impl Files {
             .collect()
     }
 
-    /// Forgets and removes files that the manifest no longer names. Views that read them go on.
-    pub fn remove_unnamed(&mut self, disk: &dyn Disk, before: &Manifest, after: &Manifest) {
-        let named: BTreeSet<&str> = after.files().map(|entry| entry.name.as_str()).collect();
-        for entry in before
-            .files()
-            .filter(|entry| !named.contains(entry.name.as_str()))
-        {
-            self.open.remove(&entry.name);
+    /// Forgets and removes those of the files that the manifest does not name. Views that read them go on.
+    pub fn remove_unnamed<'n>(
+        &mut self,
+        disk: &dyn Disk,
+        files: impl Iterator<Item = &'n str>,
+        manifest: &Manifest,
+    ) {
+        let named: BTreeSet<&str> = manifest.files().map(|entry| entry.name.as_str()).collect();
+        for file in files.filter(|file| !named.contains(file)) {
+            self.open.remove(file);
             // A file that stays is only space: the next start removes it.
-            if let Err(error) = disk.remove(&entry.name) {
-                tracing::debug!(file = entry.name, %error, "cannot remove a file that is no longer named");
+            if let Err(error) = disk.remove(file) {
+                tracing::debug!(file, %error, "cannot remove a file that is not named");
             }
         }
     }

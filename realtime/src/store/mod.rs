@@ -156,7 +156,11 @@ impl Store {
 
     /// Why this process can change the manifest no more, if so: it must be restarted.
     pub fn must_restart(&self) -> Option<String> {
-        self.root().uncertain.clone()
+        match self.root.try_lock() {
+            Ok(root) => root.uncertain.clone(),
+            // Whoever holds it for longer changes the manifest, which nobody begins who cannot.
+            Err(_) => None,
+        }
     }
 
     /// True when everything that was counted before `instant` (Unix seconds) is in the active generation: no day before

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tallyring_archive::merge::add_sums;
 use tallyring_archive::{
     Build, GENERATIONS_KEPT, GenerationEntry, Manifest, Partition, Run, RunEntry, StoreEntry, Sums,
-    names,
+    names, remove_leftovers_of_rebuild,
 };
 use tallyring_records::{StoreId, is_minutes_section};
 
@@ -117,6 +117,19 @@ impl Store {
         Ok(!named.is_empty())
     }
 
+    /// Removes what a rebuild has made that was not published. How many files.
+    ///
+    /// # Errors
+    /// When the disk refuses; the next start removes them.
+    pub fn remove_leftovers_of_rebuild(&self) -> Result<usize> {
+        let root = self.root();
+        root.check()?;
+        Ok(remove_leftovers_of_rebuild(
+            &*self.world.disk,
+            &root.manifest,
+        )?)
+    }
+
     /// Commits `next` and lets queries see it, together with the stores it no longer has.
     fn switch(&self, root: &mut Root, next: Manifest, cleared: &[StoreId]) -> Result<()> {
         let disk = &*self.world.disk;
@@ -158,8 +171,9 @@ fn check_build(manifest: &Manifest, build: &Build) -> Result<()> {
             )));
         }
     }
+    // Not those of a dataset that was dropped, replaced or rolled back while it was built.
     let known: BTreeSet<&str> = manifest
-        .all_sources()
+        .sources()
         .chain(&build.runs)
         .map(|run| run.name.as_str())
         .collect();
@@ -168,7 +182,7 @@ fn check_build(manifest: &Manifest, build: &Build) -> Result<()> {
         .into_iter()
         .find(|name| !known.contains(name.as_str()))
     {
-        return Err(Error::StaleBuild(format!("{missing} is not a source run")));
+        return Err(Error::StaleBuild(format!("{missing} is no source run now")));
     }
     Ok(())
 }

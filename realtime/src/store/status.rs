@@ -138,7 +138,7 @@ fn store_status(store: &crate::delta::DeltaStore, today: Day) -> StoreStatus {
 fn file_bytes(manifest: &Manifest) -> u64 {
     let files: std::collections::BTreeMap<&str, u64> = manifest
         .files()
-        .map(|entry| (entry.name.as_str(), entry.bytes))
+        .map(|entry| (entry.hash.as_str(), entry.bytes))
         .collect();
     files.values().sum()
 }

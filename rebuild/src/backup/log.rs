@@ -22,6 +22,7 @@ impl Copy<'_> {
             }
             let name = format!("{}/{segment}", names::OPLOG);
             let content = self.source.read(&name).map_err(Error::io("read", &name))?;
+            let content = as_it_was_once(&content);
             if there.contains(segment) {
                 replace_whole(self.target, &name, &content)?;
             } else {
@@ -49,6 +50,18 @@ impl Copy<'_> {
         }
         Ok(())
     }
+}
+
+/// A copy that holds no later write without the earlier ones, of bytes that are written to meanwhile from the front to
+/// the back: so it is read from the back to the front.
+fn as_it_was_once(content: &[u8]) -> Vec<u8> {
+    const BLOCK_BYTES: usize = 4 << 10;
+    let mut copy = vec![0; content.len()];
+    let blocks = content
+        .chunks(BLOCK_BYTES)
+        .zip(copy.chunks_mut(BLOCK_BYTES));
+    blocks.rev().for_each(|(from, to)| to.copy_from_slice(from));
+    copy
 }
 
 /// Segments by their first record, oldest first.

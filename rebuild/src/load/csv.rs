@@ -33,6 +33,10 @@ impl Columns {
         if !matches!(reader.read_byte_record(&mut record), Ok(true)) {
             return Err(format!("it has no header; {expected}"));
         }
+        let read = usize::try_from(reader.position().byte()).unwrap_or(usize::MAX);
+        if read < header.trim_ascii_end().len() {
+            return Err("its lines end in CR; save it with lines that end in LF or CRLF".into());
+        }
         let mut places = [None; NAMES.len()];
         for (place, name) in record.iter().enumerate() {
             let known = NAMES
@@ -113,12 +117,16 @@ impl Columns {
         let mut record = ByteRecord::new();
         // Reading memory does not fail, and bytes are not checked to be text here.
         while matches!(reader.read_byte_record(&mut record), Ok(true)) {
-            let (line, start) = record
+            let (mut line, start) = record
                 .position()
                 .map_or((0, 0), |position| (position.line() - 1, position.byte()));
             let start = usize::try_from(start).unwrap_or(0);
             let end = usize::try_from(reader.position().byte()).unwrap_or(0);
-            let text = chunk.get(start..end).unwrap_or_default().trim_ascii();
+            let text = chunk.get(start..end).unwrap_or_default();
+            // The rest of the line end before it, and empty lines.
+            let before = text.iter().take_while(|byte| matches!(byte, b'\r' | b'\n'));
+            line += before.filter(|&&byte| byte == b'\n').count() as u64;
+            let text = text.trim_ascii();
             let fields = if record.len() == self.count {
                 Ok(self.fields(|place| &record[place]))
             } else {
@@ -217,6 +225,31 @@ mod tests {
             })
             .unwrap();
         rows
+    }
+
+    #[test]
+    fn lines_are_counted_where_rows_are_quoted_and_lines_are_empty() {
+        let columns = Columns::read(b"namespace,key,hour,count\r\n").unwrap();
+        let mut lines = Vec::new();
+        let chunk = b"l,\"a\",k110,1\r\nl,b,k110,1\r\n\r\n\nl,\"c\nd\",k110,1\nl,e,k110,1";
+        let found = columns.rows(chunk, 2, &mut |line, _, text| {
+            lines.push((line, text.to_vec()));
+            Ok::<(), ()>(())
+        });
+        found.unwrap();
+        let numbers: Vec<u64> = lines.iter().map(|(line, _)| *line).collect();
+        assert_eq!(numbers, [2, 3, 6, 8], "{lines:?}");
+    }
+
+    #[test]
+    fn lines_that_end_in_cr_alone_are_refused() {
+        for header in [
+            "namespace,key,hour,count\rl,a,k110,5\n",
+            "namespace,key,hour,count\rl,a,k110,5",
+        ] {
+            let refused = Columns::read(header.as_bytes()).map(|_| ()).unwrap_err();
+            assert!(refused.contains("LF or CRLF"), "{refused}");
+        }
     }
 
     #[test]
