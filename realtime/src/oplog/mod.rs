@@ -57,7 +57,7 @@ mod writer;
 
 pub use error::{ApplyError, OplogError};
 pub use frame::{Frame, PAYLOAD_BYTES_MAX};
-pub use recovery::{LogSummary, ReadFrom, TornTail, scan};
+pub use recovery::{LogSummary, ReadFrom, TornTail, scan, scan_segment};
 pub use segment::SegmentInfo;
 pub use spare::Spare;
 pub use writer::{Oplog, OplogOptions, SEGMENT_BYTES_DEFAULT, SEGMENT_BYTES_MAX};

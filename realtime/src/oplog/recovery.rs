@@ -77,6 +77,44 @@ pub fn scan(
         .unwrap_or_default())
 }
 
+/// Hands out the frames of one segment from the record `sequence` on, which is in the first of them. The rest of the log
+/// is not looked at.
+///
+/// # Errors
+/// As [`scan`].
+pub fn scan_segment(disk: &dyn Disk, sequence: u64, apply: Apply<'_>) -> Result<(), OplogError> {
+    let mut files = disk
+        .list(DIRECTORY)
+        .map_err(OplogError::io(DIRECTORY, "list"))?;
+    files.retain(|file| is_segment(file));
+    // Names are numbers of one width.
+    let until = segment_name(sequence);
+    let name = |file: &String| format!("{DIRECTORY}/{file}");
+    let place = files.partition_point(|file| name(file) <= until);
+    let Some(file) = place.checked_sub(1).and_then(|place| files.get(place)) else {
+        let oldest = files.first().and_then(|file| sequence_of(file));
+        return Err(OplogError::Missing {
+            file: until,
+            from: sequence,
+            next: oldest.unwrap_or(sequence),
+        });
+    };
+    let entry = read_header(disk, name(file), None)?;
+    let mut scanner = Scanner {
+        start: sequence,
+        apply,
+        frames: 0,
+        written_ms: i64::MIN,
+    };
+    scanner.segment(disk, &entry, None).map(drop)
+}
+
+/// The first record of a segment, by its name.
+fn sequence_of(file: &str) -> Option<u64> {
+    let name = file.rsplit('/').next()?;
+    u64::from_str_radix(name.split('.').next()?, 16).ok()
+}
+
 /// Reads the log; none when it has no segment yet.
 pub(super) fn read_log(
     disk: &dyn Disk,
@@ -178,13 +216,7 @@ fn read_header(
             });
         }
         Err(HeaderFault::Damaged(problem)) => {
-            let stem = file
-                .rsplit('/')
-                .next()
-                .unwrap_or_default()
-                .split('.')
-                .next();
-            let sequence = u64::from_str_radix(stem.unwrap_or_default(), 16).unwrap_or_default();
+            let sequence = sequence_of(&file).unwrap_or_default();
             return Err(OplogError::Corrupt {
                 file,
                 offset: 0,

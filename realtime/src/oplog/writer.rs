@@ -244,7 +244,7 @@ impl Oplog {
         Arc::clone(&self.spare)
     }
 
-    /// Removes the oldest segments whose records are all below `sequence` and were written before
+    /// Removes the oldest segments, `at_most` so many, whose records are all below `sequence` and were written before
     /// `older_than_ms`; never the newest. Returns how many.
     ///
     /// # Errors
@@ -254,10 +254,11 @@ impl Oplog {
         &mut self,
         sequence: u64,
         older_than_ms: i64,
+        at_most: usize,
     ) -> Result<usize, OplogError> {
         self.check_poison()?;
         let mut deleted = 0;
-        while self.segments.len() > 1 {
+        while self.segments.len() > 1 && deleted < at_most {
             let oldest = &self.segments[0];
             if oldest.end_sequence > sequence || oldest.written_until_ms >= older_than_ms {
                 break;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tallyring_archive::merge::{Keep, merge};
 use tallyring_archive::{
@@ -337,10 +338,20 @@ impl Store {
         };
         let now_ms = self.believed_now_ms();
         let older_than_ms = now_ms.saturating_sub(self.log_hours() * HOUR_MS);
-        Ok(self
-            .writer()
-            .log()?
-            .delete_before(needed.unwrap_or(0), older_than_ms)?)
+        let mut removed = 0;
+        loop {
+            let mut writer = self.writer();
+            let one = writer
+                .log()?
+                .delete_before(needed.unwrap_or(0), older_than_ms, 1)?;
+            drop(writer);
+            if one == 0 {
+                return Ok(removed);
+            }
+            removed += one;
+            // Whoever waits to write goes first: each removal is a sync of the directory.
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use super::history::Logged;
 use super::open::{BATCH_BODY_DOMAIN, BATCH_KEY_DOMAIN, ID_DOMAIN};
 use super::{Store, Writer};
 use crate::error::{ItemFault, Refusal, Result, WrongItem};
-use crate::oplog::{OplogError, ReadFrom, scan};
+use crate::oplog::{OplogError, scan_segment};
 
 impl Store {
     /// Answers a batch whose key is known as it was answered before; false when it is new.
@@ -70,27 +70,22 @@ impl Store {
     /// The record with this sequence.
     pub(super) fn logged(&self, sequence: u64) -> Result<Option<Logged>> {
         let mut found = None;
-        let read = scan(
-            &*self.world.disk,
-            None,
-            ReadFrom::Sequence(sequence),
-            &mut |frame| {
-                let at = usize::try_from(sequence - frame.first_sequence.min(sequence))?;
-                let record = decode_all(frame.payload, frame.count)?.into_iter().nth(at);
-                found = record.map(|record| Logged {
-                    offset: Offset {
-                        epoch: frame.epoch,
-                        sequence,
-                    },
-                    arrived_ms: frame.written_ms,
-                    record,
-                });
-                // The rest of the log is not wanted.
-                Err("found".into())
-            },
-        );
+        let read = scan_segment(&*self.world.disk, sequence, &mut |frame| {
+            let at = usize::try_from(sequence - frame.first_sequence.min(sequence))?;
+            let record = decode_all(frame.payload, frame.count)?.into_iter().nth(at);
+            found = record.map(|record| Logged {
+                offset: Offset {
+                    epoch: frame.epoch,
+                    sequence,
+                },
+                arrived_ms: frame.written_ms,
+                record,
+            });
+            // The rest of the log is not wanted.
+            Err("found".into())
+        });
         match read {
-            Err(OplogError::Apply { .. }) | Ok(_) => Ok(found),
+            Err(OplogError::Apply { .. }) | Ok(()) => Ok(found),
             Err(error) => Err(error.into()),
         }
     }

@@ -134,17 +134,17 @@ fn retention_removes_whole_segments_that_are_covered_and_old() {
     let segments = log.segments().to_vec();
     let second = segments[1].clone();
     assert_eq!(
-        log.delete_before(second.first_sequence - 1, i64::MAX)
+        log.delete_before(second.first_sequence - 1, i64::MAX, usize::MAX)
             .unwrap(),
         0
     );
     assert_eq!(
-        log.delete_before(u64::MAX, segments[0].written_until_ms)
+        log.delete_before(u64::MAX, segments[0].written_until_ms, usize::MAX)
             .unwrap(),
         0
     );
     assert_eq!(
-        log.delete_before(second.end_sequence - 1, i64::MAX)
+        log.delete_before(second.end_sequence - 1, i64::MAX, usize::MAX)
             .unwrap(),
         1
     );
@@ -161,7 +161,7 @@ fn retention_removes_whole_segments_that_are_covered_and_old() {
     );
 
     let (mut log, _, _) = open(&disk);
-    log.delete_before(u64::MAX, i64::MAX).unwrap();
+    log.delete_before(u64::MAX, i64::MAX, usize::MAX).unwrap();
     assert_eq!(log.segments().len(), 1, "the newest stays");
     assert_eq!(commit(&mut log, b"next"), 60);
     assert_eq!(disk.list("oplog").unwrap().len(), 1);

@@ -97,7 +97,8 @@ impl Model {
                 Ok(())
             }
             Step::Delete { keep } => {
-                let deleted = log.delete_before(log.durable().saturating_sub(keep), i64::MAX);
+                let deleted =
+                    log.delete_before(log.durable().saturating_sub(keep), i64::MAX, usize::MAX);
                 self.oldest = log.segments()[0].first_sequence;
                 deleted.map(drop)
             }
