@@ -62,15 +62,15 @@ fn writes_that_cannot_be_understood_are_400_and_name_the_field() {
         &server,
         &[
             get("/v1/incr", 400, "keys"),
-            get("/v1/incr?key.x=a", 400, "keys.x"),
-            get("/v1/incr?key.l=", 400, "keys.l"),
+            get("/v1/incr?key.x=a", 400, "key.x"),
+            get("/v1/incr?key.l=", 400, "key.l"),
             get("/v1/incr?key.l=a&by.x=b", 400, "by.x"),
             get("/v1/incr?key.u=a&by.v=b", 400, "by.v"),
             get("/v1/incr?key.l=a&n=0", 400, "n"),
             get("/v1/incr?key.l=a&n=-1", 400, "n"),
             get("/v1/incr?key.l=a&n=9007199254740992", 400, "n"),
             get("/v1/incr?key.l=a&at=yesterday", 400, "at"),
-            get("/v1/incr?key.l=a&key.l=b", 400, "keys.l"),
+            get("/v1/incr?key.l=a&key.l=b", 400, "key.l"),
             get("/v1/incr?key.l=a&unknown=1", 400, "unknown"),
             get("/v1/incr?key.l=%ff", 400, "key.l"),
             post(increments, "", 400, "body"),
@@ -88,7 +88,7 @@ fn writes_that_cannot_be_understood_are_400_and_name_the_field() {
     let long = "a".repeat(2_049);
     check(
         &server,
-        &[get(&format!("/v1/incr?key.l={long}"), 400, "keys.l")],
+        &[get(&format!("/v1/incr?key.l={long}"), 400, "key.l")],
     );
     assert_eq!(
         server.get(&format!("/v1/incr?key.l={}", &long[1..])).status,
@@ -119,7 +119,7 @@ fn writes_that_are_understood_but_refused_are_422_and_an_overflow_is_409() {
     );
     check(
         &server,
-        &[get("/v1/incr?key.l=full&key.u=b", 409, "keys.l")],
+        &[get("/v1/incr?key.l=full&key.u=b", 409, "key.l")],
     );
     let items = r#"[{"keys":{"u":"b"}},{"keys":{"u":"b","l":"full"}}]"#;
     let answer = server.post("/v1/increments", items);
