@@ -117,10 +117,7 @@ fn writes_that_are_understood_but_refused_are_422_and_an_overflow_is_409() {
         server.get(&format!("/v1/incr?key.l=full&n={most}")).status,
         204
     );
-    check(
-        &server,
-        &[get("/v1/incr?key.l=full&key.u=b", 409, "key.l")],
-    );
+    check(&server, &[get("/v1/incr?key.l=full&key.u=b", 409, "key.l")]);
     let items = r#"[{"keys":{"u":"b"}},{"keys":{"u":"b","l":"full"}}]"#;
     let answer = server.post("/v1/increments", items);
     let problem = check_problem("an overflowing batch", &answer, 409);
