@@ -7,7 +7,6 @@ use tallyring_archive::disk::replace_whole;
 use tallyring_archive::{Disk, Error, OsDisk, RunEntry, names};
 use tallyring_realtime::Lock;
 use tallyring_realtime::catalog::Catalog;
-use tallyring_realtime::oplog::{ReadFrom, scan};
 use tallyring_rebuild::backup::{Again, Copied, Progress, copy};
 use tallyring_records::how_many;
 
@@ -59,16 +58,7 @@ pub fn make(data: &Path, place: &Path, again: Again<'_>, progress: Progress<'_>)
         "A backup: `tallyring restore` makes a data directory of it. Serving it would change it.\n",
     )?;
     lineage::carry(&source, &target, place)?;
-    // Before anything of it takes the place of what is good.
-    scan(
-        &source,
-        None,
-        goes_on_at(&source, &target)?,
-        &mut |_| Ok(()),
-    )?;
-    let copied = copy(&source, &target, again, progress)?;
-    check_log(&target, &copied)?;
-    Ok(copied)
+    Ok(copy(&source, &target, again, progress)?)
 }
 
 /// A part of the files that changes from day to day, so that all are read again within a month.
@@ -79,23 +69,6 @@ pub fn todays_part(entry: &RunEntry) -> bool {
         .map_or(0, |since| since.as_secs() / 86_400);
     let place = u64::from_str_radix(entry.hash.get(..8).unwrap_or(""), 16).unwrap_or(0);
     place % DAYS == day % DAYS
-}
-
-/// Where the log of a copy goes on.
-fn goes_on_at(source: &OsDisk, target: &OsDisk) -> Result<ReadFrom> {
-    let sequences = |disk: &OsDisk| -> Result<Vec<u64>> {
-        let files = disk
-            .list(names::OPLOG)
-            .map_err(Error::io("list", names::OPLOG))?;
-        let sequence = |file: &String| u64::from_str_radix(file.strip_suffix(".tlog")?, 16).ok();
-        Ok(files.iter().filter_map(sequence).collect())
-    };
-    let newest = sequences(target)?.last().copied();
-    let is_kept =
-        newest.is_some_and(|newest| sequences(source).is_ok_and(|kept| kept.contains(&newest)));
-    Ok(newest
-        .filter(|_| is_kept)
-        .map_or(ReadFrom::Oldest, ReadFrom::Sequence))
 }
 
 /// Makes a data directory of a backup.
@@ -129,7 +102,6 @@ pub fn restore(args: &RestoreArgs, as_json: bool) -> Result<()> {
         bar.set_position(done);
     })?;
     bar.finish_and_clear();
-    check_log(&target, &copied)?;
     // Both prove that it can be served. The first server on it raises the log's epoch, as every one does, so that
     // no position is used twice.
     Catalog::open(&data.join(names::CATALOG))?;
@@ -194,14 +166,6 @@ fn busy(directory: &Path, pid: u32) -> CommandError {
 fn mark(disk: &OsDisk, marker: &'static str, text: &str) -> Result<()> {
     replace_whole(disk, marker, text.as_bytes())?;
     disk.sync_directory("").map_err(Error::io("sync", marker))?;
-    Ok(())
-}
-
-/// Every frame that was copied is whole but the last, which may be torn as after a crash.
-fn check_log(target: &OsDisk, copied: &Copied) -> Result<()> {
-    if let Some(first) = copied.log_from {
-        scan(target, None, ReadFrom::Sequence(first), &mut |_| Ok(()))?;
-    }
     Ok(())
 }
 

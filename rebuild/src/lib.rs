@@ -2,8 +2,8 @@
 //!
 //! It reads what a manifest names and writes new files beside them; nothing counts until the holder
 //! of the lock publishes the [`Build`](tallyring_archive::Build) it returns. So it can run in a child
-//! process of low priority, fail alone, and be run again. It knows nothing of the log, of memory or
-//! of HTTP.
+//! process of low priority, fail alone, and be run again. It knows nothing of what the log says, of
+//! memory or of HTTP.
 
 pub mod backup;
 mod closed;

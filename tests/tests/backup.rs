@@ -4,7 +4,7 @@
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use tallyring_archive::{KeepDays, Manifest};
+use tallyring_archive::{Disk, KeepDays, Manifest};
 use tallyring_realtime::{Batch, Options, Read, Store, World};
 use tallyring_rebuild::backup::copy;
 use tallyring_rebuild::{BuildOptions, build};
@@ -28,16 +28,21 @@ fn world(disk: &SimDisk, now_ms: i64) -> World {
 fn options() -> Options {
     Options {
         shards: 2,
-        segment_bytes: 1 << 14,
+        segment_bytes: 1 << 12,
+        id_hours: 1,
         ..Options::default()
     }
 }
 
 /// One day: clicks, and the rebuild of the days before.
-fn live(disk: &SimDisk, day: i64) {
+fn live(disk: &SimDisk, day: i64, oplog_days: u32) {
     let now_ms = START_MS + day * DAY_MS;
+    let options = Options {
+        oplog_days,
+        ..options()
+    };
     let (store, _) =
-        Store::open(world(disk, now_ms), options(), Schema::default_clicks()).expect("open");
+        Store::open(world(disk, now_ms), options, Schema::default_clicks()).expect("open");
     store.tick().expect("turned");
     let manifest = store.cut().expect("cut");
     let options = BuildOptions {
@@ -68,11 +73,20 @@ fn live(disk: &SimDisk, day: i64) {
         };
         store.commit(vec![batch]).remove(0).expect("counted");
     }
+    store.flush().expect("flushed");
+    store.expire_log().expect("expired");
 }
 
-/// What the store in a directory answers; none when there is none.
-fn answer(disk: &SimDisk) -> Option<Vec<u64>> {
-    Manifest::load(disk).expect("a manifest that can be read")?;
+/// What is restored of a backup; none when it was never finished.
+fn restored(backup: &SimDisk) -> Option<Vec<u64>> {
+    Manifest::load(backup).expect("a manifest that can be read")?;
+    let restored = SimDisk::default();
+    copy(backup, &restored, &|_| true, &|_, _| {}).expect("restored");
+    Some(answer(&restored))
+}
+
+/// What the store in a directory answers.
+fn answer(disk: &SimDisk) -> Vec<u64> {
     let store = Store::open_read_only(world(disk, START_MS), options()).expect("a whole store");
     let reads: Vec<Read> = (0..5)
         .map(|key| Read {
@@ -85,36 +99,105 @@ fn answer(disk: &SimDisk) -> Option<Vec<u64>> {
         .collect();
     let answer = store.read(&reads, None).expect("read");
     let sums = answer.series.iter().map(|series| series.totals.sum());
-    Some(sums.collect())
+    sums.collect()
 }
 
-/// A source after `days`, with a backup of it as it was a day before.
-fn stand(days: i64) -> (SimDisk, SimDisk) {
+/// How a source and its backup came to be.
+#[derive(Debug, Clone, Copy)]
+struct Stand {
+    days: i64,
+    /// The day before which the backup was made; none on the first.
+    backed_up: i64,
+    /// How long the source keeps its log.
+    oplog_days: u32,
+}
+
+const STANDS: [Stand; 3] = [
+    Stand {
+        days: 1,
+        backed_up: 0,
+        oplog_days: 1,
+    },
+    Stand {
+        days: 3,
+        backed_up: 2,
+        oplog_days: 1,
+    },
+    // The log that the backup would go on with has been removed.
+    Stand {
+        days: 7,
+        backed_up: 1,
+        oplog_days: 1,
+    },
+];
+
+fn stand(stand: Stand) -> (SimDisk, SimDisk) {
     let (source, target) = (SimDisk::default(), SimDisk::default());
-    for day in 0..days {
-        if day > 0 && day == days - 1 {
+    for day in 0..stand.days {
+        if day > 0 && day == stand.backed_up {
             copy(&source, &target, &|_| true, &|_, _| {}).expect("copied");
         }
-        live(&source, day);
+        live(&source, day, stand.oplog_days);
     }
     (source, target)
 }
 
+fn segments(disk: &SimDisk) -> Vec<String> {
+    let files = disk.list("oplog").expect("a log");
+    files
+        .into_iter()
+        .filter(|file| file.ends_with(".tlog"))
+        .collect()
+}
+
+#[test]
+fn a_backup_may_be_older_than_its_sources_log() {
+    let (source, target) = stand(STANDS[2]);
+    assert!(segments(&target).last() < segments(&source).first());
+    copy(&source, &target, &|_| true, &|_, _| {}).expect("copied");
+    assert_eq!(segments(&target), segments(&source));
+    assert_eq!(restored(&target), Some(answer(&source)));
+}
+
+#[test]
+fn a_source_that_was_set_back_is_not_taken_for_what_its_backup_goes_on_with() {
+    let days = |days| Stand {
+        days,
+        backed_up: 0,
+        oplog_days: 90,
+    };
+    let (source, target) = stand(days(3));
+    copy(&source, &target, &|_| true, &|_, _| {}).expect("copied");
+    let before = restored(&target);
+    // As it was a day before, and on from there with other clicks until its manifests have higher numbers.
+    let (set_back, _) = stand(days(2));
+    for day in 3..43 {
+        live(&set_back, 1 + day, 90);
+    }
+    assert!(segments(&set_back).contains(segments(&target).last().expect("a segment")));
+    let error = copy(&set_back, &target, &|_| true, &|_, _| {}).expect_err("refused");
+    assert!(
+        error.to_string().contains("move the target away"),
+        "{error}"
+    );
+    assert_eq!(restored(&target), before);
+}
+
 #[test]
 fn a_backup_that_stops_anywhere_is_whole_and_goes_on() {
-    for (seed, days) in (0..SEEDS).flat_map(|seed| [(seed, 1), (seed, 3)]) {
+    for (seed, stand) in (0..SEEDS).flat_map(|seed| STANDS.map(|stand| (seed, stand))) {
         for stop in 1.. {
-            let (source, target) = stand(days);
-            let (before, after) = (answer(&target), answer(&source));
+            let (source, target) = self::stand(stand);
+            let (before, after) = (restored(&target), Some(answer(&source)));
             target.stop_at_nth_call(stop);
             let ended = copy(&source, &target, &|_| true, &|_, _| {}).is_ok();
             let found = target.crash(&mut random(seed << 32 | stop));
-            let told = answer(&found);
+            let told = restored(&found);
             if ended {
-                assert_eq!(told, after, "seed {seed}, {days} days: complete");
+                assert_eq!(told, after, "seed {seed}, {stand:?}: complete");
                 break;
             }
-            let place = format!("seed {seed}, {days} days, stopped at call {stop}");
+            let place = format!("seed {seed}, {stand:?}, stopped at call {stop}");
             // The log may have come further than the manifest, never less far than what was copied.
             let is_whole = told.is_none() && before.is_none()
                 || told.as_ref().is_some_and(|told| {
@@ -128,17 +211,20 @@ fn a_backup_that_stops_anywhere_is_whole_and_goes_on() {
             );
             copy(&source, &found, &|_| true, &|_, _| {})
                 .unwrap_or_else(|error| panic!("{place}: {error}"));
-            assert_eq!(answer(&found), after, "{place}: gone on");
+            assert_eq!(restored(&found), after, "{place}: gone on");
         }
     }
 }
 
 #[test]
 fn an_error_of_either_disk_leaves_a_whole_backup() {
-    for is_target in [false, true] {
+    for (is_target, stand) in [false, true]
+        .into_iter()
+        .flat_map(|is_target| STANDS[1..].iter().map(move |stand| (is_target, *stand)))
+    {
         for nth in 1.. {
-            let (source, target) = stand(2);
-            let (before, after) = (answer(&target), answer(&source));
+            let (source, target) = self::stand(stand);
+            let (before, after) = (restored(&target), Some(answer(&source)));
             let failing = if is_target { &target } else { &source };
             let calls = failing.calls();
             failing.fail_nth_call(nth, ErrorKind::Other);
@@ -147,12 +233,12 @@ fn an_error_of_either_disk_leaves_a_whole_backup() {
                 result.expect("no fault was met");
                 break;
             }
-            let told = answer(&target);
+            let told = restored(&target);
             let place = format!("call {nth} of {failing:?} failed");
             assert!(told.is_some() && told >= before, "{place}: {told:?}");
             copy(&source, &target, &|_| true, &|_, _| {})
                 .unwrap_or_else(|error| panic!("{place}: {error}"));
-            assert_eq!(answer(&target), after, "{place}: gone on");
+            assert_eq!(restored(&target), after, "{place}: gone on");
         }
     }
 }

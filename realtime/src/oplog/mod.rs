@@ -44,6 +44,7 @@
 //! * A segment without a record is never followed by another (both would have one name); it grows
 //!   past its zeros instead. So does one whose only frame is larger than a segment.
 
+mod copy;
 mod cursor;
 mod error;
 mod frame;
@@ -55,6 +56,7 @@ mod spare;
 mod tests;
 mod writer;
 
+pub use copy::{copy_segment, goes_on};
 pub use error::{ApplyError, OplogError};
 pub use frame::{Frame, PAYLOAD_BYTES_MAX};
 pub use recovery::{LogSummary, ReadFrom, TornTail, scan, scan_segment};

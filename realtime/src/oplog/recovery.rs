@@ -100,12 +100,7 @@ pub fn scan_segment(disk: &dyn Disk, sequence: u64, apply: Apply<'_>) -> Result<
         });
     };
     let entry = read_header(disk, name(file), None)?;
-    let mut scanner = Scanner {
-        start: sequence,
-        apply,
-        frames: 0,
-        written_ms: i64::MIN,
-    };
+    let mut scanner = Scanner::new(sequence, apply);
     scanner.segment(disk, &entry, None).map(drop)
 }
 
@@ -147,12 +142,7 @@ pub(super) fn read_log(
         });
     }
     let first = entries.partition_point(|entry| entry.header.first_sequence <= start) - 1;
-    let mut scanner = Scanner {
-        start,
-        apply,
-        frames: 0,
-        written_ms: i64::MIN,
-    };
+    let mut scanner = Scanner::new(start, apply);
     let mut end = None;
     for (place, entry) in entries.iter().enumerate().skip(first) {
         end = Some(scanner.segment(disk, entry, entries.get(place + 1))?);
@@ -160,7 +150,7 @@ pub(super) fn read_log(
     let (cursor, torn) = end.expect("BUG: the newest segment is always read");
     let summary = LogSummary {
         segments: entries.len(),
-        frames: scanner.frames,
+        frames: scanner.frames_read,
         oldest_sequence: oldest.first_sequence,
         end_sequence: cursor.sequence,
         epoch: cursor.epoch,
@@ -177,15 +167,15 @@ pub(super) fn read_log(
 }
 
 /// A segment whose header was read.
-struct Entry {
-    file: String,
-    header: SegmentHeader,
+pub(super) struct Entry {
+    pub file: String,
+    pub header: SegmentHeader,
     crc: u32,
     bytes: u64,
 }
 
 /// All segments, oldest first, each following the one before.
-fn list(disk: &dyn Disk, store_id: Option<[u8; 16]>) -> Result<Vec<Entry>, OplogError> {
+pub(super) fn list(disk: &dyn Disk, store_id: Option<[u8; 16]>) -> Result<Vec<Entry>, OplogError> {
     let files = disk
         .list(DIRECTORY)
         .map_err(OplogError::io(DIRECTORY, "list"))?;
@@ -278,17 +268,25 @@ fn check_follows(before: &Entry, entry: &Entry) -> Result<(), OplogError> {
     Ok(())
 }
 
-struct Scanner<'a> {
+/// Reads frames and hands out those with records from `start` on.
+pub(super) struct Scanner<'a> {
     start: u64,
     apply: Apply<'a>,
-    frames: u64,
+    frames_read: u64,
     /// When the last frame that was read was written.
     written_ms: i64,
 }
 
-impl Scanner<'_> {
-    /// Hands out the frames of one segment, and checks its end against the header of the `next`,
-    /// or judges it if this is the newest.
+impl<'a> Scanner<'a> {
+    pub fn new(start: u64, apply: Apply<'a>) -> Self {
+        Self {
+            start,
+            apply,
+            frames_read: 0,
+            written_ms: i64::MIN,
+        }
+    }
+
     fn segment(
         &mut self,
         disk: &dyn Disk,
@@ -298,10 +296,21 @@ impl Scanner<'_> {
         let content = disk
             .read(&entry.file)
             .map_err(OplogError::io(&entry.file, "read"))?;
+        self.frames(&content, entry, next)
+    }
+
+    /// Hands out the frames in the `content` of one segment, and checks its end against the header of the `next`,
+    /// or judges it if this is the newest.
+    pub fn frames(
+        &mut self,
+        content: &[u8],
+        entry: &Entry,
+        next: Option<&Entry>,
+    ) -> Result<(Cursor, Option<TornTail>), OplogError> {
         let mut cursor = Cursor::new(&entry.header, entry.crc);
         loop {
             let place = cursor;
-            let problem = match cursor.step(&content, entry.crc) {
+            let problem = match cursor.step(content, entry.crc) {
                 Step::Frame(frame) => {
                     self.frame(entry, place.offset, &frame)?;
                     continue;
@@ -311,15 +320,15 @@ impl Scanner<'_> {
                 Step::Misplaced(problem) => return Err(corrupt(entry, &place, problem)),
             };
             if let Some(next) = next {
-                check_end(&content, entry, &cursor, problem, next)?;
+                check_end(content, entry, &cursor, problem, next)?;
                 return Ok((cursor, None));
             }
-            let torn_bytes = match judge_tail(&content, entry.crc, cursor.offset) {
+            let torn_bytes = match judge_tail(content, entry.crc, cursor.offset) {
                 Tail::Clean => return Ok((cursor, None)),
                 Tail::Torn(bytes) => bytes,
                 Tail::Damaged(proof) => {
                     // A live writer may have finished this frame since it was looked at.
-                    if matches!(place.clone().step(&content, entry.crc), Step::Frame(_)) {
+                    if matches!(place.clone().step(content, entry.crc), Step::Frame(_)) {
                         continue;
                     }
                     let problem = problem.unwrap_or_else(|| "zeros instead of a frame".to_owned());
@@ -344,7 +353,7 @@ impl Scanner<'_> {
         if frame.count == 0 || !wanted {
             return Ok(());
         }
-        self.frames += 1;
+        self.frames_read += 1;
         (self.apply)(*frame).map_err(|source| OplogError::Apply {
             file: entry.file.clone(),
             offset: offset as u64,

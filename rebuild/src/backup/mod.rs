@@ -4,7 +4,7 @@
 //! (with the hash key), the catalog's snapshot, the newest manifest, every file that names, and the log.
 //! Invariants: files come before the manifest that names them, and the copy's manifest before goes on being
 //! complete until then, so a copy that was interrupted is the one before. Every sorted file is read back and
-//! compared with its hash. It needs no lock on the source: what is removed while it copies is no longer named,
+//! compared with its hash, every segment of the log frame by frame. It needs no lock on the source: what is removed while it copies is no longer named,
 //! and the newer manifest is copied instead.
 
 mod log;
@@ -16,6 +16,7 @@ use std::io::ErrorKind;
 use serde::{Deserialize, Serialize};
 use tallyring_archive::disk::{replace_whole, write_whole};
 use tallyring_archive::{Disk, Error, Manifest, RunEntry, names, remove_leftovers, verify_bytes};
+use tallyring_realtime::oplog::OplogError;
 use thiserror::Error as ThisError;
 
 /// What a copy is now.
@@ -31,8 +32,6 @@ pub struct Copied {
     pub bytes: u64,
     /// Files that were there already.
     pub kept: u64,
-    /// First sequence of the log's segments that were written or went on; none without a log.
-    pub log_from: Option<u64>,
 }
 
 /// Why there is no new copy; the one before still is.
@@ -41,6 +40,9 @@ pub enum BackupError {
     /// A file, or a disk.
     #[error(transparent)]
     Archive(#[from] Error),
+    /// The log.
+    #[error(transparent)]
+    Log(#[from] OplogError),
     /// The source is no data directory.
     #[error("it has no {0}: it is no data directory, or a copy that was never finished")]
     NoStore(&'static str),
@@ -58,6 +60,18 @@ pub enum BackupError {
         /// Number of the source's newest.
         newest: u64,
     },
+    /// The target's log has other records than the source's.
+    #[error(
+        "the target's log is not one that the source's goes on from: the source was set back or changed otherwise since; \
+         move the target away, or name another one"
+    )]
+    OtherLog,
+    /// The source's log does not reach back to the target's, and no manifest tells what was between.
+    #[error(
+        "the source has removed what its log held behind the target's, and published nothing since: run `tallyring \
+         rebuild` first"
+    )]
+    Behind,
     /// The source changed faster than anything of it was copied.
     #[error("the source published {ATTEMPTS} times before anything of it was copied; try again")]
     Moving,
@@ -94,6 +108,8 @@ pub fn copy(
             .create_directory(directory)
             .map_err(Error::io("create", directory))?;
     }
+    log::settle(source)?;
+    log::settle(target)?;
     match target.read(names::IDENTITY) {
         Ok(there) if *there != *identity => return Err(BackupError::OtherStore),
         Ok(_) => {}
@@ -123,9 +139,7 @@ pub fn copy(
         };
         match copy.run(&manifest) {
             // What is gone is not named any more.
-            Err(BackupError::Archive(error))
-                if is_gone(&error) && !is_newest(source, &manifest) =>
-            {
+            Err(error) if is_gone(&error) && !is_newest(source, &manifest) => {
                 in_vain += usize::from(verified.borrow().len() == before);
             }
             result => return result,
@@ -157,8 +171,13 @@ fn check_history(
     })
 }
 
-fn is_gone(error: &Error) -> bool {
-    matches!(error, Error::Io { source, .. } if source.kind() == ErrorKind::NotFound)
+fn is_gone(error: &BackupError) -> bool {
+    match error {
+        BackupError::Archive(Error::Io { source, .. })
+        | BackupError::Log(OplogError::Io { source, .. }) => source.kind() == ErrorKind::NotFound,
+        BackupError::Log(OplogError::Missing { .. }) => true,
+        _ => false,
+    }
 }
 
 fn is_newest(source: &dyn Disk, manifest: &Manifest) -> bool {
@@ -182,7 +201,7 @@ struct Copy<'c> {
 impl Copy<'_> {
     fn run(mut self, manifest: &Manifest) -> Result<Copied, BackupError> {
         self.sorted_files(manifest)?;
-        self.log()?;
+        self.log(manifest.number)?;
         self.catalog()?;
         for directory in names::DIRECTORIES.into_iter().chain([""]) {
             self.target
@@ -195,6 +214,7 @@ impl Copy<'_> {
         }
         // It is committed: what the manifest before named is only space.
         remove_leftovers(self.target, Some(manifest))?;
+        log::settle(self.target)?;
         self.drop_old_log()?;
         Ok(self.copied)
     }

@@ -1,4 +1,5 @@
-//! Compares the breakdowns of loaded runs with their totals, or fills what they lack.
+//! Compares the breakdowns of loaded runs with their totals, or fills what they lack, and totals with what a counter can
+//! hold: runs that were merged have sums that nobody looked at before.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -8,7 +9,7 @@ use rayon::prelude::*;
 use tallyring_archive::merge::write_subtotal;
 use tallyring_archive::{BlockCache, Disk, Error, Run, RunEntry, RunSpec, RunWriter, names};
 use tallyring_records::line::{self, Kind};
-use tallyring_records::{TimeCode, is_hash, missing_value};
+use tallyring_records::{COUNT_MAX, TimeCode, is_hash, missing_value};
 
 use super::LoadOptions;
 use super::error::{LoadError, WrongCounts};
@@ -28,8 +29,9 @@ pub fn balanced(
     let checked: Vec<Result<RunEntry, LoadError>> = runs
         .into_par_iter()
         .map(|entry| {
-            let has_parts = entry.meta.sums.keys().any(|section| section.contains('.'));
-            if !has_parts {
+            let mut sums = entry.meta.sums.iter();
+            // No counter is above the sum of its section.
+            if !sums.any(|(section, &sum)| section.contains('.') || sum > COUNT_MAX.into()) {
                 return Ok(entry);
             }
             let run = Run::open_named(disk, &entry)?;
@@ -98,6 +100,7 @@ impl<'r> Check<'r> {
             let (key, payload) = cursor.line()?.expect("BUG: the cursor stands on a line");
             let lacks = match line::kind_of(key) {
                 Some(Kind::Subtotal) => self.lacks(key, payload)?,
+                Some(Kind::Total) => self.check_total(key, payload).map(|()| 0)?,
                 _ => 0,
             };
             if lacks == 0 {
@@ -148,6 +151,17 @@ impl<'r> Check<'r> {
         let what = format!("the breakdown by {}", String::from_utf8_lossy(subtotal));
         let raw = self.raw(line::stored_key(total_key))?;
         Err(WrongCounts::error(&what, total_key, raw, code, detail))
+    }
+
+    fn check_total(&self, key: &[u8], payload: &[u8]) -> Result<(), LoadError> {
+        let mut buckets = line::hours(payload).flatten();
+        match buckets.find(|(_, count)| *count > COUNT_MAX) {
+            Some((code, _)) => {
+                let raw = self.raw(line::stored_key(key))?;
+                Err(WrongCounts::too_large(key, raw, code))
+            }
+            None => Ok(()),
+        }
     }
 
     fn buckets(&self, total_key: &[u8]) -> Result<BTreeMap<TimeCode, u64>, LoadError> {

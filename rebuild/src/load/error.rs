@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use tallyring_archive::Error as ArchiveError;
-use tallyring_records::{TimeCode, line};
+use tallyring_records::{COUNT_MAX, TimeCode, line};
 use thiserror::Error;
 
 /// Why a load ended. Nothing counts then.
@@ -74,6 +74,12 @@ impl WrongCounts {
             at,
             detail,
         }))
+    }
+
+    /// Of a bucket in which the rows together are more than a counter holds.
+    pub fn too_large(total_key: &[u8], raw: String, code: TimeCode) -> LoadError {
+        let detail = format!("it is more than {COUNT_MAX} in all; no counter can hold that");
+        Self::error("the count", total_key, raw, code, detail)
     }
 }
 

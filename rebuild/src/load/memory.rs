@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rayon::prelude::*;
 use tallyring_archive::Partition;
-use tallyring_records::{COUNT_MAX, Grain, LongKeys, Schema, ShardPrefix, TimeCode, line};
+use tallyring_records::{Grain, LongKeys, Schema, ShardPrefix, TimeCode, line};
 
 use super::chunk::{Chunk, Chunks, Format};
 use super::error::{BadRow, LoadError, SHOWN_BYTES_MAX, WrongCounts};
@@ -297,14 +297,7 @@ fn too_large(lane: &Lane, wrong: TooLarge) -> LoadError {
     let key = lane.keys.get(wrong.key);
     // Where the bucket starts, however long it is.
     let code = TimeCode::from_minutes(wrong.minutes, Grain::Minute);
-    let detail = format!("it is more than {COUNT_MAX} in all; no counter can hold that");
-    WrongCounts::error(
-        "the count",
-        key,
-        lane.raw(line::stored_key(key)),
-        code,
-        detail,
-    )
+    WrongCounts::too_large(key, lane.raw(line::stored_key(key)), code)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

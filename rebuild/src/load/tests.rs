@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use proptest::prelude::*;
 use tallyring_archive::{Disk, OsDisk, Run, RunEntry, names, verify_run};
 use tallyring_records::line::{self, Kind};
-use tallyring_records::{Day, LongKeys, Schema};
+use tallyring_records::{COUNT_MAX, Day, LongKeys, Schema};
 
 use super::*;
 
@@ -376,4 +376,18 @@ fn files_that_are_no_input_say_so() {
         error.contains("begins at line 2 is longer than 8 MiB"),
         "{error}"
     );
+}
+
+#[test]
+fn a_sum_that_no_counter_holds_is_refused_whether_memory_was_written_out_between_or_not() {
+    let stand = Stand::new();
+    let row = format!("{HEADER}{COUNT_MAX},abc,1331920800,l,,\n");
+    let files: Vec<PathBuf> = (0..32)
+        .map(|number| stand.file(&format!("{number}.csv"), &row))
+        .collect();
+    for memory in [MEMORY_MIN, 1] {
+        let error = stand.load(&files, memory, false).unwrap_err().to_string();
+        let expected = ["l/abc", "2012-03-16T18:00:00Z", "no counter can hold that"];
+        assert!(expected.iter().all(|part| error.contains(part)), "{error}");
+    }
 }
