@@ -6,7 +6,7 @@ use indicatif::HumanBytes;
 use tallyring_archive::disk::replace_whole;
 use tallyring_archive::{Disk, Error, OsDisk, RunEntry, names};
 use tallyring_realtime::Lock;
-use tallyring_realtime::catalog::Catalog;
+use tallyring_realtime::catalog::{BackupOutcome, Catalog};
 use tallyring_rebuild::backup::{Again, Copied, Progress, copy};
 use tallyring_records::how_many;
 
@@ -59,6 +59,18 @@ pub fn make(data: &Path, place: &Path, again: Again<'_>, progress: Progress<'_>)
     )?;
     lineage::carry(&source, &target, place)?;
     Ok(copy(&source, &target, again, progress)?)
+}
+
+/// What the history of jobs tells of a backup that ended then, Unix milliseconds.
+pub fn outcome(ended_ms: i64, result: &Result<Copied>) -> BackupOutcome {
+    let copied = result.as_ref().ok();
+    BackupOutcome {
+        ended_ms,
+        generation: copied.map(|copied| copied.generation),
+        files: copied.map_or(0, |copied| copied.files),
+        bytes: copied.map_or(0, |copied| copied.bytes),
+        error: result.as_ref().err().map(ToString::to_string),
+    }
 }
 
 /// A part of the files that changes from day to day, so that all are read again within a month.

@@ -5,9 +5,11 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::base_url;
 use crate::bench::BenchArgs;
 use crate::demo::DemoArgs;
 use crate::error::{CommandError, Result};
+use crate::listen;
 use crate::send::SendArgs;
 use crate::shell::{CompletionsArgs, ManArgs};
 use crate::start_time::ClockStart;
@@ -139,7 +141,7 @@ pub struct ServeArgs {
     #[command(flatten)]
     pub data: DataArgs,
     /// Address to listen on; port 0 takes a free one [default: 127.0.0.1:7117]
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = listen::parse)]
     pub listen: Option<SocketAddr>,
     /// Run a virtual clock from START (RFC 3339 or Unix seconds) at RATE virtual seconds a second,
     /// for replays and tests; such as 2012-03-16T18:40:00Z@3600
@@ -223,7 +225,7 @@ pub struct QueryArgs {
     /// NAMESPACE/KEY, such as l/abc; everything after the first slash is the key. NAMESPACE alone: all its keys
     /// together
     pub key: String,
-    /// minute, hour, day, week, mweek, month, quarter or year
+    /// minute, hour, day, week (from Sunday), mweek (from Monday), month, quarter or year
     #[arg(long, default_value = "day")]
     pub unit: String,
     /// How many units, or -1 for all [default: 7]
@@ -254,7 +256,7 @@ pub struct QueryArgs {
     #[arg(long)]
     pub limit: Option<usize>,
     /// Ask this server [default: the one that holds the data directory, or the files themselves]
-    #[arg(long, value_name = "URL", conflicts_with = "data")]
+    #[arg(long, value_name = "URL", conflicts_with = "data", value_parser = base_url::parse)]
     pub to: Option<String>,
     /// Data directory
     #[arg(long, value_name = "DIR", default_value = DATA_DEFAULT)]
@@ -357,7 +359,8 @@ Examples:
   tallyring key list
   tallyring key revoke 2bq4xyz7                        in force at once
 
-From the first key on every request needs one, but /healthz, /readyz and /docs. Commands on the data directory of \
+From the first key on every request needs one, but /healthz, /readyz, /docs and the dashboard's pages, which hold no \
+data. Commands on the data directory of \
 a running server need none; others take theirs from TALLYRING_KEY.")]
 pub struct KeyArgs {
     #[command(subcommand)]

@@ -100,15 +100,26 @@ pub fn open_store(world: World, config: &Config) -> Result<(Store, Recovery)> {
 /// Makes sure that there is a data directory.
 ///
 /// # Errors
-/// When there is none.
+/// When there is none, or it cannot be read.
 pub fn require_store(data: &Path) -> Result<()> {
-    if data.join(names::IDENTITY).exists() {
+    if is_store(data)? {
         return Ok(());
     }
     Err(CommandError::Failed(format!(
         "{} is no data directory; name one with --data, or make one with `tallyring serve`",
         data.display()
     )))
+}
+
+/// True when there is a data directory.
+///
+/// # Errors
+/// When that cannot be told.
+pub fn is_store(data: &Path) -> Result<bool> {
+    let identity = data.join(names::IDENTITY);
+    identity
+        .try_exists()
+        .map_err(doing(format!("read {}", identity.display())))
 }
 
 /// Opens a data directory for reading, held or not.

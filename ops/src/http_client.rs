@@ -1,5 +1,6 @@
 //! A small client of our own API, for commands that ask a running server.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use tallyring_realtime::Holder;
 use ureq::Agent;
 
 use crate::error::{CommandError, Result};
+use crate::out::note;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -33,10 +35,20 @@ impl Server {
 
     /// The server that holds this data directory, asked with the key it left there.
     pub fn of(data: &Path, url: &str) -> Self {
-        let key = std::fs::read_to_string(data.join(names::LOCAL_KEY)).ok();
-        match key {
-            Some(key) => Self::with_key(url, Some(key)),
-            None => Self::at(url),
+        let path = data.join(names::LOCAL_KEY);
+        match std::fs::read_to_string(&path) {
+            Ok(key) => Self::with_key(url, Some(key)),
+            Err(error) => {
+                if error.kind() == ErrorKind::PermissionDenied
+                    && std::env::var(KEY_VARIABLE).is_err()
+                {
+                    note!(
+                        "warning: cannot read {}: {error}; run this as the user of the server, or set {KEY_VARIABLE}",
+                        path.display()
+                    );
+                }
+                Self::at(url)
+            }
         }
     }
 
@@ -149,15 +161,25 @@ fn read(
         return Ok(text);
     }
     let value: Value = serde_json::from_str(&text).unwrap_or(Value::Null);
-    let mut problem = problem_text(status.as_u16(), &value);
     if status == 401 {
+        let mut problem = problem_text(status.as_u16(), &value);
         problem.push_str(&format!("; a command takes its key from {KEY_VARIABLE}"));
+        return Err(CommandError::Failed(problem));
     }
-    Err(CommandError::Failed(problem))
+    Err(refused(status.as_u16(), &value))
+}
+
+/// The error that a problem document tells of: wrong usage where the request was wrong in itself.
+pub fn refused(status: u16, problem: &Value) -> CommandError {
+    let text = problem_text(status, problem);
+    match status {
+        400 | 422 => CommandError::Usage(text),
+        _ => CommandError::Failed(text),
+    }
 }
 
 /// One line from a problem document.
-pub fn problem_text(status: u16, problem: &Value) -> String {
+fn problem_text(status: u16, problem: &Value) -> String {
     let detail = problem["detail"].as_str().unwrap_or("no detail was given");
     match (problem["field"].as_str(), problem["value"].as_str()) {
         (Some(field), Some(value)) => format!("{field} `{value}` {detail} ({status})"),

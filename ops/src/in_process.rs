@@ -10,8 +10,8 @@ use tallyring_api::{Access, AccessLimits, Admin, ApiState, App, ask};
 use tallyring_realtime::{Service, Store};
 use tokio::runtime::Runtime;
 
-use crate::error::{CommandError, Result, doing};
-use crate::http_client::problem_text;
+use crate::error::{Result, doing};
+use crate::http_client::refused;
 
 /// A store with its threads and the API over it.
 pub struct InProcess {
@@ -78,7 +78,7 @@ impl InProcess {
             return Ok(text);
         }
         let problem = serde_json::from_str(&text).unwrap_or(Value::Null);
-        Err(CommandError::Failed(problem_text(status, &problem)))
+        Err(refused(status, &problem))
     }
 
     /// Writes what is queued, flushes and seals.

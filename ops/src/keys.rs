@@ -10,7 +10,7 @@ use tallyring_realtime::{Clock, Lock, SystemClock};
 
 use crate::cli::{DataArgs, KeyArgs, KeyCommand, NewKeyArgs};
 use crate::config::Config;
-use crate::data_directory::{random, require_store, try_lock};
+use crate::data_directory::{is_store, random, require_store, try_lock};
 use crate::error::{CommandError, Result};
 use crate::http_client::Server;
 use crate::out::{note, say};
@@ -65,6 +65,12 @@ fn make(args: &NewKeyArgs, as_json: bool) -> Result<()> {
         limit: args.limit,
         note: args.note.clone(),
     };
+    if !data.join(names::CATALOG).exists() && !is_store(data)? {
+        note!(
+            "{} was no data directory: a new one is begun, which `tallyring serve` completes",
+            data.display()
+        );
+    }
     let (answer, is_first) = match open(data)? {
         Keys::Ours(catalog, _lock) => {
             let schema = Config::for_command(config.as_deref(), data)?.schema;
@@ -94,7 +100,8 @@ fn make(args: &NewKeyArgs, as_json: bool) -> Result<()> {
     }
     if is_first {
         note!(
-            "warning: this is the first key: from now on every request needs one, but /healthz, /readyz and /docs"
+            "warning: this is the first key: from now on every request needs one, but /healthz, /readyz, /docs \
+             and the dashboard's pages, which hold no data"
         );
     }
     Ok(())

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
-use tallyring_archive::{Disk, Manifest, OsDisk, RunEntry, Staged, names};
+use tallyring_archive::{Disk, Manifest, OsDisk, RunEntry, Staged};
 use tallyring_realtime::{Clock, SystemClock, check_dataset_name, long_keys_of};
 use tallyring_rebuild::load::{BadRow, LoadError, LoadOptions, Loaded, MEMORY_MIN, Step, load};
 use tallyring_records::{Day, LongKeys, Schema, how_many, how_many_were};
@@ -16,7 +16,7 @@ use tallyring_records::{Day, LongKeys, Schema, how_many, how_many_were};
 use crate::allocator::return_large_blocks;
 use crate::cli::{LoadArgs, OnError};
 use crate::config::Config;
-use crate::data_directory::{open, server_of, try_lock};
+use crate::data_directory::{is_store, open, server_of, try_lock};
 use crate::error::{CommandError, Result, doing};
 use crate::http_client::{Server, holder_url};
 use crate::incoming::Incoming;
@@ -33,7 +33,7 @@ const NICE: i32 = 19;
 pub fn run(args: &LoadArgs, json: bool) -> Result<()> {
     check_dataset_name(&args.dataset)?;
     let data = args.data.data.as_path();
-    if args.dry_run && !data.join(names::IDENTITY).exists() {
+    if args.dry_run && !is_store(data)? {
         return Err(CommandError::Failed(format!(
             "{} is no data directory, and a dry run makes none; name one with --data",
             data.display()
@@ -118,12 +118,16 @@ fn warn_of_future(manifest: &Manifest, runs: &[RunEntry]) {
 
 /// A directory that is no store yet becomes one.
 fn make_store(data: &Path, config: &Config) -> Result<()> {
-    if data.join(names::IDENTITY).exists() {
+    if is_store(data)? {
         return Ok(());
     }
     if let Ok(lock) = try_lock(data)? {
         let (store, _lock) = open(data, config, lock)?;
         store.seal()?;
+        note!(
+            "{} was no data directory: a new one is made",
+            data.display()
+        );
     }
     Ok(())
 }

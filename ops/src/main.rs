@@ -3,6 +3,7 @@
 
 mod allocator;
 mod backup;
+mod base_url;
 mod bench;
 mod cat;
 mod child;
@@ -17,6 +18,7 @@ mod in_process;
 mod incoming;
 mod keys;
 mod lineage;
+mod listen;
 mod load;
 mod out;
 mod preview;

@@ -30,10 +30,11 @@ pub fn run(args: &QueryArgs, output: Output) -> Result<()> {
         Some(url) => Some(Server::at(url)),
         None => server_of(&args.data).map(|url| Server::of(&args.data, &url)),
     };
-    let text = match server {
-        Some(server) => server.get_text(&path)?,
-        None => ask_files(args, &path)?,
+    let answer = match server {
+        Some(server) => server.get_text(&path),
+        None => ask_files(args, &path),
     };
+    let text = answer.map_err(by_option)?;
     match output {
         Output::Json => say!(
             "{}",
@@ -88,6 +89,26 @@ fn path(args: &QueryArgs, output: Output) -> Result<String> {
         Output::Table | Output::Json => "",
     };
     Ok(format!("/v1/{of}/{view}{suffix}?{}", query.join("&")))
+}
+
+/// The same error with the option in the place of the parameter that it became.
+fn by_option(error: CommandError) -> CommandError {
+    const OPTIONS: [(&str, &str); 7] = [
+        ("unit ", "--unit "),
+        ("units ", "--units "),
+        ("from ", "--from "),
+        ("to ", "--until "),
+        ("timezone ", "--timezone "),
+        ("hour_offset ", "--hour-offset "),
+        ("limit ", "--limit "),
+    ];
+    let CommandError::Usage(text) = &error else {
+        return error;
+    };
+    let named = OPTIONS
+        .iter()
+        .find_map(|(parameter, option)| Some([option, text.strip_prefix(parameter)?].concat()));
+    named.map_or(error, CommandError::Usage)
 }
 
 fn wrong(key: &str, must: &str) -> CommandError {

@@ -4,7 +4,10 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tallyring_rebuild::{BuildOptions, build};
+use tallyring_archive::{Work, names};
+use tallyring_realtime::catalog::{Catalog, Job, JobState};
+use tallyring_realtime::{Lock, Store};
+use tallyring_rebuild::{BuildOptions, Progress, build};
 
 use crate::backup;
 use crate::cli::DataArgs;
@@ -29,35 +32,7 @@ pub fn run(args: &DataArgs, json: bool) -> Result<()> {
     let config = Config::for_command(args.config.as_deref(), &args.data)?;
     require_store(&args.data)?;
     let (before, generation) = match try_lock(&args.data)? {
-        Ok(lock) => {
-            let (store, _lock) = open(&args.data, &config, lock)?;
-            store
-                .tick()
-                .map_err(|error| CommandError::Failed(error.to_string()))?;
-            let before = store.manifest().active;
-            let manifest = store.cut()?;
-            let options = BuildOptions {
-                shards: config.options.shards,
-                level: config.rebuild.level,
-                keep: config.rebuild.keep,
-            };
-            let bar = bytes_bar(MERGING);
-            let progress = |done: u64, total: u64| {
-                bar.set_length(total);
-                bar.set_position(done);
-            };
-            if let Some(built) = build(&*store.world().disk, &manifest, options, &progress)? {
-                store.publish(&built)?;
-            }
-            store.seal()?;
-            if let Some(target) = &config.backup {
-                next(&bar, BACKING_UP);
-                backup::make(&args.data, target, &backup::todays_part, &progress)
-                    .map_err(|error| not_backed_up(store.manifest().active, &error.to_string()))?;
-            }
-            bar.finish_and_clear();
-            (before, store.manifest().active)
-        }
+        Ok(lock) => alone(args, &config, lock)?,
         Err(holder) => {
             let url = holder_url(&holder)?;
             through(&Server::of(&args.data, &url))?
@@ -73,6 +48,75 @@ pub fn run(args: &DataArgs, json: bool) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Without a server; the job is remembered as one of a server is.
+fn alone(args: &DataArgs, config: &Config, lock: Lock) -> Result<(u64, u64)> {
+    let (store, _lock) = open(&args.data, config, lock)?;
+    let catalog = Catalog::open(&args.data.join(names::CATALOG))?;
+    let now_ms = || store.world().clock.now_ms();
+    let last = catalog.last_job()?;
+    let mut job = Job {
+        job: last.as_ref().map_or(0, |last| last.job) + 1,
+        state: JobState::Running,
+        started_ms: now_ms(),
+        ended_ms: None,
+        generation: None,
+        error: None,
+        work: None,
+        backing_up: false,
+        backup: last.and_then(|last| last.backup),
+        progress: None,
+    };
+    let before = store.manifest().active;
+    let bar = bytes_bar(MERGING);
+    let progress = |done: u64, total: u64| {
+        bar.set_length(total);
+        bar.set_position(done);
+    };
+    let merged = merge(&store, config, &progress);
+    job.ended_ms = Some(now_ms());
+    let generation = store.manifest().active;
+    match &merged {
+        Ok(work) => {
+            job.state = JobState::Done;
+            job.generation = Some(generation);
+            job.work = *work;
+        }
+        Err(error) => {
+            job.state = JobState::Failed;
+            job.error = Some(error.to_string());
+        }
+    }
+    catalog.put_job(&job)?;
+    merged?;
+    if let Some(target) = &config.backup {
+        next(&bar, BACKING_UP);
+        let copied = backup::make(&args.data, target, &backup::todays_part, &progress);
+        job.backup = Some(backup::outcome(now_ms(), &copied));
+        catalog.put_job(&job)?;
+        copied.map_err(|error| not_backed_up(generation, &error.to_string()))?;
+    }
+    bar.finish_and_clear();
+    Ok((before, generation))
+}
+
+fn merge(store: &Store, config: &Config, progress: Progress<'_>) -> Result<Option<Work>> {
+    store
+        .tick()
+        .map_err(|error| CommandError::Failed(error.to_string()))?;
+    let manifest = store.cut()?;
+    let options = BuildOptions {
+        shards: config.options.shards,
+        level: config.rebuild.level,
+        keep: config.rebuild.keep,
+    };
+    let built = build(&*store.world().disk, &manifest, options, progress)?;
+    if let Some(built) = &built {
+        store.publish(built)?;
+    }
+    store.seal()?;
+    Ok(built.map(|built| built.work))
 }
 
 fn through(server: &Server) -> Result<(u64, u64)> {

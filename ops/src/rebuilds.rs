@@ -13,6 +13,7 @@ use tallyring_realtime::{Store, priority};
 use tallyring_rebuild::backup::Copied;
 use tallyring_rebuild::recompressible;
 
+use crate::backup;
 use crate::child;
 use crate::config::RebuildConfig;
 use crate::error::{CommandError, Result};
@@ -285,22 +286,15 @@ impl Rebuilds {
 
     fn end_backup(&self, number: u64, result: Result<Copied>) {
         let mut last = self.lock();
-        let mut outcome = BackupOutcome::at(self.store.world().clock.now_ms());
-        match result {
-            Ok(copied) => {
-                tracing::info!(
-                    generation = copied.generation,
-                    files = copied.files,
-                    bytes = copied.bytes,
-                    "backup done"
-                );
-                outcome.generation = Some(copied.generation);
-                (outcome.files, outcome.bytes) = (copied.files, copied.bytes);
-            }
-            Err(error) => {
-                tracing::error!(%error, "backup failed; the one before stands");
-                outcome.error = Some(error.to_string());
-            }
+        let outcome = backup::outcome(self.store.world().clock.now_ms(), &result);
+        match &result {
+            Ok(copied) => tracing::info!(
+                generation = copied.generation,
+                files = copied.files,
+                bytes = copied.bytes,
+                "backup done"
+            ),
+            Err(error) => tracing::error!(%error, "backup failed; the one before stands"),
         }
         if let Some(job) = last.as_mut() {
             // A rebuild that began meanwhile has a backup of its own to come.

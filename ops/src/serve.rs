@@ -26,6 +26,7 @@ use crate::config::{Config, HttpConfig, RebuildConfig};
 use crate::data_directory::{lock, open_store, random, world};
 use crate::error::{CommandError, Result, doing};
 use crate::incoming;
+use crate::listen;
 use crate::out::say;
 use crate::rebuilds::Rebuilds;
 
@@ -55,7 +56,7 @@ pub fn bind(args: &ServeArgs) -> Result<std::net::TcpListener> {
     if !listen.ip().is_loopback() && !data.join(names::CATALOG).exists() {
         return Err(open_to_all(listen, data));
     }
-    std::net::TcpListener::bind(listen).map_err(doing(format!("listen on {listen}")))
+    std::net::TcpListener::bind(listen).map_err(listen::refused(listen))
 }
 
 /// As [`run`], at an address that was taken before when there is one.
@@ -290,7 +291,7 @@ async fn listen_on(
     tls: Option<Tls>,
 ) -> Result<(Listeners, String, String)> {
     let bound = |listener: std::io::Result<TcpListener>, address: SocketAddr| {
-        let listener = listener.map_err(doing(format!("listen on {address}")))?;
+        let listener = listener.map_err(listen::refused(address))?;
         let address = listener.local_addr().map_err(doing("read the address"))?;
         Ok::<_, CommandError>((listener, address))
     };
@@ -339,7 +340,11 @@ fn open_to_all(listen: SocketAddr, data: &Path) -> CommandError {
     ))
 }
 
-fn load_tls(http: &HttpConfig) -> Result<Option<Tls>> {
+/// The certificate and its key, if there are to be some.
+///
+/// # Errors
+/// When they cannot be read, or do not belong together.
+pub fn load_tls(http: &HttpConfig) -> Result<Option<Tls>> {
     let Some(files) = &http.tls else {
         return Ok(None);
     };

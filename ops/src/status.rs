@@ -11,6 +11,7 @@ use indicatif::{HumanBytes, HumanCount};
 use serde_json::Value;
 use tallyring_records::how_many;
 
+use crate::base_url;
 use crate::cli::DATA_DEFAULT;
 use crate::data_directory::{require_store, server_of};
 use crate::error::{CommandError, Result};
@@ -26,7 +27,7 @@ pub struct StatusArgs {
         value_parser = clap::value_parser!(u16).range(1..=3_600))]
     pub watch: Option<u16>,
     /// Ask this server [default: the one that holds the data directory]
-    #[arg(long, value_name = "URL", conflicts_with = "data")]
+    #[arg(long, value_name = "URL", conflicts_with = "data", value_parser = base_url::parse)]
     pub to: Option<String>,
     /// Data directory
     #[arg(long, value_name = "DIR", default_value = DATA_DEFAULT)]

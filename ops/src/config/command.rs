@@ -8,6 +8,7 @@ use super::{Config, DEFAULT};
 use crate::cli::{ConfigArgs, ConfigCommand};
 use crate::error::Result;
 use crate::out::{self, say};
+use crate::serve::load_tls;
 
 /// Prints or checks a configuration.
 ///
@@ -19,6 +20,7 @@ pub fn run(args: &ConfigArgs, json: bool) -> Result<()> {
         ConfigCommand::Default => out::print(format_args!("{DEFAULT}"))?,
         ConfigCommand::Check { file } => {
             let config = Config::load(Some(file))?;
+            load_tls(&config.http)?;
             if json {
                 say!("{}", as_json(&config))?;
             } else {

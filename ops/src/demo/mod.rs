@@ -22,6 +22,7 @@ use crate::config::Config;
 use crate::data_directory::{lock, open};
 use crate::error::{Result, doing};
 use crate::in_process::InProcess;
+use crate::listen;
 use crate::out::note;
 use crate::serve;
 use traffic::Traffic;
@@ -41,7 +42,7 @@ pub struct DemoArgs {
     #[arg(long, value_name = "DIR", default_value = "tallyring-demo")]
     pub data: PathBuf,
     /// Address to listen on; port 0 takes a free one [default: 127.0.0.1:7117]
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = listen::parse)]
     pub listen: Option<SocketAddr>,
     /// Days of history that are made
     #[arg(long, default_value_t = 366, value_parser = clap::value_parser!(u32).range(1..=3_660))]

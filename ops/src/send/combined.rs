@@ -6,8 +6,8 @@
 use std::borrow::Cow;
 
 /// The field names a mapping may use with this format.
-pub const FIELDS: [&str; 9] = [
-    "host", "user", "time", "method", "path", "status", "bytes", "referrer", "agent",
+pub const FIELDS: [&str; 10] = [
+    "host", "user", "time", "method", "path", "link", "status", "bytes", "referrer", "agent",
 ];
 
 /// One parsed line. A field that the log writes as `-` is `None`.
@@ -78,6 +78,7 @@ impl<'a> LogLine<'a> {
             "time" => &self.time,
             "method" => &self.method,
             "path" => &self.path,
+            "link" => return self.link(),
             "status" => &self.status,
             "bytes" => &self.bytes,
             "referrer" => &self.referrer,
@@ -85,6 +86,12 @@ impl<'a> LogLine<'a> {
             _ => &None,
         };
         field.as_deref()
+    }
+
+    /// The path without its first slash, as a redirector names its links.
+    fn link(&self) -> Option<&str> {
+        let link = self.path.as_deref()?.strip_prefix('/')?;
+        (!link.is_empty()).then_some(link)
     }
 }
 
@@ -194,6 +201,7 @@ mod tests {
             "17/May/2015:10:05:03 +0000",
             "GET",
             "/images/search.png",
+            "images/search.png",
             "200",
             "203023",
             "http://example.com/a?b",
@@ -207,7 +215,9 @@ mod tests {
     #[test]
     fn dashes_are_missing_and_common_lines_end_early() {
         let line = r#"::1 - - [17/May/2015:10:05:03 +0000] "-" 408 -"#;
-        for field in ["user", "method", "path", "bytes", "referrer", "agent"] {
+        for field in [
+            "user", "method", "path", "link", "bytes", "referrer", "agent",
+        ] {
             check(line, field, None);
         }
         check(line, "host", Some("::1"));

@@ -35,6 +35,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use crate::base_url;
 use crate::error::{CommandError, Result};
 use crate::out;
 use plan::Plan;
@@ -57,8 +58,8 @@ Mapping:
     id                the event's own id: sending it again counts nothing twice
     user              who did it, for uniques
   FIELD is a JSON field (a.b for one inside another), a CSV column, or one of an
-  access log's host, user, time, method, path (without its query), status,
-  bytes, referrer, agent.
+  access log's host, user, time, method, path (without its query), link (the
+  path without its first slash), status, bytes, referrer, agent.
 
 Examples:
   Clicks as JSON lines; lines without a time or a link are listed and left out:
@@ -70,9 +71,9 @@ Examples:
     tallyring send hours.csv --to http://127.0.0.1:7117 \\
       --map key.d==example.com --map n=visits --map at=hour
 
-  A web access log while it is being written, by path and referrer:
+  A web access log while it is being written, by link and referrer:
     tallyring send access.log --follow --to http://127.0.0.1:7117 \\
-      --map key.l=path --map by.r=referrer --map at=time --on-error skip
+      --map key.l=link --map by.r=referrer --map at=time --on-error skip
 
 A run tries a batch again when the server is busy or the connection breaks, and counts \
 nothing twice. Running the command again does count again, unless an id is mapped.";
@@ -89,14 +90,14 @@ pub struct SendArgs {
     files: Vec<PathBuf>,
 
     /// The server's address, such as http://127.0.0.1:7117
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", value_parser = base_url::parse)]
     to: String,
 
     /// Which field becomes what; at least `at` and one `key.<namespace>` (see Mapping below)
     #[arg(long, required = true, value_name = "TARGET=FIELD")]
     map: Vec<String>,
 
-    /// How lines are written [default: by name, .csv and .log (combined), else json]
+    /// How lines are written [default: by name, .csv and .log or .log.1 (combined), else json]
     #[arg(long, value_enum)]
     format: Option<Format>,
 

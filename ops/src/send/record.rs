@@ -24,10 +24,15 @@ pub enum Format {
 }
 
 impl Format {
-    /// Guesses from the name: `.csv`, `.log` (combined), else JSON lines; a final `.gz` is looked through.
+    /// Guesses from the name: `.csv`, `.log` (combined), else JSON lines; a final `.gz`, and the number that rotation
+    /// gave, are looked through.
     pub fn of_name(path: &Path) -> Self {
         let name = path.to_string_lossy().to_ascii_lowercase();
         let name = name.strip_suffix(".gz").unwrap_or(&name);
+        let name = match name.rsplit_once('.') {
+            Some((name, number)) if number.bytes().all(|byte| byte.is_ascii_digit()) => name,
+            _ => name,
+        };
         if name.ends_with(".csv") {
             Self::Csv
         } else if name.ends_with(".log") {
@@ -242,6 +247,8 @@ mod tests {
             ("a.csv", Format::Csv),
             ("a.CSV.gz", Format::Csv),
             ("access.log.gz", Format::Combined),
+            ("access.log.1", Format::Combined),
+            ("access.log.12.gz", Format::Combined),
             ("clicks.jsonl", Format::Json),
             ("-", Format::Json),
         ] {

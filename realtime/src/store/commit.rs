@@ -308,7 +308,7 @@ impl Store {
         let records = || group.written.iter().flat_map(|frame| &frame.records);
         writer.unflushed += records().count() as u64;
         for (_, increment) in records().filter_map(Record::increment) {
-            writer.count_bound = writer.count_bound.saturating_add(increment.n);
+            writer.bounds.add(increment.at, increment.n);
         }
         let Ok(log) = writer.log() else {
             return group.outcomes;

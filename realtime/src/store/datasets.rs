@@ -5,7 +5,6 @@ use std::io::ErrorKind;
 use tallyring_archive::{
     DatasetEntry, Error as ArchiveError, RunEntry, Staged, names, verify_bytes,
 };
-use tallyring_records::COUNT_MAX;
 
 use super::Store;
 use crate::error::{Error, Result};
@@ -74,7 +73,7 @@ impl Store {
         next.written_at_ms = adopted.adopted_at_ms;
         next.datasets.push(adopted.clone());
         next.forget_datasets();
-        self.raise_bound(&adopted.runs);
+        self.raise_bounds(&adopted.runs);
         self.commit_datasets(&mut root, next)?;
         drop(root);
         // They have their other names now; what cannot be removed is only space.
@@ -147,14 +146,9 @@ impl Store {
         })
     }
 
-    /// No counter can be above the sum of all totals, these too.
-    fn raise_bound(&self, runs: &[RunEntry]) {
-        let sums = runs.iter().flat_map(|run| &run.meta.sums);
-        let totals = sums.filter(|(section, _)| !section.contains('.'));
-        let sum: u128 = totals.map(|(_, &sum)| sum).sum();
-        let sum = u64::try_from(sum).unwrap_or(COUNT_MAX);
+    fn raise_bounds(&self, runs: &[RunEntry]) {
         let mut writer = self.writer();
-        writer.count_bound = writer.count_bound.saturating_add(sum);
+        runs.iter().for_each(|run| writer.bounds.add_run(run));
     }
 }
 

@@ -5,6 +5,7 @@
 //! is folded), `live` (what queries see, for as long as memory is touched). A query holds `live` only while it reads memory; files are read
 //! after, from the shared handles it took: together they are one view.
 
+mod bounds;
 mod change;
 mod commit;
 mod datasets;
@@ -53,6 +54,7 @@ pub use status::{Status, StoreStatus};
 pub use top::{NamespaceTotals, Ranking, TopKey};
 pub use users::UsersView;
 
+use bounds::Bounds;
 use files::{ArchiveFiles, Files};
 use lateness::Watermarks;
 use recent::Recent;
@@ -91,8 +93,7 @@ struct Writer {
     ids: Ids,
     producers: Producers,
     payload: Vec<u8>,
-    /// No counter of the store can be above this.
-    count_bound: u64,
+    bounds: Bounds,
     /// Records since the last flush.
     unflushed: u64,
     /// Unix milliseconds since when the clock has been more than a day ahead of the ring.

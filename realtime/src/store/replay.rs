@@ -15,6 +15,7 @@ use tallyring_records::{
     LongKeys, Offset, Origin, Position, Record, RecordError, Schema, decode_all,
 };
 
+use super::bounds::Bounds;
 use super::change::HOUR_MS;
 use super::files::{ArchiveFiles, Files};
 use super::lateness::Watermarks;
@@ -60,7 +61,7 @@ pub(super) struct Replay {
     keys: LongKeys,
     /// Records of the log that were read.
     pub replayed: u64,
-    counted: u64,
+    bounds: Bounds,
 }
 
 impl Replay {
@@ -109,7 +110,7 @@ impl Replay {
             watermarks: Watermarks::restore(&manifest.newest_events),
             keys: LongKeys::new(identity.hash_key),
             replayed: 0,
-            counted: 0,
+            bounds: Bounds::new(),
         })
     }
 
@@ -229,7 +230,7 @@ impl Replay {
         }
         if let Some((_, increment)) = record.increment() {
             self.watermarks.see(increment);
-            self.counted = self.counted.saturating_add(increment.n);
+            self.bounds.add(increment.at, increment.n);
         }
     }
 
@@ -262,25 +263,16 @@ impl Replay {
         log: Option<Oplog>,
         applied: Offset,
     ) -> Store {
-        // No counter can be above the sum of all totals; breakdowns and ids are not totals.
-        let runs = manifest
-            .stores
-            .iter()
-            .flat_map(|store| &store.runs)
-            .chain(manifest.all_sources());
-        let totals = runs
-            .flat_map(|entry| &entry.meta.sums)
-            .filter(|(section, _)| !section.contains('.'));
-        let stored: u128 = totals.map(|(_, &sum)| sum).sum();
-        let count_bound = self
-            .counted
-            .saturating_add(u64::try_from(stored).unwrap_or(u64::MAX));
+        let mut bounds = self.bounds;
+        let runs = manifest.stores.iter().flat_map(|store| &store.runs);
+        let runs = runs.chain(manifest.all_sources());
+        runs.for_each(|run| bounds.add_run(run));
         let writer = Writer {
             log,
             ids: self.ids,
             producers: self.producers,
             payload: Vec::new(),
-            count_bound,
+            bounds,
             unflushed: self.replayed,
             jumped_since_ms: None,
             last_append_ms: world.clock.now_ms(),

@@ -96,20 +96,21 @@ impl Store {
         self.keys.identity(BATCH_BODY_DOMAIN, body)
     }
 
-    /// Refuses a batch that could lift a counter above [`COUNT_MAX`]. Cheap while all counts of the
-    /// store together are below that; exact beyond.
+    /// Refuses a batch that could lift a counter above [`COUNT_MAX`]. Cheap while all counts of a
+    /// day together are below that; exact beyond.
     pub(super) fn check_counts(
         &self,
         writer: &Writer,
         group: &mut Group,
         batch: &Batch,
     ) -> std::result::Result<(), Refusal> {
-        let sum = batch
-            .increments
-            .iter()
-            .fold(0, |sum: u64, increment| sum.saturating_add(increment.n));
+        let (mut sum, mut bound) = (0_u64, 0);
+        for increment in &batch.increments {
+            sum = sum.saturating_add(increment.n);
+            bound = writer.bounds.of(increment.at).max(bound);
+        }
         group.sum = group.sum.saturating_add(sum);
-        if writer.count_bound.saturating_add(group.sum) <= COUNT_MAX {
+        if group.sum.saturating_add(bound) <= COUNT_MAX {
             return Ok(());
         }
         let mut added = match group.added.take() {
