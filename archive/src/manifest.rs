@@ -282,6 +282,23 @@ impl Manifest {
             .chain(wanted.flat_map(|dataset| &dataset.runs))
     }
 
+    /// The log's records that this manifest needs begin there.
+    pub fn log_from(&self) -> u64 {
+        let open = self.stores.iter().filter(|store| !store.is_closed());
+        let flushed = open.map(|store| store.flushed.offset(0).sequence);
+        let ids = self.ids.flushed.offset(0).sequence;
+        flushed.min().map_or(ids, |flushed| flushed.min(ids))
+    }
+
+    /// The log reaches at least there: runs hold what is before.
+    pub fn log_until(&self) -> u64 {
+        let flushed = self.stores.iter().map(|store| &store.flushed);
+        let all = flushed.chain([&self.ids.flushed]);
+        all.map(|flushed| flushed.offset(0).sequence)
+            .max()
+            .unwrap_or(0)
+    }
+
     /// Source runs that the next generation or a kept one counts.
     pub fn all_sources(&self) -> impl Iterator<Item = &RunEntry> {
         let of_datasets = self.datasets.iter().flat_map(|dataset| &dataset.runs);

@@ -6,6 +6,7 @@
 //! LOCAL_KEY                  while a server runs: the key with which commands of its owner ask it
 //! manifests/manifest-00000012   the root: which of the files below count (numbered, immutable)
 //! oplog/<first sequence>.tlog   the truth: increments in the order they were accepted
+//! oplog/<first sequence>.tlog.<manifest>.staged   in a backup: what takes the place of its log with that manifest
 //! deltas/day-2012-03-16.…       runs flushed by the delta store of a day, or of a late epoch
 //! ids/ids.…                     ids remembered, sorted
 //! runs/ring-day-2012-03-16.…    source runs: what export made of a store, one month and shard each

@@ -4,7 +4,7 @@ use std::path::{Component, Path, PathBuf};
 
 use indicatif::HumanBytes;
 use tallyring_archive::disk::replace_whole;
-use tallyring_archive::{Disk, Error, OsDisk, RunEntry, names};
+use tallyring_archive::{Disk, Error, OsDisk, names};
 use tallyring_realtime::Lock;
 use tallyring_realtime::catalog::{BackupOutcome, Catalog};
 use tallyring_rebuild::backup::{Again, Copied, Progress, copy};
@@ -73,13 +73,15 @@ pub fn outcome(ended_ms: i64, result: &Result<Copied>) -> BackupOutcome {
     }
 }
 
-/// A part of the files that changes from day to day, so that all are read again within a month.
-pub fn todays_part(entry: &RunEntry) -> bool {
+/// A part of files and segments that changes from day to day, so that all are read again within a month.
+pub fn todays_part(name: &str) -> bool {
     const DAYS: u64 = 30;
     let day = std::time::SystemTime::UNIX_EPOCH
         .elapsed()
         .map_or(0, |since| since.as_secs() / 86_400);
-    let place = u64::from_str_radix(entry.hash.get(..8).unwrap_or(""), 16).unwrap_or(0);
+    // Both are hexadecimal; segments differ in their last digits.
+    let digits = name.get(name.len().saturating_sub(8)..).unwrap_or_default();
+    let place = u64::from_str_radix(digits, 16).unwrap_or(0);
     place % DAYS == day % DAYS
 }
 

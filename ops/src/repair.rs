@@ -114,17 +114,7 @@ fn heal_files(disk: &OsDisk, scratch: &OsDisk, backup: Option<&dyn Disk>) -> Res
 
 /// Segment by segment, as each hides what is wrong behind it; then those that are gone but needed.
 fn heal_log(disk: &OsDisk, backup: &dyn Disk) -> Result<Vec<String>> {
-    let manifest = Manifest::load(disk)?;
-    let stores = manifest.iter().flat_map(|manifest| &manifest.stores);
-    let needed = stores
-        .filter(|store| !store.is_closed())
-        .map(|store| store.flushed.offset(0).sequence)
-        .chain(
-            manifest
-                .iter()
-                .map(|manifest| manifest.ids.flushed.offset(0).sequence),
-        )
-        .min();
+    let needed = Manifest::load(disk)?.map(|manifest| manifest.log_from());
     let mut healed = BTreeSet::new();
     for from in [Some(ReadFrom::Oldest), needed.map(ReadFrom::Sequence)]
         .into_iter()

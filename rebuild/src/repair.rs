@@ -3,8 +3,9 @@
 
 use tallyring_archive::disk::replace_whole;
 use tallyring_archive::{Disk, Error, Manifest, Result, RunEntry, names, verify_bytes};
+use tallyring_realtime::oplog::{OplogError, Segment, copy_segment, segment};
 
-use crate::backup::copy_file;
+use crate::backup::{copy_file, first_of};
 use crate::remake::remake_file;
 
 /// Where good bytes came from.
@@ -59,38 +60,52 @@ fn put(from: &dyn Disk, disk: &dyn Disk, name: &str, entry: &RunEntry) -> Result
 }
 
 /// Puts what the backup has of a log segment in the place of a damaged or missing one. Its newest segment may lack what
-/// was written later, so of that one only what the backup has is put back, and the rest stays. False when the backup
-/// has nothing that differs.
+/// was written later, so of that one only what the backup has is put back, and the rest stays. False when that makes
+/// nothing whole.
 ///
 /// # Errors
 /// When a disk refuses.
 pub fn heal_segment(disk: &dyn Disk, backup: &dyn Disk, file: &str) -> Result<bool> {
-    let segments = backup
-        .list(names::OPLOG)
-        .map_err(Error::io("list", names::OPLOG))?;
-    let newest = segments.iter().rfind(|name| name.ends_with(".tlog"));
-    let own = file.rsplit('/').next().unwrap_or(file);
-    if !segments.iter().any(|name| name == own) {
+    let Some(first) = first_of(file.rsplit('/').next().unwrap_or(file)) else {
         return Ok(false);
-    }
-    let name = format!("{}/{own}", names::OPLOG);
-    let copy = backup.read(&name).map_err(Error::io("read", &name))?;
-    let there = disk.read(&name).ok();
-    let good = match (&there, newest.is_some_and(|newest| own < newest.as_str())) {
-        (_, true) => copy.to_vec(),
+    };
+    let copied = || {
+        let own = segment(backup, first)?;
+        let next = following(backup, first)?;
+        let (copy, frames) = copy_segment(backup, &own, next.as_ref())?;
+        Ok::<_, OplogError>((own, next.is_some(), copy, frames))
+    };
+    // It may not be there, or be damaged there, too.
+    let Ok((own, is_closed, copy, frames)) = copied() else {
+        return Ok(false);
+    };
+    let there = disk.read(file).ok();
+    let good = match (&there, is_closed) {
+        (_, true) => copy,
         // What came after the backup would be lost without a word.
         (None, false) => return Ok(false),
         (Some(there), false) => {
-            let written = copy.iter().rposition(|&byte| byte != 0);
-            let written = written.map_or(0, |last| last + 1).min(there.len());
-            [&copy[..written], &there[written..]].concat()
+            let rest = there.get(frames.bytes..).unwrap_or_default();
+            [&copy[..frames.bytes], rest].concat()
         }
     };
-    if there.is_some_and(|there| *there == *good) {
+    // The backup may hold records that this store lost in a crash, and has written others since.
+    let next = following(disk, first).ok().flatten();
+    if own.read(&good, next.as_ref()).is_err() || there.is_some_and(|there| *there == *good) {
         return Ok(false);
     }
-    replace_whole(disk, &name, &good)?;
+    replace_whole(disk, file, &good)?;
     disk.sync_directory(names::OPLOG)
         .map_err(Error::io("sync", names::OPLOG))?;
     Ok(true)
+}
+
+/// The segment behind the one that begins with this record, if there is one.
+fn following(disk: &dyn Disk, first: u64) -> std::result::Result<Option<Segment>, OplogError> {
+    let files = disk.list(names::OPLOG).unwrap_or_default();
+    let next = files
+        .iter()
+        .filter_map(|file| first_of(file))
+        .find(|next| *next > first);
+    next.map(|next| segment(disk, next)).transpose()
 }

@@ -112,7 +112,7 @@ struct Stand {
     oplog_days: u32,
 }
 
-const STANDS: [Stand; 3] = [
+const STANDS: [Stand; 4] = [
     Stand {
         days: 1,
         backed_up: 0,
@@ -121,6 +121,12 @@ const STANDS: [Stand; 3] = [
     Stand {
         days: 3,
         backed_up: 2,
+        oplog_days: 1,
+    },
+    // Some of the log is removed, but not what the backup goes on with.
+    Stand {
+        days: 12,
+        backed_up: 11,
         oplog_days: 1,
     },
     // The log that the backup would go on with has been removed.
@@ -152,7 +158,7 @@ fn segments(disk: &SimDisk) -> Vec<String> {
 
 #[test]
 fn a_backup_may_be_older_than_its_sources_log() {
-    let (source, target) = stand(STANDS[2]);
+    let (source, target) = stand(STANDS[3]);
     assert!(segments(&target).last() < segments(&source).first());
     copy(&source, &target, &|_| true, &|_, _| {}).expect("copied");
     assert_eq!(segments(&target), segments(&source));

@@ -1,46 +1,88 @@
-//! A segment's bytes for a backup, taken beside the writer or without one.
+//! Segments' bytes for a backup, taken beside the writer or without one.
 
 use tallyring_archive::Disk;
 
 use super::error::OplogError;
-use super::frame::trimmed_len;
-use super::recovery::{Scanner, list};
-use super::segment::segment_name;
+use super::recovery::{Entry, Scanner, list, read_header};
+use super::segment::{SEGMENT_HEADER_BYTES, segment_name};
 
-/// A copy of the segment that begins with record `first_sequence`, whose frames were all read: whole ones, one after
-/// another, then zeros to the end. In the newest segment, what is being written, and what a crash tore, is not in it.
-///
-/// # Errors
-/// When it is not there, is damaged, or another segment does not go on where it ends.
-pub fn copy_segment(disk: &dyn Disk, first_sequence: u64) -> Result<Vec<u8>, OplogError> {
-    let segments = list(disk, None)?;
-    let place = segments
-        .iter()
-        .position(|segment| segment.header.first_sequence == first_sequence);
-    let Some(place) = place else {
-        let next = segments
-            .iter()
-            .find(|segment| segment.header.first_sequence > first_sequence);
-        return Err(OplogError::Missing {
-            file: segment_name(first_sequence),
-            from: first_sequence,
-            next: next.map_or(first_sequence + 1, |next| next.header.first_sequence),
-        });
-    };
-    let (segment, next) = (&segments[place], segments.get(place + 1));
-    let mut attempts = 0;
-    loop {
-        let content = disk
-            .read(&segment.file)
-            .map_err(OplogError::io(&segment.file, "read"))?;
-        let mut copy = as_it_was_once(&content);
+/// A segment whose header was read.
+#[derive(Debug)]
+pub struct Segment(Entry);
+
+/// What the frames of a segment's bytes say.
+#[derive(Debug, Clone, Copy)]
+pub struct Frames {
+    /// Number after the last record.
+    pub end_sequence: u64,
+    /// Where the last whole frame ends.
+    pub bytes: usize,
+    /// As far as they prove that their bytes had been durable; 0 without a frame.
+    pub durable_bytes: usize,
+}
+
+impl Segment {
+    /// Number of its first record, by which it is named.
+    pub fn first_sequence(&self) -> u64 {
+        self.0.header.first_sequence
+    }
+
+    /// Reads the frames in `content`, which are those of this segment; `next` is the one that follows it.
+    ///
+    /// # Errors
+    /// When they are damaged, or `next` does not go on where they end.
+    pub fn read(&self, content: &[u8], next: Option<&Self>) -> Result<Frames, OplogError> {
         let mut apply = |_: super::Frame<'_>| Ok(());
         let mut scanner = Scanner::new(0, &mut apply);
+        let (cursor, _) = scanner.frames(content, &self.0, next.map(|next| &next.0))?;
+        let has_frames = cursor.offset > SEGMENT_HEADER_BYTES;
+        Ok(Frames {
+            end_sequence: cursor.sequence,
+            bytes: cursor.offset,
+            durable_bytes: match has_frames {
+                true => cursor.durable.min(cursor.offset),
+                false => 0,
+            },
+        })
+    }
+}
+
+/// All segments, oldest first, each following the one before. Reads their headers.
+///
+/// # Errors
+/// When one is missing or is none.
+pub fn segments(disk: &dyn Disk) -> Result<Vec<Segment>, OplogError> {
+    Ok(list(disk, None)?.into_iter().map(Segment).collect())
+}
+
+/// The segment that begins with this record.
+///
+/// # Errors
+/// When it is not there, or is none.
+pub fn segment(disk: &dyn Disk, first_sequence: u64) -> Result<Segment, OplogError> {
+    read_header(disk, segment_name(first_sequence), None).map(Segment)
+}
+
+/// A copy of a segment, whose frames were all read: whole ones, one after another, then zeros to the end. What is being
+/// written, and what a crash tore, is not in it.
+///
+/// # Errors
+/// When it is gone or damaged, or `next`, the one that follows it, does not go on where it ends.
+pub fn copy_segment(
+    disk: &dyn Disk,
+    segment: &Segment,
+    next: Option<&Segment>,
+) -> Result<(Vec<u8>, Frames), OplogError> {
+    let file = &segment.0.file;
+    let mut attempts = 0;
+    loop {
+        let content = disk.read(file).map_err(OplogError::io(file, "read"))?;
+        let mut copy = as_it_was_once(&content);
         attempts += 1;
-        match scanner.frames(&copy, segment, next) {
-            Ok((cursor, _)) => {
-                copy[cursor.offset..].fill(0);
-                return Ok(copy);
+        match segment.read(&copy, next) {
+            Ok(frames) => {
+                copy[frames.bytes..].fill(0);
+                return Ok((copy, frames));
             }
             // The writer may have been at work in the middle of a block.
             Err(OplogError::Corrupt { .. }) if next.is_none() && attempts < ATTEMPTS => {}
@@ -50,11 +92,6 @@ pub fn copy_segment(disk: &dyn Disk, first_sequence: u64) -> Result<Vec<u8>, Opl
 }
 
 const ATTEMPTS: usize = 3;
-
-/// True when a copy goes on where an earlier copy of that segment ends.
-pub fn goes_on(copy: &[u8], earlier: &[u8]) -> bool {
-    copy.starts_with(&earlier[..trimmed_len(earlier)])
-}
 
 /// A copy that holds no later write without the earlier ones, of bytes that are written to meanwhile from the front to
 /// the back: so it is read from the back to the front.

@@ -56,7 +56,7 @@ mod spare;
 mod tests;
 mod writer;
 
-pub use copy::{copy_segment, goes_on};
+pub use copy::{Frames, Segment, copy_segment, segment, segments};
 pub use error::{ApplyError, OplogError};
 pub use frame::{Frame, PAYLOAD_BYTES_MAX};
 pub use recovery::{LogSummary, ReadFrom, TornTail, scan, scan_segment};

@@ -167,6 +167,7 @@ pub(super) fn read_log(
 }
 
 /// A segment whose header was read.
+#[derive(Debug)]
 pub(super) struct Entry {
     pub file: String,
     pub header: SegmentHeader,
@@ -190,7 +191,7 @@ pub(super) fn list(disk: &dyn Disk, store_id: Option<[u8; 16]>) -> Result<Vec<En
     Ok(entries)
 }
 
-fn read_header(
+pub(super) fn read_header(
     disk: &dyn Disk,
     file: String,
     store_id: Option<[u8; 16]>,

@@ -324,26 +324,13 @@ impl Store {
     /// # Errors
     /// When the disk refuses.
     pub fn expire_log(&self) -> Result<usize> {
-        let needed = {
-            let root = self.root();
-            let flushed = root
-                .manifest
-                .stores
-                .iter()
-                .filter(|store| !store.is_closed());
-            flushed
-                .map(|store| store.flushed.offset(0).sequence)
-                .chain([root.manifest.ids.flushed.offset(0).sequence])
-                .min()
-        };
+        let needed = self.root().manifest.log_from();
         let now_ms = self.believed_now_ms();
         let older_than_ms = now_ms.saturating_sub(self.log_hours() * HOUR_MS);
         let mut removed = 0;
         loop {
             let mut writer = self.writer();
-            let one = writer
-                .log()?
-                .delete_before(needed.unwrap_or(0), older_than_ms, 1)?;
+            let one = writer.log()?.delete_before(needed, older_than_ms, 1)?;
             drop(writer);
             if one == 0 {
                 return Ok(removed);

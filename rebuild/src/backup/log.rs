@@ -1,114 +1,162 @@
 //! The log's segments. All but the newest never change; that one is copied again as far as it has come.
 //!
-//! Where the source has removed what the copy's log would go on with, the new segments cannot stand beside those that the
-//! copy's manifest needs. They are then written as `oplog/<segment>.<manifest>.staged`, and take the place of all others
-//! once that manifest is committed: [`settle`].
+//! No segment stands behind a gap: each is durable before the next one is named, and the oldest goes first. Where the
+//! source has removed what the copy's log would go on with, the new segments cannot stand beside those that the copy's
+//! manifest needs. They are then written as `oplog/<segment>.<manifest>.staged`, and take the place of all others once
+//! that manifest is committed: [`finish`].
 
-use std::io::ErrorKind;
-
-use tallyring_archive::disk::{replace_whole, write_whole};
+use tallyring_archive::disk::{remove_temporary_files, replace_whole};
 use tallyring_archive::{Disk, Error, Manifest, names};
-use tallyring_realtime::oplog::{copy_segment, goes_on};
+use tallyring_realtime::oplog::{Segment, copy_segment, segment, segments};
 
 use super::{BackupError, Copy};
 
 /// Ends a segment's name; the number of its first record, 16 hex digits, precedes.
 const SEGMENT_SUFFIX: &str = ".tlog";
 const STAGED_SUFFIX: &str = ".staged";
+/// Bytes of a segment's header, which tells one history of a log from another.
+const HEADER_BYTES: usize = 64;
 
 impl Copy<'_> {
-    pub(super) fn log(&mut self, manifest: u64) -> Result<(), BackupError> {
-        let segments = list(self.source)?;
+    /// Copies what the copy lacks, and makes sure that all that `manifest` needs is there. The first record of it.
+    pub(super) fn log(&mut self, manifest: &Manifest) -> Result<u64, BackupError> {
+        let segments = segments(self.source)?;
+        let oldest = segments.first().map(Segment::first_sequence);
+        let oldest = oldest.ok_or(BackupError::NoStore(names::OPLOG))?;
+        let needed = (manifest.log_from(), manifest.log_until());
+        if oldest > needed.0 {
+            return Err(BackupError::Incomplete { needed });
+        }
         let there = list(self.target)?;
         let newest = there.last().copied();
-        let is_staged = newest.is_some_and(|newest| !segments.contains(&newest));
-        if is_staged && newest >= segments.first().copied() {
-            return Err(BackupError::OtherLog);
+        let place = segments
+            .iter()
+            .position(|one| newest == Some(one.first_sequence()));
+        let is_staged = newest.is_some() && place.is_none();
+        if is_staged {
+            self.check_staging(manifest, newest > Some(oldest))?;
         }
-        // What is staged would count before it is complete.
-        let committed = Manifest::load(self.target)?;
-        if is_staged && committed.is_some_and(|committed| committed.number == manifest) {
-            return Err(BackupError::Behind);
+        // Before anything is replaced: what differs may be damaged, or another history.
+        if let Some(place) = place {
+            let (content, _) =
+                copy_segment(self.source, &segments[place], segments.get(place + 1))?;
+            if !goes_on(self.target, segments[place].first_sequence(), &content) {
+                return Err(BackupError::OtherLog);
+            }
         }
-        for first in segments {
-            // What follows the target's newest is new, and that one may have grown.
-            if there.contains(&first) && newest != Some(first) {
+        let mut end = 0;
+        for (place, segment) in segments.iter().enumerate() {
+            let first = segment.first_sequence();
+            let is_newest = newest == Some(first);
+            if there.contains(&first) && !is_newest && self.is_the_same(first)? {
                 self.copied.kept += 1;
                 continue;
             }
-            let content = copy_segment(self.source, first)?;
-            let name = match is_staged {
-                true => staged_name(first, manifest),
-                false => name_of(first),
-            };
-            if newest == Some(first) {
-                // One that is damaged is healed.
-                let earlier = copy_segment(self.target, first).ok();
-                if earlier.is_some_and(|earlier| !goes_on(&content, &earlier)) {
-                    return Err(BackupError::OtherLog);
-                }
-                replace_whole(self.target, &name, &content)?;
-            } else {
-                write_whole(self.target, &name, &content)?;
-            }
-            if !is_staged {
-                // No segment stands behind a gap.
-                sync(self.target)?;
-            }
-            self.read_back(&name, &content)?;
-            self.wrote(content.len() as u64);
+            let (content, frames) = copy_segment(self.source, segment, segments.get(place + 1))?;
+            end = frames.end_sequence;
+            self.put(first, &content, is_staged.then_some(manifest.number))?;
+        }
+        if end < needed.1 {
+            return Err(BackupError::Incomplete { needed });
+        }
+        Ok(oldest)
+    }
+
+    /// Staging is for what the source has removed, and counts when another manifest is committed.
+    fn check_staging(&self, manifest: &Manifest, is_ahead: bool) -> Result<(), BackupError> {
+        if is_ahead {
+            return Err(BackupError::OtherLog);
+        }
+        let committed = Manifest::load(self.target)?;
+        if committed.is_some_and(|committed| committed.number == manifest.number) {
+            return Err(BackupError::Behind);
         }
         Ok(())
     }
 
-    fn read_back(&self, name: &str, content: &[u8]) -> Result<(), Error> {
-        let written = self.target.read(name).map_err(Error::io("read", name))?;
-        if *written == *content {
-            return Ok(());
-        }
-        // Never taken for a good one by its name.
-        let _ = self.target.remove(name);
-        let other = std::io::Error::new(ErrorKind::InvalidData, "what was written is not there");
-        Err(Error::io("read back", name)(other))
+    /// True when a segment that was copied before is that of the source; all of it is read when its turn has come.
+    fn is_the_same(&self, first: u64) -> Result<bool, Error> {
+        let name = name_of(first);
+        let read = |disk: &dyn Disk| disk.read(&name).map_err(Error::io("read", &name));
+        let (one, other) = (read(self.source)?, read(self.target)?);
+        let compared = match (self.again)(&format!("{first:016x}")) {
+            true => one.len(),
+            false => one.len().min(HEADER_BYTES),
+        };
+        Ok(one.len() == other.len() && one[..compared] == other[..compared])
     }
 
-    /// Removes segments that the source has expired, once the manifest that may need them is replaced.
-    pub(super) fn drop_old_log(&self) -> Result<(), Error> {
-        match list(self.source)?.first() {
-            Some(oldest) => remove_before(self.target, *oldest),
-            None => Ok(()),
+    fn put(&mut self, first: u64, content: &[u8], staged: Option<u64>) -> Result<(), BackupError> {
+        let name = match staged {
+            Some(manifest) => staged_name(first, manifest),
+            None => name_of(first),
+        };
+        replace_whole(self.target, &name, content)?;
+        sync(self.target)?;
+        let written = self.target.read(&name).map_err(Error::io("read", &name))?;
+        if *written != *content {
+            return Err(BackupError::NotWritten(name));
         }
+        self.wrote(content.len() as u64);
+        Ok(())
     }
 }
 
-/// Finishes or takes back what a copy that was stopped has staged.
-pub(super) fn settle(copy: &dyn Disk) -> Result<(), Error> {
-    let files = files(copy)?;
-    let staged: Vec<(u64, u64)> = files.iter().filter_map(|file| staged_of(file)).collect();
-    if staged.is_empty() {
-        return Ok(());
+/// True when `content` goes on where the copy of that segment ends, as far as the source cannot have lost it in a crash.
+/// One that is damaged is healed.
+fn goes_on(target: &dyn Disk, first: u64, content: &[u8]) -> bool {
+    match segment(target, first).and_then(|segment| copy_segment(target, &segment, None)) {
+        Ok((earlier, frames)) => content.starts_with(&earlier[..frames.durable_bytes]),
+        Err(_) => true,
     }
+}
+
+/// Takes back what a copy that was stopped has staged in vain. Only who holds the copy's lock may.
+pub(super) fn take_back(copy: &dyn Disk) -> Result<(), Error> {
     let committed = Manifest::load(copy)?.map(|manifest| manifest.number);
-    let (current, stale): (Vec<_>, Vec<_>) = staged
-        .into_iter()
-        .partition(|(_, manifest)| Some(*manifest) == committed);
-    for (first, manifest) in stale {
-        let name = staged_name(first, manifest);
-        copy.remove(&name).map_err(Error::io("remove", &name))?;
+    for (first, manifest) in staged(copy)? {
+        if Some(manifest) != committed {
+            let name = staged_name(first, manifest);
+            copy.remove(&name).map_err(Error::io("remove", &name))?;
+        }
     }
-    if let Some((oldest, _)) = current.first() {
-        remove_before(copy, *oldest)?;
-    }
-    for (first, manifest) in &current {
-        let (from, to) = (staged_name(*first, *manifest), name_of(*first));
+    remove_temporary_files(copy, names::OPLOG).map_err(Error::io("clean", names::OPLOG))?;
+    Ok(())
+}
+
+/// Puts what was staged for the committed manifest in the place of all other segments.
+pub(super) fn finish(copy: &dyn Disk) -> Result<(), Error> {
+    let committed = Manifest::load(copy)?.map(|manifest| manifest.number);
+    let mut staged = staged(copy)?;
+    staged.retain(|(_, manifest)| Some(*manifest) == committed);
+    let Some(&(oldest, _)) = staged.first() else {
+        return Ok(());
+    };
+    // Whoever committed it may have died before its name was durable.
+    copy.sync_directory(names::MANIFESTS)
+        .map_err(Error::io("sync", names::MANIFESTS))?;
+    remove_before(copy, oldest)?;
+    for &(first, manifest) in &staged {
+        let (from, to) = (staged_name(first, manifest), name_of(first));
         copy.link(&from, &to).map_err(Error::io("name", &to))?;
     }
     sync(copy)?;
     // The oldest last, each durably: what is before one that is still staged is old.
-    for (first, manifest) in current.into_iter().rev() {
+    for (first, manifest) in staged.into_iter().rev() {
         let name = staged_name(first, manifest);
         copy.remove(&name).map_err(Error::io("remove", &name))?;
         sync(copy)?;
+    }
+    Ok(())
+}
+
+/// Removes segments before this one, the oldest first, each durably: a crash that keeps any of several removals would
+/// leave a gap.
+pub(super) fn remove_before(disk: &dyn Disk, oldest: u64) -> Result<(), Error> {
+    for first in list(disk)?.into_iter().take_while(|first| *first < oldest) {
+        let name = name_of(first);
+        disk.remove(&name).map_err(Error::io("remove", &name))?;
+        sync(disk)?;
     }
     Ok(())
 }
@@ -118,18 +166,16 @@ fn sync(disk: &dyn Disk) -> Result<(), Error> {
         .map_err(Error::io("sync", names::OPLOG))
 }
 
-fn remove_before(disk: &dyn Disk, oldest: u64) -> Result<(), Error> {
-    for first in list(disk)?.into_iter().take_while(|first| *first < oldest) {
-        let name = name_of(first);
-        disk.remove(&name).map_err(Error::io("remove", &name))?;
-    }
-    Ok(())
-}
-
 /// Segments by their first record, oldest first.
 fn list(disk: &dyn Disk) -> Result<Vec<u64>, Error> {
     let files = files(disk)?;
     Ok(files.iter().filter_map(|file| first_of(file)).collect())
+}
+
+/// First record and manifest of every staged segment, oldest first.
+fn staged(disk: &dyn Disk) -> Result<Vec<(u64, u64)>, Error> {
+    let files = files(disk)?;
+    Ok(files.iter().filter_map(|file| staged_of(file)).collect())
 }
 
 fn files(disk: &dyn Disk) -> Result<Vec<String>, Error> {
@@ -141,7 +187,8 @@ fn name_of(first: u64) -> String {
     format!("{}/{first:016x}{SEGMENT_SUFFIX}", names::OPLOG)
 }
 
-fn first_of(file: &str) -> Option<u64> {
+/// The first record of the segment in a file of this name, if it is one.
+pub fn first_of(file: &str) -> Option<u64> {
     u64::from_str_radix(file.strip_suffix(SEGMENT_SUFFIX)?, 16).ok()
 }
 
@@ -149,7 +196,6 @@ fn staged_name(first: u64, manifest: u64) -> String {
     format!("{}.{manifest:016x}{STAGED_SUFFIX}", name_of(first))
 }
 
-/// First record and manifest of a staged segment.
 fn staged_of(file: &str) -> Option<(u64, u64)> {
     let (segment, manifest) = file.strip_suffix(STAGED_SUFFIX)?.rsplit_once('.')?;
     Some((first_of(segment)?, u64::from_str_radix(manifest, 16).ok()?))

@@ -19,6 +19,8 @@ use tallyring_archive::{Disk, Error, Manifest, RunEntry, names, remove_leftovers
 use tallyring_realtime::oplog::OplogError;
 use thiserror::Error as ThisError;
 
+pub(crate) use log::first_of;
+
 /// What a copy is now.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Copied {
@@ -72,6 +74,20 @@ pub enum BackupError {
          rebuild` first"
     )]
     Behind,
+    /// The source's log does not hold all that the counts in its files go on with.
+    #[error(
+        "the source's log lacks some of the records from {} to {}, which its manifest needs: part of it was lost; heal it \
+         first (`tallyring verify --repair`)", needed.0, needed.1
+    )]
+    Incomplete {
+        /// First record, and the one behind the last.
+        needed: (u64, u64),
+    },
+    /// What was written reads otherwise.
+    #[error(
+        "{0}: what was written there is not what can be read; see what is wrong with the target's disk"
+    )]
+    NotWritten(String),
     /// The source changed faster than anything of it was copied.
     #[error("the source published {ATTEMPTS} times before anything of it was copied; try again")]
     Moving,
@@ -80,8 +96,8 @@ pub enum BackupError {
 /// How far a copy is: bytes written, of how many.
 pub type Progress<'p> = &'p dyn Fn(u64, u64);
 
-/// Chooses files of the copy that are to be read again.
-pub type Again<'a> = &'a dyn Fn(&RunEntry) -> bool;
+/// Chooses what of the copy is to be read again, by the hash of a file or the hexadecimal name of a segment.
+pub type Again<'a> = &'a dyn Fn(&str) -> bool;
 
 const ATTEMPTS: usize = 10;
 
@@ -108,8 +124,9 @@ pub fn copy(
             .create_directory(directory)
             .map_err(Error::io("create", directory))?;
     }
-    log::settle(source)?;
-    log::settle(target)?;
+    log::finish(source)?;
+    log::take_back(target)?;
+    log::finish(target)?;
     match target.read(names::IDENTITY) {
         Ok(there) if *there != *identity => return Err(BackupError::OtherStore),
         Ok(_) => {}
@@ -139,7 +156,9 @@ pub fn copy(
         };
         match copy.run(&manifest) {
             // What is gone is not named any more.
-            Err(error) if is_gone(&error) && !is_newest(source, &manifest) => {
+            Err(error)
+                if is_of_the_log(&error) || is_gone(&error) && !is_newest(source, &manifest) =>
+            {
                 in_vain += usize::from(verified.borrow().len() == before);
             }
             result => return result,
@@ -173,11 +192,18 @@ fn check_history(
 
 fn is_gone(error: &BackupError) -> bool {
     match error {
-        BackupError::Archive(Error::Io { source, .. })
-        | BackupError::Log(OplogError::Io { source, .. }) => source.kind() == ErrorKind::NotFound,
-        BackupError::Log(OplogError::Missing { .. }) => true,
+        BackupError::Archive(Error::Io { source, .. }) => source.kind() == ErrorKind::NotFound,
+        BackupError::Incomplete { .. } => true,
         _ => false,
     }
+}
+
+/// A segment that was listed may be expired when it is read, also when nothing newer is published.
+fn is_of_the_log(error: &BackupError) -> bool {
+    let BackupError::Log(OplogError::Io { source, .. }) = error else {
+        return false;
+    };
+    source.kind() == ErrorKind::NotFound
 }
 
 fn is_newest(source: &dyn Disk, manifest: &Manifest) -> bool {
@@ -201,7 +227,7 @@ struct Copy<'c> {
 impl Copy<'_> {
     fn run(mut self, manifest: &Manifest) -> Result<Copied, BackupError> {
         self.sorted_files(manifest)?;
-        self.log(manifest.number)?;
+        let oldest = self.log(manifest)?;
         self.catalog()?;
         for directory in names::DIRECTORIES.into_iter().chain([""]) {
             self.target
@@ -214,8 +240,8 @@ impl Copy<'_> {
         }
         // It is committed: what the manifest before named is only space.
         remove_leftovers(self.target, Some(manifest))?;
-        log::settle(self.target)?;
-        self.drop_old_log()?;
+        log::finish(self.target)?;
+        log::remove_before(self.target, oldest)?;
         Ok(self.copied)
     }
 
@@ -236,7 +262,7 @@ impl Copy<'_> {
             if !there.contains(&entry.name) {
                 return false;
             }
-            if (self.again)(entry) && !self.verified.borrow().contains(&entry.name) {
+            if (self.again)(&entry.hash) && !self.verified.borrow().contains(&entry.name) {
                 let is_good = verify_bytes(self.target, entry).is_ok();
                 if is_good {
                     self.was_read_back(entry);
