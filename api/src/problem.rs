@@ -181,6 +181,11 @@ impl From<Error> for Problem {
             Error::NoDataset { .. } | Error::NoLoad(_) => {
                 Self::new(StatusCode::NOT_FOUND, "Not found", error.to_string())
             }
+            Error::TooManyValues => Self::new(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "Too much at once",
+                error.to_string(),
+            ),
             Error::Load(_) => Self::new(
                 StatusCode::UNPROCESSABLE_ENTITY,
                 "Not accepted",

@@ -43,6 +43,13 @@ pub enum Error {
         /// What there is.
         kept: String,
     },
+    /// Breakdowns with more counts of values than all reads together may hold.
+    #[error(
+        "the breakdowns that are asked for now have more than {max} counts of values; ask for a shorter range or fewer keys \
+         at once",
+        max = crate::store::POINTS_MAX
+    )]
+    TooManyValues,
     /// What a rebuild built does not fit the store any more.
     #[error("the rebuild's result does not fit: {0}; nothing was published, run it again")]
     StaleBuild(String),

@@ -194,17 +194,19 @@ impl Hour {
 
     /// Lets go of all but the `kept` heaviest.
     fn halve(&mut self, kept: usize) {
-        let mut weights: Vec<u64> = self.held.values().map(|held| held.at_most()).collect();
-        let lightest = weights.len().saturating_sub(kept);
-        if lightest == 0 {
+        if self.held.len() <= kept {
             return;
         }
-        let (_, &mut floor, _) = weights.select_nth_unstable(lightest - 1);
-        self.floor = floor;
+        let mut held: Vec<(StoredKey, Held)> = self.held.drain().collect();
+        let (_, heaviest_dropped, _) = held
+            .select_nth_unstable_by(kept, |(key, one), (next, other)| {
+                other.at_most().cmp(&one.at_most()).then(key.cmp(next))
+            });
+        self.floor = heaviest_dropped.1.at_most();
+        held.truncate(kept);
         // Into a table of its own: one that entries were taken out of would grow beyond its bound.
-        let mut heavier = HashMap::with_capacity(2 * kept);
-        heavier.extend(self.held.drain().filter(|(_, held)| held.at_most() > floor));
-        self.held = heavier;
+        self.held = HashMap::with_capacity(2 * kept);
+        self.held.extend(held);
     }
 
     /// Adds another hour's counts without a bound on the keys.

@@ -54,7 +54,12 @@ pub async fn ranked(
     let (from, to) = span(&window.selection);
     let namespace = links.name.clone();
     let ranking = blocking(state, move |store| {
-        Ok(store.top(&namespace, from..to, by_minute, limit, None)?)
+        let ranking = store.top(&namespace, from..to, by_minute, limit, None)?;
+        // These answers have no place to say that there may be others.
+        match ranking.bound {
+            Some(_) => Ok(store.top_exact(&namespace, from..to, by_minute, limit, None)?),
+            None => Ok(ranking),
+        }
     });
     let ranking = ranking.await.map_err(|_| Fault::Unavailable)?;
     if window.unit == Unit::Minute && ranking.is_cut {

@@ -99,9 +99,13 @@ impl DeltaStore {
 
     /// Memory deltas, active, arriving and frozen.
     pub fn deltas(&self) -> impl Iterator<Item = &Delta> {
-        std::iter::once(&self.active)
-            .chain(self.arriving.as_ref().map(Fold::rest))
+        self.changing()
             .chain(self.frozen.iter().map(|delta| &**delta))
+    }
+
+    /// Those that go on changing, active and arriving.
+    pub fn changing(&self) -> impl Iterator<Item = &Delta> {
+        std::iter::once(&self.active).chain(self.arriving.as_ref().map(Fold::rest))
     }
 
     /// True when it counts nothing at all.

@@ -52,11 +52,16 @@ impl Store {
         let mut totals = Totals::gather(live, namespace, range, candidates);
         let mut counted = totals.read(self)?;
         counted.sort_unstable_by(|a, b| b.count.cmp(&a.count).then(a.stored.cmp(&b.stored)));
+        counted.retain(|total| total.count > 0);
         counted.truncate(limit);
+        if counted.len() < limit && bound > 0 {
+            // There are others, of which nothing is known.
+            return Ok(None);
+        }
         let last = counted.last().filter(|_| counted.len() == limit);
         let is_exact = bound == 0 || last.is_some_and(|last| last.count > bound);
         let mut listed = Vec::with_capacity(counted.len());
-        for total in counted.into_iter().filter(|total| total.count > 0) {
+        for total in counted {
             let key = match total.text {
                 Some(text) => text,
                 None if is_hash(&total.stored) => self

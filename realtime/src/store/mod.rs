@@ -8,9 +8,11 @@
 mod bounds;
 mod change;
 mod commit;
+mod copied;
 mod datasets;
 mod duties;
 mod files;
+mod gather;
 mod heavy;
 mod history;
 mod lateness;
@@ -21,6 +23,7 @@ mod publish;
 mod read;
 mod recent;
 mod replay;
+mod room;
 mod rules;
 mod show;
 mod status;
@@ -50,6 +53,7 @@ pub use history::{IdHistory, Logged};
 pub use open::Recovery;
 pub use read::{Answer, Read, Series, ValuePoint};
 pub use recent::{RECENT_SECONDS_MAX, Seconds};
+pub use room::POINTS_MAX;
 pub use status::{Status, StoreStatus};
 pub use top::{NamespaceTotals, Ranking, TopKey};
 pub use users::UsersView;
@@ -58,6 +62,7 @@ use bounds::Bounds;
 use files::{ArchiveFiles, Files};
 use lateness::Watermarks;
 use recent::Recent;
+use room::Room;
 
 /// One data directory: increments in, counts out.
 pub struct Store {
@@ -72,6 +77,8 @@ pub struct Store {
     schema: Arc<Schema>,
     /// The last minute by the second; locked without `live`, and last.
     recent: RwLock<Recent>,
+    /// Of breakdowns on their way.
+    room: Room,
     /// Who folds; locked after `writer` and before `live`.
     folding: Mutex<()>,
     /// False when no store has anything to fold. Changed under the lock of `live`.

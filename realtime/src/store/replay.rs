@@ -21,6 +21,7 @@ use super::files::{ArchiveFiles, Files};
 use super::lateness::Watermarks;
 use super::open::{AGAIN_DOMAIN, BATCH_KEY_DOMAIN, ID_DOMAIN, PRODUCER_DOMAIN, REFUSED_DOMAIN};
 use super::recent::Recent;
+use super::room::Room;
 use super::{Live, Root, Store, Writer};
 use crate::delta::{Delta, DeltaStore};
 use crate::error::{Error, Result};
@@ -301,6 +302,7 @@ impl Replay {
             live: RwLock::new(live),
             schema: self.schema,
             recent: RwLock::new(recent),
+            room: Room::default(),
             folding: Mutex::new(()),
             has_arrived: AtomicBool::new(false),
             world,

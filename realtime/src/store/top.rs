@@ -14,8 +14,10 @@ use tallyring_records::line::{self, hours};
 use tallyring_records::{COUNT_MAX, Counts, TimeCode, is_hash};
 
 use super::Store;
+use super::copied::Copied;
 use super::minutes::{Each, Ends, Minutes, divides, whole_hours};
 use super::read::no_generation;
+use crate::delta::Delta;
 use crate::error::Result;
 
 /// The heaviest keys of a range.
@@ -108,6 +110,21 @@ impl Store {
         {
             return Ok(ranking);
         }
+        self.top_exact(namespace, range, by_minute, limit, as_of)
+    }
+
+    /// As [`Store::top`], and of recent hours too no other key is heavier: all totals are read.
+    ///
+    /// # Errors
+    /// As [`Store::top`].
+    pub fn top_exact(
+        &self,
+        namespace: &str,
+        range: Range<i64>,
+        by_minute: bool,
+        limit: usize,
+        as_of: Option<u64>,
+    ) -> Result<Ranking> {
         let minutes = match by_minute {
             true => Minutes::Ends(Ends::of(&range)),
             false => Minutes::None,
@@ -196,8 +213,8 @@ impl Store {
             // What begins earlier does not count by itself, but is seen to be divided.
             Minutes::None | Minutes::Ends(_) => whole_hours(range),
         };
-        let mut memory: BTreeMap<Vec<u8>, Sum> = BTreeMap::new();
-        let mut texts: BTreeMap<String, String> = BTreeMap::new();
+        let mut copied = Copied::default();
+        let mut frozen: Vec<Arc<Delta>> = Vec::new();
         let mut runs: Vec<Arc<Run>> = Vec::new();
         let (generation, minutes_from) = {
             let live = self.live();
@@ -212,18 +229,11 @@ impl Store {
                 }
                 None => {
                     for store in live.ring.stores() {
-                        for delta in store.deltas() {
-                            let mut note = |key: &[u8], code, count, text: Option<(&str, &str)>| {
-                                best.note(range, code, count);
-                                let sum = memory.entry(key.to_vec()).or_default();
-                                sum.add(range, code, count);
-                                if let Some((hash, raw)) = text {
-                                    texts.insert(hash.to_owned(), raw.to_owned());
-                                }
-                            };
-                            delta.section_totals(section.as_bytes(), &whole, &mut note);
+                        for delta in store.changing() {
+                            copied.add(delta, section, &whole);
                             minutes.memory(delta, section, &whole);
                         }
+                        frozen.extend(store.frozen.iter().map(Arc::clone));
                         runs.extend(store.runs.iter().map(|run| Arc::clone(&run.run)));
                     }
                     runs.extend(live.archive.runs.iter().map(Arc::clone));
@@ -233,6 +243,22 @@ impl Store {
             let minutes_from = live.archive.minutes_from.get(&generation).copied();
             (generation, minutes_from)
         };
+        for delta in frozen {
+            copied.add(&delta, section, &whole);
+            minutes.memory(&delta, section, &whole);
+        }
+        let mut memory: BTreeMap<Vec<u8>, Sum> = BTreeMap::new();
+        for (key, code, count) in copied.counts() {
+            best.note(range, code, count);
+            match memory.get_mut(key) {
+                Some(sum) => sum.add(range, code, count),
+                None => {
+                    let mut sum = Sum::default();
+                    sum.add(range, code, count);
+                    memory.insert(key.to_vec(), sum);
+                }
+            }
+        }
         runs.retain(|run| run.meta().overlaps(whole.start, whole.end));
         for run in &runs {
             minutes.run(self, run, section, &whole)?;
@@ -244,13 +270,13 @@ impl Store {
             minutes_from,
             best,
             minutes,
-            texts,
+            texts: copied.texts,
             runs,
         })
     }
 
     /// Sums the section's keys in order, a chunk at a time: a chunk ends at the smallest key that some
-    /// run has only read up to.
+    /// run has only read up to. Only the runs that stand there are read on, so that none is further ahead than a chunk.
     fn merge_section(
         &self,
         section: &str,
@@ -264,20 +290,22 @@ impl Store {
             .map(|_| Some(section.as_bytes().to_vec()))
             .collect();
         let chunk = (CHUNK_KEYS / runs.len().max(1)).max(1_000);
-        loop {
+        while let Some(complete) = froms.iter().flatten().min().cloned() {
+            while let Some(first) = sums.first_entry().filter(|first| *first.key() < complete) {
+                let (key, sum) = first.remove_entry();
+                best.take(key, sum, exact)?;
+            }
             for (run, from) in runs.iter().zip(&mut froms) {
-                if let Some(start) = from.take() {
+                if let Some(start) = from.take_if(|from| *from == complete) {
                     let sums = &mut sums;
                     *from = self.read_chunk(run, section, &start, (ranges, chunk), sums, best)?;
                 }
             }
-            let Some(complete) = froms.iter().flatten().min().cloned() else {
-                break;
-            };
-            let rest = sums.split_off(&complete);
-            best.take(std::mem::replace(&mut sums, rest), exact)?;
         }
-        best.take(sums, exact)
+        for (key, sum) in sums {
+            best.take(key, sum, exact)?;
+        }
+        Ok(())
     }
 
     /// Adds up to `chunk` keys from `start` on; the key to go on from, none at the section's end.
@@ -291,19 +319,19 @@ impl Store {
         best: &mut Best,
     ) -> Result<Option<Vec<u8>>> {
         let (mut lines, mut next) = (0, None);
+        let mut before: Vec<u8> = Vec::new();
         run.visit_from(&self.cache, start, &mut |key, payload| {
             if !key.starts_with(section.as_bytes()) {
                 return ControlFlow::Break(());
             }
-            if lines >= chunk
-                && sums
-                    .last_key_value()
-                    .is_none_or(|(last, _)| last.as_slice() != key)
-            {
+            // A key may have several lines, of which the next chunk would read all again.
+            if lines >= chunk && before != key {
                 next = Some(key.to_vec());
                 return ControlFlow::Break(());
             }
             lines += 1;
+            before.clear();
+            before.extend_from_slice(key);
             let counts = hours(payload).flatten();
             let mut added = Sum::default();
             for (code, count) in counts.filter(|(code, _)| whole.contains(&code.start())) {
@@ -419,22 +447,20 @@ impl Best {
         }
     }
 
-    /// Keys in ascending order, behind all that were taken.
-    fn take(&mut self, sums: BTreeMap<Vec<u8>, Sum>, exact: &Exact<'_>) -> Result<()> {
-        for (key, sum) in sums {
-            self.total = self.total.saturating_add(sum.within);
-            let worst = self.heap.peek().filter(|_| self.heap.len() == self.limit);
-            let least = worst.map_or(0, |Reverse((count, _))| *count);
-            // Of equals the first one stays.
-            if self.limit == 0 || sum.at_most() <= least {
-                continue;
-            }
-            let count = exact(&key, sum.within)?.min(COUNT_MAX);
-            if count > least {
-                self.heap.push(Reverse((count, Reverse(key))));
-                if self.heap.len() > self.limit {
-                    self.heap.pop();
-                }
+    /// A key behind all that were taken.
+    fn take(&mut self, key: Vec<u8>, sum: Sum, exact: &Exact<'_>) -> Result<()> {
+        self.total = self.total.saturating_add(sum.within);
+        let worst = self.heap.peek().filter(|_| self.heap.len() == self.limit);
+        let least = worst.map_or(0, |Reverse((count, _))| *count);
+        // Of equals the first one stays.
+        if self.limit == 0 || sum.at_most() <= least {
+            return Ok(());
+        }
+        let count = exact(&key, sum.within)?.min(COUNT_MAX);
+        if count > least {
+            self.heap.push(Reverse((count, Reverse(key))));
+            if self.heap.len() > self.limit {
+                self.heap.pop();
             }
         }
         Ok(())

@@ -7,7 +7,8 @@ use std::slice;
 use tallyring_archive::Run;
 use tallyring_records::{Day, TimeCode, USERS, Users, line};
 
-use super::read::{Read, concerns};
+use super::gather::concerns;
+use super::read::Read;
 use super::{Live, Series, Store};
 use crate::delta::DeltaStore;
 use crate::error::Result;

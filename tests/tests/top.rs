@@ -1,0 +1,122 @@
+//! Rankings over more keys than are summed at a time, some of which have more than a line in a file.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use tallyring_archive::{KeepDays, OsDisk, Staged};
+use tallyring_realtime::{Batch, Clock, Options, Store, World, long_keys_of};
+use tallyring_rebuild::load::{LoadError, LoadOptions, MEMORY_MIN, load};
+use tallyring_rebuild::{BuildOptions, build};
+use tallyring_records::{Day, Increment, Schema};
+use tallyring_tests::model::{ManualClock, fixed_bytes};
+
+/// 2012-03-16T12:00:00Z.
+const NOW_MS: i64 = 1_331_899_200_000;
+/// 2011-01-01T00:00:00Z.
+const YEAR: i64 = 1_293_840_000;
+const HOURS: i64 = 365 * 24;
+/// Keys of a shard's file that are summed at a time, about, with one file for each of four shards.
+const ONCE: usize = 100_000;
+const HEAVY: usize = 100;
+const LOAD: &str = "0123456789abcdef";
+
+/// Light keys with one click each, up to where files are read at once, and behind them heavy ones with a click in every hour.
+fn history() -> String {
+    let mut rows = String::from("namespace,key,hour,count\n");
+    for light in 0..ONCE - 2 * HEAVY {
+        let _ = writeln!(rows, "d,a{light:06},{YEAR},1");
+    }
+    for heavy in 0..HEAVY {
+        for hour in 0..HOURS {
+            let _ = writeln!(
+                rows,
+                "d,m{heavy:03},{},{}",
+                YEAR + hour * 3_600,
+                10 + heavy % 90
+            );
+        }
+    }
+    rows
+}
+
+#[test]
+fn a_key_of_several_lines_counts_once_wherever_a_chunk_ends() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let disk = OsDisk::new(directory.path()).expect("a disk");
+    let world = World {
+        disk: Arc::new(disk.clone()),
+        clock: Arc::new(ManualClock::new(NOW_MS, true)),
+        random: fixed_bytes,
+    };
+    let schema = Schema::default_clicks();
+    let (store, _) = Store::open(world, Options::default(), schema.clone()).expect("open");
+    // A key in memory behind all others.
+    let click = Increment::new(
+        store.world().clock.now_ms() / 1_000,
+        1,
+        [("d", "z".to_owned())],
+    );
+    let batch = Batch {
+        increments: vec![click],
+        ..Batch::default()
+    };
+    store.commit(vec![batch]).remove(0).expect("counted");
+    let file = directory.path().join("history.csv");
+    std::fs::write(&file, history()).expect("written");
+    let options = LoadOptions {
+        id: LOAD,
+        schema: &schema,
+        keys: &long_keys_of(&disk).expect("keys"),
+        today: Day::of(NOW_MS / 1_000),
+        shards: 4,
+        level: 1,
+        memory: MEMORY_MIN,
+        fill: false,
+    };
+    let stop = |row| Err(LoadError::Row(row));
+    let loaded = load(&disk, &[file], options, &stop, &|_| {}).expect("loaded");
+    let staged = Staged {
+        load: LOAD.to_owned(),
+        store_id: store.manifest().store_id.clone(),
+        rows: loaded.rows,
+        runs: loaded.runs,
+    };
+    staged.write(&disk).expect("staged");
+    store.adopt("history", LOAD, false).expect("adopted");
+    let manifest = store.cut().expect("cut");
+    let options = BuildOptions {
+        shards: 4,
+        level: 1,
+        keep: KeepDays::default(),
+    };
+    let built = build(&disk, &manifest, options, &|_, _| {}).expect("built");
+    store
+        .publish(&built.expect("something to build"))
+        .expect("published");
+
+    let range = YEAR..NOW_MS / 1_000 + 3_600;
+    let ranking = store
+        .top("d", range.clone(), false, HEAVY, None)
+        .expect("top");
+    let heaviest = |rank: usize| (10 + (89 - rank as u64)) * HOURS as u64;
+    assert_eq!(ranking.keys[0].key, "m089");
+    for (rank, key) in ranking.keys.iter().take(80).enumerate() {
+        assert_eq!(
+            (&*key.key, key.count),
+            (&*format!("m{:03}", 89 - rank), heaviest(rank))
+        );
+    }
+    let all: u64 = (0..HEAVY as u64)
+        .map(|heavy| (10 + heavy % 90) * HOURS as u64)
+        .sum();
+    let light = (ONCE - 2 * HEAVY) as u64;
+    assert_eq!(ranking.total, all + light + 1);
+    let totals = store
+        .totals("d", range, false, None)
+        .expect("totals")
+        .totals;
+    assert_eq!(
+        totals.iter().map(|(_, count)| count).sum::<u64>(),
+        ranking.total
+    );
+}
