@@ -12,11 +12,11 @@ use tallyring_tests::model::{ManualClock, fixed_bytes};
 
 /// 2012-03-16T12:00:00Z.
 const NOW_MS: i64 = 1_331_899_200_000;
-/// 2011-01-01T00:00:00Z.
-const YEAR: i64 = 1_293_840_000;
+/// 2010-01-01T00:00:00Z.
+const YEAR: i64 = 1_262_304_000;
 const HOURS: i64 = 365 * 24;
-/// Keys of a shard's file that are summed at a time, about, with one file for each of four shards.
-const ONCE: usize = 100_000;
+/// Keys that are summed at a time, of the files of four shards; a fifth part is of the file of today.
+const ONCE: usize = 80_000;
 const HEAVY: usize = 100;
 const LOAD: &str = "0123456789abcdef";
 
