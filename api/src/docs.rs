@@ -6,6 +6,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use bytes::Bytes;
 use utoipa::OpenApi;
 use utoipa_swagger_ui::{Config, SwaggerUi};
 
@@ -25,6 +26,7 @@ pub fn routes() -> Router<ApiState> {
     let document = ApiDocument::openapi().to_json();
     let document = document.expect("BUG: the description is JSON");
     let tag = etag::of(&document);
+    let document = Bytes::from(document);
     let describe = move |headers: HeaderMap| async move { description(&headers, &tag, document) };
     let page = SwaggerUi::new("/docs").config(Config::from(DESCRIPTION));
     Router::new()
@@ -33,7 +35,7 @@ pub fn routes() -> Router<ApiState> {
         .route(DESCRIPTION, get(describe))
 }
 
-fn description(headers: &HeaderMap, tag: &HeaderValue, document: String) -> Response {
+fn description(headers: &HeaderMap, tag: &HeaderValue, document: Bytes) -> Response {
     let kept = [(header::CACHE_CONTROL, PAGE), (header::ETAG, tag.clone())];
     if Known::of(headers).has(tag) {
         return (StatusCode::NOT_MODIFIED, kept).into_response();

@@ -128,8 +128,11 @@ impl DatasetEntry {
 pub struct GenerationEntry {
     /// From 1.
     pub number: u64,
-    /// Unix milliseconds of the injected clock.
+    /// When it was published, Unix milliseconds of the injected clock.
     pub created_at_ms: i64,
+    /// When what it merges was cut off, Unix milliseconds: it holds the days that had ended then. Not known of old ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cut_at_ms: Option<i64>,
     /// Names of the source runs it has merged; the others are still deltas to it.
     pub merged: Vec<String>,
     /// Its files, by partition and shard.
@@ -235,6 +238,8 @@ pub struct Work {
 pub struct BuiltGeneration {
     /// Its number, one above the newest.
     pub number: u64,
+    /// When what it merges was cut off, Unix milliseconds.
+    pub cut_at_ms: i64,
     /// Names of all source runs it has merged.
     pub merged: Vec<String>,
     /// All its files, those shared with a generation before too.

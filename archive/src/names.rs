@@ -34,6 +34,9 @@ pub const DELTAS: &str = "deltas";
 pub const IDS: &str = "ids";
 /// Source runs.
 pub const RUNS: &str = "runs";
+/// Begins the name of a source run that export made of a delta store. The store's name follows: two stores may hold the
+/// same counts, and a generation knows what it has merged by name.
+pub const EXPORTED: &str = "ring";
 /// Files of generations.
 pub const ARCHIVE: &str = "archive";
 /// Bulk runs not adopted yet.

@@ -64,7 +64,13 @@ impl Server {
     /// # Errors
     /// No answer, or the server's own problem text.
     pub fn get(&self, path: &str) -> Result<Value> {
-        Ok(serde_json::from_str(&self.get_text(path)?).unwrap_or(Value::Null))
+        let text = self.get_text(path)?;
+        serde_json::from_str(&text).map_err(|_| {
+            CommandError::Failed(format!(
+                "{} is no Tallyring server: it answers no JSON",
+                self.url
+            ))
+        })
     }
 
     /// GET as text.

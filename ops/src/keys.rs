@@ -168,10 +168,9 @@ fn revoke(data: &Path, id: &str, as_json: bool) -> Result<()> {
             let mut entry = found.ok_or_else(|| {
                 CommandError::Failed(format!("{id} is no key; `tallyring key list` shows them"))
             })?;
-            if entry.revoked_ms.is_none() {
-                entry.revoked_ms = Some(SystemClock.now_ms());
-                catalog.put_key(&entry)?;
-            }
+            entry.revoked_ms.get_or_insert(SystemClock.now_ms());
+            // Also where it seems to be revoked already: the disk may have refused that before it was durable.
+            catalog.put_key(&entry)?;
             key_json(&entry)
         }
         Keys::Served(server) => server.delete(&format!("/v1/admin/keys/{id}"))?,

@@ -53,7 +53,7 @@ pub fn bind(args: &ServeArgs) -> Result<std::net::TcpListener> {
     let data = args.data.data.as_path();
     let config = Config::for_server(args.data.config.as_deref(), data)?;
     let listen = args.listen.unwrap_or(config.listen);
-    if !listen.ip().is_loopback() && !data.join(names::CATALOG).exists() {
+    if !listen.ip().is_loopback() && !may_have_keys(data) {
         return Err(open_to_all(listen, data));
     }
     std::net::TcpListener::bind(listen).map_err(listen::refused(listen))
@@ -70,7 +70,7 @@ pub fn run_on(taken: Option<std::net::TcpListener>, args: &ServeArgs, json: bool
     let config = Config::for_server(args.data.config.as_deref(), data)?;
     let listen = args.listen.unwrap_or(config.listen);
     let catalog_path = data.join(names::CATALOG);
-    if !listen.ip().is_loopback() && !catalog_path.exists() {
+    if !listen.ip().is_loopback() && !may_have_keys(data) {
         return Err(open_to_all(listen, data));
     }
     let tls = load_tls(&config.http)?;
@@ -330,6 +330,13 @@ fn write_local_key(data: &Path, access: &Access) -> Result<()> {
         .open(&path)
         .and_then(|mut file| file.write_all(key.as_bytes()))
         .map_err(doing(format!("write {}", path.display())))
+}
+
+/// False where there cannot be a key. A catalog that was moved away is made again from its snapshot.
+fn may_have_keys(data: &Path) -> bool {
+    [names::CATALOG, names::CATALOG_SNAPSHOT]
+        .iter()
+        .any(|name| data.join(name).exists())
 }
 
 fn open_to_all(listen: SocketAddr, data: &Path) -> CommandError {

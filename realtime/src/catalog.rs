@@ -147,10 +147,7 @@ impl Catalog {
             database,
             snapshot: Mutex::new(()),
         };
-        // Whether new, or left empty by a start that failed.
-        if catalog.keys()?.is_empty() && catalog.jobs()?.is_empty() {
-            catalog.fill_from_snapshot()?;
-        }
+        catalog.compare_with_snapshot()?;
         if is_new {
             catalog.sync()?;
             sync_directory(path.parent()).map_err(|error| wrong(error.to_string()))?;

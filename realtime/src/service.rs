@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tallyring_records::Accepted;
 
@@ -181,7 +181,11 @@ fn unflushed(error: &Error) -> Refusal {
     }
 }
 
+/// Between tries to make a log segment ahead where there is no room for one, at first and at most.
+const NO_ROOM_PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
+
 fn flush_when_due(store: &Store, stop: &AtomicBool, failed: &AtomicBool) {
+    let mut prepare_again: Option<(Instant, Duration)> = None;
     while !stop.load(Ordering::Relaxed) {
         if store.wants_flush()
             && let Err(error) = store.flush()
@@ -192,8 +196,13 @@ fn flush_when_due(store: &Store, stop: &AtomicBool, failed: &AtomicBool) {
             }
             thread::sleep(Duration::from_secs(1));
         }
-        if let Err(error) = store.prepare_segment() {
-            tracing::debug!(%error, "cannot prepare the next log segment");
+        if prepare_again.is_none_or(|(at, _)| at <= Instant::now()) {
+            let [first, longest] = NO_ROOM_PAUSES;
+            prepare_again = store.prepare_segment().err().map(|error| {
+                tracing::debug!(%error, "cannot prepare the next log segment");
+                let pause = prepare_again.map_or(first, |(_, pause)| longest.min(2 * pause));
+                (Instant::now() + pause, pause)
+            });
         }
         thread::sleep(TICK);
     }
@@ -204,11 +213,17 @@ fn keep_time(store: &Store, stop: &AtomicBool, failed: &AtomicBool) {
         Durability::Interval(milliseconds) => TICK.min(Duration::from_millis(milliseconds.into())),
         Durability::Fsync => TICK,
     };
+    let mut is_refused = false;
     while !stop.load(Ordering::Relaxed) {
+        let was_refused = is_refused;
+        is_refused = false;
         let failure = match store.tick() {
             Err(error @ Refusal::Unavailable(_)) => Some(error.to_string()),
             Err(error) => {
-                tracing::warn!(%error, "the log takes no writes now");
+                is_refused = true;
+                if !was_refused {
+                    tracing::warn!(%error, "the log takes no writes now");
+                }
                 None
             }
             Ok(()) => None,

@@ -14,13 +14,9 @@ use tallyring_records::StoreId;
 use crate::horizon::loses;
 use crate::progress::{Bytes, Progress};
 
-/// What source runs of the ring begin with. The store's name follows: two stores may hold the same
-/// counts, and a generation knows what it has merged by name.
-const RING: &str = "ring";
-
 /// True for a source run of a late store.
 pub fn is_late(run: &RunEntry) -> bool {
-    let late = format!("{}/{RING}-late", names::RUNS);
+    let late = format!("{}/{}-late", names::RUNS, names::EXPORTED);
     run.name.starts_with(&late)
 }
 
@@ -67,7 +63,7 @@ pub fn export(
         .map(|((store, partition, shard, shards), runs)| {
             let spec = RunSpec {
                 directory: names::RUNS,
-                what: format!("{RING}-{store}"),
+                what: format!("{}-{store}", names::EXPORTED),
                 partition: *partition,
                 shard: *shard,
                 shards: *shards,

@@ -56,6 +56,7 @@ pub fn build(
         balance(&counted, &files)?;
         Some(BuiltGeneration {
             number: newest + 1,
+            cut_at_ms: manifest.written_at_ms,
             merged,
             files,
             minutes_from: (horizon.minutes_from > i64::MIN).then_some(horizon.minutes_from),

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use tallyring_archive::{KeepDays, OsDisk, Staged};
-use tallyring_realtime::{Batch, Clock, Options, Store, World, long_keys_of};
+use tallyring_realtime::{Batch, Options, Store, World, long_keys_of};
 use tallyring_rebuild::load::{LoadError, LoadOptions, MEMORY_MIN, load};
 use tallyring_rebuild::{BuildOptions, build};
 use tallyring_records::{Day, Increment, Schema};

@@ -157,12 +157,12 @@ impl Access {
         let mut entry = found.ok_or_else(|| {
             Problem::unknown("id", id, "is no key; GET /v1/admin/keys lists them")
         })?;
-        if entry.revoked_ms.is_none() {
-            entry.revoked_ms = Some(now_ms);
-            kept.catalog.put_key(&entry)?;
-            self.reload()?;
-            tracing::info!(key = entry.id, "revoked an API key");
-        }
+        entry.revoked_ms.get_or_insert(now_ms);
+        // Also where it seems to be revoked already: the disk may have refused that before it was durable.
+        let put = kept.catalog.put_key(&entry);
+        self.reload()?;
+        put?;
+        tracing::info!(key = entry.id, "revoked an API key");
         Ok(entry)
     }
 }

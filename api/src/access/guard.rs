@@ -31,8 +31,9 @@ const READS: &str = "reads";
 const INCREMENTS: &str = "increments";
 const BATCHES: &str = "batches";
 const OPERATIONS: &str = "operators' requests";
+const PAGES: &str = "pages";
 /// The classes of requests that may find no place.
-pub const SHED_CLASSES: [&str; 5] = [STREAMS, READS, INCREMENTS, BATCHES, OPERATIONS];
+pub const SHED_CLASSES: [&str; 6] = [STREAMS, READS, INCREMENTS, BATCHES, OPERATIONS, PAGES];
 
 /// Time limit of operators' requests: a dataset that is adopted is read and checked as a whole.
 const OPERATION_TIMEOUT: Duration = Duration::from_secs(10 * 60);
@@ -108,9 +109,21 @@ async fn answer(access: &Access, route: Route, request: Request, next: Next) -> 
 /// # Errors
 /// What the key is missing.
 pub fn admit(access: &Access, route: Route, request: &Parts) -> Result<Caller, Refusal> {
-    let Some(scope) = route.scope.filter(|_| access.needs_keys()) else {
+    let Some(scope) = route.scope else {
         return Ok(Caller::default());
     };
+    if !access.needs_keys() {
+        return match session::may_without_key(route, request) {
+            true => Ok(Caller::default()),
+            false => Err(Refusal::Forbidden(Problem::new(
+                StatusCode::FORBIDDEN,
+                "Forbidden",
+                "a page of another site, or of a name that is not this machine's, asks for it; programs and this server's \
+                 own pages may, or make a key: tallyring key new"
+                    .to_owned(),
+            ))),
+        };
+    }
     let key = known(access, route, request)?;
     if !key.has(scope) {
         let detail = format!(
@@ -229,6 +242,7 @@ async fn run_here(
         Class::Increment => (&access.increments, INCREMENTS),
         Class::Batch => (&access.batches, BATCHES),
         Class::Admin => (&access.admin, OPERATIONS),
+        Class::Page => (&access.pages, PAGES),
     };
     let _place = gate.enter().ok_or_else(|| shed(what))?;
     let limit = match route.class {

@@ -27,6 +27,8 @@ pub enum Class {
     Batch,
     /// Reads.
     Query,
+    /// Pages and their files, and the form to sign in: open to everybody, so apart from reads.
+    Page,
     /// Operators, and metrics.
     Admin,
     /// Streams, which last.
@@ -91,10 +93,10 @@ impl Route {
             // A path without a route.
             None => (Some(S::Read), C::Query, N::None),
             // The description of the API holds no data, and a browser shows no key for a page.
-            Some("/openapi.json") => (None, C::Query, N::None),
-            Some(pattern) if pattern.starts_with("/docs") => (None, C::Query, N::None),
+            Some("/openapi.json") => (None, C::Page, N::None),
+            Some(pattern) if pattern.starts_with("/docs") => (None, C::Page, N::None),
             // Pages hold no data: their scripts read it, with the key in a cookie.
-            Some(pattern) if PAGES.contains(&pattern) => (None, C::Query, N::None),
+            Some(pattern) if PAGES.contains(&pattern) => (None, C::Page, N::None),
             Some(pattern) if pattern.starts_with("/v1/admin/") => {
                 (Some(S::Admin), C::Admin, N::None)
             }
@@ -183,8 +185,8 @@ mod tests {
             (&get, "/v1/admin/status", Some(Scope::Admin), Class::Admin),
             (&post, "/v1/admin/keys", Some(Scope::Admin), Class::Admin),
             (&get, "/v3/link/clicks", Some(Scope::Read), Class::Query),
-            (&get, "/", None, Class::Query),
-            (&post, "/login", None, Class::Query),
+            (&get, "/", None, Class::Page),
+            (&post, "/login", None, Class::Page),
             (&get, "/v1/live", Some(Scope::Read), Class::Stream),
             (&get, "/something/new", Some(Scope::Read), Class::Query),
         ] {

@@ -7,12 +7,14 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use axum::http::{HeaderMap, HeaderValue, Method, header};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use tallyring_realtime::catalog::Scope;
 
 use super::refusal::Refusal;
 use super::route::Route;
 use super::{Access, Peer};
+use crate::problem::Problem;
 
 /// Name of the cookie.
 const COOKIE: &str = "__Host-tallyring";
@@ -34,6 +36,49 @@ pub fn suffices(route: Route, method: &Method, headers: &HeaderMap) -> bool {
 pub fn is_own_page(headers: &HeaderMap) -> bool {
     let site = headers.get("sec-fetch-site");
     site.is_none_or(|site| matches!(site.as_bytes(), b"same-origin" | b"none"))
+}
+
+/// Where nobody needs a key, whether this may be asked: a page elsewhere may not change anything by what a browser sends for
+/// it, nor may one that took the name of this machine's address (DNS rebinding) do what operators do.
+pub fn may_without_key(route: Route, request: &Parts) -> bool {
+    let headers = &request.headers;
+    let is_change = request.method != Method::GET && request.method != Method::HEAD;
+    match route.scope {
+        Some(Scope::Admin) if is_change => {
+            let is_program =
+                !headers.contains_key("sec-fetch-site") && !headers.contains_key(header::ORIGIN);
+            is_program || is_own_page(headers) && is_local(request)
+        }
+        Some(Scope::Write) if is_change => {
+            let site = headers.get("sec-fetch-site");
+            site.is_none_or(|site| site.as_bytes() != b"cross-site")
+        }
+        _ => true,
+    }
+}
+
+/// True when a page names its server by an address or as `localhost`, and is from there.
+fn is_local(request: &Parts) -> bool {
+    let text = |name| {
+        request
+            .headers
+            .get(name)
+            .and_then(|value: &HeaderValue| value.to_str().ok())
+    };
+    let host = text(header::HOST).or(request.uri.authority().map(|authority| authority.as_str()));
+    let Some(host) = host else {
+        return false;
+    };
+    let origin = text(header::ORIGIN).map(|origin| origin.split_once("://").map(|(_, from)| from));
+    if origin.is_some_and(|from| from != Some(host)) {
+        return false;
+    }
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let name = name.trim_start_matches('[').trim_end_matches(']');
+    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
 }
 
 /// The key in the cookie.
@@ -68,10 +113,15 @@ impl Access {
     pub fn sign_in(&self, key: &str, peer: Option<Peer>) -> Result<(), Refusal> {
         let table = self.table.load();
         let table = table.as_ref().ok_or(Refusal::NoKey)?;
-        if table.find(key).is_some() {
-            return Ok(());
+        match table.find(key) {
+            Some(key) if key.has(Scope::Read) => Ok(()),
+            Some(key) => Err(Refusal::Forbidden(Problem::new(
+                StatusCode::FORBIDDEN,
+                "Forbidden",
+                format!("key {} has not the scope `read`", key.id),
+            ))),
+            None => self.note_wrong_key(peer),
         }
-        self.note_wrong_key(peer)
     }
 
     /// Notes that a wrong key came from this address.
@@ -94,6 +144,94 @@ impl Access {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn without_keys_pages_elsewhere_change_nothing() {
+        const OWN: &str = "http://127.0.0.1:7117";
+        for (pattern, host, site, origin, may) in [
+            ("/v1/admin/rebuild", "127.0.0.1:7117", None, None, true),
+            ("/v1/admin/rebuild", "tallyring", None, None, true),
+            (
+                "/v1/admin/rebuild",
+                "127.0.0.1:7117",
+                Some("same-origin"),
+                Some(OWN),
+                true,
+            ),
+            (
+                "/v1/admin/rebuild",
+                "localhost:7117",
+                Some("same-origin"),
+                Some("http://localhost:7117"),
+                true,
+            ),
+            (
+                "/v1/admin/rebuild",
+                "127.0.0.1:7117",
+                Some("cross-site"),
+                Some("https://evil.example"),
+                false,
+            ),
+            (
+                "/v1/admin/rebuild",
+                "127.0.0.1:7117",
+                Some("same-site"),
+                Some("http://127.0.0.1:3000"),
+                false,
+            ),
+            (
+                "/v1/admin/rebuild",
+                "127.0.0.1:7117",
+                None,
+                Some("null"),
+                false,
+            ),
+            // The name of a page elsewhere that leads here.
+            (
+                "/v1/admin/keys",
+                "evil.example:7117",
+                None,
+                Some("http://evil.example:7117"),
+                false,
+            ),
+            (
+                "/v1/admin/keys",
+                "[::1]:7117",
+                Some("same-origin"),
+                Some("http://[::1]:7117"),
+                true,
+            ),
+            (
+                "/v1/increments",
+                "127.0.0.1:7117",
+                Some("cross-site"),
+                Some("https://evil.example"),
+                false,
+            ),
+            (
+                "/v1/increments",
+                "127.0.0.1:7117",
+                Some("same-site"),
+                Some("http://127.0.0.1:3000"),
+                true,
+            ),
+            ("/v1/increments", "clicks.example", None, None, true),
+        ] {
+            let mut request = axum::http::Request::post(pattern).header(header::HOST, host);
+            for (name, value) in [("sec-fetch-site", site), ("origin", origin)] {
+                if let Some(value) = value {
+                    request = request.header(name, value);
+                }
+            }
+            let (request, ()) = request.body(()).unwrap().into_parts();
+            let route = Route::of(&Method::POST, Some(pattern), pattern);
+            assert_eq!(
+                may_without_key(route, &request),
+                may,
+                "{pattern} {host} {site:?} {origin:?}"
+            );
+        }
+    }
 
     #[test]
     fn the_key_is_found_among_other_cookies_and_not_in_their_values() {

@@ -62,6 +62,10 @@ pub async fn sign_in(
             let why = "Too many wrong keys came from this address. Wait a moment.";
             Ok(page(StatusCode::TOO_MANY_REQUESTS, why, next))
         }
+        Err(Refusal::Forbidden(_)) => {
+            let why = "This key may not read: it has not the scope `read`.";
+            Ok(page(StatusCode::FORBIDDEN, why, next))
+        }
         Err(_) => {
             let why = "This key is not known here, or was revoked.";
             Ok(page(StatusCode::UNAUTHORIZED, why, next))

@@ -31,12 +31,14 @@ const KNOWN: &str = "namespace, key, timezone and hour_offset";
 const TICK: Duration = Duration::from_secs(1);
 /// Messages that wait for a client that reads slowly; one that does not read at all is cut off.
 const WAITING_MAX: usize = 4;
+/// How long a client may take no message. Over HTTP/2 it may leave a stream unread for as long as it likes.
+const SLOW_MAX: Duration = Duration::from_secs(30);
 
 /// What a tick says.
 #[derive(Serialize)]
 pub struct Tick {
     now: String,
-    /// Grows with every increment.
+    /// Grows with every increment; for limited keys, with every tick before which there was some.
     applied: u64,
     /// What came in each of the last 60 seconds, oldest first, whatever its keys; null for limited keys
     seconds: Option<Vec<u64>>,
@@ -83,6 +85,8 @@ pub async fn live(
         caller,
         watched: watched.map(Arc::new),
         today: None,
+        applied: None,
+        changes: 0,
     };
     tokio::spawn(async move {
         tokio::select! {
@@ -138,6 +142,10 @@ struct Stream {
     watched: Option<Arc<Watched>>,
     /// What the key counted today: the log's position and the local day's start it was read at, and the count.
     today: Option<((u64, i64), u64)>,
+    /// The log's position at the last tick.
+    applied: Option<u64>,
+    /// Ticks at which it had moved.
+    changes: u64,
 }
 
 impl Stream {
@@ -157,7 +165,8 @@ impl Stream {
                 }
                 Err(_) => "event: problem\ndata: {}\n\n".to_owned(),
             };
-            if sender.send_data(message.into()).await.is_err() {
+            let sent = tokio::time::timeout(SLOW_MAX, sender.send_data(message.into())).await;
+            if !matches!(sent, Ok(Ok(()))) {
                 break;
             }
         }
@@ -172,9 +181,14 @@ impl Stream {
             Some(watched) => Some(self.today_of(Arc::clone(watched), applied, now).await?),
             None => None,
         };
+        // The log's own number would tell a limited key how much others count.
+        let limited = self.caller.is_limited();
+        if self.applied.replace(applied) != Some(applied) {
+            self.changes += 1;
+        }
         Ok(Tick {
             now: rfc3339_utc(now),
-            applied,
+            applied: if limited { self.changes } else { applied },
             seconds: seconds.map(|seconds| seconds.to_vec()),
             today,
         })

@@ -144,7 +144,10 @@ pub fn run(args: SendArgs, json: bool) -> Result<()> {
     let mut session = Session::new(
         &plan,
         random_run_id(),
-        RetryPolicy::default(),
+        match plan.follow {
+            true => RetryPolicy::forever(),
+            false => RetryPolicy::default(),
+        },
         interrupt::watch(),
     )?;
     let outcome = session.run();

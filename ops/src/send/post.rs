@@ -14,8 +14,8 @@ use super::escape::{quoted, visible};
 /// How long and how often a batch is tried again.
 #[derive(Clone, Copy, Debug)]
 pub struct RetryPolicy {
-    /// Attempts in all, the first included.
-    pub attempts_max: u32,
+    /// Attempts in all, the first included; none for as long as it takes.
+    pub attempts_max: Option<u32>,
     /// The pause after the first failure; each further one is twice as long.
     pub pause_first: Duration,
     /// The longest pause that is taken, also when the server asks for more.
@@ -26,9 +26,19 @@ impl Default for RetryPolicy {
     /// About two minutes in all: a server that restarts and replays its log is back by then.
     fn default() -> Self {
         Self {
-            attempts_max: 12,
+            attempts_max: Some(12),
             pause_first: Duration::from_millis(200),
             pause_max: Duration::from_secs(20),
+        }
+    }
+}
+
+impl RetryPolicy {
+    /// As long as it takes: what follows a file would count all of it again when it is started anew.
+    pub fn forever() -> Self {
+        Self {
+            attempts_max: None,
+            ..Self::default()
         }
     }
 }
@@ -117,13 +127,14 @@ impl<'a> Poster<'a> {
             };
             maybe_counted_ever |= maybe_counted;
             let wait = after.unwrap_or(pause).min(self.retry.pause_max);
-            let over = attempt >= self.retry.attempts_max;
+            let over = self.retry.attempts_max.is_some_and(|most| attempt >= most);
             if !over {
                 let seconds = wait.as_secs_f64();
+                let of = self.retry.attempts_max;
+                let of = of.map_or(String::new(), |most| format!(" of {most}"));
                 notice(&format!(
-                    "{why}; attempt {} of {} in {seconds:.1} s",
-                    attempt + 1,
-                    self.retry.attempts_max
+                    "{why}; attempt {}{of} in {seconds:.1} s",
+                    attempt + 1
                 ));
             }
             if over || self.paused_is_interrupted(wait) {
@@ -239,7 +250,7 @@ mod tests {
     use super::*;
 
     const RETRY: RetryPolicy = RetryPolicy {
-        attempts_max: 3,
+        attempts_max: Some(3),
         pause_first: Duration::from_millis(1),
         pause_max: Duration::from_millis(20),
     };

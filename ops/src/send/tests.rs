@@ -23,7 +23,7 @@ struct Cli {
 }
 
 const RETRY: RetryPolicy = RetryPolicy {
-    attempts_max: 3,
+    attempts_max: Some(3),
     pause_first: Duration::from_millis(1),
     pause_max: Duration::from_millis(5),
 };

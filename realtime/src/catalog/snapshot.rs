@@ -35,18 +35,55 @@ impl Catalog {
             .map_err(wrong)
     }
 
-    /// A new catalog takes over what stood in the one before; without a snapshot it stays empty.
-    pub(super) fn fill_from_snapshot(&self) -> Result<(), CatalogError> {
+    /// A new catalog takes over what stood in the one before; without a snapshot it stays empty. One that is not new must
+    /// know every key of its snapshot, which is written after it: a damaged one may have forgotten some without a word,
+    /// and without any key everything is open.
+    ///
+    /// # Errors
+    /// When a key is missing, not revoked any more or another one, or the snapshot cannot be read.
+    pub(super) fn compare_with_snapshot(&self) -> Result<(), CatalogError> {
+        let keys = self.keys()?;
+        // Whether new, or left empty by a start that failed.
+        let is_empty = keys.is_empty() && self.jobs()?.is_empty();
+        let snapshot = match self.snapshot() {
+            Ok(Some(snapshot)) if is_empty => return self.fill_from(&snapshot),
+            Ok(Some(snapshot)) => snapshot,
+            Ok(None) => return Ok(()),
+            Err(error) if is_empty => return Err(error),
+            Err(error) => {
+                tracing::warn!(%error, "it is written again from the catalog");
+                return self.write_snapshot();
+            }
+        };
+        for known in &snapshot.keys {
+            let found = keys.iter().find(|key| key.id == known.id);
+            let is_same = found.is_some_and(|found| {
+                found.secret_hash == known.secret_hash
+                    && found.revoked_ms.is_some() >= known.revoked_ms.is_some()
+            });
+            if !is_same {
+                let (name, id) = (names::CATALOG_SNAPSHOT, &known.id);
+                return Err(self.wrong(format!("does not hold key {id} as {name} does")));
+            }
+        }
+        Ok(())
+    }
+
+    fn snapshot(&self) -> Result<Option<Snapshot>, CatalogError> {
         let name = names::CATALOG_SNAPSHOT;
         let content = match self.disk()?.read(name) {
             Ok(content) => content,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(self.wrong(format!("cannot read {name}: {error}"))),
         };
         let text = sealed::unseal(name, KIND, FORMAT, &content)
             .map_err(|error| self.wrong(error.to_string()))?;
-        let snapshot: Snapshot = serde_json::from_slice(text)
-            .map_err(|error| self.wrong(format!("{name} is not readable: {error}")))?;
+        serde_json::from_slice(text)
+            .map(Some)
+            .map_err(|error| self.wrong(format!("{name} is not readable: {error}")))
+    }
+
+    fn fill_from(&self, snapshot: &Snapshot) -> Result<(), CatalogError> {
         for key in &snapshot.keys {
             self.insert(KEYS, key.id.as_bytes(), key)?;
         }

@@ -90,6 +90,10 @@ impl Spare {
     }
 
     fn create_and_fill(&self) -> io::Result<Box<dyn DiskFile>> {
+        // Else what is left would be taken from whoever needs it for a moment.
+        if self.disk.free_bytes()? < self.segment_bytes {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         let mut file = match self.disk.create(SPARE_NAME) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 // Left by an attempt that failed. It may be a segment's second name by now, so it

@@ -1,5 +1,6 @@
 //! What became of an id, told from the log as long as it is kept.
 
+use tallyring_archive::names;
 use tallyring_records::{Day, Increment, Offset, Record, StoreId};
 
 use super::Store;
@@ -68,9 +69,27 @@ impl Store {
         }
     }
 
-    /// The generation in the view, unless the store that took the record still counts it.
+    /// The generation in the view, unless the store that took the record still counts it, or what was exported of such a
+    /// store waits to be merged.
     fn merged_in(&self, logged: &Logged) -> Option<u64> {
         let live = self.live();
+        let begins = |store: &str| format!("{}/{}-{store}", names::RUNS, names::EXPORTED);
+        let exported = match &logged.record {
+            Record::Increment(increment) => Some((
+                begins(&format!("day-{}.", Day::of(increment.at))),
+                increment.at,
+            )),
+            Record::Late(increment) => Some((begins("late-"), increment.at)),
+            _ => None,
+        };
+        if let Some((name, at)) = exported
+            && live
+                .manifest
+                .pending()
+                .any(|run| run.name.starts_with(&name) && run.meta.overlaps(at, at + 1))
+        {
+            return None;
+        }
         let takes = |id: &StoreId| match (&logged.record, id) {
             (Record::Increment(Increment { at, .. }), StoreId::Day(day)) => *day == Day::of(*at),
             (Record::Late(_), StoreId::Late(_)) => true,

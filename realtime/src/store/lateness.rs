@@ -70,8 +70,9 @@ impl Store {
             None => now.saturating_sub(LATENESS_SECONDS_DEFAULT.into()),
         };
         let kept = as_of.and_then(|number| live.manifest.generation(number));
-        let made = kept.map(|kept| Day::of(kept.created_at_ms.div_euclid(1_000)).start());
-        made.map_or(settled, |made| settled.min(made))
+        let cut_ms = kept.map(|kept| kept.cut_at_ms.unwrap_or(kept.created_at_ms));
+        let ended = cut_ms.map(|cut_ms| Day::of(cut_ms.div_euclid(1_000)).start());
+        ended.map_or(settled, |ended| settled.min(ended))
     }
 }
 

@@ -33,6 +33,7 @@ impl Store {
             next.generations.push(GenerationEntry {
                 number: built.number,
                 created_at_ms: next.written_at_ms,
+                cut_at_ms: Some(built.cut_at_ms),
                 merged: built.merged.clone(),
                 files: built.files.clone(),
                 minutes_from: built.minutes_from,

@@ -16,7 +16,9 @@ use super::Store;
 pub const RECENT_SECONDS_MAX: usize = 60;
 
 /// Room for every second that may be asked for, and for those that a clock runs ahead.
-const SLOTS: i64 = 64;
+const SLOTS: i64 = 128;
+/// Seconds that a clock may run ahead of ours.
+const AHEAD_MAX: i64 = SLOTS - RECENT_SECONDS_MAX as i64;
 const ENTRIES_MAX: usize = 1 << 20;
 
 /// Counts of the last minute.
@@ -62,7 +64,8 @@ impl Recent {
     /// Counts an increment that came at `now` (Unix seconds).
     pub fn add(&mut self, keys: &LongKeys, schema: &Schema, increment: &Increment, now: i64) {
         self.arrive(increment.n, now);
-        if increment.at > now || increment.at <= now.saturating_sub(SLOTS) {
+        let first = now.saturating_sub(RECENT_SECONDS_MAX as i64);
+        if increment.at > now.saturating_add(AHEAD_MAX) || increment.at < first {
             return;
         }
         for (name, raw) in &increment.keys {

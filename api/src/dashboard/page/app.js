@@ -54,6 +54,8 @@ async function show() {
     if (mine !== turn) return;
     if (error instanceof Refused) {
       listen(undefined);
+      // With another key it may.
+      if (error.status === 403) document.getElementById("sign-out").hidden = false;
       main.replaceChildren(el("section", { class: "card hint" },
         el("h1", {}, "This cannot be shown"),
         el("p", { class: "muted" }, `${error.message[0].toUpperCase()}${error.message.slice(1)}.`),

@@ -54,8 +54,10 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
   // Only totals have minutes: breakdowns and users are told by the hours that hold them. They are kept by hours of UTC,
   // of which each counts in the local hour that it begins in: where zones differ by half an hour, another than its minutes.
   const hourOf = (ms) => new Date(ms - (ms % 3_600_000)).toISOString().slice(0, 19) + "Z";
-  const whole = () => (unit === "minute"
-    ? { unit: "hour", from: hourOf(Date.now() - (length - 1) * 60_000), to: hourOf(Date.now()), timezone: zone } : range);
+  // The server's minutes that are shown: its clock may be another one than the browser's.
+  let minutes;
+  const whole = () => (unit === "minute" && minutes
+    ? { unit: "hour", from: hourOf(minutes.from), to: hourOf(minutes.to - 60_000), timezone: zone } : range);
   const series = chart((width) => address(of("counts.svg"), { ...range, compare: "before", width }));
   const breakdowns = namespace.subtotals.map((subtotal) =>
     chart((width) => address(of("by", `${subtotal}.svg`), { ...whole(), limit: 8, width }), "chart short"));
@@ -94,6 +96,7 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
   const shown = { today: undefined, sum: 0 };
   async function refresh() {
     const found = await get(of("counts"), range);
+    minutes = { from: Date.parse(found.from), to: Date.parse(found.to) };
     const to = Math.floor(Date.parse(found.from) / 1000) - 1;
     const [before] = await Promise.all([
       get(of("counts"), { unit: range.unit, units: found.counts.length, to, timezone: zone }),

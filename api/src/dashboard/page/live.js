@@ -1,5 +1,7 @@
 // What is counted, as it is counted: one stream while the page can be seen.
 
+import { get } from "./api.js";
+
 const AGAIN_MS = 5_000;
 
 const sign = document.getElementById("live");
@@ -28,11 +30,17 @@ function open() {
     say("on", "live");
     wanted.tick(JSON.parse(event.data));
   });
+  stream.addEventListener("problem", () => {
+    if (source === stream) say("off", "not live: the server cannot read this");
+  });
   stream.onerror = () => {
     if (source !== stream) return;
     say("off", "not live, trying again");
     // A refused stream is not tried again by itself.
-    if (stream.readyState === EventSource.CLOSED) again = setTimeout(open, AGAIN_MS);
+    if (stream.readyState !== EventSource.CLOSED) return;
+    again = setTimeout(open, AGAIN_MS);
+    // Where the key was revoked, asking for anything leads to the form for signing in.
+    get(["namespaces"]).catch(() => {});
   };
 }
 
