@@ -58,7 +58,7 @@ const COUNTERS: [(&str, &str); 14] = [
     ),
 ];
 
-const GAUGES: [(&str, &str); 18] = [
+const GAUGES: [(&str, &str); 19] = [
     (
         "tallyring_blocks_decoded",
         "Blocks of the archive that reads had to read from files since the start",
@@ -112,6 +112,10 @@ const GAUGES: [(&str, &str); 18] = [
     (
         "tallyring_last_backup_failed",
         "1 when the backup after the newest rebuild failed",
+    ),
+    (
+        "tallyring_last_backup_age_seconds",
+        "Since the newest backup ended, well or badly; 0 before the first",
     ),
 ];
 

@@ -98,6 +98,13 @@ fn measure(store: &Store, admin: &Admin) {
         .is_some_and(|job| job.state == JobState::Failed);
     gauge("tallyring_last_rebuild_failed", flag(failed));
     let backup = last.and_then(|job| job.backup);
+    let age_ms = backup
+        .as_ref()
+        .map_or(0, |backup| store.world().clock.now_ms() - backup.ended_ms);
+    gauge(
+        "tallyring_last_backup_age_seconds",
+        age_ms.max(0) as f64 / 1e3,
+    );
     let failed = backup.is_some_and(|backup| backup.error.is_some());
     gauge("tallyring_last_backup_failed", flag(failed));
     measure_stores(&status.stores);

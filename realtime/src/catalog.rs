@@ -240,11 +240,8 @@ fn sync_directory(path: Option<&Path>) -> std::io::Result<()> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_catalog_that_is_gone_is_made_again_from_its_snapshot() {
-        let data = tempfile::tempdir().unwrap();
-        let path = data.path().join("catalog");
-        let key = KeyEntry {
+    fn key() -> KeyEntry {
+        KeyEntry {
             id: "k1".into(),
             secret_hash: [7; 32],
             scopes: vec![Scope::Read],
@@ -254,7 +251,52 @@ mod tests {
             note: None,
             created_ms: 1,
             revoked_ms: None,
+        }
+    }
+
+    #[test]
+    fn a_catalog_that_has_forgotten_a_key_opens_nothing() {
+        let data = tempfile::tempdir().unwrap();
+        let path = data.path().join("catalog");
+        let revoked = KeyEntry {
+            id: "k2".into(),
+            revoked_ms: Some(2),
+            ..key()
         };
+        let damages: [fn(&Catalog); 2] = [
+            |catalog| {
+                catalog.tree(keys::KEYS).unwrap().remove("k1").unwrap();
+            },
+            |catalog| {
+                let id = "k2".to_owned();
+                let again = KeyEntry { id, ..key() };
+                catalog.insert(keys::KEYS, b"k2", &again).unwrap();
+            },
+        ];
+        for damage in damages {
+            let catalog = Catalog::open(&path).unwrap();
+            catalog.put_key(&key()).unwrap();
+            catalog.put_key(&revoked).unwrap();
+            damage(&catalog);
+            catalog.sync().unwrap();
+            drop(catalog);
+            let error = Catalog::open(&path).unwrap_err().to_string();
+            assert!(
+                error.contains("does not hold key k") && error.contains("move the directory"),
+                "{error}"
+            );
+            // As the error advises.
+            std::fs::remove_dir_all(&path).unwrap();
+            let made = Catalog::open(&path).unwrap();
+            assert_eq!(made.keys().unwrap().len(), 2);
+        }
+    }
+
+    #[test]
+    fn a_catalog_that_is_gone_is_made_again_from_its_snapshot() {
+        let data = tempfile::tempdir().unwrap();
+        let path = data.path().join("catalog");
+        let key = key();
         let job = Job {
             job: 3,
             state: JobState::Done,

@@ -1,6 +1,7 @@
 //! Rankings over more keys than are summed at a time, some of which have more than a line in a file.
 
 use std::fmt::Write as _;
+use std::path::Path;
 use std::sync::Arc;
 
 use tallyring_archive::{KeepDays, OsDisk, Staged};
@@ -39,10 +40,9 @@ fn history() -> String {
     rows
 }
 
-#[test]
-fn a_key_of_several_lines_counts_once_wherever_a_chunk_ends() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let disk = OsDisk::new(directory.path()).expect("a disk");
+/// A store whose archive has the history, and a key in memory behind all of it.
+fn stand(directory: &Path) -> Store {
+    let disk = OsDisk::new(directory).expect("a disk");
     let world = World {
         disk: Arc::new(disk.clone()),
         clock: Arc::new(ManualClock::new(NOW_MS, true)),
@@ -50,7 +50,6 @@ fn a_key_of_several_lines_counts_once_wherever_a_chunk_ends() {
     };
     let schema = Schema::default_clicks();
     let (store, _) = Store::open(world, Options::default(), schema.clone()).expect("open");
-    // A key in memory behind all others.
     let click = Increment::new(
         store.world().clock.now_ms() / 1_000,
         1,
@@ -61,7 +60,7 @@ fn a_key_of_several_lines_counts_once_wherever_a_chunk_ends() {
         ..Batch::default()
     };
     store.commit(vec![batch]).remove(0).expect("counted");
-    let file = directory.path().join("history.csv");
+    let file = directory.join("history.csv");
     std::fs::write(&file, history()).expect("written");
     let options = LoadOptions {
         id: LOAD,
@@ -93,7 +92,13 @@ fn a_key_of_several_lines_counts_once_wherever_a_chunk_ends() {
     store
         .publish(&built.expect("something to build"))
         .expect("published");
+    store
+}
 
+#[test]
+fn a_key_of_several_lines_counts_once_wherever_a_chunk_ends() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let store = stand(directory.path());
     let range = YEAR..NOW_MS / 1_000 + 3_600;
     let ranking = store
         .top("d", range.clone(), false, HEAVY, None)

@@ -247,18 +247,7 @@ impl Store {
             copied.add(&delta, section, &whole);
             minutes.memory(&delta, section, &whole);
         }
-        let mut memory: BTreeMap<Vec<u8>, Sum> = BTreeMap::new();
-        for (key, code, count) in copied.counts() {
-            best.note(range, code, count);
-            match memory.get_mut(key) {
-                Some(sum) => sum.add(range, code, count),
-                None => {
-                    let mut sum = Sum::default();
-                    sum.add(range, code, count);
-                    memory.insert(key.to_vec(), sum);
-                }
-            }
-        }
+        let memory = sums(&copied, range, &mut best);
         runs.retain(|run| run.meta().overlaps(whole.start, whole.end));
         for run in &runs {
             minutes.run(self, run, section, &whole)?;
@@ -363,6 +352,23 @@ impl Store {
         }
         Ok(None)
     }
+}
+
+/// Sums by key of what memory held.
+fn sums(copied: &Copied, range: &Range<i64>, best: &mut Best) -> BTreeMap<Vec<u8>, Sum> {
+    let mut sums: BTreeMap<Vec<u8>, Sum> = BTreeMap::new();
+    for (key, code, count) in copied.counts() {
+        best.note(range, code, count);
+        match sums.get_mut(key) {
+            Some(sum) => sum.add(range, code, count),
+            None => {
+                let mut sum = Sum::default();
+                sum.add(range, code, count);
+                sums.insert(key.to_vec(), sum);
+            }
+        }
+    }
+    sums
 }
 
 /// A section that was read.

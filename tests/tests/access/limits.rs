@@ -145,6 +145,18 @@ fn a_read_waits_for_its_turn() {
 }
 
 #[test]
+fn what_strangers_may_ask_takes_no_place_of_reads() {
+    let stand = with(AccessLimits {
+        queries: 1,
+        query_wait: Duration::from_millis(1),
+        ..AccessLimits::default()
+    });
+    let (_held, page) = shed_behind(&stand, "POST /login", "GET /");
+    assert_eq!(page.status, 503);
+    assert_eq!(stand.ask("GET /v1/l/a/counts", &[], "").status, 200);
+}
+
+#[test]
 fn a_request_that_takes_too_long_is_408_and_says_what_became_of_it() {
     let stand = with(AccessLimits {
         request_timeout: Duration::from_millis(100),
