@@ -4,6 +4,7 @@ mod addresses;
 mod lanes;
 mod stream;
 mod tls;
+mod unread;
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -12,7 +13,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::http::Request;
+use axum::http::{Request, Version};
 use axum::response::Response;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -30,6 +31,7 @@ use crate::head;
 use addresses::{Addresses, Connection};
 use lanes::Lanes;
 use stream::{Activity, PatientStream};
+use unread::Unread;
 
 /// Limits of the accept loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -211,19 +213,28 @@ where
             self.limits.write_timeout,
         );
         let answer = self.answer.clone();
+        let unread = Unread::new(self.limits.write_timeout);
+        let answers = Arc::clone(&unread);
         let service = service_fn(move |request: Request<Incoming>| {
             activity.answering();
+            let is_h2 = request.version() == Version::HTTP_2;
             let answer = answer(request, peer);
-            let activity = activity.clone();
+            let (activity, answers) = (activity.clone(), is_h2.then(|| Arc::clone(&answers)));
             async move {
                 let answer = answer.await;
                 activity.answered();
-                Ok::<_, Infallible>(answer)
+                Ok::<_, Infallible>(match answers {
+                    Some(answers) => answer.map(|body| answers.watch(body)),
+                    None => answer,
+                })
             }
         });
         let connection = self.builder.serve_connection(TokioIo::new(stream), service);
-        if let Err(error) = watch.watch(connection.into_owned()).await {
-            tracing::debug!(%error, "a connection ended badly");
+        tokio::select! {
+            ended = watch.watch(connection.into_owned()) => if let Err(error) = ended {
+                tracing::debug!(%error, "a connection ended badly");
+            },
+            () = unread.left() => tracing::debug!(%peer, "a client did not read its answers in time"),
         }
     }
 }

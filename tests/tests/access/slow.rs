@@ -311,3 +311,42 @@ fn a_stop_ends_idle_connections_at_once_and_lets_requests_end() {
     let (_, rest) = until_closed(idle);
     assert_eq!(rest, "");
 }
+
+/// The frames of a client of HTTP/2 that lets no byte of any answer come, and asks for `path`.
+fn asked_without_a_window(path: &str) -> Vec<u8> {
+    const INITIAL_WINDOW_SIZE: u8 = 4;
+    let mut sent = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    sent.extend([0, 0, 6, 4, 0, 0, 0, 0, 0]);
+    sent.extend([0, INITIAL_WINDOW_SIZE, 0, 0, 0, 0]);
+    // Of HPACK's static table: GET, http; a path and an authority by their names.
+    let mut head = vec![
+        0x82,
+        0x86,
+        0x44,
+        u8::try_from(path.len()).expect("a short path"),
+    ];
+    head.extend(path.as_bytes());
+    head.extend([0x41, 1, b'a']);
+    let length = u8::try_from(head.len()).expect("a short head");
+    // HEADERS, of which no more come, of stream 1, whose request ends.
+    sent.extend([0, 0, length, 1, 5, 0, 0, 0, 1]);
+    sent.extend(head);
+    sent
+}
+
+#[test]
+fn an_answer_over_http_2_that_is_not_read_is_cut_off() {
+    let stand = with(ServerLimits {
+        write_timeout: SHORT,
+        ..ServerLimits::default()
+    });
+    for path in ["/openapi.json", "/v1/live"] {
+        let mut stream = connect(stand.address);
+        stream
+            .write_all(&asked_without_a_window(path))
+            .expect("send");
+        let (open, _) = until_closed(stream);
+        assert!(open >= SHORT / 2, "{path} was cut off after {open:?}");
+        assert!(open < LONG / 4, "{path} was left open for {open:?}");
+    }
+}
