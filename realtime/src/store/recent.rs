@@ -16,7 +16,7 @@ use super::Store;
 pub const RECENT_SECONDS_MAX: usize = 60;
 
 /// Room for every second that may be asked for, and for those that a clock runs ahead.
-const SLOTS: i64 = 128;
+const SLOTS: i64 = 64;
 /// Seconds that a clock may run ahead of ours.
 const AHEAD_MAX: i64 = SLOTS - RECENT_SECONDS_MAX as i64;
 const ENTRIES_MAX: usize = 1 << 20;
@@ -190,6 +190,21 @@ mod tests {
         recent.count(recent.hasher.hash_one("a"), 1_001, 1);
         assert_eq!(recent.read("b", 1, 1_065).counts, [1]);
         assert_eq!(recent.entries, 3);
+    }
+
+    #[test]
+    fn a_clock_that_runs_a_little_ahead_is_counted_when_its_second_comes() {
+        let (mut recent, keys) = (Recent::new(1_000), LongKeys::new([7; 32]));
+        let mut schema = Schema::default_clicks();
+        schema.namespaces[0].minutes = true;
+        let name = schema.namespaces[0].name.clone();
+        for (at, n) in [(1_003, 5), (1_004, 2), (1_000 + AHEAD_MAX + 1, 9)] {
+            let increment = Increment::new(at, n, [(&*name, "a".to_owned())]);
+            recent.add(&keys, &schema, &increment, 1_000);
+        }
+        let key = line::total_key(&name, "a");
+        assert_eq!(recent.read(&key, 3, 1_003).counts, [0, 0, 5]);
+        assert_eq!(recent.read(&key, 3, 1_005).counts, [5, 2, 0]);
     }
 
     #[test]
