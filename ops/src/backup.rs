@@ -116,6 +116,13 @@ pub fn restore(args: &RestoreArgs, as_json: bool) -> Result<()> {
         bar.set_position(done);
     })?;
     bar.finish_and_clear();
+    // What an earlier restore that was stopped has made of the snapshot that was there then.
+    match std::fs::remove_dir_all(data.join(names::CATALOG)) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(doing("make the catalog again")(error));
+        }
+        _ => {}
+    }
     // Both prove that it can be served. The first server on it raises the log's epoch, as every one does, so that
     // no position is used twice.
     Catalog::open(&data.join(names::CATALOG))?;

@@ -13,7 +13,7 @@ use tallyring_realtime::oplog::{ReadFrom, scan};
 use tallyring_records::{StoreId, decode_all};
 
 use crate::cli::{CatArgs, CatWhat};
-use crate::data_directory::{open_read_only, require_store};
+use crate::data_directory::{open_read_only, require_some_store};
 use crate::error::{CommandError, Result, doing};
 use crate::out;
 
@@ -22,7 +22,7 @@ use crate::out;
 /// # Errors
 /// When it is not there or damaged.
 pub fn run(args: &CatArgs, json: bool) -> Result<()> {
-    require_store(&args.data)?;
+    require_some_store(&args.data)?;
     let disk = OsDisk::new(&args.data).map_err(doing("open the data directory"))?;
     let mut out = Printed {
         out: BufWriter::new(io::stdout().lock()),

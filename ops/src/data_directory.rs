@@ -111,6 +111,17 @@ pub fn require_store(data: &Path) -> Result<()> {
     )))
 }
 
+/// The same of one that may be damaged: it may have lost its identity.
+///
+/// # Errors
+/// As [`require_store`].
+pub fn require_some_store(data: &Path) -> Result<()> {
+    match data.join(names::MANIFESTS).is_dir() {
+        true => Ok(()),
+        false => require_store(data),
+    }
+}
+
 /// True when there is a data directory.
 ///
 /// # Errors

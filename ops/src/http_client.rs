@@ -179,7 +179,7 @@ fn read(
 pub fn refused(status: u16, problem: &Value) -> CommandError {
     let text = problem_text(status, problem);
     match status {
-        400 | 422 => CommandError::Usage(text),
+        400 => CommandError::Usage(text),
         _ => CommandError::Failed(text),
     }
 }

@@ -65,7 +65,9 @@ fn alone(args: &DataArgs, config: &Config, lock: Lock) -> Result<(u64, u64)> {
         error: None,
         work: None,
         backing_up: false,
-        backup: last.and_then(|last| last.backup),
+        backup: last
+            .and_then(|last| last.backup)
+            .filter(|_| config.backup.is_some()),
         progress: None,
     };
     let before = store.manifest().active;
@@ -88,16 +90,17 @@ fn alone(args: &DataArgs, config: &Config, lock: Lock) -> Result<(u64, u64)> {
             job.error = Some(error.to_string());
         }
     }
-    catalog.put_job(&job)?;
+    let mut noted = catalog.put_job(&job);
     merged?;
     if let Some(target) = &config.backup {
         next(&bar, BACKING_UP);
         let copied = backup::make(&args.data, target, &backup::todays_part, &progress);
         job.backup = Some(backup::outcome(now_ms(), &copied));
-        catalog.put_job(&job)?;
+        noted = noted.and_then(|()| catalog.put_job(&job));
         copied.map_err(|error| not_backed_up(generation, &error.to_string()))?;
     }
     bar.finish_and_clear();
+    noted?;
     Ok((before, generation))
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 use tallyring_archive::{
-    Checked, Disk, GenerationEntry, Manifest, OsDisk, RunEntry, manifest, names, verify_run,
+    Checked, Disk, GenerationEntry, Manifest, OsDisk, RunEntry, manifest, verify_run,
 };
 use tallyring_realtime::Lock;
 use tallyring_realtime::oplog::{ReadFrom, scan};
@@ -12,7 +12,7 @@ use tallyring_rebuild::remake;
 use tallyring_records::how_many;
 
 use crate::cli::VerifyArgs;
-use crate::data_directory::{is_store, open_read_only};
+use crate::data_directory::{open_read_only, require_some_store};
 use crate::error::{CommandError, Result, doing};
 use crate::out::{note, say};
 use crate::progress::bytes_bar;
@@ -23,13 +23,7 @@ use crate::repair;
 /// # Errors
 /// When anything is wrong; each finding was printed.
 pub fn run(args: &VerifyArgs, json: bool) -> Result<()> {
-    // What is damaged may have lost its identity.
-    if !is_store(&args.data)? && !args.data.join(names::MANIFESTS).exists() {
-        return Err(CommandError::Failed(format!(
-            "{} is no data directory; name one with --data",
-            args.data.display()
-        )));
-    }
+    require_some_store(&args.data)?;
     let healed = if args.repair {
         repair::run(args)?
     } else {

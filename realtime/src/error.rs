@@ -45,11 +45,14 @@ pub enum Error {
     },
     /// Breakdowns with more counts of values than all reads together may hold.
     #[error(
-        "the breakdowns that are asked for now have more than {max} counts of values; ask for a shorter range or fewer keys \
-         at once",
+        "the breakdowns that are read now have more than {max} counts of values; ask for a shorter range or fewer keys at \
+         once{}", if *alone { "" } else { ", or again in a moment: most are other reads'" },
         max = crate::store::POINTS_MAX
     )]
-    TooManyValues,
+    TooManyValues {
+        /// Most of them are of this one read.
+        alone: bool,
+    },
     /// What a rebuild built does not fit the store any more.
     #[error("the rebuild's result does not fit: {0}; nothing was published, run it again")]
     StaleBuild(String),

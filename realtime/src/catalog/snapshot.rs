@@ -25,6 +25,8 @@ impl Catalog {
             keys: self.keys()?,
             jobs: self.jobs()?,
         };
+        // Also what another one has just put into it: the snapshot is never ahead.
+        self.sync()?;
         let json = serde_json::to_vec_pretty(&snapshot).expect("BUG: plain data");
         let bytes = sealed::seal(KIND, FORMAT, &json);
         let wrong = |error: Error| self.wrong(error.to_string());

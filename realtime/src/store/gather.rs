@@ -46,7 +46,7 @@ pub(super) struct Gather<'r> {
     pub series: Series,
     numbers: HashMap<Box<str>, u32>,
     /// There was no room for some point.
-    is_refused: bool,
+    refused: Option<Error>,
 }
 
 impl<'r> Gather<'r> {
@@ -64,7 +64,7 @@ impl<'r> Gather<'r> {
             totals: Vec::new(),
             series: Series::default(),
             numbers: HashMap::new(),
-            is_refused: false,
+            refused: None,
         }
     }
 
@@ -164,16 +164,22 @@ impl<'r> Gather<'r> {
                         self.point(code, &String::from_utf8_lossy(value), count);
                     }
                 }
-                if self.is_refused {
+                if self.refused.is_some() {
                     return ControlFlow::Break(());
                 }
                 ControlFlow::Continue(())
             },
         )?;
-        Ok(())
+        match self.refused.take() {
+            Some(refused) => Err(refused),
+            None => Ok(()),
+        }
     }
 
     fn point(&mut self, code: TimeCode, value: &str, count: u64) {
+        if self.refused.is_some() {
+            return;
+        }
         let number = match self.numbers.get(value) {
             Some(&number) => number,
             None => {
@@ -186,12 +192,13 @@ impl<'r> Gather<'r> {
         };
         let points = &mut self.series.points;
         if points.len() == points.capacity() {
-            let more = points.len().max(POINTS_AT_FIRST);
-            if !self.series.held.grow(more) {
-                self.is_refused = true;
-                return;
+            match self.series.held.grow(points.len().max(POINTS_AT_FIRST)) {
+                Ok(more) => points.reserve_exact(more),
+                Err(error) => {
+                    self.refused = Some(error);
+                    return;
+                }
             }
-            points.reserve_exact(more);
         }
         points.push(ValuePoint {
             code,
@@ -233,9 +240,9 @@ impl<'r> Gather<'r> {
                 self.point(code, &missing, remainder);
             }
         }
-        match self.is_refused {
-            true => Err(Error::TooManyValues),
-            false => Ok(self.series),
+        match self.refused {
+            Some(refused) => Err(refused),
+            None => Ok(self.series),
         }
     }
 }

@@ -4,6 +4,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::error::{Error, Result};
+
 /// Counts of values, 24 bytes each.
 pub const POINTS_MAX: usize = 40_000_000;
 
@@ -29,11 +31,21 @@ impl Room {
 }
 
 impl Held {
-    /// Holds this many more, if there is room for them.
-    pub fn grow(&mut self, points: usize) -> bool {
-        let before = self.all.fetch_add(points, Ordering::Relaxed);
-        self.own += points;
-        before.saturating_add(points) <= POINTS_MAX
+    /// Holds up to this many more, as far as there is room: how many.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn grow(&mut self, points: usize) -> Result<usize> {
+        let held = self.all.fetch_add(points, Ordering::Relaxed);
+        let granted = POINTS_MAX.saturating_sub(held).min(points);
+        self.all.fetch_sub(points - granted, Ordering::Relaxed);
+        self.own += granted;
+        match granted {
+            0 => Err(Error::TooManyValues {
+                alone: self.own > POINTS_MAX / 2,
+            }),
+            granted => Ok(granted),
+        }
     }
 }
 
@@ -51,9 +63,13 @@ mod tests {
     fn what_one_gives_back_another_may_hold() {
         let room = Room::default();
         let (mut one, mut other) = (room.hold(), room.hold());
-        assert!(one.grow(POINTS_MAX - 1) && other.grow(1));
-        assert!(!other.grow(1));
+        assert_eq!(one.grow(POINTS_MAX - 1).unwrap(), POINTS_MAX - 1);
+        assert_eq!(other.grow(7).unwrap(), 1, "what is left");
+        for (held, alone) in [(&mut other, false), (&mut one, true)] {
+            let refused = held.grow(7).unwrap_err();
+            assert!(matches!(refused, Error::TooManyValues { alone: is } if is == alone));
+        }
         drop(one);
-        assert!(other.grow(1));
+        assert_eq!(other.grow(7).unwrap(), 7);
     }
 }

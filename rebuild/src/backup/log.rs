@@ -5,9 +5,11 @@
 //! manifest needs. They are then written as `oplog/<segment>.<manifest>.staged`, and take the place of all others once
 //! that manifest is committed: [`finish`].
 
+use std::io::ErrorKind;
+
 use tallyring_archive::disk::{remove_temporary_files, replace_whole};
 use tallyring_archive::{Disk, Error, Manifest, names};
-use tallyring_realtime::oplog::{Segment, copy_segment, segment, segments};
+use tallyring_realtime::oplog::{OplogError, Segment, copy_segment, segment, segments};
 
 use super::{BackupError, Copy};
 
@@ -20,7 +22,7 @@ const HEADER_BYTES: usize = 64;
 impl Copy<'_> {
     /// Copies what the copy lacks, and makes sure that all that `manifest` needs is there. The first record of it.
     pub(super) fn log(&mut self, manifest: &Manifest) -> Result<u64, BackupError> {
-        let segments = segments(self.source)?;
+        let mut segments = segments(self.source)?;
         let oldest = segments.first().map(Segment::first_sequence);
         let oldest = oldest.ok_or(BackupError::NoStore(names::OPLOG))?;
         let needed = (manifest.log_from(), manifest.log_until());
@@ -28,6 +30,7 @@ impl Copy<'_> {
             return Err(BackupError::Incomplete { needed });
         }
         let there = list(self.target)?;
+        self.leave_new_one(&mut segments, &there)?;
         let newest = there.last().copied();
         let place = segments
             .iter()
@@ -62,6 +65,17 @@ impl Copy<'_> {
         Ok(oldest)
     }
 
+    /// The newest segment is copied with its first frame: before, a power cut may take back its name, and its number.
+    fn leave_new_one(&self, segments: &mut Vec<Segment>, there: &[u64]) -> Result<(), BackupError> {
+        if let [.., _, newest] = segments.as_slice()
+            && !there.contains(&newest.first_sequence())
+            && copy_segment(self.source, newest, None)?.1.end_sequence == newest.first_sequence()
+        {
+            segments.pop();
+        }
+        Ok(())
+    }
+
     /// Staging is for what the source has removed, and counts when another manifest is committed.
     fn check_staging(&self, manifest: &Manifest, is_ahead: bool) -> Result<(), BackupError> {
         if is_ahead {
@@ -75,9 +89,15 @@ impl Copy<'_> {
     }
 
     /// True when a segment that was copied before is that of the source; all of it is read when its turn has come.
-    fn is_the_same(&self, first: u64) -> Result<bool, Error> {
+    fn is_the_same(&self, first: u64) -> Result<bool, OplogError> {
         let name = name_of(first);
-        let read = |disk: &dyn Disk| disk.read(&name).map_err(Error::io("read", &name));
+        let read = |disk: &dyn Disk| {
+            disk.read(&name).map_err(|source| OplogError::Io {
+                file: name.clone(),
+                action: "read",
+                source,
+            })
+        };
         let (one, other) = (read(self.source)?, read(self.target)?);
         let compared = match (self.again)(&format!("{first:016x}")) {
             true => one.len(),
@@ -144,7 +164,7 @@ pub(super) fn finish(copy: &dyn Disk) -> Result<(), Error> {
     // The oldest last, each durably: what is before one that is still staged is old.
     for (first, manifest) in staged.into_iter().rev() {
         let name = staged_name(first, manifest);
-        copy.remove(&name).map_err(Error::io("remove", &name))?;
+        remove(copy, &name)?;
         sync(copy)?;
     }
     Ok(())
@@ -155,10 +175,18 @@ pub(super) fn finish(copy: &dyn Disk) -> Result<(), Error> {
 pub(super) fn remove_before(disk: &dyn Disk, oldest: u64) -> Result<(), Error> {
     for first in list(disk)?.into_iter().take_while(|first| *first < oldest) {
         let name = name_of(first);
-        disk.remove(&name).map_err(Error::io("remove", &name))?;
+        remove(disk, &name)?;
         sync(disk)?;
     }
     Ok(())
+}
+
+/// Whoever restores from a copy may finish it beside who made it.
+fn remove(disk: &dyn Disk, name: &str) -> Result<(), Error> {
+    match disk.remove(name) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::io("remove", name)(error)),
+        _ => Ok(()),
+    }
 }
 
 fn sync(disk: &dyn Disk) -> Result<(), Error> {
