@@ -15,7 +15,7 @@ use tallyring_tests::sim_disk::{SimDisk, random};
 /// 2012-03-16T12:00:00Z.
 const START_MS: i64 = 1_331_899_200_000;
 const DAY_MS: i64 = 86_400_000;
-const SEEDS: u64 = 4;
+const SEEDS: u64 = 2;
 
 fn world(disk: &SimDisk, now_ms: i64) -> World {
     World {
