@@ -7,6 +7,7 @@
 //!
 //! Three days of hours are held; all of it together takes at most [`BYTES_MAX`], whatever the number of keys.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use hashbrown::HashMap;
@@ -194,19 +195,27 @@ impl Hour {
 
     /// Lets go of all but the `kept` heaviest.
     fn halve(&mut self, kept: usize) {
-        if self.held.len() <= kept {
+        let mut weights: Vec<u64> = self.held.values().map(|held| held.at_most()).collect();
+        let lightest = weights.len().saturating_sub(kept);
+        if lightest == 0 {
             return;
         }
-        let mut held: Vec<(StoredKey, Held)> = self.held.drain().collect();
-        let (_, heaviest_dropped, _) = held
-            .select_nth_unstable_by(kept, |(key, one), (next, other)| {
-                other.at_most().cmp(&one.at_most()).then(key.cmp(next))
-            });
-        self.floor = heaviest_dropped.1.at_most();
-        held.truncate(kept);
+        let (_, &mut floor, heaviest) = weights.select_nth_unstable(lightest - 1);
+        self.floor = floor;
+        // Of those that weigh as much as what is let go, whichever come first.
+        let mut level = heaviest.iter().filter(|&&weight| weight == floor).count();
+        let mut stays = |held: &Held| match held.at_most().cmp(&floor) {
+            Ordering::Greater => true,
+            Ordering::Equal if level > 0 => {
+                level -= 1;
+                true
+            }
+            _ => false,
+        };
         // Into a table of its own: one that entries were taken out of would grow beyond its bound.
-        self.held = HashMap::with_capacity(2 * kept);
-        self.held.extend(held);
+        let mut heavier = HashMap::with_capacity(2 * kept);
+        heavier.extend(self.held.drain().filter(|(_, held)| stays(held)));
+        self.held = heavier;
     }
 
     /// Adds another hour's counts without a bound on the keys.
@@ -266,6 +275,17 @@ mod tests {
         hour.add(key("ad-7"), 5, KEPT_MAX);
         assert!(at_most(&hour, "ad-42") >= 1_000 && at_most(&hour, "ad-7") >= 5);
         assert_eq!(at_most(&hour, "ad-unseen"), 0);
+    }
+
+    #[test]
+    fn as_many_are_kept_where_all_weigh_the_same() {
+        let today = Day::of(1_331_923_200);
+        let mut heavy = Heavy::new(1, today);
+        for number in 0..2 * heavy.kept {
+            heavy.add(format!("l|k{number}").as_bytes(), code(today.start()), 1);
+        }
+        let hour = &heavy.namespaces["l"][&today.start()];
+        assert_eq!((hour.held.len(), hour.floor), (heavy.kept, 1));
     }
 
     #[test]
