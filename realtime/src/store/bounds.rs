@@ -1,48 +1,51 @@
-//! How large counters can be at most, by the day they are of: what spares a commit from reading them.
+//! How large counters can be at most, by the hour they are of: what spares a commit from reading them.
 //!
-//! Invariant: no counter of a day is above the bound of its place. Days share a place with those eleven years before and
-//! after.
+//! Invariant: no counter that starts in an hour is above the bound of its place. Hours share a place with those eleven
+//! months before and after.
 
 use tallyring_archive::RunEntry;
 
-const DAYS: usize = 4096;
-const DAY_SECONDS: i64 = 86_400;
+const HOURS: usize = 8192;
+const HOUR_SECONDS: i64 = 3_600;
 
-/// Bounds by day.
-pub(super) struct Bounds(Box<[u64; DAYS]>);
+/// Bounds by hour.
+pub(super) struct Bounds(Box<[u64; HOURS]>);
 
 impl Bounds {
     pub fn new() -> Self {
-        Self(Box::new([0; DAYS]))
+        Self(Box::new([0; HOURS]))
     }
 
-    /// The sum of all counters of the day of `at`, Unix seconds, or more.
+    /// The sum of all counters of the hour of `at`, Unix seconds, or more.
     pub fn of(&self, at: i64) -> u64 {
-        self.0[place(at.div_euclid(DAY_SECONDS))]
+        self.0[place(hour(at))]
     }
 
     /// Counts an increment.
     pub fn add(&mut self, at: i64, n: u64) {
-        let bound = &mut self.0[place(at.div_euclid(DAY_SECONDS))];
+        let bound = &mut self.0[place(hour(at))];
         *bound = bound.saturating_add(n);
     }
 
-    /// Counts what a run holds in each of its days.
+    /// Counts what a run holds in each of its hours.
     pub fn add_run(&mut self, run: &RunEntry) {
         let sums = run.meta.sums.iter();
         // Breakdowns are parts of totals, and minutes and ids are none.
         let totals = sums.filter(|(section, _)| !section.contains('.'));
         let sum: u128 = totals.map(|(_, &sum)| sum).sum();
         let sum = u64::try_from(sum).unwrap_or(u64::MAX);
-        let day = |at: i64| at.div_euclid(DAY_SECONDS);
-        let days = day(run.meta.first)..=day(run.meta.last);
-        for day in days.take(DAYS) {
-            let bound = &mut self.0[place(day)];
+        let hours = hour(run.meta.first)..=hour(run.meta.last);
+        for hour in hours.take(HOURS) {
+            let bound = &mut self.0[place(hour)];
             *bound = bound.saturating_add(sum);
         }
     }
 }
 
-fn place(day: i64) -> usize {
-    usize::try_from(day.rem_euclid(DAYS as i64)).expect("BUG: a remainder is not negative")
+fn hour(at: i64) -> i64 {
+    at.div_euclid(HOUR_SECONDS)
+}
+
+fn place(hour: i64) -> usize {
+    usize::try_from(hour.rem_euclid(HOURS as i64)).expect("BUG: a remainder is not negative")
 }

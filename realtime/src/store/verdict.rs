@@ -96,8 +96,8 @@ impl Store {
         self.keys.identity(BATCH_BODY_DOMAIN, body)
     }
 
-    /// Refuses a batch that could lift a counter above [`COUNT_MAX`]. Cheap while all counts of a
-    /// day together are below that; exact beyond.
+    /// Refuses a batch that could lift a counter above [`COUNT_MAX`]. Cheap while all counts of an
+    /// hour together are below that; exact beyond.
     pub(super) fn check_counts(
         &self,
         writer: &Writer,
