@@ -125,19 +125,7 @@ pub fn admit(access: &Access, route: Route, request: &Parts) -> Result<Caller, R
         };
     }
     let key = known(access, route, request)?;
-    if !key.has(scope) {
-        let detail = format!(
-            "key {} has not the scope `{}`; it has {}",
-            key.id,
-            scope.name(),
-            key.scopes()
-        );
-        return Err(Refusal::Forbidden(Problem::new(
-            StatusCode::FORBIDDEN,
-            "Forbidden",
-            detail,
-        )));
-    }
+    check_scope(&key, scope)?;
     if key.namespaces().is_some() {
         hold_to_namespaces(&key, route.namespaces, request.uri.path())?;
     }
@@ -149,6 +137,27 @@ pub fn admit(access: &Access, route: Route, request: &Parts) -> Result<Caller, R
         })?;
     }
     Ok(Caller::new(key, now))
+}
+
+/// Lets a key do what it has the scope for.
+///
+/// # Errors
+/// That it has not.
+pub(super) fn check_scope(key: &Key, scope: Scope) -> Result<(), Refusal> {
+    if key.has(scope) {
+        return Ok(());
+    }
+    let detail = format!(
+        "key {} has not the scope `{}`; it has {}",
+        key.id,
+        scope.name(),
+        key.scopes()
+    );
+    Err(Refusal::Forbidden(Problem::new(
+        StatusCode::FORBIDDEN,
+        "Forbidden",
+        detail,
+    )))
 }
 
 fn known(access: &Access, route: Route, request: &Parts) -> Result<Arc<Key>, Refusal> {

@@ -8,13 +8,13 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, header};
 use tallyring_realtime::catalog::Scope;
 
+use super::guard::check_scope;
 use super::refusal::Refusal;
 use super::route::Route;
 use super::{Access, Peer};
-use crate::problem::Problem;
 
 /// Name of the cookie.
 const COOKIE: &str = "__Host-tallyring";
@@ -114,12 +114,7 @@ impl Access {
         let table = self.table.load();
         let table = table.as_ref().ok_or(Refusal::NoKey)?;
         match table.find(key) {
-            Some(key) if key.has(Scope::Read) => Ok(()),
-            Some(key) => Err(Refusal::Forbidden(Problem::new(
-                StatusCode::FORBIDDEN,
-                "Forbidden",
-                format!("key {} has not the scope `read`", key.id),
-            ))),
+            Some(key) => check_scope(&key, Scope::Read),
             None => self.note_wrong_key(peer),
         }
     }
