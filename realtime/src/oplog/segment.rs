@@ -22,7 +22,7 @@ const STORE_ID_OFFSET: usize = CREATED_MS_OFFSET + size_of::<i64>();
 const PREVIOUS_CRC_OFFSET: usize = STORE_ID_OFFSET + size_of::<[u8; 16]>();
 const HEADER_CRC_OFFSET: usize = PREVIOUS_CRC_OFFSET + size_of::<u32>();
 /// Bytes before the first frame.
-pub(super) const SEGMENT_HEADER_BYTES: usize = HEADER_CRC_OFFSET + size_of::<u32>();
+pub const SEGMENT_HEADER_BYTES: usize = HEADER_CRC_OFFSET + size_of::<u32>();
 
 const _: () = assert!(SEGMENT_HEADER_BYTES == 64);
 
@@ -136,7 +136,7 @@ pub(super) fn header_crc(header: &[u8]) -> u32 {
 }
 
 /// The name of the segment that begins with `first_sequence`. Names sort by number.
-pub(super) fn segment_name(first_sequence: u64) -> String {
+pub fn segment_name(first_sequence: u64) -> String {
     format!("{DIRECTORY}/{first_sequence:016x}{SUFFIX}")
 }
 

@@ -9,20 +9,20 @@ use std::io::ErrorKind;
 
 use tallyring_archive::disk::{remove_temporary_files, replace_whole};
 use tallyring_archive::{Disk, Error, Manifest, names};
-use tallyring_realtime::oplog::{OplogError, Segment, copy_segment, segment, segments};
+use tallyring_realtime::oplog::{
+    OplogError, SEGMENT_HEADER_BYTES, Segment, copy_segment, segment, segment_name, segments,
+};
 
 use super::{BackupError, Copy};
 
 /// Ends a segment's name; the number of its first record, 16 hex digits, precedes.
 const SEGMENT_SUFFIX: &str = ".tlog";
 const STAGED_SUFFIX: &str = ".staged";
-/// Bytes of a segment's header, which tells one history of a log from another.
-const HEADER_BYTES: usize = 64;
 
 impl Copy<'_> {
     /// Copies what the copy lacks, and makes sure that all that `manifest` needs is there. The first record of it.
     pub(super) fn log(&mut self, manifest: &Manifest) -> Result<u64, BackupError> {
-        let mut segments = segments(self.source)?;
+        let segments = segments(self.source)?;
         let oldest = segments.first().map(Segment::first_sequence);
         let oldest = oldest.ok_or(BackupError::NoStore(names::OPLOG))?;
         let needed = (manifest.log_from(), manifest.log_until());
@@ -30,7 +30,6 @@ impl Copy<'_> {
             return Err(BackupError::Incomplete { needed });
         }
         let there = list(self.target)?;
-        self.leave_new_one(&mut segments, &there)?;
         let newest = there.last().copied();
         let place = segments
             .iter()
@@ -40,40 +39,38 @@ impl Copy<'_> {
             self.check_staging(manifest, newest > Some(oldest))?;
         }
         // Before anything is replaced: what differs may be damaged, or another history.
+        let mut compared = None;
         if let Some(place) = place {
-            let (content, _) =
+            let (content, frames) =
                 copy_segment(self.source, &segments[place], segments.get(place + 1))?;
             if !goes_on(self.target, segments[place].first_sequence(), &content) {
                 return Err(BackupError::OtherLog);
             }
+            compared = Some((content, frames));
         }
         let mut end = 0;
         for (place, segment) in segments.iter().enumerate() {
             let first = segment.first_sequence();
-            let is_newest = newest == Some(first);
-            if there.contains(&first) && !is_newest && self.is_the_same(first)? {
+            let (is_there, is_newest) = (there.contains(&first), newest == Some(first));
+            if is_there && !is_newest && self.is_the_same(first)? {
                 self.copied.kept += 1;
                 continue;
             }
-            let (content, frames) = copy_segment(self.source, segment, segments.get(place + 1))?;
+            let (content, frames) = match compared.take_if(|_| is_newest) {
+                Some(compared) => compared,
+                None => copy_segment(self.source, segment, segments.get(place + 1))?,
+            };
             end = frames.end_sequence;
+            // A new one is copied with its first frame: before, a power cut may take back its name, and its number.
+            if frames.durable_bytes == 0 && place > 0 && !is_there {
+                continue;
+            }
             self.put(first, &content, is_staged.then_some(manifest.number))?;
         }
         if end < needed.1 {
             return Err(BackupError::Incomplete { needed });
         }
         Ok(oldest)
-    }
-
-    /// The newest segment is copied with its first frame: before, a power cut may take back its name, and its number.
-    fn leave_new_one(&self, segments: &mut Vec<Segment>, there: &[u64]) -> Result<(), BackupError> {
-        if let [.., _, newest] = segments.as_slice()
-            && !there.contains(&newest.first_sequence())
-            && copy_segment(self.source, newest, None)?.1.end_sequence == newest.first_sequence()
-        {
-            segments.pop();
-        }
-        Ok(())
     }
 
     /// Staging is for what the source has removed, and counts when another manifest is committed.
@@ -90,7 +87,7 @@ impl Copy<'_> {
 
     /// True when a segment that was copied before is that of the source; all of it is read when its turn has come.
     fn is_the_same(&self, first: u64) -> Result<bool, OplogError> {
-        let name = name_of(first);
+        let name = segment_name(first);
         let read = |disk: &dyn Disk| {
             disk.read(&name).map_err(|source| OplogError::Io {
                 file: name.clone(),
@@ -101,7 +98,8 @@ impl Copy<'_> {
         let (one, other) = (read(self.source)?, read(self.target)?);
         let compared = match (self.again)(&format!("{first:016x}")) {
             true => one.len(),
-            false => one.len().min(HEADER_BYTES),
+            // The header tells one history of a log from another.
+            false => one.len().min(SEGMENT_HEADER_BYTES),
         };
         Ok(one.len() == other.len() && one[..compared] == other[..compared])
     }
@@ -109,7 +107,7 @@ impl Copy<'_> {
     fn put(&mut self, first: u64, content: &[u8], staged: Option<u64>) -> Result<(), BackupError> {
         let name = match staged {
             Some(manifest) => staged_name(first, manifest),
-            None => name_of(first),
+            None => segment_name(first),
         };
         replace_whole(self.target, &name, content)?;
         sync(self.target)?;
@@ -157,7 +155,7 @@ pub(super) fn finish(copy: &dyn Disk) -> Result<(), Error> {
         .map_err(Error::io("sync", names::MANIFESTS))?;
     remove_before(copy, oldest)?;
     for &(first, manifest) in &staged {
-        let (from, to) = (staged_name(first, manifest), name_of(first));
+        let (from, to) = (staged_name(first, manifest), segment_name(first));
         copy.link(&from, &to).map_err(Error::io("name", &to))?;
     }
     sync(copy)?;
@@ -174,7 +172,7 @@ pub(super) fn finish(copy: &dyn Disk) -> Result<(), Error> {
 /// leave a gap.
 pub(super) fn remove_before(disk: &dyn Disk, oldest: u64) -> Result<(), Error> {
     for first in list(disk)?.into_iter().take_while(|first| *first < oldest) {
-        let name = name_of(first);
+        let name = segment_name(first);
         remove(disk, &name)?;
         sync(disk)?;
     }
@@ -211,17 +209,13 @@ fn files(disk: &dyn Disk) -> Result<Vec<String>, Error> {
         .map_err(Error::io("list", names::OPLOG))
 }
 
-fn name_of(first: u64) -> String {
-    format!("{}/{first:016x}{SEGMENT_SUFFIX}", names::OPLOG)
-}
-
 /// The first record of the segment in a file of this name, if it is one.
 pub fn first_of(file: &str) -> Option<u64> {
     u64::from_str_radix(file.strip_suffix(SEGMENT_SUFFIX)?, 16).ok()
 }
 
 fn staged_name(first: u64, manifest: u64) -> String {
-    format!("{}.{manifest:016x}{STAGED_SUFFIX}", name_of(first))
+    format!("{}.{manifest:016x}{STAGED_SUFFIX}", segment_name(first))
 }
 
 fn staged_of(file: &str) -> Option<(u64, u64)> {
