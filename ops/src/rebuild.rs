@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tallyring_archive::{Work, names};
-use tallyring_realtime::catalog::{Catalog, Job, JobState};
+use tallyring_realtime::catalog::{Catalog, Job};
 use tallyring_realtime::{Lock, Store};
 use tallyring_rebuild::{BuildOptions, Progress, build};
 
@@ -55,21 +55,10 @@ fn alone(args: &DataArgs, config: &Config, lock: Lock) -> Result<(u64, u64)> {
     let (store, _lock) = open(&args.data, config, lock)?;
     let catalog = Catalog::open(&args.data.join(names::CATALOG))?;
     let now_ms = || store.world().clock.now_ms();
-    let last = catalog.last_job()?;
-    let mut job = Job {
-        job: last.as_ref().map_or(0, |last| last.job) + 1,
-        state: JobState::Running,
-        started_ms: now_ms(),
-        ended_ms: None,
-        generation: None,
-        error: None,
-        work: None,
-        backing_up: false,
-        backup: last
-            .and_then(|last| last.backup)
-            .filter(|_| config.backup.is_some()),
-        progress: None,
-    };
+    let mut job = Job::begin(catalog.last_job()?, now_ms());
+    if config.backup.is_none() {
+        job.backup = None;
+    }
     let before = store.manifest().active;
     let bar = bytes_bar(MERGING);
     let progress = |done: u64, total: u64| {
@@ -77,19 +66,9 @@ fn alone(args: &DataArgs, config: &Config, lock: Lock) -> Result<(u64, u64)> {
         bar.set_position(done);
     };
     let merged = merge(&store, config, &progress);
-    job.ended_ms = Some(now_ms());
     let generation = store.manifest().active;
-    match &merged {
-        Ok(work) => {
-            job.state = JobState::Done;
-            job.generation = Some(generation);
-            job.work = *work;
-        }
-        Err(error) => {
-            job.state = JobState::Failed;
-            job.error = Some(error.to_string());
-        }
-    }
+    let ended = merged.as_ref().map(|work| (generation, *work));
+    job.end(now_ms(), ended.map_err(ToString::to_string));
     let mut noted = catalog.put_job(&job);
     merged?;
     if let Some(target) = &config.backup {

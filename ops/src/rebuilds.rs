@@ -90,19 +90,7 @@ impl Rebuilds {
         if let Some(running) = last.as_ref().filter(|job| job.state == JobState::Running) {
             return running.job;
         }
-        let job = Job {
-            job: last.as_ref().map_or(0, |last| last.job) + 1,
-            state: JobState::Running,
-            started_ms: self.store.world().clock.now_ms(),
-            ended_ms: None,
-            generation: None,
-            error: None,
-            work: None,
-            backing_up: false,
-            // Until there is a newer one.
-            backup: last.as_mut().and_then(|last| last.backup.take()),
-            progress: None,
-        };
+        let job = Job::begin(last.take(), self.store.world().clock.now_ms());
         self.remember(&job);
         *last = Some(job.clone());
         drop(last);
@@ -132,6 +120,17 @@ impl Rebuilds {
 
     fn rebuild(&self, number: u64) -> Result<(u64, Option<Work>)> {
         let _files_stay = hold(&self.rebuilding);
+        let rebuilt = self.cut_and_publish(number);
+        // Also where it failed, which may be because the disk is full.
+        match self.store.expire_log() {
+            Ok(0) => {}
+            Ok(segments) => tracing::info!(segments, "old log segments removed"),
+            Err(error) => tracing::warn!(%error, "old log segments could not be removed"),
+        }
+        rebuilt
+    }
+
+    fn cut_and_publish(&self, number: u64) -> Result<(u64, Option<Work>)> {
         let mut attempt = 1;
         let build = loop {
             let manifest = self.store.cut()?;
@@ -148,11 +147,6 @@ impl Rebuilds {
             tracing::info!("the datasets changed while it ran: the rebuild begins again");
             attempt += 1;
         };
-        match self.store.expire_log() {
-            Ok(0) => {}
-            Ok(segments) => tracing::info!(segments, "old log segments removed"),
-            Err(error) => tracing::warn!(%error, "old log segments could not be removed"),
-        }
         let work = build
             .filter(|build| build.generation.is_some())
             .map(|build| build.work);
@@ -330,23 +324,16 @@ impl Rebuilds {
         let Some(job) = last.as_mut().filter(|job| job.job == number) else {
             return;
         };
-        job.ended_ms = Some(self.store.world().clock.now_ms());
-        job.progress = None;
-        match result {
-            Ok((generation, work)) => {
-                job.work = work;
-                job.state = JobState::Done;
-                // In the same step: whoever waits for the backup must not find that there is none to come.
-                job.backing_up = self.backup.is_some();
-                job.generation = Some(generation);
-                tracing::info!(job = number, generation, "rebuild done");
-            }
+        match &result {
+            Ok((generation, _)) => tracing::info!(job = number, generation, "rebuild done"),
             Err(error) => {
-                job.state = JobState::Failed;
-                job.error = Some(error.to_string());
                 tracing::error!(job = number, %error, "rebuild failed; the generation before goes on serving");
             }
         }
+        // In the same step: whoever waits for the backup must not find that there is none to come.
+        job.backing_up = result.is_ok() && self.backup.is_some();
+        let now_ms = self.store.world().clock.now_ms();
+        job.end(now_ms, result.map_err(|error| error.to_string()));
         self.remember(job);
     }
 

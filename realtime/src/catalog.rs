@@ -46,6 +46,41 @@ pub struct Job {
     pub progress: Option<JobProgress>,
 }
 
+impl Job {
+    /// The one after `last`, which runs since `started_ms`. It tells of the backup before until there is a newer one.
+    pub fn begin(last: Option<Self>, started_ms: i64) -> Self {
+        Self {
+            job: last.as_ref().map_or(0, |last| last.job) + 1,
+            state: JobState::Running,
+            started_ms,
+            ended_ms: None,
+            generation: None,
+            error: None,
+            work: None,
+            backing_up: false,
+            backup: last.and_then(|last| last.backup),
+            progress: None,
+        }
+    }
+
+    /// Notes how it ended: with the generation that is read from then on and how its files came to be, or why not.
+    pub fn end(&mut self, ended_ms: i64, result: Result<(u64, Option<Work>), String>) {
+        self.ended_ms = Some(ended_ms);
+        self.progress = None;
+        match result {
+            Ok((generation, work)) => {
+                self.state = JobState::Done;
+                self.generation = Some(generation);
+                self.work = work;
+            }
+            Err(error) => {
+                self.state = JobState::Failed;
+                self.error = Some(error);
+            }
+        }
+    }
+}
+
 /// How far something is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobProgress {
