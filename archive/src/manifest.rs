@@ -189,6 +189,9 @@ pub struct ProducerEntry {
     pub id: String,
     /// Its newest epoch.
     pub epoch: u64,
+    /// The number with which that epoch began.
+    #[serde(default)]
+    pub first: u64,
     /// The number that follows.
     pub next: u64,
     /// Arrival of its newest increment, Unix milliseconds.
