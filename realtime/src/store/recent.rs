@@ -76,7 +76,7 @@ impl Recent {
                 let key = self
                     .hasher
                     .hash_one(line::total_key(name, &keys.stored(raw)));
-                self.count(key, increment.at, increment.n);
+                self.count(key, increment.at, increment.n, now);
             }
         }
     }
@@ -101,13 +101,17 @@ impl Recent {
         arrivals
     }
 
-    fn count(&mut self, key: u64, second: i64, n: u64) {
+    fn count(&mut self, key: u64, second: i64, n: u64, now: i64) {
         let index = usize::try_from(second.rem_euclid(SLOTS)).expect("BUG: a remainder");
         let slot = &mut self.slots[index];
-        if slot.second > second {
+        // The clock was ahead: what was counted of this second before is gone.
+        let is_to_come = slot.second > now.saturating_add(AHEAD_MAX);
+        if is_to_come {
+            self.since = now.saturating_add(1);
+        } else if slot.second > second {
             return;
         }
-        if slot.second < second {
+        if slot.second != second {
             self.entries -= slot.counts.len();
             *slot = Slot {
                 second,
@@ -133,9 +137,12 @@ impl Recent {
         };
         for second in first..=now {
             let index = usize::try_from(second.rem_euclid(SLOTS)).expect("BUG: a remainder");
-            let slot = Some(&self.slots[index]).filter(|slot| slot.second == second);
-            let count = slot.and_then(|slot| slot.counts.get(&key));
-            found.complete &= count.is_some() || slot.is_none_or(|slot| !slot.overflowed);
+            let slot = &self.slots[index];
+            let is_kept = slot.second == second;
+            let count = slot.counts.get(&key).filter(|_| is_kept);
+            // A later second took its place where the clock was ahead.
+            let is_known = slot.second < second || is_kept && !slot.overflowed;
+            found.complete &= count.is_some() || is_known;
             found.counts.push(count.copied().unwrap_or(0));
         }
         found
@@ -173,7 +180,7 @@ mod tests {
     fn seconds_slide_and_old_ones_make_room() {
         let mut recent = Recent::new(1_000);
         for (second, n) in [(1_001, 2), (1_001, 3), (1_002, 1), (1_060, 7)] {
-            recent.count(recent.hasher.hash_one("a"), second, n);
+            recent.count(recent.hasher.hash_one("a"), second, n, second);
         }
         let read = |recent: &Recent, seconds, now| recent.read("a", seconds, now);
         assert_eq!(read(&recent, 2, 1_002).counts, [5, 1]);
@@ -186,8 +193,8 @@ mod tests {
         assert_eq!((minute.counts[0], minute.counts[59]), (5, 7));
         assert_eq!(minute.counts.iter().sum::<u64>(), 13);
         // 64 seconds later the slot is used again, and what comes for its first second is too old.
-        recent.count(recent.hasher.hash_one("b"), 1_065, 1);
-        recent.count(recent.hasher.hash_one("a"), 1_001, 1);
+        recent.count(recent.hasher.hash_one("b"), 1_065, 1, 1_065);
+        recent.count(recent.hasher.hash_one("a"), 1_001, 1, 1_065);
         assert_eq!(recent.read("b", 1, 1_065).counts, [1]);
         assert_eq!(recent.entries, 3);
     }
@@ -208,6 +215,28 @@ mod tests {
     }
 
     #[test]
+    fn a_clock_that_was_ahead_leaves_no_zero_that_is_not_true() {
+        let mut recent = Recent::new(1_000);
+        let key = recent.hasher.hash_one("a");
+        for second in 1_300..1_364 {
+            recent.count(key, second, 1, second);
+        }
+        assert!(!recent.read("a", 60, 1_100).complete, "those are gone");
+        recent.count(key, 1_100, 5, 1_100);
+        assert!(!recent.read("a", 1, 1_100).complete, "of a part of it");
+        recent.count(key, 1_101, 7, 1_101);
+        let read = recent.read("a", 1, 1_101);
+        assert_eq!((read.counts, read.complete), (vec![7], false));
+        for second in 1_102..1_165 {
+            recent.count(key, second, 2, second);
+        }
+        let read = recent.read("a", 60, 1_164);
+        assert_eq!((read.counts, read.complete), (vec![2; 60], false));
+        recent.count(key, 1_165, 3, 1_165);
+        assert!(recent.read("a", 1, 1_165).complete);
+    }
+
+    #[test]
     fn arrivals_are_those_of_whole_seconds() {
         let mut recent = Recent::new(1_000);
         for (now, n) in [(1_000, 1), (1_000, 2), (1_059, 4), (1_060, 8)] {
@@ -224,13 +253,13 @@ mod tests {
     fn memory_is_bounded_and_what_is_missing_is_said() {
         let mut recent = Recent::new(0);
         for key in 0..ENTRIES_MAX as u64 + 10 {
-            recent.count(key, 1_001, 1);
+            recent.count(key, 1_001, 1, 1_001);
         }
         assert_eq!(recent.entries, ENTRIES_MAX);
         assert!(!recent.read("new", 1, 1_001).complete);
-        recent.count(0, 1_002, 1);
+        recent.count(0, 1_002, 1, 1_002);
         assert_eq!(recent.entries, ENTRIES_MAX);
-        recent.count(0, 1_065, 1);
+        recent.count(0, 1_065, 1, 1_065);
         assert_eq!(recent.entries, 1, "the full second made room");
     }
 }
