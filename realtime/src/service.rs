@@ -56,7 +56,7 @@ impl Service {
         let queue: Arc<Queue> = Arc::default();
         let taker = Taker::new(Arc::clone(&queue));
         let (committer, folder) = (Arc::clone(&store), Arc::clone(&store));
-        let learner = Arc::clone(&store);
+        let (learner, learn_stop) = (Arc::clone(&store), Arc::clone(&stop));
         let (flusher, flush_stop, flush_failed) =
             (Arc::clone(&store), Arc::clone(&stop), Arc::clone(&failed));
         let (keeper, keep_stop, keep_failed) =
@@ -81,7 +81,10 @@ impl Service {
                 "flush",
                 Box::new(move || flush_when_due(&flusher, &flush_stop, &flush_failed)),
             )?,
-            spawn("learn", Box::new(move || learn_heavy_keys(&learner)))?,
+            spawn(
+                "learn",
+                Box::new(move || learn_heavy_keys(&learner, &learn_stop)),
+            )?,
             spawn(
                 "time",
                 Box::new(move || keep_time(&keeper, &keep_stop, &keep_failed)),
@@ -125,8 +128,9 @@ impl Service {
     /// When the last flush fails; nothing is lost then: the log has it.
     pub fn stop(mut self) -> crate::error::Result<()> {
         self.join();
-        self.store.flush()?;
-        self.store.seal()
+        // Sealed also where memory cannot be flushed: the next start then knows that nothing was being written.
+        let flushed = self.store.flush();
+        self.store.seal().and(flushed)
     }
 
     fn join(&mut self) {
@@ -168,8 +172,8 @@ fn commit_groups(store: &Store, mut queue: Taker, arrived: &SyncSender<()>) {
     }
 }
 
-fn learn_heavy_keys(store: &Store) {
-    if let Err(error) = store.learn_heavy_keys() {
+fn learn_heavy_keys(store: &Store, stop: &AtomicBool) {
+    if let Err(error) = store.learn_heavy_keys(stop) {
         tracing::warn!(%error, "rankings of recent hours will be read from all totals");
     }
 }

@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tallyring_archive::Run;
 use tallyring_records::line::hours;
@@ -86,9 +87,11 @@ impl Store {
     /// Learns which keys of recent hours are heavy from what is counted already; serving goes on meanwhile.
     /// Until it returns, rankings are read from all totals.
     ///
+    /// Once `stop` is set it ends soon, and nothing is learned.
+    ///
     /// # Errors
     /// When a run is damaged; then nothing is learned.
-    pub fn learn_heavy_keys(&self) -> Result<()> {
+    pub fn learn_heavy_keys(&self, stop: &AtomicBool) -> Result<()> {
         if self.live().knows_heavy {
             return Ok(());
         }
@@ -111,7 +114,10 @@ impl Store {
             (learned, runs)
         };
         for run in runs {
-            self.learn_from(&run, &mut learned)?;
+            self.learn_from(&run, &mut learned, stop)?;
+        }
+        if stop.load(Ordering::Relaxed) {
+            return Ok(());
         }
         let mut live = self.live_mut();
         let since = std::mem::replace(&mut live.heavy, learned);
@@ -122,12 +128,12 @@ impl Store {
         Ok(())
     }
 
-    fn learn_from(&self, run: &Run, learned: &mut Heavy) -> Result<()> {
+    fn learn_from(&self, run: &Run, learned: &mut Heavy, stop: &AtomicBool) -> Result<()> {
         let sections = run.meta().sums.keys();
         let totals: BTreeSet<&String> = sections.filter(|name| !name.contains('.')).collect();
         for section in totals {
             run.visit_from(&self.cache, section.as_bytes(), &mut |key, payload| {
-                if !key.starts_with(section.as_bytes()) {
+                if !key.starts_with(section.as_bytes()) || stop.load(Ordering::Relaxed) {
                     return ControlFlow::Break(());
                 }
                 for (code, count) in hours(payload).flatten() {

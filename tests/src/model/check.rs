@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::sync::atomic::AtomicBool;
 
 use tallyring_archive::disk::TEMPORARY_SUFFIX;
 use tallyring_archive::{names, verify_run};
@@ -45,7 +46,7 @@ impl Driver {
             return Ok(());
         }
         if self.chance.percent(50) {
-            let learned = self.store().learn_heavy_keys();
+            let learned = self.store().learn_heavy_keys(&AtomicBool::new(false));
             learned.map_err(|error| error.to_string())?;
         }
         let (name, _) = self.chance.pick(&keys).clone();
