@@ -133,8 +133,12 @@ impl Ids {
     pub fn freeze(&mut self) -> Option<Arc<HashMap<u128, Seen>>> {
         let mut taken = std::mem::take(&mut self.recent);
         if let Some(frozen) = self.frozen.take() {
-            // An earlier flush failed: its ids are written with these.
-            taken.extend(frozen.iter().map(|(&id, &seen)| (id, seen)));
+            // An earlier flush failed, and reads them no more: its ids are written with these, which are fewer.
+            let mut earlier = Arc::unwrap_or_clone(frozen);
+            for (id, seen) in taken {
+                earlier.entry(id).or_insert(seen);
+            }
+            taken = earlier;
         }
         if taken.is_empty() {
             return None;

@@ -33,6 +33,8 @@ pub struct Shard {
     counter_table: HashTable<u32>,
     users: Vec<Users>,
     users_bytes: usize,
+    /// Buckets of totals.
+    totals: usize,
     hasher: DefaultHashBuilder,
 }
 
@@ -180,14 +182,7 @@ impl Delta {
     pub fn counters(&self) -> u64 {
         self.shards
             .iter()
-            .map(|shard| {
-                (shard.counters.len()
-                    + shard
-                        .buckets
-                        .iter()
-                        .filter(|bucket| bucket.subtotal == 0)
-                        .count()) as u64
-            })
+            .map(|shard| (shard.counters.len() + shard.totals) as u64)
             .sum()
     }
 
@@ -285,6 +280,7 @@ impl Shard {
             bucket_table,
             hasher,
             first_bucket,
+            totals,
             ..
         } = self;
         if buckets
@@ -314,6 +310,7 @@ impl Shard {
             users: NONE,
         });
         *first = number;
+        *totals += usize::from(subtotal == 0);
         bucket_table.insert_unique(hash, number, |&number| {
             hasher.hash_one(buckets[number as usize].identity())
         });
