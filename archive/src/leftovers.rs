@@ -29,9 +29,24 @@ pub fn remove_leftovers(disk: &dyn Disk, manifest: Option<&Manifest>) -> Result<
 /// # Errors
 /// When the disk refuses.
 pub fn remove_leftovers_of_rebuild(disk: &dyn Disk, manifest: &Manifest) -> Result<usize> {
-    const DIRECTORIES: [&str; 2] = [names::RUNS, names::ARCHIVE];
-    let mut removed = remove_unnamed(disk, Some(manifest), &DIRECTORIES)?;
-    for directory in DIRECTORIES {
+    remove_all_unnamed(disk, manifest, [names::RUNS, names::ARCHIVE])
+}
+
+/// Removes what a flush that failed has made; where it is not known whether its manifest counts, that is not to be asked for.
+///
+/// # Errors
+/// When the disk refuses.
+pub fn remove_leftovers_of_flush(disk: &dyn Disk, manifest: &Manifest) -> Result<usize> {
+    remove_all_unnamed(disk, manifest, [names::DELTAS, names::IDS])
+}
+
+fn remove_all_unnamed(
+    disk: &dyn Disk,
+    manifest: &Manifest,
+    directories: [&str; 2],
+) -> Result<usize> {
+    let mut removed = remove_unnamed(disk, Some(manifest), &directories)?;
+    for directory in directories {
         removed +=
             remove_temporary_files(disk, directory).map_err(Error::io("clean", directory))?;
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tallyring_archive::merge::{Keep, merge};
 use tallyring_archive::{
     IdRunEntry, IdsEntry, Manifest, Partition, ProducerEntry, RunEntry, RunSpec, RunWriter,
-    SchemaEntry, StoreEntry, names,
+    SchemaEntry, StoreEntry, names, remove_leftovers_of_flush,
 };
 use tallyring_records::{Offset, Position, Record, StoreId};
 
@@ -86,6 +86,19 @@ impl Store {
 
     fn flush_locked(&self, root: &mut Root) -> Result<()> {
         root.check()?;
+        let flushed = self.write_and_name(root);
+        // Where a manifest may name them they stay. Else the next try makes others, and the disk may be full.
+        if flushed.is_err() && root.uncertain.is_none() {
+            let disk = &*self.world.disk;
+            root.files.forget_unnamed(&root.manifest);
+            if let Err(error) = remove_leftovers_of_flush(disk, &root.manifest) {
+                tracing::debug!(%error, "what a failed flush left could not be removed");
+            }
+        }
+        flushed
+    }
+
+    fn write_and_name(&self, root: &mut Root) -> Result<()> {
         let frozen = self.freeze()?;
         let written = self.write_frozen(root, &frozen)?;
         let mut next = root.manifest.clone();
@@ -285,8 +298,9 @@ impl Store {
         self.believed_now_ms() - i64::from(self.options.id_hours) * HOUR_MS
     }
 
-    /// Now, but no later than the ring's today ends: a clock that is wrong for a moment makes nothing forgotten.
-    fn believed_now_ms(&self) -> i64 {
+    /// Now, but no later than the ring's today ends: a clock that is wrong for a moment makes nothing forgotten, nor kept
+    /// for ever.
+    pub(super) fn believed_now_ms(&self) -> i64 {
         let end = self.live().ring.today().next().start();
         self.world.clock.now_ms().min(end * 1_000)
     }

@@ -87,6 +87,12 @@ impl Files {
             .collect()
     }
 
+    /// Forgets files that the manifest does not name; they are to be removed.
+    pub fn forget_unnamed(&mut self, manifest: &Manifest) {
+        let named: BTreeSet<&str> = manifest.files().map(|entry| entry.name.as_str()).collect();
+        self.open.retain(|name, _| named.contains(name.as_str()));
+    }
+
     /// Forgets and removes those of the files that the manifest does not name. Views that read them go on.
     pub fn remove_unnamed<'n>(
         &mut self,
