@@ -89,14 +89,6 @@ impl DeltaStore {
         self.opened.sequence <= sequence && self.cut.is_none_or(|cut| sequence < cut.sequence)
     }
 
-    /// The sequence from which the log must be replayed for it; none when its runs hold everything.
-    pub fn replay_from(&self) -> Option<u64> {
-        match self.cut {
-            Some(cut) if self.flushed.sequence >= cut.sequence => None,
-            _ => Some(self.flushed.sequence),
-        }
-    }
-
     /// Memory deltas, active, arriving and frozen.
     pub fn deltas(&self) -> impl Iterator<Item = &Delta> {
         self.changing()

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use tallyring_records::{Accepted, Increment, Offset, Record, Skipped, TimeCode};
+use tallyring_records::{Accepted, Increment, Offset, Origin, Record, Skipped, TimeCode};
 
 use super::open::{AGAIN_DOMAIN, BATCH_KEY_DOMAIN, ID_DOMAIN, PRODUCER_DOMAIN, REFUSED_DOMAIN};
 use super::rules::Rules;
@@ -61,7 +61,7 @@ impl Store {
         if let Err(refusal) = self.turn(&mut writer) {
             return batches.iter().map(|_| Err(refusal.clone())).collect();
         }
-        let mut group = Group::new(self.rules(), self.world.clock.now_ms());
+        let mut group = Group::new(self.rules(), self.believed_now_ms());
         for batch in batches {
             group.outcomes.push(Ok(Accepted::default()));
             let before = (
@@ -70,7 +70,8 @@ impl Store {
                 group.frame_ids.len(),
                 group.frame_producers.len(),
             );
-            let staged = match self.earlier_verdict(&writer, &mut group, &batch) {
+            let sum = group.sum;
+            let staged = match self.earlier_verdict(&mut writer, &mut group, &batch) {
                 Ok(true) => continue,
                 Ok(false) => self.stage(&mut writer, &mut group, batch),
                 Err(refusal) => Err(refusal),
@@ -86,6 +87,9 @@ impl Store {
                     writer.ids.withdraw(id);
                 }
                 withdraw(&mut writer, group.frame_producers.drain(producers..));
+                // Nor is it part of what others are added to.
+                group.sum = sum;
+                group.added = None;
             }
             if writer.payload.len() >= FRAME_BYTES {
                 self.close_frame(&mut writer, &mut group);
@@ -166,15 +170,19 @@ impl Store {
         let Some(origin) = &increment.origin else {
             return Ok(false);
         };
-        let id = self
-            .keys
-            .identity(PRODUCER_DOMAIN, origin.producer.as_bytes());
+        let id = self.producer(origin);
         let is_new = writer.producers.is_new(id, origin)?;
         if is_new {
             let before = writer.producers.follow(id, origin, group.now_ms);
             group.frame_producers.push((id, before));
         }
         Ok(!is_new)
+    }
+
+    /// Under which its producer is followed.
+    pub(super) fn producer(&self, origin: &Origin) -> u128 {
+        self.keys
+            .identity(PRODUCER_DOMAIN, origin.producer.as_bytes())
     }
 
     fn stage_increment(
@@ -216,6 +224,10 @@ impl Store {
             .is_some_and(|event| event.correction);
         accepted.accepted += 1;
         accepted.late += u64::from(late || correction);
+        if let Some(mut added) = group.added.take() {
+            self.note_added(&mut added, &increment);
+            group.added = Some(added);
+        }
         let record = if late {
             Record::Late(increment)
         } else {
@@ -309,6 +321,13 @@ impl Store {
         writer.unflushed += records().count() as u64;
         for (_, increment) in records().filter_map(Record::increment) {
             writer.bounds.add(increment.at, increment.n);
+        }
+        for frame in &group.written {
+            for (sequence, record) in (frame.first..).zip(&frame.records) {
+                if let Record::Batch { body, accepted, .. } = record {
+                    writer.answered.insert(sequence, (*body, accepted.clone()));
+                }
+            }
         }
         let Ok(log) = writer.log() else {
             return group.outcomes;

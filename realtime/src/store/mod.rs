@@ -35,7 +35,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, PoisonError};
 
 use tallyring_archive::{BlockCache, Manifest, SchemaEntry};
-use tallyring_records::{LongKeys, Offset, Schema, StoreId};
+use tallyring_records::{Accepted, LongKeys, Offset, Schema, StoreId};
 
 use crate::delta::DeltaStore;
 use crate::error::{Error, Result};
@@ -101,6 +101,8 @@ struct Writer {
     producers: Producers,
     payload: Vec<u8>,
     bounds: Bounds,
+    /// By the number of its record, lately asked for or written: a batch's body and what it was answered.
+    answered: Answered,
     /// Records since the last flush.
     unflushed: u64,
     /// Unix milliseconds since when the clock has been more than a day ahead of the ring.
@@ -108,6 +110,11 @@ struct Writer {
     /// When the last record was appended, and whether a seal followed.
     last_append_ms: i64,
 }
+
+/// Retries come soon, and often together: the log is then not read for each.
+type Answered = quick_cache::unsync::Cache<u64, (u128, Accepted)>;
+/// Batches of which that is kept.
+const ANSWERED_MAX: usize = 1_024;
 
 /// What queries see.
 struct Live {

@@ -22,7 +22,7 @@ use super::lateness::Watermarks;
 use super::open::{AGAIN_DOMAIN, BATCH_KEY_DOMAIN, ID_DOMAIN, PRODUCER_DOMAIN, REFUSED_DOMAIN};
 use super::recent::Recent;
 use super::room::Room;
-use super::{Live, Root, Store, Writer};
+use super::{ANSWERED_MAX, Answered, Live, Root, Store, Writer};
 use crate::delta::{Delta, DeltaStore};
 use crate::error::{Error, Result};
 use crate::heavy::Heavy;
@@ -38,6 +38,8 @@ use crate::sync::{Mutex, RwLock};
 const PART_RECORDS: usize = 16_384;
 /// The same in bytes of the log: records may be large.
 const PART_BYTES: usize = 4 << 20;
+/// Memory for blocks of ids that duplicates and refused items are looked for in.
+const CACHE_BYTES: u64 = 4 << 20;
 /// Parts that wait to be counted.
 const PARTS_WAITING: usize = 2;
 /// Records that are worth more than one thread that counts.
@@ -63,6 +65,8 @@ pub(super) struct Replay {
     /// Records of the log that were read.
     pub replayed: u64,
     bounds: Bounds,
+    /// Of runs of ids.
+    cache: BlockCache,
 }
 
 impl Replay {
@@ -88,12 +92,7 @@ impl Replay {
         }
         let archive = files.archive(disk, manifest)?;
         let ids_from = manifest.ids.flushed.offset(0).sequence;
-        let from = stores
-            .iter()
-            .filter_map(DeltaStore::replay_from)
-            .min()
-            .unwrap_or(ids_from)
-            .min(ids_from);
+        let from = manifest.log_from();
         let in_force = |entry: &&SchemaEntry| entry.since.offset(0).sequence <= from;
         let first = manifest.schemas.iter().rev().find(in_force);
         let first =
@@ -112,6 +111,7 @@ impl Replay {
             keys: LongKeys::new(identity.hash_key),
             replayed: 0,
             bounds: Bounds::new(),
+            cache: BlockCache::new(CACHE_BYTES),
         })
     }
 
@@ -219,8 +219,13 @@ impl Replay {
                 sequence: at.sequence,
                 arrived_ms: *arrived_ms,
             };
-            self.ids
-                .insert(self.keys.identity(domain, text.as_bytes()), seen);
+            let id = self.keys.identity(domain, text.as_bytes());
+            // Of these the first one counts, also one that runs hold.
+            let is_noted = matches!(domain, AGAIN_DOMAIN | REFUSED_DOMAIN)
+                && matches!(self.ids.find(&self.cache, id), Ok(Some(_)));
+            if !is_noted {
+                self.ids.insert(id, seen);
+            }
         }
         if let Some(origin) = origin_of(record)
             && at.sequence >= self.ids_from
@@ -274,6 +279,7 @@ impl Replay {
             producers: self.producers,
             payload: Vec::new(),
             bounds,
+            answered: Answered::new(ANSWERED_MAX),
             unflushed: self.replayed,
             jumped_since_ms: None,
             last_append_ms: world.clock.now_ms(),

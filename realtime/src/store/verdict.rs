@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use tallyring_records::{
-    COUNT_MAX, Increment, Namespace, Offset, Record, Text, TimeCode, decode_all, line,
+    Accepted, COUNT_MAX, Increment, Namespace, Offset, Record, Text, TimeCode, decode_all, line,
 };
 
 use super::commit::{Added, Batch, Group, any_refusal};
@@ -17,7 +17,7 @@ impl Store {
     /// Answers a batch whose key is known as it was answered before; false when it is new.
     pub(super) fn earlier_verdict(
         &self,
-        writer: &Writer,
+        writer: &mut Writer,
         group: &mut Group,
         batch: &Batch,
     ) -> std::result::Result<bool, Refusal> {
@@ -40,17 +40,9 @@ impl Store {
         let here = staged.rfind(
             |record| matches!(record, Record::Batch { key: known, .. } if *known == key.text),
         );
-        let verdict = match here {
-            Some(record) => Some(record.clone()),
-            None => self
-                .logged(sequence)
-                .map_err(any_refusal)?
-                .map(|logged| logged.record),
-        };
-        let Some(Record::Batch { body, accepted, .. }) = verdict else {
-            return Err(Refusal::Unavailable(format!(
-                "the verdict on this batch, record {sequence}, cannot be read"
-            )));
+        let (body, accepted) = match here {
+            Some(Record::Batch { body, accepted, .. }) => (*body, accepted.clone()),
+            _ => self.answered(writer, sequence)?,
         };
         if body != key.body {
             return Err(Refusal::KeyReused);
@@ -65,6 +57,25 @@ impl Store {
         }
         .push(outcome);
         Ok(true)
+    }
+
+    /// The body of a batch, and what it was answered, from the record with this sequence.
+    fn answered(
+        &self,
+        writer: &mut Writer,
+        sequence: u64,
+    ) -> std::result::Result<(u128, Accepted), Refusal> {
+        if let Some(answered) = writer.answered.get(&sequence) {
+            return Ok(answered.clone());
+        }
+        let logged = self.logged(sequence).map_err(any_refusal)?;
+        let Some(Record::Batch { body, accepted, .. }) = logged.map(|logged| logged.record) else {
+            return Err(Refusal::Unavailable(format!(
+                "the verdict on this batch, record {sequence}, cannot be read"
+            )));
+        };
+        writer.answered.insert(sequence, (body, accepted.clone()));
+        Ok((body, accepted))
     }
 
     /// The record with this sequence.
@@ -113,11 +124,11 @@ impl Store {
         if group.sum.saturating_add(bound) <= COUNT_MAX {
             return Ok(());
         }
-        let mut added = match group.added.take() {
+        let added = match group.added.take() {
             Some(added) => added,
             None => self.staged(group),
         };
-        let checked = self.check_batch(writer, &mut added, batch);
+        let checked = self.check_batch(writer, &added, batch);
         group.added = Some(added);
         checked
     }
@@ -132,21 +143,26 @@ impl Store {
             .chain(&group.frame);
         for record in staged {
             if let Record::Increment(increment) | Record::Late(increment) = record {
-                for (_, counter) in self.counters(increment) {
-                    let sum = added.entry(counter).or_insert(0);
-                    *sum = sum.saturating_add(increment.n);
-                }
+                self.note_added(&mut added, increment);
             }
         }
         added
     }
 
-    /// Adds a batch to `added`, unless some counters would overflow: then nothing of it is added, and the refusal names
-    /// every item for which there is no room beside those before it.
+    /// Adds an increment to what the staged ones add to each counter.
+    pub(super) fn note_added(&self, added: &mut Added, increment: &Increment) {
+        for (_, counter) in self.counters(increment) {
+            let sum = added.entry(counter).or_insert(0);
+            *sum = sum.saturating_add(increment.n);
+        }
+    }
+
+    /// Refuses a batch when some counters would overflow with it and what is `added` before; the refusal names every item
+    /// for which there is no room beside those before it.
     fn check_batch(
         &self,
         writer: &Writer,
-        added: &mut Added,
+        added: &Added,
         batch: &Batch,
     ) -> std::result::Result<(), Refusal> {
         let mut own = Added::new();
@@ -162,6 +178,9 @@ impl Store {
                 if known.is_some() || own_ids.contains(&id) {
                     continue;
                 }
+            }
+            if self.is_known_number(writer, increment) {
+                continue;
             }
             let counters = self.counters(increment);
             let mut overflow = None;
@@ -187,14 +206,18 @@ impl Store {
                 *sum = sum.saturating_add(increment.n);
             }
         }
-        if !wrong.is_empty() {
-            return Err(Refusal::Items(wrong));
+        match wrong.is_empty() {
+            true => Ok(()),
+            false => Err(Refusal::Items(wrong)),
         }
-        for (counter, count) in own {
-            let sum = added.entry(counter).or_insert(0);
-            *sum = sum.saturating_add(count);
-        }
-        Ok(())
+    }
+
+    /// True when its producer's numbers say that it was counted before this batch.
+    fn is_known_number(&self, writer: &Writer, increment: &Increment) -> bool {
+        increment.origin.as_ref().is_some_and(|origin| {
+            let id = self.producer(origin);
+            writer.producers.is_new(id, origin) == Ok(false)
+        })
     }
 
     /// The totals that an increment counts in, each with its namespace's name.
