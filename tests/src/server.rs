@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
 use serde_json::Value;
 use tempfile::NamedTempFile;
 
@@ -116,9 +116,13 @@ pub fn tallyring_ok(arguments: &[&str]) -> String {
 
 fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(binary());
+    prepare(&mut command, arguments);
+    command
+}
+
+fn prepare(command: &mut Command, arguments: &[&str]) {
     command.args(arguments).stdin(Stdio::null());
     command.env("NO_COLOR", "1");
-    command
 }
 
 /// A running server. Dropping it kills it; after a panic its messages are shown.
@@ -143,10 +147,28 @@ impl Server {
     /// # Panics
     /// As [`Server::start`].
     pub fn start_as(name: &str, data: &Path, arguments: &[&str]) -> Self {
+        Self::run(Command::new(binary()), name, data, arguments)
+    }
+
+    /// As [`Server::start`], and a file that is too large is an error to it and does not end it: for
+    /// [`Server::limit_files`].
+    ///
+    /// # Panics
+    /// As [`Server::start`].
+    pub fn start_for_limits(data: &Path, arguments: &[&str]) -> Self {
+        // What a shell ignores is ignored by the program that takes its place.
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""]);
+        shell.arg(binary());
+        Self::run(shell, "serve", data, arguments)
+    }
+
+    fn run(mut command: Command, name: &str, data: &Path, arguments: &[&str]) -> Self {
         let [output, messages] =
             std::array::from_fn(|_| NamedTempFile::new().expect("make a file for what it writes"));
         let data = data.to_str().expect("a path of text");
-        let mut command = command(&[name, "--data", data, "--listen", "127.0.0.1:0"]);
+        let served = [name, "--data", data, "--listen", "127.0.0.1:0"];
+        prepare(&mut command, &served);
         command.args(arguments);
         command.stdout(output.reopen().expect("open its output"));
         command.stderr(messages.reopen().expect("open its messages"));
@@ -213,8 +235,25 @@ impl Server {
     /// # Panics
     /// When it cannot be sent.
     pub fn signal(&self, signal: Signal) {
+        kill_process(self.process(), signal).expect("send a signal");
+    }
+
+    /// From now on it can write no byte of any file at this offset or behind it.
+    ///
+    /// # Panics
+    /// When the limit cannot be set.
+    pub fn limit_files(&self, bytes: u64) {
+        let limit = Rlimit {
+            current: Some(bytes),
+            // It inherited this one.
+            maximum: getrlimit(Resource::Fsize).maximum,
+        };
+        prlimit(Some(self.process()), Resource::Fsize, limit).expect("limit its files");
+    }
+
+    fn process(&self) -> Pid {
         let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw);
-        kill_process(pid.expect("a process id"), signal).expect("send a signal");
+        pid.expect("a process id")
     }
 
     /// Waits until it has ended.

@@ -22,6 +22,7 @@ mod http_reads;
 mod http_writes;
 mod identity;
 mod kills;
+mod log_failure;
 mod minutes;
 mod mistakes;
 mod outputs;
