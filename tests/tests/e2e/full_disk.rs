@@ -15,11 +15,17 @@ const DISK: &str = "size=40m";
 const FILLER_BYTES: u64 = 16 << 20;
 const CYCLES: u64 = 4;
 const CONFIG: &str = "[memory]\nreplay_records = 20000\n[oplog]\nsegment_mib = 1\n";
+/// Memory is not flushed, so that it is the log that finds no space.
+const CONFIG_OF_THE_LOG: &str = "[oplog]\nsegment_mib = 1\n";
 const CLOCK: &str = "2012-03-16T12:00:00Z";
+/// It stands, so that nothing is written for idleness between two calls.
+const STANDING_CLOCK: &str = "2012-03-16T12:00:00Z@0";
 const ITEMS: u64 = 200;
 /// Rows whose runs are larger than what a full disk has left.
 const HISTORY_ROWS: u64 = 50_000;
 const FREE_BYTES: u64 = 128 << 10;
+/// A few segments of the log.
+const LOG_BYTES: u64 = 8 << 20;
 /// More than any cycle can write.
 const BATCHES_MAX: u64 = 5_000;
 
@@ -64,9 +70,50 @@ fn send(client: &Client, number: u64) -> Result<Answer, String> {
     )
 }
 
+/// Two hundred clicks that their producer numbers from `first` on.
+fn send_numbered(client: &Client, first: u64) -> Answer {
+    let padding = "x".repeat(150);
+    let item = |sequence: u64| {
+        let key = format!("{sequence}-{padding}");
+        json!({"keys": {"l": key, "u": "all"}, "producer": "edge", "epoch": 1, "sequence": sequence})
+    };
+    let items: Vec<_> = (first..first + ITEMS).map(item).collect();
+    client.post("/v1/increments", json!(items).to_string())
+}
+
+/// Sends numbered clicks from `first` on until there is no space; the first number that was refused.
+fn send_numbered_until_refused(client: &Client, first: u64) -> u64 {
+    for batch in 0..BATCHES_MAX {
+        let number = first + batch * ITEMS;
+        let answer = send_numbered(client, number);
+        if answer.status == 507 {
+            return number;
+        }
+        assert_eq!(answer.json()["accepted"], ITEMS, "{answer:?}");
+    }
+    panic!("the disk does not fill up");
+}
+
+/// What was refused counts now, under its own numbers, and is known by them from now on.
+fn check_numbered_again(client: &Client, first: u64) {
+    for (accepted, duplicates) in [(ITEMS, 0), (0, ITEMS)] {
+        let answer = send_numbered(client, first);
+        let expected = json!({"accepted": accepted, "duplicates": duplicates, "late": 0});
+        assert_eq!(
+            (answer.status, answer.json()),
+            (200, expected),
+            "{answer:?}"
+        );
+    }
+}
+
 fn start(data: &Path, config: &Path) -> Server {
+    start_at(CLOCK, data, config)
+}
+
+fn start_at(clock: &str, data: &Path, config: &Path) -> Server {
     let config = config.to_str().expect("a path of text");
-    Server::start(data, &["--clock", CLOCK, "--config", config])
+    Server::start(data, &["--clock", clock, "--config", config])
 }
 
 fn counted(client: &Client) -> u64 {
@@ -149,8 +196,7 @@ fn a_load_and_a_rebuild_on_a_full_disk_change_nothing_and_can_be_run_again() {
     let rebuild = ["rebuild", "--data", data_text];
 
     let filler = File::create(disk.path("filler")).expect("a filler");
-    let free = rustix::fs::statvfs(&data).expect("its space");
-    fill(&filler, free.f_bavail * free.f_frsize - FREE_BYTES);
+    fill_but(&filler, &data, FREE_BYTES);
     let refused = tallyring(&load);
     assert_eq!(refused.code, 1, "{refused:?}");
     assert!(refused.stderr.contains("space"), "{refused:?}");
@@ -162,14 +208,52 @@ fn a_load_and_a_rebuild_on_a_full_disk_change_nothing_and_can_be_run_again() {
     assert_eq!(counted(&server), ITEMS);
     server.terminate();
     tallyring_ok(&load);
-    let free = rustix::fs::statvfs(&data).expect("its space");
-    fill(&filler, free.f_bavail * free.f_frsize);
+    fill_but(&filler, &data, 0);
     let refused = tallyring(&rebuild);
     assert_eq!(refused.code, 1, "{refused:?}");
     filler.set_len(0).expect("give space back");
     tallyring_ok(&rebuild);
     let server = start(&data, &config);
     assert_eq!(counted(&server), ITEMS + 7);
+}
+
+#[test]
+#[allow(clippy::print_stderr, reason = "a test that did nothing must say so")]
+fn numbers_that_a_full_disk_refused_count_once_when_they_come_again_also_after_a_kill() {
+    let Some(disk) = SmallDisk::mount() else {
+        eprintln!("skipped: no file system can be mounted here, which needs the right to");
+        return;
+    };
+    let (data, config) = (disk.path("data"), disk.path("c.toml"));
+    fs::write(&config, CONFIG_OF_THE_LOG).expect("write the configuration");
+    let filler = File::create(disk.path("filler")).expect("a filler");
+    let server = start_at(STANDING_CLOCK, &data, &config);
+    fill_but(&filler, &data, LOG_BYTES);
+    let refused = send_numbered_until_refused(&server, 0);
+    assert!(refused > 0, "some fitted in");
+    // Its numbers were taken back: it is neither a duplicate nor what follows a gap.
+    let again = send_numbered(&server, refused);
+    assert_eq!(again.status, 507, "{again:?}");
+    let beyond = send_numbered(&server, refused + ITEMS);
+    assert_eq!(beyond.status, 409, "{beyond:?}");
+    filler.set_len(0).expect("give space back");
+    check_numbered_again(&server, refused);
+    assert_eq!(counted(&server), refused + ITEMS);
+
+    fill_but(&filler, &data, LOG_BYTES);
+    let refused = send_numbered_until_refused(&server, refused + ITEMS);
+    server.kill9();
+    filler.set_len(0).expect("give space back");
+    let server = start_at(STANDING_CLOCK, &data, &config);
+    assert_eq!(counted(&server), refused, "what was acknowledged");
+    check_numbered_again(&server, refused);
+    assert_eq!(counted(&server), refused + ITEMS);
+}
+
+/// Fills what the file system of `data` has left but so many bytes.
+fn fill_but(file: &File, data: &Path, bytes: u64) {
+    let free = rustix::fs::statvfs(data).expect("its space");
+    fill(file, free.f_bavail * free.f_frsize - bytes);
 }
 
 fn fill(file: &File, bytes: u64) {
