@@ -250,6 +250,35 @@ fn numbers_that_a_full_disk_refused_count_once_when_they_come_again_also_after_a
     assert_eq!(counted(&server), refused + ITEMS);
 }
 
+#[test]
+#[allow(clippy::print_stderr, reason = "a test that did nothing must say so")]
+fn a_server_that_finds_no_space_is_not_ready_until_a_write_went_through() {
+    let Some(disk) = SmallDisk::mount() else {
+        eprintln!("skipped: no file system can be mounted here, which needs the right to");
+        return;
+    };
+    let (data, config) = (disk.path("data"), disk.path("c.toml"));
+    fs::write(&config, CONFIG_OF_THE_LOG).expect("write the configuration");
+    let filler = File::create(disk.path("filler")).expect("a filler");
+    let server = start_at(STANDING_CLOCK, &data, &config);
+    let ready = || server.get("/readyz").status;
+    assert_eq!(ready(), 200, "nothing was written yet");
+    fill_but(&filler, &data, LOG_BYTES);
+    let refused = send_numbered_until_refused(&server, 0);
+    for _ in 0..2 {
+        assert_eq!(ready(), 507, "the last write found no space");
+        assert_eq!(send_numbered(&server, refused).status, 507);
+    }
+    assert_eq!(
+        server.get("/healthz").status,
+        200,
+        "a restart frees nothing"
+    );
+    filler.set_len(0).expect("give space back");
+    check_numbered_again(&server, refused);
+    assert_eq!(ready(), 200, "a write went through");
+}
+
 /// Fills what the file system of `data` has left but so many bytes.
 fn fill_but(file: &File, data: &Path, bytes: u64) {
     let free = rustix::fs::statvfs(data).expect("its space");
