@@ -6,6 +6,9 @@ use tallyring_tests::server::{Client, Server};
 const CLOCK: &str = "2026-03-16T13:00:03Z@0";
 const RULES: &str = "[filters.bots]\nevents = [\"click\"]\nfield = \"by.device\"\nvalues = [\"bot\", \"crawler\"]\n\
     [filters.own]\nfield = \"user\"\nvalues = [\"me\"]\n";
+/// They count what those filter, and filter what those count.
+const OTHER_RULES: &str =
+    "[filters.phones]\nevents = [\"click\"]\nfield = \"by.device\"\nvalues = [\"mobile\"]\n";
 
 fn event(id: &str, device: &str, user: &str) -> Value {
     json!({"id": id, "type": "click", "at": "2026-03-16T12:59:58Z", "entities": {"ad": "42"},
@@ -71,4 +74,59 @@ fn an_event_that_a_rule_catches_is_logged_and_told_of_but_never_counted() {
     check(&server);
     server.terminate();
     check(&start());
+}
+
+#[test]
+fn rules_that_change_over_a_kill_judge_what_comes_and_leave_what_was_counted() {
+    let data = tempfile::tempdir().expect("a directory");
+    let config = data.path().join("c.toml");
+    let directory = data.path().join("data");
+    let start = |rules: &str| {
+        std::fs::write(&config, rules).expect("write the configuration");
+        let config = config.to_str().expect("a path of text");
+        Server::start(&directory, &["--clock", CLOCK, "--config", config])
+    };
+    let send = |server: &Server, id: &str, device: &str| {
+        let event = event(id, device, "u").to_string();
+        server.post("/v1/events", event).json()
+    };
+    let check = |server: &Server, total: u64, expected: &[(&str, &str, Value)]| {
+        assert_eq!(server.get_json("/v1/ad_click/42/summary")["total"], total);
+        for (id, told, rule) in expected {
+            let verdict = verdict(server, id);
+            let found = (&verdict["verdict"], &verdict["filtered"]["rule"]);
+            assert_eq!(found, (&json!(told), rule), "{id}: {verdict}");
+        }
+    };
+    let counted = json!({"accepted": 1, "duplicates": 0, "late": 0});
+    let filtered = json!({"accepted": 0, "duplicates": 0, "late": 0, "filtered": 1});
+    let duplicate = json!({"accepted": 0, "duplicates": 1, "late": 0});
+
+    let mut server = start(RULES);
+    assert_eq!(send(&server, "phone-before", "mobile"), counted);
+    assert_eq!(send(&server, "bot-before", "bot"), filtered);
+    let mut expected = vec![
+        ("phone-before", "counted", Value::Null),
+        ("bot-before", "filtered", json!("bots")),
+    ];
+    check(&server, 1, &expected);
+    server.kill9();
+
+    server = start(OTHER_RULES);
+    check(&server, 1, &expected);
+    assert_eq!(send(&server, "phone-after", "mobile"), filtered);
+    assert_eq!(send(&server, "bot-after", "bot"), counted);
+    for id in ["phone-before", "bot-before"] {
+        // Not what the rule of today would make of it.
+        assert_eq!(send(&server, id, "bot"), duplicate, "{id}");
+    }
+    expected.push(("phone-after", "filtered", json!("phones")));
+    expected.push(("bot-after", "counted", Value::Null));
+    check(&server, 2, &expected);
+    // What was decided is replayed as it was decided, whichever rules are declared by then.
+    for rules in [OTHER_RULES, RULES] {
+        server.kill9();
+        server = start(rules);
+        check(&server, 2, &expected);
+    }
 }
