@@ -2,6 +2,36 @@
 //!
 //! A record is a kind byte and varint fields; several stand one after another in a frame. Replay
 //! reads records and never the clock, so everything that decides where an increment goes is here.
+//!
+//! Integers are LEB128 without a sign; those marked i64 are folded first, so that small magnitudes are short
+//! (zigzag). Texts and bytes are their length, then as many bytes; texts are UTF-8. By kind:
+//!
+//! | kind | record | fields |
+//! |---|---|---|
+//! | 1 | increment | *body* |
+//! | 2 | duplicate | id, sequence of the one that counted |
+//! | 3 | rotate | number of the day that is today |
+//! | 4 | cut | how many stores, then for each 0 and a day's number, or 1 and a late epoch |
+//! | 5 | schema | its JSON, as bytes |
+//! | 6 | late increment | *body* |
+//! | 7 | batch | key, hash of its body (16 bytes, the highest first, as bytes), accepted, duplicates, late |
+//! | 8 | increment | *body*, *more* |
+//! | 9 | late increment | *body*, *more* |
+//! | 10 | refused | id, field, detail |
+//! | 11 | filtered | the rule's name, then all of a record of kind 1 or 8, its kind byte included |
+//! | 12 | batch | as 7, then filtered |
+//! | 13 | refused | as 10, then its namespaces, joined by spaces, as one text |
+//! | 14 | batch | as 12, then how many items were skipped, and of each its index, field and detail |
+//!
+//! *body* is the time (Unix seconds, i64), n, how many keys and each one's namespace and key, how many dimensions and
+//! each one's name and value, id, user; an empty id or user is none.
+//!
+//! *more* is a sum of flags, then what they announce: 1, the event is a correction (nothing follows); 2, the event's
+//! type and view, an empty view being none; 4, the origin's producer, epoch and sequence. A record with any other flag
+//! cannot be read: it may change what the record means.
+//!
+//! A record is written in the oldest kind that can hold it, so 8 and 9 did not replace 1 and 6, nor 12 and 14
+//! kind 7, nor 13 kind 10: logs of older builds stay readable, and a log that uses nothing new is readable by them.
 
 use thiserror::Error;
 
