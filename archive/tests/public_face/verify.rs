@@ -21,6 +21,20 @@ fn subtotals_that_exceed_their_total_are_reported() {
 }
 
 #[test]
+fn a_hash_without_its_lookup_is_reported() {
+    let key = "u|123456789012,c411:3";
+    let value = "c.u|a.c411,123456789012:3\nu|a,c411:3";
+    for uses in [key, value] {
+        check_wrong(uses, "is a hash without its lookup");
+        let other = format!("{uses}\n~123456789013,another text");
+        check_wrong(&other, "is a hash without its lookup");
+        let disk = MemoryDisk::default();
+        let complete = lines(&format!("{uses}\n~123456789012,a long text"));
+        verify_run(&disk, &write_april(&disk, &complete)).unwrap();
+    }
+}
+
+#[test]
 fn buckets_that_do_not_ascend_are_reported() {
     check_wrong("u|a,c412:1 c411:1", "is no line of ascending buckets");
     check_wrong("u|a,c411:1 c411:1", "is no line of ascending buckets");
