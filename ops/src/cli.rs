@@ -442,7 +442,7 @@ pub struct WorkerArgs {
     /// Days that minutes are kept
     #[arg(long)]
     pub minute_days: Option<u32>,
-    /// How long hours are kept [default: for ever]
+    /// Days that hours are kept [default: for ever]
     #[arg(long)]
     pub hour_days: Option<u32>,
 }

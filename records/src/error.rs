@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-/// How an increment is wrong, which decides the answer's status.
+/// How an increment is wrong: whoever answers tells the two apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// The request is not well formed or names something undeclared (HTTP 400).
+    /// It is not well formed or names something undeclared.
     Malformed,
-    /// Understood, but outside what is accepted (HTTP 422).
+    /// Understood, but outside what is accepted.
     Refused,
 }
 

@@ -104,7 +104,7 @@ impl ServerProcess {
         child.map_or(0, |child| memory_bytes(child.id(), "VmHWM:"))
     }
 
-    /// Processor time of all its threads so far, in hundredths of a second.
+    /// Processor time of all its threads so far, in seconds.
     pub fn processor_seconds(&self) -> f64 {
         const TICKS_PER_SECOND: f64 = 100.0;
         let Some(child) = &self.child else {

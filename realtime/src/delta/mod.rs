@@ -1,8 +1,8 @@
 //! Delta stores: what the archive does not hold yet.
 //!
 //! A store is a memory delta in front of the runs it has flushed. Invariant: for every increment the
-//! log gave to this store exactly one of the memory delta, a frozen delta or a run counts it; runs
-//! hold everything before the store's `flushed` position.
+//! log gave to this store exactly one of the active delta, what is arriving in it, a frozen delta or a
+//! run counts it; runs hold everything before the store's `flushed` position.
 
 mod count;
 mod flush;

@@ -107,7 +107,7 @@ struct Writer {
     unflushed: u64,
     /// Unix milliseconds since when the clock has been more than a day ahead of the ring.
     jumped_since_ms: Option<i64>,
-    /// When the last record was appended, and whether a seal followed.
+    /// When the last record was appended (Unix milliseconds), or the log was opened.
     last_append_ms: i64,
 }
 
