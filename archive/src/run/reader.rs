@@ -115,11 +115,6 @@ impl Run {
         self.index.len()
     }
 
-    /// All bytes of the file.
-    pub fn content(&self) -> &[u8] {
-        &self.content
-    }
-
     /// Visits lines in order, from the first whose key is at least `from`, until the visitor breaks
     /// or the run ends.
     ///
