@@ -39,12 +39,6 @@ pub use range::{AllTime, Bucket, Buckets, Request, Selection};
 pub use unit::Unit;
 pub use zone::{Zone, rfc3339_utc};
 
-/// 2000-01-01T00:00:00Z in Unix seconds: nothing is counted before, and no `from` or `to` lies before.
-pub const EARLIEST_SECS: i64 = 946_684_800;
-
-/// 3000-01-01T00:00:00Z in Unix seconds: every `from` and `to` lies before.
-pub const LATEST_SECS: i64 = 32_503_680_000;
-
 /// Buckets in one answer, at most.
 pub const BUCKETS_MAX: usize = 10_000;
 

@@ -3,12 +3,14 @@
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
+use tallyring_records::{TIME_MAX, TIME_MIN};
+
 use super::edges;
 use super::error::RangeError;
 use super::recent;
 use super::unit::Unit;
 use super::zone::{Zone, rfc3339_utc};
-use super::{BUCKETS_DEFAULT, BUCKETS_MAX, EARLIEST_SECS, LATEST_SECS, START_MIN_SECS};
+use super::{BUCKETS_DEFAULT, BUCKETS_MAX, START_MIN_SECS};
 
 /// The range that a request asks for, before it is checked.
 #[derive(Clone, Debug)]
@@ -230,7 +232,7 @@ impl Buckets {
             "BUG: {unit} edges in {} do not ascend",
             zone.name()
         );
-        let first = edges.partition_point(|&edge| edge < EARLIEST_SECS);
+        let first = edges.partition_point(|&edge| edge < TIME_MIN);
         let step = edges[first..].iter().copied().fold(0, greatest_divisor);
         Self(Arc::new(Edges {
             unit,
@@ -303,7 +305,7 @@ impl Buckets {
     /// # Panics
     /// If `grain_secs` is not positive.
     pub fn base_range(&self, grain_secs: i64) -> Range<i64> {
-        let start = round_up(self.start().max(EARLIEST_SECS), grain_secs);
+        let start = round_up(self.start().max(TIME_MIN), grain_secs);
         start..round_up(self.end(), grain_secs).max(start)
     }
 
@@ -335,12 +337,10 @@ fn round_up(instant: i64, grain_secs: i64) -> i64 {
 /// The bounds of `from` and `to`.
 fn check_instant(field: &'static str, instant: i64) -> Result<(), RangeError> {
     let detail = match instant {
-        ..EARLIEST_SECS => {
+        ..TIME_MIN => {
             "is before 2000-01-01T00:00:00Z, from when on counts are kept; give a later time"
         }
-        LATEST_SECS.. => {
-            "is not before 3000-01-01T00:00:00Z, where ranges end; give an earlier time"
-        }
+        TIME_MAX.. => "is not before 3000-01-01T00:00:00Z, where ranges end; give an earlier time",
         _ => return Ok(()),
     };
     Err(RangeError::refused(field, rfc3339_utc(instant), detail))

@@ -18,7 +18,7 @@ static ZONES: LazyLock<Vec<String>> = LazyLock::new(|| {
 
 /// A zone and an instant from 2000 to 2099; half of them at or near a change of its offset.
 fn zone_and_instant() -> impl Strategy<Value = (Zone, i64)> {
-    let instants = EARLIEST_SECS..at("2099-01-01T00:00:00Z");
+    let instants = TIME_MIN..at("2099-01-01T00:00:00Z");
     let zones = proptest::sample::select(ZONES.as_slice());
     let away = prop_oneof![-1..=1i64, -2 * DAY..2 * DAY];
     (zones, instants, any::<bool>(), away).prop_map(|(name, instant, near, away)| {
@@ -26,7 +26,7 @@ fn zone_and_instant() -> impl Strategy<Value = (Zone, i64)> {
         let random = Timestamp::from_second(instant).expect("this century");
         let change = timezone.following(random).next().filter(|_| near);
         let instant = change.map_or(instant, |change| change.timestamp().as_second() + away);
-        (zone(&name), instant.max(EARLIEST_SECS))
+        (zone(&name), instant.max(TIME_MIN))
     })
 }
 
@@ -112,13 +112,13 @@ proptest! {
     ) {
         let request = Request { unit, zone, units: Some(units), from: None, to: Some(to), now: 0 };
         let buckets = bounded(request);
-        let counted = |bucket: &Bucket| bucket.start >= EARLIEST_SECS;
+        let counted = |bucket: &Bucket| bucket.start >= TIME_MIN;
         let exact = buckets.iter().filter(counted).all(|b| b.start % grain == 0) && buckets.end() % grain == 0;
         prop_assert_eq!(buckets.aligned(grain), exact);
         let base = buckets.base_range(grain);
         prop_assert!(base.start % grain == 0 && base.end % grain == 0 && base.start <= base.end);
         for start in [base.start - grain, base.start, base.end - grain, base.end] {
-            let inside = start >= EARLIEST_SECS && buckets.index_of(start).is_some();
+            let inside = start >= TIME_MIN && buckets.index_of(start).is_some();
             prop_assert_eq!(inside, base.contains(&start));
         }
     }

@@ -6,6 +6,7 @@ mod laws;
 mod requests;
 
 use jiff::Timestamp;
+use tallyring_records::{TIME_MAX, TIME_MIN};
 
 use super::*;
 

@@ -53,7 +53,7 @@ fn edges_before_2000_do_not_spoil_the_alignment() {
     request.units = Some(200);
     let buckets = bounded(request);
     assert!(buckets.aligned(HOUR));
-    assert_eq!(buckets.base_range(HOUR).start, EARLIEST_SECS);
+    assert_eq!(buckets.base_range(HOUR).start, TIME_MIN);
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn a_range_of_ten_thousand_buckets_is_answered_and_one_more_is_refused() {
     );
     // The bound holds without walking the thousand years.
     let mut minutes = request(Unit::Minute, Zone::utc(), "2999-12-31T23:59:59Z");
-    minutes.from = Some(EARLIEST_SECS);
+    minutes.from = Some(TIME_MIN);
     assert_eq!(refused(minutes).field, "from");
 }
 
@@ -215,14 +215,14 @@ fn from_and_to_lie_between_2000_and_2999_and_in_order() {
         request
     };
     for (from, to, field) in [
-        (Some(EARLIEST_SECS - 1), None, "from"),
+        (Some(TIME_MIN - 1), None, "from"),
         (Some(i64::MIN), None, "from"),
         (Some(at(now) + 1), None, "from"),
         (Some(at(now)), Some(at(now) - 1), "from"),
-        (Some(i64::MAX), Some(LATEST_SECS - 1), "from"),
-        (None, Some(LATEST_SECS), "to"),
+        (Some(i64::MAX), Some(TIME_MAX - 1), "from"),
+        (None, Some(TIME_MAX), "to"),
         (None, Some(i64::MAX), "to"),
-        (None, Some(EARLIEST_SECS - 1), "to"),
+        (None, Some(TIME_MIN - 1), "to"),
     ] {
         let error = refused(ask(from, to));
         assert_eq!(
@@ -232,7 +232,7 @@ fn from_and_to_lie_between_2000_and_2999_and_in_order() {
         );
     }
     assert_eq!(
-        refused(ask(None, Some(LATEST_SECS))).value,
+        refused(ask(None, Some(TIME_MAX))).value,
         "3000-01-01T00:00:00Z"
     );
     assert_eq!(
@@ -240,8 +240,8 @@ fn from_and_to_lie_between_2000_and_2999_and_in_order() {
         i64::MAX.to_string()
     );
     assert_eq!(bounded(ask(Some(at(now)), Some(at(now)))).count(), 1);
-    assert_eq!(bounded(ask(Some(EARLIEST_SECS), None)).count(), 147);
-    assert_eq!(bounded(ask(None, Some(LATEST_SECS - 1))).end(), LATEST_SECS);
+    assert_eq!(bounded(ask(Some(TIME_MIN), None)).count(), 147);
+    assert_eq!(bounded(ask(None, Some(TIME_MAX - 1))).end(), TIME_MAX);
 }
 
 #[test]
