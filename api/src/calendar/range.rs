@@ -1,6 +1,5 @@
 //! From a request's range to its buckets.
 
-use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use tallyring_records::{TIME_MAX, TIME_MIN};
@@ -297,18 +296,6 @@ impl Buckets {
             .filter(|&index| index < self.count())
     }
 
-    /// The starts of the base buckets, `grain_secs` long, that count in this range: from the first one
-    /// (inclusive) to the first one after the range (exclusive), in Unix seconds and multiples of
-    /// `grain_secs`. A range that reaches back before 2000 begins there, with the first base bucket
-    /// that can exist; the result may be empty, where the range is shorter than the grain.
-    ///
-    /// # Panics
-    /// If `grain_secs` is not positive.
-    pub fn base_range(&self, grain_secs: i64) -> Range<i64> {
-        let start = round_up(self.start().max(TIME_MIN), grain_secs);
-        start..round_up(self.end(), grain_secs).max(start)
-    }
-
     /// Whether base buckets of `grain_secs` (3600, 900 or 60) divide into these buckets exactly: every
     /// edge is a multiple of it. Edges before 2000 part nothing that was counted and do not matter.
     ///
@@ -326,12 +313,6 @@ fn greatest_divisor(mut a: i64, mut b: i64) -> i64 {
         (a, b) = (b, a % b);
     }
     a
-}
-
-/// The first multiple of `grain_secs` that is not before `instant`.
-fn round_up(instant: i64, grain_secs: i64) -> i64 {
-    assert!(grain_secs > 0, "BUG: a grain of {grain_secs} seconds");
-    instant + (-instant).rem_euclid(grain_secs)
 }
 
 /// The bounds of `from` and `to`.

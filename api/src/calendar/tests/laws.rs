@@ -115,11 +115,5 @@ proptest! {
         let counted = |bucket: &Bucket| bucket.start >= TIME_MIN;
         let exact = buckets.iter().filter(counted).all(|b| b.start % grain == 0) && buckets.end() % grain == 0;
         prop_assert_eq!(buckets.aligned(grain), exact);
-        let base = buckets.base_range(grain);
-        prop_assert!(base.start % grain == 0 && base.end % grain == 0 && base.start <= base.end);
-        for start in [base.start - grain, base.start, base.end - grain, base.end] {
-            let inside = start >= TIME_MIN && buckets.index_of(start).is_some();
-            prop_assert_eq!(inside, base.contains(&start));
-        }
     }
 }
