@@ -8,7 +8,6 @@ use tallyring_realtime::{Error, ItemFault, Refusal, WrongItem};
 use tallyring_records::{Fault, FieldError, short_detail, short_field};
 
 use crate::access;
-use crate::calendar::{Fault as RangeFault, RangeError};
 
 /// One error answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,19 +101,6 @@ impl From<FieldError> for Problem {
             Fault::Refused => (StatusCode::UNPROCESSABLE_ENTITY, "Not accepted"),
         };
         Self::new(status, title, error.detail).about(error.field, error.value)
-    }
-}
-
-impl From<RangeError> for Problem {
-    fn from(error: RangeError) -> Self {
-        match error.fault {
-            RangeFault::Malformed => {
-                FieldError::malformed(error.field, &error.value, error.detail).into()
-            }
-            RangeFault::Refused => {
-                FieldError::refused(error.field, &error.value, error.detail).into()
-            }
-        }
     }
 }
 

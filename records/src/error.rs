@@ -1,8 +1,8 @@
-//! Why an increment is refused: the field, the value and what to change.
+//! Why a request is refused: the field, the value and what to change.
 
 use std::fmt;
 
-/// How an increment is wrong: whoever answers tells the two apart.
+/// How a request is wrong: whoever answers tells the two apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// It is not well formed or names something undeclared.

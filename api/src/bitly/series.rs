@@ -47,10 +47,12 @@ impl Window {
             to: reference.1,
             now,
         };
-        let selection = request.resolve().map_err(|error| match error.field {
-            "to" => Fault::invalid(reference.0),
-            field => Fault::invalid(field),
-        })?;
+        let selection = request
+            .resolve()
+            .map_err(|error| match error.field.as_str() {
+                "to" => Fault::invalid(reference.0),
+                field => Fault::invalid(field),
+            })?;
         Ok(Self {
             unit,
             units,

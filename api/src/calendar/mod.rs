@@ -23,7 +23,6 @@
 //! * A **minute** is a UTC minute: since 2000 every offset is a whole number of minutes.
 
 mod edges;
-mod error;
 mod range;
 mod recent;
 mod unit;
@@ -34,7 +33,6 @@ mod cross_check;
 #[cfg(test)]
 mod tests;
 
-pub use error::{Fault, RangeError};
 pub use range::{AllTime, Bucket, Buckets, Request, Selection};
 pub use unit::Unit;
 pub use zone::{Zone, rfc3339_utc};

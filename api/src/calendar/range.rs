@@ -2,10 +2,9 @@
 
 use std::sync::{Arc, OnceLock};
 
-use tallyring_records::{TIME_MAX, TIME_MIN};
+use tallyring_records::{FieldError, TIME_MAX, TIME_MIN};
 
 use super::edges;
-use super::error::RangeError;
 use super::recent;
 use super::unit::Unit;
 use super::zone::{Zone, rfc3339_utc};
@@ -78,13 +77,13 @@ impl Request {
     /// `units` is malformed together with `from`. Refused are: `units` of 0, below −1, above
     /// [`BUCKETS_MAX`] or reaching back before the year 1; `from` or `to` before 2000 or after 2999;
     /// `from` after `to`; a `from` more than [`BUCKETS_MAX`] buckets before `to`.
-    pub fn resolve(self) -> Result<Selection, RangeError> {
+    pub fn resolve(self) -> Result<Selection, FieldError> {
         let to = self.to.unwrap_or(self.now);
         check_instant("to", to)?;
         let units = match (self.from, self.units) {
             (Some(_), Some(units)) => {
                 let detail = "says where the range begins, and so does from; give one of them";
-                return Err(RangeError::malformed("units", units, detail));
+                return Err(FieldError::malformed("units", &units.to_string(), detail));
             }
             (Some(from), None) => {
                 return Buckets::covering(self.unit, self.zone, from, to).map(Selection::Bounded);
@@ -134,7 +133,7 @@ impl AllTime {
     ///
     /// # Errors
     /// `units` is refused if there are more than [`BUCKETS_MAX`] buckets.
-    pub fn covering(self, counted: Option<(i64, i64)>) -> Result<Buckets, RangeError> {
+    pub fn covering(self, counted: Option<(i64, i64)>) -> Result<Buckets, FieldError> {
         let last = match (self.to, counted) {
             (Some(to), _) => to,
             (None, Some((_, last_counted))) => last_counted.max(self.now),
@@ -144,7 +143,7 @@ impl AllTime {
         check_instant("from", first)?;
         check_instant("to", last)?;
         let unit = self.unit;
-        Buckets::walk(unit, self.zone, first, last).ok_or_else(|| too_many("units", -1, unit))
+        Buckets::walk(unit, self.zone, first, last).ok_or_else(|| too_many("units", "-1", unit))
     }
 }
 
@@ -168,26 +167,26 @@ impl Buckets {
     /// # Errors
     /// `from` or `to` is refused before 2000 or after 2999; `from` is refused if `first` is after
     /// `last`, or if there are more than [`BUCKETS_MAX`] buckets (found out after that many steps).
-    pub fn covering(unit: Unit, zone: Zone, first: i64, last: i64) -> Result<Self, RangeError> {
+    pub fn covering(unit: Unit, zone: Zone, first: i64, last: i64) -> Result<Self, FieldError> {
         check_instant("from", first)?;
         check_instant("to", last)?;
         if first > last {
             let detail = format!("lies after to, which is {}", rfc3339_utc(last));
-            return Err(RangeError::refused("from", rfc3339_utc(first), detail));
+            return Err(FieldError::refused("from", &rfc3339_utc(first), detail));
         }
         Self::walk(unit, zone, first, last)
-            .ok_or_else(|| too_many("from", rfc3339_utc(first), unit))
+            .ok_or_else(|| too_many("from", &rfc3339_utc(first), unit))
     }
 
     /// The `units` buckets whose last one holds `last`.
-    fn ending_with(unit: Unit, zone: Zone, units: i64, last: i64) -> Result<Self, RangeError> {
+    fn ending_with(unit: Unit, zone: Zone, units: i64, last: i64) -> Result<Self, FieldError> {
         if units < 1 {
             let detail = format!("must be 1 to {BUCKETS_MAX}, or -1 for everything counted");
-            return Err(RangeError::refused("units", units, detail));
+            return Err(FieldError::refused("units", &units.to_string(), detail));
         }
         let count = usize::try_from(units).unwrap_or(usize::MAX);
         if count > BUCKETS_MAX {
-            return Err(too_many("units", units, unit));
+            return Err(too_many("units", &units.to_string(), unit));
         }
         if let Some(buckets) = recent::find(unit, &zone, count, last) {
             return Ok(buckets);
@@ -202,7 +201,7 @@ impl Buckets {
         }
         if start < START_MIN_SECS {
             let detail = format!("{unit} buckets reach back before the year 1; ask for fewer");
-            return Err(RangeError::refused("units", units, detail));
+            return Err(FieldError::refused("units", &units.to_string(), detail));
         }
         edges.reverse();
         let buckets = Self::from_edges(unit, zone, edges);
@@ -316,7 +315,7 @@ fn greatest_divisor(mut a: i64, mut b: i64) -> i64 {
 }
 
 /// The bounds of `from` and `to`.
-fn check_instant(field: &'static str, instant: i64) -> Result<(), RangeError> {
+fn check_instant(field: &str, instant: i64) -> Result<(), FieldError> {
     let detail = match instant {
         ..TIME_MIN => {
             "is before 2000-01-01T00:00:00Z, from when on counts are kept; give a later time"
@@ -324,14 +323,14 @@ fn check_instant(field: &'static str, instant: i64) -> Result<(), RangeError> {
         TIME_MAX.. => "is not before 3000-01-01T00:00:00Z, where ranges end; give an earlier time",
         _ => return Ok(()),
     };
-    Err(RangeError::refused(field, rfc3339_utc(instant), detail))
+    Err(FieldError::refused(field, &rfc3339_utc(instant), detail))
 }
 
 /// More buckets than an answer lists.
-fn too_many(field: &'static str, value: impl ToString, unit: Unit) -> RangeError {
+fn too_many(field: &str, value: &str, unit: Unit) -> FieldError {
     let detail = format!(
         "asks for more than {BUCKETS_MAX} {unit} buckets, the most that one answer lists; \
          ask for a shorter range or a longer unit"
     );
-    RangeError::refused(field, value, detail)
+    FieldError::refused(field, value, detail)
 }

@@ -6,8 +6,7 @@ use std::str::FromStr;
 use jiff::civil::Date;
 use jiff::{Span, ToSpan};
 use serde::{Serialize, Serializer};
-
-use super::error::RangeError;
+use tallyring_records::FieldError;
 
 /// The length of a bucket on the local calendar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -95,19 +94,19 @@ impl Serialize for Unit {
 }
 
 impl FromStr for Unit {
-    type Err = RangeError;
+    type Err = FieldError;
 
     /// Reads a unit's name, in lower case.
     ///
     /// # Errors
     /// `unit` is malformed if it is none of [`Unit::ALL`]; the text lists them.
-    fn from_str(name: &str) -> Result<Self, RangeError> {
+    fn from_str(name: &str) -> Result<Self, FieldError> {
         Unit::ALL
             .into_iter()
             .find(|unit| unit.as_str() == name)
             .ok_or_else(|| {
                 let names = Unit::ALL.map(Unit::as_str).join(", ");
-                RangeError::malformed("unit", name, format!("is no unit; give one of {names}"))
+                FieldError::malformed("unit", name, format!("is no unit; give one of {names}"))
             })
     }
 }

@@ -6,8 +6,7 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::fmt::temporal::DateTimePrinter;
 use jiff::tz::{AmbiguousOffset, Offset, TimeZone, TimeZoneDatabase};
-
-use super::error::RangeError;
+use tallyring_records::FieldError;
 
 /// `hour_offset` at least and at most, in hours.
 const HOUR_OFFSET_RANGE: std::ops::RangeInclusive<f64> = -12.0..=14.0;
@@ -36,12 +35,12 @@ impl Zone {
     pub fn from_request(
         timezone: Option<&str>,
         hour_offset: Option<f64>,
-    ) -> Result<Self, RangeError> {
+    ) -> Result<Self, FieldError> {
         match (timezone, hour_offset) {
             (None, None) => Ok(Self::utc()),
             (Some(name), None) => Self::named(name),
             (None, Some(hours)) => Self::from_hour_offset(hours),
-            (Some(name), Some(_)) => Err(RangeError::malformed(
+            (Some(name), Some(_)) => Err(FieldError::malformed(
                 "timezone",
                 name,
                 "excludes hour_offset; give one of them",
@@ -54,7 +53,7 @@ impl Zone {
     ///
     /// # Errors
     /// `timezone` is malformed if the database has no such name.
-    pub fn named(name: &str) -> Result<Self, RangeError> {
+    pub fn named(name: &str) -> Result<Self, FieldError> {
         TimeZoneDatabase::bundled()
             .get(name)
             .ok()
@@ -70,7 +69,7 @@ impl Zone {
                     "is no time zone; give an IANA name such as America/New_York, \
                      or an hour_offset such as 5.5"
                 };
-                RangeError::malformed("timezone", name, detail)
+                FieldError::malformed("timezone", name, detail)
             })
     }
 
@@ -79,24 +78,32 @@ impl Zone {
     ///
     /// # Errors
     /// `hour_offset` is refused outside these bounds or between the steps.
-    pub fn from_hour_offset(hours: f64) -> Result<Self, RangeError> {
+    pub fn from_hour_offset(hours: f64) -> Result<Self, FieldError> {
         if HOUR_OFFSET_RANGE.contains(&hours) {
             return Self::fixed(hours);
         }
         let detail = "must lie from -12 to 14, in steps of 0.25";
-        Err(RangeError::refused("hour_offset", hours, detail))
+        Err(FieldError::refused(
+            "hour_offset",
+            &hours.to_string(),
+            detail,
+        ))
     }
 
     /// The same from −14 to 14: clients of old may send what lies beyond every zone in use.
     ///
     /// # Errors
     /// `hour_offset` is refused outside these bounds or between the steps.
-    pub fn fixed(hours: f64) -> Result<Self, RangeError> {
+    pub fn fixed(hours: f64) -> Result<Self, FieldError> {
         let quarters = hours * 4.0;
         // NaN is in no range, so it is refused here too.
         if !(-14.0..=14.0).contains(&hours) || quarters.fract() != 0.0 {
             let detail = "must be a multiple of 0.25 hours";
-            return Err(RangeError::refused("hour_offset", hours, detail));
+            return Err(FieldError::refused(
+                "hour_offset",
+                &hours.to_string(),
+                detail,
+            ));
         }
         // Whole and within ±56, so the conversion is exact.
         let seconds = quarters as i32 * 900;

@@ -6,7 +6,7 @@ mod laws;
 mod requests;
 
 use jiff::Timestamp;
-use tallyring_records::{TIME_MAX, TIME_MIN};
+use tallyring_records::{Fault, FieldError, TIME_MAX, TIME_MIN};
 
 use super::*;
 
@@ -41,6 +41,6 @@ fn bounded(request: Request) -> Buckets {
     }
 }
 
-fn refused(request: Request) -> RangeError {
+fn refused(request: Request) -> FieldError {
     request.resolve().expect_err("a request that is refused")
 }

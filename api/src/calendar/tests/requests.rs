@@ -80,11 +80,13 @@ fn an_hour_offset_is_a_zone_without_daylight_saving() {
     for hours in [-12.25, 14.25, 5.3, f64::NAN, f64::INFINITY, 1e300] {
         let error = Zone::from_hour_offset(hours).expect_err("outside the bounds");
         assert_eq!(
-            (error.fault, error.field),
+            (error.fault, &*error.field),
             (Fault::Refused, "hour_offset"),
             "{hours}"
         );
-        assert_eq!(error.value, hours.to_string());
+        // A long one is shortened.
+        let value = error.value.expect("the offset");
+        assert!(hours.to_string().starts_with(value.trim_end_matches('…')));
     }
 }
 
@@ -106,8 +108,8 @@ fn a_zone_is_found_in_any_case_and_an_unknown_one_is_named() {
     ] {
         let error = Zone::named(name).expect_err("no such zone");
         assert_eq!(
-            (error.fault, error.field, &*error.value),
-            (Fault::Malformed, "timezone", name)
+            (error.fault, &*error.field, error.value.as_deref()),
+            (Fault::Malformed, "timezone", Some(name))
         );
         assert!(error.detail.contains("America/New_York"), "{error}");
     }
@@ -123,7 +125,7 @@ fn units_are_read_as_they_are_written() {
     let error = "fortnight".parse::<Unit>().expect_err("no unit");
     assert_eq!(
         error.to_string(),
-        "unit = fortnight: is no unit; give one of minute, hour, day, week, mweek, month, quarter, year"
+        "unit `fortnight`: is no unit; give one of minute, hour, day, week, mweek, month, quarter, year"
     );
 }
 
@@ -133,8 +135,8 @@ fn units_and_from_exclude_each_other() {
     (both.units, both.from) = (Some(7), Some(at("2012-03-01T00:00:00Z")));
     let error = refused(both);
     assert_eq!(
-        (error.fault, error.field, &*error.value),
-        (Fault::Malformed, "units", "7")
+        (error.fault, &*error.field, error.value.as_deref()),
+        (Fault::Malformed, "units", Some("7"))
     );
     assert!(error.detail.contains("so does from"), "{error}");
 }
@@ -150,11 +152,11 @@ fn units_are_at_least_one_and_at_most_ten_thousand() {
         for units in [0, -2, i64::MIN, 10_001, i64::MAX] {
             let error = refused(ask(units));
             assert_eq!(
-                (error.fault, error.field),
+                (error.fault, &*error.field),
                 (Fault::Refused, "units"),
                 "{units}"
             );
-            assert_eq!(error.value, units.to_string());
+            assert_eq!(error.value, Some(units.to_string()));
             assert!(error.detail.contains("10000"), "{error}");
         }
         assert_eq!(bounded(ask(1)).count(), 1);
@@ -178,8 +180,8 @@ fn labels_have_four_digit_years_so_ranges_begin_after_year_0() {
     );
     let error = refused(ask(2027));
     assert_eq!(
-        (error.fault, error.field, &*error.value),
-        (Fault::Refused, "units", "2027")
+        (error.fault, &*error.field, error.value.as_deref()),
+        (Fault::Refused, "units", Some("2027"))
     );
 }
 
@@ -193,8 +195,8 @@ fn a_range_of_ten_thousand_buckets_is_answered_and_one_more_is_refused() {
     };
     assert_eq!(bounded(hours(10_000)).count(), 10_000);
     let error = refused(hours(10_001));
-    assert_eq!((error.fault, error.field), (Fault::Refused, "from"));
-    assert_eq!(error.value, "2012-03-16T18:00:00Z");
+    assert_eq!((error.fault, &*error.field), (Fault::Refused, "from"));
+    assert_eq!(error.value.as_deref(), Some("2012-03-16T18:00:00Z"));
     assert!(
         error.detail.contains("more than 10000 hour buckets"),
         "{error}"
@@ -225,18 +227,18 @@ fn from_and_to_lie_between_2000_and_2999_and_in_order() {
     ] {
         let error = refused(ask(from, to));
         assert_eq!(
-            (error.fault, error.field),
+            (error.fault, &*error.field),
             (Fault::Refused, field),
             "{error}"
         );
     }
     assert_eq!(
-        refused(ask(None, Some(TIME_MAX))).value,
-        "3000-01-01T00:00:00Z"
+        refused(ask(None, Some(TIME_MAX))).value.as_deref(),
+        Some("3000-01-01T00:00:00Z")
     );
     assert_eq!(
         refused(ask(None, Some(i64::MAX))).value,
-        i64::MAX.to_string()
+        Some(i64::MAX.to_string())
     );
     assert_eq!(bounded(ask(Some(at(now)), Some(at(now)))).count(), 1);
     assert_eq!(bounded(ask(Some(TIME_MIN), None)).count(), 147);
