@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use tallyring_records::{
-    COUNT_MAX, Event, EventType, Filter, Grain, Increment, Namespace, Schema, TIME_MIN, Text,
-    check_time,
+    COUNT_MAX, Event, EventType, Filter, Grain, Increment, Namespace, Origin, Schema, TIME_MIN,
+    Text, check_time,
 };
 
 use super::chance::Chance;
@@ -160,6 +160,16 @@ fn event(chance: &mut Chance, now: i64, ids: &[String]) -> Increment {
             correction: false,
         })),
         origin: None,
+    }
+}
+
+/// What a producer numbers, on keys that nothing else counts on: no counter of theirs comes near the largest count.
+pub fn numbered(chance: &mut Chance, now: i64, origin: Origin) -> Increment {
+    let at = (now - chance.between(0, 3_600)).max(TIME_MIN);
+    let key = format!("numbered {}", chance.below(3));
+    Increment {
+        origin: Some(Box::new(origin)),
+        ..Increment::new(at, 1 + chance.below(5), [("u", key)])
     }
 }
 

@@ -3,7 +3,7 @@
 use tallyring_realtime::{
     Accepted, Batch, BatchKey, Clock, Durability, ItemFault, Refusal, WrongItem,
 };
-use tallyring_records::{Day, Increment, Schema, StoreId};
+use tallyring_records::{Day, Increment, Origin, Schema, StoreId};
 
 use super::naive::{Counted, IdState};
 use super::{Driver, Pending, clicks};
@@ -98,6 +98,10 @@ impl Driver {
         let has_stale = increments
             .iter()
             .any(|increment| increment.id.as_ref().is_some_and(|id| self.is_stale(id)));
+        // In one batch of a group at most: another could only go on when this one is taken.
+        if others.is_empty() && !has_stale && self.chance.percent(15) {
+            self.draw_numbered(&mut increments, now);
+        }
         let mark = risky.then(|| format!("mark-{}", self.chance.bits()));
         if let Some(mark) = &mark {
             let at = usize::try_from(self.chance.below(increments.len() as u64 + 1));
@@ -109,6 +113,29 @@ impl Driver {
             mark,
             key: keyed.then(|| format!("batch {}", self.chance.bits())),
             repeats: None,
+        }
+    }
+
+    /// What a producer sends next, perhaps behind some of what it has sent before.
+    fn draw_numbered(&mut self, increments: &mut Vec<Increment>, now: i64) {
+        let producer = format!("producer {}", self.chance.below(3));
+        let window_ms = self.window_ms();
+        let known = self.naive.producers.get(&producer).copied();
+        let next = known.map_or(0, |known| known.next);
+        // Of one that may be forgotten any number is the first, so that what it repeats would count.
+        let repeats = known.is_some_and(|known| known.seen.age_ms <= window_ms);
+        let repeated = match repeats {
+            true => self.chance.below(next.min(4) + 1),
+            false => 0,
+        };
+        let first = next - repeated;
+        for sequence in first..=first + self.chance.below(6) {
+            let origin = Origin {
+                producer: producer.clone(),
+                epoch: 0,
+                sequence,
+            };
+            increments.push(clicks::numbered(&mut self.chance, now, origin));
         }
     }
 
@@ -202,7 +229,7 @@ impl Driver {
                 let is_overflow =
                     |item: &WrongItem| matches!(item.fault, ItemFault::Overflow { .. });
                 if wrong.is_empty() || !wrong.iter().all(is_overflow) {
-                    return Err(format!("no click has a number: {wrong:?}"));
+                    return Err(format!("refused, and not as overflows: {wrong:?}"));
                 }
                 self.stats.overflows += 1;
                 let schema = clicks::schema(self.schema);

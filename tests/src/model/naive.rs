@@ -38,6 +38,8 @@ pub struct Naive {
     pub ids: BTreeMap<String, IdState>,
     /// Known keys of batches.
     pub batches: BTreeMap<String, IdState>,
+    /// How far producers have come that number what they send.
+    pub producers: BTreeMap<String, Numbered>,
 }
 
 /// A generation as it was published.
@@ -60,6 +62,15 @@ pub struct IdState {
     pub moved_ms: i64,
 }
 
+/// How far a producer has come.
+#[derive(Debug, Clone, Copy)]
+pub struct Numbered {
+    /// The number that follows.
+    pub next: u64,
+    /// Since when that is known.
+    pub seen: IdState,
+}
+
 /// A batch as it was, or would be, counted.
 #[derive(Debug, Clone, Default)]
 pub struct Counted {
@@ -73,6 +84,8 @@ pub struct Counted {
     pub late: u64,
     /// Ids of those that a rule keeps from being counted, none for one without.
     pub filtered: Vec<Option<String>>,
+    /// The number that followed for each producer before, and the one that follows then.
+    pub numbered: BTreeMap<String, (u64, u64)>,
 }
 
 impl Naive {
@@ -148,6 +161,17 @@ impl Naive {
                 counted.duplicates += 1;
                 continue;
             }
+            if let Some(origin) = increment.origin.as_deref() {
+                let known = self.producers.get(&origin.producer);
+                let before = known.map_or(0, |known| known.next);
+                let numbers = counted.numbered.entry(origin.producer.clone());
+                let (_, next) = numbers.or_insert((before, before));
+                if origin.sequence < *next {
+                    counted.duplicates += 1;
+                    continue;
+                }
+                *next = origin.sequence + 1;
+            }
             if schema.filter_of(increment).is_some() {
                 counted.filtered.push(increment.id.clone());
                 continue;
@@ -184,6 +208,13 @@ impl Naive {
         for id in counted.filtered.iter().flatten() {
             self.ids.insert(id.clone(), IdState::new(now_ms));
         }
+        for (producer, &(before, next)) in &counted.numbered {
+            if next > before {
+                let seen = IdState::new(now_ms);
+                self.producers
+                    .insert(producer.clone(), Numbered { next, seen });
+            }
+        }
     }
 
     /// Takes a batch back that a loss of power took.
@@ -201,6 +232,16 @@ impl Naive {
         }
         for id in counted.filtered.iter().flatten() {
             self.ids.remove(id);
+        }
+        for (producer, &(before, next)) in &counted.numbered {
+            if next > before
+                && let Some(known) = self.producers.get_mut(producer)
+            {
+                // Of several batches that are lost, the first says how far it had come.
+                known.next = known.next.min(before);
+                // When that was is not kept here: it may be forgotten any time.
+                known.seen.age_ms = i64::MAX;
+            }
         }
     }
 
@@ -250,7 +291,9 @@ impl Naive {
 
     /// The clock was set, `moved_ms` from where it stood.
     pub fn age(&mut self, now_ms: i64, moved_ms: i64) {
-        for state in self.ids.values_mut().chain(self.batches.values_mut()) {
+        let producers = self.producers.values_mut().map(|known| &mut known.seen);
+        let ids = self.ids.values_mut().chain(self.batches.values_mut());
+        for state in ids.chain(producers) {
             state.age_ms = state.age_ms.max(now_ms - state.arrived_ms);
             state.moved_ms += moved_ms.abs();
         }
