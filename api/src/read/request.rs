@@ -58,7 +58,7 @@ pub const KNOWN: &str = "unit, units, from, to, timezone, hour_offset and as_of;
 /// Values listed unless asked otherwise.
 const LIMIT_DEFAULT: usize = 10;
 /// Most values listed.
-const LIMIT_MAX: usize = 10_000;
+pub const LIMIT_MAX: usize = 10_000;
 
 impl ReadRequest {
     /// Understands a read, taking its parameters out of `query`. `limit_default` is for breakdowns.

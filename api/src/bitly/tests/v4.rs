@@ -295,6 +295,8 @@ async fn faults_have_their_status_and_name_the_field() {
         ("units=10001", "units"),
         ("size=0", "size"),
         ("size=x", "size"),
+        ("size=10001", "size"),
+        ("size=18446744073709551615", "size"),
         ("unit_reference=soon", "unit_reference"),
         ("unit_reference=1999-01-01T00:00:00Z", "unit_reference"),
         (

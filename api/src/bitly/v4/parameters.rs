@@ -6,17 +6,20 @@ use super::super::envelope::Fault;
 use super::super::series::{ALL, Window};
 use crate::calendar::{Unit, Zone};
 use crate::query_string::QueryString;
+use crate::read::request::LIMIT_MAX;
 use crate::time::with_plus;
 
 const SIZE_DEFAULT: usize = 50;
+/// As many values as every other read lists: who reads one more than is asked counts on it.
+const SIZE_MAX: usize = LIMIT_MAX;
 /// The last unit holds it.
 pub const REFERENCE: &str = "unit_reference";
 
 /// Takes `size`, which bounds lists of values.
 pub fn take_size(query: &mut QueryString) -> Result<usize, Fault> {
-    let size: Option<usize> = query.take_as("size", "a whole number from 1")?;
+    let size: Option<usize> = query.take_as("size", "a whole number from 1 to 10000")?;
     Some(size.unwrap_or(SIZE_DEFAULT))
-        .filter(|&size| size > 0)
+        .filter(|size| (1..=SIZE_MAX).contains(size))
         .ok_or_else(|| Fault::invalid("size"))
 }
 
