@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use tallyring_realtime::{RECENT_SECONDS_MAX, Store};
-use tallyring_records::{FieldError, Schema};
+use tallyring_records::{FieldError, Schema, sum_capped};
 
 use super::request::{check_key, declared};
 use crate::calendar::{Zone, rfc3339_utc};
@@ -87,7 +87,7 @@ pub fn answer(
         settled_until: rfc3339_utc(store.settled_until(&namespace.name, None, now)),
         final_until: None,
         complete: found.complete,
-        total: found.counts.iter().sum(),
+        total: sum_capped(found.counts.iter().copied()),
         counts: starts
             .zip(found.counts)
             .map(|(start, count)| SecondCount { start, count })

@@ -5,7 +5,7 @@ use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
 use serde::Serialize;
 use tallyring_realtime::{Store, TopKey};
-use tallyring_records::Namespace;
+use tallyring_records::{Namespace, sum_capped};
 
 use super::answer::{Head, resolve};
 use super::asked::Asked;
@@ -106,7 +106,7 @@ fn read(store: &Store, namespace: Namespace, period: Period, limit: usize) -> Re
     let counted = counted.map(|counted| (counted.first, counted.last));
     let buckets = resolve(selection, counted)?;
     let aligned = base.check_ranking(&ranking, &buckets)?;
-    let listed: u64 = ranking.keys.iter().map(|top| top.count).sum();
+    let listed = sum_capped(ranking.keys.iter().map(|top| top.count));
     let keys = ranking.keys.into_iter();
     Ok(Top {
         title: namespace.title_or_name().to_owned(),

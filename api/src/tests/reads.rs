@@ -100,6 +100,21 @@ async fn the_file_of_the_top_keys_has_all_of_them() {
 }
 
 #[tokio::test]
+async fn counts_that_no_number_holds_together_are_ranked_all_the_same() {
+    const MOST: u64 = (1 << 53) - 1;
+    let site = crossed();
+    let keys = 0..2_049;
+    let clicks =
+        keys.map(|number| json!({"at": NOW, "n": MOST, "keys": {"l": format!("k{number}")}}));
+    site.count(clicks.collect()).await;
+    let file = site.get("/v1/l/top.csv?units=1").await;
+    assert_eq!(file.status, 200, "{}", file.text);
+    assert_eq!(file.text.lines().count(), 2_050, "{}", file.text);
+    let shown = site.get("/v1/l/top?units=1&limit=2").await.json();
+    assert_eq!(shown["total"], MOST);
+}
+
+#[tokio::test]
 async fn top_says_what_every_read_says_and_has_a_validator() {
     let site = crossed();
     site.count(json!([
