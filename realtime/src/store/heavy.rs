@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tallyring_archive::Run;
 use tallyring_records::line::hours;
-use tallyring_records::{Day, is_hash};
+use tallyring_records::{COUNT_MAX, Day, is_hash};
 
 use super::read::Totals;
 use super::top::{Ranking, TopKey};
@@ -80,7 +80,7 @@ impl Store {
             keys: listed,
             counted: None,
             is_cut: false,
-            bound: (!is_exact).then_some(bound),
+            bound: (!is_exact).then_some(bound.min(COUNT_MAX)),
         }))
     }
 
