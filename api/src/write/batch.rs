@@ -13,7 +13,7 @@ use tallyring_realtime::{Accepted, Batch, BatchKey, Refusal, RefusedItem, Store,
 use tallyring_records::{ID_BYTES_MAX, Increment, Schema, Skipped};
 
 use super::cloud_event;
-use super::items::{Item, Items, Unread};
+use super::items::{self, Item, Items, Unread};
 use super::refused::{leave_out, log_refused, refused, refused_by_store};
 use crate::access::{Caller, behind};
 use crate::body;
@@ -53,7 +53,13 @@ struct Rejected {
 }
 
 /// A request with a body of items.
-pub type Sent = (Option<String>, HeaderMap, Body);
+pub struct Sent {
+    /// What its items are, where they are no increments: a body may be read as either.
+    pub kind: &'static str,
+    pub query: Option<String>,
+    pub headers: HeaderMap,
+    pub body: Body,
+}
 
 /// Reads the items of a body, each with `parse`, and counts them; durable when answered.
 ///
@@ -62,10 +68,16 @@ pub type Sent = (Option<String>, HeaderMap, Body);
 pub async fn count<T: Item>(
     state: &ApiState,
     caller: &Caller,
-    (query, headers, body): Sent,
+    sent: Sent,
     items: impl Fn(&HeaderMap, &[u8]) -> Result<Items<T>, Problem> + Send + 'static,
     parse: impl Fn(T, &Schema, i64) -> Result<Increment, Problem> + Send + 'static,
 ) -> Result<Answer, Problem> {
+    let Sent {
+        kind,
+        query,
+        headers,
+        body,
+    } = sent;
     // Its room is taken until the answer.
     let body = Arc::new(body::read(&headers, body, BODY_BYTES_MAX).await?);
     let skip = on_error_skip(query.as_deref())?;
@@ -75,7 +87,7 @@ pub async fn count<T: Item>(
         // Not the service: it must be free when the server ends, whatever is still read then.
         let store = Arc::clone(state.store());
         move || {
-            let key = batch_key(&store, &caller, &headers, &body, skip)?;
+            let key = batch_key(&store, &caller, (kind, &headers), &body, skip)?;
             let found = items(&headers, &body)?;
             caller.pay_for(found.len());
             let parse = |item| parse(item, &schema, now).and_then(|read| caller.allow(read));
@@ -269,7 +281,7 @@ fn is_zero(count: &u64) -> bool {
 fn batch_key(
     store: &Store,
     caller: &Caller,
-    headers: &HeaderMap,
+    (kind, headers): (&str, &HeaderMap),
     body: &[u8],
     skip: bool,
 ) -> Result<Option<BatchKey>, Problem> {
@@ -281,9 +293,15 @@ fn batch_key(
         let detail = format!("must be 1 to {ID_BYTES_MAX} characters of visible ASCII");
         return Err(Problem::malformed("idempotency-key", text, detail));
     }
+    // What the body is read as: of increments nothing is added, so that their keys go on as stores hold them.
     let mut more = cloud_event::in_headers(headers);
+    more.extend_from_slice(kind.as_bytes());
     if skip {
         more.extend_from_slice(b"skip");
+        // A list is one wrong line; where nothing is skipped, only one object is read both ways, and alike.
+        if items::is_by_line(headers) {
+            more.extend_from_slice(b"lines");
+        }
     }
     let mut identity = store.body_identity(body);
     if !more.is_empty() {

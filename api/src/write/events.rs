@@ -6,7 +6,7 @@ use axum::extract::{RawQuery, State};
 use axum::http::HeaderMap;
 use tallyring_records::Schema;
 
-use super::batch::{self, Answer};
+use super::batch::{self, Answer, Sent};
 use super::items;
 use super::{cloud_event, event};
 use crate::access::Caller;
@@ -106,7 +106,7 @@ pub struct CloudEventData {
 #[utoipa::path(post, path = "/v1/events", tag = "write",
     params(
         ("on_error" = Option<String>, Query, description = "stop (default) or skip"),
-        ("Idempotency-Key" = Option<String>, Header, description = "Makes the whole batch's retry harmless: the same key, body and on_error give the same answer. Each API key has its own"),
+        ("Idempotency-Key" = Option<String>, Header, description = "Makes the whole batch's retry harmless: the same key, body and on_error at the same endpoint give the same answer. Each API key has its own"),
     ),
     request_body(content(
         (OneOrMany = "application/json"),
@@ -141,7 +141,12 @@ pub async fn events(
             event::parse(item, schema, now)
         }
     };
-    let sent = (query, headers, body);
+    let sent = Sent {
+        kind: if is_wrapped { "cloudevents" } else { "events" },
+        query,
+        headers,
+        body,
+    };
     let answer = batch::count(&state, &caller, sent, items, parse).await?;
     metrics::counter!("tallyring_events_total").increment(answer.accepted);
     metrics::counter!("tallyring_event_corrections_total").increment(answer.late);

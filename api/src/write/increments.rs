@@ -5,7 +5,7 @@ use axum::body::Body;
 use axum::extract::{RawQuery, State};
 use axum::http::HeaderMap;
 
-use super::batch::{self, Answer};
+use super::batch::{self, Answer, Sent};
 use super::items;
 use super::plain;
 use crate::access::Caller;
@@ -59,7 +59,7 @@ pub enum OneOrMany {
 #[utoipa::path(post, path = "/v1/increments", tag = "write",
     params(
         ("on_error" = Option<String>, Query, description = "stop (default) or skip"),
-        ("Idempotency-Key" = Option<String>, Header, description = "Makes the whole batch's retry harmless: the same key, body and on_error give the same answer. Each API key has its own"),
+        ("Idempotency-Key" = Option<String>, Header, description = "Makes the whole batch's retry harmless: the same key, body and on_error at the same endpoint give the same answer. Each API key has its own"),
     ),
     request_body(content(
         (OneOrMany = "application/json"),
@@ -78,7 +78,12 @@ pub async fn increments(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<Answer>, Problem> {
-    let sent = (query, headers, body);
+    let sent = Sent {
+        kind: "",
+        query,
+        headers,
+        body,
+    };
     let answer = batch::count(&state, &caller, sent, items::read, plain::parse).await?;
     Ok(Json(answer))
 }

@@ -92,10 +92,15 @@ const ITEMS_MAX: usize = 10_000;
 /// # Errors
 /// When it is neither, or has too many.
 pub fn read<T: Item>(headers: &HeaderMap, body: &[u8]) -> Result<Items<T>, Problem> {
-    match media_type(headers).as_str() {
-        "application/x-ndjson" | "application/jsonl" => ndjson(body),
-        _ => objects(body),
+    match is_by_line(headers) {
+        true => ndjson(body),
+        false => objects(body),
     }
+}
+
+/// True where the media type says that each line of the body is an item.
+pub fn is_by_line(headers: &HeaderMap) -> bool {
+    ["application/x-ndjson", "application/jsonl"].contains(&&*media_type(headers))
 }
 
 /// The media type of a body in lower case, without its parameters.

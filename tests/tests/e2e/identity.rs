@@ -93,6 +93,46 @@ fn an_idempotency_key_of_another_binary_event_is_refused() {
 }
 
 #[test]
+fn an_idempotency_key_of_another_endpoint_or_form_is_refused() {
+    let (_data, server) = server();
+    // Each endpoint skips what the other one counts.
+    let increment = json!({"keys": {"l": "a"}});
+    let batch = json!([
+        increment,
+        click("i", "2026-03-16T12:59:00Z"),
+        cloud_event("i")
+    ]);
+    let (increments, events) = ("/v1/increments", "/v1/events");
+    let (list, lines) = ("application/json", "application/x-ndjson");
+    let kinds = [
+        (increments, list),
+        (increments, lines),
+        (events, list),
+        (events, lines),
+        (events, "application/cloudevents+json"),
+    ];
+    let post = |key: &str, (path, kind): (&str, &str)| {
+        let path = format!("{path}?on_error=skip");
+        let headers = [("idempotency-key", key), ("content-type", kind)];
+        server.post_with(&path, &headers, batch.to_string().as_bytes())
+    };
+    for (number, first) in kinds.into_iter().enumerate() {
+        let key = format!("k{number}");
+        let counted = post(&key, first);
+        assert_eq!(counted.status, 200, "{first:?}: {counted:?}");
+        for kind in kinds {
+            let status = if kind == first { 200 } else { 422 };
+            assert_eq!(post(&key, kind).status, status, "{first:?} {kind:?}");
+        }
+    }
+    // Another way to say what it is.
+    for kind in ["Application/JSON; charset=utf-8", "text/plain", ""] {
+        let again = post("k0", (increments, kind));
+        assert_eq!((again.status, &again.json()["accepted"]), (200, &json!(1)));
+    }
+}
+
+#[test]
 fn one_id_of_two_sources_or_of_none_is_as_many_events() {
     let (_data, server) = server();
     let mut elsewhere = cloud_event("s");
