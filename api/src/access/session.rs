@@ -39,8 +39,9 @@ pub fn is_own_page(headers: &HeaderMap) -> bool {
 }
 
 /// Where nobody needs a key, whether this may be asked: a page elsewhere may not change anything by what a browser sends for
-/// it, nor may one that took the name of this machine's address (DNS rebinding) do what operators do.
-pub fn may_without_key(route: Route, request: &Parts) -> bool {
+/// it, nor may one that took the name of this machine's address (DNS rebinding) do what operators do. Of an origin that is
+/// listed it may send what needs no preflight.
+pub fn may_without_key(route: Route, request: &Parts, is_listed: bool) -> bool {
     let headers = &request.headers;
     let is_change = request.method != Method::GET && request.method != Method::HEAD;
     match route.scope {
@@ -49,9 +50,10 @@ pub fn may_without_key(route: Route, request: &Parts) -> bool {
                 !headers.contains_key("sec-fetch-site") && !headers.contains_key(header::ORIGIN);
             is_program || is_own_page(headers) && is_local(request)
         }
-        Some(Scope::Write) if is_change => {
+        // A GET counts, too: a picture of that address is enough.
+        Some(Scope::Write) => {
             let site = headers.get("sec-fetch-site");
-            site.is_none_or(|site| site.as_bytes() != b"cross-site")
+            is_listed && !is_change || site.is_none_or(|site| site.as_bytes() != b"cross-site")
         }
         _ => true,
     }
@@ -156,16 +158,25 @@ mod tests {
             // The name of a page elsewhere that leads here.
             (renamed, "", "http://evil.example:7117", false, true),
         ] {
-            for (pattern, may) in [("/v1/admin/rebuild", operates), ("/v1/increments", counts)] {
-                let mut request = axum::http::Request::post(pattern).header(header::HOST, host);
+            for (method, pattern, may) in [
+                (Method::POST, "/v1/admin/rebuild", operates),
+                (Method::POST, "/v1/increments", counts),
+                (Method::GET, "/v1/incr", counts),
+            ] {
+                let mut request = axum::http::Request::builder()
+                    .method(method.clone())
+                    .uri(pattern)
+                    .header(header::HOST, host);
                 let given = [("sec-fetch-site", site), ("origin", origin)];
                 for (name, value) in given.into_iter().filter(|(_, value)| !value.is_empty()) {
                     request = request.header(name, value);
                 }
                 let (request, ()) = request.body(()).unwrap().into_parts();
-                let route = Route::of(&Method::POST, Some(pattern), pattern);
-                let found = may_without_key(route, &request);
+                let route = Route::of(&method, Some(pattern), pattern);
+                let found = may_without_key(route, &request, false);
                 assert_eq!(found, may, "{pattern} {host} {site} {origin}");
+                let of_listed = may_without_key(route, &request, true);
+                assert_eq!(of_listed, may || method == Method::GET, "{pattern} {site}");
             }
         }
     }
