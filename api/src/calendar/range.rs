@@ -258,6 +258,15 @@ impl Buckets {
         labels.get_or_init(|| self.0.at.iter().map(label).collect())
     }
 
+    /// One of these. Of a long range the others are not put into words for it: they take ten times the memory of the edges.
+    pub fn label(&self, edge: usize) -> Arc<str> {
+        let is_long = self.count() > recent::BUCKETS_KEPT_MAX;
+        match self.0.labels.get() {
+            None if is_long => self.zone().label(self.0.at[edge]).into(),
+            _ => Arc::clone(&self.labels()[edge]),
+        }
+    }
+
     /// How many buckets there are, 1 to [`BUCKETS_MAX`].
     pub fn count(&self) -> usize {
         self.0.at.len() - 1

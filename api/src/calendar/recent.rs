@@ -15,7 +15,7 @@ use super::{Buckets, Unit, Zone};
 /// Ranges that are kept.
 const RANGES_MAX: usize = 256;
 /// Longer ones are asked for seldom, and would take much memory: at 100 bytes a bucket.
-const BUCKETS_KEPT_MAX: usize = 400;
+pub const BUCKETS_KEPT_MAX: usize = 400;
 
 static RECENT: LazyLock<Cache<Key, Buckets>> = LazyLock::new(|| Cache::new(RANGES_MAX));
 

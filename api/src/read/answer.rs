@@ -20,6 +20,8 @@ use crate::problem::Problem;
 
 /// Buckets in one response, at most, however many queries it answers.
 const BUCKETS_TOTAL_MAX: usize = 100_000;
+/// So many buckets that are not listed take as much work and memory as one that is.
+const UNLISTED_AS_ONE: usize = 10;
 /// Values of breakdowns in one response, at most, of all its buckets and queries.
 const VALUES_TOTAL_MAX: usize = 100_000;
 
@@ -83,13 +85,11 @@ impl Head {
         settled: i64,
         generation: u64,
     ) -> Self {
-        let labels = buckets.labels();
-        let label = |index: usize| Arc::clone(&labels[index]);
         Self {
             unit: buckets.unit(),
             timezone: buckets.zone().shared_name(),
-            from: label(0),
-            to: label(buckets.count()),
+            from: buckets.label(0),
+            to: buckets.label(buckets.count()),
             aligned: aligned && !are_cut(store, buckets, generation),
             settled_until: rfc3339_utc(settled),
             final_until: None,
@@ -282,17 +282,20 @@ pub struct Room {
 }
 
 impl Room {
-    /// Takes the buckets of one more query.
+    /// Takes the buckets of one more query; where none of them is listed, ten count as one.
     ///
     /// # Errors
     /// 422 when a response lists no more.
-    pub fn take_buckets(&mut self, buckets: usize) -> Result<(), Problem> {
-        self.buckets += buckets;
+    pub fn take_buckets(&mut self, buckets: usize, shape: &Shape) -> Result<(), Problem> {
+        self.buckets += match shape.lists_buckets() {
+            true => buckets,
+            false => buckets.div_ceil(UNLISTED_AS_ONE),
+        };
         if self.buckets <= BUCKETS_TOTAL_MAX {
             return Ok(());
         }
         let detail = format!(
-            "the queries together have more than {BUCKETS_TOTAL_MAX} buckets; ask in parts"
+            "the queries together have more than {BUCKETS_TOTAL_MAX} buckets, of which {UNLISTED_AS_ONE} count as one where none is listed; ask in parts"
         );
         Err(FieldError::refused("queries", &self.buckets.to_string(), detail).into())
     }
@@ -366,7 +369,7 @@ fn answer(
     let counted = base.counts(series);
     let buckets = resolve(selection, counted.span())?;
     base.check_kept(&buckets, found.minutes_from, &counted)?;
-    room.take_buckets(buckets.count())?;
+    room.take_buckets(buckets.count(), &request.shape)?;
     let totals = rollup::totals(&counted, &buckets);
     let aligned = base.aligned(&counted, &buckets);
     let head = Head::of(store, &buckets, aligned, found.settled, found.generation);
@@ -445,4 +448,30 @@ fn by_bucket(
         });
     }
     Ok(answered)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_that_are_not_listed_take_a_tenth_of_the_room() {
+        let by = |rolled| Shape::By {
+            subtotal: "c".into(),
+            limit: 1,
+            rolled,
+        };
+        for (shape, queries) in [
+            (Shape::Counts, 10),
+            (by(false), 10),
+            (Shape::Summary, 100),
+            (by(true), 100),
+        ] {
+            let mut room = Room::default();
+            for _ in 0..queries {
+                room.take_buckets(10_000, &shape).unwrap();
+            }
+            assert!(room.take_buckets(1, &shape).is_err(), "{shape:?}");
+        }
+    }
 }

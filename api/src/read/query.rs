@@ -162,7 +162,7 @@ fn requests(
             caller.check_namespace(&request.namespace)?;
             request.period.as_of = request.period.as_of.or(all.as_of);
             if let Selection::Bounded(asked) = &request.period.selection {
-                room.take_buckets(asked.count())?;
+                room.take_buckets(asked.count(), &request.shape)?;
             }
             Ok(request)
         });

@@ -51,6 +51,16 @@ pub enum Shape {
     },
 }
 
+impl Shape {
+    /// True where the answer says something of each bucket.
+    pub fn lists_buckets(&self) -> bool {
+        match self {
+            Self::Counts | Self::By { rolled: false, .. } => true,
+            Self::Summary | Self::By { rolled: true, .. } => false,
+        }
+    }
+}
+
 /// Parameters of every read of a key, for messages.
 pub const KNOWN: &str = "unit, units, from, to, timezone, hour_offset and as_of; by/… also takes limit and rollup; pictures width \
      and theme, counts.svg also compare";

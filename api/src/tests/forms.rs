@@ -231,6 +231,19 @@ async fn many_queries_may_each_ask_for_a_total_or_a_breakdown() {
     );
 }
 
+#[tokio::test]
+async fn a_thousand_totals_and_rankings_of_a_year_are_one_answer() {
+    let site = site();
+    let total = json!({"namespace": "l", "key": "a", "summary": true, "units": 365});
+    let ranking = json!({"namespace": "l", "key": "a", "by": "c", "units": 365});
+    let series = json!({"namespace": "l", "key": "a", "units": 365});
+    for (query_of_a_year, status) in [(total, 200), (ranking, 200), (series, 422)] {
+        let queries = json!({"queries": vec![query_of_a_year; 1_000]});
+        let answer = query(&site, "/v1/query", "*/*", &queries).await;
+        assert_eq!(answer.status, status, "{}", answer.text);
+    }
+}
+
 /// What a query of `body` answers at `path`, with this `Accept`.
 async fn query(site: &Site, path: &str, accept: &str, body: &serde_json::Value) -> Answer {
     let request = Request::post(path).header("accept", accept);
