@@ -24,7 +24,8 @@ use crate::query_string::QueryString;
 use crate::state::ApiState;
 
 const QUERIES_MAX: usize = 1_000;
-const BODY_BYTES_MAX: usize = 1 << 20;
+/// Room for so many queries of the longest keys.
+const BODY_BYTES_MAX: usize = 4 << 20;
 const KNOWN: &str = "namespace, key, by, summary, unit, units, from, to, timezone, hour_offset, as_of, limit and rollup";
 
 /// Answers in the order of the queries.

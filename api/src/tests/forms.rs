@@ -244,6 +244,15 @@ async fn a_thousand_totals_and_rankings_of_a_year_are_one_answer() {
     }
 }
 
+#[tokio::test]
+async fn a_thousand_queries_may_have_the_longest_keys() {
+    let site = site();
+    let longest = json!({"namespace": "l", "key": "k".repeat(2_048), "summary": true, "units": 1});
+    let queries = json!({"queries": vec![longest; 1_000]});
+    let answer = query(&site, "/v1/query", "*/*", &queries).await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+}
+
 /// What a query of `body` answers at `path`, with this `Accept`.
 async fn query(site: &Site, path: &str, accept: &str, body: &serde_json::Value) -> Answer {
     let request = Request::post(path).header("accept", accept);
