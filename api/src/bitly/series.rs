@@ -13,7 +13,7 @@ use crate::calendar::{Bucket, Request, Selection, Unit, Zone};
 pub struct Window {
     /// How long each unit is.
     pub unit: Unit,
-    /// How many, or −1 for all of time.
+    /// How many, or [`ALL`].
     pub units: i64,
     /// Whose calendar they follow.
     pub zone: Zone,
@@ -23,7 +23,7 @@ pub struct Window {
     pub selection: Selection,
 }
 
-/// `units` for all of time, which lists the units that are not zero.
+/// `units` for all of time, or all minutes that are kept, which lists the units that are not zero.
 pub const ALL: i64 = -1;
 
 impl Window {
@@ -62,8 +62,8 @@ impl Window {
         })
     }
 
-    /// Start and count of each unit, newest first; of all of time those that are not zero. A base
-    /// bucket counts where its start lies.
+    /// Start and count of each unit, newest first; of [`ALL`] those that are not zero. A base bucket counts where its
+    /// start lies.
     pub fn rows(&self, series: &Series) -> Vec<(i64, u64)> {
         let counted = self.counted(series);
         match &self.selection {
@@ -73,6 +73,7 @@ impl Window {
                 let newest_first = buckets.iter().rev();
                 newest_first
                     .map(|bucket| (bucket.start, count(bucket.start)))
+                    .filter(|&(_, count)| count > 0 || self.units != ALL)
                     .collect()
             }
         }

@@ -147,7 +147,11 @@ async fn answer(
     let limit = take_limit(&mut query)?;
     let units: Option<i64> = query.take_as("units", "a whole number")?;
     let rolled = take_flag(&mut query, "rollup")?.unwrap_or(units.is_none_or(|units| units == ALL));
-    let window = take_window(&mut query, unit, units, state.now())?;
+    let mut window = take_window(&mut query, unit, units, state.now())?;
+    if !rolled && units.is_none_or(|units| units == ALL) {
+        // Of the last hour's minutes, too, all are those that are not zero.
+        window.units = ALL;
+    }
     if metric != Metric::Clicks || !rolled {
         refuse_text(is_text)?;
     }

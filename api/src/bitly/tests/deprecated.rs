@@ -102,6 +102,13 @@ async fn minutes_are_answered_where_they_are_kept() {
     let all = site.v3(path).await["data"].clone();
     let sum: u64 = (0..60).filter_map(counted).sum();
     assert_eq!([&all["link_clicks"], &all["units"]], [sum, 60], "{all}");
+    // One by one, those that are not zero.
+    let path = "/v3/link/clicks?link=bit.ly/now&unit=minute&units=-1&rollup=false";
+    let listed = site.v3(path).await["data"].clone();
+    let rows = listed["link_clicks"].as_array().unwrap().iter();
+    let clicks: Vec<_> = rows.map(|row| row["clicks"].as_u64()).collect();
+    assert_eq!(clicks, [Some(4), Some(2), Some(1), Some(7)], "{listed}");
+    assert_eq!(listed["units"], -1, "{listed}");
     let path = "/v4/bitlinks/bit.ly/now/clicks?unit=minute&units=3";
     let clicks: Value = serde_json::from_str(&site.get(path).await.text).unwrap();
     assert_eq!(clicks["link_clicks"][1]["clicks"], 2, "{clicks}");
