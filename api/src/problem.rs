@@ -79,6 +79,10 @@ impl Problem {
         self
     }
 
+    pub(crate) fn status(&self) -> u16 {
+        self.0.status
+    }
+
     pub(crate) fn field(&self) -> Option<&str> {
         self.0.field.as_deref()
     }

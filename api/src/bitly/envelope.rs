@@ -28,6 +28,8 @@ pub enum Fault {
     NotFound,
     /// The configuration keeps no minutes of this.
     NoMinutes,
+    /// More is asked for than one answer is made of, however often.
+    TooMuch,
     /// No such endpoint.
     Unknown,
     /// Not known here, or not readable now.
@@ -51,12 +53,21 @@ impl Fault {
         Self::Invalid(parameter.to_owned())
     }
 
+    /// Why the store did not answer: what it refuses is refused again, so it is not to be tried again.
+    pub fn of_read(problem: &Problem) -> Self {
+        match problem.status() {
+            400..500 => Self::TooMuch,
+            _ => Self::Unavailable,
+        }
+    }
+
     fn message(&self) -> String {
         match self {
             Self::Missing(parameter) => format!("MISSING_ARG_{}", parameter.to_uppercase()),
             Self::Invalid(parameter) => format!("INVALID_ARG_{}", parameter.to_uppercase()),
             Self::NotFound => "NOT_FOUND".to_owned(),
             Self::NoMinutes => "MINUTES_NOT_KEPT".to_owned(),
+            Self::TooMuch => "TOO_MANY_VALUES".to_owned(),
             Self::Unknown => "UNKNOWN".to_owned(),
             Self::Unavailable => "TEMPORARILY_UNAVAILABLE".to_owned(),
         }
@@ -77,7 +88,7 @@ pub fn v3(query: Option<&str>, answer: Result<Body, Fault>) -> Response {
         Ok(Body::Json(data)) => (200, "OK".to_owned(), data),
         Err(fault) => {
             let status = match fault {
-                Fault::Missing(_) | Fault::Invalid(_) | Fault::NoMinutes => 500,
+                Fault::Missing(_) | Fault::Invalid(_) | Fault::NoMinutes | Fault::TooMuch => 500,
                 Fault::NotFound | Fault::Unknown => 404,
                 Fault::Unavailable => 503,
             };
@@ -118,6 +129,10 @@ pub fn v4(resource: &str, answer: Result<Body, Fault>) -> Response {
             StatusCode::BAD_REQUEST,
             "Minutes are not kept here, or not for so long; ask for fewer of them, or for hours and longer units.",
         ),
+        Fault::TooMuch => (
+            StatusCode::BAD_REQUEST,
+            "There are too many values to be read at once; ask for fewer units.",
+        ),
         Fault::NotFound | Fault::Unknown => (
             StatusCode::NOT_FOUND,
             "What you are looking for cannot be found.",
@@ -132,6 +147,7 @@ pub fn v4(resource: &str, answer: Result<Body, Fault>) -> Response {
         Fault::Missing(field) => body["errors"] = errors(field, "missing"),
         Fault::Invalid(field) => body["errors"] = errors(&field, "invalid"),
         Fault::NoMinutes => body["errors"] = errors("unit", "invalid"),
+        Fault::TooMuch => body["errors"] = errors("units", "invalid"),
         Fault::NotFound | Fault::Unknown | Fault::Unavailable => {}
     }
     let mut response = (status, Json(body)).into_response();
@@ -144,4 +160,24 @@ pub fn v4(resource: &str, answer: Result<Body, Fault>) -> Response {
 
 fn errors(field: &str, code: &str) -> Value {
     json!([{"field": field, "error_code": code}])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_refused_for_good_is_not_to_be_tried_again() {
+        for (status, fault, answered) in [
+            (StatusCode::UNPROCESSABLE_ENTITY, Fault::TooMuch, 400_u16),
+            (StatusCode::SERVICE_UNAVAILABLE, Fault::Unavailable, 503),
+        ] {
+            let found = Fault::of_read(&Problem::new(status, "", ""));
+            assert_eq!(found, fault);
+            let answer = v4("bitlinks", Err(found));
+            assert_eq!(answer.status(), answered);
+            let waits = answer.headers().contains_key(header::RETRY_AFTER);
+            assert_eq!(waits, answered == 503);
+        }
+    }
 }

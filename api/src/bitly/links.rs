@@ -61,7 +61,8 @@ pub async fn ranked(
             None => Ok(ranking),
         }
     });
-    let ranking = ranking.await.map_err(|_| Fault::Unavailable)?;
+    let ranking = ranking.await;
+    let ranking = ranking.map_err(|problem| Fault::of_read(&problem))?;
     if window.unit == Unit::Minute && ranking.is_cut {
         return Err(Fault::NoMinutes);
     }

@@ -82,7 +82,7 @@ impl Source {
 ///
 /// # Errors
 /// [`Fault::NotFound`] for what is not declared, [`Fault::NoMinutes`] for minutes that are not kept,
-/// [`Fault::Unavailable`] for what cannot be read.
+/// [`Fault::TooMuch`] and [`Fault::Unavailable`] for what cannot be read.
 pub async fn read<T: Send + 'static>(
     state: &ApiState,
     sources: Vec<Source>,
@@ -117,7 +117,7 @@ pub async fn read<T: Send + 'static>(
         answer(store, &window, view.series).map(Ok)
     })
     .await
-    .map_err(|_| Fault::Unavailable)?
+    .map_err(|problem| Fault::of_read(&problem))?
 }
 
 /// True when the namespace is broken down by the facet.
