@@ -1,5 +1,7 @@
 //! In which form an answer goes out: by suffix, else by `Accept`.
 
+use std::cmp::Reverse;
+
 use axum::http::{HeaderMap, header};
 use serde::Serialize;
 use tallyring_records::FieldError;
@@ -37,33 +39,34 @@ impl Format {
         (segment, Self::accepted(headers))
     }
 
-    /// The form of ours that `Accept` likes best; of equals the first named. JSON when none is named,
-    /// and for pages: a browser that would take a picture of anything asks for HTML first.
-    fn accepted(headers: &HeaderMap) -> Self {
+    /// The form of ours that `Accept` likes best; of equals the one that it names more closely, then the one that it names
+    /// first. JSON where it names none; where a page is asked for, only a form's own name counts, and no picture's: a
+    /// browser that would take a picture of anything asks for HTML first.
+    pub(crate) fn accepted(headers: &HeaderMap) -> Self {
         let lines = headers.get_all(header::ACCEPT).into_iter();
-        let accepted = lines
+        let parts = lines
             .filter_map(|line| line.to_str().ok())
             .flat_map(|line| line.split(','));
-        let (mut best, mut liked) = (Self::Json, 0.0);
-        let mut anything: f32 = 0.0;
-        for part in accepted {
-            let (kind, quality) = preference(part);
-            let form = match kind.as_str() {
-                "text/html" if quality > 0.0 => return Self::Json,
-                "text/csv" => Self::Csv,
-                "image/svg+xml" => Self::SVG,
-                "application/json" => Self::Json,
-                "*/*" | "application/*" => {
-                    anything = anything.max(quality);
-                    continue;
-                }
-                _ => continue,
-            };
-            if quality > liked {
-                (best, liked) = (form, quality);
-            }
-        }
-        if anything > liked { Self::Json } else { best }
+        let kinds: Vec<(String, u16)> = parts.map(preference).collect();
+        let asks_page = |(kind, quality): &(String, u16)| kind == "text/html" && *quality > 0;
+        let is_page = kinds.iter().any(asks_page);
+        let place = |name: &str| kinds.iter().position(|(kind, _)| kind == name);
+        // Of equals that one name means the last one is taken.
+        let forms = [
+            (Self::SVG, ["image/svg+xml", "image/*", "*/*"]),
+            (Self::Csv, ["text/csv", "text/*", "*/*"]),
+            (Self::Json, ["application/json", "application/*", "*/*"]),
+        ];
+        let ranked = forms.into_iter().filter_map(|(form, names)| {
+            let mut named = names.into_iter().map(place).enumerate();
+            let (distance, place) = named.find_map(|(distance, place)| Some((distance, place?)))?;
+            let quality = kinds[place].1;
+            let counts = !is_page || distance == 0 && form != Self::SVG;
+            let rank = (quality, Reverse(distance), Reverse(place));
+            (counts && quality > 0).then_some((rank, form))
+        });
+        let best = ranked.max_by_key(|&(rank, _)| rank);
+        best.map_or(Self::Json, |(_, form)| form)
     }
 
     /// Takes what a picture may be asked to be like, `width` and `theme`, out of `query`.
@@ -108,17 +111,21 @@ impl Format {
     }
 }
 
-/// A media type in lower case, and how much it is wanted, 0 to 1 (RFC 9110 §12.4.2).
-fn preference(part: &str) -> (String, f32) {
+/// A media type in lower case, and how much it is wanted, 0 to 1,000 (RFC 9110 §12.4.2).
+fn preference(part: &str) -> (String, u16) {
     let mut parameters = part.split(';');
     let kind = parameters
         .next()
         .unwrap_or_default()
         .trim()
         .to_ascii_lowercase();
-    let quality =
-        parameters.find_map(|parameter| parameter.trim().strip_prefix("q=")?.parse().ok());
-    (kind, quality.unwrap_or(1.0))
+    let quality = parameters.find_map(|parameter| {
+        let (name, value) = parameter.trim().split_once('=')?;
+        let is_quality = name.eq_ignore_ascii_case("q");
+        is_quality.then(|| value.parse::<f32>().ok()).flatten()
+    });
+    let thousandths = quality.unwrap_or(1.0).clamp(0.0, 1.0) * 1_000.0;
+    (kind, thousandths.round() as u16)
 }
 
 #[cfg(test)]
@@ -153,6 +160,17 @@ mod tests {
             ("TEXT/CSV", Format::Csv),
             ("text/csv, */*", Format::Csv),
             ("nonsense", Format::Json),
+            ("text/*", Format::Csv),
+            ("image/webp, image/*;q=0.8", Format::SVG),
+            ("text/*, application/json", Format::Json),
+            ("text/*, text/csv;q=0, */*;q=0.1", Format::Json),
+            ("image/*, text/csv;q=0.5", Format::SVG),
+            ("application/json;q=0, */*", Format::Csv),
+            ("application/json;Q=0, text/csv;Q=0, */*", Format::SVG),
+            ("application/json;q=0", Format::Json),
+            ("text/html, text/csv;q=0.9, */*;q=0.8", Format::Csv),
+            ("text/html, image/*, text/*, */*;q=0.8", Format::Json),
+            ("application/json, text/plain, */*", Format::Json),
         ] {
             let mut headers = HeaderMap::new();
             headers.insert(header::ACCEPT, accept.parse().unwrap());
