@@ -1,20 +1,13 @@
 //! Version 4's lists of values as `text/csv`.
 
-use axum::http::{HeaderMap, header};
+use axum::http::HeaderMap;
 
 use crate::csv::cell;
+use crate::read::format::Format;
 
-/// True when `Accept` names CSV, and JSON not before it.
+/// True when `Accept` likes CSV best.
 pub fn wants_csv(headers: &HeaderMap) -> bool {
-    let accepted = headers.get_all(header::ACCEPT).into_iter();
-    let accepted = accepted.filter_map(|value| value.to_str().ok());
-    let mut kinds = accepted.flat_map(|value| value.split(','));
-    let first = kinds.find_map(|kind| match kind.split(';').next()?.trim() {
-        "text/csv" => Some(true),
-        "application/json" => Some(false),
-        _ => None,
-    });
-    first.unwrap_or(false)
+    Format::accepted(headers) == Format::Csv
 }
 
 /// Rows with a space behind the comma, as bitly writes them.
@@ -29,6 +22,8 @@ pub fn csv(head: &str, values: Vec<(String, u64)>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use axum::http::header;
+
     use super::*;
 
     #[test]
@@ -40,7 +35,10 @@ mod tests {
         };
         assert!(wants("text/csv"));
         assert!(wants("text/html, text/csv;q=0.9"));
+        assert!(wants("Text/CSV"));
+        assert!(wants("application/json;q=0.5, text/csv"));
         assert!(!wants("application/json, text/csv"));
+        assert!(!wants("text/csv;q=0.5, application/json"));
         assert!(!wants("*/*"));
     }
 
