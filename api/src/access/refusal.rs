@@ -46,6 +46,8 @@ impl Refusal {
             Self::TooMany { wait, .. } => Some(wait.as_secs() + u64::from(wait.subsec_nanos() > 0)),
             // Spread, or all that were refused together come back together.
             Self::Busy(_) => Some(1 + spread()),
+            // Others say 408, of which a client knows what to do.
+            Self::TimedOut { .. } if dialect == Dialect::V4 => Some(1 + spread()),
             _ => None,
         };
         let is_unauthorized = matches!(self, Self::NoKey | Self::WrongKey);
@@ -143,4 +145,27 @@ fn spread() -> u64 {
     let call = CALLS.fetch_add(1, Ordering::Relaxed);
     // The odd number is 2^64 divided by the golden ratio: neighbours land far apart.
     (call.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) % 3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_told_to_come_again_is_told_when() {
+        for (dialect, status, waits) in [
+            (Dialect::Problem, StatusCode::REQUEST_TIMEOUT, false),
+            (Dialect::V3, StatusCode::OK, false),
+            (Dialect::V4, StatusCode::SERVICE_UNAVAILABLE, true),
+        ] {
+            let refusal = Refusal::TimedOut {
+                limit: Duration::from_secs(1),
+                is_write: false,
+            };
+            let answer = refusal.answer(dialect, &Uri::from_static("/v4/bitlinks/a/clicks"));
+            assert_eq!(answer.status(), status, "{dialect:?}");
+            let told = answer.headers().contains_key(header::RETRY_AFTER);
+            assert_eq!(told, waits, "{dialect:?}");
+        }
+    }
 }
