@@ -13,6 +13,7 @@ use utoipa_swagger_ui::{Config, SwaggerUi};
 use crate::etag::{self, Known};
 use crate::openapi::ApiDocument;
 use crate::problem;
+use crate::segments::undecodable;
 use crate::state::ApiState;
 
 const DESCRIPTION: &str = "/openapi.json";
@@ -44,12 +45,15 @@ fn description(headers: &HeaderMap, tag: &HeaderValue, document: Bytes) -> Respo
     (kept, kind, document).into_response()
 }
 
-/// Says how long a file may be kept, and that a file is not there as everything else is said.
+/// Says how long a file may be kept, and that a file is not there, or its name is none, as everything else is said.
 async fn keep(request: Request, next: Next) -> Response {
     let path = request.uri().path().to_owned();
     let mut response = next.run(request).await;
     if response.status() == StatusCode::NOT_FOUND {
         return problem::no_route(&path).into_response();
+    }
+    if response.status() == StatusCode::BAD_REQUEST {
+        return undecodable(&path).into_response();
     }
     let is_asset = path.ends_with(".css") || path.ends_with(".png") || path.ends_with(".js");
     // The script that names the description may name another one in the next version.

@@ -20,11 +20,14 @@ where
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         match Path::<T>::from_request_parts(parts, state).await {
             Ok(Path(segments)) if is_percent_encoded(parts.uri.path()) => Ok(Self(segments)),
-            _ => Err(Problem::malformed(
-                "path",
-                parts.uri.path(),
-                "is not percent-encoded UTF-8; encode each key as one segment, and a % itself as %25",
-            )),
+            _ => Err(undecodable(parts.uri.path())),
         }
     }
+}
+
+/// 400 for a path whose segments cannot be decoded.
+pub fn undecodable(path: &str) -> Problem {
+    let detail =
+        "is not percent-encoded UTF-8; encode each key as one segment, and a % itself as %25";
+    Problem::malformed("path", path, detail)
 }

@@ -8,7 +8,6 @@
 mod sign_in;
 
 use axum::Router;
-use axum::extract::Path;
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -16,6 +15,7 @@ use axum::routing::{get, post};
 use crate::chart::page_style_sheet;
 use crate::etag::{self, Known};
 use crate::problem;
+use crate::segments::Segments;
 use crate::state::ApiState;
 
 /// What pages may load: this server's own files.
@@ -68,7 +68,7 @@ async fn page(headers: HeaderMap) -> Response {
     known_or(&headers, HTML, PAGE.to_owned())
 }
 
-async fn file(Path(name): Path<String>, headers: HeaderMap) -> Response {
+async fn file(Segments(name): Segments<String>, headers: HeaderMap) -> Response {
     if name == CHARTS {
         return known_or(&headers, CSS, page_style_sheet());
     }

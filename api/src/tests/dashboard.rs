@@ -48,6 +48,17 @@ async fn pages_load_only_their_own_files_and_hold_no_inline_script_or_style() {
 }
 
 #[tokio::test]
+async fn a_file_whose_name_is_no_text_is_a_problem_document() {
+    let site = Site::open(Schema::default_clicks(), NOW);
+    for path in ["/dashboard/%FF", "/docs/%FF"] {
+        let refused = site.get(path).await;
+        assert_eq!(refused.status, 400, "{path}: {}", refused.text);
+        assert_eq!(refused.content_type, "application/problem+json", "{path}");
+        assert_eq!(refused.json()["value"], path);
+    }
+}
+
+#[tokio::test]
 async fn scripts_import_files_that_are_there_and_a_browser_asks_again() {
     let site = Site::open(Schema::default_clicks(), NOW);
     let mut waiting = vec!["app.js".to_owned()];
