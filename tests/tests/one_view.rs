@@ -53,12 +53,19 @@ fn view(store: &Store) -> UsersView {
 /// By hour: what was counted, and how many users.
 fn found(store: &Store, view: &UsersView) -> BTreeMap<i64, (u64, u64)> {
     let hour = |start: i64| usize::try_from(start / HOUR).ok();
-    let users = view.unite(store, hour).expect("users");
+    let all = TIME_MIN..TIME_MAX;
+    let users = view.unite(store, &all, hour).expect("users");
     let counts = view.series.totals.iter();
     let of = |start: i64| users.get(&hour(start).expect("a time")).expect("users");
     let rows = counts.map(|(code, count)| (code.start(), (count, of(code.start()).estimate())));
     let rows: BTreeMap<_, _> = rows.collect();
     assert_eq!(rows.len(), users.len(), "users of nothing that was counted");
+    for (&start, &(_, estimate)) in &rows {
+        let alone = view.unite(store, &(start..start + HOUR), hour);
+        let alone = alone.expect("users").into_values();
+        let alone: Vec<u64> = alone.map(|users| users.estimate()).collect();
+        assert_eq!(alone, [estimate], "the users of one hour");
+    }
     rows
 }
 

@@ -6,7 +6,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
 use serde::Serialize;
-use tallyring_realtime::{Read, Store};
+use tallyring_realtime::{Read, Store, UsersView};
 use tallyring_records::{Namespace, USERS_RELATIVE_ERROR, Users};
 
 use super::answer::{Head, resolve};
@@ -16,6 +16,7 @@ use super::format::Format;
 use super::request::{Period, blocking, check_key, declared};
 use super::respond::{Respond, json};
 use crate::access::Caller;
+use crate::calendar::Buckets;
 use crate::chart::{Measure, Picture, SeriesChart, grouped, series};
 use crate::problem::Problem;
 use crate::segments::Segments;
@@ -23,6 +24,9 @@ use crate::state::ApiState;
 
 const KNOWN: &str =
     "unit, units, from, to, timezone, hour_offset and as_of; pictures also take width and theme";
+
+/// Buckets whose users are held at a time, up to 4 KiB each: one answer may have ten thousand.
+const BUCKETS_AT_ONCE: usize = 200;
 
 /// Unique users by bucket and over the range.
 #[derive(Serialize, utoipa::ToSchema)]
@@ -123,22 +127,37 @@ fn read(
     let view = store.users(read, as_of)?;
     let counted = base.counts(&view.series);
     let buckets = resolve(selection, counted.span())?;
-    let found = view.unite(store, |start| buckets.index_of(start))?;
-    let mut whole = Users::default();
-    found.values().for_each(|users| whole.union(users));
-    let counts = buckets.labels().iter().take(buckets.count()).enumerate();
-    let counts = counts.map(|(index, start)| UniquesCount {
-        start: Arc::clone(start),
-        users: Estimate::of(found.get(&index)),
-    });
+    let (whole, counts) = estimates(store, &view, &buckets)?;
     let aligned = base.aligned(&counted, &buckets);
     Ok(Uniques {
         whole: Estimate::of(Some(&whole)),
-        counts: counts.collect(),
+        counts,
         head: Head::of(store, &buckets, aligned, settled, view.generation),
         namespace: namespace.name,
         key,
     })
+}
+
+/// The users of all buckets, and the estimate of each, some at a time.
+fn estimates(
+    store: &Store,
+    view: &UsersView,
+    buckets: &Buckets,
+) -> Result<(Users, Vec<UniquesCount>), Problem> {
+    let mut whole = Users::default();
+    let mut counts = Vec::with_capacity(buckets.count());
+    let (edges, starts) = (buckets.edges(), &buckets.labels()[..buckets.count()]);
+    for starts in starts.chunks(BUCKETS_AT_ONCE) {
+        let first = counts.len();
+        let range = edges[first]..edges[first + starts.len()];
+        let found = view.unite(store, &range, |start| buckets.index_of(start))?;
+        found.values().for_each(|users| whole.union(users));
+        counts.extend((first..).zip(starts).map(|(index, start)| UniquesCount {
+            start: Arc::clone(start),
+            users: Estimate::of(found.get(&index)),
+        }));
+    }
+    Ok((whole, counts))
 }
 
 impl Respond for Uniques {

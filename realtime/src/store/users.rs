@@ -1,7 +1,7 @@
 //! Unique users of one key, united by what the caller asks for: one view of archive and deltas.
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::slice;
 
 use tallyring_archive::Run;
@@ -57,19 +57,23 @@ impl Store {
 }
 
 impl UsersView {
-    /// Unites the users of base buckets that have one number: `number` is given each bucket's start (Unix seconds).
-    /// Memory is bounded by how many numbers there are, 4 KiB each at most.
+    /// Unites the users of base buckets that start in `range` (Unix seconds) and have one number: `number` is given each
+    /// one's start. Memory is bounded by how many numbers there are in it, 4 KiB each at most.
     ///
     /// # Errors
     /// When a block is damaged.
     pub fn unite(
         &self,
         store: &Store,
+        range: &Range<i64>,
         number: impl Fn(i64) -> Option<usize>,
     ) -> Result<BTreeMap<usize, Users>> {
         let mut united: BTreeMap<usize, Users> = BTreeMap::new();
         let mut unite = |code: TimeCode, users: &Users| {
-            if let Some(number) = number(code.start()) {
+            let start = code.start();
+            if range.contains(&start)
+                && let Some(number) = number(start)
+            {
                 united.entry(number).or_default().union(users);
             }
         };
@@ -77,16 +81,17 @@ impl UsersView {
             .iter()
             .for_each(|(&code, users)| unite(code, users));
         for run in &self.series.runs {
-            self.visit(store, run, &mut unite)?;
+            self.visit(store, run, range, &mut unite)?;
         }
         Ok(united)
     }
 
-    /// Visits the users in a run.
+    /// Visits the users in a run of the days of `range`.
     fn visit(
         &self,
         store: &Store,
         run: &Run,
+        range: &Range<i64>,
         visit: &mut dyn FnMut(TimeCode, &Users),
     ) -> Result<()> {
         let Read {
@@ -96,10 +101,11 @@ impl UsersView {
             to,
             ..
         } = &self.read;
+        let (from, to) = (range.start.max(*from), range.end.min(*to));
         let prefix = line::subtotal_prefix(USERS, namespace, &store.keys.stored(key));
         let prefix = prefix.as_bytes();
         let mut first = prefix.to_vec();
-        Day::of(*from).code().write_to(&mut first);
+        Day::of(from).code().write_to(&mut first);
         let mut damaged = None;
         let places = (prefix, first.as_slice());
         run.visit_prefix(&store.cache, places, &mut |key, payload| {
@@ -107,7 +113,7 @@ impl UsersView {
                 return ControlFlow::Break(());
             };
             match (TimeCode::parse(code), Users::from_payload(payload)) {
-                (Ok(code), _) if code.start() >= *to => return ControlFlow::Break(()),
+                (Ok(code), _) if code.start() >= to => return ControlFlow::Break(()),
                 (Ok(code), Some(users)) => visit(code, &users),
                 _ => {
                     damaged = Some(line::shown(key));

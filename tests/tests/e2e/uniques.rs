@@ -31,6 +31,16 @@ fn assert_near(found: i64, expected: i64) {
     assert!(error < 0.05, "{found}, expected about {expected}");
 }
 
+/// Two thousand hours, of which some are united at a time: those of the day before, and the two of `before`.
+fn check_long(client: &Client, before: &[i64]) {
+    let path = "/v1/ad_impression/42/uniques?unit=hour&units=2000&to=2026-03-16T12:00:00Z";
+    let answer = client.get_json(path);
+    let found = estimates(&answer);
+    assert_eq!(found[1_997..], [before[0], before[1], 0]);
+    assert_near(found.iter().sum::<i64>() - before[0] - before[1], 500);
+    assert_near(answer["estimate"].as_i64().expect("an estimate"), USERS);
+}
+
 #[test]
 fn users_are_united_over_hours_and_days_whatever_holds_them() {
     let data = tempfile::tempdir().expect("a directory");
@@ -82,6 +92,7 @@ fn users_are_united_over_hours_and_days_whatever_holds_them() {
         expected["generation"] = json!(generation - 1);
         expected
     });
+    check_long(&server, &before);
     let csv = server.get(&hours.replace("uniques", "uniques.csv")).text;
     assert!(
         csv.starts_with("start,estimate\n2026-03-16T10:00:00+00:00,"),

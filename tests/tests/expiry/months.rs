@@ -136,7 +136,8 @@ impl Months {
         };
         let hour = |start: i64| usize::try_from((start - MARCH) / 3_600).ok();
         let view = self.store.users(read, None).expect("a view");
-        let users = view.unite(&self.store, hour).expect("users");
+        let users = view.unite(&self.store, &(TIME_MIN..TIME_MAX), hour);
+        let users = users.expect("users");
         let users = users.iter();
         users
             .map(|(&hour, users)| (hour, users.estimate()))
