@@ -18,6 +18,9 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// Of operations, such as the adoption of a large dataset: longer than the server gives them.
 const OPERATION_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 
+/// Longest answer that is taken. Ten thousand values of the longest keys are a third of it.
+const ANSWER_BYTES_MAX: u64 = 64 << 20;
+
 /// The variable that holds the API key.
 pub const KEY_VARIABLE: &str = "TALLYRING_KEY";
 
@@ -160,7 +163,8 @@ fn read(
         ))
     })?;
     let status = answer.status();
-    let text = answer.body_mut().read_to_string().map_err(|error| {
+    let body = answer.body_mut().with_config().limit(ANSWER_BYTES_MAX);
+    let text = body.lossy_utf8(true).read_to_string().map_err(|error| {
         CommandError::Failed(format!("the answer of {url} cannot be read: {error}"))
     })?;
     if status.is_success() {
