@@ -184,6 +184,8 @@ pub fn refused(status: u16, problem: &Value) -> CommandError {
     let text = problem_text(status, problem);
     match status {
         400 => CommandError::Usage(text),
+        // The value of an option; without a field it is the store that cannot do it.
+        422 if problem["field"].is_string() => CommandError::Usage(text),
         _ => CommandError::Failed(text),
     }
 }

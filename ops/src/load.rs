@@ -31,7 +31,8 @@ const NICE: i32 = 19;
 /// # Errors
 /// A bad row, counts that do not balance, or the disk. Nothing changed then.
 pub fn run(args: &LoadArgs, json: bool) -> Result<()> {
-    check_dataset_name(&args.dataset)?;
+    let named = check_dataset_name(&args.dataset);
+    named.map_err(|error| CommandError::Usage(error.to_string()))?;
     let data = args.data.data.as_path();
     if args.dry_run && !is_store(data)? {
         return Err(CommandError::Failed(format!(

@@ -123,7 +123,7 @@ fn usage_errors_end_with_2_and_say_what_to_change() {
     let data = text(directory.path());
     let bad = directory.path().join("bad.toml");
     fs::write(&bad, "[ids]\nwindow_hours = 1\n").expect("write the configuration");
-    let cases: [(&[&str], &str); 7] = [
+    let cases: [(&[&str], &str); 8] = [
         (
             &["serve", "--listen", "0.0.0.0:0", "--data", data],
             "127.0.0.1",
@@ -140,6 +140,10 @@ fn usage_errors_end_with_2_and_say_what_to_change() {
         (&["config", "check", text(&bad)], "ids.window_hours"),
         (&["config", "check", "missing.toml"], "missing.toml"),
         (&["query", "/abc", "--data", data], "NAMESPACE/KEY"),
+        (
+            &["load", "a b", "missing.csv", "--data", data],
+            "cannot be the name of a dataset",
+        ),
     ];
     for (arguments, named) in cases {
         let finished = tallyring(arguments);

@@ -74,6 +74,12 @@ fn a_namespace_is_queried_as_a_whole_and_by_its_heaviest_keys() {
         let refused = tallyring(&[&["query", "--data", path], wrong].concat());
         assert_eq!(refused.code, 2, "{wrong:?}: {refused:?}");
     }
+    for (option, value) in [("--units", "0"), ("--hour-offset", "15")] {
+        let refused = tallyring(&["query", "--data", path, "l/a", option, value]);
+        assert_eq!(refused.code, 2, "{refused:?}");
+        let said = format!("error: {option} `{value}` ");
+        assert!(refused.stderr.starts_with(&said), "{refused:?}");
+    }
 }
 
 #[test]
