@@ -113,8 +113,7 @@ pub fn admit(access: &Access, route: Route, request: &Parts) -> Result<Caller, R
         return Ok(Caller::default());
     };
     if !access.needs_keys() {
-        let is_listed = access.origins.allowed(&request.headers).is_some();
-        return match session::may_without_key(route, request, is_listed) {
+        return match session::may_without_key(route, request) {
             true => Ok(Caller::default()),
             false => Err(Refusal::Forbidden(Problem::new(
                 StatusCode::FORBIDDEN,

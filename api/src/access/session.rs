@@ -39,9 +39,8 @@ pub fn is_own_page(headers: &HeaderMap) -> bool {
 }
 
 /// Where nobody needs a key, whether this may be asked: a page elsewhere may not change anything by what a browser sends for
-/// it, nor may one that took the name of this machine's address (DNS rebinding) do what operators do. Of an origin that is
-/// listed it may send what needs no preflight.
-pub fn may_without_key(route: Route, request: &Parts, is_listed: bool) -> bool {
+/// it, nor may one that took the name of this machine's address (DNS rebinding) do what operators do.
+pub fn may_without_key(route: Route, request: &Parts) -> bool {
     let headers = &request.headers;
     let is_change = request.method != Method::GET && request.method != Method::HEAD;
     match route.scope {
@@ -53,7 +52,7 @@ pub fn may_without_key(route: Route, request: &Parts, is_listed: bool) -> bool {
         // A GET counts, too: a picture of that address is enough.
         Some(Scope::Write) => {
             let site = headers.get("sec-fetch-site");
-            is_listed && !is_change || site.is_none_or(|site| site.as_bytes() != b"cross-site")
+            site.is_none_or(|site| site.as_bytes() != b"cross-site")
         }
         _ => true,
     }
@@ -173,10 +172,8 @@ mod tests {
                 }
                 let (request, ()) = request.body(()).unwrap().into_parts();
                 let route = Route::of(&method, Some(pattern), pattern);
-                let found = may_without_key(route, &request, false);
+                let found = may_without_key(route, &request);
                 assert_eq!(found, may, "{pattern} {host} {site} {origin}");
-                let of_listed = may_without_key(route, &request, true);
-                assert_eq!(of_listed, may || method == Method::GET, "{pattern} {site}");
             }
         }
     }
