@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::disk::{Disk, remove_temporary_files};
+use crate::disk::{Disk, TEMPORARY_SUFFIX, remove_temporary_files};
 use crate::error::{Error, Result};
 use crate::manifest::Manifest;
 use crate::names;
@@ -11,7 +11,16 @@ use crate::names;
 ///
 /// # Errors
 /// When the disk refuses.
-pub fn remove_leftovers(disk: &dyn Disk, manifest: Option<&Manifest>) -> Result<usize> {
+pub fn remove_leftovers(disk: &dyn Disk, manifest: &Manifest) -> Result<usize> {
+    let removed = remove_temporaries(disk)?;
+    Ok(removed + remove_unnamed(disk, manifest, &names::SORTED_FILE_DIRECTORIES)?)
+}
+
+/// Removes temporary files only.
+///
+/// # Errors
+/// When the disk refuses.
+pub fn remove_temporaries(disk: &dyn Disk) -> Result<usize> {
     let mut removed = 0;
     for directory in names::DIRECTORIES {
         // What is sorted for a load belongs to the process that sorts it.
@@ -20,8 +29,24 @@ pub fn remove_leftovers(disk: &dyn Disk, manifest: Option<&Manifest>) -> Result<
                 remove_temporary_files(disk, directory).map_err(Error::io("clean", directory))?;
         }
     }
-    removed += remove_unnamed(disk, manifest, &names::SORTED_FILE_DIRECTORIES)?;
     Ok(removed)
+}
+
+/// A file that only a manifest can have named, if there is one: where there is no manifest, it was lost.
+///
+/// # Errors
+/// When the disk refuses.
+pub fn any_sorted_file(disk: &dyn Disk) -> Result<Option<String>> {
+    for directory in names::SORTED_FILE_DIRECTORIES {
+        let files = disk.list(directory).map_err(Error::io("list", directory))?;
+        let mut whole = files
+            .iter()
+            .filter(|file| !file.ends_with(TEMPORARY_SUFFIX));
+        if let Some(file) = whole.next() {
+            return Ok(Some(format!("{directory}/{file}")));
+        }
+    }
+    Ok(None)
 }
 
 /// Removes what a rebuild that failed has made. A recompression that runs meanwhile fails, and is tried again.
@@ -45,7 +70,7 @@ fn remove_all_unnamed(
     manifest: &Manifest,
     directories: [&str; 2],
 ) -> Result<usize> {
-    let mut removed = remove_unnamed(disk, Some(manifest), &directories)?;
+    let mut removed = remove_unnamed(disk, manifest, &directories)?;
     for directory in directories {
         removed +=
             remove_temporary_files(disk, directory).map_err(Error::io("clean", directory))?;
@@ -53,15 +78,9 @@ fn remove_all_unnamed(
     Ok(removed)
 }
 
-fn remove_unnamed(
-    disk: &dyn Disk,
-    manifest: Option<&Manifest>,
-    directories: &[&str],
-) -> Result<usize> {
+fn remove_unnamed(disk: &dyn Disk, manifest: &Manifest, directories: &[&str]) -> Result<usize> {
     let mut removed = 0;
-    let named: BTreeSet<&str> = manifest
-        .map(|manifest| manifest.files().map(|entry| entry.name.as_str()).collect())
-        .unwrap_or_default();
+    let named: BTreeSet<&str> = manifest.files().map(|entry| entry.name.as_str()).collect();
     for directory in directories {
         for file in disk.list(directory).map_err(Error::io("list", directory))? {
             let name = format!("{directory}/{file}");

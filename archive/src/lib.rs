@@ -18,7 +18,10 @@ mod verify;
 
 pub use disk::{Content, Disk, DiskFile};
 pub use error::{Error, Result};
-pub use leftovers::{remove_leftovers, remove_leftovers_of_flush, remove_leftovers_of_rebuild};
+pub use leftovers::{
+    any_sorted_file, remove_leftovers, remove_leftovers_of_flush, remove_leftovers_of_rebuild,
+    remove_temporaries,
+};
 pub use manifest::{
     Build, BuiltGeneration, DatasetEntry, GENERATIONS_KEPT, GenerationEntry, IdRunEntry, IdsEntry,
     KeepDays, Manifest, ProducerEntry, SchemaEntry, StoreEntry, Work,

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tallyring_archive::disk::TEMPORARY_SUFFIX;
-use tallyring_archive::{Disk, IdsEntry, Manifest, SchemaEntry, names, remove_leftovers};
+use tallyring_archive::{
+    Disk, IdsEntry, Manifest, SchemaEntry, any_sorted_file, names, remove_leftovers,
+    remove_temporaries,
+};
 use tallyring_records::{Day, Offset, Position, Schema};
 
 use super::Store;
@@ -76,7 +79,7 @@ impl Store {
         // lost after files were removed on its account, the one before would name what is gone.
         disk.sync_directory(names::MANIFESTS)
             .map_err(tallyring_archive::Error::io("sync", names::MANIFESTS))?;
-        let leftovers = remove_leftovers(&*disk, Some(&manifest))?;
+        let leftovers = remove_leftovers(&*disk, &manifest)?;
         let now_ms = world.clock.now_ms();
         let mut replay = Replay::new(&world, &options, &identity, &manifest)?;
         let (log, summary) = match begun {
@@ -169,11 +172,18 @@ fn begin(
             "there is an oplog but no manifest: the manifests were removed; restore `manifests/` from a backup".into(),
         ));
     }
+    // The log begins before the first manifest, sorted files after it: to go on would remove them all.
+    if let Some(file) = any_sorted_file(disk)? {
+        return Err(Error::Missing(format!(
+            "there is {file}, but no manifest and no oplog: they were removed, or the disk that has them is not mounted; \
+             put `manifests/` and `oplog/` back, or restore the whole directory from a backup"
+        )));
+    }
     let identity = match identity {
         Some(identity) => identity,
         None => Identity::create(disk, world.random)?,
     };
-    remove_leftovers(disk, None)?;
+    remove_temporaries(disk)?;
     let now_ms = world.clock.now_ms();
     let ring = Ring::begin(
         Day::of(now_ms.div_euclid(1_000)),

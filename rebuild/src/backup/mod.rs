@@ -239,7 +239,7 @@ impl Copy<'_> {
             manifest.commit(self.target)?;
         }
         // It is committed: what the manifest before named is only space.
-        remove_leftovers(self.target, Some(manifest))?;
+        remove_leftovers(self.target, manifest)?;
         log::finish(self.target)?;
         log::remove_before(self.target, oldest)?;
         Ok(self.copied)

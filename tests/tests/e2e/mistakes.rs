@@ -66,6 +66,36 @@ fn what_was_removed_is_named_and_comes_back_with_it() {
 }
 
 #[test]
+fn sorted_files_without_manifests_and_log_are_kept_and_named() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let data = directory.path().join("data");
+    store(&data);
+    let away = directory.path().join("away");
+    fs::create_dir(&away).expect("a place");
+    let lost = ["manifests", "oplog", "STORE"];
+    for name in lost {
+        fs::rename(data.join(name), away.join(name)).expect("move it away");
+    }
+    let runs = || fs::read_dir(data.join("deltas")).expect("runs").count();
+    let before = runs();
+    assert!(before > 0, "the first stop has flushed");
+    let message = refused(&data);
+    let expected = ["deltas/", "manifests/", "oplog/", "restore"];
+    assert!(
+        expected.iter().all(|part| message.contains(part)),
+        "{message}"
+    );
+    assert_eq!(runs(), before);
+    assert!(!data.join("STORE").exists(), "no new identity");
+    for name in lost {
+        // The start has made the directories.
+        let _ = fs::remove_dir(data.join(name));
+        fs::rename(away.join(name), data.join(name)).expect("move it back");
+    }
+    assert_eq!(total(&data), 3);
+}
+
+#[test]
 fn a_newer_format_names_both_and_touches_nothing() {
     let directory = tempfile::tempdir().expect("a directory");
     let data = directory.path().join("data");
