@@ -191,6 +191,7 @@ fn read_chunk(reader: &mut dyn Read, bytes: &mut Vec<u8>) -> io::Result<bool> {
     Ok(read < wanted)
 }
 
-fn newlines(bytes: &[u8]) -> u64 {
+/// How many lines end there.
+pub fn newlines(bytes: &[u8]) -> u64 {
     memchr::memchr_iter(b'\n', bytes).count() as u64
 }

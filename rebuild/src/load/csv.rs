@@ -1,8 +1,11 @@
 //! Bulk CSV: `namespace,key,hour,count`, for breakdowns also `subtotal,value`, in any order (RFC 4180).
 
+use std::ops::Range;
+
 use ::csv::{ByteRecord, ReaderBuilder};
 use tallyring_records::how_many;
 
+use super::chunk::newlines;
 use super::field::shown;
 use super::row::Fields;
 use super::separators::Separators;
@@ -74,9 +77,30 @@ impl Columns {
         first_line: u64,
         each: &mut EachRow<'_, E>,
     ) -> Result<(), E> {
-        if memchr::memchr(b'"', chunk).is_some() {
-            return self.quoted_rows(chunk, first_line, each);
+        let (mut rest, mut line) = (chunk, first_line);
+        let mut unquoted = Unquoted::default();
+        // Rows are read alike whatever stands beside them in the chunk.
+        while let Some(quote) = memchr::memchr(b'"', rest) {
+            let start = memchr::memrchr(b'\n', &rest[..quote]).map_or(0, |at| at + 1);
+            if start > 0 {
+                self.plain_rows(&rest[..start], line, each)?;
+                line += newlines(&rest[..start]);
+            }
+            let row = &rest[start..];
+            let end = self.quoted_row(row, line, &mut unquoted, each)?;
+            line += newlines(&row[..end]);
+            rest = &row[end..];
         }
+        self.plain_rows(rest, line, each)
+    }
+
+    /// Rows without any quote.
+    fn plain_rows<E>(
+        &self,
+        chunk: &[u8],
+        first_line: u64,
+        each: &mut EachRow<'_, E>,
+    ) -> Result<(), E> {
         let (mut line, mut found) = (first_line, 0);
         // Where the fields of a line start, and where the next line does. (Numbers rather than slices: those would be read
         // as wholes just after their halves were written, which processors wait for.)
@@ -104,37 +128,27 @@ impl Columns {
         Ok(())
     }
 
-    fn quoted_rows<E>(
+    /// The row that `rest` begins with, and in which a quote is; where the next one begins.
+    fn quoted_row<E>(
         &self,
-        chunk: &[u8],
-        first_line: u64,
+        rest: &[u8],
+        line: u64,
+        unquoted: &mut Unquoted,
         each: &mut EachRow<'_, E>,
-    ) -> Result<(), E> {
-        let mut reader = ReaderBuilder::new()
-            .has_headers(false)
-            .flexible(true)
-            .from_reader(chunk);
-        let mut record = ByteRecord::new();
-        // Reading memory does not fail, and bytes are not checked to be text here.
-        while matches!(reader.read_byte_record(&mut record), Ok(true)) {
-            let (mut line, start) = record
-                .position()
-                .map_or((0, 0), |position| (position.line() - 1, position.byte()));
-            let start = usize::try_from(start).unwrap_or(0);
-            let end = usize::try_from(reader.position().byte()).unwrap_or(0);
-            let text = chunk.get(start..end).unwrap_or_default();
-            // The rest of the line end before it, and empty lines.
-            let before = text.iter().take_while(|byte| matches!(byte, b'\r' | b'\n'));
-            line += before.filter(|&&byte| byte == b'\n').count() as u64;
-            let text = text.trim_ascii();
-            let fields = if record.len() == self.count {
-                Ok(self.fields(|place| &record[place]))
-            } else {
-                Err(self.wrong_count(record.len()))
-            };
-            each(first_line + line, fields, text)?;
-        }
-        Ok(())
+    ) -> Result<usize, E> {
+        let (end, read) = unquoted.read(rest);
+        let text = &rest[..end];
+        let text = text.strip_suffix(b"\n").unwrap_or(text);
+        let text = text.strip_suffix(b"\r").unwrap_or(text);
+        let row: &Unquoted = unquoted;
+        let found = row.fields.len();
+        let fields = match read {
+            Ok(()) if found == self.count => Ok(self.fields(|place| row.field(place))),
+            Ok(()) => Err(self.wrong_count(found)),
+            Err(wrong) => Err(wrong.text(line, newlines(text))),
+        };
+        each(line, fields, text)?;
+        Ok(end)
     }
 
     fn fields<'f>(&self, get: impl Fn(usize) -> &'f [u8]) -> Fields<'f> {
@@ -155,6 +169,110 @@ impl Columns {
             how_many(found as u64, "field"),
             self.count
         )
+    }
+}
+
+/// A row's fields without their quotes.
+#[derive(Default)]
+struct Unquoted {
+    /// All of them.
+    text: Vec<u8>,
+    /// Where each stands there.
+    fields: Vec<Range<usize>>,
+}
+
+/// What is wrong with the quotes of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum WrongQuotes {
+    /// Neither a comma nor a line end follows one that closes.
+    NotAtEnd,
+    /// One has none that closes it.
+    Unclosed,
+}
+
+impl WrongQuotes {
+    /// For the user, of a row that begins in `line` and has `more` lines than that.
+    fn text(self, line: u64, more: u64) -> String {
+        let what = match self {
+            Self::NotAtEnd => {
+                "a quoted field goes on behind its closing quote; write a quote in a quoted field twice"
+            }
+            Self::Unclosed => "a quoted field lacks its closing quote; close it",
+        };
+        match more {
+            0 => what.to_owned(),
+            more => format!("{what} (it was read until line {})", line + more),
+        }
+    }
+}
+
+impl Unquoted {
+    fn field(&self, place: usize) -> &[u8] {
+        &self.text[self.fields[place].clone()]
+    }
+
+    /// Reads the row that `rest` begins with. Where the next one begins: where the quotes of this one are wrong, behind the
+    /// next line end, so that no more rows than it may reach into are lost with it.
+    fn read(&mut self, rest: &[u8]) -> (usize, Result<(), WrongQuotes>) {
+        self.text.clear();
+        self.fields.clear();
+        let mut at = 0;
+        loop {
+            let start = self.text.len();
+            let end = if rest.get(at) == Some(&b'"') {
+                self.quoted(rest, at + 1)
+            } else {
+                Ok(self.plain(rest, at))
+            };
+            let end = match end {
+                Ok(end) => end,
+                Err((wrong, at)) => {
+                    let line_end = memchr::memchr(b'\n', &rest[at..]);
+                    let next = line_end.map_or(rest.len(), |behind| at + behind + 1);
+                    return (next, Err(wrong));
+                }
+            };
+            self.fields.push(start..self.text.len());
+            if rest.get(end) != Some(&b',') {
+                return (rest.len().min(end + 1), Ok(()));
+            }
+            at = end + 1;
+        }
+    }
+
+    /// Takes the field that begins at `at` as it stands; where it ends. Quotes in it are nothing but that.
+    fn plain(&mut self, rest: &[u8], at: usize) -> usize {
+        let end = memchr::memchr2(b',', b'\n', &rest[at..]);
+        let end = end.map_or(rest.len(), |behind| at + behind);
+        let mut field = &rest[at..end];
+        if rest.get(end) != Some(&b',') {
+            field = field.strip_suffix(b"\r").unwrap_or(field);
+        }
+        self.text.extend_from_slice(field);
+        end
+    }
+
+    /// Takes the field whose opening quote stands before `opened`: where it ends, or what is wrong and where.
+    fn quoted(&mut self, rest: &[u8], opened: usize) -> Result<usize, (WrongQuotes, usize)> {
+        let mut at = opened;
+        loop {
+            let Some(behind) = memchr::memchr(b'"', &rest[at..]) else {
+                // What follows the quote is rows as likely as text.
+                return Err((WrongQuotes::Unclosed, opened));
+            };
+            let quote = at + behind;
+            self.text.extend_from_slice(&rest[at..quote]);
+            at = quote + 1;
+            match &rest[at..] {
+                [b'"', ..] => {
+                    self.text.push(b'"');
+                    at += 1;
+                }
+                [] | [b',' | b'\n', ..] => return Ok(at),
+                [b'\r'] | [b'\r', b'\n', ..] => return Ok(at + 1),
+                _ => return Err((WrongQuotes::NotAtEnd, at)),
+            }
+        }
     }
 }
 
@@ -180,7 +298,8 @@ pub fn last_record_end(bytes: &[u8]) -> usize {
     end
 }
 
-/// Follows quotes as the csv crate does: one opens a field only at its start.
+/// Follows quotes as rows are read: one opens a field only at its start, and a row in which they are wrong ends with its
+/// line.
 #[derive(Default)]
 struct Scan {
     state: State,
@@ -193,6 +312,8 @@ enum State {
     Plain,
     Quoted,
     QuoteInQuoted,
+    /// Behind what follows a closing quote and must not; or a CR, which the line end follows.
+    BehindQuoted,
 }
 
 impl Scan {
@@ -200,7 +321,10 @@ impl Scan {
         self.state = match (self.state, byte) {
             (State::Quoted, b'"') => State::QuoteInQuoted,
             (State::Quoted, _) | (State::FieldStart | State::QuoteInQuoted, b'"') => State::Quoted,
-            (_, b',' | b'\n') => State::FieldStart,
+            (_, b'\n') | (State::FieldStart | State::Plain | State::QuoteInQuoted, b',') => {
+                State::FieldStart
+            }
+            (State::QuoteInQuoted | State::BehindQuoted, _) => State::BehindQuoted,
             _ => State::Plain,
         };
         byte == b'\n' && self.state == State::FieldStart
@@ -284,17 +408,98 @@ mod tests {
         }
     }
 
+    const HEADER: &str = "namespace,key,hour,count\n";
+
+    #[test]
+    fn quotes_that_are_wrong_make_one_bad_row_and_those_behind_it_count() {
+        let good = |key: &str| Some(key.to_owned());
+        for (chunk, expected) in [
+            (
+                "l,\"foo\" bar,1,5\nl,a,1,1\n",
+                vec![(2, None), (3, good("a"))],
+            ),
+            (
+                "l,\"foo\"\r,1,5\nl,\"a\",1,1\r\n",
+                vec![(2, None), (3, good("a"))],
+            ),
+            // Quotes behind the place where it went wrong open nothing.
+            (
+                "l,\"b\"c,\"d\nl,a,1,1\nl,\"e\",1,1",
+                vec![(2, None), (3, good("a")), (4, good("e"))],
+            ),
+            // Nothing closes it, so that it is not known to reach over its line's end.
+            (
+                "l,a,1,1\nl,\"b,1,1\nl,c,1,1\n",
+                vec![(2, good("a")), (3, None), (4, good("c"))],
+            ),
+            ("l,\"b,1,1\nl,c,1,1\n", vec![(2, None), (3, good("c"))]),
+            ("l,a,1,\"1", vec![(2, None)]),
+            // It may reach there.
+            (
+                "l,\"b,1,1\nl,c,1,1\nl,\"d\",1,1\nl,e,1,1\n",
+                vec![(2, None), (5, good("e"))],
+            ),
+            (
+                "l,5\" disk,1,1\nl,c\"d\",1,1\nl,\"\",1,1\n",
+                vec![(2, good("5\" disk")), (3, good("c\"d\"")), (4, good(""))],
+            ),
+        ] {
+            let found: Vec<(u64, Option<String>)> = rows(HEADER, chunk)
+                .into_iter()
+                .map(|(line, fields)| (line, fields.ok().map(|[_, key, ..]| key)))
+                .collect();
+            assert_eq!(found, expected, "{chunk:?}");
+        }
+        let told = rows(HEADER, "l,\"b,1,1\nl,\"d\",1,1\n");
+        let told = told[0].1.as_ref().unwrap_err();
+        assert!(told.contains("until line 3"), "{told}");
+    }
+
+    #[test]
+    fn a_cr_within_a_line_is_part_of_its_field_whatever_stands_beside_it() {
+        let lines = "l,a\rb,1,1\nl,c,1,1\r\n";
+        let alone = rows(HEADER, lines);
+        let beside = rows(HEADER, &format!("{lines}l,\"d\",1,1\n"));
+        assert_eq!(alone[0].1.as_ref().unwrap()[1], "a\rb");
+        assert_eq!(alone[..], beside[..alone.len()]);
+    }
+
     proptest! {
         #[test]
-        fn prop_cuts_are_between_the_records_of_the_csv_crate(text in "[ab,\"\n]{0,40}") {
+        fn prop_cuts_change_no_row(text in "([ab,\"\r\n]|a,b,a,b\n|\"a\",\"\"\",){0,40}") {
             let end = last_record_end(text.as_bytes());
-            let count = |text: &str| {
-                let reader = ReaderBuilder::new().has_headers(false).flexible(true).from_reader(text.as_bytes());
-                reader.into_byte_records().flatten().collect::<Vec<_>>()
+            prop_assert!(end == 0 || text.as_bytes()[end - 1] == b'\n');
+            // What is said of a bad row names lines.
+            let read = |part: &str, before: u64| -> Vec<(u64, Option<[String; 6]>)> {
+                let rows = rows(HEADER, part).into_iter();
+                rows.map(|(line, fields)| (line + before, fields.ok())).collect()
             };
-            let mut parts = count(&text[..end]);
-            parts.extend(count(&text[end..]));
-            prop_assert_eq!(parts, count(&text));
+            let mut parts = read(&text[..end], 0);
+            parts.extend(read(&text[end..], newlines(&text.as_bytes()[..end])));
+            prop_assert_eq!(parts, read(&text, 0));
+        }
+
+        #[test]
+        fn prop_what_the_csv_crate_writes_is_read(
+            written in prop::collection::vec(prop::array::uniform4("[ab,\"\r\n ]{0,4}"), 0..8),
+        ) {
+            let mut text = Vec::new();
+            {
+                let mut writer = ::csv::Writer::from_writer(&mut text);
+                for row in &written {
+                    writer.write_record(row).unwrap();
+                }
+                writer.flush().unwrap();
+            }
+            let text = String::from_utf8(text).unwrap();
+            let read: Vec<[String; 4]> = rows(HEADER, &text)
+                .into_iter()
+                .map(|(_, fields)| {
+                    let [namespace, key, hour, count, ..] = fields.unwrap();
+                    [namespace, key, hour, count]
+                })
+                .collect();
+            prop_assert_eq!(read, written);
         }
     }
 }

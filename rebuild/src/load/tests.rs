@@ -252,6 +252,14 @@ fn bad_rows_are_named_by_file_and_line() {
         ),
         ("l,a,1331920800", "line 3: it has 3 fields, the header 6"),
         ("\"l\",\"a\n\",1331920800,x,,", "line 3: `count` is `x`"),
+        (
+            "l,\"foo\" bar,1331920800,1,,",
+            "line 3: a quoted field goes on behind its closing quote",
+        ),
+        (
+            "l,\"foo,1331920800,1,,",
+            "line 3: a quoted field lacks its closing quote",
+        ),
     ] {
         let error = row(bad);
         assert!(error.contains(expected), "{bad}: {error}");
