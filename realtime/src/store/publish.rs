@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use tallyring_archive::merge::add_sums;
 use tallyring_archive::{
-    Build, GENERATIONS_KEPT, GenerationEntry, Manifest, Partition, Run, RunEntry, StoreEntry, Sums,
-    names, remove_leftovers_of_rebuild,
+    Build, DatasetEntry, GENERATIONS_KEPT, GenerationEntry, Manifest, Partition, Run, RunEntry,
+    StoreEntry, Sums, names, remove_leftovers_of_rebuild,
 };
 use tallyring_records::{StoreId, is_minutes_section};
 
@@ -50,8 +50,8 @@ impl Store {
     }
 
     /// Reads an older generation from now on. Increments that it lacks count as deltas again, and the next
-    /// rebuild merges them. Datasets are those of that generation: what was loaded since is forgotten, what
-    /// was dropped since is back.
+    /// rebuild merges them. Datasets are those of that generation: what was merged since is forgotten, what
+    /// was dropped since is back. What no generation has merged yet goes on waiting for the next one.
     ///
     /// # Errors
     /// [`Error::NoGeneration`] when it is not kept; otherwise when the disk refuses.
@@ -77,10 +77,7 @@ impl Store {
         next.number += 1;
         next.written_at_ms = self.world.clock.now_ms();
         next.active = generation;
-        let active = next.generation(generation).cloned();
-        for dataset in &mut next.datasets {
-            dataset.wanted = active.as_ref().is_some_and(|active| dataset.is_in(active));
-        }
+        want_datasets_of(&mut next, generation);
         next.forget_datasets();
         self.switch(&mut root, next, &[])
     }
@@ -144,6 +141,29 @@ impl Store {
         live.archive = archive;
         live.manifest = Arc::new(root.manifest.clone());
         Ok(())
+    }
+}
+
+/// Wants the datasets of a kept generation, and those that wait to be merged, which are in none: whoever goes back to one
+/// did not ask to lose them. They take the place of what has their name there, as they were to.
+fn want_datasets_of(manifest: &mut Manifest, number: u64) {
+    let Manifest {
+        datasets,
+        generations,
+        ..
+    } = manifest;
+    let waits = |dataset: &DatasetEntry| {
+        dataset.wanted && !generations.iter().any(|kept| dataset.is_in(kept))
+    };
+    let waiting: BTreeSet<String> = datasets
+        .iter()
+        .filter(|dataset| waits(dataset))
+        .map(|dataset| dataset.name.clone())
+        .collect();
+    let active = generations.iter().find(|kept| kept.number == number);
+    for dataset in datasets {
+        let is_in = active.is_some_and(|active| dataset.is_in(active));
+        dataset.wanted = waits(dataset) || is_in && !waiting.contains(&dataset.name);
     }
 }
 

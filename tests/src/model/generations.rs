@@ -212,7 +212,20 @@ impl Driver {
         match self.store().activate(number) {
             Ok(()) => {
                 if number != self.naive.active {
-                    self.naive.wanted = self.naive.generations[&number].datasets.clone();
+                    let kept = &self.naive.generations;
+                    let is_merged = |load: &String| {
+                        kept.values()
+                            .any(|kept| kept.datasets.values().any(|of| of == load))
+                    };
+                    let mut wanted = kept[&number].datasets.clone();
+                    // What no generation has merged goes on waiting, in the place of what has its name there.
+                    let waiting = self
+                        .naive
+                        .wanted
+                        .iter()
+                        .filter(|(_, load)| !is_merged(load));
+                    wanted.extend(waiting.map(|(name, load)| (name.clone(), load.clone())));
+                    self.naive.wanted = wanted;
                     self.naive.read_from(number);
                 }
                 self.check_generations()?;

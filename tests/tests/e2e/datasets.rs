@@ -110,6 +110,33 @@ fn a_dataset_adds_is_replaced_dropped_and_rolled_back_in_one_step_each() {
 }
 
 #[test]
+fn a_dataset_that_waits_for_its_rebuild_survives_a_rollback() {
+    let stand = Stand::new();
+    let server = stand.stored.serve(TODAY);
+    let rows = |n: u64| format!("l,a,2011-05-01T10:00:00Z,{n}\n");
+    stand.run("load", &["first", &stand.file("first.csv", &rows(1))]);
+    let first = server.client().rebuild();
+    stand.run("load", &["second", &stand.file("second.csv", &rows(10))]);
+    server.client().rebuild();
+    assert_eq!(total(&server, "a"), 11);
+    // Neither is in any generation: one is new, one is to replace what both have.
+    stand.run("load", &["third", &stand.file("third.csv", &rows(100))]);
+    let new = stand.file("new.csv", &rows(1_000));
+    stand.run("load", &["first", &new, "--replace"]);
+    let path = format!("/v1/admin/generations/{first}/activate");
+    assert_eq!(server.client().post(&path, "").status, 200);
+    assert_eq!(total(&server, "a"), 1);
+    server.client().rebuild();
+    assert_eq!(
+        total(&server, "a"),
+        1_100,
+        "what was merged since is forgotten, what waited counts"
+    );
+    server.terminate();
+    stand.run("verify", &["--deep"]);
+}
+
+#[test]
 fn a_load_without_a_server_counts_the_same() {
     let stand = Stand::new();
     let file = stand.file(
