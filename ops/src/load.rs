@@ -41,10 +41,11 @@ pub fn run(args: &LoadArgs, json: bool) -> Result<()> {
         )));
     }
     let config = Config::for_command(args.data.config.as_deref(), data)?;
-    make_store(data, &config)?;
-    if server_of(data).is_some()
-        && let Err(error) = rustix::process::nice(NICE)
-    {
+    if !args.dry_run {
+        make_ready(data, &config)?;
+    }
+    let has_server = server_of(data).is_some();
+    if has_server && let Err(error) = rustix::process::nice(NICE) {
         note!("warning: cannot lower the priority: {error}");
     }
     let disk = OsDisk::new(data).map_err(doing("open the data directory"))?;
@@ -55,7 +56,12 @@ pub fn run(args: &LoadArgs, json: bool) -> Result<()> {
         return Err(taken.into());
     }
     let incoming = Incoming::begin(data)?;
-    let (loaded, rejected) = sort(args, &config, &manifest, &disk, incoming.load())?;
+    let schema = match manifest.schemas.last() {
+        // A dry run declares nothing, and tells what a load by this configuration would do.
+        Some(entry) if has_server || !args.dry_run || !config.declares => &entry.schema,
+        _ => &config.schema,
+    };
+    let (loaded, rejected) = sort(args, &config, (&manifest, schema), &disk, incoming.load())?;
     if loaded.runs.is_empty() {
         return Err(CommandError::Failed(
             "there are no rows to load; nothing changed".into(),
@@ -117,33 +123,46 @@ fn warn_of_future(manifest: &Manifest, runs: &[RunEntry]) {
     }
 }
 
-/// A directory that is no store yet becomes one.
-fn make_store(data: &Path, config: &Config) -> Result<()> {
-    if is_store(data)? {
+/// A directory that is no store yet becomes one, and one that nobody holds declares what the configuration does: rows are
+/// read by what is declared.
+fn make_ready(data: &Path, config: &Config) -> Result<()> {
+    let is_new = !is_store(data)?;
+    if !is_new && is_declared(data, config)? {
         return Ok(());
     }
     if let Ok(lock) = try_lock(data)? {
         let (store, _lock) = open(data, config, lock)?;
         store.seal()?;
-        note!(
-            "{} was no data directory: a new one is made",
-            data.display()
-        );
+        if is_new {
+            note!(
+                "{} was no data directory: a new one is made",
+                data.display()
+            );
+        }
     }
     Ok(())
+}
+
+/// True when the manifest names what the configuration declares, or that declares nothing.
+fn is_declared(data: &Path, config: &Config) -> Result<bool> {
+    if !config.declares {
+        return Ok(true);
+    }
+    let disk = OsDisk::new(data).map_err(doing("open the data directory"))?;
+    let manifest = Manifest::load(&disk)?;
+    let named = manifest
+        .as_ref()
+        .and_then(|manifest| manifest.schemas.last());
+    Ok(named.is_some_and(|named| named.schema == config.schema))
 }
 
 fn sort(
     args: &LoadArgs,
     config: &Config,
-    manifest: &Manifest,
+    (manifest, schema): (&Manifest, &Schema),
     disk: &OsDisk,
     load_id: &str,
 ) -> Result<(Loaded, u64)> {
-    let schema: &Schema = match manifest.schemas.last() {
-        Some(entry) => &entry.schema,
-        None => &config.schema,
-    };
     let keys: LongKeys = long_keys_of(disk)?;
     // Runs that are sharded as the generation is become its files as they are.
     let newest = manifest

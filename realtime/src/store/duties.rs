@@ -80,6 +80,20 @@ impl Store {
         Ok(())
     }
 
+    /// Has the manifest name the declaration in force, which may be in the log alone: whoever reads only the manifest, such
+    /// as a load that sorts beside a server, goes by it.
+    ///
+    /// # Errors
+    /// When the disk refuses; what is declared is in force all the same, and is named by the next flush.
+    pub(super) fn name_declaration(&self) -> Result<()> {
+        let manifest = self.manifest();
+        let named = manifest.schemas.last();
+        if named.is_some_and(|named| named.schema == *self.schema) {
+            return Ok(());
+        }
+        self.flush()
+    }
+
     /// Appends one record of the store's own and makes it durable; returns the offset behind it.
     pub(super) fn append_one(&self, writer: &mut Writer, record: &Record) -> Result<Offset> {
         let now_ms = self.world.clock.now_ms();

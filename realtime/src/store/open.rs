@@ -46,6 +46,7 @@ impl Store {
     pub fn open(world: World, options: Options, schema: Schema) -> Result<(Self, Recovery)> {
         let (mut store, recovery) = Self::open_as_it_is(world, options, &schema)?;
         store.declare(schema)?;
+        store.name_declaration()?;
         Ok((store, recovery))
     }
 

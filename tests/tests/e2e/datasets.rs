@@ -162,6 +162,46 @@ fn a_load_without_a_server_counts_the_same() {
 }
 
 #[test]
+fn rows_are_read_by_what_the_configuration_declares_now() {
+    let stand = Stand::new();
+    stand.stored.serve(TODAY).terminate();
+    let config = stand.input.path().join("more.toml");
+    let config = config.to_str().expect("a path of text");
+    let declare = |names: &[&str]| {
+        let text: String = names
+            .iter()
+            .map(|name| format!("[[namespace]]\nname = \"{name}\"\n"))
+            .collect();
+        fs::write(config, text).expect("written");
+    };
+    let load = |name: &str, more: &[&str]| {
+        let file = stand.file("rows.csv", &format!("{name},a,2011-05-01T10:00:00Z,7\n"));
+        let arguments = [&[name, file.as_str()][..], more].concat();
+        tallyring(&stand.arguments("load", &arguments))
+    };
+    // Without a server it is declared first, but not by a dry run.
+    declare(&["l", "page"]);
+    let dry = load("page", &["--config", config, "--dry-run"]);
+    assert!(dry.code == 0 && dry.stdout.contains("page"), "{dry:?}");
+    let undeclared = load("page", &[]);
+    assert!(
+        undeclared.stderr.contains("`namespace` is `page`"),
+        "{undeclared:?}"
+    );
+    let loaded = load("page", &["--config", config]);
+    assert_eq!(loaded.code, 0, "{loaded:?}");
+    // A server has declared when it listens.
+    declare(&["l", "page", "site"]);
+    let server = Server::start(&stand.stored.data, &["--clock", TODAY, "--config", config]);
+    let loaded = load("site", &[]);
+    assert_eq!(loaded.code, 0, "{loaded:?}");
+    server.client().rebuild();
+    let range = "unit=month&from=2011-01-01T00:00:00Z&to=2012-03-31T23:00:00Z";
+    let site = server.get_json(&format!("/v1/site/a/counts?{range}"));
+    assert_eq!(site["total"], 7, "{site}");
+}
+
+#[test]
 fn a_dry_run_and_a_bad_row_change_nothing() {
     let stand = Stand::new();
     let good = stand.file("good.csv", "l,a,2011-05-01T10:00:00Z,100\n");
