@@ -1,12 +1,13 @@
 //! Bulk datasets: what a load sorted is adopted, dropped again, and counts with the next generation.
 
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 
 use tallyring_archive::{
     DatasetEntry, Error as ArchiveError, RunEntry, Staged, names, verify_bytes,
 };
 
-use super::Store;
+use super::{Root, Store};
 use crate::error::{Error, Result};
 
 /// Longest name of a dataset.
@@ -43,38 +44,11 @@ impl Store {
         }
         let mut root = self.root();
         root.check()?;
-        let mut next = root.manifest.clone();
-        if let Some(taken) = next
-            .datasets
-            .iter_mut()
-            .find(|of| of.wanted && of.name == name)
-        {
-            if !replace {
-                return Err(Error::DatasetTaken(name.to_owned()));
-            }
-            taken.wanted = false;
+        let adopted = self.adopt_staged(&mut root, name, &staged, replace);
+        if adopted.is_err() && root.check().is_ok() {
+            self.withdraw(&root, &staged);
         }
-        let runs: Vec<RunEntry> = staged
-            .runs
-            .iter()
-            .map(|run| self.named(load, run))
-            .collect::<Result<_>>()?;
-        disk.sync_directory(names::RUNS)
-            .map_err(ArchiveError::io("sync", names::RUNS))?;
-        let adopted = DatasetEntry {
-            name: name.to_owned(),
-            load: load.to_owned(),
-            adopted_at_ms: self.world.clock.now_ms(),
-            rows: staged.rows,
-            wanted: true,
-            runs,
-        };
-        next.number += 1;
-        next.written_at_ms = adopted.adopted_at_ms;
-        next.datasets.push(adopted.clone());
-        next.forget_datasets();
-        self.raise_bounds(&adopted.runs);
-        self.commit_datasets(&mut root, next)?;
+        let adopted = adopted?;
         drop(root);
         // They have their other names now; what cannot be removed is only space.
         for name in staged
@@ -86,6 +60,77 @@ impl Store {
             let _ = disk.remove(&name);
         }
         Ok(adopted)
+    }
+
+    /// Names the runs of a load among the source runs, and them in a manifest.
+    fn adopt_staged(
+        &self,
+        root: &mut Root,
+        name: &str,
+        staged: &Staged,
+        replace: bool,
+    ) -> Result<DatasetEntry> {
+        let disk = &*self.world.disk;
+        let mut next = root.manifest.clone();
+        if let Some(taken) = next
+            .datasets
+            .iter_mut()
+            .find(|of| of.wanted && of.name == name)
+        {
+            if !replace {
+                return Err(Error::DatasetTaken(name.to_owned()));
+            }
+            taken.wanted = false;
+        }
+        let mut runs = Vec::new();
+        for run in &staged.runs {
+            let name = source_name(&staged.load, run)?;
+            // A taken name is the same content: the name is its hash.
+            disk.link(&run.name, &name)
+                .map_err(ArchiveError::io("name", &name))?;
+            runs.push(RunEntry {
+                name,
+                ..run.clone()
+            });
+        }
+        disk.sync_directory(names::RUNS)
+            .map_err(ArchiveError::io("sync", names::RUNS))?;
+        let adopted = DatasetEntry {
+            name: name.to_owned(),
+            load: staged.load.clone(),
+            adopted_at_ms: self.world.clock.now_ms(),
+            rows: staged.rows,
+            wanted: true,
+            runs,
+        };
+        next.number += 1;
+        next.written_at_ms = adopted.adopted_at_ms;
+        next.datasets.push(adopted.clone());
+        next.forget_datasets();
+        self.raise_bounds(&adopted.runs);
+        self.commit_datasets(root, next)?;
+        Ok(adopted)
+    }
+
+    /// Takes back the names that an adoption which failed has given: otherwise the bytes stay until the next start, also
+    /// when the load's own names go, and a full disk stays full.
+    fn withdraw(&self, root: &Root, staged: &Staged) {
+        let named: BTreeSet<&str> = root
+            .manifest
+            .files()
+            .map(|entry| entry.name.as_str())
+            .collect();
+        let given = staged
+            .runs
+            .iter()
+            .filter_map(|run| source_name(&staged.load, run).ok());
+        for name in given.filter(|name| !named.contains(name.as_str())) {
+            if let Err(error) = self.world.disk.remove(&name)
+                && error.kind() != ErrorKind::NotFound
+            {
+                tracing::debug!(file = name, %error, "cannot remove a file that is not named");
+            }
+        }
     }
 
     /// Drops a dataset: it stops counting when the next generation is published.
@@ -117,39 +162,26 @@ impl Store {
         self.commit_datasets(&mut root, next)
     }
 
-    fn commit_datasets(
-        &self,
-        root: &mut super::Root,
-        next: tallyring_archive::Manifest,
-    ) -> Result<()> {
+    fn commit_datasets(&self, root: &mut Root, next: tallyring_archive::Manifest) -> Result<()> {
         self.commit_manifest(root, next)?;
         self.live_mut().manifest = std::sync::Arc::new(root.manifest.clone());
         Ok(())
-    }
-
-    /// Gives a run its name among the source runs.
-    fn named(&self, load: &str, run: &RunEntry) -> Result<RunEntry> {
-        let file = run.name.strip_prefix(names::INCOMING).unwrap_or(&run.name);
-        let file = file.trim_start_matches('/');
-        if !file.starts_with(load) || file.contains('/') {
-            return Err(Error::Load(format!("{} is not one of its runs", run.name)));
-        }
-        let name = format!("{}/bulk-{file}", names::RUNS);
-        // A taken name is the same content: the name is its hash.
-        self.world
-            .disk
-            .link(&run.name, &name)
-            .map_err(ArchiveError::io("name", &name))?;
-        Ok(RunEntry {
-            name,
-            ..run.clone()
-        })
     }
 
     fn raise_bounds(&self, runs: &[RunEntry]) {
         let mut writer = self.writer();
         runs.iter().for_each(|run| writer.bounds.add_run(run));
     }
+}
+
+/// The name of a load's run among the source runs.
+fn source_name(load: &str, run: &RunEntry) -> Result<String> {
+    let file = run.name.strip_prefix(names::INCOMING).unwrap_or(&run.name);
+    let file = file.trim_start_matches('/');
+    if !file.starts_with(load) || file.contains('/') {
+        return Err(Error::Load(format!("{} is not one of its runs", run.name)));
+    }
+    Ok(format!("{}/bulk-{file}", names::RUNS))
 }
 
 /// Says whether a dataset may have this name.
