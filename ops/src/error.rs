@@ -9,6 +9,9 @@ pub enum CommandError {
     /// It could not be done.
     #[error("{0}")]
     Failed(String),
+    /// Whoever is to do it cannot be reached, or cannot do it now: a moment later it may be otherwise.
+    #[error("{0}")]
+    Unavailable(String),
     /// It was asked for wrongly.
     #[error("{0}")]
     Usage(String),
@@ -26,7 +29,7 @@ impl CommandError {
     /// The process's exit code.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Failed(_) => 1,
+            Self::Failed(_) | Self::Unavailable(_) => 1,
             Self::Usage(_) => 2,
             Self::LogFailed => 70,
             Self::Unread => 141,

@@ -138,7 +138,7 @@ impl Server {
 /// When it does not listen yet, or is no server.
 pub fn holder_url(holder: &Holder) -> Result<String> {
     holder.url.clone().ok_or_else(|| {
-        CommandError::Failed(format!(
+        CommandError::Unavailable(format!(
             "process {} holds the data directory and answers no HTTP yet; try again",
             holder.pid
         ))
@@ -158,14 +158,14 @@ fn read(
     answer: std::result::Result<ureq::http::Response<ureq::Body>, ureq::Error>,
 ) -> Result<String> {
     let mut answer = answer.map_err(|error| {
-        CommandError::Failed(format!(
+        CommandError::Unavailable(format!(
             "no answer from {url}: {error}; is the server running?"
         ))
     })?;
     let status = answer.status();
     let body = answer.body_mut().with_config().limit(ANSWER_BYTES_MAX);
     let text = body.lossy_utf8(true).read_to_string().map_err(|error| {
-        CommandError::Failed(format!("the answer of {url} cannot be read: {error}"))
+        CommandError::Unavailable(format!("the answer of {url} cannot be read: {error}"))
     })?;
     if status.is_success() {
         return Ok(text);
@@ -179,13 +179,15 @@ fn read(
     Err(refused(status.as_u16(), &value))
 }
 
-/// The error that a problem document tells of: wrong usage where the request was wrong in itself.
+/// The error that a problem document tells of: wrong usage where the request was wrong in itself, unavailable where the
+/// same request may be answered later.
 pub fn refused(status: u16, problem: &Value) -> CommandError {
     let text = problem_text(status, problem);
     match status {
         400 => CommandError::Usage(text),
         // The value of an option; without a field it is the store that cannot do it.
         422 if problem["field"].is_string() => CommandError::Usage(text),
+        408 | 502..=504 => CommandError::Unavailable(text),
         _ => CommandError::Failed(text),
     }
 }

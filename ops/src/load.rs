@@ -5,6 +5,8 @@ use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
@@ -25,6 +27,10 @@ use crate::preview::{self, Month};
 
 /// Scheduling priority while a server runs beside: the lowest.
 const NICE: i32 = 19;
+
+/// How long a sorted load waits for somebody who can adopt it.
+const ADOPTION_WAITS: Duration = Duration::from_secs(5 * 60);
+const ADOPTION_TRIED_EVERY: Duration = Duration::from_secs(2);
 
 /// Sorts the files and has the runs adopted.
 ///
@@ -203,7 +209,34 @@ fn sort(
     Ok((loaded?, rejected))
 }
 
+/// Has the load adopted, and waits while nobody can do that: hours of sorting are not thrown away because a server is just
+/// starting.
 fn adopt(args: &LoadArgs, config: &Config, load_id: &str) -> Result<()> {
+    let mut waits_since: Option<Instant> = None;
+    let mut told = String::new();
+    loop {
+        let what = match adopt_now(args, config, load_id) {
+            Err(CommandError::Unavailable(what)) => what,
+            // An earlier try was done, and only its answer did not come.
+            Err(_) if waits_since.is_some() && is_adopted(args, load_id) => return Ok(()),
+            done => return done,
+        };
+        let since = *waits_since.get_or_insert_with(Instant::now);
+        if since.elapsed() >= ADOPTION_WAITS {
+            return Err(CommandError::Unavailable(what));
+        }
+        if told != what {
+            note!(
+                "the rows are sorted, and wait to be adopted, {} minutes at most: {what}",
+                ADOPTION_WAITS.as_secs() / 60
+            );
+            told = what;
+        }
+        thread::sleep(ADOPTION_TRIED_EVERY);
+    }
+}
+
+fn adopt_now(args: &LoadArgs, config: &Config, load_id: &str) -> Result<()> {
     let data = args.data.data.as_path();
     match try_lock(data)? {
         Ok(lock) => {
@@ -224,6 +257,14 @@ fn adopt(args: &LoadArgs, config: &Config, load_id: &str) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// True when the manifest names the load.
+fn is_adopted(args: &LoadArgs, load_id: &str) -> bool {
+    let manifest = OsDisk::new(&args.data.data)
+        .ok()
+        .and_then(|disk| Manifest::load(&disk).ok().flatten());
+    manifest.is_some_and(|manifest| manifest.datasets.iter().any(|of| of.load == load_id))
 }
 
 /// Rows that were skipped.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
+use tallyring_realtime::Lock;
 use tallyring_tests::server::{Server, binary, tallyring, tallyring_ok, wait_until};
 
 use crate::stored::Stored;
@@ -298,6 +299,32 @@ fn a_killed_load_leaves_the_store_as_it_was_and_its_files_go() {
     );
     server.client().rebuild();
     assert_eq!(total(&server, "a"), 105);
+}
+
+#[test]
+fn a_sorted_load_waits_for_whoever_holds_the_directory_and_answers_nothing() {
+    let stand = Stand::new();
+    stand.stored.serve(TODAY).terminate();
+    let lock = Lock::take(&stand.stored.data).expect("a lock file");
+    let lock = lock.expect("nobody holds it");
+    let file = stand.file("rows.csv", "l,a,2011-05-01T10:00:00Z,100\n");
+    let said = tempfile::NamedTempFile::new().expect("a file");
+    let mut child = Command::new(binary())
+        .args(stand.arguments("load", &["history", &file]))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(said.reopen().expect("open it"))
+        .spawn()
+        .expect("started");
+    wait_until("it waits", || {
+        let said = fs::read_to_string(said.path()).expect("text");
+        said.contains("wait to be adopted")
+    });
+    drop(lock);
+    assert!(child.wait().expect("ended").success());
+    let listed = stand.run("datasets", &[]);
+    assert!(listed.contains("counts with the next rebuild"), "{listed}");
+    assert!(stand.incoming().is_empty(), "{:?}", stand.incoming());
 }
 
 #[test]
