@@ -37,9 +37,8 @@ impl Incoming {
         fs::create_dir_all(data.join(names::INCOMING)).map_err(doing("make incoming/"))?;
         loop {
             let lock = File::create(&path).map_err(doing("write to incoming/"))?;
-            flock(&lock, FlockOperation::NonBlockingLockExclusive)
-                .map_err(doing("lock incoming/"))?;
-            // A sweeper may have come in between.
+            // A sweeper may have come in between: it has gone again in a moment, and the file with it.
+            flock(&lock, FlockOperation::LockExclusive).map_err(doing("lock incoming/"))?;
             if is_same(&lock, &path) {
                 return Ok(Self {
                     data: data.to_owned(),

@@ -17,6 +17,7 @@ use crate::backup;
 use crate::child;
 use crate::config::RebuildConfig;
 use crate::error::{CommandError, Result};
+use crate::incoming;
 
 /// How often a rebuild is begun when its sources change while it runs.
 const ATTEMPTS: usize = 3;
@@ -111,6 +112,8 @@ impl Rebuilds {
         tracing::info!(job = number, "rebuild started");
         let result = self.rebuild(number);
         let is_done = result.is_ok();
+        // A load that was ended by hand leaves what it sorted: a server may run for months before the next load.
+        incoming::sweep(&self.data);
         self.end(number, result);
         if let Some(backup) = self.backup.as_ref().filter(|_| is_done) {
             let _one_at_a_time = hold(&self.backing_up);
@@ -135,10 +138,8 @@ impl Rebuilds {
         let build = loop {
             let manifest = self.store.cut()?;
             let result = self.build_and_publish(number, &manifest);
-            if result.is_err()
-                && let Err(error) = self.store.remove_leftovers_of_rebuild()
-            {
-                tracing::warn!(%error, "what a failed rebuild left could not be removed");
+            if result.is_err() {
+                self.remove_leftovers();
             }
             // Whoever changed them and asked for a rebuild then was told of this one.
             if attempt == ATTEMPTS || wanted(&manifest) == wanted(&self.store.manifest()) {
@@ -151,6 +152,13 @@ impl Rebuilds {
             .filter(|build| build.generation.is_some())
             .map(|build| build.work);
         Ok((self.store.manifest().active, work))
+    }
+
+    /// Removes what a worker that failed has made. Nobody may be rebuilding meanwhile.
+    fn remove_leftovers(&self) {
+        if let Err(error) = self.store.remove_leftovers_of_rebuild() {
+            tracing::warn!(%error, "what a failed worker left could not be removed");
+        }
     }
 
     fn build_and_publish(&self, number: u64, manifest: &Manifest) -> Result<Option<Build>> {
@@ -217,6 +225,8 @@ impl Rebuilds {
                 Ok(false) => {}
                 Err(error) => {
                     tracing::warn!(%error, file = file.name, "recompression failed; the file stays as it is");
+                    let _files_stay = hold(&self.rebuilding);
+                    self.remove_leftovers();
                 }
             }
             if not_backed_up >= RECOMPRESSED_BYTES_MAX {

@@ -14,7 +14,7 @@ use crate::cli::DataArgs;
 use crate::config::Config;
 use crate::data_directory::{open, require_store, try_lock};
 use crate::error::{CommandError, Result};
-use crate::out::say;
+use crate::out::{note, say};
 use crate::progress::bytes_bar;
 use crate::rebuilds::RECOMPRESSED_BYTES_MAX;
 
@@ -119,7 +119,12 @@ impl Pass<'_> {
                 self.not_backed_up += file.bytes;
             }
             // The others are none the worse for it.
-            Err(error) => self.failures.push(error.to_string()),
+            Err(error) => {
+                self.failures.push(error.to_string());
+                if let Err(error) = self.store.remove_leftovers_of_rebuild() {
+                    note!("warning: what was half written could not be removed: {error}");
+                }
+            }
         }
         Ok(())
     }

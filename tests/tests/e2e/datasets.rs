@@ -1,6 +1,7 @@
 //! Bulk datasets: they add to the ring's counts, appear and disappear with a rebuild, and survive what happens.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
@@ -297,6 +298,42 @@ fn a_killed_load_leaves_the_store_as_it_was_and_its_files_go() {
         "the next one cleans up: {:?}",
         stand.incoming()
     );
+    server.client().rebuild();
+    assert_eq!(total(&server, "a"), 105);
+}
+
+#[test]
+fn a_rebuild_removes_what_a_killed_load_left_and_spares_one_that_sorts() {
+    let stand = Stand::new();
+    let server = stand.stored.serve(TODAY);
+    assert_eq!(server.get("/v1/incr?key.l=a&n=5").status, 204);
+    let start = |name: &str| {
+        Command::new(binary())
+            .args(stand.arguments("load", &[name, "-"]))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("started")
+    };
+    let locks = || {
+        let names = stand.incoming().into_iter();
+        names
+            .filter(|name| name.extension().is_some_and(|end| end == "lock"))
+            .count()
+    };
+    let mut killed = start("killed");
+    wait_until("the first began", || locks() == 1);
+    let mut sorting = start("sorting");
+    wait_until("the second began", || locks() == 2);
+    killed.kill().expect("killed");
+    killed.wait().expect("ended");
+    server.client().rebuild();
+    assert_eq!(locks(), 1, "{:?}", stand.incoming());
+    let mut input = sorting.stdin.take().expect("its input");
+    write!(input, "{HEADER}l,a,2011-05-01T10:00:00Z,100\n").expect("written");
+    drop(input);
+    assert!(sorting.wait().expect("ended").success());
     server.client().rebuild();
     assert_eq!(total(&server, "a"), 105);
 }

@@ -196,3 +196,31 @@ fn a_server_recompresses_after_its_nightly_rebuild_and_at_no_other_time() {
     assert!(bytes(&stored) < before);
     verified(&stored);
 }
+
+#[test]
+fn what_a_failed_recompression_left_goes_at_once() {
+    let stored = Stored::new();
+    let server = stored.serve(TODAY);
+    assert_eq!(server.get("/v1/incr?key.l=k1").status, 204);
+    load(&stored, "history");
+    assert_eq!(server.rebuild(), 1);
+    server.terminate();
+    let archive = stored.files("archive");
+    let of_2011 = archive
+        .iter()
+        .find(|file| file.starts_with("archive/2011."));
+    let harmed = stored.data.join(of_2011.expect("a file"));
+    let mut content = fs::read(&harmed).expect("a file");
+    content[100] ^= 1;
+    fs::write(&harmed, content).expect("harmed");
+    let server = stored.serve(NIGHT);
+    // As of a worker that was killed while it wrote.
+    let left = stored.data.join("archive/2011.tmp");
+    fs::write(&left, "half").expect("written");
+    wait_until("a file cannot be recompressed", || {
+        server.messages().contains("recompression failed")
+    });
+    wait_until("what was left is gone", || !left.exists());
+    assert!(harmed.exists());
+    server.terminate();
+}
