@@ -349,10 +349,14 @@ impl Manifest {
 
     /// Source runs of the ring that the active generation has not merged.
     pub fn pending(&self) -> impl Iterator<Item = &RunEntry> {
-        let active = self.generation(self.active);
-        self.runs.iter().filter(move |run| {
-            active.is_none_or(|generation| !generation.merged.contains(&run.name))
-        })
+        let active = self.generation(self.active).into_iter();
+        let merged: BTreeSet<&str> = active
+            .flat_map(|generation| &generation.merged)
+            .map(String::as_str)
+            .collect();
+        self.runs
+            .iter()
+            .filter(move |run| !merged.contains(run.name.as_str()))
     }
 
     /// Every file it names, some more than once.

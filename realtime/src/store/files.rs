@@ -19,6 +19,9 @@ pub struct ArchiveFiles {
     pub generation: u64,
     /// Its files and the pending source runs.
     pub runs: Vec<Arc<Run>>,
+    /// Unix seconds from which on the pending source runs count something; none where none is pending. Every answer asks
+    /// for it, under the lock of what is live.
+    pub pending_from: Option<i64>,
     /// Files of every kept generation, as it was.
     pub kept: BTreeMap<u64, Vec<Arc<Run>>>,
     /// Since when each kept generation has minutes, Unix seconds; those not listed have all.
@@ -58,10 +61,13 @@ impl Files {
             kept.insert(generation.number, self.open_all(disk, &generation.files)?);
         }
         let mut runs = kept.get(&manifest.active).cloned().unwrap_or_default();
-        runs.extend(self.open_all(disk, manifest.pending())?);
+        let pending: Vec<&RunEntry> = manifest.pending().collect();
+        let pending_from = pending.iter().map(|run| run.meta.first).min();
+        runs.extend(self.open_all(disk, pending)?);
         Ok(ArchiveFiles {
             generation: manifest.active,
             runs,
+            pending_from,
             kept,
             minutes_from: manifest
                 .generations

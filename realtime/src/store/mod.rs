@@ -186,8 +186,8 @@ impl Store {
             StoreId::Day(day) => day.start() < instant,
             StoreId::Late(_) => !store.is_empty(),
         };
-        let pending = live.manifest.pending();
-        !live.ring.stores().any(waits) && pending.into_iter().all(|run| run.meta.first >= instant)
+        let pending_from = live.archive.pending_from;
+        !live.ring.stores().any(waits) && pending_from.is_none_or(|from| from >= instant)
     }
 
     /// Since when a kept generation has hours (Unix seconds): earlier ones are folded into days. None where it has

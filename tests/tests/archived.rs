@@ -1,0 +1,69 @@
+//! What a read may call archived: nothing that waits for a rebuild, also after a rollback.
+
+use std::sync::Arc;
+
+use tallyring_archive::KeepDays;
+use tallyring_realtime::{Batch, Options, Store, World};
+use tallyring_rebuild::{BuildOptions, build};
+use tallyring_records::{Increment, Schema};
+use tallyring_tests::model::{ManualClock, fixed_bytes};
+use tallyring_tests::sim_disk::SimDisk;
+
+/// 2012-03-16T18:00:00Z.
+const NOW: i64 = 1_331_920_800;
+const HOUR: i64 = 3_600;
+const MIDNIGHT: i64 = NOW + 6 * HOUR;
+
+/// A click at `NOW`.
+fn count(store: &Store) {
+    let batch = Batch {
+        increments: vec![Increment::new(NOW, 1, [("l", "a")])],
+        ..Batch::default()
+    };
+    store.commit(vec![batch]).remove(0).expect("counted");
+}
+
+/// Publishes a generation; its number.
+fn rebuild(store: &Store, disk: &SimDisk) -> u64 {
+    let manifest = store.cut().expect("cut");
+    let options = BuildOptions {
+        shards: 4,
+        level: 1,
+        keep: KeepDays::default(),
+    };
+    let built = build(disk, &manifest, options, &|_, _| {}).expect("built");
+    let built = built.expect("something to build");
+    store.publish(&built).expect("published");
+    store.manifest().active
+}
+
+#[test]
+fn what_waits_to_be_merged_is_not_archived_whether_it_came_late_or_a_rollback_took_it_out() {
+    let disk = SimDisk::default();
+    let clock = Arc::new(ManualClock::new(NOW * 1_000, true));
+    let world = World {
+        disk: Arc::new(disk.clone()),
+        clock: Arc::clone(&clock) as _,
+        random: fixed_bytes,
+    };
+    let schema = Schema::default_clicks();
+    let (store, _) = Store::open(world, Options::default(), schema).expect("open");
+    count(&store);
+    clock.set((NOW + 24 * HOUR) * 1_000);
+    store.tick().expect("a new day");
+    assert!(!store.is_archived(MIDNIGHT));
+    let first = rebuild(&store, &disk);
+    assert!(store.is_archived(MIDNIGHT));
+    count(&store);
+    assert!(!store.is_archived(MIDNIGHT), "it came late");
+    let second = rebuild(&store, &disk);
+    assert!(store.is_archived(MIDNIGHT));
+    store.activate(first).expect("rolled back");
+    assert!(
+        !store.is_archived(MIDNIGHT),
+        "the first lacks what was late"
+    );
+    assert!(store.is_archived(NOW - HOUR), "which is later than this");
+    store.activate(second).expect("forth again");
+    assert!(store.is_archived(MIDNIGHT));
+}
