@@ -68,6 +68,9 @@ pub fn run(args: &LoadArgs, json: bool) -> Result<()> {
         _ => &config.schema,
     };
     let (loaded, rejected) = sort(args, &config, (&manifest, schema), &disk, incoming.load())?;
+    for file in &loaded.empty {
+        note!("{file} is empty: it is taken for a part without rows");
+    }
     if loaded.runs.is_empty() {
         return Err(CommandError::Failed(
             "there are no rows to load; nothing changed".into(),

@@ -50,10 +50,13 @@ pub struct Chunks {
     open: Option<OpenFile>,
     next_number: u64,
     bytes_read: Arc<AtomicU64>,
+    empty: Vec<Arc<str>>,
 }
 
 struct OpenFile {
     file: Arc<FileInfo>,
+    /// It has no byte, so no header either.
+    is_empty: bool,
     reader: Box<dyn Read + Send>,
     /// What was read behind the last whole record.
     rest: Vec<u8>,
@@ -68,7 +71,13 @@ impl Chunks {
             open: None,
             next_number: 0,
             bytes_read: Arc::default(),
+            empty: Vec::new(),
         }
+    }
+
+    /// Files read so far that have no byte, by name: parts of an export that had nothing to say.
+    pub fn empty_files(&self) -> &[Arc<str>] {
+        &self.empty
     }
 
     /// Bytes read so far, as they are on disk.
@@ -84,7 +93,12 @@ impl Chunks {
                 let Some(path) = self.files.pop_front() else {
                     return Ok(None);
                 };
-                self.open = Some(OpenFile::open(&path, &self.bytes_read)?);
+                let open = OpenFile::open(&path, &self.bytes_read)?;
+                if open.is_empty {
+                    self.empty.push(Arc::clone(&open.file.name));
+                    continue;
+                }
+                self.open = Some(open);
             }
             let open = self.open.as_mut().expect("BUG: just opened");
             let next = open.next(std::mem::take(&mut buffer));
@@ -117,9 +131,12 @@ impl OpenFile {
             rest.drain(..3);
         }
         let first = rest.iter().find(|byte| !byte.is_ascii_whitespace());
+        let is_empty = rest.is_empty();
         let mut next_line = 1;
         let format = match first {
             Some(b'{') => Format::NdJson,
+            // Either will do.
+            None if is_empty => Format::NdJson,
             _ => {
                 let end = csv::first_record_end(&rest);
                 let columns = Columns::read(&rest[..end]).map_err(|what| LoadError::File {
@@ -133,6 +150,7 @@ impl OpenFile {
         };
         Ok(Self {
             file: Arc::new(FileInfo { name, format }),
+            is_empty,
             reader,
             rest,
             next_line,

@@ -29,6 +29,7 @@ mod tests;
 mod write;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use tallyring_archive::{Disk, Error, RunEntry, names};
 use tallyring_records::{Day, LongKeys, Schema};
@@ -97,6 +98,8 @@ pub struct Loaded {
     pub rows: u64,
     /// Times that memory was written out before the end.
     pub spills: usize,
+    /// Files without a byte, as they were named.
+    pub empty: Vec<Arc<str>>,
 }
 
 /// Sorts `files` (`-` is standard input) into runs.
@@ -141,6 +144,7 @@ pub fn load(
             break;
         }
     }
+    check_for_rows(rows, chunks.empty_files())?;
     let runs = if spills == 0 {
         write::runs(
             disk,
@@ -158,5 +162,21 @@ pub fn load(
     runs.sort_unstable_by(|a, b| a.name.cmp(&b.name));
     disk.sync_directory(names::INCOMING)
         .map_err(Error::io("sync", names::INCOMING))?;
-    Ok(Loaded { runs, rows, spills })
+    Ok(Loaded {
+        runs,
+        rows,
+        spills,
+        empty: chunks.empty_files().to_vec(),
+    })
+}
+
+/// Empty files are parts that had nothing to say, unless there is nothing but them.
+fn check_for_rows(rows: u64, empty: &[Arc<str>]) -> Result<(), LoadError> {
+    match empty.first() {
+        Some(file) if rows == 0 => Err(LoadError::File {
+            file: Arc::clone(file),
+            what: csv::Columns::read(b"").err().unwrap_or_default(),
+        }),
+        _ => Ok(()),
+    }
 }

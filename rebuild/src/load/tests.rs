@@ -387,6 +387,33 @@ fn files_that_are_no_input_say_so() {
 }
 
 #[test]
+fn empty_files_are_parts_without_rows_unless_there_are_no_others() {
+    let stand = Stand::new();
+    let header = "namespace,key,hour,count\n";
+    let empty = stand.file("part-0.csv", "");
+    let rows = stand.file("part-1.csv", &format!("{header}l,a,1331920800,1\n"));
+    let none = stand.file("part-2.csv", header);
+    let files = [empty.clone(), rows, empty.clone()];
+    let loaded = stand.load(&files, MEMORY_MIN, false).unwrap();
+    assert_eq!(loaded.rows, 1);
+    let named: Vec<bool> = loaded
+        .empty
+        .iter()
+        .map(|file| file.ends_with("part-0.csv"))
+        .collect();
+    assert_eq!(named, [true, true]);
+    for others in [vec![], vec![none], vec![empty.clone()]] {
+        let files = [vec![empty.clone()], others].concat();
+        let refused = stand.load(&files, MEMORY_MIN, false).unwrap_err();
+        let refused = refused.to_string();
+        assert!(
+            refused.contains("part-0.csv: it has no header"),
+            "{refused}"
+        );
+    }
+}
+
+#[test]
 fn a_sum_that_no_counter_holds_is_refused_whether_memory_was_written_out_between_or_not() {
     let stand = Stand::new();
     let row = format!("{HEADER}{COUNT_MAX},abc,1331920800,l,,\n");
