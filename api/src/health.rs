@@ -7,7 +7,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
 use tallyring_realtime::catalog::JobState;
-use tallyring_realtime::{Refusal, Store, StoreStatus};
+use tallyring_realtime::{Store, StoreStatus};
 
 use crate::problem::Problem;
 use crate::read::request::blocking;
@@ -29,11 +29,8 @@ pub async fn healthz() -> &'static str {
 ))]
 pub async fn readyz(State(state): State<ApiState>) -> Result<&'static str, Problem> {
     blocking(&state, |store| {
-        store.tick()?;
-        match store.must_restart() {
-            Some(cause) => Err(Refusal::Unavailable(cause).into()),
-            None => Ok("ready\n"),
-        }
+        store.ready()?;
+        Ok("ready\n")
     })
     .await
 }

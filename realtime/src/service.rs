@@ -161,6 +161,7 @@ fn commit_groups(store: &Store, mut queue: Taker, arrived: &SyncSender<()>) {
         {
             tracing::error!(%error, "cannot flush, so no increments are accepted");
             let refusal = unflushed(&error);
+            store.note_refused(&refusal);
             callers.answer(batches.iter().map(|_| Err(refusal.clone())).collect());
             continue;
         }

@@ -96,7 +96,14 @@ impl Store {
             }
         }
         self.close_frame(&mut writer, &mut group);
-        self.finish(&mut writer, group)
+        let outcomes = self.finish(&mut writer, group);
+        // Of the disk or the log, not of what was sent.
+        let refused = outcomes.iter().find_map(|outcome| match outcome {
+            Err(refusal @ (Refusal::DiskFull | Refusal::Unavailable(_))) => Some(refusal),
+            _ => None,
+        });
+        writer.refused = refused.cloned();
+        outcomes
     }
 
     /// Adds a batch to the open frame: verdicts, targets and bytes. On refusal the caller takes back

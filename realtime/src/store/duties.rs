@@ -36,6 +36,29 @@ impl Store {
         .map_err(refusal)
     }
 
+    /// Whether the next increment can be counted, as far as that can be known.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn ready(&self) -> std::result::Result<(), Refusal> {
+        self.tick()?;
+        if let Some(cause) = self.must_restart() {
+            return Err(Refusal::Unavailable(cause));
+        }
+        let refused = self.writer().refused.clone();
+        match refused {
+            Some(refusal) if self.must_flush() => Err(refusal),
+            // What was lacking may be there again, and nobody writes to one that is not ready.
+            Some(_) => self.prepare_segment().map_err(any_refusal),
+            None => Ok(()),
+        }
+    }
+
+    /// Notes why a group could not even be tried.
+    pub(crate) fn note_refused(&self, refusal: &Refusal) {
+        self.writer().refused = Some(refusal.clone());
+    }
+
     /// Seals the log's end, so that damage to it can never be taken for a torn write.
     ///
     /// # Errors

@@ -38,7 +38,7 @@ use tallyring_archive::{BlockCache, Manifest, SchemaEntry};
 use tallyring_records::{Accepted, LongKeys, Offset, Schema, StoreId};
 
 use crate::delta::DeltaStore;
-use crate::error::{Error, Result};
+use crate::error::{Error, Refusal, Result};
 use crate::heavy::Heavy;
 use crate::ids::Ids;
 use crate::oplog::Oplog;
@@ -105,6 +105,8 @@ struct Writer {
     answered: Answered,
     /// Records since the last flush.
     unflushed: u64,
+    /// Why the last group could not be written, if it could not.
+    refused: Option<Refusal>,
     /// Unix milliseconds since when the clock has been more than a day ahead of the ring.
     jumped_since_ms: Option<i64>,
     /// When the last record was appended (Unix milliseconds), or the log was opened.

@@ -281,6 +281,7 @@ impl Replay {
             bounds,
             answered: Answered::new(ANSWERED_MAX),
             unflushed: self.replayed,
+            refused: None,
             jumped_since_ms: None,
             last_append_ms: world.clock.now_ms(),
         };

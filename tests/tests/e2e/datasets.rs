@@ -331,7 +331,7 @@ fn a_rebuild_removes_what_a_killed_load_left_and_spares_one_that_sorts() {
     server.client().rebuild();
     assert_eq!(locks(), 1, "{:?}", stand.incoming());
     let mut input = sorting.stdin.take().expect("its input");
-    write!(input, "{HEADER}l,a,2011-05-01T10:00:00Z,100\n").expect("written");
+    writeln!(input, "{HEADER}l,a,2011-05-01T10:00:00Z,100").expect("written");
     drop(input);
     assert!(sorting.wait().expect("ended").success());
     server.client().rebuild();
