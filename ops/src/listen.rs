@@ -1,15 +1,18 @@
-//! The value of `--listen`, and why nobody can listen there.
+//! The value of `--listen`, what listens there, and why nobody can.
 
 use std::io::{Error, ErrorKind};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 
-use crate::error::CommandError;
+use tallyring_api::Tls;
+use tokio::net::TcpListener;
+
+use crate::error::{CommandError, Result, doing};
 
 /// Reads `127.0.0.1:7117`, `[::1]:7117` or `localhost:7117`.
 ///
 /// # Errors
 /// A sentence for the user.
-pub fn parse(text: &str) -> Result<SocketAddr, String> {
+pub fn parse(text: &str) -> std::result::Result<SocketAddr, String> {
     let named = match text.strip_prefix("localhost:") {
         Some(port) => format!("127.0.0.1:{port}").parse(),
         None => text.parse(),
@@ -32,6 +35,61 @@ pub fn refused(address: SocketAddr) -> impl FnOnce(Error) -> CommandError {
         };
         CommandError::Failed(format!("cannot listen on {address}: {error}{advice}"))
     }
+}
+
+/// Addresses that are taken.
+pub struct Listening {
+    /// Each with its certificate if it has one.
+    pub listeners: Vec<(TcpListener, Option<Tls>)>,
+    /// The address for everybody.
+    pub url: String,
+    /// That for commands on the data directory: with TLS a plain one of their own, on loopback, as they cannot know whom
+    /// the certificate names.
+    pub local_url: String,
+}
+
+impl Listening {
+    /// Takes an address, unless it was `taken` before, and another one for commands with TLS.
+    ///
+    /// # Errors
+    /// When an address cannot be bound.
+    pub async fn on(
+        address: SocketAddr,
+        taken: Option<std::net::TcpListener>,
+        tls: Option<Tls>,
+    ) -> Result<Self> {
+        let listener = match taken {
+            Some(taken) => taken
+                .set_nonblocking(true)
+                .and_then(|()| TcpListener::from_std(taken)),
+            None => TcpListener::bind(address).await,
+        };
+        let (listener, address) = bound(listener, address)?;
+        if tls.is_none() {
+            let url = format!("http://{address}");
+            return Ok(Self {
+                listeners: vec![(listener, None)],
+                local_url: url.clone(),
+                url,
+            });
+        }
+        let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let (local, local_address) = bound(TcpListener::bind(free).await, free)?;
+        Ok(Self {
+            listeners: vec![(listener, tls), (local, None)],
+            url: format!("https://{address}"),
+            local_url: format!("http://{local_address}"),
+        })
+    }
+}
+
+fn bound(
+    listener: std::io::Result<TcpListener>,
+    address: SocketAddr,
+) -> Result<(TcpListener, SocketAddr)> {
+    let listener = listener.map_err(refused(address))?;
+    let address = listener.local_addr().map_err(doing("read the address"))?;
+    Ok((listener, address))
 }
 
 #[cfg(test)]

@@ -28,6 +28,8 @@ pub enum Refusal {
         /// How long until there is room.
         wait: Duration,
     },
+    /// The store is still being opened.
+    Opening,
     /// All places of its class are taken.
     Busy(&'static str),
     /// It took too long; a write may have been counted all the same.
@@ -45,7 +47,7 @@ impl Refusal {
         let retry_after = match &self {
             Self::TooMany { wait, .. } => Some(wait.as_secs() + u64::from(wait.subsec_nanos() > 0)),
             // Spread, or all that were refused together come back together.
-            Self::Busy(_) => Some(1 + spread()),
+            Self::Busy(_) | Self::Opening => Some(1 + spread()),
             // Others say 408, of which a client knows what to do.
             Self::TimedOut { .. } if dialect == Dialect::V4 => Some(1 + spread()),
             _ => None,
@@ -84,6 +86,12 @@ impl Refusal {
                 "Too many",
                 format!("{what}; nothing was counted, come again after the time in Retry-After"),
             ),
+            Self::Opening => Problem::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "Not open yet",
+                "the store is being opened, which takes as long as its log takes to read; nothing was done, come again \
+                 after the time in Retry-After",
+            ),
             Self::Busy(what) => Problem::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "Too busy",
@@ -116,7 +124,9 @@ impl Refusal {
             Self::WrongKey => (500, "INVALID_ARG_ACCESS_TOKEN"),
             Self::Forbidden(_) => (403, "FORBIDDEN"),
             Self::TooMany { .. } => (403, "RATE_LIMIT_EXCEEDED"),
-            Self::Busy(_) | Self::TimedOut { .. } => (503, "TEMPORARILY_UNAVAILABLE"),
+            Self::Opening | Self::Busy(_) | Self::TimedOut { .. } => {
+                (503, "TEMPORARILY_UNAVAILABLE")
+            }
         };
         bitly::in_envelope(query, status, text, Value::Null)
     }
@@ -127,7 +137,7 @@ impl Refusal {
             Self::NoKey | Self::WrongKey => (StatusCode::UNAUTHORIZED, "FORBIDDEN"),
             Self::Forbidden(_) => (StatusCode::FORBIDDEN, "FORBIDDEN"),
             Self::TooMany { .. } => (StatusCode::TOO_MANY_REQUESTS, "RATE_LIMIT_EXCEEDED"),
-            Self::Busy(_) | Self::TimedOut { .. } => {
+            Self::Opening | Self::Busy(_) | Self::TimedOut { .. } => {
                 (StatusCode::SERVICE_UNAVAILABLE, "TEMPORARILY_UNAVAILABLE")
             }
         };

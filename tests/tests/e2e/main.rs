@@ -25,6 +25,7 @@ mod kills;
 mod log_failure;
 mod minutes;
 mod mistakes;
+mod opening;
 mod outputs;
 mod quarters;
 mod real_events;

@@ -1,0 +1,53 @@
+//! What a server sets for its whole process: where messages go, how many files may be open, what a panic ends.
+
+/// Files that are open besides connections: the log, runs, the catalog.
+const OTHER_FILES: u64 = 1_024;
+
+/// Raises the limit of open files to what the connections need, as far as the system allows.
+pub fn allow_open_files(connections_max: usize) {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let needed = connections_max as u64 + OTHER_FILES;
+    let mut limit = getrlimit(Resource::Nofile);
+    if limit.current.is_none_or(|current| current >= needed) {
+        return;
+    }
+    let allowed = limit.maximum.map_or(needed, |maximum| maximum.min(needed));
+    limit.current = Some(allowed);
+    if setrlimit(Resource::Nofile, limit).is_err() || allowed < needed {
+        tracing::warn!(
+            allowed,
+            needed,
+            "few files may be open: raise `ulimit -n`, or set limits.connections lower"
+        );
+    }
+}
+
+/// Writes messages to standard error, as `TALLYRING_LOG` filters them.
+pub fn start_logging() {
+    use tracing_subscriber::EnvFilter;
+    let filter =
+        EnvFilter::try_from_env("TALLYRING_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let ansi = std::env::var_os("NO_COLOR").is_none()
+        && std::io::IsTerminal::is_terminal(&std::io::stderr());
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(ansi)
+        // A message that nobody reads must not end what wrote it.
+        .log_internal_errors(false)
+        .init();
+}
+
+/// A store thread that panicked must not leave a server that only looks alive.
+pub fn exit_on_panic_of_store_threads() {
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        before(info);
+        if matches!(
+            std::thread::current().name(),
+            Some("commit" | "fold" | "flush" | "learn" | "time" | "rebuild" | "recompress")
+        ) {
+            std::process::exit(70);
+        }
+    }));
+}

@@ -1,0 +1,67 @@
+//! When rebuilds and recompressions begin by themselves.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tallyring_realtime::Service;
+use tallyring_realtime::catalog::JobState;
+
+use crate::config::RebuildConfig;
+use crate::rebuilds::Rebuilds;
+
+/// How often the day is looked at.
+const LOOK: Duration = Duration::from_millis(100);
+/// Pause after a rebuild that failed.
+const RETRY_AFTER: Duration = Duration::from_secs(60);
+
+/// Starts a rebuild once a day is over for as long as the configuration says.
+pub async fn rebuild_after_midnight(
+    service: Arc<Service>,
+    rebuilds: Arc<Rebuilds>,
+    config: RebuildConfig,
+) {
+    let mut not_before = Instant::now();
+    let mut failure_noted = 0;
+    let mut today = service
+        .store()
+        .world()
+        .clock
+        .now_ms()
+        .div_euclid(86_400_000);
+    // After a midnight, and when what it brought is merged: not just because a server starts.
+    let mut wants_recompression = false;
+    loop {
+        tokio::time::sleep(LOOK).await;
+        let store = service.store();
+        let now_ms = store.world().clock.now_ms();
+        let second_of_day = now_ms.div_euclid(1_000).rem_euclid(86_400);
+        let late_enough = second_of_day >= i64::from(config.minutes_after_midnight) * 60;
+        let day = now_ms.div_euclid(86_400_000);
+        wants_recompression |= std::mem::replace(&mut today, day) != day;
+        if !late_enough {
+            continue;
+        }
+        if !store.has_due_day() {
+            if wants_recompression && !rebuilds.is_busy() {
+                wants_recompression = false;
+                rebuilds.start_recompression();
+            }
+            continue;
+        }
+        // One that failed is tried again, but not in a tight loop.
+        if let Some(job) = rebuilds
+            .last()
+            .filter(|job| job.state == JobState::Failed && job.job != failure_noted)
+        {
+            failure_noted = job.job;
+            not_before = Instant::now() + RETRY_AFTER;
+        }
+        if Instant::now() >= not_before {
+            let starting = Arc::clone(&rebuilds);
+            if let Err(error) = tokio::task::spawn_blocking(move || starting.start()).await {
+                tracing::error!(%error, "cannot start a rebuild");
+            }
+            wants_recompression = true;
+        }
+    }
+}
