@@ -45,7 +45,8 @@ impl Door {
 
 async fn before_it_opens<B>(request: &Request<B>) -> Response {
     let (method, uri) = (request.method(), request.uri());
-    let mut response = if method == Method::GET && uri.path() == "/healthz" {
+    let is_read = [Method::GET, Method::HEAD].contains(method);
+    let mut response = if is_read && uri.path() == "/healthz" {
         health::healthz().await.into_response()
     } else {
         let route = Route::of(method, None, uri.path());
@@ -72,6 +73,7 @@ mod tests {
         let door = Arc::new(Door::default());
         for (method, path, status, says) in [
             ("GET", "/healthz", 200, "ok"),
+            ("HEAD", "/healthz", 200, ""),
             ("GET", "/readyz", 503, "being opened"),
             ("POST", "/v1/increments", 503, "being opened"),
             ("GET", "/v1/incr?key.l=a", 503, "being opened"),

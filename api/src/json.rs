@@ -139,6 +139,7 @@ impl<'b> Visitor<'b> for Strict<'_> {
         self.take()?;
         let mut list = Vec::new();
         while let Some(item) = items.next_element_seed(self)? {
+            self.take()?;
             list.push(item);
         }
         Ok(Json::List(list))

@@ -219,9 +219,9 @@ fn adopt(args: &LoadArgs, config: &Config, load_id: &str) -> Result<()> {
     let mut told = String::new();
     loop {
         let what = match adopt_now(args, config, load_id) {
-            Err(CommandError::Unavailable(what)) => what,
             // An earlier try was done, and only its answer did not come.
             Err(_) if waits_since.is_some() && is_adopted(args, load_id) => return Ok(()),
+            Err(CommandError::Unavailable(what)) => what,
             done => return done,
         };
         let since = *waits_since.get_or_insert_with(Instant::now);

@@ -256,10 +256,19 @@ impl Began {
         } else {
             say!("tallyring listening on {}", self.url)
         };
-        stopped(Arc::clone(&service), signals).await;
+        let mut served = self.served;
+        let ended = tokio::select! {
+            () = stopped(Arc::clone(&service), signals) => None,
+            // Its threads could not be started.
+            ended = &mut served => Some(ended),
+        };
         self.access.close_streams();
         let _ = self.stop.send(());
-        let served = self.served.await.map_err(doing("serve"))?;
+        let served = match ended {
+            Some(ended) => ended,
+            None => served.await,
+        };
+        let served = served.map_err(doing("serve"))?;
         drop(stop_statsd);
         let _ = statsd.await;
         let _ = std::fs::remove_file(data.join(names::LOCAL_KEY));

@@ -260,7 +260,9 @@ impl Oplog {
         let mut deleted = 0;
         while self.segments.len() > 1 && deleted < at_most {
             let oldest = &self.segments[0];
-            if oldest.end_sequence > sequence || oldest.written_until_ms >= older_than_ms {
+            // A clock that was ahead for a moment made it later than what follows it.
+            let written_until_ms = self.segments.iter().map(|one| one.written_until_ms).min();
+            if oldest.end_sequence > sequence || written_until_ms >= Some(older_than_ms) {
                 break;
             }
             self.disk

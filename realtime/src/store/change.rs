@@ -298,9 +298,8 @@ impl Store {
         self.believed_now_ms() - i64::from(self.options.id_hours) * HOUR_MS
     }
 
-    /// Now, but no later than the ring's today ends: a clock that is wrong for a moment makes nothing forgotten, nor kept
-    /// for ever.
-    pub(super) fn believed_now_ms(&self) -> i64 {
+    /// Now, but no later than the ring's today ends: a clock that is wrong for a moment makes nothing forgotten.
+    fn believed_now_ms(&self) -> i64 {
         let end = self.live().ring.today().next().start();
         self.world.clock.now_ms().min(end * 1_000)
     }

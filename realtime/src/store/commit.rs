@@ -61,7 +61,7 @@ impl Store {
         if let Err(refusal) = self.turn(&mut writer) {
             return batches.iter().map(|_| Err(refusal.clone())).collect();
         }
-        let mut group = Group::new(self.rules(), self.believed_now_ms());
+        let mut group = Group::new(self.rules(), self.world.clock.now_ms());
         for batch in batches {
             group.outcomes.push(Ok(Accepted::default()));
             let before = (
@@ -81,15 +81,17 @@ impl Store {
                 group.outcomes[index] = Err(refusal);
                 // A damaged id run may be met half-way: what of the batch is in the frame goes.
                 let (bytes, records, ids, producers) = before;
+                if group.frame.len() > records {
+                    // It is part of what others are added to.
+                    group.added = None;
+                }
                 writer.payload.truncate(bytes);
                 group.frame.truncate(records);
                 for id in group.frame_ids.drain(ids..) {
                     writer.ids.withdraw(id);
                 }
                 withdraw(&mut writer, group.frame_producers.drain(producers..));
-                // Nor is it part of what others are added to.
                 group.sum = sum;
-                group.added = None;
             }
             if writer.payload.len() >= FRAME_BYTES {
                 self.close_frame(&mut writer, &mut group);
@@ -102,7 +104,9 @@ impl Store {
             Err(refusal @ (Refusal::DiskFull | Refusal::Unavailable(_))) => Some(refusal),
             _ => None,
         });
-        writer.refused = refused.cloned();
+        if let Some(refusal) = refused {
+            writer.refused = Some(refusal.clone());
+        }
         outcomes
     }
 
@@ -289,6 +293,7 @@ impl Store {
                 group.written_outcomes.extend(outcomes);
             }
             Err(refusal) => {
+                group.added = None;
                 ids.into_iter().for_each(|id| writer.ids.withdraw(id));
                 withdraw(writer, producers.into_iter());
                 outcomes
@@ -324,6 +329,7 @@ impl Store {
             return group.outcomes;
         }
         writer.last_append_ms = group.now_ms;
+        writer.refused = None;
         let records = || group.written.iter().flat_map(|frame| &frame.records);
         writer.unflushed += records().count() as u64;
         for (_, increment) in records().filter_map(Record::increment) {

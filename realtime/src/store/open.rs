@@ -46,7 +46,13 @@ impl Store {
     pub fn open(world: World, options: Options, schema: Schema) -> Result<(Self, Recovery)> {
         let (mut store, recovery) = Self::open_as_it_is(world, options, &schema)?;
         store.declare(schema)?;
-        store.name_declaration()?;
+        match store.name_declaration() {
+            // What was counted can be read all the same; the next flush names it.
+            Err(Error::Archive(error)) if error.is_disk_full() => {
+                tracing::warn!("the disk is full: the manifest does not name what is declared now");
+            }
+            named => named?,
+        }
         Ok((store, recovery))
     }
 

@@ -120,15 +120,16 @@ impl Driver {
     fn draw_numbered(&mut self, increments: &mut Vec<Increment>, now: i64) {
         let producer = format!("producer {}", self.chance.below(3));
         let window_ms = self.window_ms();
-        let known = self.naive.producers.get(&producer).copied();
-        let next = known.map_or(0, |known| known.next);
-        // Of one that may be forgotten any number is the first, so that what it repeats would count.
-        let repeats = known.is_some_and(|known| known.seen.age_ms <= window_ms);
-        let repeated = match repeats {
-            true => self.chance.below(next.min(4) + 1),
-            false => 0,
-        };
-        let first = next - repeated;
+        let (mut known, mut next) = (0, 0);
+        if let Some(numbered) = self.naive.producers.get_mut(&producer) {
+            // Of one that may be forgotten any number is the first: what it repeats would count, or be refused.
+            if numbered.seen.age_ms > window_ms {
+                numbered.first = numbered.next;
+            }
+            next = numbered.next;
+            known = next.saturating_sub(numbered.first);
+        }
+        let first = next - self.chance.below(known.min(4) + 1);
         for sequence in first..=first + self.chance.below(6) {
             let origin = Origin {
                 producer: producer.clone(),

@@ -65,6 +65,8 @@ pub struct IdState {
 /// How far a producer has come.
 #[derive(Debug, Clone, Copy)]
 pub struct Numbered {
+    /// No number below it is known for sure: its producer may have been forgotten before that one came.
+    pub first: u64,
     /// The number that follows.
     pub next: u64,
     /// Since when that is known.
@@ -210,9 +212,13 @@ impl Naive {
         }
         for (producer, &(before, next)) in &counted.numbered {
             if next > before {
-                let seen = IdState::new(now_ms);
-                self.producers
-                    .insert(producer.clone(), Numbered { next, seen });
+                let known = self.producers.get(producer);
+                let numbered = Numbered {
+                    first: known.map_or(before, |known| known.first),
+                    next,
+                    seen: IdState::new(now_ms),
+                };
+                self.producers.insert(producer.clone(), numbered);
             }
         }
     }
