@@ -183,6 +183,11 @@ impl From<Error> for Problem {
                 "Not accepted",
                 error.to_string(),
             ),
+            full if full.is_disk_full() => Self::new(
+                StatusCode::INSUFFICIENT_STORAGE,
+                "Disk full",
+                full.to_string(),
+            ),
             other => {
                 // A read from memory has no span yet.
                 access::span().in_scope(

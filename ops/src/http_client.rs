@@ -158,9 +158,14 @@ fn read(
     answer: std::result::Result<ureq::http::Response<ureq::Body>, ureq::Error>,
 ) -> Result<String> {
     let mut answer = answer.map_err(|error| {
-        CommandError::Unavailable(format!(
-            "no answer from {url}: {error}; is the server running?"
-        ))
+        let what = format!("no answer from {url}: {error}; is the server running?");
+        match error {
+            ureq::Error::Io(_)
+            | ureq::Error::Timeout(_)
+            | ureq::Error::HostNotFound
+            | ureq::Error::ConnectionFailed => CommandError::Unavailable(what),
+            _ => CommandError::Failed(what),
+        }
     })?;
     let status = answer.status();
     let body = answer.body_mut().with_config().limit(ANSWER_BYTES_MAX);
@@ -187,7 +192,7 @@ pub fn refused(status: u16, problem: &Value) -> CommandError {
         400 => CommandError::Usage(text),
         // The value of an option; without a field it is the store that cannot do it.
         422 if problem["field"].is_string() => CommandError::Usage(text),
-        408 | 502..=504 => CommandError::Unavailable(text),
+        408 | 502..=504 | 507 => CommandError::Unavailable(text),
         _ => CommandError::Failed(text),
     }
 }

@@ -84,19 +84,31 @@ pub fn sweep(data: &Path) {
 }
 
 fn sweep_one(data: &Path, load: &str) -> io::Result<()> {
-    match File::open(data.join(names::incoming_lock(load))) {
+    let path = data.join(names::incoming_lock(load));
+    match File::open(&path) {
         Ok(lock) => match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            // Another sweeper was here before, and the load has made its lock anew since.
+            Ok(()) if !is_same(&lock, &path) => Ok(()),
             Ok(()) => remove(data, load),
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(()),
             Err(error) => Err(error.into()),
         },
-        Err(error) if error.kind() == io::ErrorKind::NotFound => remove(data, load),
+        // A load that begins now has no files yet, only its lock.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => remove_files(data, load),
         Err(error) => Err(error),
     }
 }
 
 /// Removes all files of a load, its lock last.
 fn remove(data: &Path, load: &str) -> io::Result<()> {
+    remove_files(data, load)?;
+    match fs::remove_file(data.join(names::incoming_lock(load))) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn remove_files(data: &Path, load: &str) -> io::Result<()> {
     let lock = data.join(names::incoming_lock(load));
     for entry in fs::read_dir(data.join(names::INCOMING))? {
         let path = entry?.path();
@@ -105,10 +117,7 @@ fn remove(data: &Path, load: &str) -> io::Result<()> {
             fs::remove_file(path)?;
         }
     }
-    match fs::remove_file(lock) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
+    Ok(())
 }
 
 fn is_same(file: &File, path: &Path) -> bool {

@@ -31,6 +31,8 @@ const NICE: i32 = 19;
 /// How long a sorted load waits for somebody who can adopt it.
 const ADOPTION_WAITS: Duration = Duration::from_secs(5 * 60);
 const ADOPTION_TRIED_EVERY: Duration = Duration::from_secs(2);
+/// How long after a server has gone: it may only be restarted, and must find its directory free.
+const SERVER_COMES_BACK: Duration = Duration::from_secs(10);
 
 /// Sorts the files and has the runs adopted.
 ///
@@ -217,8 +219,13 @@ fn sort(
 fn adopt(args: &LoadArgs, config: &Config, load_id: &str) -> Result<()> {
     let mut waits_since: Option<Instant> = None;
     let mut told = String::new();
+    let mut had_server: Option<Instant> = None;
     loop {
-        let what = match adopt_now(args, config, load_id) {
+        if server_of(&args.data.data).is_some() {
+            had_server = Some(Instant::now());
+        }
+        let is_away = had_server.is_some_and(|seen| seen.elapsed() < SERVER_COMES_BACK);
+        let what = match adopt_now(args, config, load_id, is_away) {
             // An earlier try was done, and only its answer did not come.
             Err(_) if waits_since.is_some() && is_adopted(args, load_id) => return Ok(()),
             Err(CommandError::Unavailable(what)) => what,
@@ -239,12 +246,22 @@ fn adopt(args: &LoadArgs, config: &Config, load_id: &str) -> Result<()> {
     }
 }
 
-fn adopt_now(args: &LoadArgs, config: &Config, load_id: &str) -> Result<()> {
+/// Through the server that holds the directory, or without one, unless it `is_away` for a moment only.
+fn adopt_now(args: &LoadArgs, config: &Config, load_id: &str, is_away: bool) -> Result<()> {
     let data = args.data.data.as_path();
+    if is_away && server_of(data).is_none() {
+        return Err(CommandError::Unavailable(
+            "the server that held the data directory has gone".into(),
+        ));
+    }
     match try_lock(data)? {
         Ok(lock) => {
             let (store, _lock) = open(data, config, lock)?;
-            store.adopt(&args.dataset, load_id, args.replace)?;
+            let adopted = store.adopt(&args.dataset, load_id, args.replace);
+            adopted.map_err(|error| match error.is_disk_full() {
+                true => CommandError::Unavailable(error.to_string()),
+                false => error.into(),
+            })?;
             store.seal()?;
         }
         Err(holder) => {

@@ -75,6 +75,17 @@ pub enum Error {
     Load(String),
 }
 
+impl Error {
+    /// True when the disk is full.
+    pub fn is_disk_full(&self) -> bool {
+        match self {
+            Self::Archive(error) => error.is_disk_full(),
+            Self::Oplog(error) => matches!(error, OplogError::Full { .. }),
+            _ => false,
+        }
+    }
+}
+
 /// Why an increment was not accepted. Nothing of its batch was counted.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Refusal {

@@ -181,7 +181,7 @@ fn learn_heavy_keys(store: &Store, stop: &AtomicBool) {
 
 fn unflushed(error: &Error) -> Refusal {
     match error {
-        Error::Archive(error) if error.is_disk_full() => Refusal::DiskFull,
+        full if full.is_disk_full() => Refusal::DiskFull,
         error => Refusal::Unavailable(format!("memory is full and cannot be flushed: {error}")),
     }
 }

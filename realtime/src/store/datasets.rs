@@ -40,7 +40,10 @@ impl Store {
         }
         // Outside the lock: this reads all of it.
         for run in &staged.runs {
-            verify_bytes(disk, run)?;
+            verify_bytes(disk, run).map_err(|error| match error {
+                ArchiveError::Io { .. } => error.into(),
+                damage => Error::Load(format!("its files are damaged: {damage}")),
+            })?;
         }
         let mut root = self.root();
         root.check()?;

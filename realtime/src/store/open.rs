@@ -48,7 +48,7 @@ impl Store {
         store.declare(schema)?;
         match store.name_declaration() {
             // What was counted can be read all the same; the next flush names it.
-            Err(Error::Archive(error)) if error.is_disk_full() => {
+            Err(error) if error.is_disk_full() => {
                 tracing::warn!("the disk is full: the manifest does not name what is declared now");
             }
             named => named?,

@@ -176,8 +176,14 @@ impl OpenFile {
                 break end;
             }
             if bytes.len() > RECORD_BYTES_MAX {
+                // No field is that long: a quote on its first line is not closed, and that line is bad by itself.
+                if let (Format::Csv(_), Some(line_end)) =
+                    (&self.file.format, memchr::memchr(b'\n', &bytes))
+                {
+                    break line_end + 1;
+                }
                 let what = format!(
-                    "the record that begins at line {} is longer than {} MiB; a quoted field may lack its closing quote",
+                    "the record that begins at line {} is longer than {} MiB",
                     self.next_line,
                     RECORD_BYTES_MAX >> 20
                 );

@@ -144,7 +144,7 @@ pub fn load(
             break;
         }
     }
-    check_for_rows(rows, chunks.empty_files())?;
+    check_for_rows(files.len(), chunks.empty_files())?;
     let runs = if spills == 0 {
         write::runs(
             disk,
@@ -171,9 +171,9 @@ pub fn load(
 }
 
 /// Empty files are parts that had nothing to say, unless there is nothing but them.
-fn check_for_rows(rows: u64, empty: &[Arc<str>]) -> Result<(), LoadError> {
+fn check_for_rows(files: usize, empty: &[Arc<str>]) -> Result<(), LoadError> {
     match empty.first() {
-        Some(file) if rows == 0 => Err(LoadError::File {
+        Some(file) if files == empty.len() => Err(LoadError::File {
             file: Arc::clone(file),
             what: csv::Columns::read(b"").err().unwrap_or_default(),
         }),

@@ -65,6 +65,18 @@ impl Stand {
         )
     }
 
+    /// Loads a file without its bad rows, which it lists.
+    fn load_and_list(&self, file: PathBuf) -> (Loaded, Vec<BadRow>) {
+        let bad = Mutex::new(Vec::new());
+        let keep = |row| {
+            bad.lock().unwrap().push(row);
+            Ok(())
+        };
+        let options = self.options(MEMORY_MIN, false);
+        let loaded = load(&self.disk, &[file], options, &keep, &|_| {}).unwrap();
+        (loaded, bad.into_inner().unwrap())
+    }
+
     /// Loads one file with the default memory; the error as text.
     fn error(&self, text: &str) -> String {
         let file = self.file("rows.csv", text);
@@ -274,25 +286,24 @@ fn bad_rows_can_be_left_out() {
         "rows.csv",
         "namespace,key,hour,count\nl,a,1331920800,1\nl,a,x,1\nl,a,1331920800,2\n",
     );
-    let bad = Mutex::new(Vec::new());
-    let keep = |row| {
-        bad.lock().unwrap().push(row);
-        Ok(())
-    };
-    let loaded = load(
-        &stand.disk,
-        &[file],
-        stand.options(MEMORY_MIN, false),
-        &keep,
-        &|_| {},
-    )
-    .unwrap();
+    let (loaded, bad) = stand.load_and_list(file);
     assert_eq!(loaded.rows, 2);
-    let bad = bad.into_inner().unwrap();
     assert_eq!(
         (bad.len(), bad[0].line, bad[0].text.as_slice()),
         (1, 3, &b"l,a,x,1"[..])
     );
+}
+
+#[test]
+fn a_quote_that_nothing_closes_spoils_its_line_however_much_follows() {
+    const ROWS: usize = 600_000;
+    let stand = Stand::new();
+    let mut text = "namespace,key,hour,count\nl,\"a,1331920800,1\n".to_owned();
+    text.push_str(&"l,a,1331920800,1\n".repeat(ROWS));
+    assert!(text.len() > 9 << 20, "more than a record can be");
+    let (loaded, bad) = stand.load_and_list(stand.file("rows.csv", &text));
+    assert_eq!(loaded.rows, ROWS as u64);
+    assert_eq!((bad.len(), bad[0].line), (1, 2));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::Write as _;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 use tallyring_realtime::Lock;
@@ -338,6 +338,16 @@ fn a_rebuild_removes_what_a_killed_load_left_and_spares_one_that_sorts() {
     assert_eq!(total(&server, "a"), 105);
 }
 
+/// Ended whatever becomes of the test.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 #[test]
 fn a_sorted_load_waits_for_whoever_holds_the_directory_and_answers_nothing() {
     let stand = Stand::new();
@@ -346,19 +356,19 @@ fn a_sorted_load_waits_for_whoever_holds_the_directory_and_answers_nothing() {
     let lock = lock.expect("nobody holds it");
     let file = stand.file("rows.csv", "l,a,2011-05-01T10:00:00Z,100\n");
     let said = tempfile::NamedTempFile::new().expect("a file");
-    let mut child = Command::new(binary())
+    let child = Command::new(binary())
         .args(stand.arguments("load", &["history", &file]))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(said.reopen().expect("open it"))
-        .spawn()
-        .expect("started");
+        .spawn();
+    let mut child = Killed(child.expect("started"));
     wait_until("it waits", || {
         let said = fs::read_to_string(said.path()).expect("text");
         said.contains("wait to be adopted")
     });
     drop(lock);
-    assert!(child.wait().expect("ended").success());
+    assert!(child.0.wait().expect("ended").success());
     let listed = stand.run("datasets", &[]);
     assert!(listed.contains("counts with the next rebuild"), "{listed}");
     assert!(stand.incoming().is_empty(), "{:?}", stand.incoming());
