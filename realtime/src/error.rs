@@ -1,6 +1,6 @@
 //! What can go wrong with the live store.
 
-use tallyring_records::Increment;
+use tallyring_records::{Increment, SchemaError};
 use thiserror::Error;
 
 use crate::oplog::OplogError;
@@ -14,6 +14,9 @@ pub enum Error {
     /// The log.
     #[error(transparent)]
     Oplog(#[from] OplogError),
+    /// What is declared.
+    #[error(transparent)]
+    Schema(#[from] SchemaError),
     /// The identity file.
     #[error("{name}: {what}")]
     Identity {

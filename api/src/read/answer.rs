@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use tallyring_realtime::{Answer as View, Series, Store};
-use tallyring_records::{FieldError, sum_capped};
+use tallyring_records::{COUNT_MAX, FieldError, sum_capped};
 
 use super::base::are_cut;
 use super::counted::{Count, Counted};
@@ -39,6 +39,10 @@ pub struct Answer {
     #[schema(nullable = false)]
     pub subtotal_title: Option<String>,
     pub total: u64,
+    /// True where the total reached 2^53−1, up to which is counted: it, and what it is made of, may be more
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub overflow: Option<bool>,
     #[serde(flatten)]
     #[schema(value_type = BodyFields)]
     pub body: Body,
@@ -411,10 +415,16 @@ fn answer(
             .as_ref()
             .map(|subtotal| store.schema().title_of(subtotal)),
         subtotal,
+        overflow: overflow(total),
         total,
         body,
         before: Vec::new(),
     })
+}
+
+/// Whether a total is said to reach what is counted at most.
+pub fn overflow(total: u64) -> Option<bool> {
+    (total == COUNT_MAX).then_some(true)
 }
 
 /// The buckets of a selection, which for "all" depend on the first and the last counted instant.

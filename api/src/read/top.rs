@@ -7,7 +7,7 @@ use serde::Serialize;
 use tallyring_realtime::{Store, TopKey};
 use tallyring_records::{Namespace, sum_capped};
 
-use super::answer::{Head, resolve};
+use super::answer::{Head, overflow, resolve};
 use super::asked::Asked;
 use super::base::{Base, Made};
 use super::csv;
@@ -36,6 +36,10 @@ pub struct Top {
     #[schema(nullable = false)]
     bound: Option<u64>,
     total: u64,
+    /// True where the total reached 2^53−1, up to which is counted: it, and what it is made of, may be more
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    overflow: Option<bool>,
     keys: Vec<Key>,
     /// Sum of the keys that are not listed
     other: u64,
@@ -115,6 +119,7 @@ fn read(store: &Store, namespace: Namespace, period: Period, limit: usize) -> Re
         approximate: ranking.bound.is_some(),
         bound: ranking.bound,
         total: ranking.total,
+        overflow: overflow(ranking.total),
         other: ranking.total.saturating_sub(listed),
         keys: keys
             .map(|TopKey { key, count }| Key { key, count })

@@ -7,7 +7,7 @@ use serde::Serialize;
 use tallyring_realtime::Store;
 use tallyring_records::{Namespace, sum_capped};
 
-use super::answer::{Head, resolve};
+use super::answer::{Head, overflow, resolve};
 use super::asked::Asked;
 use super::base::{Base, Made};
 use super::counted::{Count, Counted};
@@ -31,6 +31,10 @@ pub struct Whole {
     #[serde(flatten)]
     head: Head,
     total: u64,
+    /// True where the total reached 2^53−1, up to which is counted: it, and what it is made of, may be more
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    overflow: Option<bool>,
     #[serde(skip_serializing_if = "Counted::is_added")]
     #[schema(value_type = Vec<Count>, required)]
     counts: Counted,
@@ -102,9 +106,11 @@ fn read(store: &Store, namespace: &Namespace, period: Period) -> Result<Whole, P
     base.check_kept(&buckets, found.minutes_from, &found.totals)?;
     let totals = rollup::totals(&found.totals, &buckets);
     let aligned = base.aligned(&found.totals, &buckets);
+    let total = sum_capped(totals.iter().copied());
     Ok(Whole {
         namespace: namespace.name.clone(),
-        total: sum_capped(totals.iter().copied()),
+        total,
+        overflow: overflow(total),
         title: format!("{}: all keys", namespace.title_or_name()),
         head: Head::of(store, &buckets, aligned, settled, found.generation),
         counts: Counted::new(buckets, totals),

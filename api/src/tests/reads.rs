@@ -110,8 +110,35 @@ async fn counts_that_no_number_holds_together_are_ranked_all_the_same() {
     let file = site.get("/v1/l/top.csv?units=1").await;
     assert_eq!(file.status, 200, "{}", file.text);
     assert_eq!(file.text.lines().count(), 2_050, "{}", file.text);
-    let shown = site.get("/v1/l/top?units=1&limit=2").await.json();
-    assert_eq!(shown["total"], MOST);
+    for path in ["top?units=1&limit=2", "counts?units=1"] {
+        let shown = site.get(&format!("/v1/l/{path}")).await.json();
+        assert_eq!(
+            (&shown["total"], &shown["overflow"]),
+            (&json!(MOST), &json!(true))
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_total_that_reached_what_is_counted_at_most_says_so() {
+    const MOST: u64 = (1 << 53) - 1;
+    let site = crossed();
+    let hours = [(0, MOST - 1), (1, 1), (2, 1)];
+    let click =
+        |(hour, n): (i64, u64)| json!({"at": NOW - hour * 3_600, "n": n, "keys": {"l": "a"}});
+    site.count(hours.map(click).into_iter().collect()).await;
+    let one = site.get("/v1/l/a/summary?unit=hour&units=1").await.json();
+    assert_eq!(
+        (&one["total"], one.get("overflow")),
+        (&json!(MOST - 1), None)
+    );
+    for path in ["counts", "summary", "by/c"] {
+        let all = site.get(&format!("/v1/l/a/{path}?units=1")).await.json();
+        assert_eq!(
+            (&all["total"], &all["overflow"]),
+            (&json!(MOST), &json!(true))
+        );
+    }
 }
 
 #[tokio::test]

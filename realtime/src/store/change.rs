@@ -101,9 +101,7 @@ impl Store {
     fn write_and_name(&self, root: &mut Root) -> Result<()> {
         let frozen = self.freeze()?;
         let written = self.write_frozen(root, &frozen)?;
-        let mut next = root.manifest.clone();
-        next.number += 1;
-        next.written_at_ms = self.world.clock.now_ms();
+        let mut next = self.next_manifest(root)?;
         self.describe(&mut next, &frozen, &written);
         next.newest_events = frozen.newest_events.clone();
         next.ids = self.remembered(&next.ids, &frozen, written.ids.as_ref())?;
@@ -307,6 +305,19 @@ impl Store {
     /// A batch's verdict is read from the log as long as its key is remembered.
     fn log_hours(&self) -> i64 {
         i64::from(self.options.log_days()) * 24
+    }
+
+    /// The manifest that follows, still as the one before: they are numbered without gaps.
+    ///
+    /// # Errors
+    /// When this process must not change it any more.
+    pub(super) fn next_manifest(&self, root: &Root) -> Result<Manifest> {
+        root.check()?;
+        Ok(Manifest {
+            number: root.manifest.number + 1,
+            written_at_ms: self.world.clock.now_ms(),
+            ..root.manifest.clone()
+        })
     }
 
     /// Commits `next` and removes the files that only the manifest before named.

@@ -46,7 +46,6 @@ impl Store {
             })?;
         }
         let mut root = self.root();
-        root.check()?;
         let adopted = self.adopt_staged(&mut root, name, &staged, replace);
         if adopted.is_err() && root.check().is_ok() {
             self.withdraw(&root, &staged);
@@ -74,7 +73,7 @@ impl Store {
         replace: bool,
     ) -> Result<DatasetEntry> {
         let disk = &*self.world.disk;
-        let mut next = root.manifest.clone();
+        let mut next = self.next_manifest(root)?;
         if let Some(taken) = next
             .datasets
             .iter_mut()
@@ -101,13 +100,11 @@ impl Store {
         let adopted = DatasetEntry {
             name: name.to_owned(),
             load: staged.load.clone(),
-            adopted_at_ms: self.world.clock.now_ms(),
+            adopted_at_ms: next.written_at_ms,
             rows: staged.rows,
             wanted: true,
             runs,
         };
-        next.number += 1;
-        next.written_at_ms = adopted.adopted_at_ms;
         next.datasets.push(adopted.clone());
         next.forget_datasets();
         self.raise_bounds(&adopted.runs);
@@ -142,8 +139,7 @@ impl Store {
     /// When there is none of that name, or the disk refuses.
     pub fn drop_dataset(&self, name: &str) -> Result<()> {
         let mut root = self.root();
-        root.check()?;
-        let mut next = root.manifest.clone();
+        let mut next = self.next_manifest(&root)?;
         let Some(found) = next
             .datasets
             .iter_mut()
@@ -159,8 +155,6 @@ impl Store {
             });
         };
         found.wanted = false;
-        next.number += 1;
-        next.written_at_ms = self.world.clock.now_ms();
         next.forget_datasets();
         self.commit_datasets(&mut root, next)
     }

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use tallyring_archive::SchemaEntry;
-use tallyring_records::{Day, Offset, Position, Record, Schema, SchemaError};
+use tallyring_records::{Day, Offset, Position, Record, Schema};
 
 use super::commit::{any_refusal, refusal};
 use super::{Store, Writer};
-use crate::error::{Error, Refusal, Result};
+use crate::error::{Refusal, Result};
 
 /// How long a clock must be a day or more ahead before the ring believes it.
 const JUMP_BELIEVED_AFTER_MS: i64 = 600_000;
@@ -82,9 +82,7 @@ impl Store {
     /// # Errors
     /// When the declaration cannot be used, or the log takes no more writes.
     pub(super) fn declare(&mut self, schema: Schema) -> Result<()> {
-        schema
-            .validate()
-            .map_err(|error: SchemaError| Error::Missing(error.to_string()))?;
+        schema.validate()?;
         if *self.schema == schema {
             return Ok(());
         }

@@ -21,11 +21,8 @@ impl Store {
     /// When the build does not fit the store any more, or the disk refuses.
     pub fn publish(&self, build: &Build) -> Result<()> {
         let mut root = self.root();
-        root.check()?;
+        let mut next = self.next_manifest(&root)?;
         check_build(&root.manifest, build)?;
-        let mut next = root.manifest.clone();
-        next.number += 1;
-        next.written_at_ms = self.world.clock.now_ms();
         next.stores
             .retain(|store| !build.exported.contains(&store.id));
         next.runs.extend(build.runs.iter().cloned());
@@ -57,7 +54,7 @@ impl Store {
     /// [`Error::NoGeneration`] when it is not kept; otherwise when the disk refuses.
     pub fn activate(&self, generation: u64) -> Result<()> {
         let mut root = self.root();
-        root.check()?;
+        let mut next = self.next_manifest(&root)?;
         if root.manifest.generation(generation).is_none() {
             let kept: Vec<String> = root
                 .manifest
@@ -73,9 +70,6 @@ impl Store {
         if root.manifest.active == generation {
             return Ok(());
         }
-        let mut next = root.manifest.clone();
-        next.number += 1;
-        next.written_at_ms = self.world.clock.now_ms();
         next.active = generation;
         want_datasets_of(&mut next, generation);
         next.forget_datasets();
@@ -89,10 +83,9 @@ impl Store {
     /// When `made` is not what it should be, or the disk refuses.
     pub fn replace(&self, before: &RunEntry, made: &RunEntry) -> Result<bool> {
         let mut root = self.root();
-        root.check()?;
+        let mut next = self.next_manifest(&root)?;
         let disk = &*self.world.disk;
         Run::open_named(disk, made)?;
-        let mut next = root.manifest.clone();
         let named = next.replace(&before.hash, made);
         if !named.is_empty() {
             for name in named.iter().filter(|name| **name != made.name) {
@@ -103,8 +96,6 @@ impl Store {
                 disk.sync_directory(directory)
                     .map_err(tallyring_archive::Error::io("sync", directory))?;
             }
-            next.number += 1;
-            next.written_at_ms = self.world.clock.now_ms();
             self.switch(&mut root, next, &[])?;
         }
         let is_named = root.manifest.files().any(|file| file.name == made.name);
