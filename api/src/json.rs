@@ -33,8 +33,8 @@ pub fn parse_borrowed(bytes: &[u8]) -> serde_json::Result<Json<'_>> {
     Ok(json)
 }
 
-/// Objects, lists and what else is in lists, in one text: an object takes some 600 bytes, though `{"":0}` has six. The largest batch that is taken has
-/// 10,000 items of a few.
+/// Objects, lists and what else is in lists, in one text: an object takes some 600 bytes, though `{"":0}` has six. The
+/// largest batch that is taken has 10,000 items of a few.
 const NESTED_MAX: usize = 100_000;
 
 /// The same, owned.
