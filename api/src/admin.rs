@@ -21,7 +21,7 @@ use crate::state::ApiState;
 /// State of the server
 ///
 /// Ring, log, archive, the last rebuild, and the newest backup. `state` is `degraded` where the last rebuild or the newest
-/// backup failed, more than seven days wait to be rebuilt, or the clock is not believed. `progress` is that of the merge or
+/// backup failed, more than seven days wait to be rebuilt, a file was found damaged, or the clock is not believed. `progress` is that of the merge or
 /// of the backup that runs.
 #[utoipa::path(get, path = "/v1/admin/status", tag = "operate", responses(
     (status = 200, description = "The state", body = Object, example = json!({
@@ -39,7 +39,9 @@ use crate::state::ApiState;
             "position": "1:1000000", "durable": "1:1000000", "lag_records": 0, "unflushed_records": 7, "bytes": 67108864,
         },
         "ids": { "window_hours": 25, "in_memory": 2, "memory_bytes": 96 },
-        "archive": { "pending_runs": 1, "file_bytes": 2048, "minutes_from": null, "hours_from": null },
+        "archive": {
+            "pending_runs": 1, "file_bytes": 2048, "damaged_files": [], "minutes_from": null, "hours_from": null,
+        },
         "disk": { "free_bytes": 1073741824 },
         "backup_path": "/mnt/second-disk/tallyring",
         "last_rebuild": {
@@ -77,6 +79,7 @@ pub async fn status(State(state): State<ApiState>) -> Result<Json<Value>, Proble
         .collect();
     let degraded = last.as_ref().is_some_and(has_failed)
         || status.clock_jumped
+        || !status.damaged_files.is_empty()
         || status
             .stores
             .iter()
@@ -112,6 +115,7 @@ pub async fn status(State(state): State<ApiState>) -> Result<Json<Value>, Proble
         "archive": {
             "pending_runs": status.pending_runs,
             "file_bytes": status.file_bytes,
+            "damaged_files": status.damaged_files,
             "minutes_from": status.minutes_from.map(rfc3339_utc),
             "hours_from": status.hours_from.map(rfc3339_utc),
         },

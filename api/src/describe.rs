@@ -58,7 +58,7 @@ const COUNTERS: [(&str, &str); 14] = [
     ),
 ];
 
-const GAUGES: [(&str, &str); 19] = [
+const GAUGES: [(&str, &str); 20] = [
     (
         "tallyring_blocks_decoded",
         "Blocks of the archive that reads had to read from files since the start",
@@ -83,6 +83,10 @@ const GAUGES: [(&str, &str); 19] = [
         "Source runs that the archive lacks",
     ),
     ("tallyring_file_bytes", "Bytes of all files that count"),
+    (
+        "tallyring_damaged_files",
+        "Files that count and were found damaged when all were read, a seventh a night",
+    ),
     (
         "tallyring_disk_free_bytes",
         "Bytes free on the disk of the data directory",

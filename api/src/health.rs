@@ -80,6 +80,7 @@ fn measure(store: &Store, admin: &Admin) {
         status.hours_from.unwrap_or(0) as f64,
     );
     gauge("tallyring_file_bytes", status.file_bytes as f64);
+    gauge("tallyring_damaged_files", status.damaged_files.len() as f64);
     gauge(
         "tallyring_disk_free_bytes",
         status.disk_free_bytes.unwrap_or(0) as f64,

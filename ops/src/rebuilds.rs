@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::Instant;
 
 use serde::de::DeserializeOwned;
 use tallyring_archive::{Build, Manifest, RunEntry, Work};
@@ -22,6 +23,8 @@ use crate::incoming;
 /// How often a rebuild is begun when its sources change while it runs.
 const ATTEMPTS: usize = 3;
 
+const DAY_MS: i64 = 86_400_000;
+
 /// Bytes of files that are recompressed between two backups, at most one file more: a backup has both until it is done.
 pub const RECOMPRESSED_BYTES_MAX: u64 = 4 << 30;
 
@@ -36,8 +39,8 @@ pub struct Rebuilds {
     backing_up: Mutex<()>,
     /// Held from the manifest that a rebuild begins with to what it publishes: the files it reads stay.
     rebuilding: Mutex<()>,
-    /// Held while closed years are recompressed.
-    recompressing: Mutex<()>,
+    /// Held while closed years are recompressed and files are read.
+    upkeep: Mutex<()>,
     last: Mutex<Option<Job>>,
 }
 
@@ -75,7 +78,7 @@ impl Rebuilds {
             catalog,
             backing_up: Mutex::new(()),
             rebuilding: Mutex::new(()),
-            recompressing: Mutex::new(()),
+            upkeep: Mutex::new(()),
             last: Mutex::new(last),
         })
     }
@@ -199,24 +202,41 @@ impl Rebuilds {
             .is_some_and(|job| job.state == JobState::Running || job.backing_up)
     }
 
-    /// Recompresses closed years in a thread of its own, unless one does already.
-    pub fn start_recompression(self: &Arc<Self>) {
+    /// Recompresses closed years and reads the files whose turn it is, in a thread of its own, unless one does already.
+    pub fn start_upkeep(self: &Arc<Self>) {
         let this = Arc::clone(self);
-        let spawned = thread::Builder::new()
-            .name("recompress".into())
-            .spawn(move || this.recompress());
+        let spawned = thread::Builder::new().name("upkeep".into()).spawn(move || {
+            let Ok(_one_at_a_time) = this.upkeep.try_lock() else {
+                return;
+            };
+            priority::run_as_usual();
+            this.recompress();
+            priority::run_behind();
+            this.scrub();
+        });
         if let Err(error) = spawned {
-            tracing::warn!(%error, "recompression cannot start; it is tried again tomorrow");
+            tracing::warn!(%error, "upkeep cannot start; it is tried again tomorrow");
+        }
+    }
+
+    /// Reads for half of the time at most: disk and processor stay with what is served.
+    fn scrub(&self) {
+        let now_ms = self.store.world().clock.now_ms();
+        for file in self.store.files_to_scrub(now_ms.div_euclid(DAY_MS)) {
+            let began = Instant::now();
+            if let Err(error) = self.store.scrub(&file) {
+                tracing::error!(
+                    %error, file = file.name,
+                    "a file is damaged: heal it with `tallyring verify --repair` while a backup still has it"
+                );
+            }
+            thread::sleep(began.elapsed());
         }
     }
 
     /// One file after the other, each published by itself: a server that ends meanwhile goes on the next night. A backup
     /// comes after every so many bytes, so that it never has to hold much twice.
     fn recompress(&self) {
-        priority::run_as_usual();
-        let Ok(_one_at_a_time) = self.recompressing.try_lock() else {
-            return;
-        };
         let level = self.config.closed_level;
         let mut not_backed_up = 0;
         for file in recompressible(&self.store.manifest(), level) {

@@ -1,4 +1,4 @@
-//! When rebuilds and recompressions begin by themselves.
+//! When rebuilds and upkeep begin by themselves.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,7 +29,7 @@ pub async fn rebuild_after_midnight(
         .now_ms()
         .div_euclid(86_400_000);
     // After a midnight, and when what it brought is merged: not just because a server starts.
-    let mut wants_recompression = false;
+    let mut wants_upkeep = false;
     loop {
         tokio::time::sleep(LOOK).await;
         let store = service.store();
@@ -37,14 +37,14 @@ pub async fn rebuild_after_midnight(
         let second_of_day = now_ms.div_euclid(1_000).rem_euclid(86_400);
         let late_enough = second_of_day >= i64::from(config.minutes_after_midnight) * 60;
         let day = now_ms.div_euclid(86_400_000);
-        wants_recompression |= std::mem::replace(&mut today, day) != day;
+        wants_upkeep |= std::mem::replace(&mut today, day) != day;
         if !late_enough {
             continue;
         }
         if !store.has_due_day() {
-            if wants_recompression && !rebuilds.is_busy() {
-                wants_recompression = false;
-                rebuilds.start_recompression();
+            if wants_upkeep && !rebuilds.is_busy() {
+                wants_upkeep = false;
+                rebuilds.start_upkeep();
             }
             continue;
         }
@@ -61,7 +61,7 @@ pub async fn rebuild_after_midnight(
             if let Err(error) = tokio::task::spawn_blocking(move || starting.start()).await {
                 tracing::error!(%error, "cannot start a rebuild");
             }
-            wants_recompression = true;
+            wants_upkeep = true;
         }
     }
 }

@@ -147,6 +147,17 @@ fn table(status: &Value, came: Option<&str>) -> String {
         things(&status["archive"]["pending_runs"], "run")
     );
     line(&mut out, "archive", &archive);
+    for file in status["archive"]["damaged_files"]
+        .as_array()
+        .into_iter()
+        .flatten()
+    {
+        line(
+            &mut out,
+            "",
+            &format!("{} is damaged: see `tallyring verify`", text(file)),
+        );
+    }
     line(&mut out, "rebuild", &last_rebuild(&status["last_rebuild"]));
     let backup = last_backup(&status["backup_path"], &status["last_rebuild"]);
     line(&mut out, "backup", &backup);

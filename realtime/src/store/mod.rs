@@ -25,12 +25,14 @@ mod recent;
 mod replay;
 mod room;
 mod rules;
+mod scrub;
 mod show;
 mod status;
 mod top;
 mod users;
 mod verdict;
 
+use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, PoisonError};
 
@@ -83,6 +85,8 @@ pub struct Store {
     folding: Mutex<()>,
     /// False when no store has anything to fold. Changed under the lock of `live`.
     has_arrived: AtomicBool,
+    /// Names of files that were found damaged; locked alone.
+    damaged: Mutex<BTreeSet<String>>,
 }
 
 /// The manifest as it is committed, and the open files it names.

@@ -312,6 +312,7 @@ impl Replay {
             room: Room::default(),
             folding: Mutex::new(()),
             has_arrived: AtomicBool::new(false),
+            damaged: Mutex::default(),
             world,
             options,
         }

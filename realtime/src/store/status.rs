@@ -38,6 +38,8 @@ pub struct Status {
     pub pending_runs: usize,
     /// Bytes of all files the manifest names.
     pub file_bytes: u64,
+    /// Those of them that were found damaged.
+    pub damaged_files: Vec<String>,
     /// Bytes free on the disk.
     pub disk_free_bytes: Option<u64>,
     /// True when the clock is more than a day ahead of the ring and not believed yet.
@@ -82,6 +84,7 @@ impl Store {
         };
         // Asked before anything waits for `live`: a disk may hang.
         let disk_free_bytes = self.world.disk.free_bytes().ok();
+        let damaged_files = self.damaged_files();
         let live = self.live();
         Status {
             today: live.ring.today(),
@@ -109,6 +112,7 @@ impl Store {
                 .copied(),
             pending_runs: manifest.pending().count(),
             file_bytes: file_bytes(&manifest),
+            damaged_files,
             disk_free_bytes,
             clock_jumped,
         }

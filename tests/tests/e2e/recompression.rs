@@ -222,5 +222,16 @@ fn what_a_failed_recompression_left_goes_at_once() {
     });
     wait_until("what was left is gone", || !left.exists());
     assert!(harmed.exists());
+    // Files are read in the same night.
+    let named = Value::from(of_2011.expect("a file").as_str());
+    wait_until("the damaged file is told of", || {
+        let status = server.get_json("/v1/admin/status");
+        let damaged = status["archive"]["damaged_files"].as_array();
+        let is_told = damaged.expect("a list").contains(&named);
+        assert!(!is_told || status["state"] == "degraded", "{status}");
+        is_told
+    });
+    let metrics = server.get("/metrics").text;
+    assert!(!metrics.contains("tallyring_damaged_files 0"), "{metrics}");
     server.terminate();
 }
