@@ -6,15 +6,15 @@
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
-use axum::body::HttpBody;
-use axum::http::header::{CONNECTION, HeaderValue};
-use axum::http::{Method, Request, Version};
+use axum::body::{Body, HttpBody};
+use axum::http::request::Parts;
+use axum::http::{Method, Request};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 
 use crate::access::{Refusal, Route};
 use crate::app::App;
-use crate::health;
+use crate::{drain, health};
 
 /// Stands before an [`App`] that is still being made.
 #[derive(Default)]
@@ -38,26 +38,24 @@ impl Door {
     {
         match self.0.get() {
             Some(app) => Arc::clone(app).answer(request, peer).await,
-            None => before_it_opens(&request).await,
+            None => {
+                let (parts, body) = request.into_parts();
+                let refuse = async |_| before_it_opens(&parts).await;
+                drain::drained(parts.version, Body::new(body), refuse).await
+            }
         }
     }
 }
 
-async fn before_it_opens<B>(request: &Request<B>) -> Response {
-    let (method, uri) = (request.method(), request.uri());
+async fn before_it_opens(request: &Parts) -> Response {
+    let (method, uri) = (&request.method, &request.uri);
     let is_read = [Method::GET, Method::HEAD].contains(method);
-    let mut response = if is_read && uri.path() == "/healthz" {
+    if is_read && uri.path() == "/healthz" {
         health::healthz().await.into_response()
     } else {
         let route = Route::of(method, None, uri.path());
         Refusal::Opening.answer(route.dialect, uri)
-    };
-    if request.version() < Version::HTTP_2 {
-        // Its body is not read.
-        let headers = response.headers_mut();
-        headers.insert(CONNECTION, HeaderValue::from_static("close"));
     }
-    response
 }
 
 #[cfg(test)]

@@ -77,7 +77,7 @@ impl Json<'_> {
 
 #[derive(Clone, Copy)]
 struct Strict<'c> {
-    /// Objects and lists that may still come.
+    /// Objects, lists and plain items of lists that may still come.
     left: &'c Cell<usize>,
 }
 

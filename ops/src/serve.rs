@@ -1,6 +1,6 @@
 //! `tallyring serve`: everything in one process.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -74,7 +74,7 @@ pub fn run_on(taken: Option<std::net::TcpListener>, args: &ServeArgs, json: bool
         return Err(open_to_all(listen, data));
     }
     let tls = load_tls(&config.http)?;
-    let lock = lock(data)?;
+    let mut lock = lock(data)?;
     if let Some(backup) = &config.backup {
         check_place(backup, data)?;
     }
@@ -106,7 +106,7 @@ pub fn run_on(taken: Option<std::net::TcpListener>, args: &ServeArgs, json: bool
         config: config.rebuild,
         backup: config.backup,
     };
-    let served = began.serve_until_stopped(Arc::new(service), data, rebuilds, lock);
+    let served = began.serve_until_stopped(Arc::new(service), data, rebuilds, &mut lock);
     if runtime.block_on(served)? {
         Err(CommandError::LogFailed)
     } else {
@@ -171,10 +171,12 @@ struct Began {
     url: String,
     local_url: String,
     access: Arc<Access>,
-    statsd: Option<SocketAddr>,
+    statsd: Option<UdpSocket>,
     json: bool,
     stop: oneshot::Sender<()>,
-    served: JoinHandle<std::io::Result<()>>,
+    served: JoinHandle<io::Result<()>>,
+    /// Ends the process at a signal, as there is nothing to drain yet.
+    opening: JoinHandle<()>,
 }
 
 impl Began {
@@ -187,6 +189,10 @@ impl Began {
             url,
             local_url,
         } = runtime.block_on(listening)?;
+        let statsd = match front.statsd {
+            Some(address) => Some(runtime.block_on(statsd_socket(address))?),
+            None => None,
+        };
         let door: Arc<Door> = Arc::default();
         let before = Arc::clone(&door);
         let answer = move |request, peer| Arc::clone(&before).answer(request, peer);
@@ -201,10 +207,11 @@ impl Began {
             url,
             local_url,
             access: front.access,
-            statsd: front.statsd,
+            statsd,
             json: front.json,
             stop,
             served,
+            opening: runtime.spawn(exit_at(runtime.block_on(async { watch_signals() })?)),
         })
     }
 
@@ -214,12 +221,11 @@ impl Began {
         service: Arc<Service>,
         data: &Path,
         setup: RebuildSetup,
-        mut lock: Lock,
+        lock: &mut Lock,
     ) -> Result<bool> {
         tokio::spawn(fold_metrics(self.metrics.clone()));
-        write_local_key(data, &self.access)?;
-        lock.announce(&self.local_url)
-            .map_err(doing("write LOCK"))?;
+        unless_full("LOCAL_KEY", write_local_key(data, &self.access))?;
+        unless_full("LOCK", lock.announce(&self.local_url))?;
         let backup_path = setup.backup.as_ref().map(|path| path.display().to_string());
         let rebuilds = Rebuilds::new(
             Arc::clone(service.store()),
@@ -241,12 +247,10 @@ impl Began {
         };
         let schedule = rebuild_after_midnight(Arc::clone(&service), rebuilds, setup.config);
         let schedule = tokio::spawn(schedule);
-        // Before anybody counts: a signal without a handler would end it without a drain.
-        let signals = (
-            signal(SignalKind::terminate()).map_err(doing("watch for SIGTERM"))?,
-            signal(SignalKind::interrupt()).map_err(doing("watch for SIGINT"))?,
-        );
-        let (statsd, stop_statsd) = start_statsd(self.statsd, &state).await?;
+        // Before anybody counts: from here on a signal drains.
+        let signals = watch_signals()?;
+        self.opening.abort();
+        let (statsd, stop_statsd) = start_statsd(self.statsd, &state);
         self.door.open(App::new(state));
         // It holds what it leads to.
         drop(self.door);
@@ -315,31 +319,33 @@ async fn fold_metrics(metrics: PrometheusHandle) {
     }
 }
 
-/// Takes StatsD counters until the sender is dropped; at once done where there is no address for them.
-async fn start_statsd(
-    listen: Option<SocketAddr>,
-    state: &ApiState,
-) -> Result<(JoinHandle<()>, oneshot::Sender<()>)> {
-    let (stop, stopped) = oneshot::channel::<()>();
-    let Some(address) = listen else {
-        return Ok((tokio::spawn(async {}), stop));
-    };
+async fn statsd_socket(address: SocketAddr) -> Result<UdpSocket> {
     let socket = UdpSocket::bind(address)
         .await
         .map_err(doing(format!("take StatsD counters on {address}")))?;
     let address = socket.local_addr().map_err(doing("read the address"))?;
     tracing::info!(%address, "StatsD counters are taken");
+    Ok(socket)
+}
+
+/// Takes StatsD counters until the sender is dropped; at once done where there is no socket for them.
+fn start_statsd(
+    socket: Option<UdpSocket>,
+    state: &ApiState,
+) -> (JoinHandle<()>, oneshot::Sender<()>) {
+    let (stop, stopped) = oneshot::channel::<()>();
+    let Some(socket) = socket else {
+        return (tokio::spawn(async {}), stop);
+    };
     let stop_told = async {
         let _ = stopped.await;
     };
-    Ok((
-        tokio::spawn(listen_statsd(state.clone(), socket, stop_told)),
-        stop,
-    ))
+    let listening = listen_statsd(state.clone(), socket, stop_told);
+    (tokio::spawn(listening), stop)
 }
 
 /// Leaves the key for commands on the data directory where only its owner reads it.
-fn write_local_key(data: &Path, access: &Access) -> Result<()> {
+fn write_local_key(data: &Path, access: &Access) -> io::Result<()> {
     let Some(key) = access.local_key() else {
         return Ok(());
     };
@@ -352,7 +358,17 @@ fn write_local_key(data: &Path, access: &Access) -> Result<()> {
         .mode(0o600)
         .open(&path)
         .and_then(|mut file| file.write_all(key.as_bytes()))
-        .map_err(doing(format!("write {}", path.display())))
+}
+
+/// On a full disk commands on the data directory do not find the server, but reads go on.
+fn unless_full(file: &str, written: io::Result<()>) -> Result<()> {
+    match written {
+        Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+            tracing::warn!(%error, "cannot write {file}: commands will not find this server");
+            Ok(())
+        }
+        written => written.map_err(doing(format!("write {file}"))),
+    }
 }
 
 /// False where there cannot be a key. A catalog that was moved away is made again from its snapshot.
@@ -381,6 +397,22 @@ pub fn load_tls(http: &HttpConfig) -> Result<Option<Tls>> {
     Tls::load(&files.certificate, &files.key)
         .map(Some)
         .map_err(|error| CommandError::Usage(error.to_string()))
+}
+
+fn watch_signals() -> Result<(Signal, Signal)> {
+    Ok((
+        signal(SignalKind::terminate()).map_err(doing("watch for SIGTERM"))?,
+        signal(SignalKind::interrupt()).map_err(doing("watch for SIGINT"))?,
+    ))
+}
+
+/// Ends the process at the first signal, as one that has no handler would; for the first process of a container that does
+/// nothing.
+async fn exit_at((mut terminate, mut interrupt): (Signal, Signal)) {
+    tokio::select! {
+        _ = terminate.recv() => std::process::exit(143),
+        _ = interrupt.recv() => std::process::exit(130),
+    }
 }
 
 /// Resolves at the first SIGTERM or SIGINT, or when the log has failed. A second signal ends at once.

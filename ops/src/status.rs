@@ -9,13 +9,14 @@ use std::time::Duration;
 use clap::Args;
 use indicatif::{HumanBytes, HumanCount};
 use serde_json::Value;
+use tallyring_realtime::Lock;
 use tallyring_records::how_many;
 
 use crate::base_url;
 use crate::cli::DATA_DEFAULT;
-use crate::data_directory::{require_store, server_of};
-use crate::error::{CommandError, Result};
-use crate::http_client::Server;
+use crate::data_directory::require_store;
+use crate::error::{CommandError, Result, doing};
+use crate::http_client::{Server, holder_url};
 use crate::out;
 
 /// Options of `status`.
@@ -69,14 +70,15 @@ fn server(args: &StatusArgs) -> Result<Server> {
         return Ok(Server::at(url));
     }
     require_store(&args.data)?;
-    let url = server_of(&args.data).ok_or_else(|| {
-        let data = args.data.display();
+    let data = args.data.display();
+    let holder = Lock::holder(&args.data).map_err(doing(format!("read the lock of {data}")))?;
+    let holder = holder.ok_or_else(|| {
         CommandError::Failed(format!(
             "no server holds {data}; start one with `tallyring serve --data {data}`, or check the files with \
              `tallyring verify --data {data}`"
         ))
     })?;
-    Ok(Server::of(&args.data, &url))
+    Ok(Server::of(&args.data, &holder_url(&holder)?))
 }
 
 /// Prints a screenful; over the one before where a person watches.

@@ -126,7 +126,9 @@ impl<'a> Poster<'a> {
                 } => (why, after, maybe_counted),
             };
             maybe_counted_ever |= maybe_counted;
-            let wait = after.unwrap_or(pause).min(self.retry.pause_max);
+            // One that is asked to come soon, and again and again, as of a server that reads its log, gives it time.
+            let wait = after.map_or(pause, |after| after.max(pause));
+            let wait = wait.min(self.retry.pause_max);
             let over = self.retry.attempts_max.is_some_and(|most| attempt >= most);
             if !over {
                 let seconds = wait.as_secs_f64();

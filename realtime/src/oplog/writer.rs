@@ -245,7 +245,7 @@ impl Oplog {
     }
 
     /// Removes the oldest segments, `at_most` so many, whose records are all below `sequence` and were written before
-    /// `older_than_ms`; never the newest. Returns how many.
+    /// `older_than_ms`, or before one that was, where the clock had been ahead; never the newest. Returns how many.
     ///
     /// # Errors
     /// [`OplogError::Io`] if a file cannot be removed, [`OplogError::Poisoned`] if the directory
@@ -260,9 +260,14 @@ impl Oplog {
         let mut deleted = 0;
         while self.segments.len() > 1 && deleted < at_most {
             let oldest = &self.segments[0];
-            // A clock that was ahead for a moment made it later than what follows it.
-            let written_until_ms = self.segments.iter().map(|one| one.written_until_ms).min();
-            if oldest.end_sequence > sequence || written_until_ms >= Some(older_than_ms) {
+            let times = || self.segments.iter().map(|one| one.written_until_ms);
+            // Later than what came last it is only by a clock that was ahead: it is no younger than what followed it then.
+            let is_ahead = Some(oldest.written_until_ms) > times().next_back();
+            let written_until_ms = match is_ahead {
+                true => times().min().unwrap_or(oldest.written_until_ms),
+                false => oldest.written_until_ms,
+            };
+            if oldest.end_sequence > sequence || written_until_ms >= older_than_ms {
                 break;
             }
             self.disk

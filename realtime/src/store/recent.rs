@@ -30,8 +30,8 @@ pub(super) struct Recent {
     entries: usize,
     /// First second that was counted from its beginning.
     since: i64,
-    /// The latest that the clock ever said.
-    newest: i64,
+    /// What the clock said last.
+    said: i64,
 }
 
 #[derive(Default)]
@@ -60,18 +60,18 @@ impl Recent {
             hasher: DefaultHashBuilder::default(),
             entries: 0,
             since: now.saturating_add(1),
-            newest: now,
+            said: now,
         }
     }
 
     /// Counts an increment that came at `now` (Unix seconds).
     pub fn add(&mut self, keys: &LongKeys, schema: &Schema, increment: &Increment, now: i64) {
         self.arrive(increment.n, now);
-        if self.newest > now.saturating_add(AHEAD_MAX) {
+        if self.said > now.saturating_add(AHEAD_MAX) {
             // The clock was ahead, and what came then with true times was too old.
             self.since = now.saturating_add(1);
         }
-        self.newest = now;
+        self.said = now;
         let first = now.saturating_sub(RECENT_SECONDS_MAX as i64);
         if increment.at > now.saturating_add(AHEAD_MAX) || increment.at < first {
             return;

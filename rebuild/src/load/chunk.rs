@@ -16,6 +16,9 @@ const CHUNK_BYTES: usize = 2 << 20;
 /// The longest record; what is longer cannot be one.
 const RECORD_BYTES_MAX: usize = 8 << 20;
 
+/// Lines that are cut off one after another because nothing closes their quote: where more are, the quotes are no quotes.
+const OPEN_LINES_MAX: u32 = 16;
+
 /// Some whole records of one file.
 pub struct Chunk {
     /// Whose.
@@ -61,6 +64,8 @@ struct OpenFile {
     /// What was read behind the last whole record.
     rest: Vec<u8>,
     next_line: u64,
+    /// Lines that were cut off since the last whole record.
+    open_lines: u32,
 }
 
 impl Chunks {
@@ -154,6 +159,7 @@ impl OpenFile {
             reader,
             rest,
             next_line,
+            open_lines: 0,
         })
     }
 
@@ -161,11 +167,9 @@ impl OpenFile {
         let mut bytes = std::mem::replace(&mut self.rest, buffer);
         self.rest.clear();
         let end = loop {
-            let ended = read_chunk(&mut *self.reader, &mut bytes).map_err(|source| {
-                let file = Arc::clone(&self.file.name);
-                LoadError::Read { file, source }
-            })?;
-            if ended {
+            // Behind a line that was cut off there is enough to look at.
+            let is_full = bytes.len() > RECORD_BYTES_MAX;
+            if !is_full && self.read(&mut bytes)? {
                 break bytes.len();
             }
             let end = match self.file.format {
@@ -173,17 +177,20 @@ impl OpenFile {
                 Format::NdJson => memchr::memrchr(b'\n', &bytes).map_or(0, |at| at + 1),
             };
             if end > 0 {
+                self.open_lines = 0;
                 break end;
             }
             if bytes.len() > RECORD_BYTES_MAX {
-                // No field is that long: a quote on its first line is not closed, and that line is bad by itself.
+                // No field is that long: what a quote on its first line begins is not meant, and that line is bad by itself.
                 if let (Format::Csv(_), Some(line_end)) =
                     (&self.file.format, memchr::memchr(b'\n', &bytes))
+                    && self.open_lines < OPEN_LINES_MAX
                 {
+                    self.open_lines += 1;
                     break line_end + 1;
                 }
                 let what = format!(
-                    "the record that begins at line {} is longer than {} MiB",
+                    "the record that begins at line {} is longer than {} MiB; a quoted field may lack its closing quote",
                     self.next_line,
                     RECORD_BYTES_MAX >> 20
                 );
@@ -205,6 +212,14 @@ impl OpenFile {
             first_line,
             bytes,
         }))
+    }
+
+    /// Reads more behind what is there; true at the end.
+    fn read(&mut self, bytes: &mut Vec<u8>) -> Result<bool, LoadError> {
+        read_chunk(&mut *self.reader, bytes).map_err(|source| {
+            let file = Arc::clone(&self.file.name);
+            LoadError::Read { file, source }
+        })
     }
 }
 

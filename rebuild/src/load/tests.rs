@@ -298,12 +298,28 @@ fn bad_rows_can_be_left_out() {
 fn a_quote_that_nothing_closes_spoils_its_line_however_much_follows() {
     const ROWS: usize = 600_000;
     let stand = Stand::new();
-    let mut text = "namespace,key,hour,count\nl,\"a,1331920800,1\n".to_owned();
+    const HEADER_SHORT: &str = "namespace,key,hour,count\n";
+    let mut text = format!("{HEADER_SHORT}l,\"a,1331920800,1\n");
     text.push_str(&"l,a,1331920800,1\n".repeat(ROWS));
     assert!(text.len() > 9 << 20, "more than a record can be");
     let (loaded, bad) = stand.load_and_list(stand.file("rows.csv", &text));
     assert_eq!(loaded.rows, ROWS as u64);
     assert_eq!((bad.len(), bad[0].line), (1, 2));
+    // Where that goes on line after line the file is not what it should be, and is not looked through to its end.
+    let text = format!(
+        "{HEADER_SHORT}{}",
+        "l,a\",\"1331920800\",\"1\n".repeat(ROWS)
+    );
+    let error = stand.error(&text);
+    assert!(error.contains("closing quote"), "{error}");
+    let file = stand.file("rows.csv", &text);
+    let skip = |_| Ok(());
+    let options = stand.options(MEMORY_MIN, false);
+    let error = load(&stand.disk, &[file], options, &skip, &|_| {}).unwrap_err();
+    assert!(
+        error.to_string().contains("line 18 is longer than 8 MiB"),
+        "{error}"
+    );
 }
 
 #[test]

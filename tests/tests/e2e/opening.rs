@@ -1,6 +1,6 @@
 //! A server whose store takes long to open answers from the first moment on.
 
-use std::fs;
+use std::fs::{self, OpenOptions};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -42,10 +42,16 @@ fn while_its_store_is_being_opened_a_server_is_alive_and_not_ready() {
         let detail = answer.json()["detail"].to_string();
         assert!(detail.contains("being opened"), "{path}: {detail}");
     }
-    // Nothing is an identity.
-    fs::write(&identity, "").expect("write to who waits");
-    let status = process.0.wait().expect("its end");
-    assert_eq!(status.code(), Some(1));
+    // Nobody writes anything, which is no identity. (Opened for reading, too, so that it waits for nobody.)
+    let mut writer = OpenOptions::new();
+    let writer = writer.read(true).write(true).open(&identity);
+    drop(writer.expect("open it for who waits"));
+    let mut status = None;
+    wait_until("it has ended", || {
+        status = process.0.try_wait().expect("ask for its end");
+        status.is_some()
+    });
+    assert_eq!(status.and_then(|status| status.code()), Some(1));
 
     fs::rename(&away, &identity).expect("put it back");
     let server = Server::start(&data, &[]);
@@ -53,7 +59,7 @@ fn while_its_store_is_being_opened_a_server_is_alive_and_not_ready() {
     assert_eq!(server.get_json("/v1/l/a/summary")["total"], 1);
 }
 
-/// One that is free now, and that nobody else is given at random for a while.
+/// One that is free now; that somebody else is given it before it is used is unlikely.
 fn free_address() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("an address");
     let address = listener.local_addr().expect("its port");
