@@ -24,6 +24,13 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// content is held.
     fn read(&self, name: &str) -> io::Result<Content>;
 
+    /// Reads a file in parts from the first byte to the last; as far as the system can it is the disk that is asked, not
+    /// what memory holds of it.
+    fn read_from_disk(&self, name: &str, part: &mut dyn FnMut(&[u8])) -> io::Result<()> {
+        part(&self.read(name)?);
+        Ok(())
+    }
+
     /// Gives the file `from` the second name `to` unless that is taken; true when it was free.
     /// Durable once the directory of `to` is synced.
     fn link(&self, from: &str, to: &str) -> io::Result<bool>;

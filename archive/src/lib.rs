@@ -30,4 +30,4 @@ pub use os_disk::OsDisk;
 pub use partition::Partition;
 pub use run::{BLOCK_BYTES, BlockCache, Cursor, Run, RunEntry, RunMeta, RunSpec, RunWriter, Sums};
 pub use staged::Staged;
-pub use verify::{Checked, verify_bytes, verify_run};
+pub use verify::{Checked, verify_bytes, verify_on_disk, verify_run};

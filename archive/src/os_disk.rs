@@ -5,7 +5,13 @@ use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::OFlags;
+
 use crate::disk::{Content, Disk, DiskFile};
+
+/// Bytes that are read at once, and what their place in memory is a multiple of: a page.
+const PART_BYTES: usize = 1 << 20;
+const ALIGNED_TO: usize = 4 << 10;
 
 /// A data directory on a local file system.
 #[derive(Debug, Clone)]
@@ -31,6 +37,22 @@ impl OsDisk {
 
     fn path(&self, name: &str) -> PathBuf {
         self.root.join(name)
+    }
+}
+
+fn read_parts(file: &File, part: &mut dyn FnMut(&[u8])) -> io::Result<()> {
+    let mut buffer = vec![0; PART_BYTES + ALIGNED_TO];
+    let start = buffer.as_ptr().align_offset(ALIGNED_TO).min(ALIGNED_TO);
+    let buffer = &mut buffer[start..start + PART_BYTES];
+    let mut at = 0;
+    loop {
+        let read = file.read_at(buffer, at)?;
+        part(&buffer[..read]);
+        at += read as u64;
+        // Only at the end are there fewer.
+        if read < buffer.len() {
+            return Ok(());
+        }
     }
 }
 
@@ -64,6 +86,24 @@ impl Disk for OsDisk {
         // truncates a file in the data directory can still crash the process: README says so.
         let map = unsafe { memmap2::Mmap::map(&file)? };
         Ok(Content::new(map))
+    }
+
+    fn read_from_disk(&self, name: &str, part: &mut dyn FnMut(&[u8])) -> io::Result<()> {
+        let open = |flags: OFlags| {
+            let flags = flags.bits().cast_signed();
+            let mut options = OpenOptions::new();
+            options.read(true).custom_flags(flags).open(self.path(name))
+        };
+        let is_refused = |error: &io::Error| error.kind() == io::ErrorKind::InvalidInput;
+        // Not every file system reads past what memory holds.
+        let file = match open(OFlags::DIRECT) {
+            Err(error) if is_refused(&error) => open(OFlags::empty())?,
+            file => file?,
+        };
+        match read_parts(&file, part) {
+            Err(error) if is_refused(&error) => read_parts(&open(OFlags::empty())?, part),
+            read => read,
+        }
     }
 
     fn link(&self, from: &str, to: &str) -> io::Result<bool> {

@@ -10,7 +10,7 @@ use tallyring_records::{TimeCode, Users, is_hash, shard_of};
 use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::names;
-use crate::run::{BlockCache, Run, RunEntry, Sums};
+use crate::run::{BlockCache, HASH_DIGITS, Run, RunEntry, Sums};
 
 /// What was checked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -87,6 +87,31 @@ pub fn verify_bytes(disk: &dyn Disk, entry: &RunEntry) -> Result<Arc<Run>> {
     Err(run
         .first_damage()
         .unwrap_or_else(|| Error::damaged(&entry.name, 0, "its hash is not the manifest's")))
+}
+
+/// The same as the disk has it, whatever memory holds of it; `after_part` is called after every mebibyte.
+///
+/// # Errors
+/// That it differs, or cannot be read.
+pub fn verify_on_disk(
+    disk: &dyn Disk,
+    entry: &RunEntry,
+    after_part: &mut dyn FnMut(),
+) -> Result<()> {
+    let mut hasher = blake3::Hasher::new();
+    disk.read_from_disk(&entry.name, &mut |part| {
+        hasher.update(part);
+        after_part();
+    })
+    .map_err(Error::io("read", &entry.name))?;
+    match hasher.finalize().to_hex()[..HASH_DIGITS] == *entry.hash {
+        true => Ok(()),
+        false => Err(Error::damaged(
+            &entry.name,
+            0,
+            "its hash is not the manifest's",
+        )),
+    }
 }
 
 struct RunCheck<'r> {

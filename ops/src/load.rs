@@ -257,7 +257,11 @@ fn adopt_now(args: &LoadArgs, config: &Config, load_id: &str, is_away: bool) -> 
     match try_lock(data)? {
         Ok(lock) => {
             let (store, _lock) = open(data, config, lock)?;
-            store.adopt(&args.dataset, load_id, args.replace)?;
+            let adopted = store.adopt(&args.dataset, load_id, args.replace);
+            adopted.map_err(|error| match error.is_disk_full() {
+                true => CommandError::Unavailable(error.to_string()),
+                false => error.into(),
+            })?;
             // It is adopted; the log is sealed by whoever opens it next.
             if let Err(error) = store.seal() {
                 note!("warning: the log could not be sealed: {error}");

@@ -45,7 +45,7 @@ pub fn exit_on_panic_of_store_threads() {
         before(info);
         if matches!(
             std::thread::current().name(),
-            Some("commit" | "fold" | "flush" | "learn" | "time" | "rebuild" | "upkeep")
+            Some("commit" | "fold" | "flush" | "learn" | "time" | "rebuild" | "recompress")
         ) {
             std::process::exit(70);
         }

@@ -39,8 +39,10 @@ pub struct Rebuilds {
     backing_up: Mutex<()>,
     /// Held from the manifest that a rebuild begins with to what it publishes: the files it reads stay.
     rebuilding: Mutex<()>,
-    /// Held while closed years are recompressed and files are read.
-    upkeep: Mutex<()>,
+    /// Held while closed years are recompressed.
+    recompressing: Mutex<()>,
+    /// Held while files are read.
+    scrubbing: Mutex<()>,
     last: Mutex<Option<Job>>,
 }
 
@@ -78,7 +80,8 @@ impl Rebuilds {
             catalog,
             backing_up: Mutex::new(()),
             rebuilding: Mutex::new(()),
-            upkeep: Mutex::new(()),
+            recompressing: Mutex::new(()),
+            scrubbing: Mutex::new(()),
             last: Mutex::new(last),
         })
     }
@@ -202,41 +205,53 @@ impl Rebuilds {
             .is_some_and(|job| job.state == JobState::Running || job.backing_up)
     }
 
-    /// Recompresses closed years and reads the files whose turn it is, in a thread of its own, unless one does already.
-    pub fn start_upkeep(self: &Arc<Self>) {
+    /// Recompresses closed years in a thread of its own, unless one does already.
+    pub fn start_recompression(self: &Arc<Self>) {
+        self.start_thread("recompress", Self::recompress);
+    }
+
+    /// Reads the files whose turn it is, in a thread of its own, unless one does already.
+    pub fn start_scrub(self: &Arc<Self>) {
+        self.start_thread("scrub", Self::scrub);
+    }
+
+    fn start_thread(self: &Arc<Self>, name: &str, run: fn(&Self)) {
         let this = Arc::clone(self);
-        let spawned = thread::Builder::new().name("upkeep".into()).spawn(move || {
-            let Ok(_one_at_a_time) = this.upkeep.try_lock() else {
-                return;
-            };
-            priority::run_as_usual();
-            this.recompress();
-            priority::run_behind();
-            this.scrub();
-        });
-        if let Err(error) = spawned {
-            tracing::warn!(%error, "upkeep cannot start; it is tried again tomorrow");
+        let spawned = thread::Builder::new().name(name.into());
+        if let Err(error) = spawned.spawn(move || run(&this)) {
+            tracing::warn!(%error, "{name} cannot start; it is tried again tomorrow");
         }
     }
 
-    /// Reads for half of the time at most: disk and processor stay with what is served.
+    /// Rests as long as it reads: disk and processor stay with what is served.
     fn scrub(&self) {
+        priority::run_behind();
+        let Ok(_one_at_a_time) = self.scrubbing.try_lock() else {
+            return;
+        };
         let now_ms = self.store.world().clock.now_ms();
         for file in self.store.files_to_scrub(now_ms.div_euclid(DAY_MS)) {
-            let began = Instant::now();
-            if let Err(error) = self.store.scrub(&file) {
+            let mut began = Instant::now();
+            let mut rest = || {
+                thread::sleep(began.elapsed());
+                began = Instant::now();
+            };
+            if let Err(error) = self.store.scrub(&file, &mut rest) {
                 tracing::error!(
                     %error, file = file.name,
-                    "a file is damaged: heal it with `tallyring verify --repair` while a backup still has it"
+                    "a file cannot be read as it was written: heal it with `tallyring verify --repair` while a backup has it"
                 );
             }
-            thread::sleep(began.elapsed());
         }
     }
 
     /// One file after the other, each published by itself: a server that ends meanwhile goes on the next night. A backup
     /// comes after every so many bytes, so that it never has to hold much twice.
     fn recompress(&self) {
+        priority::run_as_usual();
+        let Ok(_one_at_a_time) = self.recompressing.try_lock() else {
+            return;
+        };
         let level = self.config.closed_level;
         let mut not_backed_up = 0;
         for file in recompressible(&self.store.manifest(), level) {

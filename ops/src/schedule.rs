@@ -1,4 +1,4 @@
-//! When rebuilds and upkeep begin by themselves.
+//! When rebuilds, recompressions and the reading of all files begin by themselves.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,7 +29,8 @@ pub async fn rebuild_after_midnight(
         .now_ms()
         .div_euclid(86_400_000);
     // After a midnight, and when what it brought is merged: not just because a server starts.
-    let mut wants_upkeep = false;
+    let mut wants_recompression = false;
+    let mut scrubbed = None;
     loop {
         tokio::time::sleep(LOOK).await;
         let store = service.store();
@@ -37,14 +38,18 @@ pub async fn rebuild_after_midnight(
         let second_of_day = now_ms.div_euclid(1_000).rem_euclid(86_400);
         let late_enough = second_of_day >= i64::from(config.minutes_after_midnight) * 60;
         let day = now_ms.div_euclid(86_400_000);
-        wants_upkeep |= std::mem::replace(&mut today, day) != day;
+        wants_recompression |= std::mem::replace(&mut today, day) != day;
         if !late_enough {
             continue;
         }
+        // Whatever else is due, or fails; and after a start, which knows of no damage.
+        if scrubbed.replace(day) != Some(day) {
+            rebuilds.start_scrub();
+        }
         if !store.has_due_day() {
-            if wants_upkeep && !rebuilds.is_busy() {
-                wants_upkeep = false;
-                rebuilds.start_upkeep();
+            if wants_recompression && !rebuilds.is_busy() {
+                wants_recompression = false;
+                rebuilds.start_recompression();
             }
             continue;
         }
@@ -61,7 +66,7 @@ pub async fn rebuild_after_midnight(
             if let Err(error) = tokio::task::spawn_blocking(move || starting.start()).await {
                 tracing::error!(%error, "cannot start a rebuild");
             }
-            wants_upkeep = true;
+            wants_recompression = true;
         }
     }
 }

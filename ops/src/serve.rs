@@ -358,12 +358,21 @@ fn write_local_key(data: &Path, access: &Access) -> io::Result<()> {
         .mode(0o600)
         .open(&path)
         .and_then(|mut file| file.write_all(key.as_bytes()))
+        .inspect_err(|_| {
+            // Half a key opens nothing.
+            let _ = std::fs::remove_file(&path);
+        })
 }
 
 /// On a full disk commands on the data directory do not find the server, but reads go on.
 fn unless_full(file: &str, written: io::Result<()>) -> Result<()> {
     match written {
-        Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+            ) =>
+        {
             tracing::warn!(%error, "cannot write {file}: commands will not find this server");
             Ok(())
         }

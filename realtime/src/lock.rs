@@ -84,9 +84,10 @@ impl Lock {
             url,
         })
         .map_err(io::Error::other)?;
-        self.file.set_len(0)?;
+        // In place, and cut then: on a full disk the block that it has may be all that it gets.
         self.file.seek(SeekFrom::Start(0))?;
-        self.file.write_all(text.as_bytes())
+        self.file.write_all(text.as_bytes())?;
+        self.file.set_len(text.len() as u64)
     }
 }
 

@@ -40,24 +40,27 @@ fn a_file_that_went_bad_is_told_of_until_it_is_whole_or_counts_no_more() {
         manifest.files().map(|file| file.name.clone()).collect()
     );
     for file in &files {
-        store.scrub(file).expect("whole");
+        store.scrub(file, &mut || {}).expect("whole");
     }
     assert_eq!(store.status().damaged_files, [""; 0]);
 
     let bad = &files[0];
     let flip = || disk.flip_bit(&bad.name, 99);
     flip();
-    let found = store.scrub(bad).expect_err("damaged").to_string();
+    let found = store
+        .scrub(bad, &mut || {})
+        .expect_err("damaged")
+        .to_string();
     assert!(found.contains(&bad.name), "{found}");
     assert_eq!(store.status().damaged_files, [bad.name.as_str()]);
     flip();
-    store.scrub(bad).expect("healed");
+    store.scrub(bad, &mut || {}).expect("healed");
     assert_eq!(store.status().damaged_files, [""; 0]);
 
     // Merged with others it is not needed any more.
     for file in &files {
         disk.flip_bit(&file.name, 99);
-        assert!(store.scrub(file).is_err());
+        assert!(store.scrub(file, &mut || {}).is_err());
         disk.flip_bit(&file.name, 99);
     }
     assert_eq!(store.status().damaged_files.len(), files.len());
@@ -71,5 +74,5 @@ fn a_file_that_went_bad_is_told_of_until_it_is_whole_or_counts_no_more() {
         store.flush().expect("flush");
     }
     assert!(!store.status().damaged_files.contains(&bad.name));
-    store.scrub(bad).expect("nobody needs it");
+    store.scrub(bad, &mut || {}).expect("nobody needs it");
 }

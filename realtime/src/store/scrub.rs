@@ -1,9 +1,9 @@
 //! Looks for files that went bad while nobody read them, so that it is known while a backup still has them whole.
 
-use std::collections::BTreeSet;
-use std::io::ErrorKind;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, ErrorKind};
 
-use tallyring_archive::{Error as ArchiveError, RunEntry, verify_bytes};
+use tallyring_archive::{Error as ArchiveError, RunEntry, verify_on_disk};
 
 use super::Store;
 use crate::error::Result;
@@ -15,37 +15,41 @@ const NIGHTS: i64 = 7;
 const BYTES_A_NIGHT: u64 = 1 << 30;
 
 impl Store {
-    /// The files whose turn it is on this night, a day's number.
+    /// The files whose turn it is on this night, a day's number; those that are known to be damaged have it, too.
     pub fn files_to_scrub(&self, night: i64) -> Vec<RunEntry> {
         let manifest = self.manifest();
-        let all: u64 = manifest.files().map(|file| file.bytes).sum();
+        // Generations share files.
+        let files: BTreeMap<&str, &RunEntry> = manifest
+            .files()
+            .map(|file| (file.name.as_str(), file))
+            .collect();
+        let all: u64 = files.values().map(|file| file.bytes).sum();
+        let damaged = self.damaged().clone();
         let has_turn = |file: &&RunEntry| {
             let turn = i64::from(crc32fast::hash(file.hash.as_bytes()));
-            all <= BYTES_A_NIGHT || turn.rem_euclid(NIGHTS) == night.rem_euclid(NIGHTS)
+            all <= BYTES_A_NIGHT
+                || turn.rem_euclid(NIGHTS) == night.rem_euclid(NIGHTS)
+                || damaged.contains(&file.name)
         };
-        manifest.files().filter(has_turn).cloned().collect()
+        files.into_values().filter(has_turn).cloned().collect()
     }
 
-    /// Reads every byte of a file. One that is damaged is in the status until it is found whole, or not named any more.
+    /// Reads every byte of a file from the disk. One that is damaged is in the status until it is found whole, or not
+    /// named any more. `after_part` is called after every mebibyte.
     ///
     /// # Errors
-    /// What is wrong with it.
-    pub fn scrub(&self, file: &RunEntry) -> Result<()> {
-        let verified = verify_bytes(&*self.world.disk, file);
-        if let Err(ArchiveError::Io { source, .. }) = &verified
-            && source.kind() == ErrorKind::NotFound
-            && !self.names(&file.name)
-        {
-            return Ok(());
-        }
-        let mut damaged = self.damaged();
-        match verified {
-            Ok(_) => {
-                damaged.remove(&file.name);
+    /// What is wrong with it, or why it cannot be read now.
+    pub fn scrub(&self, file: &RunEntry, after_part: &mut dyn FnMut()) -> Result<()> {
+        match verify_on_disk(&*self.world.disk, file, after_part) {
+            Ok(()) => {
+                self.damaged().remove(&file.name);
                 Ok(())
             }
+            Err(error) if is_gone(&error) && !self.names(&file.name) => Ok(()),
             Err(error) => {
-                damaged.insert(file.name.clone());
+                if is_damage(&error) {
+                    self.damaged().insert(file.name.clone());
+                }
                 Err(error.into())
             }
         }
@@ -53,18 +57,36 @@ impl Store {
 
     /// Names of files that were found damaged and still count.
     pub(super) fn damaged_files(&self) -> Vec<String> {
-        let manifest = self.manifest();
         let mut damaged = self.damaged();
-        damaged.retain(|name| manifest.files().any(|file| file.name == *name));
+        if !damaged.is_empty() {
+            let manifest = self.manifest();
+            let named: BTreeSet<&str> = manifest.files().map(|file| file.name.as_str()).collect();
+            damaged.retain(|name| named.contains(name.as_str()));
+        }
         damaged.iter().cloned().collect()
     }
 
+    /// Asks the manifest that was committed last, which may not be in the view yet.
     fn names(&self, name: &str) -> bool {
-        self.manifest().files().any(|file| file.name == name)
+        self.root().manifest.files().any(|file| file.name == name)
     }
 
     fn damaged(&self) -> MutexGuard<'_, BTreeSet<String>> {
         let damaged = self.damaged.lock();
         damaged.unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+fn is_gone(error: &ArchiveError) -> bool {
+    matches!(error, ArchiveError::Io { source, .. } if source.kind() == ErrorKind::NotFound)
+}
+
+/// False where the process only lacks what it needs to read it, such as one more open file.
+fn is_damage(error: &ArchiveError) -> bool {
+    let is_bad_sector =
+        |source: &io::Error| source.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error());
+    match error {
+        ArchiveError::Io { source, .. } => is_gone(error) || is_bad_sector(source),
+        _ => true,
     }
 }

@@ -177,7 +177,9 @@ impl OpenFile {
                 Format::NdJson => memchr::memrchr(b'\n', &bytes).map_or(0, |at| at + 1),
             };
             if end > 0 {
-                self.open_lines = 0;
+                if !is_full {
+                    self.open_lines = 0;
+                }
                 break end;
             }
             if bytes.len() > RECORD_BYTES_MAX {
