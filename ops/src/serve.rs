@@ -225,7 +225,6 @@ impl Began {
     ) -> Result<bool> {
         tokio::spawn(fold_metrics(self.metrics.clone()));
         unless_full("LOCAL_KEY", write_local_key(data, &self.access))?;
-        unless_full("LOCK", lock.announce(&self.local_url))?;
         let backup_path = setup.backup.as_ref().map(|path| path.display().to_string());
         let rebuilds = Rebuilds::new(
             Arc::clone(service.store()),
@@ -254,6 +253,8 @@ impl Began {
         self.door.open(App::new(state));
         // It holds what it leads to.
         drop(self.door);
+        // Whoever finds it there is answered.
+        unless_full("LOCK", lock.announce(&self.local_url))?;
         // It serves also those who did not wait for its address.
         let _ = if self.json {
             say!("{}", serde_json::json!({ "url": self.url }))
