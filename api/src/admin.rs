@@ -21,8 +21,8 @@ use crate::state::ApiState;
 /// State of the server
 ///
 /// Ring, log, archive, the last rebuild, and the newest backup. `state` is `degraded` where the last rebuild or the newest
-/// backup failed, more than seven days wait to be rebuilt, a file was found damaged, or the clock is not believed. `progress` is that of the merge or
-/// of the backup that runs.
+/// backup failed, more than seven days wait to be rebuilt, a file was found damaged, or the clock is not believed.
+/// `progress` is that of the merge or of the backup that runs.
 #[utoipa::path(get, path = "/v1/admin/status", tag = "operate", responses(
     (status = 200, description = "The state", body = Object, example = json!({
         "now": "2012-03-16T18:40:47Z", "state": "ok", "clock_jumped": false, "generation": 3, "manifest": 41,

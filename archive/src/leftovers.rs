@@ -1,7 +1,5 @@
 //! What a crash leaves: files that nothing names.
 
-use std::collections::BTreeSet;
-
 use crate::disk::{Disk, TEMPORARY_SUFFIX, remove_temporary_files};
 use crate::error::{Error, Result};
 use crate::manifest::Manifest;
@@ -80,7 +78,7 @@ fn remove_all_unnamed(
 
 fn remove_unnamed(disk: &dyn Disk, manifest: &Manifest, directories: &[&str]) -> Result<usize> {
     let mut removed = 0;
-    let named: BTreeSet<&str> = manifest.files().map(|entry| entry.name.as_str()).collect();
+    let named = manifest.file_names();
     for directory in directories {
         for file in disk.list(directory).map_err(Error::io("list", directory))? {
             let name = format!("{directory}/{file}");

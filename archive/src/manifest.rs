@@ -359,6 +359,11 @@ impl Manifest {
             .filter(move |run| !merged.contains(run.name.as_str()))
     }
 
+    /// The names of all files that count.
+    pub fn file_names(&self) -> BTreeSet<&str> {
+        self.files().map(|file| file.name.as_str()).collect()
+    }
+
     /// Every file it names, some more than once.
     pub fn files(&self) -> impl Iterator<Item = &RunEntry> {
         self.stores

@@ -10,7 +10,7 @@ use tallyring_records::{TimeCode, Users, is_hash, shard_of};
 use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::names;
-use crate::run::{BlockCache, HASH_DIGITS, Run, RunEntry, Sums};
+use crate::run::{BlockCache, Run, RunEntry, Sums, hash_text};
 
 /// What was checked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -104,7 +104,7 @@ pub fn verify_on_disk(
         after_part();
     })
     .map_err(Error::io("read", &entry.name))?;
-    match hasher.finalize().to_hex()[..HASH_DIGITS] == *entry.hash {
+    match hash_text(&hasher.finalize()) == entry.hash {
         true => Ok(()),
         false => Err(Error::damaged(
             &entry.name,

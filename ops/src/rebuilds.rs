@@ -23,8 +23,6 @@ use crate::incoming;
 /// How often a rebuild is begun when its sources change while it runs.
 const ATTEMPTS: usize = 3;
 
-const DAY_MS: i64 = 86_400_000;
-
 /// Bytes of files that are recompressed between two backups, at most one file more: a backup has both until it is done.
 pub const RECOMPRESSED_BYTES_MAX: u64 = 4 << 30;
 
@@ -210,12 +208,12 @@ impl Rebuilds {
         self.start_thread("recompress", Self::recompress);
     }
 
-    /// Reads the files whose turn it is, in a thread of its own, unless one does already.
-    pub fn start_scrub(self: &Arc<Self>) {
-        self.start_thread("scrub", Self::scrub);
+    /// Reads the files whose turn it is on this night, a day's number, in a thread of its own, unless one does already.
+    pub fn start_scrub(self: &Arc<Self>, night: i64) {
+        self.start_thread("scrub", move |this| this.scrub(night));
     }
 
-    fn start_thread(self: &Arc<Self>, name: &str, run: fn(&Self)) {
+    fn start_thread(self: &Arc<Self>, name: &str, run: impl FnOnce(&Self) + Send + 'static) {
         let this = Arc::clone(self);
         let spawned = thread::Builder::new().name(name.into());
         if let Err(error) = spawned.spawn(move || run(&this)) {
@@ -224,13 +222,12 @@ impl Rebuilds {
     }
 
     /// Rests as long as it reads: disk and processor stay with what is served.
-    fn scrub(&self) {
+    fn scrub(&self, night: i64) {
         priority::run_behind();
         let Ok(_one_at_a_time) = self.scrubbing.try_lock() else {
             return;
         };
-        let now_ms = self.store.world().clock.now_ms();
-        for file in self.store.files_to_scrub(now_ms.div_euclid(DAY_MS)) {
+        for file in self.store.files_to_scrub(night) {
             let mut began = Instant::now();
             let mut rest = || {
                 thread::sleep(began.elapsed());

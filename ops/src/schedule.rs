@@ -9,6 +9,7 @@ use tallyring_realtime::catalog::JobState;
 use crate::config::RebuildConfig;
 use crate::rebuilds::Rebuilds;
 
+const DAY_MS: i64 = 86_400_000;
 /// How often the day is looked at.
 const LOOK: Duration = Duration::from_millis(100);
 /// Pause after a rebuild that failed.
@@ -22,12 +23,7 @@ pub async fn rebuild_after_midnight(
 ) {
     let mut not_before = Instant::now();
     let mut failure_noted = 0;
-    let mut today = service
-        .store()
-        .world()
-        .clock
-        .now_ms()
-        .div_euclid(86_400_000);
+    let mut today = service.store().world().clock.now_ms().div_euclid(DAY_MS);
     // After a midnight, and when what it brought is merged: not just because a server starts.
     let mut wants_recompression = false;
     let mut scrubbed = None;
@@ -37,14 +33,14 @@ pub async fn rebuild_after_midnight(
         let now_ms = store.world().clock.now_ms();
         let second_of_day = now_ms.div_euclid(1_000).rem_euclid(86_400);
         let late_enough = second_of_day >= i64::from(config.minutes_after_midnight) * 60;
-        let day = now_ms.div_euclid(86_400_000);
+        let day = now_ms.div_euclid(DAY_MS);
         wants_recompression |= std::mem::replace(&mut today, day) != day;
         if !late_enough {
             continue;
         }
         // Whatever else is due, or fails; and after a start, which knows of no damage.
         if scrubbed.replace(day) != Some(day) {
-            rebuilds.start_scrub();
+            rebuilds.start_scrub(day);
         }
         if !store.has_due_day() {
             if wants_recompression && !rebuilds.is_busy() {

@@ -146,9 +146,10 @@ async fn answer(
     }
     let limit = take_limit(&mut query)?;
     let units: Option<i64> = query.take_as("units", "a whole number")?;
-    let rolled = take_flag(&mut query, "rollup")?.unwrap_or(units.is_none_or(|units| units == ALL));
+    let wants_all = units.is_none_or(|units| units == ALL);
+    let rolled = take_flag(&mut query, "rollup")?.unwrap_or(wants_all);
     let mut window = take_window(&mut query, unit, units, state.now())?;
-    if !rolled && units.is_none_or(|units| units == ALL) {
+    if !rolled && wants_all {
         // Of the last hour's minutes, too, all are those that are not zero.
         window.units = ALL;
     }

@@ -57,8 +57,11 @@ impl RunMeta {
     }
 }
 
-/// Hex digits of [`RunEntry::hash`].
-pub(crate) const HASH_DIGITS: usize = 32;
+/// A hash of all bytes, as [`RunEntry::hash`] has it.
+pub(crate) fn hash_text(hash: &blake3::Hash) -> String {
+    const HASH_DIGITS: usize = 32;
+    hash.to_hex()[..HASH_DIGITS].to_owned()
+}
 
 /// A run as a manifest names it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

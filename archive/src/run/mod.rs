@@ -21,7 +21,7 @@ mod meta;
 mod reader;
 mod writer;
 
-pub(crate) use meta::HASH_DIGITS;
+pub(crate) use meta::hash_text;
 pub use meta::{RunEntry, RunMeta, Sums};
 pub use reader::{BlockCache, Cursor, Run};
 pub use writer::{BLOCK_BYTES, RunSpec, RunWriter};

@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::run::block::{Block, IndexedBlock};
 use crate::run::format;
 use crate::run::index::{self, BlockEntry};
-use crate::run::meta::{HASH_DIGITS, RunEntry, RunMeta};
+use crate::run::meta::{RunEntry, RunMeta, hash_text};
 
 /// A line: its key and its payload.
 type Line<'b> = (&'b [u8], &'b [u8]);
@@ -85,7 +85,7 @@ impl Run {
 
     /// The hash of all bytes, as a manifest keeps it.
     pub(crate) fn content_hash(&self) -> String {
-        blake3::hash(&self.content).to_hex()[..HASH_DIGITS].to_owned()
+        hash_text(&blake3::hash(&self.content))
     }
 
     /// The first block that is damaged.

@@ -12,7 +12,7 @@ use crate::partition::Partition;
 use crate::run::compression::{self, BlockCompressor};
 use crate::run::format;
 use crate::run::index::{BlockEntry, KEY_BYTES_MAX, PLAIN_BYTES_MAX};
-use crate::run::meta::{HASH_DIGITS, RunEntry, RunMeta};
+use crate::run::meta::{RunEntry, RunMeta, hash_text};
 
 /// What a run will hold and where it goes.
 #[derive(Debug, Clone)]
@@ -224,7 +224,7 @@ impl<'d> RunWriter<'d> {
         self.file
             .sync()
             .map_err(Error::io("sync", &self.temporary))?;
-        let hash = self.hasher.finalize().to_hex()[..HASH_DIGITS].to_owned();
+        let hash = hash_text(&self.hasher.finalize());
         let name = self.spec.name(&hash);
         // A taken name is the same content: the name is its hash.
         self.disk

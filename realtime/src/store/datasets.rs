@@ -1,6 +1,5 @@
 //! Bulk datasets: what a load sorted is adopted, dropped again, and counts with the next generation.
 
-use std::collections::BTreeSet;
 use std::io::ErrorKind;
 
 use tallyring_archive::{
@@ -48,7 +47,7 @@ impl Store {
         let mut root = self.root();
         let adopted = self.adopt_staged(&mut root, name, &staged, replace);
         if adopted.is_err() && root.check().is_ok() {
-            self.withdraw(&root, &staged);
+            self.withdraw(&mut root, &staged);
         }
         let adopted = adopted?;
         drop(root);
@@ -114,23 +113,15 @@ impl Store {
 
     /// Takes back the names that an adoption which failed has given: otherwise the bytes stay until the next start, also
     /// when the load's own names go, and a full disk stays full.
-    fn withdraw(&self, root: &Root, staged: &Staged) {
-        let named: BTreeSet<&str> = root
-            .manifest
-            .files()
-            .map(|entry| entry.name.as_str())
-            .collect();
-        let given = staged
+    fn withdraw(&self, root: &mut Root, staged: &Staged) {
+        let given: Vec<String> = staged
             .runs
             .iter()
-            .filter_map(|run| source_name(&staged.load, run).ok());
-        for name in given.filter(|name| !named.contains(name.as_str())) {
-            if let Err(error) = self.world.disk.remove(&name)
-                && error.kind() != ErrorKind::NotFound
-            {
-                tracing::debug!(file = name, %error, "cannot remove a file that is not named");
-            }
-        }
+            .filter_map(|run| source_name(&staged.load, run).ok())
+            .collect();
+        let given = given.iter().map(String::as_str);
+        root.files
+            .remove_unnamed(&*self.world.disk, given, &root.manifest);
     }
 
     /// Drops a dataset: it stops counting when the next generation is published.

@@ -1,6 +1,6 @@
 //! Open files of the current manifest, each opened once and shared.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tallyring_archive::{Disk, Manifest, Result, Run, RunEntry};
@@ -95,7 +95,7 @@ impl Files {
 
     /// Forgets files that the manifest does not name; they are to be removed.
     pub fn forget_unnamed(&mut self, manifest: &Manifest) {
-        let named: BTreeSet<&str> = manifest.files().map(|entry| entry.name.as_str()).collect();
+        let named = manifest.file_names();
         self.open.retain(|name, _| named.contains(name.as_str()));
     }
 
@@ -106,7 +106,7 @@ impl Files {
         files: impl Iterator<Item = &'n str>,
         manifest: &Manifest,
     ) {
-        let named: BTreeSet<&str> = manifest.files().map(|entry| entry.name.as_str()).collect();
+        let named = manifest.file_names();
         for file in files.filter(|file| !named.contains(file)) {
             self.open.remove(file);
             // A file that stays is only space: the next start removes it.

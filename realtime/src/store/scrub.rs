@@ -60,7 +60,7 @@ impl Store {
         let mut damaged = self.damaged();
         if !damaged.is_empty() {
             let manifest = self.manifest();
-            let named: BTreeSet<&str> = manifest.files().map(|file| file.name.as_str()).collect();
+            let named = manifest.file_names();
             damaged.retain(|name| named.contains(name.as_str()));
         }
         damaged.iter().cloned().collect()
