@@ -125,6 +125,16 @@ fn prepare(command: &mut Command, arguments: &[&str]) {
     command.env("NO_COLOR", "1");
 }
 
+/// A process that is ended whatever becomes of the test.
+pub struct Killed(pub Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// A running server. Dropping it kills it; after a panic its messages are shown.
 pub struct Server {
     child: Child,

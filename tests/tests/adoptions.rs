@@ -5,10 +5,10 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 
 use tallyring_archive::{Disk, Staged, names};
-use tallyring_realtime::{Options, Store, World, long_keys_of};
+use tallyring_realtime::{Options, Store, long_keys_of};
 use tallyring_rebuild::load::{LoadError, LoadOptions, MEMORY_MIN, load};
 use tallyring_records::{Day, Schema};
-use tallyring_tests::model::{ManualClock, fixed_bytes};
+use tallyring_tests::model::{ManualClock, world};
 use tallyring_tests::sim_disk::SimDisk;
 
 /// 2012-03-16T18:00:00Z.
@@ -20,11 +20,7 @@ const KEYS: u32 = 40;
 /// A store, and a load that waits to be adopted.
 fn stand() -> (SimDisk, Store) {
     let disk = SimDisk::default();
-    let world = World {
-        disk: Arc::new(disk.clone()),
-        clock: Arc::new(ManualClock::new(NOW * 1_000, true)),
-        random: fixed_bytes,
-    };
+    let world = world(disk.clone(), Arc::new(ManualClock::new(NOW * 1_000, true)));
     let schema = Schema::default_clicks();
     let (store, _) = Store::open(world, Options::default(), schema.clone()).expect("open");
     let mut rows = String::from("namespace,key,hour,count\n");

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use tallyring_archive::KeepDays;
-use tallyring_realtime::{Batch, Options, Store, World};
+use tallyring_realtime::{Batch, Options, Store};
 use tallyring_rebuild::{BuildOptions, build};
 use tallyring_records::{Increment, Schema};
-use tallyring_tests::model::{ManualClock, fixed_bytes};
+use tallyring_tests::model::{ManualClock, world};
 use tallyring_tests::sim_disk::SimDisk;
 
 /// 2012-03-16T18:00:00Z.
@@ -41,11 +41,7 @@ fn rebuild(store: &Store, disk: &SimDisk) -> u64 {
 fn what_waits_to_be_merged_is_not_archived_whether_it_came_late_or_a_rollback_took_it_out() {
     let disk = SimDisk::default();
     let clock = Arc::new(ManualClock::new(NOW * 1_000, true));
-    let world = World {
-        disk: Arc::new(disk.clone()),
-        clock: Arc::clone(&clock) as _,
-        random: fixed_bytes,
-    };
+    let world = world(disk.clone(), Arc::clone(&clock) as _);
     let schema = Schema::default_clicks();
     let (store, _) = Store::open(world, Options::default(), schema).expect("open");
     count(&store);

@@ -9,7 +9,7 @@ use tallyring_realtime::{Batch, Options, Read, Store, World};
 use tallyring_rebuild::backup::copy;
 use tallyring_rebuild::{BuildOptions, build};
 use tallyring_records::{Increment, Schema};
-use tallyring_tests::model::{ManualClock, fixed_bytes};
+use tallyring_tests::model::{self, ManualClock};
 use tallyring_tests::sim_disk::{SimDisk, random};
 
 /// 2012-03-16T12:00:00Z.
@@ -18,11 +18,7 @@ const DAY_MS: i64 = 86_400_000;
 const SEEDS: u64 = 2;
 
 fn world(disk: &SimDisk, now_ms: i64) -> World {
-    World {
-        disk: Arc::new(disk.clone()),
-        clock: Arc::new(ManualClock::new(now_ms, true)),
-        random: fixed_bytes,
-    }
+    model::world(disk.clone(), Arc::new(ManualClock::new(now_ms, true)))
 }
 
 fn options() -> Options {

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use tallyring_realtime::{Batch, Options, Store, World};
+use tallyring_realtime::{Batch, Options, Store};
 use tallyring_records::{Day, Increment, Schema};
-use tallyring_tests::model::{ManualClock, fixed_bytes};
+use tallyring_tests::model::{ManualClock, world};
 use tallyring_tests::sim_disk::SimDisk;
 
 const MINUTE_MS: i64 = 60_000;
@@ -23,11 +23,7 @@ impl Kept {
     /// By a clock whose jumps are not meant, as a machine's are not.
     fn new() -> Self {
         let clock = Arc::new(ManualClock::new(START_MS, false));
-        let world = World {
-            disk: Arc::new(SimDisk::default()),
-            clock: Arc::clone(&clock) as _,
-            random: fixed_bytes,
-        };
+        let world = world(SimDisk::default(), Arc::clone(&clock) as _);
         let options = Options {
             segment_bytes: 1 << 20,
             ..Options::default()

@@ -1,13 +1,12 @@
 //! Corners of a commit and of a flush: counters that are nearly full, batches that come again, disks that refuse, clocks
 //! that jump.
 
-use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use tallyring_realtime::{Batch, BatchKey, Options, Read, Refusal, Service, Store, World};
+use tallyring_realtime::{Batch, BatchKey, Options, Read, Refusal, Service, Store};
 use tallyring_records::{COUNT_MAX, Increment, Schema, TIME_MAX, TIME_MIN};
-use tallyring_tests::model::{ManualClock, fixed_bytes};
+use tallyring_tests::model::{ManualClock, world};
 use tallyring_tests::sim_disk::SimDisk;
 
 const HOUR_MS: i64 = 3_600_000;
@@ -18,11 +17,7 @@ const START: i64 = START_MS / 1_000;
 const SEGMENT_BYTES: u64 = 64 << 10;
 
 fn open(disk: &SimDisk, clock: &Arc<ManualClock>) -> tallyring_realtime::Result<Store> {
-    let world = World {
-        disk: Arc::new(disk.clone()),
-        clock: Arc::clone(clock) as _,
-        random: fixed_bytes,
-    };
+    let world = world(disk.clone(), Arc::clone(clock) as _);
     let options = Options {
         segment_bytes: SEGMENT_BYTES,
         ..Options::default()
@@ -150,7 +145,7 @@ fn a_flush_that_fails_leaves_no_file_behind() {
 /// Files of deltas and ids that the manifest does not name.
 fn unnamed(disk: &SimDisk, store: &Store) -> Vec<String> {
     let manifest = store.manifest();
-    let named: BTreeSet<&str> = manifest.files().map(|file| file.name.as_str()).collect();
+    let named = manifest.file_names();
     let files = disk.files().into_iter().map(|(name, _)| name);
     files
         .filter(|name| name.starts_with("deltas/") || name.starts_with("ids/"))

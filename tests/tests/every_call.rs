@@ -8,10 +8,10 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 
 use tallyring_archive::{KeepDays, verify_run};
-use tallyring_realtime::{Batch, Options, Read, Store, World};
+use tallyring_realtime::{Batch, Options, Read, Store};
 use tallyring_rebuild::{BuildOptions, build};
 use tallyring_records::{Increment, Schema, TIME_MAX, TIME_MIN};
-use tallyring_tests::model::{ManualClock, fixed_bytes};
+use tallyring_tests::model::{ManualClock, world};
 use tallyring_tests::sim_disk::{SimDisk, random};
 
 const HOUR: i64 = 3_600;
@@ -50,11 +50,7 @@ impl Day {
     }
 
     fn open(&self) -> Option<Store> {
-        let world = World {
-            disk: Arc::new(self.disk.clone()),
-            clock: Arc::clone(&self.clock) as _,
-            random: fixed_bytes,
-        };
+        let world = world(self.disk.clone(), Arc::clone(&self.clock) as _);
         let options = Options {
             shards: 2,
             segment_bytes: 4_096,

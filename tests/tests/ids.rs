@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use tallyring_realtime::{Accepted, Batch, Options, Read, Store, World};
+use tallyring_realtime::{Accepted, Batch, Options, Read, Store};
 use tallyring_records::{Increment, Record, Schema, TIME_MAX, TIME_MIN};
-use tallyring_tests::model::{ManualClock, fixed_bytes};
+use tallyring_tests::model::{ManualClock, world};
 use tallyring_tests::sim_disk::SimDisk;
 
 const MINUTE_MS: i64 = 60_000;
@@ -23,11 +23,7 @@ struct Days {
 }
 
 fn open(disk: &SimDisk, clock: &Arc<ManualClock>) -> (Store, u64) {
-    let world = World {
-        disk: Arc::new(disk.clone()),
-        clock: Arc::clone(clock) as _,
-        random: fixed_bytes,
-    };
+    let world = world(disk.clone(), Arc::clone(clock) as _);
     let options = Options {
         // A group of several frames, of a megabyte each, fits in.
         segment_bytes: 4 << 20,
@@ -104,7 +100,7 @@ fn ids_are_known_for_a_day_in_few_runs_however_often_memory_is_flushed() {
         );
     }
     let manifest = world.store.manifest();
-    let named: BTreeSet<&str> = manifest.files().map(|file| file.name.as_str()).collect();
+    let named = manifest.file_names();
     let files = world.disk.files();
     let unnamed = files.iter().filter(|(name, _)| {
         (name.starts_with("ids/") || name.starts_with("deltas/")) && !named.contains(&**name)

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tallyring_realtime::{Batch, Options, Read, Store, UsersView, World};
+use tallyring_realtime::{Batch, Options, Read, Store, UsersView};
 use tallyring_records::{Increment, Schema, TIME_MAX, TIME_MIN};
-use tallyring_tests::model::{ManualClock, fixed_bytes};
+use tallyring_tests::model::{ManualClock, world};
 use tallyring_tests::sim_disk::SimDisk;
 
 /// 2012-03-16T18:00:00Z.
@@ -13,11 +13,10 @@ const NOW: i64 = 1_331_920_800;
 const HOUR: i64 = 3_600;
 
 fn open() -> Store {
-    let world = World {
-        disk: Arc::new(SimDisk::default()),
-        clock: Arc::new(ManualClock::new(NOW * 1_000, true)),
-        random: fixed_bytes,
-    };
+    let world = world(
+        SimDisk::default(),
+        Arc::new(ManualClock::new(NOW * 1_000, true)),
+    );
     let mut schema = Schema::default_clicks();
     schema.namespaces[0].uniques = true;
     let (store, _) = Store::open(world, Options::default(), schema).expect("open");

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use tallyring_realtime::{Batch, Options, Store, World};
+use tallyring_realtime::{Batch, Options, Store};
 use tallyring_records::{Increment, Schema};
-use tallyring_tests::model::{ManualClock, fixed_bytes};
+use tallyring_tests::model::{ManualClock, world};
 use tallyring_tests::sim_disk::SimDisk;
 
 /// 2012-03-16T00:00:00Z.
@@ -14,11 +14,7 @@ const START_MS: i64 = 1_331_856_000_000;
 #[test]
 fn a_file_that_went_bad_is_told_of_until_it_is_whole_or_counts_no_more() {
     let disk = SimDisk::default();
-    let world = World {
-        disk: Arc::new(disk.clone()),
-        clock: Arc::new(ManualClock::new(START_MS, true)),
-        random: fixed_bytes,
-    };
+    let world = world(disk.clone(), Arc::new(ManualClock::new(START_MS, true)));
     let opened = Store::open(world, Options::default(), Schema::default_clicks());
     let (store, _) = opened.expect("open");
     for number in 0..9 {

@@ -6,9 +6,9 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex};
 
 use tallyring_archive::{Content, Disk, DiskFile};
-use tallyring_realtime::{Accepted, Batch, Options, Read, Refusal, Service, Store, World};
+use tallyring_realtime::{Accepted, Batch, Options, Read, Refusal, Service, Store};
 use tallyring_records::{Increment, TIME_MAX, TIME_MIN};
-use tallyring_tests::model::{ManualClock, fixed_bytes, schema};
+use tallyring_tests::model::{ManualClock, schema, world};
 use tallyring_tests::sim_disk::SimDisk;
 use tokio::task::JoinSet;
 
@@ -129,11 +129,10 @@ fn counted(store: &Store) -> u64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_the_disk_is_slow_little_waits_the_rest_is_refused_and_reads_go_on() {
     let gate = Arc::new(Gate::default());
-    let world = World {
-        disk: Arc::new(SlowDisk(SimDisk::default(), Arc::clone(&gate))),
-        clock: Arc::new(ManualClock::new(NOW_MS, true)),
-        random: fixed_bytes,
-    };
+    let world = world(
+        SlowDisk(SimDisk::default(), Arc::clone(&gate)),
+        Arc::new(ManualClock::new(NOW_MS, true)),
+    );
     let options = Options {
         segment_bytes: 1 << 20,
         ..Options::default()

@@ -5,11 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tallyring_archive::{KeepDays, OsDisk, Staged};
-use tallyring_realtime::{Batch, Options, Store, World, long_keys_of};
+use tallyring_realtime::{Batch, Options, Store, long_keys_of};
 use tallyring_rebuild::load::{LoadError, LoadOptions, MEMORY_MIN, load};
 use tallyring_rebuild::{BuildOptions, build};
 use tallyring_records::{Day, Increment, Schema};
-use tallyring_tests::model::{ManualClock, fixed_bytes};
+use tallyring_tests::model::{ManualClock, world};
 
 /// 2012-03-16T12:00:00Z.
 const NOW_MS: i64 = 1_331_899_200_000;
@@ -43,11 +43,7 @@ fn history() -> String {
 /// A store whose archive has the history, and a key in memory behind all of it.
 fn stand(directory: &Path) -> Store {
     let disk = OsDisk::new(directory).expect("a disk");
-    let world = World {
-        disk: Arc::new(disk.clone()),
-        clock: Arc::new(ManualClock::new(NOW_MS, true)),
-        random: fixed_bytes,
-    };
+    let world = world(disk.clone(), Arc::new(ManualClock::new(NOW_MS, true)));
     let schema = Schema::default_clicks();
     let (store, _) = Store::open(world, Options::default(), schema.clone()).expect("open");
     let click = Increment::new(

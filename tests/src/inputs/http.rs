@@ -7,11 +7,11 @@ use axum::http::Request;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use serde_json::Value;
 use tallyring_api::{Access, AccessLimits, Admin, ApiState, App, ask};
-use tallyring_realtime::{Options, Service, Store, SystemClock, World};
+use tallyring_realtime::{Options, Service, Store, SystemClock};
 use tallyring_records::Schema;
 use tokio::runtime::Runtime;
 
-use crate::model::fixed_bytes;
+use crate::model::world;
 use crate::sim_disk::SimDisk;
 
 /// Sends `bytes` as a request.
@@ -49,11 +49,7 @@ fn stand() -> (Arc<App>, Runtime) {
         .enable_all()
         .build()
         .expect("a runtime");
-    let world = World {
-        disk: Arc::new(SimDisk::default()),
-        clock: Arc::new(SystemClock),
-        random: fixed_bytes,
-    };
+    let world = world(SimDisk::default(), Arc::new(SystemClock));
     let options = Options {
         delta_bytes_max: 8 << 20,
         segment_bytes: 1 << 20,

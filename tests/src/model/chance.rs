@@ -1,8 +1,10 @@
-//! Draws from a seed, the clock that a test moves, and the fixed bytes of a store's identity.
+//! Draws from a seed, the clock that a test moves, and the outside world of a store that is the same in every run.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use tallyring_realtime::Clock;
+use tallyring_archive::Disk;
+use tallyring_realtime::{Clock, World};
 
 use crate::sim_disk::random;
 
@@ -75,8 +77,17 @@ impl Clock for ManualClock {
     }
 }
 
+/// The outside world of a store: this disk and clock, and no randomness.
+pub fn world(disk: impl Disk + 'static, clock: Arc<dyn Clock>) -> World {
+    World {
+        disk: Arc::new(disk),
+        clock,
+        random: fixed_bytes,
+    }
+}
+
 /// The bytes of every store's identity, so that hashes are the same in every run.
-pub fn fixed_bytes(out: &mut [u8]) {
+fn fixed_bytes(out: &mut [u8]) {
     for (at, byte) in out.iter_mut().enumerate() {
         *byte = u8::try_from(at * 7 % 251).expect("BUG: below 251");
     }

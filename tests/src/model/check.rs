@@ -1,6 +1,6 @@
 //! Comparisons of the store with its model, and of the files with the manifest.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 
@@ -228,7 +228,7 @@ impl Driver {
             return Ok(());
         }
         let manifest = self.store().manifest();
-        let named: BTreeSet<&str> = manifest.files().map(|entry| entry.name.as_str()).collect();
+        let named = manifest.file_names();
         for (file, _) in self.disk.files() {
             let (directory, _) = file.split_once('/').unwrap_or(("", &file));
             let sorted = names::SORTED_FILE_DIRECTORIES.contains(&directory);

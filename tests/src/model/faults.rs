@@ -1,12 +1,11 @@
 //! Faults and restarts: calls that fail, a full disk, killed processes, lost power, rotten bits.
 
 use std::io::ErrorKind;
-use std::sync::Arc;
 
 use tallyring_archive::{Build, Manifest};
 use tallyring_realtime::{Accepted, Store, World};
 
-use super::chance::fixed_bytes;
+use super::chance::world;
 use super::check::whole;
 use super::datasets::wanted_of;
 use super::generations::number_of;
@@ -109,11 +108,7 @@ impl Driver {
     }
 
     pub(super) fn world(&self) -> World {
-        World {
-            disk: Arc::new(self.disk.clone()),
-            clock: self.clock.clone(),
-            random: fixed_bytes,
-        }
+        world(self.disk.clone(), self.clock.clone())
     }
 
     /// Opens the store; false when a fault prevented it. A view opened for reading only before

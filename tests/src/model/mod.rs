@@ -23,7 +23,7 @@ mod run;
 mod schedules;
 mod torn;
 
-pub use chance::{ManualClock, fixed_bytes};
+pub use chance::{ManualClock, world};
 pub use clicks::schema;
 pub use run::{Stats, run_seeds};
 #[cfg(feature = "shuttle")]

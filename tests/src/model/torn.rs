@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use tallyring_archive::KeepDays;
-use tallyring_realtime::{Answer, Batch, Clock, Durability, Error, Options, Read, Store, World};
+use tallyring_realtime::{Answer, Batch, Clock, Durability, Error, Options, Read, Store};
 use tallyring_rebuild::{BuildOptions, build};
 use tallyring_records::{Increment, TIME_MAX, TIME_MIN};
 
-use super::chance::{Chance, ManualClock, fixed_bytes};
+use super::chance::{Chance, ManualClock, world};
 use super::clicks;
 use super::generations::on_one_thread;
 use crate::sim_disk::SimDisk;
@@ -57,11 +57,7 @@ impl Scene {
     pub(super) fn new() -> Result<Self, String> {
         let disk = SimDisk::default();
         let clock = Arc::new(ManualClock::new(START_MS, true));
-        let world = World {
-            disk: Arc::new(disk.clone()),
-            clock: clock.clone(),
-            random: fixed_bytes,
-        };
+        let world = world(disk.clone(), clock.clone());
         let options = Options {
             shards: 3,
             durability: Durability::Fsync,

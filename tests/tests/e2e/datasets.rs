@@ -3,11 +3,11 @@
 use std::fs;
 use std::io::Write as _;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 use tallyring_realtime::Lock;
-use tallyring_tests::server::{Server, binary, tallyring, tallyring_ok, wait_until};
+use tallyring_tests::server::{Killed, Server, binary, tallyring, tallyring_ok, wait_until};
 
 use crate::stored::Stored;
 
@@ -336,16 +336,6 @@ fn a_rebuild_removes_what_a_killed_load_left_and_spares_one_that_sorts() {
     assert!(sorting.wait().expect("ended").success());
     server.client().rebuild();
     assert_eq!(total(&server, "a"), 105);
-}
-
-/// Ended whatever becomes of the test.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 #[test]

@@ -5,17 +5,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use tallyring_tests::server::{Client, Server, binary, wait_until};
-
-/// Ended whatever becomes of the test.
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
+use tallyring_tests::server::{Client, Killed, Server, binary, wait_until};
 
 #[test]
 fn while_its_store_is_being_opened_a_server_is_alive_and_not_ready() {
@@ -31,7 +21,7 @@ fn while_its_store_is_being_opened_a_server_is_alive_and_not_ready() {
     assert!(made.expect("run mkfifo").success());
 
     let address = free_address();
-    let mut process = Process(serve(&data, &address));
+    let mut process = Killed(serve(&data, &address));
     let client = Client::new(&format!("http://{address}"));
     wait_until("it answers", || client.try_get("/healthz").is_ok());
     assert_eq!(client.get("/healthz").text, "ok\n");

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tallyring_archive::{KeepDays, verify_run};
-use tallyring_realtime::{Batch, Options, Read, Series, Store, World};
+use tallyring_realtime::{Batch, Options, Read, Series, Store};
 use tallyring_rebuild::{BuildOptions, build, remake};
 use tallyring_records::{Grain, Increment, MINUTES, Namespace, Schema, TIME_MAX, TIME_MIN};
-use tallyring_tests::model::{ManualClock, fixed_bytes};
+use tallyring_tests::model::{ManualClock, world};
 use tallyring_tests::sim_disk::SimDisk;
 
 pub const DAY: i64 = 86_400;
@@ -50,11 +50,7 @@ impl Months {
     pub fn new(hour_days: Option<u32>) -> Self {
         let disk = SimDisk::default();
         let clock = Arc::new(ManualClock::new(MARCH * 1_000, true));
-        let world = World {
-            disk: Arc::new(disk.clone()),
-            clock: Arc::clone(&clock) as _,
-            random: fixed_bytes,
-        };
+        let world = world(disk.clone(), Arc::clone(&clock) as _);
         let (store, _) = Store::open(world, Options::default(), schema()).expect("open");
         Self {
             store,
