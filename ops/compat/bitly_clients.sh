@@ -16,7 +16,8 @@ fi
 here=$(cd "$(dirname "$0")" && pwd)
 clients=${1:-}
 if [ -z "${TALLYRING:-}" ]; then
-    cargo build --quiet --manifest-path "$here/../../Cargo.toml" --package tallyring
+    # With a test beside it, it is the one that `cargo test --workspace` has built.
+    cargo build --quiet --locked --manifest-path "$here/../../Cargo.toml" --workspace --bin tallyring --test tidy
     TALLYRING=${CARGO_TARGET_DIR:-$here/../../target}/debug/tallyring
 fi
 

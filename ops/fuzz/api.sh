@@ -19,8 +19,9 @@ if ! command -v curl >/dev/null; then
     exit 0
 fi
 if [ -z "${TALLYRING:-}" ]; then
-    cargo build --quiet --locked --workspace --bin tallyring
-    TALLYRING=target/debug/tallyring
+    # With a test beside it, it is the one that `cargo test --workspace` has built.
+    cargo build --quiet --locked --workspace --bin tallyring --test tidy
+    TALLYRING=${CARGO_TARGET_DIR:-target}/debug/tallyring
 fi
 data=$(mktemp -d)
 "$TALLYRING" serve --data "$data/store" --listen 127.0.0.1:0 >"$data/out" 2>"$data/err" &

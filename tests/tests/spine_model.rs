@@ -5,6 +5,10 @@
 
 use tallyring_tests::model::{Stats, run_readers, run_seeds};
 
+/// A run asks for little else than small texts and maps.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Seeds of an ordinary test run: at least twenty million operations in under three minutes of two cores.
 const SEEDS: u64 = 600;
 const OPERATIONS: u64 = 150;

@@ -14,8 +14,10 @@ struct Stream(BufReader<TcpStream>);
 impl Stream {
     fn open(address: SocketAddr, target: &str, key: &str) -> Self {
         let mut stream = connect(address);
-        let head =
-            format!("GET {target} HTTP/1.1\r\nHost: test\r\nAuthorization: Bearer {key}\r\n\r\n");
+        // Closed behind the stream, so that its end is seen.
+        let head = format!(
+            "GET {target} HTTP/1.1\r\nHost: test\r\nConnection: close\r\nAuthorization: Bearer {key}\r\n\r\n"
+        );
         stream.write_all(head.as_bytes()).expect("send");
         Self(BufReader::new(stream))
     }
@@ -34,7 +36,12 @@ impl Stream {
     fn tick(&mut self) -> Option<Value> {
         loop {
             let mut line = String::new();
-            if self.0.read_line(&mut line).unwrap_or(0) == 0 {
+            if self
+                .0
+                .read_line(&mut line)
+                .expect("read before time is out")
+                == 0
+            {
                 return None;
             }
             if let Some(data) = line.strip_prefix("data: ") {
