@@ -174,24 +174,34 @@ fn known(access: &Access, route: Route, request: &Parts) -> Result<Arc<Key>, Ref
 /// server in a cookie.
 fn presented(request: &Parts, route: Route) -> Option<Cow<'_, str>> {
     let dialect = route.dialect;
-    let header = request.headers.get(header::AUTHORIZATION);
-    if let Some(value) = header.and_then(|value| value.to_str().ok()) {
-        match value.trim().split_once(' ') {
-            Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => {
-                return Some(token.trim().into());
-            }
-            None if dialect.is_bitly() => return Some(value.trim().into()),
-            _ => {}
-        }
+    let header = || in_header(request, dialect);
+    match dialect {
+        // Where the parameter is what a client shows, a header may be of what stands between.
+        Dialect::V3 => in_query(request).or_else(header),
+        Dialect::V4 => header().or_else(|| in_query(request)),
+        Dialect::Problem => header().or_else(|| {
+            let suffices = session::suffices(route, &request.method, &request.headers);
+            let key = suffices.then(|| session::key(&request.headers));
+            key.flatten().map(Cow::Borrowed)
+        }),
     }
-    if !dialect.is_bitly() {
-        let suffices = session::suffices(route, &request.method, &request.headers);
-        let key = suffices.then(|| session::key(&request.headers));
-        return key.flatten().map(Cow::Borrowed);
+}
+
+fn in_header(request: &Parts, dialect: Dialect) -> Option<Cow<'_, str>> {
+    let value = request.headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    match value.trim().split_once(' ') {
+        Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => Some(token.trim().into()),
+        None if dialect.is_bitly() && !value.trim().is_empty() => Some(value.trim().into()),
+        _ => None,
     }
+}
+
+/// An empty parameter counts as left out, as all others do.
+fn in_query(request: &Parts) -> Option<Cow<'_, str>> {
     let mut parameters = request.uri.query()?.split('&');
     let token = parameters.find_map(|part| part.strip_prefix("access_token="))?;
-    percent_decode_str(token).decode_utf8().ok()
+    let token = percent_decode_str(token).decode_utf8().ok()?;
+    Some(token).filter(|token| !token.is_empty())
 }
 
 fn hold_to_namespaces(key: &Key, namespaces: Namespaces, path: &str) -> Result<(), Refusal> {

@@ -227,7 +227,11 @@ fn take_links(query: &mut QueryString) -> Result<Vec<Named>, Fault> {
     });
     let hashes = take_all(query, "hash")?.into_iter().map(|text| Named {
         name: "hash",
-        hash: Some(text.clone()).filter(|hash| is_key(hash)),
+        // Clients take what is no `http://` link for a hash.
+        hash: match text.contains('/') {
+            true => hash_of_link(&text),
+            false => Some(text.clone()).filter(|hash| is_key(hash)),
+        },
         text,
     });
     let links: Vec<Named> = short_urls.chain(hashes).collect();

@@ -134,7 +134,8 @@ pub fn hash_of_link(link: &str) -> Option<String> {
         None => (None, link.trim()),
     };
     let path = rest.split(['?', '#']).next().unwrap_or_default();
-    if scheme.is_some() && !path.trim_end_matches('/').contains('/') {
+    let is_host = scheme.is_some() || path.ends_with('/');
+    if is_host && !path.trim_end_matches('/').contains('/') {
         return None;
     }
     let hash = hash_of_path(path)?;
@@ -169,6 +170,7 @@ mod tests {
             ("http://bit.ly/%FF", None),
             ("http://bit.ly/", None),
             ("http://bit.ly", None),
+            ("bit.ly/", None),
             ("", None),
         ] {
             assert_eq!(hash_of_link(link).as_deref(), hash, "{link}");

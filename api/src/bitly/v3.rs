@@ -153,10 +153,11 @@ async fn answer(
         // Of the last hour's minutes, too, all are those that are not zero.
         window.units = ALL;
     }
-    if metric != Metric::Clicks || !rolled {
+    if !metric.is_number() || !rolled {
         refuse_text(is_text)?;
     }
     match metric {
+        Metric::ShortenCounts if is_text => return Ok(Body::Text("0\n".to_owned())),
         Metric::ShortenCounts | Metric::Shares => {
             return Ok(Body::Json(nothing(metric, &window, rolled)));
         }
@@ -192,13 +193,13 @@ fn nothing(metric: Metric, window: &Window, rolled: bool) -> Value {
         return data.into();
     }
     let rows = window.rows(&Series::default()).into_iter();
-    let counts = if rolled {
+    let counts: Value = if rolled {
         0.into()
     } else {
         rows.map(|(at, count)| json!({"dt": at, "shortens": count}))
             .collect()
     };
-    data.insert("user_shorten_counts".to_owned(), counts);
+    insert_of_user(&mut data, "shorten_counts", counts);
     data.into()
 }
 
@@ -245,6 +246,11 @@ impl Metric {
         };
         data[name] = value;
         data
+    }
+
+    /// True where the answer may be one number.
+    fn is_number(self) -> bool {
+        matches!(self, Self::Clicks | Self::ShortenCounts)
     }
 
     fn facet(self) -> Option<Facet> {
@@ -321,12 +327,18 @@ fn facet(
             ("countries", values(countries, "country"))
         }
     };
-    if (kind, metric) == (Kind::User, Metric::Countries) {
-        // The Python client reads one name, the Java client the other.
-        data.insert("user_countries".to_owned(), list.clone());
+    match kind {
+        Kind::User => insert_of_user(data, name, list),
+        Kind::Link | Kind::Domain => drop(data.insert(name.to_owned(), list)),
     }
-    data.insert(name.to_owned(), list);
     Ok(())
+}
+
+/// Under both names that clients read it by: those in Python `countries` and `shorten_counts`, the one in Java
+/// `user_countries` and `user_referrers`.
+fn insert_of_user(data: &mut Map<String, Value>, name: &str, value: Value) {
+    data.insert(format!("user_{name}"), value.clone());
+    data.insert(name.to_owned(), value);
 }
 
 /// Without `unit` the answer has the form of the time before units.

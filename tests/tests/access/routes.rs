@@ -346,7 +346,7 @@ fn bitly_clients_send_their_key_in_three_ways_and_read_the_counts_of_its_login()
     };
     assert_eq!(clicks(&key).json()["data"]["user_clicks"], 3);
     for (token, status) in [
-        ("", "INVALID_ARG_ACCESS_TOKEN"),
+        ("", "MISSING_ARG_ACCESS_TOKEN"),
         ("x", "INVALID_ARG_ACCESS_TOKEN"),
     ] {
         let reply = clicks(token);
@@ -354,6 +354,10 @@ fn bitly_clients_send_their_key_in_three_ways_and_read_the_counts_of_its_login()
         assert_eq!(reply.json()["status_txt"], status, "{reply:?}");
         assert_eq!(reply.json()["data"], json!(null), "{reply:?}");
     }
+    // A header may be of what stands between a client and the server.
+    let line = format!("GET /v3/link/clicks?link=bit.ly/abc&access_token={key}");
+    let beside = stand.ask(&line, &[("Authorization", "Bearer other")], "");
+    assert_eq!(beside.json()["status_txt"], "OK", "{beside:?}");
     let xml = stand.ask("GET /v3/link/clicks?link=bit.ly/abc&format=x%6Dl", &[], "");
     assert!(
         xml.body

@@ -27,6 +27,11 @@ async fn clicks_of_several_links_come_from_one_view() {
         },
     ]});
     site.check_v3(path, clicks).await;
+    // Clients take what is no `http://` link for a hash.
+    let path = "/v3/clicks?hash=https%3A%2F%2Fbit.ly%2F1234";
+    let taken = &site.v3(path).await["data"]["clicks"][0];
+    assert_eq!(taken["hash"], "https://bit.ly/1234");
+    assert_eq!(taken["user_clicks"], 9139);
     site.check_v3_fault("/v3/clicks", 500, "MISSING_ARG_SHORTURL")
         .await;
     let most = vec!["hash=a"; 15].join("&");

@@ -66,31 +66,27 @@ async fn with_a_unit_they_have_the_form_of_links() {
 }
 
 #[tokio::test]
-async fn users_have_countries_under_both_names_referrers_and_domains() {
+async fn users_have_countries_referrers_and_domains_under_both_names() {
     let site = Site::documented().await;
     let query = "access_token=orofrog&units=3";
     let countries = json!([{"clicks": 3, "country": "US"}, {"clicks": 2, "country": "DE"}]);
-    let both = json!({"countries": countries, "user_countries": countries});
-    site.check_v3(&format!("/v3/user/countries?{query}"), with_echo(both, 3))
-        .await;
-    let referrers = json!({"referrers": [
+    let referrers = json!([
         {"clicks": 4, "referrer": "direct"},
         {"clicks": 1, "referrer": "http://t.co/a"},
-    ]});
-    site.check_v3(
-        &format!("/v3/user/referrers?{query}"),
-        with_echo(referrers, 3),
-    )
-    .await;
-    let domains = json!({"referring_domains": [
+    ]);
+    let domains = json!([
         {"clicks": 4, "domain": "direct", "url": null},
         {"clicks": 1, "domain": "t.co", "url": "http://t.co/"},
-    ]});
-    site.check_v3(
-        &format!("/v3/user/referring_domains?{query}"),
-        with_echo(domains, 3),
-    )
-    .await;
+    ]);
+    for (name, list) in [
+        ("countries", countries),
+        ("referrers", referrers),
+        ("referring_domains", domains),
+    ] {
+        let both = json!({name: list, format!("user_{name}"): list});
+        site.check_v3(&format!("/v3/user/{name}?{query}"), with_echo(both, 3))
+            .await;
+    }
 }
 
 #[tokio::test]
@@ -110,14 +106,16 @@ async fn tracking_domains_are_counted_in_their_namespace() {
 async fn nothing_is_shortened_here() {
     let site = Site::documented().await;
     let path = "/v3/user/shorten_counts?access_token=orofrog";
-    site.check_v3(path, with_echo(json!({"user_shorten_counts": 0}), -1))
-        .await;
-    let rows = json!({"user_shorten_counts": [
+    let both = |counts: Value| json!({"user_shorten_counts": counts, "shorten_counts": counts});
+    site.check_v3(path, with_echo(both(json!(0)), -1)).await;
+    let rows = json!([
         {"dt": 1360299600, "shortens": 0},
         {"dt": 1360213200, "shortens": 0},
-    ]});
-    site.check_v3(&format!("{path}&units=2"), with_echo(rows, 2))
+    ]);
+    site.check_v3(&format!("{path}&units=2"), with_echo(both(rows), 2))
         .await;
+    let text = site.get(&format!("{path}&format=txt")).await;
+    assert_eq!(text.text, "0\n");
 }
 
 #[tokio::test]

@@ -41,17 +41,26 @@ pub fn take_window(
         return Err(Fault::invalid("units"));
     }
     let (timezone, tz_offset) = (
-        take_text(query, "timezone")?,
-        take_text(query, "tz_offset")?,
+        take_zone(query, "timezone")?,
+        take_zone(query, "tz_offset")?,
     );
-    let zone = timezone.or(tz_offset);
-    let zone = zone.as_deref().map_or(DEFAULT_ZONE, str::trim);
-    let zone = match zone.parse() {
-        Ok(hours) => Zone::fixed(hours),
-        Err(_) => Zone::named(zone),
+    let zone = match timezone.or(tz_offset) {
+        Some(zone) => zone,
+        None => Zone::named(DEFAULT_ZONE).map_err(|_| Fault::invalid("timezone"))?,
     };
-    let zone = zone.map_err(|_| Fault::invalid("timezone"))?;
     Window::new(unit, units, zone, (REFERENCE, reference), now)
+}
+
+/// Takes a zone by its name or its offset in hours.
+fn take_zone(query: &mut QueryString, name: &str) -> Result<Option<Zone>, Fault> {
+    let Some(text) = take_text(query, name)? else {
+        return Ok(None);
+    };
+    let zone = match text.trim().parse() {
+        Ok(hours) => Zone::fixed(hours),
+        Err(_) => Zone::named(text.trim()),
+    };
+    zone.map(Some).map_err(|_| Fault::invalid(name))
 }
 
 /// The key that a request is about.
