@@ -1,5 +1,5 @@
-//! How a command fails: exit code 1 failed, 2 usage, 70 the log failed under a running server, 141 as of a program
-//! that SIGPIPE ended: nobody reads what it prints.
+//! How a command fails: exit code 1 failed, 2 usage, 70 the log failed under a running server; and as of a program that
+//! a signal ended, 130 and 143 where one did, 141 where nobody reads what it prints.
 
 use thiserror::Error;
 

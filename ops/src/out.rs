@@ -1,5 +1,5 @@
 //! What commands say. Whoever reads may go before the end, as `head` does: a command then ends quietly, as other
-//! programs do. Nothing else in this crate writes to the standard streams but progress bars.
+//! programs do. Nothing else in this crate writes to the standard streams but `cat`, `send`, progress bars and log messages.
 
 use std::fmt::Arguments;
 use std::io::{self, ErrorKind, Write};

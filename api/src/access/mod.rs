@@ -1,6 +1,6 @@
 //! Who may do what, and how much at once: keys, scopes, rates, load shedding, request ids, CORS.
 //!
-//! One layer ([`guard::guard`]) stands before every route. What a route needs is decided in one table
+//! [`guard`] decides before every handler, in a layer of the router or called by [`App`](crate::App). What a route needs is decided in one table
 //! ([`route::Route`]), and what is not in it needs a key with the scope `read`: a new route is never
 //! open by mistake. Without any key the layer reads one pointer and one counter.
 
