@@ -38,7 +38,8 @@ pub fn start_logging() {
         .init();
 }
 
-/// A store thread that panicked must not leave a server that only looks alive.
+/// A store thread that panicked must not leave a server that only looks alive. One that reads files again ("scrub") is
+/// none of them: nothing waits for it.
 pub fn exit_on_panic_of_store_threads() {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {

@@ -1,9 +1,10 @@
 //! Rebuild jobs of a server: one at a time, the heavy part in a child process of low priority.
 
 use std::ffi::OsString;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 use std::time::Instant;
 
@@ -224,7 +225,7 @@ impl Rebuilds {
     /// Rests as long as it reads: disk and processor stay with what is served.
     fn scrub(&self, night: i64) {
         priority::run_behind();
-        let Ok(_one_at_a_time) = self.scrubbing.try_lock() else {
+        let Some(_one_at_a_time) = try_hold(&self.scrubbing) else {
             return;
         };
         for file in self.store.files_to_scrub(night) {
@@ -233,11 +234,19 @@ impl Rebuilds {
                 thread::sleep(began.elapsed());
                 began = Instant::now();
             };
-            if let Err(error) = self.store.scrub(&file, &mut rest) {
-                tracing::error!(
+            // Nothing is written here: damage that makes its reader panic must not end what is served, nor the reading
+            // of the other files.
+            let read = catch_unwind(AssertUnwindSafe(|| self.store.scrub(&file, &mut rest)));
+            match read {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::error!(
                     %error, file = file.name,
                     "a file cannot be read as it was written: heal it with `tallyring verify --repair` while a backup has it"
-                );
+                ),
+                Err(_) => tracing::error!(
+                    file = file.name,
+                    "reading a file again panicked; look at it with `tallyring verify`"
+                ),
             }
         }
     }
@@ -246,7 +255,7 @@ impl Rebuilds {
     /// comes after every so many bytes, so that it never has to hold much twice.
     fn recompress(&self) {
         priority::run_as_usual();
-        let Ok(_one_at_a_time) = self.recompressing.try_lock() else {
+        let Some(_one_at_a_time) = try_hold(&self.recompressing) else {
             return;
         };
         let level = self.config.closed_level;
@@ -403,4 +412,13 @@ fn wanted(manifest: &Manifest) -> Vec<&str> {
 
 fn hold(mutex: &Mutex<()>) -> MutexGuard<'_, ()> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// None while another thread holds it. One that panicked does not any more, and there is nothing that it spoiled.
+fn try_hold(mutex: &Mutex<()>) -> Option<MutexGuard<'_, ()>> {
+    match mutex.try_lock() {
+        Ok(held) => Some(held),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
 }
