@@ -13,6 +13,7 @@ mod data_directory;
 mod datasets;
 mod demo;
 mod error;
+mod escape;
 mod http_client;
 mod in_process;
 mod incoming;

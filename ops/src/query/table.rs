@@ -7,6 +7,8 @@ use jiff::ToSpan;
 use jiff::civil::DateTime;
 use serde_json::Value;
 
+use crate::escape::visible;
+
 /// Cells of the longest bar beside a count.
 const BAR_CELLS: u64 = 20;
 /// Where a time, and where a count end.
@@ -33,9 +35,10 @@ pub fn table(answer: &Value) -> String {
     out
 }
 
-/// A line without the spaces at its end. Writing to a string cannot fail.
+/// A line without the spaces at its end, and without what would steer a terminal: names are whatever clients sent.
+/// Writing to a string cannot fail.
 fn line(out: &mut String, text: &str) {
-    let _ = writeln!(out, "{}", text.trim_end());
+    let _ = writeln!(out, "{}", visible(text).trim_end());
 }
 
 fn text<'v>(answer: &'v Value, name: &str) -> &'v str {
@@ -44,10 +47,10 @@ fn text<'v>(answer: &'v Value, name: &str) -> &'v str {
 
 /// `l/abc`, or `l` for all of its keys.
 fn of(answer: &Value) -> String {
-    let namespace = shown(text(answer, "namespace"));
+    let namespace = text(answer, "namespace");
     match text(answer, "key") {
-        "" => namespace,
-        key => format!("{namespace}/{}", shown(key)),
+        "" => namespace.to_owned(),
+        key => format!("{namespace}/{key}"),
     }
 }
 
@@ -119,7 +122,7 @@ fn ranking(out: &mut String, answer: &Value, rows: &[Value], name: &str) {
             }
             None => text(value, name).to_owned(),
         };
-        row(number, &bar(number, most), &shown(&name));
+        row(number, &bar(number, most), &name);
     }
     let other = answer["other"].as_u64().unwrap_or(0);
     if other > 0 {
@@ -141,7 +144,7 @@ fn local(label: &str) -> Option<DateTime> {
 /// A bucket's start as people write it; with its offset where a clock may show one time twice.
 fn start(label: &str, unit: &str, zone: &str) -> String {
     let Some(at) = local(label) else {
-        return shown(label);
+        return label.to_owned();
     };
     let format = match unit {
         "year" => "%Y",
@@ -188,19 +191,6 @@ fn bar(count: u64, most: u64) -> String {
         .unwrap_or(0)
         .max(usize::from(count > 0));
     format!("{}{}", "█".repeat(eighths / 8), PARTS[eighths % 8])
-}
-
-/// Text of clients without what would steer a terminal.
-fn shown(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for character in text.chars() {
-        if character.is_control() {
-            shown.extend(character.escape_debug());
-        } else {
-            shown.push(character);
-        }
-    }
-    shown
 }
 
 /// Of many numbers each sign shows the largest of several, so that they fit a line.

@@ -4,7 +4,7 @@
 
 use serde::Deserialize;
 
-use super::escape::{quoted, visible};
+use crate::escape::{quoted, visible};
 
 /// The server's verdict on a batch.
 #[derive(Debug, Default, PartialEq, Eq, Deserialize)]

@@ -5,7 +5,7 @@
 use jiff::Timestamp;
 use jiff::fmt::strtime;
 
-use super::escape::quoted;
+use crate::escape::quoted;
 
 /// Above this, a number cannot be meant as Unix seconds (it would be the year 5138).
 const UNIX_SECONDS_MAX: f64 = 1e11;

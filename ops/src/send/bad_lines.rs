@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::escape::visible;
 use super::place::{Place, SourceLine};
 use super::progress::Progress;
+use crate::escape::visible;
 
 /// How many bad lines are shown one by one.
 const SHOWN_MAX: u64 = 20;

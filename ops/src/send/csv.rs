@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use super::escape::quoted;
+use crate::escape::quoted;
 
 /// Splits `record` into its fields; `None` when a quoted field is still open at the end.
 pub fn split(record: &str) -> Option<Vec<Cow<'_, str>>> {

@@ -6,9 +6,9 @@ use std::io;
 use tallyring_records::how_many_were;
 
 use super::answer::PostError;
-use super::escape::visible;
 use super::place::Place;
 use crate::error::CommandError;
+use crate::escape::visible;
 
 /// What `tallyring send` can end with. The text is safe to show.
 #[derive(Debug, thiserror::Error)]

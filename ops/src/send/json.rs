@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde_json::{Number, Value};
 
-use super::escape::quoted;
+use crate::escape::quoted;
 
 /// Numbers from here on may have been rounded when they were read (2^53).
 const EXACT_FLOAT_LIMIT: f64 = 9_007_199_254_740_992.0;

@@ -9,9 +9,9 @@ use serde::Serialize;
 
 use super::at::parse_at;
 use super::combined;
-use super::escape::quoted;
 use super::record::Record;
 use super::source::{Source, check_namespace, parse_option};
+use crate::escape::quoted;
 
 /// The largest count of one increment, 2^53 − 1.
 const COUNT_MAX: u64 = (1 << 53) - 1;

@@ -9,7 +9,6 @@ mod bad_lines;
 mod combined;
 mod csv;
 mod error;
-mod escape;
 mod interrupt;
 mod json;
 mod lines;

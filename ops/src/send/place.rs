@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::escape::visible;
+use crate::escape::visible;
 
 /// Where a line stands. Shown as `file:line`, safe for a terminal.
 #[derive(Clone, Debug, PartialEq, Eq)]

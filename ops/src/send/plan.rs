@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use super::error::SendError;
-use super::escape::quoted;
 use super::lines::{is_gzip, is_stdin};
 use super::mapping::Mapping;
 use super::record::Format;
 use super::{OnError, SendArgs};
+use crate::escape::quoted;
 
 /// One file to read.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use ureq::Agent;
 
 use super::answer::{Answer, PostError, describe};
-use super::escape::{quoted, visible};
+use crate::escape::{quoted, visible};
 
 /// How long and how often a batch is tried again.
 #[derive(Clone, Copy, Debug)]

@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-use super::escape::quoted;
 use super::record::Record;
+use crate::escape::quoted;
 
 const NAMESPACE_LENGTH_MAX: usize = 24;
 
