@@ -13,8 +13,8 @@ use tallyring_realtime::oplog::{ReadFrom, scan};
 use tallyring_records::{StoreId, decode_all};
 
 use crate::cli::{CatArgs, CatWhat};
-use crate::data_directory::{open_read_only, require_some_store};
-use crate::error::{CommandError, Result, doing};
+use crate::data_directory::{self, open_read_only, require_some_store};
+use crate::error::{CommandError, Result};
 use crate::out;
 
 /// Prints it.
@@ -23,7 +23,7 @@ use crate::out;
 /// When it is not there or damaged.
 pub fn run(args: &CatArgs, json: bool) -> Result<()> {
     require_some_store(&args.data)?;
-    let disk = OsDisk::new(&args.data).map_err(doing("open the data directory"))?;
+    let disk = data_directory::disk(&args.data)?;
     let mut out = Printed {
         out: BufWriter::new(io::stdout().lock()),
         json,
@@ -130,7 +130,7 @@ fn archive(
     which: Option<&str>,
     out: &mut Printed,
 ) -> std::result::Result<(), CatError> {
-    let manifest = newest(disk)?;
+    let manifest = data_directory::manifest(disk)?;
     let files = manifest
         .generation(manifest.active)
         .map(|generation| generation.files.as_slice())
@@ -164,7 +164,7 @@ fn manifest(
                 .map_err(|_| CommandError::Usage(format!("`{number}` is no manifest number")))?;
             Manifest::load_number(disk, number)?
         }
-        None => newest(disk)?,
+        None => data_directory::manifest(disk)?,
     };
     let text = serde_json::to_string_pretty(&manifest)?;
     let value = serde_json::to_value(&manifest)?;
@@ -188,10 +188,6 @@ fn file(
         return Err(CommandError::Usage(detail).into());
     }
     lines(disk, name, out)
-}
-
-fn newest(disk: &OsDisk) -> Result<Manifest> {
-    Manifest::load(disk)?.ok_or_else(|| CommandError::Failed("there is no manifest here".into()))
 }
 
 fn lines(disk: &OsDisk, name: &str, out: &mut Printed) -> std::result::Result<(), CatError> {

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use tallyring_archive::{OsDisk, names};
+use tallyring_archive::{Disk, Manifest, OsDisk, names};
 use tallyring_realtime::{Clock, Holder, Lock, Options, Recovery, Store, SystemClock, World};
 
 use crate::config::Config;
@@ -74,14 +74,32 @@ pub fn world(data: &Path, clock: Arc<dyn Clock>) -> Result<World> {
     })
 }
 
-/// Opens a data directory that nobody holds, for a command; the lock is held with it.
+/// The files of a data directory, held or not.
 ///
 /// # Errors
-/// When it is held, damaged or cannot be written.
-pub fn open(data: &Path, config: &Config, lock: Lock) -> Result<(Store, Lock)> {
+/// When it cannot be opened.
+pub fn disk(data: &Path) -> Result<OsDisk> {
+    OsDisk::new(data).map_err(doing(format!("open the data directory {}", data.display())))
+}
+
+/// The newest manifest.
+///
+/// # Errors
+/// When there is none, or it is damaged.
+pub fn manifest(disk: &dyn Disk) -> Result<Manifest> {
+    Manifest::load(disk)?.ok_or_else(|| {
+        CommandError::Failed("the data directory has no manifest; restore it from a backup".into())
+    })
+}
+
+/// Opens the store of a data directory for a command. Whoever calls holds the lock for longer than the store.
+///
+/// # Errors
+/// When it is damaged or cannot be written.
+pub fn open(data: &Path, config: &Config, _held: &Lock) -> Result<Store> {
     let world = world(data, Arc::new(SystemClock))?;
     let (store, _) = open_store(world, config)?;
-    Ok((store, lock))
+    Ok(store)
 }
 
 /// Opens the store of a data directory, and declares what a configuration file does.

@@ -4,12 +4,12 @@
 use jiff::Timestamp;
 use serde_json::json;
 use tallyring_api::describe_datasets;
-use tallyring_archive::{DatasetEntry, Manifest, OsDisk};
+use tallyring_archive::{DatasetEntry, Manifest};
 
 use crate::cli::{DataArgs, DropArgs};
 use crate::config::Config;
-use crate::data_directory::{open, require_store, try_lock};
-use crate::error::{CommandError, Result, doing};
+use crate::data_directory::{disk, manifest, open, require_store, try_lock};
+use crate::error::Result;
 use crate::http_client::{Server, holder_url};
 use crate::out::say;
 
@@ -19,9 +19,7 @@ use crate::out::say;
 /// When the directory cannot be read.
 pub fn list(args: &DataArgs, json: bool) -> Result<()> {
     require_store(&args.data)?;
-    let disk = OsDisk::new(&args.data).map_err(doing("open the data directory"))?;
-    let manifest = Manifest::load(&disk)?
-        .ok_or_else(|| CommandError::Failed("the data directory has no manifest".into()))?;
+    let manifest = manifest(&disk(&args.data)?)?;
     if json {
         return say!("{}", describe_datasets(&manifest));
     }
@@ -59,7 +57,7 @@ pub fn drop(args: &DropArgs, json: bool) -> Result<()> {
     match try_lock(data)? {
         Ok(lock) => {
             let config = Config::for_command(args.data.config.as_deref(), data)?;
-            let (store, _lock) = open(data, &config, lock)?;
+            let store = open(data, &config, &lock)?;
             store.drop_dataset(&args.dataset)?;
             store.seal()?;
         }

@@ -12,7 +12,7 @@ use crate::cli::{DataArgs, KeyArgs, KeyCommand, NewKeyArgs};
 use crate::config::Config;
 use crate::data_directory::{is_store, random, require_store, try_lock};
 use crate::error::{CommandError, Result};
-use crate::http_client::Server;
+use crate::http_client::{Server, holder_url};
 use crate::out::{note, say};
 
 /// Makes, lists or revokes keys.
@@ -29,22 +29,16 @@ pub fn run(args: &KeyArgs, json: bool) -> Result<()> {
 
 /// Who has the keys.
 enum Keys {
-    /// The directory is ours; the lock is held with the catalog.
-    Ours(Catalog, Lock),
+    /// The directory is ours; the lock is held for longer than the catalog is open.
+    Ours(Lock, Catalog),
     /// A server has it.
     Served(Server),
 }
 
 fn open(data: &Path) -> Result<Keys> {
     match try_lock(data)? {
-        Ok(lock) => Ok(Keys::Ours(Catalog::open(&data.join(names::CATALOG))?, lock)),
-        Err(holder) => match &holder.url {
-            Some(url) => Ok(Keys::Served(Server::of(data, url))),
-            None => Err(CommandError::Failed(format!(
-                "process {} holds the data directory and answers no HTTP yet",
-                holder.pid
-            ))),
-        },
+        Ok(lock) => Ok(Keys::Ours(lock, Catalog::open(&data.join(names::CATALOG))?)),
+        Err(holder) => Ok(Keys::Served(Server::of(data, &holder_url(&holder)?))),
     }
 }
 
@@ -72,7 +66,7 @@ fn make(args: &NewKeyArgs, as_json: bool) -> Result<()> {
         );
     }
     let (answer, is_first) = match open(data)? {
-        Keys::Ours(catalog, _lock) => {
+        Keys::Ours(_lock, catalog) => {
             let schema = Config::for_command(config.as_deref(), data)?.schema;
             request
                 .check(&schema)
@@ -109,7 +103,7 @@ fn make(args: &NewKeyArgs, as_json: bool) -> Result<()> {
 
 fn list(data: &Path, as_json: bool) -> Result<()> {
     let answer = match open_existing(data)? {
-        Keys::Ours(catalog, _lock) => {
+        Keys::Ours(_lock, catalog) => {
             let keys: Vec<Value> = catalog.keys()?.iter().map(key_json).collect();
             json!({ "keys": keys })
         }
@@ -163,7 +157,7 @@ fn revoke(data: &Path, id: &str, as_json: bool) -> Result<()> {
         )));
     }
     let answer = match open_existing(data)? {
-        Keys::Ours(catalog, _lock) => {
+        Keys::Ours(_lock, catalog) => {
             let found = catalog.keys()?.into_iter().find(|key| key.id == id);
             let mut entry = found.ok_or_else(|| {
                 CommandError::Failed(format!("{id} is no key; `tallyring key list` shows them"))

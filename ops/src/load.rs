@@ -18,7 +18,7 @@ use tallyring_records::{Day, LongKeys, Schema, how_many, how_many_were};
 use crate::allocator::return_large_blocks;
 use crate::cli::{LoadArgs, OnError};
 use crate::config::Config;
-use crate::data_directory::{is_store, open, server_of, try_lock};
+use crate::data_directory::{disk, is_store, manifest, open, server_of, try_lock};
 use crate::error::{CommandError, Result, doing};
 use crate::http_client::{Server, holder_url};
 use crate::incoming::Incoming;
@@ -56,9 +56,8 @@ pub fn run(args: &LoadArgs, json: bool) -> Result<()> {
     if has_server && let Err(error) = rustix::process::nice(NICE) {
         note!("warning: cannot lower the priority: {error}");
     }
-    let disk = OsDisk::new(data).map_err(doing("open the data directory"))?;
-    let manifest = Manifest::load(&disk)?
-        .ok_or_else(|| CommandError::Failed("the data directory has no manifest".into()))?;
+    let disk = disk(data)?;
+    let manifest = manifest(&disk)?;
     if !args.replace && manifest.dataset(&args.dataset).is_some() {
         let taken = tallyring_realtime::Error::DatasetTaken(args.dataset.clone());
         return Err(taken.into());
@@ -142,7 +141,7 @@ fn make_ready(data: &Path, config: &Config) -> Result<()> {
         return Ok(());
     }
     if let Ok(lock) = try_lock(data)? {
-        let (store, _lock) = open(data, config, lock)?;
+        let store = open(data, config, &lock)?;
         store.seal()?;
         if is_new {
             note!(
@@ -159,8 +158,7 @@ fn is_declared(data: &Path, config: &Config) -> Result<bool> {
     if !config.declares {
         return Ok(true);
     }
-    let disk = OsDisk::new(data).map_err(doing("open the data directory"))?;
-    let manifest = Manifest::load(&disk)?;
+    let manifest = Manifest::load(&disk(data)?)?;
     let named = manifest
         .as_ref()
         .and_then(|manifest| manifest.schemas.last());
@@ -256,7 +254,7 @@ fn adopt_now(args: &LoadArgs, config: &Config, load_id: &str, is_away: bool) -> 
     }
     match try_lock(data)? {
         Ok(lock) => {
-            let (store, _lock) = open(data, config, lock)?;
+            let store = open(data, config, &lock)?;
             let adopted = store.adopt(&args.dataset, load_id, args.replace);
             adopted.map_err(|error| match error.is_disk_full() {
                 true => CommandError::Unavailable(error.to_string()),
@@ -284,10 +282,8 @@ fn adopt_now(args: &LoadArgs, config: &Config, load_id: &str, is_away: bool) -> 
 
 /// True when the manifest names the load.
 fn is_adopted(args: &LoadArgs, load_id: &str) -> bool {
-    let manifest = OsDisk::new(&args.data.data)
-        .ok()
-        .and_then(|disk| Manifest::load(&disk).ok().flatten());
-    manifest.is_some_and(|manifest| manifest.datasets.iter().any(|of| of.load == load_id))
+    let manifest = disk(&args.data.data).and_then(|disk| manifest(&disk));
+    manifest.is_ok_and(|manifest| manifest.datasets.iter().any(|of| of.load == load_id))
 }
 
 /// Rows that were skipped.

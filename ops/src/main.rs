@@ -31,6 +31,7 @@ mod rebuilds;
 mod recompress;
 mod repair;
 mod schedule;
+mod scratch;
 mod send;
 mod serve;
 mod shell;

@@ -32,7 +32,7 @@ pub fn run(args: &DataArgs, json: bool) -> Result<()> {
     let config = Config::for_command(args.config.as_deref(), &args.data)?;
     require_store(&args.data)?;
     let (before, generation) = match try_lock(&args.data)? {
-        Ok(lock) => alone(args, &config, lock)?,
+        Ok(lock) => alone(args, &config, &lock)?,
         Err(holder) => {
             let url = holder_url(&holder)?;
             through(&Server::of(&args.data, &url))?
@@ -51,8 +51,8 @@ pub fn run(args: &DataArgs, json: bool) -> Result<()> {
 }
 
 /// Without a server; the job is remembered as one of a server is.
-fn alone(args: &DataArgs, config: &Config, lock: Lock) -> Result<(u64, u64)> {
-    let (store, _lock) = open(&args.data, config, lock)?;
+fn alone(args: &DataArgs, config: &Config, lock: &Lock) -> Result<(u64, u64)> {
+    let store = open(&args.data, config, lock)?;
     let catalog = Catalog::open(&args.data.join(names::CATALOG))?;
     let now_ms = || store.world().clock.now_ms();
     let mut job = Job::begin(catalog.last_job()?, now_ms());

@@ -31,7 +31,7 @@ pub fn run(args: &DataArgs, as_json: bool) -> Result<()> {
             "a server holds the data directory; it recompresses closed years itself, after its nightly rebuild".into(),
         )
     })?;
-    let (store, _lock) = open(&args.data, &config, lock)?;
+    let store = open(&args.data, &config, &lock)?;
     let level = config.rebuild.closed_level;
     let before = store.manifest();
     let files = recompressible(&before, level);

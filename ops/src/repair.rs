@@ -9,10 +9,11 @@ use tallyring_rebuild::{Healed, heal, heal_segment};
 
 use crate::cli::VerifyArgs;
 use crate::config::Config;
-use crate::data_directory::{lock, require_store};
+use crate::data_directory::{disk, lock, manifest, require_store};
 use crate::error::{CommandError, Result, doing};
 use crate::lineage;
 use crate::out::note;
+use crate::scratch::in_scratch;
 
 /// Heals what it can; a sentence for each file that was healed. What it cannot heal the check that follows finds.
 ///
@@ -23,19 +24,8 @@ pub fn run(args: &VerifyArgs) -> Result<Vec<String>> {
     let _lock = lock(&args.data)?;
     let backup = backup_of(args)?;
     let backup = backup.as_ref().map(|disk| disk as &dyn Disk);
-    let disk = OsDisk::new(&args.data).map_err(doing("open the data directory"))?;
-    let scratch_path =
-        std::env::temp_dir().join(format!("tallyring-repair-{}", std::process::id()));
-    let scratch =
-        OsDisk::new(&scratch_path).map_err(doing(format!("make {}", scratch_path.display())))?;
-    let files = heal_files(&disk, &scratch, backup);
-    if let Err(error) = std::fs::remove_dir_all(&scratch_path) {
-        note!(
-            "warning: {} could not be removed: {error}",
-            scratch_path.display()
-        );
-    }
-    let mut healed = files?;
+    let disk = disk(&args.data)?;
+    let mut healed = in_scratch(|scratch| heal_files(&disk, scratch, backup))?;
     // Sorted files are known by their hashes, whoever has them; segments of the log are not.
     if let Some(backup) = backup {
         if lineage::is_same(&disk, backup)? {
@@ -83,11 +73,7 @@ fn same_store(data: &Path, backup: &Path) -> Result<()> {
 }
 
 fn heal_files(disk: &OsDisk, scratch: &OsDisk, backup: Option<&dyn Disk>) -> Result<Vec<String>> {
-    let manifest = Manifest::load(disk)?.ok_or_else(|| {
-        CommandError::Failed(
-            "there is no manifest; restore the data directory from a backup".into(),
-        )
-    })?;
+    let manifest = manifest(disk)?;
     let files: BTreeMap<_, _> = manifest
         .files()
         .map(|entry| (entry.name.as_str(), entry))

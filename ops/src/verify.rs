@@ -3,20 +3,19 @@
 use std::collections::BTreeMap;
 
 use serde_json::json;
-use tallyring_archive::{
-    Checked, Disk, GenerationEntry, Manifest, OsDisk, RunEntry, manifest, verify_run,
-};
+use tallyring_archive::{Checked, Disk, GenerationEntry, Manifest, RunEntry, manifest, verify_run};
 use tallyring_realtime::Lock;
 use tallyring_realtime::oplog::{ReadFrom, scan};
 use tallyring_rebuild::remake;
 use tallyring_records::how_many;
 
 use crate::cli::VerifyArgs;
-use crate::data_directory::{open_read_only, require_some_store};
-use crate::error::{CommandError, Result, doing};
+use crate::data_directory::{disk, open_read_only, require_some_store};
+use crate::error::{CommandError, Result};
 use crate::out::{note, say};
 use crate::progress::bytes_bar;
 use crate::repair;
+use crate::scratch::in_scratch;
 
 /// Checks manifests, oplog and every file that a manifest names.
 ///
@@ -33,7 +32,7 @@ pub fn run(args: &VerifyArgs, json: bool) -> Result<()> {
     let served = Lock::holder(&args.data).ok().flatten().is_some();
     // Opening replays the log onto the runs, which proves that they fit each other.
     let opened = open_read_only(&args.data);
-    let disk = OsDisk::new(&args.data).map_err(doing("open the data directory"))?;
+    let disk = disk(&args.data)?;
     let mut findings: Vec<String> = opened
         .err()
         .map(|error| error.to_string())
@@ -120,18 +119,12 @@ fn merge_again(disk: &dyn Disk, served: bool, findings: &mut Vec<String>) -> Opt
     None
 }
 
-/// Makes the active generation's files again in a directory of its own, which is removed.
+/// Makes the active generation's files again, which nobody reads.
 fn remade(disk: &dyn Disk) -> Result<u64> {
     let Some(manifest) = Manifest::load(disk)? else {
         return Ok(0);
     };
-    let path = std::env::temp_dir().join(format!("tallyring-verify-{}", std::process::id()));
-    let scratch = OsDisk::new(&path).map_err(doing(format!("make {}", path.display())))?;
-    let remade = remake(disk, &scratch, &manifest);
-    if let Err(error) = std::fs::remove_dir_all(&path) {
-        tracing::warn!(%error, "{} could not be removed", path.display());
-    }
-    Ok(remade?)
+    in_scratch(|scratch| Ok(remake(disk, scratch, &manifest)?))
 }
 
 /// What is merged into what, now.

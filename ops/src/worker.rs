@@ -3,13 +3,14 @@
 use std::io::Read;
 use std::thread;
 
-use tallyring_archive::{KeepDays, Manifest, OsDisk};
+use tallyring_archive::{KeepDays, Manifest};
 use tallyring_rebuild::{BuildOptions, build};
 
 use crate::backup;
 use crate::child::Teller;
 use crate::cli::{BackupArgs, RecompressArgs, WorkerArgs};
-use crate::error::{CommandError, Result, doing};
+use crate::data_directory::disk;
+use crate::error::{CommandError, Result};
 use crate::out::note;
 
 /// Lowest scheduling priority.
@@ -21,7 +22,7 @@ const NICE: i32 = 19;
 /// What the build says.
 pub fn rebuild(args: &WorkerArgs) -> Result<()> {
     begin();
-    let disk = OsDisk::new(&args.data).map_err(doing("open the data directory"))?;
+    let disk = disk(&args.data)?;
     let manifest = Manifest::load_number(&disk, args.manifest)?;
     let options = BuildOptions {
         shards: args.shards,
@@ -43,7 +44,7 @@ pub fn rebuild(args: &WorkerArgs) -> Result<()> {
 /// When it is no file of the manifest, or what writing it again says.
 pub fn recompress(args: &RecompressArgs) -> Result<()> {
     begin();
-    let disk = OsDisk::new(&args.data).map_err(doing("open the data directory"))?;
+    let disk = disk(&args.data)?;
     let manifest = Manifest::load_number(&disk, args.manifest)?;
     let file = manifest
         .files()

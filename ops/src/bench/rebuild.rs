@@ -5,11 +5,12 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use tallyring_archive::{Manifest, OsDisk};
+use tallyring_archive::Manifest;
 
 use super::Effort;
 use super::history;
 use super::report::{Report, median};
+use crate::data_directory::disk;
 use crate::error::{CommandError, Result, doing};
 
 /// Options of `bench rebuild`.
@@ -166,8 +167,7 @@ impl Stand {
     }
 
     fn sizes(&self) -> Result<Sizes> {
-        let disk = OsDisk::new(&self.data).map_err(doing("open the data directory"))?;
-        let manifest = Manifest::load(&disk)?;
+        let manifest = Manifest::load(&disk(&self.data)?)?;
         let generation = manifest
             .as_ref()
             .and_then(|manifest| manifest.generations.last());

@@ -3,10 +3,11 @@
 
 use std::path::Path;
 
-use tallyring_archive::{KeepDays, Manifest, OsDisk, names};
+use tallyring_archive::{KeepDays, Manifest, names};
 
 use super::Config;
-use crate::error::{Result, doing};
+use crate::data_directory::disk;
+use crate::error::Result;
 
 /// Nothing is forgotten by a command that does not know how long it should be kept.
 const OPLOG_DAYS: u32 = 36_500;
@@ -49,8 +50,7 @@ impl Config {
         if self.declares || !data.join(names::IDENTITY).exists() {
             return Ok(None);
         }
-        let disk = OsDisk::new(data).map_err(doing("open the data directory"))?;
-        let manifest = Manifest::load(&disk)?;
+        let manifest = Manifest::load(&disk(data)?)?;
         let newest = manifest
             .iter()
             .flat_map(|manifest| &manifest.generations)

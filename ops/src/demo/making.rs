@@ -4,13 +4,13 @@
 use std::fs;
 use std::path::Path;
 
-use tallyring_archive::{Manifest, OsDisk, names};
+use tallyring_archive::{Manifest, names};
 
 use super::world::World;
 use super::{HOUR_S, history};
 use crate::cli::{DataArgs, LoadArgs, OnError};
 use crate::config::Config;
-use crate::data_directory::{lock, open};
+use crate::data_directory::{disk, lock, open};
 use crate::error::{CommandError, Result, doing};
 use crate::progress::count_bar;
 use crate::{load, rebuild};
@@ -100,7 +100,8 @@ fn unless(taken: bool, result: Result<()>) -> Result<()> {
 fn made(data: &DataArgs) -> Result<Made> {
     // Opened, so that a store which was being made when a run was stopped is a whole one.
     let config = Config::for_command(None, &data.data)?;
-    let (store, _lock) = open(&data.data, &config, lock(&data.data)?)?;
+    let lock = lock(&data.data)?;
+    let store = open(&data.data, &config, &lock)?;
     let manifest = store.manifest();
     let active = manifest.generation(manifest.active);
     Ok(match (manifest.dataset(DATASET), active) {
@@ -114,8 +115,7 @@ fn made(data: &DataArgs) -> Result<Made> {
 }
 
 fn manifest(data: &Path) -> Result<Option<Manifest>> {
-    let disk = OsDisk::new(data).map_err(doing("open the data directory"))?;
-    Ok(Manifest::load(&disk)?)
+    Ok(Manifest::load(&disk(data)?)?)
 }
 
 fn load_file(data: &DataArgs, file: &Path, json: bool) -> Result<()> {

@@ -100,7 +100,8 @@ pub fn run(args: &DemoArgs, json: bool) -> Result<()> {
 /// Counts what came since the history ended or the demonstration was stopped, if that was not long ago.
 fn catch_up(world: World, data: &DataArgs, (history_end, rate): (i64, f64)) -> Result<Traffic> {
     let config = Config::for_command(None, &data.data)?;
-    let (store, _lock) = open(&data.data, &config, lock(&data.data)?)?;
+    let lock = lock(&data.data)?;
+    let store = open(&data.data, &config, &lock)?;
     let api = InProcess::over(store)?;
     // Where counting ended: in an hour of the history, which has no minutes, or in a minute of the traffic.
     let hour = end_of_counts(&api, ("hour", HOUR_S), history_end)?;

@@ -1,0 +1,23 @@
+//! A directory for what is needed for a moment only.
+
+use tallyring_archive::OsDisk;
+
+use crate::error::{Result, doing};
+use crate::out::note;
+
+/// Does `work` with a directory that nobody else can have made, and removes it.
+///
+/// # Errors
+/// When it cannot be made; as `work`.
+pub fn in_scratch<T>(work: impl FnOnce(&OsDisk) -> Result<T>) -> Result<T> {
+    let directory = tempfile::Builder::new()
+        .prefix("tallyring-")
+        .tempdir()
+        .map_err(doing("make a temporary directory"))?;
+    let disk = OsDisk::new(directory.path()).map_err(doing("open a temporary directory"))?;
+    let done = work(&disk);
+    if let Err(error) = directory.close() {
+        note!("warning: a temporary directory could not be removed: {error}");
+    }
+    done
+}
