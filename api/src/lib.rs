@@ -19,6 +19,7 @@ mod docs;
 mod door;
 mod drain;
 mod etag;
+mod gauges;
 mod head;
 mod health;
 mod json;

@@ -12,9 +12,15 @@ use tallyring_realtime::Accepted;
 /// What all requests count into.
 pub struct Meter {
     routes: RwLock<HashMap<String, Measured>>,
+    outcomes: Outcomes,
+}
+
+/// What becomes of increments.
+pub struct Outcomes {
     increments: Counter,
     duplicates: Counter,
     late: Counter,
+    filtered: Counter,
 }
 
 /// Of one route.
@@ -31,17 +37,13 @@ impl Meter {
     pub fn new() -> Self {
         Self {
             routes: RwLock::default(),
-            increments: metrics::counter!("tallyring_increments_total"),
-            duplicates: metrics::counter!("tallyring_duplicates_total"),
-            late: metrics::counter!("tallyring_late_total"),
+            outcomes: Outcomes::new(),
         }
     }
 
     /// Counts what became of increments.
     pub fn count(&self, accepted: &Accepted) {
-        self.increments.increment(accepted.accepted);
-        self.duplicates.increment(accepted.duplicates);
-        self.late.increment(accepted.late);
+        self.outcomes.count(accepted);
     }
 
     /// Counts a request of this route that began then and was answered now.
@@ -67,6 +69,26 @@ impl Meter {
             measured.statuses.push((status, counter));
             measured.note(status, seconds);
         }
+    }
+}
+
+impl Outcomes {
+    /// Counts by the recorder that is installed now, which looks each counter up by name.
+    pub fn new() -> Self {
+        Self {
+            increments: metrics::counter!("tallyring_increments_total"),
+            duplicates: metrics::counter!("tallyring_duplicates_total"),
+            late: metrics::counter!("tallyring_late_total"),
+            filtered: metrics::counter!("tallyring_filtered_total"),
+        }
+    }
+
+    /// Counts what became of increments.
+    pub fn count(&self, accepted: &Accepted) {
+        self.increments.increment(accepted.accepted);
+        self.duplicates.increment(accepted.duplicates);
+        self.late.increment(accepted.late);
+        self.filtered.increment(accepted.filtered);
     }
 }
 

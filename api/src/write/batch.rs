@@ -17,6 +17,7 @@ use super::items::{self, Item, Items, Unread};
 use super::refused::{leave_out, log_refused, refused, refused_by_store};
 use crate::access::{Caller, behind};
 use crate::body;
+use crate::meter::Outcomes;
 use crate::problem::Problem;
 use crate::query_string::QueryString;
 use crate::state::ApiState;
@@ -256,10 +257,7 @@ async fn submit(
 
 /// What became of a batch, and what of it was rejected where that is to be told.
 fn answer(accepted: Accepted, tells_rejected: bool) -> Answer {
-    metrics::counter!("tallyring_increments_total").increment(accepted.accepted);
-    metrics::counter!("tallyring_duplicates_total").increment(accepted.duplicates);
-    metrics::counter!("tallyring_late_total").increment(accepted.late);
-    metrics::counter!("tallyring_filtered_total").increment(accepted.filtered);
+    Outcomes::new().count(&accepted);
     let rejected = accepted.skipped.into_iter().map(|item| Rejected {
         index: item.index as usize,
         field: Some(item.field).filter(|field| !field.is_empty()),

@@ -12,12 +12,13 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
-use tallyring_realtime::{Accepted, Batch, Refusal};
+use tallyring_realtime::{Batch, Refusal};
 use tallyring_records::{COUNT_MAX, Increment, Schema, check_time};
 use tokio::net::UdpSocket;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::refused::leave_out;
+use crate::meter::Outcomes;
 use crate::state::ApiState;
 
 /// The largest datagram there is, bytes.
@@ -89,7 +90,7 @@ async fn submit(state: &ApiState, mut increments: Vec<Increment>) {
             ..Batch::default()
         };
         match state.service.submit(batch).await {
-            Ok(accepted) => return count(accepted),
+            Ok(accepted) => return Outcomes::new().count(&accepted),
             Err(Refusal::Items(wrong)) => {
                 leave_out(&mut increments, &wrong);
                 metrics::counter!("tallyring_statsd_dropped_total").increment(wrong.len() as u64);
@@ -106,12 +107,6 @@ async fn submit(state: &ApiState, mut increments: Vec<Increment>) {
             }
         }
     }
-}
-
-fn count(accepted: Accepted) {
-    metrics::counter!("tallyring_increments_total").increment(accepted.accepted);
-    metrics::counter!("tallyring_duplicates_total").increment(accepted.duplicates);
-    metrics::counter!("tallyring_late_total").increment(accepted.late);
 }
 
 /// Reads one line.

@@ -1,0 +1,163 @@
+//! What is measured when `/metrics` is asked for: each gauge with what it means and where it is read.
+
+use metrics::{describe_gauge, gauge};
+use tallyring_realtime::catalog::{BackupOutcome, Job, JobState};
+use tallyring_realtime::{Status, Store};
+
+use crate::state::Admin;
+
+/// What the gauges are read from.
+struct Measured {
+    status: Status,
+    blocks_decoded: u64,
+    last_rebuild: Option<Job>,
+    now_ms: i64,
+}
+
+/// A name, what it means, and its value.
+type Gauge = (&'static str, &'static str, fn(&Measured) -> f64);
+
+const GAUGES: [Gauge; 20] = [
+    (
+        "tallyring_blocks_decoded",
+        "Blocks of the archive that reads had to read from files since the start",
+        |now| now.blocks_decoded as f64,
+    ),
+    (
+        "tallyring_generation",
+        "The archive generation that is read; 0 before the first",
+        |now| now.status.generation as f64,
+    ),
+    (
+        "tallyring_manifest",
+        "Number of the newest manifest",
+        |now| now.status.manifest as f64,
+    ),
+    (
+        "tallyring_oplog_bytes",
+        "Bytes of all log segments",
+        |now| now.status.oplog_bytes as f64,
+    ),
+    (
+        "tallyring_oplog_records",
+        "Number of the newest log record",
+        |now| now.status.applied.offset(0).sequence as f64,
+    ),
+    (
+        "tallyring_unflushed_records",
+        "Log records that a restart would replay",
+        |now| now.status.unflushed as f64,
+    ),
+    (
+        "tallyring_remembered_ids_in_memory",
+        "Ids in memory, against duplicates",
+        |now| now.status.ids_in_memory as f64,
+    ),
+    (
+        "tallyring_pending_runs",
+        "Source runs that the archive lacks",
+        |now| now.status.pending_runs as f64,
+    ),
+    (
+        "tallyring_file_bytes",
+        "Bytes of all files that count",
+        |now| now.status.file_bytes as f64,
+    ),
+    (
+        "tallyring_damaged_files",
+        "Files that count and were found damaged when all were read, a seventh a night",
+        |now| now.status.damaged_files.len() as f64,
+    ),
+    (
+        "tallyring_disk_free_bytes",
+        "Bytes free on the disk of the data directory",
+        |now| now.status.disk_free_bytes.unwrap_or(0) as f64,
+    ),
+    (
+        "tallyring_clock_jumped",
+        "1 while the clock is more than a day ahead of the ring and not believed",
+        |now| flag(now.status.clock_jumped),
+    ),
+    (
+        "tallyring_delta_bytes",
+        "Bytes of counters in memory",
+        |now| {
+            let stores = now.status.stores.iter();
+            stores.map(|store| store.memory_bytes).sum::<u64>() as f64
+        },
+    ),
+    ("tallyring_delta_counters", "Counters in memory", |now| {
+        let stores = now.status.stores.iter();
+        stores.map(|store| store.counters).sum::<u64>() as f64
+    }),
+    (
+        "tallyring_waiting_days",
+        "Days of the ring that wait for their export beyond yesterday",
+        |now| {
+            let stores = now.status.stores.iter();
+            stores.filter(|store| store.position == "waiting").count() as f64
+        },
+    ),
+    (
+        "tallyring_minutes_from_seconds",
+        "Unix time before which minutes are not kept any more; 0 while all are",
+        |now| now.status.minutes_from.unwrap_or(0) as f64,
+    ),
+    (
+        "tallyring_hours_from_seconds",
+        "Unix time before which hours are folded into days; 0 while none are",
+        |now| now.status.hours_from.unwrap_or(0) as f64,
+    ),
+    (
+        "tallyring_last_rebuild_failed",
+        "1 when the newest rebuild failed",
+        |now| {
+            let last = now.last_rebuild.as_ref();
+            flag(last.is_some_and(|job| job.state == JobState::Failed))
+        },
+    ),
+    (
+        "tallyring_last_backup_failed",
+        "1 when the backup after the newest rebuild failed",
+        |now| flag(now.last_backup().is_some_and(|last| last.error.is_some())),
+    ),
+    (
+        "tallyring_last_backup_age_seconds",
+        "Since the newest backup ended, well or badly; 0 before the first",
+        |now| {
+            let last = now.last_backup();
+            let age_ms = last.map_or(0, |last| now.now_ms - last.ended_ms);
+            age_ms.max(0) as f64 / 1e3
+        },
+    ),
+];
+
+fn flag(is_set: bool) -> f64 {
+    f64::from(u8::from(is_set))
+}
+
+impl Measured {
+    fn last_backup(&self) -> Option<&BackupOutcome> {
+        self.last_rebuild.as_ref()?.backup.as_ref()
+    }
+}
+
+/// Tells the recorder what each gauge means.
+pub fn describe() {
+    for (name, help, _) in GAUGES {
+        describe_gauge!(name, help);
+    }
+}
+
+/// Sets all gauges to what is so now.
+pub fn measure(store: &Store, admin: &Admin) {
+    let measured = Measured {
+        status: store.status(),
+        blocks_decoded: store.blocks_decoded(),
+        last_rebuild: (admin.last_rebuild)(),
+        now_ms: store.world().clock.now_ms(),
+    };
+    for (name, _, value) in GAUGES {
+        gauge!(name).set(value(&measured));
+    }
+}
