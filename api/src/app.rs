@@ -22,7 +22,7 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use tower::ServiceExt;
 
-use crate::access::{self, Asked, Caller, Peer, Route};
+use crate::access::{self, AccessLog, Caller, Peer, Route};
 use crate::meter::Meter;
 use crate::read::direct::Direct;
 use crate::state::ApiState;
@@ -54,7 +54,7 @@ impl App {
         B::Error: Into<axum::BoxError>,
     {
         let (mut parts, body) = request.into_parts();
-        let asked = Asked::new(&parts);
+        let log = AccessLog::new(&parts);
         if self.state.access.needs_keys() {
             parts.extensions.insert(Peer(peer));
         }
@@ -62,16 +62,16 @@ impl App {
         // the others in a box.
         let direct = Direct::of(&parts).filter(|_| body.is_end_stream());
         let mut response = if let Some(read) = direct {
-            let answering = pin!(self.read(&parts, read, asked.began));
-            asked.answered_often(caught(answering)).await
+            let answering = pin!(self.read(&parts, read, log.began));
+            log.answered_often(caught(answering)).await
         } else if parts.uri.path() == incr::PATH && body.is_end_stream() {
-            let answering = pin!(self.increment(&parts, asked.began));
-            asked.answered_often(caught(answering)).await
+            let answering = pin!(self.increment(&parts, log.began));
+            log.answered_often(caught(answering)).await
         } else {
-            let answering = Box::pin(self.other(parts, body, asked.began));
-            asked.answered(caught(answering)).await
+            let answering = Box::pin(self.other(parts, body, log.began));
+            log.answered(caught(answering)).await
         };
-        asked.close(&mut response);
+        log.close(&mut response);
         response
     }
 
@@ -132,9 +132,9 @@ impl App {
         let route = Route::of(&parts.method, Some(pattern), parts.uri.path());
         let response = match access::admit(access, route, parts) {
             Ok(caller) => access::run(access, route, pin!(answer(caller))).await,
-            Err(refusal) => Err(refusal),
+            Err(denial) => Err(denial),
         };
-        let response = response.unwrap_or_else(|refusal| refusal.answer(route.dialect, &parts.uri));
+        let response = response.unwrap_or_else(|denial| denial.answer(route.dialect, &parts.uri));
         let status = response.status().as_u16();
         self.meter.note(Some(pattern), status, began);
         response

@@ -19,16 +19,16 @@ const READ_TIMEOUT: Duration = Duration::from_secs(10);
 const ZSTD_WINDOW_LOG_MAX: u32 = 23;
 
 /// Memory of all bodies being read or worked on, KiB.
-const ROOM_KIB: usize = 256 << 10;
-static ROOM: Semaphore = Semaphore::const_new(ROOM_KIB);
+const BODY_MEMORY_KIB: usize = 256 << 10;
+static BODY_MEMORY: Semaphore = Semaphore::const_new(BODY_MEMORY_KIB);
 
-/// How much is unpacked before more room is taken.
+/// How much is unpacked before more memory is taken.
 const STEP_BYTES: usize = 64 << 10;
 
-/// A body, and the room it takes until it is dropped.
+/// A body, and the memory it takes until it is dropped.
 pub struct Received {
     bytes: Bytes,
-    _room: Room,
+    _memory: BodyMemory,
 }
 
 impl std::ops::Deref for Received {
@@ -49,8 +49,8 @@ pub async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Result<Recei
     if body.size_hint().lower() > limit as u64 {
         return Err(too_large(limit));
     }
-    let mut room = Room::none()?;
-    let collected = tokio::time::timeout(READ_TIMEOUT, collect(body, limit, &mut room)).await;
+    let mut memory = BodyMemory::none()?;
+    let collected = tokio::time::timeout(READ_TIMEOUT, collect(body, limit, &mut memory)).await;
     let bytes = collected.unwrap_or_else(|_| {
         let seconds = READ_TIMEOUT.as_secs();
         let detail = format!("the body did not arrive within {seconds} seconds");
@@ -60,14 +60,17 @@ pub async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Result<Recei
             detail,
         ))
     })?;
-    let (bytes, room) = decoded(headers, bytes, limit, room).await?;
-    Ok(Received { bytes, _room: room })
+    let (bytes, memory) = decoded(headers, bytes, limit, memory).await?;
+    Ok(Received {
+        bytes,
+        _memory: memory,
+    })
 }
 
-/// Room that is taken of [`ROOM`], and given back when it is dropped.
-struct Room(SemaphorePermit<'static>);
+/// Memory that is taken of [`BODY_MEMORY`], and given back when it is dropped.
+struct BodyMemory(SemaphorePermit<'static>);
 
-impl Room {
+impl BodyMemory {
     fn none() -> Result<Self, Problem> {
         Self::kib(0).map(Self)
     }
@@ -89,18 +92,18 @@ impl Room {
 
     fn kib(kib: usize) -> Result<SemaphorePermit<'static>, Problem> {
         let kib = u32::try_from(kib).unwrap_or(u32::MAX);
-        ROOM.try_acquire_many(kib).map_err(|_| {
+        BODY_MEMORY.try_acquire_many(kib).map_err(|_| {
             let detail = format!(
                 "the bodies of all requests together are larger than {} MiB; try again in a moment",
-                ROOM_KIB >> 10
+                BODY_MEMORY_KIB >> 10
             );
             Problem::new(StatusCode::SERVICE_UNAVAILABLE, "Not available", detail)
         })
     }
 }
 
-/// A body as it was sent; takes room as it arrives, so that who sends nothing takes none.
-async fn collect(body: Body, limit: usize, room: &mut Room) -> Result<Bytes, Problem> {
+/// A body as it was sent; takes memory as it arrives, so that who sends nothing takes none.
+async fn collect(body: Body, limit: usize, memory: &mut BodyMemory) -> Result<Bytes, Problem> {
     let mut body = Limited::new(body, limit);
     let mut bytes = Vec::new();
     while let Some(frame) = body.frame().await {
@@ -111,7 +114,7 @@ async fn collect(body: Body, limit: usize, room: &mut Room) -> Result<Bytes, Pro
         let Ok(data) = frame.into_data() else {
             continue;
         };
-        room.grow_to(bytes.len() + data.len())?;
+        memory.grow_to(bytes.len() + data.len())?;
         if bytes.is_empty() && body.is_end_stream() {
             return Ok(data);
         }
@@ -134,32 +137,32 @@ async fn unpacked<T: Send + 'static>(
     }
 }
 
-/// A body without its encoding, and its room.
+/// A body without its encoding, and its memory.
 async fn decoded(
     headers: &HeaderMap,
     bytes: Bytes,
     limit: usize,
-    mut room: Room,
-) -> Result<(Bytes, Room), Problem> {
+    mut memory: BodyMemory,
+) -> Result<(Bytes, BodyMemory), Problem> {
     let size = bytes.len();
     match headers
         .get(header::CONTENT_ENCODING)
         .map(|value| value.to_str().unwrap_or("?").to_ascii_lowercase())
         .as_deref()
     {
-        None | Some("" | "identity") => Ok((bytes, room)),
+        None | Some("" | "identity") => Ok((bytes, memory)),
         Some("gzip" | "x-gzip") => {
             let decode = move || {
                 let decoder = flate2::read::MultiGzDecoder::new(&*bytes);
-                let plain = unpack((decoder, "gzip"), bytes.len(), limit, &mut room)?;
-                Ok((plain, room))
+                let plain = unpack((decoder, "gzip"), bytes.len(), limit, &mut memory)?;
+                Ok((plain, memory))
             };
             unpacked(size, decode).await
         }
         Some("zstd") => {
             let decode = move || {
-                let plain = unpack_zstd(&bytes, limit, &mut room)?;
-                Ok((plain, room))
+                let plain = unpack_zstd(&bytes, limit, &mut memory)?;
+                Ok((plain, memory))
             };
             unpacked(size, decode).await
         }
@@ -177,26 +180,26 @@ async fn decoded(
     }
 }
 
-fn unpack_zstd(bytes: &[u8], limit: usize, room: &mut Room) -> Result<Bytes, Problem> {
+fn unpack_zstd(bytes: &[u8], limit: usize, memory: &mut BodyMemory) -> Result<Bytes, Problem> {
     let refused =
         |error: std::io::Error| Problem::malformed("body", &error.to_string(), "is not zstd");
     let mut decoder = zstd::Decoder::new(bytes).map_err(refused)?;
     decoder
         .window_log_max(ZSTD_WINDOW_LOG_MAX)
         .map_err(refused)?;
-    unpack((decoder, "zstd"), bytes.len(), limit, room)
+    unpack((decoder, "zstd"), bytes.len(), limit, memory)
 }
 
-/// Unpacks what is `packed` bytes long, in steps for which there is room beside it; then only the plain bytes have it.
+/// Unpacks what is `packed` bytes long, in steps for which there is memory beside it; then only the plain bytes have it.
 fn unpack(
     (mut decoder, encoding): (impl Read, &str),
     packed: usize,
     limit: usize,
-    room: &mut Room,
+    memory: &mut BodyMemory,
 ) -> Result<Bytes, Problem> {
     let mut plain = Vec::new();
     loop {
-        room.grow_to(packed + plain.len() + STEP_BYTES)?;
+        memory.grow_to(packed + plain.len() + STEP_BYTES)?;
         // One byte more than allowed tells "exactly the limit" from "more".
         let step = STEP_BYTES.min(limit + 1 - plain.len());
         let read = decoder.by_ref().take(step as u64).read_to_end(&mut plain);
@@ -211,7 +214,7 @@ fn unpack(
             break;
         }
     }
-    room.shrink_to(plain.len());
+    memory.shrink_to(plain.len());
     Ok(plain.into())
 }
 
@@ -229,7 +232,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_compressed_body_keeps_the_room_of_what_it_unpacks_to() {
+    async fn a_compressed_body_keeps_the_memory_of_what_it_unpacks_to() {
         const LIMIT: usize = 1 << 20;
         for (bytes, kib) in [(1, 1), (1_024, 1), (STEP_BYTES * 3, 192), (LIMIT, 1_024)] {
             let mut encoder =
@@ -241,7 +244,7 @@ mod tests {
                 let encoding = HeaderValue::from_static(encoding);
                 let headers = HeaderMap::from_iter([(header::CONTENT_ENCODING, encoding)]);
                 let read = read(&headers, Body::from(packed), LIMIT).await.unwrap();
-                assert_eq!((read.len(), read._room.0.num_permits()), (bytes, kib));
+                assert_eq!((read.len(), read._memory.0.num_permits()), (bytes, kib));
             }
         }
     }

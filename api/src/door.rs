@@ -12,7 +12,7 @@ use axum::http::{Method, Request};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 
-use crate::access::{Refusal, Route};
+use crate::access::{Denial, Route};
 use crate::app::App;
 use crate::{drain, health};
 
@@ -54,7 +54,7 @@ async fn before_it_opens(request: &Parts) -> Response {
         health::healthz().await.into_response()
     } else {
         let route = Route::of(method, None, uri.path());
-        Refusal::Opening.answer(route.dialect, uri)
+        Denial::Opening.answer(route.dialect, uri)
     }
 }
 

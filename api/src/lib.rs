@@ -131,9 +131,9 @@ fn operations() -> Router<ApiState> {
         )
         .route(
             "/v1/admin/keys",
-            get(access::admin::list).post(access::admin::create),
+            get(access::keys::list).post(access::keys::create),
         )
-        .route("/v1/admin/keys/{id}", delete(access::admin::revoke))
+        .route("/v1/admin/keys/{id}", delete(access::keys::revoke))
         .route("/v1/live", get(read::live::live))
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))

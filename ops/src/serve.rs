@@ -33,7 +33,7 @@ use crate::rebuilds::Rebuilds;
 use crate::schedule::rebuild_after_midnight;
 
 /// How often what is measured is folded.
-const FOLD_METRICS: Duration = Duration::from_secs(5);
+const METRICS_UPKEEP: Duration = Duration::from_secs(5);
 /// How often it is looked whether the log has failed.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -223,7 +223,7 @@ impl Began {
         setup: RebuildSetup,
         lock: &mut Lock,
     ) -> Result<bool> {
-        tokio::spawn(fold_metrics(self.metrics.clone()));
+        tokio::spawn(keep_up_metrics(self.metrics.clone()));
         unless_full("LOCAL_KEY", write_local_key(data, &self.access))?;
         let backup_path = setup.backup.as_ref().map(|path| path.display().to_string());
         let rebuilds = Rebuilds::new(
@@ -312,8 +312,8 @@ async fn end(service: Arc<Service>) -> Result<bool> {
 }
 
 /// What is measured is folded into buckets also where nobody asks for it: until then every measurement is kept.
-async fn fold_metrics(metrics: PrometheusHandle) {
-    let mut due = tokio::time::interval(FOLD_METRICS);
+async fn keep_up_metrics(metrics: PrometheusHandle) {
+    let mut due = tokio::time::interval(METRICS_UPKEEP);
     loop {
         due.tick().await;
         metrics.run_upkeep();

@@ -15,8 +15,8 @@ use tallyring_realtime::catalog::Scope;
 
 use super::caller::not_for;
 use super::cors;
+use super::denial::Denial;
 use super::place;
-use super::refusal::Refusal;
 use super::route::{Class, Dialect, Namespaces, Route};
 use super::session;
 use super::table::Key;
@@ -99,23 +99,23 @@ async fn answer(access: &Access, route: Route, request: Request, next: Next) -> 
             let request = Request::from_parts(parts, body);
             run(access, route, next.run(request)).await
         }
-        Err(refusal) => Err(refusal),
+        Err(denial) => Err(denial),
     };
-    answered.unwrap_or_else(|refusal| refusal.answer(route.dialect, &uri))
+    answered.unwrap_or_else(|denial| denial.answer(route.dialect, &uri))
 }
 
 /// Who asks, if they may ask this. Without keys it is nobody, who may do everything.
 ///
 /// # Errors
 /// What the key is missing.
-pub fn admit(access: &Access, route: Route, request: &Parts) -> Result<Caller, Refusal> {
+pub fn admit(access: &Access, route: Route, request: &Parts) -> Result<Caller, Denial> {
     let Some(scope) = route.scope else {
         return Ok(Caller::default());
     };
     if !access.needs_keys() {
         return match session::may_without_key(route, request) {
             true => Ok(Caller::default()),
-            false => Err(Refusal::Forbidden(Problem::new(
+            false => Err(Denial::Forbidden(Problem::new(
                 StatusCode::FORBIDDEN,
                 "Forbidden",
                 "a page of another site, or of a name that is not this machine's, asks for it; programs and this server's \
@@ -131,7 +131,7 @@ pub fn admit(access: &Access, route: Route, request: &Parts) -> Result<Caller, R
     }
     let now = access.now();
     if let Some(rate) = &key.rate {
-        rate.take(now).map_err(|wait| Refusal::TooMany {
+        rate.take(now).map_err(|wait| Denial::TooMany {
             what: "the key's limit of items a second is reached",
             wait,
         })?;
@@ -143,7 +143,7 @@ pub fn admit(access: &Access, route: Route, request: &Parts) -> Result<Caller, R
 ///
 /// # Errors
 /// That it has not.
-pub(super) fn check_scope(key: &Key, scope: Scope) -> Result<(), Refusal> {
+pub(super) fn check_scope(key: &Key, scope: Scope) -> Result<(), Denial> {
     if key.has(scope) {
         return Ok(());
     }
@@ -153,17 +153,17 @@ pub(super) fn check_scope(key: &Key, scope: Scope) -> Result<(), Refusal> {
         scope.name(),
         key.scopes()
     );
-    Err(Refusal::Forbidden(Problem::new(
+    Err(Denial::Forbidden(Problem::new(
         StatusCode::FORBIDDEN,
         "Forbidden",
         detail,
     )))
 }
 
-fn known(access: &Access, route: Route, request: &Parts) -> Result<Arc<Key>, Refusal> {
-    let text = presented(request, route).ok_or(Refusal::NoKey)?;
+fn known(access: &Access, route: Route, request: &Parts) -> Result<Arc<Key>, Denial> {
+    let text = presented(request, route).ok_or(Denial::NoKey)?;
     let table = access.table.load();
-    let table = table.as_ref().ok_or(Refusal::NoKey)?;
+    let table = table.as_ref().ok_or(Denial::NoKey)?;
     if let Some(key) = table.find(&text) {
         return Ok(key);
     }
@@ -204,22 +204,22 @@ fn in_query(request: &Parts) -> Option<Cow<'_, str>> {
     Some(token).filter(|token| !token.is_empty())
 }
 
-fn hold_to_namespaces(key: &Key, namespaces: Namespaces, path: &str) -> Result<(), Refusal> {
+fn hold_to_namespaces(key: &Key, namespaces: Namespaces, path: &str) -> Result<(), Denial> {
     match namespaces {
         Namespaces::None | Namespaces::Handler => Ok(()),
         Namespaces::Path => {
             let segment = path.split('/').nth(2).unwrap_or_default();
             match percent_decode_str(segment).decode_utf8() {
-                Ok(name) if !key.may_use(&name) => Err(Refusal::Forbidden(not_for(key, &name))),
+                Ok(name) if !key.may_use(&name) => Err(Denial::Forbidden(not_for(key, &name))),
                 // What cannot be decoded is no namespace: the handler says so.
                 _ => Ok(()),
             }
         }
         Namespaces::Fixed(names) => match names.iter().find(|name| !key.may_use(name)) {
-            Some(name) => Err(Refusal::Forbidden(not_for(key, name))),
+            Some(name) => Err(Denial::Forbidden(not_for(key, name))),
             None => Ok(()),
         },
-        Namespaces::All => Err(Refusal::Forbidden(Problem::new(
+        Namespaces::All => Err(Denial::Forbidden(Problem::new(
             StatusCode::FORBIDDEN,
             "Forbidden",
             format!(
@@ -239,7 +239,7 @@ pub async fn run(
     access: &Access,
     route: Route,
     answering: impl Future<Output = Response>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, Denial> {
     if route.class != Class::Query {
         return run_here(access, route, answering).await;
     }
@@ -255,7 +255,7 @@ async fn run_here(
     access: &Access,
     route: Route,
     answering: impl Future<Output = Response>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, Denial> {
     let (gate, what) = match route.class {
         Class::Free | Class::Query | Class::Stream => return Ok(answering.await),
         Class::Increment => (&access.increments, INCREMENTS),
@@ -274,13 +274,13 @@ async fn run_here(
         .map_err(|_| timed_out(route, limit))
 }
 
-fn shed(what: &'static str) -> Refusal {
+fn shed(what: &'static str) -> Denial {
     metrics::counter!(SHED, "class" => what).increment(1);
-    Refusal::Busy(what)
+    Denial::Busy(what)
 }
 
-fn timed_out(route: Route, limit: Duration) -> Refusal {
-    Refusal::TimedOut {
+fn timed_out(route: Route, limit: Duration) -> Denial {
+    Denial::TimedOut {
         limit,
         is_write: route.scope != Some(Scope::Read),
     }

@@ -4,16 +4,16 @@
 //! ([`route::Route`]), and what is not in it needs a key with the scope `read`: a new route is never
 //! open by mistake. Without any key the layer reads one pointer and one counter.
 
-pub mod admin;
 mod caller;
 mod cors;
+mod denial;
 mod gate;
 mod guard;
 mod key;
+pub mod keys;
 mod new_key;
 mod place;
 mod rate;
-mod refusal;
 mod request_id;
 mod route;
 mod session;
@@ -21,12 +21,12 @@ mod streams;
 mod table;
 
 pub use caller::Caller;
+pub use denial::Denial;
 pub use guard::{Peer, SHED, SHED_CLASSES, admit, guard, run};
 pub use new_key::{KeyRequest, issue, key_json};
 pub use place::{behind, done_by, off_thread, threads_behind};
 pub use rate::network;
-pub use refusal::Refusal;
-pub use request_id::{Asked, span};
+pub use request_id::{AccessLog, span};
 pub use route::{Class, Dialect, Route};
 pub use streams::StreamPlace;
 

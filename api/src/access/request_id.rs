@@ -62,7 +62,7 @@ impl Seldom {
 }
 
 /// What is said of a request when it has been answered.
-pub struct Asked {
+pub struct AccessLog {
     id: HeaderValue,
     method: Method,
     uri: Uri,
@@ -70,7 +70,7 @@ pub struct Asked {
     pub began: Instant,
 }
 
-impl Asked {
+impl AccessLog {
     /// Of a request that came just now.
     pub fn new(request: &Parts) -> Self {
         let id = match request.headers.get(&HEADER) {

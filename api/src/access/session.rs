@@ -11,8 +11,8 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, header};
 use tallyring_realtime::catalog::Scope;
 
+use super::denial::Denial;
 use super::guard::check_scope;
-use super::refusal::Refusal;
 use super::route::Route;
 use super::{Access, Peer};
 
@@ -111,9 +111,9 @@ impl Access {
     ///
     /// # Errors
     /// When it is wrong, or too many wrong ones came from this address.
-    pub fn sign_in(&self, key: &str, peer: Option<Peer>) -> Result<(), Refusal> {
+    pub fn sign_in(&self, key: &str, peer: Option<Peer>) -> Result<(), Denial> {
         let table = self.table.load();
-        let table = table.as_ref().ok_or(Refusal::NoKey)?;
+        let table = table.as_ref().ok_or(Denial::NoKey)?;
         match table.find(key) {
             Some(key) => check_scope(&key, Scope::Read),
             None => self.note_wrong_key(peer),
@@ -124,12 +124,12 @@ impl Access {
     ///
     /// # Errors
     /// Always: that it is wrong, or that too many came.
-    pub(super) fn note_wrong_key<T>(&self, peer: Option<Peer>) -> Result<T, Refusal> {
+    pub(super) fn note_wrong_key<T>(&self, peer: Option<Peer>) -> Result<T, Denial> {
         let peer = peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.0);
         metrics::counter!("tallyring_wrong_keys_total").increment(1);
         match self.wrong_keys.note(peer, self.now()) {
-            Ok(()) => Err(Refusal::WrongKey),
-            Err(wait) => Err(Refusal::TooMany {
+            Ok(()) => Err(Denial::WrongKey),
+            Err(wait) => Err(Denial::TooMany {
                 what: "too many wrong keys came from this address",
                 wait,
             }),

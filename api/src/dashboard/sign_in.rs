@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use percent_encoding::percent_decode_str;
 
 use super::{HTML, with_policy};
-use crate::access::{Peer, Refusal, begin, end, is_own_page};
+use crate::access::{Denial, Peer, begin, end, is_own_page};
 use crate::body;
 use crate::chart::push_escaped;
 use crate::problem::Problem;
@@ -58,11 +58,11 @@ pub async fn sign_in(
     match state.access.sign_in(key, peer) {
         // A right key has no character that a header cannot hold.
         Ok(()) => Ok(see(next, begin(key))),
-        Err(Refusal::TooMany { .. }) => {
+        Err(Denial::TooMany { .. }) => {
             let why = "Too many wrong keys came from this address. Wait a moment.";
             Ok(page(StatusCode::TOO_MANY_REQUESTS, why, next))
         }
-        Err(Refusal::Forbidden(_)) => {
+        Err(Denial::Forbidden(_)) => {
             let why = "This key may not read: it has not the scope `read`.";
             Ok(page(StatusCode::FORBIDDEN, why, next))
         }

@@ -8,7 +8,7 @@ use tallyring_realtime::{Answer as View, Series, Store};
 use tallyring_records::{COUNT_MAX, FieldError, sum_capped};
 
 use super::base::are_cut;
-use super::counted::{Count, Counted};
+use super::bucket_counts::{BucketCounts, Count};
 use super::format::Format;
 use super::request::{ReadRequest, Shape};
 use super::respond::{self, Respond};
@@ -154,8 +154,8 @@ struct BodyFields {
 #[serde(untagged)]
 pub enum Body {
     Counts {
-        #[serde(skip_serializing_if = "Counted::is_added")]
-        counts: Counted,
+        #[serde(skip_serializing_if = "BucketCounts::is_added")]
+        counts: BucketCounts,
     },
     Rolled {
         values: Vec<Value>,
@@ -256,7 +256,7 @@ pub fn answer_at_once(
     };
     let found = Found::each(view, [settled]).next();
     let found = found.expect("BUG: one read gives one series");
-    answer(store, request, &found, &mut Room::default()).map(Ok)
+    answer(store, request, &found, &mut ResponseLimits::default()).map(Ok)
 }
 
 /// Answers several reads from one view, those of a kept generation from it. Blocks on files.
@@ -270,9 +270,9 @@ pub fn answer_all(
 ) -> Result<Vec<Answer>, (usize, Problem)> {
     let found = read_all(store, &requests)?;
     let mut answers = Vec::with_capacity(requests.len());
-    let mut room = Room::default();
+    let mut limits = ResponseLimits::default();
     for (index, (request, found)) in requests.into_iter().zip(&found).enumerate() {
-        let answer = answer(store, request, found, &mut room);
+        let answer = answer(store, request, found, &mut limits);
         answers.push(answer.map_err(|problem| (index, problem))?);
     }
     Ok(answers)
@@ -280,12 +280,12 @@ pub fn answer_all(
 
 /// What one response lists so far, of all its queries.
 #[derive(Default)]
-pub struct Room {
+pub struct ResponseLimits {
     buckets: usize,
     values: usize,
 }
 
-impl Room {
+impl ResponseLimits {
     /// Takes the buckets of one more query; where none of them is listed, ten count as one.
     ///
     /// # Errors
@@ -366,14 +366,14 @@ fn answer(
     store: &Store,
     request: ReadRequest,
     found: &Found,
-    room: &mut Room,
+    limits: &mut ResponseLimits,
 ) -> Result<Answer, Problem> {
     let series = &found.series;
     let (base, selection) = (request.base, request.period.selection);
     let counted = base.counts(series);
     let buckets = resolve(selection, counted.span())?;
     base.check_kept(&buckets, found.minutes_from, &counted)?;
-    room.take_buckets(buckets.count(), &request.shape)?;
+    limits.take_buckets(buckets.count(), &request.shape)?;
     let totals = rollup::totals(&counted, &buckets);
     let aligned = base.aligned(&counted, &buckets);
     let head = Head::of(store, &buckets, aligned, found.settled, found.generation);
@@ -383,7 +383,7 @@ fn answer(
         Shape::Counts => (
             None,
             Body::Counts {
-                counts: Counted::new(buckets, totals),
+                counts: BucketCounts::new(buckets, totals),
             },
         ),
         Shape::By {
@@ -393,7 +393,7 @@ fn answer(
         } => {
             let (values, other) =
                 rollup::ranking(store, series, &rollup::values(series, &buckets), limit)?;
-            room.take_values(values.len())?;
+            limits.take_values(values.len())?;
             (Some(subtotal), Body::Rolled { values, other })
         }
         Shape::By {
@@ -403,7 +403,7 @@ fn answer(
         } => (
             Some(subtotal),
             Body::Buckets {
-                buckets: by_bucket(store, series, (&buckets, &totals), limit, room)?,
+                buckets: by_bucket(store, series, (&buckets, &totals), limit, limits)?,
             },
         ),
     };
@@ -443,13 +443,13 @@ fn by_bucket(
     series: &Series,
     (buckets, totals): (&Buckets, &[u64]),
     limit: usize,
-    room: &mut Room,
+    limits: &mut ResponseLimits,
 ) -> Result<Vec<Bucket>, Problem> {
     let values = rollup::values_by_bucket(series, buckets);
     let mut answered = Vec::with_capacity(totals.len());
     for ((start, &total), values) in buckets.labels().iter().zip(totals).zip(&values) {
         let (values, other) = rollup::ranking(store, series, values, limit)?;
-        room.take_values(values.len())?;
+        limits.take_values(values.len())?;
         answered.push(Bucket {
             start: Arc::clone(start),
             total,
@@ -465,7 +465,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buckets_that_are_not_listed_take_a_tenth_of_the_room() {
+    fn buckets_that_are_not_listed_take_a_tenth_of_the_limit() {
         let by = |rolled| Shape::By {
             subtotal: "c".into(),
             limit: 1,
@@ -477,11 +477,11 @@ mod tests {
             (Shape::Summary, 100),
             (by(true), 100),
         ] {
-            let mut room = Room::default();
+            let mut limits = ResponseLimits::default();
             for _ in 0..queries {
-                room.take_buckets(10_000, &shape).unwrap();
+                limits.take_buckets(10_000, &shape).unwrap();
             }
-            assert!(room.take_buckets(1, &shape).is_err(), "{shape:?}");
+            assert!(limits.take_buckets(1, &shape).is_err(), "{shape:?}");
         }
     }
 }

@@ -3,7 +3,7 @@
 mod answer;
 mod asked;
 pub(crate) mod base;
-mod counted;
+mod bucket_counts;
 mod csv;
 pub mod direct;
 mod download;

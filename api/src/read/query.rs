@@ -10,7 +10,7 @@ use axum::response::Response;
 use serde_json::Value;
 use tallyring_records::Schema;
 
-use super::answer::{Answer, Room, answer_all};
+use super::answer::{Answer, ResponseLimits, answer_all};
 use super::format::Format;
 use super::request::{ReadRequest, View, as_of, blocking, limit_default};
 use super::respond::{Respond, respond_to_post};
@@ -157,13 +157,13 @@ fn requests(
     let queries = queries(bytes)?;
     caller.pay_for(queries.len());
     let mut requests = Vec::with_capacity(queries.len());
-    let mut room = Room::default();
+    let mut limits = ResponseLimits::default();
     for (index, fields) in queries.into_iter().enumerate() {
         let request = request(schema, now, fields, all.limit).and_then(|mut request| {
             caller.check_namespace(&request.namespace)?;
             request.period.as_of = request.period.as_of.or(all.as_of);
             if let Selection::Bounded(asked) = &request.period.selection {
-                room.take_buckets(asked.count(), &request.shape)?;
+                limits.take_buckets(asked.count(), &request.shape)?;
             }
             Ok(request)
         });

@@ -10,7 +10,7 @@ use tallyring_records::{Namespace, sum_capped};
 use super::answer::{Head, overflow, resolve};
 use super::asked::Asked;
 use super::base::{Base, Made};
-use super::counted::{Count, Counted};
+use super::bucket_counts::{BucketCounts, Count};
 use super::format::Format;
 use super::request::{Period, blocking, declared};
 use super::respond::{Respond, written};
@@ -35,9 +35,9 @@ pub struct Whole {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     overflow: Option<bool>,
-    #[serde(skip_serializing_if = "Counted::is_added")]
+    #[serde(skip_serializing_if = "BucketCounts::is_added")]
     #[schema(value_type = Vec<Count>, required)]
-    counts: Counted,
+    counts: BucketCounts,
     /// What a picture is called.
     #[serde(skip)]
     title: String,
@@ -113,7 +113,7 @@ fn read(store: &Store, namespace: &Namespace, period: Period) -> Result<Whole, P
         overflow: overflow(total),
         title: format!("{}: all keys", namespace.title_or_name()),
         head: Head::of(store, &buckets, aligned, settled, found.generation),
-        counts: Counted::new(buckets, totals),
+        counts: BucketCounts::new(buckets, totals),
         before: Vec::new(),
     })
 }

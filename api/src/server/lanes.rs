@@ -27,7 +27,7 @@ struct Lane {
 }
 
 /// A connection in the number of its lane's; taken out when dropped.
-struct Counted(Arc<AtomicUsize>);
+struct LaneConnection(Arc<AtomicUsize>);
 
 impl Lanes {
     /// As many as there are processors.
@@ -50,7 +50,7 @@ impl Lanes {
             .min_by_key(|lane| (lane.has_ended(), lane.connections.load(Ordering::Relaxed)));
         let lane = fewest.expect("BUG: there is at least one lane");
         lane.connections.fetch_add(1, Ordering::Relaxed);
-        let counted = Counted(Arc::clone(&lane.connections));
+        let counted = LaneConnection(Arc::clone(&lane.connections));
         lane.runtime.spawn(async move {
             connection.await;
             drop(counted);
@@ -58,7 +58,7 @@ impl Lanes {
     }
 }
 
-impl Drop for Counted {
+impl Drop for LaneConnection {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

@@ -13,7 +13,7 @@ use tallyring_realtime::{Accepted, Batch, BatchKey, Refusal, RefusedItem, Store,
 use tallyring_records::{ID_BYTES_MAX, Increment, Schema, Skipped};
 
 use super::cloud_event;
-use super::items::{self, Item, Items, Unread};
+use super::items::{self, Item, Items, Unreadable};
 use super::refused::{leave_out, log_refused, refused, refused_by_store};
 use crate::access::{Caller, behind};
 use crate::body;
@@ -136,11 +136,11 @@ impl Good {
         for (index, (line, item)) in items.into_iter().enumerate() {
             let read = item.and_then(|item| {
                 let id = item.id().map(Cow::into_owned);
-                parse(item).map_err(|problem| Unread { id, problem })
+                parse(item).map_err(|problem| Unreadable { id, problem })
             });
             match read {
                 Ok(increment) => good.push((index, line), increment),
-                Err(Unread { id, problem }) => {
+                Err(Unreadable { id, problem }) => {
                     good.refuse(index, refused(id, Vec::new(), &problem));
                     rejected.push((index, problem.at(index, line)));
                     if !skip {

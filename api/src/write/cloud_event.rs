@@ -12,8 +12,8 @@ use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value};
 use tallyring_records::ID_BYTES_MAX;
 
-use super::item::shown;
-use super::items::{Item as _, Unread, media_type};
+use super::increment::shown;
+use super::items::{Item as _, Unreadable, media_type};
 use crate::json;
 use crate::problem::Problem;
 
@@ -88,7 +88,7 @@ fn decode(value: &str) -> Option<String> {
 ///
 /// # Errors
 /// When a header is no text or the body no JSON; with the id as far as headers tell it.
-pub fn from_headers(headers: &HeaderMap, body: &[u8]) -> Result<Value, Unread> {
+pub fn from_headers(headers: &HeaderMap, body: &[u8]) -> Result<Value, Unreadable> {
     let mut event = Map::new();
     let mut wrong = None;
     for attribute in ATTRIBUTES {
@@ -117,7 +117,7 @@ pub fn from_headers(headers: &HeaderMap, body: &[u8]) -> Result<Value, Unread> {
             event.insert("data".into(), data);
             Ok(Value::Object(event))
         }
-        (Some(problem), _) | (None, Err(problem)) => Err(Unread {
+        (Some(problem), _) | (None, Err(problem)) => Err(Unreadable {
             id: Value::Object(event).id().map(Cow::into_owned),
             problem,
         }),

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use tallyring_records::{Event, EventType, FieldError, Increment, Schema, Text, check_time};
 
-use super::item::{at, origin, shown, text, texts};
+use super::increment::{at, origin, shown, text, texts};
 use crate::problem::Problem;
 
 /// Longest view, bytes.

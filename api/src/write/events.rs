@@ -19,7 +19,7 @@ use crate::state::ApiState;
     "id": "e1", "type": "click", "at": "2026-11-21T12:59:58Z", "entities": {"ad": "42", "campaign": "7"},
     "by": {"country": "US", "device": "mobile"}, "user": "u1", "view": "home"
 }))]
-pub struct Item {
+pub struct EventSchema {
     /// Counted once, whatever else it says; required without a producer
     id: Option<String>,
     /// Numbers what it sends instead of giving ids; its name is the whole installation's, whatever the API key
@@ -52,8 +52,8 @@ pub struct Item {
     reason = "describes a body, which is parsed by hand so that errors name their field"
 )]
 pub enum OneOrMany {
-    One(Box<Item>),
-    Many(Vec<Item>),
+    One(Box<EventSchema>),
+    Many(Vec<EventSchema>),
 }
 
 /// A CloudEvent 1.0; other attributes are passed over.

@@ -17,7 +17,7 @@ use crate::state::ApiState;
 #[schema(as = Increment, example = json!({
     "at": "2012-03-16T18:40:47Z", "n": 1, "keys": {"l": "A6qOVH", "u": "orofrog"}, "by": {"c": "US"}, "id": "e1"
 }))]
-pub struct Item {
+pub struct IncrementSchema {
     /// RFC 3339 or Unix seconds; now if left out
     at: Option<String>,
     /// How many, 1 to 2^53-1
@@ -48,8 +48,8 @@ pub struct Item {
     reason = "describes a body, which is parsed by hand so that errors name their field"
 )]
 pub enum OneOrMany {
-    One(Box<Item>),
-    Many(Vec<Item>),
+    One(Box<IncrementSchema>),
+    Many(Vec<IncrementSchema>),
 }
 
 /// Count many increments

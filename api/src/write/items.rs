@@ -12,17 +12,17 @@ use crate::json;
 use crate::problem::Problem;
 
 /// Items of a body, each with its line in NDJSON.
-pub type Items<T> = Vec<(Option<usize>, Result<T, Unread>)>;
+pub type Items<T> = Vec<(Option<usize>, Result<T, Unreadable>)>;
 
 /// An item that could not be read.
-pub struct Unread {
+pub struct Unreadable {
     /// Its id, where that much is known.
     pub id: Option<String>,
     /// What is wrong with it.
     pub problem: Problem,
 }
 
-impl From<Problem> for Unread {
+impl From<Problem> for Unreadable {
     fn from(problem: Problem) -> Self {
         Self { id: None, problem }
     }
@@ -181,7 +181,7 @@ mod tests {
     use serde_json::json;
     use tallyring_records::EventType;
 
-    use super::super::item;
+    use super::super::increment;
     use super::super::plain::{self, Simple};
     use super::*;
 
@@ -259,7 +259,7 @@ mod tests {
                 assert_eq!(matches!(item, Simple::Read(_)), is_simple, "{line:?}");
                 assert_eq!(
                     plain::parse(item, &Schema::default_clicks(), 1_331_923_247),
-                    item::parse(tree, &Schema::default_clicks(), 1_331_923_247)
+                    increment::parse(tree, &Schema::default_clicks(), 1_331_923_247)
                 );
             }
         }

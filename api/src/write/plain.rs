@@ -1,6 +1,6 @@
 //! Increments as most are written, read without a tree of values.
 //!
-//! Invariant: what is read here, [`item::parse`] reads alike; what is not, it reads or says what is wrong with.
+//! Invariant: what is read here, [`increment::parse`] reads alike; what is not, it reads or says what is wrong with.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,7 +10,7 @@ use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use serde_json::Value;
 use tallyring_records::{Increment, Schema, Text, check_time};
 
-use super::item;
+use super::increment;
 use super::items::Item;
 use super::refused::declared;
 use crate::problem::Problem;
@@ -79,7 +79,7 @@ impl Item for Simple {
 pub fn parse(item: Simple, schema: &Schema, now: i64) -> Result<Increment, Problem> {
     let plain = match item {
         Simple::Read(plain) => plain,
-        Simple::Tree(tree) => return item::parse(tree, schema, now),
+        Simple::Tree(tree) => return increment::parse(tree, schema, now),
     };
     let increment = Increment {
         at: plain.at.unwrap_or(now),
@@ -148,7 +148,10 @@ mod tests {
             tree.namespaces(&schema),
             "{line}"
         );
-        let (plain, slow) = (parse(simple, &schema, NOW), item::parse(tree, &schema, NOW));
+        let (plain, slow) = (
+            parse(simple, &schema, NOW),
+            increment::parse(tree, &schema, NOW),
+        );
         assert_eq!(plain, slow, "{line}");
         true
     }

@@ -66,7 +66,7 @@ impl LineReader {
         let raw: Box<dyn Read> = if is_stdin(path) {
             Box::new(io::stdin())
         } else {
-            Box::new(Counted {
+            Box::new(CountingReader {
                 inner: File::open(path)?,
                 bytes_read: Arc::clone(&bytes_read),
             })
@@ -92,7 +92,7 @@ impl LineReader {
             inode: metadata.ino(),
             bytes_consumed: 0,
         };
-        let input = Counted {
+        let input = CountingReader {
             inner: file,
             bytes_read: Arc::clone(&bytes_read),
         };
@@ -202,7 +202,7 @@ impl LineReader {
         let metadata: Metadata = file.metadata()?;
         (followed.device, followed.inode) = (metadata.dev(), metadata.ino());
         followed.bytes_consumed = 0;
-        let counted = Counted {
+        let counted = CountingReader {
             inner: file,
             bytes_read: Arc::clone(&self.bytes_read),
         };
@@ -245,12 +245,12 @@ pub fn is_gzip(path: &Path) -> bool {
 }
 
 /// Counts the bytes that pass, for the progress bar.
-struct Counted {
+struct CountingReader {
     inner: File,
     bytes_read: Arc<AtomicU64>,
 }
 
-impl Read for Counted {
+impl Read for CountingReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let length = self.inner.read(buffer)?;
         self.bytes_read.fetch_add(length as u64, Ordering::Relaxed);

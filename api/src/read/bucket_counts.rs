@@ -11,20 +11,20 @@ use crate::problem::Problem;
 
 /// The count of every bucket, oldest first.
 #[derive(Debug)]
-pub struct Counted {
+pub struct BucketCounts {
     buckets: Buckets,
     counts: Vec<u64>,
 }
 
 /// One bucket's count, as an answer says it.
 #[derive(utoipa::ToSchema)]
-#[expect(dead_code, reason = "describes what `Counted` writes itself")]
+#[expect(dead_code, reason = "describes what `BucketCounts` writes itself")]
 pub struct Count {
     start: String,
     count: u64,
 }
 
-impl Counted {
+impl BucketCounts {
     /// These counts of these buckets.
     pub fn new(buckets: Buckets, counts: Vec<u64>) -> Self {
         Self { buckets, counts }
@@ -42,7 +42,7 @@ impl Counted {
     }
 
     /// True, for serde, which leaves it out: it stands behind all else in an answer, and is added there. So an answer that
-    /// has one is JSON only by [`Counted::write_json_behind`].
+    /// has one is JSON only by [`BucketCounts::write_json_behind`].
     pub fn is_added(&self) -> bool {
         true
     }
@@ -89,7 +89,7 @@ impl Counted {
 }
 
 /// The counts without their buckets, which follow from the range: for validators.
-impl Serialize for Counted {
+impl Serialize for BucketCounts {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.counts.serialize(serializer)
     }

@@ -14,7 +14,7 @@ use crate::problem::Problem;
 
 /// Why a request does not reach its handler, or did not get an answer from it.
 #[derive(Debug)]
-pub enum Refusal {
+pub enum Denial {
     /// There is no key.
     NoKey,
     /// The key is unknown, revoked or no key at all.
@@ -41,7 +41,7 @@ pub enum Refusal {
     },
 }
 
-impl Refusal {
+impl Denial {
     /// The answer to a request of this target.
     pub fn answer(self, dialect: Dialect, uri: &Uri) -> Response {
         let retry_after = match &self {
@@ -168,11 +168,11 @@ mod tests {
             (Dialect::V3, StatusCode::OK, false),
             (Dialect::V4, StatusCode::SERVICE_UNAVAILABLE, true),
         ] {
-            let refusal = Refusal::TimedOut {
+            let denial = Denial::TimedOut {
                 limit: Duration::from_secs(1),
                 is_write: false,
             };
-            let answer = refusal.answer(dialect, &Uri::from_static("/v4/bitlinks/a/clicks"));
+            let answer = denial.answer(dialect, &Uri::from_static("/v4/bitlinks/a/clicks"));
             assert_eq!(answer.status(), status, "{dialect:?}");
             let told = answer.headers().contains_key(header::RETRY_AFTER);
             assert_eq!(told, waits, "{dialect:?}");
