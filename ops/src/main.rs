@@ -35,6 +35,7 @@ mod scratch;
 mod send;
 mod serve;
 mod shell;
+mod signals;
 mod start_time;
 mod status;
 mod verify;

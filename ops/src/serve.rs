@@ -16,7 +16,6 @@ use tallyring_realtime::catalog::Catalog;
 use tallyring_realtime::{Clock, Lock, Service, SystemClock, priority};
 use tokio::net::UdpSocket;
 use tokio::runtime::{Builder, Runtime};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -31,11 +30,10 @@ use crate::out::say;
 use crate::process::{allow_open_files, exit_on_panic_of_store_threads, start_logging};
 use crate::rebuilds::Rebuilds;
 use crate::schedule::rebuild_after_midnight;
+use crate::signals::{exit_at, stopped, watch_signals};
 
 /// How often what is measured is folded.
 const METRICS_UPKEEP: Duration = Duration::from_secs(5);
-/// How often it is looked whether the log has failed.
-const LOOK: Duration = Duration::from_millis(100);
 
 /// Runs until SIGTERM or SIGINT, then drains.
 ///
@@ -407,39 +405,4 @@ pub fn load_tls(http: &HttpConfig) -> Result<Option<Tls>> {
     Tls::load(&files.certificate, &files.key)
         .map(Some)
         .map_err(|error| CommandError::Usage(error.to_string()))
-}
-
-fn watch_signals() -> Result<(Signal, Signal)> {
-    Ok((
-        signal(SignalKind::terminate()).map_err(doing("watch for SIGTERM"))?,
-        signal(SignalKind::interrupt()).map_err(doing("watch for SIGINT"))?,
-    ))
-}
-
-/// Ends the process at the first signal, as one that has no handler would; for the first process of a container that does
-/// nothing.
-async fn exit_at((mut terminate, mut interrupt): (Signal, Signal)) {
-    tokio::select! {
-        _ = terminate.recv() => std::process::exit(143),
-        _ = interrupt.recv() => std::process::exit(130),
-    }
-}
-
-/// Resolves at the first SIGTERM or SIGINT, or when the log has failed. A second signal ends at once.
-async fn stopped(service: Arc<Service>, (mut terminate, mut interrupt): (Signal, Signal)) {
-    let mut look = tokio::time::interval(LOOK);
-    loop {
-        tokio::select! {
-            _ = terminate.recv() => break,
-            _ = interrupt.recv() => break,
-            _ = look.tick() => if service.has_failed() { return },
-        }
-    }
-    tokio::spawn(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        std::process::exit(130);
-    });
 }

@@ -1,0 +1,51 @@
+//! SIGTERM and SIGINT to a server: the first drains it, the second ends it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tallyring_realtime::Service;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::error::{Result, doing};
+
+/// How often it is looked whether the log has failed.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Takes SIGTERM and SIGINT from here on.
+///
+/// # Errors
+/// When the system refuses.
+pub fn watch_signals() -> Result<(Signal, Signal)> {
+    Ok((
+        signal(SignalKind::terminate()).map_err(doing("watch for SIGTERM"))?,
+        signal(SignalKind::interrupt()).map_err(doing("watch for SIGINT"))?,
+    ))
+}
+
+/// Ends the process at the first signal, as one that has no handler would; for the first process of a container that does
+/// nothing.
+pub async fn exit_at((mut terminate, mut interrupt): (Signal, Signal)) {
+    tokio::select! {
+        _ = terminate.recv() => std::process::exit(143),
+        _ = interrupt.recv() => std::process::exit(130),
+    }
+}
+
+/// Resolves at the first SIGTERM or SIGINT, or when the log has failed. A second signal ends at once.
+pub async fn stopped(service: Arc<Service>, (mut terminate, mut interrupt): (Signal, Signal)) {
+    let mut look = tokio::time::interval(LOOK);
+    loop {
+        tokio::select! {
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+            _ = look.tick() => if service.has_failed() { return },
+        }
+    }
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        std::process::exit(130);
+    });
+}
