@@ -91,7 +91,7 @@ impl Error {
 
     /// True when the disk is full.
     pub fn is_disk_full(&self) -> bool {
-        matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull)
+        matches!(self, Self::Io { source, .. } if is_full(source))
     }
 
     pub(crate) fn damaged(name: &str, offset: u64, what: impl Into<String>) -> Self {
@@ -105,3 +105,25 @@ impl Error {
 
 /// Result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
+
+/// Whether the disk, or this user's share of it, is full.
+pub fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_share_is_a_full_disk_and_a_failing_disk_is_not() {
+        let refused = |kind: io::ErrorKind| Error::io("write", "runs/a")(kind.into());
+        for kind in [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded] {
+            assert!(refused(kind).is_disk_full(), "{kind}");
+        }
+        assert!(!refused(io::ErrorKind::Other).is_disk_full());
+    }
+}

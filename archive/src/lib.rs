@@ -17,7 +17,7 @@ mod staged;
 mod verify;
 
 pub use disk::{Content, Disk, DiskFile};
-pub use error::{Error, Result};
+pub use error::{Error, Result, is_full};
 pub use leftovers::{
     any_sorted_file, remove_leftovers, remove_leftovers_of_flush, remove_leftovers_of_rebuild,
     remove_temporaries,

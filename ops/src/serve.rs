@@ -11,7 +11,7 @@ use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tallyring_api::{
     Access, Admin, ApiState, App, Door, Server, Tls, describe_metrics, listen_statsd,
 };
-use tallyring_archive::names;
+use tallyring_archive::{is_full, names};
 use tallyring_realtime::catalog::Catalog;
 use tallyring_realtime::{Clock, Lock, Service, SystemClock, priority};
 use tokio::net::UdpSocket;
@@ -366,12 +366,7 @@ fn write_local_key(data: &Path, access: &Access) -> io::Result<()> {
 /// On a full disk commands on the data directory do not find the server, but reads go on.
 fn unless_full(file: &str, written: io::Result<()>) -> Result<()> {
     match written {
-        Err(error)
-            if matches!(
-                error.kind(),
-                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
-            ) =>
-        {
+        Err(error) if is_full(&error) => {
             tracing::warn!(%error, "cannot write {file}: commands will not find this server");
             Ok(())
         }

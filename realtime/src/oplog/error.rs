@@ -2,6 +2,8 @@
 
 use std::io;
 
+use tallyring_archive::is_full;
+
 use super::frame::PAYLOAD_BYTES_MAX;
 
 /// The reason for which the caller refused a frame during [`super::Oplog::open`] or [`super::scan`].
@@ -156,12 +158,4 @@ impl OplogError {
             }
         }
     }
-}
-
-/// Whether the disk, or this user's share of it, is full.
-pub(super) fn is_full(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
-    )
 }

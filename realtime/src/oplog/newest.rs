@@ -3,10 +3,10 @@
 use std::io;
 use std::sync::Arc;
 
-use tallyring_archive::{Disk, DiskFile};
+use tallyring_archive::{Disk, DiskFile, is_full};
 
 use super::cursor::Cursor;
-use super::error::{OplogError, is_full};
+use super::error::OplogError;
 use super::frame::{self, FrameHeader, trimmed_len};
 use super::recovery::TornTail;
 use super::segment::{SEGMENT_HEADER_BYTES, SegmentHeader, header_crc, segment_name};
