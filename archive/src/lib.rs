@@ -3,6 +3,7 @@
 //! This crate knows nothing of HTTP, of the oplog or of the clock: it turns sorted lines into
 //! checked files and back, merges them, and names the files that count in numbered manifests.
 
+mod build;
 pub mod disk;
 mod error;
 mod leftovers;
@@ -16,6 +17,7 @@ pub mod sealed;
 mod staged;
 mod verify;
 
+pub use build::{Build, Work};
 pub use disk::{Content, Disk, DiskFile};
 pub use error::{Error, Result, is_full};
 pub use leftovers::{
@@ -23,8 +25,8 @@ pub use leftovers::{
     remove_temporaries,
 };
 pub use manifest::{
-    Build, BuiltGeneration, DatasetEntry, GENERATIONS_KEPT, GenerationEntry, IdRunEntry, IdsEntry,
-    KeepDays, Manifest, ProducerEntry, SchemaEntry, StoreEntry, Work,
+    DatasetEntry, GENERATIONS_KEPT, GenerationEntry, IdRunEntry, IdsEntry, KeepDays, Manifest,
+    ProducerEntry, SchemaEntry, StoreEntry,
 };
 pub use os_disk::OsDisk;
 pub use partition::Partition;

@@ -128,7 +128,7 @@ impl DatasetEntry {
 pub struct GenerationEntry {
     /// From 1.
     pub number: u64,
-    /// When it was published, Unix milliseconds of the injected clock.
+    /// When it was published, Unix milliseconds of the injected clock; 0 until it is.
     pub created_at_ms: i64,
     /// When what it merges was cut off, Unix milliseconds: it holds the days that had ended then. Not known of old ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -148,16 +148,6 @@ pub struct GenerationEntry {
     pub keep: KeepDays,
 }
 
-/// How long finer forms are kept at least, days; none keeps them for ever.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct KeepDays {
-    /// Minutes.
-    pub minutes: Option<u32>,
-    /// Hours and quarters, which then fold into days.
-    pub hours: Option<u32>,
-}
-
 impl GenerationEntry {
     /// From when on its files keep finer forms.
     pub fn horizon(&self) -> Horizon {
@@ -166,6 +156,16 @@ impl GenerationEntry {
             hours_from: self.hours_from.unwrap_or(i64::MIN),
         }
     }
+}
+
+/// How long finer forms are kept at least, days; none keeps them for ever.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KeepDays {
+    /// Minutes.
+    pub minutes: Option<u32>,
+    /// Hours and quarters, which then fold into days.
+    pub hours: Option<u32>,
 }
 
 /// Remembered ids on disk.
@@ -206,56 +206,6 @@ pub struct IdRunEntry {
     pub newest_ms: i64,
     /// The file.
     pub run: RunEntry,
-}
-
-/// What a rebuild made of a manifest, to be published.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Build {
-    /// Number of the manifest it was built from.
-    pub base: u64,
-    /// Delta stores whose every count is in `runs`.
-    pub exported: Vec<StoreId>,
-    /// New source runs.
-    pub runs: Vec<RunEntry>,
-    /// The new generation; none when it would be the one before.
-    pub generation: Option<BuiltGeneration>,
-    /// How its files came to be.
-    pub work: Work,
-}
-
-/// How the files of a generation came to be.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Work {
-    /// Merged of several source runs, and written.
-    pub merged: u64,
-    /// The only run of their place, which got a second name.
-    pub linked: u64,
-    /// Those of a generation before.
-    pub shared: u64,
-}
-
-/// The generation that a rebuild made.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct BuiltGeneration {
-    /// Its number, one above the newest.
-    pub number: u64,
-    /// When what it merges was cut off, Unix milliseconds.
-    pub cut_at_ms: i64,
-    /// Names of all source runs it has merged.
-    pub merged: Vec<String>,
-    /// All its files, those shared with a generation before too.
-    pub files: Vec<RunEntry>,
-    /// Its files keep no minutes of base buckets that began earlier, Unix seconds; none keeps all.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub minutes_from: Option<i64>,
-    /// Its files keep base buckets that began earlier by the day, Unix seconds; none keeps all as they are.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hours_from: Option<i64>,
-    /// What was asked for when it was built; the next build without a configuration goes by it.
-    #[serde(default)]
-    pub keep: KeepDays,
 }
 
 /// How many generations are kept for rollback.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rayon::prelude::*;
 use tallyring_archive::merge::{Horizon, add_sums};
 use tallyring_archive::{
-    Build, BuiltGeneration, Disk, Error, KeepDays, Manifest, Result, RunEntry, RunSpec, Sums, Work,
+    Build, Disk, Error, GenerationEntry, KeepDays, Manifest, Result, RunEntry, RunSpec, Sums, Work,
     names,
 };
 use tallyring_records::is_minutes_section;
@@ -54,9 +54,11 @@ pub fn build(
         let files;
         (files, work) = make(disk, plan, options, horizon, &progress)?;
         balance(&counted, &files)?;
-        Some(BuiltGeneration {
+        Some(GenerationEntry {
             number: newest + 1,
-            cut_at_ms: manifest.written_at_ms,
+            // Whoever publishes it says when.
+            created_at_ms: 0,
+            cut_at_ms: Some(manifest.written_at_ms),
             merged,
             files,
             minutes_from: (horizon.minutes_from > i64::MIN).then_some(horizon.minutes_from),

@@ -28,14 +28,8 @@ impl Store {
         next.runs.extend(build.runs.iter().cloned());
         if let Some(built) = &build.generation {
             next.generations.push(GenerationEntry {
-                number: built.number,
                 created_at_ms: next.written_at_ms,
-                cut_at_ms: Some(built.cut_at_ms),
-                merged: built.merged.clone(),
-                files: built.files.clone(),
-                minutes_from: built.minutes_from,
-                hours_from: built.hours_from,
-                keep: built.keep,
+                ..built.clone()
             });
             next.active = built.number;
             let surplus = next.generations.len().saturating_sub(GENERATIONS_KEPT);

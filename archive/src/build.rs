@@ -1,0 +1,34 @@
+//! What a rebuild hands over to whoever publishes it: JSON from one process to another of the same binary, never kept.
+
+use serde::{Deserialize, Serialize};
+use tallyring_records::StoreId;
+
+use crate::manifest::GenerationEntry;
+use crate::run::RunEntry;
+
+/// What a rebuild made of a manifest, to be published.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Build {
+    /// Number of the manifest it was built from.
+    pub base: u64,
+    /// Delta stores whose every count is in `runs`.
+    pub exported: Vec<StoreId>,
+    /// New source runs.
+    pub runs: Vec<RunEntry>,
+    /// The new generation, one above the newest, not published yet; none when it would be the one before.
+    pub generation: Option<GenerationEntry>,
+    /// How its files came to be.
+    pub work: Work,
+}
+
+/// How the files of a generation came to be. The catalog keeps it with the job.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Work {
+    /// Merged of several source runs, and written.
+    pub merged: u64,
+    /// The only run of their place, which got a second name.
+    pub linked: u64,
+    /// Those of a generation before.
+    pub shared: u64,
+}
