@@ -18,28 +18,6 @@ use crate::error::{Error, Result};
 use crate::partition::Partition;
 use crate::run::{Cursor, Run, RunEntry, RunMeta, RunWriter, Sums};
 
-/// What a merge keeps of its inputs.
-#[derive(Debug, Clone, Copy)]
-pub struct Keep {
-    /// Keys of this shard,
-    pub shard: u16,
-    /// of how many.
-    pub shards: u16,
-    /// Of what came later than this.
-    pub horizon: Horizon,
-}
-
-impl Keep {
-    /// Everything of a shard.
-    pub fn all(shard: u16, shards: u16) -> Self {
-        Self {
-            shard,
-            shards,
-            horizon: Horizon::ALL,
-        }
-    }
-}
-
 /// From when on finer forms are kept; the coarser ones, which hold the sums, always are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Horizon {
@@ -57,12 +35,16 @@ impl Horizon {
     };
 }
 
-/// Merges `inputs` into `out`, which is for the shard that is kept. `None` when nothing is left.
+/// Merges `inputs` into `out`: keys of its shard, and finer forms from the `horizon` on. `None` when nothing is left.
 ///
 /// # Errors
 /// A damaged input, an overflow, two texts with one hash, sums that do not balance, or the disk.
-pub fn merge(inputs: &[Arc<Run>], out: RunWriter<'_>, keep: Keep) -> Result<Option<RunEntry>> {
-    merge_told(inputs, out, keep, &|_| {})
+pub fn merge(
+    inputs: &[Arc<Run>],
+    out: RunWriter<'_>,
+    horizon: Horizon,
+) -> Result<Option<RunEntry>> {
+    merge_told(inputs, out, horizon, &|_| {})
 }
 
 /// As [`merge`]; `read` is told of the bytes of every block that was read, as it lies in its file.
@@ -72,14 +54,14 @@ pub fn merge(inputs: &[Arc<Run>], out: RunWriter<'_>, keep: Keep) -> Result<Opti
 pub fn merge_told(
     inputs: &[Arc<Run>],
     out: RunWriter<'_>,
-    keep: Keep,
+    horizon: Horizon,
     read: &dyn Fn(u64),
 ) -> Result<Option<RunEntry>> {
-    let place = (keep.shard, keep.shards);
+    let (shard, shards) = out.place();
     let resharded = inputs
         .iter()
-        .any(|run| (run.meta().shard, run.meta().shards) != place);
-    let hours_from = keep.horizon.hours_from;
+        .any(|run| (run.meta().shard, run.meta().shards) != (shard, shards));
+    let hours_from = horizon.hours_from;
     let mut merge = Merge {
         read,
         sources: Vec::with_capacity(inputs.len()),
@@ -87,7 +69,9 @@ pub fn merge_told(
             run: out,
             days: (hours_from > i64::MIN).then(|| Days::new(hours_from)),
             filter: Filter {
-                keep,
+                shard,
+                shards,
+                minutes_from: horizon.minutes_from,
                 used: resharded.then(HashSet::new),
                 left_out: Sums::new(),
             },
@@ -179,7 +163,12 @@ struct Source {
 
 /// Decides line by line.
 struct Filter {
-    keep: Keep,
+    /// Keys of this shard are kept,
+    shard: u16,
+    /// of how many.
+    shards: u16,
+    /// Minutes of base buckets that began earlier are left out, Unix seconds.
+    minutes_from: i64,
     /// Hashes of what was kept, where inputs were sharded otherwise: only their lookups are needed.
     used: Option<HashSet<Box<[u8]>>>,
     /// Sums of the minutes that were left out.
@@ -393,7 +382,7 @@ fn unreadable(key: &[u8], payload: &[u8]) -> Error {
 
 impl Filter {
     fn keeps(&mut self, key: &[u8], payload: &[u8]) -> Result<bool> {
-        if is_minutes_before(key, self.keep.horizon.minutes_from) {
+        if is_minutes_before(key, self.minutes_from) {
             let section = String::from_utf8_lossy(line::section(key)).into_owned();
             let sum = self.left_out.entry(section).or_insert(0);
             for entry in line::entries(payload) {
@@ -409,7 +398,7 @@ impl Filter {
             return Ok(used.contains(&key[1..]));
         }
         let shard_key = line::shard_key(key).ok_or_else(|| unreadable(key, payload))?;
-        if shard_of(shard_key, self.keep.shards) != self.keep.shard {
+        if shard_of(shard_key, self.shards) != self.shard {
             return Ok(false);
         }
         uses(used, line::stored_key(shard_key));

@@ -2,10 +2,9 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use rayon::prelude::*;
-use tallyring_archive::merge::{Horizon, Keep, merge_told};
+use tallyring_archive::merge::{Horizon, merge_told};
 use tallyring_archive::{
     Disk, Error, Manifest, Partition, Result, Run, RunEntry, RunSpec, RunWriter, StoreEntry, names,
 };
@@ -103,21 +102,13 @@ pub fn merge_or_link(
         done.add(run.bytes);
         return link(disk, run, &spec).map(Some);
     }
-    let inputs: Vec<Arc<Run>> = runs
-        .iter()
-        .map(|run| Run::open_named(disk, run))
-        .collect::<Result<_>>()?;
-    let keep = Keep {
-        shard: spec.shard,
-        shards: spec.shards,
-        horizon,
-    };
+    let inputs = Run::open_all(disk, runs.iter().copied())?;
     let told = Cell::new(0);
     let read = |bytes: u64| {
         told.set(told.get() + bytes);
         done.add(bytes);
     };
-    let merged = merge_told(&inputs, RunWriter::create(disk, spec)?, keep, &read)?;
+    let merged = merge_told(&inputs, RunWriter::create(disk, spec)?, horizon, &read)?;
     // What is not a block: heads and indexes.
     done.add(bytes(runs).saturating_sub(told.get()));
     Ok(merged)

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use tallyring_archive::merge::{Keep, merge_told};
+use tallyring_archive::merge::{Horizon, merge_told};
 use tallyring_archive::{
     Disk, Error, Manifest, Result, RunEntry, RunMeta, RunSpec, RunWriter, verify_bytes,
 };
@@ -47,11 +47,10 @@ pub fn recompress(
     let input = verify_bytes(disk, file)?;
     let spec = RunSpec::again(file, level).ok_or_else(|| wrong("its name is of no known form"))?;
     let directory = spec.directory;
-    let keep = Keep::all(spec.shard, spec.shards);
     let done = Bytes::of(file.bytes, progress);
     let out = RunWriter::create(disk, spec)?;
     let inputs = std::slice::from_ref(&input);
-    let made = merge_told(inputs, out, keep, &|bytes| done.add(bytes))?;
+    let made = merge_told(inputs, out, Horizon::ALL, &|bytes| done.add(bytes))?;
     let made = made.ok_or_else(|| wrong("it holds nothing"))?;
     disk.sync_directory(directory)
         .map_err(Error::io("sync", directory))?;

@@ -1,8 +1,6 @@
 //! A generation is a pure function of its source runs: made again, every file has the same bytes.
 
-use std::sync::Arc;
-
-use tallyring_archive::merge::{Horizon, Keep, merge};
+use tallyring_archive::merge::{Horizon, merge};
 use tallyring_archive::{
     Disk, Error, GenerationEntry, Manifest, Partition, Result, Run, RunEntry, RunSpec, RunWriter,
     names,
@@ -106,11 +104,8 @@ fn merged(
     runs: &[&RunEntry],
     (level, horizon): (i32, Horizon),
 ) -> Result<Option<RunEntry>> {
-    let inputs: Vec<Arc<Run>> = runs
-        .iter()
-        .map(|run| Run::open_named(disk, run))
-        .collect::<Result<_>>()?;
-    let (partition, shard, shards) = (file.meta.partition, file.meta.shard, file.meta.shards);
+    let inputs = Run::open_all(disk, runs.iter().copied())?;
+    let (partition, shard, shards) = place(file);
     let spec = RunSpec {
         directory: names::ARCHIVE,
         what: String::new(),
@@ -119,12 +114,7 @@ fn merged(
         shards,
         level,
     };
-    let keep = Keep {
-        shard,
-        shards,
-        horizon,
-    };
-    merge(&inputs, RunWriter::create(scratch, spec)?, keep)
+    merge(&inputs, RunWriter::create(scratch, spec)?, horizon)
 }
 
 fn place(run: &RunEntry) -> (Partition, u16, u16) {

@@ -83,6 +83,20 @@ impl Run {
         Ok(run)
     }
 
+    /// Opens runs that a manifest names, in their order.
+    ///
+    /// # Errors
+    /// As [`Run::open_named`], of the first that cannot be opened.
+    pub fn open_all<'e>(
+        disk: &dyn Disk,
+        entries: impl IntoIterator<Item = &'e RunEntry>,
+    ) -> Result<Vec<Arc<Self>>> {
+        entries
+            .into_iter()
+            .map(|entry| Self::open_named(disk, entry))
+            .collect()
+    }
+
     /// The hash of all bytes, as a manifest keeps it.
     pub(crate) fn content_hash(&self) -> String {
         hash_text(&blake3::hash(&self.content))

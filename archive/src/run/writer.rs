@@ -157,6 +157,11 @@ impl<'d> RunWriter<'d> {
         })
     }
 
+    /// The shard of its keys, and of how many.
+    pub(crate) fn place(&self) -> (u16, u16) {
+        (self.spec.shard, self.spec.shards)
+    }
+
     /// What a run of this build says of its compression; the same gives the same bytes.
     pub fn compression(level: i32) -> String {
         compression::named(level)

@@ -155,7 +155,6 @@ pub fn merge_runs(
     inputs: &[RunEntry],
     spec: RunSpec,
 ) -> Result<Option<RunEntry>, Error> {
-    let (shard, shards) = (spec.shard, spec.shards);
     let inputs: Result<Vec<Arc<Run>>, Error> = inputs
         .iter()
         .map(|entry| Run::open(disk, &entry.name))
@@ -163,7 +162,7 @@ pub fn merge_runs(
     merge::merge(
         &inputs?,
         RunWriter::create(disk, spec)?,
-        merge::Keep::all(shard, shards),
+        merge::Horizon::ALL,
     )
 }
 

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use tallyring_archive::merge::{Keep, merge};
+use tallyring_archive::merge::{Horizon, merge};
 use tallyring_archive::{Disk, Error, IdRunEntry, Result, Run, RunWriter, names};
 
 use super::spec;
@@ -70,11 +70,8 @@ pub fn compact(
 
 fn merge_group(disk: &dyn Disk, group: &[IdRunEntry], level: i32) -> Result<Option<IdRunEntry>> {
     let newest_ms = group.iter().map(|entry| entry.newest_ms).max().unwrap_or(0);
-    let inputs = group
-        .iter()
-        .map(|entry| Run::open_named(disk, &entry.run))
-        .collect::<Result<Vec<_>>>()?;
+    let inputs = Run::open_all(disk, group.iter().map(|entry| &entry.run))?;
     let out = RunWriter::create(disk, spec(newest_ms, level))?;
-    let run = merge(&inputs, out, Keep::all(0, 1))?;
+    let run = merge(&inputs, out, Horizon::ALL)?;
     Ok(run.map(|run| IdRunEntry { newest_ms, run }))
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tallyring_archive::merge::{Keep, merge};
+use tallyring_archive::merge::{Horizon, merge};
 use tallyring_archive::{
     IdRunEntry, IdsEntry, Manifest, Partition, ProducerEntry, RunEntry, RunSpec, RunWriter,
     SchemaEntry, StoreEntry, names, remove_leftovers_of_flush,
@@ -218,8 +218,8 @@ impl Store {
                 level,
             };
             let inputs: Vec<_> = group.iter().map(|run| Arc::clone(&run.run)).collect();
-            let merged = RunWriter::create(disk, spec)
-                .and_then(|out| merge(&inputs, out, Keep::all(shard, shards)));
+            let merged =
+                RunWriter::create(disk, spec).and_then(|out| merge(&inputs, out, Horizon::ALL));
             match merged {
                 Ok(entry) => {
                     disk.sync_directory(names::DELTAS)

@@ -2,11 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hint::black_box;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rayon::prelude::*;
-use tallyring_archive::merge::{Keep, merge, total_payloads, write_subtotal};
+use tallyring_archive::merge::{Horizon, merge, total_payloads, write_subtotal};
 use tallyring_archive::{
     BLOCK_BYTES, Disk, Error, Partition, Result, Run, RunEntry, RunSpec, RunWriter, names,
 };
@@ -89,10 +88,7 @@ pub fn merged(
     let made: Vec<Option<RunEntry>> = units
         .par_iter()
         .map(|((partition, shard), runs)| {
-            let inputs: Vec<Arc<Run>> = runs
-                .iter()
-                .map(|run| Run::open_named(disk, run))
-                .collect::<Result<_>>()?;
+            let inputs = Run::open_all(disk, runs.iter().copied())?;
             let spec = spec(
                 options,
                 options.id,
@@ -100,11 +96,7 @@ pub fn merged(
                 usize::from(*shard),
                 options.level,
             );
-            let made = merge(
-                &inputs,
-                RunWriter::create(disk, spec)?,
-                Keep::all(*shard, options.shards),
-            )?;
+            let made = merge(&inputs, RunWriter::create(disk, spec)?, Horizon::ALL)?;
             for run in runs {
                 disk.remove(&run.name)
                     .map_err(Error::io("remove", &run.name))?;
