@@ -2,6 +2,7 @@
 
 use std::io;
 
+use tallyring_records::line;
 use thiserror::Error;
 
 /// An error of the archive. Variants differ where the operator's action differs.
@@ -68,12 +69,20 @@ pub enum Error {
         /// The record key.
         key: String,
     },
-    /// The books do not balance.
+    /// Sums that should be equal are not.
     #[error("{name}: the books do not balance: {what}")]
     Imbalance {
         /// The file, relative to the data directory.
         name: String,
         /// Which sums differ.
+        what: String,
+    },
+    /// The bytes are whole, but they do not mean what they should.
+    #[error("{name} is not what it should be: {what}")]
+    Malformed {
+        /// The file, relative to the data directory.
+        name: String,
+        /// Which line or property is wrong.
         what: String,
     },
 }
@@ -92,6 +101,20 @@ impl Error {
     /// True when the disk is full.
     pub fn is_disk_full(&self) -> bool {
         matches!(self, Self::Io { source, .. } if is_full(source))
+    }
+
+    /// Says what is wrong with a file whose bytes are whole.
+    pub fn malformed(name: &str, what: impl Into<String>) -> Self {
+        Self::Malformed {
+            name: name.to_owned(),
+            what: what.into(),
+        }
+    }
+
+    /// A line that should count something and cannot be read.
+    pub(crate) fn no_counts(name: &str, key: &[u8], payload: &[u8]) -> Self {
+        let (key, payload) = (line::shown(key), line::shown(payload));
+        Self::malformed(name, format!("`{key},{payload}` is no line of counts"))
     }
 
     pub(crate) fn damaged(name: &str, offset: u64, what: impl Into<String>) -> Self {

@@ -370,14 +370,7 @@ fn add(sum: &mut u64, count: u64, key: &[u8]) -> Result<()> {
 }
 
 fn unreadable(key: &[u8], payload: &[u8]) -> Error {
-    Error::Imbalance {
-        name: "merge".to_owned(),
-        what: format!(
-            "`{},{}` is no line of counts",
-            line::shown(key),
-            line::shown(payload)
-        ),
-    }
+    Error::no_counts("the input of a merge", key, payload)
 }
 
 impl Filter {

@@ -236,10 +236,11 @@ impl<'r> RunCheck<'r> {
     fn subtotal(&mut self, key: &[u8], sum: u128) -> Result<()> {
         let total = self.total_of(key)?;
         if sum > total {
-            return Err(self.wrong(
-                key,
-                &format!("its values sum to {sum}, the total is {total}"),
-            ));
+            let key = line::shown(key);
+            return Err(Error::Imbalance {
+                name: self.run.name().to_owned(),
+                what: format!("the values of `{key}` sum to {sum}, the total is {total}"),
+            });
         }
         self.checked.subtotals += 1;
         self.checked.with_remainder += u64::from(sum < total);
@@ -299,10 +300,7 @@ impl<'r> RunCheck<'r> {
     }
 
     fn wrong(&self, key: &[u8], what: &str) -> Error {
-        Error::Imbalance {
-            name: self.run.name().to_owned(),
-            what: format!("`{}`: {what}", line::shown(key)),
-        }
+        Error::malformed(self.run.name(), format!("`{}`: {what}", line::shown(key)))
     }
 }
 

@@ -230,10 +230,8 @@ impl IdRun {
             let id = std::str::from_utf8(&key[3.min(key.len())..])
                 .ok()
                 .and_then(|hex| u128::from_str_radix(hex, 16).ok());
-            let id = id.ok_or_else(|| Error::Imbalance {
-                name: entry.run.name.clone(),
-                what: "it has a line that is no id".into(),
-            })?;
+            let what = "it has a line that is no id";
+            let id = id.ok_or_else(|| Error::malformed(&entry.run.name, what))?;
             filter.insert(&id);
         }
         let filter = Some(filter);

@@ -40,10 +40,7 @@ pub fn recompress(
     level: i32,
     progress: Progress<'_>,
 ) -> Result<RunEntry> {
-    let wrong = |what: &str| Error::Imbalance {
-        name: file.name.clone(),
-        what: what.into(),
-    };
+    let wrong = |what: &str| Error::malformed(&file.name, what);
     let input = verify_bytes(disk, file)?;
     let spec = RunSpec::again(file, level).ok_or_else(|| wrong("its name is of no known form"))?;
     let directory = spec.directory;

@@ -40,11 +40,8 @@ pub fn remake(disk: &dyn Disk, scratch: &dyn Disk, manifest: &Manifest) -> Resul
             }
         };
         if hash.as_ref() != Some(&file.hash) {
-            let what = "it is not what its source runs merge to".into();
-            return Err(Error::Imbalance {
-                name: file.name.clone(),
-                what,
-            });
+            let what = "its source runs merge to something else";
+            return Err(Error::malformed(&file.name, what));
         }
         remade += 1;
     }

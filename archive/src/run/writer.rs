@@ -248,14 +248,7 @@ impl<'d> RunWriter<'d> {
     }
 
     fn account(&mut self, key: &[u8], payload: &[u8]) -> Result<()> {
-        let unreadable = || Error::Imbalance {
-            name: self.temporary.clone(),
-            what: format!(
-                "`{},{}` is no line of counts",
-                line::shown(key),
-                line::shown(payload)
-            ),
-        };
+        let unreadable = || Error::no_counts(&self.temporary, key, payload);
         let section = line::section(key);
         let kind = line::kind_of(key).ok_or_else(unreadable)?;
         assert!(

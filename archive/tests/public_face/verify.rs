@@ -14,7 +14,10 @@ fn check_wrong(text: &str, said: &str) {
 
 #[test]
 fn subtotals_that_exceed_their_total_are_reported() {
-    check_wrong("c.u|a.c411,US:2\nu|a,c411:1", "sum to 2, the total is 1");
+    check_wrong(
+        "c.u|a.c411,US:2\nu|a,c411:1",
+        "the books do not balance: the values of `c.u|a.c411` sum to 2, the total is 1",
+    );
     check_wrong("c.u|a.c412,US:1\nu|a,c411:1", "sum to 1, the total is 0");
     check_wrong("c.u|a.c411,US:1\nu|b,c411:1", "sum to 1, the total is 0");
     check_wrong("c.u|a.c411,US:1\nu|a-,c411:1", "sum to 1, the total is 0");
@@ -25,7 +28,10 @@ fn a_hash_without_its_lookup_is_reported() {
     let key = "u|123456789012,c411:3";
     let value = "c.u|a.c411,123456789012:3\nu|a,c411:3";
     for uses in [key, value] {
-        check_wrong(uses, "is a hash without its lookup");
+        check_wrong(
+            uses,
+            "is not what it should be: `123456789012`: is a hash without its lookup",
+        );
         let other = format!("{uses}\n~123456789013,another text");
         check_wrong(&other, "is a hash without its lookup");
         let disk = MemoryDisk::default();

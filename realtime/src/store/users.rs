@@ -124,11 +124,10 @@ impl UsersView {
         })?;
         match damaged {
             None => Ok(()),
-            Some(key) => Err(tallyring_archive::Error::Imbalance {
-                name: run.name().to_owned(),
-                what: format!("`{key}` is no sketch of users"),
+            Some(key) => {
+                let what = format!("`{key}` is no sketch of users");
+                Err(tallyring_archive::Error::malformed(run.name(), what).into())
             }
-            .into()),
         }
     }
 }
