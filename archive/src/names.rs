@@ -6,6 +6,7 @@
 //! LOCAL_KEY                  while a server runs: the key with which commands of its owner ask it
 //! manifests/manifest-00000012   the root: which of the files below count (numbered, immutable)
 //! oplog/<first sequence>.tlog   the truth: increments in the order they were accepted
+//! oplog/spare.tmp               zeros: a segment made ahead, which has no name yet
 //! oplog/<first sequence>.tlog.<manifest>.staged   in a backup: what takes the place of its log with that manifest
 //! deltas/day-2012-03-16.…       runs flushed by the delta store of a day, or of a late epoch
 //! ids/ids.…                     ids remembered, sorted
@@ -24,19 +25,20 @@
 //! Sorted files are `<what>.s<shard>of<shards>.<content hash>.csv.zst`; `zstdcat` prints them. Names
 //! never hold bytes that a client sent.
 
+use std::fmt;
+
 /// Manifests.
 pub const MANIFESTS: &str = "manifests";
 /// Log segments.
 pub const OPLOG: &str = "oplog";
+/// A log segment that has no name yet.
+pub const SPARE_SEGMENT: &str = "oplog/spare.tmp";
 /// Runs flushed by delta stores.
 pub const DELTAS: &str = "deltas";
 /// Runs of remembered ids.
 pub const IDS: &str = "ids";
 /// Source runs.
 pub const RUNS: &str = "runs";
-/// Begins the name of a source run that export made of a delta store. The store's name follows: two stores may hold the
-/// same counts, and a generation knows what it has merged by name.
-pub const EXPORTED: &str = "ring";
 /// Files of generations.
 pub const ARCHIVE: &str = "archive";
 /// Bulk runs not adopted yet.
@@ -97,6 +99,54 @@ pub fn manifest_number(file: &str) -> Option<u64> {
     file.strip_prefix("manifest-")?.parse().ok()
 }
 
+/// `oplog/0000000000000000.tlog`, by the number of its first record. Names sort by number.
+pub fn segment(first: u64) -> String {
+    format!("{OPLOG}/{first:016x}{SEGMENT_SUFFIX}")
+}
+
+/// Whether a file of the log's directory (named without it) is to be a segment, whatever precedes the suffix.
+pub fn is_segment(file: &str) -> bool {
+    file.ends_with(SEGMENT_SUFFIX)
+}
+
+/// The first record in a segment's file name (without directory).
+pub fn segment_first(file: &str) -> Option<u64> {
+    u64::from_str_radix(file.strip_suffix(SEGMENT_SUFFIX)?, 16).ok()
+}
+
+/// A segment that takes its place once the manifest of that number is committed.
+pub fn staged_segment(first: u64, manifest: u64) -> String {
+    format!("{}.{manifest:016x}{STAGED_SUFFIX}", segment(first))
+}
+
+/// First record and manifest in a staged segment's file name (without directory).
+pub fn staged_segment_numbers(file: &str) -> Option<(u64, u64)> {
+    let (segment, manifest) = file.strip_suffix(STAGED_SUFFIX)?.rsplit_once('.')?;
+    Some((
+        segment_first(segment)?,
+        u64::from_str_radix(manifest, 16).ok()?,
+    ))
+}
+
+const SEGMENT_SUFFIX: &str = ".tlog";
+const STAGED_SUFFIX: &str = ".staged";
+
+/// `ring-day-2012-03-16`, what a source run is called that export made of a delta store. The store is in it: two
+/// stores may hold the same counts, and a generation knows what it has merged by name.
+pub fn exported(store: impl fmt::Display) -> String {
+    format!("ring-{store}")
+}
+
+/// How the names begin of source runs that export made of the stores whose names begin with `stores`.
+pub fn exported_runs(stores: &str) -> String {
+    format!("{RUNS}/{}", exported(stores))
+}
+
+/// `runs/bulk-<file>`, the source run that a file of a load becomes.
+pub fn bulk_run(file: &str) -> String {
+    format!("{RUNS}/bulk-{file}")
+}
+
 /// `<directory>/<what>.s02of04.<hash>.csv.zst`
 pub fn sorted_file(directory: &str, what: &str, shard: u16, shards: u16, hash: &str) -> String {
     let place = place(shard, shards);
@@ -106,4 +156,25 @@ pub fn sorted_file(directory: &str, what: &str, shard: u16, shards: u16, hash: &
 /// `.s02of04.`, the shard in a sorted file's name.
 pub(crate) fn place(shard: u16, shards: u16) -> String {
     format!(".s{shard:02}of{shards:02}.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_in_names_are_read_as_they_were_written() {
+        for number in [0, 1, 0xabc, u64::MAX] {
+            let file = |name: String| name.rsplit('/').next().unwrap().to_owned();
+            let segment = file(segment(number));
+            assert!(is_segment(&segment), "{segment}");
+            assert_eq!(segment_first(&segment), Some(number));
+            let staged = file(staged_segment(number, 7));
+            assert!(!is_segment(&staged), "{staged}");
+            assert_eq!(staged_segment_numbers(&staged), Some((number, 7)));
+            assert_eq!(segment_first(&staged), None);
+            assert_eq!(staged_segment_numbers(&segment), None);
+            assert_eq!(manifest_number(&file(manifest(number))), Some(number));
+        }
+    }
 }

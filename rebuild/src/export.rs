@@ -15,8 +15,7 @@ use crate::progress::{Bytes, Progress};
 
 /// True for a source run of a late store.
 pub fn is_late(run: &RunEntry) -> bool {
-    let late = format!("{}/{}-late", names::RUNS, names::EXPORTED);
-    run.name.starts_with(&late)
+    run.name.starts_with(&names::exported_runs("late"))
 }
 
 /// What export made.
@@ -62,7 +61,7 @@ pub fn export(
         .map(|((store, partition, shard, shards), runs)| {
             let spec = RunSpec {
                 directory: names::RUNS,
-                what: format!("{}-{store}", names::EXPORTED),
+                what: names::exported(store),
                 partition: *partition,
                 shard: *shard,
                 shards: *shards,

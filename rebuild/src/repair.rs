@@ -5,7 +5,7 @@ use tallyring_archive::disk::replace_whole;
 use tallyring_archive::{Disk, Error, Manifest, Result, RunEntry, names, verify_bytes};
 use tallyring_realtime::oplog::{OplogError, Segment, copy_segment, segment};
 
-use crate::backup::{copy_file, first_of};
+use crate::backup::copy_file;
 use crate::remake::remake_file;
 
 /// Where good bytes came from.
@@ -66,7 +66,7 @@ fn put(from: &dyn Disk, disk: &dyn Disk, name: &str, entry: &RunEntry) -> Result
 /// # Errors
 /// When a disk refuses.
 pub fn heal_segment(disk: &dyn Disk, backup: &dyn Disk, file: &str) -> Result<bool> {
-    let Some(first) = first_of(file.rsplit('/').next().unwrap_or(file)) else {
+    let Some(first) = names::segment_first(file.rsplit('/').next().unwrap_or(file)) else {
         return Ok(false);
     };
     let copied = || {
@@ -105,7 +105,7 @@ fn following(disk: &dyn Disk, first: u64) -> std::result::Result<Option<Segment>
     let files = disk.list(names::OPLOG).unwrap_or_default();
     let next = files
         .iter()
-        .filter_map(|file| first_of(file))
+        .filter_map(|file| names::segment_first(file))
         .find(|next| *next > first);
     next.map(|next| segment(disk, next)).transpose()
 }

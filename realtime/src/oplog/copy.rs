@@ -1,10 +1,10 @@
 //! Segments' bytes for a backup, taken beside the writer or without one.
 
-use tallyring_archive::Disk;
+use tallyring_archive::{Disk, names};
 
 use super::error::OplogError;
 use super::recovery::{Entry, Scanner, list, read_header};
-use super::segment::{SEGMENT_HEADER_BYTES, segment_name};
+use super::segment::SEGMENT_HEADER_BYTES;
 
 /// A segment whose header was read.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ pub fn segments(disk: &dyn Disk) -> Result<Vec<Segment>, OplogError> {
 /// # Errors
 /// When it is not there, or is none.
 pub fn segment(disk: &dyn Disk, first_sequence: u64) -> Result<Segment, OplogError> {
-    read_header(disk, segment_name(first_sequence), None).map(Segment)
+    read_header(disk, names::segment(first_sequence), None).map(Segment)
 }
 
 /// A copy of a segment, whose frames were all read: whole ones, one after another, then zeros to the end. What is being

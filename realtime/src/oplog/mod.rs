@@ -60,6 +60,6 @@ pub use copy::{Frames, Segment, copy_segment, segment, segments};
 pub use error::{ApplyError, OplogError};
 pub use frame::{Frame, PAYLOAD_BYTES_MAX};
 pub use recovery::{LogSummary, ReadFrom, TornTail, scan, scan_segment};
-pub use segment::{SEGMENT_HEADER_BYTES, SegmentInfo, segment_name};
+pub use segment::{SEGMENT_HEADER_BYTES, SegmentInfo};
 pub use spare::Spare;
 pub use writer::{Oplog, OplogOptions, SEGMENT_BYTES_DEFAULT, SEGMENT_BYTES_MAX};

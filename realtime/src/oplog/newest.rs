@@ -3,13 +3,13 @@
 use std::io;
 use std::sync::Arc;
 
-use tallyring_archive::{Disk, DiskFile, is_full};
+use tallyring_archive::{Disk, DiskFile, is_full, names};
 
 use super::cursor::Cursor;
 use super::error::OplogError;
 use super::frame::{self, FrameHeader, trimmed_len};
 use super::recovery::TornTail;
-use super::segment::{SEGMENT_HEADER_BYTES, SegmentHeader, header_crc, segment_name};
+use super::segment::{SEGMENT_HEADER_BYTES, SegmentHeader, header_crc};
 use super::spare::{Spare, write_zeros};
 
 /// The newest segment, open for writing.
@@ -46,7 +46,7 @@ impl Newest {
         header: &SegmentHeader,
     ) -> Result<Self, OplogError> {
         let bytes = header.encode();
-        let name = segment_name(header.first_sequence);
+        let name = names::segment(header.first_sequence);
         Ok(Self {
             disk: Arc::clone(disk),
             file: spare.publish(&name, &bytes)?,

@@ -1,13 +1,11 @@
 //! Reads the log: the list of segments, then every frame from the start on. Repairs nothing.
 
-use tallyring_archive::Disk;
+use tallyring_archive::{Disk, names};
 
 use super::cursor::{Cursor, Step, Tail, judge_tail};
 use super::error::{ApplyError, OplogError};
 use super::frame::{Frame, trimmed_len};
-use super::segment::{
-    DIRECTORY, FORMAT, HeaderFault, SegmentHeader, SegmentInfo, is_segment, segment_name,
-};
+use super::segment::{FORMAT, HeaderFault, SegmentHeader, SegmentInfo};
 
 /// Where to begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,12 +82,12 @@ pub fn scan(
 /// As [`scan`].
 pub fn scan_segment(disk: &dyn Disk, sequence: u64, apply: Apply<'_>) -> Result<(), OplogError> {
     let mut files = disk
-        .list(DIRECTORY)
-        .map_err(OplogError::io(DIRECTORY, "list"))?;
-    files.retain(|file| is_segment(file));
+        .list(names::OPLOG)
+        .map_err(OplogError::io(names::OPLOG, "list"))?;
+    files.retain(|file| names::is_segment(file));
     // Names are numbers of one width.
-    let until = segment_name(sequence);
-    let name = |file: &String| format!("{DIRECTORY}/{file}");
+    let until = names::segment(sequence);
+    let name = |file: &String| format!("{}/{file}", names::OPLOG);
     let place = files.partition_point(|file| name(file) <= until);
     let Some(file) = place.checked_sub(1).and_then(|place| files.get(place)) else {
         let oldest = files.first().and_then(|file| sequence_of(file));
@@ -104,7 +102,7 @@ pub fn scan_segment(disk: &dyn Disk, sequence: u64, apply: Apply<'_>) -> Result<
     scanner.segment(disk, &entry, None).map(drop)
 }
 
-/// The first record of a segment, by its name.
+/// The first record of a segment, by its name; for messages, so also where the name is not quite that of a segment.
 fn sequence_of(file: &str) -> Option<u64> {
     let name = file.rsplit('/').next()?;
     u64::from_str_radix(name.split('.').next()?, 16).ok()
@@ -127,14 +125,14 @@ pub(super) fn read_log(
         return match start {
             0 => Ok(None),
             _ => Err(OplogError::Missing {
-                file: segment_name(0),
+                file: names::segment(0),
                 from: 0,
                 next: start,
             }),
         };
     };
     if start < oldest.first_sequence {
-        let file = segment_name(oldest.previous_first);
+        let file = names::segment(oldest.previous_first);
         return Err(OplogError::Missing {
             file,
             from: start,
@@ -178,11 +176,11 @@ pub(super) struct Entry {
 /// All segments, oldest first, each following the one before.
 pub(super) fn list(disk: &dyn Disk, store_id: Option<[u8; 16]>) -> Result<Vec<Entry>, OplogError> {
     let files = disk
-        .list(DIRECTORY)
-        .map_err(OplogError::io(DIRECTORY, "list"))?;
+        .list(names::OPLOG)
+        .map_err(OplogError::io(names::OPLOG, "list"))?;
     let mut entries: Vec<Entry> = Vec::new();
-    for file in files.iter().filter(|file| is_segment(file)) {
-        let entry = read_header(disk, format!("{DIRECTORY}/{file}"), store_id)?;
+    for file in files.iter().filter(|file| names::is_segment(file)) {
+        let entry = read_header(disk, format!("{}/{file}", names::OPLOG), store_id)?;
         if let Some(before) = entries.last() {
             check_follows(before, &entry)?;
         }
@@ -217,8 +215,8 @@ pub(super) fn read_header(
         }
     };
     let sequence = header.first_sequence;
-    if segment_name(sequence) != file {
-        let problem = format!("its name should be {}", segment_name(sequence));
+    if names::segment(sequence) != file {
+        let problem = format!("its name should be {}", names::segment(sequence));
         return Err(OplogError::Corrupt {
             file,
             offset: 0,
@@ -249,7 +247,7 @@ fn check_follows(before: &Entry, entry: &Entry) -> Result<(), OplogError> {
     let found = before.header.first_sequence;
     if found < expected {
         return Err(OplogError::Missing {
-            file: segment_name(expected),
+            file: names::segment(expected),
             from: expected,
             next: entry.header.first_sequence,
         });
@@ -261,7 +259,7 @@ fn check_follows(before: &Entry, entry: &Entry) -> Result<(), OplogError> {
             sequence: entry.header.first_sequence,
             problem: format!(
                 "it follows {}, found {}",
-                segment_name(expected),
+                names::segment(expected),
                 before.file
             ),
         });

@@ -1,12 +1,6 @@
-//! Segment files: their names and their header. The layout is in the module's documentation.
+//! The header of a segment file. The layout is in the module's documentation.
 
 use super::frame::{get, put};
-
-/// Where segments are.
-pub(super) const DIRECTORY: &str = "oplog";
-/// A segment that has no name yet.
-pub(super) const SPARE_NAME: &str = "oplog/spare.tmp";
-const SUFFIX: &str = ".tlog";
 
 const MAGIC: [u8; 8] = *b"TLRLOG01";
 /// The format that this build writes and reads.
@@ -133,14 +127,4 @@ impl SegmentHeader {
 /// The CRC that an encoded header carries: the start of all CRCs in the segment.
 pub(super) fn header_crc(header: &[u8]) -> u32 {
     u32::from_le_bytes(get(header, HEADER_CRC_OFFSET))
-}
-
-/// The name of the segment that begins with `first_sequence`. Names sort by number.
-pub fn segment_name(first_sequence: u64) -> String {
-    format!("{DIRECTORY}/{first_sequence:016x}{SUFFIX}")
-}
-
-/// Whether a file in [`DIRECTORY`] is a segment.
-pub(super) fn is_segment(file: &str) -> bool {
-    file.ends_with(SUFFIX)
 }

@@ -3,10 +3,10 @@
 use std::io;
 use std::sync::{Arc, PoisonError};
 
-use tallyring_archive::{Disk, DiskFile};
+use tallyring_archive::{Disk, DiskFile, names};
 
 use super::error::OplogError;
-use super::segment::{DIRECTORY, SEGMENT_HEADER_BYTES, SPARE_NAME};
+use super::segment::SEGMENT_HEADER_BYTES;
 use crate::sync::{Mutex, MutexGuard};
 
 /// Bytes of zeros written at once.
@@ -61,7 +61,7 @@ impl Spare {
         let linked = file
             .write_at(0, header)
             .and_then(|()| file.sync())
-            .and_then(|()| self.disk.link(SPARE_NAME, name));
+            .and_then(|()| self.disk.link(names::SPARE_SEGMENT, name));
         match linked {
             Ok(true) => {}
             Ok(false) => {
@@ -74,18 +74,18 @@ impl Spare {
             }
         }
         self.disk
-            .remove(SPARE_NAME)
-            .map_err(OplogError::io(SPARE_NAME, "remove the old name"))?;
+            .remove(names::SPARE_SEGMENT)
+            .map_err(OplogError::io(names::SPARE_SEGMENT, "remove the old name"))?;
         self.disk
-            .sync_directory(DIRECTORY)
-            .map_err(OplogError::io(DIRECTORY, "sync directory"))?;
+            .sync_directory(names::OPLOG)
+            .map_err(OplogError::io(names::OPLOG, "sync directory"))?;
         Ok(file)
     }
 
     fn make(&self) -> Result<Box<dyn DiskFile>, OplogError> {
         self.create_and_fill().map_err(|error| {
             self.discard();
-            OplogError::full_or_io(SPARE_NAME, "a spare segment")(error)
+            OplogError::full_or_io(names::SPARE_SEGMENT, "a spare segment")(error)
         })
     }
 
@@ -94,12 +94,12 @@ impl Spare {
         if self.disk.free_bytes()? < self.segment_bytes {
             return Err(io::ErrorKind::StorageFull.into());
         }
-        let mut file = match self.disk.create(SPARE_NAME) {
+        let mut file = match self.disk.create(names::SPARE_SEGMENT) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 // Left by an attempt that failed. It may be a segment's second name by now, so it
                 // is never written to.
-                self.disk.remove(SPARE_NAME)?;
-                self.disk.create(SPARE_NAME)?
+                self.disk.remove(names::SPARE_SEGMENT)?;
+                self.disk.create(names::SPARE_SEGMENT)?
             }
             created => created?,
         };
@@ -110,7 +110,7 @@ impl Spare {
 
     /// Gives the space back. Failure is of no consequence: the next one made removes it again.
     fn discard(&self) {
-        self.disk.remove(SPARE_NAME).ok();
+        self.disk.remove(names::SPARE_SEGMENT).ok();
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Box<dyn DiskFile>>> {

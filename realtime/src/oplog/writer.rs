@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use tallyring_archive::Disk;
 use tallyring_archive::disk::remove_temporary_files;
+use tallyring_archive::{Disk, names};
 
 use super::cursor::UNSYNCED_BYTES_MAX;
 use super::error::{ApplyError, OplogError};
 use super::frame::{Frame, PAYLOAD_BYTES_MAX, frame_bytes};
 use super::newest::{NewFrame, Newest};
 use super::recovery::{LogEnd, LogSummary, ReadFrom, read_log};
-use super::segment::{DIRECTORY, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentInfo, segment_name};
+use super::segment::{SEGMENT_HEADER_BYTES, SegmentHeader, SegmentInfo};
 use super::spare::Spare;
 
 /// Bytes of a segment unless configured.
@@ -75,17 +75,17 @@ impl Oplog {
             bounds.contains(&bytes),
             "BUG: segments of {bytes} bytes, not in {bounds:?}"
         );
-        disk.create_directory(DIRECTORY)
-            .map_err(OplogError::io(DIRECTORY, "create directory"))?;
+        disk.create_directory(names::OPLOG)
+            .map_err(OplogError::io(names::OPLOG, "create directory"))?;
         disk.sync_directory("")
             .map_err(OplogError::io("", "sync directory"))?;
         // A crash while a segment was named leaves it a second name; only that one goes.
-        remove_temporary_files(&*disk, DIRECTORY)
-            .map_err(OplogError::io(DIRECTORY, "remove the spare"))?;
+        remove_temporary_files(&*disk, names::OPLOG)
+            .map_err(OplogError::io(names::OPLOG, "remove the spare"))?;
         let read = read_log(&*disk, Some(options.store_id), from, apply)?;
         // Names may be in memory only, if just the process ended.
-        disk.sync_directory(DIRECTORY)
-            .map_err(OplogError::io(DIRECTORY, "sync directory"))?;
+        disk.sync_directory(names::OPLOG)
+            .map_err(OplogError::io(names::OPLOG, "sync directory"))?;
         let spare = Arc::new(Spare::new(Arc::clone(&disk), options.segment_bytes));
         let Some(end) = read else {
             return Ok((
@@ -277,8 +277,8 @@ impl Oplog {
             deleted += 1;
             // After each one, because of several removals a crash may keep any: a gap.
             self.disk
-                .sync_directory(DIRECTORY)
-                .map_err(OplogError::io(DIRECTORY, "sync directory"))
+                .sync_directory(names::OPLOG)
+                .map_err(OplogError::io(names::OPLOG, "sync directory"))
                 .map_err(|error| poison(&mut self.poison, &error))?;
         }
         Ok(deleted)
@@ -373,7 +373,7 @@ fn poison(poison: &mut Option<String>, error: &OplogError) -> OplogError {
 /// A segment without frames.
 fn begun(header: &SegmentHeader, bytes: u64) -> SegmentInfo {
     SegmentInfo {
-        file: segment_name(header.first_sequence),
+        file: names::segment(header.first_sequence),
         first_sequence: header.first_sequence,
         end_sequence: header.first_sequence,
         created_ms: header.created_ms,

@@ -169,7 +169,7 @@ fn source_name(load: &str, run: &RunEntry) -> Result<String> {
     if !file.starts_with(load) || file.contains('/') {
         return Err(Error::Load(format!("{} is not one of its runs", run.name)));
     }
-    Ok(format!("{}/bulk-{file}", names::RUNS))
+    Ok(names::bulk_run(file))
 }
 
 /// Says whether a dataset may have this name.

@@ -73,13 +73,12 @@ impl Store {
     /// store waits to be merged.
     fn merged_in(&self, logged: &Logged) -> Option<u64> {
         let live = self.live();
-        let begins = |store: &str| format!("{}/{}-{store}", names::RUNS, names::EXPORTED);
         let exported = match &logged.record {
             Record::Increment(increment) => Some((
-                begins(&format!("day-{}.", Day::of(increment.at))),
+                names::exported_runs(&format!("day-{}.", Day::of(increment.at))),
                 increment.at,
             )),
-            Record::Late(increment) => Some((begins("late-"), increment.at)),
+            Record::Late(increment) => Some((names::exported_runs("late-"), increment.at)),
             _ => None,
         };
         if let Some((name, at)) = exported

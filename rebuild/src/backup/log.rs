@@ -10,14 +10,10 @@ use std::io::ErrorKind;
 use tallyring_archive::disk::{remove_temporary_files, replace_whole};
 use tallyring_archive::{Disk, Error, Manifest, names};
 use tallyring_realtime::oplog::{
-    OplogError, SEGMENT_HEADER_BYTES, Segment, copy_segment, segment, segment_name, segments,
+    OplogError, SEGMENT_HEADER_BYTES, Segment, copy_segment, segment, segments,
 };
 
 use super::{BackupError, Copy};
-
-/// Ends a segment's name; the number of its first record, 16 hex digits, precedes.
-const SEGMENT_SUFFIX: &str = ".tlog";
-const STAGED_SUFFIX: &str = ".staged";
 
 impl Copy<'_> {
     /// Copies what the copy lacks, and makes sure that all that `manifest` needs is there. The first record of it.
@@ -87,7 +83,7 @@ impl Copy<'_> {
 
     /// True when a segment that was copied before is that of the source; all of it is read when its turn has come.
     fn is_the_same(&self, first: u64) -> Result<bool, OplogError> {
-        let name = segment_name(first);
+        let name = names::segment(first);
         let read = |disk: &dyn Disk| {
             disk.read(&name).map_err(|source| OplogError::Io {
                 file: name.clone(),
@@ -106,8 +102,8 @@ impl Copy<'_> {
 
     fn put(&mut self, first: u64, content: &[u8], staged: Option<u64>) -> Result<(), BackupError> {
         let name = match staged {
-            Some(manifest) => staged_name(first, manifest),
-            None => segment_name(first),
+            Some(manifest) => names::staged_segment(first, manifest),
+            None => names::segment(first),
         };
         replace_whole(self.target, &name, content)?;
         sync(self.target)?;
@@ -134,7 +130,7 @@ pub(super) fn take_back(copy: &dyn Disk) -> Result<(), Error> {
     let committed = Manifest::load(copy)?.map(|manifest| manifest.number);
     for (first, manifest) in staged(copy)? {
         if Some(manifest) != committed {
-            let name = staged_name(first, manifest);
+            let name = names::staged_segment(first, manifest);
             copy.remove(&name).map_err(Error::io("remove", &name))?;
         }
     }
@@ -155,13 +151,14 @@ pub(super) fn finish(copy: &dyn Disk) -> Result<(), Error> {
         .map_err(Error::io("sync", names::MANIFESTS))?;
     remove_before(copy, oldest)?;
     for &(first, manifest) in &staged {
-        let (from, to) = (staged_name(first, manifest), segment_name(first));
+        let from = names::staged_segment(first, manifest);
+        let to = names::segment(first);
         copy.link(&from, &to).map_err(Error::io("name", &to))?;
     }
     sync(copy)?;
     // The oldest last, each durably: what is before one that is still staged is old.
     for (first, manifest) in staged.into_iter().rev() {
-        let name = staged_name(first, manifest);
+        let name = names::staged_segment(first, manifest);
         remove(copy, &name)?;
         sync(copy)?;
     }
@@ -172,7 +169,7 @@ pub(super) fn finish(copy: &dyn Disk) -> Result<(), Error> {
 /// leave a gap.
 pub(super) fn remove_before(disk: &dyn Disk, oldest: u64) -> Result<(), Error> {
     for first in list(disk)?.into_iter().take_while(|first| *first < oldest) {
-        let name = segment_name(first);
+        let name = names::segment(first);
         remove(disk, &name)?;
         sync(disk)?;
     }
@@ -195,30 +192,22 @@ fn sync(disk: &dyn Disk) -> Result<(), Error> {
 /// Segments by their first record, oldest first.
 fn list(disk: &dyn Disk) -> Result<Vec<u64>, Error> {
     let files = files(disk)?;
-    Ok(files.iter().filter_map(|file| first_of(file)).collect())
+    let segments = files.iter();
+    Ok(segments
+        .filter_map(|file| names::segment_first(file))
+        .collect())
 }
 
 /// First record and manifest of every staged segment, oldest first.
 fn staged(disk: &dyn Disk) -> Result<Vec<(u64, u64)>, Error> {
     let files = files(disk)?;
-    Ok(files.iter().filter_map(|file| staged_of(file)).collect())
+    let staged = files.iter();
+    Ok(staged
+        .filter_map(|file| names::staged_segment_numbers(file))
+        .collect())
 }
 
 fn files(disk: &dyn Disk) -> Result<Vec<String>, Error> {
     disk.list(names::OPLOG)
         .map_err(Error::io("list", names::OPLOG))
-}
-
-/// The first record of the segment in a file of this name, if it is one.
-pub fn first_of(file: &str) -> Option<u64> {
-    u64::from_str_radix(file.strip_suffix(SEGMENT_SUFFIX)?, 16).ok()
-}
-
-fn staged_name(first: u64, manifest: u64) -> String {
-    format!("{}.{manifest:016x}{STAGED_SUFFIX}", segment_name(first))
-}
-
-fn staged_of(file: &str) -> Option<(u64, u64)> {
-    let (segment, manifest) = file.strip_suffix(STAGED_SUFFIX)?.rsplit_once('.')?;
-    Some((first_of(segment)?, u64::from_str_radix(manifest, 16).ok()?))
 }

@@ -19,8 +19,6 @@ use tallyring_archive::{Disk, Error, Manifest, RunEntry, names, remove_leftovers
 use tallyring_realtime::oplog::OplogError;
 use thiserror::Error as ThisError;
 
-pub(crate) use log::first_of;
-
 /// What a copy is now.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Copied {
