@@ -14,17 +14,17 @@ use crate::run::RunWriter;
 pub(super) struct Days {
     /// Buckets that began earlier are folded, Unix seconds.
     before: i64,
-    day: Option<Day>,
+    day: Option<OpenDay>,
     payload: Vec<u8>,
 }
 
 /// A line of a day that may have more to come.
-struct Day {
+struct OpenDay {
     key: Vec<u8>,
-    content: Content,
+    content: DayContent,
 }
 
-enum Content {
+enum DayContent {
     Values(Values),
     Users(Users),
 }
@@ -66,8 +66,8 @@ impl Days {
             return Ok(());
         };
         match day.content {
-            Content::Users(users) => out.push(&day.key, users.to_payload().as_bytes()),
-            Content::Values(values) => {
+            DayContent::Users(users) => out.push(&day.key, users.to_payload().as_bytes()),
+            DayContent::Values(values) => {
                 values.write(&mut self.payload);
                 out.push(&day.key, &self.payload)
             }
@@ -104,22 +104,22 @@ impl Days {
         if self.day.as_ref().is_none_or(|day| day.key != day_key) {
             self.flush(out)?;
             let content = if line::kind_of(key) == Some(Kind::Users) {
-                Content::Users(Users::default())
+                DayContent::Users(Users::default())
             } else {
-                Content::Values(Values::default())
+                DayContent::Values(Values::default())
             };
-            self.day = Some(Day {
+            self.day = Some(OpenDay {
                 key: day_key,
                 content,
             });
         }
         let day = self.day.as_mut().expect("BUG: it was made above");
         match &mut day.content {
-            Content::Users(users) => {
+            DayContent::Users(users) => {
                 let more = Users::from_payload(payload).ok_or_else(|| unreadable(key, payload))?;
                 users.union(&more);
             }
-            Content::Values(values) => values.add(key, payload)?,
+            DayContent::Values(values) => values.add(key, payload)?,
         }
         Ok(())
     }

@@ -13,9 +13,9 @@ use tallyring_realtime::oplog::{
     OplogError, SEGMENT_HEADER_BYTES, Segment, copy_segment, segment, segments,
 };
 
-use super::{BackupError, Copy};
+use super::{Attempt, BackupError};
 
-impl Copy<'_> {
+impl Attempt<'_> {
     /// Copies what the copy lacks, and makes sure that all that `manifest` needs is there. The first record of it.
     pub(super) fn log(&mut self, manifest: &Manifest) -> Result<u64, BackupError> {
         let segments = segments(self.source)?;

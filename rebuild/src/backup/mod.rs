@@ -139,7 +139,7 @@ pub fn copy(
         let before = verified.borrow().len();
         let manifest = Manifest::load(source)?.ok_or(BackupError::NoStore("complete manifest"))?;
         check_history(source, target, &manifest)?;
-        let copy = Copy {
+        let attempt = Attempt {
             source,
             target,
             again,
@@ -152,7 +152,7 @@ pub fn copy(
             },
             total: 0,
         };
-        match copy.run(&manifest) {
+        match attempt.run(&manifest) {
             // What is gone is not named any more.
             Err(error)
                 if is_of_the_log(&error) || is_gone(&error) && !is_newest(source, &manifest) =>
@@ -210,7 +210,7 @@ fn is_newest(source: &dyn Disk, manifest: &Manifest) -> bool {
 }
 
 /// One attempt to copy what one manifest names.
-struct Copy<'c> {
+struct Attempt<'c> {
     source: &'c dyn Disk,
     target: &'c dyn Disk,
     again: Again<'c>,
@@ -222,7 +222,7 @@ struct Copy<'c> {
     total: u64,
 }
 
-impl Copy<'_> {
+impl Attempt<'_> {
     fn run(mut self, manifest: &Manifest) -> Result<Copied, BackupError> {
         self.sorted_files(manifest)?;
         let oldest = self.log(manifest)?;
