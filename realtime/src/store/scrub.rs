@@ -57,13 +57,17 @@ impl Store {
 
     /// Names of files that were found damaged and still count.
     pub(super) fn damaged_files(&self) -> Vec<String> {
-        let mut damaged = self.damaged();
-        if !damaged.is_empty() {
-            let manifest = self.manifest();
-            let named = manifest.file_names();
-            damaged.retain(|name| named.contains(name.as_str()));
+        let found = self.damaged().clone();
+        if found.is_empty() {
+            return Vec::new();
         }
-        damaged.iter().cloned().collect()
+        // Taken when they were found, so that what it does not name is gone; and without their lock, as it takes `live`.
+        let manifest = self.manifest();
+        let named = manifest.file_names();
+        let still_counts = |name: &String| named.contains(name.as_str());
+        let (damaged, gone): (Vec<String>, Vec<String>) = found.into_iter().partition(still_counts);
+        self.damaged().retain(|name| !gone.contains(name));
+        damaged
     }
 
     /// Asks the manifest that was committed last, which may not be in the view yet.
