@@ -63,35 +63,16 @@ impl Store {
         }
         let mut group = Group::new(self.rules(), self.world.clock.now_ms());
         for batch in batches {
-            group.outcomes.push(Ok(Accepted::default()));
-            let before = (
-                writer.payload.len(),
-                group.frame.len(),
-                group.frame_ids.len(),
-                group.frame_producers.len(),
-            );
-            let sum = group.sum;
+            let before = group.mark(&writer);
             let staged = match self.earlier_verdict(&mut writer, &mut group, &batch) {
                 Ok(true) => continue,
                 Ok(false) => self.stage(&mut writer, &mut group, batch),
                 Err(refusal) => Err(refusal),
             };
             if let Err(refusal) = staged {
-                let index = group.outcomes.len() - 1;
-                group.outcomes[index] = Err(refusal);
                 // A damaged id run may be met half-way: what of the batch is in the frame goes.
-                let (bytes, records, ids, producers) = before;
-                if group.frame.len() > records {
-                    // It is part of what others are added to.
-                    group.added = None;
-                }
-                writer.payload.truncate(bytes);
-                group.frame.truncate(records);
-                for id in group.frame_ids.drain(ids..) {
-                    writer.ids.withdraw(id);
-                }
-                withdraw(&mut writer, group.frame_producers.drain(producers..));
-                group.sum = sum;
+                group.go_back(&mut writer, before);
+                group.outcomes.push(Err(refusal));
             }
             if writer.payload.len() >= FRAME_BYTES {
                 self.close_frame(&mut writer, &mut group);
@@ -160,14 +141,7 @@ impl Store {
             };
             group.push(writer, record);
         }
-        let outcome = group.outcomes.len() - 1;
-        // Duplicates by number leave no record: what they repeat may be on its way to the disk.
-        if group.frame.is_empty() {
-            group.written_outcomes.push(outcome);
-        } else {
-            group.frame_outcomes.push(outcome);
-        }
-        group.outcomes[outcome] = Ok(accepted);
+        group.accept(accepted);
         Ok(())
     }
 
@@ -185,7 +159,7 @@ impl Store {
         let is_new = writer.producers.is_new(id, origin)?;
         if is_new {
             let before = writer.producers.follow(id, origin, group.now_ms);
-            group.frame_producers.push((id, before));
+            group.open.producers.push((id, before));
         }
         Ok(!is_new)
     }
@@ -272,9 +246,7 @@ impl Store {
             return;
         }
         let records = std::mem::take(&mut group.frame);
-        let ids = std::mem::take(&mut group.frame_ids);
-        let producers = std::mem::take(&mut group.frame_producers);
-        let outcomes = std::mem::take(&mut group.frame_outcomes);
+        let staged = std::mem::take(&mut group.open);
         let count = u32::try_from(records.len())
             .expect("BUG: a frame holds at most a batch more than it should");
         let payload = std::mem::take(&mut writer.payload);
@@ -288,17 +260,11 @@ impl Store {
         match appended {
             Ok(first) => {
                 group.written.push(Appended { first, records });
-                group.written_ids.extend(ids);
-                group.written_producers.extend(producers);
-                group.written_outcomes.extend(outcomes);
+                group.unsynced.append(staged);
             }
             Err(refusal) => {
                 group.added = None;
-                ids.into_iter().for_each(|id| writer.ids.withdraw(id));
-                withdraw(writer, producers.into_iter());
-                outcomes
-                    .into_iter()
-                    .for_each(|index| group.outcomes[index] = Err(refusal.clone()));
+                group.refuse(writer, staged, &refusal);
             }
         }
     }
@@ -317,22 +283,14 @@ impl Store {
             _ => Ok(()),
         };
         if let Err(refusal) = synced {
-            group
-                .written_ids
-                .into_iter()
-                .for_each(|id| writer.ids.withdraw(id));
-            withdraw(writer, group.written_producers.into_iter());
-            group
-                .written_outcomes
-                .into_iter()
-                .for_each(|index| group.outcomes[index] = Err(refusal.clone()));
+            let staged = std::mem::take(&mut group.unsynced);
+            group.refuse(writer, staged, &refusal);
             return group.outcomes;
         }
         writer.last_append_ms = group.now_ms;
         writer.refused = None;
-        let records = || group.written.iter().flat_map(|frame| &frame.records);
-        writer.unflushed += records().count() as u64;
-        for (_, increment) in records().filter_map(Record::increment) {
+        writer.unflushed += group.records().count() as u64;
+        for (_, increment) in group.records().filter_map(Record::increment) {
             writer.bounds.add(increment.at, increment.n);
         }
         for frame in &group.written {
@@ -361,10 +319,31 @@ pub(super) type Added = BTreeMap<(String, TimeCode), u64>;
 /// A producer whose numbers went on, and how far they had come before.
 type Followed = (u128, Option<Progress>);
 
-/// Takes back how far producers have come, the last step first.
-fn withdraw(writer: &mut Writer, followed: impl DoubleEndedIterator<Item = Followed>) {
-    for (id, before) in followed.rev() {
-        writer.producers.withdraw(id, before);
+/// What batches leave besides records, to be taken back where those cannot be written.
+#[derive(Default)]
+struct Staged {
+    ids: Vec<u128>,
+    producers: Vec<Followed>,
+    /// Which outcomes of the group are theirs.
+    outcomes: Vec<usize>,
+}
+
+impl Staged {
+    fn append(&mut self, later: Self) {
+        self.ids.extend(later.ids);
+        self.producers.extend(later.producers);
+        self.outcomes.extend(later.outcomes);
+    }
+
+    /// Forgets the ids and how far producers have come, the last step first. Returns whose they were.
+    fn take_back(self, writer: &mut Writer) -> Vec<usize> {
+        for id in self.ids {
+            writer.ids.withdraw(id);
+        }
+        for (id, before) in self.producers.into_iter().rev() {
+            writer.producers.withdraw(id, before);
+        }
+        self.outcomes
     }
 }
 
@@ -379,20 +358,25 @@ pub(super) struct Appended {
 pub(super) struct Group {
     rules: Rules,
     now_ms: i64,
-    pub(super) outcomes: Vec<std::result::Result<Accepted, Refusal>>,
+    outcomes: Vec<std::result::Result<Accepted, Refusal>>,
     pub(super) sum: u64,
     /// What the batches staged so far add to each counter; only kept when some counter may overflow.
     pub(super) added: Option<Added>,
-    /// Records, ids and outcomes of the open frame.
-    pub(super) frame: Vec<Record>,
-    frame_ids: Vec<u128>,
-    frame_producers: Vec<Followed>,
-    pub(super) frame_outcomes: Vec<usize>,
-    /// The same of the frames that are appended.
-    pub(super) written: Vec<Appended>,
-    written_ids: Vec<u128>,
-    written_producers: Vec<Followed>,
-    pub(super) written_outcomes: Vec<usize>,
+    /// Records of the open frame, and what they go with.
+    frame: Vec<Record>,
+    open: Staged,
+    /// Frames that were appended, and what they go with.
+    written: Vec<Appended>,
+    unsynced: Staged,
+}
+
+/// How far a group had come before a batch.
+struct Mark {
+    bytes: usize,
+    records: usize,
+    ids: usize,
+    producers: usize,
+    sum: u64,
 }
 
 impl Group {
@@ -404,13 +388,61 @@ impl Group {
             sum: 0,
             added: None,
             frame: Vec::new(),
-            frame_ids: Vec::new(),
-            frame_producers: Vec::new(),
-            frame_outcomes: Vec::new(),
+            open: Staged::default(),
             written: Vec::new(),
-            written_ids: Vec::new(),
-            written_producers: Vec::new(),
-            written_outcomes: Vec::new(),
+            unsynced: Staged::default(),
+        }
+    }
+
+    fn mark(&self, writer: &Writer) -> Mark {
+        Mark {
+            bytes: writer.payload.len(),
+            records: self.frame.len(),
+            ids: self.open.ids.len(),
+            producers: self.open.producers.len(),
+            sum: self.sum,
+        }
+    }
+
+    /// Takes back what was staged since of a batch, which has no outcome yet.
+    fn go_back(&mut self, writer: &mut Writer, mark: Mark) {
+        if self.frame.len() > mark.records {
+            // It is part of what others are added to.
+            self.added = None;
+        }
+        writer.payload.truncate(mark.bytes);
+        self.frame.truncate(mark.records);
+        let since = Staged {
+            ids: self.open.ids.split_off(mark.ids),
+            producers: self.open.producers.split_off(mark.producers),
+            outcomes: Vec::new(),
+        };
+        since.take_back(writer);
+        self.sum = mark.sum;
+    }
+
+    /// All records that are staged, in their order.
+    pub(super) fn records(&self) -> impl DoubleEndedIterator<Item = &Record> {
+        let written = self.written.iter().flat_map(|frame| &frame.records);
+        written.chain(&self.frame)
+    }
+
+    /// Answers the batch whose turn it is. One that left no record repeats what may be on its way to the disk only now:
+    /// they succeed or fail together.
+    pub(super) fn accept(&mut self, accepted: Accepted) {
+        let staged = if self.frame.is_empty() {
+            &mut self.unsynced
+        } else {
+            &mut self.open
+        };
+        staged.outcomes.push(self.outcomes.len());
+        self.outcomes.push(Ok(accepted));
+    }
+
+    /// Refuses the batches of what could not be written, and takes it back.
+    fn refuse(&mut self, writer: &mut Writer, staged: Staged, refusal: &Refusal) {
+        for index in staged.take_back(writer) {
+            self.outcomes[index] = Err(refusal.clone());
         }
     }
 
@@ -424,7 +456,7 @@ impl Group {
                 arrived_ms: self.now_ms,
             },
         );
-        self.frame_ids.push(id);
+        self.open.ids.push(id);
     }
 
     fn push(&mut self, writer: &mut Writer, record: Record) {

@@ -32,12 +32,7 @@ impl Store {
         let Some(sequence) = known else {
             return Ok(false);
         };
-        let mut staged = group
-            .written
-            .iter()
-            .flat_map(|frame| &frame.records)
-            .chain(&group.frame);
-        let here = staged.rfind(
+        let here = group.records().rfind(
             |record| matches!(record, Record::Batch { key: known, .. } if *known == key.text),
         );
         let (body, accepted) = match here {
@@ -47,15 +42,7 @@ impl Store {
         if body != key.body {
             return Err(Refusal::KeyReused);
         }
-        let outcome = group.outcomes.len() - 1;
-        group.outcomes[outcome] = Ok(accepted);
-        // What it repeats may be on its way to the disk only now: they succeed or fail together.
-        if group.frame.is_empty() {
-            &mut group.written_outcomes
-        } else {
-            &mut group.frame_outcomes
-        }
-        .push(outcome);
+        group.accept(accepted);
         Ok(true)
     }
 
@@ -126,7 +113,7 @@ impl Store {
         }
         let added = match group.added.take() {
             Some(added) => added,
-            None => self.staged(group),
+            None => self.added_by(group),
         };
         let checked = self.check_batch(writer, &added, batch);
         group.added = Some(added);
@@ -134,14 +121,9 @@ impl Store {
     }
 
     /// What the batches staged before add to each counter.
-    fn staged(&self, group: &Group) -> Added {
+    fn added_by(&self, group: &Group) -> Added {
         let mut added = Added::new();
-        let staged = group
-            .written
-            .iter()
-            .flat_map(|frame| &frame.records)
-            .chain(&group.frame);
-        for record in staged {
+        for record in group.records() {
             if let Record::Increment(increment) | Record::Late(increment) = record {
                 self.note_added(&mut added, increment);
             }
