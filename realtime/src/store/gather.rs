@@ -3,7 +3,7 @@
 //! Invariant: what all reads hold of breakdowns at a time is bounded (`room.rs`); a point more is an error.
 
 use std::collections::{BTreeMap, HashMap};
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use tallyring_archive::{BlockCache, Run};
@@ -12,7 +12,7 @@ use tallyring_records::{
     Day, Grain, KeyCrc, StoreId, TimeCode, add_capped, is_hash, missing_value, sum_capped,
 };
 
-use super::read::{Read, Series, ValuePoint};
+use super::read::{Series, ValuePoint};
 use super::{Live, Store};
 use crate::delta::DeltaStore;
 use crate::error::{Error, Result};
@@ -33,9 +33,9 @@ const READ_BYTES: usize = 400 * HOUR_BYTES;
 /// Points that are made room for at first.
 const POINTS_AT_FIRST: usize = 32;
 
-/// One read on its way: first what memory holds, then run by run.
 pub(super) struct Gather<'r> {
-    read: &'r Read,
+    range: Range<i64>,
+    subtotal: Option<&'r str>,
     total_key: String,
     /// Tells its shard.
     crc: KeyCrc,
@@ -50,16 +50,21 @@ pub(super) struct Gather<'r> {
 }
 
 impl<'r> Gather<'r> {
-    pub fn new(read: &'r Read, stored: &str) -> Self {
-        let total_key = line::total_key(&read.namespace, stored);
+    /// Of a key as it is stored, in `range` (Unix seconds).
+    pub fn new(
+        namespace: &str,
+        stored: &str,
+        subtotal: Option<&'r str>,
+        range: Range<i64>,
+    ) -> Self {
+        let total_key = line::total_key(namespace, stored);
         Self {
-            read,
+            range,
+            subtotal,
             crc: KeyCrc::of(total_key.as_bytes()),
             total_key,
-            subtotal_prefix: read
-                .subtotal
-                .as_ref()
-                .map(|subtotal| line::subtotal_prefix(subtotal, &read.namespace, stored)),
+            subtotal_prefix: subtotal
+                .map(|subtotal| line::subtotal_prefix(subtotal, namespace, stored)),
             runs: Vec::new(),
             totals: Vec::new(),
             series: Series::default(),
@@ -71,18 +76,18 @@ impl<'r> Gather<'r> {
     /// Takes what memory holds, and notes which runs to read.
     pub fn memory(&mut self, live: &Live) {
         for store in live.ring.stores() {
-            if !concerns(self.read, store) {
+            if !concerns(&self.range, store) {
                 continue;
             }
             for delta in store.deltas() {
                 let totals = &mut self.totals;
-                let wanted = self.read.from..self.read.to;
+                let wanted = &self.range;
                 delta.totals(self.total_key.as_bytes(), &mut |code, count| {
                     if wanted.contains(&code.start()) {
                         totals.push((code, count));
                     }
                 });
-                let Some(subtotal) = &self.read.subtotal else {
+                let Some(subtotal) = self.subtotal else {
                     continue;
                 };
                 let mut points = Vec::new();
@@ -113,12 +118,14 @@ impl<'r> Gather<'r> {
 
     /// Notes the runs that may hold something of the range.
     pub fn note(&mut self, runs: &[Arc<Run>]) {
-        let concerned = runs.iter().filter(|run| may_hold(run, self.read, self.crc));
+        let concerned = runs
+            .iter()
+            .filter(|run| may_hold(run, &self.range, self.crc));
         self.runs.extend(concerned.map(Arc::clone));
     }
 
     pub fn run(&mut self, store: &Store, run: &Run, visit: Visit) -> Result<()> {
-        let wanted = self.read.from..self.read.to;
+        let wanted = self.range.clone();
         let (key, totals) = (self.total_key.as_bytes(), &mut self.totals);
         // A day's code stands before those of its hours.
         let first = Day::of(wanted.start).code();
@@ -144,7 +151,7 @@ impl<'r> Gather<'r> {
         };
         // A folded day's code stands before those of its hours.
         let mut from = prefix.clone().into_bytes();
-        Day::of(self.read.from).code().write_to(&mut from);
+        Day::of(wanted.start).code().write_to(&mut from);
         visit(
             run,
             &store.cache,
@@ -207,9 +214,15 @@ impl<'r> Gather<'r> {
         });
     }
 
-    /// All totals together.
-    pub fn sum(&self) -> u64 {
-        sum_capped(self.totals.iter().map(|(_, count)| *count))
+    /// All totals together, those of the runs that were noted too.
+    ///
+    /// # Errors
+    /// When a block is damaged.
+    pub fn sum(mut self, store: &Store) -> Result<u64> {
+        for run in std::mem::take(&mut self.runs) {
+            self.run(store, &run, Run::visit_prefix)?;
+        }
+        Ok(sum_capped(self.totals.iter().map(|(_, count)| *count)))
     }
 
     /// Adds what has no value, so that the values of every bucket sum to its total.
@@ -218,7 +231,7 @@ impl<'r> Gather<'r> {
     /// When there was no room for all of it.
     pub fn finish(mut self) -> Result<Series> {
         self.series.totals = std::mem::take(&mut self.totals).into();
-        if let Some(subtotal) = &self.read.subtotal {
+        if let Some(subtotal) = self.subtotal {
             let missing = missing_value(subtotal);
             let mut named: BTreeMap<TimeCode, u64> = BTreeMap::new();
             for point in &self.series.points {
@@ -247,17 +260,17 @@ impl<'r> Gather<'r> {
     }
 }
 
-/// True when the run may hold something of the key in the read's range.
-fn may_hold(run: &Run, read: &Read, key: KeyCrc) -> bool {
+/// True when the run may hold something of the key in the range.
+fn may_hold(run: &Run, range: &Range<i64>, key: KeyCrc) -> bool {
     let meta = run.meta();
-    meta.overlaps(read.from, read.to) && key.shard(meta.shards) == meta.shard
+    meta.overlaps(range.start, range.end) && key.shard(meta.shards) == meta.shard
 }
 
-/// True when the store may hold something of the read's range.
-pub(super) fn concerns(read: &Read, store: &DeltaStore) -> bool {
+/// True when the store may hold something of the range.
+pub(super) fn concerns(range: &Range<i64>, store: &DeltaStore) -> bool {
     match store.id {
         StoreId::Late(_) => true,
-        StoreId::Day(day) => day.start() < read.to && read.from < day.next().start(),
+        StoreId::Day(day) => day.start() < range.end && range.start < day.next().start(),
     }
 }
 

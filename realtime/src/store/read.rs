@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use tallyring_archive::Run;
-use tallyring_records::{Counts, Offset, TimeCode, add_capped, is_hash, minute_of};
+use tallyring_records::{Counts, Offset, TimeCode, is_hash, minute_of};
 
 use super::gather::{Gather, Visit};
 use super::room::Held;
@@ -119,7 +119,9 @@ impl Store {
         let mut gathers: Vec<Gather<'_>> = reads
             .iter()
             .map(|read| {
-                let mut gather = Gather::new(read, &self.keys.stored(&read.key));
+                let (stored, range) = (self.keys.stored(&read.key), read.from..read.to);
+                let subtotal = read.subtotal.as_deref();
+                let mut gather = Gather::new(&read.namespace, &stored, subtotal, range);
                 gather.series.held = self.room.hold();
                 gather
             })
@@ -180,26 +182,17 @@ impl Store {
         let (namespace, stored) = total_key
             .split_once('|')
             .expect("BUG: a total key has a bar");
-        let to = code.start() + code.grain().seconds();
-        let read = Read {
-            namespace: namespace.into(),
-            key: String::new(),
-            subtotal: None,
-            from: code.start(),
-            to,
-        };
-        let mut gather = Gather::new(&read, stored);
+        let end = code.start() + code.grain().seconds();
+        let mut gather = Gather::new(namespace, stored, None, code.start()..end);
         gather.memory(&self.live());
-        for run in std::mem::take(&mut gather.runs) {
-            gather.run(self, &run, Run::visit_prefix)?;
-        }
-        Ok(gather.sum())
+        gather.sum(self)
     }
 }
 
 /// Totals of several stored keys on their way, all from one view.
 pub(super) struct Totals {
-    keys: Vec<(Read, Total, Vec<Arc<Run>>)>,
+    /// As they are stored, and the texts behind hashes.
+    keys: Vec<(String, Option<String>, Gather<'static>)>,
     /// All runs of the deltas that concern the range.
     pub runs: Vec<Arc<Run>>,
 }
@@ -224,29 +217,15 @@ impl Totals {
     ) -> Self {
         let stores = || live.ring.stores();
         let key = |stored: String| {
-            let read = Read {
-                namespace: namespace.to_owned(),
-                key: String::new(),
-                subtotal: None,
-                from: range.start,
-                to: range.end,
-            };
-            let mut gather = Gather::new(&read, &stored);
+            let mut gather = Gather::new(namespace, &stored, None, range.clone());
             gather.memory(&live);
-            let count = gather.sum();
-            let runs = std::mem::take(&mut gather.runs);
             let hash = Some(&stored).filter(|stored| is_hash(stored));
             let text = hash.and_then(|hash| {
                 let mut deltas = stores().flat_map(DeltaStore::deltas);
                 deltas.find_map(|delta| delta.lookups().get(hash.as_bytes()))
             });
             let text = text.map(str::to_owned);
-            let total = Total {
-                stored,
-                text,
-                count,
-            };
-            (read, total, runs)
+            (stored, text, gather)
         };
         Self {
             keys: keys.into_iter().map(key).collect(),
@@ -259,13 +238,12 @@ impl Totals {
     /// Reads the rest from runs.
     pub fn read(&mut self, store: &Store) -> Result<Vec<Total>> {
         let mut totals = Vec::with_capacity(self.keys.len());
-        for (read, mut total, runs) in self.keys.drain(..) {
-            let mut gather = Gather::new(&read, &total.stored);
-            for run in runs {
-                gather.run(store, &run, Run::visit_prefix)?;
-            }
-            add_capped(&mut total.count, gather.sum());
-            totals.push(total);
+        for (stored, text, gather) in self.keys.drain(..) {
+            totals.push(Total {
+                stored,
+                text,
+                count: gather.sum(store)?,
+            });
         }
         Ok(totals)
     }

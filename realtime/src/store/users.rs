@@ -33,12 +33,13 @@ impl Store {
     pub fn users(&self, read: Read, as_of: Option<u64>) -> Result<UsersView> {
         let total_key = line::total_key(&read.namespace, &self.keys.stored(&read.key));
         let mut memory: BTreeMap<TimeCode, Users> = BTreeMap::new();
+        let range = read.from..read.to;
         let mut copy = |live: &Live| {
             let stores = live.ring.stores();
-            let stores = stores.filter(|store| as_of.is_none() && concerns(&read, store));
+            let stores = stores.filter(|store| as_of.is_none() && concerns(&range, store));
             for delta in stores.flat_map(DeltaStore::deltas) {
                 delta.users(total_key.as_bytes(), &mut |code, users| {
-                    if (read.from..read.to).contains(&code.start()) {
+                    if range.contains(&code.start()) {
                         memory.entry(code).or_default().union(users);
                     }
                 });
