@@ -54,14 +54,14 @@ const FALSE_POSITIVES: f64 = 0.001;
 const BYTES_EACH: usize = (size_of::<(u128, Seen)>() + 1) * 8 / 7;
 
 impl Ids {
-    /// The ids of the runs that the manifest names; `window_ms` is when the window begins.
+    /// The ids of the runs that the manifest names; ids are known from `known_from_ms` on (Unix milliseconds).
     ///
     /// # Errors
     /// When a run cannot be read.
-    pub fn open(disk: &dyn Disk, entries: &[IdRunEntry], window_ms: i64) -> Result<Self> {
+    pub fn open(disk: &dyn Disk, entries: &[IdRunEntry], known_from_ms: i64) -> Result<Self> {
         let runs = entries
             .iter()
-            .map(|entry| IdRun::open(disk, entry.clone(), window_ms).map(Arc::new))
+            .map(|entry| IdRun::open(disk, entry.clone(), known_from_ms).map(Arc::new))
             .collect::<Result<_>>()?;
         Ok(Self {
             recent: HashMap::new(),
@@ -149,12 +149,12 @@ impl Ids {
     }
 
     /// The manifest names these runs now: what was set aside is in the fresh ones, others are
-    /// forgotten, and those older than `window_ms` are no longer asked whether an id is new.
-    pub fn adopt(&mut self, fresh: Vec<IdRun>, entries: &[IdRunEntry], window_ms: i64) {
+    /// forgotten, and those older than `known_from_ms` are no longer asked whether an id is new.
+    pub fn adopt(&mut self, fresh: Vec<IdRun>, entries: &[IdRunEntry], known_from_ms: i64) {
         self.runs.extend(fresh.into_iter().map(Arc::new));
         self.runs.retain(|run| entries.contains(&run.entry));
         for run in &mut self.runs {
-            if run.entry.newest_ms < window_ms && run.filter.is_some() {
+            if run.entry.newest_ms < known_from_ms && run.filter.is_some() {
                 *run = Arc::new(IdRun {
                     entry: run.entry.clone(),
                     run: Arc::clone(&run.run),
@@ -212,13 +212,13 @@ fn spec(newest_ms: i64, level: i32) -> RunSpec {
 }
 
 impl IdRun {
-    /// Opens a run and, unless it is older than `window_ms`, reads it once for its filter.
+    /// Opens a run and, unless it is older than `known_from_ms`, reads it once for its filter.
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn open(disk: &dyn Disk, entry: IdRunEntry, window_ms: i64) -> Result<Self> {
+    pub fn open(disk: &dyn Disk, entry: IdRunEntry, known_from_ms: i64) -> Result<Self> {
         let run = Run::open_named(disk, &entry.run)?;
-        if entry.newest_ms < window_ms {
+        if entry.newest_ms < known_from_ms {
             let filter = None;
             return Ok(Self { entry, run, filter });
         }

@@ -124,8 +124,8 @@ impl Store {
         live.schemas = root.manifest.schemas.clone();
         live.manifest = Arc::new(root.manifest.clone());
         drop(live);
-        let window_ms = self.id_window_ms();
-        writer.ids.adopt(fresh, &root.manifest.ids.runs, window_ms);
+        let runs = &root.manifest.ids.runs;
+        writer.ids.adopt(fresh, runs, self.known_from_ms());
         let appended = writer.log()?.appended();
         writer.unflushed = appended.saturating_sub(frozen.until.sequence);
         Ok(())
@@ -283,8 +283,9 @@ impl Store {
                 .filter(|entry| !writer.ids.has(entry))
                 .collect()
         };
-        let open =
-            |entry: &IdRunEntry| IdRun::open(&*self.world.disk, entry.clone(), self.id_window_ms());
+        let open = |entry: &IdRunEntry| {
+            IdRun::open(&*self.world.disk, entry.clone(), self.known_from_ms())
+        };
         Ok(new
             .into_iter()
             .map(open)
@@ -292,7 +293,7 @@ impl Store {
     }
 
     /// Since when ids are known, Unix milliseconds.
-    fn id_window_ms(&self) -> i64 {
+    fn known_from_ms(&self) -> i64 {
         self.believed_now_ms() - i64::from(self.options.id_hours) * HOUR_MS
     }
 

@@ -82,7 +82,7 @@ impl Replay {
     ) -> Result<Self> {
         let disk = &*world.disk;
         let window_ms = i64::from(options.id_hours) * HOUR_MS;
-        let window_ms = world.clock.now_ms().saturating_sub(window_ms);
+        let known_from_ms = world.clock.now_ms().saturating_sub(window_ms);
         let mut files = Files::default();
         let mut stores = Vec::new();
         for entry in &manifest.stores {
@@ -103,7 +103,7 @@ impl Replay {
             schema: Arc::new(first.schema.clone()),
             files,
             archive,
-            ids: Ids::open(disk, &manifest.ids.runs, window_ms)?,
+            ids: Ids::open(disk, &manifest.ids.runs, known_from_ms)?,
             producers: Producers::restore(&manifest.ids.producers),
             ids_from,
             from,
