@@ -1,5 +1,6 @@
 //! Reads a run: point and range reads through the block index, and sequential scans.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -173,6 +174,22 @@ impl Run {
             block.ok_or(Error::NotCached)
         };
         self.visit(&mut { cached }, (prefix, from), visit)
+    }
+
+    /// The text behind a hash, if the run has it.
+    ///
+    /// # Errors
+    /// When a block that may hold it is damaged.
+    pub fn look_up(&self, cache: &BlockCache, hash: &[u8]) -> Result<Option<String>> {
+        let wanted = [&[line::LOOKUP_MARK], hash].concat();
+        let mut found = None;
+        self.visit_from(cache, &wanted, &mut |key, payload| {
+            if key == wanted {
+                found = line::unescape(payload).map(Cow::into_owned);
+            }
+            ControlFlow::Break(())
+        })?;
+        Ok(found)
     }
 
     fn visit(

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tallyring_archive::Run;
 use tallyring_records::line::hours;
-use tallyring_records::{COUNT_MAX, Day, is_hash};
+use tallyring_records::{COUNT_MAX, Day};
 
 use super::read::Totals;
 use super::top::{Ranking, TopKey};
@@ -63,13 +63,7 @@ impl Store {
         let is_exact = bound == 0 || last.is_some_and(|last| last.count > bound);
         let mut listed = Vec::with_capacity(counted.len());
         for total in counted {
-            let key = match total.text {
-                Some(text) => text,
-                None if is_hash(&total.stored) => self
-                    .look_up(&totals.runs, &total.stored)?
-                    .unwrap_or(total.stored),
-                None => total.stored,
-            };
+            let key = self.text_of(&total.stored, total.text, &totals.runs)?;
             let count = total.count;
             listed.push(TopKey { key, count });
         }

@@ -132,11 +132,7 @@ impl Store {
             match as_of {
                 None => gathers.iter_mut().for_each(|gather| gather.memory(&live)),
                 Some(number) => {
-                    let files = live
-                        .archive
-                        .kept
-                        .get(&number)
-                        .ok_or_else(|| no_generation(&live, number))?;
+                    let files = live.kept(number)?;
                     gathers.iter_mut().for_each(|gather| gather.note(files));
                 }
             }
@@ -165,16 +161,32 @@ impl Store {
     /// # Errors
     /// When a block that may hold the lookup is damaged.
     pub fn expand(&self, series: &Series, value: &str) -> Result<Vec<String>> {
-        let mut parts = Vec::new();
-        for part in value.split('*') {
-            let raw = match series.lookups.get(part) {
-                Some(raw) => Some(raw.to_string()),
-                None if is_hash(part) => self.look_up(&series.runs, part)?,
-                None => None,
-            };
-            parts.push(raw.unwrap_or_else(|| part.to_owned()));
+        let text = |part: &str| {
+            let known = series.lookups.get(part).map(|raw| raw.to_string());
+            self.text_of(part, known, &series.runs)
+        };
+        value.split('*').map(text).collect()
+    }
+
+    /// The text behind what is stored: the one that is `known`; of a hash, that of the first run that has it; else the
+    /// stored form itself.
+    pub(super) fn text_of(
+        &self,
+        stored: &str,
+        known: Option<String>,
+        runs: &[Arc<Run>],
+    ) -> Result<String> {
+        if let Some(text) = known {
+            return Ok(text);
         }
-        Ok(parts)
+        if is_hash(stored) {
+            for run in runs {
+                if let Some(text) = run.look_up(&self.cache, stored.as_bytes())? {
+                    return Ok(text);
+                }
+            }
+        }
+        Ok(stored.to_owned())
     }
 
     /// Count of one total in one base bucket.
@@ -249,10 +261,19 @@ impl Totals {
     }
 }
 
-pub(super) fn no_generation(live: &Live, number: u64) -> Error {
-    let kept: Vec<String> = live.archive.kept.keys().map(u64::to_string).collect();
-    Error::NoGeneration {
-        number,
-        kept: kept.join(", "),
+impl Live {
+    /// The files of a kept generation.
+    pub(super) fn kept(&self, number: u64) -> Result<&[Arc<Run>]> {
+        let kept = &self.archive.kept;
+        match kept.get(&number) {
+            Some(files) => Ok(files.as_slice()),
+            None => {
+                let kept: Vec<String> = kept.keys().map(u64::to_string).collect();
+                Err(Error::NoGeneration {
+                    number,
+                    kept: kept.join(", "),
+                })
+            }
+        }
     }
 }

@@ -10,13 +10,12 @@ use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use tallyring_archive::Run;
-use tallyring_records::line::{self, hours};
-use tallyring_records::{COUNT_MAX, Counts, TimeCode, is_hash};
+use tallyring_records::line::hours;
+use tallyring_records::{COUNT_MAX, Counts, TimeCode};
 
 use super::Store;
 use super::copied::Copied;
 use super::minutes::{Each, Ends, Minutes, divides, whole_hours};
-use super::read::no_generation;
 use crate::delta::Delta;
 use crate::error::Result;
 
@@ -149,12 +148,9 @@ impl Store {
         let is_cut = scan.best.divided > named;
         let mut keys = Vec::with_capacity(scan.best.heap.len());
         for Reverse((count, Reverse(key))) in scan.best.heap.into_sorted_vec() {
-            let stored = String::from_utf8_lossy(&key[section.len()..]).into_owned();
-            let key = match scan.texts.remove(&stored) {
-                Some(raw) => raw,
-                None if is_hash(&stored) => self.look_up(&scan.runs, &stored)?.unwrap_or(stored),
-                None => stored,
-            };
+            let stored = String::from_utf8_lossy(&key[section.len()..]);
+            let known = scan.texts.remove(&*stored);
+            let key = self.text_of(&stored, known, &scan.runs)?;
             keys.push(TopKey { key, count });
         }
         Ok(Ranking {
@@ -219,14 +215,7 @@ impl Store {
         let (generation, minutes_from) = {
             let live = self.live();
             match as_of {
-                Some(number) => {
-                    let files = live
-                        .archive
-                        .kept
-                        .get(&number)
-                        .ok_or_else(|| no_generation(&live, number))?;
-                    runs.extend(files.iter().map(Arc::clone));
-                }
+                Some(number) => runs.extend_from_slice(live.kept(number)?),
                 None => {
                     for store in live.ring.stores() {
                         for delta in store.changing() {
@@ -333,24 +322,6 @@ impl Store {
             ControlFlow::Continue(())
         })?;
         Ok(next)
-    }
-
-    /// The text behind a hash, from the first run that has it.
-    pub(super) fn look_up(&self, runs: &[Arc<Run>], hash: &str) -> Result<Option<String>> {
-        let wanted = line::lookup_key(hash);
-        for run in runs {
-            let mut found = None;
-            run.visit_from(&self.cache, wanted.as_bytes(), &mut |key, payload| {
-                if key == wanted.as_bytes() {
-                    found = line::unescape(payload).map(|text| text.into_owned());
-                }
-                ControlFlow::Break(())
-            })?;
-            if found.is_some() {
-                return Ok(found);
-            }
-        }
-        Ok(None)
     }
 }
 

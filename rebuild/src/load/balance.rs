@@ -179,20 +179,11 @@ impl<'r> Check<'r> {
 
     /// The key as it was given, safe to show.
     fn raw(&self, stored: &[u8]) -> Result<String, LoadError> {
-        let mut raw = line::shown(stored);
-        if is_hash(stored) {
-            let wanted = [&[line::LOOKUP_MARK], stored].concat();
-            self.run
-                .visit_from(&self.cache, &wanted, &mut |key, payload| {
-                    if key == wanted
-                        && let Some(text) = line::unescape(payload)
-                    {
-                        raw = line::shown(text.as_bytes());
-                    }
-                    ControlFlow::Break(())
-                })?;
-        }
-        Ok(raw)
+        let text = match is_hash(stored) {
+            true => self.run.look_up(&self.cache, stored)?,
+            false => None,
+        };
+        Ok(line::shown(text.as_deref().map_or(stored, str::as_bytes)))
     }
 }
 
