@@ -12,8 +12,8 @@ use tallyring_archive::Run;
 use tallyring_records::line::hours;
 use tallyring_records::{COUNT_MAX, Day};
 
+use super::ranking::{Ranking, TopKey};
 use super::read::Totals;
-use super::top::{Ranking, TopKey};
 use super::{Live, Store};
 use crate::error::Result;
 use crate::heavy::{Heavy, Standing};

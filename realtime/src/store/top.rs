@@ -11,80 +11,14 @@ use std::sync::Arc;
 
 use tallyring_archive::Run;
 use tallyring_records::line::hours;
-use tallyring_records::{COUNT_MAX, Counts, TimeCode};
+use tallyring_records::{COUNT_MAX, TimeCode};
 
 use super::Store;
 use super::copied::Copied;
 use super::minutes::{Each, Ends, Minutes, divides, whole_hours};
+use super::ranking::{CountedSpan, NamespaceTotals, Ranking, TopKey};
 use crate::delta::Delta;
 use crate::error::Result;
-
-/// The heaviest keys of a range.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ranking {
-    /// The archive generation in the view.
-    pub generation: u64,
-    /// Minutes of base buckets that began earlier have expired (Unix seconds); none has, without.
-    pub minutes_from: Option<i64>,
-    /// Sum over all keys of the namespace.
-    pub total: u64,
-    /// Heaviest first, ties by stored key.
-    pub keys: Vec<TopKey>,
-    /// Where in the range counts lie; none where there is none, or in recent hours.
-    pub counted: Option<Counted>,
-    /// True where a base bucket that the range divides has counts without minutes: those count where it starts.
-    pub is_cut: bool,
-    /// A key that is not listed may have up to this many; none where it has no more than the last one listed.
-    pub bound: Option<u64>,
-}
-
-/// Where counts lie.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Counted {
-    /// Start of the first base bucket, Unix seconds.
-    pub first: i64,
-    /// Start of the last one.
-    pub last: i64,
-    /// Length of the longest, seconds.
-    pub grain_seconds: i64,
-}
-
-impl Counted {
-    /// Takes one base bucket more into it.
-    fn note(counted: &mut Option<Self>, code: TimeCode) {
-        let (start, grain) = (code.start(), code.grain().seconds());
-        let before = counted.unwrap_or(Self {
-            first: start,
-            last: start,
-            grain_seconds: grain,
-        });
-        *counted = Some(Self {
-            first: before.first.min(start),
-            last: before.last.max(start),
-            grain_seconds: before.grain_seconds.max(grain),
-        });
-    }
-}
-
-/// What all keys of a namespace counted together.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NamespaceTotals {
-    /// The archive generation in the view.
-    pub generation: u64,
-    /// Minutes of base buckets that began earlier have expired (Unix seconds); none has, without.
-    pub minutes_from: Option<i64>,
-    /// By base bucket; or by minute, and by base bucket what was counted without minutes.
-    pub totals: Counts,
-}
-
-/// A key and its count.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TopKey {
-    /// The key as it was counted.
-    pub key: String,
-    /// Its count in the range.
-    pub count: u64,
-}
 
 /// Keys summed at a time: bounds memory however many keys there are.
 const CHUNK_KEYS: usize = 100_000;
@@ -128,18 +62,8 @@ impl Store {
             true => Minutes::Ends(Ends::of(&range)),
             false => Minutes::None,
         };
-        self.top_of_all(namespace, range, (Best::new(limit), minutes), as_of)
-    }
-
-    fn top_of_all(
-        &self,
-        namespace: &str,
-        range: Range<i64>,
-        wanted: (Best, Minutes),
-        as_of: Option<u64>,
-    ) -> Result<Ranking> {
-        let section = format!("{namespace}|");
-        let mut scan = self.scan(&section, &range, wanted, as_of)?;
+        let section = Section::new(namespace, range, &minutes);
+        let mut scan = self.scan(&section, Best::new(limit), minutes, as_of)?;
         let mut named = 0;
         if let Minutes::Ends(ends) = &scan.minutes {
             scan.best.total = ends.change.of(scan.best.total);
@@ -148,7 +72,7 @@ impl Store {
         let is_cut = scan.best.divided > named;
         let mut keys = Vec::with_capacity(scan.best.heap.len());
         for Reverse((count, Reverse(key))) in scan.best.heap.into_sorted_vec() {
-            let stored = String::from_utf8_lossy(&key[section.len()..]);
+            let stored = String::from_utf8_lossy(&key[section.name.len()..]);
             let known = scan.texts.remove(&*stored);
             let key = self.text_of(&stored, known, &scan.runs)?;
             keys.push(TopKey { key, count });
@@ -183,7 +107,8 @@ impl Store {
             true => Minutes::Each(Each::default()),
             false => Minutes::None,
         };
-        let scan = self.scan(&format!("{namespace}|"), &range, (best, minutes), as_of)?;
+        let section = Section::new(namespace, range, &minutes);
+        let scan = self.scan(&section, best, minutes, as_of)?;
         let totals = scan.best.totals.unwrap_or_default();
         let totals = match scan.minutes {
             Minutes::Each(each) => each.with_rest_of(&totals),
@@ -199,16 +124,12 @@ impl Store {
     /// Reads every total of a section once, and the minutes that are needed.
     fn scan(
         &self,
-        section: &str,
-        range: &Range<i64>,
-        (mut best, mut minutes): (Best, Minutes),
+        section: &Section,
+        mut best: Best,
+        mut minutes: Minutes,
         as_of: Option<u64>,
     ) -> Result<Scan> {
-        let whole = match &minutes {
-            Minutes::Each(_) => range.clone(),
-            // What begins earlier does not count by itself, but is seen to be divided.
-            Minutes::None | Minutes::Ends(_) => whole_hours(range),
-        };
+        let Section { name, range, whole } = section;
         let mut copied = Copied::default();
         let mut frozen: Vec<Arc<Delta>> = Vec::new();
         let mut runs: Vec<Arc<Run>> = Vec::new();
@@ -219,8 +140,8 @@ impl Store {
                 None => {
                     for store in live.ring.stores() {
                         for delta in store.changing() {
-                            copied.add(delta, section, &whole);
-                            minutes.memory(delta, section, &whole);
+                            copied.add(delta, name, whole);
+                            minutes.memory(delta, name, whole);
                         }
                         frozen.extend(store.frozen.iter().map(Arc::clone));
                         runs.extend(store.runs.iter().map(|run| Arc::clone(&run.run)));
@@ -233,16 +154,16 @@ impl Store {
             (generation, minutes_from)
         };
         for delta in frozen {
-            copied.add(&delta, section, &whole);
-            minutes.memory(&delta, section, &whole);
+            copied.add(&delta, name, whole);
+            minutes.memory(&delta, name, whole);
         }
         let memory = sums(&copied, range, &mut best);
         runs.retain(|run| run.meta().overlaps(whole.start, whole.end));
         for run in &runs {
-            minutes.run(self, run, section, &whole)?;
+            minutes.run(self, run, name, whole)?;
         }
         let exact = |key: &[u8], count| minutes.exact(self, &runs, key, count);
-        self.merge_section(section, (range, &whole), &runs, memory, (&mut best, &exact))?;
+        self.merge_section(section, &runs, memory, &mut best, &exact)?;
         Ok(Scan {
             generation,
             minutes_from,
@@ -257,15 +178,15 @@ impl Store {
     /// run has only read up to. Only the runs that stand there are read on, so that none is further ahead than a chunk.
     fn merge_section(
         &self,
-        section: &str,
-        ranges: (&Range<i64>, &Range<i64>),
+        section: &Section,
         runs: &[Arc<Run>],
         mut sums: BTreeMap<Vec<u8>, Sum>,
-        (best, exact): (&mut Best, &Exact<'_>),
+        best: &mut Best,
+        exact: &Exact<'_>,
     ) -> Result<()> {
         let mut froms: Vec<Option<Vec<u8>>> = runs
             .iter()
-            .map(|_| Some(section.as_bytes().to_vec()))
+            .map(|_| Some(section.name.as_bytes().to_vec()))
             .collect();
         let chunk = (CHUNK_KEYS / runs.len().max(1)).max(1_000);
         while let Some(complete) = froms.iter().flatten().min().cloned() {
@@ -276,7 +197,7 @@ impl Store {
             for (run, from) in runs.iter().zip(&mut froms) {
                 if let Some(start) = from.take_if(|from| *from == complete) {
                     let sums = &mut sums;
-                    *from = self.read_chunk(run, section, &start, (ranges, chunk), sums, best)?;
+                    *from = self.read_chunk(run, section, &start, chunk, sums, best)?;
                 }
             }
         }
@@ -290,16 +211,16 @@ impl Store {
     fn read_chunk(
         &self,
         run: &Run,
-        section: &str,
+        section: &Section,
         start: &[u8],
-        ((range, whole), chunk): ((&Range<i64>, &Range<i64>), usize),
+        chunk: usize,
         sums: &mut BTreeMap<Vec<u8>, Sum>,
         best: &mut Best,
     ) -> Result<Option<Vec<u8>>> {
         let (mut lines, mut next) = (0, None);
         let mut before: Vec<u8> = Vec::new();
         run.visit_from(&self.cache, start, &mut |key, payload| {
-            if !key.starts_with(section.as_bytes()) {
+            if !key.starts_with(section.name.as_bytes()) {
                 return ControlFlow::Break(());
             }
             // A key may have several lines, of which the next chunk would read all again.
@@ -312,9 +233,9 @@ impl Store {
             before.extend_from_slice(key);
             let counts = hours(payload).flatten();
             let mut added = Sum::default();
-            for (code, count) in counts.filter(|(code, _)| whole.contains(&code.start())) {
-                best.note(range, code, count);
-                added.add(range, code, count);
+            for (code, count) in counts.filter(|(code, _)| section.whole.contains(&code.start())) {
+                best.note(&section.range, code, count);
+                added.add(&section.range, code, count);
             }
             if added.at_most() > 0 {
                 sums.entry(key.to_vec()).or_default().unite(added);
@@ -322,6 +243,29 @@ impl Store {
             ControlFlow::Continue(())
         })?;
         Ok(next)
+    }
+}
+
+/// What of a namespace is read.
+struct Section {
+    /// With which its total keys begin: `u|`.
+    name: String,
+    range: Range<i64>,
+    /// The range, or more than it: what begins earlier does not count by itself, but is seen to be divided.
+    whole: Range<i64>,
+}
+
+impl Section {
+    fn new(namespace: &str, range: Range<i64>, minutes: &Minutes) -> Self {
+        let whole = match minutes {
+            Minutes::Each(_) => range.clone(),
+            Minutes::None | Minutes::Ends(_) => whole_hours(&range),
+        };
+        Self {
+            name: format!("{namespace}|"),
+            range,
+            whole,
+        }
     }
 }
 
@@ -389,7 +333,7 @@ impl Sum {
 struct Best {
     limit: usize,
     total: u64,
-    counted: Option<Counted>,
+    counted: Option<CountedSpan>,
     /// Sum of the base buckets that the range divides.
     divided: u64,
     /// Sums by base bucket, where they are wanted.
@@ -417,7 +361,7 @@ impl Best {
         if !range.contains(&code.start()) {
             return;
         }
-        Counted::note(&mut self.counted, code);
+        CountedSpan::note(&mut self.counted, code);
         if let Some(totals) = &mut self.totals {
             let sum = totals.entry(code).or_insert(0);
             *sum = sum.saturating_add(count);
