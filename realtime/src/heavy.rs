@@ -22,7 +22,7 @@ const BYTES_MAX: usize = 64 << 20;
 const HOURS: usize = 72;
 const HOUR: i64 = 3_600;
 /// A key in a table that is at most seven eighths full, twice for the half that comes and goes.
-const BYTES_EACH: usize = (size_of::<(StoredKey, Held)>() + 1) * 2 * 8 / 7;
+const BYTES_EACH: usize = (size_of::<(StoredKey, Estimate)>() + 1) * 2 * 8 / 7;
 
 /// A key as it is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -61,17 +61,18 @@ pub struct Heavy {
 struct Hour {
     sum: u64,
     floor: u64,
-    held: HashMap<StoredKey, Held>,
+    held: HashMap<StoredKey, Estimate>,
 }
 
+/// What a key may have counted.
 #[derive(Clone, Copy)]
-struct Held {
+struct Estimate {
     count: u64,
     /// How many there may have been before it was held.
     missed: u64,
 }
 
-impl Held {
+impl Estimate {
     fn at_most(self) -> u64 {
         self.count.saturating_add(self.missed)
     }
@@ -187,7 +188,7 @@ impl Hour {
             return;
         }
         let missed = self.floor;
-        self.held.insert(key, Held { count, missed });
+        self.held.insert(key, Estimate { count, missed });
         if self.held.len() >= 2 * kept {
             self.halve(kept);
         }
@@ -204,7 +205,7 @@ impl Hour {
         self.floor = floor;
         // Of those that weigh as much as what is let go, whichever come first.
         let mut level = heaviest.iter().filter(|&&weight| weight == floor).count();
-        let mut stays = |held: &Held| match held.at_most().cmp(&floor) {
+        let mut stays = |held: &Estimate| match held.at_most().cmp(&floor) {
             Ordering::Greater => true,
             Ordering::Equal if level > 0 => {
                 level -= 1;
@@ -225,14 +226,14 @@ impl Hour {
         }
         for (&key, theirs) in &other.held {
             let missed = self.floor.saturating_add(theirs.missed);
-            let Held { count, .. } = *theirs;
+            let Estimate { count, .. } = *theirs;
             match self.held.get_mut(&key) {
                 Some(held) => {
                     held.count = held.count.saturating_add(count);
                     held.missed = (held.missed - other.floor).saturating_add(theirs.missed);
                 }
                 None => {
-                    self.held.insert(key, Held { count, missed });
+                    self.held.insert(key, Estimate { count, missed });
                 }
             }
         }

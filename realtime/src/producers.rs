@@ -17,11 +17,11 @@ const PRODUCERS_MAX: usize = 10_000;
 
 /// How far every producer has come.
 #[derive(Default, Clone)]
-pub struct Producers(HashMap<u128, Progress>);
+pub struct Producers(HashMap<u128, LastSequence>);
 
 /// How far one has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Progress {
+pub struct LastSequence {
     epoch: u64,
     /// With which the epoch began.
     first: u64,
@@ -32,16 +32,16 @@ pub struct Progress {
 impl Producers {
     /// As a manifest says.
     pub fn restore(entries: &[ProducerEntry]) -> Self {
-        let progress = entries.iter().filter_map(|entry| {
-            let progress = Progress {
+        let last = entries.iter().filter_map(|entry| {
+            let last = LastSequence {
                 epoch: entry.epoch,
                 first: entry.first,
                 next: entry.next,
                 seen_ms: entry.seen_ms,
             };
-            Some((u128::from_str_radix(&entry.id, 16).ok()?, progress))
+            Some((u128::from_str_radix(&entry.id, 16).ok()?, last))
         });
-        Self(progress.collect())
+        Self(last.collect())
     }
 
     /// For a manifest.
@@ -49,12 +49,12 @@ impl Producers {
         let mut entries: Vec<ProducerEntry> = self
             .0
             .iter()
-            .map(|(id, progress)| ProducerEntry {
+            .map(|(id, last)| ProducerEntry {
                 id: format!("{id:032x}"),
-                epoch: progress.epoch,
-                first: progress.first,
-                next: progress.next,
-                seen_ms: progress.seen_ms,
+                epoch: last.epoch,
+                first: last.first,
+                next: last.next,
+                seen_ms: last.seen_ms,
             })
             .collect();
         entries.sort_by(|a, b| a.id.cmp(&b.id));
@@ -63,7 +63,7 @@ impl Producers {
 
     /// Forgets those that were last seen before `oldest_ms`.
     pub fn forget(&mut self, oldest_ms: i64) {
-        self.0.retain(|_, progress| progress.seen_ms >= oldest_ms);
+        self.0.retain(|_, last| last.seen_ms >= oldest_ms);
     }
 
     /// True when the increment with this origin is new, false when it is a duplicate.
@@ -117,22 +117,22 @@ impl Producers {
     }
 
     /// The increment with this origin counts; how far its producer had come before.
-    pub fn follow(&mut self, id: u128, origin: &Origin, seen_ms: i64) -> Option<Progress> {
+    pub fn follow(&mut self, id: u128, origin: &Origin, seen_ms: i64) -> Option<LastSequence> {
         let known = self.0.get(&id);
         let began = known.filter(|known| known.epoch == origin.epoch);
-        let progress = Progress {
+        let last = LastSequence {
             epoch: origin.epoch,
             first: began.map_or(origin.sequence, |known| known.first),
             next: origin.sequence.saturating_add(1),
             seen_ms,
         };
-        self.0.insert(id, progress)
+        self.0.insert(id, last)
     }
 
     /// Takes that back.
-    pub fn withdraw(&mut self, id: u128, before: Option<Progress>) {
+    pub fn withdraw(&mut self, id: u128, before: Option<LastSequence>) {
         match before {
-            Some(progress) => self.0.insert(id, progress),
+            Some(last) => self.0.insert(id, last),
             None => self.0.remove(&id),
         };
     }

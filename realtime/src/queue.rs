@@ -54,7 +54,7 @@ struct State {
 struct Caller {
     answer: oneshot::Sender<Outcome>,
     desk: Arc<Desk>,
-    held: Held,
+    queued: QueuedBytes,
 }
 
 /// Where what is submitted in a turn of a thread waits for its end.
@@ -69,7 +69,7 @@ struct Desk {
 struct Turn(Arc<Desk>);
 
 /// A batch's part of the bounds; given back when dropped.
-struct Held {
+struct QueuedBytes {
     queue: Arc<Queue>,
     bytes: usize,
 }
@@ -87,9 +87,9 @@ impl Queue {
     /// # Panics
     /// Outside of a Tokio runtime.
     pub async fn submit(self: &Arc<Self>, batch: Batch) -> Outcome {
-        let held = Held::take(self, &batch).ok_or(Refusal::Busy)?;
+        let queued = QueuedBytes::take(self, &batch).ok_or(Refusal::Busy)?;
         let (answer, answered) = oneshot::channel();
-        Desk::of_this_thread(self).submit(batch, answer, held);
+        Desk::of_this_thread(self).submit(batch, answer, queued);
         answered.await.unwrap_or_else(|_| {
             Err(Refusal::Unavailable(
                 "the server is stopping; retry with the same id".into(),
@@ -168,8 +168,12 @@ impl Callers {
     pub fn answer(self, outcomes: Vec<Outcome>) {
         let mut desks: Vec<(Arc<Desk>, Vec<_>)> = Vec::new();
         for (caller, outcome) in self.0.into_iter().zip(outcomes) {
-            let Caller { answer, desk, held } = caller;
-            drop(held);
+            let Caller {
+                answer,
+                desk,
+                queued,
+            } = caller;
+            drop(queued);
             match desks
                 .iter_mut()
                 .find(|(known, _)| Arc::ptr_eq(known, &desk))
@@ -207,9 +211,18 @@ impl Desk {
         })
     }
 
-    fn submit(self: Arc<Self>, batch: Batch, answer: oneshot::Sender<Outcome>, held: Held) {
+    fn submit(
+        self: Arc<Self>,
+        batch: Batch,
+        answer: oneshot::Sender<Outcome>,
+        queued: QueuedBytes,
+    ) {
         let desk = Arc::clone(&self);
-        let caller = Caller { answer, desk, held };
+        let caller = Caller {
+            answer,
+            desk,
+            queued,
+        };
         let mut submitted = lock(&self.submitted);
         let is_first = submitted.is_empty();
         submitted.push((batch, caller));
@@ -232,21 +245,21 @@ impl Drop for Turn {
     }
 }
 
-impl Held {
+impl QueuedBytes {
     fn take(queue: &Arc<Queue>, batch: &Batch) -> Option<Self> {
         let weight: usize = batch.increments.iter().map(weight).sum();
         // Made before the check, so that what is refused is given back.
-        let held = Self {
+        let queued = Self {
             queue: Arc::clone(queue),
             bytes: weight.min(BYTES_MAX),
         };
         let batches = queue.batches.fetch_add(1, Ordering::Relaxed) + 1;
-        let bytes = queue.bytes.fetch_add(held.bytes, Ordering::Relaxed) + held.bytes;
-        (batches <= BATCHES_MAX && bytes <= BYTES_MAX).then_some(held)
+        let bytes = queue.bytes.fetch_add(queued.bytes, Ordering::Relaxed) + queued.bytes;
+        (batches <= BATCHES_MAX && bytes <= BYTES_MAX).then_some(queued)
     }
 }
 
-impl Drop for Held {
+impl Drop for QueuedBytes {
     fn drop(&mut self) {
         self.queue.batches.fetch_sub(1, Ordering::Relaxed);
         self.queue.bytes.fetch_sub(self.bytes, Ordering::Relaxed);

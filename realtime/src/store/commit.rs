@@ -14,7 +14,7 @@ use crate::error::{Error, ItemFault, OutOfOrder, Refusal, WrongItem};
 use crate::ids::Seen;
 use crate::oplog::{OplogError, PAYLOAD_BYTES_MAX};
 use crate::options::Durability;
-use crate::producers::Progress;
+use crate::producers::LastSequence;
 
 /// Increments that count together or not at all. The caller has validated them.
 #[derive(Debug, Clone, Default)]
@@ -317,7 +317,7 @@ impl Store {
 pub(super) type Added = BTreeMap<(String, TimeCode), u64>;
 
 /// A producer whose numbers went on, and how far they had come before.
-type Followed = (u128, Option<Progress>);
+type Followed = (u128, Option<LastSequence>);
 
 /// What batches leave besides records, to be taken back where those cannot be written.
 #[derive(Default)]

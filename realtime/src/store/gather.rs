@@ -1,6 +1,6 @@
 //! One read on its way: first what memory holds, then run by run.
 //!
-//! Invariant: what all reads hold of breakdowns at a time is bounded (`room.rs`); a point more is an error.
+//! Invariant: what all reads hold of breakdowns at a time is bounded (`point_budget.rs`); a point more is an error.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::{ControlFlow, Range};
@@ -199,7 +199,7 @@ impl<'r> Gather<'r> {
         };
         let points = &mut self.series.points;
         if points.len() == points.capacity() {
-            match self.series.held.grow(points.len().max(POINTS_AT_FIRST)) {
+            match self.series.reserved.grow(points.len().max(POINTS_AT_FIRST)) {
                 Ok(more) => points.reserve_exact(more),
                 Err(error) => {
                     self.refused = Some(error);

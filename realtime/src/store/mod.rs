@@ -18,13 +18,13 @@ mod history;
 mod lateness;
 mod minutes;
 mod open;
+mod point_budget;
 mod points;
 mod publish;
 mod ranking;
 mod read;
 mod recent;
 mod replay;
-mod room;
 mod rules;
 mod scrub;
 mod show;
@@ -54,18 +54,18 @@ pub use commit::{Batch, BatchKey, RefusedItem};
 pub use datasets::check_dataset_name;
 pub use history::{IdHistory, Logged};
 pub use open::Recovery;
+pub use point_budget::POINTS_MAX;
 pub use ranking::{NamespaceTotals, Ranking, TopKey};
 pub use read::{Answer, Read, Series, ValuePoint};
 pub use recent::{RECENT_SECONDS_MAX, Seconds};
-pub use room::POINTS_MAX;
 pub use status::{Status, StoreStatus};
 pub use users::UsersView;
 
 use bounds::Bounds;
 use files::{ArchiveFiles, Files};
 use lateness::Watermarks;
+use point_budget::PointBudget;
 use recent::Recent;
-use room::Room;
 
 /// One data directory: increments in, counts out.
 pub struct Store {
@@ -81,7 +81,7 @@ pub struct Store {
     /// The last minute by the second; locked without `live`, and last.
     recent: RwLock<Recent>,
     /// Of breakdowns on their way.
-    room: Room,
+    point_budget: PointBudget,
     /// Who folds; locked after `writer` and before `live`.
     folding: Mutex<()>,
     /// False when no store has anything to fold. Changed under the lock of `live`.

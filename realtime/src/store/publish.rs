@@ -34,7 +34,7 @@ impl Store {
             next.active = built.number;
             let surplus = next.generations.len().saturating_sub(GENERATIONS_KEPT);
             next.generations.drain(..surplus);
-            fold_sources(&mut next);
+            replace_merged_sources(&mut next);
         }
         next.forget_datasets();
         self.switch(&mut root, next, &build.exported)
@@ -196,7 +196,7 @@ fn check_build(manifest: &Manifest, build: &Build) -> Result<()> {
 /// Replaces the source runs that every kept generation has merged by the oldest one's files of the same span of time,
 /// where those are exactly their merge, expired minutes left out and expired hours folded, however each is sharded. The
 /// merge of these files with later runs gives the same bytes: no later generation keeps more of either.
-fn fold_sources(manifest: &mut Manifest) {
+fn replace_merged_sources(manifest: &mut Manifest) {
     let Some(oldest) = manifest.generations.first().cloned() else {
         return;
     };
@@ -212,8 +212,8 @@ fn fold_sources(manifest: &mut Manifest) {
             partition.holds(run.meta.partition) && oldest.merged.contains(&run.name)
         };
         let runs: Vec<&RunEntry> = manifest.runs.iter().filter(in_oldest).collect();
-        let folded: BTreeSet<String> = runs.iter().map(|run| run.name.clone()).collect();
-        if folded.is_empty() || hashes(&runs) == hashes(&files) {
+        let replaced: BTreeSet<String> = runs.iter().map(|run| run.name.clone()).collect();
+        if replaced.is_empty() || hashes(&runs) == hashes(&files) {
             continue;
         }
         // Of other sources too, such as datasets: not the same counts.
@@ -221,10 +221,10 @@ fn fold_sources(manifest: &mut Manifest) {
         if !are_equal_but_for_minutes(&sums(&runs), &sums(&files)) {
             continue;
         }
-        manifest.runs.retain(|run| !folded.contains(&run.name));
+        manifest.runs.retain(|run| !replaced.contains(&run.name));
         manifest.runs.extend(files.iter().copied().cloned());
         for generation in &mut manifest.generations {
-            generation.merged.retain(|name| !folded.contains(name));
+            generation.merged.retain(|name| !replaced.contains(name));
             let names = files.iter().map(|file| file.name.clone());
             generation.merged.extend(names);
         }

@@ -8,7 +8,7 @@ use tallyring_archive::Run;
 use tallyring_records::{Counts, Offset, TimeCode, is_hash, minute_of};
 
 use super::gather::{Gather, Visit};
-use super::room::Held;
+use super::point_budget::Reserved;
 use super::{Live, Store};
 use crate::delta::DeltaStore;
 use crate::error::{Error, Result};
@@ -55,8 +55,8 @@ pub struct Series {
     /// Stored values by number.
     pub values: Vec<Box<str>>,
     pub(super) lookups: HashMap<Box<str>, Box<str>>,
-    /// The room of the points.
-    pub(super) held: Held,
+    /// For the points.
+    pub(super) reserved: Reserved,
     /// Those that were read.
     pub(super) runs: Vec<Arc<Run>>,
 }
@@ -122,7 +122,7 @@ impl Store {
                 let (stored, range) = (self.keys.stored(&read.key), read.from..read.to);
                 let subtotal = read.subtotal.as_deref();
                 let mut gather = Gather::new(&read.namespace, &stored, subtotal, range);
-                gather.series.held = self.room.hold();
+                gather.series.reserved = self.point_budget.reserve();
                 gather
             })
             .collect();

@@ -20,8 +20,8 @@ use super::change::HOUR_MS;
 use super::files::{ArchiveFiles, Files};
 use super::lateness::Watermarks;
 use super::open::{AGAIN_DOMAIN, BATCH_KEY_DOMAIN, ID_DOMAIN, PRODUCER_DOMAIN, REFUSED_DOMAIN};
+use super::point_budget::PointBudget;
 use super::recent::Recent;
-use super::room::Room;
 use super::{ANSWERED_MAX, Answered, Live, Root, Store, Writer};
 use crate::delta::{Delta, DeltaStore};
 use crate::error::{Error, Result};
@@ -309,7 +309,7 @@ impl Replay {
             live: RwLock::new(live),
             schema: self.schema,
             recent: RwLock::new(recent),
-            room: Room::default(),
+            point_budget: PointBudget::default(),
             folding: Mutex::new(()),
             has_arrived: AtomicBool::new(false),
             damaged: Mutex::default(),

@@ -11,26 +11,26 @@ pub const POINTS_MAX: usize = 40_000_000;
 
 /// What all reads hold.
 #[derive(Debug, Default)]
-pub(super) struct Room(Arc<AtomicUsize>);
+pub(super) struct PointBudget(Arc<AtomicUsize>);
 
 /// What one series holds, given back with it.
 #[derive(Debug, Default)]
-pub(super) struct Held {
+pub(super) struct Reserved {
     all: Arc<AtomicUsize>,
     own: usize,
 }
 
-impl Room {
-    /// Nothing yet.
-    pub fn hold(&self) -> Held {
-        Held {
+impl PointBudget {
+    /// For one series: nothing of it is held yet.
+    pub fn reserve(&self) -> Reserved {
+        Reserved {
             all: Arc::clone(&self.0),
             own: 0,
         }
     }
 }
 
-impl Held {
+impl Reserved {
     /// Holds up to this many more, as far as there is room: how many.
     ///
     /// # Errors
@@ -49,7 +49,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for Reserved {
     fn drop(&mut self) {
         self.all.fetch_sub(self.own, Ordering::Relaxed);
     }
@@ -61,12 +61,12 @@ mod tests {
 
     #[test]
     fn what_one_gives_back_another_may_hold() {
-        let room = Room::default();
-        let (mut one, mut other) = (room.hold(), room.hold());
+        let budget = PointBudget::default();
+        let (mut one, mut other) = (budget.reserve(), budget.reserve());
         assert_eq!(one.grow(POINTS_MAX - 1).unwrap(), POINTS_MAX - 1);
         assert_eq!(other.grow(7).unwrap(), 1, "what is left");
-        for (held, alone) in [(&mut other, false), (&mut one, true)] {
-            let refused = held.grow(7).unwrap_err();
+        for (reserved, alone) in [(&mut other, false), (&mut one, true)] {
+            let refused = reserved.grow(7).unwrap_err();
             assert!(matches!(refused, Error::TooManyValues { alone: is } if is == alone));
         }
         drop(one);
