@@ -3,18 +3,14 @@
 //! Many batches, one sync. Each batch is whole in one frame, so it counts all or not at all; its
 //! records become visible together, before anyone is told that they were accepted.
 
-use std::collections::BTreeMap;
+use tallyring_records::{Accepted, Increment, Offset, Origin, Record, Skipped};
 
-use tallyring_records::{Accepted, Increment, Offset, Origin, Record, Skipped, TimeCode};
-
+use super::group::{Appended, Group};
 use super::open::{AGAIN_DOMAIN, BATCH_KEY_DOMAIN, ID_DOMAIN, PRODUCER_DOMAIN, REFUSED_DOMAIN};
-use super::rules::Rules;
 use super::{Store, Writer};
 use crate::error::{Error, ItemFault, OutOfOrder, Refusal, WrongItem};
-use crate::ids::Seen;
 use crate::oplog::{OplogError, PAYLOAD_BYTES_MAX};
 use crate::options::Durability;
-use crate::producers::LastSequence;
 
 /// Increments that count together or not at all. The caller has validated them.
 #[derive(Debug, Clone, Default)]
@@ -310,158 +306,6 @@ impl Store {
         let now = group.now_ms.div_euclid(1_000);
         self.show(&group.rules, &group.written, applied, now);
         group.outcomes
-    }
-}
-
-/// What is added to counters: `u|jehiah` and base bucket.
-pub(super) type Added = BTreeMap<(String, TimeCode), u64>;
-
-/// A producer whose numbers went on, and how far they had come before.
-type Followed = (u128, Option<LastSequence>);
-
-/// What batches leave besides records, to be taken back where those cannot be written.
-#[derive(Default)]
-struct Staged {
-    ids: Vec<u128>,
-    producers: Vec<Followed>,
-    /// Which outcomes of the group are theirs.
-    outcomes: Vec<usize>,
-}
-
-impl Staged {
-    fn append(&mut self, later: Self) {
-        self.ids.extend(later.ids);
-        self.producers.extend(later.producers);
-        self.outcomes.extend(later.outcomes);
-    }
-
-    /// Forgets the ids and how far producers have come, the last step first. Returns whose they were.
-    fn take_back(self, writer: &mut Writer) -> Vec<usize> {
-        for id in self.ids {
-            writer.ids.withdraw(id);
-        }
-        for (id, before) in self.producers.into_iter().rev() {
-            writer.producers.withdraw(id, before);
-        }
-        self.outcomes
-    }
-}
-
-/// A frame that is in the log.
-pub(super) struct Appended {
-    /// Sequence of its first record.
-    pub(super) first: u64,
-    pub(super) records: Vec<Record>,
-}
-
-/// A group commit in the making.
-pub(super) struct Group {
-    rules: Rules,
-    now_ms: i64,
-    outcomes: Vec<std::result::Result<Accepted, Refusal>>,
-    pub(super) sum: u64,
-    /// What the batches staged so far add to each counter; only kept when some counter may overflow.
-    pub(super) added: Option<Added>,
-    /// Records of the open frame, and what they go with.
-    frame: Vec<Record>,
-    open: Staged,
-    /// Frames that were appended, and what they go with.
-    written: Vec<Appended>,
-    unsynced: Staged,
-}
-
-/// How far a group had come before a batch.
-struct Mark {
-    bytes: usize,
-    records: usize,
-    ids: usize,
-    producers: usize,
-    sum: u64,
-}
-
-impl Group {
-    fn new(rules: Rules, now_ms: i64) -> Self {
-        Self {
-            rules,
-            now_ms,
-            outcomes: Vec::new(),
-            sum: 0,
-            added: None,
-            frame: Vec::new(),
-            open: Staged::default(),
-            written: Vec::new(),
-            unsynced: Staged::default(),
-        }
-    }
-
-    fn mark(&self, writer: &Writer) -> Mark {
-        Mark {
-            bytes: writer.payload.len(),
-            records: self.frame.len(),
-            ids: self.open.ids.len(),
-            producers: self.open.producers.len(),
-            sum: self.sum,
-        }
-    }
-
-    /// Takes back what was staged since of a batch, which has no outcome yet.
-    fn go_back(&mut self, writer: &mut Writer, mark: Mark) {
-        if self.frame.len() > mark.records {
-            // It is part of what others are added to.
-            self.added = None;
-        }
-        writer.payload.truncate(mark.bytes);
-        self.frame.truncate(mark.records);
-        let since = Staged {
-            ids: self.open.ids.split_off(mark.ids),
-            producers: self.open.producers.split_off(mark.producers),
-            outcomes: Vec::new(),
-        };
-        since.take_back(writer);
-        self.sum = mark.sum;
-    }
-
-    /// All records that are staged, in their order.
-    pub(super) fn records(&self) -> impl DoubleEndedIterator<Item = &Record> {
-        let written = self.written.iter().flat_map(|frame| &frame.records);
-        written.chain(&self.frame)
-    }
-
-    /// Answers the batch whose turn it is. One that left no record repeats what may be on its way to the disk only now:
-    /// they succeed or fail together.
-    pub(super) fn accept(&mut self, accepted: Accepted) {
-        let staged = if self.frame.is_empty() {
-            &mut self.unsynced
-        } else {
-            &mut self.open
-        };
-        staged.outcomes.push(self.outcomes.len());
-        self.outcomes.push(Ok(accepted));
-    }
-
-    /// Refuses the batches of what could not be written, and takes it back.
-    fn refuse(&mut self, writer: &mut Writer, staged: Staged, refusal: &Refusal) {
-        for index in staged.take_back(writer) {
-            self.outcomes[index] = Err(refusal.clone());
-        }
-    }
-
-    /// Remembers an id as that of the record pushed next; `base` is the number of the frame's first.
-    fn remember(&mut self, writer: &mut Writer, id: u128, base: u64) {
-        let sequence = base + self.frame.len() as u64;
-        writer.ids.insert(
-            id,
-            Seen {
-                sequence,
-                arrived_ms: self.now_ms,
-            },
-        );
-        self.open.ids.push(id);
-    }
-
-    fn push(&mut self, writer: &mut Writer, record: Record) {
-        record.encode(&mut writer.payload);
-        self.frame.push(record);
     }
 }
 

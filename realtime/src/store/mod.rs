@@ -13,6 +13,7 @@ mod datasets;
 mod duties;
 mod files;
 mod gather;
+mod group;
 mod heavy;
 mod history;
 mod lateness;

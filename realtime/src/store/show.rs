@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use tallyring_records::{Increment, Offset, Record, Schema, StoreId, TimeCode, line};
 
 use super::Store;
-use super::commit::Appended;
+use super::group::Appended;
 use super::lateness::Watermarks;
 use super::rules::Rules;
 use crate::delta::{Delta, DeltaStore, Fold};

@@ -6,7 +6,8 @@ use tallyring_records::{
     Accepted, COUNT_MAX, Increment, Namespace, Offset, Record, Text, TimeCode, decode_all, line,
 };
 
-use super::commit::{Added, Batch, Group, any_refusal};
+use super::commit::{Batch, any_refusal};
+use super::group::{Added, Group};
 use super::history::Logged;
 use super::open::{BATCH_BODY_DOMAIN, BATCH_KEY_DOMAIN, ID_DOMAIN};
 use super::{Store, Writer};
