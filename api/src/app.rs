@@ -23,11 +23,12 @@ use http_body_util::BodyExt;
 use tower::ServiceExt;
 
 use crate::access::{self, AccessLog, Caller, Peer, Route};
+use crate::drain::Drain;
 use crate::meter::Meter;
 use crate::read::direct::Direct;
 use crate::state::ApiState;
 use crate::write::incr;
-use crate::{compress, drain, head, problem};
+use crate::{compress, head, problem};
 
 /// All routes over one state. Needs no socket.
 pub struct App {
@@ -81,7 +82,7 @@ impl App {
         B: HttpBody<Data = Bytes> + Send + 'static,
         B::Error: Into<axum::BoxError>,
     {
-        let version = parts.version;
+        let drain = Drain::of(&parts);
         // A body without bytes needs no box.
         let body = if body.is_end_stream() {
             Body::empty()
@@ -99,7 +100,7 @@ impl App {
             let Ok(response) = self.routes.clone().oneshot(request).await;
             response
         };
-        drain::drained(version, body, answer).await
+        drain.behind(body, answer).await
     }
 
     async fn increment(&self, parts: &Parts, began: Instant) -> Response {

@@ -14,7 +14,8 @@ use bytes::Bytes;
 
 use crate::access::{Denial, Route};
 use crate::app::App;
-use crate::{drain, health};
+use crate::drain::Drain;
+use crate::health;
 
 /// Stands before an [`App`] that is still being made.
 #[derive(Default)]
@@ -41,7 +42,7 @@ impl Door {
             None => {
                 let (parts, body) = request.into_parts();
                 let refuse = async |_| before_it_opens(&parts).await;
-                drain::drained(parts.version, Body::new(body), refuse).await
+                Drain::of(&parts).behind(Body::new(body), refuse).await
             }
         }
     }

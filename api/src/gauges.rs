@@ -65,7 +65,7 @@ const GAUGES: [Gauge; 20] = [
     ),
     (
         "tallyring_damaged_files",
-        "Files that count and were found damaged when all were read, a seventh a night",
+        "Files that count and were found damaged when they were read again, each at least once a week",
         |now| now.status.damaged_files.len() as f64,
     ),
     (

@@ -7,6 +7,11 @@ pub fn parse(text: &str) -> Option<i64> {
     if let Ok(seconds) = text.parse::<i64>() {
         return Some(seconds);
     }
+    if let Some((whole, fraction)) = text.split_once('.')
+        && [whole.strip_prefix('-').unwrap_or(whole), fraction].map(is_digits) == [true, true]
+    {
+        return text.parse().ok().and_then(floor);
+    }
     let timestamp: jiff::Timestamp = text.parse().ok()?;
     Some(timestamp.as_millisecond().div_euclid(1_000))
 }
@@ -14,6 +19,17 @@ pub fn parse(text: &str) -> Option<i64> {
 /// The same of a query string, in which a plus that was not percent-encoded has become a space.
 pub fn parse_in_query(text: &str) -> Option<i64> {
     parse(&with_plus(text))
+}
+
+/// Unix seconds with a fraction, rounded down; `None` for what is no time.
+pub fn floor(seconds: f64) -> Option<i64> {
+    /// Up to here every whole number is one.
+    const EXACT_MAX: f64 = (1_u64 << 53) as f64;
+    (seconds.abs() <= EXACT_MAX).then(|| seconds.floor() as i64)
+}
+
+fn is_digits(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// Puts the plus back before the offset of a time.
@@ -42,7 +58,13 @@ mod tests {
             ("2012-03-16", None),
             ("2012-03-16T18:40:47", None),
             ("now", None),
-            ("1331923247.5", None),
+            ("1331923247.5", Some(1_331_923_247)),
+            ("-0.5", Some(-1)),
+            ("1331923247.", None),
+            (".5", None),
+            ("1.5e9", None),
+            ("--1.5", None),
+            ("99999999999999999999.5", None),
             ("99999999999999999999", None),
         ] {
             assert_eq!(parse(text), seconds, "{text}");

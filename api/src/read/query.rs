@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderMap, Uri};
+use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::Response;
 use serde_json::Value;
 use tallyring_records::Schema;
@@ -128,12 +128,18 @@ pub async fn query(
 }
 
 fn to_json(answers: &[Answer]) -> Result<Vec<u8>, Problem> {
+    const AT_ONCE_MAX: usize = 1 << 20;
     let mut text = br#"{"answers":["#.to_vec();
     for (index, answer) in answers.iter().enumerate() {
         if index > 0 {
             text.push(b',');
         }
         answer.write_json(&mut text)?;
+        if index == 0 {
+            // Most are as long as the first, and a text that grows is copied each time.
+            let others = text.len() * (answers.len() - 1);
+            text.reserve(others.min(AT_ONCE_MAX));
+        }
     }
     text.extend_from_slice(b"]}");
     Ok(text)
@@ -189,10 +195,12 @@ fn queries(bytes: &[u8]) -> Result<Vec<Json<'_>>, Problem> {
     let detail = match queries.len() {
         0 => "the list is empty; give at least one query, such as {\"namespace\":\"l\",\"key\":\"abc\"}".to_owned(),
         1..=QUERIES_MAX => return Ok(queries),
-        many => format!("the list has {many} queries; at most {QUERIES_MAX} are answered at once, ask in parts"),
+        many => {
+            let detail = format!("the list has {many} queries; at most {QUERIES_MAX} are answered at once, ask in parts");
+            return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "Too large", detail));
+        }
     };
-    let count = queries.len().to_string();
-    Err(Problem::malformed("queries", &count, detail))
+    Err(Problem::malformed("queries", "0", detail))
 }
 
 /// Fields of a query, by name.

@@ -45,6 +45,7 @@ pub(super) fn at(value: Option<Value>, now: i64) -> Result<i64, Problem> {
         None | Some(Value::Null) => Ok(now),
         Some(Value::Number(number)) => number
             .as_i64()
+            .or_else(|| number.as_f64().and_then(time::floor))
             .ok_or_else(|| Problem::malformed("at", &number.to_string(), time::EXPECTED)),
         Some(Value::String(text)) => {
             time::parse(&text).ok_or_else(|| Problem::malformed("at", &text, time::EXPECTED))

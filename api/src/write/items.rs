@@ -100,7 +100,14 @@ pub fn read<T: Item>(headers: &HeaderMap, body: &[u8]) -> Result<Items<T>, Probl
 
 /// True where the media type says that each line of the body is an item.
 pub fn is_by_line(headers: &HeaderMap) -> bool {
-    ["application/x-ndjson", "application/jsonl"].contains(&&*media_type(headers))
+    const NAMES: [&str; 5] = [
+        "application/x-ndjson",
+        "application/ndjson",
+        "application/jsonl",
+        "application/jsonlines",
+        "application/x-jsonlines",
+    ];
+    NAMES.contains(&&*media_type(headers))
 }
 
 /// The media type of a body in lower case, without its parameters.
