@@ -1,34 +1,45 @@
 //! What is answered from the first moment on: that the process lives, and everything else once the store is open.
 //!
 //! To open a store takes as long as its log takes to read. Until then a client that is refused a connection would take the
-//! machine for dead; one that is answered 503 comes again.
+//! machine for dead; one that is answered 503 comes again. Most stores open at once: whoever finds the port open and asks
+//! is let through then, and never learns of it.
 
 use std::net::IpAddr;
+use std::pin::pin;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use axum::body::{Body, HttpBody};
 use axum::http::request::Parts;
 use axum::http::{Method, Request};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
+use tokio::sync::Notify;
 
 use crate::access::{Denial, Route};
 use crate::app::App;
 use crate::drain::Drain;
 use crate::health;
 
+/// How long a request waits for a store that is being opened.
+const PATIENCE: Duration = Duration::from_secs(2);
+
 /// Stands before an [`App`] that is still being made.
 #[derive(Default)]
-pub struct Door(OnceLock<Arc<App>>);
+pub struct Door {
+    app: OnceLock<Arc<App>>,
+    opened: Notify,
+}
 
 impl Door {
     /// Lets everybody through from now on.
     ///
     /// # Panics
     /// When it is open already.
-    pub fn open(&self, app: App) {
-        let opened = self.0.set(Arc::new(app));
+    pub fn open(&self, app: Arc<App>) {
+        let opened = self.app.set(app);
         assert!(opened.is_ok(), "BUG: the door is open already");
+        self.opened.notify_waiters();
     }
 
     /// Answers a request of this address.
@@ -37,13 +48,31 @@ impl Door {
         B: HttpBody<Data = Bytes> + Send + 'static,
         B::Error: Into<axum::BoxError>,
     {
-        match self.0.get() {
+        // Here, so that who finds it open goes straight through.
+        if let Some(app) = self.app.get() {
+            return Arc::clone(app).answer(request, peer).await;
+        }
+        // These tell how it is.
+        if !["/healthz", "/readyz"].contains(&request.uri().path()) {
+            self.wait().await;
+        }
+        match self.app.get() {
             Some(app) => Arc::clone(app).answer(request, peer).await,
             None => {
                 let (parts, body) = request.into_parts();
                 let refuse = async |_| before_it_opens(&parts).await;
                 Drain::of(&parts).behind(Body::new(body), refuse).await
             }
+        }
+    }
+
+    /// Waits until it is open, for a moment.
+    async fn wait(&self) {
+        let mut opened = pin!(self.opened.notified());
+        // From here on it hears of it.
+        opened.as_mut().enable();
+        if self.app.get().is_none() {
+            let _ = tokio::time::timeout(PATIENCE, opened).await;
         }
     }
 }
@@ -64,10 +93,12 @@ mod tests {
     use axum::body::{Body, to_bytes};
     use axum::http::header::RETRY_AFTER;
     use std::net::Ipv4Addr;
+    use tallyring_records::Schema;
 
     use super::*;
+    use crate::tests::site::Site;
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn until_the_store_is_open_all_but_being_alive_is_refused_for_a_moment() {
         let door = Arc::new(Door::default());
         for (method, path, status, says) in [
@@ -90,5 +121,24 @@ mod tests {
             let body = String::from_utf8(body.expect("a body").into()).expect("text");
             assert!(body.contains(says), "{path}: {body}");
         }
+    }
+
+    #[tokio::test]
+    async fn who_comes_before_it_opens_is_let_through_then() {
+        let site = Site::open(Schema::default_clicks(), 1_331_923_247);
+        let door = Arc::new(Door::default());
+        let ask = || {
+            let request = Request::get("/v1/incr?key.l=a").body(Body::empty());
+            let peer = IpAddr::V4(Ipv4Addr::LOCALHOST);
+            Arc::clone(&door).answer(request.expect("a request"), peer)
+        };
+        let waiting = [ask(), ask()].map(tokio::spawn);
+        tokio::task::yield_now().await;
+        door.open(site.app());
+        for answer in waiting {
+            let answer = answer.await.expect("no panic");
+            assert_eq!(answer.status(), 204);
+        }
+        assert_eq!(ask().await.status(), 204);
     }
 }

@@ -248,7 +248,7 @@ impl Began {
         let signals = watch_signals()?;
         self.opening.abort();
         let (statsd, stop_statsd) = start_statsd(self.statsd, &state);
-        self.door.open(App::new(state));
+        self.door.open(Arc::new(App::new(state)));
         // It holds what it leads to.
         drop(self.door);
         // Whoever finds it there is answered.

@@ -73,6 +73,11 @@ impl Site {
         assert_eq!(answer.status, 200, "{}", answer.text);
     }
 
+    /// What answers.
+    pub fn app(&self) -> Arc<App> {
+        Arc::clone(self.app.as_ref().expect("BUG: it is open"))
+    }
+
     /// Answers a GET.
     pub async fn get(&self, path: &str) -> Answer {
         self.ask(Request::get(path).body(Body::empty()).unwrap())
@@ -82,8 +87,7 @@ impl Site {
     /// Answers one request.
     pub async fn ask(&self, request: Request<Body>) -> Answer {
         let peer = IpAddr::V4(Ipv4Addr::LOCALHOST);
-        let app = self.app.as_ref().expect("BUG: it is open");
-        let response = Arc::clone(app).answer(request, peer).await;
+        let response = self.app().answer(request, peer).await;
         let content_type = response.headers().get(header::CONTENT_TYPE);
         Answer {
             status: response.status().as_u16(),
