@@ -14,7 +14,8 @@ use crate::escape::{quoted, visible};
 /// How long and how often a batch is tried again.
 #[derive(Clone, Copy, Debug)]
 pub struct RetryPolicy {
-    /// Attempts in all, the first included; none for as long as it takes.
+    /// Attempts in all, the first included; none for as long as it takes. Fewer, about six seconds, as long as nothing
+    /// has answered: an address that is wrong stays so.
     pub attempts_max: Option<u32>,
     /// The pause after the first failure; each further one is twice as long.
     pub pause_first: Duration,
@@ -43,6 +44,8 @@ impl RetryPolicy {
     }
 }
 
+/// Attempts before the first answer, where they are bounded.
+const ATTEMPTS_TO_MEET: u32 = 6;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// One attempt from end to end.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
@@ -69,6 +72,8 @@ pub struct Poster<'a> {
     run_id: String,
     retry: RetryPolicy,
     interrupted: &'a AtomicBool,
+    /// Something has answered.
+    has_met: bool,
     /// Attempts that were repeated so far.
     pub retry_count: u64,
 }
@@ -98,6 +103,7 @@ impl<'a> Poster<'a> {
             run_id,
             retry,
             interrupted,
+            has_met: false,
             retry_count: 0,
         }
     }
@@ -129,10 +135,10 @@ impl<'a> Poster<'a> {
             // One that is asked to come soon, and again and again, as of a server that reads its log, gives it time.
             let wait = after.map_or(pause, |after| after.max(pause));
             let wait = wait.min(self.retry.pause_max);
-            let over = self.retry.attempts_max.is_some_and(|most| attempt >= most);
+            let of = self.attempts_max();
+            let over = of.is_some_and(|most| attempt >= most);
             if !over {
                 let seconds = wait.as_secs_f64();
-                let of = self.retry.attempts_max;
                 let of = of.map_or(String::new(), |most| format!(" of {most}"));
                 notice(&format!(
                     "{why}; attempt {}{of} in {seconds:.1} s",
@@ -153,7 +159,17 @@ impl<'a> Poster<'a> {
         unreachable!("BUG: the attempts are bounded")
     }
 
-    fn attempt(&self, batch_key: &str, body: &[u8]) -> Attempt {
+    fn attempts_max(&self) -> Option<u32> {
+        match self.has_met {
+            true => self.retry.attempts_max,
+            false => self
+                .retry
+                .attempts_max
+                .map(|most| most.min(ATTEMPTS_TO_MEET)),
+        }
+    }
+
+    fn attempt(&mut self, batch_key: &str, body: &[u8]) -> Attempt {
         let mut request = self
             .agent
             .post(&self.url)
@@ -166,6 +182,7 @@ impl<'a> Poster<'a> {
             Ok(response) => response,
             Err(error) => return failed_attempt(&self.url, &error),
         };
+        self.has_met = true;
         let status = response.status().as_u16();
         let retry_after = response
             .headers()
@@ -248,6 +265,8 @@ fn judge(status: u16, retry_after: Option<Duration>, body: &[u8]) -> Attempt {
 
 #[cfg(test)]
 mod tests {
+    use std::iter;
+
     use super::super::test_server::{Reply, Request, serve};
     use super::*;
 
@@ -323,6 +342,36 @@ mod tests {
             ),
             "{error}"
         );
+    }
+
+    #[test]
+    fn an_address_where_nothing_ever_answered_is_given_up_sooner() {
+        let patient = RetryPolicy {
+            attempts_max: Some(9),
+            ..RETRY
+        };
+        let busy = || Reply::Answer(503, "Retry-After: 0\r\n", "{}");
+        for (replies, expected) in [
+            ((0..9).map(|_| Reply::Drop).collect::<Vec<_>>(), 6),
+            (
+                iter::once(busy())
+                    .chain((0..9).map(|_| Reply::Drop))
+                    .collect(),
+                9,
+            ),
+        ] {
+            let server = serve(replies);
+            let (url, interrupted) = (
+                format!("{}/v1/increments", server.url),
+                AtomicBool::new(false),
+            );
+            let mut poster = Poster::new(url, None, "run".to_owned(), patient, &interrupted);
+            let error = poster.post(1, BODY, |_| {}).expect_err("gave up");
+            let PostError::Unreachable { attempts, .. } = error else {
+                panic!("{error}");
+            };
+            assert_eq!(attempts, expected);
+        }
     }
 
     #[test]
