@@ -15,23 +15,35 @@ use axum::http::{Method, Request};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use crate::access::{Denial, Route};
 use crate::app::App;
 use crate::drain::Drain;
 use crate::health;
 
-/// How long a request waits for a store that is being opened.
+/// How long after its start requests wait for a store that is being opened. Those of a longer opening are refused at once:
+/// while they waited they would take the places of who asks whether the process lives.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Stands before an [`App`] that is still being made.
-#[derive(Default)]
 pub struct Door {
     app: OnceLock<Arc<App>>,
     opened: Notify,
+    patient_until: Instant,
 }
 
 impl Door {
+    /// One that is closed.
+    #[expect(clippy::new_without_default, reason = "two of them differ")]
+    pub fn new() -> Self {
+        Self {
+            app: OnceLock::new(),
+            opened: Notify::new(),
+            patient_until: Instant::now() + PATIENCE,
+        }
+    }
+
     /// Lets everybody through from now on.
     ///
     /// # Panics
@@ -72,7 +84,7 @@ impl Door {
         // From here on it hears of it.
         opened.as_mut().enable();
         if self.app.get().is_none() {
-            let _ = tokio::time::timeout(PATIENCE, opened).await;
+            let _ = tokio::time::timeout_at(self.patient_until, opened).await;
         }
     }
 }
@@ -92,7 +104,10 @@ async fn before_it_opens(request: &Parts) -> Response {
 mod tests {
     use axum::body::{Body, to_bytes};
     use axum::http::header::RETRY_AFTER;
+    use std::future::poll_fn;
     use std::net::Ipv4Addr;
+    use std::task::Poll;
+
     use tallyring_records::Schema;
 
     use super::*;
@@ -100,13 +115,16 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn until_the_store_is_open_all_but_being_alive_is_refused_for_a_moment() {
-        let door = Arc::new(Door::default());
+        let door = Arc::new(Door::new());
+        let began = Instant::now();
         for (method, path, status, says) in [
             ("GET", "/healthz", 200, "ok"),
             ("HEAD", "/healthz", 200, ""),
             ("GET", "/readyz", 503, "being opened"),
             ("POST", "/v1/increments", 503, "being opened"),
             ("GET", "/v1/incr?key.l=a", 503, "being opened"),
+            ("GET", "/v1/l/a/counts", 503, "being opened"),
+            ("GET", "/metrics", 503, "being opened"),
             ("GET", "/v3/link/clicks?link=a", 200, "\"status_code\":503"),
             ("GET", "/v4/user", 503, "TEMPORARILY_UNAVAILABLE"),
         ] {
@@ -120,24 +138,35 @@ mod tests {
             let body = to_bytes(response.into_body(), 1 << 10).await;
             let body = String::from_utf8(body.expect("a body").into()).expect("text");
             assert!(body.contains(says), "{path}: {body}");
+            // Who asks how it is does not wait, and nobody does for longer than others have.
+            let waited = match path {
+                "/healthz" | "/readyz" => Duration::ZERO,
+                _ => PATIENCE,
+            };
+            assert_eq!(began.elapsed(), waited, "{path}");
         }
     }
 
     #[tokio::test]
     async fn who_comes_before_it_opens_is_let_through_then() {
         let site = Site::open(Schema::default_clicks(), 1_331_923_247);
-        let door = Arc::new(Door::default());
+        let door = Arc::new(Door::new());
         let ask = || {
             let request = Request::get("/v1/incr?key.l=a").body(Body::empty());
             let peer = IpAddr::V4(Ipv4Addr::LOCALHOST);
             Arc::clone(&door).answer(request.expect("a request"), peer)
         };
-        let waiting = [ask(), ask()].map(tokio::spawn);
-        tokio::task::yield_now().await;
+        let mut waiting = [ask(), ask()].map(Box::pin);
+        for answer in &mut waiting {
+            let now = std::task::Poll::is_ready;
+            let is_answered = poll_fn(|context| Poll::Ready(now(&answer.as_mut().poll(context))));
+            assert!(!is_answered.await);
+        }
         door.open(site.app());
         for answer in waiting {
-            let answer = answer.await.expect("no panic");
-            assert_eq!(answer.status(), 204);
+            // Long before they would look for themselves.
+            let answer = tokio::time::timeout(PATIENCE / 2, answer).await;
+            assert_eq!(answer.expect("an answer").status(), 204);
         }
         assert_eq!(ask().await.status(), 204);
     }

@@ -20,40 +20,39 @@ use hyper::body::{Frame, SizeHint};
 
 /// The largest rest that is read; nothing of it is kept.
 const REST_BYTES_MAX: u64 = 16 << 20;
-/// The same of a client that waits for a word before it sends a body (`Expect: 100-continue`): the answer is that word.
-const UNASKED_BYTES_MAX: u64 = 64 << 10;
 /// How long a client may take to send it.
 const REST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How much of a body is read that its handler did not read.
 pub struct Drain {
-    /// None for a connection of HTTP/2, which goes on whatever becomes of one stream.
-    bytes_max: Option<u64>,
+    /// A connection of HTTP/2 goes on whatever becomes of one stream.
+    is_h2: bool,
+    /// The client waits for a word before it sends a body (`Expect: 100-continue`), which it gets when the body is asked for.
+    expects: bool,
 }
 
 impl Drain {
     /// That of this request.
     pub fn of(request: &Parts) -> Self {
-        let bytes_max = match request.headers.contains_key(header::EXPECT) {
-            true => UNASKED_BYTES_MAX,
-            false => REST_BYTES_MAX,
-        };
         Self {
-            bytes_max: (request.version < Version::HTTP_2).then_some(bytes_max),
+            is_h2: request.version >= Version::HTTP_2,
+            expects: request.headers.contains_key(header::EXPECT),
         }
     }
 
     /// Lets `answer` read the body, and reads what it left of it.
     pub async fn behind(self, body: Body, answer: impl AsyncFnOnce(Body) -> Response) -> Response {
-        let Some(bytes_max) = self.bytes_max.filter(|_| !body.is_end_stream()) else {
+        if self.is_h2 || body.is_end_stream() {
             return answer(body).await;
-        };
-        let body = Shared(Arc::new(Mutex::new(body)));
+        }
+        let body = Shared::new(body);
         let rest = body.clone();
         let mut response = answer(Body::new(body)).await;
         // Who took too long has had the time.
         let is_late = response.status() == StatusCode::REQUEST_TIMEOUT;
-        if is_late || !rest.ends(bytes_max).await {
+        // Who still waits for a word takes the answer for it.
+        let is_unasked = self.expects && !rest.lock().is_asked;
+        if is_late || is_unasked || !rest.ends().await {
             let close = HeaderValue::from_static("close");
             response.headers_mut().insert(header::CONNECTION, close);
         }
@@ -63,34 +62,44 @@ impl Drain {
 
 /// A body that the handler reads, and whoever looks for its rest after the handler.
 #[derive(Clone)]
-struct Shared(Arc<Mutex<Body>>);
+struct Shared(Arc<Mutex<Watched>>);
+
+struct Watched {
+    body: Body,
+    /// Somebody asked for some of it.
+    is_asked: bool,
+}
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Body> {
+    fn new(body: Body) -> Self {
+        let is_asked = false;
+        Self(Arc::new(Mutex::new(Watched { body, is_asked })))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Watched> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads a rest of at most so many bytes; false when there may be more.
-    async fn ends(self, bytes_max: u64) -> bool {
+    /// Reads the rest; false when there may be more.
+    async fn ends(self) -> bool {
         if self.is_end_stream() {
             return true;
         }
-        if self.size_hint().lower() > bytes_max {
+        if self.size_hint().lower() > REST_BYTES_MAX {
             return false;
         }
-        let rest = self.read(bytes_max);
-        tokio::time::timeout(REST_TIMEOUT, rest).await == Ok(true)
+        tokio::time::timeout(REST_TIMEOUT, self.read()).await == Ok(true)
     }
 
-    /// Reads to the end; false when there is more than so many bytes, or the client is gone.
-    async fn read(mut self, bytes_max: u64) -> bool {
+    /// Reads to the end; false when there is too much, or the client is gone.
+    async fn read(mut self) -> bool {
         let mut bytes = 0;
         while let Some(frame) = self.frame().await {
             let Ok(frame) = frame else {
                 return false;
             };
             bytes += frame.data_ref().map_or(0, Bytes::len) as u64;
-            if bytes > bytes_max {
+            if bytes > REST_BYTES_MAX {
                 return false;
             }
         }
@@ -106,14 +115,16 @@ impl HttpBody for Shared {
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut *self.lock()).poll_frame(context)
+        let mut watched = self.lock();
+        watched.is_asked = true;
+        Pin::new(&mut watched.body).poll_frame(context)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.lock().is_end_stream()
+        self.lock().body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.lock().size_hint()
+        self.lock().body.size_hint()
     }
 }

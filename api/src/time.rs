@@ -10,7 +10,9 @@ pub fn parse(text: &str) -> Option<i64> {
     if let Some((whole, fraction)) = text.split_once('.')
         && [whole.strip_prefix('-').unwrap_or(whole), fraction].map(is_digits) == [true, true]
     {
-        return text.parse().ok().and_then(floor);
+        // Not by way of a float, which may be rounded up to the next hour.
+        let is_below = whole.starts_with('-') && fraction.bytes().any(|digit| digit != b'0');
+        return whole.parse::<i64>().ok()?.checked_sub(is_below.into());
     }
     let timestamp: jiff::Timestamp = text.parse().ok()?;
     Some(timestamp.as_millisecond().div_euclid(1_000))
@@ -59,7 +61,9 @@ mod tests {
             ("2012-03-16T18:40:47", None),
             ("now", None),
             ("1331923247.5", Some(1_331_923_247)),
+            ("1332009599.999999999", Some(1_332_009_599)),
             ("-0.5", Some(-1)),
+            ("-2.0", Some(-2)),
             ("1331923247.", None),
             (".5", None),
             ("1.5e9", None),

@@ -191,7 +191,7 @@ impl Began {
             Some(address) => Some(runtime.block_on(statsd_socket(address))?),
             None => None,
         };
-        let door: Arc<Door> = Arc::default();
+        let door = Arc::new(Door::new());
         let before = Arc::clone(&door);
         let answer = move |request, peer| Arc::clone(&before).answer(request, peer);
         let (stop, stopped) = oneshot::channel();

@@ -6,6 +6,10 @@ set -euo pipefail
 mutants=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(git -C "$mutants" rev-parse --show-toplevel)
 seeds=${1:-400}
+if ! [[ $seeds =~ ^[0-9]+$ ]]; then
+    printf 'usage: tests/mutants/run.sh [SEEDS] [NAME…]; SEEDS is a number, not %s\n' "$seeds" >&2
+    exit 2
+fi
 shift || true
 [ $# -gt 0 ] || set -- $(cd "$mutants" && ls -- *.patch)
 tree=$(mktemp -d)

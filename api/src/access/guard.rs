@@ -161,30 +161,31 @@ pub(super) fn check_scope(key: &Key, scope: Scope) -> Result<(), Denial> {
 }
 
 fn known(access: &Access, route: Route, request: &Parts) -> Result<Arc<Key>, Denial> {
-    let text = presented(request, route).ok_or(Denial::NoKey)?;
+    let presented = presented(request, route);
+    if presented.iter().all(Option::is_none) {
+        return Err(Denial::NoKey);
+    }
     let table = access.table.load();
     let table = table.as_ref().ok_or(Denial::NoKey)?;
-    if let Some(key) = table.find(&text) {
+    if let Some(key) = presented.iter().flatten().find_map(|text| table.find(text)) {
         return Ok(key);
     }
     access.note_wrong_key(request.extensions.get::<Peer>().copied())
 }
 
-/// The key as the client sent it. bitly's clients send it bare or as a parameter, too, and pages of this
-/// server in a cookie.
-fn presented(request: &Parts, route: Route) -> Option<Cow<'_, str>> {
-    let dialect = route.dialect;
-    let header = || in_header(request, dialect);
-    match dialect {
-        // Where the parameter is what a client shows, a header may be of what stands between.
-        Dialect::V3 => in_query(request).or_else(header),
-        Dialect::V4 => header().or_else(|| in_query(request)),
-        Dialect::Problem => header().or_else(|| {
-            let suffices = session::suffices(route, &request.method, &request.headers);
-            let key = suffices.then(|| session::key(&request.headers));
-            key.flatten().map(Cow::Borrowed)
-        }),
+/// What the client sent as a key. bitly's clients send it bare or as a parameter, too, where the other one may be of what
+/// stands between; and pages of this server send it in a cookie.
+fn presented(request: &Parts, route: Route) -> [Option<Cow<'_, str>>; 2] {
+    let header = in_header(request, route.dialect);
+    if route.dialect.is_bitly() {
+        return [header, in_query(request)];
     }
+    let cookie = || {
+        let suffices = session::suffices(route, &request.method, &request.headers);
+        let key = suffices.then(|| session::key(&request.headers));
+        key.flatten().map(Cow::Borrowed)
+    };
+    [header.or_else(cookie), None]
 }
 
 fn in_header(request: &Parts, dialect: Dialect) -> Option<Cow<'_, str>> {

@@ -12,7 +12,7 @@ use super::Endpoint;
 use super::envelope::{self, Body, Fault};
 use super::facets::{Facet, ranked};
 use super::series::{ALL, Window, total};
-use super::source::{Kind, Source, hash_of_link, is_key, read};
+use super::source::{Kind, Source, hash_of_link, is_key, is_link, read};
 use super::v3::{refuse_text, rows, take_is_text, take_window, values};
 use crate::access::Dialect;
 use crate::query_string::QueryString;
@@ -228,7 +228,7 @@ fn take_links(query: &mut QueryString) -> Result<Vec<Named>, Fault> {
     let hashes = take_all(query, "hash")?.into_iter().map(|text| Named {
         name: "hash",
         // Clients take what is no `http://` link for a hash.
-        hash: match text.contains('/') {
+        hash: match is_link(&text) {
             true => hash_of_link(&text),
             false => Some(text.clone()).filter(|hash| is_key(hash)),
         },

@@ -134,13 +134,19 @@ pub fn hash_of_link(link: &str) -> Option<String> {
         None => (None, link.trim()),
     };
     let path = rest.split(['?', '#']).next().unwrap_or_default();
-    let is_host = scheme.is_some() || path.ends_with('/');
+    let is_host = scheme.is_some() || path.ends_with('/') && path.contains('.');
     if is_host && !path.trim_end_matches('/').contains('/') {
         return None;
     }
     let hash = hash_of_path(path)?;
     let decoded = percent_decode_str(hash).decode_utf8().ok()?;
     Some(decoded.into_owned())
+}
+
+/// True of what is no hash but a link, with its scheme or at least its host.
+pub fn is_link(text: &str) -> bool {
+    let host = text.split_once('/').map(|(host, _)| host);
+    text.contains("://") || host.is_some_and(|host| host.contains('.'))
 }
 
 /// The hash in a bitlink of version 4: the last segment of the decoded path.
@@ -171,6 +177,7 @@ mod tests {
             ("http://bit.ly/", None),
             ("http://bit.ly", None),
             ("bit.ly/", None),
+            ("abc/", Some("abc")),
             ("", None),
         ] {
             assert_eq!(hash_of_link(link).as_deref(), hash, "{link}");

@@ -58,7 +58,11 @@ const V3: [Parameter; 10] = [
         "json (default), xml, or txt for a single number",
         "json",
     ),
-    ("tz_offset", "The same as timezone", "-5"),
+    (
+        "tz_offset",
+        "The same as timezone, which is taken where both are given",
+        "-5",
+    ),
 ];
 const V3_LINK: Parameter = (
     "link",
@@ -72,7 +76,7 @@ const V3_LINKS: [Parameter; 3] = [
         "Short links, up to 15, repeated",
         "http://bit.ly/abc",
     ),
-    ("hash", "Hashes, up to 15, repeated", "abc"),
+    ("hash", "Hashes (or links), up to 15, repeated", "abc"),
     ("days", "Of clicks_by_day: 1 to 30; default 7", "7"),
 ];
 const V4: [Parameter; 5] = [

@@ -14,8 +14,8 @@ use crate::escape::{quoted, visible};
 /// How long and how often a batch is tried again.
 #[derive(Clone, Copy, Debug)]
 pub struct RetryPolicy {
-    /// Attempts in all, the first included; none for as long as it takes. Fewer, about six seconds, as long as nothing
-    /// has answered: an address that is wrong stays so.
+    /// Attempts in all, the first included; none for as long as it takes. Fewer as long as nothing has answered: an address
+    /// that is wrong stays so.
     pub attempts_max: Option<u32>,
     /// The pause after the first failure; each further one is twice as long.
     pub pause_first: Duration,
@@ -24,7 +24,7 @@ pub struct RetryPolicy {
 }
 
 impl Default for RetryPolicy {
-    /// About two minutes in all: a server that restarts and replays its log is back by then.
+    /// About two minutes in all, and 45 seconds where nothing has answered yet: a server that restarts is back by then.
     fn default() -> Self {
         Self {
             attempts_max: Some(12),
@@ -45,7 +45,7 @@ impl RetryPolicy {
 }
 
 /// Attempts before the first answer, where they are bounded.
-const ATTEMPTS_TO_MEET: u32 = 6;
+const ATTEMPTS_TO_MEET: u32 = 9;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// One attempt from end to end.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
@@ -347,18 +347,14 @@ mod tests {
     #[test]
     fn an_address_where_nothing_ever_answered_is_given_up_sooner() {
         let patient = RetryPolicy {
-            attempts_max: Some(9),
+            attempts_max: Some(12),
             ..RETRY
         };
         let busy = || Reply::Answer(503, "Retry-After: 0\r\n", "{}");
+        let drops = || (0..12).map(|_| Reply::Drop);
         for (replies, expected) in [
-            ((0..9).map(|_| Reply::Drop).collect::<Vec<_>>(), 6),
-            (
-                iter::once(busy())
-                    .chain((0..9).map(|_| Reply::Drop))
-                    .collect(),
-                9,
-            ),
+            (drops().collect::<Vec<_>>(), ATTEMPTS_TO_MEET),
+            (iter::once(busy()).chain(drops()).collect(), 12),
         ] {
             let server = serve(replies);
             let (url, interrupted) = (

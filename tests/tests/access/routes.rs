@@ -354,10 +354,13 @@ fn bitly_clients_send_their_key_in_three_ways_and_read_the_counts_of_its_login()
         assert_eq!(reply.json()["status_txt"], status, "{reply:?}");
         assert_eq!(reply.json()["data"], json!(null), "{reply:?}");
     }
-    // A header may be of what stands between a client and the server.
-    let line = format!("GET /v3/link/clicks?link=bit.ly/abc&access_token={key}");
-    let beside = stand.ask(&line, &[("Authorization", "Bearer other")], "");
-    assert_eq!(beside.json()["status_txt"], "OK", "{beside:?}");
+    // Either may be of what stands between a client and the server.
+    let bearer = format!("Bearer {key}");
+    for (token, header) in [(key.as_str(), "Bearer other"), ("other", bearer.as_str())] {
+        let line = format!("GET /v3/link/clicks?link=bit.ly/abc&access_token={token}");
+        let beside = stand.ask(&line, &[("Authorization", header)], "");
+        assert_eq!(beside.json()["status_txt"], "OK", "{beside:?}");
+    }
     let xml = stand.ask("GET /v3/link/clicks?link=bit.ly/abc&format=x%6Dl", &[], "");
     assert!(
         xml.body
