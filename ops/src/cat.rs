@@ -2,6 +2,7 @@
 
 mod record;
 
+use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::io::{self, BufWriter, StdoutLock, Write};
 use std::path::Path;
@@ -40,6 +41,16 @@ pub fn run(args: &CatArgs, json: bool) -> Result<()> {
         Err(CatError::Command(error)) => Err(error),
         Ok(()) => Ok(()),
     }
+}
+
+/// Reads the number of a record, which no epoch uses twice, alone or as it is printed.
+///
+/// # Errors
+/// A sentence for the user.
+pub fn parse_record(text: &str) -> std::result::Result<u64, String> {
+    let number = text.rsplit_once(':').map_or(text, |(_, number)| number);
+    let number = number.parse();
+    number.map_err(|_| "must be a position such as 1:80, or its number".to_owned())
 }
 
 /// Where things are printed, a line each.
@@ -140,10 +151,15 @@ fn archive(
         .filter(|entry| which.is_none_or(|which| entry.meta.partition.to_string() == which))
         .collect();
     if let Some(which) = which.filter(|_| chosen.is_empty()) {
-        let detail = format!(
-            "`{}` is no partition of the active generation",
-            which.escape_debug()
-        );
+        let partitions = files.iter().map(|entry| entry.meta.partition.to_string());
+        let partitions: BTreeSet<String> = partitions.collect();
+        let partitions: Vec<String> = partitions.into_iter().collect();
+        let has = match partitions.is_empty() {
+            true => "which holds nothing".to_owned(),
+            false => format!("which has {}", partitions.join(", ")),
+        };
+        let which = which.escape_debug();
+        let detail = format!("`{which}` is no partition of the active generation, {has}");
         return Err(CommandError::Failed(detail).into());
     }
     for entry in chosen {

@@ -327,8 +327,8 @@ pub struct CatArgs {
     pub what: CatWhat,
     /// Which one: a store of `slot`, a partition of `archive`, a number of `manifest`, a name of `file`
     pub which: Option<String>,
-    /// First record of `oplog`
-    #[arg(long)]
+    /// First record of `oplog`, as it is printed (1:80) or its number alone
+    #[arg(long, value_parser = crate::cat::parse_record)]
     pub from: Option<u64>,
     /// Data directory
     #[arg(long, value_name = "DIR", default_value = DATA_DEFAULT)]

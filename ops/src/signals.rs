@@ -1,4 +1,4 @@
-//! SIGTERM and SIGINT to a server: the first drains it, the second ends it.
+//! SIGTERM and SIGINT: the first drains a server, or ends what is sent in good order; the second ends the process.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,11 +41,5 @@ pub async fn stopped(service: Arc<Service>, (mut terminate, mut interrupt): (Sig
             _ = look.tick() => if service.has_failed() { return },
         }
     }
-    tokio::spawn(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        std::process::exit(130);
-    });
+    tokio::spawn(exit_at((terminate, interrupt)));
 }

@@ -126,7 +126,7 @@ fn objects<T: Item>(bytes: &[u8]) -> Result<Items<T>, Problem> {
         Problem::malformed(
             "body",
             &error.to_string(),
-            "must be JSON, each name once: an object, an array, or NDJSON as application/x-ndjson",
+            "must be JSON, each name once: an object, an array, or NDJSON with Content-Type: application/x-ndjson",
         )
     })?;
     let items = match value {

@@ -4,13 +4,10 @@ use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use crate::signals::{exit_at, watch_signals};
 
 /// Set by the first signal, never cleared.
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
-
-/// What a shell reports for a process that Ctrl-C ended.
-const EXIT_INTERRUPTED: i32 = 130;
 
 /// Starts to watch for signals; the flag turns true on the first.
 ///
@@ -25,25 +22,17 @@ pub fn watch() -> &'static AtomicBool {
             return;
         };
         runtime.block_on(async {
-            let (Ok(mut interrupt), Ok(mut terminate)) = (
-                signal(SignalKind::interrupt()),
-                signal(SignalKind::terminate()),
-            ) else {
+            let Ok((mut terminate, mut interrupt)) = watch_signals() else {
                 return;
             };
-            either(&mut interrupt, &mut terminate).await;
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
             INTERRUPTED.store(true, Ordering::Relaxed);
             let _ = writeln!(io::stderr(), "ending in good order; again to end at once");
-            either(&mut interrupt, &mut terminate).await;
-            std::process::exit(EXIT_INTERRUPTED);
+            exit_at((terminate, interrupt)).await;
         });
     });
     &INTERRUPTED
-}
-
-async fn either(interrupt: &mut Signal, terminate: &mut Signal) {
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-    }
 }

@@ -223,7 +223,11 @@ fn failed_attempt(url: &str, error: &ureq::Error) -> Attempt {
     let never_arrived = match error {
         ureq::Error::HostNotFound | ureq::Error::ConnectionFailed => true,
         ureq::Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve) => true,
-        ureq::Error::Io(error) => error.kind() == std::io::ErrorKind::ConnectionRefused,
+        ureq::Error::Io(error) => {
+            // The standard library has no kind for a name that nobody knows.
+            error.kind() == std::io::ErrorKind::ConnectionRefused
+                || error.to_string().starts_with("failed to lookup address")
+        }
         ureq::Error::Timeout(_) | ureq::Error::Protocol(_) => false,
         _ => return Attempt::Failed(PostError::NotTallyring(why)),
     };
