@@ -48,8 +48,8 @@ pub fn run(args: &CatArgs, json: bool) -> Result<()> {
 /// # Errors
 /// A sentence for the user.
 pub fn parse_record(text: &str) -> std::result::Result<u64, String> {
-    let number = text.rsplit_once(':').map_or(text, |(_, number)| number);
-    let number = number.parse();
+    let (epoch, number) = text.split_once(':').unwrap_or(("0", text));
+    let number = epoch.parse::<u32>().and_then(|_| number.parse());
     number.map_err(|_| "must be a position such as 1:80, or its number".to_owned())
 }
 

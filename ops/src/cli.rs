@@ -318,7 +318,7 @@ Examples:
   tallyring cat oplog --from 1000      records of the log from number 1000 on
   tallyring cat slot                   names of the delta stores
   tallyring cat slot day-2012-03-16    its counters, one data point a line
-  tallyring cat archive 2012-03        that month in the active generation (a closed year: 2012)
+  tallyring cat archive 2012-03        that month archived (a closed year: 2012)
   tallyring cat manifest               what counts, as JSON
   tallyring cat file archive/NAME      any sorted file, a line each")]
 pub struct CatArgs {

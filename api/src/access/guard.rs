@@ -173,12 +173,14 @@ fn known(access: &Access, route: Route, request: &Parts) -> Result<Arc<Key>, Den
     access.note_wrong_key(request.extensions.get::<Peer>().copied())
 }
 
-/// What the client sent as a key. bitly's clients send it bare or as a parameter, too, where the other one may be of what
-/// stands between; and pages of this server send it in a cookie.
+/// What the client sent as a key, what it shows first. bitly's clients send it bare or as a parameter, too, where the other
+/// one may be of what stands between; and pages of this server send it in a cookie.
 fn presented(request: &Parts, route: Route) -> [Option<Cow<'_, str>>; 2] {
     let header = in_header(request, route.dialect);
-    if route.dialect.is_bitly() {
-        return [header, in_query(request)];
+    match route.dialect {
+        Dialect::V3 => return [in_query(request), header],
+        Dialect::V4 => return [header, in_query(request)],
+        Dialect::Problem => {}
     }
     let cookie = || {
         let suffices = session::suffices(route, &request.method, &request.headers);

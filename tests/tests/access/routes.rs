@@ -361,6 +361,11 @@ fn bitly_clients_send_their_key_in_three_ways_and_read_the_counts_of_its_login()
         let beside = stand.ask(&line, &[("Authorization", header)], "");
         assert_eq!(beside.json()["status_txt"], "OK", "{beside:?}");
     }
+    // Of two that are known this version's own way counts: a key of `u` alone may not read links.
+    let other = stand.key(&operator, json!({"scopes": ["read"], "namespaces": ["u"]}));
+    let line = format!("GET /v3/link/clicks?link=bit.ly/abc&access_token={key}");
+    let beside = stand.ask(&line, &[("Authorization", &other)], "");
+    assert_eq!(beside.json()["status_txt"], "OK", "{beside:?}");
     let xml = stand.ask("GET /v3/link/clicks?link=bit.ly/abc&format=x%6Dl", &[], "");
     assert!(
         xml.body
