@@ -220,7 +220,7 @@ fn unpack(
 
 fn too_large(limit: usize) -> Problem {
     let detail = format!("the body is larger than {limit} bytes (decompressed); send it in parts");
-    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "Too large", detail)
+    Problem::too_large(detail)
 }
 
 #[cfg(test)]

@@ -49,6 +49,11 @@ impl Problem {
         }))
     }
 
+    /// 413; `detail` says of what there is too much, and at most how much is taken.
+    pub fn too_large(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "Too large", detail)
+    }
+
     /// 400 with the field it is about.
     pub fn malformed(field: &str, value: &str, detail: impl Into<String>) -> Self {
         FieldError::malformed(field, value, detail).into()

@@ -2,7 +2,6 @@
 
 mod record;
 
-use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::io::{self, BufWriter, StdoutLock, Write};
 use std::path::Path;
@@ -152,8 +151,9 @@ fn archive(
         .collect();
     if let Some(which) = which.filter(|_| chosen.is_empty()) {
         let partitions = files.iter().map(|entry| entry.meta.partition.to_string());
-        let partitions: BTreeSet<String> = partitions.collect();
-        let partitions: Vec<String> = partitions.into_iter().collect();
+        let mut partitions: Vec<String> = partitions.collect();
+        partitions.sort_unstable();
+        partitions.dedup();
         let has = match partitions.is_empty() {
             true => "which holds nothing".to_owned(),
             false => format!("which has {}", partitions.join(", ")),

@@ -134,8 +134,7 @@ pub fn hash_of_link(link: &str) -> Option<String> {
         None => (None, link.trim()),
     };
     let path = rest.split(['?', '#']).next().unwrap_or_default();
-    let is_host = scheme.is_some() || path.ends_with('/') && path.contains('.');
-    if is_host && !path.trim_end_matches('/').contains('/') {
+    if (scheme.is_some() || is_link(path)) && !path.trim_end_matches('/').contains('/') {
         return None;
     }
     let hash = hash_of_path(path)?;

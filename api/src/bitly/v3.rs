@@ -327,9 +327,10 @@ fn facet(
             ("countries", values(countries, "country"))
         }
     };
-    match kind {
-        Kind::User => insert_of_user(data, name, list),
-        Kind::Link | Kind::Domain => drop(data.insert(name.to_owned(), list)),
+    if kind == Kind::User {
+        insert_of_user(data, name, list);
+    } else {
+        data.insert(name.to_owned(), list);
     }
     Ok(())
 }

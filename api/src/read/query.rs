@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
 use serde_json::Value;
 use tallyring_records::Schema;
@@ -191,7 +191,7 @@ fn queries(bytes: &[u8]) -> Result<Vec<Json<'_>>, Problem> {
         1..=QUERIES_MAX => return Ok(queries),
         many => {
             let detail = format!("the list has {many} queries; at most {QUERIES_MAX} are answered at once, ask in parts");
-            return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "Too large", detail));
+            return Err(Problem::too_large(detail));
         }
     };
     Err(Problem::malformed("queries", "0", detail))

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, header};
 use serde_json::Value;
 use tallyring_records::Schema;
 
@@ -176,11 +176,7 @@ fn check_count(items: usize) -> Result<(), Problem> {
         return Ok(());
     }
     let detail = format!("the body has more than {ITEMS_MAX} items; send it in parts");
-    Err(Problem::new(
-        StatusCode::PAYLOAD_TOO_LARGE,
-        "Too large",
-        detail,
-    ))
+    Err(Problem::too_large(detail))
 }
 
 #[cfg(test)]
