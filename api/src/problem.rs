@@ -176,13 +176,16 @@ impl From<Error> for Problem {
             Error::NoDataset { .. } | Error::NoLoad(_) => {
                 Self::new(StatusCode::NOT_FOUND, "Not found", error.to_string())
             }
-            Error::TooManyValues { alone } => {
-                let status = match alone {
-                    true => StatusCode::UNPROCESSABLE_ENTITY,
-                    false => StatusCode::SERVICE_UNAVAILABLE,
-                };
-                Self::new(status, "Too much at once", error.to_string())
-            }
+            Error::ReadTooLarge { .. } => Self::new(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "Too much at once",
+                error.to_string(),
+            ),
+            Error::ReadsTooLarge { .. } | Error::Abandoned => Self::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "Too much at once",
+                error.to_string(),
+            ),
             Error::Load(_) => Self::new(
                 StatusCode::UNPROCESSABLE_ENTITY,
                 "Not accepted",

@@ -46,16 +46,26 @@ pub enum Error {
         /// What there is.
         kept: String,
     },
-    /// Breakdowns with more counts of values than all reads together may hold.
+    /// One request that reads needs more memory than one may hold.
     #[error(
-        "the breakdowns that are read now have more than {max} counts of values; ask for a shorter range or fewer keys at \
-         once{}", if *alone { "" } else { ", or again in a moment: most are other reads'" },
-        max = crate::store::POINTS_MAX
+        "this request needs more than {} MiB of memory, which is what one request may hold; ask for a shorter range, a \
+         coarser unit, or fewer keys at once", limit >> 20
     )]
-    TooManyValues {
-        /// Most of them are of this one read.
-        alone: bool,
+    ReadTooLarge {
+        /// Bytes that one request may hold.
+        limit: usize,
     },
+    /// All requests that read now need more memory than they may hold together.
+    #[error(
+        "the requests that read now need more than {} MiB of memory together; ask again in a moment", limit >> 20
+    )]
+    ReadsTooLarge {
+        /// Bytes that all may hold together.
+        limit: usize,
+    },
+    /// Nobody waits for the answer any more.
+    #[error("the client no longer waits for the answer")]
+    Abandoned,
     /// What a rebuild built does not fit the store any more.
     #[error("the rebuild's result does not fit: {0}; nothing was published, run it again")]
     StaleBuild(String),

@@ -9,6 +9,8 @@
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
 
 use hashbrown::HashMap;
 use tallyring_records::{COUNT_MAX, Day, HASH_CHARS, TimeCode};
@@ -53,11 +55,12 @@ pub struct Heavy {
     first: Day,
     /// Earlier hours may lack counts that came when they were not held yet: while the ring lags behind the clock.
     unheld_until: i64,
-    namespaces: HashMap<String, BTreeMap<i64, Hour>>,
+    /// Views share the hours that they rank.
+    namespaces: HashMap<String, BTreeMap<i64, Arc<Hour>>>,
 }
 
 /// Keys of one hour.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Hour {
     sum: u64,
     floor: u64,
@@ -77,6 +80,9 @@ impl Estimate {
         self.count.saturating_add(self.missed)
     }
 }
+
+/// Hours of one namespace, shared.
+pub struct RankedHours(Vec<Arc<Hour>>);
 
 /// Where keys of a range stand.
 #[derive(Debug, PartialEq, Eq)]
@@ -111,7 +117,7 @@ impl Heavy {
     }
 
     /// Instants that it holds, Unix seconds.
-    pub fn span(&self) -> std::ops::Range<i64> {
+    pub fn span(&self) -> Range<i64> {
         self.first.start()..self.first.next().next().next().start()
     }
 
@@ -138,7 +144,7 @@ impl Heavy {
 
     fn hour(&mut self, namespace: &str, hour: i64) -> &mut Hour {
         let hours = self.namespaces.entry_ref(namespace).or_default();
-        hours.entry(hour).or_default()
+        Arc::make_mut(hours.entry(hour).or_default())
     }
 
     /// Counts everything that another one has counted.
@@ -148,35 +154,50 @@ impl Heavy {
         for (namespace, hours) in other.namespaces {
             for (start, hour) in hours {
                 if self.span().contains(&start) {
+                    let hour = Arc::unwrap_or_clone(hour);
                     self.hour(&namespace, start).unite(hour, kept);
                 }
             }
         }
     }
 
-    /// How the keys of a namespace stand in whole hours; none when it does not hold all of the range.
-    pub fn standing(&self, namespace: &str, range: &std::ops::Range<i64>) -> Option<Standing> {
+    /// The whole hours of a range, as they are now; none when it does not hold all of the range. At most three days: no key is
+    /// looked at.
+    pub fn hours(&self, namespace: &str, range: &Range<i64>) -> Option<RankedHours> {
         let span = self.span();
         let whole = range.start.rem_euclid(HOUR) == 0 && range.end.rem_euclid(HOUR) == 0;
         let held = span.start.max(self.unheld_until)..span.end;
         if !whole || range.start < held.start || range.end > held.end {
             return None;
         }
+        let hours = self.namespaces.get(namespace).into_iter();
+        let hours = hours.flat_map(|hours| hours.range(range.clone()));
+        Some(RankedHours(
+            hours.map(|(_, hour)| Arc::clone(hour)).collect(),
+        ))
+    }
+}
+
+impl RankedHours {
+    /// Memory that [`RankedHours::standing`] takes at most, bytes: a table of all keys, and a list.
+    pub fn bytes_to_rank(&self) -> usize {
+        let keys: usize = self.0.iter().map(|hour| hour.held.len()).sum();
+        keys * 2 * BYTES_EACH
+    }
+
+    /// How their keys stand.
+    pub fn standing(&self) -> Standing {
         let mut all = Hour::default();
-        if let Some(hours) = self.namespaces.get(namespace) {
-            for hour in hours.range(range.clone()).map(|(_, hour)| hour) {
-                all.join(hour);
-            }
-        }
+        self.0.iter().for_each(|hour| all.join(hour));
         let held = all.held.iter();
         let mut keys: Vec<(StoredKey, u64)> =
             held.map(|(&key, held)| (key, held.at_most())).collect();
         keys.sort_unstable_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(&b.0)));
-        Some(Standing {
+        Standing {
             sum: all.sum.min(COUNT_MAX),
             floor: all.floor,
             keys,
-        })
+        }
     }
 }
 
@@ -259,6 +280,10 @@ mod tests {
         TimeCode::containing(at, Grain::Hour)
     }
 
+    fn rank(heavy: &Heavy, namespace: &str, range: Range<i64>) -> Option<Standing> {
+        Some(heavy.hours(namespace, &range)?.standing())
+    }
+
     fn key(text: &str) -> StoredKey {
         StoredKey::new(text.as_bytes()).unwrap()
     }
@@ -315,15 +340,11 @@ mod tests {
         assert_eq!(heavy.namespaces["l"].len(), 2);
         let early = today.next().next().start();
         assert_eq!(
-            heavy.standing("l", &(early..early + HOUR)),
+            rank(&heavy, "l", early..early + HOUR),
             None,
             "it lacks a count"
         );
-        assert!(
-            heavy
-                .standing("l", &(early + HOUR..early + 2 * HOUR))
-                .is_some()
-        );
+        assert!(rank(&heavy, "l", early + HOUR..early + 2 * HOUR).is_some());
     }
 
     proptest! {
@@ -346,7 +367,7 @@ mod tests {
             }
             let [mut heavy, more] = parts;
             heavy.unite(more);
-            let standing = heavy.standing("l", &(start..end)).unwrap();
+            let standing = rank(&heavy, "l", start..end).unwrap();
             prop_assert_eq!(standing.sum, exact.values().sum::<u64>());
             // Two hours, each united of two parts.
             prop_assert!(standing.floor <= standing.sum / kept as u64);
@@ -355,9 +376,9 @@ mod tests {
                 let held = standing.keys.iter().find(|(held, _)| held.text() == text);
                 prop_assert!(held.map_or(standing.floor, |held| held.1) >= count, "{}", text);
             }
-            prop_assert!(heavy.standing("l", &(start + 60..end)).is_none());
-            prop_assert!(heavy.standing("l", &(start - 2 * 86_400..end)).is_none());
-            prop_assert_eq!(heavy.standing("u", &(start..end)).unwrap().sum, 0);
+            prop_assert!(rank(&heavy, "l", start + 60..end).is_none());
+            prop_assert!(rank(&heavy, "l", start - 2 * 86_400..end).is_none());
+            prop_assert_eq!(rank(&heavy, "u", start..end).unwrap().sum, 0);
         }
     }
 }

@@ -3,6 +3,7 @@
 //! This crate knows nothing of HTTP and does not merge generations: it accepts increments, makes
 //! them durable, counts them, and answers reads from the archive and every delta together.
 
+mod budget;
 pub mod catalog;
 mod clock;
 mod delta;
@@ -21,6 +22,7 @@ mod service;
 mod store;
 mod sync;
 
+pub use budget::{Charge, ReadBudget, Reading, reserve};
 pub use clock::{Clock, SystemClock, VirtualClock};
 pub use error::{Error, ItemFault, OutOfOrder, Refusal, Result, WrongItem};
 pub use identity::long_keys_of;
@@ -28,7 +30,7 @@ pub use lock::{Holder, Lock};
 pub use options::{Durability, Options, World};
 pub use service::Service;
 pub use store::{
-    Answer, Batch, BatchKey, IdHistory, Logged, NamespaceTotals, RECENT_SECONDS_MAX, Ranking, Read,
+    Batch, BatchKey, IdHistory, Logged, NamespaceTotals, RECENT_SECONDS_MAX, Ranking, Read, Reader,
     Recovery, RefusedItem, Seconds, Series, Status, Store, StoreStatus, TopKey, UsersView,
     ValuePoint, check_dataset_name,
 };

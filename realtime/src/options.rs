@@ -41,6 +41,8 @@ pub struct Options {
     pub replay_records_max: u64,
     /// Decoded blocks kept, bytes.
     pub cache_bytes: u64,
+    /// Memory that all reads on their way may hold together, bytes; one may hold half of it.
+    pub read_bytes_max: usize,
     /// Bytes of a log segment.
     pub segment_bytes: u64,
     /// How long log segments are kept at least, days.
@@ -66,6 +68,7 @@ impl Default for Options {
             delta_bytes_max: 512 << 20,
             replay_records_max: 4_000_000,
             cache_bytes: 256 << 20,
+            read_bytes_max: 256 << 20,
             segment_bytes: SEGMENT_BYTES_DEFAULT,
             oplog_days: 7,
             id_hours: 25,

@@ -15,6 +15,7 @@ use crate::delta::{Delta, DeltaStore};
 pub type Add = fn(&mut Delta, &LongKeys, &Schema, &[&Increment]);
 
 /// All delta stores and today.
+#[derive(Clone)]
 pub struct Ring {
     today: Day,
     shards: u16,
@@ -61,8 +62,18 @@ impl Ring {
     }
 
     /// The store called `id`.
+    pub fn store(&self, id: StoreId) -> Option<&DeltaStore> {
+        self.stores.get(&id)
+    }
+
+    /// The store called `id`, to change.
     pub fn store_mut(&mut self, id: StoreId) -> Option<&mut DeltaStore> {
         self.stores.get_mut(&id)
+    }
+
+    /// True when the memory of some store has layers to fold.
+    pub fn has_layers(&self) -> bool {
+        self.stores.values().any(|store| store.layers.has_above())
     }
 
     /// Forgets a cleared store.
@@ -103,7 +114,7 @@ impl Ring {
         }
         for (id, increments) in by_store {
             if let Some(store) = self.stores.get_mut(&id) {
-                add(&mut store.active, keys, schema, &increments);
+                add(store.layers.open(), keys, schema, &increments);
             }
         }
     }

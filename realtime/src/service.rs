@@ -29,6 +29,8 @@ pub struct Service {
 
 /// Increments of one group commit.
 const GROUP_RECORDS_MAX: usize = 16_384;
+/// Between tries to fold layers that views hold for longer.
+const SHARED_PAUSE: Duration = Duration::from_millis(2);
 /// How often time is kept and memory looked at.
 const TICK: Duration = Duration::from_millis(50);
 
@@ -74,7 +76,11 @@ impl Service {
                 Box::new(move || {
                     // Who commits waits for it at times.
                     priority::run_soon();
-                    arrivals.iter().for_each(|()| folder.fold());
+                    for () in &arrivals {
+                        if !folder.fold() {
+                            thread::sleep(SHARED_PAUSE);
+                        }
+                    }
                 }),
             )?,
             spawn(

@@ -10,7 +10,7 @@ pub use self::scheduled::*;
 mod libraries {
     pub use std::sync::{Mutex, MutexGuard};
 
-    pub use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+    pub use parking_lot::{RwLock, RwLockWriteGuard};
 
     /// Gives a lock to those who wait for it before its holder can take it again. Without that a holder that takes it
     /// at once keeps out whoever must wake up first.

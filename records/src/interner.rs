@@ -10,7 +10,7 @@ use crate::short_text::ShortText;
 ///
 /// Most keys are short: those stand in the table itself, so that looking one up touches one place of memory more than
 /// its bucket's control bytes. Over a million keys that is a third of the time.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Interner {
     /// Each text behind its length in two bytes.
     arena: Vec<u8>,

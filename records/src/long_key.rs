@@ -49,9 +49,16 @@ impl LongKeys {
     /// 128 keyed bits of an identity such as an event id, for the ids that are remembered. Texts of
     /// different domains never meet.
     pub fn identity(&self, domain: u8, text: &[u8]) -> u128 {
+        self.identity_of(domain, |hasher| {
+            hasher.update(text);
+        })
+    }
+
+    /// As [`LongKeys::identity`], of a text that is given in pieces.
+    pub fn identity_of(&self, domain: u8, text: impl FnOnce(&mut blake3::Hasher)) -> u128 {
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
         hasher.update(&[domain]);
-        hasher.update(text);
+        text(&mut hasher);
         let mut bytes = [0; 16];
         bytes.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
         u128::from_be_bytes(bytes)

@@ -91,10 +91,13 @@ fn answer(disk: &SimDisk) -> Vec<u64> {
             subtotal: None,
             from: START_MS / 1_000 - 86_400,
             to: START_MS / 1_000 + 10 * 86_400,
+            rolled: None,
         })
         .collect();
-    let answer = store.read(&reads, None).expect("read");
-    let sums = answer.series.iter().map(|series| series.totals.sum());
+    let reader = store.reader();
+    let sums = reads
+        .iter()
+        .map(|read| reader.read(read, None).expect("read").totals.sum());
     sums.collect()
 }
 

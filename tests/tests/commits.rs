@@ -52,9 +52,10 @@ fn total(store: &Store, key: &str) -> u64 {
         subtotal: None,
         from: TIME_MIN,
         to: TIME_MAX,
+        rolled: None,
     };
-    let answer = store.read(&[read], None).expect("a view");
-    answer.series[0].totals.iter().map(|(_, count)| count).sum()
+    let series = store.reader().read(&read, None).expect("a view");
+    series.totals.iter().map(|(_, count)| count).sum()
 }
 
 #[test]

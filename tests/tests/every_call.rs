@@ -161,9 +161,9 @@ fn sums(store: &Store) -> [u64; 2] {
         subtotal: Some("c".into()),
         from: TIME_MIN,
         to: TIME_MAX,
+        rolled: None,
     };
-    let answer = store.read(&[read], None).expect("a read");
-    let series = &answer.series[0];
+    let series = store.reader().read(&read, None).expect("a read");
     let points = series.points.iter();
     [series.totals.sum(), points.map(|point| point.count).sum()]
 }

@@ -243,9 +243,10 @@ fn a_group_of_several_frames_is_counted_and_remembered_record_by_record() {
             subtotal: Some("r".into()),
             from: TIME_MIN,
             to: TIME_MAX,
+            rolled: None,
         };
-        let answer = store.read(&[read], None).expect("an answer");
-        assert_eq!(answer.series[0].totals.sum(), many + 2);
+        let series = store.reader().read(&read, None).expect("an answer");
+        assert_eq!(series.totals.sum(), many + 2);
         let places = [
             ("first", 0),
             ("middle-0", 1),

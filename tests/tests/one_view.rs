@@ -45,8 +45,9 @@ fn view(store: &Store) -> UsersView {
         subtotal: None,
         from: TIME_MIN,
         to: TIME_MAX,
+        rolled: None,
     };
-    store.users(read, None).expect("a view")
+    store.reader().users(read, None).expect("a view")
 }
 
 /// By hour: what was counted, and how many users.

@@ -121,9 +121,10 @@ fn counted(store: &Store) -> u64 {
         subtotal: None,
         from: TIME_MIN,
         to: TIME_MAX,
+        rolled: None,
     };
-    let answer = store.read(&[read], None).expect("an answer");
-    answer.series[0].totals.sum()
+    let series = store.reader().read(&read, None).expect("an answer");
+    series.totals.sum()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

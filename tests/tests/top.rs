@@ -97,6 +97,7 @@ fn a_key_of_several_lines_counts_once_wherever_a_chunk_ends() {
     let store = stand(directory.path());
     let range = YEAR..NOW_MS / 1_000 + 3_600;
     let ranking = store
+        .reader()
         .top("d", range.clone(), false, HEAVY, None)
         .expect("top");
     let heaviest = |rank: usize| (10 + (89 - rank as u64)) * HOURS as u64;
@@ -113,6 +114,7 @@ fn a_key_of_several_lines_counts_once_wherever_a_chunk_ends() {
     let light = (ONCE - 2 * HEAVY) as u64;
     assert_eq!(ranking.total, all + light + 1);
     let totals = store
+        .reader()
         .totals("d", range, false, None)
         .expect("totals")
         .totals;

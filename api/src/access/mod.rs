@@ -19,6 +19,7 @@ mod route;
 mod session;
 mod streams;
 mod table;
+mod turns;
 
 pub use caller::Caller;
 pub use denial::Denial;
@@ -29,6 +30,7 @@ pub use rate::network;
 pub use request_id::{AccessLog, span};
 pub use route::{Class, Dialect, Route};
 pub use streams::StreamPlace;
+pub use turns::Length;
 
 pub(crate) use session::{begin, end, is_own_page};
 
@@ -44,6 +46,7 @@ use key::NewKey;
 use rate::WrongKeys;
 use streams::Streams;
 use table::KeyTable;
+use turns::Turns;
 
 /// How much is answered at once, and how fast.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,6 +93,7 @@ pub struct Access {
     increments: Gate,
     batches: Gate,
     queries: Queue,
+    turns: Turns,
     pages: Gate,
     admin: Gate,
     streams: Streams,
@@ -116,6 +120,7 @@ impl Access {
             increments: Gate::new(limits.writes),
             batches: Gate::new(limits.batches),
             queries: Queue::new(limits.queries, limits.query_wait),
+            turns: Turns::new(),
             pages: Gate::new(limits.queries),
             admin: Gate::new(limits.admin),
             streams: Streams::new(limits.streams),
@@ -180,6 +185,11 @@ impl Access {
     /// The key with every scope that this server leaves for commands on its data directory.
     pub fn local_key(&self) -> Option<&str> {
         self.catalog.as_ref().map(|kept| kept.local.text.as_str())
+    }
+
+    /// Turns of reads.
+    pub(crate) fn turns(&self) -> &Turns {
+        &self.turns
     }
 
     fn now(&self) -> Duration {

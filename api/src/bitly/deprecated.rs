@@ -164,13 +164,13 @@ async fn breakdown(state: &ApiState, facet: Facet, query: Option<&str>) -> Resul
         .source(Some(facet))
         .ok_or_else(|| Fault::invalid("shorturl"))?;
     let window = take_window(&mut query, None, None, state.now())?;
-    read(state, vec![source], window, move |store, _, series| {
+    read(state, vec![source], window, move |reader, _, series| {
         let (list, name) = match facet {
             Facet::Countries => ("countries", "country"),
             _ => ("referrers", "referrer"),
         };
         let mut data = link.item();
-        data[list] = values(ranked(store, &series[0], facet, usize::MAX)?, name);
+        data[list] = values(ranked(reader, &series[0], facet, usize::MAX)?, name);
         Ok(Body::Json(data))
     })
     .await

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use tallyring_realtime::{Series, Store};
+use tallyring_realtime::{Reader, Series};
 use tallyring_records::{MISSING, add_capped};
 
 use super::series::total;
@@ -52,15 +52,16 @@ impl Facet {
 /// # Errors
 /// When the text behind a value cannot be read.
 pub fn ranked(
-    store: &Store,
+    reader: &Reader<'_>,
     series: &Series,
     facet: Facet,
     limit: usize,
 ) -> Result<Vec<(String, u64)>, Problem> {
     let mut clicks: BTreeMap<&str, u64> = BTreeMap::new();
-    for point in &series.points {
-        let stored = &series.values[point.value as usize];
-        add_capped(clicks.entry(facet.name(stored)).or_insert(0), point.count);
+    for (stored, &count) in series.values.iter().zip(&series.sums) {
+        if count > 0 {
+            add_capped(clicks.entry(facet.name(stored)).or_insert(0), count);
+        }
     }
     if clicks.is_empty() && total(series) > 0 {
         // Not broken down at all: every value is missing.
@@ -74,7 +75,7 @@ pub fn ranked(
     }
     let mut listed = Vec::with_capacity(ranked.len());
     for (stored, count) in ranked {
-        listed.push((store.expand(series, stored)?.concat(), count));
+        listed.push((reader.expand(series, stored)?.concat(), count));
     }
     listed.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
     listed.truncate(limit);

@@ -11,10 +11,10 @@ use super::envelope::Fault;
 use super::facets::{self, Facet};
 use super::series::Window;
 use super::source::{Kind, Source, is_broken_down, read};
-use crate::access::Caller;
+use crate::access::{Caller, Length};
 use crate::calendar::Unit;
 use crate::read::base::{Base, Made};
-use crate::read::request::{blocking, span};
+use crate::read::request::{reading, span};
 use crate::state::ApiState;
 
 /// The `limit` links with most clicks, most first.
@@ -37,9 +37,9 @@ pub async fn ranked(
             key: user,
             facet: Some(Facet::Links),
         };
-        return read(state, vec![source], window, move |store, _, series| {
+        return read(state, vec![source], window, move |reader, _, series| {
             // One more, as clicks without a link may be among them.
-            let mut links = facets::ranked(store, &series[0], Facet::Links, limit + 1)?;
+            let mut links = facets::ranked(reader, &series[0], Facet::Links, limit + 1)?;
             links.retain(|(link, _)| link != MISSING);
             links.truncate(limit);
             Ok(links)
@@ -53,11 +53,11 @@ pub async fn ranked(
     let by_minute = base.map_err(|_| Fault::NoMinutes)?.by_minute();
     let (from, to) = span(&window.selection);
     let namespace = links.name.clone();
-    let ranking = blocking(state, move |store| {
-        let ranking = store.top(&namespace, from..to, by_minute, limit, None)?;
+    let ranking = reading(state, Length::Long, move |reader| {
+        let ranking = reader.top(&namespace, from..to, by_minute, limit, None)?;
         // These answers have no place to say that there may be others.
         match ranking.bound {
-            Some(_) => Ok(store.top_exact(&namespace, from..to, by_minute, limit, None)?),
+            Some(_) => Ok(reader.top_exact(&namespace, from..to, by_minute, limit, None)?),
             None => Ok(ranking),
         }
     });

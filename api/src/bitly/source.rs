@@ -1,16 +1,17 @@
 //! What is read: a namespace, a key, and perhaps a subtotal.
 
 use percent_encoding::percent_decode_str;
-use tallyring_realtime::{Read, Series, Store};
+use tallyring_realtime::{Read, Reader, Series};
 use tallyring_records::{Grain, KEY_BYTES_MAX, Namespace, Schema, TimeCode};
 
 use super::envelope::Fault;
 use super::facets::Facet;
 use super::series::Window;
+use crate::access::Length;
 use crate::calendar::Unit;
 use crate::problem::Problem;
 use crate::read::base::{Base, Made, overlaps};
-use crate::read::request::{blocking, span};
+use crate::read::request::{reading, span};
 use crate::state::ApiState;
 
 /// Whose counts.
@@ -73,6 +74,10 @@ impl Source {
             subtotal,
             from,
             to,
+            rolled: self.facet.map(|_| {
+                let (from, to) = span(&window.selection);
+                from..to
+            }),
         };
         Ok((base, read))
     }
@@ -87,18 +92,19 @@ pub async fn read<T: Send + 'static>(
     state: &ApiState,
     sources: Vec<Source>,
     window: Window,
-    answer: impl FnOnce(&Store, &Window, Vec<Series>) -> Result<T, Problem> + Send + 'static,
+    answer: impl FnOnce(&Reader<'_>, &Window, Vec<Series>) -> Result<T, Problem> + Send + 'static,
 ) -> Result<T, Fault> {
     let schema = state.store().schema();
     let reads = sources.into_iter();
     let reads: Result<Vec<(Base, Read)>, Fault> =
         reads.map(|source| source.read(&schema, &window)).collect();
     let (bases, reads): (Vec<Base>, Vec<Read>) = reads?.into_iter().unzip();
-    blocking(state, move |store| {
-        let mut view = store.read(&reads, None)?;
+    reading(state, Length::Short, move |reader| {
+        let found = reads.iter().map(|read| reader.read(read, None));
+        let mut found = found.collect::<Result<Vec<Series>, _>>()?;
         let (from, to) = span(&window.selection);
         let within = |code: &TimeCode| (from..to).contains(&code.start());
-        for (base, series) in bases.iter().zip(&mut view.series) {
+        for (base, series) in bases.iter().zip(&mut found) {
             let is_wider = base.span(&window.selection) != (from, to);
             if !is_wider && !base.by_minute() {
                 continue;
@@ -112,9 +118,8 @@ pub async fn read<T: Send + 'static>(
             }
             let counts = counts.iter().filter(|(code, _)| within(code));
             series.totals = counts.collect();
-            series.points.retain(|point| within(&point.code));
         }
-        answer(store, &window, view.series).map(Ok)
+        answer(reader, &window, found).map(Ok)
     })
     .await
     .map_err(|problem| Fault::of_read(&problem))?

@@ -9,7 +9,7 @@ use axum::Router;
 use axum::extract::{RawQuery, State};
 use axum::routing::{MethodRouter, any, get};
 use serde_json::{Map, Value, json};
-use tallyring_realtime::{Series, Store};
+use tallyring_realtime::{Reader, Series};
 use tallyring_records::sum_capped;
 
 use super::envelope::{self, Body, Fault};
@@ -169,18 +169,23 @@ async fn answer(
         }
         _ => {}
     }
-    read(state, vec![source], window, move |store, window, series| {
-        let series = &series[0];
-        if is_text {
-            return Ok(Body::Text(format!("{}\n", total(series))));
-        }
-        let mut data = echo(window);
-        match metric {
-            Metric::Clicks => clicks(&mut data, kind, window, series, rolled),
-            _ => facet(&mut data, kind, metric, store, series, limit)?,
-        }
-        Ok(Body::Json(data.into()))
-    })
+    read(
+        state,
+        vec![source],
+        window,
+        move |reader, window, series| {
+            let series = &series[0];
+            if is_text {
+                return Ok(Body::Text(format!("{}\n", total(series))));
+            }
+            let mut data = echo(window);
+            match metric {
+                Metric::Clicks => clicks(&mut data, kind, window, series, rolled),
+                _ => facet(&mut data, kind, metric, reader, series, limit)?,
+            }
+            Ok(Body::Json(data.into()))
+        },
+    )
     .await
 }
 
@@ -299,13 +304,13 @@ fn facet(
     data: &mut Map<String, Value>,
     kind: Kind,
     metric: Metric,
-    store: &Store,
+    reader: &Reader<'_>,
     series: &Series,
     limit: usize,
 ) -> Result<(), Problem> {
     let (name, list) = match metric {
         Metric::ReferringDomains => {
-            let referrers = ranked(store, series, Facet::Referrers, usize::MAX)?;
+            let referrers = ranked(reader, series, Facet::Referrers, usize::MAX)?;
             let domains = grouped(referrers, domain_of).into_iter().take(limit);
             let domains = domains.map(|domain| {
                 json!({"clicks": domain.clicks, "domain": domain.name, "url": address_of(&domain)})
@@ -313,17 +318,17 @@ fn facet(
             ("referring_domains", domains.collect())
         }
         Metric::ReferrersByDomain => {
-            let referrers = ranked(store, series, Facet::Referrers, limit)?;
+            let referrers = ranked(reader, series, Facet::Referrers, limit)?;
             let domains = grouped(referrers, domain_of).into_iter();
             let domains = domains.map(|domain| (domain.name, values(domain.referrers, "referrer")));
             ("referrers", Value::Object(domains.collect()))
         }
         Metric::Referrers => {
-            let referrers = ranked(store, series, Facet::Referrers, limit)?;
+            let referrers = ranked(reader, series, Facet::Referrers, limit)?;
             ("referrers", values(referrers, "referrer"))
         }
         _ => {
-            let countries = ranked(store, series, Facet::Countries, limit)?;
+            let countries = ranked(reader, series, Facet::Countries, limit)?;
             ("countries", values(countries, "country"))
         }
     };

@@ -235,16 +235,21 @@ async fn answer(
     }
     let facet = metric.facet();
     let source = Source { kind, key, facet };
-    read(state, vec![source], window, move |store, window, series| {
-        let series = &series[0];
-        let Some(facet) = facet else {
-            return Ok(Body::Json(metric.clicks(window, series)));
-        };
-        if let (true, Some(head)) = (asked.is_csv, metric.csv_head()) {
-            return Ok(Body::Csv(csv(head, ranked(store, series, facet, size)?)));
-        }
-        let answer = metric.values(window, store, series, facet, size)?;
-        Ok(Body::Json(answer))
-    })
+    read(
+        state,
+        vec![source],
+        window,
+        move |reader, window, series| {
+            let series = &series[0];
+            let Some(facet) = facet else {
+                return Ok(Body::Json(metric.clicks(window, series)));
+            };
+            if let (true, Some(head)) = (asked.is_csv, metric.csv_head()) {
+                return Ok(Body::Csv(csv(head, ranked(reader, series, facet, size)?)));
+            }
+            let answer = metric.values(window, reader, series, facet, size)?;
+            Ok(Body::Json(answer))
+        },
+    )
     .await
 }

@@ -1,10 +1,10 @@
 //! Answers: what a read found, in the shapes of the contract.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde::Serialize;
-use tallyring_realtime::{Answer as View, Series, Store};
+use tallyring_realtime::{Charge, Read, Reader, Reading, Series};
 use tallyring_records::{COUNT_MAX, FieldError, sum_capped};
 
 use super::base::are_cut;
@@ -83,7 +83,7 @@ pub struct Head {
 impl Head {
     /// About these buckets; `settled` until when no event is expected any more, Unix seconds.
     pub fn of(
-        store: &Store,
+        reader: &Reader<'_>,
         buckets: &Buckets,
         aligned: bool,
         settled: i64,
@@ -94,7 +94,7 @@ impl Head {
             timezone: buckets.zone().shared_name(),
             from: buckets.label(0),
             to: buckets.label(buckets.count()),
-            aligned: aligned && !are_cut(store, buckets, generation),
+            aligned: aligned && !are_cut(reader.store(), buckets, generation),
             settled_until: rfc3339_utc(settled),
             final_until: None,
             generation,
@@ -238,8 +238,9 @@ impl Respond for Answer {
 /// # Errors
 /// A generation that is not kept.
 pub fn answer_at_once(
-    store: &Store,
+    reader: &Reader<'_>,
     request: ReadRequest,
+    limits: &mut ResponseLimits,
 ) -> Result<Result<Answer, ReadRequest>, Problem> {
     const BUCKETS_AT_ONCE: usize = 1_000;
     let is_small = match (&request.period.selection, &request.shape) {
@@ -250,42 +251,79 @@ pub fn answer_at_once(
     if !is_small {
         return Ok(Err(request));
     }
-    let settled = request.settled_until(store);
-    let Some(view) = store.read_cached(&[request.read()], request.period.as_of)? else {
+    let Some(series) = reader.read_cached(&request.read(), request.period.as_of)? else {
         return Ok(Err(request));
     };
-    let found = Found::each(view, [settled]).next();
-    let found = found.expect("BUG: one read gives one series");
-    answer(store, request, &found, &mut ResponseLimits::default()).map(Ok)
+    answer(reader, request, &series, limits).map(Ok)
 }
 
-/// Answers several reads from one view, those of a kept generation from it. Blocks on files.
+/// Answers several reads from one view, those of a kept generation from it. Reads of the same counts are read once. Blocks on
+/// files.
 ///
 /// # Errors
 /// A generation that is not kept, more buckets than are answered, or damage; with the index of the
 /// read it is about.
 pub fn answer_all(
-    store: &Store,
+    reader: &Reader<'_>,
     requests: Vec<ReadRequest>,
+    limits: &mut ResponseLimits,
 ) -> Result<Vec<Answer>, (usize, Problem)> {
-    let found = read_all(store, &requests)?;
-    let mut answers = Vec::with_capacity(requests.len());
-    let mut limits = ResponseLimits::default();
-    for (index, (request, found)) in requests.into_iter().zip(&found).enumerate() {
-        let answer = answer(store, request, found, &mut limits);
-        answers.push(answer.map_err(|problem| (index, problem))?);
+    let mut reads: Vec<(Read, Vec<usize>)> = Vec::new();
+    let mut known: HashMap<(Read, Option<u64>), usize> = HashMap::new();
+    for (index, request) in requests.iter().enumerate() {
+        let place = known.entry((request.read(), request.period.as_of));
+        let place = *place.or_insert_with_key(|(read, _)| {
+            reads.push((read.clone(), Vec::new()));
+            reads.len() - 1
+        });
+        reads[place].1.push(index);
     }
-    Ok(answers)
+    drop(known);
+    let mut requests: Vec<Option<ReadRequest>> = requests.into_iter().map(Some).collect();
+    let mut answers: Vec<Option<Answer>> = requests.iter().map(|_| None).collect();
+    for (read, indexes) in reads {
+        let as_of = requests[indexes[0]].as_ref().and_then(|of| of.period.as_of);
+        let series = reader.read(&read, as_of);
+        let series = series.map_err(|error| (indexes[0], error.into()))?;
+        for index in indexes {
+            let request = requests[index].take();
+            let request = request.expect("BUG: each request has one read");
+            let answer = answer(reader, request, &series, limits);
+            answers[index] = Some(answer.map_err(|problem| (index, problem))?);
+        }
+    }
+    Ok(answers.into_iter().flatten().collect())
 }
 
-/// What one response lists so far, of all its queries.
-#[derive(Default)]
+/// What one response lists so far, of all its queries, and the memory that takes.
 pub struct ResponseLimits {
     buckets: usize,
     values: usize,
+    charge: Charge,
 }
 
+/// Memory of a bucket that is listed, in the answer and in any text of it; and of one that is not.
+const LISTED_BYTES: usize = 224;
+const UNLISTED_BYTES: usize = 24;
+/// Memory of a value that is listed, besides its text; and how often the text stands in the answer and in any text of it.
+const VALUE_BYTES: usize = 256;
+const VALUE_TEXTS: usize = 5;
+
 impl ResponseLimits {
+    /// Nothing so far, for this request.
+    pub fn new(reading: &Reading) -> Self {
+        Self {
+            buckets: 0,
+            values: 0,
+            charge: reading.charge(),
+        }
+    }
+
+    /// What the response holds, to be given back with it.
+    pub fn into_charge(self) -> Charge {
+        self.charge
+    }
+
     /// Takes the buckets of one more query; where none of them is listed, ten count as one.
     ///
     /// # Errors
@@ -296,7 +334,11 @@ impl ResponseLimits {
             false => buckets.div_ceil(UNLISTED_AS_ONE),
         };
         if self.buckets <= BUCKETS_TOTAL_MAX {
-            return Ok(());
+            let bytes = match shape.lists_buckets() {
+                true => LISTED_BYTES,
+                false => UNLISTED_BYTES,
+            };
+            return Ok(self.charge.grow(buckets * bytes)?);
         }
         let detail = format!(
             "the queries together have more than {BUCKETS_TOTAL_MAX} buckets, of which {UNLISTED_AS_ONE} count as one where none is listed; ask in parts"
@@ -305,10 +347,17 @@ impl ResponseLimits {
     }
 
     /// Takes the values of one more ranking.
-    fn take_values(&mut self, values: usize) -> Result<(), Problem> {
-        self.values += values;
+    ///
+    /// # Errors
+    /// 422 when a response lists no more.
+    pub fn take_values<'v>(
+        &mut self,
+        values: impl ExactSizeIterator<Item = &'v str>,
+    ) -> Result<(), Problem> {
+        self.values += values.len();
         if self.values <= VALUES_TOTAL_MAX {
-            return Ok(());
+            let bytes = |value: &str| VALUE_BYTES + VALUE_TEXTS * value.len();
+            return Ok(self.charge.grow(values.map(bytes).sum())?);
         }
         let detail = format!(
             "the rankings together list more than {VALUES_TOTAL_MAX} values; give a smaller limit, or ask in parts"
@@ -317,66 +366,23 @@ impl ResponseLimits {
     }
 }
 
-/// What a read finds, and in which view.
-struct Found {
-    series: Series,
-    generation: u64,
-    minutes_from: Option<i64>,
-    /// Until when no event was expected any more before the view was taken, Unix seconds.
-    settled: i64,
-}
-
-impl Found {
-    /// Each series of a view; `settled` in the same order.
-    fn each(view: View, settled: impl IntoIterator<Item = i64>) -> impl Iterator<Item = Self> {
-        let series = view.series.into_iter().zip(settled);
-        series.map(move |(series, settled)| Self {
-            series,
-            generation: view.generation,
-            minutes_from: view.minutes_from,
-            settled,
-        })
-    }
-}
-
-fn read_all(store: &Store, requests: &[ReadRequest]) -> Result<Vec<Found>, (usize, Problem)> {
-    let mut views: BTreeMap<Option<u64>, Vec<usize>> = BTreeMap::new();
-    for (index, request) in requests.iter().enumerate() {
-        views.entry(request.period.as_of).or_default().push(index);
-    }
-    let mut found = BTreeMap::new();
-    for (as_of, indexes) in views {
-        let reads: Vec<_> = indexes
-            .iter()
-            .map(|&index| requests[index].read())
-            .collect();
-        let settled = indexes
-            .iter()
-            .map(|&index| requests[index].settled_until(store))
-            .collect::<Vec<_>>();
-        let view = store
-            .read(&reads, as_of)
-            .map_err(|error| (indexes[0], error.into()))?;
-        found.extend(indexes.into_iter().zip(Found::each(view, settled)));
-    }
-    Ok(found.into_values().collect())
-}
-
 fn answer(
-    store: &Store,
+    reader: &Reader<'_>,
     request: ReadRequest,
-    found: &Found,
+    series: &Series,
     limits: &mut ResponseLimits,
 ) -> Result<Answer, Problem> {
-    let series = &found.series;
+    let settled = request.settled_until(reader);
+    let as_of = request.period.as_of;
+    let generation = as_of.unwrap_or(reader.generation());
     let (base, selection) = (request.base, request.period.selection);
     let counted = base.counts(series);
     let buckets = resolve(selection, counted.span())?;
-    base.check_kept(&buckets, found.minutes_from, &counted)?;
+    base.check_kept(&buckets, reader.minutes_from(as_of), &counted)?;
     limits.take_buckets(buckets.count(), &request.shape)?;
     let totals = rollup::totals(&counted, &buckets);
     let aligned = base.aligned(&counted, &buckets);
-    let head = Head::of(store, &buckets, aligned, found.settled, found.generation);
+    let head = Head::of(reader, &buckets, aligned, settled, generation);
     let total = sum_capped(totals.iter().copied());
     let (subtotal, body) = match request.shape {
         Shape::Summary => (None, Body::Summary {}),
@@ -391,9 +397,9 @@ fn answer(
             limit,
             rolled: true,
         } => {
-            let (values, other) =
-                rollup::ranking(store, series, &rollup::values(series, &buckets), limit)?;
-            limits.take_values(values.len())?;
+            let mut summed = rollup::Values::of_range(reader, series)?;
+            let (values, other) = summed.ranking(reader, series, limit)?;
+            limits.take_values(values.iter().map(|value| value.value.as_str()))?;
             (Some(subtotal), Body::Rolled { values, other })
         }
         Shape::By {
@@ -403,7 +409,7 @@ fn answer(
         } => (
             Some(subtotal),
             Body::Buckets {
-                buckets: by_bucket(store, series, (&buckets, &totals), limit, limits)?,
+                buckets: by_bucket(reader, series, (&buckets, &totals), limit, limits)?,
             },
         ),
     };
@@ -413,7 +419,7 @@ fn answer(
         head,
         subtotal_title: subtotal
             .as_ref()
-            .map(|subtotal| store.schema().title_of(subtotal)),
+            .map(|subtotal| reader.store().schema().title_of(subtotal)),
         subtotal,
         overflow: overflow(total),
         total,
@@ -439,17 +445,17 @@ pub fn resolve(selection: Selection, counted: Option<(i64, i64)>) -> Result<Buck
 }
 
 fn by_bucket(
-    store: &Store,
+    reader: &Reader<'_>,
     series: &Series,
     (buckets, totals): (&Buckets, &[u64]),
     limit: usize,
     limits: &mut ResponseLimits,
 ) -> Result<Vec<Bucket>, Problem> {
-    let values = rollup::values_by_bucket(series, buckets);
+    let mut values = rollup::Values::by_bucket(reader, series, buckets)?;
     let mut answered = Vec::with_capacity(totals.len());
-    for ((start, &total), values) in buckets.labels().iter().zip(totals).zip(&values) {
-        let (values, other) = rollup::ranking(store, series, values, limit)?;
-        limits.take_values(values.len())?;
+    for (index, (start, &total)) in buckets.labels().iter().zip(totals).enumerate() {
+        let (values, other) = values.ranking_of(index, reader, series, limit)?;
+        limits.take_values(values.iter().map(|value| value.value.as_str()))?;
         answered.push(Bucket {
             start: Arc::clone(start),
             total,
@@ -462,7 +468,13 @@ fn by_bucket(
 
 #[cfg(test)]
 mod tests {
+    use tallyring_realtime::ReadBudget;
+
     use super::*;
+
+    fn limits() -> ResponseLimits {
+        ResponseLimits::new(&Reading::new(&ReadBudget::new(1 << 30)))
+    }
 
     #[test]
     fn buckets_that_are_not_listed_take_a_tenth_of_the_limit() {
@@ -477,7 +489,7 @@ mod tests {
             (Shape::Summary, 100),
             (by(true), 100),
         ] {
-            let mut limits = ResponseLimits::default();
+            let mut limits = limits();
             for _ in 0..queries {
                 limits.take_buckets(10_000, &shape).unwrap();
             }

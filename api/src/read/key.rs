@@ -5,12 +5,12 @@ use axum::extract::State;
 use axum::http::{HeaderMap, Uri, header};
 use axum::response::{IntoResponse, Response};
 
-use super::answer::{Answer, answer_all, answer_at_once};
+use super::answer::{Answer, ResponseLimits, answer_all, answer_at_once};
 use super::asked::Asked;
 use super::format::Format;
-use super::request::{KNOWN, ReadRequest, Shape, View, blocking, limit_default};
+use super::request::{KNOWN, ReadRequest, Shape, View, limit_default, reading};
 use super::second;
-use crate::access::Caller;
+use crate::access::{Caller, Length};
 use crate::openapi::{AskErrors, KeyPath, Known, LimitParameter, RangeParameters};
 use crate::problem::Problem;
 use crate::segments::Segments;
@@ -164,20 +164,24 @@ pub async fn answer(
         .transpose()?;
     let form = asked.finish(KNOWN)?;
     let request = match form.format {
-        Format::Json => answer_at_once(state.store(), request)?,
-        Format::Csv | Format::Svg(_) => Err(request),
+        Format::Json => {
+            let reader = state.store().reader();
+            let mut limits = ResponseLimits::new(reader.reading());
+            match answer_at_once(&reader, request, &mut limits)? {
+                Ok(answer) => return form.respond(reader.store(), &answer, limits.into_charge()),
+                Err(request) => request,
+            }
+        }
+        Format::Csv | Format::Svg(_) => request,
     };
-    let request = match request {
-        Ok(answer) => return form.respond(state.store(), &answer),
-        Err(request) => request,
-    };
-    blocking(state, move |store| {
+    reading(state, Length::Short, move |reader| {
         let requests = [Some(request), compared].into_iter().flatten().collect();
-        let answers = answer_all(store, requests).map_err(|(_, problem)| problem)?;
+        let mut limits = ResponseLimits::new(reader.reading());
+        let answers = answer_all(reader, requests, &mut limits).map_err(|(_, problem)| problem)?;
         let mut answers = answers.into_iter();
         let mut answer = answers.next().expect("BUG: one read gives one answer");
         answer.before = answers.next().map_or(Vec::new(), Answer::into_counts);
-        form.respond(store, &answer)
+        form.respond(reader.store(), &answer, limits.into_charge())
     })
     .await
 }

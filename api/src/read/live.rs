@@ -15,13 +15,13 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http_body_util::channel::{Channel, Sender};
 use serde::Serialize;
-use tallyring_realtime::{RECENT_SECONDS_MAX, Store};
+use tallyring_realtime::{RECENT_SECONDS_MAX, Reader};
 use tallyring_records::Namespace;
 
-use super::answer::answer_all;
-use super::request::{Period, ReadRequest, Shape, check_key, declared};
-use crate::access::off_thread;
-use crate::access::{Caller, StreamPlace};
+use super::answer::{ResponseLimits, answer_all};
+use super::request::{Period, ReadRequest, Shape, check_key, declared, reading};
+
+use crate::access::{Caller, Length, StreamPlace};
 use crate::calendar::{Request, Unit, Zone, rfc3339_utc};
 use crate::problem::Problem;
 use crate::query_string::QueryString;
@@ -204,8 +204,10 @@ impl Stream {
         {
             return Ok(count);
         }
-        let store = Arc::clone(self.state.store());
-        let count = off_thread(move || total(&store, request)).await?;
+        let count = reading(&self.state, Length::Short, move |reader| {
+            total(reader, request)
+        });
+        let count = count.await?;
         self.today = Some(((applied, day), count));
         Ok(count)
     }
@@ -231,7 +233,9 @@ impl Watched {
     }
 }
 
-fn total(store: &Store, request: ReadRequest) -> Result<u64, Problem> {
-    let mut answers = answer_all(store, vec![request]).map_err(|(_, problem)| problem)?;
+fn total(reader: &Reader<'_>, request: ReadRequest) -> Result<u64, Problem> {
+    let mut limits = ResponseLimits::new(reader.reading());
+    let answers = answer_all(reader, vec![request], &mut limits);
+    let mut answers = answers.map_err(|(_, problem)| problem)?;
     Ok(answers.pop().map_or(0, |answer| answer.total))
 }

@@ -8,14 +8,15 @@ use axum::extract::State;
 use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
 use serde_json::Value;
+use tallyring_realtime::Reading;
 use tallyring_records::Schema;
 
 use super::answer::{Answer, ResponseLimits, answer_all};
 use super::format::Format;
-use super::request::{ReadRequest, View, as_of, blocking, limit_default};
+use super::request::{ReadRequest, Shape, View, as_of, limit_default, reading};
 use super::respond::{Respond, respond_to_post};
 use super::{csv, download};
-use crate::access::Caller;
+use crate::access::{Caller, Length, off_thread};
 use crate::body;
 use crate::calendar::Selection;
 use crate::json::{self, Json};
@@ -24,8 +25,12 @@ use crate::query_string::QueryString;
 use crate::state::ApiState;
 
 const QUERIES_MAX: usize = 1_000;
+/// Breakdowns in one request that are not thought to take long.
+const BREAKDOWNS_SHORT: usize = 8;
 /// Room for so many queries of the longest keys.
 const BODY_BYTES_MAX: usize = 4 << 20;
+/// How many times the memory of a body its queries take.
+const PARSED_TIMES: usize = 6;
 const KNOWN: &str = "namespace, key, by, summary, unit, units, from, to, timezone, hour_offset, as_of, limit and rollup";
 
 /// Answers in the order of the queries.
@@ -109,22 +114,44 @@ pub async fn query(
     let bytes = body::read(&headers, body, BODY_BYTES_MAX).await?;
     let now = state.now();
     // Where buckets begin takes long to find out, so it is not done on the threads that serve connections.
-    blocking(&state, move |store| {
-        let all = Parameters {
-            as_of,
-            limit: limit_default(format),
-        };
-        let requests = requests(&store.schema(), now, &caller, all, &bytes)?;
-        let answers =
-            answer_all(store, requests).map_err(|(index, problem)| problem.at(index, None))?;
+    let schema = state.store().schema();
+    let all = Parameters {
+        as_of,
+        limit: limit_default(format),
+    };
+    // What the requests hold is charged again when they are answered.
+    let parsing = Reading::new(state.store().read_budget());
+    let requests =
+        off_thread(move || requests(&schema, now, &caller, all, &bytes, &parsing)).await?;
+    reading(&state, length(&requests), move |reader| {
+        let mut limits = ResponseLimits::new(reader.reading());
+        let answers = answer_all(reader, requests, &mut limits);
+        let answers = answers.map_err(|(index, problem)| problem.at(index, None))?;
         let identity: Vec<_> = answers.iter().map(Respond::identity).collect();
         let text = match format {
             Format::Csv => csv::render_all(&answers).into_bytes(),
             Format::Json | Format::Svg(_) => to_json(&answers)?,
         };
-        respond_to_post(store, (format, disposition), &identity, text)
+        let form = (format, disposition);
+        respond_to_post(
+            reader.store(),
+            form,
+            &identity,
+            (text, limits.into_charge()),
+        )
     })
     .await
+}
+
+/// Many breakdowns take long: each may have any number of values.
+fn length(requests: &[ReadRequest]) -> Length {
+    let breakdowns = requests
+        .iter()
+        .filter(|request| matches!(request.shape, Shape::By { .. }));
+    match breakdowns.count() > BREAKDOWNS_SHORT {
+        true => Length::Long,
+        false => Length::Short,
+    }
 }
 
 fn to_json(answers: &[Answer]) -> Result<Vec<u8>, Problem> {
@@ -153,11 +180,13 @@ fn requests(
     caller: &Caller,
     all: Parameters,
     bytes: &[u8],
+    reading: &Reading,
 ) -> Result<Vec<ReadRequest>, Problem> {
+    let _parsed = reading.charge_of(PARSED_TIMES * bytes.len())?;
     let queries = queries(bytes)?;
     caller.pay_for(queries.len());
     let mut requests = Vec::with_capacity(queries.len());
-    let mut limits = ResponseLimits::default();
+    let mut limits = ResponseLimits::new(reading);
     for (index, fields) in queries.into_iter().enumerate() {
         let request = request(schema, now, fields, all.limit).and_then(|mut request| {
             caller.check_namespace(&request.namespace)?;

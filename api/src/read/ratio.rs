@@ -6,17 +6,17 @@ use axum::extract::State;
 use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
 use serde::Serialize;
-use tallyring_realtime::{Read, Store};
+use tallyring_realtime::{Read, Reader};
 use tallyring_records::{EventType, Namespace, Schema, sum_capped};
 
-use super::answer::{Head, resolve};
+use super::answer::{Head, ResponseLimits, resolve};
 use super::asked::Asked;
 use super::base::{Base, Made};
 use super::format::Format;
-use super::request::{Period, blocking, check_key, declared};
+use super::request::{Period, Shape, check_key, declared, reading};
 use super::respond::{Respond, json};
 use super::rollup;
-use crate::access::Caller;
+use crate::access::{Caller, Length};
 use crate::chart::{Measure, Picture, SHARE_OF_ONE, SeriesChart, grouped, series};
 use crate::openapi::{AskErrors, Known, RangeParameters};
 use crate::problem::Problem;
@@ -111,8 +111,10 @@ pub async fn ratio(
         namespaces,
         types: types.map(|kind| kind.name.clone()),
     };
-    blocking(&state, move |store| {
-        form.respond(store, &read(store, ratio, period)?)
+    reading(&state, Length::Short, move |reader| {
+        let mut limits = ResponseLimits::new(reader.reading());
+        let answer = read(reader, ratio, period, &mut limits)?;
+        form.respond(reader.store(), &answer, limits.into_charge())
     })
     .await
 }
@@ -180,7 +182,12 @@ fn namespaces(
     Ok([namespace(numerator)?, namespace(denominator)?])
 }
 
-fn read(store: &Store, ratio: Ratio, period: Period) -> Result<RatioAnswer, Problem> {
+fn read(
+    reader: &Reader<'_>,
+    ratio: Ratio,
+    period: Period,
+    limits: &mut ResponseLimits,
+) -> Result<RatioAnswer, Problem> {
     let Period {
         selection,
         as_of,
@@ -196,24 +203,30 @@ fn read(store: &Store, ratio: Ratio, period: Period) -> Result<RatioAnswer, Prob
             subtotal: bases[side].subtotal(),
             from,
             to,
+            rolled: None,
         }
     });
     let settled = ratio
         .namespaces
         .iter()
-        .map(|namespace| store.settled_until(&namespace.name, as_of, now));
+        .map(|namespace| reader.settled_until(&namespace.name, as_of, now));
     let settled = settled.min().unwrap_or(now);
-    let view = store.read(&reads, as_of)?;
-    let counted = [0, 1].map(|side| bases[side].counts(&view.series[side]));
+    let series = [
+        reader.read(&reads[0], as_of)?,
+        reader.read(&reads[1], as_of)?,
+    ];
+    let counted = [0, 1].map(|side| bases[side].counts(&series[side]));
     let starts = || {
         counted
             .iter()
             .flat_map(|counted| counted.codes().map(|code| code.start()))
     };
     let buckets = resolve(selection, starts().min().zip(starts().max()))?;
+    limits.take_buckets(buckets.count(), &Shape::Counts)?;
+    let generation = as_of.unwrap_or(reader.generation());
     let mut aligned = true;
     for (base, counted) in bases.iter().zip(&counted) {
-        base.check_kept(&buckets, view.minutes_from, counted)?;
+        base.check_kept(&buckets, reader.minutes_from(as_of), counted)?;
         aligned &= base.aligned(counted, &buckets);
     }
     let totals = [0, 1].map(|side| rollup::totals(&counted[side], &buckets));
@@ -222,7 +235,7 @@ fn read(store: &Store, ratio: Ratio, period: Period) -> Result<RatioAnswer, Prob
         .iter()
         .zip(totals[0].iter().zip(&totals[1]));
     Ok(RatioAnswer {
-        head: Head::of(store, &buckets, aligned, settled, view.generation),
+        head: Head::of(reader, &buckets, aligned, settled, generation),
         counts: rows
             .map(|(start, (&numerator, &denominator))| RatioCount {
                 start: Arc::clone(start),

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use tallyring_realtime::{Read, Store};
+use tallyring_realtime::{Read, Reader, Reading, Store};
 use tallyring_records::{FieldError, KEY_BYTES_MAX, Namespace, Schema, TIME_MAX, TIME_MIN};
 
 use super::base::{Base, Made};
 use super::format::Format;
-use crate::access::off_thread;
+use crate::access::{Length, off_thread};
 use crate::calendar::{Buckets, Request, Selection, Unit, Zone};
 use crate::problem::Problem;
 use crate::query_string::QueryString;
@@ -137,10 +137,10 @@ impl ReadRequest {
         Self::of(namespace, self.key.clone(), self.shape.clone(), period)
     }
 
-    /// Until when no event is expected any more, Unix seconds; to be asked before the view is taken.
-    pub fn settled_until(&self, store: &Store) -> i64 {
+    /// Until when no event is expected any more, Unix seconds.
+    pub fn settled_until(&self, reader: &Reader<'_>) -> i64 {
         let Period { as_of, now, .. } = self.period;
-        store.settled_until(&self.namespace, as_of, now)
+        reader.settled_until(&self.namespace, as_of, now)
     }
 
     /// What to read of the store for it.
@@ -155,6 +155,13 @@ impl ReadRequest {
             },
             from,
             to,
+            rolled: match &self.shape {
+                Shape::By { rolled: true, .. } => {
+                    let (from, to) = span(&self.period.selection);
+                    Some(from..to)
+                }
+                _ => None,
+            },
         }
     }
 }
@@ -308,6 +315,36 @@ pub async fn blocking<T: Send + 'static>(
 ) -> Result<T, Problem> {
     let store = Arc::clone(state.store());
     off_thread(move || work(&store)).await
+}
+
+/// Reads off the threads that serve connections, in turn with other reads, from the view that is the newest when its turn
+/// comes. Where the client goes away its work ends soon.
+///
+/// # Errors
+/// What the work answers; 503 when its turn does not come soon.
+pub async fn reading<T: Send + 'static>(
+    state: &ApiState,
+    length: Length,
+    work: impl FnOnce(&Reader<'_>) -> Result<T, Problem> + Send + 'static,
+) -> Result<T, Problem> {
+    let reading = Reading::new(state.store().read_budget());
+    let _abandoned = Abandoned(reading.clone());
+    let turn = state.access.turns().take(length).await?;
+    blocking(state, move |store| {
+        let _turn = turn;
+        reading.check()?;
+        work(&store.reader_for(reading))
+    })
+    .await
+}
+
+/// Tells a request's work, when it is dropped, that nobody waits for it.
+struct Abandoned(Reading);
+
+impl Drop for Abandoned {
+    fn drop(&mut self) {
+        self.0.abandon();
+    }
 }
 
 fn unit(query: &mut QueryString) -> Result<Unit, Problem> {

@@ -4,8 +4,9 @@ use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
+use bytes::Bytes;
 use serde::Serialize;
-use tallyring_realtime::Store;
+use tallyring_realtime::{Charge, Store};
 
 use super::format::Format;
 use crate::etag::{self, Known};
@@ -47,11 +48,16 @@ pub struct Form {
 }
 
 impl Form {
-    /// The response to a read; 304 when the client has it already.
+    /// The response to a read; 304 when the client has it already. Its text is held by `charge` until it is sent.
     ///
     /// # Errors
     /// When the answer has no such form.
-    pub fn respond(&self, store: &Store, answer: &impl Respond) -> Result<Response, Problem> {
+    pub fn respond(
+        &self,
+        store: &Store,
+        answer: &impl Respond,
+        charge: Charge,
+    ) -> Result<Response, Problem> {
         let identity = (self.format.identity(), answer.identity());
         let tag = tag(store, &identity)?;
         let cache = match (store.is_archived(answer.ends()), self.with_key) {
@@ -62,7 +68,7 @@ impl Form {
         let response = if self.known.has(&tag) {
             StatusCode::NOT_MODIFIED.into_response()
         } else {
-            let body = answer.render(self.format)?;
+            let body = held(answer.render(self.format)?, charge);
             in_form(self.format, self.disposition.clone(), body)
         };
         Ok(with_validator(response, tag, cache))
@@ -77,16 +83,17 @@ pub fn respond_to_post(
     store: &Store,
     (format, disposition): (Format, Option<HeaderValue>),
     identity: &impl Serialize,
-    body: Vec<u8>,
+    (body, charge): (Vec<u8>, Charge),
 ) -> Result<Response, Problem> {
     let tag = tag(store, &(format.identity(), identity))?;
-    let response = in_form(format, disposition, body);
+    let response = in_form(format, disposition, held(body, charge));
     Ok(with_validator(response, tag, LIVE))
 }
 
 fn tag(store: &Store, identity: &impl Serialize) -> Result<HeaderValue, Problem> {
-    let identity = serde_json::to_vec(identity).map_err(unwritable)?;
-    Ok(etag::numbered(store.body_identity(&identity)))
+    let identity = store.answer_identity(|hash| Ok(serde_json::to_writer(hash, identity)?));
+    let identity = identity.map_err(|error| unwritable(serde_json::Error::io(error)))?;
+    Ok(etag::numbered(identity))
 }
 
 fn with_validator(mut response: Response, tag: HeaderValue, cache: &'static str) -> Response {
@@ -134,8 +141,8 @@ fn unwritable(error: serde_json::Error) -> Problem {
 }
 
 /// A body under the media type of its form, and the name of what is kept as a file.
-fn in_form(format: Format, disposition: Option<HeaderValue>, body: Vec<u8>) -> Response {
-    let mut response = Response::new(Body::from(body));
+fn in_form(format: Format, disposition: Option<HeaderValue>, body: Body) -> Response {
+    let mut response = Response::new(body);
     let headers = response.headers_mut();
     let kind = HeaderValue::from_static(format.media_type());
     headers.insert(header::CONTENT_TYPE, kind);
@@ -145,4 +152,25 @@ fn in_form(format: Format, disposition: Option<HeaderValue>, body: Vec<u8>) -> R
         headers.insert(header::CONTENT_DISPOSITION, disposition);
     }
     response
+}
+
+/// A text on its way to a client, and the memory that it holds until it is sent.
+struct Held {
+    text: Vec<u8>,
+    _charge: Charge,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.text
+    }
+}
+
+/// A body that holds its memory.
+fn held(text: Vec<u8>, mut charge: Charge) -> Body {
+    charge.shrink_to(text.capacity());
+    Body::from(Bytes::from_owner(Held {
+        text,
+        _charge: charge,
+    }))
 }

@@ -1,8 +1,8 @@
 //! Base buckets into the units of a zone, and values into a ranking.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
 
-use tallyring_realtime::{Series, Store};
+use tallyring_realtime::{Charge, Reader, Series};
 use tallyring_records::{Counts, add_capped, sum_capped};
 
 use super::value::Value;
@@ -29,74 +29,115 @@ pub fn totals(counts: &Counts, buckets: &Buckets) -> Vec<u64> {
     totals
 }
 
-/// Counts by number of value, for the whole range or for one bucket.
-#[derive(Clone, Default)]
-pub struct Values(BTreeMap<u32, u64>);
-
-/// Values of the whole range.
-pub fn values(series: &Series, buckets: &Buckets) -> Values {
-    let mut values = Values::default();
-    for point in &series.points {
-        if buckets.index_of(point.code.start()).is_some() {
-            add_capped(values.0.entry(point.value).or_insert(0), point.count);
-        }
-    }
-    values
+/// Counts of values by their number, of the whole range or of each bucket.
+pub struct Values {
+    /// Bucket, value and count; buckets ascend, each value comes once in one.
+    counts: Vec<(u32, u32, u64)>,
+    _charge: Charge,
 }
 
-/// Values of each bucket.
-pub fn values_by_bucket(series: &Series, buckets: &Buckets) -> Vec<Values> {
-    let mut all = vec![Values::default(); buckets.count()];
-    for point in &series.points {
-        if let Some(index) = buckets.index_of(point.code.start()) {
-            add_capped(all[index].0.entry(point.value).or_insert(0), point.count);
-        }
+impl Values {
+    /// Those of the whole range, which is one bucket: what a read has summed.
+    ///
+    /// # Errors
+    /// When there is no room for them.
+    pub fn of_range(reader: &Reader<'_>, series: &Series) -> Result<Self, Problem> {
+        let charge = charge(reader, series.sums.len())?;
+        let sums = (0..).zip(&series.sums);
+        Ok(Self {
+            counts: sums.map(|(value, &count)| (0, value, count)).collect(),
+            _charge: charge,
+        })
     }
-    all
+
+    /// Those of each bucket.
+    ///
+    /// # Errors
+    /// When there is no room for them.
+    pub fn by_bucket(
+        reader: &Reader<'_>,
+        series: &Series,
+        buckets: &Buckets,
+    ) -> Result<Self, Problem> {
+        let charge = charge(reader, series.points.len())?;
+        let mut counts: Vec<(u32, u32, u64)> = Vec::with_capacity(series.points.len());
+        counts.extend(series.points.iter().filter_map(|point| {
+            let index = buckets.index_of(point.code.start())?;
+            let index = u32::try_from(index).expect("BUG: buckets are bounded");
+            Some((index, point.value, point.count))
+        }));
+        counts.sort_unstable_by_key(|&(bucket, value, _)| (bucket, value));
+        counts.dedup_by(|next, kept| {
+            let is_same = (next.0, next.1) == (kept.0, kept.1);
+            if is_same {
+                add_capped(&mut kept.2, next.2);
+            }
+            is_same
+        });
+        Ok(Self {
+            counts,
+            _charge: charge,
+        })
+    }
+
+    /// As [`Values::ranking_of`], of the whole range.
+    ///
+    /// # Errors
+    /// When a lookup cannot be read.
+    pub fn ranking(
+        &mut self,
+        reader: &Reader<'_>,
+        series: &Series,
+        limit: usize,
+    ) -> Result<(Vec<Value>, u64), Problem> {
+        self.ranking_of(0, reader, series, limit)
+    }
+
+    /// The `limit` largest of a bucket, largest first, ties by value; and the sum of the others. Only values that
+    /// may be listed are expanded.
+    ///
+    /// # Errors
+    /// When a lookup cannot be read.
+    pub fn ranking_of(
+        &mut self,
+        bucket: usize,
+        reader: &Reader<'_>,
+        series: &Series,
+        limit: usize,
+    ) -> Result<(Vec<Value>, u64), Problem> {
+        let begin = self.counts.partition_point(|of| (of.0 as usize) < bucket);
+        let end = self.counts.partition_point(|of| of.0 as usize <= bucket);
+        let ranked = &mut self.counts[begin..end];
+        let mut candidates = ranked.len().min(limit);
+        if (1..ranked.len()).contains(&limit) {
+            let (_, last, _) = ranked.select_nth_unstable_by_key(limit - 1, |of| Reverse(of.2));
+            // Everything that ties with the last listed one may be listed.
+            let least = last.2;
+            for index in limit..ranked.len() {
+                if ranked[index].2 == least {
+                    ranked.swap(candidates, index);
+                    candidates += 1;
+                }
+            }
+        }
+        let (candidates, others) = ranked.split_at(candidates);
+        let mut listed = Vec::with_capacity(candidates.len());
+        for &(_, value, count) in candidates.iter().filter(|of| of.2 > 0) {
+            let parts = reader.expand(series, &series.values[value as usize])?;
+            listed.push(Value::new(parts, count));
+        }
+        listed.sort_unstable_by(|a, b| {
+            let by_count = b.count.cmp(&a.count);
+            by_count.then_with(|| a.value.cmp(&b.value))
+        });
+        let beyond = listed.split_off(limit.min(listed.len()));
+        let beyond = beyond.iter().map(|value| value.count);
+        let other = sum_capped(beyond.chain(others.iter().map(|of| of.2)));
+        Ok((listed, other))
+    }
 }
 
-/// The `limit` largest, largest first, ties by value; and the sum of the others. Only values that
-/// may be listed are expanded.
-///
-/// # Errors
-/// When a lookup cannot be read.
-pub fn ranking(
-    store: &Store,
-    series: &Series,
-    values: &Values,
-    limit: usize,
-) -> Result<(Vec<Value>, u64), Problem> {
-    let mut ranked: Vec<(u32, u64)> = values
-        .0
-        .iter()
-        .map(|(&value, &count)| (value, count))
-        .collect();
-    ranked.sort_unstable_by_key(|&(_, count)| std::cmp::Reverse(count));
-    // Everything that ties with the last listed one may be listed.
-    let least = limit
-        .checked_sub(1)
-        .and_then(|last| ranked.get(last))
-        .map_or(0, |&(_, count)| count);
-    let candidates = if limit == 0 {
-        0
-    } else {
-        ranked.partition_point(|&(_, count)| count >= least)
-    };
-    let mut listed = Vec::with_capacity(candidates);
-    for &(value, count) in &ranked[..candidates] {
-        let parts = store.expand(series, &series.values[value as usize])?;
-        listed.push(Value::new(parts, count));
-    }
-    listed.sort_unstable_by(|a, b| {
-        let by_count = b.count.cmp(&a.count);
-        by_count.then_with(|| a.value.cmp(&b.value))
-    });
-    let beyond = listed.split_off(limit.min(listed.len()));
-    let other = sum_capped(
-        beyond
-            .into_iter()
-            .map(|value| value.count)
-            .chain(ranked[candidates..].iter().map(|&(_, count)| count)),
-    );
-    Ok((listed, other))
+fn charge(reader: &Reader<'_>, counts: usize) -> Result<Charge, Problem> {
+    let bytes = counts * size_of::<(u32, u32, u64)>();
+    Ok(reader.reading().charge_of(bytes)?)
 }

@@ -84,7 +84,7 @@ pub fn answer(
         from: zone.label(first),
         to: zone.label(now + 1),
         aligned: true,
-        settled_until: rfc3339_utc(store.settled_until(&namespace.name, None, now)),
+        settled_until: rfc3339_utc(store.reader().settled_until(&namespace.name, None, now)),
         final_until: None,
         complete: found.complete,
         total: sum_capped(found.counts.iter().copied()),

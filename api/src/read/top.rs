@@ -4,17 +4,17 @@ use axum::extract::State;
 use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
 use serde::Serialize;
-use tallyring_realtime::{Store, TopKey};
+use tallyring_realtime::{Reader, TopKey};
 use tallyring_records::{Namespace, sum_capped};
 
-use super::answer::{Head, overflow, resolve};
+use super::answer::{Head, ResponseLimits, overflow, resolve};
 use super::asked::Asked;
 use super::base::{Base, Made};
 use super::csv;
 use super::format::Format;
-use super::request::{Period, blocking, declared, limit, limit_default, span};
+use super::request::{Period, declared, limit, limit_default, reading, span};
 use super::respond::{Respond, json};
-use crate::access::Caller;
+use crate::access::{Caller, Length};
 use crate::chart::{Picture, RankingChart, ranking};
 use crate::openapi::{AskErrors, Known, LimitParameter, RangeParameters};
 use crate::problem::Problem;
@@ -90,13 +90,21 @@ pub async fn top(
     let limit = limit(&mut asked.query, limit_default(asked.format))?;
     let period = asked.period()?;
     let form = asked.finish(KNOWN)?;
-    blocking(&state, move |store| {
-        form.respond(store, &read(store, namespace, period, limit)?)
+    reading(&state, Length::Long, move |reader| {
+        let mut limits = ResponseLimits::new(reader.reading());
+        let top = read(reader, namespace, period, limit, &mut limits)?;
+        form.respond(reader.store(), &top, limits.into_charge())
     })
     .await
 }
 
-fn read(store: &Store, namespace: Namespace, period: Period, limit: usize) -> Result<Top, Problem> {
+fn read(
+    reader: &Reader<'_>,
+    namespace: Namespace,
+    period: Period,
+    limit: usize,
+    limits: &mut ResponseLimits,
+) -> Result<Top, Problem> {
     let base = Base::of(&namespace, &period.selection, Made::Totals)?;
     let Period {
         selection,
@@ -104,17 +112,18 @@ fn read(store: &Store, namespace: Namespace, period: Period, limit: usize) -> Re
         now,
     } = period;
     let (from, to) = span(&selection);
-    let settled = store.settled_until(&namespace.name, as_of, now);
-    let ranking = store.top(&namespace.name, from..to, base.by_minute(), limit, as_of)?;
+    let settled = reader.settled_until(&namespace.name, as_of, now);
+    let ranking = reader.top(&namespace.name, from..to, base.by_minute(), limit, as_of)?;
     let counted = ranking.counted;
     let counted = counted.map(|counted| (counted.first, counted.last));
     let buckets = resolve(selection, counted)?;
     let aligned = base.check_ranking(&ranking, &buckets)?;
+    limits.take_values(ranking.keys.iter().map(|top| top.key.as_str()))?;
     let listed = sum_capped(ranking.keys.iter().map(|top| top.count));
     let keys = ranking.keys.into_iter();
     Ok(Top {
         title: namespace.title_or_name().to_owned(),
-        head: Head::of(store, &buckets, aligned, settled, ranking.generation),
+        head: Head::of(reader, &buckets, aligned, settled, ranking.generation),
         namespace: namespace.name,
         approximate: ranking.bound.is_some(),
         bound: ranking.bound,

@@ -6,16 +6,16 @@ use axum::extract::State;
 use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
 use serde::Serialize;
-use tallyring_realtime::{Read, Store, UsersView};
+use tallyring_realtime::{Read, Reader, UsersView};
 use tallyring_records::{Namespace, USERS_RELATIVE_ERROR, Users};
 
-use super::answer::{Head, resolve};
+use super::answer::{Head, ResponseLimits, resolve};
 use super::asked::Asked;
 use super::base::{Base, Made};
 use super::format::Format;
-use super::request::{Period, blocking, check_key, declared};
+use super::request::{Period, Shape, check_key, declared, reading};
 use super::respond::{Respond, json};
-use crate::access::Caller;
+use crate::access::{Caller, Length};
 use crate::calendar::Buckets;
 use crate::chart::{Measure, Picture, SeriesChart, grouped, series};
 use crate::problem::Problem;
@@ -27,6 +27,8 @@ const KNOWN: &str =
 
 /// Buckets whose users are held at a time, up to 4 KiB each: one answer may have ten thousand.
 const BUCKETS_AT_ONCE: usize = 200;
+/// Memory of the users of a bucket, at most.
+const USERS_BYTES: usize = 5 << 10;
 
 /// Unique users by bucket and over the range.
 #[derive(Serialize, utoipa::ToSchema)]
@@ -98,16 +100,19 @@ pub async fn uniques(
     check_key(&key)?;
     let period = asked.period()?;
     let form = asked.finish(KNOWN)?;
-    blocking(&state, move |store| {
-        form.respond(store, &read(store, (namespace, key), period)?)
+    reading(&state, Length::Short, move |reader| {
+        let mut limits = ResponseLimits::new(reader.reading());
+        let answer = read(reader, (namespace, key), period, &mut limits)?;
+        form.respond(reader.store(), &answer, limits.into_charge())
     })
     .await
 }
 
 fn read(
-    store: &Store,
+    reader: &Reader<'_>,
     (namespace, key): (Namespace, String),
     period: Period,
+    limits: &mut ResponseLimits,
 ) -> Result<Uniques, Problem> {
     let base = Base::of(&namespace, &period.selection, Made::Users)?;
     let Period {
@@ -122,17 +127,20 @@ fn read(
         subtotal: None,
         from,
         to,
+        rolled: None,
     };
-    let settled = store.settled_until(&namespace.name, as_of, now);
-    let view = store.users(read, as_of)?;
+    let settled = reader.settled_until(&namespace.name, as_of, now);
+    let view = reader.users(read, as_of)?;
     let counted = base.counts(&view.series);
     let buckets = resolve(selection, counted.span())?;
-    let (whole, counts) = estimates(store, &view, &buckets)?;
+    limits.take_buckets(buckets.count(), &Shape::Counts)?;
+    let (whole, counts) = estimates(reader, &view, &buckets)?;
+    let generation = as_of.unwrap_or(reader.generation());
     let aligned = base.aligned(&counted, &buckets);
     Ok(Uniques {
         whole: Estimate::of(Some(&whole)),
         counts,
-        head: Head::of(store, &buckets, aligned, settled, view.generation),
+        head: Head::of(reader, &buckets, aligned, settled, generation),
         namespace: namespace.name,
         key,
     })
@@ -140,17 +148,20 @@ fn read(
 
 /// The users of all buckets, and the estimate of each, some at a time.
 fn estimates(
-    store: &Store,
+    reader: &Reader<'_>,
     view: &UsersView,
     buckets: &Buckets,
 ) -> Result<(Users, Vec<UniquesCount>), Problem> {
     let mut whole = Users::default();
     let mut counts = Vec::with_capacity(buckets.count());
+    let _charge = reader
+        .reading()
+        .charge_of(BUCKETS_AT_ONCE.min(buckets.count()) * USERS_BYTES)?;
     let (edges, starts) = (buckets.edges(), &buckets.labels()[..buckets.count()]);
     for starts in starts.chunks(BUCKETS_AT_ONCE) {
         let first = counts.len();
         let range = edges[first]..edges[first + starts.len()];
-        let found = view.unite(store, &range, |start| buckets.index_of(start))?;
+        let found = view.unite(reader.store(), &range, |start| buckets.index_of(start))?;
         found.values().for_each(|users| whole.union(users));
         counts.extend((first..).zip(starts).map(|(index, start)| UniquesCount {
             start: Arc::clone(start),

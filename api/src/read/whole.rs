@@ -4,18 +4,18 @@ use axum::extract::State;
 use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
 use serde::Serialize;
-use tallyring_realtime::Store;
+use tallyring_realtime::Reader;
 use tallyring_records::{Namespace, sum_capped};
 
-use super::answer::{Head, overflow, resolve};
+use super::answer::{Head, ResponseLimits, overflow, resolve};
 use super::asked::Asked;
 use super::base::{Base, Made};
 use super::bucket_counts::{BucketCounts, Count};
 use super::format::Format;
-use super::request::{Period, blocking, declared};
+use super::request::{Period, Shape, declared, reading};
 use super::respond::{Respond, written};
 use super::rollup;
-use crate::access::Caller;
+use crate::access::{Caller, Length};
 use crate::chart::{Measure, Picture, SeriesChart, series};
 use crate::openapi::{AskErrors, Known, RangeParameters};
 use crate::problem::Problem;
@@ -81,18 +81,24 @@ pub async fn counts_of_all(
     let period = asked.period()?;
     let compared = asked.compared(&period)?;
     let form = asked.finish(KNOWN)?;
-    blocking(&state, move |store| {
-        let mut whole = read(store, &namespace, period)?;
+    reading(&state, Length::Long, move |reader| {
+        let mut limits = ResponseLimits::new(reader.reading());
+        let mut whole = read(reader, &namespace, period, &mut limits)?;
         if let Some(period) = compared {
-            let before = read(store, &namespace, period)?;
+            let before = read(reader, &namespace, period, &mut limits)?;
             whole.before = before.counts.into_counts();
         }
-        form.respond(store, &whole)
+        form.respond(reader.store(), &whole, limits.into_charge())
     })
     .await
 }
 
-fn read(store: &Store, namespace: &Namespace, period: Period) -> Result<Whole, Problem> {
+fn read(
+    reader: &Reader<'_>,
+    namespace: &Namespace,
+    period: Period,
+    limits: &mut ResponseLimits,
+) -> Result<Whole, Problem> {
     let base = Base::of(namespace, &period.selection, Made::Totals)?;
     let Period {
         selection,
@@ -100,10 +106,11 @@ fn read(store: &Store, namespace: &Namespace, period: Period) -> Result<Whole, P
         now,
     } = period;
     let (from, to) = base.span(&selection);
-    let settled = store.settled_until(&namespace.name, as_of, now);
-    let found = store.totals(&namespace.name, from..to, base.by_minute(), as_of)?;
+    let settled = reader.settled_until(&namespace.name, as_of, now);
+    let found = reader.totals(&namespace.name, from..to, base.by_minute(), as_of)?;
     let buckets = resolve(selection, found.totals.span())?;
     base.check_kept(&buckets, found.minutes_from, &found.totals)?;
+    limits.take_buckets(buckets.count(), &Shape::Counts)?;
     let totals = rollup::totals(&found.totals, &buckets);
     let aligned = base.aligned(&found.totals, &buckets);
     let total = sum_capped(totals.iter().copied());
@@ -112,7 +119,7 @@ fn read(store: &Store, namespace: &Namespace, period: Period) -> Result<Whole, P
         total,
         overflow: overflow(total),
         title: format!("{}: all keys", namespace.title_or_name()),
-        head: Head::of(store, &buckets, aligned, settled, found.generation),
+        head: Head::of(reader, &buckets, aligned, settled, found.generation),
         counts: BucketCounts::new(buckets, totals),
         before: Vec::new(),
     })

@@ -74,7 +74,7 @@ impl Lane {
         let runtime = Builder::new_current_thread()
             .enable_all()
             // Threads that block, which this one starts, so many in all as one runtime would have.
-            .on_thread_start(priority::run_anywhere)
+            .on_thread_start(priority::run_behind)
             .max_blocking_threads(BLOCKING_MAX.div_ceil(lanes))
             .build()?;
         let handle = runtime.handle().clone();

@@ -28,9 +28,7 @@ pub fn write_runs(target: &FlushTarget<'_>, delta: &Delta) -> Result<Vec<RunEntr
     let mut runs = Vec::new();
     let shards = u16::try_from(delta.shards().len()).expect("BUG: shards are numbered in 16 bits");
     for (number, shard) in delta.shards().iter().enumerate() {
-        let months: BTreeSet<Partition> = shard
-            .buckets
-            .iter()
+        let months: BTreeSet<Partition> = counted(shard)
             .map(|bucket| Partition::month_of(bucket.code()))
             .collect();
         for partition in months {
@@ -60,6 +58,11 @@ pub fn write_runs(target: &FlushTarget<'_>, delta: &Delta) -> Result<Vec<RunEntr
     Ok(runs)
 }
 
+/// The buckets that count something. A bucket whose counts were folded into another delta has none.
+fn counted(shard: &Shard) -> impl Iterator<Item = &Bucket> {
+    shard.buckets.iter().filter(|bucket| bucket.count > 0)
+}
+
 struct Month<'s, 'd> {
     shard: &'s Shard,
     lookups: &'s Lookups,
@@ -75,12 +78,7 @@ impl<'s> Month<'s, '_> {
     fn write(&mut self) -> Result<()> {
         let mut sections: BTreeMap<Vec<u8>, Vec<&'s Bucket>> = BTreeMap::new();
         let span = self.partition.start()..self.partition.end();
-        for bucket in self
-            .shard
-            .buckets
-            .iter()
-            .filter(|bucket| span.contains(&bucket.code().start()))
-        {
+        for bucket in counted(self.shard).filter(|bucket| span.contains(&bucket.code().start())) {
             let key = self.shard.keys.get(bucket.key);
             let mut section = Vec::new();
             if bucket.subtotal > 0 {

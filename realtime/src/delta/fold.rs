@@ -1,16 +1,13 @@
 //! Folds one delta into another, a few counters at a time.
 //!
-//! A large group is counted in a delta of its own, without the lock that queries wait for; the lock is
-//! held only to show it, whole, and then for each step that moves some of it into the store's own
-//! delta. Invariant: between steps the two count every increment exactly once,
-//! and each has the text behind every hash that it uses.
+//! Invariant: between steps the two deltas count every increment exactly once, and each has the text behind every hash
+//! that it uses. A fold that is given up is begun again later: what was moved counts nothing where it was.
 
 use super::memory::{Delta, NONE, Shard};
 
-/// A delta on its way into another.
+/// How far one delta has been moved into another.
+#[derive(Default)]
 pub struct Fold {
-    /// What was not moved yet.
-    from: Delta,
     /// Lookups that are moved, all of them before the first bucket.
     lookups: usize,
     shard: usize,
@@ -43,36 +40,23 @@ struct Moving {
 
 /// Counters that are moved together, so that they wait for memory together ([`super::count`]).
 const TOGETHER: usize = 128;
+/// Buckets that are looked at together, most of which may have been moved before.
+const SCANNED_MAX: usize = 16 * TOGETHER;
 
 impl Fold {
-    /// Begins with everything still to be moved.
-    pub fn new(from: Delta) -> Self {
-        Self {
-            from,
-            lookups: 0,
-            shard: 0,
-            bucket: 0,
-            map: ShardMap::default(),
-        }
-    }
-
-    /// What was not moved yet.
-    pub fn rest(&self) -> &Delta {
-        &self.from
-    }
-
-    /// Moves about so many lookups and counters into `to`, which has as many shards; false once nothing is left.
-    pub fn step(&mut self, to: &mut Delta, counters: usize) -> bool {
+    /// Moves about so many lookups and counters of `from` into `to`, which has as many shards; false once nothing is left.
+    /// Both are those of the steps before.
+    pub fn step(&mut self, from: &mut Delta, to: &mut Delta, counters: usize) -> bool {
         let mut moved = 0;
         while moved < counters {
-            let left = self.from.lookups().len() - self.lookups;
+            let left = from.lookups().len() - self.lookups;
             if left > 0 {
                 let taken = self.lookups..self.lookups + left.min(counters - moved);
                 (moved, self.lookups) = (moved + taken.len(), taken.end);
-                to.lookups_mut().take(self.from.lookups(), taken);
+                to.lookups_mut().take(from.lookups(), taken);
                 continue;
             }
-            let Some(shard) = self.from.shards_mut().get_mut(self.shard) else {
+            let Some(shard) = from.shards_mut().get_mut(self.shard) else {
                 return false;
             };
             let to = &mut to.shards_mut()[self.shard];
@@ -116,11 +100,15 @@ impl ShardMap {
     ) -> (usize, usize) {
         self.buckets.clear();
         self.counters.clear();
+        let mut end = first;
         for number in first..from.buckets.len() {
-            if self.buckets.len() + self.counters.len() >= wanted {
+            if self.buckets.len() + self.counters.len() >= wanted || number - first >= SCANNED_MAX {
                 break;
             }
-            self.stage(from, number, to);
+            end = number + 1;
+            if from.buckets[number].count > 0 {
+                self.stage(from, number, to);
+            }
         }
         for moving in &mut self.buckets {
             let bucket = &from.buckets[moving.number];
@@ -140,7 +128,7 @@ impl ShardMap {
             let bucket = &mut from.buckets[moving.number];
             (bucket.count, bucket.first_counter) = (0, NONE);
         }
-        let buckets = self.buckets.len();
+        let buckets = end - first;
         (buckets, buckets + self.counters.len())
     }
 
@@ -249,6 +237,7 @@ mod tests {
             first in proptest::collection::vec(click(), 0..20),
             second in proptest::collection::vec(click(), 0..20),
             width in 1..8_usize,
+            given_up in 0..30_u32,
         ) {
             let (keys, schema) = (LongKeys::new([7; 32]), schema());
             let count = |clicks: &[&[Increment]]| {
@@ -260,10 +249,11 @@ mod tests {
             };
             let both = count(&[&first, &second]);
             let mut to = count(&[&first]);
-            let mut fold = Fold::new(count(&[&second]));
+            let mut from = count(&[&second]);
+            let mut fold = Fold::default();
             let mut steps = 0;
             loop {
-                let now = [&to, fold.rest()];
+                let now = [&to, &from];
                 prop_assert_eq!(points(&now), points(&[&both]));
                 for delta in now {
                     for (key, value, _) in points(&[delta]).into_keys() {
@@ -277,8 +267,11 @@ mod tests {
                 for key in ["a", "a long key with spaces"] {
                     prop_assert_eq!(estimates(&now, &keys, key), estimates(&[&both], &keys, key));
                 }
-                if !fold.step(&mut to, width) {
+                if !fold.step(&mut from, &mut to, width) {
                     break;
+                }
+                if steps == given_up {
+                    fold = Fold::default();
                 }
                 steps += 1;
                 prop_assert!(steps < 10_000);

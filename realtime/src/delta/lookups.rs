@@ -5,7 +5,7 @@ use std::ops::Range;
 use tallyring_records::{Interner, is_hash};
 
 /// Hashes and their texts, in the order in which they were first seen.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Lookups {
     hashes: Interner,
     /// By number of the hash.

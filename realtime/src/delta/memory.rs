@@ -12,6 +12,7 @@ use tallyring_records::{Grain, Interner, TimeCode, User, Users, shard_of};
 use super::lookups::Lookups;
 
 /// Counters of one delta store in memory.
+#[derive(Clone)]
 pub struct Delta {
     shards: Vec<Shard>,
     /// The text behind each hash used by keys and values of any of them.
@@ -19,7 +20,7 @@ pub struct Delta {
 }
 
 /// Counters of the keys of one shard.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Shard {
     pub(super) keys: Interner,
     /// By key number: its first bucket.
@@ -173,9 +174,10 @@ impl Delta {
         &self.lookups
     }
 
-    /// True when nothing was counted.
+    /// True when nothing is counted: nothing ever was, or all of it was folded into another delta.
     pub fn is_empty(&self) -> bool {
-        self.shards.iter().all(|shard| shard.buckets.is_empty())
+        let mut buckets = self.shards.iter().flat_map(|shard| &shard.buckets);
+        buckets.all(|bucket| bucket.count == 0)
     }
 
     /// Number of counters: totals and values of subtotals.
@@ -362,10 +364,12 @@ impl Shard {
     }
 
     fn buckets_of(&self, total_key: &[u8]) -> impl Iterator<Item = &Bucket> {
-        let first = self
-            .keys
-            .find(total_key)
-            .map_or(NONE, |key| self.first_bucket[key as usize]);
+        self.buckets_of_number(self.keys.find(total_key).unwrap_or(NONE))
+    }
+
+    /// Buckets of the key with this number that count something.
+    pub(super) fn buckets_of_number(&self, key: u32) -> impl Iterator<Item = &Bucket> {
+        let first = self.first_bucket.get(key as usize).copied().unwrap_or(NONE);
         std::iter::successors(self.buckets.get(first as usize), |bucket| {
             self.buckets.get(bucket.next as usize)
         })

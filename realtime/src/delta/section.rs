@@ -1,39 +1,66 @@
 //! All keys of one namespace in a memory delta: its section, as runs have it.
 //!
-//! Unlike a read of one key these look at every bucket of the delta, in the order in which they were first counted.
-
-use std::ops::Range;
+//! Unlike a read of one key these look at every key or every bucket of the delta.
 
 use tallyring_records::TimeCode;
 
-use super::memory::Delta;
-
-/// Sees a record key, the count of one base bucket, and hash and text of a hashed key.
-pub type TotalVisitor<'v> = dyn FnMut(&[u8], TimeCode, u64, Option<(&str, &str)>) + 'v;
+use super::memory::{Delta, NONE};
+use crate::budget::Charge;
+use crate::error::Result;
 
 /// Sees a total key, base bucket, stored value of a subtotal, and its count.
 pub type ValueVisitor<'v> = dyn FnMut(&[u8], TimeCode, &[u8], u64) + 'v;
 
+/// A key of a section: the beginning of its text, which orders most of them, and its numbers.
+#[derive(Clone, Copy)]
+pub struct SectionKey {
+    head: u64,
+    key: u32,
+    shard: u16,
+}
+
 impl Delta {
-    /// Calls `visit` with every total of a section (`u|`) in `range`: record key, count of one base
-    /// bucket, and hash and text of a hashed key.
-    pub fn section_totals(&self, section: &[u8], range: &Range<i64>, visit: &mut TotalVisitor<'_>) {
-        for shard in self.shards() {
-            let totals = shard.buckets.iter();
-            for bucket in totals.filter(|bucket| bucket.subtotal == 0 && bucket.count > 0) {
-                let key = shard.keys.get(bucket.key);
-                let Some(stored) = key.strip_prefix(section) else {
-                    continue;
-                };
-                let code = bucket.code();
-                if range.contains(&code.start()) {
-                    let lookup = self.lookups().get(stored).and_then(|raw| {
-                        let hash = std::str::from_utf8(stored).ok()?;
-                        Some((hash, raw))
-                    });
-                    visit(key, code, bucket.count, lookup);
-                }
-            }
+    /// The keys of a section (`u|`), ascending, for which `charge` has paid.
+    ///
+    /// # Errors
+    /// When there is no room for them.
+    pub fn section_keys(&self, section: &[u8], charge: &mut Charge) -> Result<Vec<SectionKey>> {
+        let keys = || {
+            self.shards().iter().enumerate().flat_map(|(shard, of)| {
+                let keys = (0..of.keys.len()).filter(|&key| of.first_bucket[key] != NONE);
+                keys.filter_map(move |key| {
+                    let number = u32::try_from(key).expect("BUG: keys are numbered in 32 bits");
+                    let stored = of.keys.get(number).strip_prefix(section)?;
+                    Some(SectionKey {
+                        head: head(stored),
+                        key: number,
+                        shard: u16::try_from(shard).expect("BUG: shards are numbered in 16 bits"),
+                    })
+                })
+            })
+        };
+        // Counted before: a list that grows would need more.
+        let count = keys().count();
+        charge.grow(count * size_of::<SectionKey>())?;
+        let mut sorted = Vec::with_capacity(count);
+        sorted.extend(keys());
+        sorted.sort_unstable_by(|a, b| {
+            let by_head = a.head.cmp(&b.head);
+            by_head.then_with(|| self.section_key(*a).cmp(self.section_key(*b)))
+        });
+        Ok(sorted)
+    }
+
+    /// A key's text, with its section.
+    pub fn section_key(&self, key: SectionKey) -> &[u8] {
+        self.shards()[usize::from(key.shard)].keys.get(key.key)
+    }
+
+    /// Calls `visit` with every base bucket of a key's total, and its count.
+    pub fn section_total(&self, key: SectionKey, visit: &mut dyn FnMut(TimeCode, u64)) {
+        let totals = self.shards()[usize::from(key.shard)].buckets_of_number(key.key);
+        for bucket in totals.filter(|bucket| bucket.subtotal == 0) {
+            visit(bucket.code(), bucket.count);
         }
     }
 
@@ -71,4 +98,12 @@ impl Delta {
             }
         }
     }
+}
+
+/// The first eight bytes of a text, as a number that orders as they do.
+fn head(text: &[u8]) -> u64 {
+    let mut head = [0; 8];
+    let length = text.len().min(head.len());
+    head[..length].copy_from_slice(&text[..length]);
+    u64::from_be_bytes(head)
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tallyring_archive::{Run, RunEntry, StoreEntry};
 use tallyring_records::{Offset, Position, StoreId};
 
-use super::fold::Fold;
+use super::layers::Layers;
 use super::memory::Delta;
 
 /// A run with what the manifest says of it.
@@ -17,7 +17,9 @@ pub struct OpenRun {
     pub run: Arc<Run>,
 }
 
-/// What one store of the ring, or one late epoch, counts.
+/// What one store of the ring, or one late epoch, counts. A clone shares everything, and takes a time that does not depend on
+/// how much is counted.
+#[derive(Clone)]
 pub struct DeltaStore {
     /// Day or late epoch.
     pub id: StoreId,
@@ -27,14 +29,12 @@ pub struct DeltaStore {
     pub cut: Option<Offset>,
     /// Everything before this offset is in `runs`.
     pub flushed: Offset,
-    /// Takes increments.
-    pub active: Delta,
-    /// A group on its way into `active`: whoever shows the next, or sets `active` aside, ends that before.
-    pub arriving: Option<Fold>,
-    /// Taken from `active` to be flushed, oldest first; they count until the manifest names their runs.
+    /// Take increments.
+    pub layers: Layers,
+    /// Taken from `layers` to be flushed, oldest first; they count until the manifest names their runs.
     pub frozen: Vec<Arc<Delta>>,
     /// Flushed runs.
-    pub runs: Vec<OpenRun>,
+    pub runs: Arc<[OpenRun]>,
 }
 
 impl DeltaStore {
@@ -45,10 +45,9 @@ impl DeltaStore {
             opened,
             cut: None,
             flushed: opened,
-            active: Delta::new(shards),
-            arriving: None,
+            layers: Layers::new(shards),
             frozen: Vec::new(),
-            runs: Vec::new(),
+            runs: Arc::default(),
         }
     }
 
@@ -66,8 +65,7 @@ impl DeltaStore {
             opened: entry.opened.offset(0),
             cut: entry.cut.as_ref().map(|cut| cut.offset(0)),
             flushed: entry.flushed.offset(0),
-            active: Delta::new(shards),
-            arriving: None,
+            layers: Layers::new(shards),
             frozen: Vec::new(),
             runs: entry.runs.iter().map(&mut open).collect::<Result<_, E>>()?,
         })
@@ -89,15 +87,10 @@ impl DeltaStore {
         self.opened.sequence <= sequence && self.cut.is_none_or(|cut| sequence < cut.sequence)
     }
 
-    /// Memory deltas, active, arriving and frozen.
+    /// Memory deltas: all layers, and what is being flushed.
     pub fn deltas(&self) -> impl Iterator<Item = &Delta> {
-        self.changing()
-            .chain(self.frozen.iter().map(|delta| &**delta))
-    }
-
-    /// Those that go on changing, active and arriving.
-    pub fn changing(&self) -> impl Iterator<Item = &Delta> {
-        std::iter::once(&self.active).chain(self.arriving.as_ref().map(Fold::rest))
+        let all = self.layers.deltas().chain(&self.frozen);
+        all.map(|delta| &**delta)
     }
 
     /// True when it counts nothing at all.

@@ -43,7 +43,7 @@ impl Store {
         root.check()?;
         {
             let mut writer = self.writer();
-            let stores = self.live().ring.due();
+            let stores = self.view().ring.due();
             if !stores.is_empty() {
                 let record = Record::Cut { stores };
                 let after = self.append_one(&mut writer, &record)?;
@@ -51,8 +51,9 @@ impl Store {
                     unreachable!("BUG: it was made a line above")
                 };
                 let mut live = self.live_mut();
-                live.ring.cut(&stores, after);
-                live.applied = after;
+                let view = live.view_mut();
+                view.ring.cut(&stores, after);
+                view.applied = after;
             }
         }
         self.flush_locked(&mut root)?;
@@ -76,7 +77,7 @@ impl Store {
     }
 
     fn delta_bytes(&self) -> u64 {
-        self.live()
+        self.view()
             .ring
             .stores()
             .flat_map(DeltaStore::deltas)
@@ -112,17 +113,18 @@ impl Store {
             .remove_unnamed(&*self.world.disk, made, &root.manifest);
         let mut writer = self.writer();
         let mut live = self.live_mut();
-        for (id, store) in written.stores {
-            if let Some(live_store) = live.ring.store_mut(id) {
-                live_store.frozen.clear();
-                live_store.runs = store;
+        let view = live.view_mut();
+        for (id, runs) in written.stores {
+            if let Some(store) = view.ring.store_mut(id) {
+                store.frozen.clear();
+                store.runs = runs.into();
             }
         }
-        for store in live.ring.stores_mut() {
+        for store in view.ring.stores_mut() {
             store.flushed = store.flushed.max(frozen.until);
         }
-        live.schemas = root.manifest.schemas.clone();
-        live.manifest = Arc::new(root.manifest.clone());
+        view.schemas = Arc::new(root.manifest.schemas.clone());
+        view.manifest = Arc::new(root.manifest.clone());
         drop(live);
         let runs = &root.manifest.ids.runs;
         writer.ids.adopt(fresh, runs, self.known_from_ms());
@@ -133,7 +135,7 @@ impl Store {
 
     /// Sets memory aside at one durable offset.
     fn freeze(&self) -> Result<Frozen> {
-        let mut writer = self.folded_writer();
+        let mut writer = self.writer();
         let log = writer.log()?;
         log.sync()?;
         let until = Offset {
@@ -144,16 +146,16 @@ impl Store {
         let oldest_ms = self.believed_now_ms() - self.log_hours() * HOUR_MS;
         writer.producers.forget(oldest_ms);
         let producers = writer.producers.entries();
+        // What few layers there are makes few runs.
+        self.fold();
+        let _folding = self.folding();
         let mut live = self.live_mut();
-        let shards = self.options.shards;
+        let view = live.view_mut();
         let mut stores = Vec::new();
-        for store in live.ring.stores_mut() {
-            if !store.active.is_empty() {
-                let delta = std::mem::replace(&mut store.active, Delta::new(shards));
-                store.frozen.push(Arc::new(delta));
-            }
+        for store in view.ring.stores_mut() {
+            store.frozen.extend(store.layers.take());
             if !store.frozen.is_empty() {
-                stores.push((store.id, store.frozen.clone(), store.runs.clone()));
+                stores.push((store.id, store.frozen.clone(), store.runs.to_vec()));
             }
         }
         Ok(Frozen {
@@ -161,7 +163,7 @@ impl Store {
             stores,
             ids,
             producers,
-            newest_events: live.watermarks.entries(&self.schema),
+            newest_events: view.watermarks.entries(&self.schema),
         })
     }
 
@@ -240,17 +242,17 @@ impl Store {
 
     /// Fills in what the ring and the ids are after a flush.
     fn describe(&self, next: &mut Manifest, frozen: &Frozen, written: &Written) {
-        let live = self.live();
-        next.today = live.ring.today();
-        next.stores = live
+        let view = self.view();
+        next.today = view.ring.today();
+        next.stores = view
             .ring
             .stores()
             .map(|store| flushed_entry(store, frozen, written))
             .collect();
         // Every store is flushed up to `until`, so no record before it is replayed.
         let holds = |entry: &SchemaEntry| entry.since.offset(0) <= frozen.until;
-        let in_force = live.schemas.iter().rposition(holds).unwrap_or(0);
-        next.schemas = live.schemas[in_force..].to_vec();
+        let in_force = view.schemas.iter().rposition(holds).unwrap_or(0);
+        next.schemas = view.schemas[in_force..].to_vec();
     }
 
     /// Ids are known for their window; what became of them is told as long as the log is kept.
@@ -299,7 +301,7 @@ impl Store {
 
     /// Now, but no later than the ring's today ends: a clock that is wrong for a moment makes nothing forgotten.
     fn believed_now_ms(&self) -> i64 {
-        let end = self.live().ring.today().next().start();
+        let end = self.view().ring.today().next().start();
         self.world.clock.now_ms().min(end * 1_000)
     }
 

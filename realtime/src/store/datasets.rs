@@ -152,7 +152,7 @@ impl Store {
 
     fn commit_datasets(&self, root: &mut Root, next: tallyring_archive::Manifest) -> Result<()> {
         self.commit_manifest(root, next)?;
-        self.live_mut().manifest = std::sync::Arc::new(root.manifest.clone());
+        self.live_mut().view_mut().manifest = std::sync::Arc::new(root.manifest.clone());
         Ok(())
     }
 

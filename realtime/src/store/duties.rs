@@ -93,11 +93,12 @@ impl Store {
         drop(writer);
         self.schema = Arc::new(schema.clone());
         let mut live = self.live_mut();
-        live.schemas.push(SchemaEntry {
+        let view = live.view_mut();
+        Arc::make_mut(&mut view.schemas).push(SchemaEntry {
             since: Position::single(after),
             schema,
         });
-        live.applied = after;
+        view.applied = after;
         Ok(())
     }
 
@@ -137,7 +138,7 @@ impl Store {
     pub(super) fn turn(&self, writer: &mut Writer) -> std::result::Result<(), Refusal> {
         let now_ms = self.world.clock.now_ms();
         let day = Day::of(now_ms.div_euclid(1_000));
-        let today = self.live().ring.today();
+        let today = self.view().ring.today();
         if day <= today {
             writer.jumped_since_ms = None;
             return Ok(());
@@ -154,7 +155,7 @@ impl Store {
     /// At a start the clock is believed, however far it is from the ring.
     pub(super) fn believe_clock(&self) -> Result<()> {
         let day = Day::of(self.world.clock.now_ms().div_euclid(1_000));
-        if day <= self.live().ring.today() {
+        if day <= self.view().ring.today() {
             return Ok(());
         }
         self.turn_to(&mut self.writer(), day)
@@ -164,9 +165,10 @@ impl Store {
         writer.jumped_since_ms = None;
         let after = self.append_one(writer, &Record::Rotate { today: day })?;
         let mut live = self.live_mut();
-        live.ring.rotate(day, after);
         live.heavy.turn(day);
-        live.applied = after;
+        let view = live.view_mut();
+        view.ring.rotate(day, after);
+        view.applied = after;
         drop(live);
         tracing::info!(today = %day, "the ring turned");
         Ok(())

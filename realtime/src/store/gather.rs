@@ -1,6 +1,6 @@
 //! One read on its way: first what memory holds, then run by run.
 //!
-//! Invariant: what all reads hold of breakdowns at a time is bounded (`point_budget.rs`); a point more is an error.
+//! Invariant: all that a read holds is charged to its request before (`realtime/src/budget.rs`).
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::{ControlFlow, Range};
@@ -12,9 +12,11 @@ use tallyring_records::{
     Day, Grain, KeyCrc, StoreId, TimeCode, add_capped, is_hash, missing_value, sum_capped,
 };
 
+use super::Store;
 use super::read::{Series, ValuePoint};
-use super::{Live, Store};
-use crate::delta::DeltaStore;
+use super::view::View;
+use crate::budget::{Charge, Reading, reserve};
+use crate::delta::{Delta, DeltaStore};
 use crate::error::{Error, Result};
 
 /// How the lines of a run with a prefix are visited: from the disk too, or from the cache alone.
@@ -30,12 +32,18 @@ const HOUR_BYTES: usize = 7;
 /// What is read of a line, mostly: a month.
 const READ_BYTES: usize = 400 * HOUR_BYTES;
 
-/// Points that are made room for at first.
-const POINTS_AT_FIRST: usize = 32;
+/// Of a base bucket in a map of them.
+const NAMED_BYTES: usize = 32;
+/// Of a value in the list and in the table of its numbers, besides its text: both grow by doubling.
+const VALUE_BYTES: usize = 128;
+/// Of a lookup in its table, besides its texts.
+const LOOKUP_BYTES: usize = 96;
 
 pub(super) struct Gather<'r> {
     range: Range<i64>,
     subtotal: Option<&'r str>,
+    /// Values are summed over these instants; none keeps each base bucket's.
+    rolled: Option<Range<i64>>,
     total_key: String,
     /// Tells its shard.
     crc: KeyCrc,
@@ -43,8 +51,15 @@ pub(super) struct Gather<'r> {
     pub runs: Vec<Arc<Run>>,
     /// Totals in any order.
     totals: Vec<(TimeCode, u64)>,
+    totals_charge: Charge,
     pub series: Series,
+    points_charge: Charge,
     numbers: HashMap<Box<str>, u32>,
+    /// How much of each base bucket has a value.
+    named: BTreeMap<TimeCode, u64>,
+    /// For what stands beside the totals and the points.
+    other_charge: Charge,
+    reading: &'r Reading,
     /// There was no room for some point.
     refused: Option<Error>,
 }
@@ -52,6 +67,7 @@ pub(super) struct Gather<'r> {
 impl<'r> Gather<'r> {
     /// Of a key as it is stored, in `range` (Unix seconds).
     pub fn new(
+        reading: &'r Reading,
         namespace: &str,
         stored: &str,
         subtotal: Option<&'r str>,
@@ -61,59 +77,76 @@ impl<'r> Gather<'r> {
         Self {
             range,
             subtotal,
+            rolled: None,
             crc: KeyCrc::of(total_key.as_bytes()),
             total_key,
             subtotal_prefix: subtotal
                 .map(|subtotal| line::subtotal_prefix(subtotal, namespace, stored)),
             runs: Vec::new(),
             totals: Vec::new(),
+            totals_charge: reading.charge(),
             series: Series::default(),
+            points_charge: reading.charge(),
             numbers: HashMap::new(),
+            named: BTreeMap::new(),
+            other_charge: reading.charge(),
+            reading,
             refused: None,
         }
     }
 
+    /// The same, with its values summed over these instants.
+    pub fn rolled(mut self, rolled: Option<Range<i64>>) -> Self {
+        self.rolled = rolled;
+        self
+    }
+
     /// Takes what memory holds, and notes which runs to read.
-    pub fn memory(&mut self, live: &Live) {
-        for store in live.ring.stores() {
+    ///
+    /// # Errors
+    /// When there is no room for it.
+    pub fn memory(&mut self, view: &View) -> Result<()> {
+        for store in view.ring.stores() {
             if !concerns(&self.range, store) {
                 continue;
             }
             for delta in store.deltas() {
-                let totals = &mut self.totals;
-                let wanted = &self.range;
-                delta.totals(self.total_key.as_bytes(), &mut |code, count| {
-                    if wanted.contains(&code.start()) {
-                        totals.push((code, count));
-                    }
-                });
-                let Some(subtotal) = self.subtotal else {
-                    continue;
-                };
-                let mut points = Vec::new();
-                delta.subtotals(
-                    self.total_key.as_bytes(),
-                    subtotal,
-                    &mut |code, value, count| {
-                        if wanted.contains(&code.start()) {
-                            points.push((code, String::from_utf8_lossy(value).into_owned(), count));
-                        }
-                    },
-                );
-                for (code, value, count) in points {
-                    for part in value.split('*').filter(|part| is_hash(part)) {
-                        if let Some(raw) = delta.lookups().get(part.as_bytes()) {
-                            self.series.lookups.insert(part.into(), raw.into());
-                        }
-                    }
-                    self.point(code, &value, count);
+                self.delta(delta)?;
+            }
+            for run in store.runs.iter() {
+                if may_hold(&run.run, &self.range, self.crc) {
+                    self.runs.push(Arc::clone(&run.run));
                 }
             }
-            let flushed: Vec<Arc<Run>> =
-                store.runs.iter().map(|run| Arc::clone(&run.run)).collect();
-            self.note(&flushed);
         }
-        self.note(&live.archive.runs);
+        self.note(&view.archive.runs);
+        Ok(())
+    }
+
+    fn delta(&mut self, delta: &Delta) -> Result<()> {
+        let key = self.total_key.clone();
+        delta.totals(key.as_bytes(), &mut |code, count| {
+            self.total(code, count);
+        });
+        if let Some(subtotal) = self.subtotal {
+            delta.subtotals(key.as_bytes(), subtotal, &mut |code, value, count| {
+                if self.range.contains(&code.start()) && self.refused.is_none() {
+                    let value = String::from_utf8_lossy(value);
+                    self.point(code, &value, Some(delta), count);
+                }
+            });
+        }
+        self.refused.take().map_or(Ok(()), Err)
+    }
+
+    fn total(&mut self, code: TimeCode, count: u64) {
+        if !self.range.contains(&code.start()) {
+            return;
+        }
+        match reserve(&mut self.totals, 1, &mut self.totals_charge) {
+            Ok(()) => self.totals.push((code, count)),
+            Err(refused) => self.refused = Some(refused),
+        }
     }
 
     /// Notes the runs that may hold something of the range.
@@ -125,8 +158,10 @@ impl<'r> Gather<'r> {
     }
 
     pub fn run(&mut self, store: &Store, run: &Run, visit: Visit) -> Result<()> {
+        self.reading.check()?;
         let wanted = self.range.clone();
-        let (key, totals) = (self.total_key.as_bytes(), &mut self.totals);
+        let total_key = self.total_key.clone();
+        let key = total_key.as_bytes();
         // A day's code stands before those of its hours.
         let first = Day::of(wanted.start).code();
         visit(run, &store.cache, (key, key), &mut |found, payload| {
@@ -134,18 +169,25 @@ impl<'r> Gather<'r> {
                 return ControlFlow::Break(());
             }
             let payload = line::hours_from(payload, first);
-            totals.reserve(payload.len().min(READ_BYTES) / HOUR_BYTES);
+            let more = payload.len().min(READ_BYTES) / HOUR_BYTES;
+            if let Err(refused) = reserve(&mut self.totals, more, &mut self.totals_charge) {
+                self.refused = Some(refused);
+            }
             for hour in hours(payload) {
                 let Some((code, count)) = hour else { continue };
-                if code.start() >= wanted.end {
+                if code.start() >= wanted.end || self.refused.is_some() {
                     break;
                 }
-                if wanted.contains(&code.start()) {
-                    totals.push((code, count));
-                }
+                self.total(code, count);
             }
-            ControlFlow::Continue(())
+            match self.refused {
+                Some(_) => ControlFlow::Break(()),
+                None => ControlFlow::Continue(()),
+            }
         })?;
+        if let Some(refused) = self.refused.take() {
+            return Err(refused);
+        }
         let Some(prefix) = self.subtotal_prefix.clone() else {
             return Ok(());
         };
@@ -168,7 +210,7 @@ impl<'r> Gather<'r> {
                 }
                 if wanted.contains(&code.start()) {
                     for (value, count) in entries(payload).flatten() {
-                        self.point(code, &String::from_utf8_lossy(value), count);
+                        self.point(code, &String::from_utf8_lossy(value), None, count);
                     }
                 }
                 if self.refused.is_some() {
@@ -183,35 +225,65 @@ impl<'r> Gather<'r> {
         }
     }
 
-    fn point(&mut self, code: TimeCode, value: &str, count: u64) {
-        if self.refused.is_some() {
-            return;
+    /// Counts a value, whose lookups `delta` may have.
+    fn point(&mut self, code: TimeCode, value: &str, delta: Option<&Delta>, count: u64) {
+        if self.refused.is_none()
+            && let Err(refused) = self.try_point(code, value, delta, count)
+        {
+            self.refused = Some(refused);
         }
-        let number = match self.numbers.get(value) {
-            Some(&number) => number,
-            None => {
-                let number =
-                    u32::try_from(self.series.values.len()).expect("BUG: fewer than 2^32 values");
-                self.series.values.push(value.into());
-                self.numbers.insert(value.into(), number);
-                number
-            }
-        };
+    }
+
+    fn try_point(
+        &mut self,
+        code: TimeCode,
+        value: &str,
+        delta: Option<&Delta>,
+        count: u64,
+    ) -> Result<()> {
+        if !self.named.contains_key(&code) {
+            self.other_charge.grow(NAMED_BYTES)?;
+        }
+        add_capped(self.named.entry(code).or_insert(0), count);
+        let is_outside = |rolled: &Range<i64>| !rolled.contains(&code.start());
+        if self.rolled.as_ref().is_some_and(is_outside) {
+            return Ok(());
+        }
+        let value = self.number(value, delta)?;
+        if self.rolled.is_some() {
+            add_capped(&mut self.series.sums[value as usize], count);
+            return Ok(());
+        }
         let points = &mut self.series.points;
-        if points.len() == points.capacity() {
-            match self.series.reserved.grow(points.len().max(POINTS_AT_FIRST)) {
-                Ok(more) => points.reserve_exact(more),
-                Err(error) => {
-                    self.refused = Some(error);
-                    return;
+        reserve(points, 1, &mut self.points_charge)?;
+        points.push(ValuePoint { code, value, count });
+        Ok(())
+    }
+
+    /// The number of a value, given now if it is new.
+    fn number(&mut self, value: &str, delta: Option<&Delta>) -> Result<u32> {
+        if let Some(&number) = self.numbers.get(value) {
+            return Ok(number);
+        }
+        // Its text stands in two places, each of which has its own room.
+        self.other_charge.grow(VALUE_BYTES + 2 * value.len())?;
+        let series = &mut self.series;
+        if let Some(delta) = delta {
+            for part in value.split('*').filter(|part| is_hash(part)) {
+                if let Some(raw) = delta.lookups().get(part.as_bytes()) {
+                    self.other_charge
+                        .grow(LOOKUP_BYTES + part.len() + raw.len())?;
+                    series.lookups.insert(part.into(), raw.into());
                 }
             }
         }
-        points.push(ValuePoint {
-            code,
-            value: number,
-            count,
-        });
+        let number = u32::try_from(series.values.len()).expect("BUG: fewer than 2^32 values");
+        series.values.push(value.into());
+        if self.rolled.is_some() {
+            series.sums.push(0);
+        }
+        self.numbers.insert(value.into(), number);
+        Ok(number)
     }
 
     /// All totals together, those of the runs that were noted too.
@@ -233,10 +305,7 @@ impl<'r> Gather<'r> {
         self.series.totals = std::mem::take(&mut self.totals).into();
         if let Some(subtotal) = self.subtotal {
             let missing = missing_value(subtotal);
-            let mut named: BTreeMap<TimeCode, u64> = BTreeMap::new();
-            for point in &self.series.points {
-                add_capped(named.entry(point.code).or_insert(0), point.count);
-            }
+            let named = &self.named;
             let remainders: Vec<(TimeCode, u64)> = self
                 .series
                 .totals
@@ -250,9 +319,10 @@ impl<'r> Gather<'r> {
                 .filter(|&(_, remainder)| remainder > 0)
                 .collect();
             for (code, remainder) in remainders {
-                self.point(code, &missing, remainder);
+                self.point(code, &missing, None, remainder);
             }
         }
+        self.series.charges = vec![self.totals_charge, self.points_charge, self.other_charge];
         match self.refused {
             Some(refused) => Err(refused),
             None => Ok(self.series),

@@ -13,8 +13,8 @@ use tallyring_records::line::hours;
 use tallyring_records::{COUNT_MAX, Day};
 
 use super::ranking::{Ranking, TopKey};
-use super::read::Totals;
-use super::{Live, Store};
+use super::view::View;
+use super::{Reader, Store};
 use crate::error::Result;
 use crate::heavy::{Heavy, Standing};
 
@@ -24,52 +24,61 @@ const LIMIT_MAX: usize = 100;
 /// Candidates beyond those that are listed.
 const SPARE: usize = 100;
 
-impl Store {
+impl Reader<'_> {
     /// The heaviest keys of a range of whole hours of yesterday, today and tomorrow, in a time that does not
-    /// depend on how many keys there are; none where that is not known.
+    /// depend on how many keys there are; none where that is not known. From the newest view there is.
     pub(super) fn top_recent(
         &self,
         namespace: &str,
         range: &Range<i64>,
         limit: usize,
     ) -> Result<Option<Ranking>> {
-        let live = self.live();
-        if limit > LIMIT_MAX || !live.knows_heavy || in_archive(&live, range) {
+        if limit > LIMIT_MAX {
             return Ok(None);
         }
-        let Some(Standing {
+        // Candidates and counts are of one view.
+        let (view, hours) = {
+            let live = self.store.live.read();
+            let hours = live.heavy.hours(namespace, range);
+            (live.view(), hours.filter(|_| live.knows_heavy))
+        };
+        let Some(hours) = hours.filter(|_| !in_archive(&view, range)) else {
+            return Ok(None);
+        };
+        let _charge = self.reading.charge_of(hours.bytes_to_rank())?;
+        let Standing {
             sum,
             floor,
             mut keys,
-        }) = live.heavy.standing(namespace, range)
-        else {
-            return Ok(None);
+        } = hours.standing();
+        let newest = Reader {
+            store: self.store,
+            view,
+            reading: self.reading.clone(),
         };
         let others = keys.split_off(keys.len().min(limit + SPARE));
         let bound = others.first().map_or(floor, |&(_, most)| most.max(floor));
         let candidates: Vec<String> = keys.iter().map(|(key, _)| key.text()).collect();
-        let generation = live.archive.generation;
-        let minutes_from = live.archive.minutes_from.get(&generation).copied();
-        let mut totals = Totals::gather(live, namespace, range, candidates);
-        let mut counted = totals.read(self)?;
-        counted.sort_unstable_by(|a, b| b.count.cmp(&a.count).then(a.stored.cmp(&b.stored)));
-        counted.retain(|total| total.count > 0);
+        let mut counted = newest.totals_of(namespace, range, candidates)?;
+        counted.sort_unstable_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
         counted.truncate(limit);
         if counted.len() < limit && bound > 0 {
             // There are others, of which nothing is known.
             return Ok(None);
         }
         let last = counted.last().filter(|_| counted.len() == limit);
-        let is_exact = bound == 0 || last.is_some_and(|last| last.count > bound);
+        let is_exact = bound == 0 || last.is_some_and(|&(_, count)| count > bound);
+        let stores = newest.view.ring.stores();
+        let runs = stores.flat_map(|store| store.runs.iter().map(|run| Arc::clone(&run.run)));
+        let runs: Vec<Arc<Run>> = runs.collect();
         let mut listed = Vec::with_capacity(counted.len());
-        for total in counted {
-            let key = self.text_of(&total.stored, total.text, &totals.runs)?;
-            let count = total.count;
+        for (stored, count) in counted {
+            let key = newest.text_of(&stored, &runs)?;
             listed.push(TopKey { key, count });
         }
         Ok(Some(Ranking {
-            generation,
-            minutes_from,
+            generation: newest.generation(),
+            minutes_from: newest.minutes_from(None),
             total: sum,
             keys: listed,
             counted: None,
@@ -77,7 +86,9 @@ impl Store {
             bound: (!is_exact).then_some(bound.min(COUNT_MAX)),
         }))
     }
+}
 
+impl Store {
     /// Learns which keys of recent hours are heavy from what is counted already; serving goes on meanwhile.
     /// Until it returns, rankings are read from all totals.
     ///
@@ -86,27 +97,26 @@ impl Store {
     /// # Errors
     /// When a run is damaged; then nothing is learned.
     pub fn learn_heavy_keys(&self, stop: &AtomicBool) -> Result<()> {
-        if self.live().knows_heavy {
-            return Ok(());
-        }
-        let (mut learned, runs) = {
-            // Nothing is counted while memory is looked through; reads go on.
-            let _writer = self.folded_writer();
-            let empty = |live: &Live| Heavy::new(self.schema.namespaces.len(), live.ring.today());
+        let view = {
             let mut live = self.live_mut();
-            live.heavy = empty(&live);
-            drop(live);
-            let live = self.live();
-            let mut learned = empty(&live);
-            let mut runs: Vec<Arc<Run>> = Vec::new();
-            for store in live.ring.stores() {
-                for delta in store.deltas() {
-                    delta.each_total(&mut |key, code, count| learned.add(key, code, count));
-                }
-                runs.extend(store.runs.iter().map(|run| Arc::clone(&run.run)));
+            if live.knows_heavy {
+                return Ok(());
             }
-            (learned, runs)
+            // What is counted from here on is learned as it comes, the rest from this view.
+            live.heavy = Heavy::new(self.schema.namespaces.len(), live.view().ring.today());
+            live.view()
         };
+        let mut learned = Heavy::new(self.schema.namespaces.len(), view.ring.today());
+        for store in view.ring.stores() {
+            for delta in store.deltas() {
+                delta.each_total(&mut |key, code, count| learned.add(key, code, count));
+            }
+        }
+        let stores = view.ring.stores();
+        let runs = stores.flat_map(|store| store.runs.iter().map(|run| Arc::clone(&run.run)));
+        let runs: Vec<Arc<Run>> = runs.collect();
+        // Memory is not held any longer than it is read.
+        drop(view);
         for run in runs {
             self.learn_from(&run, &mut learned, stop)?;
         }
@@ -115,7 +125,7 @@ impl Store {
         }
         let mut live = self.live_mut();
         let since = std::mem::replace(&mut live.heavy, learned);
-        let today = live.ring.today();
+        let today = live.view().ring.today();
         live.heavy.turn(today);
         live.heavy.unite(since);
         live.knows_heavy = true;
@@ -141,10 +151,10 @@ impl Store {
 }
 
 /// True when the archive may hold some of the range too: nobody has learned which keys are heavy there.
-fn in_archive(live: &Live, range: &Range<i64>) -> bool {
+fn in_archive(view: &View, range: &Range<i64>) -> bool {
     let holds = |run: &Arc<Run>| {
         let meta = run.meta();
         meta.first < range.end && Day::of(meta.last).next().start() > range.start
     };
-    live.archive.runs.iter().any(holds)
+    view.archive.runs.iter().any(holds)
 }

@@ -72,7 +72,7 @@ impl Store {
     /// The generation in the view, unless the store that took the record still counts it, or what was exported of such a
     /// store waits to be merged.
     fn merged_in(&self, logged: &Logged) -> Option<u64> {
-        let live = self.live();
+        let view = self.view();
         let exported = match &logged.record {
             Record::Increment(increment) => Some((
                 names::exported_runs(&format!("day-{}.", Day::of(increment.at))),
@@ -82,7 +82,7 @@ impl Store {
             _ => None,
         };
         if let Some((name, at)) = exported
-            && live
+            && view
                 .manifest
                 .pending()
                 .any(|run| run.name.starts_with(&name) && run.meta.overlaps(at, at + 1))
@@ -94,8 +94,8 @@ impl Store {
             (Record::Late(_), StoreId::Late(_)) => true,
             _ => false,
         };
-        let mut stores = live.ring.stores();
+        let mut stores = view.ring.stores();
         let waits = stores.any(|store| takes(&store.id) && store.takes(logged.offset.sequence));
-        (!waits).then_some(live.archive.generation)
+        (!waits).then_some(view.archive.generation)
     }
 }

@@ -7,19 +7,20 @@
 //! flushed, and the rest is replayed.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use tallyring_records::{Day, EventType, Increment, LATENESS_SECONDS_DEFAULT, Schema};
 
-use super::Store;
+use super::view::View;
 
 /// Time of the newest event of each type, Unix seconds.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Watermarks(BTreeMap<String, i64>);
+pub(super) struct Watermarks(Arc<BTreeMap<String, i64>>);
 
 impl Watermarks {
     /// As a manifest holds them.
     pub fn restore(newest: &BTreeMap<String, i64>) -> Self {
-        Self(newest.clone())
+        Self(Arc::new(newest.clone()))
     }
 
     /// What a manifest holds of them: the types that are declared.
@@ -34,19 +35,18 @@ impl Watermarks {
         let Some(event) = &increment.event else {
             return;
         };
-        match self.0.get_mut(&event.kind) {
-            Some(newest) => *newest = increment.at.max(*newest),
-            None => {
-                self.0.insert(event.kind.clone(), increment.at);
-            }
+        let newest = self.0.get(&event.kind);
+        if newest.is_none_or(|&newest| newest < increment.at) {
+            Arc::make_mut(&mut self.0).insert(event.kind.clone(), increment.at);
         }
     }
 
     /// The newest of both.
-    pub fn merge(&mut self, other: Self) {
-        for (kind, at) in other.0 {
-            let newest = self.0.entry(kind).or_insert(at);
-            *newest = at.max(*newest);
+    pub fn merge(&mut self, other: &Self) {
+        for (kind, &at) in &*other.0 {
+            if self.0.get(kind).is_none_or(|&newest| newest < at) {
+                Arc::make_mut(&mut self.0).insert(kind.clone(), at);
+            }
         }
     }
 
@@ -59,21 +59,24 @@ impl Watermarks {
     }
 }
 
-impl Store {
-    /// First instant for which increments of `namespace` are still expected at `now` (both Unix
-    /// seconds): earlier counts change by corrections only. A kept generation (`as_of`) holds no more than the days before
-    /// it was made. Asked before a view is taken, it holds for that view: nothing settles by what the view lacks.
-    pub fn settled_until(&self, namespace: &str, as_of: Option<u64>, now: i64) -> i64 {
-        let live = self.live();
-        let settled = match self.schema.event_type_of(namespace) {
-            Some(event) => live.watermarks.settled_until(event, now),
-            None => now.saturating_sub(LATENESS_SECONDS_DEFAULT.into()),
-        };
-        let kept = as_of.and_then(|number| live.manifest.generation(number));
-        let cut_ms = kept.map(|kept| kept.cut_at_ms.unwrap_or(kept.created_at_ms));
-        let ended = cut_ms.map(|cut_ms| Day::of(cut_ms.div_euclid(1_000)).start());
-        ended.map_or(settled, |ended| settled.min(ended))
-    }
+/// First instant for which increments of `namespace` are still expected at `now` (both Unix
+/// seconds): earlier counts change by corrections only. A kept generation (`as_of`) holds no more than the days before
+/// it was made. Nothing settles by what the view lacks.
+pub(super) fn settled_until(
+    view: &View,
+    schema: &Schema,
+    namespace: &str,
+    as_of: Option<u64>,
+    now: i64,
+) -> i64 {
+    let settled = match schema.event_type_of(namespace) {
+        Some(event) => view.watermarks.settled_until(event, now),
+        None => now.saturating_sub(LATENESS_SECONDS_DEFAULT.into()),
+    };
+    let kept = as_of.and_then(|number| view.manifest.generation(number));
+    let cut_ms = kept.map(|kept| kept.cut_at_ms.unwrap_or(kept.created_at_ms));
+    let ended = cut_ms.map(|cut_ms| Day::of(cut_ms.div_euclid(1_000)).start());
+    ended.map_or(settled, |ended| settled.min(ended))
 }
 
 #[cfg(test)]

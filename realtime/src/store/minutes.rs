@@ -4,7 +4,7 @@
 //! bucket starts before, and those behind it do not although their bucket starts in it. What was counted without minutes
 //! stays where its bucket starts.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
@@ -13,8 +13,9 @@ use tallyring_records::line::{self, entries};
 use tallyring_records::{Grain, MINUTES, TimeCode, minute_of, shard_of};
 
 use super::Store;
+use crate::budget::{Charge, Reading};
 use crate::delta::Delta;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Which minutes a pass over a namespace needs, and what they sum to.
 pub(super) enum Minutes {
@@ -32,7 +33,12 @@ pub(super) struct Each {
     counts: BTreeMap<TimeCode, u64>,
     /// How much of each base bucket they are.
     named: BTreeMap<TimeCode, u64>,
+    charge: Option<Charge>,
+    refused: Option<Error>,
 }
+
+/// Of a minute in a map of them.
+const MINUTE_BYTES: usize = 40;
 
 /// What minutes change at the ends of a range.
 pub(super) struct Ends {
@@ -43,8 +49,6 @@ pub(super) struct Ends {
     pub change: Change,
     /// How much of the divided base buckets have minutes.
     pub named: u64,
-    /// By total key, as far as memory has it.
-    in_memory: HashMap<Box<[u8]>, Change>,
 }
 
 /// What minutes change of a count by base buckets.
@@ -85,7 +89,6 @@ impl Ends {
             hours,
             change: Change::default(),
             named: 0,
-            in_memory: HashMap::new(),
         }
     }
 
@@ -96,15 +99,11 @@ impl Ends {
         (within(base), within(minute))
     }
 
-    fn note(&mut self, key: Option<&[u8]>, (base, value): (TimeCode, &[u8]), count: u64) {
+    fn note(&mut self, (base, value): (TimeCode, &[u8]), count: u64) {
         let within = self.within(base, value);
         self.change.note(within, count);
         if minute_of(base, value).is_some() {
             self.named = self.named.saturating_add(count);
-        }
-        if let Some(key) = key {
-            let change = self.in_memory.entry(key.into()).or_default();
-            change.note(within, count);
         }
     }
 }
@@ -114,6 +113,11 @@ impl Each {
         let Some(minute) = minute_of(base, value) else {
             return;
         };
+        let bytes = (self.counts.len() + self.named.len()) * MINUTE_BYTES;
+        if let Some(Err(refused)) = self.charge.as_mut().map(|charge| charge.grow_to(bytes)) {
+            self.refused = Some(refused);
+            return;
+        }
         for (sums, code) in [(&mut self.counts, minute), (&mut self.named, base)] {
             let sum = sums.entry(code).or_insert(0);
             *sum = sum.saturating_add(count);
@@ -153,8 +157,18 @@ fn may_hold(run: &Run, hour: TimeCode) -> bool {
 
 impl Minutes {
     /// Takes what memory holds of a section (`u|`) in `range`, which is one of whole base buckets.
-    pub fn memory(&mut self, delta: &Delta, section: &str, range: &Range<i64>) {
+    ///
+    /// # Errors
+    /// When there is no room for it.
+    pub fn memory(
+        &mut self,
+        delta: &Delta,
+        section: &str,
+        range: &Range<i64>,
+        reading: &Reading,
+    ) -> Result<()> {
         let section = (section.as_bytes(), MINUTES);
+        self.charged_to(reading);
         match self {
             Self::None => {}
             Self::Each(each) => delta.section_values(
@@ -167,9 +181,23 @@ impl Minutes {
                 delta.section_values(
                     section,
                     &|base| divides(&range, base),
-                    &mut |key, base, value, count| ends.note(Some(key), (base, value), count),
+                    &mut |_, base, value, count| ends.note((base, value), count),
                 );
             }
+        }
+        self.refused()
+    }
+
+    fn charged_to(&mut self, reading: &Reading) {
+        if let Self::Each(each) = self {
+            each.charge.get_or_insert_with(|| reading.charge());
+        }
+    }
+
+    fn refused(&mut self) -> Result<()> {
+        match self {
+            Self::Each(each) => each.refused.take().map_or(Ok(()), Err),
+            Self::None | Self::Ends(_) => Ok(()),
         }
     }
 
@@ -183,7 +211,10 @@ impl Minutes {
         run: &Run,
         section: &str,
         range: &Range<i64>,
+        reading: &Reading,
     ) -> Result<()> {
+        reading.check()?;
+        self.charged_to(reading);
         let is_needed = match self {
             Self::None => false,
             Self::Each(_) => true,
@@ -206,24 +237,38 @@ impl Minutes {
                     values().for_each(|(value, count)| each.note((base, value), count));
                 }
                 Self::Ends(ends) if divides(&ends.range, base) => {
-                    values().for_each(|(value, count)| ends.note(None, (base, value), count));
+                    values().for_each(|(value, count)| ends.note((base, value), count));
                 }
                 _ => {}
             }
             ControlFlow::Continue(())
         })?;
-        Ok(())
+        self.refused()
     }
 
     /// One key's count, of this one by base buckets.
     ///
     /// # Errors
     /// When a block is damaged.
-    pub fn exact(&self, store: &Store, runs: &[Arc<Run>], key: &[u8], count: u64) -> Result<u64> {
+    pub fn exact(
+        &self,
+        store: &Store,
+        deltas: &[&Delta],
+        runs: &[Arc<Run>],
+        key: &[u8],
+        count: u64,
+    ) -> Result<u64> {
         let Self::Ends(ends) = self else {
             return Ok(count);
         };
-        let mut change = ends.in_memory.get(key).copied().unwrap_or_default();
+        let mut change = Change::default();
+        for delta in deltas {
+            delta.subtotals(key, MINUTES, &mut |base, value, count| {
+                if divides(&ends.range, base) {
+                    change.note(ends.within(base, value), count);
+                }
+            });
+        }
         let prefix = [MINUTES.as_bytes(), b".", key, b"."].concat();
         let holds = |run: &&Arc<Run>| shard_of(key, run.meta().shards) == run.meta().shard;
         for run in runs.iter().filter(holds) {

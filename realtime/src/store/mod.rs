@@ -1,14 +1,13 @@
 //! The store: one data directory, live.
 //!
 //! Locks, always taken in this order: `root` (a change of the manifest, from its first file to
-//! its commit), `writer` (the log and the ids, for one group commit), `folding` (for as long as a group
-//! is folded), `live` (what queries see, for as long as memory is touched). A query holds `live` only while it reads memory; files are read
-//! after, from the shared handles it took: together they are one view.
+//! its commit), `writer` (the log and the ids, for one group commit), `folding` (for as long as layers of memory
+//! are folded), `live` (the newest view, for as long as it is changed). A query takes a view under `live`, in constant time,
+//! and reads memory and files of it after.
 
 mod bounds;
 mod change;
 mod commit;
-mod copied;
 mod datasets;
 mod duties;
 mod files;
@@ -19,11 +18,11 @@ mod history;
 mod lateness;
 mod minutes;
 mod open;
-mod point_budget;
 mod points;
 mod publish;
 mod ranking;
 mod read;
+mod reader;
 mod recent;
 mod replay;
 mod rules;
@@ -33,40 +32,39 @@ mod status;
 mod top;
 mod users;
 mod verdict;
+mod view;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, PoisonError};
 
-use tallyring_archive::{BlockCache, Manifest, SchemaEntry};
-use tallyring_records::{Accepted, LongKeys, Offset, Schema, StoreId};
+use tallyring_archive::{BlockCache, Manifest};
+use tallyring_records::{Accepted, LongKeys, Schema, StoreId};
 
+use crate::budget::ReadBudget;
 use crate::delta::DeltaStore;
 use crate::error::{Error, Refusal, Result};
-use crate::heavy::Heavy;
 use crate::ids::Ids;
 use crate::oplog::Oplog;
 use crate::options::{Options, World};
 use crate::producers::Producers;
-use crate::ring::Ring;
-use crate::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use crate::sync::{Mutex, MutexGuard, RwLock, RwLockWriteGuard};
 
 pub use commit::{Batch, BatchKey, RefusedItem};
 pub use datasets::check_dataset_name;
 pub use history::{IdHistory, Logged};
 pub use open::Recovery;
-pub use point_budget::POINTS_MAX;
 pub use ranking::{NamespaceTotals, Ranking, TopKey};
-pub use read::{Answer, Read, Series, ValuePoint};
+pub use read::{Read, Series, ValuePoint};
+pub use reader::Reader;
 pub use recent::{RECENT_SECONDS_MAX, Seconds};
 pub use status::{Status, StoreStatus};
 pub use users::UsersView;
 
 use bounds::Bounds;
-use files::{ArchiveFiles, Files};
-use lateness::Watermarks;
-use point_budget::PointBudget;
+use files::Files;
 use recent::Recent;
+use view::{Live, View};
 
 /// One data directory: increments in, counts out.
 pub struct Store {
@@ -81,9 +79,9 @@ pub struct Store {
     schema: Arc<Schema>,
     /// The last minute by the second; locked without `live`, and last.
     recent: RwLock<Recent>,
-    /// Of breakdowns on their way.
-    point_budget: PointBudget,
-    /// Who folds; locked after `writer` and before `live`.
+    /// Memory of all reads on their way.
+    read_budget: Arc<ReadBudget>,
+    /// Layers of memory are merged and taken away by its holder alone; locked after `writer` and before `live`.
     folding: Mutex<()>,
     /// False when no store has anything to fold. Changed under the lock of `live`.
     has_arrived: AtomicBool,
@@ -124,22 +122,6 @@ type Answered = quick_cache::unsync::Cache<u64, (u128, Accepted)>;
 /// Batches of which that is kept.
 const ANSWERED_MAX: usize = 1_024;
 
-/// What queries see.
-struct Live {
-    ring: Ring,
-    /// Declarations that replay may need, the one in force last.
-    schemas: Vec<SchemaEntry>,
-    archive: Arc<ArchiveFiles>,
-    manifest: Arc<Manifest>,
-    /// Everything before this offset is applied.
-    applied: Offset,
-    /// Until when events are expected.
-    watermarks: Watermarks,
-    /// Heavy keys of recent hours, and whether they are those of all that is counted.
-    heavy: Heavy,
-    knows_heavy: bool,
-}
-
 impl Store {
     /// The declaration in force.
     pub fn schema(&self) -> Arc<Schema> {
@@ -156,6 +138,11 @@ impl Store {
         &self.world
     }
 
+    /// What all reads may hold, and what they hold.
+    pub fn read_budget(&self) -> &Arc<ReadBudget> {
+        &self.read_budget
+    }
+
     /// Its limits.
     pub fn options(&self) -> &Options {
         &self.options
@@ -169,9 +156,9 @@ impl Store {
     /// True when a day before today waits for its export, or was closed and is not published yet.
     pub fn has_due_day(&self) -> bool {
         let is_day = |id: &StoreId| matches!(id, StoreId::Day(_));
-        let live = self.live();
-        live.ring.due().iter().any(is_day)
-            || live
+        let view = self.view();
+        view.ring.due().iter().any(is_day)
+            || view
                 .ring
                 .stores()
                 .any(|store| is_day(&store.id) && store.cut.is_some())
@@ -189,24 +176,24 @@ impl Store {
     /// True when everything that was counted before `instant` (Unix seconds) is in the active generation: no day before
     /// it has a store any more, and nothing that came late waits to be merged.
     pub fn is_archived(&self, instant: i64) -> bool {
-        let live = self.live();
+        let view = self.view();
         let waits = |store: &DeltaStore| match store.id {
             StoreId::Day(day) => day.start() < instant,
             StoreId::Late(_) => !store.is_empty(),
         };
-        let pending_from = live.archive.pending_from;
-        !live.ring.stores().any(waits) && pending_from.is_none_or(|from| from >= instant)
+        let pending_from = view.archive.pending_from;
+        !view.ring.stores().any(waits) && pending_from.is_none_or(|from| from >= instant)
     }
 
     /// Since when a kept generation has hours (Unix seconds): earlier ones are folded into days. None where it has
     /// all.
     pub fn hours_from(&self, generation: u64) -> Option<i64> {
-        self.live().archive.hours_from.get(&generation).copied()
+        self.view().archive.hours_from.get(&generation).copied()
     }
 
     /// The committed manifest.
     pub fn manifest(&self) -> Arc<Manifest> {
-        Arc::clone(&self.live().manifest)
+        Arc::clone(&self.view().manifest)
     }
 
     fn root(&self) -> MutexGuard<'_, Root> {
@@ -219,15 +206,13 @@ impl Store {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The writer's lock, with nothing left to fold: a store's counts in memory are in its own delta.
-    fn folded_writer(&self) -> MutexGuard<'_, Writer> {
-        let writer = self.writer();
-        self.fold();
-        writer
+    /// What is counted now.
+    fn view(&self) -> Arc<View> {
+        self.live.read().view()
     }
 
-    fn live(&self) -> RwLockReadGuard<'_, Live> {
-        self.live.read()
+    fn folding(&self) -> MutexGuard<'_, ()> {
+        self.folding.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn live_mut(&self) -> RwLockWriteGuard<'_, Live> {

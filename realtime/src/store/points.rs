@@ -12,7 +12,7 @@ use crate::error::Result;
 impl Store {
     /// Names of the delta stores there are.
     pub fn store_ids(&self) -> Vec<StoreId> {
-        self.live().ring.stores().map(|store| store.id).collect()
+        self.view().ring.stores().map(|store| store.id).collect()
     }
 
     /// Every counter of a delta store, memory and runs together, sorted; empty when there is no
@@ -27,14 +27,12 @@ impl Store {
             *sum = sum.saturating_add(count);
         };
         let mut runs = Vec::new();
-        {
-            let live = self.live();
-            for store in live.ring.stores().filter(|store| store.id == id) {
-                for delta in store.deltas() {
-                    delta.points(&mut add);
-                }
-                runs.extend(store.runs.iter().map(|run| std::sync::Arc::clone(&run.run)));
+        let view = self.view();
+        for store in view.ring.stores().filter(|store| store.id == id) {
+            for delta in store.deltas() {
+                delta.points(&mut add);
             }
+            runs.extend(store.runs.iter().map(|run| std::sync::Arc::clone(&run.run)));
         }
         for run in runs {
             run_points(&run, &mut add)?;

@@ -120,11 +120,12 @@ impl Store {
         let archive = Arc::new(root.files.archive(disk, &next)?);
         self.commit_manifest(root, next)?;
         let mut live = self.live_mut();
+        let view = live.view_mut();
         for id in cleared {
-            live.ring.remove(*id);
+            view.ring.remove(*id);
         }
-        live.archive = archive;
-        live.manifest = Arc::new(root.manifest.clone());
+        view.archive = archive;
+        view.manifest = Arc::new(root.manifest.clone());
         Ok(())
     }
 }

@@ -5,17 +5,15 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use tallyring_archive::Run;
-use tallyring_records::{Counts, Offset, TimeCode, is_hash, minute_of};
+use tallyring_records::{Counts, TimeCode, minute_of};
 
 use super::gather::{Gather, Visit};
-use super::point_budget::Reserved;
-use super::{Live, Store};
-use crate::delta::DeltaStore;
+use super::{Reader, Store};
+use crate::budget::{Charge, Reading};
 use crate::error::{Error, Result};
-use crate::sync::RwLockReadGuard;
 
 /// One key's counts, perhaps broken down, over a range.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Read {
     /// Declared namespace.
     pub namespace: String,
@@ -27,21 +25,8 @@ pub struct Read {
     pub from: i64,
     /// First instant after the range, Unix seconds.
     pub to: i64,
-}
-
-/// Answers to several reads, all from one view.
-#[derive(Debug)]
-pub struct Answer {
-    /// The archive generation in the view, 0 before the first.
-    pub generation: u64,
-    /// The manifest in the view.
-    pub manifest: u64,
-    /// Everything before this offset is counted.
-    pub applied: Offset,
-    /// Minutes of base buckets that began earlier have expired (Unix seconds); none has, without.
-    pub minutes_from: Option<i64>,
-    /// In the order of the reads.
-    pub series: Vec<Series>,
+    /// Instants (Unix seconds) over which values of the subtotal are summed; none tells each base bucket's.
+    pub rolled: Option<Range<i64>>,
 }
 
 /// Counts of one key by base bucket.
@@ -54,9 +39,11 @@ pub struct Series {
     pub points: Vec<ValuePoint>,
     /// Stored values by number.
     pub values: Vec<Box<str>>,
+    /// Of a read whose values are summed, instead of points: the sum of each value, by its number.
+    pub sums: Vec<u64>,
     pub(super) lookups: HashMap<Box<str>, Box<str>>,
-    /// For the points.
-    pub(super) reserved: Reserved,
+    /// For all of it.
+    pub(super) charges: Vec<Charge>,
     /// Those that were read.
     pub(super) runs: Vec<Arc<Run>>,
 }
@@ -85,74 +72,43 @@ impl Series {
     }
 }
 
-impl Store {
-    /// Reads several keys from one view. Keys never counted give empty series. With `as_of` the view
-    /// is a kept generation as it was, without any delta.
+impl Reader<'_> {
+    /// Reads one key. A key never counted gives an empty series. With `as_of` it reads a kept generation as it was, without
+    /// any delta.
     ///
     /// # Errors
-    /// [`Error::NoGeneration`] when `as_of` is not kept; when a block that is needed is damaged:
-    /// never a zero instead.
-    pub fn read(&self, reads: &[Read], as_of: Option<u64>) -> Result<Answer> {
-        self.gather(reads, as_of, Run::visit_prefix, &mut |_| {})
+    /// [`Error::NoGeneration`] when `as_of` is not kept; when a block that is needed is damaged: never a zero instead;
+    /// when the budget of reads has no room for it.
+    pub fn read(&self, read: &Read, as_of: Option<u64>) -> Result<Series> {
+        self.gather(read, as_of, Run::visit_prefix)
     }
 
     /// The same from memory alone: none where a block would have to be read from the disk. So it may be asked
     /// where nothing may wait.
     ///
     /// # Errors
-    /// [`Error::NoGeneration`] when `as_of` is not kept.
-    pub fn read_cached(&self, reads: &[Read], as_of: Option<u64>) -> Result<Option<Answer>> {
-        match self.gather(reads, as_of, Run::visit_cached, &mut |_| {}) {
+    /// As [`Reader::read`].
+    pub fn read_cached(&self, read: &Read, as_of: Option<u64>) -> Result<Option<Series>> {
+        match self.gather(read, as_of, Run::visit_cached) {
             Err(Error::Archive(tallyring_archive::Error::NotCached)) => Ok(None),
-            answer => answer.map(Some),
+            series => series.map(Some),
         }
     }
 
-    /// Reads several keys from one view, and lets `also` look at it while it is held.
-    pub(super) fn gather(
-        &self,
-        reads: &[Read],
-        as_of: Option<u64>,
-        visit: Visit,
-        also: &mut dyn FnMut(&Live),
-    ) -> Result<Answer> {
-        let mut gathers: Vec<Gather<'_>> = reads
-            .iter()
-            .map(|read| {
-                let (stored, range) = (self.keys.stored(&read.key), read.from..read.to);
-                let subtotal = read.subtotal.as_deref();
-                let mut gather = Gather::new(&read.namespace, &stored, subtotal, range);
-                gather.series.reserved = self.point_budget.reserve();
-                gather
-            })
-            .collect();
-        let mut answer = {
-            let live = self.live();
-            also(&live);
-            match as_of {
-                None => gathers.iter_mut().for_each(|gather| gather.memory(&live)),
-                Some(number) => {
-                    let files = live.kept(number)?;
-                    gathers.iter_mut().for_each(|gather| gather.note(files));
-                }
-            }
-            let generation = as_of.unwrap_or(live.archive.generation);
-            Answer {
-                generation,
-                manifest: live.manifest.number,
-                applied: live.applied,
-                minutes_from: live.archive.minutes_from.get(&generation).copied(),
-                series: Vec::with_capacity(reads.len()),
-            }
-        };
-        for mut gather in gathers {
-            for run in std::mem::take(&mut gather.runs) {
-                gather.run(self, &run, visit)?;
-                gather.series.runs.push(run);
-            }
-            answer.series.push(gather.finish()?);
+    fn gather(&self, read: &Read, as_of: Option<u64>, visit: Visit) -> Result<Series> {
+        let (stored, range) = (self.store.keys.stored(&read.key), read.from..read.to);
+        let subtotal = read.subtotal.as_deref();
+        let gather = Gather::new(&self.reading, &read.namespace, &stored, subtotal, range);
+        let mut gather = gather.rolled(read.rolled.clone());
+        match as_of {
+            None => gather.memory(&self.view)?,
+            Some(number) => gather.note(self.view.kept(number)?),
         }
-        Ok(answer)
+        for run in std::mem::take(&mut gather.runs) {
+            gather.run(self.store, &run, visit)?;
+            gather.series.runs.push(run);
+        }
+        gather.finish()
     }
 
     /// The texts behind a stored value of a series, one for each dimension of its subtotal; the stored
@@ -161,119 +117,46 @@ impl Store {
     /// # Errors
     /// When a block that may hold the lookup is damaged.
     pub fn expand(&self, series: &Series, value: &str) -> Result<Vec<String>> {
-        let text = |part: &str| {
-            let known = series.lookups.get(part).map(|raw| raw.to_string());
-            self.text_of(part, known, &series.runs)
+        let text = |part: &str| match series.lookups.get(part) {
+            Some(raw) => Ok(raw.to_string()),
+            None => self.text_of(part, &series.runs),
         };
         value.split('*').map(text).collect()
     }
 
-    /// The text behind what is stored: the one that is `known`; of a hash, that of the first run that has it; else the
-    /// stored form itself.
-    pub(super) fn text_of(
+    /// Totals of several stored keys in `range`, those that count something.
+    ///
+    /// # Errors
+    /// As [`Reader::read`].
+    pub(super) fn totals_of(
         &self,
-        stored: &str,
-        known: Option<String>,
-        runs: &[Arc<Run>],
-    ) -> Result<String> {
-        if let Some(text) = known {
-            return Ok(text);
-        }
-        if is_hash(stored) {
-            for run in runs {
-                if let Some(text) = run.look_up(&self.cache, stored.as_bytes())? {
-                    return Ok(text);
-                }
+        namespace: &str,
+        range: &Range<i64>,
+        keys: Vec<String>,
+    ) -> Result<Vec<(String, u64)>> {
+        let mut totals = Vec::with_capacity(keys.len());
+        for stored in keys {
+            let mut gather = Gather::new(&self.reading, namespace, &stored, None, range.clone());
+            gather.memory(&self.view)?;
+            let count = gather.sum(self.store)?;
+            if count > 0 {
+                totals.push((stored, count));
             }
         }
-        Ok(stored.to_owned())
+        Ok(totals)
     }
+}
 
+impl Store {
     /// Count of one total in one base bucket.
     pub(super) fn count_of(&self, total_key: &str, code: TimeCode) -> Result<u64> {
         let (namespace, stored) = total_key
             .split_once('|')
             .expect("BUG: a total key has a bar");
         let end = code.start() + code.grain().seconds();
-        let mut gather = Gather::new(namespace, stored, None, code.start()..end);
-        gather.memory(&self.live());
+        let reading = Reading::new(&self.read_budget);
+        let mut gather = Gather::new(&reading, namespace, stored, None, code.start()..end);
+        gather.memory(&self.view())?;
         gather.sum(self)
-    }
-}
-
-/// Totals of several stored keys on their way, all from one view.
-pub(super) struct Totals {
-    /// As they are stored, and the texts behind hashes.
-    keys: Vec<(String, Option<String>, Gather<'static>)>,
-    /// All runs of the deltas that concern the range.
-    pub runs: Vec<Arc<Run>>,
-}
-
-/// One key's total.
-pub(super) struct Total {
-    /// As it is stored.
-    pub stored: String,
-    /// The text behind a hash, where memory has it.
-    pub text: Option<String>,
-    /// Its count in the range.
-    pub count: u64,
-}
-
-impl Totals {
-    /// Takes what memory holds of `keys`, and lets the view go.
-    pub fn gather(
-        live: RwLockReadGuard<'_, Live>,
-        namespace: &str,
-        range: &Range<i64>,
-        keys: Vec<String>,
-    ) -> Self {
-        let stores = || live.ring.stores();
-        let key = |stored: String| {
-            let mut gather = Gather::new(namespace, &stored, None, range.clone());
-            gather.memory(&live);
-            let hash = Some(&stored).filter(|stored| is_hash(stored));
-            let text = hash.and_then(|hash| {
-                let mut deltas = stores().flat_map(DeltaStore::deltas);
-                deltas.find_map(|delta| delta.lookups().get(hash.as_bytes()))
-            });
-            let text = text.map(str::to_owned);
-            (stored, text, gather)
-        };
-        Self {
-            keys: keys.into_iter().map(key).collect(),
-            runs: stores()
-                .flat_map(|store| store.runs.iter().map(|run| Arc::clone(&run.run)))
-                .collect(),
-        }
-    }
-
-    /// Reads the rest from runs.
-    pub fn read(&mut self, store: &Store) -> Result<Vec<Total>> {
-        let mut totals = Vec::with_capacity(self.keys.len());
-        for (stored, text, gather) in self.keys.drain(..) {
-            totals.push(Total {
-                stored,
-                text,
-                count: gather.sum(store)?,
-            });
-        }
-        Ok(totals)
-    }
-}
-
-impl Live {
-    /// The files of a kept generation.
-    pub(super) fn kept(&self, number: u64) -> Result<&[Arc<Run>]> {
-        let kept = &self.archive.kept;
-        match kept.get(&number) {
-            Some(files) => Ok(files.as_slice()),
-            None => {
-                let kept: Vec<String> = kept.keys().map(u64::to_string).collect();
-                Err(Error::NoGeneration {
-                    number,
-                    kept: kept.join(", "),
-                })
-            }
-        }
     }
 }

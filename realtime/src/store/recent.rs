@@ -167,7 +167,7 @@ impl Store {
 
     /// The log position that everything counted so far lies before: it moves with every increment.
     pub fn applied(&self) -> Offset {
-        self.live().applied
+        self.view().applied
     }
 
     /// Counts of a key in the last seconds up to `now` (Unix seconds), at most

@@ -20,9 +20,10 @@ use super::change::HOUR_MS;
 use super::files::{ArchiveFiles, Files};
 use super::lateness::Watermarks;
 use super::open::{AGAIN_DOMAIN, BATCH_KEY_DOMAIN, ID_DOMAIN, PRODUCER_DOMAIN, REFUSED_DOMAIN};
-use super::point_budget::PointBudget;
 use super::recent::Recent;
-use super::{ANSWERED_MAX, Answered, Live, Root, Store, Writer};
+use super::view::{Live, View};
+use super::{ANSWERED_MAX, Answered, Root, Store, Writer};
+use crate::budget::ReadBudget;
 use crate::delta::{Delta, DeltaStore};
 use crate::error::{Error, Result};
 use crate::heavy::Heavy;
@@ -286,11 +287,10 @@ impl Replay {
             last_append_ms: world.clock.now_ms(),
         };
         let is_empty = self.ring.stores().all(DeltaStore::is_empty);
-        let live = Live {
-            heavy: Heavy::new(self.schema.namespaces.len(), self.ring.today()),
-            knows_heavy: is_empty,
+        let heavy = Heavy::new(self.schema.namespaces.len(), self.ring.today());
+        let view = View {
             ring: self.ring,
-            schemas: self.schemas,
+            schemas: Arc::new(self.schemas),
             archive: Arc::new(self.archive),
             manifest: Arc::new(manifest.clone()),
             applied,
@@ -306,10 +306,10 @@ impl Replay {
                 uncertain: None,
             }),
             writer: Mutex::new(writer),
-            live: RwLock::new(live),
+            live: RwLock::new(Live::new(view, heavy, is_empty)),
             schema: self.schema,
             recent: RwLock::new(recent),
-            point_budget: PointBudget::default(),
+            read_budget: ReadBudget::new(options.read_bytes_max),
             folding: Mutex::new(()),
             has_arrived: AtomicBool::new(false),
             damaged: Mutex::default(),

@@ -46,13 +46,13 @@ impl Rules {
 impl Store {
     /// Those of now; the caller holds the writer's lock.
     pub(super) fn rules(&self) -> Rules {
-        let live = self.live();
+        let view = self.view();
         Rules {
             schema: self.schema(),
-            today: live.ring.today(),
-            watermarks: live.watermarks.clone(),
-            days: live.ring.open_days().collect(),
-            late: live.ring.open_late(),
+            today: view.ring.today(),
+            watermarks: view.watermarks.clone(),
+            days: view.ring.open_days().collect(),
+            late: view.ring.open_late(),
         }
     }
 }

@@ -1,15 +1,15 @@
 //! The end of a group commit: what is durable becomes visible, all of it at once.
 //!
-//! A small group is counted under the lock that queries wait for. A large one is counted before, in
-//! deltas of its own; under the lock they are only shown, and then folded into the stores' deltas in
-//! short steps, between which queries go on. The caller holds the writer's lock until all is shown, so
-//! nothing else counts, flushes or cuts meanwhile. What a very large one has is folded while the next
-//! is on its way ([`Store::fold`], by another thread). Invariant: it is folded before the next large
-//! one is shown, and before a store's delta is set aside.
+//! A small group is counted under the lock of the newest view. A large one is counted before, in
+//! deltas of its own; under the lock they only become layers, which are then folded into those below in
+//! short steps, between which views are taken. The caller holds the writer's lock until all is shown, so
+//! nothing else counts, flushes or cuts meanwhile. A very large group's layers are folded while the next
+//! group is on its way ([`Store::fold`], by another thread). Layers that a view holds stay as they are until it is gone;
+//! where there are many, small ones are merged by copying.
 
 use std::collections::BTreeMap;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
+use std::thread;
 
 use tallyring_records::{Increment, Offset, Record, Schema, StoreId, TimeCode, line};
 
@@ -17,7 +17,8 @@ use super::Store;
 use super::group::Appended;
 use super::lateness::Watermarks;
 use super::rules::Rules;
-use crate::delta::{Delta, DeltaStore, Fold};
+use super::view::Live;
+use crate::delta::{Delta, Folding, Layers, Step};
 use crate::heavy::Heavy;
 use crate::sync::give_way;
 
@@ -29,6 +30,9 @@ const FOLDED_AT_ONCE_RECORDS: usize = if MANY_ORDERS { 4 } else { 256 };
 
 /// Where many orders of threads are tried, small groups must do.
 const MANY_ORDERS: bool = cfg!(feature = "shuttle");
+
+/// Tries to fold layers that views hold: most views are gone in a few microseconds.
+const TRIES: usize = 16;
 
 /// Lookups and counters that a step moves: well under a millisecond.
 const STEP_COUNTERS: usize = 1_000;
@@ -48,29 +52,32 @@ impl Store {
         let records: usize = written.iter().map(|frame| frame.records.len()).sum();
         if keys <= SMALL_GROUP_KEYS {
             let mut live = self.live_mut();
-            live.ring
-                .count(&self.keys, &rules.schema, Delta::add, increments());
             for (_, _, increment) in increments() {
                 self.weigh(&mut live.heavy, &rules.schema, increment);
             }
-            live.watermarks.merge(watermarks);
-            live.applied = applied;
+            let view = live.view_mut();
+            view.ring
+                .count(&self.keys, &rules.schema, Delta::add, increments());
+            view.watermarks.merge(&watermarks);
+            view.applied = applied;
+            if view.ring.has_layers() {
+                self.has_arrived.store(true, Ordering::Release);
+            }
         } else {
-            let mut arriving = self.count_apart(rules, increments());
+            let arriving = self.count_apart(rules, increments());
             let heavy = weigh_apart(rules, arriving.values());
             // What arrived before.
             self.fold();
             let mut live = self.live_mut();
             live.heavy.unite(heavy);
-            for store in live.ring.stores_mut() {
-                store.arriving = arriving.remove(&store.id).map(Fold::new);
+            let view = live.view_mut();
+            for (id, delta) in arriving {
+                let store = view.ring.store_mut(id);
+                let store = store.expect("BUG: counted for a store that is not there");
+                store.layers.push(delta);
             }
-            assert!(
-                arriving.is_empty(),
-                "BUG: counted for a store that is not there"
-            );
-            live.watermarks.merge(watermarks);
-            live.applied = applied;
+            view.watermarks.merge(&watermarks);
+            view.applied = applied;
             self.has_arrived.store(true, Ordering::Release);
             give_way(live);
             if records <= FOLDED_AT_ONCE_RECORDS {
@@ -124,33 +131,78 @@ impl Store {
         self.has_arrived.load(Ordering::Acquire)
     }
 
-    /// Folds what arrived into the stores' deltas; queries that wait read between the steps. Counts are right without it,
-    /// but found in more places.
-    pub fn fold(&self) {
+    /// Folds the layers of the stores' memory; views are taken between the steps. Counts are right without it, but found in
+    /// more places. False where views hold layers: later there may be more to fold.
+    pub fn fold(&self) -> bool {
         if !self.has_arrived() {
-            return;
+            return true;
         }
         // Two that took turns would wait for each other after every step.
-        let _folding = self.folding.lock().unwrap_or_else(PoisonError::into_inner);
-        while self.has_arrived() {
-            let mut live = self.live_mut();
-            let mut stores = live.ring.stores_mut();
-            let Some(store) = stores.find(|store| store.arriving.is_some()) else {
-                drop(stores);
-                self.has_arrived.store(false, Ordering::Release);
-                return;
-            };
-            let DeltaStore {
-                arriving, active, ..
-            } = store;
-            // It stays where it counts until nothing of it is left.
-            let ended = arriving.take_if(|fold| !fold.step(active, STEP_COUNTERS));
-            drop(stores);
-            give_way(live);
-            // An empty delta still holds its memory, which takes a moment to give back.
-            drop(ended);
+        let _folding = self.folding();
+        let view = self.view();
+        let stores = view.ring.stores();
+        let stores = stores.filter(|store| store.layers.has_above());
+        let stores: Vec<StoreId> = stores.map(|store| store.id).collect();
+        drop(view);
+        let mut is_done = true;
+        for store in stores {
+            let is_folded = self.fold_store(store);
+            is_done &= is_folded;
+            if !is_folded {
+                self.merge_layers(store);
+            }
         }
+        let live = self.live_mut();
+        let is_left = live.view().ring.has_layers();
+        self.has_arrived.store(is_left, Ordering::Release);
+        is_done
     }
+
+    /// Folds the layers of one store, as far as no view holds them; false where some are left.
+    fn fold_store(&self, id: StoreId) -> bool {
+        let mut folding = Folding::default();
+        let mut tries = 0;
+        while tries < TRIES {
+            let mut live = self.live_mut();
+            let Some(layers) = layers_of(&mut live, id) else {
+                return true;
+            };
+            let step = layers.step(&mut folding, STEP_COUNTERS);
+            give_way(live);
+            match step {
+                Step::More => {}
+                // Its memory is given back without a lock.
+                Step::Ended(layer) => drop(layer),
+                Step::Nothing => return true,
+                Step::Shared => {
+                    tries += 1;
+                    thread::yield_now();
+                }
+            }
+        }
+        false
+    }
+
+    /// Merges small layers of a store by copying where there are many: views hold them.
+    fn merge_layers(&self, id: StoreId) {
+        let view = self.view();
+        let store = view.ring.store(id);
+        let Some(copying) = store.and_then(|store| store.layers.many()) else {
+            return;
+        };
+        drop(view);
+        let merged = copying.merged();
+        let mut live = self.live_mut();
+        let replaced = layers_of(&mut live, id).map(|layers| layers.replace(copying, merged));
+        give_way(live);
+        drop(replaced);
+    }
+}
+
+/// The layers of one store.
+fn layers_of(live: &mut Live, id: StoreId) -> Option<&mut Layers> {
+    let store = live.view_mut().ring.store_mut(id)?;
+    Some(&mut store.layers)
 }
 
 /// Heavy keys of deltas that nobody sees yet: to unite them takes as long as there are few, however many keys came.

@@ -82,33 +82,33 @@ impl Store {
                 writer.jumped_since_ms.is_some(),
             )
         };
-        // Asked before anything waits for `live`: a disk may hang.
+        // Asked while no lock is held: a disk may hang.
         let disk_free_bytes = self.world.disk.free_bytes().ok();
         let damaged_files = self.damaged_files();
-        let live = self.live();
+        let view = self.view();
         Status {
-            today: live.ring.today(),
-            manifest: live.manifest.number,
-            generation: live.archive.generation,
-            applied: Position::single(live.applied),
+            today: view.ring.today(),
+            manifest: view.manifest.number,
+            generation: view.archive.generation,
+            applied: Position::single(view.applied),
             durable: Position::single(tallyring_records::Offset {
                 sequence: durable,
-                ..live.applied
+                ..view.applied
             }),
             unflushed,
             oplog_bytes,
             ids_in_memory,
             ids_bytes,
-            stores: live
+            stores: view
                 .ring
                 .stores()
-                .map(|store| store_status(store, live.ring.today()))
+                .map(|store| store_status(store, view.ring.today()))
                 .collect(),
-            minutes_from: (live.archive.minutes_from)
-                .get(&live.archive.generation)
+            minutes_from: (view.archive.minutes_from)
+                .get(&view.archive.generation)
                 .copied(),
-            hours_from: (live.archive.hours_from)
-                .get(&live.archive.generation)
+            hours_from: (view.archive.hours_from)
+                .get(&view.archive.generation)
                 .copied(),
             pending_runs: manifest.pending().count(),
             file_bytes: file_bytes(&manifest),

@@ -9,21 +9,27 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
-use tallyring_archive::Run;
+use tallyring_archive::{BlockCache, Run};
 use tallyring_records::line::hours;
 use tallyring_records::{COUNT_MAX, TimeCode};
 
-use super::Store;
-use super::copied::Copied;
+use super::Reader;
+use super::gather::concerns;
 use super::minutes::{Each, Ends, Minutes, divides, whole_hours};
 use super::ranking::{CountedSpan, NamespaceTotals, Ranking, TopKey};
-use crate::delta::Delta;
+use crate::budget::Charge;
+use crate::delta::{Delta, DeltaStore, SectionKey};
 use crate::error::Result;
 
 /// Keys summed at a time: bounds memory however many keys there are.
 const CHUNK_KEYS: usize = 100_000;
+const CHUNK_KEYS_MIN: usize = 500;
+/// The part of the budget of reads that those sums may take.
+const CHUNK_SHARE: usize = 8;
+/// Memory of a sum with its key, at most: a stored key is short.
+const SUM_BYTES: usize = 144;
 
-impl Store {
+impl Reader<'_> {
     /// The `limit` heaviest keys of a namespace in `range` (Unix seconds) with their exact counts, from one view;
     /// `by_minute` where it keeps minutes, which then count at the range's ends. Of recent hours there may be heavier ones,
     /// within the ranking's bound.
@@ -46,10 +52,10 @@ impl Store {
         self.top_exact(namespace, range, by_minute, limit, as_of)
     }
 
-    /// As [`Store::top`], and of recent hours too no other key is heavier: all totals are read.
+    /// As [`Reader::top`], and of recent hours too no other key is heavier: all totals are read.
     ///
     /// # Errors
-    /// As [`Store::top`].
+    /// As [`Reader::top`].
     pub fn top_exact(
         &self,
         namespace: &str,
@@ -73,13 +79,12 @@ impl Store {
         let mut keys = Vec::with_capacity(scan.best.heap.len());
         for Reverse((count, Reverse(key))) in scan.best.heap.into_sorted_vec() {
             let stored = String::from_utf8_lossy(&key[section.name.len()..]);
-            let known = scan.texts.remove(&*stored);
-            let key = self.text_of(&stored, known, &scan.runs)?;
+            let key = self.text_of(&stored, &scan.runs)?;
             keys.push(TopKey { key, count });
         }
         Ok(Ranking {
-            generation: scan.generation,
-            minutes_from: scan.minutes_from,
+            generation: as_of.unwrap_or(self.generation()),
+            minutes_from: self.minutes_from(as_of),
             total: scan.best.total.min(COUNT_MAX),
             keys,
             counted: scan.best.counted,
@@ -90,10 +95,10 @@ impl Store {
 
     /// The sum of all keys of a namespace by base bucket in `range` (Unix seconds), from one view; `by_minute` where it
     /// keeps minutes, of a range of whole base buckets. Takes the memory of one count for each bucket besides that of
-    /// [`Store::top`].
+    /// [`Reader::top`].
     ///
     /// # Errors
-    /// As [`Store::top`].
+    /// As [`Reader::top`].
     pub fn totals(
         &self,
         namespace: &str,
@@ -115,8 +120,8 @@ impl Store {
             Minutes::None | Minutes::Ends(_) => totals,
         };
         Ok(NamespaceTotals {
-            generation: scan.generation,
-            minutes_from: scan.minutes_from,
+            generation: as_of.unwrap_or(self.generation()),
+            minutes_from: self.minutes_from(as_of),
             totals: totals.into_iter().collect(),
         })
     }
@@ -129,121 +134,196 @@ impl Store {
         mut minutes: Minutes,
         as_of: Option<u64>,
     ) -> Result<Scan> {
-        let Section { name, range, whole } = section;
-        let mut copied = Copied::default();
-        let mut frozen: Vec<Arc<Delta>> = Vec::new();
-        let mut runs: Vec<Arc<Run>> = Vec::new();
-        let (generation, minutes_from) = {
-            let live = self.live();
-            match as_of {
-                Some(number) => runs.extend_from_slice(live.kept(number)?),
-                None => {
-                    for store in live.ring.stores() {
-                        for delta in store.changing() {
-                            copied.add(delta, name, whole);
-                            minutes.memory(delta, name, whole);
-                        }
-                        frozen.extend(store.frozen.iter().map(Arc::clone));
-                        runs.extend(store.runs.iter().map(|run| Arc::clone(&run.run)));
-                    }
-                    runs.extend(live.archive.runs.iter().map(Arc::clone));
-                }
+        let Section { name, whole, .. } = section;
+        let view = &self.view;
+        let (deltas, mut runs): (Vec<&Delta>, Vec<Arc<Run>>) = match as_of {
+            Some(number) => (Vec::new(), view.kept(number)?.to_vec()),
+            None => {
+                let stores = || view.ring.stores().filter(|store| concerns(whole, store));
+                let flushed = stores().flat_map(|store| store.runs.iter().map(|run| &run.run));
+                let runs = flushed.chain(&view.archive.runs).map(Arc::clone);
+                (
+                    stores().flat_map(DeltaStore::deltas).collect(),
+                    runs.collect(),
+                )
             }
-            let generation = as_of.unwrap_or(live.archive.generation);
-            let minutes_from = live.archive.minutes_from.get(&generation).copied();
-            (generation, minutes_from)
         };
-        for delta in frozen {
-            copied.add(&delta, name, whole);
-            minutes.memory(&delta, name, whole);
-        }
-        let memory = sums(&copied, range, &mut best);
         runs.retain(|run| run.meta().overlaps(whole.start, whole.end));
-        for run in &runs {
-            minutes.run(self, run, name, whole)?;
+        for delta in &deltas {
+            minutes.memory(delta, name, whole, &self.reading)?;
         }
-        let exact = |key: &[u8], count| minutes.exact(self, &runs, key, count);
-        self.merge_section(section, &runs, memory, &mut best, &exact)?;
+        for run in &runs {
+            minutes.run(self.store, run, name, whole, &self.reading)?;
+        }
+        let mut charge = self.reading.charge();
+        let mut sources = Vec::with_capacity(deltas.len() + runs.len());
+        for delta in &deltas {
+            let keys = delta.section_keys(name.as_bytes(), &mut charge)?;
+            sources.push(Source::Memory { delta, keys, at: 0 });
+        }
+        sources.extend(runs.iter().map(|run| Source::File {
+            run,
+            from: Some(name.as_bytes().to_vec()),
+        }));
+        let exact = |key: &[u8], count| minutes.exact(self.store, &deltas, &runs, key, count);
+        self.merge_section(section, sources, &mut best, &exact)?;
         Ok(Scan {
-            generation,
-            minutes_from,
             best,
             minutes,
-            texts: copied.texts,
             runs,
         })
     }
 
     /// Sums the section's keys in order, a chunk at a time: a chunk ends at the smallest key that some
-    /// run has only read up to. Only the runs that stand there are read on, so that none is further ahead than a chunk.
+    /// source has only been read up to. Only the sources that stand there are read on, so that none is further ahead than a
+    /// chunk.
     fn merge_section(
         &self,
         section: &Section,
-        runs: &[Arc<Run>],
-        mut sums: BTreeMap<Vec<u8>, Sum>,
+        mut sources: Vec<Source<'_>>,
         best: &mut Best,
         exact: &Exact<'_>,
     ) -> Result<()> {
-        let mut froms: Vec<Option<Vec<u8>>> = runs
-            .iter()
-            .map(|_| Some(section.name.as_bytes().to_vec()))
-            .collect();
-        let chunk = (CHUNK_KEYS / runs.len().max(1)).max(1_000);
-        while let Some(complete) = froms.iter().flatten().min().cloned() {
-            while let Some(first) = sums.first_entry().filter(|first| *first.key() < complete) {
+        let mut sums = Sums {
+            by_key: BTreeMap::new(),
+            charge: self.reading.charge(),
+        };
+        let room = self.store.read_budget.limit() / CHUNK_SHARE / SUM_BYTES;
+        let chunk = (room.min(CHUNK_KEYS) / sources.len().max(1)).max(CHUNK_KEYS_MIN);
+        while let Some(complete) = sources.iter().filter_map(Source::next).min() {
+            let complete = complete.to_vec();
+            while let Some(first) = sums.by_key.first_entry() {
+                if *first.key() >= complete {
+                    break;
+                }
                 let (key, sum) = first.remove_entry();
                 best.take(key, sum, exact)?;
             }
-            for (run, from) in runs.iter().zip(&mut froms) {
-                if let Some(start) = from.take_if(|from| *from == complete) {
-                    let sums = &mut sums;
-                    *from = self.read_chunk(run, section, &start, chunk, sums, best)?;
+            for source in &mut sources {
+                if source.next() == Some(&complete) {
+                    self.reading.check()?;
+                    source.read(&self.store.cache, section, chunk, &mut sums, best)?;
                 }
             }
         }
-        for (key, sum) in sums {
+        for (key, sum) in sums.by_key {
             best.take(key, sum, exact)?;
         }
         Ok(())
     }
+}
 
-    /// Adds up to `chunk` keys from `start` on; the key to go on from, none at the section's end.
-    fn read_chunk(
-        &self,
-        run: &Run,
-        section: &Section,
-        start: &[u8],
-        chunk: usize,
-        sums: &mut BTreeMap<Vec<u8>, Sum>,
-        best: &mut Best,
-    ) -> Result<Option<Vec<u8>>> {
-        let (mut lines, mut next) = (0, None);
-        let mut before: Vec<u8> = Vec::new();
-        run.visit_from(&self.cache, start, &mut |key, payload| {
-            if !key.starts_with(section.name.as_bytes()) {
-                return ControlFlow::Break(());
+/// Sums of keys on their way.
+struct Sums {
+    by_key: BTreeMap<Vec<u8>, Sum>,
+    charge: Charge,
+}
+
+impl Sums {
+    fn add(&mut self, key: &[u8], added: Sum) -> Result<()> {
+        if added.at_most() == 0 {
+            return Ok(());
+        }
+        match self.by_key.get_mut(key) {
+            Some(sum) => sum.unite(added),
+            None => {
+                self.charge.grow_to((self.by_key.len() + 1) * SUM_BYTES)?;
+                self.by_key.insert(key.to_vec(), added);
             }
-            // A key may have several lines, of which the next chunk would read all again.
-            if lines >= chunk && before != key {
-                next = Some(key.to_vec());
-                return ControlFlow::Break(());
-            }
-            lines += 1;
-            before.clear();
-            before.extend_from_slice(key);
-            let counts = hours(payload).flatten();
-            let mut added = Sum::default();
-            for (code, count) in counts.filter(|(code, _)| section.whole.contains(&code.start())) {
-                best.note(&section.range, code, count);
-                added.add(&section.range, code, count);
-            }
-            if added.at_most() > 0 {
-                sums.entry(key.to_vec()).or_default().unite(added);
-            }
-            ControlFlow::Continue(())
-        })?;
-        Ok(next)
+        }
+        Ok(())
     }
+}
+
+/// Sorted totals of a section, and up to where they have been read.
+enum Source<'r> {
+    /// A memory delta.
+    Memory {
+        delta: &'r Delta,
+        keys: Vec<SectionKey>,
+        at: usize,
+    },
+    /// A run; `from` is none at the section's end.
+    File { run: &'r Run, from: Option<Vec<u8>> },
+}
+
+impl Source<'_> {
+    /// The key to go on from; none at the end. Of a run it is there, or after it.
+    fn next(&self) -> Option<&[u8]> {
+        match self {
+            Self::Memory { delta, keys, at } => keys.get(*at).map(|key| delta.section_key(*key)),
+            Self::File { from, .. } => from.as_deref(),
+        }
+    }
+
+    /// Adds up to `chunk` keys.
+    fn read(
+        &mut self,
+        cache: &BlockCache,
+        section: &Section,
+        chunk: usize,
+        sums: &mut Sums,
+        best: &mut Best,
+    ) -> Result<()> {
+        match self {
+            Self::Memory { delta, keys, at } => {
+                let end = keys.len().min(*at + chunk);
+                for &key in &keys[*at..end] {
+                    let mut added = Sum::default();
+                    delta.section_total(key, &mut |code, count| {
+                        section.add(code, count, &mut added, best);
+                    });
+                    sums.add(delta.section_key(key), added)?;
+                }
+                *at = end;
+            }
+            Self::File { run, from } => {
+                if let Some(start) = from.take() {
+                    *from = read_chunk(run, cache, section, &start, chunk, sums, best)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Adds up to `chunk` keys of a run from `start` on; the key to go on from, none at the section's end.
+fn read_chunk(
+    run: &Run,
+    cache: &BlockCache,
+    section: &Section,
+    start: &[u8],
+    chunk: usize,
+    sums: &mut Sums,
+    best: &mut Best,
+) -> Result<Option<Vec<u8>>> {
+    let (mut lines, mut next, mut refused) = (0, None, None);
+    let mut before: Vec<u8> = Vec::new();
+    run.visit_from(cache, start, &mut |key, payload| {
+        if !key.starts_with(section.name.as_bytes()) {
+            return ControlFlow::Break(());
+        }
+        // A key may have several lines, of which the next chunk would read all again.
+        if lines >= chunk && before != key {
+            next = Some(key.to_vec());
+            return ControlFlow::Break(());
+        }
+        lines += 1;
+        before.clear();
+        before.extend_from_slice(key);
+        let mut added = Sum::default();
+        for (code, count) in hours(payload).flatten() {
+            section.add(code, count, &mut added, best);
+        }
+        match sums.add(key, added) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => {
+                refused = Some(error);
+                ControlFlow::Break(())
+            }
+        }
+    })?;
+    refused.map_or(Ok(next), Err)
 }
 
 /// What of a namespace is read.
@@ -267,33 +347,20 @@ impl Section {
             whole,
         }
     }
-}
 
-/// Sums by key of what memory held.
-fn sums(copied: &Copied, range: &Range<i64>, best: &mut Best) -> BTreeMap<Vec<u8>, Sum> {
-    let mut sums: BTreeMap<Vec<u8>, Sum> = BTreeMap::new();
-    for (key, code, count) in copied.counts() {
-        best.note(range, code, count);
-        match sums.get_mut(key) {
-            Some(sum) => sum.add(range, code, count),
-            None => {
-                let mut sum = Sum::default();
-                sum.add(range, code, count);
-                sums.insert(key.to_vec(), sum);
-            }
+    /// Adds a count of some key to its sum and to what is known of all keys, where it is in the range or near it.
+    fn add(&self, code: TimeCode, count: u64, sum: &mut Sum, best: &mut Best) {
+        if self.whole.contains(&code.start()) {
+            best.note(&self.range, code, count);
+            sum.add(&self.range, code, count);
         }
     }
-    sums
 }
 
 /// A section that was read.
 struct Scan {
-    generation: u64,
-    minutes_from: Option<i64>,
     best: Best,
     minutes: Minutes,
-    /// Texts of long keys in memory, by their hash.
-    texts: BTreeMap<String, String>,
     runs: Vec<Arc<Run>>,
 }
 

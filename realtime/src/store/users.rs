@@ -2,57 +2,65 @@
 
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
-use std::slice;
 
 use tallyring_archive::Run;
 use tallyring_records::{Day, TimeCode, USERS, Users, line};
 
 use super::gather::concerns;
 use super::read::Read;
-use super::{Live, Series, Store};
+use super::{Reader, Series, Store};
+use crate::budget::Charge;
 use crate::delta::DeltaStore;
 use crate::error::Result;
 
 /// Counts and users of one key, both of one view.
 pub struct UsersView {
-    /// The archive generation in the view.
-    pub generation: u64,
     /// The key's counts.
     pub series: Series,
     read: Read,
     /// Users that memory held.
     memory: BTreeMap<TimeCode, Users>,
+    _charge: Charge,
 }
 
-impl Store {
+/// What a sketch takes at most: its registers, and what stands beside them.
+const USERS_BYTES_MAX: usize = 5 << 10;
+
+impl Reader<'_> {
     /// Takes a view of a key's users: its counts are read, its users are united by [`UsersView::unite`] once the counts say
     /// which buckets there are. Takes the memory that users of the key take in memory.
     ///
     /// # Errors
-    /// When a generation is not kept or a block is damaged.
+    /// When a generation is not kept or a block is damaged; when the budget of reads has no room for it.
     pub fn users(&self, read: Read, as_of: Option<u64>) -> Result<UsersView> {
-        let total_key = line::total_key(&read.namespace, &self.keys.stored(&read.key));
+        let total_key = line::total_key(&read.namespace, &self.store.keys.stored(&read.key));
         let mut memory: BTreeMap<TimeCode, Users> = BTreeMap::new();
         let range = read.from..read.to;
-        let mut copy = |live: &Live| {
-            let stores = live.ring.stores();
-            let stores = stores.filter(|store| as_of.is_none() && concerns(&range, store));
-            for delta in stores.flat_map(DeltaStore::deltas) {
-                delta.users(total_key.as_bytes(), &mut |code, users| {
-                    if range.contains(&code.start()) {
-                        memory.entry(code).or_default().union(users);
-                    }
-                });
-            }
-        };
-        let mut answer =
-            self.gather(slice::from_ref(&read), as_of, Run::visit_prefix, &mut copy)?;
-        let series = answer.series.pop();
+        let (mut charge, mut refused) = (self.reading.charge(), None);
+        let stores = self.view.ring.stores();
+        let stores = stores.filter(|store| as_of.is_none() && concerns(&range, store));
+        for delta in stores.flat_map(DeltaStore::deltas) {
+            delta.users(total_key.as_bytes(), &mut |code, users| {
+                if !range.contains(&code.start()) || refused.is_some() {
+                    return;
+                }
+                if !memory.contains_key(&code)
+                    && let Err(error) = charge.grow(USERS_BYTES_MAX)
+                {
+                    refused = Some(error);
+                    return;
+                }
+                memory.entry(code).or_default().union(users);
+            });
+        }
+        if let Some(refused) = refused {
+            return Err(refused);
+        }
         Ok(UsersView {
-            generation: answer.generation,
-            series: series.expect("BUG: one read gives one series"),
+            series: self.read(&read, as_of)?,
             read,
             memory,
+            _charge: charge,
         })
     }
 }

@@ -1,6 +1,7 @@
 //! What is decided about a batch before it is written: was it answered before, would it overflow.
 
 use std::collections::BTreeSet;
+use std::io::{self, BufWriter, Write};
 
 use tallyring_records::{
     Accepted, COUNT_MAX, Increment, Namespace, Offset, Record, Text, TimeCode, decode_all, line,
@@ -13,6 +14,9 @@ use super::open::{BATCH_BODY_DOMAIN, BATCH_KEY_DOMAIN, ID_DOMAIN};
 use super::{Store, Writer};
 use crate::error::{ItemFault, Refusal, Result, WrongItem};
 use crate::oplog::{OplogError, scan_segment};
+
+/// Pieces of an answer that are hashed together.
+const PIECE_BYTES: usize = 1 << 10;
 
 impl Store {
     /// Answers a batch whose key is known as it was answered before; false when it is new.
@@ -89,10 +93,25 @@ impl Store {
         }
     }
 
-    /// 128 keyed bits of a body: of a batch's for its [`BatchKey`](super::BatchKey), of an answer's for
-    /// its validator.
+    /// 128 keyed bits of a body: of a batch's for its [`BatchKey`](super::BatchKey).
     pub fn body_identity(&self, body: &[u8]) -> u128 {
         self.keys.identity(BATCH_BODY_DOMAIN, body)
+    }
+
+    /// The same of an answer, for its validator; `write` writes what it is made of, which is not kept.
+    ///
+    /// # Errors
+    /// Those of `write`.
+    pub fn answer_identity(
+        &self,
+        write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> io::Result<u128> {
+        let mut written = Ok(());
+        let identity = self.keys.identity_of(BATCH_BODY_DOMAIN, |hasher| {
+            let mut pieces = BufWriter::with_capacity(PIECE_BYTES, hasher);
+            written = write(&mut pieces).and_then(|()| pieces.flush());
+        });
+        written.map(|()| identity)
     }
 
     /// Refuses a batch that could lift a counter above [`COUNT_MAX`]. Cheap while all counts of an

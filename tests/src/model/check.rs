@@ -66,6 +66,7 @@ impl Driver {
         }
         let found = self
             .store()
+            .reader()
             .top(&name, range.clone(), has_minutes, limit, None);
         let found = found.map_err(|error| error.to_string())?;
         let expected = self.naive.all.ranking(&name, &range);
@@ -92,7 +93,10 @@ impl Driver {
 
     /// Compares the sums of all keys of a namespace by the minute.
     fn check_minutes(&self, name: &str, range: &Range<i64>) -> Result<(), String> {
-        let found = self.store().totals(name, range.clone(), true, None);
+        let found = self
+            .store()
+            .reader()
+            .totals(name, range.clone(), true, None);
         let found = found.map_err(|error| error.to_string())?;
         let mut by_start: BTreeMap<i64, u64> = BTreeMap::new();
         for (code, count) in found.totals.iter() {
@@ -116,11 +120,10 @@ impl Driver {
             self.check(&reads, Some(*number))?;
         }
         for pending in &self.pending {
-            let counts = self
-                .store()
-                .read(&[whole(clicks::MARKS, &pending.mark, None)], None);
+            let mark = whole(clicks::MARKS, &pending.mark, None);
+            let counts = self.store().reader().read(&mark, None);
             let counts = counts.map_err(|error| error.to_string())?;
-            if !counts.series[0].totals.is_empty() {
+            if !counts.totals.is_empty() {
                 return Err(format!("{} is visible, but it was refused", pending.mark));
             }
         }
@@ -248,5 +251,6 @@ pub(super) fn whole(namespace: &str, key: &str, subtotal: Option<String>) -> Rea
         subtotal,
         from: TIME_MIN,
         to: TIME_MAX,
+        rolled: None,
     }
 }

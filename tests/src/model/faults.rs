@@ -3,7 +3,8 @@
 use std::io::ErrorKind;
 
 use tallyring_archive::{Build, Manifest};
-use tallyring_realtime::{Accepted, Store, World};
+use tallyring_realtime::{Accepted, Error, Store, World};
+use tallyring_records::Counts;
 
 use super::chance::world;
 use super::check::whole;
@@ -145,11 +146,10 @@ impl Driver {
         let reads = self.all_reads();
         self.compared.set(self.compared.get() + reads.len() as u64);
         let [before, after] = [view, self.store()].map(|store| {
-            let answer = store
-                .read(&reads, None)
-                .map_err(|error| error.to_string())?;
-            let totals = answer.series.into_iter().map(|series| series.totals);
-            Ok::<Vec<_>, String>(totals.collect())
+            let reader = store.reader();
+            let totals = reads.iter().map(|read| Ok(reader.read(read, None)?.totals));
+            let totals: Result<Vec<Counts>, Error> = totals.collect();
+            totals.map_err(|error| error.to_string())
         });
         if before? == after? {
             return Ok(());
@@ -255,14 +255,12 @@ impl Driver {
     }
 
     fn is_marked(&self, mark: &str) -> Result<bool, String> {
-        let answer = self
-            .store()
-            .read(&[whole(clicks::MARKS, mark, None)], None)
-            .map_err(|error| error.to_string())?;
-        match answer.series[0].totals.sum() {
+        let mark = whole(clicks::MARKS, mark, None);
+        let series = self.store().reader().read(&mark, None);
+        match series.map_err(|error| error.to_string())?.totals.sum() {
             0 => Ok(false),
             1 => Ok(true),
-            count => Err(format!("{mark} is counted {count} times")),
+            count => Err(format!("{} is counted {count} times", mark.key)),
         }
     }
 }

@@ -150,6 +150,7 @@ impl Driver {
                 } else {
                     23
                 },
+            read_bytes_max: 256 << 20,
             segment_bytes: 4_096,
             oplog_days: small(2, &mut chance),
             id_hours: small(24, &mut chance),

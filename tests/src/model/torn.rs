@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use tallyring_archive::KeepDays;
-use tallyring_realtime::{Answer, Batch, Clock, Durability, Error, Options, Read, Store};
+use tallyring_realtime::{Batch, Clock, Durability, Error, Options, Read, Reader, Store};
 use tallyring_rebuild::{BuildOptions, build};
 use tallyring_records::{Increment, TIME_MAX, TIME_MIN};
 
@@ -197,9 +197,9 @@ fn read_on(scene: &Scene, mut chance: Chance) -> Result<(), String> {
         if number == 0 || chance.percent(50) {
             continue;
         }
-        match scene.store.read(&reads(), Some(number)) {
-            Ok(answer) => {
-                let sum = one_sum(&answer)?;
+        match one_sum(&scene.store.reader(), Some(number)) {
+            Ok(sum) => {
+                let sum = sum?;
                 let first = *as_of.entry(number).or_insert(sum);
                 if first != sum {
                     return Err(format!("generation {number} had {first}, now {sum}"));
@@ -218,16 +218,15 @@ fn read_on(scene: &Scene, mut chance: Chance) -> Result<(), String> {
 /// What is torn, missing or too much.
 pub(super) fn read_once(scene: &Scene) -> Result<u64, String> {
     let before = scene.acknowledged.load(Ordering::SeqCst);
-    let answer = scene.store.read(&reads(), None);
-    let answer = answer.map_err(|error| error.to_string())?;
+    let reader = scene.store.reader();
     let after = scene.sent.load(Ordering::SeqCst);
-    let sum = one_sum(&answer)?;
+    let sum = one_sum(&reader, None).map_err(|error| error.to_string())??;
     if sum < before || sum > after || !sum.is_multiple_of(BATCH_SUM) {
         return Err(format!(
             "{sum} counted, not a multiple of {BATCH_SUM} in {before}..={after}"
         ));
     }
-    Ok(answer.generation)
+    Ok(reader.generation())
 }
 
 fn reads() -> Vec<Read> {
@@ -237,25 +236,30 @@ fn reads() -> Vec<Read> {
         subtotal: subtotal.map(str::to_owned),
         from: TIME_MIN,
         to: TIME_MAX,
+        rolled: None,
     };
     READS.into_iter().map(read).collect()
 }
 
 /// The sum of every series and of every breakdown, which must be one.
-fn one_sum(answer: &Answer) -> Result<u64, String> {
+fn one_sum(reader: &Reader<'_>, as_of: Option<u64>) -> Result<Result<u64, String>, Error> {
     let mut sums = Vec::new();
-    for (series, (_, subtotal)) in answer.series.iter().zip(READS) {
+    for mut read in reads() {
+        let series = reader.read(&read, as_of)?;
         sums.push(series.totals.sum());
-        if subtotal.is_some() {
+        if read.subtotal.is_some() {
             sums.push(series.points.iter().map(|point| point.count).sum());
+            read.rolled = Some(TIME_MIN..TIME_MAX);
+            sums.push(reader.read(&read, as_of)?.sums.iter().sum());
         }
     }
     let first = sums[0];
     if sums.iter().any(|sum| *sum != first) {
-        return Err(format!(
+        return Ok(Err(format!(
             "the answer of manifest {} at {} is torn: {sums:?}",
-            answer.manifest, answer.applied
-        ));
+            reader.manifest(),
+            reader.applied()
+        )));
     }
-    Ok(first)
+    Ok(Ok(first))
 }

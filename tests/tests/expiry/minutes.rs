@@ -19,7 +19,7 @@ fn a_month_of_minutes_goes_when_all_of_it_is_old_and_its_hours_stay() {
     let with_minutes = world.store.manifest().active;
     // What it was made without is not settled in it.
     let made = APRIL + 29 * DAY;
-    let settled = |as_of| world.store.settled_until("m", as_of, made + 600);
+    let settled = |as_of| world.store.reader().settled_until("m", as_of, made + 600);
     assert_eq!(
         (settled(None), settled(Some(with_minutes))),
         (made + 300, made)
@@ -42,6 +42,7 @@ fn a_month_of_minutes_goes_when_all_of_it_is_old_and_its_hours_stay() {
         assert_eq!(series.totals.sum(), 6 * 72, "{name}");
         let value = world
             .store
+            .reader()
             .expand(&series, &series.values[0])
             .expect("a text");
         assert_eq!(

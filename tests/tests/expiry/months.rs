@@ -116,9 +116,11 @@ impl Months {
             subtotal: Some(subtotal.into()),
             from: TIME_MIN,
             to: TIME_MAX,
+            rolled: None,
         };
-        let mut answer = self.store.read(&[read], as_of).expect("a read");
-        (answer.series.remove(0), answer.minutes_from)
+        let reader = self.store.reader();
+        let series = reader.read(&read, as_of).expect("a read");
+        (series, reader.minutes_from(as_of))
     }
 
     /// Estimates of the key's users by the hour since the first of March; a folded day's stand at its first.
@@ -129,9 +131,10 @@ impl Months {
             subtotal: None,
             from: TIME_MIN,
             to: TIME_MAX,
+            rolled: None,
         };
         let hour = |start: i64| usize::try_from((start - MARCH) / 3_600).ok();
-        let view = self.store.users(read, None).expect("a view");
+        let view = self.store.reader().users(read, None).expect("a view");
         let users = view.unite(&self.store, &(TIME_MIN..TIME_MAX), hour);
         let users = users.expect("users");
         let users = users.iter();

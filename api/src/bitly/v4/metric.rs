@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use tallyring_realtime::{Series, Store};
+use tallyring_realtime::{Reader, Series};
 use tallyring_records::MISSING;
 
 use super::super::facets::{Facet, ranked};
@@ -171,7 +171,7 @@ impl Metric {
     pub fn values(
         self,
         window: &Window,
-        store: &Store,
+        reader: &Reader<'_>,
         series: &Series,
         facet: Facet,
         size: usize,
@@ -185,7 +185,7 @@ impl Metric {
         };
         answer["metrics"] = match self {
             Self::ReferrersByDomains => {
-                let networks = grouped(ranked(store, series, facet, size)?, network_of);
+                let networks = grouped(ranked(reader, series, facet, size)?, network_of);
                 let networks = networks.into_iter().map(|network| {
                     let referrers = metrics(network.referrers, "value");
                     json!({"network": network.name, "referrers": referrers})
@@ -204,12 +204,12 @@ impl Metric {
                 } else {
                     network_of
                 };
-                let groups = grouped(ranked(store, series, facet, usize::MAX)?, name_of);
+                let groups = grouped(ranked(reader, series, facet, usize::MAX)?, name_of);
                 let groups = groups.into_iter().take(size);
                 let groups = groups.map(|group| (group.name, group.clicks)).collect();
                 metrics(groups, name)
             }
-            _ => metrics(ranked(store, series, facet, size)?, name),
+            _ => metrics(ranked(reader, series, facet, size)?, name),
         };
         Ok(answer)
     }

@@ -1,0 +1,77 @@
+//! Turns of reads: how many are worked on at once.
+//!
+//! A read takes a place when it comes (`gate.rs`) and a turn when its work begins. There are few turns: work that waits for
+//! its turn holds no memory, and leaves the processors to those who count. Long reads, which look at many keys, have a part of
+//! the turns only, so that a read of one key never waits for several of them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use tallyring_realtime::priority;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::problem::Problem;
+
+/// How long a read waits for its turn.
+const WAIT: Duration = Duration::from_millis(800);
+
+/// How long a read may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Length {
+    /// It reads few keys.
+    Short,
+    /// It reads all keys of a namespace, or many breakdowns.
+    Long,
+}
+
+/// The turns of one server.
+#[derive(Debug)]
+pub struct Turns {
+    all: Arc<Semaphore>,
+    long: Arc<Semaphore>,
+}
+
+/// A turn; given back when dropped.
+#[derive(Debug)]
+pub struct Turn {
+    _one: OwnedSemaphorePermit,
+    _long: Option<OwnedSemaphorePermit>,
+}
+
+impl Turns {
+    /// Two for each processor, one of which may be a long read's.
+    pub fn new() -> Self {
+        let processors = priority::processors();
+        Self {
+            all: Arc::new(Semaphore::new(2 * processors)),
+            long: Arc::new(Semaphore::new(processors)),
+        }
+    }
+
+    /// A turn, at once or after a short wait.
+    ///
+    /// # Errors
+    /// 503 when none is free for too long.
+    pub async fn take(&self, length: Length) -> Result<Turn, Problem> {
+        let take = async {
+            // The scarcer one first: who waits for it holds none of the others.
+            let long = match length {
+                Length::Short => None,
+                Length::Long => Some(Arc::clone(&self.long).acquire_owned().await),
+            };
+            let one = Arc::clone(&self.all).acquire_owned().await;
+            (long, one)
+        };
+        let turn = tokio::time::timeout(WAIT, take).await;
+        if let Ok((long, Ok(one))) = turn {
+            return Ok(Turn {
+                _one: one,
+                _long: long.and_then(Result::ok),
+            });
+        }
+        let detail = "other reads take all the time there is for reads; ask again in a moment";
+        let status = StatusCode::SERVICE_UNAVAILABLE;
+        Err(Problem::new(status, "Not available", detail.to_owned()))
+    }
+}

@@ -1,0 +1,282 @@
+//! The memory of reads: one budget in bytes for all that are on their way.
+//!
+//! Invariant: a read charges what it holds before it is allocated, and gives it back after it is freed. A read that is
+//! refused names what it asked too much of; a read that nobody waits for ends at its next charge.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+
+use crate::error::{Error, Result};
+
+/// What every read holds, however little it asks: its head, its parameters, its answer.
+const EACH_BYTES: usize = 16 << 10;
+
+/// A read that holds no more than this is never refused: the places for reads bound how many there are.
+const SMALL_BYTES: usize = 64 << 10;
+
+/// Charges are made in steps, so that small ones cost nothing.
+const STEP_BYTES: usize = 4 << 10;
+
+/// What all reads of a store may hold together, and what they hold.
+#[derive(Debug)]
+pub struct ReadBudget {
+    limit: usize,
+    held: AtomicUsize,
+    most: AtomicUsize,
+}
+
+impl ReadBudget {
+    /// A budget of `limit` bytes, of which nothing is held.
+    pub fn new(limit: usize) -> Arc<Self> {
+        Arc::new(Self {
+            limit,
+            held: AtomicUsize::new(0),
+            most: AtomicUsize::new(0),
+        })
+    }
+
+    /// How much there is, bytes.
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// What all reads hold now, bytes.
+    pub fn held(&self) -> usize {
+        self.held.load(Relaxed)
+    }
+
+    /// The most that was held at one time since this was last asked, bytes.
+    pub fn take_most(&self) -> usize {
+        self.most.swap(self.held(), Relaxed)
+    }
+
+    fn add(&self, bytes: usize) {
+        let held = self.held.fetch_add(bytes, Relaxed) + bytes;
+        // Most reads hold less than others did before them.
+        if held > self.most.load(Relaxed) {
+            self.most.fetch_max(held, Relaxed);
+        }
+    }
+}
+
+/// One request that reads, and what it holds of the budget. Clones are the same request.
+#[derive(Debug, Clone)]
+pub struct Reading(Arc<Request>);
+
+#[derive(Debug)]
+struct Request {
+    budget: Arc<ReadBudget>,
+    own: AtomicUsize,
+    is_abandoned: AtomicBool,
+}
+
+impl Reading {
+    /// A request that begins.
+    pub fn new(budget: &Arc<ReadBudget>) -> Self {
+        budget.add(EACH_BYTES);
+        Self(Arc::new(Request {
+            budget: Arc::clone(budget),
+            own: AtomicUsize::new(EACH_BYTES),
+            is_abandoned: AtomicBool::new(false),
+        }))
+    }
+
+    /// Nobody waits for it any more: its work ends at the next charge.
+    pub fn abandon(&self) {
+        self.0.is_abandoned.store(true, Relaxed);
+    }
+
+    /// Whether somebody still waits for it.
+    ///
+    /// # Errors
+    /// [`Error::Abandoned`].
+    pub fn check(&self) -> Result<()> {
+        match self.0.is_abandoned.load(Relaxed) {
+            true => Err(Error::Abandoned),
+            false => Ok(()),
+        }
+    }
+
+    /// A charge of nothing, for a part of its work.
+    pub fn charge(&self) -> Charge {
+        Charge {
+            reading: self.clone(),
+            bytes: 0,
+            held: 0,
+        }
+    }
+
+    /// A charge of so many bytes.
+    ///
+    /// # Errors
+    /// As [`Charge::grow_to`].
+    pub fn charge_of(&self, bytes: usize) -> Result<Charge> {
+        let mut charge = self.charge();
+        charge.grow_to(bytes)?;
+        Ok(charge)
+    }
+}
+
+impl Request {
+    fn grow(&self, bytes: usize) -> Result<()> {
+        if self.is_abandoned.load(Relaxed) {
+            return Err(Error::Abandoned);
+        }
+        let own = self.own.load(Relaxed) + bytes;
+        let budget = &self.budget;
+        if own > SMALL_BYTES {
+            let limit = budget.limit;
+            if own > limit / 2 {
+                return Err(Error::ReadTooLarge { limit: limit / 2 });
+            }
+            if budget.held().saturating_add(bytes) > limit {
+                return Err(Error::ReadsTooLarge { limit });
+            }
+        }
+        self.own.store(own, Relaxed);
+        budget.add(bytes);
+        Ok(())
+    }
+}
+
+impl Drop for Request {
+    fn drop(&mut self) {
+        self.budget.held.fetch_sub(*self.own.get_mut(), Relaxed);
+    }
+}
+
+/// Bytes that a part of a read's work holds; given back when dropped.
+#[derive(Debug)]
+pub struct Charge {
+    reading: Reading,
+    bytes: usize,
+    /// The same in whole steps.
+    held: usize,
+}
+
+impl Charge {
+    /// Holds at least so many bytes in all.
+    ///
+    /// # Errors
+    /// [`Error::ReadTooLarge`] where this request alone holds too much, [`Error::ReadsTooLarge`] where all together do,
+    /// [`Error::Abandoned`] where nobody waits for it; it then holds what it held.
+    pub fn grow_to(&mut self, bytes: usize) -> Result<()> {
+        if bytes > self.held {
+            let held = bytes.next_multiple_of(STEP_BYTES);
+            self.reading.0.grow(held - self.held)?;
+            self.held = held;
+        }
+        self.bytes = self.bytes.max(bytes);
+        Ok(())
+    }
+
+    /// Holds so many bytes more.
+    ///
+    /// # Errors
+    /// As [`Charge::grow_to`].
+    pub fn grow(&mut self, bytes: usize) -> Result<()> {
+        self.grow_to(self.bytes + bytes)
+    }
+
+    /// Gives back what is held beyond so many bytes.
+    pub fn shrink_to(&mut self, bytes: usize) {
+        self.bytes = self.bytes.min(bytes);
+        let surplus = self.held - self.bytes.next_multiple_of(STEP_BYTES);
+        self.held -= surplus;
+        self.give_back(surplus);
+    }
+
+    fn give_back(&self, bytes: usize) {
+        let request = &self.reading.0;
+        request.own.fetch_sub(bytes, Relaxed);
+        request.budget.held.fetch_sub(bytes, Relaxed);
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.give_back(self.held);
+    }
+}
+
+/// Room for `more` elements in a vector that `charge` pays for: the old and the new room while it grows, then the new.
+///
+/// # Errors
+/// As [`Charge::grow_to`]; the vector then is as it was.
+pub fn reserve<T>(vector: &mut Vec<T>, more: usize, charge: &mut Charge) -> Result<()> {
+    let (old, wanted) = (vector.capacity(), vector.len() + more);
+    if wanted <= old {
+        return Ok(());
+    }
+    let new = wanted.max(old + old / 2).max(8);
+    let other = charge.bytes.saturating_sub(old * size_of::<T>());
+    charge.grow_to(other + (old + new) * size_of::<T>())?;
+    vector.reserve_exact(new - vector.len());
+    charge.shrink_to(other + new * size_of::<T>());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: usize = 8 << 20;
+
+    #[test]
+    fn a_request_may_hold_half_of_the_budget_and_all_together_all_of_it() {
+        let budget = ReadBudget::new(LIMIT);
+        let requests: Vec<_> = (0..4).map(|_| Reading::new(&budget)).collect();
+        let too_large = requests[0].charge_of(LIMIT / 2).unwrap_err();
+        assert!(matches!(too_large, Error::ReadTooLarge { limit } if limit == LIMIT / 2));
+        let third = |reading: &Reading| reading.charge_of(LIMIT / 3);
+        let held = [third(&requests[0]).unwrap(), third(&requests[1]).unwrap()];
+        let all = third(&requests[2]).unwrap_err();
+        assert!(matches!(all, Error::ReadsTooLarge { limit } if limit == LIMIT));
+        let small = requests[3].charge_of(SMALL_BYTES / 2).unwrap();
+        drop((held, small));
+        assert!(third(&requests[2]).is_ok());
+        assert!(budget.take_most() > 2 * LIMIT / 3);
+        drop(requests);
+        assert_eq!((budget.held(), budget.take_most() > 0), (0, true));
+        assert_eq!(budget.take_most(), 0);
+    }
+
+    #[test]
+    fn a_small_read_is_not_refused_whatever_others_hold() {
+        let budget = ReadBudget::new(LIMIT);
+        let others: Vec<_> = (0..3).map(|_| Reading::new(&budget)).collect();
+        let mut held = Vec::new();
+        for other in &others {
+            while let Ok(charge) = other.charge_of(STEP_BYTES) {
+                held.push(charge);
+            }
+        }
+        let small = Reading::new(&budget);
+        assert!(small.charge_of(SMALL_BYTES - EACH_BYTES).is_ok());
+        assert!(small.charge_of(SMALL_BYTES).is_err());
+    }
+
+    #[test]
+    fn abandoned_work_ends_at_its_next_charge() {
+        let budget = ReadBudget::new(LIMIT);
+        let reading = Reading::new(&budget);
+        let mut charge = reading.charge_of(1).unwrap();
+        reading.abandon();
+        assert!(matches!(charge.grow(STEP_BYTES), Err(Error::Abandoned)));
+        assert!(matches!(reading.check(), Err(Error::Abandoned)));
+    }
+
+    #[test]
+    fn a_vector_that_grows_holds_its_old_and_its_new_room() {
+        let budget = ReadBudget::new(LIMIT);
+        let reading = Reading::new(&budget);
+        let (mut charge, mut numbers) = (reading.charge(), Vec::new());
+        for number in 0..100_000_u64 {
+            reserve(&mut numbers, 1, &mut charge).unwrap();
+            numbers.push(number);
+            assert!(charge.bytes >= 8 * numbers.capacity());
+        }
+        assert_eq!(charge.bytes, 8 * numbers.capacity());
+        assert!(budget.take_most() > 8 * numbers.capacity() * 3 / 2);
+    }
+}

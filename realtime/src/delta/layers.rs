@@ -1,0 +1,198 @@
+//! The memory of a store that takes counts, in layers: views share them, and what a view shares is never changed.
+//!
+//! Nearly all counts are in the base. A count that comes while a view holds the base goes to a small layer above it, and is
+//! folded into the base once no view holds either. Where views hold the base for long, small layers are merged with each
+//! other by copying, so that there are few.
+//!
+//! Invariant: the layers together count every increment of the store that no frozen delta and no run counts, exactly once.
+
+use std::sync::Arc;
+
+use super::fold::Fold;
+use super::memory::Delta;
+
+/// Layers above the base from which on small ones are merged by copying.
+const ABOVE_MAX: usize = 8;
+
+/// Deltas of one store, the base first.
+#[derive(Clone)]
+pub struct Layers {
+    shards: u16,
+    base: Arc<Delta>,
+    above: Vec<Layer>,
+}
+
+#[derive(Clone)]
+struct Layer {
+    delta: Arc<Delta>,
+    /// It is being folded, and takes nothing more: a count in what was moved already would be forgotten.
+    sealed: bool,
+}
+
+/// A layer on its way into one below it.
+#[derive(Default)]
+pub struct Folding {
+    /// Which one, and into which: 0 is the base, 1 the layer above it.
+    pair: Option<(usize, usize)>,
+    fold: Fold,
+}
+
+/// What a step of a fold has come to.
+pub enum Step {
+    /// There is more to move.
+    More,
+    /// The layer has nothing left; it still holds its memory, which takes a moment to give back.
+    Ended(Arc<Delta>),
+    /// No two layers can be folded, as a view holds them.
+    Shared,
+    /// There is no layer above the base.
+    Nothing,
+}
+
+/// Layers that are to be merged by copying.
+pub struct Copying {
+    from: usize,
+    layers: Vec<Arc<Delta>>,
+}
+
+impl Layers {
+    /// An empty base of `shards` shards.
+    pub fn new(shards: u16) -> Self {
+        Self {
+            shards,
+            base: Arc::new(Delta::new(shards)),
+            above: Vec::new(),
+        }
+    }
+
+    /// All layers.
+    pub fn deltas(&self) -> impl Iterator<Item = &Arc<Delta>> {
+        std::iter::once(&self.base).chain(self.above.iter().map(|layer| &layer.delta))
+    }
+
+    /// True when there are layers above the base.
+    pub fn has_above(&self) -> bool {
+        !self.above.is_empty()
+    }
+
+    /// A delta that no view holds, to count in: the base where that is one.
+    pub fn open(&mut self) -> &mut Delta {
+        let Self {
+            shards,
+            base,
+            above,
+        } = self;
+        if Arc::get_mut(base).is_some() {
+            return Arc::get_mut(base).expect("BUG: it was a line above");
+        }
+        let free = |layer: &mut Layer| !layer.sealed && Arc::get_mut(&mut layer.delta).is_some();
+        let free = above.iter_mut().position(free);
+        let free = free.unwrap_or_else(|| {
+            above.push(Layer::new(Delta::new(*shards)));
+            above.len() - 1
+        });
+        Arc::get_mut(&mut above[free].delta).expect("BUG: no view holds it")
+    }
+
+    /// Adds a delta, which counts from now on.
+    pub fn push(&mut self, delta: Delta) {
+        self.above.push(Layer::new(delta));
+    }
+
+    /// Moves about so many counters of a layer that no view holds into one below it that no view holds either. Between
+    /// the steps of one `folding` only the layers' counts change, and layers are added.
+    pub fn step(&mut self, folding: &mut Folding, counters: usize) -> Step {
+        if self.above.is_empty() {
+            return Step::Nothing;
+        }
+        let base = Arc::get_mut(&mut self.base).map(|base| (0, base));
+        let above = (1..).zip(&mut self.above);
+        let mut unshared = base.into_iter().chain(above.filter_map(|(index, layer)| {
+            let delta = Arc::get_mut(&mut layer.delta)?;
+            // Also where it is folded into: then a fold of it was given up, and it waits for the next.
+            layer.sealed = true;
+            Some((index, delta))
+        }));
+        let (Some((to, into)), Some((index, from))) = (unshared.next(), unshared.next()) else {
+            return Step::Shared;
+        };
+        drop(unshared);
+        if folding.pair.replace((index, to)) != Some((index, to)) {
+            folding.fold = Fold::default();
+        }
+        if folding.fold.step(from, into, counters) {
+            return Step::More;
+        }
+        folding.pair = None;
+        Step::Ended(self.above.remove(index - 1).delta)
+    }
+
+    /// Layers to merge by copying, where there are many: the newest, so that each count is copied a few times only.
+    pub fn many(&self) -> Option<Copying> {
+        if self.above.len() <= ABOVE_MAX {
+            return None;
+        }
+        let (mut from, mut counters) = (self.above.len(), 0);
+        for (index, layer) in self.above.iter().enumerate().rev() {
+            let more = layer.delta.counters();
+            if from < self.above.len() && more > 2 * counters {
+                break;
+            }
+            (from, counters) = (index, counters + more);
+        }
+        let layers = &self.above[from..];
+        (layers.len() > 1).then(|| Copying {
+            from,
+            layers: layers
+                .iter()
+                .map(|layer| Arc::clone(&layer.delta))
+                .collect(),
+        })
+    }
+
+    /// Puts what was merged in the place of its layers, which nothing but a fold takes away; those are given back.
+    pub fn replace(&mut self, copying: Copying, merged: Delta) -> Vec<Arc<Delta>> {
+        let Copying { from, layers } = copying;
+        let places = from..from + layers.len();
+        let is_same = |(layer, copied): (&Layer, &Arc<Delta>)| Arc::ptr_eq(&layer.delta, copied);
+        let kept = &self.above[places.clone()];
+        assert!(
+            kept.iter().zip(&layers).all(is_same),
+            "BUG: layers change only while they are folded"
+        );
+        self.above.splice(places, [Layer::new(merged)]);
+        layers
+    }
+
+    /// Takes all that is counted out: the layers that count something.
+    pub fn take(&mut self) -> Vec<Arc<Delta>> {
+        let taken = std::mem::replace(self, Self::new(self.shards));
+        let above = taken.above.into_iter().map(|layer| layer.delta);
+        let all = std::iter::once(taken.base).chain(above);
+        all.filter(|delta| !delta.is_empty()).collect()
+    }
+}
+
+impl Layer {
+    fn new(delta: Delta) -> Self {
+        Self {
+            delta: Arc::new(delta),
+            sealed: false,
+        }
+    }
+}
+
+impl Copying {
+    /// What the layers count together. Takes as long as there are counters in them.
+    pub fn merged(&self) -> Delta {
+        let mut layers = self.layers.iter();
+        let first = layers.next().expect("BUG: there are several");
+        let mut merged = Delta::clone(first);
+        for layer in layers {
+            let mut layer = Delta::clone(layer);
+            let mut fold = Fold::default();
+            while fold.step(&mut layer, &mut merged, usize::MAX) {}
+        }
+        merged
+    }
+}
