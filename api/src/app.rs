@@ -132,7 +132,10 @@ impl App {
         let access = &self.state.access;
         let route = Route::of(&parts.method, Some(pattern), parts.uri.path());
         let response = match access::admit(access, route, parts) {
-            Ok(caller) => access::run(access, route, pin!(answer(caller))).await,
+            Ok(caller) => {
+                let answering = pin!(answer(caller.clone()));
+                access::run(access, route, &caller, answering).await
+            }
             Err(denial) => Err(denial),
         };
         let response = response.unwrap_or_else(|denial| denial.answer(route.dialect, &parts.uri));

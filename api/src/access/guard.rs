@@ -20,7 +20,7 @@ use super::place;
 use super::route::{Class, Dialect, Namespaces, Route};
 use super::session;
 use super::table::Key;
-use super::{Access, Caller};
+use super::{Access, Caller, StreamPlace};
 use crate::meter::Meter;
 use crate::problem::Problem;
 
@@ -87,17 +87,17 @@ async fn answer(access: &Access, route: Route, request: Request, next: Next) -> 
     let answered = match admitted {
         Ok(caller) => {
             if caller.has_key() {
-                parts.extensions.insert(caller);
+                parts.extensions.insert(caller.clone());
             }
             if route.class == Class::Stream {
                 // The place goes to the handler: it is held for as long as the stream lasts.
-                match access.streams.enter() {
-                    Some(place) => parts.extensions.insert(Arc::new(place)),
-                    None => return shed(STREAMS).answer(route.dialect, &uri),
+                match stream_place(access, &caller) {
+                    Ok(place) => parts.extensions.insert(Arc::new(place)),
+                    Err(denial) => return denial.answer(route.dialect, &uri),
                 };
             }
             let request = Request::from_parts(parts, body);
-            run(access, route, next.run(request)).await
+            run(access, route, &caller, next.run(request)).await
         }
         Err(denial) => Err(denial),
     };
@@ -241,14 +241,16 @@ fn hold_to_namespaces(key: &Key, namespaces: Namespaces, path: &str) -> Result<(
 pub async fn run(
     access: &Access,
     route: Route,
+    caller: &Caller,
     answering: impl Future<Output = Response>,
 ) -> Result<Response, Denial> {
     if route.class != Class::Query {
         return run_here(access, route, answering).await;
     }
+    let own = caller.key().map(|key| key.share.read()).transpose()?;
     let place = access.queries.enter().await.ok_or_else(|| shed(READS))?;
     let limit = access.limits.request_timeout;
-    tokio::time::timeout(limit, place::held(place, answering))
+    tokio::time::timeout(limit, place::held((place, own), answering))
         .await
         .map_err(|_| timed_out(route, limit))
 }
@@ -275,6 +277,12 @@ async fn run_here(
     tokio::time::timeout(limit, answering)
         .await
         .map_err(|_| timed_out(route, limit))
+}
+
+/// A place for a stream, one of the caller's own.
+fn stream_place(access: &Access, caller: &Caller) -> Result<StreamPlace, Denial> {
+    let own = caller.key().map(|key| key.share.stream()).transpose()?;
+    access.streams.enter(own).ok_or_else(|| shed(STREAMS))
 }
 
 fn shed(what: &'static str) -> Denial {

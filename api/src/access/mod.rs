@@ -17,6 +17,7 @@ mod rate;
 mod request_id;
 mod route;
 mod session;
+mod share;
 mod streams;
 mod table;
 mod turns;
@@ -204,7 +205,7 @@ impl Access {
         let entries = kept.catalog.keys()?;
         if !entries.is_empty() {
             let before = self.table.load_full();
-            let table = KeyTable::new(entries, &kept.local, before.as_deref());
+            let table = KeyTable::new(entries, &kept.local, &self.limits, before.as_deref());
             self.table.store(Some(Arc::new(table)));
         }
         Ok(())

@@ -17,12 +17,15 @@ use tokio::task_local;
 use super::request_id;
 use crate::problem::Problem;
 
+/// A place for a read, and one of its key's own.
+pub type Place = (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>);
+
 task_local! {
-    static PLACE: Cell<Option<OwnedSemaphorePermit>>;
+    static PLACE: Cell<Option<Place>>;
 }
 
 /// Answers in this place, which is given back afterwards, or after the work that took it along.
-pub async fn held<T>(place: OwnedSemaphorePermit, answering: impl Future<Output = T>) -> T {
+pub async fn held<T>(place: Place, answering: impl Future<Output = T>) -> T {
     PLACE.scope(Cell::new(Some(place)), answering).await
 }
 
@@ -81,7 +84,7 @@ static BEHIND: LazyLock<Option<ThreadPool>> =
     LazyLock::new(|| threads_behind("behind", priority::processors().saturating_sub(1).max(1)));
 
 /// What work answered, and the place it took along.
-type Done<T> = (Result<T, Problem>, Option<OwnedSemaphorePermit>);
+type Done<T> = (Result<T, Problem>, Option<Place>);
 
 fn taken_along<T>(
     work: impl FnOnce() -> Result<T, Problem> + Send + 'static,

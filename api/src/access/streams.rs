@@ -15,6 +15,7 @@ pub struct Streams {
 #[derive(Debug)]
 pub struct StreamPlace {
     _permit: OwnedSemaphorePermit,
+    _own: Option<OwnedSemaphorePermit>,
     closing: watch::Receiver<bool>,
 }
 
@@ -27,11 +28,12 @@ impl Streams {
         }
     }
 
-    /// A place, if one is free.
-    pub fn enter(&self) -> Option<StreamPlace> {
+    /// A place, if one is free; it keeps its key's own with it.
+    pub fn enter(&self, own: Option<OwnedSemaphorePermit>) -> Option<StreamPlace> {
         let permit = Arc::clone(&self.places).try_acquire_owned().ok()?;
         Some(StreamPlace {
             _permit: permit,
+            _own: own,
             closing: self.closing.subscribe(),
         })
     }
@@ -57,11 +59,11 @@ mod tests {
     #[tokio::test]
     async fn places_are_bounded_and_all_are_told_to_end() {
         let streams = Streams::new(1);
-        let first = streams.enter().unwrap();
-        assert!(streams.enter().is_none());
+        let first = streams.enter(None).unwrap();
+        assert!(streams.enter(None).is_none());
         streams.close();
         first.closed().await;
         drop(first);
-        streams.enter().unwrap().closed().await;
+        streams.enter(None).unwrap().closed().await;
     }
 }

@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use tallyring_realtime::catalog::{KeyEntry, Scope};
 
+use super::AccessLimits;
 use super::key::{NewKey, Presented};
 use super::rate::Bucket;
+use super::share::Share;
 
 /// A key in force.
 #[derive(Debug)]
@@ -17,6 +19,8 @@ pub struct Key {
     pub login: Option<String>,
     /// Items a second.
     pub rate: Option<Arc<Bucket>>,
+    /// What it may take of the places that all share.
+    pub share: Share,
     secret_hash: [u8; 32],
     scopes: Vec<Scope>,
     namespaces: Option<Vec<String>>,
@@ -27,16 +31,24 @@ pub struct Key {
 pub struct KeyTable(HashMap<String, Arc<Key>>);
 
 impl KeyTable {
-    /// The keys that are not revoked, and the local one. Keys that `before` had keep their rates' state.
-    pub fn new(entries: Vec<KeyEntry>, local: &NewKey, before: Option<&Self>) -> Self {
+    /// The keys that are not revoked, and the local one. Keys that `before` had keep the state of their rates and shares.
+    pub fn new(
+        entries: Vec<KeyEntry>,
+        local: &NewKey,
+        limits: &AccessLimits,
+        before: Option<&Self>,
+    ) -> Self {
+        let known = |id: &str| before.and_then(|before| before.0.get(id));
+        let share = |id: &str| known(id).map_or_else(|| Share::of(limits), |key| key.share.clone());
         let mut keys: HashMap<_, _> = entries
             .into_iter()
             .filter(|entry| entry.revoked_ms.is_none())
             .map(|entry| {
-                let rate = before
-                    .and_then(|before| before.0.get(&entry.id)?.rate.clone())
+                let rate = known(&entry.id)
+                    .and_then(|key| key.rate.clone())
                     .or_else(|| entry.limit.map(|limit| Arc::new(Bucket::new(limit))));
                 let key = Key {
+                    share: share(&entry.id),
                     id: entry.id,
                     login: entry.login,
                     rate,
@@ -48,6 +60,7 @@ impl KeyTable {
             })
             .collect();
         let local = Key {
+            share: share(&local.id),
             id: local.id.clone(),
             login: None,
             rate: None,

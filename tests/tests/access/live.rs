@@ -104,31 +104,37 @@ fn streams_are_bounded_and_end_with_the_client_the_key_and_the_server() {
     wanted.access.streams = 2;
     let mut stand = Stand::start(wanted);
     let operator = stand.operator();
-    let key = stand.key(&operator, json!({"scopes": ["read"], "namespaces": ["l"]}));
+    let [key, twin, third] =
+        [(); 3].map(|()| stand.key(&operator, json!({"scopes": ["read"], "namespaces": ["l"]})));
     let mut first = Stream::open(stand.address, "/v1/live?namespace=l&key=a", &key);
-    let mut second = Stream::open(stand.address, "/v1/live", &key);
-    assert_eq!((first.status(), second.status()), (200, 200));
+    // One key has no more than half of the places.
+    assert_eq!(first.status(), 200);
+    let own = stand.ask_as(&key, "GET /v1/live", "");
+    assert_eq!(own.status, 429, "{own:?}");
+    assert!(own.header("retry-after").is_some());
+    let mut second = Stream::open(stand.address, "/v1/live", &twin);
+    assert_eq!(second.status(), 200);
     let tick = second.tick().expect("a tick");
     assert_eq!(
         tick["seconds"],
         json!(null),
         "a limited key is not told of all"
     );
-    let refused = stand.ask_as(&key, "GET /v1/live", "");
+    let refused = stand.ask_as(&third, "GET /v1/live", "");
     assert_eq!(refused.status, 503, "{refused:?}");
     assert!(refused.header("retry-after").is_some());
-    let other = stand.ask_as(&key, "GET /v1/live?namespace=u&key=a", "");
+    let other = stand.ask_as(&third, "GET /v1/live?namespace=u&key=a", "");
     assert!(matches!(other.status, 403 | 503), "{other:?}");
 
     // The place of a client that is gone is given to the next one.
     drop(second);
-    let mut third = loop {
-        let mut stream = Stream::open(stand.address, "/v1/live", &key);
+    let mut after = loop {
+        let mut stream = Stream::open(stand.address, "/v1/live", &twin);
         if stream.status() == 200 {
             break stream;
         }
     };
-    assert!(third.tick().is_some());
+    assert!(after.tick().is_some());
 
     let revoke = format!("DELETE /v1/admin/keys/{}", key.split('_').nth(1).unwrap());
     assert_eq!(stand.ask_as(&operator, &revoke, "").status, 200);

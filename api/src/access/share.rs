@@ -1,0 +1,57 @@
+//! What one key may take of the places that all clients share: half of those for reads, and half of the streams.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::AccessLimits;
+use super::denial::Denial;
+
+/// How long a client should wait for its own requests to end.
+const WAIT: Duration = Duration::from_secs(1);
+
+/// The places of one key.
+#[derive(Debug, Clone)]
+pub struct Share {
+    reads: Arc<Semaphore>,
+    streams: Arc<Semaphore>,
+}
+
+impl Share {
+    /// Half of these.
+    pub fn of(limits: &AccessLimits) -> Self {
+        let half = |places: usize| Arc::new(Semaphore::new(places.div_ceil(2)));
+        Self {
+            reads: half(limits.queries),
+            streams: half(limits.streams),
+        }
+    }
+
+    /// A place for a read.
+    ///
+    /// # Errors
+    /// 429 where the key's other reads have them all.
+    pub fn read(&self) -> Result<OwnedSemaphorePermit, Denial> {
+        take(
+            &self.reads,
+            "this key has as many reads on their way as one key may have",
+        )
+    }
+
+    /// A place for a stream.
+    ///
+    /// # Errors
+    /// 429 where the key's other streams have them all.
+    pub fn stream(&self) -> Result<OwnedSemaphorePermit, Denial> {
+        take(
+            &self.streams,
+            "this key has as many streams open as one key may have",
+        )
+    }
+}
+
+fn take(places: &Arc<Semaphore>, what: &'static str) -> Result<OwnedSemaphorePermit, Denial> {
+    let place = Arc::clone(places).try_acquire_owned();
+    place.map_err(|_| Denial::TooMany { what, wait: WAIT })
+}
