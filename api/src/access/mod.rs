@@ -78,7 +78,7 @@ impl Default for AccessLimits {
             queries: 64,
             admin: 8,
             streams: 64,
-            query_wait: Duration::from_secs(1),
+            query_wait: Duration::from_millis(600),
             request_timeout: Duration::from_secs(30),
             wrong_keys_per_second: 100,
         }

@@ -14,7 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::problem::Problem;
 
 /// How long a read waits for its turn.
-const WAIT: Duration = Duration::from_millis(800);
+const WAIT: Duration = Duration::from_millis(600);
 
 /// How long a read may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -22,6 +22,8 @@ use crate::problem::Problem;
 const BUCKETS_TOTAL_MAX: usize = 100_000;
 /// So many buckets that are not listed take as much work and memory as one that is.
 const UNLISTED_AS_ONE: usize = 10;
+/// Counts of values that one request reads, at most, before its last breakdown: about a second of work.
+const COUNTS_TOTAL_MAX: usize = 5_000_000;
 /// Values of breakdowns in one response, at most, of all its buckets and queries.
 const VALUES_TOTAL_MAX: usize = 100_000;
 
@@ -254,7 +256,8 @@ pub fn answer_at_once(
     let Some(series) = reader.read_cached(&request.read(), request.period.as_of)? else {
         return Ok(Err(request));
     };
-    answer(reader, request, &series, limits).map(Ok)
+    let mut breakdown = rollup::Breakdown::new(reader, &series);
+    answer(reader, request, (&series, &mut breakdown), limits).map(Ok)
 }
 
 /// Answers several reads from one view, those of a kept generation from it. Reads of the same counts are read once. Blocks on
@@ -281,18 +284,31 @@ pub fn answer_all(
     drop(known);
     let mut requests: Vec<Option<ReadRequest>> = requests.into_iter().map(Some).collect();
     let mut answers: Vec<Option<Answer>> = requests.iter().map(|_| None).collect();
+    let mut counts = 0;
     for (read, indexes) in reads {
         let as_of = requests[indexes[0]].as_ref().and_then(|of| of.period.as_of);
         let series = reader.read(&read, as_of);
         let series = series.map_err(|error| (indexes[0], error.into()))?;
-        for index in indexes {
+        let mut breakdown = rollup::Breakdown::new(reader, &series);
+        for &index in &indexes {
             let request = requests[index].take();
             let request = request.expect("BUG: each request has one read");
-            let answer = answer(reader, request, &series, limits);
+            let answer = answer(reader, request, (&series, &mut breakdown), limits);
             answers[index] = Some(answer.map_err(|problem| (index, problem))?);
+        }
+        counts += series.points.len() + series.sums.len();
+        if counts > COUNTS_TOTAL_MAX && answers.iter().any(Option::is_none) {
+            return Err((indexes[0], too_many_counts()));
         }
     }
     Ok(answers.into_iter().flatten().collect())
+}
+
+fn too_many_counts() -> Problem {
+    let detail = format!(
+        "the breakdowns together read more than {COUNTS_TOTAL_MAX} counts of values; ask for shorter ranges, or in parts"
+    );
+    FieldError::refused("queries", "", detail).into()
 }
 
 /// What one response lists so far, of all its queries, and the memory that takes.
@@ -369,7 +385,7 @@ impl ResponseLimits {
 fn answer(
     reader: &Reader<'_>,
     request: ReadRequest,
-    series: &Series,
+    (series, breakdown): (&Series, &mut rollup::Breakdown<'_>),
     limits: &mut ResponseLimits,
 ) -> Result<Answer, Problem> {
     let settled = request.settled_until(reader);
@@ -397,8 +413,7 @@ fn answer(
             limit,
             rolled: true,
         } => {
-            let mut summed = rollup::Values::of_range(reader, series)?;
-            let (values, other) = summed.ranking(reader, series, limit)?;
+            let (values, other) = breakdown.of_range(limit)?;
             limits.take_values(values.iter().map(|value| value.value.as_str()))?;
             (Some(subtotal), Body::Rolled { values, other })
         }
@@ -409,7 +424,7 @@ fn answer(
         } => (
             Some(subtotal),
             Body::Buckets {
-                buckets: by_bucket(reader, series, (&buckets, &totals), limit, limits)?,
+                buckets: by_bucket(breakdown, (&buckets, &totals), limit, limits)?,
             },
         ),
     };
@@ -445,24 +460,22 @@ pub fn resolve(selection: Selection, counted: Option<(i64, i64)>) -> Result<Buck
 }
 
 fn by_bucket(
-    reader: &Reader<'_>,
-    series: &Series,
+    breakdown: &mut rollup::Breakdown<'_>,
     (buckets, totals): (&Buckets, &[u64]),
     limit: usize,
     limits: &mut ResponseLimits,
 ) -> Result<Vec<Bucket>, Problem> {
-    let mut values = rollup::Values::by_bucket(reader, series, buckets)?;
     let mut answered = Vec::with_capacity(totals.len());
-    for (index, (start, &total)) in buckets.labels().iter().zip(totals).enumerate() {
-        let (values, other) = values.ranking_of(index, reader, series, limit)?;
+    breakdown.by_bucket(buckets, limit, |index, values, other| {
         limits.take_values(values.iter().map(|value| value.value.as_str()))?;
         answered.push(Bucket {
-            start: Arc::clone(start),
-            total,
+            start: Arc::clone(&buckets.labels()[index]),
+            total: totals[index],
             values,
             other,
         });
-    }
+        Ok(())
+    })?;
     Ok(answered)
 }
 

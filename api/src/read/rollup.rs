@@ -1,6 +1,8 @@
 //! Base buckets into the units of a zone, and values into a ranking.
 
 use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use tallyring_realtime::{Charge, Reader, Series};
 use tallyring_records::{Counts, add_capped, sum_capped};
@@ -29,39 +31,90 @@ pub fn totals(counts: &Counts, buckets: &Buckets) -> Vec<u64> {
     totals
 }
 
-/// Counts of values by their number, of the whole range or of each bucket.
-pub struct Values {
-    /// Bucket, value and count; buckets ascend, each value comes once in one.
+/// The values of one series in the buckets of some requests, ranked.
+///
+/// Requests that read the same series have it in common: what is grouped by buckets is kept for the next request with these
+/// buckets, and the text of a value is looked up once.
+pub struct Breakdown<'r> {
+    reader: &'r Reader<'r>,
+    series: &'r Series,
+    /// The newest grouping, and of which buckets.
+    grouped: Option<(Buckets, Grouped)>,
+    /// Values whose text was asked for, by number.
+    texts: HashMap<u32, Value>,
+    /// By number of a value: its place among those texts.
+    places: Vec<u32>,
+    charge: Charge,
+}
+
+/// Bucket, value and count, buckets ascending; each value comes once in one.
+struct Grouped {
     counts: Vec<(u32, u32, u64)>,
     _charge: Charge,
 }
 
-impl Values {
-    /// Those of the whole range, which is one bucket: what a read has summed.
-    ///
-    /// # Errors
-    /// When there is no room for them.
-    pub fn of_range(reader: &Reader<'_>, series: &Series) -> Result<Self, Problem> {
-        let charge = charge(reader, series.sums.len())?;
-        let sums = (0..).zip(&series.sums);
-        Ok(Self {
-            counts: sums.map(|(value, &count)| (0, value, count)).collect(),
-            _charge: charge,
-        })
+/// Memory of a text that was asked for, besides the text itself, which stands there twice where it is crossed.
+const TEXT_BYTES: usize = 192;
+
+impl<'r> Breakdown<'r> {
+    /// Of a series that was read.
+    pub fn new(reader: &'r Reader<'r>, series: &'r Series) -> Self {
+        Self {
+            reader,
+            series,
+            grouped: None,
+            texts: HashMap::new(),
+            places: Vec::new(),
+            charge: reader.reading().charge(),
+        }
     }
 
-    /// Those of each bucket.
+    /// The `limit` largest values of the range over which the series was summed, largest first, ties by value; and the sum
+    /// of the others. Only values that may be listed are expanded.
     ///
     /// # Errors
-    /// When there is no room for them.
+    /// When a lookup cannot be read, or there is no room.
+    pub fn of_range(&mut self, limit: usize) -> Result<(Vec<Value>, u64), Problem> {
+        let sums = (0..)
+            .zip(&self.series.sums)
+            .map(|(value, &count)| (0, value, count));
+        let _charge = charge(self.reader, self.series.sums.len())?;
+        self.ranking(sums.collect(), limit)
+    }
+
+    /// The same of each bucket.
+    ///
+    /// # Errors
+    /// As [`Breakdown::of_range`]; and those of `answer`, which is given each ranking.
     pub fn by_bucket(
-        reader: &Reader<'_>,
-        series: &Series,
+        &mut self,
         buckets: &Buckets,
-    ) -> Result<Self, Problem> {
-        let charge = charge(reader, series.points.len())?;
-        let mut counts: Vec<(u32, u32, u64)> = Vec::with_capacity(series.points.len());
-        counts.extend(series.points.iter().filter_map(|point| {
+        limit: usize,
+        mut answer: impl FnMut(usize, Vec<Value>, u64) -> Result<(), Problem>,
+    ) -> Result<(), Problem> {
+        let grouped = self
+            .grouped
+            .take()
+            .filter(|(of, _)| of.edges() == buckets.edges());
+        let grouped = match grouped {
+            Some((_, grouped)) => grouped,
+            None => self.group(buckets)?,
+        };
+        let mut counts = grouped.counts.chunk_by(|a, b| a.0 == b.0).peekable();
+        for index in 0..buckets.count() {
+            let own = counts.next_if(|counts| counts[0].0 as usize == index);
+            let (values, other) = self.ranking(own.unwrap_or_default().to_vec(), limit)?;
+            answer(index, values, other)?;
+        }
+        self.grouped = Some((buckets.clone(), grouped));
+        Ok(())
+    }
+
+    fn group(&self, buckets: &Buckets) -> Result<Grouped, Problem> {
+        let points = &self.series.points;
+        let charge = charge(self.reader, points.len())?;
+        let mut counts: Vec<(u32, u32, u64)> = Vec::with_capacity(points.len());
+        counts.extend(points.iter().filter_map(|point| {
             let index = buckets.index_of(point.code.start())?;
             let index = u32::try_from(index).expect("BUG: buckets are bounded");
             Some((index, point.value, point.count))
@@ -74,70 +127,93 @@ impl Values {
             }
             is_same
         });
-        Ok(Self {
+        Ok(Grouped {
             counts,
             _charge: charge,
         })
     }
 
-    /// As [`Values::ranking_of`], of the whole range.
-    ///
-    /// # Errors
-    /// When a lookup cannot be read.
-    pub fn ranking(
+    /// Ranks the values of one bucket.
+    fn ranking(
         &mut self,
-        reader: &Reader<'_>,
-        series: &Series,
+        mut counts: Vec<(u32, u32, u64)>,
         limit: usize,
     ) -> Result<(Vec<Value>, u64), Problem> {
-        self.ranking_of(0, reader, series, limit)
-    }
-
-    /// The `limit` largest of a bucket, largest first, ties by value; and the sum of the others. Only values that
-    /// may be listed are expanded.
-    ///
-    /// # Errors
-    /// When a lookup cannot be read.
-    pub fn ranking_of(
-        &mut self,
-        bucket: usize,
-        reader: &Reader<'_>,
-        series: &Series,
-        limit: usize,
-    ) -> Result<(Vec<Value>, u64), Problem> {
-        let begin = self.counts.partition_point(|of| (of.0 as usize) < bucket);
-        let end = self.counts.partition_point(|of| of.0 as usize <= bucket);
-        let ranked = &mut self.counts[begin..end];
-        let mut candidates = ranked.len().min(limit);
-        if (1..ranked.len()).contains(&limit) {
-            let (_, last, _) = ranked.select_nth_unstable_by_key(limit - 1, |of| Reverse(of.2));
-            // Everything that ties with the last listed one may be listed.
+        counts.retain(|of| of.2 > 0);
+        if (1..counts.len()).contains(&limit) {
+            let (_, last, _) = counts.select_nth_unstable_by_key(limit - 1, |of| Reverse(of.2));
             let least = last.2;
-            for index in limit..ranked.len() {
-                if ranked[index].2 == least {
-                    ranked.swap(candidates, index);
-                    candidates += 1;
-                }
+            // Values that tie with the last listed one stand behind those above it, and may be listed, too.
+            let above = partition(&mut counts, |of| of.2 > least);
+            let ties = above + partition(&mut counts[above..], |of| of.2 == least);
+            if ties > limit {
+                let tied = &mut counts[above..ties];
+                self.place(tied)?;
+                let place = |of: &(u32, u32, u64)| self.places[of.1 as usize];
+                tied.select_nth_unstable_by_key(limit - above - 1, place);
             }
         }
-        let (candidates, others) = ranked.split_at(candidates);
-        let mut listed = Vec::with_capacity(candidates.len());
-        for &(_, value, count) in candidates.iter().filter(|of| of.2 > 0) {
-            let parts = reader.expand(series, &series.values[value as usize])?;
-            listed.push(Value::new(parts, count));
+        let (listed, others) = counts.split_at(limit.min(counts.len()));
+        let mut values = Vec::with_capacity(listed.len());
+        for &(_, value, count) in listed {
+            let text = self.text(value)?.clone();
+            values.push(Value { count, ..text });
         }
-        listed.sort_unstable_by(|a, b| {
+        values.sort_unstable_by(|a, b| {
             let by_count = b.count.cmp(&a.count);
             by_count.then_with(|| a.value.cmp(&b.value))
         });
-        let beyond = listed.split_off(limit.min(listed.len()));
-        let beyond = beyond.iter().map(|value| value.count);
-        let other = sum_capped(beyond.chain(others.iter().map(|of| of.2)));
-        Ok((listed, other))
+        Ok((values, sum_capped(others.iter().map(|of| of.2))))
+    }
+
+    /// Notes the places of these values in the order of texts.
+    fn place(&mut self, counts: &[(u32, u32, u64)]) -> Result<(), Problem> {
+        let known = self.texts.len();
+        for &(_, value, _) in counts {
+            self.text(value)?;
+        }
+        if self.places.is_empty() || self.texts.len() > known {
+            let room = self.series.values.len();
+            self.charge
+                .grow((room + 2 * self.texts.len()) * size_of::<u32>())?;
+            let mut order: Vec<u32> = self.texts.keys().copied().collect();
+            order.sort_unstable_by(|a, b| self.texts[a].value.cmp(&self.texts[b].value));
+            self.places.resize(room, u32::MAX);
+            for (place, value) in (0..).zip(order) {
+                self.places[value as usize] = place;
+            }
+        }
+        Ok(())
+    }
+
+    /// A value with its text.
+    fn text(&mut self, value: u32) -> Result<&Value, Problem> {
+        match self.texts.entry(value) {
+            Entry::Occupied(known) => Ok(known.into_mut()),
+            Entry::Vacant(new) => {
+                let stored = &self.series.values[value as usize];
+                let found = Value::new(self.reader.expand(self.series, stored)?, 0);
+                self.charge.grow(TEXT_BYTES + 2 * found.value.len())?;
+                Ok(new.insert(found))
+            }
+        }
     }
 }
 
+/// Brings those for which `is_first` holds to the front; how many they are.
+fn partition<T>(all: &mut [T], is_first: impl Fn(&T) -> bool) -> usize {
+    let mut first = 0;
+    for index in 0..all.len() {
+        if is_first(&all[index]) {
+            all.swap(first, index);
+            first += 1;
+        }
+    }
+    first
+}
+
+/// A charge for counts that are grouped or ranked, and for a copy of them.
 fn charge(reader: &Reader<'_>, counts: usize) -> Result<Charge, Problem> {
-    let bytes = counts * size_of::<(u32, u32, u64)>();
+    let bytes = 2 * counts * size_of::<(u32, u32, u64)>();
     Ok(reader.reading().charge_of(bytes)?)
 }

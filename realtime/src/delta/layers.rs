@@ -105,26 +105,27 @@ impl Layers {
         if self.above.is_empty() {
             return Step::Nothing;
         }
-        let base = Arc::get_mut(&mut self.base).map(|base| (0, base));
-        let above = (1..).zip(&mut self.above);
-        let mut unshared = base.into_iter().chain(above.filter_map(|(index, layer)| {
-            let delta = Arc::get_mut(&mut layer.delta)?;
-            // Also where it is folded into: then a fold of it was given up, and it waits for the next.
+        let mut to = Arc::get_mut(&mut self.base).map(|base| (0, base));
+        for (index, layer) in (1..).zip(&mut self.above) {
+            let Some(from) = Arc::get_mut(&mut layer.delta) else {
+                continue;
+            };
+            let Some((below, into)) = to else {
+                to = Some((index, from));
+                continue;
+            };
+            let pair = Some((index, below));
+            if folding.pair != pair {
+                (folding.pair, folding.fold) = (pair, Fold::default());
+            }
             layer.sealed = true;
-            Some((index, delta))
-        }));
-        let (Some((to, into)), Some((index, from))) = (unshared.next(), unshared.next()) else {
-            return Step::Shared;
-        };
-        drop(unshared);
-        if folding.pair.replace((index, to)) != Some((index, to)) {
-            folding.fold = Fold::default();
+            if folding.fold.step(from, into, counters) {
+                return Step::More;
+            }
+            folding.pair = None;
+            return Step::Ended(self.above.remove(index - 1).delta);
         }
-        if folding.fold.step(from, into, counters) {
-            return Step::More;
-        }
-        folding.pair = None;
-        Step::Ended(self.above.remove(index - 1).delta)
+        Step::Shared
     }
 
     /// Layers to merge by copying, where there are many: the newest, so that each count is copied a few times only.
