@@ -59,6 +59,8 @@ fn stand() -> (Arc<Store>, Arc<App>) {
     }
     let options = Options {
         cache_bytes: 64 << 20,
+        // This disk is in memory, too, and a segment is made ahead.
+        segment_bytes: 1 << 20,
         ..Options::default()
     };
     let (store, _) = Store::open(world(SimDisk::default(), clock), options, schema).expect("open");
@@ -69,10 +71,10 @@ fn stand() -> (Arc<Store>, Arc<App>) {
             let at = NOW - HOUR * (number / REFERRERS) as i64 + (number % 60) as i64 * 60;
             Increment {
                 by: vec![
-                    ("c".into(), format!("{:02}", number % 90)),
+                    ("c".into(), format!("{:02}", number % 90).into()),
                     (
                         "r".into(),
-                        format!("https://{}.example/", number % REFERRERS),
+                        format!("https://{}.example/", number % REFERRERS).into(),
                     ),
                 ],
                 user: Some(format!("user {number}")),
@@ -85,7 +87,10 @@ fn stand() -> (Arc<Store>, Arc<App>) {
             Increment::new(
                 at,
                 1,
-                [("l", &*format!("a key of its own {number}")), ("u", "jo")],
+                [
+                    ("l", format!("a key of its own {number}")),
+                    ("u", "jo".to_owned()),
+                ],
             )
         });
         let increments: Vec<Increment> = hot.chain(once).collect();
@@ -189,14 +194,18 @@ fn every_kind_of_read_is_charged_for_what_it_allocates() {
         // Blocks, zones and tables that stay are made by the first.
         let (status, _) = runtime.block_on(ask(&app, request())).expect("an answer");
         assert_eq!(status, 200, "{path}");
-        let request = request();
-        budget.take_most();
-        let before = LIVE.load(Relaxed);
-        MOST.store(before, Relaxed);
-        runtime.block_on(ask(&app, request)).expect("an answer");
-        let live = MOST.load(Relaxed) - before;
-        let charged = budget.take_most();
-        println!("{live:>10} live, {charged:>10} charged: {path}");
+        // The store's own threads allocate now and then.
+        let (live, charged) = (0..3)
+            .map(|_| {
+                let request = request();
+                budget.take_most();
+                let before = LIVE.load(Relaxed);
+                MOST.store(before, Relaxed);
+                runtime.block_on(ask(&app, request)).expect("an answer");
+                (MOST.load(Relaxed) - before, budget.take_most())
+            })
+            .min()
+            .expect("three");
         if 5 * charged < 4 * live {
             writeln!(wrong, "{path}: {live} bytes were live, {charged} charged").expect("text");
         }

@@ -21,7 +21,10 @@ fn open() -> Store {
 /// Counts so many clicks, each with a referrer of its own.
 fn count(store: &Store, clicks: std::ops::Range<u64>) {
     let click = |number: u64| Increment {
-        by: vec![("r".into(), format!("https://{number}.example/a/path"))],
+        by: vec![(
+            "r".into(),
+            format!("https://{number}.example/a/path").into(),
+        )],
         ..Increment::new(
             NOW,
             1,
