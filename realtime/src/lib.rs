@@ -12,6 +12,7 @@ mod heavy;
 mod identity;
 mod ids;
 mod lock;
+pub mod memory;
 pub mod oplog;
 mod options;
 pub mod priority;
