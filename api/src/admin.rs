@@ -42,6 +42,7 @@ use crate::state::ApiState;
         "archive": {
             "pending_runs": 1, "file_bytes": 2048, "damaged_files": [], "minutes_from": null, "hours_from": null,
         },
+        "memory": { "memory_bytes": 8589934592_u64, "deltas_bytes_max": 536870912, "cache_bytes_max": 268435456 },
         "disk": { "free_bytes": 1073741824 },
         "backup_path": "/mnt/second-disk/tallyring",
         "last_rebuild": {
@@ -86,6 +87,7 @@ pub async fn status(State(state): State<ApiState>) -> Result<Json<Value>, Proble
             .filter(|store| store.position == "waiting")
             .count()
             > 7;
+    let options = state.store().options();
     Ok(Json(json!({
         "now": rfc3339_utc(state.now()),
         "state": if degraded { "degraded" } else { "ok" },
@@ -108,7 +110,7 @@ pub async fn status(State(state): State<ApiState>) -> Result<Json<Value>, Proble
             "bytes": status.oplog_bytes,
         },
         "ids": {
-            "window_hours": state.store().options().id_hours,
+            "window_hours": options.id_hours,
             "in_memory": status.ids_in_memory,
             "memory_bytes": status.ids_bytes,
         },
@@ -118,6 +120,11 @@ pub async fn status(State(state): State<ApiState>) -> Result<Json<Value>, Proble
             "damaged_files": status.damaged_files,
             "minutes_from": status.minutes_from.map(rfc3339_utc),
             "hours_from": status.hours_from.map(rfc3339_utc),
+        },
+        "memory": {
+            "memory_bytes": options.memory_bytes,
+            "deltas_bytes_max": options.delta_bytes_max,
+            "cache_bytes_max": options.cache_bytes,
         },
         "disk": { "free_bytes": status.disk_free_bytes },
         "backup_path": state.admin.backup_path,

@@ -1,12 +1,14 @@
 //! Request bodies: bounded in bytes and time, before and after decompression.
 
 use std::io::Read;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use axum::body::{Body, HttpBody};
 use axum::http::{HeaderMap, StatusCode, header};
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
+use tallyring_realtime::memory;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::access::{behind, off_thread};
@@ -18,9 +20,13 @@ const READ_TIMEOUT: Duration = Duration::from_secs(10);
 /// zstd frames that need a larger window than this are refused (as a power of two).
 const ZSTD_WINDOW_LOG_MAX: u32 = 23;
 
-/// Memory of all bodies being read or worked on, KiB.
-const BODY_MEMORY_KIB: usize = 256 << 10;
-static BODY_MEMORY: Semaphore = Semaphore::const_new(BODY_MEMORY_KIB);
+/// Memory of all bodies being read or worked on, KiB: an eighth of what there is, within bounds. The least holds the
+/// largest body beside what it unpacks to.
+static BODY_MEMORY_KIB: LazyLock<usize> = LazyLock::new(|| {
+    let kib = memory::available() / 8 >> 10;
+    kib.clamp(17 << 10, 256 << 10) as usize
+});
+static BODY_MEMORY: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new(*BODY_MEMORY_KIB));
 
 /// How much is unpacked before more memory is taken.
 const STEP_BYTES: usize = 64 << 10;
@@ -95,7 +101,7 @@ impl BodyMemory {
         BODY_MEMORY.try_acquire_many(kib).map_err(|_| {
             let detail = format!(
                 "the bodies of all requests together are larger than {} MiB; try again in a moment",
-                BODY_MEMORY_KIB >> 10
+                *BODY_MEMORY_KIB >> 10
             );
             Problem::new(StatusCode::SERVICE_UNAVAILABLE, "Not available", detail)
         })

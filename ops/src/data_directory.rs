@@ -4,7 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tallyring_archive::{Disk, Manifest, OsDisk, names};
-use tallyring_realtime::{Clock, Holder, Lock, Options, Recovery, Store, SystemClock, World};
+use tallyring_realtime::{
+    Clock, Holder, Lock, Options, Recovery, Store, SystemClock, World, memory,
+};
 
 use crate::config::Config;
 use crate::error::{CommandError, Result, doing};
@@ -159,7 +161,7 @@ pub fn open_read_only(data: &Path) -> Result<Store> {
     require_store(data)?;
     Ok(Store::open_read_only(
         world(data, Arc::new(SystemClock))?,
-        Options::default(),
+        Options::for_memory(memory::available()),
     )?)
 }
 

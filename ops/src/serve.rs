@@ -71,6 +71,7 @@ pub fn run_on(taken: Option<std::net::TcpListener>, args: &ServeArgs, json: bool
     if !listen.ip().is_loopback() && !may_have_keys(data) {
         return Err(open_to_all(listen, data));
     }
+    config.check_memory()?;
     let tls = load_tls(&config.http)?;
     let mut lock = lock(data)?;
     if let Some(backup) = &config.backup {

@@ -169,9 +169,25 @@ fn table(status: &Value, came: Option<&str>) -> String {
         things(&status["ids"]["window_hours"], "hour")
     );
     line(&mut out, "ids", &ids);
+    let memory = format!(
+        "{} of deltas and ids, flushed at {}; {} there are",
+        HumanBytes(unflushed_bytes(status)),
+        bytes(&status["memory"]["deltas_bytes_max"]),
+        bytes(&status["memory"]["memory_bytes"])
+    );
+    line(&mut out, "memory", &memory);
     let disk = format!("{} free", bytes(&status["disk"]["free_bytes"]));
     line(&mut out, "disk", &disk);
     out
+}
+
+/// Memory of all deltas and ids.
+fn unflushed_bytes(status: &Value) -> u64 {
+    let ring = &status["ring"];
+    let stores = ["slots", "late"].into_iter();
+    let stores = stores.filter_map(|name| ring[name].as_array()).flatten();
+    let deltas: u64 = stores.map(|store| number(&store["memory_bytes"])).sum();
+    deltas + number(&status["ids"]["memory_bytes"])
 }
 
 /// The ring's stores and the late ones, each with a bar of its size.
@@ -261,7 +277,8 @@ mod tests {
                 "late": [],
             },
             "oplog": {"position": "1:1000000", "bytes": 67_108_864, "unflushed_records": 7},
-            "ids": {"window_hours": 25, "in_memory": 2},
+            "ids": {"window_hours": 25, "in_memory": 2, "memory_bytes": 524_288},
+            "memory": {"memory_bytes": 268_435_456, "deltas_bytes_max": 33_554_432, "cache_bytes_max": 16_777_216},
             "archive": {"pending_runs": 1, "file_bytes": 2_048},
             "disk": {"free_bytes": 1_073_741_824},
             "backup_path": "/mnt/copy",
@@ -277,6 +294,7 @@ archive   generation 3, 2.00 KiB, 1 run to merge
 rebuild   done, 2012-03-16T00:05:01Z
 backup    failed, 2012-03-16T00:05:02Z: the disk is full
 ids       2 in memory, remembered 25 hours
+memory    1.00 MiB of deltas and ids, flushed at 32.00 MiB; 256.00 MiB there are
 disk      1.00 GiB free
 ";
         assert_eq!(table(&status, Some("3.5 records a second")), expected);

@@ -33,6 +33,19 @@ pub enum Error {
         "the store is open for reading only; stop the server that holds it, or ask that server"
     )]
     ReadOnly,
+    /// A replay that may not flush, or cannot, would take more memory than there is.
+    #[error(
+        "what the oplog holds and no run has takes {} MiB of memory so far, and there are {} MiB: open the directory with \
+         `tallyring serve`, which flushes it to runs as it reads, or give this command more memory",
+        bytes >> 20,
+        memory_bytes >> 20
+    )]
+    Memory {
+        /// Memory of deltas and ids.
+        bytes: u64,
+        /// Memory there is.
+        memory_bytes: u64,
+    },
     /// A change of the manifest failed half-way; what is on disk is right, this process cannot go on.
     #[error(
         "the manifest could not be committed earlier ({0}); restart, which reads what is on disk"

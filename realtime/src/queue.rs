@@ -19,17 +19,16 @@ use crate::store::Batch;
 
 /// Batches that may wait, with those that are being committed.
 const BATCHES_MAX: usize = 16_384;
-/// Memory of what waits or is being committed; one batch that is larger waits alone.
-const BYTES_MAX: usize = 128 << 20;
 
 /// What becomes of a batch.
 type Outcome = Result<Accepted, Refusal>;
 
 /// Between those who submit and the thread that commits.
-#[derive(Default)]
 pub struct Queue {
     state: Mutex<State>,
     came: Condvar,
+    /// Memory of what waits or is being committed; one batch that is larger waits alone.
+    bytes_max: usize,
     batches: AtomicUsize,
     bytes: AtomicUsize,
 }
@@ -79,6 +78,17 @@ thread_local! {
 }
 
 impl Queue {
+    /// An empty one, of at most so many bytes.
+    pub fn new(bytes_max: usize) -> Self {
+        Self {
+            state: Mutex::default(),
+            came: Condvar::new(),
+            bytes_max,
+            batches: AtomicUsize::new(0),
+            bytes: AtomicUsize::new(0),
+        }
+    }
+
     /// Hands a batch over from a task of a runtime; resolves when it is answered.
     ///
     /// # Errors
@@ -251,11 +261,11 @@ impl QueuedBytes {
         // Made before the check, so that what is refused is given back.
         let queued = Self {
             queue: Arc::clone(queue),
-            bytes: weight.min(BYTES_MAX),
+            bytes: weight.min(queue.bytes_max),
         };
         let batches = queue.batches.fetch_add(1, Ordering::Relaxed) + 1;
         let bytes = queue.bytes.fetch_add(queued.bytes, Ordering::Relaxed) + queued.bytes;
-        (batches <= BATCHES_MAX && bytes <= BYTES_MAX).then_some(queued)
+        (batches <= BATCHES_MAX && bytes <= queue.bytes_max).then_some(queued)
     }
 }
 
@@ -301,9 +311,11 @@ mod tests {
 
     use super::*;
 
+    const BYTES_MAX: usize = 1 << 20;
+
     #[test]
     fn what_tasks_submit_in_a_turn_is_taken_together_in_its_order_and_answered() {
-        let queue: Arc<Queue> = Arc::default();
+        let queue = Arc::new(Queue::new(BYTES_MAX));
         let (mut taker, runtime) = (Taker::new(Arc::clone(&queue)), runtime());
         let asked: Vec<_> = (1..=5)
             .map(|n| ask(runtime.handle(), &queue, batch(n)))
@@ -325,7 +337,7 @@ mod tests {
 
     #[test]
     fn a_group_ends_with_the_batch_that_fills_it() {
-        let queue: Arc<Queue> = Arc::default();
+        let queue = Arc::new(Queue::new(BYTES_MAX));
         let (mut taker, runtime) = (Taker::new(Arc::clone(&queue)), runtime());
         let _asked: Vec<_> = (1..=5)
             .map(|n| ask(runtime.handle(), &queue, batch(n)))
@@ -337,7 +349,7 @@ mod tests {
 
     #[test]
     fn those_of_several_runtimes_are_all_answered() {
-        let queue: Arc<Queue> = Arc::default();
+        let queue = Arc::new(Queue::new(BYTES_MAX));
         let mut taker = Taker::new(Arc::clone(&queue));
         let committing = thread::spawn(move || {
             let mut taken = 0;
@@ -368,7 +380,7 @@ mod tests {
 
     #[test]
     fn a_batch_goes_on_without_its_caller_or_its_runtime() {
-        let queue: Arc<Queue> = Arc::default();
+        let queue = Arc::new(Queue::new(BYTES_MAX));
         let (mut taker, runtime) = (Taker::new(Arc::clone(&queue)), runtime());
         runtime.block_on(async {
             tokio::select! {
@@ -385,7 +397,7 @@ mod tests {
 
     #[test]
     fn nobody_waits_for_a_thread_that_has_ended() {
-        let queue: Arc<Queue> = Arc::default();
+        let queue = Arc::new(Queue::new(BYTES_MAX));
         let (taker, runtime) = (Taker::new(Arc::clone(&queue)), runtime());
         let before = ask(runtime.handle(), &queue, batch(1));
         runtime.block_on(async {
@@ -405,7 +417,7 @@ mod tests {
 
     #[test]
     fn who_finds_the_queue_full_is_told_so_until_there_is_room() {
-        let queue: Arc<Queue> = Arc::default();
+        let queue = Arc::new(Queue::new(BYTES_MAX));
         let (mut taker, runtime) = (Taker::new(Arc::clone(&queue)), runtime());
         let large = || {
             let mut batch = batch(1);

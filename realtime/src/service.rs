@@ -55,7 +55,8 @@ impl Service {
             thread::Builder::new().name(name.into()).spawn(run)
         };
         let (arrived, arrivals) = sync_channel(1);
-        let queue: Arc<Queue> = Arc::default();
+        let queue_bytes = usize::try_from(store.options().queue_bytes_max).unwrap_or(usize::MAX);
+        let queue = Arc::new(Queue::new(queue_bytes));
         let taker = Taker::new(Arc::clone(&queue));
         let (committer, folder) = (Arc::clone(&store), Arc::clone(&store));
         let (learner, learn_stop) = (Arc::clone(&store), Arc::clone(&stop));

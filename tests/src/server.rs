@@ -183,6 +183,17 @@ impl Server {
         Self::run(shell, "serve", data, arguments)
     }
 
+    /// As [`Server::start`], in a control group from its beginning.
+    ///
+    /// # Panics
+    /// As [`Server::start`].
+    pub fn start_in_group(group: &Path, data: &Path, arguments: &[&str]) -> Self {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "echo $$ >\"$GROUP\" && exec \"$0\" \"$@\""]);
+        shell.arg(binary()).env("GROUP", group.join("cgroup.procs"));
+        Self::run(shell, "serve", data, arguments)
+    }
+
     fn run(mut command: Command, name: &str, data: &Path, arguments: &[&str]) -> Self {
         let [output, messages] =
             std::array::from_fn(|_| NamedTempFile::new().expect("make a file for what it writes"));

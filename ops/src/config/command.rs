@@ -17,7 +17,9 @@ use crate::serve::load_tls;
 pub fn run(args: &ConfigArgs, json: bool) -> Result<()> {
     match &args.command {
         ConfigCommand::Default if json => say!("{}", as_json(&Config::load(None)?))?,
-        ConfigCommand::Default => out::print(format_args!("{DEFAULT}"))?,
+        ConfigCommand::Default => {
+            out::print(format_args!("{}", default_here(&Config::load(None)?)))?
+        }
         ConfigCommand::Check { file } => {
             let config = Config::load(Some(file))?;
             load_tls(&config.http)?;
@@ -31,12 +33,30 @@ pub fn run(args: &ConfigArgs, json: bool) -> Result<()> {
     Ok(())
 }
 
+/// The embedded text with the limits that follow from this machine's memory.
+fn default_here(config: &Config) -> String {
+    let limits = [
+        ("# deltas_mib = ", config.options.delta_bytes_max >> 20),
+        ("# cache_mib = ", config.options.cache_bytes >> 20),
+    ];
+    let line = |line: &str| {
+        let derived = limits.iter().find(|(name, _)| line.starts_with(name));
+        derived.map_or(format!("{line}\n"), |(name, mib)| format!("{name}{mib}\n"))
+    };
+    DEFAULT.lines().map(line).collect()
+}
+
 fn as_json(config: &Config) -> Value {
     json!({
         "listen": config.listen,
         "statsd": config.statsd,
         "backup": config.backup,
         "shards": config.options.shards,
+        "memory": {
+            "memory_mib": config.options.memory_bytes >> 20,
+            "deltas_mib": config.options.delta_bytes_max >> 20,
+            "cache_mib": config.options.cache_bytes >> 20,
+        },
         "declared": config.schema,
     })
 }
@@ -58,9 +78,10 @@ fn explain(config: &Config) -> Result<()> {
         }
     )?;
     say!(
-        "  up to {} MiB of deltas and {} MiB of cache in memory",
+        "  up to {} MiB of deltas and {} MiB of cache in memory, of {} MiB that there are",
         options.delta_bytes_max >> 20,
-        options.cache_bytes >> 20
+        options.cache_bytes >> 20,
+        options.memory_bytes >> 20
     )?;
     say!(
         "  remembers ids for {}, keeps the log for {}",

@@ -3,6 +3,7 @@
 pub mod command;
 mod counted;
 mod http;
+mod memory_fit;
 mod store;
 
 use std::collections::BTreeMap;
@@ -11,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use tallyring_archive::KeepDays;
-use tallyring_realtime::{Durability, Options};
+use tallyring_realtime::{Durability, Options, memory};
 use tallyring_records::{Namespace, Schema};
 
 use crate::error::{CommandError, Result};
@@ -84,6 +85,14 @@ impl Config {
         let defaults: File = toml::from_str(DEFAULT).map_err(|error| wrong(error.to_string()))?;
         let file: File = toml::from_str(text).map_err(|error| wrong(error.to_string()))?;
         file.or(defaults).check().map_err(wrong)
+    }
+
+    /// Tells in the log what the limits of memory are and what there is; warns when they do not fit together.
+    ///
+    /// # Errors
+    /// A usage error when memory would be full before it is flushed.
+    pub fn check_memory(&self) -> Result<()> {
+        memory_fit::check(&self.options)
     }
 }
 
@@ -191,8 +200,9 @@ impl File {
                 segment_mib: self.oplog.segment_mib.or(defaults.oplog.segment_mib),
             },
             memory: MemorySection {
-                deltas_mib: self.memory.deltas_mib.or(defaults.memory.deltas_mib),
-                cache_mib: self.memory.cache_mib.or(defaults.memory.cache_mib),
+                // Those of memory follow from how much there is.
+                deltas_mib: self.memory.deltas_mib,
+                cache_mib: self.memory.cache_mib,
                 replay_records: self
                     .memory
                     .replay_records
@@ -241,25 +251,37 @@ impl File {
             self.titles,
         )?;
         let durability = self.oplog.durability.unwrap_or_default();
+        let derived = Options::for_memory(memory::available());
+        let mib = |name, mib: Option<u64>, derived: u64| match mib {
+            Some(_) => Ok(within(name, mib, 1, 1 << 20)? << 20),
+            None => Ok::<_, String>(derived),
+        };
         Ok(Config {
             declares: true,
             listen: self.listen.ok_or("listen is missing")?,
             options: Options {
                 shards: within("shards", self.shards, 1, 99)?,
                 durability: parse_durability(&durability)?,
-                delta_bytes_max: within("memory.deltas_mib", self.memory.deltas_mib, 1, 1 << 20)?
-                    << 20,
+                delta_bytes_max: mib(
+                    "memory.deltas_mib",
+                    self.memory.deltas_mib,
+                    derived.delta_bytes_max,
+                )?,
                 replay_records_max: within(
                     "memory.replay_records",
                     self.memory.replay_records,
                     1_000,
                     1 << 40,
                 )?,
-                cache_bytes: within("memory.cache_mib", self.memory.cache_mib, 1, 1 << 20)? << 20,
+                cache_bytes: mib(
+                    "memory.cache_mib",
+                    self.memory.cache_mib,
+                    derived.cache_bytes,
+                )?,
                 segment_bytes: within("oplog.segment_mib", self.oplog.segment_mib, 1, 1_024)? << 20,
                 oplog_days: within("oplog.keep_days", self.oplog.keep_days, 1, 36_500)?,
                 id_hours: within("ids.window_hours", self.ids.window_hours, 24, 24 * 366)?,
-                ..Options::default()
+                ..derived
             },
             rebuild: RebuildConfig {
                 minutes_after_midnight: within(
@@ -352,7 +374,7 @@ mod tests {
     #[test]
     fn the_embedded_configuration_is_the_default_of_the_code() {
         let config = Config::parse(DEFAULT, "default").unwrap();
-        let options = Options::default();
+        let options = Options::for_memory(memory::available());
         assert_eq!(format!("{:?}", config.options), format!("{options:?}"));
         let links = Schema::default_clicks().namespaces;
         assert_eq!(config.schema.namespaces[..links.len()], links);

@@ -62,27 +62,22 @@ impl Store {
 
     /// True when memory, or what a restart would replay, is above its limit.
     pub fn wants_flush(&self) -> bool {
-        let (unflushed, id_bytes) = {
-            let writer = self.writer();
-            (writer.unflushed, writer.ids.bytes() as u64)
-        };
+        let unflushed = self.writer().unflushed;
         unflushed >= self.options.replay_records_max
-            || id_bytes + self.delta_bytes() >= self.options.delta_bytes_max
+            || self.unflushed_bytes() >= self.options.delta_bytes_max
     }
 
     /// True when memory is so far above its limit that writing must wait for a flush.
     pub fn must_flush(&self) -> bool {
-        let id_bytes = self.writer().ids.bytes() as u64;
-        id_bytes + self.delta_bytes() >= 2 * self.options.delta_bytes_max
+        self.unflushed_bytes() >= 2 * self.options.delta_bytes_max
     }
 
-    fn delta_bytes(&self) -> u64 {
-        self.view()
-            .ring
-            .stores()
-            .flat_map(DeltaStore::deltas)
-            .map(|delta| delta.bytes() as u64)
-            .sum()
+    /// Memory of deltas and ids, bytes.
+    pub(super) fn unflushed_bytes(&self) -> u64 {
+        let ids = self.writer().ids.bytes() as u64;
+        let view = self.view();
+        let deltas = view.ring.stores().flat_map(DeltaStore::deltas);
+        ids + deltas.map(|delta| delta.bytes() as u64).sum::<u64>()
     }
 
     fn flush_locked(&self, root: &mut Root) -> Result<()> {
@@ -125,23 +120,18 @@ impl Store {
         }
         view.schemas = Arc::new(root.manifest.schemas.clone());
         view.manifest = Arc::new(root.manifest.clone());
+        let applied = view.applied.sequence;
         drop(live);
         let runs = &root.manifest.ids.runs;
         writer.ids.adopt(fresh, runs, self.known_from_ms());
-        let appended = writer.log()?.appended();
-        writer.unflushed = appended.saturating_sub(frozen.until.sequence);
+        writer.unflushed = applied.saturating_sub(frozen.until.sequence);
         Ok(())
     }
 
     /// Sets memory aside at one durable offset.
     fn freeze(&self) -> Result<Frozen> {
         let mut writer = self.writer();
-        let log = writer.log()?;
-        log.sync()?;
-        let until = Offset {
-            epoch: log.epoch(),
-            sequence: log.appended(),
-        };
+        writer.log()?.sync()?;
         let ids = writer.ids.freeze();
         let oldest_ms = self.believed_now_ms() - self.log_hours() * HOUR_MS;
         writer.producers.forget(oldest_ms);
@@ -151,6 +141,8 @@ impl Store {
         let _folding = self.folding();
         let mut live = self.live_mut();
         let view = live.view_mut();
+        // In service the log's end; in a replay what was read of it.
+        let until = view.applied;
         let mut stores = Vec::new();
         for store in view.ring.stores_mut() {
             store.frozen.extend(store.layers.take());
@@ -269,7 +261,8 @@ impl Store {
         let runs = kept.chain(new).cloned().collect();
         let window_ms = i64::from(self.options.id_hours) * HOUR_MS;
         Ok(IdsEntry {
-            flushed: Position::single(frozen.until),
+            // A replay may begin before, at what a store lacks.
+            flushed: Position::single(before.flushed.offset(0).max(frozen.until)),
             runs: ids::compact(disk, runs, now_ms, window_ms, level)?,
             producers: frozen.producers.clone(),
         })

@@ -88,27 +88,35 @@ impl Store {
             .map_err(tallyring_archive::Error::io("sync", names::MANIFESTS))?;
         let leftovers = remove_leftovers(&*disk, &manifest)?;
         let now_ms = world.clock.now_ms();
-        let mut replay = Replay::new(&world, &options, &identity, &manifest)?;
+        let mut store = Self::of_manifest(world, options, &identity, manifest)?;
         let (log, summary) = match begun {
             Some(log) => (log, LogSummary::default()),
             None => {
                 check_log_is_there(&*disk)?;
-                let log = log_options(&options, &identity);
-                replay
-                    .read(|from, apply| Oplog::open(Arc::clone(&disk), log, now_ms, from, apply))?
+                let (log, from) = (
+                    log_options(&options, &identity),
+                    store.manifest().log_from(),
+                );
+                let from = ReadFrom::Sequence(from);
+                Oplog::open(Arc::clone(&disk), log, now_ms, from, &mut |_| Ok(()))?
             }
         };
-        replay.check_reached(&summary)?;
+        store.check_reached(&summary)?;
+        let applied = Offset {
+            epoch: log.epoch(),
+            sequence: log.appended(),
+        };
+        store.writer().log = Some(log);
+        // Whole up to its end, which is durable: what is replayed may be flushed.
+        let mut replay = Replay::new(&mut store);
+        let id = Some(identity.store_id);
+        replay.read(|from, apply| scan(&*disk, id, from, apply))?;
         let recovery = Recovery {
             replayed: replay.replayed,
             leftovers,
             torn_bytes: summary.torn.map_or(0, |torn| torn.bytes),
         };
-        let applied = Offset {
-            epoch: log.epoch(),
-            sequence: log.appended(),
-        };
-        let store = replay.finish(world, options, manifest, Some(log), applied);
+        store.end_replay(applied);
         match store.believe_clock() {
             // What was counted can be read all the same; the ring turns with the first write that there is room for.
             Err(Error::Oplog(OplogError::Full { .. })) => {
@@ -130,15 +138,15 @@ impl Store {
             .ok_or_else(|| Error::Missing("the data directory has no manifest".into()))?;
         check_identity(&identity, &manifest)?;
         check_log_is_there(&*disk)?;
-        let mut replay = Replay::new(&world, &options, &identity, &manifest)?;
+        let mut store = Self::of_manifest(world, options, &identity, manifest)?;
         let id = Some(identity.store_id);
-        let summary = replay.read(|from, apply| scan(&*disk, id, from, apply))?;
-        replay.check_reached(&summary)?;
-        let applied = Offset {
+        let summary = Replay::new(&mut store).read(|from, apply| scan(&*disk, id, from, apply))?;
+        store.check_reached(&summary)?;
+        store.end_replay(Offset {
             epoch: summary.epoch,
             sequence: summary.end_sequence,
-        };
-        Ok(replay.finish(world, options, manifest, None, applied))
+        });
+        Ok(store)
     }
 }
 

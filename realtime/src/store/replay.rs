@@ -1,7 +1,9 @@
 //! Puts a store together from the manifest and the log.
 //!
-//! One thread reads the log, decodes its records and frees them; others count them, each in shards of its own, in the
-//! log's order.
+//! The log is open and whole before anything is counted. One thread reads it, decodes its records and frees them; others
+//! count them, each in shards of its own, in the log's order. Memory has the limits that it has in service: when it is
+//! full, what was replayed so far is flushed and named in a manifest. So a start takes no more memory than service does,
+//! and one that is killed leaves less to the next.
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -11,15 +13,13 @@ use std::thread;
 
 use rayon::ThreadPoolBuilder;
 use tallyring_archive::{BlockCache, Manifest, SchemaEntry};
-use tallyring_records::{
-    LongKeys, Offset, Origin, Position, Record, RecordError, Schema, decode_all,
-};
+use tallyring_records::{LongKeys, Offset, Origin, Position, Record, RecordError, decode_all};
 
 use super::bounds::Bounds;
 use super::change::HOUR_MS;
-use super::files::{ArchiveFiles, Files};
+use super::files::Files;
 use super::lateness::Watermarks;
-use super::open::{AGAIN_DOMAIN, BATCH_KEY_DOMAIN, ID_DOMAIN, PRODUCER_DOMAIN, REFUSED_DOMAIN};
+use super::open::{AGAIN_DOMAIN, BATCH_KEY_DOMAIN, ID_DOMAIN, REFUSED_DOMAIN};
 use super::recent::Recent;
 use super::view::{Live, View};
 use super::{ANSWERED_MAX, Answered, Root, Store, Writer};
@@ -29,7 +29,7 @@ use crate::error::{Error, Result};
 use crate::heavy::Heavy;
 use crate::identity::Identity;
 use crate::ids::{Ids, Seen};
-use crate::oplog::{ApplyError, Frame, LogSummary, Oplog, OplogError, ReadFrom};
+use crate::oplog::{ApplyError, Frame, LogSummary, OplogError, ReadFrom};
 use crate::options::{Options, World};
 use crate::producers::Producers;
 use crate::ring::{Add, Ring};
@@ -37,10 +37,11 @@ use crate::sync::{Mutex, RwLock};
 
 /// Records that are handed over together; a frame is not divided.
 const PART_RECORDS: usize = 16_384;
-/// The same in bytes of the log: records may be large.
-const PART_BYTES: usize = 4 << 20;
-/// Memory for blocks of ids that duplicates and refused items are looked for in.
-const CACHE_BYTES: u64 = 4 << 20;
+/// The same in bytes of the log, of which five parts are in memory at once, each several times as large when it is
+/// decoded: so small a part of the memory of deltas, within bounds.
+const PARTS_OF_MEMORY: u64 = 64;
+const PART_BYTES_MIN: u64 = 1 << 10;
+const PART_BYTES_MAX: u64 = 4 << 20;
 /// Parts that wait to be counted.
 const PARTS_WAITING: usize = 2;
 /// Records that are worth more than one thread that counts.
@@ -49,41 +50,32 @@ const MANY_RECORDS: usize = 1_024;
 /// Takes the frames of a log.
 type Apply<'a> = &'a mut dyn FnMut(Frame<'_>) -> std::result::Result<(), ApplyError>;
 
-/// A store being put together from the manifest and the log.
-pub(super) struct Replay {
-    ring: Ring,
-    /// Declarations from the one in force at the start on.
-    schemas: Vec<SchemaEntry>,
-    schema: Arc<Schema>,
-    files: Files,
-    archive: ArchiveFiles,
-    ids: Ids,
-    producers: Producers,
+/// A store that is filled from the log.
+pub(super) struct Replay<'s> {
+    store: &'s mut Store,
+    /// Ids and producers are as of this record.
     ids_from: u64,
     from: u64,
-    watermarks: Watermarks,
-    keys: LongKeys,
     /// Records of the log that were read.
     pub replayed: u64,
-    bounds: Bounds,
-    /// Of runs of ids.
-    cache: BlockCache,
+    /// Nothing could be flushed, so that memory grows.
+    flush_failed: bool,
 }
 
-impl Replay {
-    /// What the manifest says.
+impl Store {
+    /// What the manifest says, with nothing in memory.
     ///
     /// # Errors
     /// When a run cannot be opened, or no declaration is there.
-    pub fn new(
-        world: &World,
-        options: &Options,
+    pub(super) fn of_manifest(
+        world: World,
+        options: Options,
         identity: &Identity,
-        manifest: &Manifest,
+        manifest: Manifest,
     ) -> Result<Self> {
         let disk = &*world.disk;
-        let window_ms = i64::from(options.id_hours) * HOUR_MS;
-        let known_from_ms = world.clock.now_ms().saturating_sub(window_ms);
+        let now_ms = world.clock.now_ms();
+        let known_from_ms = now_ms.saturating_sub(i64::from(options.id_hours) * HOUR_MS);
         let mut files = Files::default();
         let mut stores = Vec::new();
         for entry in &manifest.stores {
@@ -91,28 +83,56 @@ impl Replay {
                 files.open(disk, run)
             })?);
         }
-        let archive = files.archive(disk, manifest)?;
-        let ids_from = manifest.ids.flushed.offset(0).sequence;
+        let archive = files.archive(disk, &manifest)?;
         let from = manifest.log_from();
         let in_force = |entry: &&SchemaEntry| entry.since.offset(0).sequence <= from;
-        let first = manifest.schemas.iter().rev().find(in_force);
+        let first = manifest.schemas.iter().rev().find(in_force).cloned();
         let first =
             first.ok_or_else(|| Error::Missing("the manifest declares no namespaces".into()))?;
-        Ok(Self {
-            ring: Ring::restore(manifest.today, options.shards, stores),
-            schemas: vec![first.clone()],
-            schema: Arc::new(first.schema.clone()),
-            files,
-            archive,
+        let mut bounds = Bounds::new();
+        let runs = manifest.stores.iter().flat_map(|store| &store.runs);
+        let runs = runs.chain(manifest.all_sources());
+        runs.for_each(|run| bounds.add_run(run));
+        let writer = Writer {
+            log: None,
             ids: Ids::open(disk, &manifest.ids.runs, known_from_ms)?,
             producers: Producers::restore(&manifest.ids.producers),
-            ids_from,
-            from,
+            payload: Vec::new(),
+            bounds,
+            answered: Answered::new(ANSWERED_MAX),
+            unflushed: 0,
+            refused: None,
+            jumped_since_ms: None,
+            last_append_ms: now_ms,
+        };
+        let schema = Arc::new(first.schema.clone());
+        let heavy = Heavy::new(schema.namespaces.len(), manifest.today);
+        let view = View {
+            ring: Ring::restore(manifest.today, options.shards, stores),
+            schemas: Arc::new(vec![first]),
+            archive: Arc::new(archive),
             watermarks: Watermarks::restore(&manifest.newest_events),
+            manifest: Arc::new(manifest.clone()),
+            applied: Offset::default(),
+        };
+        Ok(Self {
+            cache: BlockCache::new(options.cache_bytes),
             keys: LongKeys::new(identity.hash_key),
-            replayed: 0,
-            bounds: Bounds::new(),
-            cache: BlockCache::new(CACHE_BYTES),
+            root: Mutex::new(Root {
+                manifest,
+                files,
+                uncertain: None,
+            }),
+            writer: Mutex::new(writer),
+            live: RwLock::new(Live::new(view, heavy, false)),
+            schema,
+            recent: RwLock::new(Recent::new(now_ms.div_euclid(1_000))),
+            read_budget: ReadBudget::new(options.read_bytes_max),
+            folding: Mutex::new(()),
+            has_arrived: AtomicBool::new(false),
+            damaged: Mutex::default(),
+            world,
+            options,
         })
     }
 
@@ -120,14 +140,12 @@ impl Replay {
     ///
     /// # Errors
     /// When it ends before.
-    pub fn check_reached(&self, summary: &LogSummary) -> Result<()> {
-        let flushed = self
-            .ring
-            .stores()
-            .map(|store| store.flushed.sequence)
-            .max()
-            .unwrap_or(0)
-            .max(self.ids_from);
+    pub(super) fn check_reached(&self, summary: &LogSummary) -> Result<()> {
+        let manifest = self.manifest();
+        let flushed = manifest.stores.iter().map(|store| &store.flushed);
+        let flushed = flushed.chain([&manifest.ids.flushed]);
+        let flushed = flushed.map(|position| position.offset(0).sequence).max();
+        let flushed = flushed.unwrap_or(0);
         if summary.end_sequence >= flushed {
             return Ok(());
         }
@@ -138,19 +156,45 @@ impl Replay {
         )))
     }
 
+    /// Everything was replayed, up to `applied`.
+    pub(super) fn end_replay(&mut self, applied: Offset) {
+        let namespaces = self.schema.namespaces.len();
+        let mut live = self.live_mut();
+        live.view_mut().applied = applied;
+        let view = live.view();
+        live.heavy = Heavy::new(namespaces, view.ring.today());
+        live.knows_heavy = view.ring.stores().all(DeltaStore::is_empty);
+    }
+}
+
+impl<'s> Replay<'s> {
+    /// Into a store that is as its manifest says.
+    pub fn new(store: &'s mut Store) -> Self {
+        let manifest = store.manifest();
+        Self {
+            ids_from: manifest.ids.flushed.offset(0).sequence,
+            from: manifest.log_from(),
+            store,
+            replayed: 0,
+            flush_failed: false,
+        }
+    }
+
     /// Reads the log from where runs end, by what hands out its frames from there on.
     ///
     /// # Errors
-    /// Those of `read`.
+    /// Those of `read`; when memory is full, and what was replayed cannot be flushed.
     pub fn read<T>(
         &mut self,
         read: impl FnOnce(ReadFrom, Apply<'_>) -> std::result::Result<T, OplogError>,
     ) -> Result<T> {
         let from = self.from;
-        let read = thread::scope(|scope| {
+        let part_bytes = self.store.options.delta_bytes_max / PARTS_OF_MEMORY;
+        let part_bytes = part_bytes.clamp(PART_BYTES_MIN, PART_BYTES_MAX) as usize;
+        thread::scope(|scope| {
             let (hand_over, decoded) = sync_channel::<Vec<Decoded>>(PARTS_WAITING);
             let (give_back, counted) = channel();
-            let counting = scope.spawn(move || {
+            let counting = scope.spawn(move || -> Result<()> {
                 let mut threads = None;
                 for part in decoded {
                     if threads.is_none() && part.len() >= MANY_RECORDS {
@@ -161,16 +205,18 @@ impl Replay {
                         None => self.count(&part, Delta::add),
                     }
                     let _ = give_back.send(part);
+                    self.make_room()?;
                 }
+                Ok(())
             });
             let (mut part, mut bytes) = (Vec::new(), 0);
             let read = read(ReadFrom::Sequence(from), &mut |frame| {
                 decode(frame, from, &mut part)?;
                 bytes += frame.payload.len();
-                if part.len() >= PART_RECORDS || bytes >= PART_BYTES {
+                if part.len() >= PART_RECORDS || bytes >= part_bytes {
                     bytes = 0;
                     let sent = hand_over.send(std::mem::take(&mut part));
-                    // It panicked, as this thread does when it waits for it.
+                    // It failed or panicked, as this thread does when it waits for it.
                     sent.map_err(|_| "the thread that counts has ended")?;
                     if let Ok(counted) = counted.try_recv() {
                         part = counted;
@@ -181,78 +227,101 @@ impl Replay {
             });
             let _ = hand_over.send(part);
             drop(hand_over);
-            counting.join().unwrap_or_else(|panic| resume_unwind(panic));
-            read
-        });
-        Ok(read?)
+            counting
+                .join()
+                .unwrap_or_else(|panic| resume_unwind(panic))?;
+            Ok(read?)
+        })
+    }
+
+    /// Flushes as service does when memory is full: a manifest names what was replayed so far, and the next start goes
+    /// on from there. Where nothing can be flushed memory grows up to half of what there is.
+    ///
+    /// # Errors
+    /// When that is reached; when it is not known which manifest counts.
+    fn make_room(&mut self) -> Result<()> {
+        let memory_bytes = self.store.options.memory_bytes;
+        let bytes = self.store.unflushed_bytes();
+        let is_over = bytes >= memory_bytes / 2;
+        if self.store.is_read_only() {
+            return match is_over {
+                true => Err(Error::Memory {
+                    bytes,
+                    memory_bytes,
+                }),
+                false => Ok(()),
+            };
+        }
+        if !self.store.wants_flush() || self.flush_failed && !is_over {
+            return Ok(());
+        }
+        match self.store.flush() {
+            Ok(()) => {
+                self.flush_failed = false;
+                tracing::info!(replayed = self.replayed, "memory was full, and is flushed");
+            }
+            Err(error) if is_over || self.store.must_restart().is_some() => return Err(error),
+            Err(error) => {
+                self.flush_failed = true;
+                tracing::warn!(%error, "cannot flush what was replayed: it stays in memory");
+            }
+        }
+        Ok(())
     }
 
     /// Counts a part of the log.
     fn count(&mut self, part: &[Decoded], add: Add) {
+        let Some(last) = part.last() else {
+            return;
+        };
         self.replayed += part.len() as u64;
-        for decoded in part {
-            self.know(decoded);
-        }
+        self.know(part);
         // What decides where records count applies from the next one on.
         for together in part.split_inclusive(|decoded| decides(&decoded.record)) {
             let increments = together.iter().filter_map(|decoded| {
                 let (late, increment) = decoded.record.increment()?;
                 Some((decoded.at.sequence, late, increment))
             });
-            self.ring.count(&self.keys, &self.schema, add, increments);
+            let store = &*self.store;
+            let mut live = store.live_mut();
+            let ring = &mut live.view_mut().ring;
+            ring.count(&store.keys, &store.schema, add, increments);
+            drop(live);
             if let Some(last) = together.last() {
                 self.decide(last);
             }
         }
+        self.store.live_mut().view_mut().applied = after(last);
     }
 
-    /// Notes what a record makes known, wherever it counts.
-    fn know(&mut self, decoded: &Decoded) {
-        let Decoded {
-            at,
-            arrived_ms,
-            record,
-        } = decoded;
-        if let Some((domain, text)) = identity_of(record)
-            && at.sequence >= self.ids_from
-        {
-            let seen = Seen {
-                sequence: at.sequence,
-                arrived_ms: *arrived_ms,
-            };
-            let id = self.keys.identity(domain, text.as_bytes());
-            // Of these the first one counts, also one that runs hold.
-            let is_noted = matches!(domain, AGAIN_DOMAIN | REFUSED_DOMAIN)
-                && matches!(self.ids.find(&self.cache, id), Ok(Some(_)));
-            if !is_noted {
-                self.ids.insert(id, seen);
+    /// Notes what records make known, wherever they count.
+    fn know(&self, part: &[Decoded]) {
+        let store = &*self.store;
+        let mut writer = store.writer();
+        let mut live = store.live_mut();
+        let view = live.view_mut();
+        writer.unflushed += part.len() as u64;
+        for decoded in part {
+            if decoded.at.sequence >= self.ids_from {
+                know_identity(store, &mut writer, decoded);
             }
-        }
-        if let Some(origin) = origin_of(record)
-            && at.sequence >= self.ids_from
-        {
-            let name = origin.producer.as_bytes();
-            let id = self.keys.identity(PRODUCER_DOMAIN, name);
-            self.producers.follow(id, origin, *arrived_ms);
-        }
-        if let Some((_, increment)) = record.increment() {
-            self.watermarks.see(increment);
-            self.bounds.add(increment.at, increment.n);
+            if let Some((_, increment)) = decoded.record.increment() {
+                view.watermarks.see(increment);
+                writer.bounds.add(increment.at, increment.n);
+            }
         }
     }
 
     /// Changes where records count, if this one says so.
     fn decide(&mut self, decoded: &Decoded) {
-        let after = Offset {
-            sequence: decoded.at.sequence + 1,
-            ..decoded.at
-        };
+        let after = after(decoded);
         match &decoded.record {
-            Record::Rotate { today } => self.ring.rotate(*today, after),
-            Record::Cut { stores } => self.ring.cut(stores, after),
+            Record::Rotate { today } => self.store.live_mut().view_mut().ring.rotate(*today, after),
+            Record::Cut { stores } => self.store.live_mut().view_mut().ring.cut(stores, after),
             Record::Schema(schema) => {
-                self.schema = Arc::new(schema.clone());
-                self.schemas.push(SchemaEntry {
+                self.store.schema = Arc::new(schema.clone());
+                let mut live = self.store.live_mut();
+                Arc::make_mut(&mut live.view_mut().schemas).push(SchemaEntry {
                     since: Position::single(after),
                     schema: schema.clone(),
                 });
@@ -260,62 +329,31 @@ impl Replay {
             _ => {}
         }
     }
+}
 
-    /// The store.
-    pub fn finish(
-        self,
-        world: World,
-        options: Options,
-        manifest: Manifest,
-        log: Option<Oplog>,
-        applied: Offset,
-    ) -> Store {
-        let mut bounds = self.bounds;
-        let runs = manifest.stores.iter().flat_map(|store| &store.runs);
-        let runs = runs.chain(manifest.all_sources());
-        runs.for_each(|run| bounds.add_run(run));
-        let writer = Writer {
-            log,
-            ids: self.ids,
-            producers: self.producers,
-            payload: Vec::new(),
-            bounds,
-            answered: Answered::new(ANSWERED_MAX),
-            unflushed: self.replayed,
-            refused: None,
-            jumped_since_ms: None,
-            last_append_ms: world.clock.now_ms(),
+/// Notes the id and the producer of a record.
+fn know_identity(store: &Store, writer: &mut Writer, decoded: &Decoded) {
+    let Decoded {
+        at,
+        arrived_ms,
+        record,
+    } = decoded;
+    if let Some((domain, text)) = identity_of(record) {
+        let seen = Seen {
+            sequence: at.sequence,
+            arrived_ms: *arrived_ms,
         };
-        let is_empty = self.ring.stores().all(DeltaStore::is_empty);
-        let heavy = Heavy::new(self.schema.namespaces.len(), self.ring.today());
-        let view = View {
-            ring: self.ring,
-            schemas: Arc::new(self.schemas),
-            archive: Arc::new(self.archive),
-            manifest: Arc::new(manifest.clone()),
-            applied,
-            watermarks: self.watermarks,
-        };
-        let recent = Recent::new(world.clock.now_ms().div_euclid(1_000));
-        Store {
-            cache: BlockCache::new(options.cache_bytes),
-            keys: self.keys,
-            root: Mutex::new(Root {
-                manifest,
-                files: self.files,
-                uncertain: None,
-            }),
-            writer: Mutex::new(writer),
-            live: RwLock::new(Live::new(view, heavy, is_empty)),
-            schema: self.schema,
-            recent: RwLock::new(recent),
-            read_budget: ReadBudget::new(options.read_bytes_max),
-            folding: Mutex::new(()),
-            has_arrived: AtomicBool::new(false),
-            damaged: Mutex::default(),
-            world,
-            options,
+        let id = store.keys.identity(domain, text.as_bytes());
+        // Of these the first one counts, also one that runs hold.
+        let is_noted = matches!(domain, AGAIN_DOMAIN | REFUSED_DOMAIN)
+            && matches!(writer.ids.find(&store.cache, id), Ok(Some(_)));
+        if !is_noted {
+            writer.ids.insert(id, seen);
         }
+    }
+    if let Some(origin) = origin_of(record) {
+        let id = store.producer(origin);
+        writer.producers.follow(id, origin, *arrived_ms);
     }
 }
 
@@ -324,6 +362,14 @@ struct Decoded {
     at: Offset,
     arrived_ms: i64,
     record: Record,
+}
+
+/// The offset behind it.
+fn after(decoded: &Decoded) -> Offset {
+    Offset {
+        sequence: decoded.at.sequence + 1,
+        ..decoded.at
+    }
 }
 
 /// Adds the records of a frame to `part`, from the one numbered `from` on.

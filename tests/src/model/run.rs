@@ -141,6 +141,7 @@ impl Driver {
             } else {
                 Durability::Fsync
             },
+            memory_bytes: 4 << 30,
             delta_bytes_max: 1 << (12 + chance.below(5)),
             replay_records_max: 20 + chance.below(100),
             // Mostly large enough: decoding blocks again and again is the greatest part of a run's time.
@@ -151,6 +152,7 @@ impl Driver {
                     23
                 },
             read_bytes_max: 256 << 20,
+            queue_bytes_max: 128 << 20,
             segment_bytes: 4_096,
             oplog_days: small(2, &mut chance),
             id_hours: small(24, &mut chance),

@@ -30,6 +30,7 @@ mod outputs;
 mod quarters;
 mod real_events;
 mod recompression;
+mod small_memory;
 mod statsd;
 mod stop;
 mod stored;
