@@ -8,8 +8,8 @@ use axum::http::StatusCode;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tallyring_archive::GenerationEntry;
-use tallyring_realtime::Store;
 use tallyring_realtime::catalog::{Job, JobState};
+use tallyring_realtime::{Status, Store};
 
 use crate::calendar::rfc3339_utc;
 use crate::problem::Problem;
@@ -78,15 +78,7 @@ pub async fn status(State(state): State<ApiState>) -> Result<Json<Value>, Proble
         .iter()
         .filter(|store| store.position != "late")
         .collect();
-    let degraded = last.as_ref().is_some_and(has_failed)
-        || status.clock_jumped
-        || !status.damaged_files.is_empty()
-        || status
-            .stores
-            .iter()
-            .filter(|store| store.position == "waiting")
-            .count()
-            > 7;
+    let degraded = last.as_ref().is_some_and(has_failed) || is_degraded(&status);
     let options = state.store().options();
     Ok(Json(json!({
         "now": rfc3339_utc(state.now()),
@@ -130,6 +122,13 @@ pub async fn status(State(state): State<ApiState>) -> Result<Json<Value>, Proble
         "backup_path": state.admin.backup_path,
         "last_rebuild": last.map(|job| job_json(&job)),
     })))
+}
+
+/// True when an operator should look at it, but for the last rebuild.
+fn is_degraded(status: &Status) -> bool {
+    let waiting = status.stores.iter();
+    let waiting = waiting.filter(|store| store.position == "waiting").count();
+    status.clock_jumped || !status.damaged_files.is_empty() || waiting > 7
 }
 
 /// Rebuild now

@@ -23,7 +23,7 @@ const ZSTD_WINDOW_LOG_MAX: u32 = 23;
 /// Memory of all bodies being read or worked on, KiB: an eighth of what there is, within bounds. The least holds the
 /// largest body beside what it unpacks to.
 static BODY_MEMORY_KIB: LazyLock<usize> = LazyLock::new(|| {
-    let kib = memory::available() / 8 >> 10;
+    let kib = (memory::available() / 8) >> 10;
     kib.clamp(17 << 10, 256 << 10) as usize
 });
 static BODY_MEMORY: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new(*BODY_MEMORY_KIB));

@@ -13,12 +13,13 @@ use tallyring_api::{
 };
 use tallyring_archive::{is_full, names};
 use tallyring_realtime::catalog::Catalog;
-use tallyring_realtime::{Clock, Lock, Service, SystemClock, priority};
+use tallyring_realtime::{Clock, Lock, Options, Service, SystemClock, priority};
 use tokio::net::UdpSocket;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use crate::allocator::return_all_soon;
 use crate::backup::check_place;
 use crate::cli::ServeArgs;
 use crate::config::{Config, HttpConfig, RebuildConfig};
@@ -72,6 +73,9 @@ pub fn run_on(taken: Option<std::net::TcpListener>, args: &ServeArgs, json: bool
         return Err(open_to_all(listen, data));
     }
     config.check_memory()?;
+    if config.options.memory_bytes < Options::default().memory_bytes {
+        return_all_soon();
+    }
     let tls = load_tls(&config.http)?;
     let mut lock = lock(data)?;
     if let Some(backup) = &config.backup {

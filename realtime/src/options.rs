@@ -61,9 +61,8 @@ pub struct Options {
 const MEMORY_ENOUGH: u64 = 4 << 30;
 
 impl Options {
-    /// The defaults where there are so many bytes of memory: an eighth of it for deltas (at most 512 MiB), of which three
-    /// times as much may be used for a moment, a sixteenth for decoded blocks (256 MiB), and one for what waits to be
-    /// committed (128 MiB).
+    /// The defaults where there are so many bytes of memory: an eighth for deltas (at most 512 MiB), a sixteenth each for
+    /// decoded blocks (256 MiB) and for what waits to be committed (128 MiB).
     pub fn for_memory(bytes: u64) -> Self {
         Self {
             shards: 4,

@@ -12,13 +12,15 @@ use axum::extract::DefaultBodyLimit;
 use axum::http::{Request, StatusCode};
 use axum::routing::any;
 use tallyring_api::{Server, ServerLimits};
+use tallyring_realtime::memory;
 use tokio::net::TcpListener;
 use tower::ServiceExt;
 
 use crate::error::{CommandError, Result, doing};
 use crate::out::say;
 
-const UNFLUSHED: &str = "[memory]\ndeltas_mib = 16384\nreplay_records = 1000000000\n";
+/// More than any of them counts.
+const RECORDS_MAX: u64 = 1_000_000_000;
 
 /// A server process; killed when dropped, if it was started here.
 pub struct ServerProcess {
@@ -45,7 +47,10 @@ impl ServerProcess {
     /// As [`ServerProcess::serve`].
     pub fn serve_unflushed(data: &Path) -> Result<Self> {
         let config = data.join("bench.toml");
-        std::fs::write(&config, UNFLUSHED).map_err(doing("write a configuration"))?;
+        // Nearly all that there is.
+        let deltas_mib = (memory::available() >> 20).saturating_sub(1).max(1);
+        let text = format!("[memory]\ndeltas_mib = {deltas_mib}\nreplay_records = {RECORDS_MAX}\n");
+        std::fs::write(&config, text).map_err(doing("write a configuration"))?;
         Self::serve(data, &["--config", &config.to_string_lossy()])
     }
 
