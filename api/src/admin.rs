@@ -21,13 +21,17 @@ use crate::state::ApiState;
 /// State of the server
 ///
 /// Ring, log, archive, the last rebuild, and the newest backup. `state` is `degraded` where the last rebuild or the newest
-/// backup failed, more than seven days wait to be rebuilt, a file was found damaged, or the clock is not believed.
+/// backup failed, more than seven days wait to be rebuilt, a file was found damaged, the clock is not plausible, or the ring is
+/// more than a day ahead of it. The clock is not plausible (`clock_jumped`) while it is more than a day from
+/// `clock_plausible_at`, when it was plausible last, and has not gone evenly for ten minutes: until then nothing is
+/// forgotten and the ring does not turn.
 /// `progress` is that of the merge or of the backup that runs.
 #[utoipa::path(get, path = "/v1/admin/status", tag = "operate", responses(
     (status = 200, description = "The state", body = Object, example = json!({
-        "now": "2012-03-16T18:40:47Z", "state": "ok", "clock_jumped": false, "generation": 3, "manifest": 41,
+        "now": "2012-03-16T18:40:47Z", "state": "ok", "clock_jumped": false, "clock_plausible_at": null,
+        "generation": 3, "manifest": 41,
         "ring": {
-            "today": "2012-03-16", "yesterday_store": "day-2012-03-15", "today_store": "day-2012-03-16",
+            "today": "2012-03-16", "days_ahead": 0, "yesterday_store": "day-2012-03-15", "today_store": "day-2012-03-16",
             "tomorrow_store": "day-2012-03-17",
             "slots": [{
                 "id": "day-2012-03-16", "position": "today", "counters": 12345, "runs": 2, "run_bytes": 1048576,
@@ -84,10 +88,12 @@ pub async fn status(State(state): State<ApiState>) -> Result<Json<Value>, Proble
         "now": rfc3339_utc(state.now()),
         "state": if degraded { "degraded" } else { "ok" },
         "clock_jumped": status.clock_jumped,
+        "clock_plausible_at": status.clock_plausible_at.map(rfc3339_utc),
         "generation": status.generation,
         "manifest": status.manifest,
         "ring": {
             "today": status.today,
+            "days_ahead": status.ring_days_ahead,
             "yesterday_store": label("yesterday"),
             "today_store": label("today"),
             "tomorrow_store": label("tomorrow"),
@@ -128,7 +134,8 @@ pub async fn status(State(state): State<ApiState>) -> Result<Json<Value>, Proble
 fn is_degraded(status: &Status) -> bool {
     let waiting = status.stores.iter();
     let waiting = waiting.filter(|store| store.position == "waiting").count();
-    status.clock_jumped || !status.damaged_files.is_empty() || waiting > 7
+    let is_clock_wrong = status.clock_jumped || status.ring_days_ahead > 1;
+    is_clock_wrong || !status.damaged_files.is_empty() || waiting > 7
 }
 
 /// Rebuild now

@@ -17,7 +17,7 @@ struct Measured {
 /// A name, what it means, and its value.
 type Gauge = (&'static str, &'static str, fn(&Measured) -> f64);
 
-const GAUGES: [Gauge; 20] = [
+const GAUGES: [Gauge; 21] = [
     (
         "tallyring_blocks_decoded",
         "Blocks of the archive that reads had to read from files since the start",
@@ -75,8 +75,13 @@ const GAUGES: [Gauge; 20] = [
     ),
     (
         "tallyring_clock_jumped",
-        "1 while the clock is more than a day ahead of the ring and not believed",
+        "1 while the clock is not plausible: more than a day from where it was plausible last, and not believed yet",
         |now| flag(now.status.clock_jumped),
+    ),
+    (
+        "tallyring_ring_days_ahead",
+        "Days that the ring's today is later than the clock's; above 1 it had followed a clock that was ahead",
+        |now| f64::from(now.status.ring_days_ahead),
     ),
     (
         "tallyring_delta_bytes",

@@ -25,6 +25,9 @@ pub struct Manifest {
     pub number: u64,
     /// When it was written, Unix milliseconds of the injected clock; for people.
     pub written_at_ms: i64,
+    /// When the clock was plausible last, Unix milliseconds, where it was not when this was written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plausible_at_ms: Option<i64>,
     /// The store's identity, 32 hex digits; the same in the oplog.
     pub store_id: String,
     /// The ring's today.
@@ -240,6 +243,11 @@ impl Manifest {
             .chain(wanted.flat_map(|dataset| &dataset.runs))
     }
 
+    /// When the clock was plausible last, as far as this tells, Unix milliseconds.
+    pub fn plausible_ms(&self) -> i64 {
+        self.plausible_at_ms.unwrap_or(self.written_at_ms)
+    }
+
     /// The log's records that this manifest needs begin there.
     pub fn log_from(&self) -> u64 {
         let open = self.stores.iter().filter(|store| !store.is_closed());
@@ -418,6 +426,7 @@ mod tests {
         Manifest {
             number,
             written_at_ms: 1,
+            plausible_at_ms: None,
             store_id: "00".repeat(16),
             today: Day::of(1_331_923_247),
             schemas: vec![SchemaEntry {

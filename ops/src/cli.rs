@@ -85,7 +85,7 @@ pub enum Command {
     /// Show the counts of one key as a table with a sparkline
     Query(QueryArgs),
     /// Export finished days and merge them into a new archive generation, now
-    Rebuild(DataArgs),
+    Rebuild(RebuildArgs),
     /// Write the archive of closed years once again, smaller; a server does it after its nightly rebuild
     Recompress(DataArgs),
     /// Copy the data directory elsewhere, checked and file by file; again brings the copy up to date
@@ -147,6 +147,20 @@ pub struct ServeArgs {
     /// for replays and tests; such as 2012-03-16T18:40:00Z@3600
     #[arg(long, value_name = "START[@RATE]")]
     pub clock: Option<ClockStart>,
+    /// The clock is right, however far it is from the newest record: what a clock more than a day from it waits for ten
+    /// minutes to do (forget ids, logs and detail, turn the ring) is done at once
+    #[arg(long, conflicts_with = "clock")]
+    pub trust_clock: bool,
+}
+
+/// Options of `rebuild`.
+#[derive(Args)]
+pub struct RebuildArgs {
+    #[command(flatten)]
+    pub data: DataArgs,
+    /// Without a server: the clock is right, however far it is from the newest record, so that the ring turns to its day
+    #[arg(long)]
+    pub trust_clock: bool,
 }
 
 /// Options of `load`.

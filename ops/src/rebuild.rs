@@ -10,12 +10,12 @@ use tallyring_realtime::{Lock, Store};
 use tallyring_rebuild::{BuildOptions, Progress, build};
 
 use crate::backup;
-use crate::cli::DataArgs;
+use crate::cli::{DataArgs, RebuildArgs};
 use crate::config::Config;
 use crate::data_directory::{open, require_store, try_lock};
 use crate::error::{CommandError, Result};
 use crate::http_client::{Server, holder_url};
-use crate::out::say;
+use crate::out::{note, say};
 use crate::progress::{bytes_bar, next};
 
 const POLL: Duration = Duration::from_millis(200);
@@ -28,8 +28,13 @@ const BACKING_UP: &str = "backing up";
 ///
 /// # Errors
 /// When the rebuild fails; the generation before goes on serving. When the backup that is configured fails.
-pub fn run(args: &DataArgs, json: bool) -> Result<()> {
-    let config = Config::for_command(args.config.as_deref(), &args.data)?;
+pub fn run(args: &RebuildArgs, json: bool) -> Result<()> {
+    let RebuildArgs {
+        data: args,
+        trust_clock,
+    } = args;
+    let mut config = Config::for_command(args.config.as_deref(), &args.data)?;
+    config.options.trusts_clock = *trust_clock;
     require_store(&args.data)?;
     let (before, generation) = match try_lock(&args.data)? {
         Ok(lock) => alone(args, &config, &lock)?,
@@ -87,6 +92,12 @@ fn merge(store: &Store, config: &Config, progress: Progress<'_>) -> Result<Optio
     store
         .tick()
         .map_err(|error| CommandError::Failed(error.to_string()))?;
+    if store.status().clock_jumped {
+        note!(
+            "the clock is more than a day from the newest record that was written by a plausible one: the ring does not turn \
+             to its day; set the clock, or use --trust-clock if it is right"
+        );
+    }
     let manifest = store.cut()?;
     let options = BuildOptions {
         shards: config.options.shards,

@@ -66,7 +66,8 @@ pub fn run_on(taken: Option<std::net::TcpListener>, args: &ServeArgs, json: bool
     start_logging();
     exit_on_panic_of_store_threads();
     let data = args.data.data.as_path();
-    let config = Config::for_server(args.data.config.as_deref(), data)?;
+    let mut config = Config::for_server(args.data.config.as_deref(), data)?;
+    config.options.trusts_clock = args.trust_clock;
     let listen = args.listen.unwrap_or(config.listen);
     let catalog_path = data.join(names::CATALOG);
     if !listen.ip().is_loopback() && !may_have_keys(data) {

@@ -129,8 +129,20 @@ fn table(status: &Value, came: Option<&str>) -> String {
     let state = format!("{}, {}", text(&status["state"]), text(&status["now"]));
     line(&mut out, "state", &state);
     if status["clock_jumped"] == Value::Bool(true) {
-        let jumped = "the clock is more than a day ahead of the ring, and not believed yet";
-        line(&mut out, "", jumped);
+        let jumped = format!(
+            "the clock is more than a day from {}, when it was plausible last: nothing is forgotten and the ring does not \
+             turn until it has gone evenly for ten minutes; is it right, start with `serve --trust-clock`",
+            text(&status["clock_plausible_at"])
+        );
+        line(&mut out, "", &jumped);
+    }
+    let days_ahead = number(&status["ring"]["days_ahead"]);
+    if days_ahead > 1 {
+        let ahead = format!(
+            "the ring is {} ahead of the clock: it had followed one that was; it turns back once this one is plausible",
+            how_many(days_ahead, "day")
+        );
+        line(&mut out, "", &ahead);
     }
     stores(&mut out, &status["ring"]);
     let oplog = &status["oplog"];

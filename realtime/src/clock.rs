@@ -1,6 +1,7 @@
 //! Time, handed in.
 
 use std::fmt;
+use std::sync::LazyLock;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// Where the time comes from.
@@ -8,8 +9,11 @@ pub trait Clock: Send + Sync + fmt::Debug {
     /// Unix milliseconds.
     fn now_ms(&self) -> i64;
 
+    /// Milliseconds since some moment of this process. Nobody sets it: a clock that goes as it does agrees with itself.
+    fn elapsed_ms(&self) -> i64;
+
     /// True when a jump of more than a day is meant (a virtual clock), false when it is more likely
-    /// a mistake that must not turn the ring at once.
+    /// a mistake that must not be believed at once.
     fn jumps_are_meant(&self) -> bool;
 }
 
@@ -23,6 +27,11 @@ impl Clock for SystemClock {
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
         i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+    }
+
+    fn elapsed_ms(&self) -> i64 {
+        static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
+        i64::try_from(BEGAN.elapsed().as_millis()).unwrap_or(i64::MAX)
     }
 
     fn jumps_are_meant(&self) -> bool {
@@ -54,6 +63,10 @@ impl Clock for VirtualClock {
         let elapsed = self.began.elapsed().as_secs_f64() * 1_000.0 * self.rate;
         // A float as an integer saturates, so that no rate can overflow.
         self.start_ms.saturating_add(elapsed as i64)
+    }
+
+    fn elapsed_ms(&self) -> i64 {
+        self.now_ms().saturating_sub(self.start_ms)
     }
 
     fn jumps_are_meant(&self) -> bool {

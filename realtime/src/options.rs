@@ -53,6 +53,8 @@ pub struct Options {
     pub oplog_days: u32,
     /// How long an id is remembered at least, hours.
     pub id_hours: u32,
+    /// Whether the clock's time at the opening is believed, however far it is from the log's.
+    pub trusts_clock: bool,
     /// zstd level of flushed runs, 1–19.
     pub flush_level: i32,
 }
@@ -76,6 +78,7 @@ impl Options {
             segment_bytes: SEGMENT_BYTES_DEFAULT,
             oplog_days: 7,
             id_hours: 25,
+            trusts_clock: false,
             flush_level: 1,
         }
     }

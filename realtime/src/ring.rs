@@ -2,12 +2,13 @@
 //!
 //! Yesterday, today and tomorrow are labels over a map from day to store. What opens and closes a
 //! store is a record in the log (`Rotate`, `Cut`), so replay puts every increment where it was put.
-//! Invariants: at any offset exactly one late store is open; a day's store opens once; today never
-//! goes back.
+//! Invariants: at any offset exactly one late store is open; a day has one store at a time. Today goes forward, and back
+//! only where it had followed a clock that was ahead: stores of days ahead then stay until those days are over, and days
+//! whose stores are gone get new ones.
 
 use std::collections::BTreeMap;
 
-use tallyring_records::{Day, Increment, LongKeys, Offset, Schema, StoreId};
+use tallyring_records::{Day, Increment, LongKeys, Offset, Record, Schema, StoreId};
 
 use crate::delta::{Delta, DeltaStore};
 
@@ -30,7 +31,7 @@ impl Ring {
             shards,
             stores: BTreeMap::new(),
         };
-        for day in [today.previous(), today, today.next()] {
+        for day in around(today) {
             ring.open(StoreId::Day(day), at);
         }
         ring.open(StoreId::Late(0), at);
@@ -136,23 +137,56 @@ impl Ring {
             .map(|store| store.id)
     }
 
+    /// Does what a record says that turns the ring or closes stores; `at` is the offset behind it.
+    pub fn follow(&mut self, record: &Record, at: Offset) {
+        match record {
+            Record::Rotate { today } => self.rotate(*today, at),
+            Record::Turn { today, opened } => self.turn(*today, opened, at),
+            Record::Cut { stores } => self.cut(stores, at),
+            _ => {}
+        }
+    }
+
     /// Turns the ring: `today` is the new today, and the days up to tomorrow that never had a store
     /// get one. Nothing happens unless `today` is later than before.
-    pub fn rotate(&mut self, today: Day, at: Offset) {
+    fn rotate(&mut self, today: Day, at: Offset) {
         if today <= self.today {
             return;
         }
-        let opened_before = self.today.next();
+        let opened = self.opened_by_rotation(today);
+        self.turn(today, &opened, at);
+    }
+
+    /// Turns the ring to `today`, where these days get a store unless they have one.
+    fn turn(&mut self, today: Day, opened: &[Day], at: Offset) {
         self.today = today;
-        for day in [today.previous(), today, today.next()] {
-            if day > opened_before {
-                self.open(StoreId::Day(day), at);
+        for day in opened {
+            if !self.stores.contains_key(&StoreId::Day(*day)) {
+                self.open(StoreId::Day(*day), at);
             }
         }
     }
 
+    /// The record that turns the ring to `today`, from which on that day and those beside it have stores. It says which
+    /// ones are new unless [`Self::rotate`] knows: whether a store is gone, replay could not tell.
+    pub fn turn_record(&self, today: Day) -> Record {
+        let has_none = |day: &Day| !self.stores.contains_key(&StoreId::Day(*day));
+        let opened: Vec<Day> = around(today).into_iter().filter(has_none).collect();
+        if today > self.today && opened == self.opened_by_rotation(today) {
+            Record::Rotate { today }
+        } else {
+            Record::Turn { today, opened }
+        }
+    }
+
+    fn opened_by_rotation(&self, today: Day) -> Vec<Day> {
+        let opened_before = self.today.next();
+        let days = around(today).into_iter();
+        days.filter(|day| *day > opened_before).collect()
+    }
+
     /// Closes stores; a late store is followed by the next epoch. What is closed or gone stays so.
-    pub fn cut(&mut self, stores: &[StoreId], at: Offset) {
+    fn cut(&mut self, stores: &[StoreId], at: Offset) {
         for id in stores {
             let Some(store) = self.stores.get_mut(id).filter(|store| store.cut.is_none()) else {
                 continue;
@@ -183,4 +217,9 @@ impl Ring {
     fn open(&mut self, id: StoreId, at: Offset) {
         self.stores.insert(id, DeltaStore::new(id, at, self.shards));
     }
+}
+
+/// Yesterday, today and tomorrow.
+fn around(today: Day) -> [Day; 3] {
+    [today.previous(), today, today.next()]
 }

@@ -61,7 +61,7 @@ pub fn export(
         .map(|((store, partition, shard, shards), runs)| {
             let spec = RunSpec {
                 directory: names::RUNS,
-                what: names::exported(store),
+                what: what(manifest, *store),
                 partition: *partition,
                 shard: *shard,
                 shards: *shards,
@@ -77,6 +77,21 @@ pub fn export(
         runs: runs.into_iter().flatten().collect(),
         read_bytes,
     })
+}
+
+/// What its source runs are called. A day whose store was exported before has had another one since: the ring turned back.
+/// Its name says which one, because the same counts would have the same name, and be taken for merged.
+fn what(manifest: &Manifest, store: StoreId) -> String {
+    let name = names::exported(store);
+    let begins = names::exported_runs(&format!("{store}."));
+    let merged = manifest.generations.iter().flat_map(|kept| &kept.merged);
+    let mut known = merged.chain(manifest.runs.iter().map(|run| &run.name));
+    if !known.any(|known| known.starts_with(&begins)) {
+        return name;
+    }
+    let entry = manifest.stores.iter().find(|entry| entry.id == store);
+    let opened = entry.map_or(0, |entry| entry.opened.offset(0).sequence);
+    format!("{name}.from-{opened}")
 }
 
 /// Bytes of all these runs.

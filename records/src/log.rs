@@ -22,6 +22,7 @@
 //! | 12 | batch | as 7, then filtered |
 //! | 13 | refused | as 10, then its namespaces, joined by spaces, as one text |
 //! | 14 | batch | as 12, then how many items were skipped, and of each its index, field and detail |
+//! | 15 | turn | number of the day that is today, how many days got a store with it, and each one's number |
 //!
 //! *body* is the time (Unix seconds, i64), n, how many keys and each one's namespace and key, how many dimensions and
 //! each one's name and value, id, user; an empty id or user is none.
@@ -90,6 +91,14 @@ pub enum Record {
         /// The new today.
         today: Day,
     },
+    /// The ring turned otherwise than forward to days that never had a store: back, because the clock that it had followed
+    /// was ahead, or forward again after that.
+    Turn {
+        /// The new today.
+        today: Day,
+        /// Days of which a new store opens.
+        opened: Vec<Day>,
+    },
     /// These stores are closed here; what comes for them later goes to the late store.
     Cut {
         /// Closed stores. Cutting a late store opens the next epoch.
@@ -125,6 +134,7 @@ const KIND_FILTERED: u8 = 11;
 const KIND_BATCH_FILTERED: u8 = 12;
 const KIND_REFUSED_OF: u8 = 13;
 const KIND_BATCH_SKIPPED: u8 = 14;
+const KIND_TURN: u8 = 15;
 
 /// Bits that say what follows an increment's own fields.
 const FLAG_CORRECTION: u64 = 1;
@@ -177,6 +187,14 @@ impl Record {
             Self::Rotate { today } => {
                 out.push(KIND_ROTATE);
                 write_u64(out, today.number().into());
+            }
+            Self::Turn { today, opened } => {
+                out.push(KIND_TURN);
+                write_u64(out, today.number().into());
+                write_u64(out, opened.len() as u64);
+                for day in opened {
+                    write_u64(out, day.number().into());
+                }
             }
             Self::Cut { stores } => {
                 out.push(KIND_CUT);
@@ -371,8 +389,17 @@ fn decode(input: &mut &[u8]) -> Option<Record> {
             },
         },
         KIND_ROTATE => Record::Rotate {
-            today: Day::from_number(u32::try_from(read_u64(input)?).ok()?),
+            today: read_day(input)?,
         },
+        KIND_TURN => {
+            let today = read_day(input)?;
+            let count = read_u64(input)?;
+            let mut opened = Vec::new();
+            for _ in 0..count {
+                opened.push(read_day(input)?);
+            }
+            Record::Turn { today, opened }
+        }
         KIND_CUT => {
             let count = read_u64(input)?;
             let mut stores = Vec::new();
@@ -390,6 +417,10 @@ fn decode(input: &mut &[u8]) -> Option<Record> {
         KIND_SCHEMA => Record::Schema(serde_json::from_slice(read_bytes(input)?).ok()?),
         _ => return None,
     })
+}
+
+fn read_day(input: &mut &[u8]) -> Option<Day> {
+    Some(Day::from_number(u32::try_from(read_u64(input)?).ok()?))
 }
 
 fn decode_increment(input: &mut &[u8]) -> Option<Increment> {
@@ -528,6 +559,14 @@ mod tests {
             (0..1_000_000_u32).prop_map(|day| Record::Rotate {
                 today: Day::from_number(day)
             }),
+            (
+                0..1_000_000_u32,
+                proptest::collection::vec(0..300_000_u32, 0..4)
+            )
+                .prop_map(|(today, opened)| Record::Turn {
+                    today: Day::from_number(today),
+                    opened: opened.into_iter().map(Day::from_number).collect(),
+                }),
             proptest::collection::vec(
                 prop_oneof![
                     (0..300_000_u32).prop_map(|day| StoreId::Day(Day::from_number(day))),

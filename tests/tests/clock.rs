@@ -1,59 +1,288 @@
-//! A clock that jumps by days is more likely wrong than right: the ring, which no record can turn back, follows it only
-//! after ten minutes.
+//! A clock that is days from where it was is more likely wrong than right. What cannot be undone waits until it has come
+//! back, has gone evenly for ten minutes, or somebody has said that it is right.
 
 use std::sync::Arc;
 
-use tallyring_realtime::{Batch, Options, Store};
-use tallyring_records::{Day, Increment, Schema};
+use tallyring_archive::KeepDays;
+use tallyring_realtime::{Batch, Options, Read, Status, Store};
+use tallyring_rebuild::{BuildOptions, build};
+use tallyring_records::{Day, Increment, Schema, TIME_MAX, TIME_MIN};
 use tallyring_tests::model::{ManualClock, world};
 use tallyring_tests::sim_disk::SimDisk;
 
 const MINUTE_MS: i64 = 60_000;
-const DAY_MS: i64 = 1_440 * MINUTE_MS;
-/// 2012-03-16T12:00:00Z.
-const START_MS: i64 = 1_331_899_200_000;
+const HOUR_MS: i64 = 60 * MINUTE_MS;
+const DAY_MS: i64 = 24 * HOUR_MS;
+/// 2012-03-31T12:00:00Z: the next day is of another month, in which detail expires.
+const START_MS: i64 = 1_333_195_200_000;
 const JUMPED_MS: i64 = START_MS + 3 * DAY_MS;
+const AHEAD_MS: i64 = 8 * DAY_MS;
 
 struct Kept {
+    disk: SimDisk,
     clock: Arc<ManualClock>,
     store: Store,
+}
+
+fn open(disk: &SimDisk, clock: &Arc<ManualClock>, trusts_clock: bool) -> Store {
+    let options = Options {
+        // A segment for every few records, so that there is something to expire.
+        segment_bytes: 1 << 10,
+        oplog_days: 1,
+        trusts_clock,
+        ..Options::default()
+    };
+    let world = world(disk.clone(), Arc::clone(clock) as _);
+    let opened = Store::open(world, options, Schema::default_clicks());
+    let (store, _) = opened.expect("open");
+    store
 }
 
 impl Kept {
     /// By a clock whose jumps are not meant, as a machine's are not.
     fn new() -> Self {
+        let disk = SimDisk::default();
         let clock = Arc::new(ManualClock::new(START_MS, false));
-        let world = world(SimDisk::default(), Arc::clone(&clock) as _);
-        let options = Options {
-            segment_bytes: 1 << 20,
-            ..Options::default()
-        };
-        let opened = Store::open(world, options, Schema::default_clicks());
-        let (store, _) = opened.expect("open");
-        Self { clock, store }
+        let store = open(&disk, &clock, false);
+        Self { disk, clock, store }
     }
 
-    /// The ring's day at this time, and whether the clock is known to have jumped.
+    /// Stops, and starts again when the clock says so.
+    fn restarted(self, now_ms: i64) -> Self {
+        self.store.flush().expect("flush");
+        self.store.seal().expect("seal");
+        self.killed(now_ms, false)
+    }
+
+    fn killed(self, now_ms: i64, trusts_clock: bool) -> Self {
+        let Self { disk, clock, store } = self;
+        drop(store);
+        clock.set(now_ms);
+        let store = open(&disk, &clock, trusts_clock);
+        Self { disk, clock, store }
+    }
+
+    fn tick(&self) -> Status {
+        self.store.tick().expect("a log that takes writes");
+        self.store.status()
+    }
+
+    /// The ring's day once the clock was set to this time, and whether the clock is doubted.
     fn at(&self, now_ms: i64) -> (Day, bool) {
         self.clock.set(now_ms);
-        self.store.tick().expect("a log that takes writes");
-        let status = self.store.status();
+        let status = self.tick();
         (status.today, status.clock_jumped)
     }
 
-    /// Counts a click of the day on which everything began.
-    fn click(&self) {
+    /// The same after some minutes.
+    fn after(&self, minutes: i64) -> (Day, bool) {
+        self.clock.pass(minutes * MINUTE_MS);
+        let status = self.tick();
+        (status.today, status.clock_jumped)
+    }
+
+    /// Counts a click of that time: whether it was new, and whether its day had no store.
+    fn click(&self, id: &str, at_ms: i64) -> (bool, bool) {
+        let increment = Increment {
+            id: (!id.is_empty()).then(|| id.into()),
+            ..Increment::new(at_ms / 1_000, 1, [("l", "a")])
+        };
         let batch = Batch {
-            increments: vec![Increment::new(START_MS / 1_000, 1, [("l", "a")])],
+            increments: vec![increment],
             ..Batch::default()
         };
         let outcome = self.store.commit(vec![batch]).remove(0);
-        assert_eq!(outcome.expect("counted").accepted, 1);
+        let accepted = outcome.expect("answered");
+        (accepted.accepted == 1, accepted.late == 1)
+    }
+
+    fn counted(&self) -> u64 {
+        let read = Read {
+            namespace: "l".into(),
+            key: "a".into(),
+            subtotal: None,
+            from: TIME_MIN,
+            to: TIME_MAX,
+            rolled: None,
+        };
+        let series = self.store.reader().read(&read, None).expect("read");
+        series.totals.sum()
+    }
+
+    /// What a night does: a rebuild that keeps detail for the month that is, and the log's oldest segments go.
+    fn night(&self) {
+        self.store.tick().expect("time is kept");
+        let manifest = self.store.cut().expect("cut");
+        let options = BuildOptions {
+            shards: 1,
+            level: 1,
+            keep: KeepDays {
+                minutes: Some(0),
+                hours: Some(0),
+            },
+        };
+        let built = build(&self.disk, &manifest, options, &|_, _| {}).expect("build");
+        if let Some(built) = built {
+            self.store.publish(&built).expect("publish");
+        }
+        self.store.expire_log().expect("expire");
     }
 }
 
 fn day_of(now_ms: i64) -> Day {
     Day::of(now_ms / 1_000)
+}
+
+#[test]
+fn a_start_under_a_clock_that_is_ahead_forgets_nothing_and_turns_nothing() {
+    for ahead_ms in [30 * HOUR_MS, AHEAD_MS, 396 * DAY_MS] {
+        let kept = Kept::new();
+        assert_eq!(kept.click("a", START_MS - DAY_MS), (true, false));
+        for record in 0..40 {
+            kept.click(&format!("filler-{record}"), START_MS);
+        }
+        kept.night();
+        let detail = |kept: &Kept| {
+            let status = kept.store.status();
+            (status.minutes_from, status.hours_from)
+        };
+        let (before, segments) = (detail(&kept), kept.store.status().oplog_bytes);
+        let mut kept = kept;
+        // Twice, because what the first one wrote must not make the second one believe.
+        for start in ["b", "c"] {
+            kept = kept.restarted(START_MS + ahead_ms);
+            assert_eq!(kept.click("a", START_MS), (false, false), "{ahead_ms}");
+            assert_eq!(kept.click(start, START_MS), (true, false), "{ahead_ms}");
+            kept.store.flush().expect("flush");
+            kept.click("", START_MS - DAY_MS);
+            kept.night();
+            assert_eq!(kept.click("a", START_MS), (false, false), "{ahead_ms}");
+            let status = kept.tick();
+            assert!(status.clock_jumped, "{ahead_ms}");
+            assert_eq!(status.clock_plausible_at, Some(START_MS / 1_000));
+            assert_eq!(status.today, day_of(START_MS), "{ahead_ms}");
+            assert!(status.oplog_bytes >= segments, "the log is kept");
+            assert_eq!(detail(&kept), before, "{ahead_ms}");
+        }
+        let kept = kept.restarted(START_MS + HOUR_MS);
+        let status = kept.tick();
+        assert_eq!((status.clock_jumped, status.ring_days_ahead), (false, 0));
+        assert_eq!(status.today, day_of(START_MS));
+        for id in ["a", "b", "c", "filler-7"] {
+            assert!(
+                !kept.click(id, START_MS).0,
+                "{id} counted twice: {ahead_ms}"
+            );
+        }
+        assert_eq!(kept.click("d", START_MS), (true, false));
+        assert_eq!(kept.counted(), 1 + 40 + 2 + 2 + 1);
+    }
+}
+
+#[test]
+fn a_ring_that_followed_a_clock_that_was_ahead_turns_back_and_its_days_count_again() {
+    let kept = Kept::new();
+    let (today, ahead) = (day_of(START_MS), START_MS + AHEAD_MS);
+    kept.click("a", START_MS);
+    let kept = kept.restarted(ahead);
+    assert_eq!(kept.after(10), (day_of(ahead), false), "it was believed");
+    kept.click("b", ahead);
+    // The days that it left are exported, today's among them.
+    kept.night();
+    let kept = kept.restarted(START_MS);
+    let status = kept.tick();
+    assert_eq!((status.clock_jumped, status.ring_days_ahead), (true, 8));
+    assert_eq!(kept.click("c", START_MS), (true, true), "it has no store");
+    assert_eq!(kept.after(10), (today, false));
+    assert_eq!(kept.store.status().ring_days_ahead, 0);
+    // One like the one that was exported of that day.
+    assert_eq!(kept.click("d", START_MS), (true, false));
+    assert_eq!(kept.click("e", ahead), (true, false), "its store is there");
+    let stores = |kept: &Kept| {
+        let stores = kept.store.status().stores.into_iter();
+        let stores = stores.map(|store| (store.id.to_string(), store.position, store.cut));
+        stores.collect::<Vec<_>>()
+    };
+    let before = stores(&kept);
+    let position = |position| {
+        before
+            .iter()
+            .filter(move |store| store.1 == position)
+            .count()
+    };
+    assert_eq!((position("today"), position("ahead")), (1, 3), "{before:?}");
+    let kept = kept.killed(START_MS + HOUR_MS, false);
+    assert_eq!(stores(&kept), before, "replay decides what service did");
+    assert_eq!(kept.counted(), 5);
+    for day in 1..=10 {
+        kept.at(START_MS + day * DAY_MS);
+        assert_eq!(kept.tick().today, day_of(START_MS + day * DAY_MS));
+        kept.night();
+        assert_eq!(kept.counted(), 5, "day {day}");
+    }
+    let left = kept.store.status().stores;
+    assert!(
+        left.iter().all(|store| store.position != "ahead"),
+        "{left:?}"
+    );
+}
+
+#[test]
+fn a_turn_back_is_replayed_also_where_what_it_left_closed_is_exported_since() {
+    let kept = Kept::new();
+    kept.click("a", START_MS);
+    let kept = kept.killed(START_MS + AHEAD_MS, true);
+    // It is cut, but not exported when the ring turns back.
+    let manifest = kept.store.cut().expect("cut");
+    let options = BuildOptions {
+        shards: 1,
+        level: 1,
+        keep: KeepDays::default(),
+    };
+    let built = build(&kept.disk, &manifest, options, &|_, _| {}).expect("build");
+    kept.at(START_MS);
+    assert_eq!(kept.after(10), (day_of(START_MS), false));
+    assert_eq!(kept.click("b", START_MS), (true, true), "its store is cut");
+    let built = built.expect("there was something to export");
+    kept.store.publish(&built).expect("publish");
+    let ids = |kept: &Kept| {
+        let stores = kept.store.status().stores.into_iter();
+        stores.map(|store| store.id).collect::<Vec<_>>()
+    };
+    let before = ids(&kept);
+    let kept = kept.killed(START_MS + HOUR_MS, false);
+    assert_eq!(ids(&kept), before);
+    assert_eq!(kept.counted(), 2);
+    kept.at(START_MS + DAY_MS);
+    assert_eq!(
+        kept.click("c", START_MS),
+        (true, false),
+        "a new one is open"
+    );
+    kept.night();
+    assert_eq!(kept.counted(), 3);
+}
+
+#[test]
+fn the_word_of_who_starts_it_is_believed_at_once() {
+    let kept = Kept::new();
+    kept.click("a", START_MS);
+    let kept = kept.killed(START_MS + AHEAD_MS, true);
+    assert_eq!(kept.tick().today, day_of(START_MS + AHEAD_MS));
+    assert!(!kept.tick().clock_jumped);
+    // It is of that start, not of what the clock does later.
+    assert_eq!(
+        kept.at(START_MS + 2 * AHEAD_MS),
+        (day_of(START_MS + AHEAD_MS), true)
+    );
+    let kept = kept.killed(START_MS + HOUR_MS, true);
+    let status = kept.tick();
+    assert_eq!(
+        (status.today, status.ring_days_ahead),
+        (day_of(START_MS), 0)
+    );
+    assert_eq!(kept.click("b", START_MS), (true, false));
+    assert_eq!(kept.counted(), 2);
 }
 
 #[test]
@@ -63,25 +292,36 @@ fn a_jump_of_days_is_believed_after_ten_minutes_and_not_a_second_earlier() {
     assert_eq!(kept.at(START_MS), (today, false));
     assert_eq!(kept.at(JUMPED_MS), (today, true));
     // What is counted meanwhile turns nothing either.
-    kept.click();
-    let before = JUMPED_MS + 10 * MINUTE_MS - 1_000;
-    assert_eq!(kept.at(before), (today, true));
-    kept.click();
-    assert_eq!(kept.at(before), (today, true));
-    let believed = kept.at(JUMPED_MS + 10 * MINUTE_MS);
-    assert_eq!(believed, (day_of(JUMPED_MS), false));
+    kept.click("a", START_MS);
+    assert_eq!(kept.after(9), (today, true));
+    kept.click("b", START_MS);
+    kept.clock.pass(MINUTE_MS - 1);
+    assert_eq!(kept.after(0), (today, true));
+    kept.clock.pass(1);
+    assert_eq!(kept.after(0), (day_of(JUMPED_MS), false));
 }
 
 #[test]
-fn a_clock_that_jumps_back_in_time_has_turned_nothing_and_its_next_jump_waits_anew() {
+fn a_doubted_clock_that_is_set_again_waits_anew() {
+    let kept = Kept::new();
+    let today = day_of(START_MS);
+    assert_eq!(kept.at(JUMPED_MS), (today, true));
+    assert_eq!(kept.after(9), (today, true));
+    let again = JUMPED_MS + 5 * DAY_MS;
+    assert_eq!(kept.at(again), (today, true), "it is not five days later");
+    assert_eq!(kept.after(9), (today, true));
+    assert_eq!(kept.after(1), (day_of(again), false));
+}
+
+#[test]
+fn a_clock_that_comes_back_has_turned_nothing_and_its_next_jump_waits_anew() {
     let kept = Kept::new();
     let today = day_of(START_MS);
     assert_eq!(kept.at(JUMPED_MS), (today, true));
     assert_eq!(kept.at(START_MS + 5 * MINUTE_MS), (today, false));
-    let again = JUMPED_MS + 10 * MINUTE_MS;
-    assert_eq!(kept.at(again), (today, true));
-    assert_eq!(kept.at(again + 10 * MINUTE_MS - 1_000), (today, true));
-    assert_eq!(kept.at(again + 10 * MINUTE_MS), (day_of(JUMPED_MS), false));
+    assert_eq!(kept.at(JUMPED_MS), (today, true));
+    assert_eq!(kept.after(9), (today, true));
+    assert_eq!(kept.after(1), (day_of(JUMPED_MS), false));
 }
 
 #[test]
@@ -90,4 +330,13 @@ fn a_midnight_turns_the_ring_at_once() {
     let midnight_ms = START_MS + DAY_MS / 2;
     assert_eq!(kept.at(midnight_ms - 1), (day_of(START_MS), false));
     assert_eq!(kept.at(midnight_ms), (day_of(midnight_ms), false));
+}
+
+#[test]
+fn an_idle_server_of_many_days_does_not_doubt_its_clock() {
+    let kept = Kept::new();
+    for hour in 1..=100 {
+        let now_ms = START_MS + hour * HOUR_MS;
+        assert_eq!(kept.at(now_ms), (day_of(now_ms), false));
+    }
 }

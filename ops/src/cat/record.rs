@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
-use tallyring_records::{Increment, Record, StoreId, Text};
+use tallyring_records::{Day, Increment, Record, StoreId, Text};
 
 /// A record in a line, texts of clients escaped.
 pub fn text(record: &Record) -> String {
@@ -40,12 +40,19 @@ pub fn text(record: &Record) -> String {
             )
         }
         Record::Rotate { today } => format!("rotate today={today}"),
+        Record::Turn { today, opened } => {
+            format!("turn today={today} opened={}", days(opened).join(","))
+        }
         Record::Cut { stores } => {
             let stores: Vec<String> = stores.iter().map(StoreId::to_string).collect();
             format!("cut {}", stores.join(" "))
         }
         Record::Schema(schema) => format!("schema {}", schema.names()),
     }
+}
+
+fn days(days: &[Day]) -> Vec<String> {
+    days.iter().map(Day::to_string).collect()
 }
 
 fn increment_text(increment: &Increment) -> String {
@@ -113,6 +120,10 @@ pub fn json(position: &str, written: Timestamp, record: &Record) -> Value {
             }),
         ),
         Record::Rotate { today } => ("rotate", json!({ "today": today.to_string() })),
+        Record::Turn { today, opened } => (
+            "turn",
+            json!({ "today": today.to_string(), "opened": days(opened) }),
+        ),
         Record::Cut { stores } => {
             let stores: Vec<String> = stores.iter().map(StoreId::to_string).collect();
             ("cut", json!({ "stores": stores }))

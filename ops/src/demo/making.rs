@@ -8,7 +8,7 @@ use tallyring_archive::{Manifest, names};
 
 use super::world::World;
 use super::{HOUR_S, history};
-use crate::cli::{DataArgs, LoadArgs, OnError};
+use crate::cli::{DataArgs, LoadArgs, OnError, RebuildArgs};
 use crate::config::Config;
 use crate::data_directory::{disk, lock, open};
 use crate::error::{CommandError, Result, doing};
@@ -86,7 +86,11 @@ pub fn make_history(
         unless(so_far == Made::Loaded, loaded)?;
     }
     if so_far == Made::Loaded {
-        let rebuilt = rebuild::run(data, json);
+        let args = RebuildArgs {
+            data: data.clone(),
+            trust_clock: true,
+        };
+        let rebuilt = rebuild::run(&args, json);
         unless(made(data)? == Made::Published, rebuilt)?;
     }
     Ok(())

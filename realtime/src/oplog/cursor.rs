@@ -87,6 +87,7 @@ impl Cursor {
             first_sequence: fields.first_sequence,
             count: fields.count,
             written_ms: fields.written_ms,
+            is_plausible: fields.is_plausible,
             payload,
         })
     }

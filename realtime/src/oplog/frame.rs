@@ -15,6 +15,9 @@ const SYNCED_BYTES_OFFSET: usize = WRITTEN_MS_OFFSET + size_of::<i64>();
 const PREVIOUS_CRC_OFFSET: usize = SYNCED_BYTES_OFFSET + size_of::<u32>();
 const PAYLOAD_CRC_OFFSET: usize = PREVIOUS_CRC_OFFSET + size_of::<u32>();
 const HEADER_CRC_OFFSET: usize = PAYLOAD_CRC_OFFSET + size_of::<u32>();
+/// The bit of `payload_bytes` that a frame has which was written under a clock that was not plausible. A build that does
+/// not know it takes the frame for one that is too large, and refuses the log.
+const DOUBTED: u32 = 1 << 31;
 /// Bytes before the payload.
 pub(super) const FRAME_HEADER_BYTES: usize = HEADER_CRC_OFFSET + size_of::<u32>();
 
@@ -24,7 +27,7 @@ const _: () = assert!(
     "frames stay aligned"
 );
 const _: () = assert!(PAYLOAD_BYTES_MAX.is_multiple_of(ALIGNMENT));
-const _: () = assert!(PAYLOAD_BYTES_MAX <= u32::MAX as usize);
+const _: () = assert!(PAYLOAD_BYTES_MAX < DOUBTED as usize);
 
 /// One group commit, as it is read back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +40,8 @@ pub struct Frame<'a> {
     pub count: u32,
     /// When it was appended, Unix milliseconds, by the clock of that time.
     pub written_ms: i64,
+    /// Whether that clock was plausible.
+    pub is_plausible: bool,
     /// What was appended.
     pub payload: &'a [u8],
 }
@@ -48,6 +53,7 @@ pub(super) struct FrameHeader {
     pub count: u32,
     pub first_sequence: u64,
     pub written_ms: i64,
+    pub is_plausible: bool,
     pub synced_bytes: u32,
     pub previous_crc: u32,
 }
@@ -86,11 +92,9 @@ pub(super) fn encode(out: &mut Vec<u8>, seed: u32, header: &FrameHeader, payload
     out.resize(frame_bytes(payload.len()), 0);
     let payload_crc = crc(seed, &out[FRAME_HEADER_BYTES..]);
     put(out, 0, MAGIC);
-    put(
-        out,
-        PAYLOAD_BYTES_OFFSET,
-        (payload.len() as u32).to_le_bytes(),
-    );
+    let doubted = if header.is_plausible { 0 } else { DOUBTED };
+    let payload_bytes = payload.len() as u32 | doubted;
+    put(out, PAYLOAD_BYTES_OFFSET, payload_bytes.to_le_bytes());
     put(out, EPOCH_OFFSET, header.epoch.to_le_bytes());
     put(out, COUNT_OFFSET, header.count.to_le_bytes());
     put(
@@ -125,16 +129,18 @@ pub(super) fn decode_header(bytes: &[u8], seed: u32) -> Result<CheckedHeader, St
             "frame header checksum {computed:08x}, expected {stored:08x}"
         ));
     }
+    let payload_bytes = u32::from_le_bytes(get(bytes, PAYLOAD_BYTES_OFFSET));
     Ok(CheckedHeader {
         fields: FrameHeader {
             epoch: u32::from_le_bytes(get(bytes, EPOCH_OFFSET)),
             count: u32::from_le_bytes(get(bytes, COUNT_OFFSET)),
             first_sequence: u64::from_le_bytes(get(bytes, FIRST_SEQUENCE_OFFSET)),
             written_ms: i64::from_le_bytes(get(bytes, WRITTEN_MS_OFFSET)),
+            is_plausible: payload_bytes & DOUBTED == 0,
             synced_bytes: u32::from_le_bytes(get(bytes, SYNCED_BYTES_OFFSET)),
             previous_crc: u32::from_le_bytes(get(bytes, PREVIOUS_CRC_OFFSET)),
         },
-        payload_bytes: u32::from_le_bytes(get(bytes, PAYLOAD_BYTES_OFFSET)) as usize,
+        payload_bytes: (payload_bytes & !DOUBTED) as usize,
         payload_crc: u32::from_le_bytes(get(bytes, PAYLOAD_CRC_OFFSET)),
         crc: stored,
     })

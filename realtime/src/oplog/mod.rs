@@ -25,6 +25,9 @@
 //!  12 count u32
 //! ```
 //!
+//! The highest bit of `payload_bytes` is set in a frame that was written under a clock that was not plausible: more than a
+//! day from where it was plausible last, and not believed yet. Frames of older builds count as plausible.
+//!
 //! # Invariants
 //!
 //! * A frame's CRCs start from its segment's `header_crc`, so bytes that a client chose, or a frame

@@ -35,6 +35,7 @@ pub(super) struct NewFrame<'a> {
     pub first_sequence: u64,
     pub count: u32,
     pub written_ms: i64,
+    pub is_plausible: bool,
     pub payload: &'a [u8],
 }
 
@@ -103,6 +104,7 @@ impl Newest {
             count: frame.count,
             first_sequence: frame.first_sequence,
             written_ms: frame.written_ms,
+            is_plausible: frame.is_plausible,
             synced_bytes: u32::try_from(self.synced).expect("BUG: a segment above 4 GiB"),
             previous_crc: self.crc,
         };

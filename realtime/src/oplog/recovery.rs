@@ -51,6 +51,8 @@ pub(super) struct LogEnd {
     /// Oldest first, never empty.
     pub segments: Vec<SegmentInfo>,
     pub cursor: Cursor,
+    /// When the last frame was written under a plausible clock, of those that were read (Unix milliseconds).
+    pub plausible_ms: Option<i64>,
     /// CRC of the newest segment's header.
     pub seed: u32,
 }
@@ -160,6 +162,7 @@ pub(super) fn read_log(
         summary,
         segments,
         cursor,
+        plausible_ms: scanner.plausible_ms,
         seed,
     }))
 }
@@ -274,6 +277,8 @@ pub(super) struct Scanner<'a> {
     frames_read: u64,
     /// When the last frame that was read was written.
     written_ms: i64,
+    /// The same of the last one under a plausible clock.
+    plausible_ms: Option<i64>,
 }
 
 impl<'a> Scanner<'a> {
@@ -283,6 +288,7 @@ impl<'a> Scanner<'a> {
             apply,
             frames_read: 0,
             written_ms: i64::MIN,
+            plausible_ms: None,
         }
     }
 
@@ -348,6 +354,9 @@ impl<'a> Scanner<'a> {
 
     fn frame(&mut self, entry: &Entry, offset: usize, frame: &Frame<'_>) -> Result<(), OplogError> {
         self.written_ms = frame.written_ms;
+        if frame.is_plausible {
+            self.plausible_ms = Some(frame.written_ms);
+        }
         let wanted = frame.first_sequence + u64::from(frame.count) > self.start;
         if frame.count == 0 || !wanted {
             return Ok(());

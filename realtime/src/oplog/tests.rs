@@ -18,6 +18,8 @@ use super::{LogSummary, Oplog, OplogError, OplogOptions, ReadFrom, scan};
 const OPTIONS: OplogOptions = OplogOptions {
     segment_bytes: 1024,
     store_id: [7; 16],
+    plausible_ms: None,
+    trusts_clock: false,
 };
 const NOW_MS: i64 = 1_700_000_000_000;
 const FIRST: &str = "oplog/0000000000000000.tlog";

@@ -28,7 +28,14 @@ pub struct OplogOptions {
     pub segment_bytes: u64,
     /// The installation. Segments of another one are refused.
     pub store_id: [u8; 16],
+    /// When the clock was plausible last (Unix milliseconds), where no frame that is read at the opening says so.
+    pub plausible_ms: Option<i64>,
+    /// Whether the time of the opening is believed, however far it is from that.
+    pub trusts_clock: bool,
 }
+
+/// How far a plausible clock is, at most, from where it was plausible last.
+const PLAUSIBLE_WITHIN_MS: u64 = 86_400_000;
 
 /// The log, open for appending. One owner; a data directory has one open log (the caller locks it).
 pub struct Oplog {
@@ -44,6 +51,8 @@ pub struct Oplog {
     /// Whether the last frame is a seal.
     sealed: bool,
     durable: u64,
+    /// When the clock was plausible last, Unix milliseconds; none before it was looked at.
+    plausible_ms: Option<i64>,
     /// Why nothing can be written any more.
     poison: Option<String>,
 }
@@ -123,6 +132,7 @@ impl Oplog {
             epoch_written: true,
             sealed: false,
             durable: 0,
+            plausible_ms: Some(now_ms),
             poison: None,
         })
     }
@@ -139,8 +149,13 @@ impl Oplog {
             summary,
             segments,
             cursor,
+            plausible_ms,
             seed,
         } = read;
+        let plausible_ms = match options.trusts_clock {
+            true => Some(now_ms),
+            false => plausible_ms.or(options.plausible_ms),
+        };
         let file = &segments
             .last()
             .expect("BUG: a log that was read has a segment")
@@ -159,6 +174,7 @@ impl Oplog {
             epoch_written: false,
             sealed: false,
             durable: cursor.sequence,
+            plausible_ms,
             poison: None,
         };
         match log.write_epoch(now_ms) {
@@ -217,6 +233,31 @@ impl Oplog {
         }
         self.write_frame(&[], 0, now_ms)?;
         self.sync().map(drop)
+    }
+
+    /// Whether the clock can be right at `now_ms`: it is within a day of when it was plausible last.
+    pub fn is_plausible(&self, now_ms: i64) -> bool {
+        self.plausible_ms
+            .is_none_or(|last_ms| now_ms.abs_diff(last_ms) <= PLAUSIBLE_WITHIN_MS)
+    }
+
+    /// The same, and notes it if so: an idle log is no reason to doubt a clock that goes on.
+    pub fn see_clock(&mut self, now_ms: i64) -> bool {
+        let is_plausible = self.is_plausible(now_ms);
+        if is_plausible {
+            self.believe_clock(now_ms);
+        }
+        is_plausible
+    }
+
+    /// The clock is right at `now_ms`, whatever the log says.
+    pub fn believe_clock(&mut self, now_ms: i64) {
+        self.plausible_ms = Some(now_ms);
+    }
+
+    /// When the clock was plausible last, Unix milliseconds.
+    pub fn plausible_ms(&self) -> Option<i64> {
+        self.plausible_ms
     }
 
     /// Number after the last record appended.
@@ -303,11 +344,13 @@ impl Oplog {
             self.sync()?;
         }
         let (epoch, first_sequence) = (self.epoch, self.appended());
+        let is_plausible = self.see_clock(now_ms);
         let frame = NewFrame {
             epoch,
             first_sequence,
             count,
             written_ms: now_ms,
+            is_plausible,
             payload,
         };
         match self.newest.write(&frame) {

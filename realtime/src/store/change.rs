@@ -12,7 +12,7 @@ use tallyring_archive::{
 use tallyring_records::{Offset, Position, Record, StoreId};
 
 use super::files::Files;
-use super::{Root, Store};
+use super::{Root, Store, Writer};
 use crate::delta::{Delta, DeltaStore, FlushTarget, OpenRun, write_runs};
 use crate::error::{Error, Result};
 use crate::ids::{self, IdRun};
@@ -47,12 +47,9 @@ impl Store {
             if !stores.is_empty() {
                 let record = Record::Cut { stores };
                 let after = self.append_one(&mut writer, &record)?;
-                let Record::Cut { stores } = record else {
-                    unreachable!("BUG: it was made a line above")
-                };
                 let mut live = self.live_mut();
                 let view = live.view_mut();
-                view.ring.cut(&stores, after);
+                view.ring.follow(&record, after);
                 view.applied = after;
             }
         }
@@ -123,7 +120,8 @@ impl Store {
         let applied = view.applied.sequence;
         drop(live);
         let runs = &root.manifest.ids.runs;
-        writer.ids.adopt(fresh, runs, self.known_from_ms());
+        let known_from_ms = self.known_from_ms(&writer);
+        writer.ids.adopt(fresh, runs, known_from_ms);
         writer.unflushed = applied.saturating_sub(frozen.until.sequence);
         Ok(())
     }
@@ -133,7 +131,7 @@ impl Store {
         let mut writer = self.writer();
         writer.log()?.sync()?;
         let ids = writer.ids.freeze();
-        let oldest_ms = self.believed_now_ms() - self.log_hours() * HOUR_MS;
+        let oldest_ms = self.believed_now_ms(&writer) - self.log_hours() * HOUR_MS;
         writer.producers.forget(oldest_ms);
         let producers = writer.producers.entries();
         // What few layers there are makes few runs.
@@ -255,7 +253,7 @@ impl Store {
         new: Option<&IdRunEntry>,
     ) -> Result<IdsEntry> {
         let (disk, level) = (&*self.world.disk, self.options.flush_level);
-        let now_ms = self.believed_now_ms();
+        let now_ms = self.believed_now_ms(&self.writer());
         let oldest_ms = now_ms.saturating_sub(self.log_hours() * HOUR_MS);
         let kept = before.runs.iter().filter(|run| run.newest_ms >= oldest_ms);
         let runs = kept.chain(new).cloned().collect();
@@ -271,16 +269,14 @@ impl Store {
     /// Reads what a new manifest names first, before it is committed and without the writer's lock:
     /// filters take a moment to build.
     fn open_fresh_ids(&self, entries: &[IdRunEntry]) -> Result<Vec<IdRun>> {
-        let new: Vec<&IdRunEntry> = {
+        let (new, known_from_ms) = {
             let writer = self.writer();
-            entries
-                .iter()
-                .filter(|entry| !writer.ids.has(entry))
-                .collect()
+            let is_new = |entry: &&IdRunEntry| !writer.ids.has(entry);
+            let new: Vec<&IdRunEntry> = entries.iter().filter(is_new).collect();
+            (new, self.known_from_ms(&writer))
         };
-        let open = |entry: &IdRunEntry| {
-            IdRun::open(&*self.world.disk, entry.clone(), self.known_from_ms())
-        };
+        let open =
+            |entry: &IdRunEntry| IdRun::open(&*self.world.disk, entry.clone(), known_from_ms);
         Ok(new
             .into_iter()
             .map(open)
@@ -288,14 +284,8 @@ impl Store {
     }
 
     /// Since when ids are known, Unix milliseconds.
-    fn known_from_ms(&self) -> i64 {
-        self.believed_now_ms() - i64::from(self.options.id_hours) * HOUR_MS
-    }
-
-    /// Now, but no later than the ring's today ends: a clock that is wrong for a moment makes nothing forgotten.
-    fn believed_now_ms(&self) -> i64 {
-        let end = self.view().ring.today().next().start();
-        self.world.clock.now_ms().min(end * 1_000)
+    fn known_from_ms(&self, writer: &Writer) -> i64 {
+        self.believed_now_ms(writer) - i64::from(self.options.id_hours) * HOUR_MS
     }
 
     /// A batch's verdict is read from the log as long as its key is remembered.
@@ -309,9 +299,11 @@ impl Store {
     /// When this process must not change it any more.
     pub(super) fn next_manifest(&self, root: &Root) -> Result<Manifest> {
         root.check()?;
+        let now_ms = self.world.clock.now_ms();
         Ok(Manifest {
             number: root.manifest.number + 1,
-            written_at_ms: self.world.clock.now_ms(),
+            written_at_ms: now_ms,
+            plausible_at_ms: self.plausible_before(now_ms),
             ..root.manifest.clone()
         })
     }
@@ -345,7 +337,7 @@ impl Store {
     /// When the disk refuses.
     pub fn expire_log(&self) -> Result<usize> {
         let needed = self.root().manifest.log_from();
-        let now_ms = self.believed_now_ms();
+        let now_ms = self.believed_now_ms(&self.writer());
         let older_than_ms = now_ms.saturating_sub(self.log_hours() * HOUR_MS);
         let mut removed = 0;
         loop {

@@ -54,7 +54,7 @@ impl Store {
     /// Makes batches durable and counts them. Answers in order.
     pub fn commit(&self, batches: Vec<Batch>) -> Vec<std::result::Result<Accepted, Refusal>> {
         let mut writer = self.writer();
-        if let Err(refusal) = self.turn(&mut writer) {
+        if let Err(refusal) = self.turn(&mut writer).map_err(any_refusal) {
             return batches.iter().map(|_| Err(refusal.clone())).collect();
         }
         let mut group = Group::new(self.rules(), self.world.clock.now_ms());

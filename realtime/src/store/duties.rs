@@ -9,9 +9,6 @@ use super::commit::{any_refusal, refusal};
 use super::{Store, Writer};
 use crate::error::{Refusal, Result};
 
-/// How long a clock must be a day or more ahead before the ring believes it.
-const JUMP_BELIEVED_AFTER_MS: i64 = 600_000;
-
 /// Idle time after which the log's end is sealed.
 const SEAL_AFTER_MS: i64 = 1_000;
 
@@ -22,7 +19,7 @@ impl Store {
     /// When the log takes no more writes.
     pub fn tick(&self) -> std::result::Result<(), Refusal> {
         let mut writer = self.writer();
-        self.turn(&mut writer)?;
+        self.turn(&mut writer).map_err(any_refusal)?;
         let now_ms = self.world.clock.now_ms();
         let idle = now_ms.saturating_sub(writer.last_append_ms) >= SEAL_AFTER_MS;
         let log = writer
@@ -133,41 +130,27 @@ impl Store {
         })
     }
 
-    /// Turns the ring when the clock's day is later than the ring's. A jump of more than a day is
-    /// believed only after ten minutes, unless the clock's jumps are meant.
-    pub(super) fn turn(&self, writer: &mut Writer) -> std::result::Result<(), Refusal> {
-        let now_ms = self.world.clock.now_ms();
-        let day = Day::of(now_ms.div_euclid(1_000));
-        let today = self.view().ring.today();
-        if day <= today {
-            writer.jumped_since_ms = None;
+    /// Turns the ring to the clock's day, where the clock is plausible: forward, and back when the ring is more than a day
+    /// ahead, because it had followed a clock that was.
+    pub(super) fn turn(&self, writer: &mut Writer) -> Result<()> {
+        if !self.is_clock_plausible(writer)? {
             return Ok(());
         }
-        if day > today.next() && !self.world.clock.jumps_are_meant() {
-            let since = *writer.jumped_since_ms.get_or_insert(now_ms);
-            if now_ms.saturating_sub(since) < JUMP_BELIEVED_AFTER_MS {
-                return Ok(());
-            }
-        }
-        self.turn_to(writer, day).map_err(any_refusal)
-    }
-
-    /// At a start the clock is believed, however far it is from the ring.
-    pub(super) fn believe_clock(&self) -> Result<()> {
         let day = Day::of(self.world.clock.now_ms().div_euclid(1_000));
-        if day <= self.view().ring.today() {
-            return Ok(());
+        let today = self.view().ring.today();
+        match day.next() < today || today < day {
+            true => self.turn_to(writer, day),
+            false => Ok(()),
         }
-        self.turn_to(&mut self.writer(), day)
     }
 
     fn turn_to(&self, writer: &mut Writer, day: Day) -> Result<()> {
-        writer.jumped_since_ms = None;
-        let after = self.append_one(writer, &Record::Rotate { today: day })?;
+        let record = self.view().ring.turn_record(day);
+        let after = self.append_one(writer, &record)?;
         let mut live = self.live_mut();
         live.heavy.turn(day);
         let view = live.view_mut();
-        view.ring.rotate(day, after);
+        view.ring.follow(&record, after);
         view.applied = after;
         drop(live);
         tracing::info!(today = %day, "the ring turned");

@@ -18,6 +18,7 @@ mod history;
 mod lateness;
 mod minutes;
 mod open;
+mod plausible;
 mod points;
 mod publish;
 mod ranking;
@@ -63,6 +64,7 @@ pub use users::UsersView;
 
 use bounds::Bounds;
 use files::Files;
+use plausible::Doubt;
 use recent::Recent;
 use view::{Live, View};
 
@@ -111,8 +113,8 @@ struct Writer {
     unflushed: u64,
     /// Why the last group could not be written, if it could not.
     refused: Option<Refusal>,
-    /// Unix milliseconds since when the clock has been more than a day ahead of the ring.
-    jumped_since_ms: Option<i64>,
+    /// Since when the clock has not been plausible.
+    doubt: Option<Doubt>,
     /// When the last record was appended (Unix milliseconds), or the log was opened.
     last_append_ms: i64,
 }

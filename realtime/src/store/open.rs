@@ -93,11 +93,9 @@ impl Store {
             Some(log) => (log, LogSummary::default()),
             None => {
                 check_log_is_there(&*disk)?;
-                let (log, from) = (
-                    log_options(&options, &identity),
-                    store.manifest().log_from(),
-                );
-                let from = ReadFrom::Sequence(from);
+                let plausible_ms = Some(store.manifest().plausible_ms());
+                let log = log_options(&options, &identity, plausible_ms);
+                let from = ReadFrom::Sequence(store.manifest().log_from());
                 Oplog::open(Arc::clone(&disk), log, now_ms, from, &mut |_| Ok(()))?
             }
         };
@@ -117,12 +115,13 @@ impl Store {
             torn_bytes: summary.torn.map_or(0, |torn| torn.bytes),
         };
         store.end_replay(applied);
-        match store.believe_clock() {
+        let turned = store.turn(&mut store.writer());
+        match turned {
             // What was counted can be read all the same; the ring turns with the first write that there is room for.
             Err(Error::Oplog(OplogError::Full { .. })) => {
                 tracing::warn!("the disk is full: the ring keeps its day");
             }
-            believed => believed?,
+            turned => turned?,
         }
         Ok((store, recovery))
     }
@@ -150,10 +149,12 @@ impl Store {
     }
 }
 
-fn log_options(options: &Options, identity: &Identity) -> OplogOptions {
+fn log_options(options: &Options, identity: &Identity, plausible_ms: Option<i64>) -> OplogOptions {
     OplogOptions {
         segment_bytes: options.segment_bytes,
         store_id: identity.store_id,
+        plausible_ms,
+        trusts_clock: options.trusts_clock,
     }
 }
 
@@ -208,6 +209,7 @@ fn begin(
     let manifest = Manifest {
         number: 1,
         written_at_ms: now_ms,
+        plausible_at_ms: None,
         store_id: identity.store_id_text(),
         today: ring.today(),
         schemas: vec![SchemaEntry {
@@ -228,7 +230,7 @@ fn begin(
     };
     let (log, _) = Oplog::open(
         Arc::clone(&world.disk),
-        log_options(options, &identity),
+        log_options(options, &identity, None),
         now_ms,
         ReadFrom::Sequence(0),
         &mut |_| Ok(()),

@@ -74,8 +74,10 @@ impl Store {
         manifest: Manifest,
     ) -> Result<Self> {
         let disk = &*world.disk;
+        // The log is not read yet: what is remembered for too long goes with the next flush.
         let now_ms = world.clock.now_ms();
-        let known_from_ms = now_ms.saturating_sub(i64::from(options.id_hours) * HOUR_MS);
+        let believed_ms = now_ms.min(manifest.plausible_ms());
+        let known_from_ms = believed_ms.saturating_sub(i64::from(options.id_hours) * HOUR_MS);
         let mut files = Files::default();
         let mut stores = Vec::new();
         for entry in &manifest.stores {
@@ -102,7 +104,7 @@ impl Store {
             answered: Answered::new(ANSWERED_MAX),
             unflushed: 0,
             refused: None,
-            jumped_since_ms: None,
+            doubt: None,
             last_append_ms: now_ms,
         };
         let schema = Arc::new(first.schema.clone());
@@ -316,8 +318,6 @@ impl<'s> Replay<'s> {
     fn decide(&mut self, decoded: &Decoded) {
         let after = after(decoded);
         match &decoded.record {
-            Record::Rotate { today } => self.store.live_mut().view_mut().ring.rotate(*today, after),
-            Record::Cut { stores } => self.store.live_mut().view_mut().ring.cut(stores, after),
             Record::Schema(schema) => {
                 self.store.schema = Arc::new(schema.clone());
                 let mut live = self.store.live_mut();
@@ -326,7 +326,10 @@ impl<'s> Replay<'s> {
                     schema: schema.clone(),
                 });
             }
-            _ => {}
+            record => {
+                let mut live = self.store.live_mut();
+                live.view_mut().ring.follow(record, after);
+            }
         }
     }
 }
@@ -398,7 +401,7 @@ fn decode(
 fn decides(record: &Record) -> bool {
     matches!(
         record,
-        Record::Rotate { .. } | Record::Cut { .. } | Record::Schema(_)
+        Record::Rotate { .. } | Record::Turn { .. } | Record::Cut { .. } | Record::Schema(_)
     )
 }
 
@@ -412,7 +415,9 @@ fn identity_of(record: &Record) -> Option<(u8, &str)> {
         Record::Duplicate { id, .. } => Some((AGAIN_DOMAIN, id)),
         Record::Refused { id, .. } => Some((REFUSED_DOMAIN, id)),
         Record::Batch { key, .. } => Some((BATCH_KEY_DOMAIN, key)),
-        Record::Rotate { .. } | Record::Cut { .. } | Record::Schema(_) => None,
+        Record::Rotate { .. } | Record::Turn { .. } | Record::Cut { .. } | Record::Schema(_) => {
+            None
+        }
     }
 }
 

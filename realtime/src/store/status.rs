@@ -42,8 +42,13 @@ pub struct Status {
     pub damaged_files: Vec<String>,
     /// Bytes free on the disk.
     pub disk_free_bytes: Option<u64>,
-    /// True when the clock is more than a day ahead of the ring and not believed yet.
+    /// True when the clock is more than a day from where it was plausible last, and not believed yet: nothing is forgotten
+    /// and the ring does not turn.
     pub clock_jumped: bool,
+    /// When it was plausible last (Unix seconds), where it is not.
+    pub clock_plausible_at: Option<i64>,
+    /// Days that the ring's today is later than the clock's: above one it had followed a clock that was ahead.
+    pub ring_days_ahead: u32,
 }
 
 /// State of one delta store.
@@ -51,7 +56,8 @@ pub struct Status {
 pub struct StoreStatus {
     /// Such as `day-2012-03-16`.
     pub id: StoreId,
-    /// `yesterday`, `today`, `tomorrow`, `late`, or `waiting` for its export.
+    /// `yesterday`, `today`, `tomorrow`, `late`, `waiting` for its export, or `ahead`: of a later day, which the ring had
+    /// reached by a clock that was ahead.
     pub position: &'static str,
     /// True when it takes nothing more.
     pub cut: bool,
@@ -69,7 +75,7 @@ impl Store {
     /// The state now.
     pub fn status(&self) -> Status {
         let manifest = self.manifest();
-        let (durable, unflushed, oplog_bytes, (ids_in_memory, ids_bytes), clock_jumped) = {
+        let (durable, unflushed, oplog_bytes, (ids_in_memory, ids_bytes), clock) = {
             let writer = self.writer();
             let log = writer.log.as_ref();
             (
@@ -79,9 +85,13 @@ impl Store {
                     log.segments().iter().map(|segment| segment.bytes).sum()
                 }),
                 (writer.ids.in_memory(), writer.ids.bytes()),
-                writer.jumped_since_ms.is_some(),
+                (
+                    writer.doubt.is_some(),
+                    log.and_then(|log| log.plausible_ms()),
+                ),
             )
         };
+        let (clock_jumped, plausible_ms) = clock;
         // Asked while no lock is held: a disk may hang.
         let disk_free_bytes = self.world.disk.free_bytes().ok();
         let damaged_files = self.damaged_files();
@@ -115,6 +125,10 @@ impl Store {
             damaged_files,
             disk_free_bytes,
             clock_jumped,
+            clock_plausible_at: plausible_ms
+                .filter(|_| clock_jumped)
+                .map(|last_ms| last_ms.div_euclid(1_000)),
+            ring_days_ahead: self.days_ahead(view.ring.today()),
         }
     }
 }
@@ -125,6 +139,7 @@ fn store_status(store: &crate::delta::DeltaStore, today: Day) -> StoreStatus {
         StoreId::Day(day) if day == today => "today",
         StoreId::Day(day) if day == today.next() => "tomorrow",
         StoreId::Day(day) if day == today.previous() => "yesterday",
+        StoreId::Day(day) if day > today => "ahead",
         StoreId::Day(_) => "waiting",
     };
     StoreStatus {

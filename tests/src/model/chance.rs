@@ -45,10 +45,11 @@ impl Chance {
     }
 }
 
-/// A clock that stands until it is set.
+/// A clock that stands until it is set, or time passes.
 #[derive(Debug)]
 pub struct ManualClock {
     now_ms: AtomicI64,
+    elapsed_ms: AtomicI64,
     jumps_are_meant: bool,
 }
 
@@ -57,19 +58,30 @@ impl ManualClock {
     pub fn new(now_ms: i64, jumps_are_meant: bool) -> Self {
         Self {
             now_ms: AtomicI64::new(now_ms),
+            elapsed_ms: AtomicI64::new(0),
             jumps_are_meant,
         }
     }
 
-    /// Moves it.
+    /// Moves it, while no time passes.
     pub fn set(&self, now_ms: i64) {
         self.now_ms.store(now_ms, Ordering::SeqCst);
+    }
+
+    /// Lets time pass, which it shows.
+    pub fn pass(&self, passed_ms: i64) {
+        self.now_ms.fetch_add(passed_ms, Ordering::SeqCst);
+        self.elapsed_ms.fetch_add(passed_ms, Ordering::SeqCst);
     }
 }
 
 impl Clock for ManualClock {
     fn now_ms(&self) -> i64 {
         self.now_ms.load(Ordering::SeqCst)
+    }
+
+    fn elapsed_ms(&self) -> i64 {
+        self.elapsed_ms.load(Ordering::SeqCst)
     }
 
     fn jumps_are_meant(&self) -> bool {

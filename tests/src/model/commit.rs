@@ -328,7 +328,10 @@ impl Driver {
         let status = self.store().status();
         let (before, day) = (self.naive.today, Day::of(self.now_ms.div_euclid(1_000)));
         if before != Some(status.today) {
-            if before.is_some_and(|before| status.today < before) || status.today > day {
+            // It goes back only where it was more than a day ahead.
+            let back = before.filter(|before| status.today < *before);
+            let is_back_for_nothing = back.is_some_and(|before| before <= day.next());
+            if is_back_for_nothing || status.today > day {
                 return Err(format!(
                     "the ring turned to {}, the clock says {day}",
                     status.today
@@ -351,7 +354,7 @@ impl Driver {
         ))
     }
 
-    /// Keeps time; a clock that is meant, or a day ahead, turns the ring at once.
+    /// Keeps time; a clock that is plausible, as one is whose jumps are meant, turns the ring at once.
     pub(super) fn tick(&mut self) -> Result<(), String> {
         self.note("tick".to_owned());
         if let Err(refusal) = self.store().tick() {
@@ -360,8 +363,12 @@ impl Driver {
         }
         self.follow_ring()?;
         let day = Day::of(self.now_ms.div_euclid(1_000));
-        let today = self.store().status().today;
-        if today < day && (self.clock.jumps_are_meant() || today.next() == day) {
+        let status = self.store().status();
+        if status.clock_jumped && self.clock.jumps_are_meant() {
+            return Err("a clock is doubted whose jumps are meant".to_owned());
+        }
+        let today = status.today;
+        if !status.clock_jumped && today != day && today != day.next() {
             return Err(format!("the clock says {day}, the ring stays at {today}"));
         }
         Ok(())

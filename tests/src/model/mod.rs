@@ -126,11 +126,14 @@ impl Driver {
         Err(format!("{what} failed without a fault: {error}"))
     }
 
-    /// Moves the clock.
+    /// Moves the clock: as time passes where that is not far, otherwise it is set.
     fn set_clock(&mut self, now_ms: i64) {
         let moved_ms = now_ms - self.now_ms;
         self.now_ms = now_ms;
-        self.clock.set(now_ms);
+        match (0..3_600_000).contains(&moved_ms) {
+            true => self.clock.pass(moved_ms),
+            false => self.clock.set(now_ms),
+        }
         self.naive.age(now_ms, moved_ms);
         for pending in &mut self.pending {
             pending.moved_ms += moved_ms.abs();

@@ -112,12 +112,9 @@ impl Naive {
 
     /// The ring turns.
     pub fn rotate(&mut self, today: Day) {
-        let opened_before = self.today.map(Day::next);
         self.today = Some(today);
         for day in [today.previous(), today, today.next()] {
-            if opened_before.is_none_or(|before| day > before) {
-                self.ring.insert(StoreId::Day(day), false);
-            }
+            self.ring.entry(StoreId::Day(day)).or_insert(false);
         }
     }
 

@@ -156,6 +156,7 @@ impl Driver {
             segment_bytes: 4_096,
             oplog_days: small(2, &mut chance),
             id_hours: small(24, &mut chance),
+            trusts_clock: false,
             flush_level: 1,
         };
         let clock = Arc::new(ManualClock::new(start_ms, chance.percent(60)));

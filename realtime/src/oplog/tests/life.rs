@@ -226,3 +226,52 @@ fn format_1_is_read_and_written_for_ever() {
         (2, vec![&b"tallyring"[..]])
     );
 }
+
+#[test]
+fn a_frame_says_whether_its_clock_was_plausible() {
+    const HOUR_MS: i64 = 3_600_000;
+    let disk = MemoryDisk::default();
+    let (mut log, _, _) = open(&disk);
+    let ahead_ms = NOW_MS + 30 * HOUR_MS;
+    let times = [
+        NOW_MS,
+        NOW_MS + 24 * HOUR_MS,
+        NOW_MS + 49 * HOUR_MS,
+        NOW_MS - HOUR_MS,
+        NOW_MS + 23 * HOUR_MS,
+    ];
+    for now_ms in times {
+        log.append(&[7; 20], 1, now_ms).unwrap();
+    }
+    log.believe_clock(ahead_ms + 24 * HOUR_MS);
+    log.append(&[7; 20], 1, ahead_ms).unwrap();
+    log.sync().unwrap();
+    let mut seen = Vec::new();
+    let apply = &mut |frame: crate::oplog::Frame<'_>| {
+        assert_eq!(frame.payload, [7; 20]);
+        seen.push((frame.written_ms, frame.is_plausible));
+        Ok(())
+    };
+    scan(&disk, None, ReadFrom::Oldest, apply).unwrap();
+    let flags = [true, true, false, false, true, true];
+    let expected: Vec<_> = times.into_iter().chain([ahead_ms]).zip(flags).collect();
+    assert_eq!(seen, expected);
+    let reopened = |now_ms, trusts_clock| {
+        let options = OplogOptions {
+            trusts_clock,
+            ..OPTIONS
+        };
+        let disk = Arc::new(disk.clone());
+        let from = ReadFrom::Sequence(6);
+        let opened = Oplog::open(disk, options, now_ms, from, &mut |_| Ok(()));
+        opened.unwrap().0.plausible_ms()
+    };
+    let doubted_ms = ahead_ms + 25 * HOUR_MS;
+    assert_eq!(reopened(doubted_ms, false), Some(ahead_ms));
+    assert_eq!(
+        reopened(doubted_ms, false),
+        Some(ahead_ms),
+        "the start before wrote a doubted frame"
+    );
+    assert_eq!(reopened(doubted_ms, true), Some(doubted_ms));
+}
