@@ -394,29 +394,28 @@ fn decode(input: &mut &[u8]) -> Option<Record> {
         KIND_TURN => {
             let today = read_day(input)?;
             let count = read_u64(input)?;
-            let mut opened = Vec::new();
-            for _ in 0..count {
-                opened.push(read_day(input)?);
-            }
+            let opened = (0..count).map(|_| read_day(input)).collect::<Option<_>>()?;
             Record::Turn { today, opened }
         }
-        KIND_CUT => {
-            let count = read_u64(input)?;
-            let mut stores = Vec::new();
-            for _ in 0..count {
-                stores.push(match (read_u64(input)?, read_u64(input)?) {
-                    (STORE_DAY, number) => {
-                        StoreId::Day(Day::from_number(u32::try_from(number).ok()?))
-                    }
-                    (STORE_LATE, epoch) => StoreId::Late(epoch),
-                    _ => return None,
-                });
-            }
-            Record::Cut { stores }
-        }
+        KIND_CUT => Record::Cut {
+            stores: decode_stores(input)?,
+        },
         KIND_SCHEMA => Record::Schema(serde_json::from_slice(read_bytes(input)?).ok()?),
         _ => return None,
     })
+}
+
+fn decode_stores(input: &mut &[u8]) -> Option<Vec<StoreId>> {
+    let count = read_u64(input)?;
+    let mut stores = Vec::new();
+    for _ in 0..count {
+        stores.push(match (read_u64(input)?, read_u64(input)?) {
+            (STORE_DAY, number) => StoreId::Day(Day::from_number(u32::try_from(number).ok()?)),
+            (STORE_LATE, epoch) => StoreId::Late(epoch),
+            _ => return None,
+        });
+    }
+    Some(stores)
 }
 
 fn read_day(input: &mut &[u8]) -> Option<Day> {

@@ -8,6 +8,7 @@ mod cat;
 mod chance;
 mod check;
 mod clicks;
+mod clock;
 mod commands;
 mod damage;
 mod datasets;
