@@ -123,6 +123,8 @@ pub async fn status(State(state): State<ApiState>) -> Result<Json<Value>, Proble
             "memory_bytes": options.memory_bytes,
             "deltas_bytes_max": options.delta_bytes_max,
             "cache_bytes_max": options.cache_bytes,
+            "reads_bytes_max": options.read_bytes_max,
+            "reads_bytes": state.store().read_budget().held(),
         },
         "disk": { "free_bytes": status.disk_free_bytes },
         "backup_path": state.admin.backup_path,

@@ -10,6 +10,7 @@ use crate::state::Admin;
 struct Measured {
     status: Status,
     blocks_decoded: u64,
+    read_bytes: usize,
     last_rebuild: Option<Job>,
     now_ms: i64,
 }
@@ -17,11 +18,16 @@ struct Measured {
 /// A name, what it means, and its value.
 type Gauge = (&'static str, &'static str, fn(&Measured) -> f64);
 
-const GAUGES: [Gauge; 21] = [
+const GAUGES: [Gauge; 22] = [
     (
         "tallyring_blocks_decoded",
         "Blocks of the archive that reads had to read from files since the start",
         |now| now.blocks_decoded as f64,
+    ),
+    (
+        "tallyring_read_bytes",
+        "Memory that reads on their way hold now",
+        |now| now.read_bytes as f64,
     ),
     (
         "tallyring_generation",
@@ -159,6 +165,7 @@ pub fn measure(store: &Store, admin: &Admin) {
     let measured = Measured {
         status: store.status(),
         blocks_decoded: store.blocks_decoded(),
+        read_bytes: store.read_budget().held(),
         last_rebuild: (admin.last_rebuild)(),
         now_ms: store.world().clock.now_ms(),
     };

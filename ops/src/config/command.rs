@@ -38,6 +38,7 @@ fn default_here(config: &Config) -> String {
     let limits = [
         ("# deltas_mib = ", config.options.delta_bytes_max >> 20),
         ("# cache_mib = ", config.options.cache_bytes >> 20),
+        ("# reads_mib = ", config.options.read_bytes_max as u64 >> 20),
     ];
     let line = |line: &str| {
         let derived = limits.iter().find(|(name, _)| line.starts_with(name));
@@ -56,6 +57,7 @@ fn as_json(config: &Config) -> Value {
             "memory_mib": config.options.memory_bytes >> 20,
             "deltas_mib": config.options.delta_bytes_max >> 20,
             "cache_mib": config.options.cache_bytes >> 20,
+            "reads_mib": config.options.read_bytes_max >> 20,
         },
         "declared": config.schema,
     })

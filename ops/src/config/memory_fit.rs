@@ -19,6 +19,7 @@ pub fn check(options: &Options) -> Result<()> {
         deltas_mib = mib(deltas),
         cache_mib = mib(options.cache_bytes),
         queue_mib = mib(options.queue_bytes_max),
+        reads_mib = mib(options.read_bytes_max as u64),
         "limits of memory"
     );
     let fitting = Options::for_memory(memory);
@@ -50,6 +51,7 @@ fn needed(options: &Options) -> u64 {
         2 * options.delta_bytes_max,
         options.cache_bytes,
         options.queue_bytes_max,
+        options.read_bytes_max as u64,
     ];
     limits.iter().sum::<u64>() + BESIDES_BYTES
 }

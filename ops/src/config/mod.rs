@@ -133,6 +133,7 @@ struct OplogSection {
 struct MemorySection {
     deltas_mib: Option<u64>,
     cache_mib: Option<u64>,
+    reads_mib: Option<u64>,
     replay_records: Option<u64>,
 }
 
@@ -203,6 +204,7 @@ impl File {
                 // Those of memory follow from how much there is.
                 deltas_mib: self.memory.deltas_mib,
                 cache_mib: self.memory.cache_mib,
+                reads_mib: self.memory.reads_mib,
                 replay_records: self
                     .memory
                     .replay_records
@@ -278,6 +280,12 @@ impl File {
                     self.memory.cache_mib,
                     derived.cache_bytes,
                 )?,
+                read_bytes_max: usize::try_from(mib(
+                    "memory.reads_mib",
+                    self.memory.reads_mib,
+                    derived.read_bytes_max as u64,
+                )?)
+                .map_err(|_| "memory.reads_mib is more than this machine can address")?,
                 segment_bytes: within("oplog.segment_mib", self.oplog.segment_mib, 1, 1_024)? << 20,
                 oplog_days: within("oplog.keep_days", self.oplog.keep_days, 1, 36_500)?,
                 id_hours: within("ids.window_hours", self.ids.window_hours, 24, 24 * 366)?,
