@@ -200,3 +200,33 @@ fn every_answer_has_a_request_id() {
         assert_eq!(given.len(), 16, "{bad} became {given}");
     }
 }
+
+#[test]
+fn one_key_takes_no_more_than_half_of_the_places_for_reads() {
+    let stand = with(AccessLimits {
+        queries: 4,
+        ..AccessLimits::default()
+    });
+    let operator = stand.operator();
+    let [greedy, other] = [(); 2].map(|()| stand.key(&operator, json!({"scopes": ["read"]})));
+    let mut held = Vec::new();
+    let began = Instant::now();
+    let line = "GET /v1/l/a/counts";
+    // Each holds a place for as long as its body does not come.
+    let refused = loop {
+        let head = format!("POST /v1/query HTTP/1.1\r\nAuthorization: Bearer {greedy}");
+        let mut stream = connect(stand.address);
+        let rest = "\r\nHost: test\r\nContent-Length: 100\r\n\r\n{";
+        stream
+            .write_all((head + rest).as_bytes())
+            .expect("send a head");
+        held.push(stream);
+        let reply = stand.ask_as(&greedy, line, "");
+        if reply.status == 429 {
+            break reply;
+        }
+        assert!(began.elapsed() < Duration::from_secs(20), "{reply:?}");
+    };
+    assert!(seconds(&refused) >= 1);
+    assert_eq!(stand.ask_as(&other, line, "").status, 200);
+}
