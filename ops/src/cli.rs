@@ -308,7 +308,7 @@ pub struct RestoreArgs {
 /// Options of `verify`.
 #[derive(Args)]
 pub struct VerifyArgs {
-    /// Also merge the source runs of every month again and compare the bytes
+    /// Also merge the source runs of every month again and compare: bytes, or lines where another zstd or level wrote them
     #[arg(long)]
     pub deep: bool,
     /// Heal what is damaged or gone, from the backup or by merging again; no server may run

@@ -199,7 +199,7 @@ impl Report {
         say!("manifests        {:>14}", self.manifests)?;
         say!("oplog records    {:>14}", self.records)?;
         if let Some(merged_again) = self.merged_again {
-            say!("merged again     {merged_again:>14}  files, the same bytes")?;
+            say!("merged again     {merged_again:>14}  files, the same")?;
         }
         for file in &self.healed {
             say!("HEALED {file}")?;

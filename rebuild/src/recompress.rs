@@ -13,6 +13,7 @@ use tallyring_archive::{
 
 use crate::closed::first_open_year;
 use crate::progress::{Bytes, Progress};
+use crate::remake::have_same_lines;
 
 /// Files of closed years that were written at a lower level, one of each content. Only what every kept generation is made
 /// of: what comes and goes is not worth the time.
@@ -54,16 +55,10 @@ pub fn recompress(
     if !means_the_same(&made.meta, &file.meta) {
         return Err(wrong("written again it has other books"));
     }
-    let (mut before, mut after) = (input.cursor(), verify_bytes(disk, &made)?.cursor());
-    loop {
-        let more = (before.advance()?, after.advance()?);
-        if before.line()? != after.line()? {
-            return Err(wrong("written again it holds other lines"));
-        }
-        if more == (false, false) {
-            return Ok(made);
-        }
+    if !have_same_lines(&input, &verify_bytes(disk, &made)?)? {
+        return Err(wrong("written again it holds other lines"));
     }
+    Ok(made)
 }
 
 /// What the newest generation has, or the next one will, and the oldest has, too.

@@ -1,4 +1,7 @@
-//! A generation is a pure function of its source runs: made again, every file has the same bytes.
+//! A generation is a pure function of its source runs: made again, every file has the same lines, and where the same
+//! zstd wrote it at the same level, the same bytes.
+
+use std::sync::Arc;
 
 use tallyring_archive::merge::{Horizon, merge};
 use tallyring_archive::{
@@ -8,8 +11,11 @@ use tallyring_archive::{
 
 use crate::horizon::loses;
 
-/// Merges the source runs of every file of the active generation again, in `scratch`, and compares.
-/// Returns how many files were made again; those that another zstd wrote are not compared.
+/// Level of what is made only to compare its lines.
+const LINES_LEVEL: i32 = 1;
+
+/// Merges the source runs of every file of the active generation again, in `scratch`, and compares: bytes where this
+/// build would write the same, else lines. Returns how many files were compared.
 ///
 /// # Errors
 /// The first file that is not the merge of its source runs, or a disk.
@@ -20,32 +26,67 @@ pub fn remake(disk: &dyn Disk, scratch: &dyn Disk, manifest: &Manifest) -> Resul
     scratch
         .create_directory(names::ARCHIVE)
         .map_err(Error::io("create", names::ARCHIVE))?;
-    let mut remade = 0;
     for file in &generation.files {
-        let Some(level) = level_of_this_build(file) else {
-            continue;
-        };
-        let horizon = generation.horizon();
-        let hash = match sources(manifest, generation, file).as_slice() {
-            // A run that is alone in its place is the file.
-            [run] if place(run) == place(file) && !loses(run, horizon) => Some(run.hash.clone()),
-            runs => {
-                let made = merged(disk, scratch, file, runs, (level, horizon))?;
-                if let Some(made) = &made {
-                    scratch
-                        .remove(&made.name)
-                        .map_err(Error::io("remove", &made.name))?;
-                }
-                made.map(|made| made.hash)
-            }
-        };
-        if hash.as_ref() != Some(&file.hash) {
-            let what = "its source runs merge to something else";
+        let runs = sources(manifest, generation, file);
+        if !is_merge_of(disk, scratch, file, &runs, generation.horizon())? {
+            let what = "its source runs merge to something else; `tallyring recount` makes it again from them";
             return Err(Error::malformed(&file.name, what));
         }
-        remade += 1;
     }
-    Ok(remade)
+    Ok(generation.files.len() as u64)
+}
+
+fn is_merge_of(
+    disk: &dyn Disk,
+    scratch: &dyn Disk,
+    file: &RunEntry,
+    runs: &[&RunEntry],
+    horizon: Horizon,
+) -> Result<bool> {
+    // A run that is alone in its place is the file.
+    if let [run] = runs
+        && place(run) == place(file)
+        && run.hash == file.hash
+        && !loses(run, horizon)
+    {
+        return Ok(true);
+    }
+    let level = level_of_this_build(file);
+    let made = merged(
+        disk,
+        scratch,
+        file,
+        runs,
+        (level.unwrap_or(LINES_LEVEL), horizon),
+    )?;
+    let Some(made) = made else {
+        return Ok(false);
+    };
+    let is_same = match level {
+        Some(_) => made.hash == file.hash,
+        None => have_same_lines(
+            &Run::open_named(disk, file)?,
+            &Run::open_named(scratch, &made)?,
+        )?,
+    };
+    scratch
+        .remove(&made.name)
+        .map_err(Error::io("remove", &made.name))?;
+    Ok(is_same)
+}
+
+/// True when two runs hold the same lines, however each is compressed.
+pub fn have_same_lines(one: &Arc<Run>, other: &Arc<Run>) -> Result<bool> {
+    let (mut one, mut other) = (one.cursor(), other.cursor());
+    loop {
+        let more = (one.advance()?, other.advance()?);
+        if one.line()? != other.line()? {
+            return Ok(false);
+        }
+        if more == (false, false) {
+            return Ok(true);
+        }
+    }
 }
 
 /// Merges the source runs of one file of a kept generation again, in `scratch`; the name of the same bytes

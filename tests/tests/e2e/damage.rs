@@ -2,11 +2,13 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use serde_json::Value;
 use tallyring_tests::server::{Finished, tallyring};
 
 use crate::chance::Chance;
+use crate::expected::data_file;
 use crate::stored::{Stored, files, text};
 
 const SEED: u64 = 1;
@@ -45,6 +47,23 @@ fn verify_finds_good_data_good_while_it_is_served_and_after_a_stop() {
     for (field, least) in [("files", 8), ("oplog_records", 760), ("subtotals", 100)] {
         assert!(report[field].as_u64() >= Some(least), "{field}: {report:#}");
     }
+}
+
+/// A source run gave way to an older generation's file, which has its lines at another zstd level.
+#[test]
+fn verify_finds_good_what_differs_only_in_how_it_is_compressed() {
+    let Some(archive) = data_file("store_shards_changed.tar.gz") else {
+        return;
+    };
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut tar = Command::new("tar");
+    tar.args(["--strip-components=1", "-xzf", text(&archive), "-C"]);
+    let unpacked = tar.arg(directory.path()).status().expect("run tar");
+    assert!(unpacked.success(), "{unpacked}");
+    let data = directory.path().join("data");
+    let verified = tallyring(&["verify", "--deep", "--data", text(&data)]);
+    assert_eq!(verified.code, 0, "{verified:?}");
+    assert!(verified.stdout.ends_with("all good\n"), "{verified:?}");
 }
 
 #[test]
