@@ -44,7 +44,8 @@ use crate::state::ApiState;
         },
         "ids": { "window_hours": 25, "in_memory": 2, "memory_bytes": 96 },
         "archive": {
-            "pending_runs": 1, "file_bytes": 2048, "damaged_files": [], "minutes_from": null, "hours_from": null,
+            "pending_runs": 1, "file_bytes": 2048, "single_copy_bytes": 0, "damaged_files": [], "minutes_from": null,
+            "hours_from": null,
         },
         "memory": { "memory_bytes": 8589934592_u64, "deltas_bytes_max": 536870912, "cache_bytes_max": 268435456 },
         "disk": { "free_bytes": 1073741824 },
@@ -112,13 +113,7 @@ pub async fn status(State(state): State<ApiState>) -> Result<Json<Value>, Proble
             "in_memory": status.ids_in_memory,
             "memory_bytes": status.ids_bytes,
         },
-        "archive": {
-            "pending_runs": status.pending_runs,
-            "file_bytes": status.file_bytes,
-            "damaged_files": status.damaged_files,
-            "minutes_from": status.minutes_from.map(rfc3339_utc),
-            "hours_from": status.hours_from.map(rfc3339_utc),
-        },
+        "archive": archive_json(&status, state.admin.backup_path.is_some()),
         "memory": {
             "memory_bytes": options.memory_bytes,
             "deltas_bytes_max": options.delta_bytes_max,
@@ -138,6 +133,18 @@ fn is_degraded(status: &Status) -> bool {
     let waiting = waiting.filter(|store| store.position == "waiting").count();
     let is_clock_wrong = status.clock_jumped || status.ring_days_ahead > 1;
     is_clock_wrong || !status.damaged_files.is_empty() || waiting > 7
+}
+
+fn archive_json(status: &Status, has_backup: bool) -> Value {
+    json!({
+        "pending_runs": status.pending_runs,
+        "file_bytes": status.file_bytes,
+        // A backup has all of them.
+        "single_copy_bytes": if has_backup { 0 } else { status.single_copy_bytes },
+        "damaged_files": status.damaged_files,
+        "minutes_from": status.minutes_from.map(rfc3339_utc),
+        "hours_from": status.hours_from.map(rfc3339_utc),
+    })
 }
 
 /// Rebuild now

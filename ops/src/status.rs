@@ -175,6 +175,11 @@ fn table(status: &Value, came: Option<&str>) -> String {
     line(&mut out, "rebuild", &last_rebuild(&status["last_rebuild"]));
     let backup = last_backup(&status["backup_path"], &status["last_rebuild"]);
     line(&mut out, "backup", &backup);
+    let single = &status["archive"]["single_copy_bytes"];
+    if number(single) > 0 {
+        let there_is = format!("{} of the archive have one copy: this one", bytes(single));
+        line(&mut out, "", &there_is);
+    }
     let ids = format!(
         "{} in memory, remembered {}",
         count(&status["ids"]["in_memory"]),

@@ -1,5 +1,7 @@
 //! What an operator wants to know of a store.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 use tallyring_archive::Manifest;
 use tallyring_records::{Day, Position, StoreId};
@@ -38,6 +40,8 @@ pub struct Status {
     pub pending_runs: usize,
     /// Bytes of all files the manifest names.
     pub file_bytes: u64,
+    /// Those of the archive that are their own source: nothing else can make them again.
+    pub single_copy_bytes: u64,
     /// Those of them that were found damaged.
     pub damaged_files: Vec<String>,
     /// Bytes free on the disk.
@@ -122,6 +126,7 @@ impl Store {
                 .copied(),
             pending_runs: manifest.pending().count(),
             file_bytes: file_bytes(&manifest),
+            single_copy_bytes: single_copy_bytes(&manifest),
             damaged_files,
             disk_free_bytes,
             clock_jumped,
@@ -151,6 +156,15 @@ fn store_status(store: &crate::delta::DeltaStore, today: Day) -> StoreStatus {
         runs: store.runs.len(),
         run_bytes: store.runs.iter().map(|run| run.entry.bytes).sum(),
     }
+}
+
+/// Source runs and files of the generation with the same content are one file with two names, or one name.
+fn single_copy_bytes(manifest: &Manifest) -> u64 {
+    let sources: BTreeSet<&str> = manifest.all_sources().map(|run| &*run.hash).collect();
+    let active = manifest.generation(manifest.active).into_iter();
+    let files = active.flat_map(|active| &active.files);
+    let single = files.filter(|file| sources.contains(&*file.hash));
+    single.map(|file| file.bytes).sum()
 }
 
 /// A file with two names counts once.
