@@ -71,7 +71,7 @@ const GAUGES: [Gauge; 22] = [
     ),
     (
         "tallyring_damaged_files",
-        "Files that count and were found damaged when they were read again, each at least once a week",
+        "Files that count and were found damaged or gone, at the start or when they were read again, each at least once a week",
         |now| now.status.damaged_files.len() as f64,
     ),
     (

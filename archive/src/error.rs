@@ -30,6 +30,14 @@ pub enum Error {
         /// Which check failed.
         what: String,
     },
+    /// A file that could not be opened at the start.
+    #[error("{name} could not be opened: {why}")]
+    Lost {
+        /// The file, relative to the data directory.
+        name: String,
+        /// What opening it said.
+        why: String,
+    },
     /// Written by another version.
     #[error("{name}: format {found}, this build reads {supported}; run the build that wrote it")]
     Version {

@@ -32,7 +32,8 @@ pub struct Manifest {
     pub store_id: String,
     /// The ring's today.
     pub today: Day,
-    /// Declarations of the namespaces, each with the position from which it holds; ascending.
+    /// Declarations of the namespaces, each with the position from which it holds; ascending. Old manifests lack those
+    /// that were not in force any more.
     pub schemas: Vec<SchemaEntry>,
     /// Delta stores, with what they flushed.
     pub stores: Vec<StoreEntry>,

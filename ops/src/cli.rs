@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use tallyring_records::Day;
 
 use crate::base_url;
 use crate::bench::BenchArgs;
@@ -94,6 +95,7 @@ pub enum Command {
     Restore(RestoreArgs),
     /// Check every file: checksums, order, subtotals against totals, books
     Verify(VerifyArgs),
+    Recount(RecountArgs),
     /// Print a stored thing as text
     Cat(CatArgs),
     /// Make, list or revoke API keys
@@ -323,6 +325,23 @@ pub struct VerifyArgs {
     /// Data directory
     #[arg(long, value_name = "DIR", default_value = DATA_DEFAULT)]
     pub data: PathBuf,
+}
+
+/// Make everything that is derived again: stores, runs, generation and manifest, from the log
+#[derive(Args)]
+#[command(after_help = "\
+What the log holds whole is counted again from the log, as it was decided then; what is older stays in its source runs, \
+which are checked first. Nothing is changed when something is missing. No server may run. Equal logs give equal bytes.
+
+Examples:
+  tallyring recount                      after runs/, archive/ or manifests/ were lost
+  tallyring recount --from 2012-03-16    that day and later ones only")]
+pub struct RecountArgs {
+    #[command(flatten)]
+    pub data: DataArgs,
+    /// First day that is counted again [default: as far back as the log reaches]
+    #[arg(long, value_name = "DAY")]
+    pub from: Option<Day>,
 }
 
 /// Options of `cat`.

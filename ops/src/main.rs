@@ -29,6 +29,7 @@ mod query;
 mod rebuild;
 mod rebuilds;
 mod recompress;
+mod recount;
 mod repair;
 mod schedule;
 mod scratch;
@@ -81,6 +82,7 @@ fn run(cli: Cli) -> Result<()> {
         Command::Backup(args) => backup::run(&args, json),
         Command::Restore(args) => backup::restore(&args, json),
         Command::Verify(args) => verify::run(&args, json),
+        Command::Recount(args) => recount::run(&args, json),
         Command::Cat(args) => cat::run(&args, json),
         Command::Key(args) => keys::run(&args, json),
         Command::Demo(args) => demo::run(&args, json),

@@ -9,17 +9,19 @@ use std::thread;
 use std::time::Instant;
 
 use serde::de::DeserializeOwned;
-use tallyring_archive::{Build, Manifest, RunEntry, Work};
+use tallyring_archive::{Build, Disk, Manifest, RunEntry, Work};
 use tallyring_realtime::catalog::{BackupOutcome, Catalog, Job, JobProgress, JobState};
 use tallyring_realtime::{Store, priority};
 use tallyring_rebuild::backup::Copied;
-use tallyring_rebuild::recompressible;
+use tallyring_rebuild::{heal, recompressible};
 
 use crate::backup;
 use crate::child;
 use crate::config::RebuildConfig;
 use crate::error::{CommandError, Result};
 use crate::incoming;
+use crate::repair::{open_backup, sync_files};
+use crate::scratch::in_scratch;
 
 /// How often a rebuild is begun when its sources change while it runs.
 const ATTEMPTS: usize = 3;
@@ -214,6 +216,56 @@ impl Rebuilds {
         self.start_thread("scrub", move |this| this.scrub(night));
     }
 
+    /// Heals what is damaged or gone, in a thread of its own, unless files are read already.
+    pub fn start_healing(self: &Arc<Self>) {
+        self.start_thread("heal", |this| {
+            priority::run_behind();
+            let Some(_one_at_a_time) = try_hold(&this.scrubbing) else {
+                return;
+            };
+            this.store.look_for_lost();
+            for file in this.store.damaged_entries() {
+                this.heal(&file);
+            }
+        });
+    }
+
+    /// Says what became of it.
+    fn heal(&self, file: &RunEntry) {
+        let name = &*file.name;
+        // It may panic over damage, as a reader may.
+        match catch_unwind(AssertUnwindSafe(|| self.healed(file))) {
+            Ok(Ok(Some(from))) => tracing::info!(file = name, from, "healed a file"),
+            Ok(Ok(None)) => tracing::error!(
+                file = name,
+                "a file is damaged or gone, and neither another file nor a backup has its content: stop the server and run \
+                 `tallyring verify --repair`, which counts again what the log holds; or restore a backup"
+            ),
+            Ok(Err(error)) => tracing::error!(%error, file = name, "a file cannot be healed"),
+            Err(_) => tracing::error!(file = name, "healing a file panicked"),
+        }
+    }
+
+    /// Puts the bytes of a file back, or counts its store again. From where they came.
+    fn healed(&self, file: &RunEntry) -> Result<Option<&'static str>> {
+        // Nobody removes what is read here, nor segments of the log.
+        let _files_stay = (hold(&self.backing_up), hold(&self.rebuilding));
+        let manifest = self.store.manifest();
+        let disk = &*self.store.world().disk;
+        let backup = self.backup.as_deref();
+        let backup = backup.and_then(|path| open_backup(&self.data, path).ok());
+        let backup = backup.as_ref().map(|disk| disk as &dyn Disk);
+        let from = in_scratch(|scratch| Ok(heal(disk, scratch, &manifest, file, backup)?))?;
+        match from {
+            Some(from) => {
+                sync_files(disk)?;
+                self.store.reopen(file)?;
+                Ok(Some(from.told()))
+            }
+            None => Ok(self.store.recount_store_of(file)?.then_some("the log")),
+        }
+    }
+
     fn start_thread(self: &Arc<Self>, name: &str, run: impl FnOnce(&Self) + Send + 'static) {
         let this = Arc::clone(self);
         let spawned = thread::Builder::new().name(name.into());
@@ -239,10 +291,10 @@ impl Rebuilds {
             let read = catch_unwind(AssertUnwindSafe(|| self.store.scrub(&file, &mut rest)));
             match read {
                 Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::error!(
-                    %error, file = file.name,
-                    "a file cannot be read as it was written: heal it with `tallyring verify --repair` while a backup has it"
-                ),
+                Ok(Err(error)) => {
+                    tracing::error!(%error, file = file.name, "a file cannot be read as it was written");
+                    self.heal(&file);
+                }
                 Err(_) => tracing::error!(
                     file = file.name,
                     "reading a file again panicked; look at it with `tallyring verify`"

@@ -3,16 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use tallyring_archive::{Disk, Error, Manifest, OsDisk, names, verify_run};
+use tallyring_archive::{Disk, Error, Manifest, OsDisk, RunEntry, manifest, names, verify_run};
 use tallyring_realtime::oplog::{OplogError, ReadFrom, scan};
-use tallyring_rebuild::{Healed, heal, heal_segment};
+use tallyring_rebuild::{heal, heal_segment};
 
 use crate::cli::VerifyArgs;
 use crate::config::Config;
-use crate::data_directory::{disk, lock, manifest, require_store};
+use crate::data_directory::{disk, lock, require_store};
 use crate::error::{CommandError, Result, doing};
 use crate::lineage;
 use crate::out::note;
+use crate::recount::recount;
 use crate::scratch::in_scratch;
 
 /// Heals what it can; a sentence for each file that was healed. What it cannot heal the check that follows finds.
@@ -22,10 +23,18 @@ use crate::scratch::in_scratch;
 pub fn run(args: &VerifyArgs) -> Result<Vec<String>> {
     require_store(&args.data)?;
     let _lock = lock(&args.data)?;
-    let backup = backup_of(args)?;
+    let config = Config::load(args.config.as_deref())?;
+    let backup = backup_of(args, config.backup.as_deref())?;
     let backup = backup.as_ref().map(|disk| disk as &dyn Disk);
     let disk = disk(&args.data)?;
-    let mut healed = in_scratch(|scratch| heal_files(&disk, scratch, backup))?;
+    for directory in names::DIRECTORIES {
+        disk.create_directory(directory)
+            .map_err(Error::io("create", directory))?;
+    }
+    let mut healed = match Manifest::load(&disk) {
+        Ok(Some(manifest)) => in_scratch(|scratch| heal_files(&disk, scratch, &manifest, backup))?,
+        _ => Vec::new(),
+    };
     // Sorted files are known by their hashes, whoever has them; segments of the log are not.
     if let Some(backup) = backup {
         if lineage::is_same(&disk, backup)? {
@@ -36,23 +45,45 @@ pub fn run(args: &VerifyArgs) -> Result<Vec<String>> {
             );
         }
     }
+    if !is_whole(&disk) {
+        let config = Config::for_recount(args.config.as_deref(), &args.data)?;
+        match recount(&args.data, &config, None) {
+            Ok(recounted) => healed.push(format!("what is derived: {recounted}")),
+            Err(error) => note!("warning: nothing was counted again: {error}"),
+        }
+    }
     Ok(healed)
 }
 
-fn backup_of(args: &VerifyArgs) -> Result<Option<OsDisk>> {
-    let config = Config::load(args.config.as_deref())?;
-    let Some(path) = args.backup.clone().or(config.backup) else {
-        return Ok(None);
-    };
+/// True when every manifest and every file that the newest names can be read.
+fn is_whole(disk: &dyn Disk) -> bool {
+    let numbers = manifest::numbers(disk).unwrap_or_default();
+    let mut manifests = numbers
+        .iter()
+        .map(|&number| Manifest::load_number(disk, number));
+    let is_good = |entry: &RunEntry| verify_run(disk, entry).is_ok();
+    manifests.all(|manifest| manifest.is_ok())
+        && matches!(Manifest::load(disk), Ok(Some(newest)) if newest.files().all(is_good))
+}
+
+fn backup_of(args: &VerifyArgs, configured: Option<&Path>) -> Result<Option<OsDisk>> {
+    let path = args.backup.as_deref().or(configured);
+    path.map(|path| open_backup(&args.data, path)).transpose()
+}
+
+/// A backup of the store in `data`.
+///
+/// # Errors
+/// When it is none, or of another store.
+pub fn open_backup(data: &Path, path: &Path) -> Result<OsDisk> {
     if !path.join(names::BACKUP).exists() {
         return Err(CommandError::Usage(format!(
             "{} is no backup; name a directory that `tallyring backup` made",
             path.display()
         )));
     }
-    same_store(&args.data, &path)?;
-    let disk = OsDisk::new(&path).map_err(doing(format!("open {}", path.display())))?;
-    Ok(Some(disk))
+    same_store(data, path)?;
+    OsDisk::new(path).map_err(doing(format!("open {}", path.display())))
 }
 
 fn same_store(data: &Path, backup: &Path) -> Result<()> {
@@ -72,8 +103,12 @@ fn same_store(data: &Path, backup: &Path) -> Result<()> {
     )))
 }
 
-fn heal_files(disk: &OsDisk, scratch: &OsDisk, backup: Option<&dyn Disk>) -> Result<Vec<String>> {
-    let manifest = manifest(disk)?;
+fn heal_files(
+    disk: &OsDisk,
+    scratch: &OsDisk,
+    manifest: &Manifest,
+    backup: Option<&dyn Disk>,
+) -> Result<Vec<String>> {
     let files: BTreeMap<_, _> = manifest
         .files()
         .map(|entry| (entry.name.as_str(), entry))
@@ -83,19 +118,24 @@ fn heal_files(disk: &OsDisk, scratch: &OsDisk, backup: Option<&dyn Disk>) -> Res
         if verify_run(disk, entry).is_ok() {
             continue;
         }
-        let from = match heal(disk, scratch, &manifest, entry, backup)? {
-            Some(Healed::Twin) => "its other name",
-            Some(Healed::Backup) => "the backup",
-            Some(Healed::Remade) => "its source runs, merged again",
-            None => continue,
-        };
-        healed.push(format!("{} from {from}", entry.name));
+        if let Some(from) = heal(disk, scratch, manifest, entry, backup)? {
+            healed.push(format!("{} from {}", entry.name, from.told()));
+        }
     }
+    sync_files(disk)?;
+    Ok(healed)
+}
+
+/// Makes durable what was put back.
+///
+/// # Errors
+/// When the disk refuses.
+pub fn sync_files(disk: &dyn Disk) -> Result<()> {
     for directory in names::SORTED_FILE_DIRECTORIES {
         disk.sync_directory(directory)
             .map_err(Error::io("sync", directory))?;
     }
-    Ok(healed)
+    Ok(())
 }
 
 /// Segment by segment, as each hides what is wrong behind it; then those that are gone but needed.

@@ -248,6 +248,7 @@ impl Began {
             access: Arc::clone(&self.access),
             metrics: self.metrics,
         };
+        rebuilds.start_healing();
         let schedule = rebuild_after_midnight(Arc::clone(&service), rebuilds, setup.config);
         let schedule = tokio::spawn(schedule);
         // Before anybody counts: from here on a signal drains.

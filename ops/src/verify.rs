@@ -70,9 +70,9 @@ pub fn run(args: &VerifyArgs, json: bool) -> Result<()> {
         return Ok(());
     }
     let advice = if args.repair {
-        "neither the backup nor other files have what they name: restore from a backup"
+        "neither the backup, other files nor the log have what they name: restore from a backup"
     } else {
-        "what they name must not be trusted; `tallyring verify --repair` heals what a backup or other files have"
+        "what they name must not be trusted; `tallyring verify --repair` heals what a backup, other files or the log have"
     };
     Err(CommandError::Failed(format!(
         "{}; {advice}",

@@ -19,6 +19,17 @@ pub enum Healed {
     Remade,
 }
 
+impl Healed {
+    /// For people, behind `from`.
+    pub fn told(self) -> &'static str {
+        match self {
+            Self::Twin => "its other name",
+            Self::Backup => "the backup",
+            Self::Remade => "its source runs, merged again",
+        }
+    }
+}
+
 /// Puts the bytes that `entry` tells of in the place of what is there. `None` when nobody has them.
 /// The caller holds the lock, and syncs the directories.
 ///

@@ -36,6 +36,8 @@ pub struct Run {
     index: Vec<BlockEntry>,
     meta: RunMeta,
     cache_id: u64,
+    /// Why it cannot be read, where it stands for a file that is damaged or gone.
+    lost: Option<String>,
 }
 
 impl Run {
@@ -62,7 +64,36 @@ impl Run {
             index,
             meta,
             cache_id,
+            lost: None,
         }))
+    }
+
+    /// Stands for a run that a manifest names and that cannot be opened: it tells what the manifest does, and every read
+    /// of its lines fails with `why`.
+    pub fn lost(entry: &RunEntry, why: &Error) -> Arc<Self> {
+        Arc::new(Self {
+            name: entry.name.clone(),
+            content: Content::new([]),
+            index: Vec::new(),
+            meta: entry.meta.clone(),
+            cache_id: 0,
+            lost: Some(why.to_string()),
+        })
+    }
+
+    /// True for one that stands for a file that cannot be opened.
+    pub fn is_lost(&self) -> bool {
+        self.lost.is_some()
+    }
+
+    fn check_is_there(&self) -> Result<()> {
+        match &self.lost {
+            None => Ok(()),
+            Some(why) => Err(Error::Lost {
+                name: self.name.clone(),
+                why: why.clone(),
+            }),
+        }
     }
 
     /// Opens the run that a manifest names: under its name, a valid run of another length, or that says something else
@@ -198,6 +229,7 @@ impl Run {
         (prefix, from): (&[u8], &[u8]),
         visit: &mut Visitor<'_>,
     ) -> Result<()> {
+        self.check_is_there()?;
         // The block before the first one that starts at or after `from` may hold it; with continued
         // totals several blocks may start with the key itself.
         let first = self
@@ -377,6 +409,7 @@ impl Cursor {
                 return Ok(true);
             }
         }
+        self.run.check_is_there()?;
         // Also after an error the cursor stands on no line.
         self.block = None;
         if self.next_block == self.run.index.len() {

@@ -45,6 +45,23 @@ impl Config {
         Ok(config)
     }
 
+    /// The configuration of a command that makes the manifest again: as [`Config::for_command`] where there is a readable
+    /// one.
+    ///
+    /// # Errors
+    /// As [`Config::load`].
+    pub fn for_recount(file: Option<&Path>, data: &Path) -> Result<Self> {
+        if file.is_none()
+            && let Ok(config) = Self::for_command(None, data)
+        {
+            return Ok(config);
+        }
+        let mut config = Self::load(file)?;
+        config.options.oplog_days = OPLOG_DAYS;
+        config.options.id_hours = ID_HOURS;
+        Ok(config)
+    }
+
     /// Without a file, the store's manifest, whose shards and schema are taken over; none where there is no store yet.
     fn of_store(&mut self, data: &Path) -> Result<Option<Manifest>> {
         if self.declares || !data.join(names::IDENTITY).exists() {

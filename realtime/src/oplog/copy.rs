@@ -27,6 +27,11 @@ impl Segment {
         self.0.header.first_sequence
     }
 
+    /// When it was begun, Unix milliseconds.
+    pub fn created_ms(&self) -> i64 {
+        self.0.header.created_ms
+    }
+
     /// Reads the frames in `content`, which are those of this segment; `next` is the one that follows it.
     ///
     /// # Errors

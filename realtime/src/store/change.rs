@@ -7,7 +7,7 @@ use std::time::Duration;
 use tallyring_archive::merge::{Horizon, merge};
 use tallyring_archive::{
     IdRunEntry, IdsEntry, Manifest, Partition, ProducerEntry, RunEntry, RunSpec, RunWriter,
-    SchemaEntry, StoreEntry, names, remove_leftovers_of_flush,
+    StoreEntry, names, remove_leftovers_of_flush,
 };
 use tallyring_records::{Offset, Position, Record, StoreId};
 
@@ -77,7 +77,7 @@ impl Store {
         ids + deltas.map(|delta| delta.bytes() as u64).sum::<u64>()
     }
 
-    fn flush_locked(&self, root: &mut Root) -> Result<()> {
+    pub(super) fn flush_locked(&self, root: &mut Root) -> Result<()> {
         root.check()?;
         let flushed = self.write_and_name(root);
         // Where a manifest may name them they stay. Else the next try makes others, and the disk may be full.
@@ -239,10 +239,8 @@ impl Store {
             .stores()
             .map(|store| flushed_entry(store, frozen, written))
             .collect();
-        // Every store is flushed up to `until`, so no record before it is replayed.
-        let holds = |entry: &SchemaEntry| entry.since.offset(0) <= frozen.until;
-        let in_force = view.schemas.iter().rposition(holds).unwrap_or(0);
-        next.schemas = view.schemas[in_force..].to_vec();
+        // All of them: a recount begins where the log does.
+        next.schemas.clone_from(&view.schemas);
     }
 
     /// Ids are known for their window; what became of them is told as long as the log is kept.

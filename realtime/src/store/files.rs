@@ -1,10 +1,11 @@
 //! Open files of the current manifest, each opened once and shared.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tallyring_archive::{Disk, Manifest, Result, Run, RunEntry};
 
+use super::scrub::is_damage;
 use crate::delta::OpenRun;
 
 /// Runs by name.
@@ -32,6 +33,54 @@ pub struct ArchiveFiles {
 }
 
 impl Files {
+    /// Opens all that queries read under `manifest`. A file that is damaged or gone costs only what is in it: a run takes
+    /// its place of which every read fails.
+    ///
+    /// # Errors
+    /// When a file cannot be opened for another reason.
+    pub fn open_what_is_whole(&mut self, disk: &dyn Disk, manifest: &Manifest) -> Result<()> {
+        let of_stores = manifest.stores.iter().flat_map(|store| &store.runs);
+        let kept = manifest.generations.iter();
+        let of_archive = kept.flat_map(|kept| &kept.files).chain(manifest.pending());
+        for entry in of_stores.chain(of_archive) {
+            match self.open(disk, entry) {
+                Ok(_) => {}
+                Err(error) if is_damage(&error) => {
+                    tracing::error!(%error, file = entry.name, "a file is damaged or gone: reads that need it fail");
+                    let lost = Run::lost(entry, &error);
+                    self.open.insert(entry.name.clone(), lost);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// The next that needs the file opens it anew.
+    pub fn forget(&mut self, name: &str) {
+        self.open.remove(name);
+    }
+
+    /// Names of files that could not be opened.
+    pub fn lost(&self) -> BTreeSet<String> {
+        let open = self.open.iter();
+        let lost = open.filter(|(_, run)| run.is_lost());
+        lost.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Opens a file anew, whose content was put back.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn reopen(&mut self, disk: &dyn Disk, entry: &RunEntry) -> Result<OpenRun> {
+        let run = Run::open_named(disk, entry)?;
+        self.open.insert(entry.name.clone(), Arc::clone(&run));
+        Ok(OpenRun {
+            entry: entry.clone(),
+            run,
+        })
+    }
+
     /// The open run that the manifest names so.
     ///
     /// # Errors

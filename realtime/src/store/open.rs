@@ -134,7 +134,9 @@ impl Store {
         let disk = Arc::clone(&world.disk);
         let identity = Identity::load(&*disk)?.ok_or_else(no_identity)?;
         let manifest = Manifest::load(&*disk)?
-            .ok_or_else(|| Error::Missing("the data directory has no manifest".into()))?;
+            .ok_or_else(|| Error::Missing(
+                "the data directory has no manifest; `tallyring recount` makes it again from the log".into(),
+            ))?;
         check_identity(&identity, &manifest)?;
         check_log_is_there(&*disk)?;
         let mut store = Self::of_manifest(world, options, &identity, manifest)?;
@@ -185,7 +187,9 @@ fn begin(
     let log = scan(disk, None, ReadFrom::Sequence(0), &mut |_| Ok(()));
     if !log.is_ok_and(|log| log.end_sequence == 0) {
         return Err(Error::Missing(
-            "there is an oplog but no manifest: the manifests were removed; restore `manifests/` from a backup".into(),
+            "there is an oplog but no manifest: the manifests were removed; restore `manifests/` from a backup, or make \
+             them again from the log with `tallyring recount`"
+                .into(),
         ));
     }
     // The log begins before the first manifest, sorted files after it: to go on would remove them all.

@@ -20,6 +20,7 @@ use super::change::HOUR_MS;
 use super::files::Files;
 use super::lateness::Watermarks;
 use super::open::{AGAIN_DOMAIN, BATCH_KEY_DOMAIN, ID_DOMAIN, REFUSED_DOMAIN};
+use super::open_ids::OpenIds;
 use super::recent::Recent;
 use super::view::{Live, View};
 use super::{ANSWERED_MAX, Answered, Root, Store, Writer};
@@ -28,7 +29,7 @@ use crate::delta::{Delta, DeltaStore};
 use crate::error::{Error, Result};
 use crate::heavy::Heavy;
 use crate::identity::Identity;
-use crate::ids::{Ids, Seen};
+use crate::ids::Seen;
 use crate::oplog::{ApplyError, Frame, LogSummary, OplogError, ReadFrom};
 use crate::options::{Options, World};
 use crate::producers::Producers;
@@ -79,25 +80,35 @@ impl Store {
         let believed_ms = now_ms.min(manifest.plausible_ms());
         let known_from_ms = believed_ms.saturating_sub(i64::from(options.id_hours) * HOUR_MS);
         let mut files = Files::default();
+        files.open_what_is_whole(disk, &manifest)?;
         let mut stores = Vec::new();
         for entry in &manifest.stores {
             stores.push(DeltaStore::from_entry(entry, options.shards, |run| {
                 files.open(disk, run)
             })?);
         }
+        let ids = OpenIds::new(disk, &manifest.ids, known_from_ms)?;
+        let manifest = Manifest {
+            ids: ids.entry,
+            ..manifest
+        };
         let archive = files.archive(disk, &manifest)?;
         let from = manifest.log_from();
-        let in_force = |entry: &&SchemaEntry| entry.since.offset(0).sequence <= from;
-        let first = manifest.schemas.iter().rev().find(in_force).cloned();
-        let first =
-            first.ok_or_else(|| Error::Missing("the manifest declares no namespaces".into()))?;
+        let in_force = |entry: &SchemaEntry| entry.since.offset(0).sequence <= from;
+        // Where ids alone begin earlier, no store counts what lies between.
+        let known = manifest.schemas.partition_point(in_force).max(1);
+        let schemas: Vec<_> = manifest.schemas.iter().take(known).cloned().collect();
+        let first = schemas
+            .last()
+            .ok_or_else(|| Error::Missing("the manifest declares no namespaces".into()))?;
+        let schema = Arc::new(first.schema.clone());
         let mut bounds = Bounds::new();
         let runs = manifest.stores.iter().flat_map(|store| &store.runs);
         let runs = runs.chain(manifest.all_sources());
         runs.for_each(|run| bounds.add_run(run));
         let writer = Writer {
             log: None,
-            ids: Ids::open(disk, &manifest.ids.runs, known_from_ms)?,
+            ids: ids.ids,
             producers: Producers::restore(&manifest.ids.producers),
             payload: Vec::new(),
             bounds,
@@ -107,11 +118,11 @@ impl Store {
             doubt: None,
             last_append_ms: now_ms,
         };
-        let schema = Arc::new(first.schema.clone());
         let heavy = Heavy::new(schema.namespaces.len(), manifest.today);
+        let lost = files.lost();
         let view = View {
             ring: Ring::restore(manifest.today, options.shards, stores),
-            schemas: Arc::new(vec![first]),
+            schemas: Arc::new(schemas),
             archive: Arc::new(archive),
             watermarks: Watermarks::restore(&manifest.newest_events),
             manifest: Arc::new(manifest.clone()),
@@ -132,7 +143,7 @@ impl Store {
             read_budget: ReadBudget::new(options.read_bytes_max),
             folding: Mutex::new(()),
             has_arrived: AtomicBool::new(false),
-            damaged: Mutex::default(),
+            damaged: Mutex::new(lost),
             world,
             options,
         })

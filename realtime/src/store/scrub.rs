@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
+use std::sync::Arc;
 
-use tallyring_archive::{Error as ArchiveError, RunEntry, verify_on_disk};
+use tallyring_archive::{Error as ArchiveError, Run, RunEntry, verify_on_disk};
 
-use super::Store;
+use super::{Root, Store};
 use crate::error::Result;
 use crate::sync::MutexGuard;
 
@@ -42,7 +43,9 @@ impl Store {
     pub fn scrub(&self, file: &RunEntry, after_part: &mut dyn FnMut()) -> Result<()> {
         match verify_on_disk(&*self.world.disk, file, after_part) {
             Ok(()) => {
-                self.damaged().remove(&file.name);
+                if self.damaged().contains(&file.name) {
+                    self.reopen(file)?;
+                }
                 Ok(())
             }
             Err(error) if is_gone(&error) && !self.names(&file.name) => Ok(()),
@@ -53,6 +56,62 @@ impl Store {
                 Err(error.into())
             }
         }
+    }
+
+    /// Looks whether every file is there and begins and ends as it should, also those that only a rebuild reads. Those that
+    /// do not are damaged.
+    pub fn look_for_lost(&self) {
+        let manifest = self.manifest();
+        let files: BTreeMap<&str, &RunEntry> =
+            manifest.files().map(|file| (&*file.name, file)).collect();
+        for (name, file) in files {
+            if let Err(error) = Run::open_named(&*self.world.disk, file)
+                && is_damage(&error)
+                && self.names(name)
+                && self.damaged().insert(name.to_owned())
+            {
+                tracing::error!(%error, file = name, "a file is damaged or gone");
+            }
+        }
+    }
+
+    /// The files that are known to be damaged and still count.
+    pub fn damaged_entries(&self) -> Vec<RunEntry> {
+        let damaged = self.damaged_files();
+        let manifest = self.manifest();
+        let files = manifest.files().map(|file| (&file.name, file));
+        let files: BTreeMap<&String, &RunEntry> = files.collect();
+        let entries = damaged.iter().filter_map(|name| files.get(name));
+        entries.map(|&file| file.clone()).collect()
+    }
+
+    /// Reads a file that is whole again from now on.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn reopen(&self, file: &RunEntry) -> Result<()> {
+        let mut root = self.root();
+        let disk = &*self.world.disk;
+        let Root {
+            manifest, files, ..
+        } = &mut *root;
+        if manifest.files().any(|named| named.name == file.name) {
+            let open = files.reopen(disk, file)?;
+            let archive = Arc::new(files.archive(disk, manifest)?);
+            let mut live = self.live_mut();
+            let view = live.view_mut();
+            view.archive = archive;
+            for store in view.ring.stores_mut() {
+                let runs = store.runs.iter().cloned();
+                let reopened = runs.map(|run| match run.entry.name == file.name {
+                    true => open.clone(),
+                    false => run,
+                });
+                store.runs = reopened.collect();
+            }
+        }
+        self.damaged().remove(&file.name);
+        Ok(())
     }
 
     /// Names of files that were found damaged and still count.
@@ -75,18 +134,18 @@ impl Store {
         self.root().manifest.files().any(|file| file.name == name)
     }
 
-    fn damaged(&self) -> MutexGuard<'_, BTreeSet<String>> {
+    pub(super) fn damaged(&self) -> MutexGuard<'_, BTreeSet<String>> {
         let damaged = self.damaged.lock();
         damaged.unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
-fn is_gone(error: &ArchiveError) -> bool {
+pub(super) fn is_gone(error: &ArchiveError) -> bool {
     matches!(error, ArchiveError::Io { source, .. } if source.kind() == ErrorKind::NotFound)
 }
 
 /// False where the process only lacks what it needs to read it, such as one more open file.
-fn is_damage(error: &ArchiveError) -> bool {
+pub(super) fn is_damage(error: &ArchiveError) -> bool {
     let is_bad_sector =
         |source: &io::Error| source.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error());
     match error {

@@ -19,7 +19,7 @@ use crate::ring::Ring;
 #[derive(Clone)]
 pub(super) struct View {
     pub ring: Ring,
-    /// Declarations that replay may need, the one in force last.
+    /// All declarations, the one in force last.
     pub schemas: Arc<Vec<SchemaEntry>>,
     pub archive: Arc<ArchiveFiles>,
     pub manifest: Arc<Manifest>,

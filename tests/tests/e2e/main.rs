@@ -31,6 +31,7 @@ mod outputs;
 mod quarters;
 mod real_events;
 mod recompression;
+mod recount;
 mod small_memory;
 mod statsd;
 mod stop;

@@ -62,6 +62,7 @@ fn of_a_directory<'a>(data: &'a str, place: &'a Place) -> Vec<Vec<&'a str>> {
         on(&["datasets"]),
         on(&["rebuild"]),
         on(&["recompress"]),
+        on(&["recount"]),
         on(&["drop", "old"]),
         on(&["verify"]),
         on(&["backup", &place.backup]),

@@ -51,6 +51,15 @@ impl Stored {
         files(&self.data, directory)
     }
 
+    /// 400 clicks on the 16th, not exported.
+    pub fn with_one_day() -> Self {
+        let stored = Self::new();
+        let server = stored.serve("2012-03-16T12:00:00Z");
+        post(&server, "2012-03-16T09:10:00Z", "a", 400);
+        server.terminate();
+        stored
+    }
+
     /// A week of clicks: two generations, deltas, ids and late increments.
     ///
     /// ```text
@@ -59,10 +68,7 @@ impl Stored {
     /// 18th  100 clicks, 10 for the 16th-> deltas/ and ids/
     /// ```
     pub fn with_a_file_of_every_kind() -> Self {
-        let stored = Self::new();
-        let server = stored.serve("2012-03-16T12:00:00Z");
-        post(&server, "2012-03-16T09:10:00Z", "a", 400);
-        server.terminate();
+        let stored = Self::with_one_day();
         let server = stored.serve("2012-03-17T12:00:00Z");
         server.wait_for_status("the 16th is archived", |status| status["generation"] == 1);
         post(&server, "2012-03-17T10:00:00Z", "b", 200);

@@ -1,0 +1,151 @@
+//! `tallyring recount`: makes stores, runs, generation and manifest again from the log, as far as it reaches.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::json;
+use tallyring_archive::{Disk, Manifest, RunEntry, manifest, names, verify_bytes};
+use tallyring_realtime::{Recount, Store, VirtualClock};
+use tallyring_rebuild::{BuildOptions, build};
+use tallyring_records::{Day, StoreId, how_many};
+
+use crate::cli::RecountArgs;
+use crate::config::Config;
+use crate::data_directory::{lock, require_store, world};
+use crate::error::{CommandError, Result, doing};
+use crate::out::{note, say};
+use crate::progress::bytes_bar;
+
+/// Counts again.
+///
+/// # Errors
+/// When a server runs, what is not in the log is damaged or gone, the log is damaged, or the disk refuses.
+pub fn run(args: &RecountArgs, json: bool) -> Result<()> {
+    let data = &args.data.data;
+    require_store(data)?;
+    let _lock = lock(data)?;
+    let config = Config::for_recount(args.data.config.as_deref(), data)?;
+    let recounted = recount(data, &config, args.from)?;
+    if json {
+        return say!(
+            "{}",
+            json!({
+                "from_first_record": recounted.is_whole, "stores": recounted.stores.len(),
+                "records": recounted.records, "generation": recounted.generation,
+            })
+        );
+    }
+    say!("{recounted}")
+}
+
+/// What was counted again.
+pub struct Recounted {
+    is_whole: bool,
+    stores: Vec<StoreId>,
+    records: u64,
+    generation: u64,
+}
+
+impl fmt::Display for Recounted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let stores = how_many(self.stores.len() as u64, "store");
+        let records = how_many(self.records, "record");
+        write!(f, "{stores} counted again from {records} of the log")?;
+        if !self.is_whole {
+            f.write_str(" (source runs have what is older)")?;
+        }
+        write!(f, ", generation {} is published", self.generation)
+    }
+}
+
+/// Makes again what is derived, from the log of the directory, whose lock the caller holds.
+///
+/// # Errors
+/// As [`run`].
+pub fn recount(data: &Path, config: &Config, from: Option<Day>) -> Result<Recounted> {
+    // A clock that stands where the log ends: nothing depends on when this runs.
+    let standing = |ms| Arc::new(VirtualClock::new(ms, 0.0));
+    let disk = world(data, standing(0))?.disk;
+    let options = config.options;
+    let plan = Recount::plan(&*disk, from, &config.schema, options.shards)?;
+    check_files(&*disk, &plan.manifest)?;
+    if manifest::numbers(&*disk).unwrap_or_default().is_empty() {
+        note!(
+            "warning: no manifest is left: the log's beginning is counted as {} declares, and datasets, if there were any, \
+             must be loaded again",
+            if config.declares {
+                "the configuration"
+            } else {
+                "the embedded configuration"
+            }
+        );
+    }
+    disk.create_directory(names::MANIFESTS)
+        .map_err(doing(format!("make {}", names::MANIFESTS)))?;
+    // From here on the store can be opened at any moment: what is not made yet, the log has.
+    plan.manifest.commit(&*disk)?;
+    remove_unreadable(&*disk)?;
+    let (store, recovery) = Store::open_as_it_is(
+        world(data, standing(plan.ended_ms))?,
+        options,
+        &config.schema,
+    )?;
+    store.flush()?;
+    let manifest = store.manifest();
+    let options = BuildOptions {
+        shards: options.shards,
+        level: config.rebuild.level,
+        keep: config.rebuild.keep,
+    };
+    let bar = bytes_bar("merging");
+    let progress = |done: u64, total: u64| {
+        bar.set_length(total);
+        bar.set_position(done);
+    };
+    let built = build(&*disk, &manifest, options, &progress)?;
+    if let Some(built) = &built {
+        store.publish(built)?;
+    }
+    store.seal()?;
+    bar.finish_and_clear();
+    Ok(Recounted {
+        is_whole: plan.is_whole,
+        stores: plan.stores,
+        records: recovery.replayed,
+        generation: store.manifest().active,
+    })
+}
+
+/// What the log does not have must be whole before anything else is given up for it.
+fn check_files(disk: &dyn Disk, manifest: &Manifest) -> Result<()> {
+    let damaged = |entry: &&RunEntry| verify_bytes(disk, entry).is_err();
+    let damaged: Vec<&str> = manifest
+        .files()
+        .filter(damaged)
+        .map(|entry| &*entry.name)
+        .collect();
+    let Some(first) = damaged.first() else {
+        return Ok(());
+    };
+    Err(CommandError::Failed(format!(
+        "{first} is damaged or gone{}, and the log does not reach back to what it holds; nothing was changed: heal it with \
+         `tallyring verify --repair --backup DIR`, or restore a backup",
+        match damaged.len() {
+            1 => String::new(),
+            more => format!(" (and {} more)", more - 1),
+        }
+    )))
+}
+
+/// Older manifests are for people; of those that cannot be read, nobody has anything.
+fn remove_unreadable(disk: &dyn Disk) -> Result<()> {
+    for number in manifest::numbers(disk)? {
+        if Manifest::load_number(disk, number).is_err() {
+            let name = names::manifest(number);
+            disk.remove(&name)
+                .map_err(doing(format!("remove {name}")))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,397 @@
+//! Counting again: a manifest from which everything that the log tells is replayed.
+//!
+//! What is derived is a function of the log, so to make it again is to forget how far it was made. Invariant: a store
+//! that opened where the log can be read begins anew at its opening, without a run, and no source run counts it; each
+//! other record is counted by a source run, as before. Nothing is decided anew: which store counted what is in the log
+//! (`Increment` or `Late`, `Rotate`, `Cut`, `Schema`). Only the day at which a ring began is not, and is that of the
+//! first segment.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tallyring_archive::{
+    Disk, GenerationEntry, IdsEntry, Manifest, SchemaEntry, StoreEntry, manifest, names,
+};
+use tallyring_records::{Day, Offset, Position, Record, RecordError, Schema, StoreId, decode_all};
+
+use crate::delta::DeltaStore;
+use crate::error::{Error, Result};
+use crate::identity::Identity;
+use crate::oplog::{Frame, ReadFrom, scan, segments};
+use crate::ring::Ring;
+
+/// What begins a recount: committed, and then opened, it counts all of the log again.
+#[derive(Debug)]
+pub struct Recount {
+    /// What counts before the log is read again.
+    pub manifest: Manifest,
+    /// When the log's last record was written, Unix milliseconds: a clock that stands there makes equal logs give equal
+    /// bytes.
+    pub ended_ms: i64,
+    /// True when every count of the ring comes from the log, none from a source run of the ring.
+    pub is_whole: bool,
+    /// Stores that are counted again; with a whole log those are all there ever were.
+    pub stores: Vec<StoreId>,
+}
+
+impl Recount {
+    /// Reads the whole log and plans it, changing nothing. Days before `from` stay as they are; `schema` holds at the
+    /// log's beginning where no manifest tells what did.
+    ///
+    /// # Errors
+    /// When the log is damaged or ends too early, or neither it nor a manifest tells what counted before it.
+    pub fn plan(disk: &dyn Disk, from: Option<Day>, schema: &Schema, shards: u16) -> Result<Self> {
+        let identity = Identity::load(disk)?.ok_or_else(|| Error::Identity {
+            name: names::IDENTITY,
+            what: "is missing; without its secret no long key is found: restore it from a backup"
+                .into(),
+        })?;
+        let told = Told::read(disk, identity.store_id)?;
+        let store_id = identity.store_id_text();
+        let base = newest_readable(disk)?;
+        if let Some(base) = base.as_ref().filter(|base| base.store_id != store_id) {
+            let what = format!("is store {store_id}, manifest {} is not of it", base.number);
+            let name = names::IDENTITY;
+            return Err(Error::Identity { name, what });
+        }
+        if let Some(base) = base
+            .as_ref()
+            .filter(|base| base.log_until() > told.end.sequence)
+        {
+            return Err(Error::Missing(format!(
+                "the oplog ends at record {}, but manifest {} says that runs hold records up to {}: to count again would \
+                 lose those; restore `oplog/` from a backup",
+                told.end.sequence,
+                base.number,
+                base.log_until()
+            )));
+        }
+        if let Some(day) = told.reopened {
+            return Err(Error::Missing(format!(
+                "the store of {day} opened again after its export, as the ring turned back, so its records cannot be told \
+                 apart when they are counted again; restore a backup"
+            )));
+        }
+        match told.first_schema(base.as_ref(), schema) {
+            Some(first) if told.oldest == 0 && from.is_none() => told.whole(base, first, shards),
+            _ => told.part(base.ok_or_else(|| told.nothing_before(from))?, from),
+        }
+        .and_then(|recount| recount.numbered(disk, store_id))
+    }
+
+    /// The number that follows; where no manifest is left, one that hardly was used: there were fewer of them than records.
+    fn numbered(mut self, disk: &dyn Disk, store_id: String) -> Result<Self> {
+        let used = manifest::numbers(disk).unwrap_or_default();
+        if let Some(newest) = used.last() {
+            self.manifest.number = newest + 1;
+        }
+        self.manifest.store_id = store_id;
+        self.manifest.written_at_ms = self.ended_ms;
+        self.manifest.forget_datasets();
+        Ok(self)
+    }
+}
+
+/// The newest manifest that is whole: what it says of datasets and of what the log does not hold is needed.
+fn newest_readable(disk: &dyn Disk) -> Result<Option<Manifest>> {
+    let numbers = manifest::numbers(disk).unwrap_or_default();
+    let mut newest_first = numbers.iter().rev();
+    let readable = newest_first.find_map(|&number| Manifest::load_number(disk, number).ok());
+    let is_newest = readable.as_ref().map(|manifest| manifest.number) == numbers.last().copied();
+    if is_newest && readable.is_some() {
+        return Ok(readable);
+    }
+    // Which loads count is in the newest manifest only.
+    let known = readable.iter().flat_map(|manifest| &manifest.datasets);
+    let known: BTreeSet<&str> = known
+        .flat_map(|set| &set.runs)
+        .map(|run| &*run.name)
+        .collect();
+    let files = disk.list(names::RUNS).unwrap_or_default();
+    let files = files.iter().map(|file| format!("{}/{file}", names::RUNS));
+    let mut bulk = files.filter(|file| file.starts_with(&names::bulk_run("")));
+    match bulk.find(|file| !known.contains(file.as_str())) {
+        None => Ok(readable),
+        Some(file) => Err(Error::Missing(format!(
+            "{file} is of a dataset, and no readable manifest says whether it counts: restore `manifests/` from a backup, \
+             or move the files runs/bulk-* away, run this again, and load the datasets again"
+        ))),
+    }
+}
+
+/// What the log tells of stores.
+struct Told {
+    /// Number of the oldest record that is left.
+    oldest: u64,
+    /// When its oldest segment was begun, Unix milliseconds.
+    begun_ms: i64,
+    /// When its last record was written, Unix milliseconds.
+    ended_ms: i64,
+    /// Behind its last record.
+    end: Offset,
+    /// At its oldest record.
+    begin: Offset,
+    /// The first record that a store counts.
+    first_counted: Option<u64>,
+    /// Days of records that were not late.
+    days: BTreeSet<Day>,
+    schemas: Vec<SchemaEntry>,
+    /// Records that turned the ring, and behind each.
+    turns: Vec<(Record, Offset)>,
+    /// A day whose store opened again after it was cut.
+    reopened: Option<Day>,
+    cuts: BTreeMap<StoreId, Offset>,
+}
+
+impl Told {
+    fn read(disk: &dyn Disk, store_id: [u8; 16]) -> Result<Self> {
+        let segments = segments(disk)?;
+        let oldest = segments.first().ok_or_else(|| {
+            Error::Missing("there is no oplog to count again; restore a backup".into())
+        })?;
+        let mut told = Self {
+            oldest: oldest.first_sequence(),
+            begun_ms: oldest.created_ms(),
+            ended_ms: oldest.created_ms(),
+            end: Offset::default(),
+            begin: Offset {
+                epoch: 0,
+                sequence: oldest.first_sequence(),
+            },
+            first_counted: None,
+            days: BTreeSet::new(),
+            schemas: Vec::new(),
+            turns: Vec::new(),
+            reopened: None,
+            cuts: BTreeMap::new(),
+        };
+        let summary = scan(disk, Some(store_id), ReadFrom::Oldest, &mut |frame| {
+            Ok(told.frame(frame)?)
+        })?;
+        told.end = Offset {
+            epoch: summary.epoch,
+            sequence: summary.end_sequence,
+        };
+        Ok(told)
+    }
+
+    fn frame(&mut self, frame: Frame<'_>) -> std::result::Result<(), RecordError> {
+        self.ended_ms = frame.written_ms;
+        let records = decode_all(frame.payload, frame.count)?;
+        for (sequence, record) in (frame.first_sequence..).zip(records) {
+            let after = Offset {
+                epoch: frame.epoch,
+                sequence: sequence + 1,
+            };
+            match record {
+                Record::Increment(increment) => {
+                    self.first_counted.get_or_insert(sequence);
+                    self.days.insert(Day::of(increment.at));
+                }
+                Record::Late(_) => {
+                    self.first_counted.get_or_insert(sequence);
+                }
+                Record::Turn { ref opened, .. } => {
+                    let is_cut = |day: &&Day| self.cuts.contains_key(&StoreId::Day(**day));
+                    self.reopened = self.reopened.or(opened.iter().find(is_cut).copied());
+                    self.turns.push((record, after));
+                }
+                Record::Rotate { .. } => self.turns.push((record, after)),
+                Record::Cut { stores } => {
+                    for id in stores {
+                        self.cuts.entry(id).or_insert(after);
+                    }
+                }
+                Record::Schema(schema) => self.schemas.push(SchemaEntry {
+                    since: Position::single(after),
+                    schema,
+                }),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The declaration in force at the log's beginning, if that is known.
+    fn first_schema(&self, base: Option<&Manifest>, configured: &Schema) -> Option<Schema> {
+        let named = base.and_then(|base| base.schemas.first());
+        match named {
+            Some(named) if named.since.offset(0).sequence == 0 => Some(named.schema.clone()),
+            None => Some(configured.clone()),
+            // Nothing was counted before the first that is told.
+            Some(_) => {
+                let first = self.schemas.first()?;
+                let since = first.since.offset(0).sequence;
+                let counted = self.first_counted.is_some_and(|counted| counted < since);
+                (!counted).then(|| first.schema.clone())
+            }
+        }
+    }
+
+    /// Every record of the ring, from the first.
+    fn whole(&self, base: Option<Manifest>, first: Schema, shards: u16) -> Result<Recount> {
+        let today = Day::of(self.begun_ms.div_euclid(1_000));
+        let mut ring = Ring::begin(today, shards, Offset::default());
+        let begun: Vec<StoreEntry> = ring.stores().map(DeltaStore::entry).collect();
+        for (record, after) in &self.turns {
+            ring.follow(record, *after);
+        }
+        let stores: Vec<StoreId> = ring.stores().map(|store| store.id).collect();
+        if let Some(day) = self
+            .days
+            .iter()
+            .find(|day| !stores.contains(&StoreId::Day(**day)))
+        {
+            return Err(Error::Missing(format!(
+                "the oplog has records of {day}, but does not tell when the store of that day opened, so they cannot be \
+                 counted again; restore a backup"
+            )));
+        }
+        let generations = base
+            .iter()
+            .flat_map(|base| base.generations.last())
+            .map(|newest| GenerationEntry {
+                minutes_from: None,
+                hours_from: None,
+                ..forgotten(newest, self.ended_ms)
+            });
+        let generations: Vec<GenerationEntry> = generations.collect();
+        let manifest = Manifest {
+            number: self.end.sequence + 1,
+            written_at_ms: self.ended_ms,
+            plausible_at_ms: None,
+            store_id: String::new(),
+            today,
+            schemas: vec![SchemaEntry {
+                since: Position::single(Offset::default()),
+                schema: first,
+            }],
+            stores: begun,
+            runs: Vec::new(),
+            active: generations.last().map_or(0, |newest| newest.number),
+            datasets: base.map(|base| base.datasets).unwrap_or_default(),
+            generations,
+            ids: IdsEntry {
+                flushed: Position::single(Offset::default()),
+                ..IdsEntry::default()
+            },
+            newest_events: BTreeMap::new(),
+        };
+        Ok(Recount {
+            manifest,
+            ended_ms: self.ended_ms,
+            is_whole: true,
+            stores,
+        })
+    }
+
+    /// Stores that opened where the log can be read; source runs have the others.
+    fn part(&self, mut manifest: Manifest, from: Option<Day>) -> Result<Recount> {
+        let declared = manifest.schemas.first().map(|first| first.since.offset(0));
+        let reach = declared
+            .filter(|declared| declared.sequence > self.begin.sequence)
+            .unwrap_or(self.begin);
+        let is_asked = |id: StoreId| match (id, from) {
+            (StoreId::Day(day), Some(from)) => day >= from,
+            _ => true,
+        };
+        let reaches = |opened: Offset| opened.sequence >= reach.sequence;
+        let mut stores = Vec::new();
+        for store in &mut manifest.stores {
+            if is_asked(store.id) && reaches(store.opened.offset(0)) {
+                store.runs.clear();
+                store.flushed = store.opened.clone();
+                stores.push(store.id);
+            }
+        }
+        for (day, opened) in self.openings() {
+            let id = StoreId::Day(day);
+            let prefix = format!("{}.", names::exported_runs(&id.to_string()));
+            let is_source = manifest
+                .runs
+                .iter()
+                .any(|run| run.name.starts_with(&prefix));
+            let Some(cut) = self.cuts.get(&id) else {
+                continue;
+            };
+            // Without such a run its counts are in a file that holds those of others, too.
+            if is_source && is_asked(id) && reaches(opened) {
+                manifest.runs.retain(|run| !run.name.starts_with(&prefix));
+                manifest.stores.push(StoreEntry {
+                    id,
+                    opened: Position::single(opened),
+                    cut: Some(Position::single(*cut)),
+                    flushed: Position::single(opened),
+                    runs: Vec::new(),
+                });
+                stores.push(id);
+            }
+        }
+        manifest.stores.sort_by_key(|store| store.id);
+        stores.sort();
+        if let Some(newest) = manifest.generations.pop() {
+            manifest.active = newest.number;
+            manifest.generations = vec![forgotten(&newest, self.ended_ms)];
+        }
+        manifest.ids = IdsEntry {
+            flushed: Position::single(reach),
+            runs: Vec::new(),
+            producers: manifest.ids.producers,
+        };
+        Ok(Recount {
+            manifest,
+            ended_ms: self.ended_ms,
+            is_whole: false,
+            stores,
+        })
+    }
+
+    /// Days whose store opened in what is left of the log, and where. Before the first turn that is told the ring had turned
+    /// day by day, as far as is known: what opened then is taken for older than it may be, never for newer.
+    fn openings(&self) -> Vec<(Day, Offset)> {
+        let mut openings = Vec::new();
+        let mut before: Option<Day> = None;
+        for (record, after) in &self.turns {
+            let today = match record {
+                Record::Turn { today, opened } => {
+                    openings.extend(opened.iter().map(|day| (*day, *after)));
+                    *today
+                }
+                Record::Rotate { today } => {
+                    let last = before.unwrap_or(today.previous());
+                    let opens = [today.previous(), *today, today.next()];
+                    let opens = opens.into_iter().filter(|day| *day > last.next());
+                    openings.extend(opens.map(|day| (day, *after)));
+                    *today
+                }
+                _ => continue,
+            };
+            before = Some(today);
+        }
+        openings
+    }
+
+    fn nothing_before(&self, from: Option<Day>) -> Error {
+        let what = match from {
+            Some(from) => format!("what counted before {from}"),
+            None => format!(
+                "what counted before record {}, where the oplog begins",
+                self.oldest
+            ),
+        };
+        Error::Missing(format!(
+            "no manifest can be read, and nothing else says {what}: restore `manifests/`, or the whole directory, from a backup"
+        ))
+    }
+}
+
+/// The newest generation as one that has merged nothing: the next goes on from its number, and keeps no finer forms
+/// than source runs have.
+fn forgotten(newest: &GenerationEntry, ended_ms: i64) -> GenerationEntry {
+    GenerationEntry {
+        created_at_ms: ended_ms,
+        cut_at_ms: None,
+        merged: Vec::new(),
+        files: Vec::new(),
+        ..newest.clone()
+    }
+}

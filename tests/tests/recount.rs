@@ -1,0 +1,207 @@
+//! A recount where the log begins late: what it holds whole is counted again, source runs have the rest.
+
+use std::sync::Arc;
+
+use tallyring_archive::{Disk, KeepDays, Manifest, names, verify_run};
+use tallyring_realtime::{Batch, Options, Read, Recount, Store};
+use tallyring_rebuild::{BuildOptions, build, remake};
+use tallyring_records::{Day, Increment, Schema};
+use tallyring_tests::model::{ManualClock, world};
+use tallyring_tests::sim_disk::SimDisk;
+
+/// 2012-03-26T12:00:00Z, so that two months are counted.
+const START: i64 = 1_332_763_200;
+const DAY: i64 = 86_400;
+const DAYS: i64 = 12;
+
+const OPTIONS: BuildOptions = BuildOptions {
+    shards: 4,
+    level: 1,
+    keep: KeepDays {
+        minutes: None,
+        hours: None,
+    },
+};
+
+fn options() -> Options {
+    Options {
+        segment_bytes: 4 << 10,
+        oplog_days: 4,
+        id_hours: 24,
+        ..Options::default()
+    }
+}
+
+fn open(disk: &SimDisk, now: i64) -> (Store, Arc<ManualClock>) {
+    let clock = Arc::new(ManualClock::new(now * 1_000, true));
+    let world = world(disk.clone(), Arc::clone(&clock) as _);
+    let (store, _) = Store::open(world, options(), Schema::default_clicks()).expect("open");
+    (store, clock)
+}
+
+fn count(store: &Store, at: i64, id: &str) {
+    let increments = (0..20).map(|key| {
+        let key = format!("k{key}");
+        let mut increment = Increment::new(at, 1, [("l", &*key)]);
+        increment.id = Some(format!("{id}{key}"));
+        increment
+    });
+    let batch = Batch {
+        increments: increments.collect(),
+        ..Batch::default()
+    };
+    store.commit(vec![batch]).remove(0).expect("counted");
+}
+
+fn rebuild(store: &Store, disk: &SimDisk) {
+    let manifest = store.cut().expect("cut");
+    let built = build(disk, &manifest, OPTIONS, &|_, _| {}).expect("built");
+    store
+        .publish(&built.expect("something to build"))
+        .expect("published");
+}
+
+/// Counts on each of the days, and late ones for days long gone; the log is kept for some days.
+fn lived() -> SimDisk {
+    let disk = SimDisk::default();
+    let (store, clock) = open(&disk, START);
+    for day in 0..DAYS {
+        clock.set((START + day * DAY) * 1_000);
+        store.tick().expect("a new day");
+        if day > 0 {
+            rebuild(&store, &disk);
+        }
+        count(&store, START + day * DAY, &format!("a{day}"));
+        count(&store, START - 40 * DAY, &format!("b{day}"));
+        store.flush().expect("flushed");
+        store.seal().expect("sealed");
+        store.expire_log().expect("expired");
+    }
+    count(&store, START + DAYS * DAY - DAY, "not flushed");
+    store.seal().expect("sealed");
+    disk
+}
+
+/// Totals of every key on every day.
+fn totals(store: &Store) -> Vec<u64> {
+    let keys = (0..20).map(|key| format!("k{key}"));
+    let days = (-41..DAYS).map(|day| START + day * DAY - 12 * 3_600);
+    let reads: Vec<(String, i64)> = keys
+        .flat_map(|key| days.clone().map(move |from| (key.clone(), from)))
+        .collect();
+    let total = |(key, from): &(String, i64)| {
+        let read = Read {
+            namespace: "l".into(),
+            key: key.clone(),
+            subtotal: None,
+            from: *from,
+            to: from + DAY,
+            rolled: None,
+        };
+        let series = store.reader().read(&read, None).expect("read");
+        series.totals.sum()
+    };
+    reads.iter().map(total).collect()
+}
+
+/// Loses all but the log and what the plan keeps, and makes it again.
+fn recounted(disk: &SimDisk, from: Option<Day>) -> (Store, Recount) {
+    let plan = Recount::plan(disk, from, &Schema::default_clicks(), 4).expect("a plan");
+    plan.manifest.commit(disk).expect("committed");
+    for file in plan.manifest.files() {
+        verify_run(disk, file).expect("what is kept is whole");
+    }
+    let kept = plan.manifest.file_names();
+    for directory in names::SORTED_FILE_DIRECTORIES {
+        for file in disk.list(directory).expect("listed") {
+            let name = format!("{directory}/{file}");
+            if !kept.contains(name.as_str()) {
+                disk.remove(&name).expect("removed");
+            }
+        }
+    }
+    let (store, _) = open(disk, plan.ended_ms.div_euclid(1_000));
+    store.flush().expect("flushed");
+    let built = build(disk, &store.manifest(), OPTIONS, &|_, _| {}).expect("built");
+    store
+        .publish(&built.expect("a generation"))
+        .expect("published");
+    (store, plan)
+}
+
+#[test]
+fn what_the_log_holds_whole_is_counted_again_and_source_runs_have_the_rest() {
+    let disk = lived();
+    let now = START + (DAYS - 1) * DAY;
+    let (store, _) = open(&disk, now);
+    let expected = totals(&store);
+    assert_eq!(expected.iter().sum::<u64>(), 20 * (2 * DAYS as u64 + 1));
+    drop(store);
+    let before = Manifest::load(&disk).expect("read").expect("a manifest");
+    let exported_before = |manifest: &Manifest| {
+        let runs = manifest.runs.iter();
+        runs.filter(|run| run.name.starts_with(names::RUNS)).count()
+    };
+    for from in [None, Some(Day::of(now - DAY)), Some(Day::of(now + 9 * DAY))] {
+        let disk = disk.crash(&mut || u64::MAX);
+        let (store, plan) = recounted(&disk, from);
+        assert!(!plan.is_whole, "the log began before");
+        assert!(!plan.stores.is_empty());
+        assert_eq!(totals(&store), expected, "from {from:?}");
+        if from.is_none() {
+            let kept = exported_before(&plan.manifest);
+            assert!(
+                kept < exported_before(&before),
+                "a day that was exported is counted again"
+            );
+        }
+        let manifest = store.manifest();
+        let files = remake(&disk, &SimDisk::default(), &manifest).expect("the same");
+        assert_eq!(
+            files as usize,
+            manifest
+                .generations
+                .last()
+                .map_or(0, |last| last.files.len())
+        );
+        // A retry stays one, and what comes is counted as before.
+        count(&store, now, "not flushed");
+        assert_eq!(totals(&store), expected, "from {from:?}");
+        rebuild(&store, &disk);
+        assert_eq!(totals(&store), expected, "from {from:?}");
+    }
+}
+
+#[test]
+fn without_a_manifest_a_log_that_begins_late_is_refused_and_nothing_changes() {
+    let disk = lived();
+    for file in disk.list(names::MANIFESTS).expect("listed") {
+        disk.remove(&format!("{}/{file}", names::MANIFESTS))
+            .expect("removed");
+    }
+    let files = disk.files();
+    let refused = Recount::plan(&disk, None, &Schema::default_clicks(), 4).expect_err("refused");
+    assert!(refused.to_string().contains("from a backup"), "{refused}");
+    assert_eq!(disk.files(), files);
+}
+
+#[test]
+fn ids_whose_run_is_damaged_are_read_from_the_log() {
+    let disk = lived();
+    let now = START + (DAYS - 1) * DAY;
+    for file in disk.list(names::IDS).expect("listed") {
+        disk.truncate(&format!("{}/{file}", names::IDS), 9);
+    }
+    let (store, _) = open(&disk, now);
+    let expected = totals(&store);
+    count(&store, now, &format!("a{}", DAYS - 1));
+    assert_eq!(totals(&store), expected, "they are known");
+    store.flush().expect("flushed");
+    drop(store);
+    let (store, _) = open(&disk, now);
+    for entry in &store.manifest().ids.runs {
+        verify_run(&disk, &entry.run).expect("whole again");
+    }
+    count(&store, now, &format!("a{}", DAYS - 1));
+    assert_eq!(totals(&store), expected);
+}
