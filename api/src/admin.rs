@@ -44,7 +44,8 @@ use crate::state::ApiState;
         },
         "ids": { "window_hours": 25, "in_memory": 2, "memory_bytes": 96 },
         "archive": {
-            "pending_runs": 1, "file_bytes": 2048, "single_copy_bytes": 0, "damaged_files": [], "minutes_from": null,
+            "pending_runs": 1, "file_bytes": 2048, "single_copy_bytes": 0, "damaged_files": [], "aside_files": [],
+            "minutes_from": null,
             "hours_from": null,
         },
         "memory": { "memory_bytes": 8589934592_u64, "deltas_bytes_max": 536870912, "cache_bytes_max": 268435456 },
@@ -142,6 +143,7 @@ fn archive_json(status: &Status, has_backup: bool) -> Value {
         // A backup has all of them.
         "single_copy_bytes": if has_backup { 0 } else { status.single_copy_bytes },
         "damaged_files": status.damaged_files,
+        "aside_files": status.aside_files,
         "minutes_from": status.minutes_from.map(rfc3339_utc),
         "hours_from": status.hours_from.map(rfc3339_utc),
     })

@@ -1,11 +1,118 @@
-//! What a crash leaves: files that nothing names.
+//! Files that no manifest names: what a crash leaves, and what nobody knows.
+//!
+//! A start removes only what it can prove to be needless, and puts the rest in `aside/`, where it stays until an operator
+//! removes it. Temporary files are always removed: they never had a name that counts. A sorted file is removed when two
+//! things hold. The manifest is known to be the newest there ever was, so that no lost manifest named the file. And the
+//! file was made of what is still there:
+//!
+//! * runs in `deltas/` and `ids/`: the log was read from where the manifest's runs end, so memory holds what they say;
+//! * `runs/ring-…` and `archive/`: exports and merges of files that the manifest names, which the next rebuild makes again;
+//! * `runs/bulk-…` that still has its first name in `incoming/`: the adoption was not finished, and can be done again.
+//!
+//! So ordinary crashes, in a flush, a rebuild or an adoption, leave nothing in `aside/`. What comes there is rare: files
+//! that a lost manifest may have named, a dataset's run whose other name is gone, files that somebody else put there.
+
+use std::collections::BTreeSet;
 
 use crate::disk::{Disk, TEMPORARY_SUFFIX, remove_temporary_files};
 use crate::error::{Error, Result};
 use crate::manifest::Manifest;
 use crate::names;
 
-/// Removes temporary files, and sorted files that the manifest does not name.
+/// What a start did with the files that its manifest does not name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Cleared {
+    /// Files that were removed.
+    pub removed: usize,
+    /// Files that were put aside: the names that they have now.
+    pub aside: Vec<String>,
+    /// Files that the manifest names and that are gone: nothing was removed then.
+    pub missing: Vec<String>,
+}
+
+/// Clears the directories of sorted files of what the manifest does not name, unless one that it names is missing. What
+/// reads need of them is open by then, and the log was read; `is_newest` says that no later manifest was ever noted there.
+///
+/// # Errors
+/// When the disk refuses; what was not cleared is as it was.
+pub fn clear_at_start(disk: &dyn Disk, manifest: &Manifest, is_newest: bool) -> Result<Cleared> {
+    let named = manifest.file_names();
+    let mut there = BTreeSet::new();
+    for directory in names::SORTED_FILE_DIRECTORIES {
+        let files = disk.list(directory).map_err(Error::io("list", directory))?;
+        there.extend(files.into_iter().map(|file| (directory, file)));
+    }
+    let path = |(directory, file): &(&str, String)| format!("{directory}/{file}");
+    let found: BTreeSet<String> = there.iter().map(path).collect();
+    let mut missing = named
+        .iter()
+        .filter(|name| !found.contains(**name))
+        .peekable();
+    if missing.peek().is_some() {
+        return Ok(Cleared {
+            missing: missing.map(|name| (*name).to_owned()).collect(),
+            ..Cleared::default()
+        });
+    }
+    let mut cleared = Cleared {
+        removed: remove_temporaries(disk)?,
+        ..Cleared::default()
+    };
+    there.retain(|one| !named.contains(path(one).as_str()) && !one.1.ends_with(TEMPORARY_SUFFIX));
+    let mut moved = Vec::new();
+    for (directory, file) in there {
+        let name = format!("{directory}/{file}");
+        if is_newest && can_be_made_again(disk, directory, &file) {
+            disk.remove(&name).map_err(Error::io("remove", &name))?;
+            cleared.removed += 1;
+        } else {
+            let aside = name_aside(disk, manifest, directory, &file)?;
+            cleared.aside.push(aside);
+            moved.push(name);
+        }
+    }
+    if !moved.is_empty() {
+        disk.sync_directory(names::ASIDE)
+            .map_err(Error::io("sync", names::ASIDE))?;
+    }
+    // Their new names are durable: a crash leaves a file both names at worst.
+    for name in moved {
+        disk.remove(&name).map_err(Error::io("remove", &name))?;
+    }
+    Ok(cleared)
+}
+
+/// True for a file that was made of what is still there.
+fn can_be_made_again(disk: &dyn Disk, directory: &str, file: &str) -> bool {
+    if !names::is_sorted_file(file) {
+        return false;
+    }
+    match names::before_adoption(file) {
+        Some(first) if directory == names::RUNS => disk.read(&first).is_ok(),
+        _ => directory != names::RUNS || names::is_exported(file),
+    }
+}
+
+/// Gives a file a free name in `aside/`, which is returned.
+fn name_aside(disk: &dyn Disk, manifest: &Manifest, directory: &str, file: &str) -> Result<String> {
+    disk.create_directory(names::ASIDE)
+        .and_then(|()| disk.sync_directory(""))
+        .map_err(Error::io("create", names::ASIDE))?;
+    let name = format!("{directory}/{file}");
+    let mut again = 0;
+    loop {
+        let aside = names::aside(manifest.number, directory, file, again);
+        if disk
+            .link(&name, &aside)
+            .map_err(Error::io("name", &aside))?
+        {
+            return Ok(aside);
+        }
+        again += 1;
+    }
+}
+
+/// Removes temporary files, and sorted files that the manifest does not name, from a copy.
 ///
 /// # Errors
 /// When the disk refuses.

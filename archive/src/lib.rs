@@ -21,8 +21,8 @@ pub use build::{Build, Work};
 pub use disk::{Content, Disk, DiskFile};
 pub use error::{Error, Result, is_full};
 pub use leftovers::{
-    any_sorted_file, remove_leftovers, remove_leftovers_of_flush, remove_leftovers_of_rebuild,
-    remove_temporaries,
+    Cleared, any_sorted_file, clear_at_start, remove_leftovers, remove_leftovers_of_flush,
+    remove_leftovers_of_rebuild, remove_temporaries,
 };
 pub use manifest::{
     DatasetEntry, GENERATIONS_KEPT, GenerationEntry, IdRunEntry, IdsEntry, KeepDays, Manifest,

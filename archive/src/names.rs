@@ -13,6 +13,7 @@
 //! runs/ring-day-2012-03-16.…    source runs: what export made of a store, one month and shard each
 //! archive/2012-03.…             a generation's files: the merge of a month's source runs
 //! runs/bulk-<load>.…            source runs of a bulk dataset
+//! aside/<manifest>.<directory>.<file>   what a start found in that directory and could not place; nothing reads it
 //! incoming/<load>.…             bulk runs being sorted; <load>.json when they can be adopted, <load>.lock as
 //!                               long as somebody sorts
 //! catalog/                      small keyed state: jobs, keys
@@ -43,6 +44,19 @@ pub const RUNS: &str = "runs";
 pub const ARCHIVE: &str = "archive";
 /// Bulk runs not adopted yet.
 pub const INCOMING: &str = "incoming";
+/// Files that a start found and could not place. It is made when there is the first, and nothing in it is ever removed.
+pub const ASIDE: &str = "aside";
+
+/// `aside/00000012.runs.<file>`, under which a start on manifest 12 puts aside a file of `runs/`; `again` tells those of
+/// one name apart.
+pub fn aside(manifest: u64, directory: &str, file: &str, again: u64) -> String {
+    let again = match again {
+        0 => String::new(),
+        again => format!("-{again}"),
+    };
+    format!("{ASIDE}/{manifest:08}{again}.{directory}.{file}")
+}
+
 /// What says that the runs of a load can be adopted.
 pub fn staged(load: &str) -> String {
     format!("{INCOMING}/{load}.json")
@@ -134,7 +148,7 @@ const STAGED_SUFFIX: &str = ".staged";
 /// `ring-day-2012-03-16`, what a source run is called that export made of a delta store. The store is in it: two
 /// stores may hold the same counts, and a generation knows what it has merged by name.
 pub fn exported(store: impl fmt::Display) -> String {
-    format!("ring-{store}")
+    format!("{EXPORTED_PREFIX}{store}")
 }
 
 /// How the names begin of source runs that export made of the stores whose names begin with `stores`.
@@ -142,15 +156,44 @@ pub fn exported_runs(stores: &str) -> String {
     format!("{RUNS}/{}", exported(stores))
 }
 
+/// Whether a file of `runs/` (named without it) is called as export calls what it makes.
+pub fn is_exported(file: &str) -> bool {
+    file.starts_with(EXPORTED_PREFIX)
+}
+
 /// `runs/bulk-<file>`, the source run that a file of a load becomes.
 pub fn bulk_run(file: &str) -> String {
-    format!("{RUNS}/bulk-{file}")
+    format!("{RUNS}/{BULK_PREFIX}{file}")
 }
+
+/// `incoming/<file>`, the name that a file of `runs/` (named without it) had before it was adopted.
+pub fn before_adoption(file: &str) -> Option<String> {
+    let file = file.strip_prefix(BULK_PREFIX)?;
+    Some(format!("{INCOMING}/{file}"))
+}
+
+const EXPORTED_PREFIX: &str = "ring-";
+const BULK_PREFIX: &str = "bulk-";
 
 /// `<directory>/<what>.s02of04.<hash>.csv.zst`
 pub fn sorted_file(directory: &str, what: &str, shard: u16, shards: u16, hash: &str) -> String {
     let place = place(shard, shards);
     format!("{directory}/{what}{place}{hash}{SORTED_FILE_SUFFIX}")
+}
+
+/// Whether a file (named without its directory) is called as a sorted file is.
+pub fn is_sorted_file(file: &str) -> bool {
+    let parts = || {
+        let (rest, hash) = file.strip_suffix(SORTED_FILE_SUFFIX)?.rsplit_once('.')?;
+        let (what, place) = rest.rsplit_once('.')?;
+        let (shard, shards) = place.strip_prefix('s')?.split_once("of")?;
+        Some((what, shard, shards, hash))
+    };
+    let is_number = |text: &str| text.parse::<u16>().is_ok();
+    let is_hash = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_hexdigit());
+    parts().is_some_and(|(what, shard, shards, hash)| {
+        !what.is_empty() && is_number(shard) && is_number(shards) && is_hash(hash)
+    })
 }
 
 /// `.s02of04.`, the shard in a sorted file's name.
@@ -175,6 +218,21 @@ mod tests {
             assert_eq!(segment_first(&staged), None);
             assert_eq!(staged_segment_numbers(&segment), None);
             assert_eq!(manifest_number(&file(manifest(number))), Some(number));
+        }
+    }
+
+    #[test]
+    fn sorted_files_are_told_from_others() {
+        let name = sorted_file(RUNS, &exported("day-2012-03-16"), 2, 4, "00ff");
+        let file = name.strip_prefix("runs/").unwrap();
+        assert!(is_sorted_file(file) && is_exported(file), "{file}");
+        for other in [
+            "notes.txt",
+            "old.csv.zst",
+            "a.s1of2.x.csv.zst",
+            ".s01of02.00ff.csv.zst",
+        ] {
+            assert!(!is_sorted_file(other), "{other}");
         }
     }
 }

@@ -1,17 +1,18 @@
 //! `tallyring backup` and `tallyring restore`: checked copies of a data directory, and back.
 
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 use indicatif::HumanBytes;
 use tallyring_archive::disk::replace_whole;
 use tallyring_archive::{Disk, Error, OsDisk, names};
-use tallyring_realtime::Lock;
 use tallyring_realtime::catalog::{BackupOutcome, Catalog};
+use tallyring_realtime::{Lock, Options, Store, SystemClock};
 use tallyring_rebuild::backup::{Again, Copied, Progress, copy};
 use tallyring_records::how_many;
 
 use crate::cli::{BackupArgs, RestoreArgs};
-use crate::data_directory::{open_read_only, require_store, try_lock};
+use crate::data_directory::{open_read_only, require_store, try_lock, world};
 use crate::error::{CommandError, Result, doing};
 use crate::lineage;
 use crate::out::{note, say};
@@ -128,6 +129,8 @@ pub fn restore(args: &RestoreArgs, as_json: bool) -> Result<()> {
     Catalog::open(&data.join(names::CATALOG))?;
     open_read_only(data)?;
     lineage::begin(&target)?;
+    // Of a backup beside a server the log may go further than the manifest, and name a later one.
+    Store::go_on_from_newest(world(data, Arc::new(SystemClock))?, Options::default())?;
     target
         .remove(names::RESTORING)
         .map_err(Error::io("remove", names::RESTORING))?;

@@ -2,14 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Arc;
 
 use tallyring_archive::{Disk, Error, Manifest, OsDisk, RunEntry, manifest, names, verify_run};
 use tallyring_realtime::oplog::{OplogError, ReadFrom, scan};
+use tallyring_realtime::{Options, Store, SystemClock};
 use tallyring_rebuild::{heal, heal_segment};
 
 use crate::cli::VerifyArgs;
 use crate::config::Config;
-use crate::data_directory::{disk, lock, require_store};
+use crate::data_directory::{disk, lock, require_store, world};
 use crate::error::{CommandError, Result, doing};
 use crate::lineage;
 use crate::out::note;
@@ -31,19 +33,39 @@ pub fn run(args: &VerifyArgs) -> Result<Vec<String>> {
         disk.create_directory(directory)
             .map_err(Error::io("create", directory))?;
     }
-    let mut healed = match Manifest::load(&disk) {
-        Ok(Some(manifest)) => in_scratch(|scratch| heal_files(&disk, scratch, &manifest, backup))?,
-        _ => Vec::new(),
-    };
-    // Sorted files are known by their hashes, whoever has them; segments of the log are not.
-    if let Some(backup) = backup {
-        if lineage::is_same(&disk, backup)? {
-            healed.extend(heal_log(&disk, backup)?);
-        } else {
+    // Sorted files are known by their hashes, whoever has them; manifests and segments of the log are not.
+    let of_same = match backup {
+        Some(backup) if !lineage::is_same(&disk, backup)? => {
             note!(
-                "warning: one of this store and the backup's was restored from the other: its log is not healed from there"
+                "warning: one of this store and the backup's was restored from the other: its manifests and its log are not \
+                 healed from there"
             );
+            None
         }
+        backup => backup,
+    };
+    let mut healed = Vec::new();
+    if let Some(backup) = of_same {
+        healed.extend(put_manifest_back(&disk, backup)?);
+    }
+    if let Ok(Some(manifest)) = Manifest::load(&disk) {
+        healed.extend(in_scratch(|scratch| {
+            heal_files(&disk, scratch, &manifest, backup)
+        })?);
+    }
+    if let Some(backup) = of_same {
+        healed.extend(heal_log(&disk, backup)?);
+    }
+    // Where it cannot, the check that follows says that the manifest was lost, and what else is missing.
+    let world = world(&args.data, Arc::new(SystemClock))?;
+    if let Ok(Some(step)) = Store::go_on_from_newest(world, Options::default()) {
+        healed.push(format!(
+            "the store goes on from manifest {}: manifest {} was lost, and no backup has it; what only that one counted, such \
+             as a dataset or a generation, counts no more, and its files come to {}/",
+            step.newest,
+            step.lost,
+            names::ASIDE
+        ));
     }
     if !is_whole(&disk) {
         let config = Config::for_recount(args.config.as_deref(), &args.data)?;
@@ -53,6 +75,20 @@ pub fn run(args: &VerifyArgs) -> Result<Vec<String>> {
         }
     }
     Ok(healed)
+}
+
+/// Puts the newest manifest back that the log names, where it was lost and the backup has it.
+fn put_manifest_back(disk: &OsDisk, backup: &dyn Disk) -> Result<Option<String>> {
+    // What is damaged otherwise, the check that follows finds.
+    let Ok(Some(step)) = Store::stepped_back(disk) else {
+        return Ok(None);
+    };
+    let Ok(manifest) = Manifest::load_number(backup, step.lost) else {
+        return Ok(None);
+    };
+    manifest.commit(disk)?;
+    let name = names::manifest(step.lost);
+    Ok(Some(format!("{name} from the backup")))
 }
 
 /// True when every manifest and every file that the newest names can be read.

@@ -128,9 +128,22 @@ fn open_service(data: &Path, clock: Arc<dyn Clock>, config: &Config) -> Result<S
             "cut a write that a crash had torn; it was never acknowledged"
         );
     }
+    for file in &recovery.cleared.missing {
+        tracing::error!(
+            file,
+            "this file is gone, which the manifest names and the next rebuild needs: see `tallyring verify --repair`; until \
+             it is back, starts remove nothing"
+        );
+    }
+    for file in &recovery.cleared.aside {
+        tracing::warn!(
+            file,
+            "no manifest names this file, and a lost one may have: it was put aside, where nothing reads or removes it"
+        );
+    }
     tracing::info!(
         replayed = recovery.replayed,
-        leftovers = recovery.leftovers,
+        leftovers = recovery.cleared.removed,
         seconds = began.elapsed().as_secs_f64(),
         "opened {}",
         data.display()

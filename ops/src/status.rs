@@ -172,6 +172,17 @@ fn table(status: &Value, came: Option<&str>) -> String {
             &format!("{} is damaged: see `tallyring verify`", text(file)),
         );
     }
+    for file in status["archive"]["aside_files"]
+        .as_array()
+        .into_iter()
+        .flatten()
+    {
+        let aside = format!(
+            "aside/{} is kept: no manifest names it; remove it if you do not need it",
+            text(file)
+        );
+        line(&mut out, "", &aside);
+    }
     line(&mut out, "rebuild", &last_rebuild(&status["last_rebuild"]));
     let backup = last_backup(&status["backup_path"], &status["last_rebuild"]);
     line(&mut out, "backup", &backup);

@@ -4,6 +4,7 @@ use tallyring_records::{Increment, SchemaError};
 use thiserror::Error;
 
 use crate::oplog::OplogError;
+use crate::store::SteppedBack;
 
 /// An error of opening, reading or changing a store.
 #[derive(Debug, Error)]
@@ -28,6 +29,17 @@ pub enum Error {
     /// Files are missing that must be there.
     #[error("{0}")]
     Missing(String),
+    /// The newest manifest was lost.
+    #[error(
+        "the log says that manifest {lost} was committed, but the newest that is left is {newest}: \
+         {name} was lost. Nothing was changed. Put that file back, or restore the whole directory from a backup; \
+         `tallyring verify --repair` does so from `--backup`, and without one goes on from manifest {newest}, where \
+         everything it names is there: a dataset or a generation that came since does not count then, and its files are \
+         kept in {aside}/",
+        lost = .0.lost, newest = .0.newest, name = tallyring_archive::names::manifest(.0.lost),
+        aside = tallyring_archive::names::ASIDE
+    )]
+    SteppedBack(SteppedBack),
     /// The store was opened for reading only.
     #[error(
         "the store is open for reading only; stop the server that holds it, or ask that server"

@@ -32,7 +32,7 @@ pub use options::{Durability, Options, World};
 pub use service::Service;
 pub use store::{
     Batch, BatchKey, IdHistory, Logged, NamespaceTotals, RECENT_SECONDS_MAX, Ranking, Read, Reader,
-    Recount, Recovery, RefusedItem, Seconds, Series, Status, Store, StoreStatus, TopKey, UsersView,
-    ValuePoint, check_dataset_name,
+    Recount, Recovery, RefusedItem, Seconds, Series, Status, SteppedBack, Store, StoreStatus,
+    TopKey, UsersView, ValuePoint, check_dataset_name,
 };
 pub use tallyring_records::Accepted;

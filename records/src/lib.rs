@@ -39,7 +39,7 @@ pub use increment::{
     Text, check_time,
 };
 pub use interner::Interner;
-pub use log::{Record, RecordError, decode_all};
+pub use log::{Record, RecordError, decode_all, noted_manifest};
 pub use long_key::{
     HASH_CHARS, LongKeys, MISSING, StoredTexts, is_hash, is_plain_ascii, missing_value,
 };

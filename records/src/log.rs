@@ -23,6 +23,7 @@
 //! | 13 | refused | as 10, then its namespaces, joined by spaces, as one text |
 //! | 14 | batch | as 12, then how many items were skipped, and of each its index, field and detail |
 //! | 15 | turn | number of the day that is today, how many days got a store with it, and each one's number |
+//! | 16 | manifest | its number |
 //!
 //! *body* is the time (Unix seconds, i64), n, how many keys and each one's namespace and key, how many dimensions and
 //! each one's name and value, id, user; an empty id or user is none.
@@ -106,6 +107,11 @@ pub enum Record {
     },
     /// The namespaces' declaration from here on.
     Schema(Schema),
+    /// A manifest was committed, durably, before this was written: it is the newest from here on.
+    Manifest {
+        /// Its number.
+        number: u64,
+    },
 }
 
 /// A record that cannot be read.
@@ -135,6 +141,7 @@ const KIND_BATCH_FILTERED: u8 = 12;
 const KIND_REFUSED_OF: u8 = 13;
 const KIND_BATCH_SKIPPED: u8 = 14;
 const KIND_TURN: u8 = 15;
+const KIND_MANIFEST: u8 = 16;
 
 /// Bits that say what follows an increment's own fields.
 const FLAG_CORRECTION: u64 = 1;
@@ -204,6 +211,10 @@ impl Record {
                 out.push(KIND_SCHEMA);
                 let text = serde_json::to_vec(schema).expect("BUG: a schema is plain data");
                 write_bytes(out, &text);
+            }
+            Self::Manifest { number } => {
+                out.push(KIND_MANIFEST);
+                write_u64(out, *number);
             }
         }
     }
@@ -326,6 +337,14 @@ fn encode_increment(out: &mut Vec<u8>, kinds: [u8; 2], increment: &Increment) {
     }
 }
 
+/// The number in a note of a manifest, where the payload begins with one: without reading any other record.
+pub fn noted_manifest(payload: &[u8]) -> Option<u64> {
+    let (&KIND_MANIFEST, mut number) = payload.split_first()? else {
+        return None;
+    };
+    read_u64(&mut number)
+}
+
 /// Reads the `count` records of a frame's payload.
 ///
 /// # Errors
@@ -401,6 +420,9 @@ fn decode(input: &mut &[u8]) -> Option<Record> {
             stores: decode_stores(input)?,
         },
         KIND_SCHEMA => Record::Schema(serde_json::from_slice(read_bytes(input)?).ok()?),
+        KIND_MANIFEST => Record::Manifest {
+            number: read_u64(input)?,
+        },
         _ => return None,
     })
 }
@@ -575,6 +597,7 @@ mod tests {
             )
             .prop_map(|stores| Record::Cut { stores }),
             Just(Record::Schema(Schema::default_clicks())),
+            any::<u64>().prop_map(|number| Record::Manifest { number }),
         ]
     }
 

@@ -48,6 +48,7 @@ pub fn text(record: &Record) -> String {
             format!("cut {}", stores.join(" "))
         }
         Record::Schema(schema) => format!("schema {}", schema.names()),
+        Record::Manifest { number } => format!("manifest number={number}"),
     }
 }
 
@@ -129,6 +130,7 @@ pub fn json(position: &str, written: Timestamp, record: &Record) -> Value {
             ("cut", json!({ "stores": stores }))
         }
         Record::Schema(schema) => ("schema", json!({ "schema": schema })),
+        Record::Manifest { number } => ("manifest", json!({ "number": number })),
     };
     let mut object = Map::new();
     object.insert("position".to_owned(), position.into());

@@ -306,7 +306,7 @@ impl Store {
         })
     }
 
-    /// Commits `next` and removes the files that only the manifest before named.
+    /// Commits `next`, notes that in the log, and removes the files that only the manifest before named.
     pub(super) fn commit_manifest(&self, root: &mut Root, next: Manifest) -> Result<()> {
         let disk = &*self.world.disk;
         if let Err(error) = next.commit(disk) {
@@ -324,6 +324,9 @@ impl Store {
             return Err(error.into());
         }
         let before = std::mem::replace(&mut root.manifest, next);
+        if root.notes_commits {
+            self.note_manifest(root.manifest.number);
+        }
         let before = before.files().map(|entry| entry.name.as_str());
         root.files.remove_unnamed(disk, before, &root.manifest);
         Ok(())

@@ -32,6 +32,7 @@ mod replay;
 mod rules;
 mod scrub;
 mod show;
+mod standing;
 mod status;
 mod top;
 mod users;
@@ -63,6 +64,7 @@ pub use read::{Read, Series, ValuePoint};
 pub use reader::Reader;
 pub use recent::{RECENT_SECONDS_MAX, Seconds};
 pub use recount::Recount;
+pub use standing::SteppedBack;
 pub use status::{Status, StoreStatus};
 pub use users::UsersView;
 
@@ -101,6 +103,8 @@ struct Root {
     files: Files,
     /// Why this process must not change the manifest any more.
     uncertain: Option<String>,
+    /// Whether commits are noted in the log: not while it is replayed, when its end must stay where it is.
+    notes_commits: bool,
 }
 
 /// The way in.

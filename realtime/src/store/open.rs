@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use tallyring_archive::disk::TEMPORARY_SUFFIX;
 use tallyring_archive::{
-    Disk, IdsEntry, Manifest, SchemaEntry, any_sorted_file, names, remove_leftovers,
+    Cleared, Disk, IdsEntry, Manifest, SchemaEntry, any_sorted_file, clear_at_start, names,
     remove_temporaries,
 };
 use tallyring_records::{Day, Offset, Position, Schema};
 
 use super::Store;
 use super::replay::Replay;
+use super::standing::{Notes, Standing};
 use crate::delta::DeltaStore;
 use crate::error::{Error, Result};
 use crate::identity::Identity;
@@ -24,8 +25,8 @@ use crate::ring::Ring;
 pub struct Recovery {
     /// Records applied from the log.
     pub replayed: u64,
-    /// Files removed that a crash had left.
-    pub leftovers: usize,
+    /// Files that no manifest names: how many were removed, and which were put aside.
+    pub cleared: Cleared,
     /// Bytes of a write that a crash tore, cut from the log's end.
     pub torn_bytes: u64,
 }
@@ -81,25 +82,30 @@ impl Store {
             (None, Some(_)) => return Err(no_identity()),
         };
         check_identity(&identity, &manifest)?;
-        remove_identity_leftover(&*disk)?;
         // A process that died in a commit may have left the manifest's name in memory only. Were it
         // lost after files were removed on its account, the one before would name what is gone.
         disk.sync_directory(names::MANIFESTS)
             .map_err(tallyring_archive::Error::io("sync", names::MANIFESTS))?;
-        let leftovers = remove_leftovers(&*disk, &manifest)?;
+        // Read before it is opened for writing, which would cut a torn end and begin an epoch.
+        let notes = match &begun {
+            Some(_) => Notes::default(),
+            None => {
+                check_log_is_there(&*disk)?;
+                Standing::read(&*disk, &identity, &manifest).check(&*disk, &manifest)?
+            }
+        };
         let now_ms = world.clock.now_ms();
+        let is_newest = notes.prove_newest(manifest.number);
         let mut store = Self::of_manifest(world, options, &identity, manifest)?;
         let (log, summary) = match begun {
             Some(log) => (log, LogSummary::default()),
             None => {
-                check_log_is_there(&*disk)?;
                 let plausible_ms = Some(store.manifest().plausible_ms());
                 let log = log_options(&options, &identity, plausible_ms);
                 let from = ReadFrom::Sequence(store.manifest().log_from());
                 Oplog::open(Arc::clone(&disk), log, now_ms, from, &mut |_| Ok(()))?
             }
         };
-        store.check_reached(&summary)?;
         let applied = Offset {
             epoch: log.epoch(),
             sequence: log.appended(),
@@ -109,12 +115,21 @@ impl Store {
         let mut replay = Replay::new(&mut store);
         let id = Some(identity.store_id);
         replay.read(|from, apply| scan(&*disk, id, from, apply))?;
+        let replayed = replay.replayed;
+        // Only now: everything that the manifest names is open, and the log was read to its end.
+        remove_identity_leftover(&*disk)?;
+        let manifest = store.manifest();
         let recovery = Recovery {
-            replayed: replay.replayed,
-            leftovers,
+            replayed,
+            cleared: clear_at_start(&*disk, &manifest, is_newest)?,
             torn_bytes: summary.torn.map_or(0, |torn| torn.bytes),
         };
         store.end_replay(applied);
+        store.note_missing(&recovery.cleared.missing);
+        store.root().notes_commits = true;
+        if !notes.end_with(manifest.number) {
+            store.note_manifest(manifest.number);
+        }
         let turned = store.turn(&mut store.writer());
         match turned {
             // What was counted can be read all the same; the ring turns with the first write that there is room for.
@@ -132,17 +147,11 @@ impl Store {
     /// As [`Store::open`]; also when there is nothing to read.
     pub fn open_read_only(world: World, options: Options) -> Result<Self> {
         let disk = Arc::clone(&world.disk);
-        let identity = Identity::load(&*disk)?.ok_or_else(no_identity)?;
-        let manifest = Manifest::load(&*disk)?
-            .ok_or_else(|| Error::Missing(
-                "the data directory has no manifest; `tallyring recount` makes it again from the log".into(),
-            ))?;
-        check_identity(&identity, &manifest)?;
-        check_log_is_there(&*disk)?;
+        let (identity, manifest) = load(&*disk)?;
+        Standing::read(&*disk, &identity, &manifest).check(&*disk, &manifest)?;
         let mut store = Self::of_manifest(world, options, &identity, manifest)?;
         let id = Some(identity.store_id);
         let summary = Replay::new(&mut store).read(|from, apply| scan(&*disk, id, from, apply))?;
-        store.check_reached(&summary)?;
         store.end_replay(Offset {
             epoch: summary.epoch,
             sequence: summary.end_sequence,
@@ -151,7 +160,28 @@ impl Store {
     }
 }
 
-fn log_options(options: &Options, identity: &Identity, plausible_ms: Option<i64>) -> OplogOptions {
+/// Identity and newest manifest of a store that was begun, which belong together.
+///
+/// # Errors
+/// When one is missing or damaged, or the log is gone.
+pub(super) fn load(disk: &dyn Disk) -> Result<(Identity, Manifest)> {
+    let identity = Identity::load(disk)?.ok_or_else(no_identity)?;
+    let manifest = Manifest::load(disk)?.ok_or_else(|| {
+        Error::Missing(
+            "the data directory has no manifest; `tallyring recount` makes it again from the log"
+                .into(),
+        )
+    })?;
+    check_identity(&identity, &manifest)?;
+    check_log_is_there(disk)?;
+    Ok((identity, manifest))
+}
+
+pub(super) fn log_options(
+    options: &Options,
+    identity: &Identity,
+    plausible_ms: Option<i64>,
+) -> OplogOptions {
     OplogOptions {
         segment_bytes: options.segment_bytes,
         store_id: identity.store_id,

@@ -75,13 +75,14 @@ impl Recount {
             Some(first) if told.oldest == 0 && from.is_none() => told.whole(base, first, shards),
             _ => told.part(base.ok_or_else(|| told.nothing_before(from))?, from),
         }
-        .and_then(|recount| recount.numbered(disk, store_id))
+        .and_then(|recount| recount.numbered(disk, told.noted, store_id))
     }
 
     /// The number that follows; where no manifest is left, one that hardly was used: there were fewer of them than records.
-    fn numbered(mut self, disk: &dyn Disk, store_id: String) -> Result<Self> {
+    fn numbered(mut self, disk: &dyn Disk, noted: u64, store_id: String) -> Result<Self> {
         let used = manifest::numbers(disk).unwrap_or_default();
-        if let Some(newest) = used.last() {
+        let newest = used.last().copied().unwrap_or(0).max(noted);
+        if newest > 0 {
             self.manifest.number = newest + 1;
         }
         self.manifest.store_id = store_id;
@@ -137,6 +138,8 @@ struct Told {
     schemas: Vec<SchemaEntry>,
     /// Records that turned the ring, and behind each.
     turns: Vec<(Record, Offset)>,
+    /// The highest manifest that is noted, 0 where none is.
+    noted: u64,
     /// A day whose store opened again after it was cut.
     reopened: Option<Day>,
     cuts: BTreeMap<StoreId, Offset>,
@@ -161,6 +164,7 @@ impl Told {
             days: BTreeSet::new(),
             schemas: Vec::new(),
             turns: Vec::new(),
+            noted: 0,
             reopened: None,
             cuts: BTreeMap::new(),
         };
@@ -196,6 +200,7 @@ impl Told {
                     self.turns.push((record, after));
                 }
                 Record::Rotate { .. } => self.turns.push((record, after)),
+                Record::Manifest { number } => self.noted = self.noted.max(number),
                 Record::Cut { stores } => {
                     for id in stores {
                         self.cuts.entry(id).or_insert(after);

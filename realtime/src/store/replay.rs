@@ -30,7 +30,7 @@ use crate::error::{Error, Result};
 use crate::heavy::Heavy;
 use crate::identity::Identity;
 use crate::ids::Seen;
-use crate::oplog::{ApplyError, Frame, LogSummary, OplogError, ReadFrom};
+use crate::oplog::{ApplyError, Frame, OplogError, ReadFrom};
 use crate::options::{Options, World};
 use crate::producers::Producers;
 use crate::ring::{Add, Ring};
@@ -135,6 +135,7 @@ impl Store {
                 manifest,
                 files,
                 uncertain: None,
+                notes_commits: false,
             }),
             writer: Mutex::new(writer),
             live: RwLock::new(Live::new(view, heavy, false)),
@@ -147,26 +148,6 @@ impl Store {
             world,
             options,
         })
-    }
-
-    /// The log holds everything that was flushed: what is derived is never ahead of the truth.
-    ///
-    /// # Errors
-    /// When it ends before.
-    pub(super) fn check_reached(&self, summary: &LogSummary) -> Result<()> {
-        let manifest = self.manifest();
-        let flushed = manifest.stores.iter().map(|store| &store.flushed);
-        let flushed = flushed.chain([&manifest.ids.flushed]);
-        let flushed = flushed.map(|position| position.offset(0).sequence).max();
-        let flushed = flushed.unwrap_or(0);
-        if summary.end_sequence >= flushed {
-            return Ok(());
-        }
-        Err(Error::Missing(format!(
-            "the oplog ends at record {}, but runs hold records up to {flushed}: the end of the oplog was lost; \
-             restore `oplog/` from a backup",
-            summary.end_sequence
-        )))
     }
 
     /// Everything was replayed, up to `applied`.
@@ -426,9 +407,11 @@ fn identity_of(record: &Record) -> Option<(u8, &str)> {
         Record::Duplicate { id, .. } => Some((AGAIN_DOMAIN, id)),
         Record::Refused { id, .. } => Some((REFUSED_DOMAIN, id)),
         Record::Batch { key, .. } => Some((BATCH_KEY_DOMAIN, key)),
-        Record::Rotate { .. } | Record::Turn { .. } | Record::Cut { .. } | Record::Schema(_) => {
-            None
-        }
+        Record::Rotate { .. }
+        | Record::Turn { .. }
+        | Record::Cut { .. }
+        | Record::Schema(_)
+        | Record::Manifest { .. } => None,
     }
 }
 

@@ -114,6 +114,11 @@ impl Store {
         Ok(())
     }
 
+    /// Notes that files are gone that the manifest names.
+    pub(super) fn note_missing(&self, files: &[String]) {
+        self.damaged().extend(files.iter().cloned());
+    }
+
     /// Names of files that were found damaged and still count.
     pub(super) fn damaged_files(&self) -> Vec<String> {
         let found = self.damaged().clone();

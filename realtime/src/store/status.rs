@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde::Serialize;
-use tallyring_archive::Manifest;
+use tallyring_archive::{Manifest, names};
 use tallyring_records::{Day, Position, StoreId};
 
 use super::Store;
@@ -44,6 +44,8 @@ pub struct Status {
     pub single_copy_bytes: u64,
     /// Those of them that were found damaged.
     pub damaged_files: Vec<String>,
+    /// Files in `aside/`: what starts found that no manifest names and could not place.
+    pub aside_files: Vec<String>,
     /// Bytes free on the disk.
     pub disk_free_bytes: Option<u64>,
     /// True when the clock is more than a day from where it was plausible last, and not believed yet: nothing is forgotten
@@ -98,6 +100,7 @@ impl Store {
         let (clock_jumped, plausible_ms) = clock;
         // Asked while no lock is held: a disk may hang.
         let disk_free_bytes = self.world.disk.free_bytes().ok();
+        let aside_files = self.world.disk.list(names::ASIDE).unwrap_or_default();
         let damaged_files = self.damaged_files();
         let view = self.view();
         Status {
@@ -128,6 +131,7 @@ impl Store {
             file_bytes: file_bytes(&manifest),
             single_copy_bytes: single_copy_bytes(&manifest),
             damaged_files,
+            aside_files,
             disk_free_bytes,
             clock_jumped,
             clock_plausible_at: plausible_ms

@@ -1,7 +1,7 @@
 //! Files that are harmed at rest at the end of a run.
 
-use tallyring_archive::names;
-use tallyring_realtime::{Batch, Store};
+use tallyring_archive::{Disk, names};
+use tallyring_realtime::{Batch, Error, Store};
 
 use super::book::Wrong;
 use super::{Driver, clicks};
@@ -36,6 +36,38 @@ impl Driver {
             drop(view);
             self.send_known_again()?;
         }
+        self.disk = whole.crash(&mut || self.chance.bits());
+        self.lose_manifest(manifest.number)
+    }
+
+    /// The newest manifest is lost. Where the log names it, a start is refused and changes nothing; where the one before is
+    /// whole, an operator may go on from there.
+    fn lose_manifest(&mut self, newest: u64) -> Result<(), String> {
+        let name = names::manifest(newest);
+        self.note(format!("{name} is lost"));
+        let told = |error: &dyn std::fmt::Display| error.to_string();
+        self.disk.remove(&name).map_err(|error| told(&error))?;
+        let Ok(Some(_)) = Store::stepped_back(&self.disk) else {
+            // The first one has no note, and a full disk has no room for any.
+            return Ok(());
+        };
+        let before = self.disk.files();
+        let schema = clicks::schema(self.schema);
+        let open = || Store::open(self.world(), self.options, schema.clone());
+        for _ in 0..2 {
+            match open() {
+                Err(Error::SteppedBack(_)) => {}
+                Err(error) => return Err(format!("the loss of {name} is told as: {error}")),
+                Ok(_) => return Err(format!("{name} is lost and nobody notices")),
+            }
+        }
+        if self.disk.files() != before {
+            return Err("a start that was refused changed files".to_owned());
+        }
+        if Store::go_on_from_newest(self.world(), self.options).is_ok() {
+            open().map_err(|error| format!("it does not go on from before {name}: {error}"))?;
+        }
+        self.stats.refused_starts += 1;
         Ok(())
     }
 

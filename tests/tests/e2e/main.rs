@@ -24,6 +24,7 @@ mod http_writes;
 mod identity;
 mod kills;
 mod log_failure;
+mod lost_manifest;
 mod minutes;
 mod mistakes;
 mod opening;
