@@ -1,15 +1,15 @@
-//! Files that no manifest names: what a crash leaves, and what nobody knows.
+//! Files that no manifest names: leftovers of crashes, and files that nobody knows.
 //!
-//! A start removes only what it can prove to be needless, and puts the rest in `aside/`, where it stays until an operator
-//! removes it. Temporary files are always removed: they never had a name that counts. A sorted file is removed when two
-//! things hold. The manifest is known to be the newest there ever was, so that no lost manifest named the file. And the
-//! file was made of what is still there:
+//! A start removes only files that it can prove to be needless, and puts the others in `aside/`, where they stay until an
+//! operator removes them. Nothing is removed while a file that the manifest names is missing. Temporary files may go then:
+//! they never had a name that counts. A sorted file goes when two more things hold. The manifest is known to be the
+//! newest there ever was, so that no lost manifest named the file. And the file was made of others that are still there:
 //!
 //! * runs in `deltas/` and `ids/`: the log was read from where the manifest's runs end, so memory holds what they say;
 //! * `runs/ring-…` and `archive/`: exports and merges of files that the manifest names, which the next rebuild makes again;
 //! * `runs/bulk-…` that still has its first name in `incoming/`: the adoption was not finished, and can be done again.
 //!
-//! So ordinary crashes, in a flush, a rebuild or an adoption, leave nothing in `aside/`. What comes there is rare: files
+//! So ordinary crashes, in a flush, a rebuild or an adoption, leave nothing in `aside/`. Few files come there: those
 //! that a lost manifest may have named, a dataset's run whose other name is gone, files that somebody else put there.
 
 use std::collections::BTreeSet;
@@ -19,19 +19,19 @@ use crate::error::{Error, Result};
 use crate::manifest::Manifest;
 use crate::names;
 
-/// What a start did with the files that its manifest does not name.
+/// The files that a start found out of place, by what it did with them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Cleared {
     /// Files that were removed.
     pub removed: usize,
     /// Files that were put aside: the names that they have now.
     pub aside: Vec<String>,
-    /// Files that the manifest names and that are gone: nothing was removed then.
+    /// Files that the manifest names and that are gone. Nothing was removed then.
     pub missing: Vec<String>,
 }
 
-/// Clears the directories of sorted files of what the manifest does not name, unless one that it names is missing. What
-/// reads need of them is open by then, and the log was read; `is_newest` says that no later manifest was ever noted there.
+/// Clears the directories of sorted files of those that the manifest does not name. The files that reads need are open by
+/// then, and the log was read; `is_newest` says that it notes this manifest, and never noted a later one.
 ///
 /// # Errors
 /// When the disk refuses; what was not cleared is as it was.
@@ -44,25 +44,20 @@ pub fn clear_at_start(disk: &dyn Disk, manifest: &Manifest, is_newest: bool) -> 
     }
     let path = |(directory, file): &(&str, String)| format!("{directory}/{file}");
     let found: BTreeSet<String> = there.iter().map(path).collect();
-    let mut missing = named
-        .iter()
-        .filter(|name| !found.contains(**name))
-        .peekable();
-    if missing.peek().is_some() {
-        return Ok(Cleared {
-            missing: missing.map(|name| (*name).to_owned()).collect(),
-            ..Cleared::default()
-        });
-    }
+    let missing = named.iter().filter(|name| !found.contains(**name));
     let mut cleared = Cleared {
-        removed: remove_temporaries(disk)?,
+        missing: missing.map(|name| (*name).to_owned()).collect(),
         ..Cleared::default()
     };
+    let may_remove = is_newest && cleared.missing.is_empty();
+    if cleared.missing.is_empty() {
+        cleared.removed = remove_temporaries(disk)?;
+    }
     there.retain(|one| !named.contains(path(one).as_str()) && !one.1.ends_with(TEMPORARY_SUFFIX));
     let mut moved = Vec::new();
     for (directory, file) in there {
         let name = format!("{directory}/{file}");
-        if is_newest && can_be_made_again(disk, directory, &file) {
+        if may_remove && can_be_made_again(disk, directory, &file) {
             disk.remove(&name).map_err(Error::io("remove", &name))?;
             cleared.removed += 1;
         } else {

@@ -129,7 +129,7 @@ pub fn restore(args: &RestoreArgs, as_json: bool) -> Result<()> {
     Catalog::open(&data.join(names::CATALOG))?;
     open_read_only(data)?;
     lineage::begin(&target)?;
-    // Of a backup beside a server the log may go further than the manifest, and name a later one.
+    // The log of a backup beside a server may go further than the manifest, and name a later one.
     Store::go_on_from_newest(world(data, Arc::new(SystemClock))?, Options::default())?;
     target
         .remove(names::RESTORING)

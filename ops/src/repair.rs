@@ -79,7 +79,7 @@ pub fn run(args: &VerifyArgs) -> Result<Vec<String>> {
 
 /// Puts the newest manifest back that the log names, where it was lost and the backup has it.
 fn put_manifest_back(disk: &OsDisk, backup: &dyn Disk) -> Result<Option<String>> {
-    // What is damaged otherwise, the check that follows finds.
+    // The check that follows finds any other damage.
     let Ok(Some(step)) = Store::stepped_back(disk) else {
         return Ok(None);
     };

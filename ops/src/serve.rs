@@ -131,7 +131,7 @@ fn open_service(data: &Path, clock: Arc<dyn Clock>, config: &Config) -> Result<S
     for file in &recovery.cleared.missing {
         tracing::error!(
             file,
-            "this file is gone, which the manifest names and the next rebuild needs: see `tallyring verify --repair`; until \
+            "this file is gone, which the manifest names and the next rebuild needs: run `tallyring verify --repair`; until \
              it is back, starts remove nothing"
         );
     }

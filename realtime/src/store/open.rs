@@ -118,7 +118,8 @@ impl Store {
         let replayed = replay.replayed;
         // Only now: everything that the manifest names is open, and the log was read to its end.
         remove_identity_leftover(&*disk)?;
-        let manifest = store.manifest();
+        // As it is committed: the store's own may lack runs of ids that are gone.
+        let manifest = Manifest::load(&*disk)?.ok_or_else(no_manifest)?;
         let recovery = Recovery {
             replayed,
             cleared: clear_at_start(&*disk, &manifest, is_newest)?,
@@ -166,12 +167,7 @@ impl Store {
 /// When one is missing or damaged, or the log is gone.
 pub(super) fn load(disk: &dyn Disk) -> Result<(Identity, Manifest)> {
     let identity = Identity::load(disk)?.ok_or_else(no_identity)?;
-    let manifest = Manifest::load(disk)?.ok_or_else(|| {
-        Error::Missing(
-            "the data directory has no manifest; `tallyring recount` makes it again from the log"
-                .into(),
-        )
-    })?;
+    let manifest = Manifest::load(disk)?.ok_or_else(no_manifest)?;
     check_identity(&identity, &manifest)?;
     check_log_is_there(disk)?;
     Ok((identity, manifest))
@@ -284,6 +280,13 @@ fn remove_identity_leftover(disk: &dyn Disk) -> Result<()> {
             .map_err(tallyring_archive::Error::io("remove", &temporary))?;
     }
     Ok(())
+}
+
+fn no_manifest() -> Error {
+    Error::Missing(
+        "the data directory has no manifest; `tallyring recount` makes it again from the log"
+            .into(),
+    )
 }
 
 fn no_identity() -> Error {

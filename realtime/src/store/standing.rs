@@ -25,7 +25,7 @@ use crate::identity::Identity;
 use crate::oplog::{LogSummary, Oplog, OplogError, ReadFrom, scan};
 use crate::options::{Options, World};
 
-/// What the notes in the log say.
+/// The notes in the log.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Notes {
     /// The last one, 0 where there is none.
@@ -37,7 +37,7 @@ pub(super) struct Notes {
 /// A manifest and what the log says of it, in a data directory in which nothing was changed.
 pub(super) struct Standing {
     notes: Notes,
-    /// What is left of the log.
+    /// The log as it is left.
     log: std::result::Result<LogSummary, OplogError>,
 }
 
@@ -91,13 +91,13 @@ impl Standing {
         };
         let log = read(ReadFrom::Sequence(manifest.log_from()));
         if matches!(log, Err(OplogError::Missing { .. })) {
-            // What a lost manifest no longer needed may have expired.
+            // Segments that a lost manifest no longer needed may have expired.
             let _ = read(ReadFrom::Oldest);
         }
         Self { notes, log }
     }
 
-    /// What the log says of the manifest, if that may count.
+    /// The log's notes, if the manifest may count.
     ///
     /// # Errors
     /// When a later one was lost, or the log is damaged or ends before what the manifest's runs hold.
@@ -147,7 +147,7 @@ impl Store {
     }
 
     /// Goes on from the newest manifest that is left, where the log names a later one: notes in the log that this one
-    /// counts. What only the lost one counted, such as a dataset that was loaded last, does not count any more; its files
+    /// counts. A dataset or a generation that only the lost one counted does not count any more; its files
     /// are put aside at the next start. None where no manifest was lost. The caller holds the directory's lock.
     ///
     /// # Errors

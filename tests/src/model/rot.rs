@@ -47,10 +47,13 @@ impl Driver {
         self.note(format!("{name} is lost"));
         let told = |error: &dyn std::fmt::Display| error.to_string();
         self.disk.remove(&name).map_err(|error| told(&error))?;
-        let Ok(Some(_)) = Store::stepped_back(&self.disk) else {
-            // The first one has no note, and a full disk has no room for any.
+        if newest == 1 || self.full {
+            // The first one has no note, and a full disk may have no room for any.
             return Ok(());
-        };
+        }
+        if !matches!(Store::stepped_back(&self.disk), Ok(Some(_))) {
+            return Err(format!("{name} is lost and the log does not tell"));
+        }
         let before = self.disk.files();
         let schema = clicks::schema(self.schema);
         let open = || Store::open(self.world(), self.options, schema.clone());

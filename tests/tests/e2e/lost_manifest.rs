@@ -23,7 +23,7 @@ impl Stand {
         let rows = stored.data.with_file_name("rows.csv");
         fs::write(&rows, ROWS).expect("written");
         let stand = Self { stored, backup };
-        // What the wall clock of a command changes is done before.
+        // The wall clock of commands turns the ring first.
         stand.run("rebuild", &[]);
         stand.run("backup", &[text(&stand.backup)]);
         stand.run("load", &["history", text(&rows)]);
