@@ -21,7 +21,8 @@ use crate::state::ApiState;
 /// State of the server
 ///
 /// Ring, log, archive, the last rebuild, and the newest backup. `state` is `degraded` where the last rebuild or the newest
-/// backup failed, more than seven days wait to be rebuilt, a file was found damaged, the clock is not plausible, or the ring is
+/// backup failed, the second copy of the log cannot be written, more than seven days wait to be rebuilt, a file was found
+/// damaged, the clock is not plausible, or the ring is
 /// more than a day ahead of it. The clock is not plausible (`clock_jumped`) while it is more than a day from
 /// `clock_plausible_at`, when it was plausible last, and has not gone evenly for ten minutes: until then nothing is
 /// forgotten and the ring does not turn.
@@ -41,6 +42,10 @@ use crate::state::ApiState;
         },
         "oplog": {
             "position": "1:1000000", "durable": "1:1000000", "lag_records": 0, "unflushed_records": 7, "bytes": 67108864,
+        },
+        "log_copy": {
+            "path": "/mnt/second-disk/tallyring-log", "ack": "local", "behind_records": 0, "behind_bytes": 0,
+            "behind_seconds": 0.0, "failure": null,
         },
         "ids": { "window_hours": 25, "in_memory": 2, "memory_bytes": 96 },
         "archive": {
@@ -109,6 +114,7 @@ pub async fn status(State(state): State<ApiState>) -> Result<Json<Value>, Proble
             "unflushed_records": status.unflushed,
             "bytes": status.oplog_bytes,
         },
+        "log_copy": status.log_copy,
         "ids": {
             "window_hours": options.id_hours,
             "in_memory": status.ids_in_memory,
@@ -133,7 +139,9 @@ fn is_degraded(status: &Status) -> bool {
     let waiting = status.stores.iter();
     let waiting = waiting.filter(|store| store.position == "waiting").count();
     let is_clock_wrong = status.clock_jumped || status.ring_days_ahead > 1;
-    is_clock_wrong || !status.damaged_files.is_empty() || waiting > 7
+    let log_copy = status.log_copy.as_ref();
+    let is_copy_failing = log_copy.is_some_and(|copy| copy.failure.is_some());
+    is_clock_wrong || is_copy_failing || !status.damaged_files.is_empty() || waiting > 7
 }
 
 fn archive_json(status: &Status, has_backup: bool) -> Value {

@@ -2,6 +2,7 @@
 
 use metrics::{describe_gauge, gauge};
 use tallyring_realtime::catalog::{BackupOutcome, Job, JobState};
+use tallyring_realtime::oplog::LogCopyStatus;
 use tallyring_realtime::{Status, Store};
 
 use crate::state::Admin;
@@ -18,7 +19,7 @@ struct Measured {
 /// A name, what it means, and its value.
 type Gauge = (&'static str, &'static str, fn(&Measured) -> f64);
 
-const GAUGES: [Gauge; 22] = [
+const GAUGES: [Gauge; 26] = [
     (
         "tallyring_blocks_decoded",
         "Blocks of the archive that reads had to read from files since the start",
@@ -48,6 +49,26 @@ const GAUGES: [Gauge; 22] = [
         "tallyring_oplog_records",
         "Number of the newest log record",
         |now| now.status.applied.offset(0).sequence as f64,
+    ),
+    (
+        "tallyring_log_copy_behind_records",
+        "Records that the second copy of the log may lack; 0 without one",
+        |now| now.log_copy(|copy| copy.behind_records as f64),
+    ),
+    (
+        "tallyring_log_copy_behind_bytes",
+        "Bytes that the second copy of the log lacks; 0 without one",
+        |now| now.log_copy(|copy| copy.behind_bytes as f64),
+    ),
+    (
+        "tallyring_log_copy_behind_seconds",
+        "The second copy of the log has all that was durable so long ago; 0 while it lacks nothing",
+        |now| now.log_copy(|copy| copy.behind_seconds),
+    ),
+    (
+        "tallyring_log_copy_failed",
+        "1 while the second copy of the log cannot be written, or writes are refused because it is behind",
+        |now| now.log_copy(|copy| flag(copy.failure.is_some())),
     ),
     (
         "tallyring_unflushed_records",
@@ -148,6 +169,10 @@ fn flag(is_set: bool) -> f64 {
 }
 
 impl Measured {
+    fn log_copy(&self, value: fn(&LogCopyStatus) -> f64) -> f64 {
+        self.status.log_copy.as_ref().map_or(0.0, value)
+    }
+
     fn last_backup(&self) -> Option<&BackupOutcome> {
         self.last_rebuild.as_ref()?.backup.as_ref()
     }

@@ -24,6 +24,15 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// content is held.
     fn read(&self, name: &str) -> io::Result<Content>;
 
+    /// Up to `bytes` bytes of a file from `offset` on; fewer only at its end. Without a mapping, so that a disk that fails is
+    /// an error.
+    fn read_part(&self, name: &str, offset: u64, bytes: usize) -> io::Result<Vec<u8>> {
+        let content = self.read(name)?;
+        let start = usize::try_from(offset).map_or(content.len(), |at| at.min(content.len()));
+        let end = start.saturating_add(bytes).min(content.len());
+        Ok(content[start..end].to_vec())
+    }
+
     /// Reads a file in parts from the first byte to the last; as far as the system can it is the disk that is asked, not
     /// what memory holds of it.
     fn read_from_disk(&self, name: &str, part: &mut dyn FnMut(&[u8])) -> io::Result<()> {

@@ -88,6 +88,22 @@ impl Disk for OsDisk {
         Ok(Content::new(map))
     }
 
+    fn read_part(&self, name: &str, offset: u64, bytes: usize) -> io::Result<Vec<u8>> {
+        let file = File::open(self.path(name))?;
+        let mut part = vec![0; bytes];
+        let mut read = 0;
+        while read < bytes {
+            match file.read_at(&mut part[read..], offset + read as u64) {
+                Ok(0) => break,
+                Ok(more) => read += more,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        part.truncate(read);
+        Ok(part)
+    }
+
     fn read_from_disk(&self, name: &str, part: &mut dyn FnMut(&[u8])) -> io::Result<()> {
         let open = |flags: OFlags| {
             let flags = flags.bits().cast_signed();

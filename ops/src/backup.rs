@@ -8,7 +8,7 @@ use tallyring_archive::disk::replace_whole;
 use tallyring_archive::{Disk, Error, OsDisk, names};
 use tallyring_realtime::catalog::{BackupOutcome, Catalog};
 use tallyring_realtime::{Lock, Options, Store, SystemClock};
-use tallyring_rebuild::backup::{Again, Copied, Progress, copy};
+use tallyring_rebuild::backup::{Again, Copied, Progress, copy, join_log};
 use tallyring_records::how_many;
 
 use crate::cli::{BackupArgs, RestoreArgs};
@@ -93,11 +93,19 @@ pub fn todays_part(name: &str) -> bool {
 pub fn restore(args: &RestoreArgs, as_json: bool) -> Result<()> {
     let (backup, data) = (args.backup.as_path(), args.data.as_path());
     if !backup.join(names::BACKUP).exists() {
+        let besides = match args.log {
+            Some(_) => " (a copied log goes on from a backup, it does not take the place of one)",
+            None => "",
+        };
         return Err(CommandError::Usage(format!(
-            "{} is no backup; name a directory that `tallyring backup` made",
+            "{} is no backup; name a directory that `tallyring backup` made{besides}",
             backup.display()
         )));
     }
+    let log = match &args.log {
+        Some(path) => Some(log_copy(path)?),
+        None => None,
+    };
     if is_within(data, backup) {
         return Err(CommandError::Usage(format!(
             "{} is in the backup, which stays as it is; name a directory elsewhere",
@@ -111,19 +119,20 @@ pub fn restore(args: &RestoreArgs, as_json: bool) -> Result<()> {
         names::RESTORING,
         "Half restored: run `tallyring restore` again.\n",
     )?;
+    // An earlier restore that was stopped may have taken more than the backup's log.
+    remove_directory(&data.join(names::OPLOG))?;
     let bar = bytes_bar("restoring");
     let copied = copy(&source, &target, &|_| true, &|done, all| {
         bar.set_length(all);
         bar.set_position(done);
     })?;
     bar.finish_and_clear();
+    let joined = match &log {
+        Some(log) => Some(join_log(&target, log)?),
+        None => None,
+    };
     // What an earlier restore that was stopped has made of the snapshot that was there then.
-    match std::fs::remove_dir_all(data.join(names::CATALOG)) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            return Err(doing("make the catalog again")(error));
-        }
-        _ => {}
-    }
+    remove_directory(&data.join(names::CATALOG))?;
     // Both prove that it can be served. The first server on it raises the log's epoch, as every one does, so that
     // no position is used twice.
     Catalog::open(&data.join(names::CATALOG))?;
@@ -135,21 +144,52 @@ pub fn restore(args: &RestoreArgs, as_json: bool) -> Result<()> {
         .remove(names::RESTORING)
         .map_err(Error::io("remove", names::RESTORING))?;
     target.sync_directory("").map_err(Error::io("sync", ""))?;
+    if let Some(left) = joined.as_ref().and_then(|joined| joined.left.as_ref()) {
+        note!("warning: not all of the copied log could be read: {left}");
+    }
     if as_json {
-        say!("{}", serde_json::to_string(&copied)?)?;
+        let mut told = serde_json::to_value(&copied)?;
+        if let Some(joined) = &joined {
+            told["log"] = serde_json::to_value(joined)?;
+        }
+        say!("{told}")?;
     } else {
         say!(
-            "{} is restored: generation {}, {} ({})",
+            "{} is restored: generation {}, {} ({}){}",
             data.display(),
             copied.generation,
             how_many(copied.files, "file"),
-            HumanBytes(copied.bytes)
+            HumanBytes(copied.bytes),
+            joined.map_or(String::new(), |joined| {
+                let records = how_many(joined.records, "record");
+                format!(", and {records} that were logged after the backup")
+            })
         )?;
         note!(
             "it counts apart from what was backed up: give it a backup of its own, or move that one away"
         );
     }
     Ok(())
+}
+
+/// The second copy of a log, to be read.
+fn log_copy(path: &Path) -> Result<OsDisk> {
+    if path.join(names::OPLOG).is_dir() {
+        return disk(path);
+    }
+    Err(CommandError::Usage(format!(
+        "{} holds no log; name the directory that [log_copy] of the configuration names",
+        path.display()
+    )))
+}
+
+fn remove_directory(path: &Path) -> Result<()> {
+    match std::fs::remove_dir_all(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(doing(format!("make {} again", path.display()))(error))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Locks a directory that is empty, or a copy of the same kind already.

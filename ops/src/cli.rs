@@ -299,9 +299,18 @@ pub struct BackupArgs {
 
 /// Options of `restore`.
 #[derive(Args)]
+#[command(after_help = "\
+Examples:
+  tallyring restore /mnt/backup --data new              as it was when the backup was made
+  tallyring restore /mnt/backup --log /mnt/log-copy --data new
+                                                        and all that was logged since, from the second copy of the
+                                                        log that [log_copy] of the configuration keeps")]
 pub struct RestoreArgs {
     /// The backup
     pub backup: PathBuf,
+    /// Go on with what was logged after the backup, from this second copy of the log (`path` in [log_copy])
+    #[arg(long, value_name = "DIR")]
+    pub log: Option<PathBuf>,
     /// The data directory that is made: empty, or absent
     #[arg(long, value_name = "DIR", default_value = DATA_DEFAULT)]
     pub data: PathBuf,

@@ -11,9 +11,10 @@ use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tallyring_api::{
     Access, Admin, ApiState, App, Door, Server, Tls, describe_metrics, listen_statsd,
 };
-use tallyring_archive::{is_full, names};
+use tallyring_archive::{OsDisk, is_full, names};
 use tallyring_realtime::catalog::Catalog;
-use tallyring_realtime::{Clock, Lock, Options, Service, SystemClock, priority};
+use tallyring_realtime::oplog::LogCopy;
+use tallyring_realtime::{Clock, Lock, Options, Service, SystemClock, World, priority};
 use tokio::net::UdpSocket;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
@@ -22,7 +23,7 @@ use tokio::task::JoinHandle;
 use crate::allocator::return_all_soon;
 use crate::backup::check_place;
 use crate::cli::ServeArgs;
-use crate::config::{Config, HttpConfig, RebuildConfig};
+use crate::config::{Config, HttpConfig, LogCopyConfig, RebuildConfig};
 use crate::data_directory::{lock, open_store, random, world};
 use crate::error::{CommandError, Result, doing};
 use crate::incoming;
@@ -82,6 +83,11 @@ pub fn run_on(taken: Option<std::net::TcpListener>, args: &ServeArgs, json: bool
     if let Some(backup) = &config.backup {
         check_place(backup, data)?;
     }
+    // Held until the store is gone.
+    let _copy_lock = match &config.log_copy {
+        Some(copy) => Some(lock_log_copy(&copy.path, data)?),
+        None => None,
+    };
     incoming::sweep(data);
     let catalog = Arc::new(Catalog::open(&catalog_path)?);
     let access = Access::load(Arc::clone(&catalog), config.http.access, random)?
@@ -121,7 +127,16 @@ pub fn run_on(taken: Option<std::net::TcpListener>, args: &ServeArgs, json: bool
 /// The store with its threads.
 fn open_service(data: &Path, clock: Arc<dyn Clock>, config: &Config) -> Result<Service> {
     let began = Instant::now();
-    let (store, recovery) = open_store(world(data, clock)?, config)?;
+    let world = world(data, clock)?;
+    // Before the log is: where the copy is ahead of it, nothing is changed.
+    let copy = match &config.log_copy {
+        Some(copy) => Some(open_log_copy(copy, &world)?),
+        None => None,
+    };
+    let (mut store, recovery) = open_store(world, config)?;
+    if let Some(copy) = copy {
+        store = store.with_log_copy(copy);
+    }
     if recovery.torn_bytes > 0 {
         tracing::warn!(
             bytes = recovery.torn_bytes,
@@ -149,6 +164,30 @@ fn open_service(data: &Path, clock: Arc<dyn Clock>, config: &Config) -> Result<S
         data.display()
     );
     Service::start(Arc::new(store)).map_err(doing("start the store's threads"))
+}
+
+/// Two servers never write to one copy.
+fn lock_log_copy(path: &Path, data: &Path) -> Result<Lock> {
+    check_place(path, data)?;
+    let locked = Lock::take(path).map_err(doing(format!(
+        "write the second copy of the log to {}",
+        path.display()
+    )))?;
+    locked.map_err(|holder| {
+        CommandError::Failed(format!(
+            "{} is held by process {}; give each store a second copy of its own",
+            path.display(),
+            holder.pid
+        ))
+    })
+}
+
+fn open_log_copy(config: &LogCopyConfig, world: &World) -> Result<LogCopy> {
+    let path = config.path.display().to_string();
+    let disk = OsDisk::new(&config.path).map_err(doing(format!("open {path}")))?;
+    let (log, now_ms) = (Arc::clone(&world.disk), world.clock.now_ms());
+    LogCopy::open(log, Arc::new(disk), path.clone(), config.ack, now_ms)
+        .map_err(|error| CommandError::Failed(format!("{path}: {error}")))
 }
 
 /// It accepts connections, which have threads of their own, takes StatsD counters, and starts what is due.

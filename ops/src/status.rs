@@ -154,6 +154,7 @@ fn table(status: &Value, came: Option<&str>) -> String {
         things(&oplog["unflushed_records"], "record")
     );
     line(&mut out, "log", &log);
+    log_copy(&mut out, &status["log_copy"]);
     let archive = format!(
         "generation {}, {}, {} to merge",
         number(&status["generation"]),
@@ -240,6 +241,29 @@ fn stores(out: &mut String, ring: &Value) {
     }
 }
 
+/// How far the second copy of the log is behind; nothing where there is none.
+fn log_copy(out: &mut String, copy: &Value) {
+    let Some(path) = copy["path"].as_str() else {
+        return;
+    };
+    let behind = match (
+        number(&copy["behind_records"]),
+        number(&copy["behind_bytes"]),
+    ) {
+        (0, 0) => "up to date".to_owned(),
+        (records, behind) => format!(
+            "{}, {} and {:.1} s behind",
+            how_many(records, "record"),
+            HumanBytes(behind),
+            copy["behind_seconds"].as_f64().unwrap_or(0.0)
+        ),
+    };
+    line(out, "log copy", &format!("{behind}, in {path}"));
+    if let Some(failure) = copy["failure"].as_str() {
+        line(out, "", &format!("failing: {failure}"));
+    }
+}
+
 fn last_rebuild(job: &Value) -> String {
     let text = |name: &str| job[name].as_str();
     match (text("state"), text("error")) {
@@ -305,6 +329,8 @@ mod tests {
                 "late": [],
             },
             "oplog": {"position": "1:1000000", "bytes": 67_108_864, "unflushed_records": 7},
+            "log_copy": {"path": "/mnt/log", "ack": "local", "behind_records": 7, "behind_bytes": 2_048,
+                "behind_seconds": 1.25, "failure": "the disk is full"},
             "ids": {"window_hours": 25, "in_memory": 2, "memory_bytes": 524_288},
             "memory": {"memory_bytes": 268_435_456, "deltas_bytes_max": 33_554_432, "cache_bytes_max": 16_777_216},
             "archive": {"pending_runs": 1, "file_bytes": 2_048},
@@ -318,6 +344,8 @@ state     ok, 2012-03-16T18:40:00Z
 yesterday day-2012-03-15             0 counters   2 runs    1.00 MiB  ████████████████████
 today     day-2012-03-16        12,345 counters   0 runs  512.00 KiB  ██████████
 log       at 1,000,000, 64.00 MiB, 7 records to replay, 3.5 records a second
+log copy  7 records, 2.00 KiB and 1.2 s behind, in /mnt/log
+          failing: the disk is full
 archive   generation 3, 2.00 KiB, 1 run to merge
 rebuild   done, 2012-03-16T00:05:01Z
 backup    failed, 2012-03-16T00:05:02Z: the disk is full

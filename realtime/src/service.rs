@@ -1,5 +1,6 @@
 //! A store with its threads: one that commits groups, one that folds what large ones brought, one that flushes, one that
-//! keeps time; and at the start one that learns which keys are heavy.
+//! keeps time, one that brings up the second copy of the log where there is one; and at the start one that learns which
+//! keys are heavy.
 //!
 //! Nothing here decides what is counted: the threads only call [`Store`].
 
@@ -64,7 +65,7 @@ impl Service {
             (Arc::clone(&store), Arc::clone(&stop), Arc::clone(&failed));
         let (keeper, keep_stop, keep_failed) =
             (Arc::clone(&store), Arc::clone(&stop), Arc::clone(&failed));
-        let threads = vec![
+        let mut threads = vec![
             spawn(
                 "commit",
                 Box::new(move || {
@@ -97,6 +98,11 @@ impl Service {
                 Box::new(move || keep_time(&keeper, &keep_stop, &keep_failed)),
             )?,
         ];
+        if store.has_log_copy() {
+            let (copier, copy_stop) = (Arc::clone(&store), Arc::clone(&stop));
+            let copy = Box::new(move || copy_log(&copier, &copy_stop));
+            threads.push(spawn("log copy", copy)?);
+        }
         Ok(Self {
             store,
             queue: Some(queue),
@@ -137,7 +143,12 @@ impl Service {
         self.join();
         // Sealed also where memory cannot be flushed: the next start then knows that nothing was being written.
         let flushed = self.store.flush();
-        self.store.seal().and(flushed)
+        let sealed = self.store.seal();
+        // Unless much is missing, which the next server brings up: the copy is then the whole log.
+        if let Err(error) = self.store.copy_log() {
+            tracing::warn!(%error, "the second copy of the log lacks the end");
+        }
+        sealed.and(flushed)
     }
 
     fn join(&mut self) {
@@ -176,6 +187,21 @@ fn commit_groups(store: &Store, mut queue: Taker, arrived: &SyncSender<()>) {
         if store.has_arrived() {
             // One that was told and did not begin yet finds this, too.
             let _ = arrived.try_send(());
+        }
+    }
+}
+
+/// Between tries to bring up a second copy of the log that cannot be written.
+const COPY_PAUSE: Duration = Duration::from_secs(1);
+
+/// Brings the second copy up once a tick: a sync for each group would be taken from the log's own disk where the copy is on
+/// the same one.
+fn copy_log(store: &Store, stop: &AtomicBool) {
+    while !stop.load(Ordering::Relaxed) {
+        match store.copy_log() {
+            Ok(true) => thread::sleep(TICK),
+            Ok(false) => {}
+            Err(_) => thread::sleep(COPY_PAUSE),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use tallyring_realtime::Durability;
+use tallyring_realtime::oplog::LogCopyAck;
 use tallyring_records::{Grain, Schema, how_many};
 
 use super::{Config, DEFAULT};
@@ -52,6 +53,7 @@ fn as_json(config: &Config) -> Value {
         "listen": config.listen,
         "statsd": config.statsd,
         "backup": config.backup,
+        "log_copy": config.log_copy.as_ref().map(|copy| json!({ "path": copy.path, "ack": copy.ack })),
         "shards": config.options.shards,
         "memory": {
             "memory_mib": config.options.memory_bytes >> 20,
@@ -110,6 +112,13 @@ fn explain(config: &Config) -> Result<()> {
     )?;
     if let Some(path) = &config.backup {
         say!("  backs up to {}", path.display())?;
+    }
+    if let Some(copy) = &config.log_copy {
+        let ack = match copy.ack {
+            LogCopyAck::Local => "acknowledges before the copy has it",
+            LogCopyAck::Both => "acknowledges what both have",
+        };
+        say!("  copies the log to {}, {ack}", copy.path.display())?;
     }
     let http = &config.http;
     say!(

@@ -3,6 +3,7 @@
 pub mod command;
 mod counted;
 mod http;
+mod log_copy;
 mod memory_fit;
 mod store;
 
@@ -19,6 +20,8 @@ use crate::error::{CommandError, Result};
 use counted::{EventSection, FilterSection, RatioSection};
 pub use http::HttpConfig;
 use http::{CorsSection, LimitsSection, TlsSection};
+pub use log_copy::LogCopyConfig;
+use log_copy::LogCopySection;
 
 /// The embedded configuration, commented.
 pub const DEFAULT: &str = include_str!("default.toml");
@@ -36,6 +39,8 @@ pub struct Config {
     pub rebuild: RebuildConfig,
     /// Where a copy goes after every rebuild, if anywhere.
     pub backup: Option<PathBuf>,
+    /// Where the second copy of the log is, if there is to be one.
+    pub log_copy: Option<LogCopyConfig>,
     /// How HTTP is served.
     pub http: HttpConfig,
     /// Where StatsD counters are taken; nowhere without.
@@ -109,6 +114,7 @@ struct File {
     hours: HoursSection,
     rebuild: RebuildSection,
     backup: BackupSection,
+    log_copy: LogCopySection,
     limits: LimitsSection,
     tls: TlsSection,
     cors: CorsSection,
@@ -230,6 +236,7 @@ impl File {
             backup: BackupSection {
                 path: self.backup.path.or(defaults.backup.path),
             },
+            log_copy: self.log_copy.or(defaults.log_copy),
             limits: self.limits.or(defaults.limits),
             tls: self.tls,
             cors: self.cors.or(defaults.cors),
@@ -252,7 +259,8 @@ impl File {
             self.filters,
             self.titles,
         )?;
-        let durability = self.oplog.durability.unwrap_or_default();
+        let durability = parse_durability(&self.oplog.durability.unwrap_or_default())?;
+        let backup = check_backup(self.backup.path)?;
         let derived = Options::for_memory(memory::available());
         let mib = |name, mib: Option<u64>, derived: u64| match mib {
             Some(_) => Ok(within(name, mib, 1, 1 << 20)? << 20),
@@ -263,7 +271,7 @@ impl File {
             listen: self.listen.ok_or("listen is missing")?,
             options: Options {
                 shards: within("shards", self.shards, 1, 99)?,
-                durability: parse_durability(&durability)?,
+                durability,
                 delta_bytes_max: mib(
                     "memory.deltas_mib",
                     self.memory.deltas_mib,
@@ -302,7 +310,8 @@ impl File {
                 closed_level: within("rebuild.closed_level", self.rebuild.closed_level, 1, 19)?,
                 keep: keep_days(self.minutes.keep_days, self.hours.keep_days)?,
             },
-            backup: check_backup(self.backup.path)?,
+            log_copy: self.log_copy.check(backup.as_deref(), durability)?,
+            backup,
             http: http::check(&self.limits, self.tls, self.cors)?,
             statsd: check_statsd(self.statsd.listen)?,
             schema,
@@ -421,6 +430,17 @@ mod tests {
                 "minutes go with their hours",
             ),
             ("[backup]\npath = \"\"", "backup.path"),
+            ("[log_copy]\npath = \"\"", "log_copy.path"),
+            ("[log_copy]\npath = \"a\"\nack = \"all\"", "log_copy.ack"),
+            ("[log_copy]\nack = \"both\"", "log_copy.path"),
+            (
+                "[log_copy]\npath = \"a\"\n[backup]\npath = \"a\"",
+                "log_copy.path",
+            ),
+            (
+                "[log_copy]\npath = \"a\"\nack = \"both\"\n[oplog]\ndurability = \"interval:50\"",
+                "oplog.durability",
+            ),
             ("[oplog]\ndurability = \"none\"", "oplog.durability"),
             ("[[namespace]]\nname = \"query\"", "query"),
             ("listen = \"everywhere\"", "listen"),

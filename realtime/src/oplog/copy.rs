@@ -52,6 +52,17 @@ impl Segment {
     }
 }
 
+/// The frames in `content`, which is that of this segment, up to the first that is not whole. What follows is not judged:
+/// a copy of the log that a crash tore has lost what had been durable in the log.
+pub fn whole_frames(segment: &Segment, content: &[u8]) -> Frames {
+    let cursor = segment.0.last_frame(content);
+    Frames {
+        end_sequence: cursor.sequence,
+        bytes: cursor.offset,
+        durable_bytes: cursor.offset,
+    }
+}
+
 /// All segments, oldest first, each following the one before. Reads their headers.
 ///
 /// # Errors

@@ -114,6 +114,30 @@ pub enum OplogError {
         expected: String,
     },
 
+    /// The second copy of the log holds what the log lost.
+    #[error(
+        "the second copy of the log reaches to record {copy}, the log itself to record {log}: the records between may have \
+         been acknowledged, and the copy alone has them; make a new data directory with `tallyring restore BACKUP --log \
+         COPY --data NEW`, or move the copy away to go on without them"
+    )]
+    CopyAhead {
+        /// Number after the last record of the copy.
+        copy: u64,
+        /// Number after the last record of the log.
+        log: u64,
+    },
+
+    /// The directory of the second copy holds another log.
+    #[error(
+        "{file}: the second copy is not one of this log: {problem}; move the copy away, or name another directory for it"
+    )]
+    CopyDiffers {
+        /// The segment, or the identity.
+        file: String,
+        /// What was found.
+        problem: String,
+    },
+
     /// The caller refused a frame.
     #[error("{file}: the frame at offset {offset}, record {sequence}, cannot be applied: {source}")]
     Apply {

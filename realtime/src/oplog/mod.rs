@@ -53,16 +53,18 @@ mod error;
 mod frame;
 mod newest;
 mod recovery;
+mod second;
 mod segment;
 mod spare;
 #[cfg(test)]
 mod tests;
 mod writer;
 
-pub use copy::{Frames, Segment, copy_segment, segment, segments};
+pub use copy::{Frames, Segment, copy_segment, segment, segments, whole_frames};
 pub use error::{ApplyError, OplogError};
 pub use frame::{Frame, PAYLOAD_BYTES_MAX};
 pub use recovery::{LogSummary, ReadFrom, TornTail, scan, scan_segment};
+pub use second::{LogCopy, LogCopyAck, LogCopyStatus};
 pub use segment::{SEGMENT_HEADER_BYTES, SegmentInfo};
 pub use spare::Spare;
-pub use writer::{Oplog, OplogOptions, SEGMENT_BYTES_DEFAULT, SEGMENT_BYTES_MAX};
+pub use writer::{DurableEnd, Oplog, OplogOptions, SEGMENT_BYTES_DEFAULT, SEGMENT_BYTES_MAX};

@@ -176,6 +176,20 @@ pub(super) struct Entry {
     bytes: u64,
 }
 
+impl Entry {
+    /// Bytes of the file.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The place behind the last whole frame of the segment's `content`. What follows is not judged.
+    pub fn last_frame(&self, content: &[u8]) -> Cursor {
+        let mut cursor = Cursor::new(&self.header, self.crc);
+        while let Step::Frame(_) = cursor.step(content, self.crc) {}
+        cursor
+    }
+}
+
 /// All segments, oldest first, each following the one before.
 pub(super) fn list(disk: &dyn Disk, store_id: Option<[u8; 16]>) -> Result<Vec<Entry>, OplogError> {
     let files = disk

@@ -37,6 +37,19 @@ pub struct OplogOptions {
 /// How far a plausible clock is, at most, from where it was plausible last.
 const PLAUSIBLE_WITHIN_MS: u64 = 86_400_000;
 
+/// How far a log is durable.
+#[derive(Debug, Clone, Copy)]
+pub struct DurableEnd {
+    /// First record of the oldest segment.
+    pub oldest: u64,
+    /// First record of the newest segment.
+    pub newest: u64,
+    /// Bytes of the newest segment that are durable.
+    pub bytes: u64,
+    /// Number after the last durable record.
+    pub sequence: u64,
+}
+
 /// The log, open for appending. One owner; a data directory has one open log (the caller locks it).
 pub struct Oplog {
     disk: Arc<dyn Disk>,
@@ -268,6 +281,37 @@ impl Oplog {
     /// Number after the last record that is durable.
     pub fn durable(&self) -> u64 {
         self.durable
+    }
+
+    /// How far all of it is durable, for what copies it.
+    pub fn durable_end(&self) -> DurableEnd {
+        DurableEnd {
+            oldest: self.segments.first().map_or(0, |one| one.first_sequence),
+            newest: self.newest_info().first_sequence,
+            bytes: self.newest.end() - self.newest.unsynced_bytes(),
+            sequence: self.durable,
+        }
+    }
+
+    /// Bytes that were written behind this place in the segment that begins with record `first`.
+    pub fn bytes_behind(&self, first: u64, bytes: u64) -> u64 {
+        let newest = self.newest_info().first_sequence;
+        let segments = self.segments.iter();
+        let behind = segments.filter(|one| one.first_sequence >= first);
+        behind
+            .map(|one| {
+                let end = match one.first_sequence == newest {
+                    true => self.newest.end(),
+                    false => one.bytes,
+                };
+                let from = if one.first_sequence == first {
+                    bytes
+                } else {
+                    0
+                };
+                end.saturating_sub(from)
+            })
+            .sum()
     }
 
     /// The epoch of what is appended now. No record was or will be written with it by another open.

@@ -54,7 +54,9 @@ impl Store {
     /// Makes batches durable and counts them. Answers in order.
     pub fn commit(&self, batches: Vec<Batch>) -> Vec<std::result::Result<Accepted, Refusal>> {
         let mut writer = self.writer();
-        if let Err(refusal) = self.turn(&mut writer).map_err(any_refusal) {
+        let copied = self.copy_before(&mut writer);
+        let turned = copied.and_then(|()| self.turn(&mut writer).map_err(any_refusal));
+        if let Err(refusal) = turned {
             return batches.iter().map(|_| Err(refusal.clone())).collect();
         }
         let mut group = Group::new(self.rules(), self.world.clock.now_ms());
@@ -283,6 +285,7 @@ impl Store {
             group.refuse(writer, staged, &refusal);
             return group.outcomes;
         }
+        let copied = self.copy_after(writer);
         writer.last_append_ms = group.now_ms;
         writer.refused = None;
         writer.unflushed += group.records().count() as u64;
@@ -305,6 +308,13 @@ impl Store {
         };
         let now = group.now_ms.div_euclid(1_000);
         self.show(&group.rules, &group.written, applied, now);
+        if let Err(refusal) = copied {
+            // It counts, as the log says; nobody is told so.
+            let outcomes = group.outcomes.iter_mut();
+            outcomes
+                .filter(|outcome| outcome.is_ok())
+                .for_each(|outcome| *outcome = Err(refusal.clone()));
+        }
         group.outcomes
     }
 }

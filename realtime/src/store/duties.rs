@@ -39,6 +39,7 @@ impl Store {
     /// Why not.
     pub fn ready(&self) -> std::result::Result<(), Refusal> {
         self.tick()?;
+        self.copy_before(&mut self.writer())?;
         if let Some(cause) = self.must_restart() {
             return Err(Refusal::Unavailable(cause));
         }

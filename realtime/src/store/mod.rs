@@ -16,6 +16,7 @@ mod group;
 mod heavy;
 mod history;
 mod lateness;
+mod log_copy;
 mod minutes;
 mod open;
 mod open_ids;
@@ -50,7 +51,7 @@ use crate::budget::ReadBudget;
 use crate::delta::DeltaStore;
 use crate::error::{Error, Refusal, Result};
 use crate::ids::Ids;
-use crate::oplog::Oplog;
+use crate::oplog::{LogCopy, Oplog};
 use crate::options::{Options, World};
 use crate::producers::Producers;
 use crate::sync::{Mutex, MutexGuard, RwLock, RwLockWriteGuard};
@@ -82,6 +83,8 @@ pub struct Store {
     cache: BlockCache,
     root: Mutex<Root>,
     writer: Mutex<Writer>,
+    /// Its locks are taken after `writer`, or without it.
+    log_copy: Option<LogCopy>,
     live: RwLock<Live>,
     /// The declaration in force: no other while it is open.
     schema: Arc<Schema>,

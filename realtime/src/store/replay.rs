@@ -138,6 +138,7 @@ impl Store {
                 notes_commits: false,
             }),
             writer: Mutex::new(writer),
+            log_copy: None,
             live: RwLock::new(Live::new(view, heavy, false)),
             schema,
             recent: RwLock::new(Recent::new(now_ms.div_euclid(1_000))),

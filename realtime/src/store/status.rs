@@ -8,6 +8,7 @@ use tallyring_records::{Day, Position, StoreId};
 
 use super::Store;
 use crate::delta::Delta;
+use crate::oplog::LogCopyStatus;
 
 /// State of a store.
 #[derive(Debug, Clone, Serialize)]
@@ -26,6 +27,8 @@ pub struct Status {
     pub unflushed: u64,
     /// Bytes of all log segments.
     pub oplog_bytes: u64,
+    /// The second copy of the log, if there is one.
+    pub log_copy: Option<LogCopyStatus>,
     /// Ids in memory.
     pub ids_in_memory: usize,
     /// Bytes of them.
@@ -81,7 +84,8 @@ impl Store {
     /// The state now.
     pub fn status(&self) -> Status {
         let manifest = self.manifest();
-        let (durable, unflushed, oplog_bytes, (ids_in_memory, ids_bytes), clock) = {
+        let now_ms = self.world.clock.now_ms();
+        let (durable, unflushed, oplog_bytes, log_copy, (ids_in_memory, ids_bytes), clock) = {
             let writer = self.writer();
             let log = writer.log.as_ref();
             (
@@ -90,6 +94,7 @@ impl Store {
                 log.map_or(0, |log| {
                     log.segments().iter().map(|segment| segment.bytes).sum()
                 }),
+                (self.log_copy.as_ref().zip(log)).map(|(copy, log)| copy.status(log, now_ms)),
                 (writer.ids.in_memory(), writer.ids.bytes()),
                 (
                     writer.doubt.is_some(),
@@ -114,6 +119,7 @@ impl Store {
             }),
             unflushed,
             oplog_bytes,
+            log_copy,
             ids_in_memory,
             ids_bytes,
             stores: view

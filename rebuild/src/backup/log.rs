@@ -190,7 +190,7 @@ fn sync(disk: &dyn Disk) -> Result<(), Error> {
 }
 
 /// Segments by their first record, oldest first.
-fn list(disk: &dyn Disk) -> Result<Vec<u64>, Error> {
+pub(super) fn list(disk: &dyn Disk) -> Result<Vec<u64>, Error> {
     let files = files(disk)?;
     let segments = files.iter();
     Ok(segments

@@ -7,6 +7,7 @@
 //! compared with its hash, every segment of the log frame by frame. It needs no lock on the source: what is removed while it copies is no longer named,
 //! and the newer manifest is copied instead.
 
+mod join;
 mod log;
 
 use std::cell::RefCell;
@@ -18,6 +19,8 @@ use tallyring_archive::disk::{replace_whole, write_whole};
 use tallyring_archive::{Disk, Error, Manifest, RunEntry, names, remove_leftovers, verify_bytes};
 use tallyring_realtime::oplog::OplogError;
 use thiserror::Error as ThisError;
+
+pub use join::{Joined, join_log};
 
 /// What a copy is now.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,6 +84,12 @@ pub enum BackupError {
         /// First record, and the one behind the last.
         needed: (u64, u64),
     },
+    /// The second copy of the log does not go on where the backup's log ends.
+    #[error(
+        "the copied log does not go on where the backup's ends: {0}; name the second copy of the same store's log, or \
+         restore without --log"
+    )]
+    NotJoined(String),
     /// What was written reads otherwise.
     #[error(
         "{0}: what was written there is not what can be read; see what is wrong with the target's disk"

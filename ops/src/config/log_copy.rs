@@ -1,0 +1,83 @@
+//! `[log_copy]`: the second copy of the log.
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use tallyring_realtime::Durability;
+use tallyring_realtime::oplog::LogCopyAck;
+
+/// Where the second copy is, and who waits for it.
+#[derive(Debug, Clone)]
+pub struct LogCopyConfig {
+    /// Its directory.
+    pub path: PathBuf,
+    /// When increments are acknowledged.
+    pub ack: LogCopyAck,
+}
+
+/// The section as it is written.
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct LogCopySection {
+    path: Option<PathBuf>,
+    ack: Option<String>,
+}
+
+impl LogCopySection {
+    /// What is left out is taken from the defaults.
+    pub fn or(self, defaults: Self) -> Self {
+        Self {
+            path: self.path.or(defaults.path),
+            ack: self.ack.or(defaults.ack),
+        }
+    }
+
+    /// The copy that is to be made, if one is.
+    ///
+    /// # Errors
+    /// What is wrong, and how to mend it.
+    pub fn check(
+        self,
+        backup: Option<&Path>,
+        durability: Durability,
+    ) -> Result<Option<LogCopyConfig>, String> {
+        let ack = match self.ack.as_deref() {
+            Some("local") => LogCopyAck::Local,
+            Some("both") => LogCopyAck::Both,
+            other => {
+                let other = other.unwrap_or_default();
+                return Err(format!(
+                    "log_copy.ack = \"{other}\" must be \"local\" or \"both\""
+                ));
+            }
+        };
+        let Some(path) = self.path else {
+            return match ack {
+                LogCopyAck::Local => Ok(None),
+                LogCopyAck::Both => Err(
+                    "log_copy.ack = \"both\" needs log_copy.path, a directory on another disk"
+                        .into(),
+                ),
+            };
+        };
+        if path.as_os_str().is_empty() {
+            return Err(
+                "log_copy.path = \"\" must name a directory; leave it out for no second copy of the log"
+                    .into(),
+            );
+        }
+        if backup == Some(&path) {
+            return Err(format!(
+                "log_copy.path = \"{}\" is the backup's directory too; give each one of its own",
+                path.display()
+            ));
+        }
+        if ack == LogCopyAck::Both && durability != Durability::Fsync {
+            return Err(
+                "log_copy.ack = \"both\" needs oplog.durability = \"fsync\": the copy has what is durable in the log"
+                    .into(),
+            );
+        }
+        Ok(Some(LogCopyConfig { path, ack }))
+    }
+}
