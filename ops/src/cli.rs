@@ -301,10 +301,10 @@ pub struct BackupArgs {
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  tallyring restore /mnt/backup --data new              as it was when the backup was made
+  tallyring restore /mnt/backup --data new
+      as it was when the backup was made
   tallyring restore /mnt/backup --log /mnt/log-copy --data new
-                                                        and all that was logged since, from the second copy of the
-                                                        log that [log_copy] of the configuration keeps")]
+      and all that was logged since, from the copy that [log_copy] keeps")]
 pub struct RestoreArgs {
     /// The backup
     pub backup: PathBuf,

@@ -22,6 +22,7 @@ use tallyring_archive::{Disk, names};
 use super::error::OplogError;
 use super::recovery::{Entry, list, read_header};
 use super::segment::{HeaderFault, SEGMENT_HEADER_BYTES, SegmentHeader};
+use super::spare::write_zeros;
 use super::writer::{DurableEnd, Oplog};
 use crate::sync::{Mutex, MutexGuard};
 
@@ -80,6 +81,8 @@ struct At {
     sequence: u64,
     /// Segments before this one were removed.
     expired: u64,
+    /// The file goes on behind `bytes`, with what a crash tore.
+    has_more: bool,
 }
 
 /// What is told of the copy.
@@ -186,6 +189,7 @@ impl LogCopy {
                 first: end.oldest,
                 bytes: 0,
                 sequence: end.oldest,
+                has_more: false,
                 ..*at
             };
         }
@@ -219,6 +223,11 @@ impl LogCopy {
         }
         // By its name each time: what is written to a file that was removed would be in no copy.
         let mut file = self.copy.open(&name).map_err(failed(&name))?;
+        if at.has_more {
+            // The log may go on with other bytes, where it was restored from this copy.
+            let there = self.copy.read(&name).map_err(failed(&name))?.len() as u64;
+            write_zeros(&mut *file, offset, there.saturating_sub(offset)).map_err(failed(&name))?;
+        }
         let stop = until.min(offset.saturating_add(bytes_max));
         let mut is_whole = false;
         while offset < stop && !is_whole {
@@ -234,6 +243,7 @@ impl LogCopy {
         }
         file.sync().map_err(failed(&name))?;
         at.bytes = offset;
+        at.has_more = false;
         Ok(is_whole)
     }
 
@@ -399,6 +409,7 @@ fn compare_newest(log: &dyn Disk, copy: &dyn Disk, entry: &Entry) -> Result<At, 
             first: entry.header.first_sequence,
             bytes: frames.len() as u64,
             sequence: cursor.sequence,
+            has_more: content.len() > frames.len(),
             ..At::default()
         });
     }

@@ -74,6 +74,7 @@ impl Driver {
             } else {
                 self.disk.kill()
             };
+            self.end_copy(lost);
             self.fault_at = None;
             if self.full && (attempt > 0 || self.chance.percent(50)) {
                 self.toggle_full();
@@ -117,7 +118,15 @@ impl Driver {
     pub(super) fn open(&mut self) -> Result<bool, String> {
         let view = (self.fault_at.is_none() && self.chance.percent(30))
             .then(|| Store::open_read_only(self.world(), self.options));
-        let opened = Store::open(self.world(), self.options, clicks::schema(self.schema));
+        let opened = self.open_copy().and_then(|copy| {
+            let schema = clicks::schema(self.schema);
+            let (store, recovery) = Store::open(self.world(), self.options, schema)?;
+            let store = match copy {
+                Some(copy) => store.with_log_copy(copy),
+                None => store,
+            };
+            Ok((store, recovery))
+        });
         self.troubled = false;
         match opened {
             Ok((store, recovery)) => {

@@ -16,6 +16,7 @@ mod commit;
 mod datasets;
 mod faults;
 mod generations;
+mod log_copy;
 mod naive;
 mod rot;
 mod run;
@@ -47,6 +48,8 @@ use naive::{Counted, Naive};
 pub struct Driver {
     chance: Chance,
     disk: SimDisk,
+    /// Where the second copy of the log is, in some lives.
+    copy_disk: Option<SimDisk>,
     clock: Arc<ManualClock>,
     now_ms: i64,
     options: Options,

@@ -44,6 +44,7 @@ pub struct Stats {
     pub clock_back: u64,
     pub harmed: u64,
     pub refused_starts: u64,
+    pub copies: u64,
     pub disk: Tally,
 }
 
@@ -166,6 +167,7 @@ impl Driver {
         naive.ring.insert(StoreId::Late(0), false);
         Self {
             disk: SimDisk::default(),
+            copy_disk: seed.is_multiple_of(3).then(SimDisk::default),
             clock,
             now_ms: start_ms,
             options,
@@ -198,6 +200,7 @@ impl Driver {
         while self.stats.steps < operations {
             self.stats.steps += 1;
             self.operation()?;
+            self.copy_log();
             if self.chance.percent(30) {
                 self.check_some()?;
             }
@@ -211,6 +214,7 @@ impl Driver {
         }
         self.check_all()?;
         self.reopen()?;
+        self.check_copy()?;
         self.rot()
     }
 
@@ -348,6 +352,7 @@ impl AddAssign for Stats {
         self.clock_back += other.clock_back;
         self.harmed += other.harmed;
         self.refused_starts += other.refused_starts;
+        self.copies += other.copies;
         self.disk.add_all(&other.disk);
     }
 }

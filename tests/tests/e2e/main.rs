@@ -23,6 +23,7 @@ mod http_reads;
 mod http_writes;
 mod identity;
 mod kills;
+mod log_copy;
 mod log_failure;
 mod lost_manifest;
 mod minutes;

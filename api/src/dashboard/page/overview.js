@@ -150,6 +150,11 @@ function backedUp(path, job) {
   return backup.error ? el("span", { class: "wrong" }, `failed ${ended}: ${backup.error}`) : `generation ${backup.generation}, ${ended}`;
 }
 
+function copiedLog(copy) {
+  if (copy.failure) return el("span", { class: "wrong" }, `${count(copy.behind_records)} records behind: ${copy.failure}`);
+  return copy.behind_bytes ? `${count(copy.behind_records)} records behind` : "up to date";
+}
+
 async function showState(card) {
   let status;
   try {
@@ -171,6 +176,7 @@ async function showState(card) {
     ["Rebuild", rebuiltAs(status.last_rebuild)],
     ["Backup", backedUp(status.backup_path, status.last_rebuild)],
     ["Log", `${bytes(status.oplog.bytes)}, ${count(status.oplog.unflushed_records)} records to replay after a crash`],
+    ...(status.log_copy ? [["Log copy", copiedLog(status.log_copy)]] : []),
     ["Ids", `${count(status.ids.in_memory)} in memory, remembered ${status.ids.window_hours} h`],
     ["Disk", `${bytes(status.disk.free_bytes)} free`],
   ];
