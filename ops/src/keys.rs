@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 use tallyring_api::{KeyRequest, issue, key_json};
 use tallyring_archive::names;
 use tallyring_realtime::catalog::{Catalog, Scope};
-use tallyring_realtime::{Clock, Lock, SystemClock};
+use tallyring_realtime::{Clock, Identity, Lock, SystemClock};
 
 use crate::cli::{DataArgs, KeyArgs, KeyCommand, NewKeyArgs};
 use crate::config::Config;
-use crate::data_directory::{is_store, random, require_store, try_lock};
+use crate::data_directory::{disk, is_store, random, require_store, try_lock};
 use crate::error::{CommandError, Result};
 use crate::http_client::{Server, holder_url};
 use crate::out::{note, say};
@@ -115,7 +115,13 @@ fn list(data: &Path, as_json: bool) -> Result<()> {
     }
     let keys = answer["keys"].as_array().map_or(&[][..], Vec::as_slice);
     if keys.is_empty() {
-        note!("there are no keys: everything is open, on loopback only");
+        match Identity::load(&disk(data)?)?.is_some_and(|identity| identity.is_keyed) {
+            true => note!(
+                "there are no keys any more: the catalog has lost them, and every request is refused; make one with \
+                 `tallyring key new --scope write,read,admin`"
+            ),
+            false => note!("there are no keys: everything is open, on loopback only"),
+        }
         return Ok(());
     }
     say!(

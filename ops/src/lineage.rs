@@ -9,6 +9,7 @@ use std::path::Path;
 
 use tallyring_archive::disk::replace_whole;
 use tallyring_archive::{Disk, Error, names};
+use tallyring_realtime::is_same_store;
 
 use crate::data_directory::random;
 use crate::error::{CommandError, Result};
@@ -32,7 +33,7 @@ pub fn begin(disk: &dyn Disk) -> Result<()> {
 pub fn carry(source: &dyn Disk, target: &dyn Disk, name: &Path) -> Result<()> {
     let there = read(target, names::IDENTITY)?;
     // That it is another store's altogether is found by whoever copies.
-    let is_other = there.is_some() && there != read(source, names::IDENTITY)?;
+    let is_other = there.is_some() && !is_same_store(source, target);
     if is_other || is_same(source, target)? {
         return Ok(());
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tallyring_archive::{Disk, Error, Manifest, OsDisk, RunEntry, manifest, names, verify_run};
 use tallyring_realtime::oplog::{OplogError, ReadFrom, scan};
-use tallyring_realtime::{Options, Store, SystemClock};
+use tallyring_realtime::{Identity, Options, Store, SystemClock};
 use tallyring_rebuild::{heal, heal_segment};
 
 use crate::cli::VerifyArgs;
@@ -123,14 +123,18 @@ pub fn open_backup(data: &Path, path: &Path) -> Result<OsDisk> {
 }
 
 fn same_store(data: &Path, backup: &Path) -> Result<()> {
-    let read = |directory: &Path| {
-        std::fs::read(directory.join(names::IDENTITY)).map_err(doing(format!(
-            "read {} of {}",
-            names::IDENTITY,
-            directory.display()
-        )))
+    let store_id = |directory: &Path| -> Result<[u8; 16]> {
+        let identity = Identity::load(&disk(directory)?)?;
+        let id = identity.map(|identity| identity.store_id);
+        id.ok_or_else(|| {
+            CommandError::Failed(format!(
+                "{} has no {}",
+                directory.display(),
+                names::IDENTITY
+            ))
+        })
     };
-    if read(data)? == read(backup)? {
+    if store_id(data)? == store_id(backup)? {
         return Ok(());
     }
     Err(CommandError::Usage(format!(

@@ -130,15 +130,23 @@ pub enum JobState {
     Failed,
 }
 
-/// The catalog cannot be read or written.
+/// The catalog cannot be read or written, or the store that it belongs to.
 #[derive(Debug, Error)]
-#[error(
-    "catalog {path}: {what}; it holds job history and API keys, no counts: move the directory away, and it is made again \
-     from {path}.json (without that file it has no keys, so it serves on loopback only)"
-)]
-pub struct CatalogError {
-    path: String,
-    what: String,
+pub enum CatalogError {
+    /// The catalog itself.
+    #[error(
+        "catalog {path}: {what}; it holds job history and API keys, no counts: move the directory away, and it is made again \
+         from {path}.json (without that file every request is refused until there is a new key: tallyring key new)"
+    )]
+    Catalog {
+        /// Where it is.
+        path: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// The identity of the store, which says whether it ever had a key.
+    #[error(transparent)]
+    Store(#[from] Box<crate::error::Error>),
 }
 
 /// Small keyed state of a data directory.
@@ -161,7 +169,7 @@ impl Catalog {
     /// # Errors
     /// When sled cannot open it.
     pub fn open(path: &Path) -> Result<Self, CatalogError> {
-        let wrong = |what: String| CatalogError {
+        let wrong = |what: String| CatalogError::Catalog {
             path: path.display().to_string(),
             what,
         };
@@ -183,6 +191,9 @@ impl Catalog {
             snapshot: Mutex::new(()),
         };
         catalog.compare_with_snapshot()?;
+        if let Err(error) = catalog.mark_store() {
+            tracing::warn!(%error, "cannot note in the store's identity that there are API keys");
+        }
         if is_new {
             catalog.sync()?;
             sync_directory(path.parent()).map_err(|error| wrong(error.to_string()))?;
@@ -256,7 +267,7 @@ impl Catalog {
     }
 
     fn wrong(&self, what: String) -> CatalogError {
-        CatalogError {
+        CatalogError::Catalog {
             path: self.path.display().to_string(),
             what,
         }
@@ -274,6 +285,7 @@ fn sync_directory(path: Option<&Path>) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::identity::Identity;
 
     fn key() -> KeyEntry {
         KeyEntry {
@@ -325,6 +337,41 @@ mod tests {
             let made = Catalog::open(&path).unwrap();
             assert_eq!(made.keys().unwrap().len(), 2);
         }
+    }
+
+    #[test]
+    fn a_store_that_had_keys_says_so_without_its_catalog() {
+        let data = tempfile::tempdir().unwrap();
+        let disk = tallyring_archive::OsDisk::new(data.path()).unwrap();
+        let path = data.path().join("catalog");
+        let lose = |catalog: Catalog| {
+            drop(catalog);
+            std::fs::remove_dir_all(&path).unwrap();
+            let _ = std::fs::remove_file(data.path().join("catalog.json"));
+        };
+        // A key is made before its store is.
+        let catalog = Catalog::open(&path).unwrap();
+        assert!(!catalog.had_keys().unwrap());
+        catalog.put_key(&key()).unwrap();
+        drop(catalog);
+        Identity::create(&disk, |bytes| bytes.fill(7)).unwrap();
+        lose(Catalog::open(&path).unwrap());
+        let again = Catalog::open(&path).unwrap();
+        assert_eq!(again.keys().unwrap(), []);
+        assert!(again.had_keys().unwrap());
+        // The first key of a store that is there, revoked since.
+        std::fs::remove_file(data.path().join("STORE")).unwrap();
+        Identity::create(&disk, |bytes| bytes.fill(8)).unwrap();
+        assert!(!again.had_keys().unwrap());
+        let revoked_ms = Some(2);
+        again
+            .put_key(&KeyEntry {
+                revoked_ms,
+                ..key()
+            })
+            .unwrap();
+        lose(again);
+        assert!(Catalog::open(&path).unwrap().had_keys().unwrap());
     }
 
     #[test]

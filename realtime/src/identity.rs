@@ -4,11 +4,13 @@
 //! tallyring store 1
 //! id <32 hex digits>            the same in every manifest and log segment
 //! hash-key <52 base32 digits>   secret of the long-key hash; without it no long key is found
+//! keyed                         only once the store ever had an API key: it never opens to all again by itself
 //! crc32 <8 hex digits>          of the lines before
 //! ```
 
 use base32::Alphabet;
-use tallyring_archive::{Disk, disk::write_whole, names};
+use tallyring_archive::disk::{replace_whole, write_whole};
+use tallyring_archive::{Disk, names};
 use tallyring_records::LongKeys;
 
 use crate::error::{Error, Result};
@@ -20,6 +22,8 @@ pub struct Identity {
     pub store_id: [u8; 16],
     /// Key of the long-key hash.
     pub hash_key: [u8; 32],
+    /// True once it ever had an API key.
+    pub is_keyed: bool,
 }
 
 /// How long keys are stored in a data directory.
@@ -36,7 +40,19 @@ pub fn long_keys_of(disk: &dyn Disk) -> Result<LongKeys> {
     Ok(LongKeys::new(identity.hash_key))
 }
 
+/// True when both have the identity of one store; a damaged one is of none.
+pub fn is_same_store(one: &dyn Disk, other: &dyn Disk) -> bool {
+    let id = |disk| {
+        Identity::load(disk)
+            .ok()
+            .flatten()
+            .map(|identity| identity.store_id)
+    };
+    id(one).is_some_and(|one| id(other) == Some(one))
+}
+
 const FIRST_LINE: &str = "tallyring store 1";
+const KEYED_LINE: &str = "keyed\n";
 const ALPHABET: Alphabet = Alphabet::Rfc4648 { padding: false };
 
 impl Identity {
@@ -66,13 +82,28 @@ impl Identity {
         let mut identity = Self {
             store_id: [0; 16],
             hash_key: [0; 32],
+            is_keyed: false,
         };
         random(&mut identity.store_id);
         random(&mut identity.hash_key);
         write_whole(disk, names::IDENTITY, identity.encode().as_bytes())?;
-        disk.sync_directory("")
-            .map_err(tallyring_archive::Error::io("sync", names::IDENTITY))?;
+        sync(disk)?;
         Ok(identity)
+    }
+
+    /// Notes durably that the store has API keys. A directory without an identity is no store yet: it stays as it is.
+    ///
+    /// # Errors
+    /// When the identity is damaged, or the disk refuses; it is then the one before.
+    pub fn mark_keyed(disk: &dyn Disk) -> Result<()> {
+        match Self::load(disk)? {
+            Some(mut identity) if !identity.is_keyed => {
+                identity.is_keyed = true;
+                replace_whole(disk, names::IDENTITY, identity.encode().as_bytes())?;
+                sync(disk)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The id as 32 hex digits.
@@ -82,12 +113,18 @@ impl Identity {
 
     fn encode(&self) -> String {
         let lines = format!(
-            "{FIRST_LINE}\nid {}\nhash-key {}\n",
+            "{FIRST_LINE}\nid {}\nhash-key {}\n{}",
             self.store_id_text(),
-            base32::encode(ALPHABET, &self.hash_key)
+            base32::encode(ALPHABET, &self.hash_key),
+            if self.is_keyed { KEYED_LINE } else { "" }
         );
         format!("{lines}crc32 {:08x}\n", crc32fast::hash(lines.as_bytes()))
     }
+}
+
+fn sync(disk: &dyn Disk) -> Result<()> {
+    let synced = disk.sync_directory("");
+    Ok(synced.map_err(tallyring_archive::Error::io("sync", names::IDENTITY))?)
 }
 
 fn decode(content: &[u8]) -> Option<Identity> {
@@ -99,6 +136,7 @@ fn decode(content: &[u8]) -> Option<Identity> {
     let identity = Identity {
         store_id: id.to_be_bytes(),
         hash_key: hash_key.try_into().ok()?,
+        is_keyed: text.contains(KEYED_LINE),
     };
     (identity.encode() == text).then_some(identity)
 }
@@ -109,16 +147,33 @@ mod tests {
 
     #[test]
     fn every_flipped_bit_is_found() {
-        let identity = Identity {
-            store_id: [7; 16],
-            hash_key: [9; 32],
-        };
-        let good = identity.encode().into_bytes();
-        assert_eq!(decode(&good).map(|read| read.hash_key), Some([9; 32]));
-        for bit in 0..good.len() * 8 {
-            let mut bad = good.clone();
-            bad[bit / 8] ^= 1 << (bit % 8);
-            assert!(decode(&bad).is_none(), "bit {bit}");
+        for is_keyed in [false, true] {
+            let identity = Identity {
+                store_id: [7; 16],
+                hash_key: [9; 32],
+                is_keyed,
+            };
+            let good = identity.encode().into_bytes();
+            let read = decode(&good).map(|read| (read.hash_key, read.is_keyed));
+            assert_eq!(read, Some(([9; 32], is_keyed)));
+            for bit in 0..good.len() * 8 {
+                let mut bad = good.clone();
+                bad[bit / 8] ^= 1 << (bit % 8);
+                assert!(decode(&bad).is_none(), "bit {bit}");
+            }
         }
+    }
+
+    #[test]
+    fn an_identity_of_before_the_mark_is_read_and_written_as_it_was() {
+        let lines = format!(
+            "tallyring store 1\nid {}\nhash-key {}\n",
+            "07".repeat(16),
+            base32::encode(ALPHABET, &[9; 32])
+        );
+        let old = format!("{lines}crc32 {:08x}\n", crc32fast::hash(lines.as_bytes()));
+        let read = decode(old.as_bytes()).expect("an identity");
+        assert!(!read.is_keyed);
+        assert_eq!(read.encode(), old);
     }
 }

@@ -26,7 +26,7 @@ mod sync;
 pub use budget::{Charge, ReadBudget, Reading, reserve};
 pub use clock::{Clock, SystemClock, VirtualClock};
 pub use error::{Error, ItemFault, OutOfOrder, Refusal, Result, WrongItem};
-pub use identity::long_keys_of;
+pub use identity::{Identity, is_same_store, long_keys_of};
 pub use lock::{Holder, Lock};
 pub use options::{Durability, Options, World};
 pub use service::Service;

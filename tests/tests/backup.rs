@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tallyring_archive::disk::write_whole;
 use tallyring_archive::{Disk, KeepDays, Manifest, names};
-use tallyring_realtime::{Batch, Options, Read, Store, World};
+use tallyring_realtime::{Batch, Identity, Options, Read, Store, World};
 use tallyring_rebuild::backup::copy;
 use tallyring_rebuild::{BuildOptions, build};
 use tallyring_records::{Increment, Schema};
@@ -189,6 +189,16 @@ fn a_source_that_was_set_back_is_not_taken_for_what_its_backup_goes_on_with() {
         "{error}"
     );
     assert_eq!(restored(&target), before);
+}
+
+#[test]
+fn a_store_that_got_its_first_api_key_goes_on_with_its_backup() {
+    let (source, target) = stand(STANDS[0]);
+    copy(&source, &target, &|_| true, &|_, _| {}).expect("copied");
+    Identity::mark_keyed(&source).expect("marked");
+    copy(&source, &target, &|_| true, &|_, _| {}).expect("copied again");
+    let kept = Identity::load(&target).expect("readable");
+    assert!(kept.is_some_and(|kept| kept.is_keyed));
 }
 
 #[test]

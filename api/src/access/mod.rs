@@ -203,7 +203,14 @@ impl Access {
             return Ok(());
         };
         let entries = kept.catalog.keys()?;
-        if !entries.is_empty() {
+        // A catalog that has lost its keys leaves the local one, with which `tallyring key new` makes another.
+        if kept.catalog.had_keys()? {
+            if entries.is_empty() {
+                tracing::warn!(
+                    "the store had API keys, and its catalog has none: it was lost; every request is refused until \
+                     `tallyring key new` makes one"
+                );
+            }
             let before = self.table.load_full();
             let table = KeyTable::new(entries, &kept.local, &self.limits, before.as_deref());
             self.table.store(Some(Arc::new(table)));

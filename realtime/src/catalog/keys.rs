@@ -1,10 +1,12 @@
 //! API keys as they are kept: never the secret, only its hash.
 //!
-//! A revoked key stays as an entry: a store that ever had keys never becomes open again by itself.
+//! A revoked key stays as an entry, and the first one is noted in `STORE` too: a store that ever had keys never becomes open
+//! again by itself, even when the catalog and its snapshot are gone.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Catalog, CatalogError};
+use crate::identity::Identity;
 
 /// What a key may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -65,7 +67,28 @@ impl Catalog {
     pub fn put_key(&self, key: &KeyEntry) -> Result<(), CatalogError> {
         self.insert(KEYS, key.id.as_bytes(), key)?;
         self.sync()?;
-        self.write_snapshot()
+        self.write_snapshot()?;
+        self.mark_store()
+    }
+
+    /// True once the store ever had a key, also when the catalog has lost it: every request needs one then.
+    ///
+    /// # Errors
+    /// When that cannot be told.
+    pub fn had_keys(&self) -> Result<bool, CatalogError> {
+        if !self.keys()?.is_empty() {
+            return Ok(true);
+        }
+        let identity = Identity::load(&self.disk()?).map_err(Box::new)?;
+        Ok(identity.is_some_and(|identity| identity.is_keyed))
+    }
+
+    /// Notes in `STORE` that there are keys. A key that is made before its store is noted when the catalog is opened next.
+    pub(super) fn mark_store(&self) -> Result<(), CatalogError> {
+        if self.keys()?.is_empty() {
+            return Ok(());
+        }
+        Ok(Identity::mark_keyed(&self.disk()?).map_err(Box::new)?)
     }
 
     /// Every key that ever was, revoked ones too, oldest first.

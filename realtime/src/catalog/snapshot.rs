@@ -96,7 +96,7 @@ impl Catalog {
     }
 
     /// The directory that the catalog stands in.
-    fn disk(&self) -> Result<OsDisk, CatalogError> {
+    pub(super) fn disk(&self) -> Result<OsDisk, CatalogError> {
         let parent = match self.path.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),

@@ -17,6 +17,7 @@ use std::io::ErrorKind;
 use serde::{Deserialize, Serialize};
 use tallyring_archive::disk::{replace_whole, write_whole};
 use tallyring_archive::{Disk, Error, Manifest, RunEntry, names, remove_leftovers, verify_bytes};
+use tallyring_realtime::is_same_store;
 use tallyring_realtime::oplog::OplogError;
 use thiserror::Error as ThisError;
 
@@ -135,8 +136,12 @@ pub fn copy(
     log::take_back(target)?;
     log::finish(target)?;
     match target.read(names::IDENTITY) {
-        Ok(there) if *there != *identity => return Err(BackupError::OtherStore),
-        Ok(_) => {}
+        Ok(there) if *there == *identity => {}
+        // The source may have got its first API key since: that is noted in its identity.
+        Ok(_) if is_same_store(source, target) => {
+            replace_whole(target, names::IDENTITY, &identity)?;
+        }
+        Ok(_) => return Err(BackupError::OtherStore),
         Err(_) => {
             write_whole(target, names::IDENTITY, &identity)?;
         }

@@ -71,6 +71,27 @@ fn the_first_key_is_made_while_it_runs_and_outlives_a_kill() {
 }
 
 #[test]
+fn a_store_that_lost_its_whole_catalog_refuses_until_there_is_a_new_key() {
+    let directory = TempDir::new().expect("make a directory");
+    let data = directory.path().join("data");
+    let new = ["key", "new", "--scope", "read", "--data", text(&data)];
+    let server = Server::start(&data, &[]);
+    tallyring_ok(&new);
+    server.terminate();
+    fs::remove_dir_all(data.join("catalog")).expect("remove the catalog");
+    fs::remove_file(data.join("catalog.json")).expect("remove its snapshot");
+    let server = Server::start(&data, &[]);
+    let refused = server.get("/v1/l/a/counts");
+    assert_eq!(refused.status, 401);
+    assert!(server.messages().contains("tallyring key new"));
+    let listed = tallyring(&["key", "list", "--data", text(&data)]);
+    assert!(listed.stderr.contains("is refused"), "{listed:?}");
+    let key = tallyring_ok(&new);
+    let at = address(server.client().url());
+    assert_eq!(ask_as(at, key.trim(), "GET /v1/l/a/counts", "").status, 200);
+}
+
+#[test]
 fn keys_are_made_listed_and_revoked_without_a_server_too() {
     let directory = TempDir::new().expect("make a directory");
     let data = directory.path().join("data");

@@ -15,9 +15,10 @@ fn while_its_store_is_being_opened_a_server_is_alive_and_not_ready() {
     assert_eq!(server.get("/v1/incr?key.l=a").status, 204);
     server.terminate();
     // Whoever reads it waits until somebody writes: so does the start.
-    let (identity, away) = (data.join("STORE"), directory.path().join("STORE"));
-    fs::rename(&identity, &away).expect("move it away");
-    let made = Command::new("mkfifo").arg(&identity).status();
+    let name = "0000000000000000.tlog";
+    let (segment, away) = (data.join("oplog").join(name), directory.path().join(name));
+    fs::rename(&segment, &away).expect("move it away");
+    let made = Command::new("mkfifo").arg(&segment).status();
     assert!(made.expect("run mkfifo").success());
 
     let address = free_address();
@@ -32,9 +33,9 @@ fn while_its_store_is_being_opened_a_server_is_alive_and_not_ready() {
         let detail = answer.json()["detail"].to_string();
         assert!(detail.contains("being opened"), "{path}: {detail}");
     }
-    // Nobody writes anything, which is no identity. (Opened for reading, too, so that it waits for nobody.)
+    // Nobody writes anything, which is no segment. (Opened for reading, too, so that it waits for nobody.)
     let mut writer = OpenOptions::new();
-    let writer = writer.read(true).write(true).open(&identity);
+    let writer = writer.read(true).write(true).open(&segment);
     drop(writer.expect("open it for who waits"));
     let mut status = None;
     wait_until("it has ended", || {
@@ -43,7 +44,7 @@ fn while_its_store_is_being_opened_a_server_is_alive_and_not_ready() {
     });
     assert_eq!(status.and_then(|status| status.code()), Some(1));
 
-    fs::rename(&away, &identity).expect("put it back");
+    fs::rename(&away, &segment).expect("put it back");
     let server = Server::start(&data, &[]);
     assert_eq!(server.get("/readyz").status, 200);
     assert_eq!(server.get_json("/v1/l/a/summary")["total"], 1);
