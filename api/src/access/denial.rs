@@ -149,6 +149,12 @@ impl Denial {
     }
 }
 
+impl From<Denial> for Problem {
+    fn from(denial: Denial) -> Self {
+        denial.problem()
+    }
+}
+
 /// 0, 1 or 2, differing from one call to the next.
 fn spread() -> u64 {
     static CALLS: AtomicU64 = AtomicU64::new(0);

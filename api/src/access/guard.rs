@@ -12,10 +12,12 @@ use axum::middleware::Next;
 use axum::response::Response;
 use percent_encoding::percent_decode_str;
 use tallyring_realtime::catalog::Scope;
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::caller::not_for;
 use super::cors;
 use super::denial::Denial;
+use super::gate::Place;
 use super::place;
 use super::route::{Class, Dialect, Namespaces, Route};
 use super::session;
@@ -263,8 +265,13 @@ async fn run_here(
 ) -> Result<Response, Denial> {
     let (gate, what) = match route.class {
         Class::Free | Class::Query | Class::Stream => return Ok(answering.await),
+        // It takes its place itself once its body is there: a slow one holds none.
+        Class::Batch => {
+            let limit = access.limits.request_timeout;
+            let answered = tokio::time::timeout(limit, answering).await;
+            return answered.map_err(|_| timed_out(route, limit));
+        }
         Class::Increment => (&access.increments, INCREMENTS),
-        Class::Batch => (&access.batches, BATCHES),
         Class::Admin => (&access.admin, OPERATIONS),
         Class::Page => (&access.pages, PAGES),
     };
@@ -277,6 +284,27 @@ async fn run_here(
     tokio::time::timeout(limit, answering)
         .await
         .map_err(|_| timed_out(route, limit))
+}
+
+/// The place of a batch whose body is there, and one of its key's own.
+pub struct BatchPlace<'a> {
+    _place: Place<'a>,
+    _own: Option<OwnedSemaphorePermit>,
+}
+
+impl Access {
+    /// A place for a batch of this caller.
+    ///
+    /// # Errors
+    /// 503 where none is free, 429 where the key's other batches have all that one key may have.
+    pub fn batch_place(&self, caller: &Caller) -> Result<BatchPlace<'_>, Denial> {
+        let own = caller.key().map(|key| key.share.batch()).transpose()?;
+        let place = self.batches.enter().ok_or_else(|| shed(BATCHES))?;
+        Ok(BatchPlace {
+            _place: place,
+            _own: own,
+        })
+    }
 }
 
 /// A place for a stream, one of the caller's own.
@@ -294,5 +322,42 @@ fn timed_out(route: Route, limit: Duration) -> Denial {
     Denial::TimedOut {
         limit,
         is_write: route.scope != Some(Scope::Read),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::AccessLimits;
+    use crate::access::key::NewKey;
+    use crate::access::table::KeyTable;
+
+    #[test]
+    fn a_key_takes_half_of_the_places_of_batches_and_all_keys_no_more_than_there_are() {
+        let limits = AccessLimits {
+            batches: 4,
+            ..AccessLimits::default()
+        };
+        let access = Access::open(limits);
+        let bearer = |fill: fn(&mut [u8])| {
+            let key = NewKey::local(fill);
+            let table = KeyTable::new(Vec::new(), &key, &limits, None);
+            Caller::new(table.find(&key.text).expect("in force"), Duration::ZERO)
+        };
+        let (one, other, third) = (
+            bearer(|bytes| bytes.fill(1)),
+            bearer(|bytes| bytes.fill(2)),
+            bearer(|bytes| bytes.fill(3)),
+        );
+        let taken = [&one, &one, &other].map(|caller| access.batch_place(caller).ok());
+        assert!(taken.iter().all(Option::is_some));
+        let refused = access.batch_place(&one).err();
+        assert!(matches!(refused, Some(Denial::TooMany { .. })));
+        let last = access.batch_place(&other).ok();
+        assert!(last.is_some());
+        let refused = access.batch_place(&third).err();
+        assert!(matches!(refused, Some(Denial::Busy(_))));
+        drop(taken);
+        assert!(access.batch_place(&third).is_ok());
     }
 }

@@ -54,7 +54,7 @@ use turns::Turns;
 pub struct AccessLimits {
     /// Single increments at once.
     pub writes: usize,
-    /// Batches of increments or events at once; each may hold 8 MiB and what they decode to.
+    /// Batches of increments or events at once whose bodies are there; each may hold 8 MiB and what they decode to.
     pub batches: usize,
     /// Reads at once.
     pub queries: usize,

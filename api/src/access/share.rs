@@ -1,4 +1,5 @@
-//! What one key may take of the places that all clients share: half of those for reads, and half of the streams.
+//! What one key may take of the places that all clients share: half of those for reads, of those for batches, and of the
+//! streams.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +16,7 @@ const WAIT: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone)]
 pub struct Share {
     reads: Arc<Semaphore>,
+    batches: Arc<Semaphore>,
     streams: Arc<Semaphore>,
 }
 
@@ -24,6 +26,7 @@ impl Share {
         let half = |places: usize| Arc::new(Semaphore::new(places.div_ceil(2)));
         Self {
             reads: half(limits.queries),
+            batches: half(limits.batches),
             streams: half(limits.streams),
         }
     }
@@ -36,6 +39,17 @@ impl Share {
         take(
             &self.reads,
             "this key has as many reads on their way as one key may have",
+        )
+    }
+
+    /// A place for a batch.
+    ///
+    /// # Errors
+    /// 429 where the key's other batches have them all.
+    pub fn batch(&self) -> Result<OwnedSemaphorePermit, Denial> {
+        take(
+            &self.batches,
+            "this key has as many batches on their way as one key may have",
         )
     }
 

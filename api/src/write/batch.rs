@@ -81,6 +81,7 @@ pub async fn count<T: Item>(
     } = sent;
     // Its room is taken until the answer.
     let body = Arc::new(body::read(&headers, body, BODY_BYTES_MAX).await?);
+    let _place = state.access.batch_place(caller)?;
     let skip = on_error_skip(query.as_deref())?;
     let (schema, now) = (state.store().schema(), state.now());
     let reading = {

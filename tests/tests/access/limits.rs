@@ -120,12 +120,25 @@ fn each_class_is_shed_alone() {
     let (read, shed) = shed_behind(&stand, "POST /v1/query", queries);
     assert!((1..=3).contains(&seconds(&shed)), "{shed:?}");
     assert_eq!(shed.json()["status"], 503);
-    let _batch = shed_behind(&stand, "POST /v1/increments", "POST /v1/increments");
     assert_eq!(stand.ask("GET /v1/incr?key.l=a", &[], "").status, 204);
     assert_eq!(stand.ask("GET /v1/admin/status", &[], "").status, 200);
     assert_eq!(stand.ask("GET /healthz", &[], "").status, 200);
     drop(read);
     until(&stand, 200, queries);
+}
+
+#[test]
+fn batches_whose_bodies_do_not_come_take_no_place_of_others() {
+    let stand = with(AccessLimits {
+        batches: 1,
+        ..AccessLimits::default()
+    });
+    let _slow = ["POST /v1/increments", "POST /v1/events"].map(|line| hanging(&stand, line));
+    for _ in 0..32 {
+        let batch = r#"{"keys":{"l":"a"}}"#;
+        let answer = stand.ask("POST /v1/increments", &[], batch);
+        assert_eq!(answer.status, 200, "{answer:?}");
+    }
 }
 
 #[test]
