@@ -91,7 +91,8 @@ pub fn run_on(taken: Option<std::net::TcpListener>, args: &ServeArgs, json: bool
     incoming::sweep(data);
     let catalog = Arc::new(Catalog::open(&catalog_path)?);
     let access = Access::load(Arc::clone(&catalog), config.http.access, random)?
-        .with_origins(&config.http.origins);
+        .with_origins(&config.http.origins)
+        .with_hosts(&config.http.hosts);
     if !listen.ip().is_loopback() && !access.needs_keys() {
         return Err(open_to_all(listen, data));
     }

@@ -115,13 +115,13 @@ pub fn admit(access: &Access, route: Route, request: &Parts) -> Result<Caller, D
         return Ok(Caller::default());
     };
     if !access.needs_keys() {
-        return match session::may_without_key(route, request) {
+        return match access.may_without_key(route, request) {
             true => Ok(Caller::default()),
             false => Err(Denial::Forbidden(Problem::new(
                 StatusCode::FORBIDDEN,
                 "Forbidden",
-                "a page of another site, or of a name that is not this machine's, asks for it; programs and this server's \
-                 own pages may, or make a key: tallyring key new"
+                "a page of another site asks for it, or `Host` is no name of this server: ask by its address or as \
+                 `localhost`, list its other names as `[http] hosts`, or make a key: tallyring key new"
                     .to_owned(),
             ))),
         };

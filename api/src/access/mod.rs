@@ -45,6 +45,7 @@ use cors::Origins;
 use gate::{Gate, Queue};
 use key::NewKey;
 use rate::WrongKeys;
+use session::Hosts;
 use streams::Streams;
 use table::KeyTable;
 use turns::Turns;
@@ -100,6 +101,7 @@ pub struct Access {
     streams: Streams,
     wrong_keys: WrongKeys,
     origins: Origins,
+    hosts: Hosts,
     now: Box<dyn Fn() -> Duration + Send + Sync>,
 }
 
@@ -127,6 +129,7 @@ impl Access {
             streams: Streams::new(limits.streams),
             wrong_keys: WrongKeys::new(limits.wrong_keys_per_second),
             origins: Origins::default(),
+            hosts: Hosts::default(),
             now: Box::new(move || start.elapsed()),
             limits,
         }
@@ -155,6 +158,12 @@ impl Access {
     /// Lets pages of these origins read, such as `https://stats.example`.
     pub fn with_origins(mut self, origins: &[String]) -> Self {
         self.origins = Origins::new(origins);
+        self
+    }
+
+    /// Takes these names of this server, such as `stats.example`, in requests without a key.
+    pub fn with_hosts(mut self, names: &[String]) -> Self {
+        self.hosts = Hosts::new(names);
         self
     }
 

@@ -38,48 +38,69 @@ pub fn is_own_page(headers: &HeaderMap) -> bool {
     site.is_none_or(|site| matches!(site.as_bytes(), b"same-origin" | b"none"))
 }
 
-/// Where nobody needs a key, whether this may be asked: a page elsewhere may not change anything by what a browser sends for
-/// it, nor may one that took the name of this machine's address (DNS rebinding) do what operators do.
-pub fn may_without_key(route: Route, request: &Parts) -> bool {
-    let headers = &request.headers;
-    let is_change = request.method != Method::GET && request.method != Method::HEAD;
-    match route.scope {
-        Some(Scope::Admin) if is_change => {
-            let is_program =
-                !headers.contains_key("sec-fetch-site") && !headers.contains_key(header::ORIGIN);
-            is_program || is_own_page(headers) && is_local(request)
-        }
-        // A GET counts, too: a picture of that address is enough.
-        Some(Scope::Write) => {
-            let site = headers.get("sec-fetch-site");
-            site.is_none_or(|site| site.as_bytes() != b"cross-site")
-        }
-        _ => true,
+/// Names of this server.
+#[derive(Debug, Default)]
+pub struct Hosts(Vec<String>);
+
+impl Hosts {
+    /// An address or `localhost` is its name always; these are besides, without a port.
+    pub fn new(names: &[String]) -> Self {
+        Self(names.to_vec())
+    }
+
+    /// True for what a `Host` names, with a port or without. No page elsewhere can take such a name (DNS rebinding).
+    fn hold(&self, host: &str) -> bool {
+        let name = match host.rsplit_once(':') {
+            Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+            _ => host,
+        };
+        let address = name.trim_start_matches('[').trim_end_matches(']');
+        name.eq_ignore_ascii_case("localhost")
+            || address.parse::<IpAddr>().is_ok()
+            || self.0.iter().any(|own| own.eq_ignore_ascii_case(name))
     }
 }
 
-/// True when a page names its server by an address or as `localhost`, and is from there.
-fn is_local(request: &Parts) -> bool {
-    let text = |name| {
-        request
-            .headers
-            .get(name)
-            .and_then(|value: &HeaderValue| value.to_str().ok())
-    };
-    let host = text(header::HOST).or(request.uri.authority().map(|authority| authority.as_str()));
-    let Some(host) = host else {
-        return false;
-    };
-    let origin = text(header::ORIGIN).map(|origin| origin.split_once("://").map(|(_, from)| from));
-    if origin.is_some_and(|from| from != Some(host)) {
-        return false;
+impl Access {
+    /// Where nobody needs a key, whether this may be asked: by a name of this server only, and by no page elsewhere. One on
+    /// this machine may count, but not do what operators do; those of the configured origins may read.
+    pub(super) fn may_without_key(&self, route: Route, request: &Parts) -> bool {
+        let headers = &request.headers;
+        let text = |name| {
+            headers
+                .get(name)
+                .map(|value| value.to_str().unwrap_or_default())
+        };
+        let authority = request.uri.authority().map(|authority| authority.as_str());
+        let host = text(header::HOST).or(authority);
+        // A browser always says it.
+        if host.is_some_and(|host| !self.hosts.hold(host)) {
+            return false;
+        }
+        let origin = text(header::ORIGIN).map(|origin| {
+            let from = origin.split_once("://");
+            from.map_or("", |(_, from)| from)
+        });
+        let is_read = route.scope == Some(Scope::Read);
+        let may_read = is_read && self.origins.allowed(headers).is_some();
+        if origin.is_some_and(|from| !self.hosts.hold(from) && !may_read) {
+            return false;
+        }
+        let is_change = request.method != Method::GET && request.method != Method::HEAD;
+        match route.scope {
+            Some(Scope::Admin) if is_change => {
+                let is_program = origin.is_none() && !headers.contains_key("sec-fetch-site");
+                let is_own = origin.is_none_or(|from| host == Some(from));
+                is_program || is_own && host.is_some() && is_own_page(headers)
+            }
+            // A GET counts, too: a picture of that address is enough.
+            Some(Scope::Write) => {
+                let site = headers.get("sec-fetch-site");
+                site.is_none_or(|site| site.as_bytes() != b"cross-site")
+            }
+            _ => true,
+        }
     }
-    let name = match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
-        _ => host,
-    };
-    let name = name.trim_start_matches('[').trim_end_matches(']');
-    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
 }
 
 /// The key in the cookie.
@@ -140,39 +161,89 @@ impl Access {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::AccessLimits;
 
     #[test]
-    fn without_keys_pages_elsewhere_change_nothing() {
+    fn without_keys_pages_elsewhere_do_nothing() {
+        let names = |names: &[&str]| {
+            names
+                .iter()
+                .map(|&name| name.to_owned())
+                .collect::<Vec<_>>()
+        };
+        let access = Access::open(AccessLimits::default())
+            .with_hosts(&names(&["stats.example"]))
+            .with_origins(&names(&["https://pages.example"]));
         let (own, evil) = ("http://127.0.0.1:7117", "https://evil.example");
         let (here, there) = ("127.0.0.1:7117", "http://127.0.0.1:3000");
-        let renamed = "evil.example:7117";
-        for (host, site, origin, operates, counts) in [
-            (here, "", "", true, true),
-            ("tallyring", "", "", true, true),
-            (here, "same-origin", own, true, true),
-            ("[::1]:7117", "same-origin", "http://[::1]:7117", true, true),
-            (here, "same-site", there, false, true),
-            (here, "cross-site", evil, false, false),
-            (here, "", "null", false, true),
-            // The name of a page elsewhere that leads here.
-            (renamed, "", "http://evil.example:7117", false, true),
+        let (renamed, proxied) = ("evil.example:7117", "stats.example");
+        for (host, site, origin, operates, counts, reads) in [
+            ("", "", "", true, true, true),
+            (here, "", "", true, true, true),
+            ("LOCALHOST", "", "", true, true, true),
+            (here, "same-origin", own, true, true, true),
+            (
+                "[::1]:7117",
+                "same-origin",
+                "http://[::1]:7117",
+                true,
+                true,
+                true,
+            ),
+            (here, "same-site", there, false, true, true),
+            (here, "cross-site", evil, false, false, false),
+            (here, "", evil, false, false, false),
+            (here, "", "null", false, false, false),
+            (
+                here,
+                "cross-site",
+                "https://pages.example",
+                false,
+                false,
+                true,
+            ),
+            // The name of a page elsewhere that leads here: its reads say no more than this.
+            (renamed, "", "", false, false, false),
+            (
+                renamed,
+                "same-origin",
+                "http://evil.example:7117",
+                false,
+                false,
+                false,
+            ),
+            ("localhost.evil.example", "", "", false, false, false),
+            ("tallyring", "", "", false, false, false),
+            // A proxy that passes the name on.
+            (proxied, "", "", true, true, true),
+            ("Stats.Example:443", "", "", true, true, true),
+            (
+                proxied,
+                "same-origin",
+                "https://stats.example",
+                true,
+                true,
+                true,
+            ),
+            (proxied, "cross-site", evil, false, false, false),
         ] {
             for (method, pattern, may) in [
                 (Method::POST, "/v1/admin/rebuild", operates),
                 (Method::POST, "/v1/increments", counts),
                 (Method::GET, "/v1/incr", counts),
+                (Method::POST, "/v1/query", reads),
+                (Method::GET, "/v1/{namespace}/{key}/counts", reads),
             ] {
                 let mut request = axum::http::Request::builder()
                     .method(method.clone())
-                    .uri(pattern)
-                    .header(header::HOST, host);
-                let given = [("sec-fetch-site", site), ("origin", origin)];
+                    .uri(pattern.replace(['{', '}'], ""));
+                let given = [("host", host), ("sec-fetch-site", site), ("origin", origin)];
                 for (name, value) in given.into_iter().filter(|(_, value)| !value.is_empty()) {
                     request = request.header(name, value);
                 }
                 let (request, ()) = request.body(()).unwrap().into_parts();
                 let route = Route::of(&method, Some(pattern), pattern);
-                let found = may_without_key(route, &request);
+                let found = access.may_without_key(route, &request);
                 assert_eq!(found, may, "{pattern} {host} {site} {origin}");
             }
         }

@@ -1,4 +1,4 @@
-//! `[limits]`, `[tls]` and `[cors]`: how HTTP is served.
+//! `[http]`, `[limits]`, `[tls]` and `[cors]`: how HTTP is served.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,6 +19,8 @@ pub struct HttpConfig {
     pub tls: Option<TlsFiles>,
     /// Origins whose pages may read.
     pub origins: Vec<String>,
+    /// Names of the server besides its addresses and `localhost`.
+    pub hosts: Vec<String>,
 }
 
 /// PEM files.
@@ -28,6 +30,13 @@ pub struct TlsFiles {
     pub certificate: PathBuf,
     /// Its private key.
     pub key: PathBuf,
+}
+
+/// `[http]`
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct HttpSection {
+    hosts: Option<Vec<String>>,
 }
 
 /// `[limits]`
@@ -110,6 +119,31 @@ impl LimitsSection {
     }
 }
 
+impl HttpSection {
+    /// What is left out is taken from `defaults`.
+    pub fn or(self, defaults: Self) -> Self {
+        Self {
+            hosts: self.hosts.or(defaults.hosts),
+        }
+    }
+
+    fn check(self) -> Result<Vec<String>, String> {
+        let hosts = self.hosts.unwrap_or_default();
+        let is_name = |name: &str| {
+            let is_of_one =
+                |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
+            !name.is_empty() && name.bytes().all(is_of_one)
+        };
+        match hosts.iter().find(|name| !is_name(name)) {
+            Some(wrong) => Err(format!(
+                "http.hosts: \"{}\" must be a name such as \"stats.example\", without a scheme, a port or a path",
+                wrong.escape_debug()
+            )),
+            None => Ok(hosts),
+        }
+    }
+}
+
 impl TlsSection {
     fn check(self) -> Result<Option<TlsFiles>, String> {
         match (self.certificate, self.key) {
@@ -156,11 +190,12 @@ fn is_origin(text: &str) -> bool {
     })
 }
 
-/// Checks the three sections.
+/// Checks the four sections.
 ///
 /// # Errors
 /// The first setting that cannot be used.
 pub fn check(
+    http: HttpSection,
     limits: &LimitsSection,
     tls: TlsSection,
     cors: CorsSection,
@@ -171,5 +206,6 @@ pub fn check(
         access,
         tls: tls.check()?,
         origins: cors.check()?,
+        hosts: http.check()?,
     })
 }

@@ -19,7 +19,7 @@ use tallyring_records::{Namespace, Schema};
 use crate::error::{CommandError, Result};
 use counted::{EventSection, FilterSection, RatioSection};
 pub use http::HttpConfig;
-use http::{CorsSection, LimitsSection, TlsSection};
+use http::{CorsSection, HttpSection, LimitsSection, TlsSection};
 pub use log_copy::LogCopyConfig;
 use log_copy::LogCopySection;
 
@@ -115,6 +115,7 @@ struct File {
     rebuild: RebuildSection,
     backup: BackupSection,
     log_copy: LogCopySection,
+    http: HttpSection,
     limits: LimitsSection,
     tls: TlsSection,
     cors: CorsSection,
@@ -237,6 +238,7 @@ impl File {
                 path: self.backup.path.or(defaults.backup.path),
             },
             log_copy: self.log_copy.or(defaults.log_copy),
+            http: self.http.or(defaults.http),
             limits: self.limits.or(defaults.limits),
             tls: self.tls,
             cors: self.cors.or(defaults.cors),
@@ -312,7 +314,7 @@ impl File {
             },
             log_copy: self.log_copy.check(backup.as_deref(), durability)?,
             backup,
-            http: http::check(&self.limits, self.tls, self.cors)?,
+            http: http::check(self.http, &self.limits, self.tls, self.cors)?,
             statsd: check_statsd(self.statsd.listen)?,
             schema,
         })
@@ -448,6 +450,8 @@ mod tests {
             ("[limits]\nconections = 1", "conections"),
             ("[tls]\ncertificate = \"a.pem\"", "tls.key"),
             ("[tls]\nkey = \"a.pem\"", "tls.certificate"),
+            ("[http]\nhosts = [\"https://a.example\"]", "http.hosts"),
+            ("[http]\nhosts = [\"a.example:80\"]", "http.hosts"),
             ("[cors]\norigins = [\"*\"]", "cors.origins"),
             (
                 "[cors]\norigins = [\"https://a.example/x\"]",

@@ -66,7 +66,7 @@ pub fn connect(address: SocketAddr) -> TcpStream {
 /// Sends a request and reads its answer.
 pub fn ask(address: SocketAddr, line: &str, headers: &[(&str, &str)], body: &str) -> Reply {
     let mut stream = connect(address);
-    let mut text = format!("{line} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n");
+    let mut text = format!("{line} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n");
     for (name, value) in headers {
         text.push_str(&format!("{name}: {value}\r\n"));
     }

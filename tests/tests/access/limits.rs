@@ -28,7 +28,7 @@ fn seconds(reply: &Reply) -> u64 {
 /// A request whose body never comes: it holds its place.
 fn hanging(stand: &Stand, line: &str) -> TcpStream {
     let mut stream = connect(stand.address);
-    let head = format!("{line} HTTP/1.1\r\nHost: test\r\nContent-Length: 100\r\n\r\n{{");
+    let head = format!("{line} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{{");
     stream.write_all(head.as_bytes()).expect("send a head");
     stream
 }

@@ -16,7 +16,7 @@ impl Stream {
         let mut stream = connect(address);
         // Closed behind the stream, so that its end is seen.
         let head = format!(
-            "GET {target} HTTP/1.1\r\nHost: test\r\nConnection: close\r\nAuthorization: Bearer {key}\r\n\r\n"
+            "GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer {key}\r\n\r\n"
         );
         stream.write_all(head.as_bytes()).expect("send");
         Self(BufReader::new(stream))

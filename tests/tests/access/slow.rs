@@ -49,7 +49,7 @@ fn a_client_that_sends_no_head_or_half_of_one_is_cut_off() {
     for sent in [
         "",
         "G",
-        "GET /healthz HTTP/1.1\r\nHost: a\r\nX-",
+        "GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-",
         "PRI * HTTP/2.0\r\n",
     ] {
         let mut stream = connect(stand.address);
@@ -88,7 +88,7 @@ fn a_connection_idles_for_longer_than_a_head_may_take() {
         ..ServerLimits::default()
     });
     let mut stream = connect(stand.address);
-    let request = b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n";
+    let request = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
     for _ in 0..2 {
         stream.write_all(request).expect("send");
         assert_eq!(read_one(&mut stream).status, 200);
@@ -139,7 +139,7 @@ fn an_answer_may_take_longer_than_a_connection_idles() {
         ..ServerLimits::default()
     });
     let mut stream = connect(stand.address);
-    let request = b"GET /v1/live HTTP/1.1\r\nHost: a\r\n\r\n";
+    let request = b"GET /v1/live HTTP/1.1\r\nHost: localhost\r\n\r\n";
     stream.write_all(request).expect("send");
     stream.set_read_timeout(Some(SHORT * 2)).expect("a timeout");
     let began = Instant::now();
@@ -163,7 +163,7 @@ fn compressed_bodies_that_have_not_come_take_no_room() {
     encoder.write_all(body.as_bytes()).expect("pack");
     let packed = encoder.finish().expect("pack");
     let head = format!(
-        "POST /v1/increments HTTP/1.1\r\nHost: a\r\nContent-Encoding: gzip\r\nExpect: 100-continue\r\n\
+        "POST /v1/increments HTTP/1.1\r\nHost: localhost\r\nContent-Encoding: gzip\r\nExpect: 100-continue\r\n\
          Content-Length: {}\r\n\r\n",
         packed.len()
     );
@@ -200,7 +200,7 @@ fn a_slow_answer_is_no_slow_head() {
     let mut stream = connect(stand.address);
     let body = br#"{"queries":[{"namespace":"l","key":"a"}]}"#;
     let head = format!(
-        "POST /v1/query HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n",
+        "POST /v1/query HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n",
         body.len()
     );
     stream.write_all(head.as_bytes()).expect("send");
@@ -223,7 +223,7 @@ fn a_client_that_does_not_read_is_cut_off() {
         // Ends with an error when the server has closed.
         for _ in 0..requests {
             if sender
-                .write_all(b"GET /openapi.json HTTP/1.1\r\nHost: a\r\n\r\n")
+                .write_all(b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n")
                 .is_err()
             {
                 break;
@@ -286,7 +286,7 @@ fn a_stop_ends_idle_connections_at_once_and_lets_requests_end() {
         drain_timeout: LONG,
         ..ServerLimits::default()
     });
-    let request = b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n";
+    let request = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let mut idle = connect(stand.address);
     idle.write_all(request).expect("send");
     assert_eq!(read_one(&mut idle).status, 200);
@@ -294,7 +294,7 @@ fn a_stop_ends_idle_connections_at_once_and_lets_requests_end() {
     let mut busy = connect(stand.address);
     let body = br#"{"queries":[{"namespace":"l","key":"a"}]}"#;
     let head = format!(
-        "POST /v1/query HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n",
+        "POST /v1/query HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n",
         body.len()
     );
     busy.write_all(head.as_bytes()).expect("send");
