@@ -1,10 +1,11 @@
-//! How large the head of a request may be.
+//! How large the head of a request may be, and that it names its host once.
 //!
 //! hyper has bounds of its own, twice as wide, and answers beyond them without a body: what is between
 //! is told in a problem document what to change.
 
-use axum::http::StatusCode;
 use axum::http::request::Parts;
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, StatusCode, Version, header};
 
 use crate::problem::Problem;
 
@@ -36,4 +37,26 @@ pub fn check(head: &Parts) -> Result<(), Problem> {
     );
     let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
     Err(Problem::new(status, "Head too large", detail))
+}
+
+/// Says what is wrong with the `Host` of a request that came over a connection (RFC 9112, section 3.2).
+///
+/// # Errors
+/// 400 for two, for none in HTTP/1.1, and for what is no host.
+pub fn check_host(version: Version, headers: &HeaderMap) -> Result<(), Problem> {
+    let mut hosts = headers.get_all(header::HOST).into_iter();
+    let wrong = match (hosts.next(), hosts.next()) {
+        (Some(_), Some(_)) => "is there twice; send it once",
+        (None, _) if version == Version::HTTP_11 => "is missing; HTTP/1.1 needs it",
+        (Some(host), None) if !is_host(host.as_bytes()) => {
+            "must be a name or an address, with a port or without"
+        }
+        _ => return Ok(()),
+    };
+    Err(Problem::malformed("host", "", wrong))
+}
+
+/// Empty where what is asked for has none.
+fn is_host(text: &[u8]) -> bool {
+    text.is_empty() || !text.contains(&b'@') && Authority::try_from(text).is_ok()
 }

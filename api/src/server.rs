@@ -13,8 +13,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::http::{Request, Version};
-use axum::response::Response;
+use axum::http::{HeaderValue, Request, Version, header};
+use axum::response::{IntoResponse, Response};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -28,6 +28,7 @@ use tokio::task::JoinSet;
 pub use tls::{Tls, TlsError};
 
 use crate::head;
+use crate::problem::Problem;
 use addresses::{Addresses, Connection};
 use lanes::Lanes;
 use stream::{Activity, PatientStream};
@@ -218,10 +219,14 @@ where
         let service = service_fn(move |request: Request<Incoming>| {
             activity.answering();
             let is_h2 = request.version() == Version::HTTP_2;
-            let answer = answer(request, peer);
+            let checked = head::check_host(request.version(), request.headers());
+            let answer = checked.map(|()| answer(request, peer));
             let (activity, answers) = (activity.clone(), is_h2.then(|| Arc::clone(&answers)));
             async move {
-                let answer = answer.await;
+                let answer = match answer {
+                    Ok(answer) => answer.await,
+                    Err(problem) => cut_off(problem),
+                };
                 activity.answered();
                 Ok::<_, Infallible>(match answers {
                     Some(answers) => answer.map(|body| answers.watch(body)),
@@ -237,6 +242,14 @@ where
             () = unread.left() => tracing::debug!(%peer, "a client did not read its answers in time"),
         }
     }
+}
+
+/// Whoever writes heads like that may mean another request by what follows.
+fn cut_off(problem: Problem) -> Response {
+    let mut response = problem.into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
 }
 
 fn builder(limits: &ServerLimits) -> Builder<TokioExecutor> {

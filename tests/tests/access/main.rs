@@ -3,6 +3,7 @@
 
 mod binary;
 mod cors;
+mod hosts;
 mod http;
 mod limits;
 mod live;
