@@ -28,7 +28,7 @@ pub use manifest::{
     DatasetEntry, GENERATIONS_KEPT, GenerationEntry, IdRunEntry, IdsEntry, KeepDays, Manifest,
     ProducerEntry, SchemaEntry, StoreEntry,
 };
-pub use os_disk::OsDisk;
+pub use os_disk::{OsDisk, create_private};
 pub use partition::Partition;
 pub use run::{BLOCK_BYTES, BlockCache, Cursor, Run, RunEntry, RunMeta, RunSpec, RunWriter, Sums};
 pub use staged::Staged;

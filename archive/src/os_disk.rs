@@ -1,8 +1,8 @@
 //! The operating system's file system as a [`Disk`].
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
@@ -20,13 +20,13 @@ pub struct OsDisk {
 }
 
 impl OsDisk {
-    /// A disk rooted at `root`, which is created if absent.
+    /// A disk rooted at `root`, which is created if absent, for its owner only.
     ///
     /// # Errors
     /// When the directory cannot be created.
     pub fn new(root: impl Into<PathBuf>) -> io::Result<Self> {
         let root = root.into();
-        fs::create_dir_all(&root)?;
+        create_private(&root)?;
         Ok(Self { root })
     }
 
@@ -38,6 +38,14 @@ impl OsDisk {
     fn path(&self, name: &str) -> PathBuf {
         self.root.join(name)
     }
+}
+
+/// Makes a directory and those above it for their owner only; one that is there stays as it is.
+///
+/// # Errors
+/// When it cannot be made.
+pub fn create_private(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
 fn read_parts(file: &File, part: &mut dyn FnMut(&[u8])) -> io::Result<()> {
@@ -158,7 +166,7 @@ impl Disk for OsDisk {
     }
 
     fn create_directory(&self, directory: &str) -> io::Result<()> {
-        fs::create_dir_all(self.path(directory))
+        create_private(&self.path(directory))
     }
 
     fn sync_directory(&self, directory: &str) -> io::Result<()> {
@@ -180,5 +188,27 @@ impl DiskFile for OsFile {
 
     fn sync(&mut self) -> io::Result<()> {
         self.0.sync_data()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_directory_that_is_made_is_its_owners_and_one_that_is_there_stays_as_it_is() {
+        let root = tempfile::tempdir().unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let made = root.path().join("made");
+        let disk = OsDisk::new(&made).unwrap();
+        disk.create_directory("runs").unwrap();
+        assert_eq!([mode(&made), mode(&made.join("runs"))], [0o700; 2]);
+        let there = root.path().join("there");
+        fs::create_dir(&there).unwrap();
+        fs::set_permissions(&there, fs::Permissions::from_mode(0o750)).unwrap();
+        OsDisk::new(&there).unwrap();
+        assert_eq!(mode(&there), 0o750);
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
-use tallyring_archive::names;
+use tallyring_archive::{create_private, names};
 
 /// Who holds a data directory, as `LOCK` says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,7 +32,7 @@ impl Lock {
     /// # Errors
     /// When the directory or the file cannot be created.
     pub fn take(root: &Path) -> io::Result<Result<Self, Holder>> {
-        std::fs::create_dir_all(root)?;
+        create_private(root)?;
         let file = OpenOptions::new()
             .read(true)
             .write(true)

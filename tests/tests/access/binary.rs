@@ -35,6 +35,8 @@ fn the_first_key_is_made_while_it_runs_and_outlives_a_kill() {
     let data = directory.path().join("data");
     let server = Server::start(&data, &[]);
     assert_eq!(server.get("/v1/l/a/counts").status, 200);
+    let made = fs::metadata(&data).expect("a data directory");
+    assert_eq!(made.permissions().mode() & 0o777, 0o700);
     let scope = ["key", "new", "--scope", "write,read", "--data", text(&data)];
     let made = tallyring(&scope);
     assert_eq!(made.code, 0, "{made:?}");
