@@ -155,12 +155,13 @@ fn is_id(text: &[u8]) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
 }
 
-/// Sixteen hexadecimal digits: unique in this process, unlikely in another.
+/// Sixteen hexadecimal digits: a keyed hash of the request's number. Ids of others, and how many there are, cannot be told from
+/// one's own; two are as unlikely alike as two random numbers.
 fn new_id() -> HeaderValue {
-    static NEXT: LazyLock<AtomicU64> =
-        LazyLock::new(|| AtomicU64::new(RandomState::new().hash_one("request ids")));
+    static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+    static NEXT: AtomicU64 = AtomicU64::new(0);
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let number = KEY.hash_one(NEXT.fetch_add(1, Ordering::Relaxed));
     let text: [u8; 16] =
         std::array::from_fn(|place| DIGITS[(number >> (60 - 4 * place) & 15) as usize]);
     HeaderValue::from_bytes(&text).expect("BUG: hexadecimal digits are a header value")
@@ -190,10 +191,30 @@ mod tests {
     }
 
     #[test]
-    fn new_ids_are_ids_and_differ() {
-        let (first, second) = (new_id(), new_id());
-        assert!(is_id(first.as_bytes()));
-        assert_ne!(first, second);
+    fn new_ids_are_ids_and_say_nothing_of_one_another() {
+        const IDS: usize = 1_000;
+        let ids: Vec<u64> = (0..IDS)
+            .map(|_| {
+                let id = new_id();
+                assert!(is_id(id.as_bytes()));
+                u64::from_str_radix(shown(&id), 16).expect("hexadecimal digits")
+            })
+            .collect();
+        let mut apart = ids.clone();
+        apart.sort_unstable();
+        apart.dedup();
+        assert_eq!(apart.len(), IDS);
+        // One and the next, and two steps: half of the bits differ, as those of random numbers.
+        let pairs = || ids.windows(2).map(|pair| (pair[0], pair[1]));
+        let steps: Vec<u64> = pairs().map(|(one, next)| next.wrapping_sub(one)).collect();
+        let same: u32 = pairs().map(|(one, next)| (one ^ next).count_ones()).sum();
+        let even: u32 = steps
+            .windows(2)
+            .map(|pair| (pair[0] ^ pair[1]).count_ones())
+            .sum();
+        for bits in [same, even] {
+            assert!((28..36).contains(&(bits / IDS as u32)), "{bits}");
+        }
     }
 
     #[test]
