@@ -442,6 +442,9 @@ pub struct NewKeyArgs {
     /// Items a second, such as 100/s [default: unlimited]
     #[arg(long, value_name = "N/s", value_parser = crate::keys::parse_limit)]
     pub limit: Option<u32>,
+    /// The most that one increment may count [default: 1000000 with --namespace, else no bound]
+    #[arg(long, value_name = "N")]
+    pub max_n: Option<u64>,
     /// What it is for
     #[arg(long, value_name = "TEXT")]
     pub note: Option<String>,

@@ -57,6 +57,7 @@ fn make(args: &NewKeyArgs, as_json: bool) -> Result<()> {
         namespaces: args.namespace.clone(),
         login: args.login.clone(),
         limit: args.limit,
+        max_n: args.max_n,
         note: args.note.clone(),
     };
     if !data.join(names::CATALOG).exists() && !is_store(data)? {
@@ -125,24 +126,28 @@ fn list(data: &Path, as_json: bool) -> Result<()> {
         return Ok(());
     }
     say!(
-        "{:<10}{:<18}{:<16}{:<16}{:<10}{:<22}note",
+        "{:<10}{:<18}{:<16}{:<16}{:<10}{:<18}{:<22}note",
         "id",
         "scopes",
         "namespaces",
         "login",
         "limit",
+        "max n",
         "made"
     )?;
     for key in keys {
         let limit = key["limit"]
             .as_u64()
             .map_or("-".into(), |limit| format!("{limit}/s"));
+        let max_n = key["max_n"]
+            .as_u64()
+            .map_or("-".into(), |max_n| max_n.to_string());
         let state = match key["revoked_at"].as_str() {
             Some(time) => format!("revoked {time} "),
             None => String::new(),
         };
         say!(
-            "{:<10}{:<18}{:<16}{:<16}{limit:<10}{:<22}{state}{}",
+            "{:<10}{:<18}{:<16}{:<16}{limit:<10}{max_n:<18}{:<22}{state}{}",
             text(&key["id"]),
             names_of(&key["scopes"]),
             names_of(&key["namespaces"]),

@@ -295,6 +295,7 @@ mod tests {
             namespaces: None,
             login: None,
             limit: None,
+            max_n: None,
             note: None,
             created_ms: 1,
             revoked_ms: None,
@@ -337,6 +338,13 @@ mod tests {
             let made = Catalog::open(&path).unwrap();
             assert_eq!(made.keys().unwrap().len(), 2);
         }
+    }
+
+    #[test]
+    fn a_key_of_before_the_bound_of_counts_is_read() {
+        let mut old = serde_json::to_value(key()).unwrap();
+        old.as_object_mut().unwrap().remove("max_n").unwrap();
+        assert_eq!(serde_json::from_value::<KeyEntry>(old).unwrap(), key());
     }
 
     #[test]

@@ -65,12 +65,15 @@ impl Caller {
         }
     }
 
-    /// Passes an increment on, or refuses it for a namespace that the key is not for.
+    /// Passes an increment on, or refuses it for a namespace that the key is not for, or for more than it may count at once.
     ///
     /// # Errors
-    /// 403 that names the namespace.
+    /// 403 that names the namespace; 422 that names `n` and the most it may be.
     pub fn allow(&self, increment: Increment) -> Result<Increment, Problem> {
-        if self.key.is_some() {
+        if let Some(key) = self.key() {
+            if let Some(max) = key.max_n.filter(|max| increment.n > *max) {
+                return Err(too_many(key, increment.n, max));
+            }
             for (namespace, _) in &increment.keys {
                 self.check_namespace(namespace)?;
             }
@@ -86,6 +89,17 @@ impl Caller {
             rate.pay(items.saturating_sub(1) as u64, *now);
         }
     }
+}
+
+/// 422 for what counts more than its key may.
+fn too_many(key: &Key, n: u64, max: u64) -> Problem {
+    let detail = format!(
+        "is more than {max}, the most that an increment of key {} may count; send it in parts, or use a key of \
+         `tallyring key new --max-n N`",
+        key.id
+    );
+    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "Not accepted", detail)
+        .about("n", Some(n.to_string()))
 }
 
 /// 403 for a namespace.

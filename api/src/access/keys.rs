@@ -39,6 +39,9 @@ pub struct NewKeyBody {
     /// Items a second; unlimited if left out
     #[schema(minimum = 1, maximum = 1000000)]
     limit: Option<u32>,
+    /// The most that one increment may count; if left out, 1,000,000 for a key that is limited to namespaces, else no bound
+    #[schema(minimum = 1, maximum = 9007199254740991u64)]
+    max_n: Option<u64>,
     /// For people
     note: Option<String>,
 }
@@ -50,7 +53,7 @@ pub struct NewKeyBody {
 #[utoipa::path(post, path = "/v1/admin/keys", tag = "operate", request_body = NewKeyBody, responses(
     (status = 201, description = "The key, in `key`", body = Object, example = json!({
         "id": "2bq4xyz7", "scopes": ["write", "read"], "namespaces": ["l"], "login": "orofrog", "limit": 100,
-        "note": "redirector", "created_at": "2012-03-16T18:40:47Z", "revoked_at": null, "key": "tr_2bq4xyz7_…",
+        "max_n": 1000000, "note": "redirector", "created_at": "2012-03-16T18:40:47Z", "revoked_at": null, "key": "tr_2bq4xyz7_…",
     })),
     crate::openapi::AskErrors,
     crate::openapi::BodyErrors,
@@ -95,7 +98,7 @@ pub async fn create(
 #[utoipa::path(get, path = "/v1/admin/keys", tag = "operate", responses(
     (status = 200, description = "The keys", body = Object, example = json!({ "keys": [{
         "id": "2bq4xyz7", "scopes": ["read", "write"], "namespaces": ["l"], "login": null, "limit": null,
-        "note": "redirector", "created_at": "2012-03-16T18:40:47Z", "revoked_at": null,
+        "max_n": 1000000, "note": "redirector", "created_at": "2012-03-16T18:40:47Z", "revoked_at": null,
     }] })),
 ))]
 pub async fn list(State(state): State<ApiState>) -> Result<Json<Value>, Problem> {
@@ -113,7 +116,7 @@ pub async fn list(State(state): State<ApiState>) -> Result<Json<Value>, Problem>
     responses(
         (status = 200, description = "It is revoked", body = Object, example = json!({
             "id": "2bq4xyz7", "scopes": ["read", "write"], "namespaces": null, "login": null, "limit": null,
-            "note": null, "created_at": "2012-03-16T18:40:47Z", "revoked_at": "2012-03-17T08:00:00Z",
+            "max_n": null, "note": null, "created_at": "2012-03-16T18:40:47Z", "revoked_at": "2012-03-17T08:00:00Z",
         })),
         crate::openapi::AskErrors,
     ),

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tallyring_realtime::catalog::{Catalog, CatalogError, KeyEntry, Scope};
-use tallyring_records::{FieldError, Schema};
+use tallyring_records::{COUNT_MAX, FieldError, Schema};
 
 use super::key::NewKey;
 use crate::calendar::rfc3339_utc;
@@ -23,6 +23,9 @@ pub struct KeyRequest {
     /// Items a second; none says unlimited.
     #[serde(default)]
     pub limit: Option<u32>,
+    /// The most that one increment may count; if left out, a million for a key that is limited to namespaces, else no bound.
+    #[serde(default)]
+    pub max_n: Option<u64>,
     /// For people.
     #[serde(default)]
     pub note: Option<String>,
@@ -30,6 +33,8 @@ pub struct KeyRequest {
 
 const TEXT_CHARS_MAX: usize = 200;
 const LIMIT_MAX: u32 = 1_000_000;
+/// Whoever has a key for some namespaces is not trusted with all: one increment cannot fill their counters.
+const MAX_N_OF_LIMITED: u64 = 1_000_000;
 
 impl KeyRequest {
     /// Checks every field.
@@ -52,6 +57,12 @@ impl KeyRequest {
         {
             let detail = format!("must be 1 to {LIMIT_MAX} items a second");
             return Err(FieldError::malformed("limit", &limit.to_string(), detail));
+        }
+        if let Some(max_n) = self.max_n
+            && !(1..=COUNT_MAX).contains(&max_n)
+        {
+            let detail = format!("must be 1 to {COUNT_MAX}");
+            return Err(FieldError::malformed("max_n", &max_n.to_string(), detail));
         }
         for (name, text) in [("login", &self.login), ("note", &self.note)] {
             let Some(text) = text else { continue };
@@ -112,6 +123,7 @@ pub fn issue(
     let mut scopes = request.scopes;
     scopes.sort();
     scopes.dedup();
+    let is_limited = request.namespaces.is_some();
     let entry = KeyEntry {
         id: key.id,
         secret_hash: key.secret_hash,
@@ -119,6 +131,7 @@ pub fn issue(
         namespaces: request.namespaces,
         login: request.login,
         limit: request.limit,
+        max_n: request.max_n.or(is_limited.then_some(MAX_N_OF_LIMITED)),
         note: request.note,
         created_ms: now_ms,
         revoked_ms: None,
@@ -136,6 +149,7 @@ pub fn key_json(entry: &KeyEntry) -> Value {
         "namespaces": entry.namespaces,
         "login": entry.login,
         "limit": entry.limit,
+        "max_n": entry.max_n,
         "note": entry.note,
         "created_at": time(entry.created_ms),
         "revoked_at": entry.revoked_ms.map(time),
@@ -152,6 +166,7 @@ mod tests {
             namespaces: None,
             login: None,
             limit: None,
+            max_n: None,
             note: None,
         }
     }
@@ -215,6 +230,24 @@ mod tests {
         ] {
             let error = wrong.check(&schema).unwrap_err();
             assert_eq!(error.field, field, "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_bound_of_counts_is_one_that_a_counter_can_reach() {
+        let schema = Schema::default_clicks();
+        for (max_n, is_right) in [
+            (0, false),
+            (1, true),
+            (COUNT_MAX, true),
+            (COUNT_MAX + 1, false),
+        ] {
+            let asked = KeyRequest {
+                max_n: Some(max_n),
+                ..request()
+            };
+            let field = asked.check(&schema).err().map(|error| error.field);
+            assert_eq!(field.is_none(), is_right, "{max_n}: {field:?}");
         }
     }
 }

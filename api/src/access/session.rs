@@ -163,6 +163,66 @@ mod tests {
     use super::*;
     use crate::access::AccessLimits;
 
+    const OWN: &str = "http://127.0.0.1:7117";
+    const EVIL: &str = "https://evil.example";
+    const HERE: &str = "127.0.0.1:7117";
+    const THERE: &str = "http://127.0.0.1:3000";
+    const RENAMED: &str = "evil.example:7117";
+    const PROXIED: &str = "stats.example";
+
+    /// `Host`, `Sec-Fetch-Site` and `Origin`; whether it may operate, count, read.
+    type Asked = (&'static str, &'static str, &'static str, bool, bool, bool);
+    const ASKED: &[Asked] = &[
+        ("", "", "", true, true, true),
+        (HERE, "", "", true, true, true),
+        ("LOCALHOST", "", "", true, true, true),
+        (HERE, "same-origin", OWN, true, true, true),
+        (
+            "[::1]:7117",
+            "same-origin",
+            "http://[::1]:7117",
+            true,
+            true,
+            true,
+        ),
+        (HERE, "same-site", THERE, false, true, true),
+        (HERE, "cross-site", EVIL, false, false, false),
+        (HERE, "", EVIL, false, false, false),
+        (HERE, "", "null", false, false, false),
+        (
+            HERE,
+            "cross-site",
+            "https://pages.example",
+            false,
+            false,
+            true,
+        ),
+        // The name of a page elsewhere that leads here: its reads say no more than this.
+        (RENAMED, "", "", false, false, false),
+        (
+            RENAMED,
+            "same-origin",
+            "http://evil.example:7117",
+            false,
+            false,
+            false,
+        ),
+        ("localhost.evil.example", "", "", false, false, false),
+        ("tallyring", "", "", false, false, false),
+        // A proxy that passes the name on.
+        (PROXIED, "", "", true, true, true),
+        ("Stats.Example:443", "", "", true, true, true),
+        (
+            PROXIED,
+            "same-origin",
+            "https://stats.example",
+            true,
+            true,
+            true,
+        ),
+        (PROXIED, "cross-site", EVIL, false, false, false),
+    ];
+
     #[test]
     fn without_keys_pages_elsewhere_do_nothing() {
         let names = |names: &[&str]| {
@@ -174,59 +234,7 @@ mod tests {
         let access = Access::open(AccessLimits::default())
             .with_hosts(&names(&["stats.example"]))
             .with_origins(&names(&["https://pages.example"]));
-        let (own, evil) = ("http://127.0.0.1:7117", "https://evil.example");
-        let (here, there) = ("127.0.0.1:7117", "http://127.0.0.1:3000");
-        let (renamed, proxied) = ("evil.example:7117", "stats.example");
-        for (host, site, origin, operates, counts, reads) in [
-            ("", "", "", true, true, true),
-            (here, "", "", true, true, true),
-            ("LOCALHOST", "", "", true, true, true),
-            (here, "same-origin", own, true, true, true),
-            (
-                "[::1]:7117",
-                "same-origin",
-                "http://[::1]:7117",
-                true,
-                true,
-                true,
-            ),
-            (here, "same-site", there, false, true, true),
-            (here, "cross-site", evil, false, false, false),
-            (here, "", evil, false, false, false),
-            (here, "", "null", false, false, false),
-            (
-                here,
-                "cross-site",
-                "https://pages.example",
-                false,
-                false,
-                true,
-            ),
-            // The name of a page elsewhere that leads here: its reads say no more than this.
-            (renamed, "", "", false, false, false),
-            (
-                renamed,
-                "same-origin",
-                "http://evil.example:7117",
-                false,
-                false,
-                false,
-            ),
-            ("localhost.evil.example", "", "", false, false, false),
-            ("tallyring", "", "", false, false, false),
-            // A proxy that passes the name on.
-            (proxied, "", "", true, true, true),
-            ("Stats.Example:443", "", "", true, true, true),
-            (
-                proxied,
-                "same-origin",
-                "https://stats.example",
-                true,
-                true,
-                true,
-            ),
-            (proxied, "cross-site", evil, false, false, false),
-        ] {
+        for (host, site, origin, operates, counts, reads) in ASKED.iter().copied() {
             for (method, pattern, may) in [
                 (Method::POST, "/v1/admin/rebuild", operates),
                 (Method::POST, "/v1/increments", counts),

@@ -19,6 +19,8 @@ pub struct Key {
     pub login: Option<String>,
     /// Items a second.
     pub rate: Option<Arc<Bucket>>,
+    /// The most that one increment may count.
+    pub max_n: Option<u64>,
     /// What it may take of the places that all share.
     pub share: Share,
     secret_hash: [u8; 32],
@@ -52,6 +54,7 @@ impl KeyTable {
                     id: entry.id,
                     login: entry.login,
                     rate,
+                    max_n: entry.max_n,
                     secret_hash: entry.secret_hash,
                     scopes: entry.scopes,
                     namespaces: entry.namespaces,
@@ -64,6 +67,7 @@ impl KeyTable {
             id: local.id.clone(),
             login: None,
             rate: None,
+            max_n: None,
             secret_hash: local.secret_hash,
             scopes: Scope::ALL.to_vec(),
             namespaces: None,

@@ -49,6 +49,9 @@ pub struct KeyEntry {
     pub login: Option<String>,
     /// Items a second; none says unlimited.
     pub limit: Option<u32>,
+    /// The most that one increment may count; none says no bound, as for keys that were made before there was one.
+    #[serde(default)]
+    pub max_n: Option<u64>,
     /// For people.
     pub note: Option<String>,
     /// Unix milliseconds of the injected clock.

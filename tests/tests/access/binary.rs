@@ -116,8 +116,9 @@ fn keys_are_made_listed_and_revoked_without_a_server_too() {
     let made: Value = serde_json::from_str(&json).expect("JSON");
     assert_eq!(made["namespaces"], serde_json::json!(["l", "u"]));
     assert_eq!(made["limit"], 100);
+    assert_eq!(made["max_n"], 1_000_000, "the default with namespaces");
     let listed = tallyring_ok(&["key", "list", "--data", data]);
-    for part in ["redirector", "jehiah", "100/s", "l,u", "write"] {
+    for part in ["redirector", "jehiah", "100/s", "1000000", "l,u", "write"] {
         assert!(listed.contains(part), "{part}: {listed}");
     }
     let key = made["key"].as_str().expect("a key");

@@ -302,6 +302,44 @@ fn revoking_takes_effect_at_once_and_never_opens_the_server_again() {
 }
 
 #[test]
+fn a_key_bounds_what_one_increment_counts() {
+    let stand = Stand::start(Wanted::default());
+    let operator = stand.operator();
+    let most = 9_007_199_254_740_991_u64;
+    for (request, max) in [
+        (json!({"scopes": ["write"], "max_n": 5}), 5),
+        (json!({"scopes": ["write"], "namespaces": ["l"]}), 1_000_000),
+        (
+            json!({"scopes": ["write"], "namespaces": ["l"], "max_n": 7}),
+            7,
+        ),
+        (json!({"scopes": ["write"]}), most),
+    ] {
+        let key = stand.key(&operator, request);
+        // Each of another counter: none is to overflow.
+        let one =
+            |n: u64| stand.ask_as(&key, &format!("GET /v1/incr?key.l=one{max}-{n}&n={n}"), "");
+        let many = |n: u64| {
+            let items =
+                json!([{"keys": {"l": "a"}}, {"keys": {"l": format!("many{max}-{n}")}, "n": n}]);
+            stand.ask_as(&key, "POST /v1/increments", &items.to_string())
+        };
+        assert_eq!((one(max).status, many(max).status), (204, 200), "{max}");
+        if max == most {
+            continue;
+        }
+        for refused in [one(max + 1), many(max + 1)] {
+            assert_eq!(refused.status, 422, "{refused:?}");
+            let problem = refused.json();
+            assert_eq!(problem["field"], "n", "{problem}");
+            assert_eq!(problem["value"], (max + 1).to_string(), "{problem}");
+            let detail = problem["detail"].as_str().expect("a detail");
+            assert!(detail.contains(&max.to_string()), "{problem}");
+        }
+    }
+}
+
+#[test]
 fn a_key_that_cannot_be_made_is_refused_by_name() {
     let stand = Stand::start(Wanted::default());
     let headers = [("Content-Type", "application/json")];
@@ -312,6 +350,7 @@ fn a_key_that_cannot_be_made_is_refused_by_name() {
         (r#"{"scopes":["all"]}"#, "body"),
         (r#"{"scopes":["read"],"namespaces":["x"]}"#, "namespaces"),
         (r#"{"scopes":["read"],"limit":0}"#, "limit"),
+        (r#"{"scopes":["write"],"max_n":0}"#, "max_n"),
         (r#"{"scopes":["read"],"secret":"mine"}"#, "body"),
     ] {
         let reply = stand.ask("POST /v1/admin/keys", &headers, body);
