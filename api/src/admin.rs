@@ -89,11 +89,10 @@ pub async fn status(State(state): State<ApiState>) -> Result<Json<Value>, Proble
         .iter()
         .filter(|store| store.position != "late")
         .collect();
-    let degraded = last.as_ref().is_some_and(has_failed) || is_degraded(&status);
     let options = state.store().options();
     Ok(Json(json!({
         "now": rfc3339_utc(state.now()),
-        "state": if degraded { "degraded" } else { "ok" },
+        "state": if is_degraded(&status, last.as_ref()) { "degraded" } else { "ok" },
         "clock_jumped": status.clock_jumped,
         "clock_plausible_at": status.clock_plausible_at.map(rfc3339_utc),
         "generation": status.generation,
@@ -132,16 +131,6 @@ pub async fn status(State(state): State<ApiState>) -> Result<Json<Value>, Proble
         "backup_path": state.admin.backup_path,
         "last_rebuild": last.map(|job| job_json(&job)),
     })))
-}
-
-/// True when an operator should look at it, but for the last rebuild.
-fn is_degraded(status: &Status) -> bool {
-    let waiting = status.stores.iter();
-    let waiting = waiting.filter(|store| store.position == "waiting").count();
-    let is_clock_wrong = status.clock_jumped || status.ring_days_ahead > 1;
-    let log_copy = status.log_copy.as_ref();
-    let is_copy_failing = log_copy.is_some_and(|copy| copy.failure.is_some());
-    is_clock_wrong || is_copy_failing || !status.damaged_files.is_empty() || waiting > 7
 }
 
 fn archive_json(status: &Status, has_backup: bool) -> Value {
@@ -230,6 +219,18 @@ impl Generation {
             source_runs: entry.merged.len(),
         }
     }
+}
+
+fn is_degraded(status: &Status, last: Option<&Job>) -> bool {
+    let waiting = status.stores.iter();
+    let waiting = waiting.filter(|store| store.position == "waiting").count();
+    let log_copy = status.log_copy.as_ref();
+    last.is_some_and(has_failed)
+        || log_copy.is_some_and(|copy| copy.failure.is_some())
+        || status.clock_jumped
+        || status.ring_days_ahead > 1
+        || !status.damaged_files.is_empty()
+        || waiting > 7
 }
 
 /// Whether it needs somebody: it published nothing, or the newest copy of the data is older than it should be.

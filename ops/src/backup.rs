@@ -8,7 +8,7 @@ use tallyring_archive::disk::replace_whole;
 use tallyring_archive::{Disk, Error, OsDisk, names};
 use tallyring_realtime::catalog::{BackupOutcome, Catalog};
 use tallyring_realtime::{Lock, Options, Store, SystemClock};
-use tallyring_rebuild::backup::{Again, Copied, Progress, copy, join_log};
+use tallyring_rebuild::backup::{Again, Copied, Joined, Progress, copy, join_log};
 use tallyring_records::how_many;
 
 use crate::cli::{BackupArgs, RestoreArgs};
@@ -144,12 +144,21 @@ pub fn restore(args: &RestoreArgs, as_json: bool) -> Result<()> {
         .remove(names::RESTORING)
         .map_err(Error::io("remove", names::RESTORING))?;
     target.sync_directory("").map_err(Error::io("sync", ""))?;
-    if let Some(left) = joined.as_ref().and_then(|joined| joined.left.as_ref()) {
+    tell_restored(data, &copied, joined.as_ref(), as_json)
+}
+
+fn tell_restored(
+    data: &Path,
+    copied: &Copied,
+    joined: Option<&Joined>,
+    as_json: bool,
+) -> Result<()> {
+    if let Some(left) = joined.and_then(|joined| joined.left.as_ref()) {
         note!("warning: not all of the copied log could be read: {left}");
     }
     if as_json {
-        let mut told = serde_json::to_value(&copied)?;
-        if let Some(joined) = &joined {
+        let mut told = serde_json::to_value(copied)?;
+        if let Some(joined) = joined {
             told["log"] = serde_json::to_value(joined)?;
         }
         say!("{told}")?;

@@ -81,8 +81,8 @@ struct At {
     sequence: u64,
     /// Segments before this one were removed.
     expired: u64,
-    /// The file goes on behind `bytes`, with what a crash tore.
-    has_more: bool,
+    /// Where what a crash tore begins in the file; 0 where nothing is torn.
+    torn: u64,
 }
 
 /// What is told of the copy.
@@ -189,7 +189,7 @@ impl LogCopy {
                 first: end.oldest,
                 bytes: 0,
                 sequence: end.oldest,
-                has_more: false,
+                torn: 0,
                 ..*at
             };
         }
@@ -223,10 +223,11 @@ impl LogCopy {
         }
         // By its name each time: what is written to a file that was removed would be in no copy.
         let mut file = self.copy.open(&name).map_err(failed(&name))?;
-        if at.has_more {
+        if at.torn > 0 {
             // The log may go on with other bytes, where it was restored from this copy.
             let there = self.copy.read(&name).map_err(failed(&name))?.len() as u64;
-            write_zeros(&mut *file, offset, there.saturating_sub(offset)).map_err(failed(&name))?;
+            write_zeros(&mut *file, at.torn, there.saturating_sub(at.torn))
+                .map_err(failed(&name))?;
         }
         let stop = until.min(offset.saturating_add(bytes_max));
         let mut is_whole = false;
@@ -243,7 +244,7 @@ impl LogCopy {
         }
         file.sync().map_err(failed(&name))?;
         at.bytes = offset;
-        at.has_more = false;
+        at.torn = 0;
         Ok(is_whole)
     }
 
@@ -338,8 +339,7 @@ impl LogCopy {
     }
 }
 
-/// The place behind the copy's last whole frame, all before which is that of the log; earlier where a segment is to be
-/// copied again.
+/// How far the copy is the log for certain. Its whole frames, which may go on behind that, are the log's, too.
 fn compare(log: &dyn Disk, copy: &dyn Disk) -> Result<At, OplogError> {
     if let (Ok(there), Ok(identity)) = (copy.read(names::IDENTITY), log.read(names::IDENTITY))
         && *there != *identity
@@ -405,11 +405,17 @@ fn compare_newest(log: &dyn Disk, copy: &dyn Disk, entry: &Entry) -> Result<At, 
     let cursor = entry.last_frame(&content);
     let frames = &content[..cursor.offset];
     if of_log.starts_with(frames) {
+        let frames_end = frames.len() as u64;
+        // Where a sync failed before the end of the process, what it was for may be in memory only, and no later sync
+        // writes it: so it is written again.
         return Ok(At {
             first: entry.header.first_sequence,
-            bytes: frames.len() as u64,
-            sequence: cursor.sequence,
-            has_more: content.len() > frames.len(),
+            bytes: frames_end.saturating_sub(UNSYNCED_BYTES),
+            sequence: entry.header.first_sequence,
+            torn: match content.len() as u64 > frames_end {
+                true => frames_end,
+                false => 0,
+            },
             ..At::default()
         });
     }

@@ -147,7 +147,6 @@ fn a_copy_whose_disk_fails_at_any_call_is_a_beginning_and_goes_on() {
                 copy.status(&stand.log, NOW_MS).failure.is_some(),
                 "{place}"
             );
-            let behind = copy.status(&stand.log, NOW_MS).behind_records;
             if seed == 0 {
                 // The process goes on.
                 disk.heal();
@@ -158,8 +157,6 @@ fn a_copy_whose_disk_fails_at_any_call_is_a_beginning_and_goes_on() {
                 let again = stand
                     .try_follow(&disk)
                     .unwrap_or_else(|error| panic!("{place}: {error}"));
-                let kept = again.status(&stand.log, NOW_MS).behind_records;
-                assert!(kept <= behind, "{place}: {kept} of {behind}");
                 stand.bring_up(&again).unwrap();
             }
             stand.check(&disk);
@@ -193,6 +190,21 @@ fn a_write_or_sync_that_fails_is_done_again() {
         stand.bring_up(&copy).unwrap();
         stand.check(&disk);
     }
+}
+
+#[test]
+fn what_a_failed_sync_left_in_memory_alone_is_written_again_after_a_start() {
+    let (mut stand, disk) = (Stand::new(), MemoryDisk::default());
+    stand.bring_up(&stand.follow(&disk)).unwrap();
+    commit(&mut stand.log, b"one more");
+    let copy = stand.follow(&disk);
+    disk.fail_next_sync();
+    stand.bring_up(&copy).unwrap_err();
+    let again = stand.follow(&disk);
+    assert_eq!(again.status(&stand.log, NOW_MS).behind_records, 1);
+    stand.bring_up(&again).unwrap();
+    disk.crash(&mut Choices(3));
+    stand.check(&disk);
 }
 
 #[test]
