@@ -8,10 +8,11 @@ use axum::http::StatusCode;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tallyring_archive::GenerationEntry;
-use tallyring_realtime::catalog::{Job, JobState};
+use tallyring_realtime::catalog::Job;
 use tallyring_realtime::{Status, Store};
 
 use crate::calendar::rfc3339_utc;
+use crate::health::Health;
 use crate::problem::Problem;
 use crate::query_string::NoParameters;
 use crate::read::request::blocking;
@@ -20,16 +21,17 @@ use crate::state::ApiState;
 
 /// State of the server
 ///
-/// Ring, log, archive, the last rebuild, and the newest backup. `state` is `degraded` where the last rebuild or the newest
-/// backup failed, the second copy of the log cannot be written, more than seven days wait to be rebuilt, a file was found
-/// damaged, the clock is not plausible, or the ring is
-/// more than a day ahead of it. The clock is not plausible (`clock_jumped`) while it is more than a day from
+/// Ring, log, archive, the last rebuild, and the newest backup. `state` is `refusing` while increments are refused, as
+/// `/readyz` says too. It is `degraded` where the last rebuild or the newest backup failed, the second copy of the log cannot
+/// be written, more than seven days wait to be rebuilt, a file was found damaged, the disk has no room for a log segment, the
+/// clock is not plausible, or the ring is more than a day ahead of it. `reasons` says why it is not `ok`, a sentence each.
+/// The clock is not plausible (`clock_jumped`) while it is more than a day from
 /// `clock_plausible_at`, when it was plausible last, and has not gone evenly for ten minutes: until then nothing is
 /// forgotten and the ring does not turn.
 /// `progress` is that of the merge or of the backup that runs.
 #[utoipa::path(get, path = "/v1/admin/status", tag = "operate", responses(
     (status = 200, description = "The state", body = Object, example = json!({
-        "now": "2012-03-16T18:40:47Z", "state": "ok", "clock_jumped": false, "clock_plausible_at": null,
+        "now": "2012-03-16T18:40:47Z", "state": "ok", "reasons": [], "clock_jumped": false, "clock_plausible_at": null,
         "generation": 3, "manifest": 41,
         "ring": {
             "today": "2012-03-16", "days_ahead": 0, "yesterday_store": "day-2012-03-15", "today_store": "day-2012-03-16",
@@ -53,7 +55,8 @@ use crate::state::ApiState;
             "minutes_from": null,
             "hours_from": null,
         },
-        "memory": { "memory_bytes": 8589934592_u64, "deltas_bytes_max": 536870912, "cache_bytes_max": 268435456 },
+        "memory": { "memory_bytes": 8589934592_u64, "deltas_bytes_max": 536870912, "cache_bytes_max": 268435456,
+            "reads_bytes_max": 268435456, "reads_bytes": 0 },
         "disk": { "free_bytes": 1073741824 },
         "backup_path": "/mnt/second-disk/tallyring",
         "last_rebuild": {
@@ -68,8 +71,12 @@ use crate::state::ApiState;
 ))]
 pub async fn status(State(state): State<ApiState>) -> Result<Json<Value>, Problem> {
     let admin = Arc::clone(&state.admin);
-    let asked = move |store: &Store| Ok((store.status(), (admin.last_rebuild)()));
-    let (status, last) = blocking(&state, asked).await?;
+    let asked = move |store: &Store| {
+        let (status, last) = (store.status(), (admin.last_rebuild)());
+        let health = Health::of(store, &status, last.as_ref());
+        Ok((status, last, health))
+    };
+    let (status, last, health) = blocking(&state, asked).await?;
     let durable = status.durable.offset(0).sequence;
     let lag = status.applied.offset(0).sequence.saturating_sub(durable);
     let label = |position: &str| {
@@ -92,7 +99,8 @@ pub async fn status(State(state): State<ApiState>) -> Result<Json<Value>, Proble
     let options = state.store().options();
     Ok(Json(json!({
         "now": rfc3339_utc(state.now()),
-        "state": if is_degraded(&status, last.as_ref()) { "degraded" } else { "ok" },
+        "state": health.state(),
+        "reasons": health.reasons(),
         "clock_jumped": status.clock_jumped,
         "clock_plausible_at": status.clock_plausible_at.map(rfc3339_utc),
         "generation": status.generation,
@@ -219,24 +227,6 @@ impl Generation {
             source_runs: entry.merged.len(),
         }
     }
-}
-
-fn is_degraded(status: &Status, last: Option<&Job>) -> bool {
-    let waiting = status.stores.iter();
-    let waiting = waiting.filter(|store| store.position == "waiting").count();
-    let log_copy = status.log_copy.as_ref();
-    last.is_some_and(has_failed)
-        || log_copy.is_some_and(|copy| copy.failure.is_some())
-        || status.clock_jumped
-        || status.ring_days_ahead > 1
-        || !status.damaged_files.is_empty()
-        || waiting > 7
-}
-
-/// Whether it needs somebody: it published nothing, or the newest copy of the data is older than it should be.
-fn has_failed(job: &Job) -> bool {
-    let backup = job.backup.as_ref();
-    job.state == JobState::Failed || backup.is_some_and(|backup| backup.error.is_some())
 }
 
 fn job_json(job: &Job) -> Value {

@@ -5,11 +5,13 @@ use tallyring_realtime::catalog::{BackupOutcome, Job, JobState};
 use tallyring_realtime::oplog::LogCopyStatus;
 use tallyring_realtime::{Status, Store};
 
+use crate::health::{Health, HealthState};
 use crate::state::Admin;
 
 /// What the gauges are read from.
 struct Measured {
     status: Status,
+    health: HealthState,
     blocks_decoded: u64,
     read_bytes: usize,
     last_rebuild: Option<Job>,
@@ -19,7 +21,7 @@ struct Measured {
 /// A name, what it means, and its value.
 type Gauge = (&'static str, &'static str, fn(&Measured) -> f64);
 
-const GAUGES: [Gauge; 26] = [
+const GAUGES: [Gauge; 27] = [
     (
         "tallyring_blocks_decoded",
         "Blocks of the archive that reads had to read from files since the start",
@@ -29,6 +31,11 @@ const GAUGES: [Gauge; 26] = [
         "tallyring_read_bytes",
         "Memory that reads on their way hold now",
         |now| now.read_bytes as f64,
+    ),
+    (
+        "tallyring_health",
+        "0 while all is well, 1 while something needs an operator, 2 while increments are refused; see `tallyring status`",
+        |now| f64::from(now.health as u8),
     ),
     (
         "tallyring_generation",
@@ -187,11 +194,13 @@ pub fn describe() {
 
 /// Sets all gauges to what is so now.
 pub fn measure(store: &Store, admin: &Admin) {
+    let (status, last_rebuild) = (store.status(), (admin.last_rebuild)());
     let measured = Measured {
-        status: store.status(),
+        health: Health::of(store, &status, last_rebuild.as_ref()).state(),
+        status,
         blocks_decoded: store.blocks_decoded(),
         read_bytes: store.read_budget().held(),
-        last_rebuild: (admin.last_rebuild)(),
+        last_rebuild,
         now_ms: store.world().clock.now_ms(),
     };
     for (name, _, value) in GAUGES {

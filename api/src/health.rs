@@ -1,4 +1,7 @@
 //! Health and metrics.
+//!
+//! Invariant: whoever asks how the server is gets what [`Health::of`] says: `/readyz`, the status, and with it the command
+//! line, the dashboard and the container's check, and the metric `tallyring_health`.
 
 use std::sync::Arc;
 
@@ -6,12 +9,126 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-use tallyring_realtime::Store;
+use serde::Serialize;
+use tallyring_realtime::catalog::{Job, JobState};
+use tallyring_realtime::{Refusal, Status, Store};
+use tallyring_records::{grouped, how_many};
 
+use crate::calendar::rfc3339_utc;
 use crate::gauges::measure;
 use crate::problem::Problem;
 use crate::read::request::blocking;
 use crate::state::ApiState;
+
+/// Days that may wait to be rebuilt.
+const WAITING_DAYS_MAX: usize = 7;
+
+/// How the server is.
+pub struct Health {
+    /// Why increments are refused, where they are.
+    pub refusal: Option<Refusal>,
+    /// What else needs an operator, a sentence each.
+    faults: Vec<String>,
+}
+
+/// Health in one word; the numbers are those of the metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HealthState {
+    /// Increments are counted, and nothing needs an operator.
+    Ok = 0,
+    /// Increments are counted, and something needs an operator.
+    Degraded = 1,
+    /// Increments are refused.
+    Refusing = 2,
+}
+
+impl Health {
+    /// How it is, by what the store says of itself and by the newest job.
+    pub fn of(store: &Store, status: &Status, last_rebuild: Option<&Job>) -> Self {
+        let segment_bytes = store.options().segment_bytes;
+        let mut faults = faults_of_store(status, segment_bytes);
+        faults.extend(last_rebuild.into_iter().flat_map(faults_of_job));
+        Self {
+            refusal: store.ready().err(),
+            faults,
+        }
+    }
+
+    /// In one word.
+    pub fn state(&self) -> HealthState {
+        match &self.refusal {
+            Some(_) => HealthState::Refusing,
+            None if self.faults.is_empty() => HealthState::Ok,
+            None => HealthState::Degraded,
+        }
+    }
+
+    /// Why it is not `ok`, a sentence each.
+    pub fn reasons(&self) -> Vec<String> {
+        let refusal = self.refusal.iter();
+        let refusal = refusal.map(|refusal| format!("increments are refused: {refusal}"));
+        refusal.chain(self.faults.iter().cloned()).collect()
+    }
+}
+
+fn faults_of_store(status: &Status, segment_bytes: u64) -> Vec<String> {
+    let mut faults = Vec::new();
+    if let Some(free) = status.disk_free_bytes.filter(|free| *free < segment_bytes) {
+        faults.push(format!(
+            "the disk of the data directory has {} bytes free, less than a log segment of {}: make space",
+            grouped(free),
+            grouped(segment_bytes)
+        ));
+    }
+    if status.clock_jumped {
+        let last = status.clock_plausible_at.map(rfc3339_utc);
+        faults.push(format!(
+            "the clock is more than a day from {}, when it was plausible last: nothing is forgotten and the ring does not \
+             turn until it has gone evenly for ten minutes; is it right, start with `serve --trust-clock`",
+            last.as_deref().unwrap_or("-")
+        ));
+    }
+    if status.ring_days_ahead > 1 {
+        faults.push(format!(
+            "the ring is {} ahead of the clock: it had followed one that was; it turns back once this one is plausible",
+            how_many(status.ring_days_ahead, "day")
+        ));
+    }
+    let failure = status
+        .log_copy
+        .as_ref()
+        .and_then(|copy| copy.failure.as_ref());
+    if let Some(failure) = failure {
+        faults.push(format!(
+            "the second copy of the log cannot be written: {failure}"
+        ));
+    }
+    let damaged = status.damaged_files.iter();
+    faults.extend(damaged.map(|file| format!("{file} is damaged: see `tallyring verify`")));
+    let waiting = status.stores.iter();
+    let waiting = waiting.filter(|store| store.position == "waiting").count();
+    if waiting > WAITING_DAYS_MAX {
+        faults.push(format!(
+            "{waiting} days wait to be rebuilt: see the last rebuild, or run `tallyring rebuild`"
+        ));
+    }
+    faults
+}
+
+/// What needs somebody: it published nothing, or the newest copy of the data is older than it should be.
+fn faults_of_job(job: &Job) -> Vec<String> {
+    let mut faults = Vec::new();
+    if job.state == JobState::Failed {
+        let error = job.error.as_deref().unwrap_or("it says no cause");
+        faults.push(format!("the last rebuild failed: {error}"));
+    }
+    let backup = job.backup.as_ref();
+    if let Some(error) = backup.and_then(|backup| backup.error.as_deref()) {
+        faults.push(format!("the newest backup failed: {error}"));
+    }
+    faults
+}
 
 /// Alive
 #[utoipa::path(get, path = "/healthz", tag = "operate", responses((status = 200, description = "The process answers", body = String)))]
@@ -28,9 +145,13 @@ pub async fn healthz() -> &'static str {
     (status = 507, description = "The disk is full", body = crate::problem::Document, content_type = "application/problem+json"),
 ))]
 pub async fn readyz(State(state): State<ApiState>) -> Result<&'static str, Problem> {
-    blocking(&state, |store| {
-        store.ready()?;
-        Ok("ready\n")
+    let admin = Arc::clone(&state.admin);
+    blocking(&state, move |store| {
+        let last = (admin.last_rebuild)();
+        let health = Health::of(store, &store.status(), last.as_ref());
+        health
+            .refusal
+            .map_or(Ok("ready\n"), |refusal| Err(refusal.into()))
     })
     .await
 }

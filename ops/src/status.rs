@@ -21,7 +21,9 @@ use crate::out;
 
 /// Options of `status`.
 #[derive(Args)]
-#[command(after_help = "Example:\n  tallyring status --watch")]
+#[command(
+    after_help = "Ends with 1 while increments are refused.\n\nExample:\n  tallyring status --watch"
+)]
 pub struct StatusArgs {
     /// Show it again every few seconds, until Ctrl-C
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2",
@@ -41,7 +43,7 @@ const BAR_CELLS: u64 = 20;
 /// Asks and prints.
 ///
 /// # Errors
-/// When no server answers.
+/// When no server answers, or it refuses increments.
 pub fn run(args: &StatusArgs, json: bool) -> Result<()> {
     let server = server(args)?;
     let mut before: Option<u64> = None;
@@ -58,7 +60,12 @@ pub fn run(args: &StatusArgs, json: bool) -> Result<()> {
         };
         print(&text, args.watch.is_some() && !json)?;
         let Some(seconds) = args.watch else {
-            return Ok(());
+            return match status["state"].as_str() {
+                Some("refusing") => Err(CommandError::Failed(
+                    "the server refuses increments; `reasons` above says why".into(),
+                )),
+                _ => Ok(()),
+            };
         };
         before = Some(position);
         thread::sleep(Duration::from_secs(seconds.into()));
@@ -128,21 +135,8 @@ fn table(status: &Value, came: Option<&str>) -> String {
     let mut out = String::new();
     let state = format!("{}, {}", text(&status["state"]), text(&status["now"]));
     line(&mut out, "state", &state);
-    if status["clock_jumped"] == Value::Bool(true) {
-        let jumped = format!(
-            "the clock is more than a day from {}, when it was plausible last: nothing is forgotten and the ring does not \
-             turn until it has gone evenly for ten minutes; is it right, start with `serve --trust-clock`",
-            text(&status["clock_plausible_at"])
-        );
-        line(&mut out, "", &jumped);
-    }
-    let days_ahead = number(&status["ring"]["days_ahead"]);
-    if days_ahead > 1 {
-        let ahead = format!(
-            "the ring is {} ahead of the clock: it had followed one that was; it turns back once this one is plausible",
-            how_many(days_ahead, "day")
-        );
-        line(&mut out, "", &ahead);
+    for reason in status["reasons"].as_array().into_iter().flatten() {
+        line(&mut out, "", text(reason));
     }
     stores(&mut out, &status["ring"]);
     let oplog = &status["oplog"];
@@ -162,17 +156,6 @@ fn table(status: &Value, came: Option<&str>) -> String {
         things(&status["archive"]["pending_runs"], "run")
     );
     line(&mut out, "archive", &archive);
-    for file in status["archive"]["damaged_files"]
-        .as_array()
-        .into_iter()
-        .flatten()
-    {
-        line(
-            &mut out,
-            "",
-            &format!("{} is damaged: see `tallyring verify`", text(file)),
-        );
-    }
     for file in status["archive"]["aside_files"]
         .as_array()
         .into_iter()
@@ -320,7 +303,7 @@ mod tests {
     #[test]
     fn a_status_is_a_line_for_each_thing() {
         let status = json!({
-            "now": "2012-03-16T18:40:00Z", "state": "ok", "clock_jumped": false, "generation": 3,
+            "now": "2012-03-16T18:40:00Z", "state": "degraded", "reasons": ["the disk is small"], "generation": 3,
             "ring": {
                 "slots": [
                     {"id": "day-2012-03-15", "position": "yesterday", "counters": 0, "runs": 2, "run_bytes": 1_048_576, "memory_bytes": 0},
@@ -340,7 +323,8 @@ mod tests {
                 "backing_up": false, "backup": {"ended_at": "2012-03-16T00:05:02Z", "generation": null, "error": "the disk is full"}},
         });
         let expected = "\
-state     ok, 2012-03-16T18:40:00Z
+state     degraded, 2012-03-16T18:40:00Z
+          the disk is small
 yesterday day-2012-03-15             0 counters   2 runs    1.00 MiB  ████████████████████
 today     day-2012-03-16        12,345 counters   0 runs  512.00 KiB  ██████████
 log       at 1,000,000, 64.00 MiB, 7 records to replay, 3.5 records a second

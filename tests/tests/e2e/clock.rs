@@ -24,6 +24,8 @@ fn a_start_days_after_the_log_waits_for_the_clock_or_for_a_word() {
     let status = server.client().status();
     assert_eq!(status["clock_jumped"], true, "{status}");
     assert_eq!(status["state"], "degraded");
+    let reasons = status["reasons"].to_string();
+    assert!(reasons.contains("2012-03-16T18:40:00Z"), "{reasons}");
     assert_eq!(status["clock_plausible_at"], "2012-03-16T18:40:00Z");
     assert_eq!(status["ring"]["today"], "2012-03-16");
     click(&server, "one");

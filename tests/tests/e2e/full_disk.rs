@@ -260,10 +260,15 @@ fn a_server_that_finds_no_space_is_not_ready_until_a_write_went_through() {
     let server = start_at(STANDING_CLOCK, &data, &config);
     let ready = || server.get("/readyz").status;
     assert_eq!(ready(), 200, "nothing was written yet");
+    check_health(&server, &data, "ok", "[]");
+    fill_but(&filler, &data, 0);
+    check_health(&server, &data, "degraded", "bytes free");
+    filler.set_len(0).expect("give space back");
     fill_but(&filler, &data, LOG_BYTES);
     let refused = send_numbered_until_refused(&server, 0);
     for _ in 0..2 {
         assert_eq!(ready(), 507, "the last write found no space");
+        check_health(&server, &data, "refusing", "the disk is full");
         assert_eq!(send_numbered(&server, refused).status, 507);
     }
     assert_eq!(
@@ -274,6 +279,26 @@ fn a_server_that_finds_no_space_is_not_ready_until_a_write_went_through() {
     filler.set_len(0).expect("give space back");
     check_numbered_again(&server, refused);
     assert_eq!(ready(), 200, "a write went through");
+    check_health(&server, &data, "ok", "[]");
+}
+
+/// The status with its reasons, the command, its code and the metric all say the same.
+fn check_health(server: &Server, data: &Path, state: &str, reason: &str) {
+    let status = server.client().status();
+    assert_eq!(status["state"], state, "{status}");
+    assert!(status["reasons"].to_string().contains(reason), "{status}");
+    let command = tallyring(&["status", "--data", data.to_str().expect("a path of text")]);
+    let first = format!("state     {state}, ");
+    assert!(command.stdout.starts_with(&first), "{command:?}");
+    let (code, number) = match state {
+        "ok" => (0, 0),
+        "degraded" => (0, 1),
+        _ => (1, 2),
+    };
+    assert_eq!(command.code, code, "{command:?}");
+    let metrics = server.get("/metrics").text;
+    let metric = format!("\ntallyring_health {number}\n");
+    assert!(metrics.contains(&metric), "{metrics}");
 }
 
 /// Fills what the file system of `data` has left but so many bytes.

@@ -183,6 +183,7 @@ async function showState(card) {
   card.replaceChildren(
     el("div", { class: "head" }, el("h2", { id: "state" }, "Ring and archive"),
       el("span", { class: `badge ${status.state === "ok" ? "good" : "bad"}` }, status.state)),
+    ...status.reasons.map((reason) => el("p", { class: "wrong" }, reason)),
     el("ul", { class: "ring" }, ...slots),
     el("dl", { class: "facts" }, ...facts.flatMap(([name, fact]) => [el("dt", {}, name), el("dd", {}, fact)])));
 }
