@@ -251,10 +251,15 @@ impl Manifest {
 
     /// The log's records that this manifest needs begin there.
     pub fn log_from(&self) -> u64 {
-        let open = self.stores.iter().filter(|store| !store.is_closed());
-        let flushed = open.map(|store| store.flushed.offset(0).sequence);
         let ids = self.ids.flushed.offset(0).sequence;
-        flushed.min().map_or(ids, |flushed| flushed.min(ids))
+        self.counts_from().map_or(ids, |counts| counts.min(ids))
+    }
+
+    /// The first record of which something may count in memory; none where no store is open. What an earlier one decides
+    /// of the ring is in this manifest.
+    pub fn counts_from(&self) -> Option<u64> {
+        let open = self.stores.iter().filter(|store| !store.is_closed());
+        open.map(|store| store.flushed.offset(0).sequence).min()
     }
 
     /// The log reaches at least there: runs hold what is before.

@@ -149,6 +149,10 @@ impl Store {
         let record = self.view().ring.turn_record(day);
         let after = self.append_one(writer, &record)?;
         let mut live = self.live_mut();
+        if matches!(record, Record::Turn { .. }) {
+            // Hours that the ring had left are held from here on only.
+            live.knows_heavy = false;
+        }
         live.heavy.turn(day);
         let view = live.view_mut();
         view.ring.follow(&record, after);

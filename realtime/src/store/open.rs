@@ -116,22 +116,29 @@ impl Store {
         let id = Some(identity.store_id);
         replay.read(|from, apply| scan(&*disk, id, from, apply))?;
         let replayed = replay.replayed;
-        // Only now: everything that the manifest names is open, and the log was read to its end.
+        let recovery = Recovery {
+            replayed,
+            cleared: store.end_start(notes, is_newest, applied)?,
+            torn_bytes: summary.torn.map_or(0, |torn| torn.bytes),
+        };
+        Ok((store, recovery))
+    }
+
+    /// Ends a start whose log was read up to `applied`: clears what no manifest names, notes the manifest that counts, and
+    /// turns the ring. Only now, when everything that the manifest names is open.
+    fn end_start(&mut self, notes: Notes, is_newest: bool, applied: Offset) -> Result<Cleared> {
+        let disk = Arc::clone(&self.world.disk);
         remove_identity_leftover(&*disk)?;
         // As it is committed: the store's own may lack runs of ids that are gone.
         let manifest = Manifest::load(&*disk)?.ok_or_else(no_manifest)?;
-        let recovery = Recovery {
-            replayed,
-            cleared: clear_at_start(&*disk, &manifest, is_newest)?,
-            torn_bytes: summary.torn.map_or(0, |torn| torn.bytes),
-        };
-        store.end_replay(applied);
-        store.note_missing(&recovery.cleared.missing);
-        store.root().notes_commits = true;
+        let cleared = clear_at_start(&*disk, &manifest, is_newest)?;
+        self.end_replay(applied);
+        self.note_missing(&cleared.missing);
+        self.root().notes_commits = true;
         if !notes.end_with(manifest.number) {
-            store.note_manifest(manifest.number);
+            self.note_manifest(manifest.number);
         }
-        let turned = store.turn(&mut store.writer());
+        let turned = self.turn(&mut self.writer());
         match turned {
             // What was counted can be read all the same; the ring turns with the first write that there is room for.
             Err(Error::Oplog(OplogError::Full { .. })) => {
@@ -139,7 +146,7 @@ impl Store {
             }
             turned => turned?,
         }
-        Ok((store, recovery))
+        Ok(cleared)
     }
 
     /// Opens a data directory for reading, beside a server or without one. Nothing is written.

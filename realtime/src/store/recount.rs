@@ -73,6 +73,13 @@ impl Recount {
         }
         match told.first_schema(base.as_ref(), schema) {
             Some(first) if told.oldest == 0 && from.is_none() => told.whole(base, first, shards),
+            _ if told.turns.iter().any(|(record, _)| matches!(record, Record::Turn { .. })) => {
+                Err(Error::Missing(
+                    "the ring turned back while this log was written, so a part of it cannot be counted again alone; \
+                     restore a backup"
+                        .into(),
+                ))
+            }
             _ => told.part(base.ok_or_else(|| told.nothing_before(from))?, from),
         }
         .and_then(|recount| recount.numbered(disk, told.noted, store_id))
@@ -357,10 +364,6 @@ impl Told {
         let mut before: Option<Day> = None;
         for (record, after) in &self.turns {
             let today = match record {
-                Record::Turn { today, opened } => {
-                    openings.extend(opened.iter().map(|day| (*day, *after)));
-                    *today
-                }
                 Record::Rotate { today } => {
                     let last = before.unwrap_or(today.previous());
                     let opens = [today.previous(), *today, today.next()];

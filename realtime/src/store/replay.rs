@@ -29,7 +29,7 @@ use crate::delta::{Delta, DeltaStore};
 use crate::error::{Error, Result};
 use crate::heavy::Heavy;
 use crate::identity::Identity;
-use crate::ids::Seen;
+use crate::ids::{Ids, Seen};
 use crate::oplog::{ApplyError, Frame, OplogError, ReadFrom};
 use crate::options::{Options, World};
 use crate::producers::Producers;
@@ -56,6 +56,8 @@ pub(super) struct Replay<'s> {
     store: &'s mut Store,
     /// Ids and producers are as of this record.
     ids_from: u64,
+    /// Stores and declarations are as of this record.
+    counts_from: u64,
     from: u64,
     /// Records of the log that were read.
     pub replayed: u64,
@@ -93,31 +95,15 @@ impl Store {
             ..manifest
         };
         let archive = files.archive(disk, &manifest)?;
-        let from = manifest.log_from();
+        let from = manifest.counts_from().unwrap_or(manifest.log_from());
         let in_force = |entry: &SchemaEntry| entry.since.offset(0).sequence <= from;
-        // Where ids alone begin earlier, no store counts what lies between.
         let known = manifest.schemas.partition_point(in_force).max(1);
         let schemas: Vec<_> = manifest.schemas.iter().take(known).cloned().collect();
         let first = schemas
             .last()
             .ok_or_else(|| Error::Missing("the manifest declares no namespaces".into()))?;
         let schema = Arc::new(first.schema.clone());
-        let mut bounds = Bounds::new();
-        let runs = manifest.stores.iter().flat_map(|store| &store.runs);
-        let runs = runs.chain(manifest.all_sources());
-        runs.for_each(|run| bounds.add_run(run));
-        let writer = Writer {
-            log: None,
-            ids: ids.ids,
-            producers: Producers::restore(&manifest.ids.producers),
-            payload: Vec::new(),
-            bounds,
-            answered: Answered::new(ANSWERED_MAX),
-            unflushed: 0,
-            refused: None,
-            doubt: None,
-            last_append_ms: now_ms,
-        };
+        let writer = writer_of(&manifest, ids.ids, now_ms);
         let heavy = Heavy::new(schema.namespaces.len(), manifest.today);
         let lost = files.lost();
         let view = View {
@@ -168,6 +154,7 @@ impl<'s> Replay<'s> {
         let manifest = store.manifest();
         Self {
             ids_from: manifest.ids.flushed.offset(0).sequence,
+            counts_from: manifest.counts_from().unwrap_or(manifest.log_from()),
             from: manifest.log_from(),
             store,
             replayed: 0,
@@ -309,6 +296,10 @@ impl<'s> Replay<'s> {
 
     /// Changes where records count, if this one says so.
     fn decide(&mut self, decoded: &Decoded) {
+        // Where ids are read from further back: it was decided when the manifest was written, and perhaps otherwise since.
+        if decoded.at.sequence < self.counts_from {
+            return;
+        }
         let after = after(decoded);
         match &decoded.record {
             Record::Schema(schema) => {
@@ -324,6 +315,26 @@ impl<'s> Replay<'s> {
                 live.view_mut().ring.follow(record, after);
             }
         }
+    }
+}
+
+/// The way in of a store whose log is not open yet.
+fn writer_of(manifest: &Manifest, ids: Ids, now_ms: i64) -> Writer {
+    let mut bounds = Bounds::new();
+    let runs = manifest.stores.iter().flat_map(|store| &store.runs);
+    let runs = runs.chain(manifest.all_sources());
+    runs.for_each(|run| bounds.add_run(run));
+    Writer {
+        log: None,
+        ids,
+        producers: Producers::restore(&manifest.ids.producers),
+        payload: Vec::new(),
+        bounds,
+        answered: Answered::new(ANSWERED_MAX),
+        unflushed: 0,
+        refused: None,
+        doubt: None,
+        last_append_ms: now_ms,
     }
 }
 
