@@ -86,16 +86,8 @@ pub async fn status(State(state): State<ApiState>) -> Result<Json<Value>, Proble
             .find(|store| store.position == position)
             .map(|store| store.id.to_string())
     };
-    let late: Vec<_> = status
-        .stores
-        .iter()
-        .filter(|store| store.position == "late")
-        .collect();
-    let slots: Vec<_> = status
-        .stores
-        .iter()
-        .filter(|store| store.position != "late")
-        .collect();
+    let stores = status.stores.iter();
+    let (late, slots): (Vec<_>, Vec<_>) = stores.partition(|store| store.position == "late");
     let options = state.store().options();
     Ok(Json(json!({
         "now": rfc3339_utc(state.now()),

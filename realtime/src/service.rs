@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -75,15 +75,7 @@ impl Service {
             )?,
             spawn(
                 "fold",
-                Box::new(move || {
-                    // Who commits waits for it at times.
-                    priority::run_soon();
-                    for () in &arrivals {
-                        if !folder.fold() {
-                            thread::sleep(SHARED_PAUSE);
-                        }
-                    }
-                }),
+                Box::new(move || fold_what_arrives(&folder, &arrivals)),
             )?,
             spawn(
                 "flush",
@@ -202,6 +194,16 @@ fn copy_log(store: &Store, stop: &AtomicBool) {
             Ok(true) => thread::sleep(TICK),
             Ok(false) => {}
             Err(_) => thread::sleep(COPY_PAUSE),
+        }
+    }
+}
+
+fn fold_what_arrives(store: &Store, arrivals: &Receiver<()>) {
+    // The thread that commits waits for this one at times.
+    priority::run_soon();
+    for () in arrivals {
+        if !store.fold() {
+            thread::sleep(SHARED_PAUSE);
         }
     }
 }
