@@ -21,6 +21,8 @@ impl Driver {
         files.push(names::manifest(manifest.number));
         self.store = None;
         let whole = self.disk.clone();
+        self.disk = whole.crash(&mut || self.chance.bits());
+        self.lose_manifest(manifest.number)?;
         for _ in 0..HARMED {
             self.disk = whole.crash(&mut || self.chance.bits());
             self.harm(&files);
@@ -36,8 +38,7 @@ impl Driver {
             drop(view);
             self.send_known_again()?;
         }
-        self.disk = whole.crash(&mut || self.chance.bits());
-        self.lose_manifest(manifest.number)
+        Ok(())
     }
 
     /// The newest manifest is lost. Where the log names it, a start is refused and changes nothing; where the one before is
