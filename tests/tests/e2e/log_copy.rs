@@ -131,7 +131,7 @@ fn with_both_everything_acknowledged_is_restored() {
     assert!(again.text.contains("nothing was counted"), "{again:?}");
     assert_eq!(server.get("/readyz").status, 503);
     let status = server.status();
-    assert_eq!(status["state"], "degraded", "{status}");
+    assert_eq!(status["state"], "refusing", "{status}");
     server.kill9();
 
     // Restored without the copied log it would go another way than the copy: it does not start.

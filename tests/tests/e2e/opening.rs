@@ -15,14 +15,15 @@ fn while_its_store_is_being_opened_a_server_is_alive_and_not_ready() {
     assert_eq!(server.get("/v1/incr?key.l=a").status, 204);
     server.terminate();
     // Whoever reads it waits until somebody writes: so does the start.
-    let name = "0000000000000000.tlog";
-    let (segment, away) = (data.join("oplog").join(name), directory.path().join(name));
-    fs::rename(&segment, &away).expect("move it away");
-    let made = Command::new("mkfifo").arg(&segment).status();
+    let runs = fs::read_dir(data.join("deltas")).expect("what was flushed");
+    let run = runs.flatten().next().expect("a run").path();
+    let away = directory.path().join("run");
+    fs::rename(&run, &away).expect("move it away");
+    let made = Command::new("mkfifo").arg(&run).status();
     assert!(made.expect("run mkfifo").success());
 
     let address = free_address();
-    let mut process = Killed(serve(&data, &address));
+    let process = Killed(serve(&data, &address));
     let client = Client::new(&format!("http://{address}"));
     wait_until("it answers", || client.try_get("/healthz").is_ok());
     assert_eq!(client.get("/healthz").text, "ok\n");
@@ -33,18 +34,16 @@ fn while_its_store_is_being_opened_a_server_is_alive_and_not_ready() {
         let detail = answer.json()["detail"].to_string();
         assert!(detail.contains("being opened"), "{path}: {detail}");
     }
-    // Nobody writes anything, which is no segment. (Opened for reading, too, so that it waits for nobody.)
+    // Nobody writes anything, which is no run: the start goes on without it. (Opened for reading, too, so that it waits for
+    // nobody.)
     let mut writer = OpenOptions::new();
-    let writer = writer.read(true).write(true).open(&segment);
-    drop(writer.expect("open it for who waits"));
-    let mut status = None;
-    wait_until("it has ended", || {
-        status = process.0.try_wait().expect("ask for its end");
-        status.is_some()
-    });
-    assert_eq!(status.and_then(|status| status.code()), Some(1));
+    let writer = writer.read(true).write(true).open(&run);
+    let writer = writer.expect("open it for the start that waits");
+    fs::rename(&away, &run).expect("put it back");
+    drop(writer);
+    wait_until("it is ready", || client.get("/readyz").status == 200);
+    drop(process);
 
-    fs::rename(&away, &segment).expect("put it back");
     let server = Server::start(&data, &[]);
     assert_eq!(server.get("/readyz").status, 200);
     assert_eq!(server.get_json("/v1/l/a/summary")["total"], 1);
