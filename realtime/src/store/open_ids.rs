@@ -6,7 +6,7 @@ use tallyring_records::{Offset, Position};
 use super::scrub::is_damage;
 use crate::error::Result;
 use crate::ids::Ids;
-use crate::oplog::segments;
+use crate::oplog::{Segment, segments};
 
 /// Ids of runs, and from which record on the log has the others.
 pub(super) struct OpenIds {
@@ -27,13 +27,16 @@ impl OpenIds {
                 entry: entry.clone(),
             }),
             Err(error) if is_damage(&error) => {
-                tracing::error!(%error, "a run of ids is damaged or gone: they are read from the log again");
                 let segments = segments(disk)?;
-                let oldest = segments.first().map_or(0, |oldest| oldest.first_sequence());
-                let flushed = entry.flushed.offset(0);
+                let oldest = segments.first().map(Segment::first_sequence);
+                if oldest != Some(0) {
+                    // A log that begins later may lack ids that are still known, and they would be forgotten.
+                    return Err(error.into());
+                }
+                tracing::error!(%error, "a run of ids is damaged or gone: they are read from the log again");
                 let from = Offset {
-                    sequence: oldest.min(flushed.sequence),
-                    ..flushed
+                    sequence: 0,
+                    ..entry.flushed.offset(0)
                 };
                 Ok(Self {
                     ids: Ids::open(disk, &[], known_from_ms)?,
