@@ -186,22 +186,14 @@ fn without_a_manifest_a_log_that_begins_late_is_refused_and_nothing_changes() {
 }
 
 #[test]
-fn ids_whose_run_is_damaged_are_read_from_the_log() {
+fn ids_whose_run_is_damaged_refuse_a_start_where_the_log_begins_late() {
     let disk = lived();
     let now = START + (DAYS - 1) * DAY;
     for file in disk.list(names::IDS).expect("listed") {
         disk.truncate(&format!("{}/{file}", names::IDS), 9);
     }
-    let (store, _) = open(&disk, now);
-    let expected = totals(&store);
-    count(&store, now, &format!("a{}", DAYS - 1));
-    assert_eq!(totals(&store), expected, "they are known");
-    store.flush().expect("flushed");
-    drop(store);
-    let (store, _) = open(&disk, now);
-    for entry in &store.manifest().ids.runs {
-        verify_run(&disk, &entry.run).expect("whole again");
-    }
-    count(&store, now, &format!("a{}", DAYS - 1));
-    assert_eq!(totals(&store), expected);
+    let clock = Arc::new(ManualClock::new(now * 1_000, true));
+    let world = world(disk.clone(), clock as _);
+    let refused = Store::open(world, options(), Schema::default_clicks());
+    assert!(refused.is_err(), "ids still known would be forgotten");
 }
