@@ -191,7 +191,7 @@ pub async fn activate(
     let number = id.parse().map_err(|_| {
         Problem::malformed("generation", &id, "must be the number of a kept generation")
     })?;
-    let activated = blocking(&state, move |store| Ok(store.activate(number)?)).await;
+    let activated = blocking(&state, move |store| Ok(store.ledger().activate(number)?)).await;
     // A number that is not kept is of the path here, not `as_of` as in reads.
     activated.map_err(|problem| match problem.field() {
         Some("as_of") => problem.about("generation", Some(number.to_string())),

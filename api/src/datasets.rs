@@ -79,7 +79,10 @@ pub async fn adopt(
         }
     };
     let load = load.into_owned();
-    let adopted = blocking(&state, move |store| Ok(store.adopt(&name, &load, replace)?)).await?;
+    let adopted = blocking(&state, move |store| {
+        Ok(store.ledger().adopt(&name, &load, replace)?)
+    })
+    .await?;
     let manifest = state.store().manifest();
     Ok((StatusCode::CREATED, Json(described(&manifest, &adopted))))
 }
@@ -97,7 +100,10 @@ pub async fn drop(
     _: NoParameters,
 ) -> Result<Json<Value>, Problem> {
     let dropped = name.clone();
-    blocking(&state, move |store| Ok(store.drop_dataset(&name)?)).await?;
+    blocking(&state, move |store| {
+        Ok(store.ledger().drop_dataset(&name)?)
+    })
+    .await?;
     Ok(Json(json!({ "dropped": dropped })))
 }
 

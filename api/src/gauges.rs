@@ -198,7 +198,7 @@ pub fn measure(store: &Store, admin: &Admin) {
     let measured = Measured {
         health: Health::of(store, &status, last_rebuild.as_ref()).state(),
         status,
-        blocks_decoded: store.blocks_decoded(),
+        blocks_decoded: store.live().blocks_decoded(),
         read_bytes: store.read_budget().held(),
         last_rebuild,
         now_ms: store.world().clock.now_ms(),

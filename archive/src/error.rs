@@ -111,6 +111,21 @@ impl Error {
         matches!(self, Self::Io { source, .. } if is_full(source))
     }
 
+    /// True when the file is not there.
+    pub fn is_gone(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+
+    /// True when the file is damaged or gone. False where the process only lacks what it needs to read it, such as one
+    /// more open file.
+    pub fn is_damage(&self) -> bool {
+        let bad_sector = Some(rustix::io::Errno::IO.raw_os_error());
+        match self {
+            Self::Io { source, .. } => self.is_gone() || source.raw_os_error() == bad_sector,
+            _ => true,
+        }
+    }
+
     /// Says what is wrong with a file whose bytes are whole.
     pub fn malformed(name: &str, what: impl Into<String>) -> Self {
         Self::Malformed {

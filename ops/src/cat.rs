@@ -115,17 +115,17 @@ fn oplog(disk: &OsDisk, from: Option<u64>, out: &mut Printed) -> std::result::Re
 fn slot(data: &Path, which: Option<&str>, out: &mut Printed) -> std::result::Result<(), CatError> {
     let store = open_read_only(data)?;
     let Some(which) = which else {
-        for id in store.store_ids() {
+        for id in store.live().store_ids() {
             out.line(id, || json!({ "store": id.to_string() }))?;
         }
         return Ok(());
     };
     let id: StoreId = which.parse().map_err(CommandError::Usage)?;
-    if !store.store_ids().contains(&id) {
+    if !store.live().store_ids().contains(&id) {
         let detail = format!("{id} is no delta store now; `tallyring cat slot` lists them");
         return Err(CommandError::Failed(detail).into());
     }
-    for point in store.points(id)? {
+    for point in store.live().points(id)? {
         out.line(&point, || {
             json!({
                 "key": point.key, "value": point.value, "bucket": point.code.to_string(), "count": point.count,

@@ -58,8 +58,8 @@ pub fn drop(args: &DropArgs, json: bool) -> Result<()> {
         Ok(lock) => {
             let config = Config::for_command(args.data.config.as_deref(), data)?;
             let store = open(data, &config, &lock)?;
-            store.drop_dataset(&args.dataset)?;
-            store.seal()?;
+            store.ledger().drop_dataset(&args.dataset)?;
+            store.intake().seal()?;
         }
         Err(holder) => {
             let name = &args.dataset;

@@ -142,7 +142,7 @@ fn make_ready(data: &Path, config: &Config) -> Result<()> {
     }
     if let Ok(lock) = try_lock(data)? {
         let store = open(data, config, &lock)?;
-        store.seal()?;
+        store.intake().seal()?;
         if is_new {
             note!(
                 "{} was no data directory: a new one is made",
@@ -255,13 +255,13 @@ fn adopt_now(args: &LoadArgs, config: &Config, load_id: &str, is_away: bool) -> 
     match try_lock(data)? {
         Ok(lock) => {
             let store = open(data, config, &lock)?;
-            let adopted = store.adopt(&args.dataset, load_id, args.replace);
+            let adopted = store.ledger().adopt(&args.dataset, load_id, args.replace);
             adopted.map_err(|error| match error.is_disk_full() {
                 true => CommandError::Unavailable(error.to_string()),
                 false => error.into(),
             })?;
             // It is adopted; the log is sealed by whoever opens it next.
-            if let Err(error) = store.seal() {
+            if let Err(error) = store.intake().seal() {
                 note!("warning: the log could not be sealed: {error}");
             }
         }

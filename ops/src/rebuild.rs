@@ -90,6 +90,7 @@ fn alone(args: &DataArgs, config: &Config, lock: &Lock) -> Result<(u64, u64)> {
 
 fn merge(store: &Store, config: &Config, progress: Progress<'_>) -> Result<Option<Work>> {
     store
+        .intake()
         .tick()
         .map_err(|error| CommandError::Failed(error.to_string()))?;
     if store.status().clock_jumped {
@@ -98,7 +99,7 @@ fn merge(store: &Store, config: &Config, progress: Progress<'_>) -> Result<Optio
              to its day; set the clock, or use --trust-clock if it is right"
         );
     }
-    let manifest = store.cut()?;
+    let manifest = store.ledger().cut()?;
     let options = BuildOptions {
         shards: config.options.shards,
         level: config.rebuild.level,
@@ -106,9 +107,9 @@ fn merge(store: &Store, config: &Config, progress: Progress<'_>) -> Result<Optio
     };
     let built = build(&*store.world().disk, &manifest, options, progress)?;
     if let Some(built) = &built {
-        store.publish(built)?;
+        store.ledger().publish(built)?;
     }
-    store.seal()?;
+    store.intake().seal()?;
     Ok(built.map(|built| built.work))
 }
 

@@ -132,7 +132,7 @@ impl Rebuilds {
         let _files_stay = hold(&self.rebuilding);
         let rebuilt = self.cut_and_publish(number);
         // Also where it failed, which may be because the disk is full.
-        match self.store.expire_log() {
+        match self.store.ledger().expire_log() {
             Ok(0) => {}
             Ok(segments) => tracing::info!(segments, "old log segments removed"),
             Err(error) => tracing::warn!(%error, "old log segments could not be removed"),
@@ -143,7 +143,7 @@ impl Rebuilds {
     fn cut_and_publish(&self, number: u64) -> Result<(u64, Option<Work>)> {
         let mut attempt = 1;
         let build = loop {
-            let manifest = self.store.cut()?;
+            let manifest = self.store.ledger().cut()?;
             let result = self.build_and_publish(number, &manifest);
             if result.is_err() {
                 self.remove_leftovers();
@@ -163,7 +163,7 @@ impl Rebuilds {
 
     /// Removes what a worker that failed has made. Nobody may be rebuilding meanwhile.
     fn remove_leftovers(&self) {
-        if let Err(error) = self.store.remove_leftovers_of_rebuild() {
+        if let Err(error) = self.store.ledger().remove_leftovers_of_rebuild() {
             tracing::warn!(%error, "what a failed worker left could not be removed");
         }
     }
@@ -194,7 +194,7 @@ impl Rebuilds {
         }
         let build: Option<Build> = self.in_child(number, &arguments)?;
         if let Some(build) = &build {
-            self.store.publish(build)?;
+            self.store.ledger().publish(build)?;
         }
         Ok(build)
     }
@@ -223,8 +223,8 @@ impl Rebuilds {
             let Some(_one_at_a_time) = try_hold(&this.scrubbing) else {
                 return;
             };
-            this.store.look_for_lost();
-            for file in this.store.damaged_entries() {
+            this.store.ledger().look_for_lost();
+            for file in this.store.ledger().damaged_entries() {
                 this.heal(&file);
             }
         });
@@ -259,10 +259,14 @@ impl Rebuilds {
         match from {
             Some(from) => {
                 sync_files(disk)?;
-                self.store.reopen(file)?;
+                self.store.ledger().reopen(file)?;
                 Ok(Some(from.told()))
             }
-            None => Ok(self.store.recount_store_of(file)?.then_some("the log")),
+            None => Ok(self
+                .store
+                .ledger()
+                .recount_store_of(file)?
+                .then_some("the log")),
         }
     }
 
@@ -280,7 +284,7 @@ impl Rebuilds {
         let Some(_one_at_a_time) = try_hold(&self.scrubbing) else {
             return;
         };
-        for file in self.store.files_to_scrub(night) {
+        for file in self.store.ledger().files_to_scrub(night) {
             let mut began = Instant::now();
             let mut rest = || {
                 thread::sleep(began.elapsed());
@@ -288,7 +292,9 @@ impl Rebuilds {
             };
             // Nothing is written here: damage that makes its reader panic must not end what is served, nor the reading
             // of the other files.
-            let read = catch_unwind(AssertUnwindSafe(|| self.store.scrub(&file, &mut rest)));
+            let read = catch_unwind(AssertUnwindSafe(|| {
+                self.store.ledger().scrub(&file, &mut rest)
+            }));
             match read {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => {
@@ -347,7 +353,7 @@ impl Rebuilds {
         let made: RunEntry = child::follow(itself().args(arguments), &|_| {})?;
         // What a backup or a rebuild reads stays until it is done.
         let _not_read = (hold(&self.backing_up), hold(&self.rebuilding));
-        let is_replaced = self.store.replace(file, &made)?;
+        let is_replaced = self.store.ledger().replace(file, &made)?;
         if is_replaced {
             let (before, bytes) = (file.bytes, made.bytes);
             tracing::info!(file = file.name, before, bytes, "recompressed");

@@ -47,7 +47,7 @@ pub fn run(args: &DataArgs, as_json: bool) -> Result<()> {
     let Pass {
         written, failures, ..
     } = pass;
-    store.seal()?;
+    store.intake().seal()?;
     if !failures.is_empty() {
         let failed = how_many(failures.len() as u64, "file");
         return Err(CommandError::Failed(format!(
@@ -112,7 +112,7 @@ impl Pass<'_> {
         let disk = &*self.store.world().disk;
         match recompress(disk, file, self.level, progress) {
             Ok(made) => {
-                self.store.replace(file, &made)?;
+                self.store.ledger().replace(file, &made)?;
                 self.written.files += 1;
                 self.written.bytes_before += file.bytes;
                 self.written.bytes += made.bytes;
@@ -121,7 +121,7 @@ impl Pass<'_> {
             // The others are none the worse for it.
             Err(error) => {
                 self.failures.push(error.to_string());
-                if let Err(error) = self.store.remove_leftovers_of_rebuild() {
+                if let Err(error) = self.store.ledger().remove_leftovers_of_rebuild() {
                     note!("warning: what was half written could not be removed: {error}");
                 }
             }

@@ -91,7 +91,7 @@ pub fn recount(data: &Path, config: &Config, from: Option<Day>) -> Result<Recoun
         options,
         &config.schema,
     )?;
-    store.flush()?;
+    store.ledger().flush()?;
     let manifest = store.manifest();
     let options = BuildOptions {
         shards: options.shards,
@@ -105,9 +105,9 @@ pub fn recount(data: &Path, config: &Config, from: Option<Day>) -> Result<Recoun
     };
     let built = build(&*disk, &manifest, options, &progress)?;
     if let Some(built) = &built {
-        store.publish(built)?;
+        store.ledger().publish(built)?;
     }
-    store.seal()?;
+    store.intake().seal()?;
     bar.finish_and_clear();
     Ok(Recounted {
         is_whole: plan.is_whole,

@@ -42,7 +42,7 @@ pub async fn rebuild_after_midnight(
         if scrubbed.replace(day) != Some(day) {
             rebuilds.start_scrub(day);
         }
-        if !store.has_due_day() {
+        if !store.live().has_due_day() {
             if wants_recompression && !rebuilds.is_busy() {
                 wants_recompression = false;
                 rebuilds.start_recompression();

@@ -10,29 +10,31 @@ mod delta;
 mod error;
 mod heavy;
 mod identity;
-mod ids;
+mod intake;
+mod ledger;
 mod lock;
 pub mod memory;
 pub mod oplog;
 mod options;
 pub mod priority;
-mod producers;
-mod queue;
 mod ring;
 mod service;
 mod store;
 mod sync;
+mod view;
 
 pub use budget::{Charge, ReadBudget, Reading, reserve};
 pub use clock::{Clock, SystemClock, VirtualClock};
 pub use error::{Error, ItemFault, OutOfOrder, Refusal, Result, WrongItem};
 pub use identity::{Identity, is_same_store, long_keys_of};
+pub use intake::{Batch, BatchKey, IdHistory, Intake, Logged, RefusedItem};
+pub use ledger::{Ledger, check_dataset_name};
 pub use lock::{Holder, Lock};
 pub use options::{Durability, Options, World};
 pub use service::Service;
-pub use store::{
-    Batch, BatchKey, IdHistory, Logged, NamespaceTotals, RECENT_SECONDS_MAX, Ranking, Read, Reader,
-    Recount, Recovery, RefusedItem, Seconds, Series, Status, SteppedBack, Store, StoreStatus,
-    TopKey, UsersView, ValuePoint, check_dataset_name,
-};
+pub use store::{Recount, Recovery, Status, SteppedBack, Store, StoreStatus};
 pub use tallyring_records::Accepted;
+pub use view::{
+    Live, NamespaceTotals, RECENT_SECONDS_MAX, Ranking, Read, Seconds, Series, TopKey, UsersView,
+    ValuePoint, View,
+};

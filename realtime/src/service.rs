@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 use tallyring_records::Accepted;
 
 use crate::error::{Error, Refusal};
+use crate::intake::{Batch, Queue, Taker};
 use crate::options::Durability;
 use crate::priority;
-use crate::queue::{Queue, Taker};
-use crate::store::{Batch, Store};
+use crate::store::Store;
 
 /// A running store. Dropping it stops the threads after what is queued is written.
 pub struct Service {
@@ -43,7 +43,7 @@ impl Service {
     pub fn start(store: Arc<Store>) -> std::io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let failed = Arc::new(AtomicBool::new(false));
-        if store.is_read_only() {
+        if store.intake().is_read_only() {
             return Ok(Self {
                 store,
                 queue: None,
@@ -90,7 +90,7 @@ impl Service {
                 Box::new(move || keep_time(&keeper, &keep_stop, &keep_failed)),
             )?,
         ];
-        if store.has_log_copy() {
+        if store.intake().has_log_copy() {
             let (copier, copy_stop) = (Arc::clone(&store), Arc::clone(&stop));
             let copy = Box::new(move || copy_log(&copier, &copy_stop));
             threads.push(spawn("log copy", copy)?);
@@ -134,10 +134,10 @@ impl Service {
     pub fn stop(mut self) -> crate::error::Result<()> {
         self.join();
         // Sealed also where memory cannot be flushed: the next start then knows that nothing was being written.
-        let flushed = self.store.flush();
-        let sealed = self.store.seal();
+        let flushed = self.store.ledger().flush();
+        let sealed = self.store.intake().seal();
         // Unless much is missing, which the next server brings up: the copy is then the whole log.
-        if let Err(error) = self.store.copy_log() {
+        if let Err(error) = self.store.intake().copy_log() {
             tracing::warn!(%error, "the second copy of the log lacks the end");
         }
         sealed.and(flushed)
@@ -166,17 +166,17 @@ impl Drop for Service {
 fn commit_groups(store: &Store, mut queue: Taker, arrived: &SyncSender<()>) {
     while let Some((batches, callers)) = queue.take(GROUP_RECORDS_MAX) {
         // Memory is at twice its limit: writing waits, the queue fills, callers are told 503.
-        if store.must_flush()
-            && let Err(error) = store.flush()
+        if store.intake().must_flush()
+            && let Err(error) = store.ledger().flush()
         {
             tracing::error!(%error, "cannot flush, so no increments are accepted");
             let refusal = unflushed(&error);
-            store.note_refused(&refusal);
+            store.intake().note_refused(&refusal);
             callers.answer(batches.iter().map(|_| Err(refusal.clone())).collect());
             continue;
         }
-        callers.answer(store.commit(batches));
-        if store.has_arrived() {
+        callers.answer(store.intake().commit(batches));
+        if store.live().has_arrived() {
             // One that was told and did not begin yet finds this, too.
             let _ = arrived.try_send(());
         }
@@ -190,7 +190,7 @@ const COPY_PAUSE: Duration = Duration::from_secs(1);
 /// the same one.
 fn copy_log(store: &Store, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
-        match store.copy_log() {
+        match store.intake().copy_log() {
             Ok(true) => thread::sleep(TICK),
             Ok(false) => {}
             Err(_) => thread::sleep(COPY_PAUSE),
@@ -202,14 +202,14 @@ fn fold_what_arrives(store: &Store, arrivals: &Receiver<()>) {
     // The thread that commits waits for this one at times.
     priority::run_soon();
     for () in arrivals {
-        if !store.fold() {
+        if !store.live().fold() {
             thread::sleep(SHARED_PAUSE);
         }
     }
 }
 
 fn learn_heavy_keys(store: &Store, stop: &AtomicBool) {
-    if let Err(error) = store.learn_heavy_keys(stop) {
+    if let Err(error) = store.live().learn_heavy_keys(stop) {
         tracing::warn!(%error, "rankings of recent hours will be read from all totals");
     }
 }
@@ -227,18 +227,18 @@ const NO_ROOM_PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_se
 fn flush_when_due(store: &Store, stop: &AtomicBool, failed: &AtomicBool) {
     let mut prepare_again: Option<(Instant, Duration)> = None;
     while !stop.load(Ordering::Relaxed) {
-        if store.wants_flush()
-            && let Err(error) = store.flush()
+        if store.intake().wants_flush()
+            && let Err(error) = store.ledger().flush()
         {
             tracing::error!(%error, "cannot flush the deltas; they stay in memory and in the log");
-            if store.must_restart().is_some() {
+            if store.ledger().must_restart().is_some() {
                 failed.store(true, Ordering::Relaxed);
             }
             thread::sleep(Duration::from_secs(1));
         }
         if prepare_again.is_none_or(|(at, _)| at <= Instant::now()) {
             let [first, longest] = NO_ROOM_PAUSES;
-            prepare_again = store.prepare_segment().err().map(|error| {
+            prepare_again = store.intake().prepare_segment().err().map(|error| {
                 tracing::debug!(%error, "cannot prepare the next log segment");
                 let pause = prepare_again.map_or(first, |(_, pause)| longest.min(2 * pause));
                 (Instant::now() + pause, pause)
@@ -257,7 +257,7 @@ fn keep_time(store: &Store, stop: &AtomicBool, failed: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         let was_refused = is_refused;
         is_refused = false;
-        let failure = match store.tick() {
+        let failure = match store.intake().tick() {
             Err(error @ Refusal::Unavailable(_)) => Some(error.to_string()),
             Err(error) => {
                 is_refused = true;

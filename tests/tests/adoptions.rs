@@ -57,18 +57,21 @@ fn stand() -> (SimDisk, Store) {
 fn an_adoption_that_fails_at_any_call_leaves_no_name_and_can_be_tried_again() {
     let (disk, store) = stand();
     let before = disk.calls();
-    store.adopt("history", LOAD, false).expect("adopted");
+    store
+        .ledger()
+        .adopt("history", LOAD, false)
+        .expect("adopted");
     let calls = disk.calls() - before;
     let (mut failed, mut uncertain) = (0, 0);
     for call in 1..=calls {
         let (disk, store) = stand();
         disk.fail_nth_call(call, ErrorKind::StorageFull);
-        if store.adopt("history", LOAD, false).is_ok() {
+        if store.ledger().adopt("history", LOAD, false).is_ok() {
             continue;
         }
         failed += 1;
         let runs = disk.list(names::RUNS).expect("runs");
-        if store.must_restart().is_some() {
+        if store.ledger().must_restart().is_some() {
             // Whether a manifest names them is not known.
             uncertain += 1;
             assert_eq!(runs.len(), 3, "call {call}: {runs:?}");
@@ -76,6 +79,7 @@ fn an_adoption_that_fails_at_any_call_leaves_no_name_and_can_be_tried_again() {
         }
         assert!(runs.is_empty(), "call {call}: {runs:?}");
         store
+            .ledger()
             .adopt("history", LOAD, false)
             .expect("adopted at last");
     }

@@ -20,12 +20,16 @@ fn count(store: &Store) {
         increments: vec![Increment::new(NOW, 1, [("l", "a")])],
         ..Batch::default()
     };
-    store.commit(vec![batch]).remove(0).expect("counted");
+    store
+        .intake()
+        .commit(vec![batch])
+        .remove(0)
+        .expect("counted");
 }
 
 /// Publishes a generation; its number.
 fn rebuild(store: &Store, disk: &SimDisk) -> u64 {
-    let manifest = store.cut().expect("cut");
+    let manifest = store.ledger().cut().expect("cut");
     let options = BuildOptions {
         shards: 4,
         level: 1,
@@ -33,7 +37,7 @@ fn rebuild(store: &Store, disk: &SimDisk) -> u64 {
     };
     let built = build(disk, &manifest, options, &|_, _| {}).expect("built");
     let built = built.expect("something to build");
-    store.publish(&built).expect("published");
+    store.ledger().publish(&built).expect("published");
     store.manifest().active
 }
 
@@ -46,20 +50,23 @@ fn what_waits_to_be_merged_is_not_archived_whether_it_came_late_or_a_rollback_to
     let (store, _) = Store::open(world, Options::default(), schema).expect("open");
     count(&store);
     clock.set((NOW + 24 * HOUR) * 1_000);
-    store.tick().expect("a new day");
-    assert!(!store.is_archived(MIDNIGHT));
+    store.intake().tick().expect("a new day");
+    assert!(!store.view().is_archived(MIDNIGHT));
     let first = rebuild(&store, &disk);
-    assert!(store.is_archived(MIDNIGHT));
+    assert!(store.view().is_archived(MIDNIGHT));
     count(&store);
-    assert!(!store.is_archived(MIDNIGHT), "it came late");
+    assert!(!store.view().is_archived(MIDNIGHT), "it came late");
     let second = rebuild(&store, &disk);
-    assert!(store.is_archived(MIDNIGHT));
-    store.activate(first).expect("rolled back");
+    assert!(store.view().is_archived(MIDNIGHT));
+    store.ledger().activate(first).expect("rolled back");
     assert!(
-        !store.is_archived(MIDNIGHT),
+        !store.view().is_archived(MIDNIGHT),
         "the first lacks what was late"
     );
-    assert!(store.is_archived(NOW - HOUR), "which is later than this");
-    store.activate(second).expect("forth again");
-    assert!(store.is_archived(MIDNIGHT));
+    assert!(
+        store.view().is_archived(NOW - HOUR),
+        "which is later than this"
+    );
+    store.ledger().activate(second).expect("forth again");
+    assert!(store.view().is_archived(MIDNIGHT));
 }

@@ -40,8 +40,8 @@ fn live(disk: &SimDisk, day: i64, oplog_days: u32) {
     };
     let (store, _) =
         Store::open(world(disk, now_ms), options, Schema::default_clicks()).expect("open");
-    store.tick().expect("turned");
-    let manifest = store.cut().expect("cut");
+    store.intake().tick().expect("turned");
+    let manifest = store.ledger().cut().expect("cut");
     let options = BuildOptions {
         shards: 2,
         level: 1,
@@ -52,7 +52,7 @@ fn live(disk: &SimDisk, day: i64, oplog_days: u32) {
     };
     let built = build(disk, &manifest, options, &|_, _| {}).expect("built");
     if let Some(built) = built {
-        store.publish(&built).expect("published");
+        store.ledger().publish(&built).expect("published");
     }
     for click in 0..20_u64 {
         let increment = Increment {
@@ -68,10 +68,14 @@ fn live(disk: &SimDisk, day: i64, oplog_days: u32) {
             increments: vec![increment],
             ..Batch::default()
         };
-        store.commit(vec![batch]).remove(0).expect("counted");
+        store
+            .intake()
+            .commit(vec![batch])
+            .remove(0)
+            .expect("counted");
     }
-    store.flush().expect("flushed");
-    store.expire_log().expect("expired");
+    store.ledger().flush().expect("flushed");
+    store.ledger().expire_log().expect("expired");
 }
 
 /// What is restored of a backup; none when it was never finished.
@@ -97,7 +101,7 @@ fn answer(disk: &SimDisk) -> Vec<u64> {
             rolled: None,
         })
         .collect();
-    let reader = store.reader();
+    let reader = store.view();
     let sums = reads
         .iter()
         .map(|read| reader.read(read, None).expect("read").totals.sum());

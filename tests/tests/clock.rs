@@ -49,8 +49,8 @@ impl Kept {
 
     /// Stops, and starts again when the clock says so.
     fn restarted(self, now_ms: i64) -> Self {
-        self.store.flush().expect("flush");
-        self.store.seal().expect("seal");
+        self.store.ledger().flush().expect("flush");
+        self.store.intake().seal().expect("seal");
         self.killed(now_ms, false)
     }
 
@@ -63,7 +63,7 @@ impl Kept {
     }
 
     fn tick(&self) -> Status {
-        self.store.tick().expect("a log that takes writes");
+        self.store.intake().tick().expect("a log that takes writes");
         self.store.status()
     }
 
@@ -91,7 +91,7 @@ impl Kept {
             increments: vec![increment],
             ..Batch::default()
         };
-        let outcome = self.store.commit(vec![batch]).remove(0);
+        let outcome = self.store.intake().commit(vec![batch]).remove(0);
         let accepted = outcome.expect("answered");
         (accepted.accepted == 1, accepted.late == 1)
     }
@@ -105,14 +105,14 @@ impl Kept {
             to: TIME_MAX,
             rolled: None,
         };
-        let series = self.store.reader().read(&read, None).expect("read");
+        let series = self.store.view().read(&read, None).expect("read");
         series.totals.sum()
     }
 
     /// What a night does: a rebuild that keeps detail for the month that is, and the log's oldest segments go.
     fn night(&self) {
-        self.store.tick().expect("time is kept");
-        let manifest = self.store.cut().expect("cut");
+        self.store.intake().tick().expect("time is kept");
+        let manifest = self.store.ledger().cut().expect("cut");
         let options = BuildOptions {
             shards: 1,
             level: 1,
@@ -123,9 +123,9 @@ impl Kept {
         };
         let built = build(&self.disk, &manifest, options, &|_, _| {}).expect("build");
         if let Some(built) = built {
-            self.store.publish(&built).expect("publish");
+            self.store.ledger().publish(&built).expect("publish");
         }
-        self.store.expire_log().expect("expire");
+        self.store.ledger().expire_log().expect("expire");
     }
 }
 
@@ -153,7 +153,7 @@ fn a_start_under_a_clock_that_is_ahead_forgets_nothing_and_turns_nothing() {
             kept = kept.restarted(START_MS + ahead_ms);
             assert_eq!(kept.click("a", START_MS), (false, false), "{ahead_ms}");
             assert_eq!(kept.click(start, START_MS), (true, false), "{ahead_ms}");
-            kept.store.flush().expect("flush");
+            kept.store.ledger().flush().expect("flush");
             kept.click("", START_MS - DAY_MS);
             kept.night();
             assert_eq!(kept.click("a", START_MS), (false, false), "{ahead_ms}");
@@ -233,7 +233,7 @@ fn a_turn_back_is_replayed_also_where_what_it_left_closed_is_exported_since() {
     kept.click("a", START_MS);
     let kept = kept.killed(START_MS + AHEAD_MS, true);
     // It is cut, but not exported when the ring turns back.
-    let manifest = kept.store.cut().expect("cut");
+    let manifest = kept.store.ledger().cut().expect("cut");
     let options = BuildOptions {
         shards: 1,
         level: 1,
@@ -244,7 +244,7 @@ fn a_turn_back_is_replayed_also_where_what_it_left_closed_is_exported_since() {
     assert_eq!(kept.after(10), (day_of(START_MS), false));
     assert_eq!(kept.click("b", START_MS), (true, true), "its store is cut");
     let built = built.expect("there was something to export");
-    kept.store.publish(&built).expect("publish");
+    kept.store.ledger().publish(&built).expect("publish");
     let ids = |kept: &Kept| {
         let stores = kept.store.status().stores.into_iter();
         stores.map(|store| store.id).collect::<Vec<_>>()

@@ -54,19 +54,22 @@ fn total(store: &Store, key: &str) -> u64 {
         to: TIME_MAX,
         rolled: None,
     };
-    let series = store.reader().read(&read, None).expect("a view");
+    let series = store.view().read(&read, None).expect("a view");
     series.totals.iter().map(|(_, count)| count).sum()
 }
 
 #[test]
 fn no_counter_is_lifted_above_its_limit_beside_one_that_is_nearly_full() {
     let (_disk, _clock, store) = stand();
-    let full = store.commit(vec![batch([click(START, COUNT_MAX - 10, "full")])]);
+    let full = store
+        .intake()
+        .commit(vec![batch([click(START, COUNT_MAX - 10, "full")])]);
     assert!(full[0].is_ok());
     // The first is of the hour that is nearly full, the others are not: they are looked at in different ways.
     let large = || batch([click(START + 3_600, COUNT_MAX - 30, "fresh")]);
     let small = batch([click(START, 20, "other")]);
     let [one, two, three] = store
+        .intake()
         .commit(vec![small, large(), large()])
         .try_into()
         .expect("three answers");
@@ -75,7 +78,11 @@ fn no_counter_is_lifted_above_its_limit_beside_one_that_is_nearly_full() {
     assert_eq!(total(&store, "fresh"), COUNT_MAX - 30);
     // What was refused takes nobody's room.
     let group = vec![large(), batch([click(START + 3_600, 30, "fresh")])];
-    let [refused, taken] = store.commit(group).try_into().expect("two answers");
+    let [refused, taken] = store
+        .intake()
+        .commit(group)
+        .try_into()
+        .expect("two answers");
     assert!(refused.is_err() && taken.is_ok());
     assert_eq!(total(&store, "fresh"), COUNT_MAX);
 }
@@ -90,16 +97,24 @@ fn a_batch_that_comes_again_and_again_is_looked_up_once() {
         }),
         ..batch([click(START, 1, text)])
     };
-    let first = store.commit(vec![keyed("a")]).remove(0).expect("counted");
+    let first = store
+        .intake()
+        .commit(vec![keyed("a")])
+        .remove(0)
+        .expect("counted");
     let calls = disk.calls();
-    let again = store.commit((0..100).map(|_| keyed("a")).collect());
+    let again = store
+        .intake()
+        .commit((0..100).map(|_| keyed("a")).collect());
     assert!(again.iter().all(|answer| answer.as_ref() == Ok(&first)));
     assert_eq!(disk.calls(), calls, "it is known what was answered");
     drop(store);
     let store = open(&disk, &clock).expect("open");
-    assert_eq!(store.commit(vec![keyed("a")]), [Ok(first.clone())]);
+    assert_eq!(store.intake().commit(vec![keyed("a")]), [Ok(first.clone())]);
     let calls = disk.calls();
-    let again = store.commit((0..100).map(|_| keyed("a")).collect());
+    let again = store
+        .intake()
+        .commit((0..100).map(|_| keyed("a")).collect());
     assert!(again.iter().all(|answer| answer.as_ref() == Ok(&first)));
     assert_eq!(disk.calls(), calls, "the log was read once");
     assert_eq!(total(&store, "a"), 1);
@@ -117,20 +132,20 @@ fn a_flush_that_fails_leaves_no_file_behind() {
                 id: Some(format!("id-{number}")),
                 ..click(START, 1, "a")
             };
-            assert!(store.commit(vec![batch([increment])])[0].is_ok());
+            assert!(store.intake().commit(vec![batch([increment])])[0].is_ok());
         };
         for number in 0..RUNS {
             count(number);
-            store.flush().expect("flush");
+            store.ledger().flush().expect("flush");
         }
         count(RUNS);
         let before = disk.calls();
         disk.fail_nth_call(call, ErrorKind::StorageFull);
-        failed += u32::from(store.flush().is_err());
+        failed += u32::from(store.ledger().flush().is_err());
         let was_reached = disk.calls() >= before + call;
         // Were it a removal that failed, that file would stay until the next start.
         // What a manifest may name that may be there stays.
-        if store.must_restart().is_none() {
+        if store.ledger().must_restart().is_none() {
             let unnamed = unnamed(&disk, &store);
             assert!(unnamed.len() <= 1, "call {call}: {unnamed:?}");
         }
@@ -161,9 +176,9 @@ fn a_clock_that_is_ahead_for_a_moment_keeps_no_segment_for_ever() {
         let text = "x".repeat(1_000);
         for _ in 0..80 {
             let increment = Increment::new(START, 1, [("l", text.as_str())]);
-            assert!(store.commit(vec![batch([increment])])[0].is_ok());
+            assert!(store.intake().commit(vec![batch([increment])])[0].is_ok());
         }
-        store.tick().expect("time goes on");
+        store.intake().tick().expect("time goes on");
     };
     let segments = |store: &Store| store.status().oplog_bytes / SEGMENT_BYTES;
     fill(&store);
@@ -176,17 +191,17 @@ fn a_clock_that_is_ahead_for_a_moment_keeps_no_segment_for_ever() {
     assert!(before >= 4, "{before} segments");
     for day in 1..=10 {
         clock.set(START_MS + day * DAY_MS);
-        store.tick().expect("the ring turns");
-        store.cut().expect("cut");
+        store.intake().tick().expect("the ring turns");
+        store.ledger().cut().expect("cut");
     }
-    assert!(store.expire_log().expect("expire") > 0);
+    assert!(store.ledger().expire_log().expect("expire") > 0);
     assert_eq!(segments(&store), 1, "of {before}");
 }
 
 #[test]
 fn a_log_is_sealed_also_where_memory_cannot_be_flushed() {
     let (disk, clock, store) = stand();
-    assert!(store.commit(vec![batch([click(START, 1, "a")])])[0].is_ok());
+    assert!(store.intake().commit(vec![batch([click(START, 1, "a")])])[0].is_ok());
     let (segment, _) = disk
         .files()
         .into_iter()

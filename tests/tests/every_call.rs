@@ -65,13 +65,13 @@ impl Day {
     fn live(&mut self) {
         let Some(store) = self.open() else { return };
         self.commit(&store, START, 3);
-        let _ = store.flush();
-        let _ = store.prepare_segment();
+        let _ = store.ledger().flush();
+        let _ = store.intake().prepare_segment();
         self.commit(&store, START + HOUR, 2);
         self.clock.set((START + 5 * HOUR) * 1_000);
-        let _ = store.tick();
+        let _ = store.intake().tick();
         self.commit(&store, START + 5 * HOUR, 2);
-        if let Ok(manifest) = store.cut() {
+        if let Ok(manifest) = store.ledger().cut() {
             // While it is built a late one comes.
             self.commit(&store, START, 1);
             let options = BuildOptions {
@@ -83,22 +83,22 @@ impl Day {
                 },
             };
             if let Ok(Some(built)) = build(&self.disk, &manifest, options, &|_, _| {}) {
-                let _ = store.publish(&built);
+                let _ = store.ledger().publish(&built);
             }
         }
         self.commit(&store, START + 5 * HOUR, 1);
         self.clock.set((START + 60 * HOUR) * 1_000);
-        let _ = store.tick();
-        let _ = store.flush();
-        let _ = store.expire_log();
+        let _ = store.intake().tick();
+        let _ = store.ledger().flush();
+        let _ = store.ledger().expire_log();
         self.commit(&store, START + 60 * HOUR, 1);
-        let _ = store.seal();
+        let _ = store.intake().seal();
     }
 
     fn commit(&mut self, store: &Store, at: i64, batches: usize) {
         for _ in 0..batches {
             let number = self.sent.len();
-            let outcome = store.commit(vec![batch(number, at)]).remove(0);
+            let outcome = store.intake().commit(vec![batch(number, at)]).remove(0);
             self.sent.push(outcome.is_ok());
         }
     }
@@ -123,6 +123,7 @@ impl Day {
         );
         for number in 0..self.sent.len() {
             let outcome = store
+                .intake()
                 .commit(vec![batch(number, START + 60 * HOUR)])
                 .remove(0);
             let known = outcome.expect("a sound disk").duplicates == 2;
@@ -133,7 +134,7 @@ impl Day {
             [sent * 2; 2],
             "each counts once when it is sent again"
         );
-        store.flush().expect("a sound disk");
+        store.ledger().flush().expect("a sound disk");
         for entry in store.manifest().files() {
             verify_run(&self.disk, entry).expect("a sound file");
         }
@@ -163,7 +164,7 @@ fn sums(store: &Store) -> [u64; 2] {
         to: TIME_MAX,
         rolled: None,
     };
-    let series = store.reader().read(&read, None).expect("a read");
+    let series = store.view().read(&read, None).expect("a read");
     let points = series.points.iter();
     [series.totals.sum(), points.map(|point| point.count).sum()]
 }

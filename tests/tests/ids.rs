@@ -52,7 +52,7 @@ impl Days {
             increments: vec![increment],
             ..Batch::default()
         };
-        let outcome = self.store.commit(vec![batch]).remove(0);
+        let outcome = self.store.intake().commit(vec![batch]).remove(0);
         outcome.expect("counted")
             == Accepted {
                 accepted: 1,
@@ -92,7 +92,7 @@ fn ids_are_known_for_a_day_in_few_runs_however_often_memory_is_flushed() {
                 "{first} is a day old"
             );
         }
-        world.store.flush().expect("flush");
+        world.store.ledger().flush().expect("flush");
         assert!(
             world.runs() <= RUNS_MAX,
             "minute {minute}: {} runs",
@@ -126,7 +126,7 @@ fn what_became_of_an_id_is_told_beyond_its_window_until_the_log_is_removed() {
     let world = Days::new();
     assert!(world.click("first", START_MS));
     assert!(!world.click("first", START_MS + HOUR_MS));
-    let told = |world: &Days| world.store.id_history("first").expect("a history");
+    let told = |world: &Days| world.store.intake().id_history("first").expect("a history");
     let check = |world: &Days| {
         let history = told(world);
         let counted = history.counted.expect("it counted");
@@ -140,22 +140,22 @@ fn what_became_of_an_id_is_told_beyond_its_window_until_the_log_is_removed() {
         assert_eq!(history.refused, None);
     };
     check(&world);
-    world.store.flush().expect("flush");
+    world.store.ledger().flush().expect("flush");
     check(&world);
     for hour in [30, 60, 160] {
         world.clock.set(START_MS + hour * HOUR_MS);
-        world.store.flush().expect("flush");
+        world.store.ledger().flush().expect("flush");
         check(&world);
     }
     let (world, _) = world.reopened();
     check(&world);
     assert_eq!(
-        world.store.id_history("never").expect("a history"),
+        world.store.intake().id_history("never").expect("a history"),
         Default::default()
     );
     world.clock.set(START_MS + 200 * HOUR_MS);
-    world.store.tick().expect("the ring turns");
-    world.store.flush().expect("flush");
+    world.store.intake().tick().expect("the ring turns");
+    world.store.ledger().flush().expect("flush");
     assert_eq!(told(&world), Default::default());
     assert_eq!(world.runs(), 0);
 }
@@ -164,10 +164,10 @@ fn what_became_of_an_id_is_told_beyond_its_window_until_the_log_is_removed() {
 fn a_clock_that_is_wrong_while_memory_is_flushed_makes_no_id_forgotten() {
     let world = Days::new();
     assert!(world.click("first", START_MS));
-    world.store.flush().expect("flush");
+    world.store.ledger().flush().expect("flush");
     for hours in [27, 24 * 400] {
         world.clock.set(START_MS + hours * HOUR_MS);
-        world.store.flush().expect("flush");
+        world.store.ledger().flush().expect("flush");
         assert!(!world.click("first", START_MS + MINUTE_MS), "{hours} h");
     }
     let (world, _) = world.reopened();
@@ -181,7 +181,7 @@ fn damaged_runs_keep_nothing_from_being_flushed() {
     let mut harmed = BTreeSet::new();
     for minute in 0..16 {
         assert!(world.click(&format!("id-{minute}"), START_MS + minute * MINUTE_MS));
-        world.store.flush().expect("flush");
+        world.store.ledger().flush().expect("flush");
         for directory in ["ids/", "deltas/"] {
             let files = world.disk.files();
             let file = files
@@ -230,7 +230,7 @@ fn a_group_of_several_frames_is_counted_and_remembered_record_by_record() {
         increments,
         ..Batch::default()
     });
-    let outcomes = world.store.commit(batches.into());
+    let outcomes = world.store.intake().commit(batches.into());
     let counted = outcomes.into_iter().map(|outcome| {
         let accepted = outcome.expect("taken");
         (accepted.accepted, accepted.duplicates)
@@ -246,7 +246,7 @@ fn a_group_of_several_frames_is_counted_and_remembered_record_by_record() {
             to: TIME_MAX,
             rolled: None,
         };
-        let series = store.reader().read(&read, None).expect("an answer");
+        let series = store.view().read(&read, None).expect("an answer");
         assert_eq!(series.totals.sum(), many + 2);
         let places = [
             ("first", 0),
@@ -255,7 +255,7 @@ fn a_group_of_several_frames_is_counted_and_remembered_record_by_record() {
             ("last", many + 1),
         ];
         let sequence = |id| {
-            let history = store.id_history(id).expect("the log");
+            let history = store.intake().id_history(id).expect("the log");
             let logged = history.counted.expect("it counted");
             assert!(
                 matches!(logged.record, Record::Increment(Increment { id: Some(of), .. }) if of == id)

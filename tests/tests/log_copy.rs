@@ -57,7 +57,7 @@ fn keyed(key: &str) -> Batch {
 }
 
 fn commit(store: &Store, batch: Batch) -> Result<Accepted, Refusal> {
-    store.commit(vec![batch]).remove(0)
+    store.intake().commit(vec![batch]).remove(0)
 }
 
 /// Why it was refused as not available.
@@ -77,7 +77,7 @@ fn total(store: &Store) -> u64 {
         to: TIME_MAX,
         rolled: None,
     };
-    let series = store.reader().read(&read, None).expect("a view");
+    let series = store.view().read(&read, None).expect("a view");
     series.totals.sum()
 }
 
@@ -142,12 +142,12 @@ fn with_both_a_copy_that_cannot_be_written_refuses_and_what_the_log_has_counts_o
 fn with_local_a_copy_that_cannot_be_written_holds_up_nobody_and_catches_up() {
     let (disk, there) = (SimDisk::default(), SimDisk::default());
     let store = open(&disk, &there, LogCopyAck::Local).expect("open");
-    assert!(store.copy_log().expect("copied"));
+    assert!(store.intake().copy_log().expect("copied"));
     there.set_free_bytes(0);
     for id in 0..500 {
         commit(&store, click(id)).expect("counted");
     }
-    assert!(store.copy_log().is_err());
+    assert!(store.intake().copy_log().is_err());
     let status = store.status().log_copy.expect("a copy");
     assert_eq!(status.behind_records, 500);
     assert!(
@@ -156,7 +156,7 @@ fn with_local_a_copy_that_cannot_be_written_holds_up_nobody_and_catches_up() {
     );
     store.ready().expect("ready");
     there.set_free_bytes(1 << 30);
-    assert!(store.copy_log().expect("copied"));
+    assert!(store.intake().copy_log().expect("copied"));
     assert_eq!(behind(&store), 0);
     for (file, _) in disk.files() {
         if file.ends_with(".tlog") {

@@ -59,17 +59,17 @@ fn stand(last: Last) -> SimDisk {
         let (store, _) = Store::open(world, options(), Schema::default_clicks()).expect("open");
         rebuild(&disk, &store);
         click(&store, START + day * DAY);
-        store.flush().expect("flushed");
-        store.seal().expect("sealed");
+        store.ledger().flush().expect("flushed");
+        store.intake().seal().expect("sealed");
     }
     let (store, _) = open(&disk).expect("open");
     match last {
         Last::Flush => {
             click(&store, START + DAYS * DAY);
-            store.flush().expect("flushed");
+            store.ledger().flush().expect("flushed");
         }
         Last::Publication => rebuild(&disk, &store),
-        Last::Rollback => store.activate(1).expect("rolled back"),
+        Last::Rollback => store.ledger().activate(1).expect("rolled back"),
         Last::Dataset => adopt(&disk, &store),
     }
     disk
@@ -85,19 +85,23 @@ fn click(store: &Store, at: i64) {
             increments: vec![increment],
             ..Batch::default()
         };
-        store.commit(vec![batch]).remove(0).expect("counted");
+        store
+            .intake()
+            .commit(vec![batch])
+            .remove(0)
+            .expect("counted");
     }
 }
 
 fn rebuild(disk: &SimDisk, store: &Store) {
-    let manifest = store.cut().expect("cut");
+    let manifest = store.ledger().cut().expect("cut");
     let options = BuildOptions {
         shards: 2,
         level: 1,
         keep: KeepDays::default(),
     };
     if let Some(built) = build(disk, &manifest, options, &|_, _| {}).expect("built") {
-        store.publish(&built).expect("published");
+        store.ledger().publish(&built).expect("published");
     }
 }
 
@@ -127,7 +131,10 @@ fn adopt(disk: &SimDisk, store: &Store) {
         runs: loaded.runs,
     };
     staged.write(disk).expect("staged");
-    store.adopt("history", LOAD, false).expect("adopted");
+    store
+        .ledger()
+        .adopt("history", LOAD, false)
+        .expect("adopted");
 }
 
 fn total(store: &Store) -> u64 {
@@ -139,12 +146,7 @@ fn total(store: &Store) -> u64 {
         to: TIME_MAX,
         rolled: None,
     };
-    store
-        .reader()
-        .read(&read, None)
-        .expect("a read")
-        .totals
-        .sum()
+    store.view().read(&read, None).expect("a read").totals.sum()
 }
 
 /// Every file with its bytes.
@@ -237,7 +239,7 @@ fn an_operator_goes_on_from_the_manifest_before_and_the_datasets_files_are_kept(
         assert_eq!(aside.len(), 1, "{aside:?}");
         assert!(aside[0].contains(&format!("runs.bulk-{LOAD}")), "{aside:?}");
         click(&store, START + DAYS * DAY + 60);
-        store.flush().expect("flushed");
+        store.ledger().flush().expect("flushed");
         assert_eq!(total(&store), ((DAYS + 1) * CLICKS) as u64);
         disk = disk.crash(&mut random(1));
         let again = Store::go_on_from_newest(world(&disk), options()).expect("a store");
@@ -318,7 +320,7 @@ fn any_other_lost_file_stops_the_start_or_is_named_and_nothing_is_removed() {
 fn what_a_rebuild_left_goes_and_what_nobody_knows_is_put_aside_and_kept() {
     let disk = stand(Last::Flush);
     let (store, _) = open(&disk).expect("it starts");
-    let manifest = store.cut().expect("cut");
+    let manifest = store.ledger().cut().expect("cut");
     let options = BuildOptions {
         shards: 2,
         level: 1,
@@ -369,7 +371,7 @@ fn a_note_that_found_no_room_fails_no_commit_and_is_made_up_for_at_the_next_star
         click(&store, START + DAYS * DAY);
         let calls = disk.calls();
         disk.fail_nth_call(call, ErrorKind::StorageFull);
-        let flushed = store.flush();
+        let flushed = store.ledger().flush();
         if disk.calls() < calls + call {
             break;
         }

@@ -33,12 +33,12 @@ fn count(store: &Store, at: i64, users: std::ops::Range<u32>) {
         increments: users.map(increment).collect(),
         ..Batch::default()
     };
-    for outcome in store.commit(vec![batch]) {
+    for outcome in store.intake().commit(vec![batch]) {
         outcome.expect("counted");
     }
 }
 
-fn view(store: &Store) -> UsersView {
+fn view(store: &Store) -> UsersView<'_> {
     let read = Read {
         namespace: "l".into(),
         key: "a".into(),
@@ -47,21 +47,21 @@ fn view(store: &Store) -> UsersView {
         to: TIME_MAX,
         rolled: None,
     };
-    store.reader().users(read, None).expect("a view")
+    store.view().users(read, None).expect("a view")
 }
 
 /// By hour: what was counted, and how many users.
-fn found(store: &Store, view: &UsersView) -> BTreeMap<i64, (u64, u64)> {
+fn found(view: &UsersView<'_>) -> BTreeMap<i64, (u64, u64)> {
     let hour = |start: i64| usize::try_from(start / HOUR).ok();
     let all = TIME_MIN..TIME_MAX;
-    let users = view.unite(store, &all, hour).expect("users");
+    let users = view.unite(&all, hour).expect("users");
     let counts = view.series.totals.iter();
     let of = |start: i64| users.get(&hour(start).expect("a time")).expect("users");
     let rows = counts.map(|(code, count)| (code.start(), (count, of(code.start()).estimate())));
     let rows: BTreeMap<_, _> = rows.collect();
     assert_eq!(rows.len(), users.len(), "users of nothing that was counted");
     for (&start, &(_, estimate)) in &rows {
-        let alone = view.unite(store, &(start..start + HOUR), hour);
+        let alone = view.unite(&(start..start + HOUR), hour);
         let alone = alone.expect("users").into_values();
         let alone: Vec<u64> = alone.map(|users| users.estimate()).collect();
         assert_eq!(alone, [estimate], "the users of one hour");
@@ -73,16 +73,16 @@ fn found(store: &Store, view: &UsersView) -> BTreeMap<i64, (u64, u64)> {
 fn users_are_those_of_the_counts_whatever_comes_between() {
     let store = open();
     count(&store, NOW - HOUR, 0..20);
-    store.flush().expect("flush");
+    store.ledger().flush().expect("flush");
     count(&store, NOW - HOUR, 20..30);
     let before = view(&store);
     // Other users of a counted hour, and an hour more: in memory, then in a run.
     count(&store, NOW - HOUR, 100..150);
     count(&store, NOW, 0..5);
     let expected = BTreeMap::from([(NOW - HOUR, (30, 30))]);
-    assert_eq!(found(&store, &before), expected);
-    store.flush().expect("flush");
-    assert_eq!(found(&store, &before), expected, "the runs of the view");
+    assert_eq!(found(&before), expected);
+    store.ledger().flush().expect("flush");
+    assert_eq!(found(&before), expected, "the runs of the view");
     let after = BTreeMap::from([(NOW - HOUR, (80, 80)), (NOW, (5, 5))]);
-    assert_eq!(found(&store, &view(&store)), after);
+    assert_eq!(found(&view(&store)), after);
 }

@@ -99,15 +99,15 @@ fn stand() -> (Arc<Store>, Arc<App>) {
                 increments: increments.to_vec(),
                 ..Batch::default()
             };
-            for outcome in store.commit(vec![batch]) {
+            for outcome in store.intake().commit(vec![batch]) {
                 outcome.expect("counted");
             }
         }
         if part == 0 {
-            store.flush().expect("flushed");
+            store.ledger().flush().expect("flushed");
         }
     }
-    while !store.fold() {}
+    while !store.live().fold() {}
     let state = ApiState {
         service: Arc::new(Service::start(Arc::clone(&store)).expect("threads")),
         admin: Arc::new(Admin {

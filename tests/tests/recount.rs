@@ -50,13 +50,18 @@ fn count(store: &Store, at: i64, id: &str) {
         increments: increments.collect(),
         ..Batch::default()
     };
-    store.commit(vec![batch]).remove(0).expect("counted");
+    store
+        .intake()
+        .commit(vec![batch])
+        .remove(0)
+        .expect("counted");
 }
 
 fn rebuild(store: &Store, disk: &SimDisk) {
-    let manifest = store.cut().expect("cut");
+    let manifest = store.ledger().cut().expect("cut");
     let built = build(disk, &manifest, OPTIONS, &|_, _| {}).expect("built");
     store
+        .ledger()
         .publish(&built.expect("something to build"))
         .expect("published");
 }
@@ -67,18 +72,18 @@ fn lived() -> SimDisk {
     let (store, clock) = open(&disk, START);
     for day in 0..DAYS {
         clock.set((START + day * DAY) * 1_000);
-        store.tick().expect("a new day");
+        store.intake().tick().expect("a new day");
         if day > 0 {
             rebuild(&store, &disk);
         }
         count(&store, START + day * DAY, &format!("a{day}"));
         count(&store, START - 40 * DAY, &format!("b{day}"));
-        store.flush().expect("flushed");
-        store.seal().expect("sealed");
-        store.expire_log().expect("expired");
+        store.ledger().flush().expect("flushed");
+        store.intake().seal().expect("sealed");
+        store.ledger().expire_log().expect("expired");
     }
     count(&store, START + DAYS * DAY - DAY, "not flushed");
-    store.seal().expect("sealed");
+    store.intake().seal().expect("sealed");
     disk
 }
 
@@ -98,7 +103,7 @@ fn totals(store: &Store) -> Vec<u64> {
             to: from + DAY,
             rolled: None,
         };
-        let series = store.reader().read(&read, None).expect("read");
+        let series = store.view().read(&read, None).expect("read");
         series.totals.sum()
     };
     reads.iter().map(total).collect()
@@ -121,9 +126,10 @@ fn recounted(disk: &SimDisk, from: Option<Day>) -> (Store, Recount) {
         }
     }
     let (store, _) = open(disk, plan.ended_ms.div_euclid(1_000));
-    store.flush().expect("flushed");
+    store.ledger().flush().expect("flushed");
     let built = build(disk, &store.manifest(), OPTIONS, &|_, _| {}).expect("built");
     store
+        .ledger()
         .publish(&built.expect("a generation"))
         .expect("published");
     (store, plan)

@@ -110,19 +110,20 @@ fn commit(store: &Store, numbers: std::ops::Range<u64>) -> u64 {
             ..Batch::default()
         };
         known += store
+            .intake()
             .commit(vec![batch])
             .remove(0)
             .expect("taken")
             .duplicates;
     }
-    store.fold();
+    store.live().fold();
     known
 }
 
 /// Sums of all keys of the two namespaces.
 fn totals(store: &Store) -> [u64; 2] {
     ["l", "u"].map(|name| {
-        let counted = store.reader().totals(name, TIME_MIN..TIME_MAX, false, None);
+        let counted = store.view().totals(name, TIME_MIN..TIME_MAX, false, None);
         counted.expect("an answer").totals.sum()
     })
 }
@@ -222,7 +223,7 @@ fn no_call_of_a_replay_that_flushes_can_fail_so_that_a_count_is_lost_or_doubled(
         let store = reopen(disk, &clock, small).expect("the next start works");
         assert_eq!(totals(&store), [CLICKS; 2]);
         assert_eq!(commit(&store, 0..CLICKS), CLICKS, "all ids are known");
-        store.flush().expect("a sound disk");
+        store.ledger().flush().expect("a sound disk");
         for entry in store.manifest().files() {
             verify_run(disk, entry).expect("a sound file");
         }

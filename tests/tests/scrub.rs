@@ -24,11 +24,11 @@ fn a_file_that_went_bad_is_told_of_until_it_is_whole_or_counts_no_more() {
             increments,
             ..Batch::default()
         };
-        assert!(store.commit(vec![batch])[0].is_ok());
-        store.flush().expect("flush");
+        assert!(store.intake().commit(vec![batch])[0].is_ok());
+        store.ledger().flush().expect("flush");
     }
     // They are few bytes: all have their turn in every night.
-    let files = store.files_to_scrub(7);
+    let files = store.ledger().files_to_scrub(7);
     let named: BTreeSet<_> = files.iter().map(|file| file.name.clone()).collect();
     let manifest = store.manifest();
     assert_eq!(
@@ -36,7 +36,7 @@ fn a_file_that_went_bad_is_told_of_until_it_is_whole_or_counts_no_more() {
         manifest.files().map(|file| file.name.clone()).collect()
     );
     for file in &files {
-        store.scrub(file, &mut || {}).expect("whole");
+        store.ledger().scrub(file, &mut || {}).expect("whole");
     }
     assert_eq!(store.status().damaged_files, [""; 0]);
 
@@ -44,19 +44,20 @@ fn a_file_that_went_bad_is_told_of_until_it_is_whole_or_counts_no_more() {
     let flip = || disk.flip_bit(&bad.name, 99);
     flip();
     let found = store
+        .ledger()
         .scrub(bad, &mut || {})
         .expect_err("damaged")
         .to_string();
     assert!(found.contains(&bad.name), "{found}");
     assert_eq!(store.status().damaged_files, [bad.name.as_str()]);
     flip();
-    store.scrub(bad, &mut || {}).expect("healed");
+    store.ledger().scrub(bad, &mut || {}).expect("healed");
     assert_eq!(store.status().damaged_files, [""; 0]);
 
     // Merged with others it is not needed any more.
     for file in &files {
         disk.flip_bit(&file.name, 99);
-        assert!(store.scrub(file, &mut || {}).is_err());
+        assert!(store.ledger().scrub(file, &mut || {}).is_err());
         disk.flip_bit(&file.name, 99);
     }
     assert_eq!(store.status().damaged_files.len(), files.len());
@@ -66,9 +67,12 @@ fn a_file_that_went_bad_is_told_of_until_it_is_whole_or_counts_no_more() {
             increments,
             ..Batch::default()
         };
-        assert!(store.commit(vec![batch])[0].is_ok());
-        store.flush().expect("flush");
+        assert!(store.intake().commit(vec![batch])[0].is_ok());
+        store.ledger().flush().expect("flush");
     }
     assert!(!store.status().damaged_files.contains(&bad.name));
-    store.scrub(bad, &mut || {}).expect("nobody needs it");
+    store
+        .ledger()
+        .scrub(bad, &mut || {})
+        .expect("nobody needs it");
 }

@@ -123,7 +123,7 @@ fn counted(store: &Store) -> u64 {
         to: TIME_MAX,
         rolled: None,
     };
-    let series = store.reader().read(&read, None).expect("an answer");
+    let series = store.view().read(&read, None).expect("an answer");
     series.totals.sum()
 }
 

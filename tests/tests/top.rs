@@ -55,7 +55,11 @@ fn stand(directory: &Path) -> Store {
         increments: vec![click],
         ..Batch::default()
     };
-    store.commit(vec![batch]).remove(0).expect("counted");
+    store
+        .intake()
+        .commit(vec![batch])
+        .remove(0)
+        .expect("counted");
     let file = directory.join("history.csv");
     std::fs::write(&file, history()).expect("written");
     let options = LoadOptions {
@@ -77,8 +81,11 @@ fn stand(directory: &Path) -> Store {
         runs: loaded.runs,
     };
     staged.write(&disk).expect("staged");
-    store.adopt("history", LOAD, false).expect("adopted");
-    let manifest = store.cut().expect("cut");
+    store
+        .ledger()
+        .adopt("history", LOAD, false)
+        .expect("adopted");
+    let manifest = store.ledger().cut().expect("cut");
     let options = BuildOptions {
         shards: 4,
         level: 1,
@@ -86,6 +93,7 @@ fn stand(directory: &Path) -> Store {
     };
     let built = build(&disk, &manifest, options, &|_, _| {}).expect("built");
     store
+        .ledger()
         .publish(&built.expect("something to build"))
         .expect("published");
     store
@@ -97,7 +105,7 @@ fn a_key_of_several_lines_counts_once_wherever_a_chunk_ends() {
     let store = stand(directory.path());
     let range = YEAR..NOW_MS / 1_000 + 3_600;
     let ranking = store
-        .reader()
+        .view()
         .top("d", range.clone(), false, HEAVY, None)
         .expect("top");
     let heaviest = |rank: usize| (10 + (89 - rank as u64)) * HOURS as u64;
@@ -114,7 +122,7 @@ fn a_key_of_several_lines_counts_once_wherever_a_chunk_ends() {
     let light = (ONCE - 2 * HEAVY) as u64;
     assert_eq!(ranking.total, all + light + 1);
     let totals = store
-        .reader()
+        .view()
         .totals("d", range, false, None)
         .expect("totals")
         .totals;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use tallyring_realtime::{Batch, Options, Read, Reader, Store};
+use tallyring_realtime::{Batch, Options, Read, Store, View};
 use tallyring_records::{Increment, Schema, TIME_MAX, TIME_MIN};
 use tallyring_tests::model::{ManualClock, world};
 use tallyring_tests::sim_disk::SimDisk;
@@ -35,13 +35,13 @@ fn count(store: &Store, clicks: std::ops::Range<u64>) {
         increments: clicks.map(click).collect(),
         ..Batch::default()
     };
-    for outcome in store.commit(vec![batch]) {
+    for outcome in store.intake().commit(vec![batch]) {
         outcome.expect("counted");
     }
 }
 
 /// Total, sum of all referrers, how many there are; and the sum of all keys of the other namespace.
-fn seen(reader: &Reader<'_>) -> [u64; 4] {
+fn seen(reader: &View<'_>) -> [u64; 4] {
     let read = Read {
         namespace: "l".into(),
         key: "a".into(),
@@ -74,26 +74,26 @@ fn views_that_are_held_stay_as_they_are_while_more_is_counted_folded_and_flushed
         let more = if round % 3 == 0 { 300 } else { 1 + round % 7 };
         count(&store, counted..counted + more);
         counted += more;
-        held.push((store.reader(), counted));
-        store.fold();
+        held.push((store.view(), counted));
+        store.live().fold();
         if round == 40 {
-            store.flush().expect("flushed");
+            store.ledger().flush().expect("flushed");
         }
     }
     for (reader, expected) in &held {
         assert_eq!(seen(reader), [*expected; 4]);
     }
-    assert!(!store.fold(), "views hold every layer");
+    assert!(!store.live().fold(), "views hold every layer");
     // In an order of their own.
     while held.len() > 1 {
         let (reader, expected) = held.swap_remove(held.len() / 3);
         assert_eq!(seen(&reader), [expected; 4]);
         drop(reader);
-        store.fold();
+        store.live().fold();
     }
     held.clear();
-    assert!(store.fold(), "nothing is held any more");
-    assert_eq!(seen(&store.reader()), [counted; 4]);
-    store.flush().expect("flushed");
-    assert_eq!(seen(&store.reader()), [counted; 4]);
+    assert!(store.live().fold(), "nothing is held any more");
+    assert_eq!(seen(&store.view()), [counted; 4]);
+    store.ledger().flush().expect("flushed");
+    assert_eq!(seen(&store.view()), [counted; 4]);
 }

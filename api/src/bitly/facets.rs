@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use tallyring_realtime::{Reader, Series};
+use tallyring_realtime::{Series, View};
 use tallyring_records::{MISSING, add_capped};
 
 use super::series::total;
@@ -52,7 +52,7 @@ impl Facet {
 /// # Errors
 /// When the text behind a value cannot be read.
 pub fn ranked(
-    reader: &Reader<'_>,
+    reader: &View<'_>,
     series: &Series,
     facet: Facet,
     limit: usize,

@@ -1,7 +1,7 @@
 //! What is read: a namespace, a key, and perhaps a subtotal.
 
 use percent_encoding::percent_decode_str;
-use tallyring_realtime::{Read, Reader, Series};
+use tallyring_realtime::{Read, Series, View};
 use tallyring_records::{Grain, KEY_BYTES_MAX, Namespace, Schema, TimeCode};
 
 use super::envelope::Fault;
@@ -92,7 +92,7 @@ pub async fn read<T: Send + 'static>(
     state: &ApiState,
     sources: Vec<Source>,
     window: Window,
-    answer: impl FnOnce(&Reader<'_>, &Window, Vec<Series>) -> Result<T, Problem> + Send + 'static,
+    answer: impl FnOnce(&View<'_>, &Window, Vec<Series>) -> Result<T, Problem> + Send + 'static,
 ) -> Result<T, Fault> {
     let schema = state.store().schema();
     let reads = sources.into_iter();

@@ -9,7 +9,7 @@ use axum::Router;
 use axum::extract::{RawQuery, State};
 use axum::routing::{MethodRouter, any, get};
 use serde_json::{Map, Value, json};
-use tallyring_realtime::{Reader, Series};
+use tallyring_realtime::{Series, View};
 use tallyring_records::sum_capped;
 
 use super::envelope::{self, Body, Fault};
@@ -304,7 +304,7 @@ fn facet(
     data: &mut Map<String, Value>,
     kind: Kind,
     metric: Metric,
-    reader: &Reader<'_>,
+    reader: &View<'_>,
     series: &Series,
     limit: usize,
 ) -> Result<(), Problem> {

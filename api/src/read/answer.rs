@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde::Serialize;
-use tallyring_realtime::{Charge, Read, Reader, Reading, Series};
+use tallyring_realtime::{Charge, Read, Reading, Series, View};
 use tallyring_records::{COUNT_MAX, FieldError, sum_capped};
 
 use super::base::are_cut;
@@ -85,7 +85,7 @@ pub struct Head {
 impl Head {
     /// About these buckets; `settled` until when no event is expected any more, Unix seconds.
     pub fn of(
-        reader: &Reader<'_>,
+        reader: &View<'_>,
         buckets: &Buckets,
         aligned: bool,
         settled: i64,
@@ -96,7 +96,7 @@ impl Head {
             timezone: buckets.zone().shared_name(),
             from: buckets.label(0),
             to: buckets.label(buckets.count()),
-            aligned: aligned && !are_cut(reader.store(), buckets, generation),
+            aligned: aligned && !are_cut(reader, buckets, generation),
             settled_until: rfc3339_utc(settled),
             final_until: None,
             generation,
@@ -240,7 +240,7 @@ impl Respond for Answer {
 /// # Errors
 /// A generation that is not kept.
 pub fn answer_at_once(
-    reader: &Reader<'_>,
+    reader: &View<'_>,
     request: ReadRequest,
     limits: &mut ResponseLimits,
 ) -> Result<Result<Answer, ReadRequest>, Problem> {
@@ -267,7 +267,7 @@ pub fn answer_at_once(
 /// A generation that is not kept, more buckets than are answered, or damage; with the index of the
 /// read it is about.
 pub fn answer_all(
-    reader: &Reader<'_>,
+    reader: &View<'_>,
     requests: Vec<ReadRequest>,
     limits: &mut ResponseLimits,
 ) -> Result<Vec<Answer>, (usize, Problem)> {
@@ -383,7 +383,7 @@ impl ResponseLimits {
 }
 
 fn answer(
-    reader: &Reader<'_>,
+    reader: &View<'_>,
     request: ReadRequest,
     (series, breakdown): (&Series, &mut rollup::Breakdown<'_>),
     limits: &mut ResponseLimits,
@@ -434,7 +434,7 @@ fn answer(
         head,
         subtotal_title: subtotal
             .as_ref()
-            .map(|subtotal| reader.store().schema().title_of(subtotal)),
+            .map(|subtotal| reader.schema().title_of(subtotal)),
         subtotal,
         overflow: overflow(total),
         total,

@@ -8,7 +8,7 @@
 
 use std::borrow::Cow;
 
-use tallyring_realtime::{Ranking, Series, Store};
+use tallyring_realtime::{Ranking, Series, View};
 use tallyring_records::{Counts, FieldError, Grain, MINUTES, Namespace, TIME_MIN, TimeCode};
 
 use super::request::span;
@@ -199,8 +199,8 @@ fn without_minutes(what: &str, later: &str) -> Problem {
 
 /// True when days that hours were folded into lie across the edges of the buckets: they count where they start, or
 /// outside.
-pub fn are_cut(store: &Store, buckets: &Buckets, generation: u64) -> bool {
-    let folded = store.hours_from(generation);
+pub fn are_cut(view: &View<'_>, buckets: &Buckets, generation: u64) -> bool {
+    let folded = view.hours_from(generation);
     folded.is_some_and(|hours_from| buckets.start() < hours_from)
         && !buckets.aligned(Grain::Day.seconds())
 }

@@ -8,7 +8,7 @@ use tallyring_records::RESERVED_NAMES;
 
 use super::asked::Asked;
 use super::key;
-use super::request::View;
+use super::request::Aspect;
 use crate::access::Caller;
 use crate::state::ApiState;
 
@@ -16,7 +16,7 @@ use crate::state::ApiState;
 pub struct Direct {
     /// The pattern of its route.
     pub pattern: &'static str,
-    view: View,
+    view: Aspect,
     namespace: String,
     key: String,
 }
@@ -28,8 +28,8 @@ impl Direct {
         let mut segments = path.strip_prefix("/v1/")?.split('/');
         let (namespace, key) = (segments.next()?, segments.next()?);
         let (pattern, view) = match segments.next()? {
-            "counts" => ("/v1/{namespace}/{key}/counts", View::Counts),
-            "summary" => ("/v1/{namespace}/{key}/summary", View::Summary),
+            "counts" => ("/v1/{namespace}/{key}/counts", Aspect::Counts),
+            "summary" => ("/v1/{namespace}/{key}/summary", Aspect::Summary),
             _ => return None,
         };
         let is_plain = request.method == Method::GET

@@ -130,7 +130,9 @@ pub async fn verdict(
     let verdict = blocking(&state, move |store| {
         let source = source.as_deref();
         let identity = source.map(|source| cloud_event::identity(source, &id));
-        let history = store.id_history(identity.as_deref().unwrap_or(&id))?;
+        let history = store
+            .intake()
+            .id_history(identity.as_deref().unwrap_or(&id))?;
         let told = told(&caller, history);
         answer(store, (&id, source), told).map(Json).ok_or_else(|| {
             let days = how_many(store.options().log_days(), "day");

@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use super::answer::{Answer, ResponseLimits, answer_all, answer_at_once};
 use super::asked::Asked;
 use super::format::Format;
-use super::request::{KNOWN, ReadRequest, Shape, View, limit_default, reading};
+use super::request::{Aspect, KNOWN, ReadRequest, Shape, limit_default, reading};
 use super::second;
 use crate::access::{Caller, Length};
 use crate::openapi::{AskErrors, KeyPath, Known, LimitParameter, RangeParameters};
@@ -46,7 +46,7 @@ pub async fn counts(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let asked = Asked::of(&uri, &headers, &caller, state.now())?;
-    answer(&state, of, View::Counts, asked).await
+    answer(&state, of, Aspect::Counts, asked).await
 }
 
 /// Total of a key
@@ -72,7 +72,7 @@ pub async fn summary(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let asked = Asked::of(&uri, &headers, &caller, state.now())?;
-    answer(&state, of, View::Summary, asked).await
+    answer(&state, of, Aspect::Summary, asked).await
 }
 
 /// Total of a key as a badge
@@ -95,7 +95,7 @@ pub async fn badge(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let asked = Asked::in_form(Format::SVG, &uri, &headers, &caller, state.now())?;
-    answer(&state, of, View::Summary, asked).await
+    answer(&state, of, Aspect::Summary, asked).await
 }
 
 /// Breakdown of a key
@@ -129,7 +129,7 @@ pub async fn by(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let (name, format) = Format::of(&subtotal, &headers);
-    let view = View::By(name.to_owned());
+    let view = Aspect::By(name.to_owned());
     let asked = Asked::in_form(format, &uri, &headers, &caller, state.now())?;
     answer(&state, (namespace, key), view, asked).await
 }
@@ -141,12 +141,12 @@ pub async fn by(
 pub async fn answer(
     state: &ApiState,
     (namespace, key): (String, String),
-    view: View,
+    view: Aspect,
     mut asked: Asked<'_>,
 ) -> Result<Response, Problem> {
     let limit = limit_default(asked.format);
     let schema = state.store().schema();
-    if matches!(view, View::Counts) && asked.format == Format::Json {
+    if matches!(view, Aspect::Counts) && asked.format == Format::Json {
         let of = (namespace.as_str(), key.as_str());
         let query = &mut asked.query;
         if let Some(seconds) = second::answer(state.store(), &schema, asked.now, of, query)? {
@@ -165,10 +165,10 @@ pub async fn answer(
     let form = asked.finish(KNOWN)?;
     let request = match form.format {
         Format::Json => {
-            let reader = state.store().reader();
+            let reader = state.store().view();
             let mut limits = ResponseLimits::new(reader.reading());
             match answer_at_once(&reader, request, &mut limits)? {
-                Ok(answer) => return form.respond(reader.store(), &answer, limits.into_charge()),
+                Ok(answer) => return form.respond(&reader, &answer, limits.into_charge()),
                 Err(request) => request,
             }
         }
@@ -181,7 +181,7 @@ pub async fn answer(
         let mut answers = answers.into_iter();
         let mut answer = answers.next().expect("BUG: one read gives one answer");
         answer.before = answers.next().map_or(Vec::new(), Answer::into_counts);
-        form.respond(reader.store(), &answer, limits.into_charge())
+        form.respond(reader, &answer, limits.into_charge())
     })
     .await
 }

@@ -15,7 +15,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http_body_util::channel::{Channel, Sender};
 use serde::Serialize;
-use tallyring_realtime::{RECENT_SECONDS_MAX, Reader};
+use tallyring_realtime::{RECENT_SECONDS_MAX, View};
 use tallyring_records::Namespace;
 
 use super::answer::{ResponseLimits, answer_all};
@@ -171,9 +171,9 @@ impl Stream {
 
     async fn tick(&mut self) -> Result<Tick, Problem> {
         let (store, now) = (self.state.store(), self.state.now());
-        let applied = store.applied().sequence;
+        let applied = store.live().applied().sequence;
         let seconds: Option<[u64; RECENT_SECONDS_MAX]> =
-            (!self.caller.is_limited()).then(|| store.arrivals(now));
+            (!self.caller.is_limited()).then(|| store.live().arrivals(now));
         let today = match &self.watched {
             Some(watched) => Some(self.today_of(Arc::clone(watched), applied, now).await?),
             None => None,
@@ -233,7 +233,7 @@ impl Watched {
     }
 }
 
-fn total(reader: &Reader<'_>, request: ReadRequest) -> Result<u64, Problem> {
+fn total(reader: &View<'_>, request: ReadRequest) -> Result<u64, Problem> {
     let mut limits = ResponseLimits::new(reader.reading());
     let answers = answer_all(reader, vec![request], &mut limits);
     let mut answers = answers.map_err(|(_, problem)| problem)?;

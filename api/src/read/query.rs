@@ -13,7 +13,7 @@ use tallyring_records::Schema;
 
 use super::answer::{Answer, ResponseLimits, answer_all};
 use super::format::Format;
-use super::request::{ReadRequest, Shape, View, as_of, limit_default, reading};
+use super::request::{Aspect, ReadRequest, Shape, as_of, limit_default, reading};
 use super::respond::{Respond, respond_to_post};
 use super::{csv, download};
 use crate::access::{Caller, Length, off_thread};
@@ -133,12 +133,7 @@ pub async fn query(
             Format::Json | Format::Svg(_) => to_json(&answers)?,
         };
         let form = (format, disposition);
-        respond_to_post(
-            reader.store(),
-            form,
-            &identity,
-            (text, limits.into_charge()),
-        )
+        respond_to_post(reader, form, &identity, (text, limits.into_charge()))
     })
     .await
 }
@@ -265,7 +260,7 @@ fn request(
 }
 
 /// `by` asks for a breakdown, `summary` for the total only; else every bucket is listed.
-fn view(fields: &mut Fields<'_>) -> Result<View, Problem> {
+fn view(fields: &mut Fields<'_>) -> Result<Aspect, Problem> {
     let is_summary = match fields.remove("summary") {
         None | Some(Json::Other(Value::Null | Value::Bool(false))) => false,
         Some(Json::Other(Value::Bool(true))) => true,
@@ -275,13 +270,13 @@ fn view(fields: &mut Fields<'_>) -> Result<View, Problem> {
         }
     };
     match fields.remove("by") {
-        None | Some(Json::Other(Value::Null)) if is_summary => Ok(View::Summary),
-        None | Some(Json::Other(Value::Null)) => Ok(View::Counts),
+        None | Some(Json::Other(Value::Null)) if is_summary => Ok(Aspect::Summary),
+        None | Some(Json::Other(Value::Null)) => Ok(Aspect::Counts),
         Some(Json::Text(_)) if is_summary => {
             let detail = "excludes by; give one of them";
             Err(Problem::malformed("summary", "true", detail))
         }
-        Some(Json::Text(subtotal)) => Ok(View::By(subtotal.into_owned())),
+        Some(Json::Text(subtotal)) => Ok(Aspect::By(subtotal.into_owned())),
         Some(other) => {
             let detail = "must be the name of a subtotal";
             Err(Problem::malformed("by", &other.into_text(), detail))

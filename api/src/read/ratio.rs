@@ -6,7 +6,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
 use serde::Serialize;
-use tallyring_realtime::{Read, Reader};
+use tallyring_realtime::{Read, View};
 use tallyring_records::{EventType, Namespace, Schema, sum_capped};
 
 use super::answer::{Head, ResponseLimits, resolve};
@@ -114,7 +114,7 @@ pub async fn ratio(
     reading(&state, Length::Short, move |reader| {
         let mut limits = ResponseLimits::new(reader.reading());
         let answer = read(reader, ratio, period, &mut limits)?;
-        form.respond(reader.store(), &answer, limits.into_charge())
+        form.respond(reader, &answer, limits.into_charge())
     })
     .await
 }
@@ -183,7 +183,7 @@ fn namespaces(
 }
 
 fn read(
-    reader: &Reader<'_>,
+    reader: &View<'_>,
     ratio: Ratio,
     period: Period,
     limits: &mut ResponseLimits,

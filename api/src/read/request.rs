@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tallyring_realtime::{Read, Reader, Reading, Store};
+use tallyring_realtime::{Read, Reading, Store, View};
 use tallyring_records::{FieldError, KEY_BYTES_MAX, Namespace, Schema, TIME_MAX, TIME_MIN};
 
 use super::base::{Base, Made};
@@ -79,16 +79,16 @@ impl ReadRequest {
         schema: &Schema,
         now: i64,
         (namespace, key): (&str, String),
-        view: View,
+        view: Aspect,
         limit_default: usize,
         query: &mut QueryString,
     ) -> Result<Self, Problem> {
         let namespace = declared(schema, namespace)?;
         check_key(&key)?;
         let shape = match view {
-            View::Counts => Shape::Counts,
-            View::Summary => Shape::Summary,
-            View::By(subtotal) => {
+            Aspect::Counts => Shape::Counts,
+            Aspect::Summary => Shape::Summary,
+            Aspect::By(subtotal) => {
                 if !namespace.subtotals.contains(&subtotal) {
                     let known = namespace.subtotals.join(", ");
                     let detail = format!("is not a subtotal of {}; it has {known}", namespace.name);
@@ -138,7 +138,7 @@ impl ReadRequest {
     }
 
     /// Until when no event is expected any more, Unix seconds.
-    pub fn settled_until(&self, reader: &Reader<'_>) -> i64 {
+    pub fn settled_until(&self, reader: &View<'_>) -> i64 {
         let Period { as_of, now, .. } = self.period;
         reader.settled_until(&self.namespace, as_of, now)
     }
@@ -167,7 +167,7 @@ impl ReadRequest {
 }
 
 /// Which of a key's reads.
-pub enum View {
+pub enum Aspect {
     Counts,
     Summary,
     By(String),
@@ -325,7 +325,7 @@ pub async fn blocking<T: Send + 'static>(
 pub async fn reading<T: Send + 'static>(
     state: &ApiState,
     length: Length,
-    work: impl FnOnce(&Reader<'_>) -> Result<T, Problem> + Send + 'static,
+    work: impl FnOnce(&View<'_>) -> Result<T, Problem> + Send + 'static,
 ) -> Result<T, Problem> {
     let reading = Reading::new(state.store().read_budget());
     let _abandoned = Abandoned(reading.clone());
@@ -333,7 +333,7 @@ pub async fn reading<T: Send + 'static>(
     blocking(state, move |store| {
         let _turn = turn;
         reading.check()?;
-        work(&store.reader_for(reading))
+        work(&store.view_for(reading))
     })
     .await
 }

@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Response};
 
 use bytes::Bytes;
 use serde::Serialize;
-use tallyring_realtime::{Charge, Store};
+use tallyring_realtime::{Charge, View};
 
 use super::format::Format;
 use crate::etag::{self, Known};
@@ -54,13 +54,13 @@ impl Form {
     /// When the answer has no such form.
     pub fn respond(
         &self,
-        store: &Store,
+        view: &View<'_>,
         answer: &impl Respond,
         charge: Charge,
     ) -> Result<Response, Problem> {
         let identity = (self.format.identity(), answer.identity());
-        let tag = tag(store, &identity)?;
-        let cache = match (store.is_archived(answer.ends()), self.with_key) {
+        let tag = tag(view, &identity)?;
+        let cache = match (view.is_archived(answer.ends()), self.with_key) {
             (true, false) => ARCHIVED,
             (true, true) => ARCHIVED_PRIVATE,
             (false, _) => LIVE,
@@ -80,18 +80,18 @@ impl Form {
 /// # Errors
 /// Never for the answers of this crate.
 pub fn respond_to_post(
-    store: &Store,
+    view: &View<'_>,
     (format, disposition): (Format, Option<HeaderValue>),
     identity: &impl Serialize,
     (body, charge): (Vec<u8>, Charge),
 ) -> Result<Response, Problem> {
-    let tag = tag(store, &(format.identity(), identity))?;
+    let tag = tag(view, &(format.identity(), identity))?;
     let response = in_form(format, disposition, held(body, charge));
     Ok(with_validator(response, tag, LIVE))
 }
 
-fn tag(store: &Store, identity: &impl Serialize) -> Result<HeaderValue, Problem> {
-    let identity = store.answer_identity(|hash| Ok(serde_json::to_writer(hash, identity)?));
+fn tag(view: &View<'_>, identity: &impl Serialize) -> Result<HeaderValue, Problem> {
+    let identity = view.answer_identity(|hash| Ok(serde_json::to_writer(hash, identity)?));
     let identity = identity.map_err(|error| unwritable(serde_json::Error::io(error)))?;
     Ok(etag::numbered(identity))
 }

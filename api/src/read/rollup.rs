@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use tallyring_realtime::{Charge, Reader, Series};
+use tallyring_realtime::{Charge, Series, View};
 use tallyring_records::{Counts, add_capped, sum_capped};
 
 use super::value::Value;
@@ -36,7 +36,7 @@ pub fn totals(counts: &Counts, buckets: &Buckets) -> Vec<u64> {
 /// Requests that read the same series have it in common: what is grouped by buckets is kept for the next request with these
 /// buckets, and the text of a value is looked up once.
 pub struct Breakdown<'r> {
-    reader: &'r Reader<'r>,
+    reader: &'r View<'r>,
     series: &'r Series,
     /// The newest grouping, and of which buckets.
     grouped: Option<(Buckets, Grouped)>,
@@ -58,7 +58,7 @@ const TEXT_BYTES: usize = 192;
 
 impl<'r> Breakdown<'r> {
     /// Of a series that was read.
-    pub fn new(reader: &'r Reader<'r>, series: &'r Series) -> Self {
+    pub fn new(reader: &'r View<'r>, series: &'r Series) -> Self {
         Self {
             reader,
             series,
@@ -213,7 +213,7 @@ fn partition<T>(all: &mut [T], is_first: impl Fn(&T) -> bool) -> usize {
 }
 
 /// A charge for counts that are grouped or ranked, and for a copy of them.
-fn charge(reader: &Reader<'_>, counts: usize) -> Result<Charge, Problem> {
+fn charge(reader: &View<'_>, counts: usize) -> Result<Charge, Problem> {
     let bytes = 2 * counts * size_of::<(u32, u32, u64)>();
     Ok(reader.reading().charge_of(bytes)?)
 }

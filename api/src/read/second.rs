@@ -74,7 +74,7 @@ pub fn answer(
     let zone = Zone::from_request(timezone.as_deref(), hour_offset)?;
     let other = std::mem::replace(query, QueryString::of([]));
     other.finish(KNOWN)?;
-    let found = store.last_seconds(&namespace.name, key, units, now);
+    let found = store.live().last_seconds(&namespace.name, key, units, now);
     let first = now - i64::try_from(units).unwrap_or(0) + 1;
     let starts = (first..).map(|second| zone.label(second));
     Ok(Some(LastSeconds {
@@ -84,7 +84,7 @@ pub fn answer(
         from: zone.label(first),
         to: zone.label(now + 1),
         aligned: true,
-        settled_until: rfc3339_utc(store.reader().settled_until(&namespace.name, None, now)),
+        settled_until: rfc3339_utc(store.view().settled_until(&namespace.name, None, now)),
         final_until: None,
         complete: found.complete,
         total: sum_capped(found.counts.iter().copied()),

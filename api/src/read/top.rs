@@ -4,7 +4,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
 use serde::Serialize;
-use tallyring_realtime::{Reader, TopKey};
+use tallyring_realtime::{TopKey, View};
 use tallyring_records::{Namespace, sum_capped};
 
 use super::answer::{Head, ResponseLimits, overflow, resolve};
@@ -93,13 +93,13 @@ pub async fn top(
     reading(&state, Length::Long, move |reader| {
         let mut limits = ResponseLimits::new(reader.reading());
         let top = read(reader, namespace, period, limit, &mut limits)?;
-        form.respond(reader.store(), &top, limits.into_charge())
+        form.respond(reader, &top, limits.into_charge())
     })
     .await
 }
 
 fn read(
-    reader: &Reader<'_>,
+    reader: &View<'_>,
     namespace: Namespace,
     period: Period,
     limit: usize,

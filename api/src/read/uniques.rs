@@ -6,7 +6,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
 use serde::Serialize;
-use tallyring_realtime::{Read, Reader, UsersView};
+use tallyring_realtime::{Read, UsersView, View};
 use tallyring_records::{Namespace, USERS_RELATIVE_ERROR, Users};
 
 use super::answer::{Head, ResponseLimits, resolve};
@@ -103,13 +103,13 @@ pub async fn uniques(
     reading(&state, Length::Short, move |reader| {
         let mut limits = ResponseLimits::new(reader.reading());
         let answer = read(reader, (namespace, key), period, &mut limits)?;
-        form.respond(reader.store(), &answer, limits.into_charge())
+        form.respond(reader, &answer, limits.into_charge())
     })
     .await
 }
 
 fn read(
-    reader: &Reader<'_>,
+    reader: &View<'_>,
     (namespace, key): (Namespace, String),
     period: Period,
     limits: &mut ResponseLimits,
@@ -148,8 +148,8 @@ fn read(
 
 /// The users of all buckets, and the estimate of each, some at a time.
 fn estimates(
-    reader: &Reader<'_>,
-    view: &UsersView,
+    reader: &View<'_>,
+    view: &UsersView<'_>,
     buckets: &Buckets,
 ) -> Result<(Users, Vec<UniquesCount>), Problem> {
     let mut whole = Users::default();
@@ -161,7 +161,7 @@ fn estimates(
     for starts in starts.chunks(BUCKETS_AT_ONCE) {
         let first = counts.len();
         let range = edges[first]..edges[first + starts.len()];
-        let found = view.unite(reader.store(), &range, |start| buckets.index_of(start))?;
+        let found = view.unite(&range, |start| buckets.index_of(start))?;
         found.values().for_each(|users| whole.union(users));
         counts.extend((first..).zip(starts).map(|(index, start)| UniquesCount {
             start: Arc::clone(start),

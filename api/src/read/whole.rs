@@ -4,7 +4,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
 use serde::Serialize;
-use tallyring_realtime::Reader;
+use tallyring_realtime::View;
 use tallyring_records::{Namespace, sum_capped};
 
 use super::answer::{Head, ResponseLimits, overflow, resolve};
@@ -88,13 +88,13 @@ pub async fn counts_of_all(
             let before = read(reader, &namespace, period, &mut limits)?;
             whole.before = before.counts.into_counts();
         }
-        form.respond(reader.store(), &whole, limits.into_charge())
+        form.respond(reader, &whole, limits.into_charge())
     })
     .await
 }
 
 fn read(
-    reader: &Reader<'_>,
+    reader: &View<'_>,
     namespace: &Namespace,
     period: Period,
     limits: &mut ResponseLimits,

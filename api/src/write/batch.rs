@@ -302,10 +302,12 @@ fn batch_key(
             more.extend_from_slice(b"lines");
         }
     }
-    let mut identity = store.body_identity(body);
+    let mut identity = store.intake().body_identity(body);
     if !more.is_empty() {
         // Told apart from every body: nobody else knows the bits of one.
-        identity = store.body_identity(&[&identity.to_be_bytes()[..], &more].concat());
+        identity = store
+            .intake()
+            .body_identity(&[&identity.to_be_bytes()[..], &more].concat());
     }
     Ok(Some(BatchKey {
         text: caller.own(text),

@@ -31,14 +31,6 @@ pub struct Recovery {
     pub torn_bytes: u64,
 }
 
-/// Domains of [`LongKeys::identity`].
-pub(super) const ID_DOMAIN: u8 = 1;
-pub(super) const BATCH_KEY_DOMAIN: u8 = 2;
-pub(super) const BATCH_BODY_DOMAIN: u8 = 3;
-pub(super) const REFUSED_DOMAIN: u8 = 4;
-pub(super) const AGAIN_DOMAIN: u8 = 5;
-pub(super) const PRODUCER_DOMAIN: u8 = 6;
-
 impl Store {
     /// Opens the data directory, which is made if it is empty. The caller holds its lock.
     ///
@@ -46,8 +38,8 @@ impl Store {
     /// When a file is damaged, missing or of another version, or the disk refuses.
     pub fn open(world: World, options: Options, schema: Schema) -> Result<(Self, Recovery)> {
         let (mut store, recovery) = Self::open_as_it_is(world, options, &schema)?;
-        store.declare(schema)?;
-        match store.name_declaration() {
+        store.ledger.intake_mut().declare(schema)?;
+        match store.ledger.name_declaration() {
             // What was counted can be read all the same; the next flush names it.
             Err(error) if error.is_disk_full() => {
                 tracing::warn!("the disk is full: the manifest does not name what is declared now");
@@ -110,7 +102,7 @@ impl Store {
             epoch: log.epoch(),
             sequence: log.appended(),
         };
-        store.writer().log = Some(log);
+        store.ledger.intake_mut().open_log(log);
         // Whole up to its end, which is durable: what is replayed may be flushed.
         let mut replay = Replay::new(&mut store);
         let id = Some(identity.store_id);
@@ -126,20 +118,19 @@ impl Store {
 
     /// Ends a start whose log was read up to `applied`: clears what no manifest names, notes the manifest that counts, and
     /// turns the ring. Only now, when everything that the manifest names is open.
-    fn end_start(&mut self, notes: Notes, is_newest: bool, applied: Offset) -> Result<Cleared> {
-        let disk = Arc::clone(&self.world.disk);
+    fn end_start(&self, notes: Notes, is_newest: bool, applied: Offset) -> Result<Cleared> {
+        let disk = Arc::clone(&self.world().disk);
         remove_identity_leftover(&*disk)?;
         // As it is committed: the store's own may lack runs of ids that are gone.
         let manifest = Manifest::load(&*disk)?.ok_or_else(no_manifest)?;
         let cleared = clear_at_start(&*disk, &manifest, is_newest)?;
-        self.end_replay(applied);
-        self.note_missing(&cleared.missing);
-        self.root().notes_commits = true;
+        self.live().end_replay(applied);
+        self.ledger.note_missing(&cleared.missing);
+        self.ledger.note_commits();
         if !notes.end_with(manifest.number) {
-            self.note_manifest(manifest.number);
+            self.intake().note_manifest(manifest.number);
         }
-        let turned = self.turn(&mut self.writer());
-        match turned {
+        match self.intake().turn_now() {
             // What was counted can be read all the same; the ring turns with the first write that there is room for.
             Err(Error::Oplog(OplogError::Full { .. })) => {
                 tracing::warn!("the disk is full: the ring keeps its day");
@@ -160,7 +151,7 @@ impl Store {
         let mut store = Self::of_manifest(world, options, &identity, manifest)?;
         let id = Some(identity.store_id);
         let summary = Replay::new(&mut store).read(|from, apply| scan(&*disk, id, from, apply))?;
-        store.end_replay(Offset {
+        store.live().end_replay(Offset {
             epoch: summary.epoch,
             sequence: summary.end_sequence,
         });

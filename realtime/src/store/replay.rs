@@ -7,34 +7,25 @@
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{channel, sync_channel};
 use std::thread;
 
 use rayon::ThreadPoolBuilder;
-use tallyring_archive::{BlockCache, Manifest, SchemaEntry};
-use tallyring_records::{LongKeys, Offset, Origin, Position, Record, RecordError, decode_all};
+use tallyring_archive::{Manifest, SchemaEntry};
+use tallyring_records::{Offset, Record, RecordError, decode_all};
 
-use super::bounds::Bounds;
-use super::change::HOUR_MS;
-use super::files::Files;
-use super::lateness::Watermarks;
-use super::open::{AGAIN_DOMAIN, BATCH_KEY_DOMAIN, ID_DOMAIN, REFUSED_DOMAIN};
-use super::open_ids::OpenIds;
-use super::recent::Recent;
-use super::view::{Live, View};
-use super::{ANSWERED_MAX, Answered, Root, Store, Writer};
-use crate::budget::ReadBudget;
+use super::Store;
 use crate::delta::{Delta, DeltaStore};
 use crate::error::{Error, Result};
-use crate::heavy::Heavy;
 use crate::identity::Identity;
-use crate::ids::{Ids, Seen};
+use crate::intake::{Intake, Logged, OpenIds};
+use crate::ledger::{Files, Ledger};
 use crate::oplog::{ApplyError, Frame, OplogError, ReadFrom};
 use crate::options::{Options, World};
-use crate::producers::Producers;
 use crate::ring::{Add, Ring};
-use crate::sync::{Mutex, RwLock};
+use crate::view::{Live, Snapshot, Watermarks};
+
+const HOUR_MS: i64 = 3_600_000;
 
 /// Records that are handed over together; a frame is not divided.
 const PART_RECORDS: usize = 16_384;
@@ -66,7 +57,7 @@ pub(super) struct Replay<'s> {
 }
 
 impl Store {
-    /// What the manifest says, with nothing in memory.
+    /// Opens what the manifest says, with nothing in memory.
     ///
     /// # Errors
     /// When a run cannot be opened, or no declaration is there.
@@ -77,7 +68,7 @@ impl Store {
         manifest: Manifest,
     ) -> Result<Self> {
         let disk = &*world.disk;
-        // The log is not read yet: what is remembered for too long goes with the next flush.
+        // The log is not read yet: ids that are remembered for too long go with the next flush.
         let now_ms = world.clock.now_ms();
         let believed_ms = now_ms.min(manifest.plausible_ms());
         let known_from_ms = believed_ms.saturating_sub(i64::from(options.id_hours) * HOUR_MS);
@@ -103,10 +94,7 @@ impl Store {
             .last()
             .ok_or_else(|| Error::Missing("the manifest declares no namespaces".into()))?;
         let schema = Arc::new(first.schema.clone());
-        let writer = writer_of(&manifest, ids.ids, now_ms);
-        let heavy = Heavy::new(schema.namespaces.len(), manifest.today);
-        let lost = files.lost();
-        let view = View {
+        let snapshot = Snapshot {
             ring: Ring::restore(manifest.today, options.shards, stores),
             schemas: Arc::new(schemas),
             archive: Arc::new(archive),
@@ -114,37 +102,12 @@ impl Store {
             manifest: Arc::new(manifest.clone()),
             applied: Offset::default(),
         };
+        let now = now_ms.div_euclid(1_000);
+        let live = Live::new(&options, identity, schema, snapshot, now);
+        let intake = Intake::new(world, options, &manifest, ids.ids, live);
         Ok(Self {
-            cache: BlockCache::new(options.cache_bytes),
-            keys: LongKeys::new(identity.hash_key),
-            root: Mutex::new(Root {
-                manifest,
-                files,
-                uncertain: None,
-                notes_commits: false,
-            }),
-            writer: Mutex::new(writer),
-            log_copy: None,
-            live: RwLock::new(Live::new(view, heavy, false)),
-            schema,
-            recent: RwLock::new(Recent::new(now_ms.div_euclid(1_000))),
-            read_budget: ReadBudget::new(options.read_bytes_max),
-            folding: Mutex::new(()),
-            has_arrived: AtomicBool::new(false),
-            damaged: Mutex::new(lost),
-            world,
-            options,
+            ledger: Ledger::new(manifest, files, intake),
         })
-    }
-
-    /// Everything was replayed, up to `applied`.
-    pub(super) fn end_replay(&mut self, applied: Offset) {
-        let namespaces = self.schema.namespaces.len();
-        let mut live = self.live_mut();
-        live.view_mut().applied = applied;
-        let view = live.view();
-        live.heavy = Heavy::new(namespaces, view.ring.today());
-        live.knows_heavy = view.ring.stores().all(DeltaStore::is_empty);
     }
 }
 
@@ -171,10 +134,10 @@ impl<'s> Replay<'s> {
         read: impl FnOnce(ReadFrom, Apply<'_>) -> std::result::Result<T, OplogError>,
     ) -> Result<T> {
         let from = self.from;
-        let part_bytes = self.store.options.delta_bytes_max / PARTS_OF_MEMORY;
+        let part_bytes = self.store.options().delta_bytes_max / PARTS_OF_MEMORY;
         let part_bytes = part_bytes.clamp(PART_BYTES_MIN, PART_BYTES_MAX) as usize;
         thread::scope(|scope| {
-            let (hand_over, decoded) = sync_channel::<Vec<Decoded>>(PARTS_WAITING);
+            let (hand_over, decoded) = sync_channel::<Vec<Logged>>(PARTS_WAITING);
             let (give_back, counted) = channel();
             let counting = scope.spawn(move || -> Result<()> {
                 let mut threads = None;
@@ -222,10 +185,10 @@ impl<'s> Replay<'s> {
     /// # Errors
     /// When that is reached; when it is not known which manifest counts.
     fn make_room(&mut self) -> Result<()> {
-        let memory_bytes = self.store.options.memory_bytes;
-        let bytes = self.store.unflushed_bytes();
+        let memory_bytes = self.store.options().memory_bytes;
+        let bytes = self.store.intake().unflushed_bytes();
         let is_over = bytes >= memory_bytes / 2;
-        if self.store.is_read_only() {
+        if self.store.intake().is_read_only() {
             return match is_over {
                 true => Err(Error::Memory {
                     bytes,
@@ -234,15 +197,17 @@ impl<'s> Replay<'s> {
                 false => Ok(()),
             };
         }
-        if !self.store.wants_flush() || self.flush_failed && !is_over {
+        if !self.store.intake().wants_flush() || self.flush_failed && !is_over {
             return Ok(());
         }
-        match self.store.flush() {
+        match self.store.ledger().flush() {
             Ok(()) => {
                 self.flush_failed = false;
                 tracing::info!(replayed = self.replayed, "memory was full, and is flushed");
             }
-            Err(error) if is_over || self.store.must_restart().is_some() => return Err(error),
+            Err(error) if is_over || self.store.ledger().must_restart().is_some() => {
+                return Err(error);
+            }
             Err(error) => {
                 self.flush_failed = true;
                 tracing::warn!(%error, "cannot flush what was replayed: it stays in memory");
@@ -252,130 +217,48 @@ impl<'s> Replay<'s> {
     }
 
     /// Counts a part of the log.
-    fn count(&mut self, part: &[Decoded], add: Add) {
+    fn count(&mut self, part: &[Logged], add: Add) {
         let Some(last) = part.last() else {
             return;
         };
         self.replayed += part.len() as u64;
-        self.know(part);
-        // What decides where records count applies from the next one on.
-        for together in part.split_inclusive(|decoded| decides(&decoded.record)) {
-            let increments = together.iter().filter_map(|decoded| {
-                let (late, increment) = decoded.record.increment()?;
-                Some((decoded.at.sequence, late, increment))
+        self.store.intake().learn(part, self.ids_from);
+        // A record that decides where records count applies from the next one on.
+        for together in part.split_inclusive(|logged| decides(&logged.record)) {
+            let increments = together.iter().filter_map(|logged| {
+                let (late, increment) = logged.record.increment()?;
+                Some((logged.offset.sequence, late, increment))
             });
-            let store = &*self.store;
-            let mut live = store.live_mut();
-            let ring = &mut live.view_mut().ring;
-            ring.count(&store.keys, &store.schema, add, increments);
-            drop(live);
+            self.store.live().count_replayed(add, increments);
             if let Some(last) = together.last() {
                 self.decide(last);
             }
         }
-        self.store.live_mut().view_mut().applied = after(last);
-    }
-
-    /// Notes what records make known, wherever they count.
-    fn know(&self, part: &[Decoded]) {
-        let store = &*self.store;
-        let mut writer = store.writer();
-        let mut live = store.live_mut();
-        let view = live.view_mut();
-        writer.unflushed += part.len() as u64;
-        for decoded in part {
-            if decoded.at.sequence >= self.ids_from {
-                know_identity(store, &mut writer, decoded);
-            }
-            if let Some((_, increment)) = decoded.record.increment() {
-                view.watermarks.see(increment);
-                writer.bounds.add(increment.at, increment.n);
-            }
-        }
+        self.store.live().pass(after(last));
     }
 
     /// Changes where records count, if this one says so.
-    fn decide(&mut self, decoded: &Decoded) {
+    fn decide(&mut self, logged: &Logged) {
         // Where ids are read from further back: it was decided when the manifest was written, and perhaps otherwise since.
-        if decoded.at.sequence < self.counts_from {
+        if logged.offset.sequence < self.counts_from {
             return;
         }
-        let after = after(decoded);
-        match &decoded.record {
+        match &logged.record {
             Record::Schema(schema) => {
-                self.store.schema = Arc::new(schema.clone());
-                let mut live = self.store.live_mut();
-                Arc::make_mut(&mut live.view_mut().schemas).push(SchemaEntry {
-                    since: Position::single(after),
-                    schema: schema.clone(),
-                });
+                let live = self.store.ledger.intake_mut().live_mut();
+                live.declare(schema.clone(), after(logged));
             }
-            record => {
-                let mut live = self.store.live_mut();
-                live.view_mut().ring.follow(record, after);
-            }
+            record if decides(record) => self.store.live().follow(record, after(logged)),
+            _ => {}
         }
     }
 }
 
-/// The way in of a store whose log is not open yet.
-fn writer_of(manifest: &Manifest, ids: Ids, now_ms: i64) -> Writer {
-    let mut bounds = Bounds::new();
-    let runs = manifest.stores.iter().flat_map(|store| &store.runs);
-    let runs = runs.chain(manifest.all_sources());
-    runs.for_each(|run| bounds.add_run(run));
-    Writer {
-        log: None,
-        ids,
-        producers: Producers::restore(&manifest.ids.producers),
-        payload: Vec::new(),
-        bounds,
-        answered: Answered::new(ANSWERED_MAX),
-        unflushed: 0,
-        refused: None,
-        doubt: None,
-        last_append_ms: now_ms,
-    }
-}
-
-/// Notes the id and the producer of a record.
-fn know_identity(store: &Store, writer: &mut Writer, decoded: &Decoded) {
-    let Decoded {
-        at,
-        arrived_ms,
-        record,
-    } = decoded;
-    if let Some((domain, text)) = identity_of(record) {
-        let seen = Seen {
-            sequence: at.sequence,
-            arrived_ms: *arrived_ms,
-        };
-        let id = store.keys.identity(domain, text.as_bytes());
-        // Of these the first one counts, also one that runs hold.
-        let is_noted = matches!(domain, AGAIN_DOMAIN | REFUSED_DOMAIN)
-            && matches!(writer.ids.find(&store.cache, id), Ok(Some(_)));
-        if !is_noted {
-            writer.ids.insert(id, seen);
-        }
-    }
-    if let Some(origin) = origin_of(record) {
-        let id = store.producer(origin);
-        writer.producers.follow(id, origin, *arrived_ms);
-    }
-}
-
-/// A record of the log.
-struct Decoded {
-    at: Offset,
-    arrived_ms: i64,
-    record: Record,
-}
-
-/// The offset behind it.
-fn after(decoded: &Decoded) -> Offset {
+/// The offset behind a record.
+fn after(logged: &Logged) -> Offset {
     Offset {
-        sequence: decoded.at.sequence + 1,
-        ..decoded.at
+        sequence: logged.offset.sequence + 1,
+        ..logged.offset
     }
 }
 
@@ -383,13 +266,13 @@ fn after(decoded: &Decoded) -> Offset {
 fn decode(
     frame: Frame<'_>,
     from: u64,
-    part: &mut Vec<Decoded>,
+    part: &mut Vec<Logged>,
 ) -> std::result::Result<(), RecordError> {
     let records = decode_all(frame.payload, frame.count)?;
     for (sequence, record) in (frame.first_sequence..).zip(records) {
         if sequence >= from {
-            part.push(Decoded {
-                at: Offset {
+            part.push(Logged {
+                offset: Offset {
                     epoch: frame.epoch,
                     sequence,
                 },
@@ -407,32 +290,4 @@ fn decides(record: &Record) -> bool {
         record,
         Record::Rotate { .. } | Record::Turn { .. } | Record::Cut { .. } | Record::Schema(_)
     )
-}
-
-/// What a record makes known: a domain and a text.
-fn identity_of(record: &Record) -> Option<(u8, &str)> {
-    match record {
-        Record::Increment(increment) | Record::Late(increment) => {
-            increment.id.as_deref().map(|id| (ID_DOMAIN, id))
-        }
-        Record::Filtered { increment, .. } => increment.id.as_deref().map(|id| (ID_DOMAIN, id)),
-        Record::Duplicate { id, .. } => Some((AGAIN_DOMAIN, id)),
-        Record::Refused { id, .. } => Some((REFUSED_DOMAIN, id)),
-        Record::Batch { key, .. } => Some((BATCH_KEY_DOMAIN, key)),
-        Record::Rotate { .. }
-        | Record::Turn { .. }
-        | Record::Cut { .. }
-        | Record::Schema(_)
-        | Record::Manifest { .. } => None,
-    }
-}
-
-/// The number that its producer gave a record.
-fn origin_of(record: &Record) -> Option<&Origin> {
-    match record {
-        Record::Increment(increment)
-        | Record::Late(increment)
-        | Record::Filtered { increment, .. } => increment.origin.as_deref(),
-        _ => None,
-    }
 }

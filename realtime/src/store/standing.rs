@@ -165,7 +165,7 @@ impl Store {
         let log = log_options(&options, &identity, Some(manifest.plausible_ms()));
         let (number, end) = (manifest.number, ReadFrom::Sequence(manifest.log_until()));
         let mut store = Self::of_manifest(world, options, &identity, manifest)?;
-        if let Some(lost) = store.damaged_files().first() {
+        if let Some(lost) = store.ledger.damaged_files().first() {
             let what = format!("{lost} is damaged or gone, which manifest {number} names");
             return Err(Error::Missing(what));
         }
@@ -177,17 +177,5 @@ impl Store {
         log.append(&note, 1, now_ms)?;
         log.seal(now_ms)?;
         Ok(Some(step))
-    }
-
-    /// Notes in the log that the manifest is committed, durably. Where that cannot be, only a step back would not be
-    /// noticed: the next commit or start notes again.
-    pub(super) fn note_manifest(&self, number: u64) {
-        let mut writer = self.writer();
-        match self.append_one(&mut writer, &Record::Manifest { number }) {
-            Ok(after) => self.live_mut().view_mut().applied = after,
-            Err(error) => {
-                tracing::warn!(number, %error, "the log does not note that this manifest was committed");
-            }
-        }
     }
 }

@@ -84,44 +84,26 @@ impl Store {
     /// The state now.
     pub fn status(&self) -> Status {
         let manifest = self.manifest();
-        let now_ms = self.world.clock.now_ms();
-        let (durable, unflushed, oplog_bytes, log_copy, (ids_in_memory, ids_bytes), clock) = {
-            let writer = self.writer();
-            let log = writer.log.as_ref();
-            (
-                log.map_or(0, |log| log.durable()),
-                writer.unflushed,
-                log.map_or(0, |log| {
-                    log.segments().iter().map(|segment| segment.bytes).sum()
-                }),
-                (self.log_copy.as_ref().zip(log)).map(|(copy, log)| copy.status(log, now_ms)),
-                (writer.ids.in_memory(), writer.ids.bytes()),
-                (
-                    writer.doubt.is_some(),
-                    log.and_then(|log| log.plausible_ms()),
-                ),
-            )
-        };
-        let (clock_jumped, plausible_ms) = clock;
+        let intake = self.intake().status();
         // Asked while no lock is held: a disk may hang.
-        let disk_free_bytes = self.world.disk.free_bytes().ok();
-        let aside_files = self.world.disk.list(names::ASIDE).unwrap_or_default();
-        let damaged_files = self.damaged_files();
-        let view = self.view();
+        let disk_free_bytes = self.world().disk.free_bytes().ok();
+        let aside_files = self.world().disk.list(names::ASIDE).unwrap_or_default();
+        let damaged_files = self.ledger.damaged_files();
+        let view = self.live().snapshot();
         Status {
             today: view.ring.today(),
             manifest: view.manifest.number,
             generation: view.archive.generation,
             applied: Position::single(view.applied),
             durable: Position::single(tallyring_records::Offset {
-                sequence: durable,
+                sequence: intake.durable,
                 ..view.applied
             }),
-            unflushed,
-            oplog_bytes,
-            log_copy,
-            ids_in_memory,
-            ids_bytes,
+            unflushed: intake.unflushed,
+            oplog_bytes: intake.oplog_bytes,
+            log_copy: intake.log_copy,
+            ids_in_memory: intake.ids_in_memory,
+            ids_bytes: intake.ids_bytes,
             stores: view
                 .ring
                 .stores()
@@ -139,11 +121,11 @@ impl Store {
             damaged_files,
             aside_files,
             disk_free_bytes,
-            clock_jumped,
-            clock_plausible_at: plausible_ms
-                .filter(|_| clock_jumped)
+            clock_jumped: intake.is_clock_doubted,
+            clock_plausible_at: (intake.plausible_ms)
+                .filter(|_| intake.is_clock_doubted)
                 .map(|last_ms| last_ms.div_euclid(1_000)),
-            ring_days_ahead: self.days_ahead(view.ring.today()),
+            ring_days_ahead: self.intake().days_ahead(view.ring.today()),
         }
     }
 }

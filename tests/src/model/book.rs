@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use tallyring_realtime::{Read, Reader, Series, Store};
+use tallyring_realtime::{Read, Series, Store, View};
 use tallyring_records::{COUNT_MAX, Grain, MINUTES, TimeCode, minute_of, missing_value};
 
 use super::naive::Cell;
@@ -208,7 +208,7 @@ impl Book {
     /// # Errors
     /// The first read that differs, with both sides.
     pub fn check(&self, store: &Store, reads: &[Read], as_of: Option<u64>) -> Result<(), Wrong> {
-        let reader = store.reader();
+        let reader = store.view();
         for read in reads {
             let series = reader.read(read, as_of).map_err(|error| {
                 Wrong::Unreadable(format!("a read as of {as_of:?} failed: {error}"))
@@ -234,7 +234,7 @@ impl Book {
     }
 }
 
-fn found(reader: &Reader<'_>, series: &Series) -> Result<(Totals, Values<'static>), Wrong> {
+fn found(reader: &View<'_>, series: &Series) -> Result<(Totals, Values<'static>), Wrong> {
     let totals = series.totals.iter();
     let totals = totals.map(|(code, count)| (code.start(), count)).collect();
     let mut values = Values::new();

@@ -46,7 +46,10 @@ impl Driver {
             return Ok(());
         }
         if self.chance.percent(50) {
-            let learned = self.store().learn_heavy_keys(&AtomicBool::new(false));
+            let learned = self
+                .store()
+                .live()
+                .learn_heavy_keys(&AtomicBool::new(false));
             learned.map_err(|error| error.to_string())?;
         }
         let (name, _) = self.chance.pick(&keys).clone();
@@ -66,7 +69,7 @@ impl Driver {
         }
         let found = self
             .store()
-            .reader()
+            .view()
             .top(&name, range.clone(), has_minutes, limit, None);
         let found = found.map_err(|error| error.to_string())?;
         let expected = self.naive.all.ranking(&name, &range);
@@ -93,10 +96,7 @@ impl Driver {
 
     /// Compares the sums of all keys of a namespace by the minute.
     fn check_minutes(&self, name: &str, range: &Range<i64>) -> Result<(), String> {
-        let found = self
-            .store()
-            .reader()
-            .totals(name, range.clone(), true, None);
+        let found = self.store().view().totals(name, range.clone(), true, None);
         let found = found.map_err(|error| error.to_string())?;
         let mut by_start: BTreeMap<i64, u64> = BTreeMap::new();
         for (code, count) in found.totals.iter() {
@@ -121,7 +121,7 @@ impl Driver {
         }
         for pending in &self.pending {
             let mark = whole(clicks::MARKS, &pending.mark, None);
-            let counts = self.store().reader().read(&mark, None);
+            let counts = self.store().view().read(&mark, None);
             let counts = counts.map_err(|error| error.to_string())?;
             if !counts.totals.is_empty() {
                 return Err(format!("{} is visible, but it was refused", pending.mark));

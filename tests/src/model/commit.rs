@@ -36,7 +36,7 @@ impl Driver {
         self.stats.batches += sent.len() as u64;
         self.note(format!("commit {}", shown(&sent)));
         let batches = sent.iter().map(|sent| self.batch(sent)).collect();
-        let outcomes = self.store().commit(batches);
+        let outcomes = self.store().intake().commit(batches);
         self.follow_ring()?;
         if outcomes.len() != sent.len() {
             return Err("not one outcome for each batch".to_owned());
@@ -44,7 +44,7 @@ impl Driver {
         for (sent, outcome) in sent.into_iter().zip(outcomes) {
             self.outcome(sent, outcome)?;
         }
-        if self.store().wants_flush() && self.chance.percent(50) {
+        if self.store().intake().wants_flush() && self.chance.percent(50) {
             self.flush()?;
         }
         Ok(())
@@ -176,6 +176,7 @@ impl Driver {
             text,
             body: self
                 .store()
+                .intake()
                 .body_identity(format!("{:?}", sent.increments).as_bytes()),
         });
         Batch {
@@ -357,7 +358,7 @@ impl Driver {
     /// Keeps time; a clock that is plausible, as one is whose jumps are meant, turns the ring at once.
     pub(super) fn tick(&mut self) -> Result<(), String> {
         self.note("tick".to_owned());
-        if let Err(refusal) = self.store().tick() {
+        if let Err(refusal) = self.store().intake().tick() {
             self.allow("a tick", &refusal.to_string())?;
             return self.follow_ring();
         }

@@ -62,7 +62,7 @@ impl Driver {
     pub(super) fn drop_dataset(&mut self) -> Result<(), String> {
         let name = *self.chance.pick(&NAMES);
         self.note(format!("drop {name}"));
-        match self.store().drop_dataset(name) {
+        match self.store().ledger().drop_dataset(name) {
             Ok(()) => match self.naive.wanted.remove(name) {
                 Some(_) => self.check_generations(),
                 None => Err(format!("{name} was dropped, but there is none")),
@@ -76,7 +76,7 @@ impl Driver {
         // Whether it counts after a failure, the next start tells.
         self.naive.loads.insert(load.to_owned(), book);
         let is_taken = self.naive.wanted.contains_key(name) && !replace;
-        match self.store().adopt(name, load, replace) {
+        match self.store().ledger().adopt(name, load, replace) {
             Ok(_) if is_taken => Err(format!("{name} was adopted, but the name is taken")),
             Ok(_) => {
                 self.stats.loads += 1;

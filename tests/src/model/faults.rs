@@ -155,7 +155,7 @@ impl Driver {
         let reads = self.all_reads();
         self.compared.set(self.compared.get() + reads.len() as u64);
         let [before, after] = [view, self.store()].map(|store| {
-            let reader = store.reader();
+            let reader = store.view();
             let totals = reads.iter().map(|read| Ok(reader.read(read, None)?.totals));
             let totals: Result<Vec<Counts>, Error> = totals.collect();
             totals.map_err(|error| error.to_string())
@@ -265,7 +265,7 @@ impl Driver {
 
     fn is_marked(&self, mark: &str) -> Result<bool, String> {
         let mark = whole(clicks::MARKS, mark, None);
-        let series = self.store().reader().read(&mark, None);
+        let series = self.store().view().read(&mark, None);
         match series.map_err(|error| error.to_string())?.totals.sum() {
             0 => Ok(false),
             1 => Ok(true),

@@ -19,7 +19,7 @@ impl Driver {
     pub(super) fn flush(&mut self) -> Result<(), String> {
         self.note("flush".to_owned());
         self.stats.flushes += 1;
-        match self.store().flush() {
+        match self.store().ledger().flush() {
             Ok(()) => Ok(()),
             Err(error) => self.allow("a flush", &error.to_string()),
         }
@@ -29,7 +29,7 @@ impl Driver {
     pub(super) fn cut(&mut self) -> Result<Option<Manifest>, String> {
         let due = self.naive.due();
         self.note(format!("cut {due:?}"));
-        match self.store().cut() {
+        match self.store().ledger().cut() {
             Ok(manifest) => {
                 self.naive.cut(&due);
                 self.follow_ring()?;
@@ -65,7 +65,7 @@ impl Driver {
             "publish the held build {:?}",
             number_of(&held.build)
         ));
-        match self.store().publish(&held.build) {
+        match self.store().ledger().publish(&held.build) {
             Ok(()) => self.published(&held),
             Err(Error::StaleBuild(_)) => Ok(()),
             Err(error) => {
@@ -97,7 +97,7 @@ impl Driver {
             self.flush()?;
         }
         self.note(format!("publish {:?}", number_of(&made.build)));
-        match self.store().publish(&made.build) {
+        match self.store().ledger().publish(&made.build) {
             Ok(()) => self.published(&made),
             Err(error) => {
                 self.attempted = Some(made);
@@ -178,7 +178,7 @@ impl Driver {
         if self.chance.percent(10) {
             self.drop_dataset()?;
         }
-        match self.store().replace(file, &made) {
+        match self.store().ledger().replace(file, &made) {
             Ok(is_replaced) => {
                 self.stats.recompressed += u64::from(is_replaced);
                 self.check_generations()?;
@@ -209,7 +209,7 @@ impl Driver {
         let number = *self.chance.pick(&numbers);
         self.note(format!("activate {number}"));
         self.stats.rollbacks += 1;
-        match self.store().activate(number) {
+        match self.store().ledger().activate(number) {
             Ok(()) => {
                 if number != self.naive.active {
                     let kept = &self.naive.generations;
@@ -237,7 +237,7 @@ impl Driver {
 
     /// The log without its oldest segments.
     pub(super) fn expire_log(&mut self) -> Result<(), String> {
-        match self.store().expire_log() {
+        match self.store().ledger().expire_log() {
             Ok(removed) => {
                 self.note(format!("expire the log: {removed} segments"));
                 self.stats.segments_expired += removed as u64;

@@ -46,7 +46,7 @@ impl Driver {
         if self.chance.percent(30) {
             copy.fail_nth_call(1 + self.chance.below(8), ErrorKind::Other);
         }
-        let copied = self.store().copy_log();
+        let copied = self.store().intake().copy_log();
         self.stats.copies += u64::from(copied.is_ok());
         self.note(format!("copy the log: {copied:?}"));
     }
@@ -58,7 +58,7 @@ impl Driver {
         };
         let mut is_even = false;
         for _ in 0..TRIES {
-            is_even = is_even || matches!(self.store().copy_log(), Ok(true));
+            is_even = is_even || matches!(self.store().intake().copy_log(), Ok(true));
         }
         if !is_even {
             return Err("the copy of the log is never up to date".to_owned());

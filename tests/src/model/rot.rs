@@ -92,7 +92,7 @@ impl Driver {
                 increments: vec![again],
                 ..Batch::default()
             };
-            for outcome in store.commit(vec![batch]) {
+            for outcome in store.intake().commit(vec![batch]) {
                 if outcome.is_ok_and(|found| found.duplicates == 0) {
                     return Err(format!("{id} is known, but counts as new"));
                 }

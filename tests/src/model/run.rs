@@ -285,7 +285,7 @@ impl Driver {
 
     fn prepare(&mut self) -> Result<(), String> {
         self.note("prepare a segment".to_owned());
-        match self.store().prepare_segment() {
+        match self.store().intake().prepare_segment() {
             Ok(()) => Ok(()),
             Err(error) => self.allow("preparing", &error.to_string()),
         }
@@ -293,7 +293,7 @@ impl Driver {
 
     fn seal(&mut self) -> Result<(), String> {
         self.note("seal".to_owned());
-        match self.store().seal() {
+        match self.store().intake().seal() {
             Ok(()) => Ok(()),
             Err(error) => self.allow("sealing", &error.to_string()),
         }

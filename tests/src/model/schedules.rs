@@ -56,19 +56,19 @@ fn write(scene: &Scene) {
 
 fn fold(scene: &Scene) {
     for _ in 0..3 {
-        scene.store.fold();
+        scene.store.live().fold();
         thread::yield_now();
     }
 }
 
 fn change(scene: &Scene) {
     let mut chance = Chance::new(8);
-    scene.store.flush().expect("a sound disk");
+    scene.store.ledger().flush().expect("a sound disk");
     rebuild(scene).expect("a sound disk");
-    scene.store.flush().expect("a sound disk");
+    scene.store.ledger().flush().expect("a sound disk");
     rebuild(scene).expect("a sound disk");
     roll_back(scene, &mut chance).expect("a sound disk");
-    scene.store.tick().expect("a sound disk");
+    scene.store.intake().tick().expect("a sound disk");
 }
 
 fn read(scene: &Scene) {

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use tallyring_archive::KeepDays;
-use tallyring_realtime::{Batch, Clock, Durability, Error, Options, Read, Reader, Store};
+use tallyring_realtime::{Batch, Clock, Durability, Error, Options, Read, Store, View};
 use tallyring_rebuild::{BuildOptions, build};
 use tallyring_records::{Increment, TIME_MAX, TIME_MIN};
 
@@ -119,10 +119,10 @@ fn write_on(scene: &Scene, chance: &mut Chance, operations: u64) -> Result<(), S
     for _ in 0..operations {
         let done = match chance.below(20) {
             0..14 => commit(scene, chance, now_ms),
-            14 => scene.store.flush(),
+            14 => scene.store.ledger().flush(),
             15..17 => rebuild(scene),
             17 => roll_back(scene, chance),
-            18 => scene.store.expire_log().map(drop),
+            18 => scene.store.ledger().expire_log().map(drop),
             _ => {
                 now_ms += chance.between(1, 30) * 3_600_000;
                 scene.clock.set(now_ms);
@@ -147,7 +147,7 @@ pub(super) fn commit(scene: &Scene, chance: &mut Chance, now_ms: i64) -> Result<
         .collect();
     let sum = BATCH_SUM * batches.len() as u64;
     scene.sent.fetch_add(sum, Ordering::SeqCst);
-    for outcome in scene.store.commit(batches) {
+    for outcome in scene.store.intake().commit(batches) {
         outcome.expect("a commit on a sound disk succeeds");
     }
     scene.acknowledged.fetch_add(sum, Ordering::SeqCst);
@@ -165,7 +165,7 @@ fn click(chance: &mut Chance, n: u64, now_ms: i64) -> Increment {
 }
 
 pub(super) fn rebuild(scene: &Scene) -> Result<(), Error> {
-    let manifest = scene.store.cut()?;
+    let manifest = scene.store.ledger().cut()?;
     let options = BuildOptions {
         shards: 3,
         level: 1,
@@ -176,7 +176,7 @@ pub(super) fn rebuild(scene: &Scene) -> Result<(), Error> {
     };
     let built = on_one_thread(|| build(&scene.disk, &manifest, options, &|_, _| {}))?;
     match built {
-        Some(built) => scene.store.publish(&built),
+        Some(built) => scene.store.ledger().publish(&built),
         None => Ok(()),
     }
 }
@@ -185,7 +185,10 @@ pub(super) fn roll_back(scene: &Scene, chance: &mut Chance) -> Result<(), Error>
     let generations = scene.store.manifest().generations.clone();
     match generations.is_empty() {
         true => Ok(()),
-        false => scene.store.activate(chance.pick(&generations).number),
+        false => scene
+            .store
+            .ledger()
+            .activate(chance.pick(&generations).number),
     }
 }
 
@@ -197,7 +200,7 @@ fn read_on(scene: &Scene, mut chance: Chance) -> Result<(), String> {
         if number == 0 || chance.percent(50) {
             continue;
         }
-        match one_sum(&scene.store.reader(), Some(number)) {
+        match one_sum(&scene.store.view(), Some(number)) {
             Ok(sum) => {
                 let sum = sum?;
                 let first = *as_of.entry(number).or_insert(sum);
@@ -218,7 +221,7 @@ fn read_on(scene: &Scene, mut chance: Chance) -> Result<(), String> {
 /// What is torn, missing or too much.
 pub(super) fn read_once(scene: &Scene) -> Result<u64, String> {
     let before = scene.acknowledged.load(Ordering::SeqCst);
-    let reader = scene.store.reader();
+    let reader = scene.store.view();
     let after = scene.sent.load(Ordering::SeqCst);
     let sum = one_sum(&reader, None).map_err(|error| error.to_string())??;
     if sum < before || sum > after || !sum.is_multiple_of(BATCH_SUM) {
@@ -242,7 +245,7 @@ fn reads() -> Vec<Read> {
 }
 
 /// The sum of every series and of every breakdown, which must be one.
-fn one_sum(reader: &Reader<'_>, as_of: Option<u64>) -> Result<Result<u64, String>, Error> {
+fn one_sum(reader: &View<'_>, as_of: Option<u64>) -> Result<Result<u64, String>, Error> {
     let mut sums = Vec::new();
     for mut read in reads() {
         let series = reader.read(&read, as_of)?;

@@ -56,7 +56,11 @@ fn a_month_of_hours_folds_into_days_when_all_of_it_is_old() {
     assert_eq!(series.totals.sum(), 6 * CLICKS_A_DAY);
 
     // Rolled back the hours are there, and the next rebuild folds them again.
-    months.store.activate(with_hours).expect("roll back");
+    months
+        .store
+        .ledger()
+        .activate(with_hours)
+        .expect("roll back");
     assert_eq!(grains(&months), (0, 6 * 24));
     months.day(MAY + 15 * DAY);
     assert_eq!(grains(&months), (3, 4 * 24));

@@ -19,7 +19,7 @@ fn a_month_of_minutes_goes_when_all_of_it_is_old_and_its_hours_stay() {
     let with_minutes = world.store.manifest().active;
     // What it was made without is not settled in it.
     let made = APRIL + 29 * DAY;
-    let settled = |as_of| world.store.reader().settled_until("m", as_of, made + 600);
+    let settled = |as_of| world.store.view().settled_until("m", as_of, made + 600);
     assert_eq!(
         (settled(None), settled(Some(with_minutes))),
         (made + 300, made)
@@ -42,7 +42,7 @@ fn a_month_of_minutes_goes_when_all_of_it_is_old_and_its_hours_stay() {
         assert_eq!(series.totals.sum(), 6 * 72, "{name}");
         let value = world
             .store
-            .reader()
+            .view()
             .expand(&series, &series.values[0])
             .expect("a text");
         assert_eq!(
@@ -52,7 +52,11 @@ fn a_month_of_minutes_goes_when_all_of_it_is_old_and_its_hours_stay() {
         );
     }
     // Rolled back, they are there, and the next rebuild leaves them out again.
-    world.store.activate(with_minutes).expect("roll back");
+    world
+        .store
+        .ledger()
+        .activate(with_minutes)
+        .expect("roll back");
     assert_eq!(world.grains(), (6, 0, 6 * 72));
     world.day(MAY);
     assert_eq!(world.grains(), (4, 3, 7 * 72));

@@ -77,7 +77,7 @@ impl Months {
             increments: vec![increment("m"), increment("h")],
             ..Batch::default()
         };
-        let outcome = self.store.commit(vec![batch]).remove(0);
+        let outcome = self.store.intake().commit(vec![batch]).remove(0);
         outcome.expect("counted");
     }
 
@@ -93,8 +93,8 @@ impl Months {
     }
 
     pub fn rebuild(&self) {
-        self.store.tick().expect("time is kept");
-        let manifest = self.store.cut().expect("cut");
+        self.store.intake().tick().expect("time is kept");
+        let manifest = self.store.ledger().cut().expect("cut");
         let options = BuildOptions {
             shards: self.shards.get(),
             level: 1,
@@ -105,7 +105,7 @@ impl Months {
         };
         let built = build(&self.disk, &manifest, options, &|_, _| {}).expect("build");
         if let Some(built) = built {
-            self.store.publish(&built).expect("publish");
+            self.store.ledger().publish(&built).expect("publish");
         }
     }
 
@@ -118,7 +118,7 @@ impl Months {
             to: TIME_MAX,
             rolled: None,
         };
-        let reader = self.store.reader();
+        let reader = self.store.view();
         let series = reader.read(&read, as_of).expect("a read");
         (series, reader.minutes_from(as_of))
     }
@@ -134,8 +134,8 @@ impl Months {
             rolled: None,
         };
         let hour = |start: i64| usize::try_from((start - MARCH) / 3_600).ok();
-        let view = self.store.reader().users(read, None).expect("a view");
-        let users = view.unite(&self.store, &(TIME_MIN..TIME_MAX), hour);
+        let view = self.store.view().users(read, None).expect("a view");
+        let users = view.unite(&(TIME_MIN..TIME_MAX), hour);
         let users = users.expect("users");
         let users = users.iter();
         users

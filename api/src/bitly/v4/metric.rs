@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use tallyring_realtime::{Reader, Series};
+use tallyring_realtime::{Series, View};
 use tallyring_records::MISSING;
 
 use super::super::facets::{Facet, ranked};
@@ -171,7 +171,7 @@ impl Metric {
     pub fn values(
         self,
         window: &Window,
-        reader: &Reader<'_>,
+        reader: &View<'_>,
         series: &Series,
         facet: Facet,
         size: usize,

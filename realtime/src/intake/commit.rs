@@ -1,0 +1,312 @@
+//! One group commit.
+//!
+//! Many batches, one sync. Each batch is whole in one frame, so it counts all or not at all; its
+//! records become visible together, before anyone is told that they were accepted.
+
+use tallyring_records::{Accepted, Increment, Offset, Origin, Record};
+
+use super::batch::Batch;
+use super::group::Group;
+use super::{
+    AGAIN_DOMAIN, BATCH_KEY_DOMAIN, ID_DOMAIN, Intake, PRODUCER_DOMAIN, REFUSED_DOMAIN, Writer,
+};
+use crate::error::{Error, ItemFault, OutOfOrder, Refusal, WrongItem};
+use crate::oplog::{OplogError, PAYLOAD_BYTES_MAX};
+use crate::options::Durability;
+use crate::view::LoggedFrame;
+
+/// Frames are closed when they hold this much; one batch may be larger.
+const FRAME_BYTES: usize = 1 << 20;
+
+impl Intake {
+    /// Makes batches durable and counts them. Answers in order.
+    pub fn commit(&self, batches: Vec<Batch>) -> Vec<std::result::Result<Accepted, Refusal>> {
+        let earlier = self.earlier_answers(&batches);
+        let mut writer = self.writer();
+        let copied = self.copy_before(&mut writer);
+        let turned = copied.and_then(|()| self.turn(&mut writer).map_err(any_refusal));
+        if let Err(refusal) = turned {
+            return batches.iter().map(|_| Err(refusal.clone())).collect();
+        }
+        let mut group = Group::new(self.live.rules(), self.world.clock.now_ms());
+        for batch in batches {
+            let before = group.mark(&writer);
+            let staged = match self.earlier_verdict(&mut writer, &mut group, &earlier, &batch) {
+                Ok(true) => continue,
+                Ok(false) => self.stage(&mut writer, &mut group, batch),
+                Err(refusal) => Err(refusal),
+            };
+            if let Err(refusal) = staged {
+                // A damaged id run may be met half-way: what of the batch is in the frame goes.
+                group.go_back(&mut writer, before);
+                group.outcomes.push(Err(refusal));
+            }
+            if writer.payload.len() >= FRAME_BYTES {
+                self.close_frame(&mut writer, &mut group);
+            }
+        }
+        self.close_frame(&mut writer, &mut group);
+        let outcomes = self.finish(&mut writer, group);
+        // Of the disk or the log, not of what was sent.
+        let refused = outcomes.iter().find_map(|outcome| match outcome {
+            Err(refusal @ (Refusal::DiskFull | Refusal::Unavailable(_))) => Some(refusal),
+            _ => None,
+        });
+        if let Some(refusal) = refused {
+            writer.refused = Some(refusal.clone());
+        }
+        outcomes
+    }
+
+    /// Adds a batch to the open frame: verdicts, targets and bytes. On refusal the caller takes back
+    /// what of it is there.
+    fn stage(
+        &self,
+        writer: &mut Writer,
+        group: &mut Group,
+        batch: Batch,
+    ) -> std::result::Result<(), Refusal> {
+        self.check_counts(writer, group, &batch)?;
+        let base = writer.log().map_err(any_refusal)?.appended();
+        let mut accepted = Accepted {
+            skipped: batch.skipped,
+            ..Accepted::default()
+        };
+        let mut wrong = Vec::new();
+        group.frame.reserve(batch.increments.len());
+        for (index, increment) in batch.increments.into_iter().enumerate() {
+            match self.is_numbered_duplicate(writer, group, &increment) {
+                Ok(true) => accepted.duplicates += 1,
+                Ok(false) => self.stage_increment(writer, group, base, increment, &mut accepted)?,
+                Err(out_of_order) => wrong.push(WrongItem {
+                    index,
+                    fault: ItemFault::Sequence(out_of_order),
+                }),
+            }
+        }
+        if !wrong.is_empty() {
+            return Err(Refusal::Items(wrong));
+        }
+        for item in batch.refused {
+            let known = self
+                .live
+                .keys()
+                .identity(REFUSED_DOMAIN, item.id.as_bytes());
+            self.note(writer, group, base, known)?;
+            let record = Record::Refused {
+                id: item.id,
+                field: item.field,
+                detail: item.detail,
+                namespaces: item.namespaces,
+            };
+            group.push(writer, record);
+        }
+        if let Some(key) = batch.key {
+            let id = self
+                .live
+                .keys()
+                .identity(BATCH_KEY_DOMAIN, key.text.as_bytes());
+            group.remember(writer, id, base);
+            let record = Record::Batch {
+                key: key.text,
+                body: key.body,
+                accepted: accepted.clone(),
+            };
+            group.push(writer, record);
+        }
+        group.accept(accepted);
+        Ok(())
+    }
+
+    /// True when its producer's numbers say that it was counted; otherwise they say so from now on.
+    fn is_numbered_duplicate(
+        &self,
+        writer: &mut Writer,
+        group: &mut Group,
+        increment: &Increment,
+    ) -> std::result::Result<bool, OutOfOrder> {
+        let Some(origin) = &increment.origin else {
+            return Ok(false);
+        };
+        let id = self.producer(origin);
+        let is_new = writer.producers.is_new(id, origin)?;
+        if is_new {
+            let before = writer.producers.follow(id, origin, group.now_ms);
+            group.open.producers.push((id, before));
+        }
+        Ok(!is_new)
+    }
+
+    /// Under which its producer is followed.
+    pub(super) fn producer(&self, origin: &Origin) -> u128 {
+        self.live
+            .keys()
+            .identity(PRODUCER_DOMAIN, origin.producer.as_bytes())
+    }
+
+    fn stage_increment(
+        &self,
+        writer: &mut Writer,
+        group: &mut Group,
+        base: u64,
+        mut increment: Increment,
+        accepted: &mut Accepted,
+    ) -> std::result::Result<(), Refusal> {
+        if let Some(text) = &increment.id {
+            let id = self.live.keys().identity(ID_DOMAIN, text.as_bytes());
+            let known = writer.ids.find(self.live.cache(), id);
+            if let Some(of) = known.map_err(|error| Refusal::Unavailable(error.to_string()))? {
+                accepted.duplicates += 1;
+                let again = self.live.keys().identity(AGAIN_DOMAIN, text.as_bytes());
+                self.note(writer, group, base, again)?;
+                let record = Record::Duplicate {
+                    id: text.clone(),
+                    of,
+                };
+                group.push(writer, record);
+                return Ok(());
+            }
+            group.remember(writer, id, base);
+        }
+        if let Some(filter) = group.rules.schema.filter_of(&increment) {
+            let rule = filter.name.clone();
+            accepted.filtered += 1;
+            group.push(writer, Record::Filtered { rule, increment });
+            return Ok(());
+        }
+        let late = group
+            .rules
+            .judge(&mut increment, group.now_ms.div_euclid(1_000));
+        let correction = increment
+            .event
+            .as_ref()
+            .is_some_and(|event| event.correction);
+        accepted.accepted += 1;
+        accepted.late += u64::from(late || correction);
+        if let Some(mut added) = group.added.take() {
+            self.note_added(&mut added, &increment);
+            group.added = Some(added);
+        }
+        let record = if late {
+            Record::Late(increment)
+        } else {
+            Record::Increment(increment)
+        };
+        group.push(writer, record);
+        Ok(())
+    }
+
+    /// Remembers the first record that says so of an id.
+    fn note(
+        &self,
+        writer: &mut Writer,
+        group: &mut Group,
+        base: u64,
+        id: u128,
+    ) -> std::result::Result<(), Refusal> {
+        let known = writer.ids.find(self.live.cache(), id);
+        if known
+            .map_err(|error| Refusal::Unavailable(error.to_string()))?
+            .is_none()
+        {
+            group.remember(writer, id, base);
+        }
+        Ok(())
+    }
+
+    /// Writes the open frame. When that fails its batches are refused and the others stand.
+    fn close_frame(&self, writer: &mut Writer, group: &mut Group) {
+        if group.frame.is_empty() {
+            return;
+        }
+        let records = std::mem::take(&mut group.frame);
+        let staged = std::mem::take(&mut group.open);
+        let count = u32::try_from(records.len())
+            .expect("BUG: a frame holds at most a batch more than it should");
+        let payload = std::mem::take(&mut writer.payload);
+        let now_ms = group.now_ms;
+        let appended = match writer.log() {
+            Ok(log) => log.append(&payload, count, now_ms).map_err(refusal),
+            Err(error) => Err(any_refusal(error)),
+        };
+        writer.payload = payload;
+        writer.payload.clear();
+        match appended {
+            Ok(first) => {
+                group.written.push(LoggedFrame { first, records });
+                group.unsynced.append(staged);
+            }
+            Err(refusal) => {
+                group.added = None;
+                group.refuse(writer, staged, &refusal);
+            }
+        }
+    }
+
+    /// Syncs, then makes everything visible at once.
+    fn finish(
+        &self,
+        writer: &mut Writer,
+        mut group: Group,
+    ) -> Vec<std::result::Result<Accepted, Refusal>> {
+        if group.written.is_empty() {
+            return group.outcomes;
+        }
+        let synced = match (self.options.durability, writer.log()) {
+            (Durability::Fsync, Ok(log)) => log.sync().map(drop).map_err(refusal),
+            _ => Ok(()),
+        };
+        if let Err(refusal) = synced {
+            let staged = std::mem::take(&mut group.unsynced);
+            group.refuse(writer, staged, &refusal);
+            return group.outcomes;
+        }
+        let copied = self.copy_after(writer);
+        writer.last_append_ms = group.now_ms;
+        writer.refused = None;
+        writer.unflushed += group.records().count() as u64;
+        for (_, increment) in group.records().filter_map(Record::increment) {
+            writer.bounds.add(increment.at, increment.n);
+        }
+        for frame in &group.written {
+            for (sequence, record) in (frame.first..).zip(&frame.records) {
+                if let Record::Batch { body, accepted, .. } = record {
+                    writer.answered.insert(sequence, (*body, accepted.clone()));
+                }
+            }
+        }
+        let Ok(log) = writer.log() else {
+            return group.outcomes;
+        };
+        let applied = Offset {
+            epoch: log.epoch(),
+            sequence: log.appended(),
+        };
+        let now = group.now_ms.div_euclid(1_000);
+        self.live.count(&group.rules, &group.written, applied, now);
+        if let Err(refusal) = copied {
+            // It counts, as the log says; nobody is told so.
+            let outcomes = group.outcomes.iter_mut();
+            outcomes
+                .filter(|outcome| outcome.is_ok())
+                .for_each(|outcome| *outcome = Err(refusal.clone()));
+        }
+        group.outcomes
+    }
+}
+
+const _: () = assert!(FRAME_BYTES < PAYLOAD_BYTES_MAX / 2);
+
+pub(super) fn refusal(error: OplogError) -> Refusal {
+    match error {
+        OplogError::Full { .. } => Refusal::DiskFull,
+        other => Refusal::Unavailable(other.to_string()),
+    }
+}
+
+pub(super) fn any_refusal(error: Error) -> Refusal {
+    match error {
+        Error::Oplog(error) => refusal(error),
+        other => Refusal::Unavailable(other.to_string()),
+    }
+}

@@ -1,0 +1,156 @@
+//! Records of the store's own, and duties that are due without traffic.
+
+use tallyring_records::{Day, Offset, Record, Schema};
+
+use super::commit::{any_refusal, refusal};
+use super::{Intake, Writer};
+use crate::error::{Refusal, Result};
+
+/// Idle time after which the log's end is sealed.
+const SEAL_AFTER_MS: i64 = 1_000;
+
+impl Intake {
+    /// What is due without traffic: turns the ring, syncs in interval mode, seals an idle log.
+    ///
+    /// # Errors
+    /// When the log takes no more writes.
+    pub fn tick(&self) -> std::result::Result<(), Refusal> {
+        let mut writer = self.writer();
+        self.turn(&mut writer).map_err(any_refusal)?;
+        let now_ms = self.world.clock.now_ms();
+        let idle = now_ms.saturating_sub(writer.last_append_ms) >= SEAL_AFTER_MS;
+        let log = writer
+            .log()
+            .map_err(|error| Refusal::Unavailable(error.to_string()))?;
+        if idle {
+            log.seal(now_ms)
+        } else {
+            log.sync().map(drop)
+        }
+        .map_err(refusal)
+    }
+
+    /// Whether the next increment can be counted, as far as the way in can know.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(crate) fn ready(&self) -> std::result::Result<(), Refusal> {
+        self.tick()?;
+        self.copy_before(&mut self.writer())?;
+        let refused = self.writer().refused.clone();
+        match refused {
+            Some(refusal) if self.must_flush() => Err(refusal),
+            // What was lacking may be there again, and nobody writes to a server that is not ready.
+            Some(_) => self.prepare_segment().map_err(any_refusal),
+            None => Ok(()),
+        }
+    }
+
+    /// Notes why a group could not even be tried.
+    pub(crate) fn note_refused(&self, refusal: &Refusal) {
+        self.writer().refused = Some(refusal.clone());
+    }
+
+    /// Seals the log's end, so that damage to it can never be taken for a torn write.
+    ///
+    /// # Errors
+    /// When the log takes no more writes.
+    pub fn seal(&self) -> Result<()> {
+        let now_ms = self.world.clock.now_ms();
+        Ok(self.writer().log()?.seal(now_ms)?)
+    }
+
+    /// Makes the next log segment ahead of need; for a helper thread.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn prepare_segment(&self) -> Result<()> {
+        let spare = self.writer().log()?.spare();
+        Ok(spare.prepare()?)
+    }
+
+    /// Declares the namespaces; a change is a record in the log.
+    ///
+    /// # Errors
+    /// When the declaration cannot be used, or the log takes no more writes.
+    pub(crate) fn declare(&mut self, schema: Schema) -> Result<()> {
+        schema.validate()?;
+        let before = self.live.schema();
+        if **before == schema {
+            return Ok(());
+        }
+        warn_of_coarser_grains(before, &schema);
+        let record = Record::Schema(schema.clone());
+        let after = self.append_one(&mut self.writer(), &record)?;
+        self.live.declare(schema, after);
+        Ok(())
+    }
+
+    /// Appends one record of the store's own and makes it durable; returns the offset behind it.
+    pub(super) fn append_one(&self, writer: &mut Writer, record: &Record) -> Result<Offset> {
+        let now_ms = self.world.clock.now_ms();
+        let mut payload = Vec::new();
+        record.encode(&mut payload);
+        let log = writer.log()?;
+        log.append(&payload, 1, now_ms)?;
+        log.sync()?;
+        writer.last_append_ms = now_ms;
+        writer.unflushed += 1;
+        let log = writer.log()?;
+        Ok(Offset {
+            epoch: log.epoch(),
+            sequence: log.appended(),
+        })
+    }
+
+    /// As [`Intake::turn`], at the end of a start.
+    ///
+    /// # Errors
+    /// When the log takes no more writes.
+    pub(crate) fn turn_now(&self) -> Result<()> {
+        self.turn(&mut self.writer())
+    }
+
+    /// Turns the ring to the clock's day, where the clock is plausible: forward, and back when the ring is more than a day
+    /// ahead, because it had followed a clock that was.
+    pub(super) fn turn(&self, writer: &mut Writer) -> Result<()> {
+        if !self.is_clock_plausible(writer)? {
+            return Ok(());
+        }
+        let day = Day::of(self.world.clock.now_ms().div_euclid(1_000));
+        let today = self.live.snapshot().ring.today();
+        match day.next() < today || today < day {
+            true => self.turn_to(writer, day),
+            false => Ok(()),
+        }
+    }
+
+    fn turn_to(&self, writer: &mut Writer, day: Day) -> Result<()> {
+        let record = self.live.snapshot().ring.turn_record(day);
+        let after = self.append_one(writer, &record)?;
+        self.live.follow(&record, after);
+        tracing::info!(today = %day, "the ring turned");
+        Ok(())
+    }
+}
+
+/// Says which namespaces will count more coarsely from here on: what was counted keeps its grain, what comes
+/// has less, and an operator may only have left a line out of the configuration.
+fn warn_of_coarser_grains(before: &Schema, after: &Schema) {
+    for namespace in &after.namespaces {
+        let known = before.namespace(&namespace.name);
+        let grain = namespace.grain.seconds();
+        if let Some(finer) = known
+            .map(|known| known.grain.seconds())
+            .filter(|&known| known < grain)
+        {
+            tracing::warn!(
+                namespace = namespace.name,
+                seconds_before = finer,
+                seconds = grain,
+                "this namespace counts by a coarser grain than before: days of zones off the hour are no longer exact; \
+                 declare its grain again if that is not meant"
+            );
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! What became of an id, told from the log as long as it is kept.
+
+use tallyring_archive::names;
+use tallyring_records::{Day, Increment, Offset, Record, StoreId};
+
+use super::{AGAIN_DOMAIN, ID_DOMAIN, Intake, REFUSED_DOMAIN};
+use crate::error::{Error, Result};
+use crate::oplog::OplogError;
+
+/// Everything the log says of an id.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct IdHistory {
+    /// The increment that counted, [`Record::Increment`] or [`Record::Late`]; or was [`Record::Filtered`].
+    pub counted: Option<Logged>,
+    /// The first [`Record::Duplicate`] of it.
+    pub again: Option<Logged>,
+    /// The first [`Record::Refused`].
+    pub refused: Option<Logged>,
+    /// The generation that is read when its store was merged; none while the count is a delta.
+    pub generation: Option<u64>,
+}
+
+/// A record, where it stands and when it arrived.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Logged {
+    /// Its place in the log.
+    pub offset: Offset,
+    /// Unix milliseconds.
+    pub arrived_ms: i64,
+    /// What it says.
+    pub record: Record,
+}
+
+impl Intake {
+    /// What became of the increments and events with this id.
+    ///
+    /// # Errors
+    /// When a run of ids or the log is damaged.
+    pub fn id_history(&self, id: &str) -> Result<IdHistory> {
+        let mut history = IdHistory {
+            counted: self.find_logged(ID_DOMAIN, id)?,
+            again: self.find_logged(AGAIN_DOMAIN, id)?,
+            refused: self.find_logged(REFUSED_DOMAIN, id)?,
+            generation: None,
+        };
+        if let Some(logged) = &history.counted {
+            history.generation = self.merged_in(logged);
+        }
+        Ok(history)
+    }
+
+    fn find_logged(&self, domain: u8, id: &str) -> Result<Option<Logged>> {
+        let identity = self.live.keys().identity(domain, id.as_bytes());
+        // Runs are read without the lock that increments wait for.
+        let (mut sequence, runs) = self.writer().ids.places(identity);
+        for run in runs {
+            if sequence.is_none() {
+                sequence = run.find(self.live.cache(), identity)?;
+            }
+        }
+        let Some(sequence) = sequence else {
+            return Ok(None);
+        };
+        match self.logged(sequence) {
+            // Its segment is gone before its run is.
+            Err(Error::Oplog(OplogError::Missing { .. })) => Ok(None),
+            found => found,
+        }
+    }
+
+    /// The generation in the view, unless the store that took the record still counts it, or what was exported of such a
+    /// store waits to be merged.
+    fn merged_in(&self, logged: &Logged) -> Option<u64> {
+        let view = self.live.snapshot();
+        let exported = match &logged.record {
+            Record::Increment(increment) => Some((
+                names::exported_runs(&format!("day-{}.", Day::of(increment.at))),
+                increment.at,
+            )),
+            Record::Late(increment) => Some((names::exported_runs("late-"), increment.at)),
+            _ => None,
+        };
+        if let Some((name, at)) = exported
+            && view
+                .manifest
+                .pending()
+                .any(|run| run.name.starts_with(&name) && run.meta.overlaps(at, at + 1))
+        {
+            return None;
+        }
+        let takes = |id: &StoreId| match (&logged.record, id) {
+            (Record::Increment(Increment { at, .. }), StoreId::Day(day)) => *day == Day::of(*at),
+            (Record::Late(_), StoreId::Late(_)) => true,
+            _ => false,
+        };
+        let mut stores = view.ring.stores();
+        let waits = stores.any(|store| takes(&store.id) && store.takes(logged.offset.sequence));
+        (!waits).then_some(view.archive.generation)
+    }
+}

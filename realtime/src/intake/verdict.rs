@@ -1,0 +1,254 @@
+//! What is decided about a batch before it is written: was it answered before, would it overflow.
+
+use std::collections::{BTreeSet, HashMap};
+
+use tallyring_records::{
+    Accepted, COUNT_MAX, Increment, Namespace, Offset, Record, Text, TimeCode, decode_all, line,
+};
+
+use super::batch::{Batch, BatchKey};
+use super::commit::any_refusal;
+use super::group::{Added, Group};
+use super::history::Logged;
+use super::{BATCH_BODY_DOMAIN, BATCH_KEY_DOMAIN, ID_DOMAIN, Intake, Writer};
+use crate::error::{ItemFault, Refusal, Result, WrongItem};
+use crate::oplog::{OplogError, scan_segment};
+
+/// Bodies of batches and what they were answered, by the number of the record that says so.
+pub(super) type EarlierAnswers = HashMap<u64, (u128, Accepted)>;
+
+impl Intake {
+    /// What the log says of batches whose keys were known before the group began. The log is read here, without the lock
+    /// of the way in; what cannot be read is not among the answers.
+    pub(super) fn earlier_answers(&self, batches: &[Batch]) -> EarlierAnswers {
+        let mut answers = EarlierAnswers::new();
+        for key in batches.iter().filter_map(|batch| batch.key.as_ref()) {
+            let id = self.batch_id(key);
+            let (mut known, runs) = self.writer().ids.known_places(id);
+            for run in runs {
+                known = known.or_else(|| run.find(self.live.cache(), id).ok().flatten());
+            }
+            let Some(sequence) = known else { continue };
+            if self.writer().answered.get(&sequence).is_some() {
+                continue;
+            }
+            if let Ok(Some(Logged {
+                record: Record::Batch { body, accepted, .. },
+                ..
+            })) = self.logged(sequence)
+            {
+                answers.insert(sequence, (body, accepted));
+            }
+        }
+        answers
+    }
+
+    /// Answers a batch whose key is known as it was answered before; false when it is new.
+    pub(super) fn earlier_verdict(
+        &self,
+        writer: &mut Writer,
+        group: &mut Group,
+        earlier: &EarlierAnswers,
+        batch: &Batch,
+    ) -> std::result::Result<bool, Refusal> {
+        let Some(key) = &batch.key else {
+            return Ok(false);
+        };
+        let known = writer
+            .ids
+            .find(self.live.cache(), self.batch_id(key))
+            .map_err(|error| Refusal::Unavailable(error.to_string()))?;
+        let Some(sequence) = known else {
+            return Ok(false);
+        };
+        let here = group.records().rfind(
+            |record| matches!(record, Record::Batch { key: known, .. } if *known == key.text),
+        );
+        let (body, accepted) = match here {
+            Some(Record::Batch { body, accepted, .. }) => (*body, accepted.clone()),
+            _ => answered(writer, earlier, sequence)?,
+        };
+        if body != key.body {
+            return Err(Refusal::KeyReused);
+        }
+        group.accept(accepted);
+        Ok(true)
+    }
+
+    fn batch_id(&self, key: &BatchKey) -> u128 {
+        let keys = self.live.keys();
+        keys.identity(BATCH_KEY_DOMAIN, key.text.as_bytes())
+    }
+
+    /// The record with this sequence.
+    pub(super) fn logged(&self, sequence: u64) -> Result<Option<Logged>> {
+        let mut found = None;
+        let read = scan_segment(&*self.world.disk, sequence, &mut |frame| {
+            let at = usize::try_from(sequence - frame.first_sequence.min(sequence))?;
+            let record = decode_all(frame.payload, frame.count)?.into_iter().nth(at);
+            found = record.map(|record| Logged {
+                offset: Offset {
+                    epoch: frame.epoch,
+                    sequence,
+                },
+                arrived_ms: frame.written_ms,
+                record,
+            });
+            // The rest of the log is not wanted.
+            Err("found".into())
+        });
+        match read {
+            Err(OplogError::Apply { .. }) | Ok(()) => Ok(found),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// 128 keyed bits of a body: of a batch's for its [`BatchKey`](super::BatchKey).
+    pub fn body_identity(&self, body: &[u8]) -> u128 {
+        self.live.keys().identity(BATCH_BODY_DOMAIN, body)
+    }
+
+    /// Refuses a batch that could lift a counter above [`COUNT_MAX`]. Cheap while all counts of an
+    /// hour together are below that; exact beyond.
+    pub(super) fn check_counts(
+        &self,
+        writer: &Writer,
+        group: &mut Group,
+        batch: &Batch,
+    ) -> std::result::Result<(), Refusal> {
+        let (mut sum, mut bound) = (0_u64, 0);
+        for increment in &batch.increments {
+            sum = sum.saturating_add(increment.n);
+            bound = writer.bounds.of(increment.at).max(bound);
+        }
+        group.sum = group.sum.saturating_add(sum);
+        if group.sum.saturating_add(bound) <= COUNT_MAX {
+            return Ok(());
+        }
+        let added = match group.added.take() {
+            Some(added) => added,
+            None => self.added_by(group),
+        };
+        let checked = self.check_batch(writer, &added, batch);
+        group.added = Some(added);
+        checked
+    }
+
+    /// What the batches staged before add to each counter.
+    fn added_by(&self, group: &Group) -> Added {
+        let mut added = Added::new();
+        for record in group.records() {
+            if let Record::Increment(increment) | Record::Late(increment) = record {
+                self.note_added(&mut added, increment);
+            }
+        }
+        added
+    }
+
+    /// Adds an increment to what the staged ones add to each counter.
+    pub(super) fn note_added(&self, added: &mut Added, increment: &Increment) {
+        for (_, counter) in self.counters(increment) {
+            let sum = added.entry(counter).or_insert(0);
+            *sum = sum.saturating_add(increment.n);
+        }
+    }
+
+    /// Refuses a batch when some counters would overflow with it and what is `added` before; the refusal names every item
+    /// for which there is no room beside those before it.
+    fn check_batch(
+        &self,
+        writer: &Writer,
+        added: &Added,
+        batch: &Batch,
+    ) -> std::result::Result<(), Refusal> {
+        let mut own = Added::new();
+        let mut own_ids = BTreeSet::new();
+        let mut wrong = Vec::new();
+        for (index, increment) in batch.increments.iter().enumerate() {
+            // A retry of what was counted adds nothing, so it is a duplicate and no overflow.
+            let id = increment.id.as_ref();
+            let id = id.map(|id| self.live.keys().identity(ID_DOMAIN, id.as_bytes()));
+            if let Some(id) = id {
+                let known = writer.ids.find(self.live.cache(), id);
+                let known = known.map_err(|error| any_refusal(error.into()))?;
+                if known.is_some() || own_ids.contains(&id) {
+                    continue;
+                }
+            }
+            if self.is_known_number(writer, increment) {
+                continue;
+            }
+            let counters = self.counters(increment);
+            let mut overflow = None;
+            for (name, counter) in &counters {
+                let counted = self.live.count_of(&counter.0, counter.1);
+                let counted = counted.map_err(any_refusal)?;
+                let sum = |added: &Added| added.get(counter).copied().unwrap_or(0);
+                let before = sum(added).saturating_add(counted);
+                let after = before.saturating_add(sum(&own)).saturating_add(increment.n);
+                if after > COUNT_MAX {
+                    overflow = Some(format!("keys.{name}"));
+                    break;
+                }
+            }
+            if let Some(field) = overflow {
+                let increment = Box::new(increment.clone());
+                let fault = ItemFault::Overflow { increment, field };
+                wrong.push(WrongItem { index, fault });
+                continue;
+            }
+            own_ids.extend(id);
+            for (_, counter) in counters {
+                let sum = own.entry(counter).or_insert(0);
+                *sum = sum.saturating_add(increment.n);
+            }
+        }
+        match wrong.is_empty() {
+            true => Ok(()),
+            false => Err(Refusal::Items(wrong)),
+        }
+    }
+
+    /// True when its producer's numbers say that it was counted before this batch.
+    fn is_known_number(&self, writer: &Writer, increment: &Increment) -> bool {
+        increment.origin.as_ref().is_some_and(|origin| {
+            let id = self.producer(origin);
+            writer.producers.is_new(id, origin) == Ok(false)
+        })
+    }
+
+    /// The totals that an increment counts in, each with its namespace's name.
+    fn counters(&self, increment: &Increment) -> Vec<(String, (String, TimeCode))> {
+        let schema = self.live.schema();
+        let named = increment
+            .keys
+            .iter()
+            .filter_map(|(name, raw)| Some((schema.namespace(name)?, raw)));
+        let counter = |(namespace, raw): (&Namespace, &Text)| {
+            let key = line::total_key(&namespace.name, &self.live.keys().stored(raw));
+            (
+                namespace.name.clone(),
+                (key, TimeCode::containing(increment.at, namespace.grain)),
+            )
+        };
+        named.map(counter).collect()
+    }
+}
+
+/// The body of a batch, and what it was answered, from the record with this sequence.
+fn answered(
+    writer: &mut Writer,
+    earlier: &EarlierAnswers,
+    sequence: u64,
+) -> std::result::Result<(u128, Accepted), Refusal> {
+    if let Some(answered) = writer.answered.get(&sequence) {
+        return Ok(answered.clone());
+    }
+    let Some(answered) = earlier.get(&sequence) else {
+        return Err(Refusal::Unavailable(format!(
+            "the verdict on this batch, record {sequence}, cannot be read"
+        )));
+    };
+    writer.answered.insert(sequence, answered.clone());
+    Ok(answered.clone())
+}

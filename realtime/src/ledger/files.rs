@@ -1,0 +1,149 @@
+//! Open files of the current manifest, each opened once and shared.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use tallyring_archive::{Disk, Manifest, Result, Run, RunEntry};
+
+use crate::delta::OpenRun;
+use crate::view::ArchiveFiles;
+
+/// Runs by name.
+#[derive(Default)]
+pub(crate) struct Files {
+    open: BTreeMap<String, Arc<Run>>,
+}
+
+impl Files {
+    /// Opens all that queries read under `manifest`. A file that is damaged or gone costs only what is in it: a run takes
+    /// its place of which every read fails.
+    ///
+    /// # Errors
+    /// When a file cannot be opened for another reason.
+    pub fn open_what_is_whole(&mut self, disk: &dyn Disk, manifest: &Manifest) -> Result<()> {
+        let of_stores = manifest.stores.iter().flat_map(|store| &store.runs);
+        let kept = manifest.generations.iter();
+        let of_archive = kept.flat_map(|kept| &kept.files).chain(manifest.pending());
+        for entry in of_stores.chain(of_archive) {
+            match self.open(disk, entry) {
+                Ok(_) => {}
+                Err(error) if error.is_damage() => {
+                    tracing::error!(%error, file = entry.name, "a file is damaged or gone: reads that need it fail");
+                    let lost = Run::lost(entry, &error);
+                    self.open.insert(entry.name.clone(), lost);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// The next that needs the file opens it anew.
+    pub fn forget(&mut self, name: &str) {
+        self.open.remove(name);
+    }
+
+    /// Names of files that could not be opened.
+    pub fn lost(&self) -> BTreeSet<String> {
+        let open = self.open.iter();
+        let lost = open.filter(|(_, run)| run.is_lost());
+        lost.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Opens a file anew, whose content was put back.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn reopen(&mut self, disk: &dyn Disk, entry: &RunEntry) -> Result<OpenRun> {
+        let run = Run::open_named(disk, entry)?;
+        self.open.insert(entry.name.clone(), Arc::clone(&run));
+        Ok(OpenRun {
+            entry: entry.clone(),
+            run,
+        })
+    }
+
+    /// The open run that the manifest names so.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn open(&mut self, disk: &dyn Disk, entry: &RunEntry) -> Result<OpenRun> {
+        let run = match self.open.get(&entry.name) {
+            Some(run) => Arc::clone(run),
+            None => {
+                let run = Run::open_named(disk, entry)?;
+                self.open.insert(entry.name.clone(), Arc::clone(&run));
+                run
+            }
+        };
+        Ok(OpenRun {
+            entry: entry.clone(),
+            run,
+        })
+    }
+
+    /// Opens what queries read of the archive under `manifest`.
+    ///
+    /// # Errors
+    /// When a file cannot be opened.
+    pub fn archive(&mut self, disk: &dyn Disk, manifest: &Manifest) -> Result<ArchiveFiles> {
+        let mut kept = BTreeMap::new();
+        for generation in &manifest.generations {
+            kept.insert(generation.number, self.open_all(disk, &generation.files)?);
+        }
+        let mut runs = kept.get(&manifest.active).cloned().unwrap_or_default();
+        let pending: Vec<&RunEntry> = manifest.pending().collect();
+        let pending_from = pending.iter().map(|run| run.meta.first).min();
+        runs.extend(self.open_all(disk, pending)?);
+        Ok(ArchiveFiles {
+            generation: manifest.active,
+            runs,
+            pending_from,
+            kept,
+            minutes_from: manifest
+                .generations
+                .iter()
+                .filter_map(|generation| Some((generation.number, generation.minutes_from?)))
+                .collect(),
+            hours_from: manifest
+                .generations
+                .iter()
+                .filter_map(|generation| Some((generation.number, generation.hours_from?)))
+                .collect(),
+        })
+    }
+
+    fn open_all<'e>(
+        &mut self,
+        disk: &dyn Disk,
+        entries: impl IntoIterator<Item = &'e RunEntry>,
+    ) -> Result<Vec<Arc<Run>>> {
+        entries
+            .into_iter()
+            .map(|entry| self.open(disk, entry).map(|open| open.run))
+            .collect()
+    }
+
+    /// Forgets files that the manifest does not name; they are to be removed.
+    pub fn forget_unnamed(&mut self, manifest: &Manifest) {
+        let named = manifest.file_names();
+        self.open.retain(|name, _| named.contains(name.as_str()));
+    }
+
+    /// Forgets and removes those of the files that the manifest does not name. Views that read them go on.
+    pub fn remove_unnamed<'n>(
+        &mut self,
+        disk: &dyn Disk,
+        files: impl Iterator<Item = &'n str>,
+        manifest: &Manifest,
+    ) {
+        let named = manifest.file_names();
+        for file in files.filter(|file| !named.contains(file)) {
+            self.open.remove(file);
+            // A file that stays is only space: the next start removes it.
+            if let Err(error) = disk.remove(file) {
+                tracing::debug!(file, %error, "cannot remove a file that is not named");
+            }
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Flush and cut: changes of the manifest that move counts from memory into runs.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tallyring_archive::merge::{Horizon, merge};
+use tallyring_archive::{
+    IdRunEntry, IdsEntry, Manifest, Partition, RunEntry, RunSpec, RunWriter, StoreEntry, names,
+    remove_leftovers_of_flush,
+};
+use tallyring_records::{Position, StoreId};
+
+use super::files::Files;
+use super::{Ledger, Root};
+use crate::delta::{DeltaStore, FlushTarget, OpenRun, write_runs};
+use crate::error::Result;
+use crate::intake::{self, Frozen};
+
+/// Runs of one store, month and shard above which they are merged into one.
+const RUNS_MAX: usize = 8;
+
+const HOUR_MS: i64 = 3_600_000;
+
+impl Ledger {
+    /// Writes every memory delta and all ids in memory as runs, and names them in a new manifest.
+    /// Serving goes on meanwhile.
+    ///
+    /// # Errors
+    /// When the disk refuses; what was to be flushed stays in memory and counts.
+    pub fn flush(&self) -> Result<()> {
+        let mut root = self.root();
+        self.flush_locked(&mut root)
+    }
+
+    /// Closes the stores that are due (every day before today, late stores that count something)
+    /// and flushes. Returns the manifest to rebuild from.
+    ///
+    /// # Errors
+    /// When the log takes no more writes or the disk refuses.
+    pub fn cut(&self) -> Result<Arc<Manifest>> {
+        let mut root = self.root();
+        root.check()?;
+        self.intake.cut_due()?;
+        self.flush_locked(&mut root)?;
+        Ok(Arc::new(root.manifest.clone()))
+    }
+
+    /// Has the manifest name the declaration in force, which may be in the log alone: a reader of the manifest alone, such as
+    /// a load that sorts beside a server, goes by it.
+    ///
+    /// # Errors
+    /// When the disk refuses; the declaration is in force all the same, and is named by the next flush.
+    pub(crate) fn name_declaration(&self) -> Result<()> {
+        let live = self.intake.live();
+        let manifest = live.manifest();
+        let named = manifest.schemas.last();
+        if named.is_some_and(|named| named.schema == **live.schema()) {
+            return Ok(());
+        }
+        self.flush()
+    }
+
+    pub(super) fn flush_locked(&self, root: &mut Root) -> Result<()> {
+        root.check()?;
+        let flushed = self.write_and_name(root);
+        // Where a manifest may name them they stay. Else the next try makes others, and the disk may be full.
+        if flushed.is_err() && root.uncertain.is_none() {
+            let disk = &*self.disk;
+            root.files.forget_unnamed(&root.manifest);
+            if let Err(error) = remove_leftovers_of_flush(disk, &root.manifest) {
+                tracing::debug!(%error, "what a failed flush left could not be removed");
+            }
+        }
+        flushed
+    }
+
+    fn write_and_name(&self, root: &mut Root) -> Result<()> {
+        let frozen = self.intake.freeze()?;
+        let written = self.write_frozen(root, &frozen)?;
+        let mut next = self.next_manifest(root)?;
+        self.describe(&mut next, &frozen, &written);
+        next.newest_events = frozen.newest_events.clone();
+        next.ids = self.remembered(&next.ids, &frozen, written.ids.as_ref())?;
+        let fresh_ids = self.intake.open_fresh_ids(&next.ids.runs)?;
+        self.commit_manifest(root, next)?;
+        let made = written.made.iter().map(String::as_str);
+        root.files.remove_unnamed(&*self.disk, made, &root.manifest);
+        let (stores, until) = (written.stores, frozen.until);
+        self.intake
+            .flushed(stores, fresh_ids, until, &root.manifest);
+        Ok(())
+    }
+
+    fn write_frozen(&self, root: &mut Root, frozen: &Frozen) -> Result<Written> {
+        let disk = &*self.disk;
+        let (mut stores, mut made) = (Vec::new(), Vec::new());
+        for store in &frozen.stores {
+            let target = FlushTarget {
+                disk,
+                store: store.id.to_string(),
+                level: self.intake.options().flush_level,
+            };
+            let mut runs = store.runs.clone();
+            for delta in &store.deltas {
+                for entry in write_runs(&target, delta)? {
+                    runs.push(root.files.open(disk, &entry)?);
+                    made.push(entry.name);
+                }
+            }
+            stores.push((store.id, self.compact(&mut root.files, store.id, runs)?));
+        }
+        let ids = match &frozen.ids {
+            Some(ids) => intake::write_run(disk, ids, self.intake.options().flush_level)?,
+            None => None,
+        };
+        made.extend(ids.iter().map(|ids| ids.run.name.clone()));
+        Ok(Written { stores, ids, made })
+    }
+
+    /// Merges the runs of each month and shard that has too many.
+    fn compact(&self, files: &mut Files, id: StoreId, runs: Vec<OpenRun>) -> Result<Vec<OpenRun>> {
+        let disk = &*self.disk;
+        let mut groups: BTreeMap<(Partition, u16, u16), Vec<OpenRun>> = BTreeMap::new();
+        for run in runs {
+            let meta = run.run.meta();
+            groups
+                .entry((meta.partition, meta.shard, meta.shards))
+                .or_default()
+                .push(run);
+        }
+        let mut kept = Vec::new();
+        for ((partition, shard, shards), group) in groups {
+            if group.len() <= RUNS_MAX {
+                kept.extend(group);
+                continue;
+            }
+            let level = self.intake.options().flush_level;
+            let spec = RunSpec {
+                directory: names::DELTAS,
+                what: id.to_string(),
+                partition,
+                shard,
+                shards,
+                level,
+            };
+            let inputs: Vec<_> = group.iter().map(|run| Arc::clone(&run.run)).collect();
+            let merged =
+                RunWriter::create(disk, spec).and_then(|out| merge(&inputs, out, Horizon::ALL));
+            match merged {
+                Ok(entry) => {
+                    disk.sync_directory(names::DELTAS)
+                        .map_err(tallyring_archive::Error::io("sync", names::DELTAS))?;
+                    if let Some(entry) = entry {
+                        kept.push(files.open(disk, &entry)?);
+                    }
+                }
+                // To be few is not worth a flush: were it to fail, memory would fill up.
+                Err(error) => {
+                    tracing::error!(%error, store = %id, "runs stay as many as they are");
+                    kept.extend(group);
+                }
+            }
+        }
+        Ok(kept)
+    }
+
+    /// Fills in what the ring and the ids are after a flush.
+    fn describe(&self, next: &mut Manifest, frozen: &Frozen, written: &Written) {
+        let view = self.intake.live().snapshot();
+        next.today = view.ring.today();
+        next.stores = view
+            .ring
+            .stores()
+            .map(|store| flushed_entry(store, frozen, written))
+            .collect();
+        // All of them: a recount begins where the log does.
+        next.schemas.clone_from(&view.schemas);
+    }
+
+    /// Ids are known for their window; what became of them is told as long as the log is kept.
+    fn remembered(
+        &self,
+        before: &IdsEntry,
+        frozen: &Frozen,
+        new: Option<&IdRunEntry>,
+    ) -> Result<IdsEntry> {
+        let options = self.intake.options();
+        let now_ms = self.intake.believed_ms();
+        let oldest_ms = self.intake.log_from_ms();
+        let kept = before.runs.iter().filter(|run| run.newest_ms >= oldest_ms);
+        let runs = kept.chain(new).cloned().collect();
+        let window_ms = i64::from(options.id_hours) * HOUR_MS;
+        Ok(IdsEntry {
+            // A replay may begin before, at what a store lacks.
+            flushed: Position::single(before.flushed.offset(0).max(frozen.until)),
+            runs: intake::compact(&*self.disk, runs, now_ms, window_ms, options.flush_level)?,
+            producers: frozen.producers.clone(),
+        })
+    }
+}
+
+/// The files of a flush: all runs of each store then.
+struct Written {
+    stores: Vec<(StoreId, Vec<OpenRun>)>,
+    ids: Option<IdRunEntry>,
+    /// Names of the files; what was merged at once into others is named by no manifest.
+    made: Vec<String>,
+}
+
+fn flushed_entry(store: &DeltaStore, frozen: &Frozen, written: &Written) -> StoreEntry {
+    let mut entry = store.entry();
+    entry.flushed = Position::single(store.flushed.max(frozen.until));
+    if let Some((_, runs)) = written.stores.iter().find(|(id, _)| *id == store.id) {
+        entry.runs = runs
+            .iter()
+            .map(|run| -> RunEntry { run.entry.clone() })
+            .collect();
+    }
+    entry
+}

@@ -1,0 +1,129 @@
+//! Looks for files that went bad while nobody read them, so that it is known while a backup still has them whole.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tallyring_archive::{Run, RunEntry, verify_on_disk};
+
+use super::{Ledger, Root};
+use crate::error::Result;
+
+/// In so many nights every file has had its turn.
+const NIGHTS: i64 = 7;
+/// Where all files together have no more bytes, they have it every night.
+const BYTES_A_NIGHT: u64 = 1 << 30;
+
+impl Ledger {
+    /// The files whose turn it is on this night, a day's number; those that are known to be damaged have it, too.
+    pub fn files_to_scrub(&self, night: i64) -> Vec<RunEntry> {
+        let manifest = self.intake.live().manifest();
+        // Generations share files.
+        let files: BTreeMap<&str, &RunEntry> = manifest
+            .files()
+            .map(|file| (file.name.as_str(), file))
+            .collect();
+        let all: u64 = files.values().map(|file| file.bytes).sum();
+        let damaged = self.damaged().clone();
+        let has_turn = |file: &&RunEntry| {
+            let turn = i64::from(crc32fast::hash(file.hash.as_bytes()));
+            all <= BYTES_A_NIGHT
+                || turn.rem_euclid(NIGHTS) == night.rem_euclid(NIGHTS)
+                || damaged.contains(&file.name)
+        };
+        files.into_values().filter(has_turn).cloned().collect()
+    }
+
+    /// Reads every byte of a file from the disk. One that is damaged is in the status until it is found whole, or not
+    /// named any more. `after_part` is called after every mebibyte.
+    ///
+    /// # Errors
+    /// What is wrong with it, or why it cannot be read now.
+    pub fn scrub(&self, file: &RunEntry, after_part: &mut dyn FnMut()) -> Result<()> {
+        match verify_on_disk(&*self.disk, file, after_part) {
+            Ok(()) => {
+                if self.damaged().contains(&file.name) {
+                    self.reopen(file)?;
+                }
+                Ok(())
+            }
+            Err(error) if error.is_gone() && !self.names(&file.name) => Ok(()),
+            Err(error) => {
+                if error.is_damage() {
+                    self.damaged().insert(file.name.clone());
+                }
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Looks whether every file is there and begins and ends as it should, also those that only a rebuild reads. Those that
+    /// do not are damaged.
+    pub fn look_for_lost(&self) {
+        let manifest = self.intake.live().manifest();
+        let files: BTreeMap<&str, &RunEntry> =
+            manifest.files().map(|file| (&*file.name, file)).collect();
+        for (name, file) in files {
+            if let Err(error) = Run::open_named(&*self.disk, file)
+                && error.is_damage()
+                && self.names(name)
+                && self.damaged().insert(name.to_owned())
+            {
+                tracing::error!(%error, file = name, "a file is damaged or gone");
+            }
+        }
+    }
+
+    /// The files that are known to be damaged and still count.
+    pub fn damaged_entries(&self) -> Vec<RunEntry> {
+        let damaged = self.damaged_files();
+        let manifest = self.intake.live().manifest();
+        let files = manifest.files().map(|file| (&file.name, file));
+        let files: BTreeMap<&String, &RunEntry> = files.collect();
+        let entries = damaged.iter().filter_map(|name| files.get(name));
+        entries.map(|&file| file.clone()).collect()
+    }
+
+    /// Reads a file that is whole again from now on.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn reopen(&self, file: &RunEntry) -> Result<()> {
+        let mut root = self.root();
+        let disk = &*self.disk;
+        let Root {
+            manifest, files, ..
+        } = &mut *root;
+        if manifest.files().any(|named| named.name == file.name) {
+            let open = files.reopen(disk, file)?;
+            let archive = Arc::new(files.archive(disk, manifest)?);
+            self.intake.live().reopened(&open, archive);
+        }
+        self.damaged().remove(&file.name);
+        Ok(())
+    }
+
+    /// Notes that files are gone that the manifest names.
+    pub(crate) fn note_missing(&self, files: &[String]) {
+        self.damaged().extend(files.iter().cloned());
+    }
+
+    /// Names of files that were found damaged and still count.
+    pub(crate) fn damaged_files(&self) -> Vec<String> {
+        let found = self.damaged().clone();
+        if found.is_empty() {
+            return Vec::new();
+        }
+        // Taken when they were found, so that what it does not name is gone; and without their lock, as it takes `live`.
+        let manifest = self.intake.live().manifest();
+        let named = manifest.file_names();
+        let still_counts = |name: &String| named.contains(name.as_str());
+        let (damaged, gone): (Vec<String>, Vec<String>) = found.into_iter().partition(still_counts);
+        self.damaged().retain(|name| !gone.contains(name));
+        damaged
+    }
+
+    /// Asks the manifest that was committed last, which may not be in the view yet.
+    fn names(&self, name: &str) -> bool {
+        self.root().manifest.files().any(|file| file.name == name)
+    }
+}

@@ -1,0 +1,230 @@
+//! The end of a group commit: durable records become visible, all of them at once.
+//!
+//! A small group is counted under the lock of the newest view. A large one is counted before, in
+//! deltas of its own; under the lock they only become layers, which are then folded into those below in
+//! short steps, between which views are taken. The caller holds the lock of the way in until all is counted, so
+//! nothing else counts, flushes or cuts meanwhile. A very large group's layers are folded while the next
+//! group is on its way ([`Live::fold`], by another thread). Layers that a view holds stay as they are until it is gone;
+//! where there are many, small ones are merged by copying.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::thread;
+
+use tallyring_records::{Increment, Offset, Record, Schema, StoreId, TimeCode, line};
+
+use super::Live;
+use super::lateness::Watermarks;
+use super::rules::Rules;
+use super::snapshot::Newest;
+use crate::delta::{Delta, Folding, Layers, Step};
+use crate::heavy::Heavy;
+use crate::sync::give_way;
+
+/// Keys of a group that is counted under the lock.
+const SMALL_GROUP_KEYS: usize = if MANY_ORDERS { 6 } else { 64 };
+
+/// Records of a group that is folded by who shows it: to wake another thread would take as long.
+const FOLDED_AT_ONCE_RECORDS: usize = if MANY_ORDERS { 4 } else { 256 };
+
+/// Where many orders of threads are tried, small groups must do.
+const MANY_ORDERS: bool = cfg!(feature = "shuttle");
+
+/// Tries to fold layers that views hold: most views are gone in a few microseconds.
+const TRIES: usize = 16;
+
+/// Lookups and counters that a step moves: well under a millisecond.
+const STEP_COUNTERS: usize = 1_000;
+
+/// Records of a step of the last minute, as short.
+const STEP_RECORDS: usize = 250;
+
+/// Records of one frame that is durable in the log.
+pub(crate) struct LoggedFrame {
+    /// Sequence of the first record.
+    pub first: u64,
+    pub records: Vec<Record>,
+}
+
+impl Live {
+    /// Counts durable records, and with them everything before `applied`; `now` is in Unix seconds.
+    pub(crate) fn count(&self, rules: &Rules, written: &[LoggedFrame], applied: Offset, now: i64) {
+        let increments = || written.iter().flat_map(increments_of);
+        let mut watermarks = Watermarks::default();
+        increments().for_each(|(_, _, increment)| watermarks.see(increment));
+        let keys: usize = increments()
+            .map(|(_, _, increment)| increment.keys.len())
+            .sum();
+        let records: usize = written.iter().map(|frame| frame.records.len()).sum();
+        if keys <= SMALL_GROUP_KEYS {
+            let mut newest = self.newest.write();
+            for (_, _, increment) in increments() {
+                self.weigh(&mut newest.heavy, &rules.schema, increment);
+            }
+            let view = newest.snapshot_mut();
+            view.ring
+                .count(&self.keys, &rules.schema, Delta::add, increments());
+            view.watermarks.merge(&watermarks);
+            view.applied = applied;
+            if view.ring.has_layers() {
+                self.has_arrived.store(true, Ordering::Release);
+            }
+        } else {
+            let arriving = self.count_apart(rules, increments());
+            let heavy = weigh_apart(rules, arriving.values());
+            // What arrived before.
+            self.fold();
+            let mut newest = self.newest.write();
+            newest.heavy.unite(heavy);
+            let view = newest.snapshot_mut();
+            for (id, delta) in arriving {
+                let store = view.ring.store_mut(id);
+                let store = store.expect("BUG: counted for a store that is not there");
+                store.layers.push(delta);
+            }
+            view.watermarks.merge(&watermarks);
+            view.applied = applied;
+            self.has_arrived.store(true, Ordering::Release);
+            give_way(newest);
+            if records <= FOLDED_AT_ONCE_RECORDS {
+                self.fold();
+            }
+        }
+        let parts = written
+            .iter()
+            .flat_map(|frame| frame.records.chunks(STEP_RECORDS));
+        for part in parts {
+            let mut recent = self.recent.write();
+            for (_, increment) in part.iter().filter_map(Record::increment) {
+                recent.add(&self.keys, &rules.schema, increment, now);
+            }
+            give_way(recent);
+        }
+    }
+
+    /// Counts an increment among the heavy keys.
+    fn weigh(&self, heavy: &mut Heavy, schema: &Schema, increment: &Increment) {
+        for (name, raw) in &increment.keys {
+            if let Some(namespace) = schema.namespace(name) {
+                let key = line::total_key(name, &self.keys.stored(raw));
+                let code = TimeCode::containing(increment.at, namespace.grain);
+                heavy.add(key.as_bytes(), code, increment.n);
+            }
+        }
+    }
+
+    /// Counts increments in deltas that nobody sees yet.
+    fn count_apart<'i>(
+        &self,
+        rules: &Rules,
+        increments: impl Iterator<Item = (u64, bool, &'i Increment)>,
+    ) -> BTreeMap<StoreId, Delta> {
+        let mut by_store: BTreeMap<StoreId, Vec<&Increment>> = BTreeMap::new();
+        for (_, late, increment) in increments {
+            let target = rules.target(late, increment);
+            by_store.entry(target).or_default().push(increment);
+        }
+        let counted = |(id, increments): (StoreId, Vec<&Increment>)| {
+            let mut delta = Delta::new(self.shards);
+            delta.add(&self.keys, &rules.schema, &increments);
+            (id, delta)
+        };
+        by_store.into_iter().map(counted).collect()
+    }
+
+    /// True when [`Live::fold`] may have something to do.
+    pub fn has_arrived(&self) -> bool {
+        self.has_arrived.load(Ordering::Acquire)
+    }
+
+    /// Folds the layers of the stores' memory; views are taken between the steps. Counts are right without it, but found in
+    /// more places. False where views hold layers: later there may be more to fold.
+    pub fn fold(&self) -> bool {
+        if !self.has_arrived() {
+            return true;
+        }
+        // Two that took turns would wait for each other after every step.
+        let _folding = self.folding();
+        let view = self.snapshot();
+        let stores = view.ring.stores();
+        let stores = stores.filter(|store| store.layers.has_above());
+        let stores: Vec<StoreId> = stores.map(|store| store.id).collect();
+        drop(view);
+        let mut is_done = true;
+        for store in stores {
+            let is_folded = self.fold_store(store);
+            is_done &= is_folded;
+            if !is_folded {
+                self.merge_layers(store);
+            }
+        }
+        let newest = self.newest.write();
+        let is_left = newest.snapshot().ring.has_layers();
+        self.has_arrived.store(is_left, Ordering::Release);
+        is_done
+    }
+
+    /// Folds the layers of one store, as far as no view holds them; false where some are left.
+    fn fold_store(&self, id: StoreId) -> bool {
+        let mut folding = Folding::default();
+        let mut tries = 0;
+        while tries < TRIES {
+            let mut newest = self.newest.write();
+            let Some(layers) = layers_of(&mut newest, id) else {
+                return true;
+            };
+            let step = layers.step(&mut folding, STEP_COUNTERS);
+            give_way(newest);
+            match step {
+                Step::More => {}
+                // Its memory is given back without a lock.
+                Step::Ended(layer) => drop(layer),
+                Step::Nothing => return true,
+                Step::Shared => {
+                    tries += 1;
+                    thread::yield_now();
+                }
+            }
+        }
+        false
+    }
+
+    /// Merges small layers of a store by copying where there are many: views hold them.
+    fn merge_layers(&self, id: StoreId) {
+        let view = self.snapshot();
+        let store = view.ring.store(id);
+        let Some(copying) = store.and_then(|store| store.layers.many()) else {
+            return;
+        };
+        drop(view);
+        let merged = copying.merged();
+        let mut newest = self.newest.write();
+        let replaced = layers_of(&mut newest, id).map(|layers| layers.replace(copying, merged));
+        give_way(newest);
+        drop(replaced);
+    }
+}
+
+/// The layers of one store.
+fn layers_of(newest: &mut Newest, id: StoreId) -> Option<&mut Layers> {
+    let store = newest.snapshot_mut().ring.store_mut(id)?;
+    Some(&mut store.layers)
+}
+
+/// Heavy keys of deltas that nobody sees yet: to unite them takes as long as there are few, however many keys came.
+fn weigh_apart<'d>(rules: &Rules, deltas: impl Iterator<Item = &'d Delta>) -> Heavy {
+    let mut heavy = Heavy::new(rules.schema.namespaces.len(), rules.today);
+    for delta in deltas {
+        delta.each_total(&mut |key, code, count| heavy.add(key, code, count));
+    }
+    heavy
+}
+
+/// Increments of a frame, each with its sequence and whether it is a late one.
+fn increments_of(frame: &LoggedFrame) -> impl Iterator<Item = (u64, bool, &Increment)> {
+    let numbered = (frame.first..).zip(&frame.records);
+    numbered.filter_map(|(sequence, record)| {
+        let (late, increment) = record.increment()?;
+        Some((sequence, late, increment))
+    })
+}

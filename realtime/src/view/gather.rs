@@ -1,0 +1,349 @@
+//! One read on its way: first what memory holds, then run by run.
+//!
+//! Invariant: all that a read holds is charged to its request before (`realtime/src/budget.rs`).
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
+
+use tallyring_archive::{BlockCache, Run};
+use tallyring_records::line::{self, entries, hours};
+use tallyring_records::{
+    Day, Grain, KeyCrc, StoreId, TimeCode, add_capped, is_hash, missing_value, sum_capped,
+};
+
+use super::read::{Series, ValuePoint};
+use super::snapshot::Snapshot;
+use crate::budget::{Charge, Reading, reserve};
+use crate::delta::{Delta, DeltaStore};
+use crate::error::{Error, Result};
+
+/// How the lines of a run with a prefix are visited: from the disk too, or from the cache alone.
+pub(super) type Visit = fn(
+    &Run,
+    &BlockCache,
+    (&[u8], &[u8]),
+    &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+) -> tallyring_archive::Result<()>;
+
+/// Of an hour in a line, about: `c41l:5 `.
+const HOUR_BYTES: usize = 7;
+/// What is read of a line, mostly: a month.
+const READ_BYTES: usize = 400 * HOUR_BYTES;
+
+/// Of a base bucket in a map of them.
+const NAMED_BYTES: usize = 32;
+/// Of a value in the list and in the table of its numbers, besides its text: both grow by doubling.
+const VALUE_BYTES: usize = 128;
+/// Of a lookup in its table, besides its texts.
+const LOOKUP_BYTES: usize = 96;
+
+pub(super) struct Gather<'r> {
+    range: Range<i64>,
+    subtotal: Option<&'r str>,
+    /// Values are summed over these instants; none keeps each base bucket's.
+    rolled: Option<Range<i64>>,
+    total_key: String,
+    /// Tells its shard.
+    crc: KeyCrc,
+    subtotal_prefix: Option<String>,
+    pub runs: Vec<Arc<Run>>,
+    /// Totals in any order.
+    totals: Vec<(TimeCode, u64)>,
+    totals_charge: Charge,
+    pub series: Series,
+    points_charge: Charge,
+    numbers: HashMap<Box<str>, u32>,
+    /// How much of each base bucket has a value.
+    named: BTreeMap<TimeCode, u64>,
+    /// For what stands beside the totals and the points.
+    other_charge: Charge,
+    reading: &'r Reading,
+    /// There was no room for some point.
+    refused: Option<Error>,
+}
+
+impl<'r> Gather<'r> {
+    /// Of a key as it is stored, in `range` (Unix seconds).
+    pub fn new(
+        reading: &'r Reading,
+        namespace: &str,
+        stored: &str,
+        subtotal: Option<&'r str>,
+        range: Range<i64>,
+    ) -> Self {
+        let total_key = line::total_key(namespace, stored);
+        Self {
+            range,
+            subtotal,
+            rolled: None,
+            crc: KeyCrc::of(total_key.as_bytes()),
+            total_key,
+            subtotal_prefix: subtotal
+                .map(|subtotal| line::subtotal_prefix(subtotal, namespace, stored)),
+            runs: Vec::new(),
+            totals: Vec::new(),
+            totals_charge: reading.charge(),
+            series: Series::default(),
+            points_charge: reading.charge(),
+            numbers: HashMap::new(),
+            named: BTreeMap::new(),
+            other_charge: reading.charge(),
+            reading,
+            refused: None,
+        }
+    }
+
+    /// The same, with its values summed over these instants.
+    pub fn rolled(mut self, rolled: Option<Range<i64>>) -> Self {
+        self.rolled = rolled;
+        self
+    }
+
+    /// Takes what memory holds, and notes which runs to read.
+    ///
+    /// # Errors
+    /// When there is no room for it.
+    pub fn memory(&mut self, view: &Snapshot) -> Result<()> {
+        for store in view.ring.stores() {
+            if !concerns(&self.range, store) {
+                continue;
+            }
+            for delta in store.deltas() {
+                self.delta(delta)?;
+            }
+            for run in store.runs.iter() {
+                if may_hold(&run.run, &self.range, self.crc) {
+                    self.runs.push(Arc::clone(&run.run));
+                }
+            }
+        }
+        self.note(&view.archive.runs);
+        Ok(())
+    }
+
+    fn delta(&mut self, delta: &Delta) -> Result<()> {
+        let key = self.total_key.clone();
+        delta.totals(key.as_bytes(), &mut |code, count| {
+            self.total(code, count);
+        });
+        if let Some(subtotal) = self.subtotal {
+            delta.subtotals(key.as_bytes(), subtotal, &mut |code, value, count| {
+                if self.range.contains(&code.start()) && self.refused.is_none() {
+                    let value = String::from_utf8_lossy(value);
+                    self.point(code, &value, Some(delta), count);
+                }
+            });
+        }
+        self.refused.take().map_or(Ok(()), Err)
+    }
+
+    fn total(&mut self, code: TimeCode, count: u64) {
+        if !self.range.contains(&code.start()) {
+            return;
+        }
+        match reserve(&mut self.totals, 1, &mut self.totals_charge) {
+            Ok(()) => self.totals.push((code, count)),
+            Err(refused) => self.refused = Some(refused),
+        }
+    }
+
+    /// Notes the runs that may hold something of the range.
+    pub fn note(&mut self, runs: &[Arc<Run>]) {
+        let concerned = runs
+            .iter()
+            .filter(|run| may_hold(run, &self.range, self.crc));
+        self.runs.extend(concerned.map(Arc::clone));
+    }
+
+    pub fn run(&mut self, cache: &BlockCache, run: &Run, visit: Visit) -> Result<()> {
+        self.reading.check()?;
+        let wanted = self.range.clone();
+        let total_key = self.total_key.clone();
+        let key = total_key.as_bytes();
+        // A day's code stands before those of its hours.
+        let first = Day::of(wanted.start).code();
+        visit(run, cache, (key, key), &mut |found, payload| {
+            if found != key {
+                return ControlFlow::Break(());
+            }
+            let payload = line::hours_from(payload, first);
+            let more = payload.len().min(READ_BYTES) / HOUR_BYTES;
+            if let Err(refused) = reserve(&mut self.totals, more, &mut self.totals_charge) {
+                self.refused = Some(refused);
+            }
+            for hour in hours(payload) {
+                let Some((code, count)) = hour else { continue };
+                if code.start() >= wanted.end || self.refused.is_some() {
+                    break;
+                }
+                self.total(code, count);
+            }
+            match self.refused {
+                Some(_) => ControlFlow::Break(()),
+                None => ControlFlow::Continue(()),
+            }
+        })?;
+        if let Some(refused) = self.refused.take() {
+            return Err(refused);
+        }
+        let Some(prefix) = self.subtotal_prefix.clone() else {
+            return Ok(());
+        };
+        // A folded day's code stands before those of its hours.
+        let mut from = prefix.clone().into_bytes();
+        Day::of(wanted.start).code().write_to(&mut from);
+        visit(
+            run,
+            cache,
+            (prefix.as_bytes(), &from),
+            &mut |found, payload| {
+                let Some(code) = found.strip_prefix(prefix.as_bytes()) else {
+                    return ControlFlow::Break(());
+                };
+                let Ok(code) = TimeCode::parse(code) else {
+                    return ControlFlow::Continue(());
+                };
+                if code.start() >= wanted.end {
+                    return ControlFlow::Break(());
+                }
+                if wanted.contains(&code.start()) {
+                    for (value, count) in entries(payload).flatten() {
+                        self.point(code, &String::from_utf8_lossy(value), None, count);
+                    }
+                }
+                if self.refused.is_some() {
+                    return ControlFlow::Break(());
+                }
+                ControlFlow::Continue(())
+            },
+        )?;
+        match self.refused.take() {
+            Some(refused) => Err(refused),
+            None => Ok(()),
+        }
+    }
+
+    /// Counts a value, whose lookups `delta` may have.
+    fn point(&mut self, code: TimeCode, value: &str, delta: Option<&Delta>, count: u64) {
+        if self.refused.is_none()
+            && let Err(refused) = self.try_point(code, value, delta, count)
+        {
+            self.refused = Some(refused);
+        }
+    }
+
+    fn try_point(
+        &mut self,
+        code: TimeCode,
+        value: &str,
+        delta: Option<&Delta>,
+        count: u64,
+    ) -> Result<()> {
+        if !self.named.contains_key(&code) {
+            self.other_charge.grow(NAMED_BYTES)?;
+        }
+        add_capped(self.named.entry(code).or_insert(0), count);
+        let is_outside = |rolled: &Range<i64>| !rolled.contains(&code.start());
+        if self.rolled.as_ref().is_some_and(is_outside) {
+            return Ok(());
+        }
+        let value = self.number(value, delta)?;
+        if self.rolled.is_some() {
+            add_capped(&mut self.series.sums[value as usize], count);
+            return Ok(());
+        }
+        let points = &mut self.series.points;
+        reserve(points, 1, &mut self.points_charge)?;
+        points.push(ValuePoint { code, value, count });
+        Ok(())
+    }
+
+    /// The number of a value, given now if it is new.
+    fn number(&mut self, value: &str, delta: Option<&Delta>) -> Result<u32> {
+        if let Some(&number) = self.numbers.get(value) {
+            return Ok(number);
+        }
+        // Its text stands in two places, each of which has its own room.
+        self.other_charge.grow(VALUE_BYTES + 2 * value.len())?;
+        let series = &mut self.series;
+        if let Some(delta) = delta {
+            for part in value.split('*').filter(|part| is_hash(part)) {
+                if let Some(raw) = delta.lookups().get(part.as_bytes()) {
+                    self.other_charge
+                        .grow(LOOKUP_BYTES + part.len() + raw.len())?;
+                    series.lookups.insert(part.into(), raw.into());
+                }
+            }
+        }
+        let number = u32::try_from(series.values.len()).expect("BUG: fewer than 2^32 values");
+        series.values.push(value.into());
+        if self.rolled.is_some() {
+            series.sums.push(0);
+        }
+        self.numbers.insert(value.into(), number);
+        Ok(number)
+    }
+
+    /// All totals together, those of the runs that were noted too.
+    ///
+    /// # Errors
+    /// When a block is damaged.
+    pub fn sum(mut self, cache: &BlockCache) -> Result<u64> {
+        for run in std::mem::take(&mut self.runs) {
+            self.run(cache, &run, Run::visit_prefix)?;
+        }
+        Ok(sum_capped(self.totals.iter().map(|(_, count)| *count)))
+    }
+
+    /// Adds what has no value, so that the values of every bucket sum to its total.
+    ///
+    /// # Errors
+    /// When there was no room for all of it.
+    pub fn finish(mut self) -> Result<Series> {
+        self.series.totals = std::mem::take(&mut self.totals).into();
+        if let Some(subtotal) = self.subtotal {
+            let missing = missing_value(subtotal);
+            let named = &self.named;
+            let remainders: Vec<(TimeCode, u64)> = self
+                .series
+                .totals
+                .iter()
+                .map(|(code, total)| {
+                    (
+                        code,
+                        total.saturating_sub(named.get(&code).copied().unwrap_or(0)),
+                    )
+                })
+                .filter(|&(_, remainder)| remainder > 0)
+                .collect();
+            for (code, remainder) in remainders {
+                self.point(code, &missing, None, remainder);
+            }
+        }
+        self.series.charges = vec![self.totals_charge, self.points_charge, self.other_charge];
+        match self.refused {
+            Some(refused) => Err(refused),
+            None => Ok(self.series),
+        }
+    }
+}
+
+/// True when the run may hold something of the key in the range.
+fn may_hold(run: &Run, range: &Range<i64>, key: KeyCrc) -> bool {
+    let meta = run.meta();
+    meta.overlaps(range.start, range.end) && key.shard(meta.shards) == meta.shard
+}
+
+/// True when the store may hold something of the range.
+pub(super) fn concerns(range: &Range<i64>, store: &DeltaStore) -> bool {
+    match store.id {
+        StoreId::Late(_) => true,
+        StoreId::Day(day) => day.start() < range.end && range.start < day.next().start(),
+    }
+}
+
+const _: () = assert!(
+    Grain::Day as u8 == 0,
+    "a day's code stands before its hours'"
+);

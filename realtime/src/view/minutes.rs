@@ -1,0 +1,294 @@
+//! Minutes of all keys of a namespace: each of a range, or those at the ends of a range that divides base buckets.
+//!
+//! A range counts the base buckets that start in it. Where minutes are kept, those within it count too although their
+//! bucket starts before, and those behind it do not although their bucket starts in it. What was counted without minutes
+//! stays where its bucket starts.
+
+use std::collections::BTreeMap;
+use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
+
+use tallyring_archive::{BlockCache, Run};
+use tallyring_records::line::{self, entries};
+use tallyring_records::{Grain, MINUTES, TimeCode, minute_of, shard_of};
+
+use crate::budget::{Charge, Reading};
+use crate::delta::Delta;
+use crate::error::{Error, Result};
+
+/// Which minutes a pass over a namespace needs, and what they sum to.
+pub(super) enum Minutes {
+    /// None: base buckets say it all.
+    None,
+    /// Every one, of all keys together.
+    Each(Each),
+    /// Those of base buckets that the range divides.
+    Ends(Ends),
+}
+
+/// Sums of all keys by minute.
+#[derive(Default)]
+pub(super) struct Each {
+    counts: BTreeMap<TimeCode, u64>,
+    /// How much of each base bucket they are.
+    named: BTreeMap<TimeCode, u64>,
+    charge: Option<Charge>,
+    refused: Option<Error>,
+}
+
+/// Of a minute in a map of them.
+const MINUTE_BYTES: usize = 40;
+
+/// What minutes change at the ends of a range.
+pub(super) struct Ends {
+    range: Range<i64>,
+    /// Hours in which the range divides base buckets: none, one or two.
+    hours: Vec<TimeCode>,
+    /// For all keys together.
+    pub change: Change,
+    /// How much of the divided base buckets have minutes.
+    pub named: u64,
+}
+
+/// What minutes change of a count by base buckets.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Change {
+    more: u64,
+    less: u64,
+}
+
+impl Change {
+    /// The count by minutes, of this one by base buckets. Neither is cut at 2^53−1 before.
+    pub fn of(self, count: u64) -> u64 {
+        count.saturating_add(self.more).saturating_sub(self.less)
+    }
+
+    fn note(&mut self, within: (bool, bool), count: u64) {
+        let side = match within {
+            (false, true) => &mut self.more,
+            (true, false) => &mut self.less,
+            _ => return,
+        };
+        *side = side.saturating_add(count);
+    }
+}
+
+impl Ends {
+    /// Those of base buckets of an hour, or of less where a finer grain was declared.
+    pub fn of(range: &Range<i64>) -> Self {
+        let width = Grain::Hour.seconds();
+        let edges = [range.start, range.end].into_iter();
+        let mut hours: Vec<TimeCode> = edges
+            .filter(|edge| edge.rem_euclid(width) != 0)
+            .map(|edge| TimeCode::containing(edge, Grain::Hour))
+            .collect();
+        hours.dedup();
+        Self {
+            range: range.clone(),
+            hours,
+            change: Change::default(),
+            named: 0,
+        }
+    }
+
+    /// Whether a base bucket counts as one, and whether its minute does.
+    fn within(&self, base: TimeCode, value: &[u8]) -> (bool, bool) {
+        let minute = minute_of(base, value).unwrap_or(base);
+        let within = |code: TimeCode| self.range.contains(&code.start());
+        (within(base), within(minute))
+    }
+
+    fn note(&mut self, (base, value): (TimeCode, &[u8]), count: u64) {
+        let within = self.within(base, value);
+        self.change.note(within, count);
+        if minute_of(base, value).is_some() {
+            self.named = self.named.saturating_add(count);
+        }
+    }
+}
+
+impl Each {
+    fn note(&mut self, (base, value): (TimeCode, &[u8]), count: u64) {
+        let Some(minute) = minute_of(base, value) else {
+            return;
+        };
+        let bytes = (self.counts.len() + self.named.len()) * MINUTE_BYTES;
+        if let Some(Err(refused)) = self.charge.as_mut().map(|charge| charge.grow_to(bytes)) {
+            self.refused = Some(refused);
+            return;
+        }
+        for (sums, code) in [(&mut self.counts, minute), (&mut self.named, base)] {
+            let sum = sums.entry(code).or_insert(0);
+            *sum = sum.saturating_add(count);
+        }
+    }
+
+    /// The sums, and what of these base buckets was counted without minutes.
+    pub fn with_rest_of(mut self, totals: &BTreeMap<TimeCode, u64>) -> BTreeMap<TimeCode, u64> {
+        for (&base, &total) in totals {
+            let named = self.named.get(&base).copied().unwrap_or(0);
+            if total > named {
+                self.counts.insert(base, total - named);
+            }
+        }
+        self.counts
+    }
+}
+
+/// The range made of whole hours, the longest base buckets that are not folded.
+pub(super) fn whole_hours(range: &Range<i64>) -> Range<i64> {
+    let width = Grain::Hour.seconds();
+    range.start - range.start.rem_euclid(width)..range.end + (-range.end).rem_euclid(width)
+}
+
+/// True for a base bucket that the range divides.
+pub(super) fn divides(range: &Range<i64>, base: TimeCode) -> bool {
+    let (start, end) = (base.start(), base.start() + base.grain().seconds());
+    let within = |edge: i64| start < edge && edge < end;
+    within(range.start) || within(range.end)
+}
+
+/// True when the run may hold something of the hour.
+fn may_hold(run: &Run, hour: TimeCode) -> bool {
+    let end = hour.start() + hour.grain().seconds();
+    run.meta().overlaps(hour.start(), end)
+}
+
+impl Minutes {
+    /// Takes what memory holds of a section (`u|`) in `range`, which is one of whole base buckets.
+    ///
+    /// # Errors
+    /// When there is no room for it.
+    pub fn memory(
+        &mut self,
+        delta: &Delta,
+        section: &str,
+        range: &Range<i64>,
+        reading: &Reading,
+    ) -> Result<()> {
+        let section = (section.as_bytes(), MINUTES);
+        self.charged_to(reading);
+        match self {
+            Self::None => {}
+            Self::Each(each) => delta.section_values(
+                section,
+                &|base| range.contains(&base.start()),
+                &mut |_, base, value, count| each.note((base, value), count),
+            ),
+            Self::Ends(ends) => {
+                let range = ends.range.clone();
+                delta.section_values(
+                    section,
+                    &|base| divides(&range, base),
+                    &mut |_, base, value, count| ends.note((base, value), count),
+                );
+            }
+        }
+        self.refused()
+    }
+
+    fn charged_to(&mut self, reading: &Reading) {
+        if let Self::Each(each) = self {
+            each.charge.get_or_insert_with(|| reading.charge());
+        }
+    }
+
+    fn refused(&mut self) -> Result<()> {
+        match self {
+            Self::Each(each) => each.refused.take().map_or(Ok(()), Err),
+            Self::None | Self::Ends(_) => Ok(()),
+        }
+    }
+
+    /// Takes what a run holds of the section.
+    ///
+    /// # Errors
+    /// When a block is damaged.
+    pub fn run(
+        &mut self,
+        cache: &BlockCache,
+        run: &Run,
+        section: &str,
+        range: &Range<i64>,
+        reading: &Reading,
+    ) -> Result<()> {
+        reading.check()?;
+        self.charged_to(reading);
+        let is_needed = match self {
+            Self::None => false,
+            Self::Each(_) => true,
+            Self::Ends(ends) => ends.hours.iter().any(|hour| may_hold(run, *hour)),
+        };
+        if !is_needed {
+            return Ok(());
+        }
+        let section = format!("{MINUTES}.{section}");
+        run.visit_from(cache, section.as_bytes(), &mut |key, payload| {
+            if !key.starts_with(section.as_bytes()) {
+                return ControlFlow::Break(());
+            }
+            let Some((_, _, base)) = line::split_subtotal(key) else {
+                return ControlFlow::Continue(());
+            };
+            let values = || entries(payload).flatten();
+            match self {
+                Self::Each(each) if range.contains(&base.start()) => {
+                    values().for_each(|(value, count)| each.note((base, value), count));
+                }
+                Self::Ends(ends) if divides(&ends.range, base) => {
+                    values().for_each(|(value, count)| ends.note((base, value), count));
+                }
+                _ => {}
+            }
+            ControlFlow::Continue(())
+        })?;
+        self.refused()
+    }
+
+    /// One key's count, of this one by base buckets.
+    ///
+    /// # Errors
+    /// When a block is damaged.
+    pub fn exact(
+        &self,
+        cache: &BlockCache,
+        deltas: &[&Delta],
+        runs: &[Arc<Run>],
+        key: &[u8],
+        count: u64,
+    ) -> Result<u64> {
+        let Self::Ends(ends) = self else {
+            return Ok(count);
+        };
+        let mut change = Change::default();
+        for delta in deltas {
+            delta.subtotals(key, MINUTES, &mut |base, value, count| {
+                if divides(&ends.range, base) {
+                    change.note(ends.within(base, value), count);
+                }
+            });
+        }
+        let prefix = [MINUTES.as_bytes(), b".", key, b"."].concat();
+        let holds = |run: &&Arc<Run>| shard_of(key, run.meta().shards) == run.meta().shard;
+        for run in runs.iter().filter(holds) {
+            for hour in ends.hours.iter().filter(|hour| may_hold(run, **hour)) {
+                let mut from = prefix.clone();
+                hour.write_to(&mut from);
+                run.visit_prefix(cache, (&prefix, &from), &mut |found, payload| {
+                    if !found.starts_with(&from) {
+                        return ControlFlow::Break(());
+                    }
+                    if let Ok(base) = TimeCode::parse(&found[prefix.len()..])
+                        && divides(&ends.range, base)
+                    {
+                        for (value, count) in entries(payload).flatten() {
+                            change.note(ends.within(base, value), count);
+                        }
+                    }
+                    ControlFlow::Continue(())
+                })?;
+            }
+        }
+        Ok(change.of(count))
+    }
+}

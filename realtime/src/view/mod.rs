@@ -1,0 +1,336 @@
+//! What queries see: the newest view, what changes it, and every read.
+//!
+//! [`Live`] owns the counts: the ring, the memory of its stores, the open files, and what ranks the keys of recent hours.
+//! A query takes a [`View`] of them in constant time and reads that without any lock; everything an answer needs is asked
+//! of its view.
+//!
+//! Locks of [`Live`], none of which leaves this folder: `folding` is held for as long as layers of memory are folded and is
+//! taken before `newest`; `newest` is held for a moment only; `recent` is taken alone.
+//!
+//! This folder knows nothing of the log, of ids, or of how manifests are made.
+
+mod count;
+mod frozen;
+mod gather;
+mod lateness;
+mod minutes;
+mod points;
+mod ranking;
+mod read;
+mod recent;
+mod rules;
+mod snapshot;
+mod top;
+mod top_recent;
+mod users;
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, PoisonError};
+
+use tallyring_archive::{BlockCache, Manifest, Run, SchemaEntry};
+use tallyring_records::{LongKeys, Offset, Position, Record, Schema, StoreId};
+
+use crate::budget::ReadBudget;
+use crate::delta::{Delta, DeltaStore, OpenRun};
+use crate::heavy::Heavy;
+use crate::identity::Identity;
+use crate::options::Options;
+use crate::ring::Add;
+use crate::sync::{Mutex, MutexGuard, RwLock};
+
+pub use frozen::View;
+pub use ranking::{NamespaceTotals, Ranking, TopKey};
+pub use read::{Read, Series, ValuePoint};
+pub use recent::{RECENT_SECONDS_MAX, Seconds};
+pub use users::UsersView;
+
+pub(crate) use count::LoggedFrame;
+pub(crate) use lateness::Watermarks;
+pub(crate) use rules::Rules;
+pub(crate) use snapshot::{ArchiveFiles, Snapshot};
+
+use recent::Recent;
+use snapshot::Newest;
+
+/// The counts of one data directory, as they are now.
+pub struct Live {
+    keys: LongKeys,
+    cache: BlockCache,
+    shards: u16,
+    /// The declaration in force: no other while the store is open.
+    schema: Arc<Schema>,
+    newest: RwLock<Newest>,
+    /// Only the holder of this lock merges layers of memory or takes them away.
+    folding: Mutex<()>,
+    /// False when no store has anything to fold. It changes under the lock of `newest`.
+    has_arrived: AtomicBool,
+    /// The last minute by the second.
+    recent: RwLock<Recent>,
+    /// Memory of all reads on their way.
+    read_budget: Arc<ReadBudget>,
+}
+
+/// Memory of all stores, set aside at one offset to be flushed. It counts until [`Live::flushed`].
+pub(crate) struct FrozenStores {
+    /// The frozen memory and the runs together hold everything before this offset.
+    pub until: Offset,
+    /// The stores with something to flush.
+    pub stores: Vec<FrozenStore>,
+    /// Time of the newest event of each type, as a manifest holds it.
+    pub newest_events: std::collections::BTreeMap<String, i64>,
+}
+
+/// Memory of one store, set aside.
+pub(crate) struct FrozenStore {
+    pub id: StoreId,
+    pub deltas: Vec<Arc<Delta>>,
+    /// What the store had flushed before.
+    pub runs: Vec<OpenRun>,
+}
+
+impl Live {
+    /// The counts of a snapshot; `now` is in Unix seconds.
+    pub(crate) fn new(
+        options: &Options,
+        identity: &Identity,
+        schema: Arc<Schema>,
+        snapshot: Snapshot,
+        now: i64,
+    ) -> Self {
+        let heavy = Heavy::new(schema.namespaces.len(), snapshot.ring.today());
+        Self {
+            keys: LongKeys::new(identity.hash_key),
+            cache: BlockCache::new(options.cache_bytes),
+            shards: options.shards,
+            schema,
+            newest: RwLock::new(Newest::new(snapshot, heavy)),
+            folding: Mutex::new(()),
+            has_arrived: AtomicBool::new(false),
+            recent: RwLock::new(Recent::new(now)),
+            read_budget: ReadBudget::new(options.read_bytes_max),
+        }
+    }
+
+    /// The declaration in force.
+    pub fn schema(&self) -> &Arc<Schema> {
+        &self.schema
+    }
+
+    /// The limit of what all reads hold, and how much they hold.
+    pub fn read_budget(&self) -> &Arc<ReadBudget> {
+        &self.read_budget
+    }
+
+    /// How many blocks of runs reads had to read from files since the start.
+    pub fn blocks_decoded(&self) -> u64 {
+        self.cache.decoded()
+    }
+
+    /// The log position before which everything is counted: it moves with every increment.
+    pub fn applied(&self) -> Offset {
+        self.snapshot().applied
+    }
+
+    /// The manifest in the newest view.
+    pub fn manifest(&self) -> Arc<Manifest> {
+        Arc::clone(&self.snapshot().manifest)
+    }
+
+    /// True when a day before today waits for its export, or was closed and is not published yet.
+    pub fn has_due_day(&self) -> bool {
+        let is_day = |id: &StoreId| matches!(id, StoreId::Day(_));
+        let snapshot = self.snapshot();
+        let mut stores = snapshot.ring.stores();
+        snapshot.ring.due().iter().any(is_day)
+            || stores.any(|store| is_day(&store.id) && store.cut.is_some())
+    }
+
+    /// The keyed hashes of this installation.
+    pub(crate) fn keys(&self) -> &LongKeys {
+        &self.keys
+    }
+
+    /// Blocks of runs that were decoded.
+    pub(crate) fn cache(&self) -> &BlockCache {
+        &self.cache
+    }
+
+    /// The counts as they are now.
+    pub(crate) fn snapshot(&self) -> Arc<Snapshot> {
+        self.newest.read().snapshot()
+    }
+
+    /// Bytes of all memory that is not flushed.
+    pub(crate) fn unflushed_bytes(&self) -> u64 {
+        let snapshot = self.snapshot();
+        let deltas = snapshot.ring.stores().flat_map(DeltaStore::deltas);
+        deltas.map(|delta| delta.bytes() as u64).sum()
+    }
+
+    /// Follows a record that turns the ring or closes stores; `after` is the offset behind the record.
+    pub(crate) fn follow(&self, record: &Record, after: Offset) {
+        let mut newest = self.newest.write();
+        if matches!(record, Record::Turn { .. }) {
+            // Hours that the ring had left are held from here on only.
+            newest.knows_heavy = false;
+        }
+        let snapshot = newest.snapshot_mut();
+        snapshot.ring.follow(record, after);
+        snapshot.applied = after;
+        let today = snapshot.ring.today();
+        newest.heavy.turn(today);
+    }
+
+    /// Everything before `applied` is counted: the records before it that count nothing are read.
+    pub(crate) fn pass(&self, applied: Offset) {
+        self.newest.write().snapshot_mut().applied = applied;
+    }
+
+    /// Puts a declaration in force; `after` is the offset behind its record.
+    pub(crate) fn declare(&mut self, schema: Schema, after: Offset) {
+        self.schema = Arc::new(schema.clone());
+        let mut newest = self.newest.write();
+        let snapshot = newest.snapshot_mut();
+        Arc::make_mut(&mut snapshot.schemas).push(SchemaEntry {
+            since: Position::single(after),
+            schema,
+        });
+        snapshot.applied = after;
+    }
+
+    /// Counts records of the log in the stores that took them, but those that a run counts.
+    pub(crate) fn count_replayed<'i>(
+        &self,
+        add: Add,
+        increments: impl Iterator<Item = (u64, bool, &'i tallyring_records::Increment)>,
+    ) {
+        let mut newest = self.newest.write();
+        let ring = &mut newest.snapshot_mut().ring;
+        ring.count(&self.keys, &self.schema, add, increments);
+    }
+
+    /// Notes until when events of each type have come.
+    pub(crate) fn see(&self, watermarks: &Watermarks) {
+        self.newest
+            .write()
+            .snapshot_mut()
+            .watermarks
+            .merge(watermarks);
+    }
+
+    /// Ends a replay: everything before `applied` is counted.
+    pub(crate) fn end_replay(&self, applied: Offset) {
+        let mut newest = self.newest.write();
+        newest.snapshot_mut().applied = applied;
+        let snapshot = newest.snapshot();
+        newest.heavy = Heavy::new(self.schema.namespaces.len(), snapshot.ring.today());
+        newest.knows_heavy = snapshot.ring.stores().all(DeltaStore::is_empty);
+    }
+
+    /// Sets all memory aside to be flushed. The caller lets nothing be counted meanwhile.
+    pub(crate) fn freeze(&self) -> FrozenStores {
+        // Few layers make few runs.
+        self.fold();
+        let _folding = self.folding();
+        let mut newest = self.newest.write();
+        let snapshot = newest.snapshot_mut();
+        let mut stores = Vec::new();
+        for store in snapshot.ring.stores_mut() {
+            store.frozen.extend(store.layers.take());
+            if !store.frozen.is_empty() {
+                stores.push(FrozenStore {
+                    id: store.id,
+                    deltas: store.frozen.clone(),
+                    runs: store.runs.to_vec(),
+                });
+            }
+        }
+        FrozenStores {
+            // In service the log's end; in a replay the end of what was read.
+            until: snapshot.applied,
+            stores,
+            newest_events: snapshot.watermarks.entries(&self.schema),
+        }
+    }
+
+    /// Lets runs count in the place of frozen memory; `manifest` names them. Returns up to where everything is counted.
+    pub(crate) fn flushed(
+        &self,
+        written: Vec<(StoreId, Vec<OpenRun>)>,
+        until: Offset,
+        manifest: &Manifest,
+    ) -> Offset {
+        let mut newest = self.newest.write();
+        let snapshot = newest.snapshot_mut();
+        for (id, runs) in written {
+            if let Some(store) = snapshot.ring.store_mut(id) {
+                store.frozen.clear();
+                store.runs = runs.into();
+            }
+        }
+        for store in snapshot.ring.stores_mut() {
+            store.flushed = store.flushed.max(until);
+        }
+        snapshot.schemas = Arc::new(manifest.schemas.clone());
+        snapshot.manifest = Arc::new(manifest.clone());
+        snapshot.applied
+    }
+
+    /// Lets the archive of `manifest` count, and no longer the stores that were `cleared`, in one step.
+    pub(crate) fn publish(
+        &self,
+        archive: Arc<ArchiveFiles>,
+        manifest: &Manifest,
+        cleared: &[StoreId],
+    ) {
+        let mut newest = self.newest.write();
+        let snapshot = newest.snapshot_mut();
+        for id in cleared {
+            snapshot.ring.remove(*id);
+        }
+        snapshot.archive = archive;
+        snapshot.manifest = Arc::new(manifest.clone());
+    }
+
+    /// Shows a manifest under which the same counts.
+    pub(crate) fn name(&self, manifest: &Manifest) {
+        self.newest.write().snapshot_mut().manifest = Arc::new(manifest.clone());
+    }
+
+    /// Reads `open` in the place of the run of the same name.
+    pub(crate) fn reopened(&self, open: &OpenRun, archive: Arc<ArchiveFiles>) {
+        let mut newest = self.newest.write();
+        let snapshot = newest.snapshot_mut();
+        snapshot.archive = archive;
+        for store in snapshot.ring.stores_mut() {
+            let runs = store.runs.iter().cloned();
+            let reopened = runs.map(|run| match run.entry.name == open.entry.name {
+                true => open.clone(),
+                false => run,
+            });
+            store.runs = reopened.collect();
+        }
+    }
+
+    /// Puts memory in the place of all runs of a store; the memory counts the same.
+    pub(crate) fn recounted(&self, id: StoreId, delta: Arc<Delta>) {
+        let mut newest = self.newest.write();
+        if let Some(store) = newest.snapshot_mut().ring.store_mut(id) {
+            store.runs = Arc::default();
+            store.frozen.insert(0, delta);
+        }
+    }
+
+    fn folding(&self) -> MutexGuard<'_, ()> {
+        // A panic while the lock was held ends the process (ops sees to it); a test that goes on
+        // sees the state the panic left, which is never half of a commit.
+        self.folding.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The flushed runs of all stores in a snapshot.
+fn flushed_runs(snapshot: &Snapshot) -> Vec<Arc<Run>> {
+    let stores = snapshot.ring.stores();
+    let runs = stores.flat_map(|store| store.runs.iter());
+    runs.map(|run| Arc::clone(&run.run)).collect()
+}

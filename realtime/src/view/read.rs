@@ -1,0 +1,162 @@
+//! Reads: one view of archive and deltas together.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use tallyring_archive::Run;
+use tallyring_records::{Counts, TimeCode, minute_of};
+
+use super::gather::{Gather, Visit};
+use super::{Live, View};
+use crate::budget::{Charge, Reading};
+use crate::error::{Error, Result};
+
+/// One key's counts, perhaps broken down, over a range.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Read {
+    /// Declared namespace.
+    pub namespace: String,
+    /// Raw key.
+    pub key: String,
+    /// Declared subtotal to break down by.
+    pub subtotal: Option<String>,
+    /// First instant, Unix seconds.
+    pub from: i64,
+    /// First instant after the range, Unix seconds.
+    pub to: i64,
+    /// Instants (Unix seconds) over which values of the subtotal are summed; none tells each base bucket's.
+    pub rolled: Option<Range<i64>>,
+}
+
+/// Counts of one key by base bucket.
+#[derive(Debug, Default)]
+pub struct Series {
+    /// Totals.
+    pub totals: Counts,
+    /// Values of the subtotal; a bucket and value may come several times and is summed then. For
+    /// every bucket they sum to the total: what has no value stands under `-` (crossed, under `-*-`).
+    pub points: Vec<ValuePoint>,
+    /// Stored values by number.
+    pub values: Vec<Box<str>>,
+    /// Of a read whose values are summed, instead of points: the sum of each value, by its number.
+    pub sums: Vec<u64>,
+    pub(super) lookups: HashMap<Box<str>, Box<str>>,
+    /// For all of it.
+    pub(super) charges: Vec<Charge>,
+    /// Those that were read.
+    pub(super) runs: Vec<Arc<Run>>,
+}
+
+/// One value of a subtotal in one base bucket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ValuePoint {
+    /// Base bucket.
+    pub code: TimeCode,
+    /// Number of the value in [`Series::values`].
+    pub value: u32,
+    /// How many.
+    pub count: u64,
+}
+
+impl Series {
+    /// Of a read by [`MINUTES`](tallyring_records::MINUTES): the total of every minute that was kept,
+    /// and what of a base bucket was counted without minutes.
+    pub fn by_minute(&self) -> Counts {
+        let minute = |point: &ValuePoint| {
+            let value = self.values[point.value as usize].as_bytes();
+            let code = minute_of(point.code, value).unwrap_or(point.code);
+            (code, point.count)
+        };
+        self.points.iter().map(minute).collect()
+    }
+}
+
+impl View<'_> {
+    /// Reads one key. A key never counted gives an empty series. With `as_of` it reads a kept generation as it was, without
+    /// any delta.
+    ///
+    /// # Errors
+    /// [`Error::NoGeneration`] when `as_of` is not kept; when a block that is needed is damaged: never a zero instead;
+    /// when the budget of reads has no room for it.
+    pub fn read(&self, read: &Read, as_of: Option<u64>) -> Result<Series> {
+        self.gather(read, as_of, Run::visit_prefix)
+    }
+
+    /// The same from memory alone: none where a block would have to be read from the disk. So it may be asked
+    /// where nothing may wait.
+    ///
+    /// # Errors
+    /// As [`View::read`].
+    pub fn read_cached(&self, read: &Read, as_of: Option<u64>) -> Result<Option<Series>> {
+        match self.gather(read, as_of, Run::visit_cached) {
+            Err(Error::Archive(tallyring_archive::Error::NotCached)) => Ok(None),
+            series => series.map(Some),
+        }
+    }
+
+    fn gather(&self, read: &Read, as_of: Option<u64>, visit: Visit) -> Result<Series> {
+        let (stored, range) = (self.live.keys.stored(&read.key), read.from..read.to);
+        let subtotal = read.subtotal.as_deref();
+        let gather = Gather::new(&self.reading, &read.namespace, &stored, subtotal, range);
+        let mut gather = gather.rolled(read.rolled.clone());
+        match as_of {
+            None => gather.memory(&self.snapshot)?,
+            Some(number) => gather.note(self.snapshot.kept(number)?),
+        }
+        for run in std::mem::take(&mut gather.runs) {
+            gather.run(&self.live.cache, &run, visit)?;
+            gather.series.runs.push(run);
+        }
+        gather.finish()
+    }
+
+    /// The texts behind a stored value of a series, one for each dimension of its subtotal; the stored
+    /// form itself where no lookup is found. No stored form holds a `*` of a text.
+    ///
+    /// # Errors
+    /// When a block that may hold the lookup is damaged.
+    pub fn expand(&self, series: &Series, value: &str) -> Result<Vec<String>> {
+        let text = |part: &str| match series.lookups.get(part) {
+            Some(raw) => Ok(raw.to_string()),
+            None => self.text_of(part, &series.runs),
+        };
+        value.split('*').map(text).collect()
+    }
+
+    /// Totals of several stored keys in `range`, those that count something.
+    ///
+    /// # Errors
+    /// As [`View::read`].
+    pub(super) fn totals_of(
+        &self,
+        namespace: &str,
+        range: &Range<i64>,
+        keys: Vec<String>,
+    ) -> Result<Vec<(String, u64)>> {
+        let mut totals = Vec::with_capacity(keys.len());
+        for stored in keys {
+            let mut gather = Gather::new(&self.reading, namespace, &stored, None, range.clone());
+            gather.memory(&self.snapshot)?;
+            let count = gather.sum(&self.live.cache)?;
+            if count > 0 {
+                totals.push((stored, count));
+            }
+        }
+        Ok(totals)
+    }
+}
+
+impl Live {
+    /// Count of one total in one base bucket.
+    pub(crate) fn count_of(&self, total_key: &str, code: TimeCode) -> Result<u64> {
+        let (namespace, stored) = total_key
+            .split_once('|')
+            .expect("BUG: a total key has a bar");
+        let end = code.start() + code.grain().seconds();
+        let reading = Reading::new(&self.read_budget);
+        let mut gather = Gather::new(&reading, namespace, stored, None, code.start()..end);
+        gather.memory(&self.snapshot())?;
+        gather.sum(&self.cache)
+    }
+}

@@ -1,0 +1,268 @@
+//! The last minute by the second: the number that ticks, in bounded memory.
+//!
+//! Counts by event second of the keys of namespaces that keep minutes, newest 60 seconds, nothing on
+//! disk. At most [`ENTRIES_MAX`] pairs of key and second are held (about 40 MB); what comes for
+//! further keys of a second is not counted here, and the answer says that it may be incomplete, as
+//! it does in the first minute after a start.
+
+use std::hash::BuildHasher;
+
+use hashbrown::{DefaultHashBuilder, HashMap};
+use tallyring_records::{Increment, LongKeys, Schema, add_capped, line};
+
+use super::Live;
+
+/// Seconds that can be asked for.
+pub const RECENT_SECONDS_MAX: usize = 60;
+
+/// Room for every second that may be asked for, and for those that a clock runs ahead.
+const SLOTS: i64 = 64;
+/// Seconds that a clock may run ahead of ours.
+const AHEAD_MAX: i64 = SLOTS - RECENT_SECONDS_MAX as i64;
+const ENTRIES_MAX: usize = 1 << 20;
+
+/// Counts of the last minute.
+pub(super) struct Recent {
+    slots: Vec<Slot>,
+    /// What came in each second, whatever its time and its keys: the second, and the sum of counts.
+    arrived: Vec<(i64, u64)>,
+    hasher: DefaultHashBuilder,
+    entries: usize,
+    /// First second that was counted from its beginning.
+    since: i64,
+    /// What the clock said last.
+    said: i64,
+}
+
+#[derive(Default)]
+struct Slot {
+    second: i64,
+    /// By 64 randomly keyed bits of the total key.
+    counts: HashMap<u64, u64>,
+    overflowed: bool,
+}
+
+/// Counts of one key by second.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seconds {
+    /// Oldest first; the last one is the second of the clock.
+    pub counts: Vec<u64>,
+    /// False when some may be missing.
+    pub complete: bool,
+}
+
+impl Recent {
+    /// Nothing yet, at `now` (Unix seconds).
+    pub fn new(now: i64) -> Self {
+        Self {
+            slots: (0..SLOTS).map(|_| Slot::default()).collect(),
+            arrived: (0..SLOTS).map(|_| (i64::MIN, 0)).collect(),
+            hasher: DefaultHashBuilder::default(),
+            entries: 0,
+            since: now.saturating_add(1),
+            said: now,
+        }
+    }
+
+    /// Counts an increment that came at `now` (Unix seconds).
+    pub fn add(&mut self, keys: &LongKeys, schema: &Schema, increment: &Increment, now: i64) {
+        self.arrive(increment.n, now);
+        if self.said > now.saturating_add(AHEAD_MAX) {
+            // The clock was ahead, and what came then with true times was too old.
+            self.since = now.saturating_add(1);
+        }
+        self.said = now;
+        let first = now.saturating_sub(RECENT_SECONDS_MAX as i64);
+        if increment.at > now.saturating_add(AHEAD_MAX) || increment.at < first {
+            return;
+        }
+        for (name, raw) in &increment.keys {
+            if schema
+                .namespace(name)
+                .is_some_and(|namespace| namespace.minutes)
+            {
+                let key = self
+                    .hasher
+                    .hash_one(line::total_key(name, &keys.stored(raw)));
+                self.count(key, increment.at, increment.n, now);
+            }
+        }
+    }
+
+    fn arrive(&mut self, n: u64, now: i64) {
+        let index = usize::try_from(now.rem_euclid(SLOTS)).expect("BUG: a remainder");
+        let (second, sum) = &mut self.arrived[index];
+        if *second != now {
+            (*second, *sum) = (now, 0);
+        }
+        add_capped(sum, n);
+    }
+
+    fn arrivals(&self, now: i64) -> [u64; RECENT_SECONDS_MAX] {
+        let mut arrivals = [0; RECENT_SECONDS_MAX];
+        let first = now.saturating_sub(arrivals.len() as i64);
+        for (second, arrival) in (first..now).zip(&mut arrivals) {
+            let index = usize::try_from(second.rem_euclid(SLOTS)).expect("BUG: a remainder");
+            let (counted, sum) = self.arrived[index];
+            *arrival = if counted == second { sum } else { 0 };
+        }
+        arrivals
+    }
+
+    fn count(&mut self, key: u64, second: i64, n: u64, now: i64) {
+        let index = usize::try_from(second.rem_euclid(SLOTS)).expect("BUG: a remainder");
+        let slot = &mut self.slots[index];
+        // The clock was ahead: what was counted of this second before is gone.
+        let is_to_come = slot.second > now.saturating_add(AHEAD_MAX);
+        if is_to_come {
+            self.since = now.saturating_add(1);
+        } else if slot.second > second {
+            return;
+        }
+        if slot.second != second {
+            self.entries -= slot.counts.len();
+            *slot = Slot {
+                second,
+                ..Slot::default()
+            };
+        }
+        if let Some(count) = slot.counts.get_mut(&key) {
+            add_capped(count, n);
+        } else if self.entries < ENTRIES_MAX {
+            self.entries += 1;
+            slot.counts.insert(key, n);
+        } else {
+            slot.overflowed = true;
+        }
+    }
+
+    fn read(&self, total_key: &str, seconds: usize, now: i64) -> Seconds {
+        let key = self.hasher.hash_one(total_key);
+        let first = now.saturating_sub(i64::try_from(seconds).unwrap_or(SLOTS)) + 1;
+        let mut found = Seconds {
+            counts: Vec::with_capacity(seconds),
+            complete: self.since <= first,
+        };
+        for second in first..=now {
+            let index = usize::try_from(second.rem_euclid(SLOTS)).expect("BUG: a remainder");
+            let slot = &self.slots[index];
+            let is_kept = slot.second == second;
+            let count = slot.counts.get(&key).filter(|_| is_kept);
+            // A later second took its place where the clock was ahead.
+            let is_known = slot.second < second || is_kept && !slot.overflowed;
+            found.complete &= count.is_some() || is_known;
+            found.counts.push(count.copied().unwrap_or(0));
+        }
+        found
+    }
+}
+
+impl Live {
+    /// How much was counted in each of the last 60 whole seconds before `now` (Unix seconds), by when it
+    /// came, oldest first; each increment once, whatever its keys.
+    pub fn arrivals(&self, now: i64) -> [u64; RECENT_SECONDS_MAX] {
+        let recent = self.recent.read();
+        recent.arrivals(now)
+    }
+
+    /// Counts of a key in the last seconds up to `now` (Unix seconds), at most
+    /// [`RECENT_SECONDS_MAX`], of a namespace that keeps minutes.
+    pub fn last_seconds(&self, namespace: &str, key: &str, seconds: usize, now: i64) -> Seconds {
+        let total_key = line::total_key(namespace, &self.keys.stored(key));
+        let seconds = seconds.min(RECENT_SECONDS_MAX);
+        let recent = self.recent.read();
+        recent.read(&total_key, seconds, now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_slide_and_old_ones_make_room() {
+        let mut recent = Recent::new(1_000);
+        for (second, n) in [(1_001, 2), (1_001, 3), (1_002, 1), (1_060, 7)] {
+            recent.count(recent.hasher.hash_one("a"), second, n, second);
+        }
+        let read = |recent: &Recent, seconds, now| recent.read("a", seconds, now);
+        assert_eq!(read(&recent, 2, 1_002).counts, [5, 1]);
+        assert!(read(&recent, 2, 1_002).complete);
+        assert!(
+            !read(&recent, 3, 1_002).complete,
+            "the server began in the second 1,000"
+        );
+        let minute = read(&recent, 60, 1_060);
+        assert_eq!((minute.counts[0], minute.counts[59]), (5, 7));
+        assert_eq!(minute.counts.iter().sum::<u64>(), 13);
+        // 64 seconds later the slot is used again, and what comes for its first second is too old.
+        recent.count(recent.hasher.hash_one("b"), 1_065, 1, 1_065);
+        recent.count(recent.hasher.hash_one("a"), 1_001, 1, 1_065);
+        assert_eq!(recent.read("b", 1, 1_065).counts, [1]);
+        assert_eq!(recent.entries, 3);
+    }
+
+    #[test]
+    fn a_clock_that_runs_a_little_ahead_is_counted_when_its_second_comes() {
+        let (mut recent, keys) = (Recent::new(1_000), LongKeys::new([7; 32]));
+        let mut schema = Schema::default_clicks();
+        schema.namespaces[0].minutes = true;
+        let name = schema.namespaces[0].name.clone();
+        for (at, n) in [(1_003, 5), (1_004, 2), (1_000 + AHEAD_MAX + 1, 9)] {
+            let increment = Increment::new(at, n, [(&*name, "a".to_owned())]);
+            recent.add(&keys, &schema, &increment, 1_000);
+        }
+        let key = line::total_key(&name, "a");
+        assert_eq!(recent.read(&key, 3, 1_003).counts, [0, 0, 5]);
+        assert_eq!(recent.read(&key, 3, 1_005).counts, [5, 2, 0]);
+    }
+
+    #[test]
+    fn a_clock_that_was_ahead_leaves_no_zero_that_is_not_true() {
+        let mut recent = Recent::new(1_000);
+        let key = recent.hasher.hash_one("a");
+        for second in 1_300..1_364 {
+            recent.count(key, second, 1, second);
+        }
+        assert!(!recent.read("a", 60, 1_100).complete, "those are gone");
+        recent.count(key, 1_100, 5, 1_100);
+        assert!(!recent.read("a", 1, 1_100).complete, "of a part of it");
+        recent.count(key, 1_101, 7, 1_101);
+        let read = recent.read("a", 1, 1_101);
+        assert_eq!((read.counts, read.complete), (vec![7], false));
+        for second in 1_102..1_165 {
+            recent.count(key, second, 2, second);
+        }
+        let read = recent.read("a", 60, 1_164);
+        assert_eq!((read.counts, read.complete), (vec![2; 60], false));
+        recent.count(key, 1_165, 3, 1_165);
+        assert!(recent.read("a", 1, 1_165).complete);
+    }
+
+    #[test]
+    fn arrivals_are_those_of_whole_seconds() {
+        let mut recent = Recent::new(1_000);
+        for (now, n) in [(1_000, 1), (1_000, 2), (1_059, 4), (1_060, 8)] {
+            recent.arrive(n, now);
+        }
+        let minute = recent.arrivals(1_060);
+        assert_eq!((minute[0], minute[59]), (3, 4));
+        assert_eq!(minute.iter().sum::<u64>(), 7);
+        assert_eq!(recent.arrivals(1_061).iter().sum::<u64>(), 12);
+        assert_eq!(recent.arrivals(2_000).iter().sum::<u64>(), 0);
+    }
+
+    #[test]
+    fn memory_is_bounded_and_what_is_missing_is_said() {
+        let mut recent = Recent::new(0);
+        for key in 0..ENTRIES_MAX as u64 + 10 {
+            recent.count(key, 1_001, 1, 1_001);
+        }
+        assert_eq!(recent.entries, ENTRIES_MAX);
+        assert!(!recent.read("new", 1, 1_001).complete);
+        recent.count(0, 1_002, 1, 1_002);
+        assert_eq!(recent.entries, ENTRIES_MAX);
+        recent.count(0, 1_065, 1, 1_065);
+        assert_eq!(recent.entries, 1, "the full second made room");
+    }
+}

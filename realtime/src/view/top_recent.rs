@@ -1,0 +1,157 @@
+//! Top keys of recent hours: candidates from memory, their exact counts from the view.
+//!
+//! Counts are always exact. What is only known within a bound is whether a key that was no candidate has more
+//! than the last one listed; where the bound says that none has, the ranking is exact too.
+
+use std::collections::BTreeSet;
+use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tallyring_archive::Run;
+use tallyring_records::line::hours;
+use tallyring_records::{COUNT_MAX, Day};
+
+use super::ranking::{Ranking, TopKey};
+use super::snapshot::Snapshot;
+use super::{Live, View, flushed_runs};
+use crate::error::Result;
+use crate::heavy::{Heavy, Standing};
+
+/// Longest ranking that is made of candidates.
+const LIMIT_MAX: usize = 100;
+
+/// Candidates beyond those that are listed.
+const SPARE: usize = 100;
+
+impl View<'_> {
+    /// The heaviest keys of a range of whole hours of yesterday, today and tomorrow, in a time that does not
+    /// depend on how many keys there are; none where that is not known. From the newest view there is.
+    pub(super) fn top_recent(
+        &self,
+        namespace: &str,
+        range: &Range<i64>,
+        limit: usize,
+    ) -> Result<Option<Ranking>> {
+        if limit > LIMIT_MAX {
+            return Ok(None);
+        }
+        // Candidates and counts are of one view.
+        let (snapshot, hours) = {
+            let newest = self.live.newest.read();
+            let hours = newest.heavy.hours(namespace, range);
+            (newest.snapshot(), hours.filter(|_| newest.knows_heavy))
+        };
+        let Some(hours) = hours.filter(|_| !in_archive(&snapshot, range)) else {
+            return Ok(None);
+        };
+        let _charge = self.reading.charge_of(hours.bytes_to_rank())?;
+        let Standing {
+            sum,
+            floor,
+            mut keys,
+        } = hours.standing();
+        let newest = View {
+            live: self.live,
+            snapshot,
+            reading: self.reading.clone(),
+        };
+        let others = keys.split_off(keys.len().min(limit + SPARE));
+        let bound = others.first().map_or(floor, |&(_, most)| most.max(floor));
+        let candidates: Vec<String> = keys.iter().map(|(key, _)| key.text()).collect();
+        let mut counted = newest.totals_of(namespace, range, candidates)?;
+        counted.sort_unstable_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        counted.truncate(limit);
+        if counted.len() < limit && bound > 0 {
+            // There are others, of which nothing is known.
+            return Ok(None);
+        }
+        let last = counted.last().filter(|_| counted.len() == limit);
+        let is_exact = bound == 0 || last.is_some_and(|&(_, count)| count > bound);
+        let runs = flushed_runs(&newest.snapshot);
+        let mut listed = Vec::with_capacity(counted.len());
+        for (stored, count) in counted {
+            let key = newest.text_of(&stored, &runs)?;
+            listed.push(TopKey { key, count });
+        }
+        Ok(Some(Ranking {
+            generation: newest.generation(),
+            minutes_from: newest.minutes_from(None),
+            total: sum,
+            keys: listed,
+            counted: None,
+            is_cut: false,
+            bound: (!is_exact).then_some(bound.min(COUNT_MAX)),
+        }))
+    }
+}
+
+impl Live {
+    /// Learns which keys of recent hours are heavy from what is counted already; serving goes on meanwhile.
+    /// Until it returns, rankings are read from all totals.
+    ///
+    /// Once `stop` is set it ends soon, and nothing is learned.
+    ///
+    /// # Errors
+    /// When a run is damaged; then nothing is learned.
+    pub fn learn_heavy_keys(&self, stop: &AtomicBool) -> Result<()> {
+        let view = {
+            let mut newest = self.newest.write();
+            if newest.knows_heavy {
+                return Ok(());
+            }
+            // What is counted from here on is learned as it comes, the rest from this view.
+            let view = newest.snapshot();
+            newest.heavy = Heavy::new(self.schema.namespaces.len(), view.ring.today());
+            view
+        };
+        let mut learned = Heavy::new(self.schema.namespaces.len(), view.ring.today());
+        for store in view.ring.stores() {
+            for delta in store.deltas() {
+                delta.each_total(&mut |key, code, count| learned.add(key, code, count));
+            }
+        }
+        let runs = flushed_runs(&view);
+        // Memory is not held any longer than it is read.
+        drop(view);
+        for run in runs {
+            self.learn_from(&run, &mut learned, stop)?;
+        }
+        if stop.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let mut newest = self.newest.write();
+        let since = std::mem::replace(&mut newest.heavy, learned);
+        let today = newest.snapshot().ring.today();
+        newest.heavy.turn(today);
+        newest.heavy.unite(since);
+        newest.knows_heavy = true;
+        Ok(())
+    }
+
+    fn learn_from(&self, run: &Run, learned: &mut Heavy, stop: &AtomicBool) -> Result<()> {
+        let sections = run.meta().sums.keys();
+        let totals: BTreeSet<&String> = sections.filter(|name| !name.contains('.')).collect();
+        for section in totals {
+            run.visit_from(&self.cache, section.as_bytes(), &mut |key, payload| {
+                if !key.starts_with(section.as_bytes()) || stop.load(Ordering::Relaxed) {
+                    return ControlFlow::Break(());
+                }
+                for (code, count) in hours(payload).flatten() {
+                    learned.add(key, code, count);
+                }
+                ControlFlow::Continue(())
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// True when the archive may hold some of the range too: nobody has learned which keys are heavy there.
+fn in_archive(view: &Snapshot, range: &Range<i64>) -> bool {
+    let holds = |run: &Arc<Run>| {
+        let meta = run.meta();
+        meta.first < range.end && Day::of(meta.last).next().start() > range.start
+    };
+    view.archive.runs.iter().any(holds)
+}
