@@ -77,8 +77,8 @@ pub async fn status(State(state): State<ApiState>) -> Result<Json<Value>, Proble
         Ok((status, last, health))
     };
     let (status, last, health) = blocking(&state, asked).await?;
-    let durable = status.durable.offset(0).sequence;
-    let lag = status.applied.offset(0).sequence.saturating_sub(durable);
+    let durable = status.durable.sequence;
+    let lag = status.applied.sequence.saturating_sub(durable);
     let label = |position: &str| {
         status
             .stores
@@ -172,8 +172,13 @@ pub async fn rebuild(
 ))]
 pub async fn generations(State(state): State<ApiState>) -> Json<Value> {
     let manifest = state.store().manifest();
-    let kept: Vec<Generation> = manifest.generations.iter().map(Generation::of).collect();
-    Json(json!({ "active": manifest.active, "generations": kept }))
+    let kept: Vec<Generation> = manifest
+        .archive
+        .generations
+        .iter()
+        .map(Generation::of)
+        .collect();
+    Json(json!({ "active": manifest.archive.active, "generations": kept }))
 }
 
 /// Roll back

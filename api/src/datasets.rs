@@ -28,7 +28,7 @@ pub async fn list(State(state): State<ApiState>) -> Json<Value> {
 
 /// All datasets of a manifest, as `GET /v1/admin/datasets` answers them.
 pub fn describe_datasets(manifest: &Manifest) -> Value {
-    let all = manifest.datasets.iter();
+    let all = manifest.archive.datasets.iter();
     let all: Vec<Value> = all.map(|dataset| described(manifest, dataset)).collect();
     json!({ "datasets": all })
 }
@@ -122,6 +122,6 @@ fn described(manifest: &Manifest, dataset: &DatasetEntry) -> Value {
         "rows": dataset.rows,
         "bytes": dataset.runs.iter().map(|run| run.bytes).sum::<u64>(),
         "partitions": partitions,
-        "state": dataset.state(manifest.generation(manifest.active)),
+        "state": dataset.state(manifest.archive.generation(manifest.archive.active)),
     })
 }

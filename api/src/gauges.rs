@@ -55,7 +55,7 @@ const GAUGES: [Gauge; 27] = [
     (
         "tallyring_oplog_records",
         "Number of the newest log record",
-        |now| now.status.applied.offset(0).sequence as f64,
+        |now| now.status.applied.sequence as f64,
     ),
     (
         "tallyring_log_copy_behind_records",

@@ -18,6 +18,7 @@ use crate::disk::{Disk, TEMPORARY_SUFFIX, remove_temporary_files};
 use crate::error::{Error, Result};
 use crate::manifest::Manifest;
 use crate::names;
+use crate::origin::Origin;
 
 /// The files that a start found out of place, by what it did with them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -79,12 +80,11 @@ pub fn clear_at_start(disk: &dyn Disk, manifest: &Manifest, is_newest: bool) -> 
 
 /// True for a file that was made of what is still there.
 fn can_be_made_again(disk: &dyn Disk, directory: &str, file: &str) -> bool {
-    if !names::is_sorted_file(file) {
-        return false;
-    }
-    match names::before_adoption(file) {
-        Some(first) if directory == names::RUNS => disk.read(&first).is_ok(),
-        _ => directory != names::RUNS || names::is_exported(file),
+    match names::origin_of(&format!("{directory}/{file}")) {
+        Some(Origin::Load(_)) => {
+            names::before_adoption(file).is_some_and(|first| disk.read(&first).is_ok())
+        }
+        origin => origin.is_some(),
     }
 }
 

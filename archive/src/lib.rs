@@ -10,6 +10,7 @@ mod leftovers;
 pub mod manifest;
 pub mod merge;
 pub mod names;
+mod origin;
 mod os_disk;
 mod partition;
 mod run;
@@ -25,9 +26,10 @@ pub use leftovers::{
     remove_leftovers_of_rebuild, remove_temporaries,
 };
 pub use manifest::{
-    DatasetEntry, GENERATIONS_KEPT, GenerationEntry, IdRunEntry, IdsEntry, KeepDays, Manifest,
-    ProducerEntry, SchemaEntry, StoreEntry,
+    ArchiveEntry, DatasetEntry, GENERATIONS_KEPT, GenerationEntry, IdRunEntry, IdsEntry,
+    IntakeEntry, KeepDays, Manifest, ProducerEntry, SchemaEntry, StoreEntry,
 };
+pub use origin::Origin;
 pub use os_disk::{OsDisk, create_private};
 pub use partition::Partition;
 pub use run::{BLOCK_BYTES, BlockCache, Cursor, Run, RunEntry, RunMeta, RunSpec, RunWriter, Sums};

@@ -1,14 +1,15 @@
 //! The manifest: the one root, which says what is counted where.
 //!
-//! `manifests/manifest-<number>` is a line `tallyring manifest 1 crc32 <8 hex digits> bytes <n>` and
-//! then that many bytes of JSON. Invariants: manifests are numbered without gaps and never change; number N+1
+//! `manifests/manifest-<number>` is a line `tallyring manifest 2 crc32 <8 hex digits> bytes <n>` and
+//! then that many bytes of JSON. Those of format 1 are read, too; a build that knows format 1 alone refuses format 2. Invariants: manifests are numbered without gaps and never change; number N+1
 //! is committed by creating its name if absent; every file a manifest names was synced, and its
 //! directory too, before the manifest was.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 
 use serde::{Deserialize, Serialize};
-use tallyring_records::{Day, Position, Schema, StoreId};
+use tallyring_records::{Day, Offset, Schema, StoreId};
 
 use crate::disk::{Disk, write_whole};
 use crate::error::{Error, Result};
@@ -30,22 +31,23 @@ pub struct Manifest {
     pub plausible_at_ms: Option<i64>,
     /// The store's identity, 32 hex digits; the same in the oplog.
     pub store_id: String,
+    /// What the way in of one log needs.
+    pub intake: IntakeEntry,
+    /// What the archive is.
+    pub archive: ArchiveEntry,
+}
+
+/// What the way in of one log needs: up to where runs hold what was counted, and how to go on from there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct IntakeEntry {
     /// The ring's today.
     pub today: Day,
-    /// Declarations of the namespaces, each with the position from which it holds; ascending. Old manifests lack those
+    /// Declarations of the namespaces, each with the offset from which it holds; ascending. Old manifests lack those
     /// that were not in force any more.
     pub schemas: Vec<SchemaEntry>,
     /// Delta stores, with what they flushed.
     pub stores: Vec<StoreEntry>,
-    /// Source runs of the ring: what export made of cleared stores.
-    pub runs: Vec<RunEntry>,
-    /// Bulk datasets, in the order they were adopted.
-    #[serde(default)]
-    pub datasets: Vec<DatasetEntry>,
-    /// Kept generations, ascending; at most [`GENERATIONS_KEPT`].
-    pub generations: Vec<GenerationEntry>,
-    /// Number of the generation that is read; 0 before the first.
-    pub active: u64,
     /// Remembered ids.
     pub ids: IdsEntry,
     /// Unix seconds of the newest event of each type, as far as ids are flushed: until when events are expected must
@@ -54,12 +56,26 @@ pub struct Manifest {
     pub newest_events: BTreeMap<String, i64>,
 }
 
+/// What the archive is: source runs, and the generations that merged them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ArchiveEntry {
+    /// Source runs of the ring: what export made of cleared stores.
+    pub runs: Vec<RunEntry>,
+    /// Bulk datasets, in the order they were adopted.
+    pub datasets: Vec<DatasetEntry>,
+    /// Kept generations, ascending; at most [`GENERATIONS_KEPT`].
+    pub generations: Vec<GenerationEntry>,
+    /// Number of the generation that is read; 0 before the first.
+    pub active: u64,
+}
+
 /// A declaration and since when it holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SchemaEntry {
-    /// First position it holds for.
-    pub since: Position,
+    /// First offset it holds for.
+    pub since: Offset,
     /// The declaration.
     pub schema: Schema,
 }
@@ -70,12 +86,12 @@ pub struct SchemaEntry {
 pub struct StoreEntry {
     /// Day or late epoch.
     pub id: StoreId,
-    /// First position it takes.
-    pub opened: Position,
-    /// Position from which it takes nothing more; none while it is open.
-    pub cut: Option<Position>,
-    /// Everything before this position is in `runs`.
-    pub flushed: Position,
+    /// First offset it takes.
+    pub opened: Offset,
+    /// Offset from which it takes nothing more; none while it is open.
+    pub cut: Option<Offset>,
+    /// Everything before this offset is in `runs`.
+    pub flushed: Offset,
     /// Flushed runs, oldest first.
     pub runs: Vec<RunEntry>,
 }
@@ -83,8 +99,7 @@ pub struct StoreEntry {
 impl StoreEntry {
     /// True when it takes nothing more and its runs hold everything it took.
     pub fn is_closed(&self) -> bool {
-        let cut = self.cut.as_ref().map(|cut| cut.offset(0));
-        cut.is_some_and(|cut| self.flushed.offset(0) >= cut)
+        self.cut.is_some_and(|cut| self.flushed >= cut)
     }
 }
 
@@ -176,11 +191,11 @@ pub struct KeepDays {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IdsEntry {
-    /// Ids of everything before this position are in `runs` or forgotten.
-    pub flushed: Position,
+    /// Ids of everything before this offset are in `runs` or forgotten.
+    pub flushed: Offset,
     /// Sorted id runs with the arrival of their newest id, oldest first.
     pub runs: Vec<IdRunEntry>,
-    /// Producers that number what they send, as of that position.
+    /// Producers that number what they send, as of that offset.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub producers: Vec<ProducerEntry>,
 }
@@ -219,9 +234,33 @@ pub const GENERATIONS_KEPT: usize = 3;
 const MANIFESTS_KEPT: u64 = 8;
 
 const KIND: &str = "manifest";
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
+/// The format in which the fields of the way in and of the archive stood side by side, and a run did not say its origin.
+const FLAT_FORMAT: u32 = 1;
 
-impl Manifest {
+impl IntakeEntry {
+    /// The records of the log that are needed begin there.
+    pub fn log_from(&self) -> u64 {
+        let ids = self.ids.flushed.sequence;
+        self.counts_from().map_or(ids, |counts| counts.min(ids))
+    }
+
+    /// The first record of which something may count in memory; none where no store is open. What an earlier one decides
+    /// of the ring is in this entry.
+    pub fn counts_from(&self) -> Option<u64> {
+        let open = self.stores.iter().filter(|store| !store.is_closed());
+        open.map(|store| store.flushed.sequence).min()
+    }
+
+    /// The log reaches at least there: runs hold what is before.
+    pub fn log_until(&self) -> u64 {
+        let flushed = self.stores.iter().map(|store| store.flushed);
+        let all = flushed.chain([self.ids.flushed]);
+        all.map(|flushed| flushed.sequence).max().unwrap_or(0)
+    }
+}
+
+impl ArchiveEntry {
     /// The generation called `number`.
     pub fn generation(&self, number: u64) -> Option<&GenerationEntry> {
         self.generations
@@ -244,33 +283,6 @@ impl Manifest {
             .chain(wanted.flat_map(|dataset| &dataset.runs))
     }
 
-    /// When the clock was plausible last, as far as this tells, Unix milliseconds.
-    pub fn plausible_ms(&self) -> i64 {
-        self.plausible_at_ms.unwrap_or(self.written_at_ms)
-    }
-
-    /// The log's records that this manifest needs begin there.
-    pub fn log_from(&self) -> u64 {
-        let ids = self.ids.flushed.offset(0).sequence;
-        self.counts_from().map_or(ids, |counts| counts.min(ids))
-    }
-
-    /// The first record of which something may count in memory; none where no store is open. What an earlier one decides
-    /// of the ring is in this manifest.
-    pub fn counts_from(&self) -> Option<u64> {
-        let open = self.stores.iter().filter(|store| !store.is_closed());
-        open.map(|store| store.flushed.offset(0).sequence).min()
-    }
-
-    /// The log reaches at least there: runs hold what is before.
-    pub fn log_until(&self) -> u64 {
-        let flushed = self.stores.iter().map(|store| &store.flushed);
-        let all = flushed.chain([&self.ids.flushed]);
-        all.map(|flushed| flushed.offset(0).sequence)
-            .max()
-            .unwrap_or(0)
-    }
-
     /// Source runs that the next generation or a kept one counts.
     pub fn all_sources(&self) -> impl Iterator<Item = &RunEntry> {
         let of_datasets = self.datasets.iter().flat_map(|dataset| &dataset.runs);
@@ -289,10 +301,12 @@ impl Manifest {
             .chain(of_datasets.flat_map(|dataset| &mut dataset.runs))
             .chain(of_generations.flat_map(|generation| &mut generation.files));
         for run in runs.filter(|run| run.hash == hash) {
-            if let Some(name) = run.name_of(&by.hash) {
-                names.insert(std::mem::replace(&mut run.name, name.clone()), name.clone());
-                *run = RunEntry { name, ..by.clone() };
-            }
+            let renamed = by.renamed(run.origin.clone());
+            names.insert(
+                mem::replace(&mut run.name, renamed.name.clone()),
+                renamed.name.clone(),
+            );
+            *run = renamed;
         }
         for generation in &mut self.generations {
             for name in &mut generation.merged {
@@ -322,6 +336,13 @@ impl Manifest {
             .iter()
             .filter(move |run| !merged.contains(run.name.as_str()))
     }
+}
+
+impl Manifest {
+    /// When the clock was plausible last, as far as this tells, Unix milliseconds.
+    pub fn plausible_ms(&self) -> i64 {
+        self.plausible_at_ms.unwrap_or(self.written_at_ms)
+    }
 
     /// The names of all files that count.
     pub fn file_names(&self) -> BTreeSet<&str> {
@@ -330,16 +351,13 @@ impl Manifest {
 
     /// Every file it names, some more than once.
     pub fn files(&self) -> impl Iterator<Item = &RunEntry> {
-        self.stores
-            .iter()
+        let stores = self.intake.stores.iter();
+        let generations = self.archive.generations.iter();
+        stores
             .flat_map(|store| &store.runs)
-            .chain(self.all_sources())
-            .chain(
-                self.generations
-                    .iter()
-                    .flat_map(|generation| &generation.files),
-            )
-            .chain(self.ids.runs.iter().map(|ids| &ids.run))
+            .chain(self.archive.all_sources())
+            .chain(generations.flat_map(|generation| &generation.files))
+            .chain(self.intake.ids.runs.iter().map(|ids| &ids.run))
     }
 
     /// The newest manifest of a data directory; none when there is none.
@@ -418,9 +436,60 @@ fn encode(manifest: &Manifest) -> Vec<u8> {
 }
 
 fn decode(name: &str, content: &[u8]) -> Result<Manifest> {
-    let json = sealed::unseal(name, KIND, FORMAT, content)?;
-    serde_json::from_slice(json)
-        .map_err(|error| Error::damaged(name, 0, format!("it is not readable: {error}")))
+    let wrong = |error| Error::damaged(name, 0, format!("it is not readable: {error}"));
+    match sealed::unseal(name, KIND, FORMAT, content) {
+        Err(Error::Version { found, .. }) if found == FLAT_FORMAT => {
+            let json = sealed::unseal(name, KIND, FLAT_FORMAT, content)?;
+            let flat: FlatManifest = serde_json::from_slice(json).map_err(wrong)?;
+            Ok(flat.into())
+        }
+        json => serde_json::from_slice(json?).map_err(wrong),
+    }
+}
+
+/// A manifest of format 1.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FlatManifest {
+    number: u64,
+    written_at_ms: i64,
+    plausible_at_ms: Option<i64>,
+    store_id: String,
+    today: Day,
+    schemas: Vec<SchemaEntry>,
+    stores: Vec<StoreEntry>,
+    runs: Vec<RunEntry>,
+    #[serde(default)]
+    datasets: Vec<DatasetEntry>,
+    generations: Vec<GenerationEntry>,
+    active: u64,
+    ids: IdsEntry,
+    #[serde(default)]
+    newest_events: BTreeMap<String, i64>,
+}
+
+impl From<FlatManifest> for Manifest {
+    fn from(flat: FlatManifest) -> Self {
+        Self {
+            number: flat.number,
+            written_at_ms: flat.written_at_ms,
+            plausible_at_ms: flat.plausible_at_ms,
+            store_id: flat.store_id,
+            intake: IntakeEntry {
+                today: flat.today,
+                schemas: flat.schemas,
+                stores: flat.stores,
+                ids: flat.ids,
+                newest_events: flat.newest_events,
+            },
+            archive: ArchiveEntry {
+                runs: flat.runs,
+                datasets: flat.datasets,
+                generations: flat.generations,
+                active: flat.active,
+            },
+        }
+    }
 }
 
 #[cfg(test)]
@@ -434,18 +503,17 @@ mod tests {
             written_at_ms: 1,
             plausible_at_ms: None,
             store_id: "00".repeat(16),
-            today: Day::of(1_331_923_247),
-            schemas: vec![SchemaEntry {
-                since: Position::default(),
-                schema: Schema::default_clicks(),
-            }],
-            stores: Vec::new(),
-            runs: Vec::new(),
-            datasets: Vec::new(),
-            generations: Vec::new(),
-            active: 0,
-            ids: IdsEntry::default(),
-            newest_events: BTreeMap::new(),
+            intake: IntakeEntry {
+                today: Day::of(1_331_923_247),
+                schemas: vec![SchemaEntry {
+                    since: Offset::default(),
+                    schema: Schema::default_clicks(),
+                }],
+                stores: Vec::new(),
+                ids: IdsEntry::default(),
+                newest_events: BTreeMap::new(),
+            },
+            archive: ArchiveEntry::default(),
         }
     }
 

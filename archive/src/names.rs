@@ -26,7 +26,8 @@
 //! Sorted files are `<what>.s<shard>of<shards>.<content hash>.csv.zst`; `zstdcat` prints them. Names
 //! never hold bytes that a client sent.
 
-use std::fmt;
+use crate::origin::Origin;
+use crate::partition::Partition;
 
 /// Manifests.
 pub const MANIFESTS: &str = "manifests";
@@ -145,61 +146,97 @@ pub fn staged_segment_numbers(file: &str) -> Option<(u64, u64)> {
 const SEGMENT_SUFFIX: &str = ".tlog";
 const STAGED_SUFFIX: &str = ".staged";
 
-/// `ring-day-2012-03-16`, what a source run is called that export made of a delta store. The store is in it: two
-/// stores may hold the same counts, and a generation knows what it has merged by name.
-pub fn exported(store: impl fmt::Display) -> String {
-    format!("{EXPORTED_PREFIX}{store}")
+const EXPORTED_PREFIX: &str = "ring-";
+const AGAIN_INFIX: &str = ".from-";
+const BULK_PREFIX: &str = "bulk-";
+const SPILL_INFIX: &str = "-part";
+const IDS_STEM: &str = "ids";
+
+/// The name of a run: `<directory>/<origin>.<partition>.s02of04.<hash>.csv.zst`.
+pub fn run(origin: &Origin, partition: Partition, shard: (u16, u16), hash: &str) -> String {
+    let (number, shards) = shard;
+    let hash = &hash[..NAME_HASH_CHARS.min(hash.len())];
+    let place = format!("{partition}.s{number:02}of{shards:02}.{hash}{SORTED_FILE_SUFFIX}");
+    let directory = directory_of(origin);
+    match origin {
+        Origin::Flush(store) => format!("{directory}/{store}.{place}"),
+        Origin::Ids => format!("{directory}/{IDS_STEM}.{place}"),
+        Origin::Export { store, from: None } => {
+            format!("{directory}/{EXPORTED_PREFIX}{store}.{place}")
+        }
+        Origin::Export {
+            store,
+            from: Some(from),
+        } => format!("{directory}/{EXPORTED_PREFIX}{store}{AGAIN_INFIX}{from}.{place}"),
+        Origin::Spill { load, part } => format!("{directory}/{load}{SPILL_INFIX}{part}.{place}"),
+        Origin::Sorted(load) => format!("{directory}/{load}.{place}"),
+        Origin::Load(load) => format!("{directory}/{BULK_PREFIX}{load}.{place}"),
+        Origin::Merge => format!("{directory}/{place}"),
+    }
 }
 
-/// How the names begin of source runs that export made of the stores whose names begin with `stores`.
-pub fn exported_runs(stores: &str) -> String {
-    format!("{RUNS}/{}", exported(stores))
+/// The directory of runs of an origin.
+pub fn directory_of(origin: &Origin) -> &'static str {
+    match origin {
+        Origin::Flush(_) => DELTAS,
+        Origin::Ids => IDS,
+        Origin::Export { .. } | Origin::Load(_) => RUNS,
+        Origin::Spill { .. } | Origin::Sorted(_) => INCOMING,
+        Origin::Merge => ARCHIVE,
+    }
 }
 
-/// Whether a file of `runs/` (named without it) is called as export calls what it makes.
-pub fn is_exported(file: &str) -> bool {
-    file.starts_with(EXPORTED_PREFIX)
+/// The origin that the name of a run (with its directory) tells. Only where nothing else says it the name is asked: in
+/// manifests of format 1, of files that no manifest names, and of merged runs that are gone.
+pub fn origin_of(name: &str) -> Option<Origin> {
+    let (directory, file) = name.split_once('/')?;
+    let (rest, hash) = file.strip_suffix(SORTED_FILE_SUFFIX)?.rsplit_once('.')?;
+    let (rest, place) = rest.rsplit_once('.')?;
+    let (shard, shards) = place.strip_prefix('s')?.split_once("of")?;
+    let is_number = |text: &str| text.parse::<u16>().is_ok();
+    let is_hash = !hash.is_empty() && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if !is_number(shard) || !is_number(shards) || !is_hash {
+        return None;
+    }
+    let (stem, partition) = rest.rsplit_once('.').unwrap_or(("", rest));
+    partition.parse::<Partition>().ok()?;
+    let load = |text: &str| is_load(text).then(|| text.to_owned());
+    match directory {
+        DELTAS => stem.parse().ok().map(Origin::Flush),
+        IDS => (stem == IDS_STEM).then_some(Origin::Ids),
+        ARCHIVE => stem.is_empty().then_some(Origin::Merge),
+        RUNS => match stem.strip_prefix(EXPORTED_PREFIX) {
+            Some(store) => match store.split_once(AGAIN_INFIX) {
+                Some((store, from)) => Some(Origin::Export {
+                    store: store.parse().ok()?,
+                    from: Some(from.parse().ok()?),
+                }),
+                None => Some(Origin::Export {
+                    store: store.parse().ok()?,
+                    from: None,
+                }),
+            },
+            None => load(stem.strip_prefix(BULK_PREFIX)?).map(Origin::Load),
+        },
+        INCOMING => match stem.split_once(SPILL_INFIX) {
+            Some((id, part)) => Some(Origin::Spill {
+                load: load(id)?,
+                part: part.parse().ok()?,
+            }),
+            None => load(stem).map(Origin::Sorted),
+        },
+        _ => None,
+    }
 }
 
-/// `runs/bulk-<file>`, the source run that a file of a load becomes.
-pub fn bulk_run(file: &str) -> String {
-    format!("{RUNS}/{BULK_PREFIX}{file}")
-}
-
-/// `incoming/<file>`, the name that a file of `runs/` (named without it) had before it was adopted.
+/// `incoming/<file>`, the name that a file of `runs/` (named without it) had before its load was adopted.
 pub fn before_adoption(file: &str) -> Option<String> {
     let file = file.strip_prefix(BULK_PREFIX)?;
     Some(format!("{INCOMING}/{file}"))
 }
 
-const EXPORTED_PREFIX: &str = "ring-";
-const BULK_PREFIX: &str = "bulk-";
-
-/// `<directory>/<what>.s02of04.<hash>.csv.zst`
-pub fn sorted_file(directory: &str, what: &str, shard: u16, shards: u16, hash: &str) -> String {
-    let place = place(shard, shards);
-    format!("{directory}/{what}{place}{hash}{SORTED_FILE_SUFFIX}")
-}
-
-/// Whether a file (named without its directory) is called as a sorted file is.
-pub fn is_sorted_file(file: &str) -> bool {
-    let parts = || {
-        let (rest, hash) = file.strip_suffix(SORTED_FILE_SUFFIX)?.rsplit_once('.')?;
-        let (what, place) = rest.rsplit_once('.')?;
-        let (shard, shards) = place.strip_prefix('s')?.split_once("of")?;
-        Some((what, shard, shards, hash))
-    };
-    let is_number = |text: &str| text.parse::<u16>().is_ok();
-    let is_hash = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_hexdigit());
-    parts().is_some_and(|(what, shard, shards, hash)| {
-        !what.is_empty() && is_number(shard) && is_number(shards) && is_hash(hash)
-    })
-}
-
-/// `.s02of04.`, the shard in a sorted file's name.
-pub(crate) fn place(shard: u16, shards: u16) -> String {
-    format!(".s{shard:02}of{shards:02}.")
-}
+/// Hex digits of the hash in a run's name.
+const NAME_HASH_CHARS: usize = 16;
 
 #[cfg(test)]
 mod tests {
@@ -222,17 +259,22 @@ mod tests {
     }
 
     #[test]
-    fn sorted_files_are_told_from_others() {
-        let name = sorted_file(RUNS, &exported("day-2012-03-16"), 2, 4, "00ff");
-        let file = name.strip_prefix("runs/").unwrap();
-        assert!(is_sorted_file(file) && is_exported(file), "{file}");
+    fn a_name_tells_the_origin_it_was_made_of() {
+        for partition in ["2012-03", "2011"] {
+            let partition: Partition = partition.parse().unwrap();
+            for origin in crate::origin::tests::one_of_each() {
+                let name = run(&origin, partition, (2, 4), "00ff");
+                assert_eq!(origin_of(&name), Some(origin), "{name}");
+            }
+        }
         for other in [
-            "notes.txt",
-            "old.csv.zst",
-            "a.s1of2.x.csv.zst",
-            ".s01of02.00ff.csv.zst",
+            "runs/notes.txt",
+            "runs/old.csv.zst",
+            "runs/a.s1of2.x.csv.zst",
+            "runs/bulk-old.2012-03.s01of02.00ff.csv.zst",
+            "archive/.s01of02.00ff.csv.zst",
         ] {
-            assert!(!is_sorted_file(other), "{other}");
+            assert_eq!(origin_of(other), None, "{other}");
         }
     }
 }

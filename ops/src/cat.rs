@@ -142,7 +142,8 @@ fn archive(
 ) -> std::result::Result<(), CatError> {
     let manifest = data_directory::manifest(disk)?;
     let files = manifest
-        .generation(manifest.active)
+        .archive
+        .generation(manifest.archive.active)
         .map(|generation| generation.files.as_slice())
         .unwrap_or_default();
     let chosen: Vec<_> = files

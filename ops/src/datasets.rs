@@ -23,7 +23,7 @@ pub fn list(args: &DataArgs, json: bool) -> Result<()> {
     if json {
         return say!("{}", describe_datasets(&manifest));
     }
-    if manifest.datasets.is_empty() {
+    if manifest.archive.datasets.is_empty() {
         say!("there are no datasets; `tallyring load` makes one")?;
         return Ok(());
     }
@@ -34,7 +34,7 @@ pub fn list(args: &DataArgs, json: bool) -> Result<()> {
         "ROWS",
         "BYTES"
     )?;
-    for dataset in &manifest.datasets {
+    for dataset in &manifest.archive.datasets {
         let bytes: u64 = dataset.runs.iter().map(|run| run.bytes).sum();
         say!(
             "{:<24} {:<22} {:>14} {bytes:>14}  {}",
@@ -82,7 +82,7 @@ pub fn drop(args: &DropArgs, json: bool) -> Result<()> {
 
 /// What it is to the generation that is read, and to the next one.
 fn state(manifest: &Manifest, dataset: &DatasetEntry) -> &'static str {
-    let active = manifest.generation(manifest.active);
+    let active = manifest.archive.generation(manifest.archive.active);
     dataset.state(active)
 }
 

@@ -58,12 +58,12 @@ pub fn run(args: &LoadArgs, json: bool) -> Result<()> {
     }
     let disk = disk(data)?;
     let manifest = manifest(&disk)?;
-    if !args.replace && manifest.dataset(&args.dataset).is_some() {
+    if !args.replace && manifest.archive.dataset(&args.dataset).is_some() {
         let taken = tallyring_realtime::Error::DatasetTaken(args.dataset.clone());
         return Err(taken.into());
     }
     let incoming = Incoming::begin(data)?;
-    let schema = match manifest.schemas.last() {
+    let schema = match manifest.intake.schemas.last() {
         // A dry run declares nothing, and tells what a load by this configuration would do.
         Some(entry) if has_server || !args.dry_run || !config.declares => &entry.schema,
         _ => &config.schema,
@@ -79,7 +79,7 @@ pub fn run(args: &LoadArgs, json: bool) -> Result<()> {
     }
     warn_of_future(&manifest, &loaded.runs);
     if args.dry_run {
-        let replaced = manifest.dataset(&args.dataset);
+        let replaced = manifest.archive.dataset(&args.dataset);
         let months = preview::preview(&disk, &manifest, &loaded.runs, replaced)?;
         return report_dry_run(&months, loaded.rows, rejected, json);
     }
@@ -123,7 +123,7 @@ fn warn_of_future(manifest: &Manifest, runs: &[RunEntry]) {
     let last = runs.iter().map(|run| run.meta.last).max();
     // A store that nobody opened for days has an older today.
     let clock = SystemClock.now_ms().div_euclid(1_000);
-    let today = manifest.today.max(Day::of(clock));
+    let today = manifest.intake.today.max(Day::of(clock));
     if let Some(last) = last.filter(|&last| last >= today.next().next().start()) {
         note!(
             "warning: the last rows are of {}, and today is {}; see whether their hours are what you meant",
@@ -161,7 +161,7 @@ fn is_declared(data: &Path, config: &Config) -> Result<bool> {
     let manifest = Manifest::load(&disk(data)?)?;
     let named = manifest
         .as_ref()
-        .and_then(|manifest| manifest.schemas.last());
+        .and_then(|manifest| manifest.intake.schemas.last());
     Ok(named.is_some_and(|named| named.schema == config.schema))
 }
 
@@ -175,6 +175,7 @@ fn sort(
     let keys: LongKeys = long_keys_of(disk)?;
     // Runs that are sharded as the generation is become its files as they are.
     let newest = manifest
+        .archive
         .generations
         .last()
         .and_then(|newest| newest.files.first());
@@ -182,7 +183,7 @@ fn sort(
         id: load_id,
         schema,
         keys: &keys,
-        today: manifest.today,
+        today: manifest.intake.today,
         shards: newest.map_or(config.options.shards, |file| file.meta.shards),
         level: config.rebuild.level,
         memory: args.memory,
@@ -283,7 +284,13 @@ fn adopt_now(args: &LoadArgs, config: &Config, load_id: &str, is_away: bool) -> 
 /// True when the manifest names the load.
 fn is_adopted(args: &LoadArgs, load_id: &str) -> bool {
     let manifest = disk(&args.data.data).and_then(|disk| manifest(&disk));
-    manifest.is_ok_and(|manifest| manifest.datasets.iter().any(|of| of.load == load_id))
+    manifest.is_ok_and(|manifest| {
+        manifest
+            .archive
+            .datasets
+            .iter()
+            .any(|of| of.load == load_id)
+    })
 }
 
 /// Rows that were skipped.

@@ -37,8 +37,9 @@ pub fn preview(
         months.next().is_some()
     };
     let next: Vec<&RunEntry> = manifest
+        .archive
         .sources()
-        .chain(manifest.stores.iter().flat_map(|store| &store.runs))
+        .chain(manifest.intake.stores.iter().flat_map(|store| &store.runs))
         .filter(touched)
         .collect();
     let now = months(disk, &next)?;

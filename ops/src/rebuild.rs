@@ -64,14 +64,14 @@ fn alone(args: &DataArgs, config: &Config, lock: &Lock) -> Result<(u64, u64)> {
     if config.backup.is_none() {
         job.backup = None;
     }
-    let before = store.manifest().active;
+    let before = store.manifest().archive.active;
     let bar = bytes_bar(MERGING);
     let progress = |done: u64, total: u64| {
         bar.set_length(total);
         bar.set_position(done);
     };
     let merged = merge(&store, config, &progress);
-    let generation = store.manifest().active;
+    let generation = store.manifest().archive.active;
     let ended = merged.as_ref().map(|work| (generation, *work));
     job.end(now_ms(), ended.map_err(ToString::to_string));
     let mut noted = catalog.put_job(&job);

@@ -158,7 +158,7 @@ impl Rebuilds {
         let work = build
             .filter(|build| build.generation.is_some())
             .map(|build| build.work);
-        Ok((self.store.manifest().active, work))
+        Ok((self.store.manifest().archive.active, work))
     }
 
     /// Removes what a worker that failed has made. Nobody may be rebuilding meanwhile.
@@ -464,7 +464,11 @@ fn itself() -> Command {
 
 /// The loads that the next generation is to count.
 fn wanted(manifest: &Manifest) -> Vec<&str> {
-    let wanted = manifest.datasets.iter().filter(|dataset| dataset.wanted);
+    let wanted = manifest
+        .archive
+        .datasets
+        .iter()
+        .filter(|dataset| dataset.wanted);
     wanted.map(|dataset| dataset.load.as_str()).collect()
 }
 

@@ -113,7 +113,7 @@ pub fn recount(data: &Path, config: &Config, from: Option<Day>) -> Result<Recoun
         is_whole: plan.is_whole,
         stores: plan.stores,
         records: recovery.replayed,
-        generation: store.manifest().active,
+        generation: store.manifest().archive.active,
     })
 }
 

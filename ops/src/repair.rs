@@ -180,7 +180,7 @@ pub fn sync_files(disk: &dyn Disk) -> Result<()> {
 
 /// Segment by segment, as each hides what is wrong behind it; then those that are gone but needed.
 fn heal_log(disk: &OsDisk, backup: &dyn Disk) -> Result<Vec<String>> {
-    let needed = Manifest::load(disk)?.map(|manifest| manifest.log_from());
+    let needed = Manifest::load(disk)?.map(|manifest| manifest.intake.log_from());
     let mut healed = BTreeSet::new();
     for from in [Some(ReadFrom::Oldest), needed.map(ReadFrom::Sequence)]
         .into_iter()

@@ -130,8 +130,8 @@ fn remade(disk: &dyn Disk) -> Result<u64> {
 /// What is merged into what, now.
 fn merged(disk: &dyn Disk) -> Option<(Vec<GenerationEntry>, Vec<RunEntry>)> {
     let manifest = Manifest::load(disk).ok()??;
-    let sources = manifest.all_sources().cloned().collect();
-    Some((manifest.generations, sources))
+    let sources = manifest.archive.all_sources().cloned().collect();
+    Some((manifest.archive.generations, sources))
 }
 
 fn is_named(disk: &dyn Disk, name: &str) -> bool {

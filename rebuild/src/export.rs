@@ -6,17 +6,13 @@ use std::collections::BTreeMap;
 use rayon::prelude::*;
 use tallyring_archive::merge::{Horizon, merge_told};
 use tallyring_archive::{
-    Disk, Error, Manifest, Partition, Result, Run, RunEntry, RunSpec, RunWriter, StoreEntry, names,
+    Disk, Error, Manifest, Origin, Partition, Result, Run, RunEntry, RunSpec, RunWriter,
+    StoreEntry, names,
 };
 use tallyring_records::StoreId;
 
 use crate::horizon::loses;
 use crate::progress::{Bytes, Progress};
-
-/// True for a source run of a late store.
-pub fn is_late(run: &RunEntry) -> bool {
-    run.name.starts_with(&names::exported_runs("late"))
-}
 
 /// What export made.
 pub struct Exported {
@@ -39,6 +35,7 @@ pub fn export(
     progress: Progress<'_>,
 ) -> Result<Exported> {
     let closed: Vec<&StoreEntry> = manifest
+        .intake
         .stores
         .iter()
         .filter(|store| store.is_closed())
@@ -60,8 +57,7 @@ pub fn export(
         .par_iter()
         .map(|((store, partition, shard, shards), runs)| {
             let spec = RunSpec {
-                directory: names::RUNS,
-                what: what(manifest, *store),
+                origin: origin(manifest, *store),
                 partition: *partition,
                 shard: *shard,
                 shards: *shards,
@@ -79,19 +75,22 @@ pub fn export(
     })
 }
 
-/// What its source runs are called. A day whose store was exported before has had another one since: the ring turned back.
-/// Its name says which one, because the same counts would have the same name, and be taken for merged.
-fn what(manifest: &Manifest, store: StoreId) -> String {
-    let name = names::exported(store);
-    let begins = names::exported_runs(&format!("{store}."));
-    let merged = manifest.generations.iter().flat_map(|kept| &kept.merged);
-    let mut known = merged.chain(manifest.runs.iter().map(|run| &run.name));
-    if !known.any(|known| known.starts_with(&begins)) {
-        return name;
-    }
-    let entry = manifest.stores.iter().find(|entry| entry.id == store);
-    let opened = entry.map_or(0, |entry| entry.opened.offset(0).sequence);
-    format!("{name}.from-{opened}")
+/// The origin of a store's source runs. A day whose store was exported before has had another store since: the ring turned
+/// back. The origin says which one, because equal counts would have equal names, and be taken for merged.
+fn origin(manifest: &Manifest, store: StoreId) -> Origin {
+    let is_export = |origin: &Origin| origin.is_export_of(store);
+    let merged = manifest.archive.generations.iter();
+    let mut merged = merged.flat_map(|kept| &kept.merged);
+    let is_again = manifest
+        .archive
+        .runs
+        .iter()
+        .any(|run| is_export(&run.origin))
+        || merged.any(|name| names::origin_of(name).as_ref().is_some_and(is_export));
+    let entry = manifest.intake.stores.iter();
+    let mut entry = entry.filter(|entry| entry.id == store && is_again);
+    let from = entry.next().map(|entry| entry.opened.sequence);
+    Origin::Export { store, from }
 }
 
 /// Bytes of all these runs.
@@ -129,12 +128,10 @@ pub fn merge_or_link(
 }
 
 fn link(disk: &dyn Disk, run: &RunEntry, spec: &RunSpec) -> Result<RunEntry> {
-    let name = spec.name(&run.hash);
+    let linked = run.renamed(spec.origin.clone());
+    let name = &linked.name;
     // A taken name is the same content: the name is its hash.
-    disk.link(&run.name, &name)
-        .map_err(Error::io("name", &name))?;
-    Ok(RunEntry {
-        name,
-        ..run.clone()
-    })
+    disk.link(&run.name, name)
+        .map_err(Error::io("name", name))?;
+    Ok(linked)
 }

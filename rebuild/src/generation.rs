@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rayon::prelude::*;
 use tallyring_archive::merge::{Horizon, add_sums};
 use tallyring_archive::{
-    Build, Disk, Error, GenerationEntry, KeepDays, Manifest, Result, RunEntry, RunSpec, Sums, Work,
-    names,
+    Build, Disk, Error, GenerationEntry, KeepDays, Manifest, Origin, Result, RunEntry, RunSpec,
+    Sums, Work, names,
 };
 use tallyring_records::is_minutes_section;
 
@@ -44,6 +44,7 @@ pub fn build(
     let horizon = horizon(manifest, &options);
     let plan = plan(manifest, &exported.runs, options.shards, horizon);
     let newest = manifest
+        .archive
         .generations
         .last()
         .map_or(0, |newest| newest.number);
@@ -96,8 +97,7 @@ fn make(
         .par_iter()
         .map(|target| {
             let spec = RunSpec {
-                directory: names::ARCHIVE,
-                what: String::new(),
+                origin: Origin::Merge,
                 partition: target.partition,
                 shard: target.shard,
                 shards: options.shards,

@@ -13,10 +13,10 @@ use crate::generation::BuildOptions;
 /// From when on the next generation of `manifest` keeps finer forms.
 pub fn horizon(manifest: &Manifest, options: &BuildOptions) -> Horizon {
     let month_of = |days: u32| {
-        let oldest = Day::from_number(manifest.today.number().saturating_sub(days));
+        let oldest = Day::from_number(manifest.intake.today.number().saturating_sub(days));
         Partition::month_of(oldest.code()).start()
     };
-    let before = manifest.generations.last();
+    let before = manifest.archive.generations.last();
     let before = before.map_or(Horizon::ALL, GenerationEntry::horizon);
     let hours_from = options.keep.hours.map_or(i64::MIN, month_of);
     let hours_from = hours_from.max(before.hours_from);

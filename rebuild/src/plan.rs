@@ -6,7 +6,6 @@ use tallyring_archive::merge::Horizon;
 use tallyring_archive::{GenerationEntry, Manifest, Partition, RunEntry};
 
 use crate::closed::first_open_year;
-use crate::export::is_late;
 use crate::horizon::keeps_as_much;
 
 /// One file of the new generation.
@@ -46,7 +45,7 @@ pub fn plan<'r>(
     shards: u16,
     horizon: Horizon,
 ) -> Plan<'r> {
-    let sources: Vec<&RunEntry> = manifest.sources().chain(exported).collect();
+    let sources: Vec<&RunEntry> = manifest.archive.sources().chain(exported).collect();
     let places = Places::new(manifest, exported);
     let mut partitions: BTreeMap<Partition, Vec<&'r RunEntry>> = BTreeMap::new();
     for run in sources {
@@ -61,10 +60,15 @@ pub fn plan<'r>(
     };
     for (partition, mut runs) in partitions {
         leave_waiting(manifest, &places, partition, &mut runs);
-        let same = manifest.generations.iter().rev().find(|generation| {
-            places.has_same(generation, partition, &runs, shards)
-                && keeps_as_much(generation, partition, horizon)
-        });
+        let same = manifest
+            .archive
+            .generations
+            .iter()
+            .rev()
+            .find(|generation| {
+                places.has_same(generation, partition, &runs, shards)
+                    && keeps_as_much(generation, partition, horizon)
+            });
         match same {
             Some(generation) => plan.shared.extend(files_of(generation, partition).cloned()),
             None => plan
@@ -82,7 +86,7 @@ fn is_other(manifest: &Manifest, plan: &Plan<'_>) -> bool {
     let names = |files: &[RunEntry]| -> BTreeSet<String> {
         files.iter().map(|file| file.name.clone()).collect()
     };
-    match manifest.generation(manifest.active) {
+    match manifest.archive.generation(manifest.archive.active) {
         Some(active) => names(&active.files) != names(&plan.shared),
         None => !plan.shared.is_empty(),
     }
@@ -95,7 +99,7 @@ fn leave_waiting(
     partition: Partition,
     runs: &mut Vec<&RunEntry>,
 ) {
-    let Some(newest) = manifest.generations.last() else {
+    let Some(newest) = manifest.archive.generations.last() else {
         return;
     };
     let merged = places.merged_into(newest, partition);
@@ -105,7 +109,7 @@ fn leave_waiting(
     let new_bytes: u64 = new.iter().map(|run| run.bytes).sum();
     let shards = files_of(newest, partition).count().max(1);
     let waits = bytes >= REWRITE_BYTES_MIN
-        && new.iter().all(|run| is_late(run))
+        && new.iter().all(|run| run.origin.is_late_export())
         && new_bytes < bytes / WAITING_PART
         && new.len() < WAITING_RUNS_MAX * shards
         // Nothing that was merged is gone.
@@ -126,10 +130,10 @@ struct Places<'r> {
 
 impl<'r> Places<'r> {
     fn new(manifest: &'r Manifest, exported: &'r [RunEntry]) -> Self {
-        let known = || manifest.all_sources().chain(exported);
+        let known = || manifest.archive.all_sources().chain(exported);
         let years = known().map(|run| run.meta.partition);
         Self {
-            first_open_year: first_open_year(manifest.today),
+            first_open_year: first_open_year(manifest.intake.today),
             years: years
                 .filter(|partition| partition.is_year())
                 .map(Partition::year)

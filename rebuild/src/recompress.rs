@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use tallyring_archive::merge::{Horizon, merge_told};
 use tallyring_archive::{
-    Disk, Error, Manifest, Result, RunEntry, RunMeta, RunSpec, RunWriter, verify_bytes,
+    Disk, Error, Manifest, Result, RunEntry, RunMeta, RunSpec, RunWriter, names, verify_bytes,
 };
 
 use crate::closed::first_open_year;
@@ -18,7 +18,7 @@ use crate::remake::have_same_lines;
 /// Files of closed years that were written at a lower level, one of each content. Only what every kept generation is made
 /// of: what comes and goes is not worth the time.
 pub fn recompressible(manifest: &Manifest, level: i32) -> Vec<&RunEntry> {
-    let first_open_year = first_open_year(manifest.today);
+    let first_open_year = first_open_year(manifest.intake.today);
     let mut seen = BTreeSet::new();
     lasting(manifest)
         .filter(|file| {
@@ -43,8 +43,8 @@ pub fn recompress(
 ) -> Result<RunEntry> {
     let wrong = |what: &str| Error::malformed(&file.name, what);
     let input = verify_bytes(disk, file)?;
-    let spec = RunSpec::again(file, level).ok_or_else(|| wrong("its name is of no known form"))?;
-    let directory = spec.directory;
+    let spec = RunSpec::again(file, level);
+    let directory = names::directory_of(&spec.origin);
     let done = Bytes::of(file.bytes, progress);
     let out = RunWriter::create(disk, spec)?;
     let inputs = std::slice::from_ref(&input);
@@ -63,9 +63,10 @@ pub fn recompress(
 
 /// What the newest generation has, or the next one will, and the oldest has, too.
 fn lasting(manifest: &Manifest) -> impl Iterator<Item = &RunEntry> {
-    let generations = &manifest.generations;
+    let generations = &manifest.archive.generations;
     let (oldest, newest) = (generations.first(), generations.last());
     let sources = manifest
+        .archive
         .sources()
         .filter(move |run| oldest.is_some_and(|oldest| oldest.merged.contains(&run.name)));
     let files = newest.into_iter().flat_map(|newest| &newest.files);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use tallyring_archive::merge::{Horizon, merge};
 use tallyring_archive::{
-    Disk, Error, GenerationEntry, Manifest, Partition, Result, Run, RunEntry, RunSpec, RunWriter,
-    names,
+    Disk, Error, GenerationEntry, Manifest, Origin, Partition, Result, Run, RunEntry, RunSpec,
+    RunWriter, names,
 };
 
 use crate::horizon::loses;
@@ -20,7 +20,7 @@ const LINES_LEVEL: i32 = 1;
 /// # Errors
 /// The first file that is not the merge of its source runs, or a disk.
 pub fn remake(disk: &dyn Disk, scratch: &dyn Disk, manifest: &Manifest) -> Result<u64> {
-    let Some(generation) = manifest.generation(manifest.active) else {
+    let Some(generation) = manifest.archive.generation(manifest.archive.active) else {
         return Ok(0);
     };
     scratch
@@ -101,6 +101,7 @@ pub fn remake_file(
     file: &RunEntry,
 ) -> Result<Option<String>> {
     let generation = manifest
+        .archive
         .generations
         .iter()
         .find(|generation| generation.files.iter().any(|kept| kept.name == file.name));
@@ -132,7 +133,7 @@ fn sources<'m>(
             && (run.meta.shards != file.meta.shards || run.meta.shard == file.meta.shard)
             && generation.merged.contains(&run.name)
     };
-    manifest.all_sources().filter(concerns).collect()
+    manifest.archive.all_sources().filter(concerns).collect()
 }
 
 fn merged(
@@ -145,8 +146,7 @@ fn merged(
     let inputs = Run::open_all(disk, runs.iter().copied())?;
     let (partition, shard, shards) = place(file);
     let spec = RunSpec {
-        directory: names::ARCHIVE,
-        what: String::new(),
+        origin: Origin::Merge,
         partition,
         shard,
         shards,

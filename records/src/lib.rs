@@ -46,7 +46,7 @@ pub use long_key::{
 pub use minutes::{MINUTES, is_minutes_before, is_minutes_section, minute_of, minute_value};
 pub use names::dimensions;
 pub use point::{Point, PointError};
-pub use position::{Offset, Position, StoreId};
+pub use position::{Offset, StoreId};
 pub use schema::{Namespace, RESERVED_NAMES, Schema, SchemaError};
 pub use shard::{KeyCrc, ShardPrefix, shard_of};
 pub use short_text::ShortText;

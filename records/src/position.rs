@@ -27,22 +27,6 @@ pub struct Offset {
     pub sequence: u64,
 }
 
-/// A place in the whole log: one offset for each partition (one today).
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-pub struct Position(pub Vec<Offset>);
-
-impl Position {
-    /// The position of a log with one partition.
-    pub fn single(offset: Offset) -> Self {
-        Self(vec![offset])
-    }
-
-    /// The offset in partition `partition`; the start when it is not named.
-    pub fn offset(&self, partition: usize) -> Offset {
-        self.0.get(partition).copied().unwrap_or_default()
-    }
-}
-
 impl fmt::Display for StoreId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -92,30 +76,6 @@ impl FromStr for Offset {
     }
 }
 
-impl fmt::Display for Position {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, offset) in self.0.iter().enumerate() {
-            if index > 0 {
-                f.write_str(",")?;
-            }
-            write!(f, "{offset}")?;
-        }
-        Ok(())
-    }
-}
-
-impl FromStr for Position {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        text.split(',')
-            .filter(|part| !part.is_empty())
-            .map(str::parse)
-            .collect::<Result<_, _>>()
-            .map(Self)
-    }
-}
-
 macro_rules! serde_as_text {
     ($($type:ty),*) => {$(
         impl Serialize for $type {
@@ -132,7 +92,7 @@ macro_rules! serde_as_text {
     )*};
 }
 
-serde_as_text!(StoreId, Offset, Position);
+serde_as_text!(StoreId, Offset);
 
 #[cfg(test)]
 mod tests {
@@ -141,9 +101,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn prop_positions_roundtrip(parts in proptest::collection::vec((any::<u32>(), any::<u64>()), 0..3)) {
-            let position = Position(parts.into_iter().map(|(epoch, sequence)| Offset { epoch, sequence }).collect());
-            prop_assert_eq!(position.to_string().parse(), Ok(position));
+        fn prop_offsets_roundtrip(epoch in any::<u32>(), sequence in any::<u64>()) {
+            let offset = Offset { epoch, sequence };
+            prop_assert_eq!(offset.to_string().parse(), Ok(offset));
         }
     }
 

@@ -38,7 +38,7 @@ fn rebuild(store: &Store, disk: &SimDisk) -> u64 {
     let built = build(disk, &manifest, options, &|_, _| {}).expect("built");
     let built = built.expect("something to build");
     store.ledger().publish(&built).expect("published");
-    store.manifest().active
+    store.manifest().archive.active
 }
 
 #[test]

@@ -71,7 +71,7 @@ impl Days {
     }
 
     fn runs(&self) -> usize {
-        self.store.manifest().ids.runs.len()
+        self.store.manifest().intake.ids.runs.len()
     }
 }
 

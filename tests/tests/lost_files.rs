@@ -233,7 +233,7 @@ fn an_operator_goes_on_from_the_manifest_before_and_the_datasets_files_are_kept(
     assert_eq!(step, Some(expected));
     for _ in 0..2 {
         let (store, _) = open(&disk).expect("it starts");
-        assert!(store.manifest().datasets.is_empty());
+        assert!(store.manifest().archive.datasets.is_empty());
         assert_eq!(total(&store), (DAYS * CLICKS) as u64);
         let aside = store.status().aside_files;
         assert_eq!(aside.len(), 1, "{aside:?}");
@@ -280,7 +280,7 @@ fn any_other_lost_file_stops_the_start_or_is_named_and_nothing_is_removed() {
     drop(store);
     let mut segments = disk.list(names::OPLOG).expect("a log");
     segments.retain(|file| {
-        names::segment_first(file).is_some_and(|first| first < manifest.log_until())
+        names::segment_first(file).is_some_and(|first| first < manifest.intake.log_until())
     });
     let last = segments.last().expect("a segment");
     let log = format!("{}/{last}", names::OPLOG);

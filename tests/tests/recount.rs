@@ -145,7 +145,7 @@ fn what_the_log_holds_whole_is_counted_again_and_source_runs_have_the_rest() {
     drop(store);
     let before = Manifest::load(&disk).expect("read").expect("a manifest");
     let exported_before = |manifest: &Manifest| {
-        let runs = manifest.runs.iter();
+        let runs = manifest.archive.runs.iter();
         runs.filter(|run| run.name.starts_with(names::RUNS)).count()
     };
     for from in [None, Some(Day::of(now - DAY)), Some(Day::of(now + 9 * DAY))] {
@@ -166,6 +166,7 @@ fn what_the_log_holds_whole_is_counted_again_and_source_runs_have_the_rest() {
         assert_eq!(
             files as usize,
             manifest
+                .archive
                 .generations
                 .last()
                 .map_or(0, |last| last.files.len())

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use tallyring_records::{Grain, TimeCode};
 
+use crate::names;
+use crate::origin::Origin;
 use crate::partition::Partition;
 
 /// Sum of all counts per section (`u|`, `c.u|`), the books of a run. 128 bits: every counter may be at
@@ -65,14 +67,62 @@ pub(crate) fn hash_text(hash: &blake3::Hash) -> String {
 
 /// A run as a manifest names it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(try_from = "RunText")]
 pub struct RunEntry {
     /// File name relative to the data directory.
     pub name: String,
+    /// How it came to be.
+    pub origin: Origin,
     /// Bytes of the file.
     pub bytes: u64,
     /// First 128 bits of the file's BLAKE3, hex.
     pub hash: String,
     /// The same as inside the file.
     pub meta: RunMeta,
+}
+
+impl RunEntry {
+    /// The name of other content in this one's place.
+    pub fn name_of(&self, hash: &str) -> String {
+        let shard = (self.meta.shard, self.meta.shards);
+        names::run(&self.origin, self.meta.partition, shard, hash)
+    }
+
+    /// This content under the name that another origin gives it.
+    pub fn renamed(&self, origin: Origin) -> Self {
+        let mut renamed = Self {
+            origin,
+            ..self.clone()
+        };
+        renamed.name = renamed.name_of(&self.hash);
+        renamed
+    }
+}
+
+/// As it stands in a manifest. Those of format 1 do not say the origin, which the name tells then.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RunText {
+    name: String,
+    origin: Option<Origin>,
+    bytes: u64,
+    hash: String,
+    meta: RunMeta,
+}
+
+impl TryFrom<RunText> for RunEntry {
+    type Error = String;
+
+    fn try_from(text: RunText) -> Result<Self, String> {
+        let told = || names::origin_of(&text.name);
+        let origin = text.origin.or_else(told);
+        let origin = origin.ok_or_else(|| format!("`{}` is no run", text.name.escape_debug()))?;
+        Ok(Self {
+            name: text.name,
+            origin,
+            bytes: text.bytes,
+            hash: text.hash,
+            meta: text.meta,
+        })
+    }
 }

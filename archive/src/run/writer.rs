@@ -8,19 +8,18 @@ use tallyring_records::line::{self, Kind};
 use crate::disk::{Disk, DiskFile, TEMPORARY_SUFFIX};
 use crate::error::{Error, Result};
 use crate::names;
+use crate::origin::Origin;
 use crate::partition::Partition;
 use crate::run::compression::{self, BlockCompressor};
 use crate::run::format;
 use crate::run::index::{BlockEntry, KEY_BYTES_MAX, PLAIN_BYTES_MAX};
 use crate::run::meta::{RunEntry, RunMeta, hash_text};
 
-/// What a run will hold and where it goes.
+/// What a run will hold and how it came to be.
 #[derive(Debug, Clone)]
 pub struct RunSpec {
-    /// Directory, one of [`names::SORTED_FILE_DIRECTORIES`].
-    pub directory: &'static str,
-    /// What the file name begins with, such as `day-2012-03-16`.
-    pub what: String,
+    /// How it came to be, which its name says.
+    pub origin: Origin,
     /// Span of time.
     pub partition: Partition,
     /// Shard of all its keys.
@@ -32,50 +31,24 @@ pub struct RunSpec {
 }
 
 impl RunSpec {
-    /// What a file is written as again, at another level; none when its name is not of that form.
-    pub fn again(file: &RunEntry, level: i32) -> Option<Self> {
-        let (directory, name) = file.name.split_once('/')?;
-        let mut directories = names::SORTED_FILE_DIRECTORIES.into_iter();
+    /// A file written again, at another level.
+    pub fn again(file: &RunEntry, level: i32) -> Self {
         let meta = &file.meta;
-        let place = names::place(meta.shard, meta.shards);
-        let (what, _) = name.rsplit_once(&place)?;
-        let what = what.strip_suffix(&meta.partition.to_string())?;
-        Some(Self {
-            directory: directories.find(|known| *known == directory)?,
-            what: what.strip_suffix('.').unwrap_or(what).to_owned(),
+        Self {
+            origin: file.origin.clone(),
             partition: meta.partition,
             shard: meta.shard,
             shards: meta.shards,
             level,
-        })
+        }
     }
 
     /// The name of the file whose content has this hash.
     pub fn name(&self, hash: &str) -> String {
-        let what = match self.what.as_str() {
-            "" => self.partition.to_string(),
-            what => format!("{what}.{}", self.partition),
-        };
-        let (shard, shards) = (self.shard, self.shards);
-        names::sorted_file(self.directory, &what, shard, shards, in_name(hash))
+        let shard = (self.shard, self.shards);
+        names::run(&self.origin, self.partition, shard, hash)
     }
 }
-
-impl RunEntry {
-    /// The name of other content in this one's place; none when its name is not of the usual form.
-    pub fn name_of(&self, hash: &str) -> Option<String> {
-        let (before, after) = self.name.rsplit_once(in_name(&self.hash))?;
-        Some(format!("{before}{}{after}", in_name(hash)))
-    }
-}
-
-/// What a file's name has of its hash.
-fn in_name(hash: &str) -> &str {
-    &hash[..NAME_HASH_CHARS.min(hash.len())]
-}
-
-/// Hex digits of that.
-const NAME_HASH_CHARS: usize = 16;
 
 /// Plain bytes after which a block is closed.
 pub const BLOCK_BYTES: usize = 64 << 10;
@@ -113,11 +86,8 @@ impl<'d> RunWriter<'d> {
         static UNIQUE: AtomicU64 = AtomicU64::new(0);
         let unique = UNIQUE.fetch_add(1, Ordering::Relaxed);
         let temporary = format!(
-            "{}/{}.{}.s{:02}.{}-{unique}{TEMPORARY_SUFFIX}",
-            spec.directory,
-            spec.what,
-            spec.partition,
-            spec.shard,
+            "{}.{}-{unique}{TEMPORARY_SUFFIX}",
+            spec.name(""),
             std::process::id()
         );
         let file = disk
@@ -241,6 +211,7 @@ impl<'d> RunWriter<'d> {
         self.finished = true;
         Ok(Some(RunEntry {
             name,
+            origin: self.spec.origin.clone(),
             bytes: self.written,
             hash,
             meta: self.meta.clone(),

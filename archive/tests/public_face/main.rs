@@ -19,8 +19,8 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
 
 use tallyring_archive::{
-    BlockCache, Content, Disk, DiskFile, Error, Partition, Run, RunEntry, RunSpec, RunWriter,
-    merge, names,
+    BlockCache, Content, Disk, DiskFile, Error, Origin, Partition, Run, RunEntry, RunSpec,
+    RunWriter, merge,
 };
 
 /// A line: key and payload.
@@ -126,8 +126,7 @@ impl DiskFile for MemoryFile {
 /// Where the tests' runs go: one shard of `partition`.
 pub fn spec(partition: &str, shard: u16, shards: u16) -> RunSpec {
     RunSpec {
-        directory: names::RUNS,
-        what: "test".into(),
+        origin: "export day-2012-03-16".parse::<Origin>().unwrap(),
         partition: partition.parse::<Partition>().unwrap(),
         shard,
         shards,

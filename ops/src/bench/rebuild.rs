@@ -170,7 +170,7 @@ impl Stand {
         let manifest = Manifest::load(&disk(&self.data)?)?;
         let generation = manifest
             .as_ref()
-            .and_then(|manifest| manifest.generations.last());
+            .and_then(|manifest| manifest.archive.generations.last());
         let files = generation.map_or(&[][..], |generation| &generation.files);
         Ok(Sizes {
             archive: files.iter().map(|file| file.bytes).sum(),

@@ -21,7 +21,7 @@ impl Config {
     pub fn for_server(file: Option<&Path>, data: &Path) -> Result<Self> {
         let mut config = Self::load(file)?;
         if let Some(manifest) = config.of_store(data)?
-            && let Some(newest) = manifest.generations.last()
+            && let Some(newest) = manifest.archive.generations.last()
             && newest.keep != KeepDays::default()
         {
             config.rebuild.keep = newest.keep;
@@ -37,7 +37,7 @@ impl Config {
     pub fn for_command(file: Option<&Path>, data: &Path) -> Result<Self> {
         let mut config = Self::load(file)?;
         if let Some(manifest) = config.of_store(data)? {
-            let newest = manifest.generations.last();
+            let newest = manifest.archive.generations.last();
             config.rebuild.keep = newest.map_or_else(KeepDays::default, |newest| newest.keep);
             config.options.oplog_days = OPLOG_DAYS;
             config.options.id_hours = ID_HOURS;
@@ -70,14 +70,14 @@ impl Config {
         let manifest = Manifest::load(&disk(data)?)?;
         let newest = manifest
             .iter()
-            .flat_map(|manifest| &manifest.generations)
+            .flat_map(|manifest| &manifest.archive.generations)
             .last();
         if let Some(file) = newest.and_then(|newest| newest.files.first()) {
             self.options.shards = file.meta.shards;
         }
         let schema = manifest
             .iter()
-            .flat_map(|manifest| &manifest.schemas)
+            .flat_map(|manifest| &manifest.intake.schemas)
             .last();
         if let Some(entry) = schema {
             self.schema = entry.schema.clone();

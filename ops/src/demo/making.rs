@@ -46,7 +46,7 @@ pub fn claim(data: &Path) -> Result<()> {
         .map_err(doing(format!("write {}", mark.display())));
     }
     // It was made before there were marks.
-    if manifest(data)?.is_some_and(|manifest| manifest.dataset(DATASET).is_some()) {
+    if manifest(data)?.is_some_and(|manifest| manifest.archive.dataset(DATASET).is_some()) {
         return Ok(());
     }
     Err(CommandError::Failed(format!(
@@ -107,8 +107,8 @@ fn made(data: &DataArgs) -> Result<Made> {
     let lock = lock(&data.data)?;
     let store = open(&data.data, &config, &lock)?;
     let manifest = store.manifest();
-    let active = manifest.generation(manifest.active);
-    Ok(match (manifest.dataset(DATASET), active) {
+    let active = manifest.archive.generation(manifest.archive.active);
+    Ok(match (manifest.archive.dataset(DATASET), active) {
         (None, None) => Made::Nothing,
         (Some(dataset), active) if !active.is_some_and(|active| dataset.is_in(active)) => {
             Made::Loaded

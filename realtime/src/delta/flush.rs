@@ -3,9 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tallyring_archive::merge::{total_payloads, write_subtotal};
-use tallyring_archive::{Disk, Error, Partition, Result, RunEntry, RunSpec, RunWriter, names};
+use tallyring_archive::{
+    Disk, Error, Origin, Partition, Result, RunEntry, RunSpec, RunWriter, names,
+};
 use tallyring_records::line::{self, Kind, escape};
-use tallyring_records::{TimeCode, USERS, is_hash};
+use tallyring_records::{StoreId, TimeCode, USERS, is_hash};
 
 use super::lookups::Lookups;
 use super::memory::{Bucket, Delta, Shard};
@@ -14,8 +16,8 @@ use super::memory::{Bucket, Delta, Shard};
 pub struct FlushTarget<'a> {
     /// The disk.
     pub disk: &'a dyn Disk,
-    /// The store's name, which the file names begin with.
-    pub store: String,
+    /// The store.
+    pub store: StoreId,
     /// zstd level.
     pub level: i32,
 }
@@ -33,8 +35,7 @@ pub fn write_runs(target: &FlushTarget<'_>, delta: &Delta) -> Result<Vec<RunEntr
             .collect();
         for partition in months {
             let spec = RunSpec {
-                directory: names::DELTAS,
-                what: target.store.clone(),
+                origin: Origin::Flush(target.store),
                 partition,
                 shard: u16::try_from(number).expect("BUG: shards are numbered in 16 bits"),
                 shards,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tallyring_archive::{Run, RunEntry, StoreEntry};
-use tallyring_records::{Offset, Position, StoreId};
+use tallyring_records::{Offset, StoreId};
 
 use super::layers::Layers;
 use super::memory::Delta;
@@ -62,9 +62,9 @@ impl DeltaStore {
     ) -> Result<Self, E> {
         Ok(Self {
             id: entry.id,
-            opened: entry.opened.offset(0),
-            cut: entry.cut.as_ref().map(|cut| cut.offset(0)),
-            flushed: entry.flushed.offset(0),
+            opened: entry.opened,
+            cut: entry.cut,
+            flushed: entry.flushed,
             layers: Layers::new(shards),
             frozen: Vec::new(),
             runs: entry.runs.iter().map(&mut open).collect::<Result<_, E>>()?,
@@ -75,9 +75,9 @@ impl DeltaStore {
     pub fn entry(&self) -> StoreEntry {
         StoreEntry {
             id: self.id,
-            opened: Position::single(self.opened),
-            cut: self.cut.map(Position::single),
-            flushed: Position::single(self.flushed),
+            opened: self.opened,
+            cut: self.cut,
+            flushed: self.flushed,
             runs: self.runs.iter().map(|run| run.entry.clone()).collect(),
         }
     }

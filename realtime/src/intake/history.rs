@@ -1,7 +1,7 @@
 //! What became of an id, told from the log as long as it is kept.
 
-use tallyring_archive::names;
-use tallyring_records::{Day, Increment, Offset, Record, StoreId};
+use tallyring_archive::RunEntry;
+use tallyring_records::{Day, Offset, Record, StoreId};
 
 use super::{AGAIN_DOMAIN, ID_DOMAIN, Intake, REFUSED_DOMAIN};
 use crate::error::{Error, Result};
@@ -72,26 +72,25 @@ impl Intake {
     /// store waits to be merged.
     fn merged_in(&self, logged: &Logged) -> Option<u64> {
         let view = self.live.snapshot();
-        let exported = match &logged.record {
-            Record::Increment(increment) => Some((
-                names::exported_runs(&format!("day-{}.", Day::of(increment.at))),
-                increment.at,
-            )),
-            Record::Late(increment) => Some((names::exported_runs("late-"), increment.at)),
-            _ => None,
+        let (at, is_late) = match &logged.record {
+            Record::Increment(increment) => (increment.at, false),
+            Record::Late(increment) => (increment.at, true),
+            _ => return Some(view.archive.generation),
         };
-        if let Some((name, at)) = exported
-            && view
-                .manifest
-                .pending()
-                .any(|run| run.name.starts_with(&name) && run.meta.overlaps(at, at + 1))
-        {
+        let day = StoreId::Day(Day::of(at));
+        let holds = |run: &RunEntry| {
+            let is_of_store = match is_late {
+                true => run.origin.is_late_export(),
+                false => run.origin.is_export_of(day),
+            };
+            is_of_store && run.meta.overlaps(at, at + 1)
+        };
+        if view.manifest.archive.pending().any(holds) {
             return None;
         }
-        let takes = |id: &StoreId| match (&logged.record, id) {
-            (Record::Increment(Increment { at, .. }), StoreId::Day(day)) => *day == Day::of(*at),
-            (Record::Late(_), StoreId::Late(_)) => true,
-            _ => false,
+        let takes = |id: &StoreId| match id {
+            StoreId::Day(_) => !is_late && *id == day,
+            StoreId::Late(_) => is_late,
         };
         let mut stores = view.ring.stores();
         let waits = stores.any(|store| takes(&store.id) && store.takes(logged.offset.sequence));

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use fastbloom::BloomFilter;
 use hashbrown::HashMap;
 use tallyring_archive::{
-    BlockCache, Disk, Error, IdRunEntry, Partition, Result, Run, RunSpec, RunWriter, names,
+    BlockCache, Disk, Error, IdRunEntry, Origin, Partition, Result, Run, RunSpec, RunWriter, names,
 };
 use tallyring_records::line::{entries, push_entry};
 use tallyring_records::{Grain, TimeCode};
@@ -209,8 +209,7 @@ pub fn write_run(
 fn spec(newest_ms: i64, level: i32) -> RunSpec {
     let newest = TimeCode::containing(newest_ms.div_euclid(1_000), Grain::Minute);
     RunSpec {
-        directory: names::IDS,
-        what: "ids".into(),
+        origin: Origin::Ids,
         partition: Partition::month_of(newest),
         shard: 0,
         shards: 1,

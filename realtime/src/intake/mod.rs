@@ -131,13 +131,13 @@ impl Intake {
         live: Live,
     ) -> Self {
         let mut bounds = Bounds::new();
-        let runs = manifest.stores.iter().flat_map(|store| &store.runs);
-        let runs = runs.chain(manifest.all_sources());
+        let runs = manifest.intake.stores.iter().flat_map(|store| &store.runs);
+        let runs = runs.chain(manifest.archive.all_sources());
         runs.for_each(|run| bounds.add_run(run));
         let writer = Writer {
             log: None,
             ids,
-            producers: Producers::restore(&manifest.ids.producers),
+            producers: Producers::restore(&manifest.intake.ids.producers),
             payload: Vec::new(),
             bounds,
             answered: Answered::new(ANSWERED_MAX),
@@ -269,7 +269,7 @@ impl Intake {
         let mut writer = self.writer();
         let applied = self.live.flushed(written, until, manifest);
         let known_from_ms = self.known_from_ms(&writer);
-        let runs = &manifest.ids.runs;
+        let runs = &manifest.intake.ids.runs;
         writer.ids.adopt(fresh_ids, runs, known_from_ms);
         writer.unflushed = applied.sequence.saturating_sub(until.sequence);
     }

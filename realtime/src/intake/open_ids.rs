@@ -1,7 +1,7 @@
 //! Remembered ids at a start: of their runs, or of the log, which holds every id that is known.
 
 use tallyring_archive::{Disk, IdsEntry};
-use tallyring_records::{Offset, Position};
+use tallyring_records::Offset;
 
 use super::ids::Ids;
 use crate::error::Result;
@@ -35,13 +35,13 @@ impl OpenIds {
                 tracing::error!(%error, "a run of ids is damaged or gone: they are read from the log again");
                 let from = Offset {
                     sequence: 0,
-                    ..entry.flushed.offset(0)
+                    ..entry.flushed
                 };
                 Ok(Self {
                     ids: Ids::open(disk, &[], known_from_ms)?,
                     entry: IdsEntry {
                         runs: Vec::new(),
-                        flushed: Position::single(from),
+                        flushed: from,
                         ..entry.clone()
                     },
                 })

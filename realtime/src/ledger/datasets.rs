@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 
 use tallyring_archive::{
-    DatasetEntry, Error as ArchiveError, RunEntry, Staged, names, verify_bytes,
+    DatasetEntry, Error as ArchiveError, Origin, RunEntry, Staged, names, verify_bytes,
 };
 
 use super::{Ledger, Root};
@@ -74,6 +74,7 @@ impl Ledger {
         let disk = &*self.disk;
         let mut next = self.next_manifest(root)?;
         if let Some(taken) = next
+            .archive
             .datasets
             .iter_mut()
             .find(|of| of.wanted && of.name == name)
@@ -85,14 +86,11 @@ impl Ledger {
         }
         let mut runs = Vec::new();
         for run in &staged.runs {
-            let name = source_name(&staged.load, run)?;
+            let source = source_run(&staged.load, run)?;
             // A taken name is the same content: the name is its hash.
-            disk.link(&run.name, &name)
-                .map_err(ArchiveError::io("name", &name))?;
-            runs.push(RunEntry {
-                name,
-                ..run.clone()
-            });
+            disk.link(&run.name, &source.name)
+                .map_err(ArchiveError::io("name", &source.name))?;
+            runs.push(source);
         }
         disk.sync_directory(names::RUNS)
             .map_err(ArchiveError::io("sync", names::RUNS))?;
@@ -104,8 +102,8 @@ impl Ledger {
             wanted: true,
             runs,
         };
-        next.datasets.push(adopted.clone());
-        next.forget_datasets();
+        next.archive.datasets.push(adopted.clone());
+        next.archive.forget_datasets();
         self.intake.raise_bounds(&adopted.runs);
         self.commit_datasets(root, next)?;
         Ok(adopted)
@@ -117,7 +115,7 @@ impl Ledger {
         let given: Vec<String> = staged
             .runs
             .iter()
-            .filter_map(|run| source_name(&staged.load, run).ok())
+            .filter_map(|run| Some(source_run(&staged.load, run).ok()?.name))
             .collect();
         let given = given.iter().map(String::as_str);
         root.files
@@ -132,11 +130,12 @@ impl Ledger {
         let mut root = self.root();
         let mut next = self.next_manifest(&root)?;
         let Some(found) = next
+            .archive
             .datasets
             .iter_mut()
             .find(|of| of.wanted && of.name == name)
         else {
-            let wanted = next.datasets.iter().filter(|of| of.wanted);
+            let wanted = next.archive.datasets.iter().filter(|of| of.wanted);
             return Err(Error::NoDataset {
                 name: name.to_owned(),
                 existing: wanted
@@ -146,7 +145,7 @@ impl Ledger {
             });
         };
         found.wanted = false;
-        next.forget_datasets();
+        next.archive.forget_datasets();
         self.commit_datasets(&mut root, next)
     }
 
@@ -157,14 +156,13 @@ impl Ledger {
     }
 }
 
-/// The name of a load's run among the source runs.
-fn source_name(load: &str, run: &RunEntry) -> Result<String> {
-    let file = run.name.strip_prefix(names::INCOMING).unwrap_or(&run.name);
-    let file = file.trim_start_matches('/');
-    if !file.starts_with(load) || file.contains('/') {
+/// The entry that a load's run becomes among the source runs.
+fn source_run(load: &str, run: &RunEntry) -> Result<RunEntry> {
+    let sorted = run.renamed(Origin::Sorted(load.to_owned()));
+    if run.name != sorted.name {
         return Err(Error::Load(format!("{} is not one of its runs", run.name)));
     }
-    Ok(names::bulk_run(file))
+    Ok(run.renamed(Origin::Load(load.to_owned())))
 }
 
 /// Says whether a dataset may have this name.

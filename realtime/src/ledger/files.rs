@@ -21,9 +21,11 @@ impl Files {
     /// # Errors
     /// When a file cannot be opened for another reason.
     pub fn open_what_is_whole(&mut self, disk: &dyn Disk, manifest: &Manifest) -> Result<()> {
-        let of_stores = manifest.stores.iter().flat_map(|store| &store.runs);
-        let kept = manifest.generations.iter();
-        let of_archive = kept.flat_map(|kept| &kept.files).chain(manifest.pending());
+        let of_stores = manifest.intake.stores.iter().flat_map(|store| &store.runs);
+        let kept = manifest.archive.generations.iter();
+        let of_archive = kept
+            .flat_map(|kept| &kept.files)
+            .chain(manifest.archive.pending());
         for entry in of_stores.chain(of_archive) {
             match self.open(disk, entry) {
                 Ok(_) => {}
@@ -88,24 +90,29 @@ impl Files {
     /// When a file cannot be opened.
     pub fn archive(&mut self, disk: &dyn Disk, manifest: &Manifest) -> Result<ArchiveFiles> {
         let mut kept = BTreeMap::new();
-        for generation in &manifest.generations {
+        for generation in &manifest.archive.generations {
             kept.insert(generation.number, self.open_all(disk, &generation.files)?);
         }
-        let mut runs = kept.get(&manifest.active).cloned().unwrap_or_default();
-        let pending: Vec<&RunEntry> = manifest.pending().collect();
+        let mut runs = kept
+            .get(&manifest.archive.active)
+            .cloned()
+            .unwrap_or_default();
+        let pending: Vec<&RunEntry> = manifest.archive.pending().collect();
         let pending_from = pending.iter().map(|run| run.meta.first).min();
         runs.extend(self.open_all(disk, pending)?);
         Ok(ArchiveFiles {
-            generation: manifest.active,
+            generation: manifest.archive.active,
             runs,
             pending_from,
             kept,
             minutes_from: manifest
+                .archive
                 .generations
                 .iter()
                 .filter_map(|generation| Some((generation.number, generation.minutes_from?)))
                 .collect(),
             hours_from: manifest
+                .archive
                 .generations
                 .iter()
                 .filter_map(|generation| Some((generation.number, generation.hours_from?)))

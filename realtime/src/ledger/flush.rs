@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use tallyring_archive::merge::{Horizon, merge};
 use tallyring_archive::{
-    IdRunEntry, IdsEntry, Manifest, Partition, RunEntry, RunSpec, RunWriter, StoreEntry, names,
-    remove_leftovers_of_flush,
+    IdRunEntry, IdsEntry, Manifest, Origin, Partition, RunEntry, RunSpec, RunWriter, StoreEntry,
+    names, remove_leftovers_of_flush,
 };
-use tallyring_records::{Position, StoreId};
+use tallyring_records::StoreId;
 
 use super::files::Files;
 use super::{Ledger, Root};
@@ -53,7 +53,7 @@ impl Ledger {
     pub(crate) fn name_declaration(&self) -> Result<()> {
         let live = self.intake.live();
         let manifest = live.manifest();
-        let named = manifest.schemas.last();
+        let named = manifest.intake.schemas.last();
         if named.is_some_and(|named| named.schema == **live.schema()) {
             return Ok(());
         }
@@ -79,9 +79,9 @@ impl Ledger {
         let written = self.write_frozen(root, &frozen)?;
         let mut next = self.next_manifest(root)?;
         self.describe(&mut next, &frozen, &written);
-        next.newest_events = frozen.newest_events.clone();
-        next.ids = self.remembered(&next.ids, &frozen, written.ids.as_ref())?;
-        let fresh_ids = self.intake.open_fresh_ids(&next.ids.runs)?;
+        next.intake.newest_events = frozen.newest_events.clone();
+        next.intake.ids = self.remembered(&next.intake.ids, &frozen, written.ids.as_ref())?;
+        let fresh_ids = self.intake.open_fresh_ids(&next.intake.ids.runs)?;
         self.commit_manifest(root, next)?;
         let made = written.made.iter().map(String::as_str);
         root.files.remove_unnamed(&*self.disk, made, &root.manifest);
@@ -97,7 +97,7 @@ impl Ledger {
         for store in &frozen.stores {
             let target = FlushTarget {
                 disk,
-                store: store.id.to_string(),
+                store: store.id,
                 level: self.intake.options().flush_level,
             };
             let mut runs = store.runs.clone();
@@ -136,8 +136,7 @@ impl Ledger {
             }
             let level = self.intake.options().flush_level;
             let spec = RunSpec {
-                directory: names::DELTAS,
-                what: id.to_string(),
+                origin: Origin::Flush(id),
                 partition,
                 shard,
                 shards,
@@ -167,14 +166,14 @@ impl Ledger {
     /// Fills in what the ring and the ids are after a flush.
     fn describe(&self, next: &mut Manifest, frozen: &Frozen, written: &Written) {
         let view = self.intake.live().snapshot();
-        next.today = view.ring.today();
-        next.stores = view
+        next.intake.today = view.ring.today();
+        next.intake.stores = view
             .ring
             .stores()
             .map(|store| flushed_entry(store, frozen, written))
             .collect();
         // All of them: a recount begins where the log does.
-        next.schemas.clone_from(&view.schemas);
+        next.intake.schemas.clone_from(&view.schemas);
     }
 
     /// Ids are known for their window; what became of them is told as long as the log is kept.
@@ -192,7 +191,7 @@ impl Ledger {
         let window_ms = i64::from(options.id_hours) * HOUR_MS;
         Ok(IdsEntry {
             // A replay may begin before, at what a store lacks.
-            flushed: Position::single(before.flushed.offset(0).max(frozen.until)),
+            flushed: before.flushed.max(frozen.until),
             runs: intake::compact(&*self.disk, runs, now_ms, window_ms, options.flush_level)?,
             producers: frozen.producers.clone(),
         })
@@ -209,7 +208,7 @@ struct Written {
 
 fn flushed_entry(store: &DeltaStore, frozen: &Frozen, written: &Written) -> StoreEntry {
     let mut entry = store.entry();
-    entry.flushed = Position::single(store.flushed.max(frozen.until));
+    entry.flushed = store.flushed.max(frozen.until);
     if let Some((_, runs)) = written.stores.iter().find(|(id, _)| *id == store.id) {
         entry.runs = runs
             .iter()

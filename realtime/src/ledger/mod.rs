@@ -82,7 +82,7 @@ impl Ledger {
     /// # Errors
     /// When the disk refuses.
     pub fn expire_log(&self) -> Result<usize> {
-        let needed = self.root().manifest.log_from();
+        let needed = self.root().manifest.intake.log_from();
         self.intake.expire_log(needed)
     }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use tallyring_archive::merge::add_sums;
 use tallyring_archive::{
-    Build, DatasetEntry, GENERATIONS_KEPT, GenerationEntry, Manifest, Partition, Run, RunEntry,
-    StoreEntry, Sums, names, remove_leftovers_of_rebuild,
+    ArchiveEntry, Build, DatasetEntry, GENERATIONS_KEPT, GenerationEntry, Manifest, Partition, Run,
+    RunEntry, StoreEntry, Sums, names, remove_leftovers_of_rebuild,
 };
 use tallyring_records::{StoreId, is_minutes_section};
 
@@ -23,20 +23,25 @@ impl Ledger {
         let mut root = self.root();
         let mut next = self.next_manifest(&root)?;
         check_build(&root.manifest, build)?;
-        next.stores
+        next.intake
+            .stores
             .retain(|store| !build.exported.contains(&store.id));
-        next.runs.extend(build.runs.iter().cloned());
+        next.archive.runs.extend(build.runs.iter().cloned());
         if let Some(built) = &build.generation {
-            next.generations.push(GenerationEntry {
+            next.archive.generations.push(GenerationEntry {
                 created_at_ms: next.written_at_ms,
                 ..built.clone()
             });
-            next.active = built.number;
-            let surplus = next.generations.len().saturating_sub(GENERATIONS_KEPT);
-            next.generations.drain(..surplus);
+            next.archive.active = built.number;
+            let surplus = next
+                .archive
+                .generations
+                .len()
+                .saturating_sub(GENERATIONS_KEPT);
+            next.archive.generations.drain(..surplus);
             replace_merged_sources(&mut next);
         }
-        next.forget_datasets();
+        next.archive.forget_datasets();
         self.switch(&mut root, next, &build.exported)
     }
 
@@ -49,9 +54,10 @@ impl Ledger {
     pub fn activate(&self, generation: u64) -> Result<()> {
         let mut root = self.root();
         let mut next = self.next_manifest(&root)?;
-        if root.manifest.generation(generation).is_none() {
+        if root.manifest.archive.generation(generation).is_none() {
             let kept: Vec<String> = root
                 .manifest
+                .archive
                 .generations
                 .iter()
                 .map(|kept| kept.number.to_string())
@@ -61,12 +67,12 @@ impl Ledger {
                 kept: kept.join(", "),
             });
         }
-        if root.manifest.active == generation {
+        if root.manifest.archive.active == generation {
             return Ok(());
         }
-        next.active = generation;
-        want_datasets_of(&mut next, generation);
-        next.forget_datasets();
+        next.archive.active = generation;
+        want_datasets_of(&mut next.archive, generation);
+        next.archive.forget_datasets();
         self.switch(&mut root, next, &[])
     }
 
@@ -80,7 +86,7 @@ impl Ledger {
         let mut next = self.next_manifest(&root)?;
         let disk = &*self.disk;
         Run::open_named(disk, made)?;
-        let named = next.replace(&before.hash, made);
+        let named = next.archive.replace(&before.hash, made);
         if !named.is_empty() {
             for name in named.iter().filter(|name| **name != made.name) {
                 disk.link(&made.name, name)
@@ -124,12 +130,12 @@ impl Ledger {
 
 /// Wants the datasets of a kept generation, and those that wait to be merged, which are in none: whoever goes back to one
 /// did not ask to lose them. They take the place of what has their name there, as they were to.
-fn want_datasets_of(manifest: &mut Manifest, number: u64) {
-    let Manifest {
+fn want_datasets_of(archive: &mut ArchiveEntry, number: u64) {
+    let ArchiveEntry {
         datasets,
         generations,
         ..
-    } = manifest;
+    } = archive;
     let waits = |dataset: &DatasetEntry| {
         dataset.wanted && !generations.iter().any(|kept| dataset.is_in(kept))
     };
@@ -148,6 +154,7 @@ fn want_datasets_of(manifest: &mut Manifest, number: u64) {
 /// The stores that were exported are as they were, so that publishing neither loses nor doubles.
 fn check_build(manifest: &Manifest, build: &Build) -> Result<()> {
     let newest = manifest
+        .archive
         .generations
         .last()
         .map_or(0, |generation| generation.number);
@@ -163,7 +170,7 @@ fn check_build(manifest: &Manifest, build: &Build) -> Result<()> {
         )));
     }
     for id in &build.exported {
-        let store = manifest.stores.iter().find(|store| store.id == *id);
+        let store = manifest.intake.stores.iter().find(|store| store.id == *id);
         if !store.is_some_and(StoreEntry::is_closed) {
             return Err(Error::StaleBuild(format!(
                 "{id} is not a closed and flushed store"
@@ -172,6 +179,7 @@ fn check_build(manifest: &Manifest, build: &Build) -> Result<()> {
     }
     // Not those of a dataset that was dropped, replaced or rolled back while it was built.
     let known: BTreeSet<&str> = manifest
+        .archive
         .sources()
         .chain(&build.runs)
         .map(|run| run.name.as_str())
@@ -190,7 +198,7 @@ fn check_build(manifest: &Manifest, build: &Build) -> Result<()> {
 /// where those are exactly their merge, expired minutes left out and expired hours folded, however each is sharded. The
 /// merge of these files with later runs gives the same bytes: no later generation keeps more of either.
 fn replace_merged_sources(manifest: &mut Manifest) {
-    let Some(oldest) = manifest.generations.first().cloned() else {
+    let Some(oldest) = manifest.archive.generations.first().cloned() else {
         return;
     };
     let partitions: BTreeSet<Partition> = oldest
@@ -204,7 +212,7 @@ fn replace_merged_sources(manifest: &mut Manifest) {
         let in_oldest = |run: &&RunEntry| {
             partition.holds(run.meta.partition) && oldest.merged.contains(&run.name)
         };
-        let runs: Vec<&RunEntry> = manifest.runs.iter().filter(in_oldest).collect();
+        let runs: Vec<&RunEntry> = manifest.archive.runs.iter().filter(in_oldest).collect();
         let replaced: BTreeSet<String> = runs.iter().map(|run| run.name.clone()).collect();
         if replaced.is_empty() || hashes(&runs) == hashes(&files) {
             continue;
@@ -214,9 +222,12 @@ fn replace_merged_sources(manifest: &mut Manifest) {
         if !are_equal_but_for_minutes(&sums(&runs), &sums(&files)) {
             continue;
         }
-        manifest.runs.retain(|run| !replaced.contains(&run.name));
-        manifest.runs.extend(files.iter().copied().cloned());
-        for generation in &mut manifest.generations {
+        manifest
+            .archive
+            .runs
+            .retain(|run| !replaced.contains(&run.name));
+        manifest.archive.runs.extend(files.iter().copied().cloned());
+        for generation in &mut manifest.archive.generations {
             generation.merged.retain(|name| !replaced.contains(name));
             let names = files.iter().map(|file| file.name.clone());
             generation.merged.extend(names);

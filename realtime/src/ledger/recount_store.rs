@@ -21,16 +21,16 @@ impl Ledger {
         let mut root = self.root();
         root.check()?;
         let has_run = |store: &&StoreEntry| store.runs.iter().any(|run| run.name == file.name);
-        let Some(entry) = root.manifest.stores.iter().find(has_run).cloned() else {
+        let Some(entry) = root.manifest.intake.stores.iter().find(has_run).cloned() else {
             return Ok(false);
         };
         let oldest = segments(&*self.disk)?;
         let oldest = oldest
             .first()
             .map_or(u64::MAX, |oldest| oldest.first_sequence());
-        let opened = entry.opened.offset(0).sequence;
-        let declared = |first: &SchemaEntry| first.since.offset(0).sequence <= opened;
-        if oldest > opened || !root.manifest.schemas.first().is_some_and(declared) {
+        let opened = entry.opened.sequence;
+        let declared = |first: &SchemaEntry| first.since.sequence <= opened;
+        if oldest > opened || !root.manifest.intake.schemas.first().is_some_and(declared) {
             return Ok(false);
         }
         let delta = self.count_again(&root.manifest, &entry)?;
@@ -52,15 +52,15 @@ impl Ledger {
 
     /// What the runs of a store hold.
     fn count_again(&self, manifest: &Manifest, entry: &StoreEntry) -> Result<Arc<Delta>> {
-        let (from, until) = (entry.opened.offset(0), entry.flushed.offset(0));
+        let (from, until) = (entry.opened, entry.flushed);
         let options = self.intake.options();
         let (shards, bytes_max) = (options.shards, options.delta_bytes_max);
         let keys = self.intake.live().keys();
         let begun = DeltaStore {
-            cut: entry.cut.as_ref().map(|cut| cut.offset(0)),
+            cut: entry.cut,
             ..DeltaStore::new(entry.id, from, shards)
         };
-        let mut ring = Ring::restore(manifest.today, shards, [begun]);
+        let mut ring = Ring::restore(manifest.intake.today, shards, [begun]);
         let mut apply = |frame: Frame<'_>| -> std::result::Result<(), ApplyError> {
             let records = decode_all(frame.payload, frame.count)?;
             let increments = (frame.first_sequence..).zip(&records);
@@ -100,7 +100,7 @@ impl Ledger {
 
 /// The declaration that holds for a record.
 fn in_force(manifest: &Manifest, sequence: u64) -> &Schema {
-    let schemas = &manifest.schemas;
-    let known = schemas.partition_point(|entry| entry.since.offset(0).sequence <= sequence);
+    let schemas = &manifest.intake.schemas;
+    let known = schemas.partition_point(|entry| entry.since.sequence <= sequence);
     &schemas[known.saturating_sub(1)].schema
 }

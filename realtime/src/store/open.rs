@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use tallyring_archive::disk::TEMPORARY_SUFFIX;
 use tallyring_archive::{
-    Cleared, Disk, IdsEntry, Manifest, SchemaEntry, any_sorted_file, clear_at_start, names,
-    remove_temporaries,
+    ArchiveEntry, Cleared, Disk, IdsEntry, IntakeEntry, Manifest, SchemaEntry, any_sorted_file,
+    clear_at_start, names, remove_temporaries,
 };
-use tallyring_records::{Day, Offset, Position, Schema};
+use tallyring_records::{Day, Offset, Schema};
 
 use super::Store;
 use super::replay::Replay;
@@ -94,7 +94,7 @@ impl Store {
             None => {
                 let plausible_ms = Some(store.manifest().plausible_ms());
                 let log = log_options(&options, &identity, plausible_ms);
-                let from = ReadFrom::Sequence(store.manifest().log_from());
+                let from = ReadFrom::Sequence(store.manifest().intake.log_from());
                 Oplog::open(Arc::clone(&disk), log, now_ms, from, &mut |_| Ok(()))?
             }
         };
@@ -239,22 +239,17 @@ fn begin(
         written_at_ms: now_ms,
         plausible_at_ms: None,
         store_id: identity.store_id_text(),
-        today: ring.today(),
-        schemas: vec![SchemaEntry {
-            since: Position::single(Offset::default()),
-            schema: schema.clone(),
-        }],
-        stores: ring.stores().map(DeltaStore::entry).collect(),
-        runs: Vec::new(),
-        datasets: Vec::new(),
-        generations: Vec::new(),
-        active: 0,
-        ids: IdsEntry {
-            flushed: Position::single(Offset::default()),
-            runs: Vec::new(),
-            producers: Vec::new(),
+        intake: IntakeEntry {
+            today: ring.today(),
+            schemas: vec![SchemaEntry {
+                since: Offset::default(),
+                schema: schema.clone(),
+            }],
+            stores: ring.stores().map(DeltaStore::entry).collect(),
+            ids: IdsEntry::default(),
+            newest_events: BTreeMap::new(),
         },
-        newest_events: BTreeMap::new(),
+        archive: ArchiveEntry::default(),
     };
     let (log, _) = Oplog::open(
         Arc::clone(&world.disk),

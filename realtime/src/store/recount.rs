@@ -9,9 +9,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tallyring_archive::{
-    Disk, GenerationEntry, IdsEntry, Manifest, SchemaEntry, StoreEntry, manifest, names,
+    ArchiveEntry, Disk, GenerationEntry, IdsEntry, IntakeEntry, Manifest, Origin, RunEntry,
+    SchemaEntry, StoreEntry, manifest, names,
 };
-use tallyring_records::{Day, Offset, Position, Record, RecordError, Schema, StoreId, decode_all};
+use tallyring_records::{Day, Offset, Record, RecordError, Schema, StoreId, decode_all};
 
 use crate::delta::DeltaStore;
 use crate::error::{Error, Result};
@@ -55,14 +56,14 @@ impl Recount {
         }
         if let Some(base) = base
             .as_ref()
-            .filter(|base| base.log_until() > told.end.sequence)
+            .filter(|base| base.intake.log_until() > told.end.sequence)
         {
             return Err(Error::Missing(format!(
                 "the oplog ends at record {}, but manifest {} says that runs hold records up to {}: to count again would \
                  lose those; restore `oplog/` from a backup",
                 told.end.sequence,
                 base.number,
-                base.log_until()
+                base.intake.log_until()
             )));
         }
         if let Some(day) = told.reopened {
@@ -94,7 +95,7 @@ impl Recount {
         }
         self.manifest.store_id = store_id;
         self.manifest.written_at_ms = self.ended_ms;
-        self.manifest.forget_datasets();
+        self.manifest.archive.forget_datasets();
         Ok(self)
     }
 }
@@ -109,14 +110,17 @@ fn newest_readable(disk: &dyn Disk) -> Result<Option<Manifest>> {
         return Ok(readable);
     }
     // Which loads count is in the newest manifest only.
-    let known = readable.iter().flat_map(|manifest| &manifest.datasets);
+    let known = readable
+        .iter()
+        .flat_map(|manifest| &manifest.archive.datasets);
     let known: BTreeSet<&str> = known
         .flat_map(|set| &set.runs)
         .map(|run| &*run.name)
         .collect();
     let files = disk.list(names::RUNS).unwrap_or_default();
     let files = files.iter().map(|file| format!("{}/{file}", names::RUNS));
-    let mut bulk = files.filter(|file| file.starts_with(&names::bulk_run("")));
+    let is_bulk = |file: &String| matches!(names::origin_of(file), Some(Origin::Load(_)));
+    let mut bulk = files.filter(is_bulk);
     match bulk.find(|file| !known.contains(file.as_str())) {
         None => Ok(readable),
         Some(file) => Err(Error::Missing(format!(
@@ -214,7 +218,7 @@ impl Told {
                     }
                 }
                 Record::Schema(schema) => self.schemas.push(SchemaEntry {
-                    since: Position::single(after),
+                    since: after,
                     schema,
                 }),
                 _ => {}
@@ -225,14 +229,14 @@ impl Told {
 
     /// The declaration in force at the log's beginning, if that is known.
     fn first_schema(&self, base: Option<&Manifest>, configured: &Schema) -> Option<Schema> {
-        let named = base.and_then(|base| base.schemas.first());
+        let named = base.and_then(|base| base.intake.schemas.first());
         match named {
-            Some(named) if named.since.offset(0).sequence == 0 => Some(named.schema.clone()),
+            Some(named) if named.since.sequence == 0 => Some(named.schema.clone()),
             None => Some(configured.clone()),
             // Nothing was counted before the first that is told.
             Some(_) => {
                 let first = self.schemas.first()?;
-                let since = first.since.offset(0).sequence;
+                let since = first.since.sequence;
                 let counted = self.first_counted.is_some_and(|counted| counted < since);
                 (!counted).then(|| first.schema.clone())
             }
@@ -260,7 +264,7 @@ impl Told {
         }
         let generations = base
             .iter()
-            .flat_map(|base| base.generations.last())
+            .flat_map(|base| base.archive.generations.last())
             .map(|newest| GenerationEntry {
                 minutes_from: None,
                 hours_from: None,
@@ -272,21 +276,22 @@ impl Told {
             written_at_ms: self.ended_ms,
             plausible_at_ms: None,
             store_id: String::new(),
-            today,
-            schemas: vec![SchemaEntry {
-                since: Position::single(Offset::default()),
-                schema: first,
-            }],
-            stores: begun,
-            runs: Vec::new(),
-            active: generations.last().map_or(0, |newest| newest.number),
-            datasets: base.map(|base| base.datasets).unwrap_or_default(),
-            generations,
-            ids: IdsEntry {
-                flushed: Position::single(Offset::default()),
-                ..IdsEntry::default()
+            intake: IntakeEntry {
+                today,
+                schemas: vec![SchemaEntry {
+                    since: Offset::default(),
+                    schema: first,
+                }],
+                stores: begun,
+                ids: IdsEntry::default(),
+                newest_events: BTreeMap::new(),
             },
-            newest_events: BTreeMap::new(),
+            archive: ArchiveEntry {
+                runs: Vec::new(),
+                active: generations.last().map_or(0, |newest| newest.number),
+                datasets: base.map(|base| base.archive.datasets).unwrap_or_default(),
+                generations,
+            },
         };
         Ok(Recount {
             manifest,
@@ -298,7 +303,7 @@ impl Told {
 
     /// Stores that opened where the log can be read; source runs have the others.
     fn part(&self, mut manifest: Manifest, from: Option<Day>) -> Result<Recount> {
-        let declared = manifest.schemas.first().map(|first| first.since.offset(0));
+        let declared = manifest.intake.schemas.first().map(|first| first.since);
         let reach = declared
             .filter(|declared| declared.sequence > self.begin.sequence)
             .unwrap_or(self.begin);
@@ -308,8 +313,8 @@ impl Told {
         };
         let reaches = |opened: Offset| opened.sequence >= reach.sequence;
         let mut stores = Vec::new();
-        for store in &mut manifest.stores {
-            if is_asked(store.id) && reaches(store.opened.offset(0)) {
+        for store in &mut manifest.intake.stores {
+            if is_asked(store.id) && reaches(store.opened) {
                 store.runs.clear();
                 store.flushed = store.opened.clone();
                 stores.push(store.id);
@@ -317,37 +322,34 @@ impl Told {
         }
         for (day, opened) in self.openings() {
             let id = StoreId::Day(day);
-            let prefix = format!("{}.", names::exported_runs(&id.to_string()));
-            let is_source = manifest
-                .runs
-                .iter()
-                .any(|run| run.name.starts_with(&prefix));
+            let is_of_store = |run: &RunEntry| run.origin.is_export_of(id);
+            let is_source = manifest.archive.runs.iter().any(is_of_store);
             let Some(cut) = self.cuts.get(&id) else {
                 continue;
             };
             // Without such a run its counts are in a file that holds those of others, too.
             if is_source && is_asked(id) && reaches(opened) {
-                manifest.runs.retain(|run| !run.name.starts_with(&prefix));
-                manifest.stores.push(StoreEntry {
+                manifest.archive.runs.retain(|run| !is_of_store(run));
+                manifest.intake.stores.push(StoreEntry {
                     id,
-                    opened: Position::single(opened),
-                    cut: Some(Position::single(*cut)),
-                    flushed: Position::single(opened),
+                    opened: opened,
+                    cut: Some(*cut),
+                    flushed: opened,
                     runs: Vec::new(),
                 });
                 stores.push(id);
             }
         }
-        manifest.stores.sort_by_key(|store| store.id);
+        manifest.intake.stores.sort_by_key(|store| store.id);
         stores.sort();
-        if let Some(newest) = manifest.generations.pop() {
-            manifest.active = newest.number;
-            manifest.generations = vec![forgotten(&newest, self.ended_ms)];
+        if let Some(newest) = manifest.archive.generations.pop() {
+            manifest.archive.active = newest.number;
+            manifest.archive.generations = vec![forgotten(&newest, self.ended_ms)];
         }
-        manifest.ids = IdsEntry {
-            flushed: Position::single(reach),
+        manifest.intake.ids = IdsEntry {
+            flushed: reach,
             runs: Vec::new(),
-            producers: manifest.ids.producers,
+            producers: manifest.intake.ids.producers,
         };
         Ok(Recount {
             manifest,

@@ -75,30 +75,37 @@ impl Store {
         let mut files = Files::default();
         files.open_what_is_whole(disk, &manifest)?;
         let mut stores = Vec::new();
-        for entry in &manifest.stores {
+        for entry in &manifest.intake.stores {
             stores.push(DeltaStore::from_entry(entry, options.shards, |run| {
                 files.open(disk, run)
             })?);
         }
-        let ids = OpenIds::new(disk, &manifest.ids, known_from_ms)?;
-        let manifest = Manifest {
-            ids: ids.entry,
-            ..manifest
-        };
+        let ids = OpenIds::new(disk, &manifest.intake.ids, known_from_ms)?;
+        let mut manifest = manifest;
+        manifest.intake.ids = ids.entry;
         let archive = files.archive(disk, &manifest)?;
-        let from = manifest.counts_from().unwrap_or(manifest.log_from());
-        let in_force = |entry: &SchemaEntry| entry.since.offset(0).sequence <= from;
-        let known = manifest.schemas.partition_point(in_force).max(1);
-        let schemas: Vec<_> = manifest.schemas.iter().take(known).cloned().collect();
+        let from = manifest
+            .intake
+            .counts_from()
+            .unwrap_or(manifest.intake.log_from());
+        let in_force = |entry: &SchemaEntry| entry.since.sequence <= from;
+        let known = manifest.intake.schemas.partition_point(in_force).max(1);
+        let schemas: Vec<_> = manifest
+            .intake
+            .schemas
+            .iter()
+            .take(known)
+            .cloned()
+            .collect();
         let first = schemas
             .last()
             .ok_or_else(|| Error::Missing("the manifest declares no namespaces".into()))?;
         let schema = Arc::new(first.schema.clone());
         let snapshot = Snapshot {
-            ring: Ring::restore(manifest.today, options.shards, stores),
+            ring: Ring::restore(manifest.intake.today, options.shards, stores),
             schemas: Arc::new(schemas),
             archive: Arc::new(archive),
-            watermarks: Watermarks::restore(&manifest.newest_events),
+            watermarks: Watermarks::restore(&manifest.intake.newest_events),
             manifest: Arc::new(manifest.clone()),
             applied: Offset::default(),
         };
@@ -116,9 +123,12 @@ impl<'s> Replay<'s> {
     pub fn new(store: &'s mut Store) -> Self {
         let manifest = store.manifest();
         Self {
-            ids_from: manifest.ids.flushed.offset(0).sequence,
-            counts_from: manifest.counts_from().unwrap_or(manifest.log_from()),
-            from: manifest.log_from(),
+            ids_from: manifest.intake.ids.flushed.sequence,
+            counts_from: manifest
+                .intake
+                .counts_from()
+                .unwrap_or(manifest.intake.log_from()),
+            from: manifest.intake.log_from(),
             store,
             replayed: 0,
             flush_failed: false,

@@ -89,7 +89,7 @@ impl Standing {
                 Ok(())
             })
         };
-        let log = read(ReadFrom::Sequence(manifest.log_from()));
+        let log = read(ReadFrom::Sequence(manifest.intake.log_from()));
         if matches!(log, Err(OplogError::Missing { .. })) {
             // Segments that a lost manifest no longer needed may have expired.
             let _ = read(ReadFrom::Oldest);
@@ -115,7 +115,7 @@ impl Standing {
     /// The log holds everything that was flushed: what is derived is never ahead of the truth.
     fn check_reached(self, manifest: &Manifest) -> Result<()> {
         let reached = self.log?.end_sequence;
-        let flushed = manifest.log_until();
+        let flushed = manifest.intake.log_until();
         if reached >= flushed {
             return Ok(());
         }
@@ -163,7 +163,10 @@ impl Store {
         standing.check_reached(&manifest)?;
         let now_ms = world.clock.now_ms();
         let log = log_options(&options, &identity, Some(manifest.plausible_ms()));
-        let (number, end) = (manifest.number, ReadFrom::Sequence(manifest.log_until()));
+        let (number, end) = (
+            manifest.number,
+            ReadFrom::Sequence(manifest.intake.log_until()),
+        );
         let mut store = Self::of_manifest(world, options, &identity, manifest)?;
         if let Some(lost) = store.ledger.damaged_files().first() {
             let what = format!("{lost} is damaged or gone, which manifest {number} names");

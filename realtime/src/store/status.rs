@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 use tallyring_archive::{Manifest, names};
-use tallyring_records::{Day, Position, StoreId};
+use tallyring_records::{Day, Offset, StoreId};
 
 use super::Store;
 use crate::delta::Delta;
@@ -19,10 +19,10 @@ pub struct Status {
     pub manifest: u64,
     /// The generation that is read, 0 before the first.
     pub generation: u64,
-    /// Everything before this position is counted.
-    pub applied: Position,
-    /// Everything before this position is durable.
-    pub durable: Position,
+    /// Everything before this offset is counted.
+    pub applied: Offset,
+    /// Everything before this offset is durable.
+    pub durable: Offset,
     /// Records a restart would replay.
     pub unflushed: u64,
     /// Bytes of all log segments.
@@ -94,11 +94,11 @@ impl Store {
             today: view.ring.today(),
             manifest: view.manifest.number,
             generation: view.archive.generation,
-            applied: Position::single(view.applied),
-            durable: Position::single(tallyring_records::Offset {
+            applied: view.applied,
+            durable: Offset {
                 sequence: intake.durable,
                 ..view.applied
-            }),
+            },
             unflushed: intake.unflushed,
             oplog_bytes: intake.oplog_bytes,
             log_copy: intake.log_copy,
@@ -115,7 +115,7 @@ impl Store {
             hours_from: (view.archive.hours_from)
                 .get(&view.archive.generation)
                 .copied(),
-            pending_runs: manifest.pending().count(),
+            pending_runs: manifest.archive.pending().count(),
             file_bytes: file_bytes(&manifest),
             single_copy_bytes: single_copy_bytes(&manifest),
             damaged_files,
@@ -152,8 +152,15 @@ fn store_status(store: &crate::delta::DeltaStore, today: Day) -> StoreStatus {
 
 /// Source runs and files of the generation with the same content are one file with two names, or one name.
 fn single_copy_bytes(manifest: &Manifest) -> u64 {
-    let sources: BTreeSet<&str> = manifest.all_sources().map(|run| &*run.hash).collect();
-    let active = manifest.generation(manifest.active).into_iter();
+    let sources: BTreeSet<&str> = manifest
+        .archive
+        .all_sources()
+        .map(|run| &*run.hash)
+        .collect();
+    let active = manifest
+        .archive
+        .generation(manifest.archive.active)
+        .into_iter();
     let files = active.flat_map(|active| &active.files);
     let single = files.filter(|file| sources.contains(&*file.hash));
     single.map(|file| file.bytes).sum()

@@ -73,7 +73,7 @@ pub(super) fn settled_until(
         Some(event) => view.watermarks.settled_until(event, now),
         None => now.saturating_sub(LATENESS_SECONDS_DEFAULT.into()),
     };
-    let kept = as_of.and_then(|number| view.manifest.generation(number));
+    let kept = as_of.and_then(|number| view.manifest.archive.generation(number));
     let cut_ms = kept.map(|kept| kept.cut_at_ms.unwrap_or(kept.created_at_ms));
     let ended = cut_ms.map(|cut_ms| Day::of(cut_ms.div_euclid(1_000)).start());
     ended.map_or(settled, |ended| settled.min(ended))

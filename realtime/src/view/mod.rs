@@ -28,7 +28,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, PoisonError};
 
 use tallyring_archive::{BlockCache, Manifest, Run, SchemaEntry};
-use tallyring_records::{LongKeys, Offset, Position, Record, Schema, StoreId};
+use tallyring_records::{LongKeys, Offset, Record, Schema, StoreId};
 
 use crate::budget::ReadBudget;
 use crate::delta::{Delta, DeltaStore, OpenRun};
@@ -192,7 +192,7 @@ impl Live {
         let mut newest = self.newest.write();
         let snapshot = newest.snapshot_mut();
         Arc::make_mut(&mut snapshot.schemas).push(SchemaEntry {
-            since: Position::single(after),
+            since: after,
             schema,
         });
         snapshot.applied = after;
@@ -271,7 +271,7 @@ impl Live {
         for store in snapshot.ring.stores_mut() {
             store.flushed = store.flushed.max(until);
         }
-        snapshot.schemas = Arc::new(manifest.schemas.clone());
+        snapshot.schemas = Arc::new(manifest.intake.schemas.clone());
         snapshot.manifest = Arc::new(manifest.clone());
         snapshot.applied
     }

@@ -21,7 +21,7 @@ impl Attempt<'_> {
         let segments = segments(self.source)?;
         let oldest = segments.first().map(Segment::first_sequence);
         let oldest = oldest.ok_or(BackupError::NoStore(names::OPLOG))?;
-        let needed = (manifest.log_from(), manifest.log_until());
+        let needed = (manifest.intake.log_from(), manifest.intake.log_until());
         if oldest > needed.0 {
             return Err(BackupError::Incomplete { needed });
         }

@@ -161,7 +161,7 @@ pub fn copy(
             progress,
             copied: Copied {
                 manifest: manifest.number,
-                generation: manifest.active,
+                generation: manifest.archive.active,
                 ..Copied::default()
             },
             total: 0,

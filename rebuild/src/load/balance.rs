@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 use tallyring_archive::merge::write_subtotal;
-use tallyring_archive::{BlockCache, Disk, Error, Run, RunEntry, RunSpec, RunWriter, names};
+use tallyring_archive::{BlockCache, Disk, Error, Origin, Run, RunEntry, RunSpec, RunWriter};
 use tallyring_records::line::{self, Kind};
 use tallyring_records::{COUNT_MAX, TimeCode, is_hash, missing_value};
 
@@ -58,8 +58,7 @@ fn filled(
 ) -> Result<RunEntry, LoadError> {
     let meta = run.meta();
     let spec = RunSpec {
-        directory: names::INCOMING,
-        what: options.id.to_owned(),
+        origin: Origin::Sorted(options.id.to_owned()),
         partition: meta.partition,
         shard: meta.shard,
         shards: meta.shards,

@@ -31,7 +31,7 @@ mod write;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tallyring_archive::{Disk, Error, RunEntry, names};
+use tallyring_archive::{Disk, Error, Origin, RunEntry, names};
 use tallyring_records::{Day, LongKeys, Schema};
 
 pub use error::{BadRow, LoadError};
@@ -97,7 +97,7 @@ pub struct Loaded {
     /// Good rows.
     pub rows: u64,
     /// Times that memory was written out before the end.
-    pub spills: usize,
+    pub spills: u32,
     /// Files without a byte, as they were named.
     pub empty: Vec<Arc<str>>,
 }
@@ -127,13 +127,14 @@ pub fn load(
             break;
         }
         if last || memory.is_still_full() {
-            let what = format!("{}-part{spills}", options.id);
+            let load = options.id.to_owned();
+            let part = Origin::Spill { load, part: spills };
             let level = write::SPILL_LEVEL;
             spilled.extend(write::runs(
                 disk,
                 &mut memory,
                 &options,
-                &what,
+                &part,
                 level,
                 &|_| {},
             )?);
@@ -150,7 +151,7 @@ pub fn load(
             disk,
             &mut memory,
             &options,
-            options.id,
+            &Origin::Sorted(options.id.to_owned()),
             options.level,
             progress,
         )?

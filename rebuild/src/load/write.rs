@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rayon::prelude::*;
 use tallyring_archive::merge::{Horizon, merge, total_payloads, write_subtotal};
 use tallyring_archive::{
-    BLOCK_BYTES, Disk, Error, Partition, Result, Run, RunEntry, RunSpec, RunWriter, names,
+    BLOCK_BYTES, Disk, Error, Origin, Partition, Result, Run, RunEntry, RunSpec, RunWriter,
 };
 use tallyring_records::line::{self, escape};
 use tallyring_records::{Grain, Namespace, Schema, TimeCode, is_hash};
@@ -38,7 +38,7 @@ pub fn runs(
     disk: &dyn Disk,
     memory: &mut Memory<'_>,
     options: &LoadOptions<'_>,
-    what: &str,
+    origin: &Origin,
     level: i32,
     progress: Progress<'_>,
 ) -> Result<Vec<RunEntry>> {
@@ -56,7 +56,7 @@ pub fn runs(
     let made: Vec<Option<RunEntry>> = units
         .par_iter()
         .map(|&(number, partition)| {
-            let spec = spec(options, what, partition, number, level);
+            let spec = spec(options, origin.clone(), partition, number, level);
             let out = RunWriter::create(disk, spec)?;
             let made = Unit::new(&shards[number], partition, out).write(names, options.schema)?;
             let done = done.fetch_add(1, Ordering::Relaxed) + 1;
@@ -91,7 +91,7 @@ pub fn merged(
             let inputs = Run::open_all(disk, runs.iter().copied())?;
             let spec = spec(
                 options,
-                options.id,
+                Origin::Sorted(options.id.to_owned()),
                 *partition,
                 usize::from(*shard),
                 options.level,
@@ -112,14 +112,13 @@ pub fn merged(
 
 fn spec(
     options: &LoadOptions<'_>,
-    what: &str,
+    origin: Origin,
     partition: Partition,
     shard: usize,
     level: i32,
 ) -> RunSpec {
     RunSpec {
-        directory: names::INCOMING,
-        what: what.to_owned(),
+        origin,
         partition,
         shard: u16::try_from(shard).expect("BUG: shards are numbered in 16 bits"),
         shards: options.shards,

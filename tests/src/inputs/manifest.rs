@@ -17,7 +17,7 @@ pub fn read(bytes: &[u8]) {
         let Ok(Some(manifest)) = Manifest::load(&disk) else {
             continue;
         };
-        let _ = (manifest.pending().count(), manifest.files().count());
+        let _ = (manifest.archive.pending().count(), manifest.files().count());
         let again = SimDisk::default();
         again
             .create_directory("manifests")

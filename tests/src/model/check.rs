@@ -188,15 +188,16 @@ impl Driver {
     pub(super) fn check_generations(&mut self) -> Result<(), String> {
         let manifest = self.store().manifest();
         let kept: Vec<u64> = manifest
+            .archive
             .generations
             .iter()
             .map(|generation| generation.number)
             .collect();
         let expected: Vec<u64> = self.naive.generations.keys().copied().collect();
-        if kept != expected || manifest.active != self.naive.active {
+        if kept != expected || manifest.archive.active != self.naive.active {
             return Err(format!(
                 "generation {} of {kept:?} is read, expected {} of {expected:?}",
-                manifest.active, self.naive.active
+                manifest.archive.active, self.naive.active
             ));
         }
         let wanted = wanted_of(&manifest);

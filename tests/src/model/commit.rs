@@ -297,7 +297,7 @@ impl Driver {
         if self.options.durability == Durability::Fsync {
             return;
         }
-        let end = self.store().status().applied.offset(0).sequence;
+        let end = self.store().status().applied.sequence;
         let pending = Pending {
             mark: sent
                 .mark

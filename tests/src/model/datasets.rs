@@ -20,7 +20,11 @@ pub type Wanted = BTreeMap<String, String>;
 
 /// The datasets of a manifest.
 pub(super) fn wanted_of(manifest: &Manifest) -> Wanted {
-    let wanted = manifest.datasets.iter().filter(|dataset| dataset.wanted);
+    let wanted = manifest
+        .archive
+        .datasets
+        .iter()
+        .filter(|dataset| dataset.wanted);
     wanted
         .map(|dataset| (dataset.name.clone(), dataset.load.clone()))
         .collect()

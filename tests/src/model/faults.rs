@@ -58,7 +58,7 @@ impl Driver {
     pub(super) fn reopen(&mut self) -> Result<(), String> {
         let mut uncertain = self.is_troubled();
         if let Some(store) = &self.store {
-            let durable = store.status().durable.offset(0).sequence;
+            let durable = store.status().durable.sequence;
             self.unsynced.retain(|(end, _)| *end > durable);
         }
         self.draw_options();
@@ -244,7 +244,7 @@ impl Driver {
                 self.note(format!("  generation {number:?} is published"));
                 self.follow_publication(&made);
             }
-            self.naive.read_from(manifest.active);
+            self.naive.read_from(manifest.archive.active);
             self.naive.wanted = wanted_of(&manifest);
             let status = self.store().status();
             if self.naive.today != Some(status.today) {
@@ -277,10 +277,10 @@ impl Driver {
 /// What it exported is cleared, so its generation is there.
 fn is_published(manifest: &Manifest, build: &Build) -> bool {
     match number_of(build) {
-        Some(number) => manifest.generation(number).is_some(),
+        Some(number) => manifest.archive.generation(number).is_some(),
         None => build
             .exported
             .iter()
-            .all(|id| manifest.stores.iter().all(|store| store.id != *id)),
+            .all(|id| manifest.intake.stores.iter().all(|store| store.id != *id)),
     }
 }

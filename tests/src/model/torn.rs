@@ -182,7 +182,7 @@ pub(super) fn rebuild(scene: &Scene) -> Result<(), Error> {
 }
 
 pub(super) fn roll_back(scene: &Scene, chance: &mut Chance) -> Result<(), Error> {
-    let generations = scene.store.manifest().generations.clone();
+    let generations = scene.store.manifest().archive.generations.clone();
     match generations.is_empty() {
         true => Ok(()),
         false => scene

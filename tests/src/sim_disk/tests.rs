@@ -2,13 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use tallyring_archive::{Error, RunEntry, RunSpec, RunWriter, verify_run};
+use tallyring_archive::{Error, Origin, RunEntry, RunSpec, RunWriter, names, verify_run};
 
 use super::*;
 
 fn disk() -> SimDisk {
     let disk = SimDisk::default();
-    disk.create_directory("d").expect("a directory");
+    for directory in ["d", names::ARCHIVE] {
+        disk.create_directory(directory).expect("a directory");
+    }
     disk.sync_directory("").expect("a sync");
     disk
 }
@@ -332,8 +334,7 @@ fn the_same_calls_and_seed_give_the_same_disk() {
 /// Writes and publishes a run as every stage does.
 fn publish(disk: &SimDisk) -> Result<RunEntry, Error> {
     let spec = RunSpec {
-        directory: "d",
-        what: "test".into(),
+        origin: Origin::Merge,
         partition: "2012-04".parse().expect("a month"),
         shard: 0,
         shards: 1,
@@ -344,7 +345,8 @@ fn publish(disk: &SimDisk) -> Result<RunEntry, Error> {
         writer.push(format!("u|{key:05}").as_bytes(), b"c41l:1")?;
     }
     let entry = writer.finish()?.expect("a run with lines");
-    disk.sync_directory("d").map_err(Error::io("sync", "d"))?;
+    disk.sync_directory(names::ARCHIVE)
+        .map_err(Error::io("sync", names::ARCHIVE))?;
     Ok(entry)
 }
 

@@ -31,7 +31,7 @@ fn a_month_of_hours_folds_into_days_when_all_of_it_is_old() {
     }
     months.day(APRIL);
     assert_eq!(grains(&months), (0, 96));
-    let with_hours = months.store.manifest().active;
+    let with_hours = months.store.manifest().archive.active;
     // The last day of March is 45 days old on the 15th of May.
     months.day(MAY + 13 * DAY);
     assert_eq!(grains(&months), (0, 5 * 24));
@@ -93,14 +93,18 @@ fn folded_months_are_shared_and_no_source_keeps_their_hours() {
     assert_eq!(grains(&months), (2, 4 * 24));
     let manifest = months.store.manifest();
     let of_march = |generation: usize| -> Vec<&str> {
-        let files = manifest.generations[generation].files.iter();
+        let files = manifest.archive.generations[generation].files.iter();
         let march = files.filter(|file| file.meta.last < APRIL);
         march.map(|file| file.name.as_str()).collect()
     };
     assert!(!of_march(0).is_empty());
     assert_eq!(of_march(0), of_march(2), "March is not written again");
-    let sources = manifest.runs.iter().filter(|run| run.meta.last < APRIL);
-    let archived: Vec<&str> = manifest.generations[0]
+    let sources = manifest
+        .archive
+        .runs
+        .iter()
+        .filter(|run| run.meta.last < APRIL);
+    let archived: Vec<&str> = manifest.archive.generations[0]
         .files
         .iter()
         .map(|file| file.hash.as_str())

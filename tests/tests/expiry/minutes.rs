@@ -16,7 +16,7 @@ fn a_month_of_minutes_goes_when_all_of_it_is_old_and_its_hours_stay() {
     // March's last day is 30 days old only on the 30th of April.
     world.day(APRIL + 28 * DAY);
     assert_eq!(world.grains(), (5, 0, 5 * 72));
-    let with_minutes = world.store.manifest().active;
+    let with_minutes = world.store.manifest().archive.active;
     // What it was made without is not settled in it.
     let made = APRIL + 29 * DAY;
     let settled = |as_of| world.store.view().settled_until("m", as_of, made + 600);
@@ -89,13 +89,13 @@ fn sources_lose_old_minutes(shards: Option<u16>) {
     assert_eq!(world.grains(), (4, 2, 6 * 72));
     let manifest = world.store.manifest();
     let of_march = |generation: usize| -> Vec<&str> {
-        let files = manifest.generations[generation].files.iter();
+        let files = manifest.archive.generations[generation].files.iter();
         let march = files.filter(|file| file.meta.last < APRIL);
         march.map(|file| file.name.as_str()).collect()
     };
     assert!(!of_march(0).is_empty());
     assert_eq!(of_march(0), of_march(2), "March is not written again");
-    let minutes = manifest.runs.iter().filter(|run| {
+    let minutes = manifest.archive.runs.iter().filter(|run| {
         run.meta.last < APRIL
             && run
                 .meta
@@ -105,7 +105,11 @@ fn sources_lose_old_minutes(shards: Option<u16>) {
     });
     assert_eq!(minutes.count(), 0, "no source of March holds minutes");
     if let Some(shards) = shards {
-        let mut march = manifest.runs.iter().filter(|run| run.meta.last < APRIL);
+        let mut march = manifest
+            .archive
+            .runs
+            .iter()
+            .filter(|run| run.meta.last < APRIL);
         assert!(march.all(|run| run.meta.shards == shards), "sharded anew");
     }
     world.check_files();

@@ -1,0 +1,175 @@
+//! How a run came to be.
+//!
+//! A manifest says it of every run, as text: `flush day-2012-03-16`, `ids`, `export late-000001`, `export day-2012-03-16
+//! from 4711`, `spill <load> 2`, `sorted <load>`, `load <load>`, `merge`. The name of a run follows from its origin
+//! ([`crate::names::run`]), never the other way round.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use tallyring_records::StoreId;
+
+use crate::names;
+
+/// How a run came to be.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Origin {
+    /// A delta store flushed its memory.
+    Flush(StoreId),
+    /// Remembered ids were flushed.
+    Ids,
+    /// Export made a source run of the runs of a closed store.
+    Export {
+        /// The store. Two stores may hold the same counts, and a generation knows what it has merged by name.
+        store: StoreId,
+        /// The record at which the store opened, of a day whose store was exported before: the ring turned back, and the
+        /// day got another store.
+        from: Option<u64>,
+    },
+    /// A bulk load ran out of memory: a part of its rows.
+    Spill {
+        /// The load, 16 hex digits.
+        load: String,
+        /// Counted from 0.
+        part: u32,
+    },
+    /// A bulk load sorted its rows, and is not adopted yet.
+    Sorted(String),
+    /// A bulk load was adopted.
+    Load(String),
+    /// Source runs were merged for a generation.
+    Merge,
+}
+
+impl Origin {
+    /// True for a source run of a late store.
+    pub fn is_late_export(&self) -> bool {
+        matches!(
+            self,
+            Self::Export {
+                store: StoreId::Late(_),
+                ..
+            }
+        )
+    }
+
+    /// True for a source run of this store.
+    pub fn is_export_of(&self, id: StoreId) -> bool {
+        matches!(self, Self::Export { store, .. } if *store == id)
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Flush(store) => write!(f, "flush {store}"),
+            Self::Ids => f.write_str("ids"),
+            Self::Export { store, from: None } => write!(f, "export {store}"),
+            Self::Export {
+                store,
+                from: Some(from),
+            } => write!(f, "export {store} from {from}"),
+            Self::Spill { load, part } => write!(f, "spill {load} {part}"),
+            Self::Sorted(load) => write!(f, "sorted {load}"),
+            Self::Load(load) => write!(f, "load {load}"),
+            Self::Merge => f.write_str("merge"),
+        }
+    }
+}
+
+impl FromStr for Origin {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let words: Vec<&str> = text.split(' ').collect();
+        let load = |load: &str| names::is_load(load).then(|| load.to_owned());
+        let origin = match *words.as_slice() {
+            ["flush", store] => store.parse().ok().map(Self::Flush),
+            ["ids"] => Some(Self::Ids),
+            ["export", store] => store
+                .parse()
+                .ok()
+                .map(|store| Self::Export { store, from: None }),
+            ["export", store, "from", from] => {
+                store
+                    .parse()
+                    .ok()
+                    .zip(from.parse().ok())
+                    .map(|(store, from)| Self::Export {
+                        store,
+                        from: Some(from),
+                    })
+            }
+            ["spill", id, part] => load(id)
+                .zip(part.parse().ok())
+                .map(|(load, part)| Self::Spill { load, part }),
+            ["sorted", id] => load(id).map(Self::Sorted),
+            ["load", id] => load(id).map(Self::Load),
+            ["merge"] => Some(Self::Merge),
+            _ => None,
+        };
+        origin.ok_or_else(|| format!("`{}` is no origin of a run", text.escape_debug()))
+    }
+}
+
+impl Serialize for Origin {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Origin {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn one_of_each() -> Vec<Origin> {
+        let load = "0123456789abcdef".to_owned();
+        vec![
+            Origin::Flush("day-2012-03-16".parse().unwrap()),
+            Origin::Ids,
+            Origin::Export {
+                store: StoreId::Late(7),
+                from: None,
+            },
+            Origin::Export {
+                store: "day-2012-03-16".parse().unwrap(),
+                from: Some(4_711),
+            },
+            Origin::Spill {
+                load: load.clone(),
+                part: 2,
+            },
+            Origin::Sorted(load.clone()),
+            Origin::Load(load),
+            Origin::Merge,
+        ]
+    }
+
+    #[test]
+    fn origins_roundtrip_as_text() {
+        for origin in one_of_each() {
+            assert_eq!(origin.to_string().parse(), Ok(origin));
+        }
+    }
+
+    #[test]
+    fn a_load_in_an_origin_is_never_a_path() {
+        for text in [
+            "load ../../../etc",
+            "sorted a/b",
+            "spill x 1",
+            "merge x",
+            "",
+        ] {
+            assert!(text.parse::<Origin>().is_err(), "{text}");
+        }
+    }
+}
