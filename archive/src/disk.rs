@@ -1,15 +1,11 @@
 //! The file system, handed in, so that a simulation can drive the real code of every stage under faults.
 //!
-//! A [`Disk`] is rooted at one data directory; every name is relative to it, with `/` between parts.
-//! Invariant kept by all callers: a file is written whole under a temporary name, synced, then
-//! published under its final name (created if absent), and then its directory is synced. Only the
-//! oplog writes a named file in place.
+//! A [`Disk`] is rooted at one data directory; every name is relative to it, with `/` between parts. Two things stand on
+//! it: the log, which writes its newest file in place, and [`crate::Blobs`], which never change.
 
 use std::fmt;
 use std::io;
 use std::sync::Arc;
-
-use crate::error::{Error, Result};
 
 /// One data directory. Implemented by the operating system's ([`crate::OsDisk`]) and by the
 /// fault-injecting one of the simulation.
@@ -96,55 +92,3 @@ impl fmt::Debug for Content {
         write!(f, "Content({} bytes)", self.len())
     }
 }
-
-/// Writes a whole file: under a temporary name, synced, then named, unless the name is taken; true
-/// when it was free. The directory is not synced.
-pub fn write_whole(disk: &dyn Disk, name: &str, bytes: &[u8]) -> Result<bool> {
-    let temporary = write_temporary(disk, name, bytes)?;
-    let free = disk
-        .link(&temporary, name)
-        .map_err(Error::io("name", name))?;
-    // What stays is only space, which the next start gives back.
-    let _ = disk.remove(&temporary);
-    Ok(free)
-}
-
-/// Writes a whole file in the place of what may be there. The directory is not synced.
-pub fn replace_whole(disk: &dyn Disk, name: &str, bytes: &[u8]) -> Result<()> {
-    let temporary = write_temporary(disk, name, bytes)?;
-    disk.replace(&temporary, name)
-        .map_err(Error::io("name", name))
-}
-
-fn write_temporary(disk: &dyn Disk, name: &str, bytes: &[u8]) -> Result<String> {
-    let temporary = format!("{name}{TEMPORARY_SUFFIX}");
-    // A leftover of an earlier try that failed.
-    let _ = disk.remove(&temporary);
-    let mut file = disk
-        .create(&temporary)
-        .map_err(Error::io("create", &temporary))?;
-    for (number, chunk) in bytes.chunks(WRITE_BYTES).enumerate() {
-        file.write_at((number * WRITE_BYTES) as u64, chunk)
-            .map_err(Error::io("write", &temporary))?;
-    }
-    file.sync().map_err(Error::io("sync", &temporary))?;
-    Ok(temporary)
-}
-
-/// Bytes of one write.
-const WRITE_BYTES: usize = 1 << 20;
-
-/// Removes leftovers of a crash: every file of `directory` whose name ends in [`TEMPORARY_SUFFIX`].
-pub fn remove_temporary_files(disk: &dyn Disk, directory: &str) -> io::Result<usize> {
-    let mut removed = 0;
-    for name in disk.list(directory)? {
-        if name.ends_with(TEMPORARY_SUFFIX) {
-            disk.remove(&format!("{directory}/{name}"))?;
-            removed += 1;
-        }
-    }
-    Ok(removed)
-}
-
-/// Ends the name of a file that is still being written.
-pub const TEMPORARY_SUFFIX: &str = ".tmp";

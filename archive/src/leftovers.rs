@@ -14,8 +14,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::disk::{Disk, TEMPORARY_SUFFIX, remove_temporary_files};
-use crate::error::{Error, Result};
+use crate::blobs::Blobs;
+use crate::error::Result;
 use crate::manifest::Manifest;
 use crate::names;
 use crate::origin::Origin;
@@ -36,11 +36,11 @@ pub struct Cleared {
 ///
 /// # Errors
 /// When the disk refuses; what was not cleared is as it was.
-pub fn clear_at_start(disk: &dyn Disk, manifest: &Manifest, is_newest: bool) -> Result<Cleared> {
+pub fn clear_at_start(blobs: &Blobs, manifest: &Manifest, is_newest: bool) -> Result<Cleared> {
     let named = manifest.file_names();
     let mut there = BTreeSet::new();
     for directory in names::SORTED_FILE_DIRECTORIES {
-        let files = disk.list(directory).map_err(Error::io("list", directory))?;
+        let files = blobs.list(directory)?;
         there.extend(files.into_iter().map(|file| (directory, file)));
     }
     let path = |(directory, file): &(&str, String)| format!("{directory}/{file}");
@@ -52,55 +52,45 @@ pub fn clear_at_start(disk: &dyn Disk, manifest: &Manifest, is_newest: bool) -> 
     };
     let may_remove = is_newest && cleared.missing.is_empty();
     if cleared.missing.is_empty() {
-        cleared.removed = remove_temporaries(disk)?;
+        cleared.removed = remove_unfinished(blobs)?;
     }
-    there.retain(|one| !named.contains(path(one).as_str()) && !one.1.ends_with(TEMPORARY_SUFFIX));
+    there.retain(|one| !named.contains(path(one).as_str()));
     let mut moved = Vec::new();
     for (directory, file) in there {
         let name = format!("{directory}/{file}");
-        if may_remove && can_be_made_again(disk, directory, &file) {
-            disk.remove(&name).map_err(Error::io("remove", &name))?;
+        if may_remove && can_be_made_again(blobs, directory, &file) {
+            blobs.remove(&name)?;
             cleared.removed += 1;
         } else {
-            let aside = name_aside(disk, manifest, directory, &file)?;
+            let aside = name_aside(blobs, manifest, directory, &file)?;
             cleared.aside.push(aside);
             moved.push(name);
         }
     }
-    if !moved.is_empty() {
-        disk.sync_directory(names::ASIDE)
-            .map_err(Error::io("sync", names::ASIDE))?;
-    }
     // Their new names are durable: a crash leaves a file both names at worst.
     for name in moved {
-        disk.remove(&name).map_err(Error::io("remove", &name))?;
+        blobs.remove(&name)?;
     }
     Ok(cleared)
 }
 
 /// True for a file that was made of what is still there.
-fn can_be_made_again(disk: &dyn Disk, directory: &str, file: &str) -> bool {
+fn can_be_made_again(blobs: &Blobs, directory: &str, file: &str) -> bool {
     match names::origin_of(&format!("{directory}/{file}")) {
         Some(Origin::Load(_)) => {
-            names::before_adoption(file).is_some_and(|first| disk.read(&first).is_ok())
+            names::before_adoption(file).is_some_and(|first| blobs.read(&first).is_ok())
         }
         origin => origin.is_some(),
     }
 }
 
 /// Gives a file a free name in `aside/`, which is returned.
-fn name_aside(disk: &dyn Disk, manifest: &Manifest, directory: &str, file: &str) -> Result<String> {
-    disk.create_directory(names::ASIDE)
-        .and_then(|()| disk.sync_directory(""))
-        .map_err(Error::io("create", names::ASIDE))?;
+fn name_aside(blobs: &Blobs, manifest: &Manifest, directory: &str, file: &str) -> Result<String> {
     let name = format!("{directory}/{file}");
     let mut again = 0;
     loop {
         let aside = names::aside(manifest.number, directory, file, again);
-        if disk
-            .link(&name, &aside)
-            .map_err(Error::io("name", &aside))?
-        {
+        if blobs.copy_into(names::ASIDE, &name, &aside)? {
             return Ok(aside);
         }
         again += 1;
@@ -111,22 +101,21 @@ fn name_aside(disk: &dyn Disk, manifest: &Manifest, directory: &str, file: &str)
 ///
 /// # Errors
 /// When the disk refuses.
-pub fn remove_leftovers(disk: &dyn Disk, manifest: &Manifest) -> Result<usize> {
-    let removed = remove_temporaries(disk)?;
-    Ok(removed + remove_unnamed(disk, manifest, &names::SORTED_FILE_DIRECTORIES)?)
+pub fn remove_leftovers(blobs: &Blobs, manifest: &Manifest) -> Result<usize> {
+    let removed = remove_unfinished(blobs)?;
+    Ok(removed + remove_unnamed(blobs, manifest, &names::SORTED_FILE_DIRECTORIES)?)
 }
 
-/// Removes temporary files only.
+/// Removes blobs that were begun and not finished.
 ///
 /// # Errors
 /// When the disk refuses.
-pub fn remove_temporaries(disk: &dyn Disk) -> Result<usize> {
+pub fn remove_unfinished(blobs: &Blobs) -> Result<usize> {
     let mut removed = 0;
     for directory in names::DIRECTORIES {
         // What is sorted for a load belongs to the process that sorts it.
         if directory != names::OPLOG && directory != names::INCOMING {
-            removed +=
-                remove_temporary_files(disk, directory).map_err(Error::io("clean", directory))?;
+            removed += blobs.remove_unfinished(directory)?;
         }
     }
     Ok(removed)
@@ -136,13 +125,10 @@ pub fn remove_temporaries(disk: &dyn Disk) -> Result<usize> {
 ///
 /// # Errors
 /// When the disk refuses.
-pub fn any_sorted_file(disk: &dyn Disk) -> Result<Option<String>> {
+pub fn any_sorted_file(blobs: &Blobs) -> Result<Option<String>> {
     for directory in names::SORTED_FILE_DIRECTORIES {
-        let files = disk.list(directory).map_err(Error::io("list", directory))?;
-        let mut whole = files
-            .iter()
-            .filter(|file| !file.ends_with(TEMPORARY_SUFFIX));
-        if let Some(file) = whole.next() {
+        let files = blobs.list(directory)?;
+        if let Some(file) = files.first() {
             return Ok(Some(format!("{directory}/{file}")));
         }
     }
@@ -153,39 +139,23 @@ pub fn any_sorted_file(disk: &dyn Disk) -> Result<Option<String>> {
 ///
 /// # Errors
 /// When the disk refuses.
-pub fn remove_leftovers_of_rebuild(disk: &dyn Disk, manifest: &Manifest) -> Result<usize> {
-    remove_all_unnamed(disk, manifest, [names::RUNS, names::ARCHIVE])
-}
-
-/// Removes what a flush that failed has made; where it is not known whether its manifest counts, that is not to be asked for.
-///
-/// # Errors
-/// When the disk refuses.
-pub fn remove_leftovers_of_flush(disk: &dyn Disk, manifest: &Manifest) -> Result<usize> {
-    remove_all_unnamed(disk, manifest, [names::DELTAS, names::IDS])
-}
-
-fn remove_all_unnamed(
-    disk: &dyn Disk,
-    manifest: &Manifest,
-    directories: [&str; 2],
-) -> Result<usize> {
-    let mut removed = remove_unnamed(disk, manifest, &directories)?;
+pub fn remove_leftovers_of_rebuild(blobs: &Blobs, manifest: &Manifest) -> Result<usize> {
+    let directories = [names::RUNS, names::ARCHIVE];
+    let mut removed = remove_unnamed(blobs, manifest, &directories)?;
     for directory in directories {
-        removed +=
-            remove_temporary_files(disk, directory).map_err(Error::io("clean", directory))?;
+        removed += blobs.remove_unfinished(directory)?;
     }
     Ok(removed)
 }
 
-fn remove_unnamed(disk: &dyn Disk, manifest: &Manifest, directories: &[&str]) -> Result<usize> {
+fn remove_unnamed(blobs: &Blobs, manifest: &Manifest, directories: &[&str]) -> Result<usize> {
     let mut removed = 0;
     let named = manifest.file_names();
     for directory in directories {
-        for file in disk.list(directory).map_err(Error::io("list", directory))? {
+        for file in blobs.list(directory)? {
             let name = format!("{directory}/{file}");
             if !named.contains(name.as_str()) {
-                disk.remove(&name).map_err(Error::io("remove", &name))?;
+                blobs.remove(&name)?;
                 removed += 1;
             }
         }

@@ -3,6 +3,7 @@
 //! This crate knows nothing of HTTP, of the oplog or of the clock: it turns sorted lines into
 //! checked files and back, merges them, and names the files that count in numbered manifests.
 
+mod blobs;
 mod build;
 pub mod disk;
 mod error;
@@ -18,12 +19,13 @@ pub mod sealed;
 mod staged;
 mod verify;
 
+pub use blobs::{Blobs, Unnamed};
 pub use build::{Build, Work};
 pub use disk::{Content, Disk, DiskFile};
 pub use error::{Error, Result, is_full};
 pub use leftovers::{
-    Cleared, any_sorted_file, clear_at_start, remove_leftovers, remove_leftovers_of_flush,
-    remove_leftovers_of_rebuild, remove_temporaries,
+    Cleared, any_sorted_file, clear_at_start, remove_leftovers, remove_leftovers_of_rebuild,
+    remove_unfinished,
 };
 pub use manifest::{
     ArchiveEntry, DatasetEntry, GENERATIONS_KEPT, GenerationEntry, IdRunEntry, IdsEntry,

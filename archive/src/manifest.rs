@@ -11,7 +11,7 @@ use std::mem;
 use serde::{Deserialize, Serialize};
 use tallyring_records::{Day, Offset, Schema, StoreId};
 
-use crate::disk::{Disk, write_whole};
+use crate::blobs::Blobs;
 use crate::error::{Error, Result};
 use crate::merge::Horizon;
 use crate::names;
@@ -364,9 +364,9 @@ impl Manifest {
     ///
     /// # Errors
     /// When it cannot be read or is damaged: an older one is never taken instead.
-    pub fn load(disk: &dyn Disk) -> Result<Option<Self>> {
-        match numbers(disk)?.pop() {
-            Some(number) => Self::load_number(disk, number).map(Some),
+    pub fn load(blobs: &Blobs) -> Result<Option<Self>> {
+        match numbers(blobs)?.pop() {
+            Some(number) => Self::load_number(blobs, number).map(Some),
             None => Ok(None),
         }
     }
@@ -375,9 +375,9 @@ impl Manifest {
     ///
     /// # Errors
     /// When it cannot be read or is damaged.
-    pub fn load_number(disk: &dyn Disk, number: u64) -> Result<Self> {
+    pub fn load_number(blobs: &Blobs, number: u64) -> Result<Self> {
         let name = names::manifest(number);
-        let content = disk.read(&name).map_err(Error::io("read", &name))?;
+        let content = blobs.read(&name)?;
         let manifest = decode(&name, &content)?;
         if manifest.number != number {
             return Err(Error::damaged(
@@ -394,20 +394,17 @@ impl Manifest {
     /// # Errors
     /// [`Error::Conflict`] when the number is taken; otherwise when the disk refuses. When the name is
     /// there after an error, whether it survives a crash is unknown.
-    pub fn commit(&self, disk: &dyn Disk) -> Result<()> {
+    pub fn commit(&self, blobs: &Blobs) -> Result<()> {
         let name = names::manifest(self.number);
-        let free = write_whole(disk, &name, &encode(self))?;
-        if !free {
+        if !blobs.put(&name, &encode(self))? {
             return Err(Error::Conflict {
                 number: self.number,
             });
         }
-        disk.sync_directory(names::MANIFESTS)
-            .map_err(Error::io("sync", names::MANIFESTS))?;
         // It is committed: what cannot be tidied up now is only space.
-        for number in numbers(disk).unwrap_or_default() {
+        for number in numbers(blobs).unwrap_or_default() {
             if number + MANIFESTS_KEPT <= self.number {
-                let _ = disk.remove(&names::manifest(number));
+                let _ = blobs.remove(&names::manifest(number));
             }
         }
         Ok(())
@@ -418,10 +415,8 @@ impl Manifest {
 ///
 /// # Errors
 /// When the directory cannot be listed.
-pub fn numbers(disk: &dyn Disk) -> Result<Vec<u64>> {
-    let files = disk
-        .list(names::MANIFESTS)
-        .map_err(Error::io("list", names::MANIFESTS))?;
+pub fn numbers(blobs: &Blobs) -> Result<Vec<u64>> {
+    let files = blobs.list(names::MANIFESTS)?;
     let mut numbers: Vec<u64> = files
         .iter()
         .filter_map(|file| names::manifest_number(file))
@@ -494,6 +489,8 @@ impl From<FlatManifest> for Manifest {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::OsDisk;
 
@@ -520,18 +517,18 @@ mod tests {
     #[test]
     fn the_newest_is_loaded_a_taken_number_conflicts_and_old_ones_go() {
         let directory = tempfile::tempdir().unwrap();
-        let disk = OsDisk::new(directory.path()).unwrap();
-        disk.create_directory(names::MANIFESTS).unwrap();
-        assert!(Manifest::load(&disk).unwrap().is_none());
+        let blobs = Blobs::new(Arc::new(OsDisk::new(directory.path()).unwrap()));
+        blobs.prepare().unwrap();
+        assert!(Manifest::load(&blobs).unwrap().is_none());
         for number in 1..=20 {
-            manifest(number).commit(&disk).unwrap();
+            manifest(number).commit(&blobs).unwrap();
         }
-        assert_eq!(Manifest::load(&disk).unwrap(), Some(manifest(20)));
+        assert_eq!(Manifest::load(&blobs).unwrap(), Some(manifest(20)));
         assert!(matches!(
-            manifest(20).commit(&disk),
+            manifest(20).commit(&blobs),
             Err(Error::Conflict { number: 20 })
         ));
-        assert_eq!(numbers(&disk).unwrap(), (13..=20).collect::<Vec<_>>());
+        assert_eq!(numbers(&blobs).unwrap(), (13..=20).collect::<Vec<_>>());
     }
 
     #[test]

@@ -39,11 +39,7 @@ impl Horizon {
 ///
 /// # Errors
 /// A damaged input, an overflow, two texts with one hash, sums that do not balance, or the disk.
-pub fn merge(
-    inputs: &[Arc<Run>],
-    out: RunWriter<'_>,
-    horizon: Horizon,
-) -> Result<Option<RunEntry>> {
+pub fn merge(inputs: &[Arc<Run>], out: RunWriter, horizon: Horizon) -> Result<Option<RunEntry>> {
     merge_told(inputs, out, horizon, &|_| {})
 }
 
@@ -53,7 +49,7 @@ pub fn merge(
 /// As [`merge`].
 pub fn merge_told(
     inputs: &[Arc<Run>],
-    out: RunWriter<'_>,
+    out: RunWriter,
     horizon: Horizon,
     read: &dyn Fn(u64),
 ) -> Result<Option<RunEntry>> {
@@ -131,19 +127,19 @@ struct Merge<'d> {
     read: &'d dyn Fn(u64),
     /// Ordered by key, the smallest last.
     sources: Vec<Source>,
-    out: Out<'d>,
+    out: Out,
     payload: Vec<u8>,
 }
 
 /// Where merged lines go.
-struct Out<'d> {
-    run: RunWriter<'d>,
+struct Out {
+    run: RunWriter,
     /// Where old buckets are folded.
     days: Option<Days>,
     filter: Filter,
 }
 
-impl Out<'_> {
+impl Out {
     fn push(&mut self, key: &[u8], payload: &[u8]) -> Result<()> {
         if !self.filter.keeps(key, payload)? {
             return Ok(());

@@ -29,6 +29,9 @@
 use crate::origin::Origin;
 use crate::partition::Partition;
 
+/// Ends the name of a file that is still being written.
+pub const TEMPORARY_SUFFIX: &str = ".tmp";
+
 /// Manifests.
 pub const MANIFESTS: &str = "manifests";
 /// Log segments.

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::disk::{Disk, write_whole};
+use crate::blobs::Blobs;
 use crate::error::{Error, Result};
 use crate::names;
 use crate::run::RunEntry;
@@ -28,21 +28,19 @@ impl Staged {
     ///
     /// # Errors
     /// When the disk refuses.
-    pub fn write(&self, disk: &dyn Disk) -> Result<()> {
+    pub fn write(&self, blobs: &Blobs) -> Result<()> {
         let name = names::staged(&self.load);
         let json = serde_json::to_vec(self).expect("BUG: plain data");
-        write_whole(disk, &name, &json)?;
-        disk.sync_directory(names::INCOMING)
-            .map_err(Error::io("sync", names::INCOMING))
+        blobs.put(&name, &json).map(drop)
     }
 
     /// Reads it.
     ///
     /// # Errors
     /// When it is not there or not readable.
-    pub fn read(disk: &dyn Disk, load: &str) -> Result<Self> {
+    pub fn read(blobs: &Blobs, load: &str) -> Result<Self> {
         let name = names::staged(load);
-        let content = disk.read(&name).map_err(Error::io("read", &name))?;
+        let content = blobs.read(&name)?;
         serde_json::from_slice(&content)
             .map_err(|error| Error::damaged(&name, 0, format!("it is not readable: {error}")))
     }

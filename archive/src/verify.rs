@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tallyring_records::line::{self, Kind};
 use tallyring_records::{TimeCode, Users, is_hash, shard_of};
 
-use crate::disk::Disk;
+use crate::blobs::Blobs;
 use crate::error::{Error, Result};
 use crate::names;
 use crate::run::{BlockCache, Run, RunEntry, Sums, hash_text};
@@ -45,8 +45,8 @@ impl AddAssign for Checked {
 ///
 /// # Errors
 /// The first thing that is wrong, naming the file.
-pub fn verify_run(disk: &dyn Disk, entry: &RunEntry) -> Result<Checked> {
-    let run = verify_bytes(disk, entry)?;
+pub fn verify_run(blobs: &Blobs, entry: &RunEntry) -> Result<Checked> {
+    let run = verify_bytes(blobs, entry)?;
     let damaged = |what: String| Error::damaged(&entry.name, 0, what);
     let mut check = RunCheck::new(&run);
     let mut cursor = run.cursor();
@@ -79,8 +79,8 @@ pub fn verify_run(disk: &dyn Disk, entry: &RunEntry) -> Result<Checked> {
 ///
 /// # Errors
 /// What differs, and where.
-pub fn verify_bytes(disk: &dyn Disk, entry: &RunEntry) -> Result<Arc<Run>> {
-    let run = Run::open_named(disk, entry)?;
+pub fn verify_bytes(blobs: &Blobs, entry: &RunEntry) -> Result<Arc<Run>> {
+    let run = Run::open_named(blobs, entry)?;
     if run.content_hash() == entry.hash {
         return Ok(run);
     }
@@ -93,17 +93,12 @@ pub fn verify_bytes(disk: &dyn Disk, entry: &RunEntry) -> Result<Arc<Run>> {
 ///
 /// # Errors
 /// That it differs, or cannot be read.
-pub fn verify_on_disk(
-    disk: &dyn Disk,
-    entry: &RunEntry,
-    after_part: &mut dyn FnMut(),
-) -> Result<()> {
+pub fn verify_on_disk(blobs: &Blobs, entry: &RunEntry, after_part: &mut dyn FnMut()) -> Result<()> {
     let mut hasher = blake3::Hasher::new();
-    disk.read_from_disk(&entry.name, &mut |part| {
+    blobs.read_from_disk(&entry.name, &mut |part| {
         hasher.update(part);
         after_part();
-    })
-    .map_err(Error::io("read", &entry.name))?;
+    })?;
     match hash_text(&hasher.finalize()) == entry.hash {
         true => Ok(()),
         false => Err(Error::damaged(

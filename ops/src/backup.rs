@@ -4,8 +4,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use indicatif::HumanBytes;
-use tallyring_archive::disk::replace_whole;
-use tallyring_archive::{Disk, Error, OsDisk, names};
+use tallyring_archive::{Blobs, names};
 use tallyring_realtime::catalog::{BackupOutcome, Catalog};
 use tallyring_realtime::{Lock, Options, Store, SystemClock};
 use tallyring_rebuild::backup::{Again, Copied, Joined, Progress, copy, join_log};
@@ -52,7 +51,7 @@ pub fn make(data: &Path, place: &Path, again: Again<'_>, progress: Progress<'_>)
     require_store(data)?;
     check_place(place, data)?;
     let _lock = take(place, names::BACKUP)?;
-    let [source, target] = [disk(data)?, disk(place)?];
+    let [source, target] = [blobs(data)?, blobs(place)?];
     mark(
         &target,
         names::BACKUP,
@@ -113,7 +112,7 @@ pub fn restore(args: &RestoreArgs, as_json: bool) -> Result<()> {
         )));
     }
     let _lock = take(data, names::RESTORING)?;
-    let [source, target] = [disk(backup)?, disk(data)?];
+    let [source, target] = [blobs(backup)?, blobs(data)?];
     mark(
         &target,
         names::RESTORING,
@@ -140,10 +139,8 @@ pub fn restore(args: &RestoreArgs, as_json: bool) -> Result<()> {
     lineage::begin(&target)?;
     // The log of a backup beside a server may go further than the manifest, and name a later one.
     Store::go_on_from_newest(world(data, Arc::new(SystemClock))?, Options::default())?;
-    target
-        .remove(names::RESTORING)
-        .map_err(Error::io("remove", names::RESTORING))?;
-    target.sync_directory("").map_err(Error::io("sync", ""))?;
+    target.remove(names::RESTORING)?;
+    target.sync("")?;
     tell_restored(data, &copied, joined.as_ref(), as_json)
 }
 
@@ -182,9 +179,9 @@ fn tell_restored(
 }
 
 /// The second copy of a log, to be read.
-fn log_copy(path: &Path) -> Result<OsDisk> {
+fn log_copy(path: &Path) -> Result<Blobs> {
     if path.join(names::OPLOG).is_dir() {
-        return disk(path);
+        return blobs(path);
     }
     Err(CommandError::Usage(format!(
         "{} holds no log; name the directory that [log_copy] of the configuration names",
@@ -236,14 +233,12 @@ fn busy(directory: &Path, pid: u32) -> CommandError {
     ))
 }
 
-fn mark(disk: &OsDisk, marker: &'static str, text: &str) -> Result<()> {
-    replace_whole(disk, marker, text.as_bytes())?;
-    disk.sync_directory("").map_err(Error::io("sync", marker))?;
-    Ok(())
+fn mark(blobs: &Blobs, marker: &'static str, text: &str) -> Result<()> {
+    Ok(blobs.put_over(marker, text.as_bytes())?)
 }
 
-fn disk(path: &Path) -> Result<OsDisk> {
-    OsDisk::new(path).map_err(doing(format!("open {}", path.display())))
+fn blobs(path: &Path) -> Result<Blobs> {
+    Blobs::local(path).map_err(doing(format!("open {}", path.display())))
 }
 
 /// A backup stands elsewhere than what it is a copy of.

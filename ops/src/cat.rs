@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tallyring_archive::{Manifest, OsDisk, Run, names};
+use tallyring_archive::{Blobs, Manifest, Run, names};
 use tallyring_realtime::oplog::{ReadFrom, scan};
 use tallyring_records::{StoreId, decode_all};
 
@@ -23,17 +23,17 @@ use crate::out;
 /// When it is not there or damaged.
 pub fn run(args: &CatArgs, json: bool) -> Result<()> {
     require_some_store(&args.data)?;
-    let disk = data_directory::disk(&args.data)?;
+    let blobs = data_directory::blobs(&args.data)?;
     let mut out = Printed {
         out: BufWriter::new(io::stdout().lock()),
         json,
     };
     let printed = match args.what {
-        CatWhat::Oplog => oplog(&disk, args.from, &mut out),
+        CatWhat::Oplog => oplog(&blobs, args.from, &mut out),
         CatWhat::Slot => slot(&args.data, args.which.as_deref(), &mut out),
-        CatWhat::Archive => archive(&disk, args.which.as_deref(), &mut out),
-        CatWhat::Manifest => manifest(&disk, args.which.as_deref(), &mut out),
-        CatWhat::File => file(&disk, args.which.as_deref(), &mut out),
+        CatWhat::Archive => archive(&blobs, args.which.as_deref(), &mut out),
+        CatWhat::Manifest => manifest(&blobs, args.which.as_deref(), &mut out),
+        CatWhat::File => file(&blobs, args.which.as_deref(), &mut out),
     };
     match printed.and_then(|()| out.out.flush().map_err(Into::into)) {
         Err(CatError::Output(error)) => Err(out::failed(error)),
@@ -85,10 +85,10 @@ impl<E: Into<CommandError>> From<E> for CatError {
     }
 }
 
-fn oplog(disk: &OsDisk, from: Option<u64>, out: &mut Printed) -> std::result::Result<(), CatError> {
+fn oplog(blobs: &Blobs, from: Option<u64>, out: &mut Printed) -> std::result::Result<(), CatError> {
     let start = from.map_or(ReadFrom::Oldest, ReadFrom::Sequence);
     let mut failed = None;
-    let read = scan(disk, None, start, &mut |frame| {
+    let read = scan(blobs.disk(), None, start, &mut |frame| {
         for (index, record) in decode_all(frame.payload, frame.count)?.iter().enumerate() {
             let sequence = frame.first_sequence + index as u64;
             if from.is_some_and(|from| sequence < from) {
@@ -136,11 +136,11 @@ fn slot(data: &Path, which: Option<&str>, out: &mut Printed) -> std::result::Res
 }
 
 fn archive(
-    disk: &OsDisk,
+    blobs: &Blobs,
     which: Option<&str>,
     out: &mut Printed,
 ) -> std::result::Result<(), CatError> {
-    let manifest = data_directory::manifest(disk)?;
+    let manifest = data_directory::manifest(blobs)?;
     let files = manifest
         .archive
         .generation(manifest.archive.active)
@@ -164,13 +164,13 @@ fn archive(
         return Err(CommandError::Failed(detail).into());
     }
     for entry in chosen {
-        lines(disk, &entry.name, out)?;
+        lines(blobs, &entry.name, out)?;
     }
     Ok(())
 }
 
 fn manifest(
-    disk: &OsDisk,
+    blobs: &Blobs,
     which: Option<&str>,
     out: &mut Printed,
 ) -> std::result::Result<(), CatError> {
@@ -179,9 +179,9 @@ fn manifest(
             let number = number
                 .parse()
                 .map_err(|_| CommandError::Usage(format!("`{number}` is no manifest number")))?;
-            Manifest::load_number(disk, number)?
+            Manifest::load_number(blobs, number)?
         }
-        None => data_directory::manifest(disk)?,
+        None => data_directory::manifest(blobs)?,
     };
     let text = serde_json::to_string_pretty(&manifest)?;
     let value = serde_json::to_value(&manifest)?;
@@ -190,7 +190,7 @@ fn manifest(
 }
 
 fn file(
-    disk: &OsDisk,
+    blobs: &Blobs,
     which: Option<&str>,
     out: &mut Printed,
 ) -> std::result::Result<(), CatError> {
@@ -204,11 +204,11 @@ fn file(
         );
         return Err(CommandError::Usage(detail).into());
     }
-    lines(disk, name, out)
+    lines(blobs, name, out)
 }
 
-fn lines(disk: &OsDisk, name: &str, out: &mut Printed) -> std::result::Result<(), CatError> {
-    let run: Arc<Run> = Run::open(disk, name)?;
+fn lines(blobs: &Blobs, name: &str, out: &mut Printed) -> std::result::Result<(), CatError> {
+    let run: Arc<Run> = Run::open(blobs, name)?;
     let mut cursor = run.cursor();
     while cursor.advance()? {
         let Some((key, payload)) = cursor.line()? else {

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use tallyring_archive::{Disk, Manifest, OsDisk, names};
+use tallyring_archive::{Blobs, Manifest, OsDisk, names};
 use tallyring_realtime::{
     Clock, Holder, Lock, Options, Recovery, Store, SystemClock, World, memory,
 };
@@ -80,16 +80,16 @@ pub fn world(data: &Path, clock: Arc<dyn Clock>) -> Result<World> {
 ///
 /// # Errors
 /// When it cannot be opened.
-pub fn disk(data: &Path) -> Result<OsDisk> {
-    OsDisk::new(data).map_err(doing(format!("open the data directory {}", data.display())))
+pub fn blobs(data: &Path) -> Result<Blobs> {
+    Blobs::local(data).map_err(doing(format!("open the data directory {}", data.display())))
 }
 
 /// The newest manifest.
 ///
 /// # Errors
 /// When there is none, or it is damaged.
-pub fn manifest(disk: &dyn Disk) -> Result<Manifest> {
-    Manifest::load(disk)?.ok_or_else(|| {
+pub fn manifest(blobs: &Blobs) -> Result<Manifest> {
+    Manifest::load(blobs)?.ok_or_else(|| {
         CommandError::Failed("the data directory has no manifest; restore it from a backup".into())
     })
 }

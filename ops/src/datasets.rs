@@ -8,7 +8,7 @@ use tallyring_archive::{DatasetEntry, Manifest};
 
 use crate::cli::{DataArgs, DropArgs};
 use crate::config::Config;
-use crate::data_directory::{disk, manifest, open, require_store, try_lock};
+use crate::data_directory::{blobs, manifest, open, require_store, try_lock};
 use crate::error::Result;
 use crate::http_client::{Server, holder_url};
 use crate::out::say;
@@ -19,7 +19,7 @@ use crate::out::say;
 /// When the directory cannot be read.
 pub fn list(args: &DataArgs, json: bool) -> Result<()> {
     require_store(&args.data)?;
-    let manifest = manifest(&disk(&args.data)?)?;
+    let manifest = manifest(&blobs(&args.data)?)?;
     if json {
         return say!("{}", describe_datasets(&manifest));
     }

@@ -10,7 +10,7 @@ use tallyring_realtime::{Clock, Identity, Lock, SystemClock};
 
 use crate::cli::{DataArgs, KeyArgs, KeyCommand, NewKeyArgs};
 use crate::config::Config;
-use crate::data_directory::{disk, is_store, random, require_store, try_lock};
+use crate::data_directory::{blobs, is_store, random, require_store, try_lock};
 use crate::error::{CommandError, Result};
 use crate::http_client::{Server, holder_url};
 use crate::out::{note, say};
@@ -116,7 +116,7 @@ fn list(data: &Path, as_json: bool) -> Result<()> {
     }
     let keys = answer["keys"].as_array().map_or(&[][..], Vec::as_slice);
     if keys.is_empty() {
-        match Identity::load(&disk(data)?)?.is_some_and(|identity| identity.is_keyed) {
+        match Identity::load(&blobs(data)?)?.is_some_and(|identity| identity.is_keyed) {
             true => note!(
                 "there are no keys any more: the catalog has lost them, and every request is refused; make one with \
                  `tallyring key new --scope write,read,admin`"

@@ -4,11 +4,9 @@
 //! apart, so that a copy of one must never take in files of the other: their logs have the same names. A store that began
 //! as itself has no such file; a restore gives its own to what it makes; a backup has that of what it is a copy of.
 
-use std::io::ErrorKind;
 use std::path::Path;
 
-use tallyring_archive::disk::replace_whole;
-use tallyring_archive::{Disk, Error, names};
+use tallyring_archive::{Blobs, names};
 use tallyring_realtime::is_same_store;
 
 use crate::data_directory::random;
@@ -18,19 +16,18 @@ use crate::error::{CommandError, Result};
 ///
 /// # Errors
 /// When the disk refuses.
-pub fn begin(disk: &dyn Disk) -> Result<()> {
+pub fn begin(blobs: &Blobs) -> Result<()> {
     let mut bytes = [0; 16];
     random(&mut bytes);
     let text = format!("{:032x}\n", u128::from_be_bytes(bytes));
-    replace_whole(disk, names::LINEAGE, text.as_bytes())?;
-    sync(disk)
+    Ok(blobs.put_over(names::LINEAGE, text.as_bytes())?)
 }
 
 /// Gives a new backup the lineage of its source; one that is there must have it. `name` is the backup's.
 ///
 /// # Errors
 /// When it has another one, or a disk refuses. Nothing of it was changed then.
-pub fn carry(source: &dyn Disk, target: &dyn Disk, name: &Path) -> Result<()> {
+pub fn carry(source: &Blobs, target: &Blobs, name: &Path) -> Result<()> {
     let there = read(target, names::IDENTITY)?;
     // That it is another store's altogether is found by whoever copies.
     let is_other = there.is_some() && !is_same_store(source, target);
@@ -45,32 +42,21 @@ pub fn carry(source: &dyn Disk, target: &dyn Disk, name: &Path) -> Result<()> {
         )));
     }
     match read(source, names::LINEAGE)? {
-        Some(lineage) => replace_whole(target, names::LINEAGE, &lineage)?,
+        Some(lineage) => Ok(target.put_over(names::LINEAGE, &lineage)?),
         // Of another store whose first backup was cut off.
-        None => target
-            .remove(names::LINEAGE)
-            .map_err(Error::io("remove", names::LINEAGE))?,
+        None => Ok(target.remove(names::LINEAGE)?),
     }
-    sync(target)
-}
-
-/// It is known before what depends on it is.
-fn sync(disk: &dyn Disk) -> Result<()> {
-    Ok(disk.sync_directory("").map_err(Error::io("sync", ""))?)
 }
 
 /// True when they are one store, or a store and its backup.
 ///
 /// # Errors
 /// When a disk refuses.
-pub fn is_same(one: &dyn Disk, other: &dyn Disk) -> Result<bool> {
+pub fn is_same(one: &Blobs, other: &Blobs) -> Result<bool> {
     Ok(read(one, names::LINEAGE)? == read(other, names::LINEAGE)?)
 }
 
-fn read(disk: &dyn Disk, name: &str) -> Result<Option<Vec<u8>>> {
-    match disk.read(name) {
-        Ok(content) => Ok(Some(content.to_vec())),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(Error::io("read", name)(error).into()),
-    }
+fn read(blobs: &Blobs, name: &str) -> Result<Option<Vec<u8>>> {
+    let content = blobs.read_if_there(name)?;
+    Ok(content.map(|content| content.to_vec()))
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
-use tallyring_archive::{Disk, Manifest, OsDisk, RunEntry, Staged};
+use tallyring_archive::{Blobs, Manifest, RunEntry, Staged};
 use tallyring_realtime::{Clock, SystemClock, check_dataset_name, long_keys_of};
 use tallyring_rebuild::load::{BadRow, LoadError, LoadOptions, Loaded, MEMORY_MIN, Step, load};
 use tallyring_records::{Day, LongKeys, Schema, how_many, how_many_were};
@@ -18,7 +18,7 @@ use tallyring_records::{Day, LongKeys, Schema, how_many, how_many_were};
 use crate::allocator::return_large_blocks;
 use crate::cli::{LoadArgs, OnError};
 use crate::config::Config;
-use crate::data_directory::{disk, is_store, manifest, open, server_of, try_lock};
+use crate::data_directory::{blobs, is_store, manifest, open, server_of, try_lock};
 use crate::error::{CommandError, Result, doing};
 use crate::http_client::{Server, holder_url};
 use crate::incoming::Incoming;
@@ -56,8 +56,8 @@ pub fn run(args: &LoadArgs, json: bool) -> Result<()> {
     if has_server && let Err(error) = rustix::process::nice(NICE) {
         note!("warning: cannot lower the priority: {error}");
     }
-    let disk = disk(data)?;
-    let manifest = manifest(&disk)?;
+    let blobs = blobs(data)?;
+    let manifest = manifest(&blobs)?;
     if !args.replace && manifest.archive.dataset(&args.dataset).is_some() {
         let taken = tallyring_realtime::Error::DatasetTaken(args.dataset.clone());
         return Err(taken.into());
@@ -68,7 +68,7 @@ pub fn run(args: &LoadArgs, json: bool) -> Result<()> {
         Some(entry) if has_server || !args.dry_run || !config.declares => &entry.schema,
         _ => &config.schema,
     };
-    let (loaded, rejected) = sort(args, &config, (&manifest, schema), &disk, incoming.load())?;
+    let (loaded, rejected) = sort(args, &config, (&manifest, schema), &blobs, incoming.load())?;
     for file in &loaded.empty {
         note!("{file} is empty: it is taken for a part without rows");
     }
@@ -80,7 +80,7 @@ pub fn run(args: &LoadArgs, json: bool) -> Result<()> {
     warn_of_future(&manifest, &loaded.runs);
     if args.dry_run {
         let replaced = manifest.archive.dataset(&args.dataset);
-        let months = preview::preview(&disk, &manifest, &loaded.runs, replaced)?;
+        let months = preview::preview(&blobs, &manifest, &loaded.runs, replaced)?;
         return report_dry_run(&months, loaded.rows, rejected, json);
     }
     let staged = Staged {
@@ -89,7 +89,7 @@ pub fn run(args: &LoadArgs, json: bool) -> Result<()> {
         rows: loaded.rows,
         runs: loaded.runs.clone(),
     };
-    staged.write(&disk)?;
+    staged.write(&blobs)?;
     adopt(args, &config, incoming.load())?;
     report(args, &loaded, rejected, json)
 }
@@ -158,7 +158,7 @@ fn is_declared(data: &Path, config: &Config) -> Result<bool> {
     if !config.declares {
         return Ok(true);
     }
-    let manifest = Manifest::load(&disk(data)?)?;
+    let manifest = Manifest::load(&blobs(data)?)?;
     let named = manifest
         .as_ref()
         .and_then(|manifest| manifest.intake.schemas.last());
@@ -169,10 +169,10 @@ fn sort(
     args: &LoadArgs,
     config: &Config,
     (manifest, schema): (&Manifest, &Schema),
-    disk: &OsDisk,
+    blobs: &Blobs,
     load_id: &str,
 ) -> Result<(Loaded, u64)> {
-    let keys: LongKeys = long_keys_of(disk)?;
+    let keys: LongKeys = long_keys_of(blobs)?;
     // Runs that are sharded as the generation is become its files as they are.
     let newest = manifest
         .archive
@@ -202,7 +202,7 @@ fn sort(
         }
     };
     let loaded = load(
-        disk as &dyn Disk,
+        blobs,
         &args.files,
         options,
         &|row| rejects.take(row),
@@ -283,7 +283,7 @@ fn adopt_now(args: &LoadArgs, config: &Config, load_id: &str, is_away: bool) -> 
 
 /// True when the manifest names the load.
 fn is_adopted(args: &LoadArgs, load_id: &str) -> bool {
-    let manifest = disk(&args.data.data).and_then(|disk| manifest(&disk));
+    let manifest = blobs(&args.data.data).and_then(|blobs| manifest(&blobs));
     manifest.is_ok_and(|manifest| {
         manifest
             .archive

@@ -1,7 +1,7 @@
 //! What a load would change, month by month, without changing it.
 
 use serde_json::{Value, json};
-use tallyring_archive::{DatasetEntry, Disk, Manifest, Partition, RunEntry};
+use tallyring_archive::{Blobs, DatasetEntry, Manifest, Partition, RunEntry};
 use tallyring_rebuild::{Months, months};
 
 use crate::error::Result;
@@ -21,14 +21,14 @@ pub struct Month {
 /// # Errors
 /// A run that cannot be read.
 pub fn preview(
-    disk: &dyn Disk,
+    blobs: &Blobs,
     manifest: &Manifest,
     loaded: &[RunEntry],
     replaced: Option<&DatasetEntry>,
 ) -> Result<Vec<Month>> {
-    let comes = months(disk, &loaded.iter().collect::<Vec<_>>())?;
+    let comes = months(blobs, &loaded.iter().collect::<Vec<_>>())?;
     let goes = match replaced {
-        Some(dataset) => months(disk, &dataset.runs.iter().collect::<Vec<_>>())?,
+        Some(dataset) => months(blobs, &dataset.runs.iter().collect::<Vec<_>>())?,
         None => Months::new(),
     };
     let touched = |run: &&RunEntry| {
@@ -42,7 +42,7 @@ pub fn preview(
         .chain(manifest.intake.stores.iter().flat_map(|store| &store.runs))
         .filter(touched)
         .collect();
-    let now = months(disk, &next)?;
+    let now = months(blobs, &next)?;
     let mut touched: Vec<&(Partition, String)> = comes.keys().chain(goes.keys()).collect();
     touched.sort_unstable();
     touched.dedup();

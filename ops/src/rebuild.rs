@@ -105,7 +105,7 @@ fn merge(store: &Store, config: &Config, progress: Progress<'_>) -> Result<Optio
         level: config.rebuild.level,
         keep: config.rebuild.keep,
     };
-    let built = build(&*store.world().disk, &manifest, options, progress)?;
+    let built = build(&store.world().blobs(), &manifest, options, progress)?;
     if let Some(built) = &built {
         store.ledger().publish(built)?;
     }

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Instant;
 
 use serde::de::DeserializeOwned;
-use tallyring_archive::{Build, Disk, Manifest, RunEntry, Work};
+use tallyring_archive::{Build, Manifest, RunEntry, Work};
 use tallyring_realtime::catalog::{BackupOutcome, Catalog, Job, JobProgress, JobState};
 use tallyring_realtime::{Store, priority};
 use tallyring_rebuild::backup::Copied;
@@ -20,7 +20,7 @@ use crate::child;
 use crate::config::RebuildConfig;
 use crate::error::{CommandError, Result};
 use crate::incoming;
-use crate::repair::{open_backup, sync_files};
+use crate::repair::open_backup;
 use crate::scratch::in_scratch;
 
 /// How often a rebuild is begun when its sources change while it runs.
@@ -251,14 +251,13 @@ impl Rebuilds {
         // Nobody removes what is read here, nor segments of the log.
         let _files_stay = (hold(&self.backing_up), hold(&self.rebuilding));
         let manifest = self.store.manifest();
-        let disk = &*self.store.world().disk;
+        let blobs = &self.store.world().blobs();
         let backup = self.backup.as_deref();
         let backup = backup.and_then(|path| open_backup(&self.data, path).ok());
-        let backup = backup.as_ref().map(|disk| disk as &dyn Disk);
-        let from = in_scratch(|scratch| Ok(heal(disk, scratch, &manifest, file, backup)?))?;
+        let backup = backup.as_ref();
+        let from = in_scratch(|scratch| Ok(heal(blobs, scratch, &manifest, file, backup)?))?;
         match from {
             Some(from) => {
-                sync_files(disk)?;
                 self.store.ledger().reopen(file)?;
                 Ok(Some(from.told()))
             }

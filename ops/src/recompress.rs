@@ -109,8 +109,8 @@ impl Pass<'_> {
     }
 
     fn file(&mut self, file: &RunEntry, progress: Progress<'_>) -> Result<()> {
-        let disk = &*self.store.world().disk;
-        match recompress(disk, file, self.level, progress) {
+        let blobs = &self.store.world().blobs();
+        match recompress(blobs, file, self.level, progress) {
             Ok(made) => {
                 self.store.ledger().replace(file, &made)?;
                 self.written.files += 1;

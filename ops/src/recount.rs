@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::json;
-use tallyring_archive::{Disk, Manifest, RunEntry, manifest, names, verify_bytes};
+use tallyring_archive::{Blobs, Manifest, RunEntry, manifest, names, verify_bytes};
 use tallyring_realtime::{Recount, Store, VirtualClock};
 use tallyring_rebuild::{BuildOptions, build};
 use tallyring_records::{Day, StoreId, how_many};
@@ -66,11 +66,11 @@ impl fmt::Display for Recounted {
 pub fn recount(data: &Path, config: &Config, from: Option<Day>) -> Result<Recounted> {
     // A clock that stands where the log ends: nothing depends on when this runs.
     let standing = |ms| Arc::new(VirtualClock::new(ms, 0.0));
-    let disk = world(data, standing(0))?.disk;
+    let blobs = world(data, standing(0))?.blobs();
     let options = config.options;
-    let plan = Recount::plan(&*disk, from, &config.schema, options.shards)?;
-    check_files(&*disk, &plan.manifest)?;
-    if manifest::numbers(&*disk).unwrap_or_default().is_empty() {
+    let plan = Recount::plan(&blobs, from, &config.schema, options.shards)?;
+    check_files(&blobs, &plan.manifest)?;
+    if manifest::numbers(&blobs).unwrap_or_default().is_empty() {
         note!(
             "warning: no manifest is left: the log's beginning is counted as {} declares, and datasets, if there were any, \
              must be loaded again",
@@ -81,11 +81,10 @@ pub fn recount(data: &Path, config: &Config, from: Option<Day>) -> Result<Recoun
             }
         );
     }
-    disk.create_directory(names::MANIFESTS)
-        .map_err(doing(format!("make {}", names::MANIFESTS)))?;
+    blobs.prepare()?;
     // From here on the store can be opened at any moment: what is not made yet, the log has.
-    plan.manifest.commit(&*disk)?;
-    remove_unreadable(&*disk)?;
+    plan.manifest.commit(&blobs)?;
+    remove_unreadable(&blobs)?;
     let (store, recovery) = Store::open_as_it_is(
         world(data, standing(plan.ended_ms))?,
         options,
@@ -103,7 +102,7 @@ pub fn recount(data: &Path, config: &Config, from: Option<Day>) -> Result<Recoun
         bar.set_length(total);
         bar.set_position(done);
     };
-    let built = build(&*disk, &manifest, options, &progress)?;
+    let built = build(&blobs, &manifest, options, &progress)?;
     if let Some(built) = &built {
         store.ledger().publish(built)?;
     }
@@ -118,8 +117,8 @@ pub fn recount(data: &Path, config: &Config, from: Option<Day>) -> Result<Recoun
 }
 
 /// What the log does not have must be whole before anything else is given up for it.
-fn check_files(disk: &dyn Disk, manifest: &Manifest) -> Result<()> {
-    let damaged = |entry: &&RunEntry| verify_bytes(disk, entry).is_err();
+fn check_files(blobs: &Blobs, manifest: &Manifest) -> Result<()> {
+    let damaged = |entry: &&RunEntry| verify_bytes(blobs, entry).is_err();
     let damaged: Vec<&str> = manifest
         .files()
         .filter(damaged)
@@ -139,11 +138,12 @@ fn check_files(disk: &dyn Disk, manifest: &Manifest) -> Result<()> {
 }
 
 /// Older manifests are for people; of those that cannot be read, nobody has anything.
-fn remove_unreadable(disk: &dyn Disk) -> Result<()> {
-    for number in manifest::numbers(disk)? {
-        if Manifest::load_number(disk, number).is_err() {
+fn remove_unreadable(blobs: &Blobs) -> Result<()> {
+    for number in manifest::numbers(blobs)? {
+        if Manifest::load_number(blobs, number).is_err() {
             let name = names::manifest(number);
-            disk.remove(&name)
+            blobs
+                .remove(&name)
                 .map_err(doing(format!("remove {name}")))?;
         }
     }

@@ -4,15 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use tallyring_archive::{Disk, Error, Manifest, OsDisk, RunEntry, manifest, names, verify_run};
+use tallyring_archive::{Blobs, Manifest, RunEntry, manifest, names, verify_run};
 use tallyring_realtime::oplog::{OplogError, ReadFrom, scan};
 use tallyring_realtime::{Identity, Options, Store, SystemClock};
 use tallyring_rebuild::{heal, heal_segment};
 
 use crate::cli::VerifyArgs;
 use crate::config::Config;
-use crate::data_directory::{disk, lock, require_store, world};
-use crate::error::{CommandError, Result, doing};
+use crate::data_directory::{blobs, lock, require_store, world};
+use crate::error::{CommandError, Result};
 use crate::lineage;
 use crate::out::note;
 use crate::recount::recount;
@@ -27,15 +27,12 @@ pub fn run(args: &VerifyArgs) -> Result<Vec<String>> {
     let _lock = lock(&args.data)?;
     let config = Config::load(args.config.as_deref())?;
     let backup = backup_of(args, config.backup.as_deref())?;
-    let backup = backup.as_ref().map(|disk| disk as &dyn Disk);
-    let disk = disk(&args.data)?;
-    for directory in names::DIRECTORIES {
-        disk.create_directory(directory)
-            .map_err(Error::io("create", directory))?;
-    }
+    let backup = backup.as_ref();
+    let blobs = blobs(&args.data)?;
+    blobs.prepare()?;
     // Sorted files are known by their hashes, whoever has them; manifests and segments of the log are not.
     let of_same = match backup {
-        Some(backup) if !lineage::is_same(&disk, backup)? => {
+        Some(backup) if !lineage::is_same(&blobs, backup)? => {
             note!(
                 "warning: one of this store and the backup's was restored from the other: its manifests and its log are not \
                  healed from there"
@@ -46,15 +43,15 @@ pub fn run(args: &VerifyArgs) -> Result<Vec<String>> {
     };
     let mut healed = Vec::new();
     if let Some(backup) = of_same {
-        healed.extend(put_manifest_back(&disk, backup)?);
+        healed.extend(put_manifest_back(&blobs, backup)?);
     }
-    if let Ok(Some(manifest)) = Manifest::load(&disk) {
+    if let Ok(Some(manifest)) = Manifest::load(&blobs) {
         healed.extend(in_scratch(|scratch| {
-            heal_files(&disk, scratch, &manifest, backup)
+            heal_files(&blobs, scratch, &manifest, backup)
         })?);
     }
     if let Some(backup) = of_same {
-        healed.extend(heal_log(&disk, backup)?);
+        healed.extend(heal_log(&blobs, backup)?);
     }
     // Where it cannot, the check that follows says that the manifest was lost, and what else is missing.
     let world = world(&args.data, Arc::new(SystemClock))?;
@@ -67,7 +64,7 @@ pub fn run(args: &VerifyArgs) -> Result<Vec<String>> {
             names::ASIDE
         ));
     }
-    if !is_whole(&disk) {
+    if !is_whole(&blobs) {
         let config = Config::for_recount(args.config.as_deref(), &args.data)?;
         match recount(&args.data, &config, None) {
             Ok(recounted) => healed.push(format!("what is derived: {recounted}")),
@@ -78,31 +75,31 @@ pub fn run(args: &VerifyArgs) -> Result<Vec<String>> {
 }
 
 /// Puts the newest manifest back that the log names, where it was lost and the backup has it.
-fn put_manifest_back(disk: &OsDisk, backup: &dyn Disk) -> Result<Option<String>> {
+fn put_manifest_back(blobs: &Blobs, backup: &Blobs) -> Result<Option<String>> {
     // The check that follows finds any other damage.
-    let Ok(Some(step)) = Store::stepped_back(disk) else {
+    let Ok(Some(step)) = Store::stepped_back(blobs) else {
         return Ok(None);
     };
     let Ok(manifest) = Manifest::load_number(backup, step.lost) else {
         return Ok(None);
     };
-    manifest.commit(disk)?;
+    manifest.commit(blobs)?;
     let name = names::manifest(step.lost);
     Ok(Some(format!("{name} from the backup")))
 }
 
 /// True when every manifest and every file that the newest names can be read.
-fn is_whole(disk: &dyn Disk) -> bool {
-    let numbers = manifest::numbers(disk).unwrap_or_default();
+fn is_whole(blobs: &Blobs) -> bool {
+    let numbers = manifest::numbers(blobs).unwrap_or_default();
     let mut manifests = numbers
         .iter()
-        .map(|&number| Manifest::load_number(disk, number));
-    let is_good = |entry: &RunEntry| verify_run(disk, entry).is_ok();
+        .map(|&number| Manifest::load_number(blobs, number));
+    let is_good = |entry: &RunEntry| verify_run(blobs, entry).is_ok();
     manifests.all(|manifest| manifest.is_ok())
-        && matches!(Manifest::load(disk), Ok(Some(newest)) if newest.files().all(is_good))
+        && matches!(Manifest::load(blobs), Ok(Some(newest)) if newest.files().all(is_good))
 }
 
-fn backup_of(args: &VerifyArgs, configured: Option<&Path>) -> Result<Option<OsDisk>> {
+fn backup_of(args: &VerifyArgs, configured: Option<&Path>) -> Result<Option<Blobs>> {
     let path = args.backup.as_deref().or(configured);
     path.map(|path| open_backup(&args.data, path)).transpose()
 }
@@ -111,7 +108,7 @@ fn backup_of(args: &VerifyArgs, configured: Option<&Path>) -> Result<Option<OsDi
 ///
 /// # Errors
 /// When it is none, or of another store.
-pub fn open_backup(data: &Path, path: &Path) -> Result<OsDisk> {
+pub fn open_backup(data: &Path, path: &Path) -> Result<Blobs> {
     if !path.join(names::BACKUP).exists() {
         return Err(CommandError::Usage(format!(
             "{} is no backup; name a directory that `tallyring backup` made",
@@ -119,12 +116,12 @@ pub fn open_backup(data: &Path, path: &Path) -> Result<OsDisk> {
         )));
     }
     same_store(data, path)?;
-    OsDisk::new(path).map_err(doing(format!("open {}", path.display())))
+    blobs(path)
 }
 
 fn same_store(data: &Path, backup: &Path) -> Result<()> {
     let store_id = |directory: &Path| -> Result<[u8; 16]> {
-        let identity = Identity::load(&disk(directory)?)?;
+        let identity = Identity::load(&blobs(directory)?)?;
         let id = identity.map(|identity| identity.store_id);
         id.ok_or_else(|| {
             CommandError::Failed(format!(
@@ -144,10 +141,10 @@ fn same_store(data: &Path, backup: &Path) -> Result<()> {
 }
 
 fn heal_files(
-    disk: &OsDisk,
-    scratch: &OsDisk,
+    blobs: &Blobs,
+    scratch: &Blobs,
     manifest: &Manifest,
-    backup: Option<&dyn Disk>,
+    backup: Option<&Blobs>,
 ) -> Result<Vec<String>> {
     let files: BTreeMap<_, _> = manifest
         .files()
@@ -155,41 +152,28 @@ fn heal_files(
         .collect();
     let mut healed = Vec::new();
     for entry in files.into_values() {
-        if verify_run(disk, entry).is_ok() {
+        if verify_run(blobs, entry).is_ok() {
             continue;
         }
-        if let Some(from) = heal(disk, scratch, manifest, entry, backup)? {
+        if let Some(from) = heal(blobs, scratch, manifest, entry, backup)? {
             healed.push(format!("{} from {}", entry.name, from.told()));
         }
     }
-    sync_files(disk)?;
     Ok(healed)
 }
 
-/// Makes durable what was put back.
-///
-/// # Errors
-/// When the disk refuses.
-pub fn sync_files(disk: &dyn Disk) -> Result<()> {
-    for directory in names::SORTED_FILE_DIRECTORIES {
-        disk.sync_directory(directory)
-            .map_err(Error::io("sync", directory))?;
-    }
-    Ok(())
-}
-
 /// Segment by segment, as each hides what is wrong behind it; then those that are gone but needed.
-fn heal_log(disk: &OsDisk, backup: &dyn Disk) -> Result<Vec<String>> {
-    let needed = Manifest::load(disk)?.map(|manifest| manifest.intake.log_from());
+fn heal_log(blobs: &Blobs, backup: &Blobs) -> Result<Vec<String>> {
+    let needed = Manifest::load(blobs)?.map(|manifest| manifest.intake.log_from());
     let mut healed = BTreeSet::new();
     for from in [Some(ReadFrom::Oldest), needed.map(ReadFrom::Sequence)]
         .into_iter()
         .flatten()
     {
         while let Err(OplogError::Corrupt { file, .. } | OplogError::Missing { file, .. }) =
-            scan(disk, None, from, &mut |_| Ok(()))
+            scan(blobs.disk(), None, from, &mut |_| Ok(()))
         {
-            if healed.contains(&file) || !heal_segment(disk, backup, &file)? {
+            if healed.contains(&file) || !heal_segment(blobs, backup, &file)? {
                 break;
             }
             healed.insert(file);

@@ -1,6 +1,6 @@
 //! A directory for what is needed for a moment only.
 
-use tallyring_archive::OsDisk;
+use tallyring_archive::Blobs;
 
 use crate::error::{Result, doing};
 use crate::out::note;
@@ -9,13 +9,13 @@ use crate::out::note;
 ///
 /// # Errors
 /// When it cannot be made; as `work`.
-pub fn in_scratch<T>(work: impl FnOnce(&OsDisk) -> Result<T>) -> Result<T> {
+pub fn in_scratch<T>(work: impl FnOnce(&Blobs) -> Result<T>) -> Result<T> {
     let directory = tempfile::Builder::new()
         .prefix("tallyring-")
         .tempdir()
         .map_err(doing("make a temporary directory"))?;
-    let disk = OsDisk::new(directory.path()).map_err(doing("open a temporary directory"))?;
-    let done = work(&disk);
+    let blobs = Blobs::local(directory.path()).map_err(doing("open a temporary directory"))?;
+    let done = work(&blobs);
     if let Err(error) = directory.close() {
         note!("warning: a temporary directory could not be removed: {error}");
     }

@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 
 use serde_json::json;
-use tallyring_archive::{Checked, Disk, GenerationEntry, Manifest, RunEntry, manifest, verify_run};
+use tallyring_archive::{
+    Blobs, Checked, GenerationEntry, Manifest, RunEntry, manifest, verify_run,
+};
 use tallyring_realtime::Lock;
 use tallyring_realtime::oplog::{ReadFrom, scan};
 use tallyring_rebuild::remake;
 use tallyring_records::how_many;
 
 use crate::cli::VerifyArgs;
-use crate::data_directory::{disk, open_read_only, require_some_store};
+use crate::data_directory::{blobs, open_read_only, require_some_store};
 use crate::error::{CommandError, Result};
 use crate::out::{note, say};
 use crate::progress::bytes_bar;
@@ -32,29 +34,29 @@ pub fn run(args: &VerifyArgs, json: bool) -> Result<()> {
     let served = Lock::holder(&args.data).ok().flatten().is_some();
     // Opening replays the log onto the runs, which proves that they fit each other.
     let opened = open_read_only(&args.data);
-    let disk = disk(&args.data)?;
+    let blobs = blobs(&args.data)?;
     let mut findings: Vec<String> = opened
         .err()
         .map(|error| error.to_string())
         .into_iter()
         .collect();
     let mut checked = Checked::default();
-    let (files, manifests) = manifest_files(&disk, &mut findings);
+    let (files, manifests) = manifest_files(&blobs, &mut findings);
     let bar = bytes_bar("verifying");
     bar.set_length(files.values().map(|entry| entry.bytes).sum());
     for entry in files.values() {
-        match verify_run(&disk, entry) {
+        match verify_run(&blobs, entry) {
             Ok(one) => checked += one,
             // A server may have published meanwhile and removed what the manifest before named.
-            Err(_) if served && !is_named(&disk, &entry.name) => {}
+            Err(_) if served && !is_named(&blobs, &entry.name) => {}
             Err(error) => findings.push(error.to_string()),
         }
         bar.inc(entry.bytes);
     }
     bar.finish_and_clear();
-    let records = oplog(&disk, served, &mut findings);
+    let records = oplog(&blobs, served, &mut findings);
     let merged_again = match args.deep {
-        true => merge_again(&disk, served, &mut findings),
+        true => merge_again(&blobs, served, &mut findings),
         false => None,
     };
     findings.dedup();
@@ -82,13 +84,13 @@ pub fn run(args: &VerifyArgs, json: bool) -> Result<()> {
 
 /// Files of the newest manifest; the older ones are read and checked.
 fn manifest_files(
-    disk: &dyn Disk,
+    blobs: &Blobs,
     findings: &mut Vec<String>,
 ) -> (BTreeMap<String, RunEntry>, usize) {
-    let numbers = manifest::numbers(disk).unwrap_or_default();
+    let numbers = manifest::numbers(blobs).unwrap_or_default();
     let mut files = BTreeMap::new();
     for (index, &number) in numbers.iter().enumerate() {
-        match Manifest::load_number(disk, number) {
+        match Manifest::load_number(blobs, number) {
             Ok(manifest) if index + 1 == numbers.len() => {
                 files = manifest
                     .files()
@@ -106,12 +108,12 @@ fn manifest_files(
 }
 
 /// How many files of the active generation were merged again, and are the same.
-fn merge_again(disk: &dyn Disk, served: bool, findings: &mut Vec<String>) -> Option<u64> {
-    let before = merged(disk);
-    match remade(disk) {
+fn merge_again(blobs: &Blobs, served: bool, findings: &mut Vec<String>) -> Option<u64> {
+    let before = merged(blobs);
+    match remade(blobs) {
         Ok(files) => return Some(files),
         // A server may publish and remove meanwhile.
-        Err(_) if served && merged(disk) != before => {
+        Err(_) if served && merged(blobs) != before => {
             note!("warning: nothing was merged again: the store was changed meanwhile");
         }
         Err(error) => findings.push(error.to_string()),
@@ -120,28 +122,28 @@ fn merge_again(disk: &dyn Disk, served: bool, findings: &mut Vec<String>) -> Opt
 }
 
 /// Makes the active generation's files again, which nobody reads.
-fn remade(disk: &dyn Disk) -> Result<u64> {
-    let Some(manifest) = Manifest::load(disk)? else {
+fn remade(blobs: &Blobs) -> Result<u64> {
+    let Some(manifest) = Manifest::load(blobs)? else {
         return Ok(0);
     };
-    in_scratch(|scratch| Ok(remake(disk, scratch, &manifest)?))
+    in_scratch(|scratch| Ok(remake(blobs, scratch, &manifest)?))
 }
 
 /// What is merged into what, now.
-fn merged(disk: &dyn Disk) -> Option<(Vec<GenerationEntry>, Vec<RunEntry>)> {
-    let manifest = Manifest::load(disk).ok()??;
+fn merged(blobs: &Blobs) -> Option<(Vec<GenerationEntry>, Vec<RunEntry>)> {
+    let manifest = Manifest::load(blobs).ok()??;
     let sources = manifest.archive.all_sources().cloned().collect();
     Some((manifest.archive.generations, sources))
 }
 
-fn is_named(disk: &dyn Disk, name: &str) -> bool {
-    let newest = Manifest::load(disk).ok().flatten();
+fn is_named(blobs: &Blobs, name: &str) -> bool {
+    let newest = Manifest::load(blobs).ok().flatten();
     newest.is_none_or(|manifest| manifest.files().any(|entry| entry.name == name))
 }
 
 /// Records in the log; a torn tail is what a crash leaves, or damage: only the next start can tell.
-fn oplog(disk: &dyn Disk, served: bool, findings: &mut Vec<String>) -> u64 {
-    match scan(disk, None, ReadFrom::Oldest, &mut |_| Ok(())) {
+fn oplog(blobs: &Blobs, served: bool, findings: &mut Vec<String>) -> u64 {
+    match scan(blobs.disk(), None, ReadFrom::Oldest, &mut |_| Ok(())) {
         Ok(summary) => {
             if let Some(torn) = summary.torn.filter(|_| !served) {
                 findings.push(format!(

@@ -9,7 +9,7 @@ use tallyring_rebuild::{BuildOptions, build};
 use crate::backup;
 use crate::child::Teller;
 use crate::cli::{BackupArgs, RecompressArgs, WorkerArgs};
-use crate::data_directory::disk;
+use crate::data_directory::blobs;
 use crate::error::{CommandError, Result};
 use crate::out::note;
 
@@ -22,8 +22,8 @@ const NICE: i32 = 19;
 /// What the build says.
 pub fn rebuild(args: &WorkerArgs) -> Result<()> {
     begin();
-    let disk = disk(&args.data)?;
-    let manifest = Manifest::load_number(&disk, args.manifest)?;
+    let blobs = blobs(&args.data)?;
+    let manifest = Manifest::load_number(&blobs, args.manifest)?;
     let options = BuildOptions {
         shards: args.shards,
         level: args.level,
@@ -34,7 +34,7 @@ pub fn rebuild(args: &WorkerArgs) -> Result<()> {
     };
     let teller = Teller::default();
     let progress = |done, total| teller.progress(done, total);
-    let built = build(&disk, &manifest, options, &progress)?;
+    let built = build(&blobs, &manifest, options, &progress)?;
     teller.done(built)
 }
 
@@ -44,15 +44,15 @@ pub fn rebuild(args: &WorkerArgs) -> Result<()> {
 /// When it is no file of the manifest, or what writing it again says.
 pub fn recompress(args: &RecompressArgs) -> Result<()> {
     begin();
-    let disk = disk(&args.data)?;
-    let manifest = Manifest::load_number(&disk, args.manifest)?;
+    let blobs = blobs(&args.data)?;
+    let manifest = Manifest::load_number(&blobs, args.manifest)?;
     let file = manifest
         .files()
         .find(|file| file.name == args.file)
         .ok_or_else(|| CommandError::Failed(format!("{} is no such file", args.file)))?;
     let teller = Teller::default();
     let progress = |done, total| teller.progress(done, total);
-    let made = tallyring_rebuild::recompress(&disk, file, args.level, &progress)?;
+    let made = tallyring_rebuild::recompress(&blobs, file, args.level, &progress)?;
     teller.done(made)
 }
 

@@ -350,7 +350,7 @@ mod tests {
     #[test]
     fn a_store_that_had_keys_says_so_without_its_catalog() {
         let data = tempfile::tempdir().unwrap();
-        let disk = tallyring_archive::OsDisk::new(data.path()).unwrap();
+        let blobs = tallyring_archive::Blobs::local(data.path()).unwrap();
         let path = data.path().join("catalog");
         let lose = |catalog: Catalog| {
             drop(catalog);
@@ -362,14 +362,14 @@ mod tests {
         assert!(!catalog.had_keys().unwrap());
         catalog.put_key(&key()).unwrap();
         drop(catalog);
-        Identity::create(&disk, |bytes| bytes.fill(7)).unwrap();
+        Identity::create(&blobs, |bytes| bytes.fill(7)).unwrap();
         lose(Catalog::open(&path).unwrap());
         let again = Catalog::open(&path).unwrap();
         assert_eq!(again.keys().unwrap(), []);
         assert!(again.had_keys().unwrap());
         // The first key of a store that is there, revoked since.
         std::fs::remove_file(data.path().join("STORE")).unwrap();
-        Identity::create(&disk, |bytes| bytes.fill(8)).unwrap();
+        Identity::create(&blobs, |bytes| bytes.fill(8)).unwrap();
         assert!(!again.had_keys().unwrap());
         let revoked_ms = Some(2);
         again

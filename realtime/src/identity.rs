@@ -9,8 +9,7 @@
 //! ```
 
 use base32::Alphabet;
-use tallyring_archive::disk::{replace_whole, write_whole};
-use tallyring_archive::{Disk, names};
+use tallyring_archive::{Blobs, names};
 use tallyring_records::LongKeys;
 
 use crate::error::{Error, Result};
@@ -30,8 +29,8 @@ pub struct Identity {
 ///
 /// # Errors
 /// When it is none, or its identity is damaged.
-pub fn long_keys_of(disk: &dyn Disk) -> Result<LongKeys> {
-    let identity = Identity::load(disk)?.ok_or_else(|| {
+pub fn long_keys_of(blobs: &Blobs) -> Result<LongKeys> {
+    let identity = Identity::load(blobs)?.ok_or_else(|| {
         Error::Missing(format!(
             "there is no {}: this is no data directory",
             names::IDENTITY
@@ -41,9 +40,9 @@ pub fn long_keys_of(disk: &dyn Disk) -> Result<LongKeys> {
 }
 
 /// True when both have the identity of one store; a damaged one is of none.
-pub fn is_same_store(one: &dyn Disk, other: &dyn Disk) -> bool {
-    let id = |disk| {
-        Identity::load(disk)
+pub fn is_same_store(one: &Blobs, other: &Blobs) -> bool {
+    let id = |blobs| {
+        Identity::load(blobs)
             .ok()
             .flatten()
             .map(|identity| identity.store_id)
@@ -60,13 +59,9 @@ impl Identity {
     ///
     /// # Errors
     /// When it cannot be read or is damaged.
-    pub fn load(disk: &dyn Disk) -> Result<Option<Self>> {
-        let content = match disk.read(names::IDENTITY) {
-            Ok(content) => content,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => {
-                return Err(tallyring_archive::Error::io("read", names::IDENTITY)(error).into());
-            }
+    pub fn load(blobs: &Blobs) -> Result<Option<Self>> {
+        let Some(content) = blobs.read_if_there(names::IDENTITY)? else {
+            return Ok(None);
         };
         decode(&content).map(Some).ok_or_else(|| Error::Identity {
             name: names::IDENTITY,
@@ -78,7 +73,7 @@ impl Identity {
     ///
     /// # Errors
     /// When the disk refuses.
-    pub fn create(disk: &dyn Disk, random: fn(&mut [u8])) -> Result<Self> {
+    pub fn create(blobs: &Blobs, random: fn(&mut [u8])) -> Result<Self> {
         let mut identity = Self {
             store_id: [0; 16],
             hash_key: [0; 32],
@@ -86,8 +81,7 @@ impl Identity {
         };
         random(&mut identity.store_id);
         random(&mut identity.hash_key);
-        write_whole(disk, names::IDENTITY, identity.encode().as_bytes())?;
-        sync(disk)?;
+        blobs.put(names::IDENTITY, identity.encode().as_bytes())?;
         Ok(identity)
     }
 
@@ -95,12 +89,12 @@ impl Identity {
     ///
     /// # Errors
     /// When the identity is damaged, or the disk refuses; it is then the one before.
-    pub fn mark_keyed(disk: &dyn Disk) -> Result<()> {
-        match Self::load(disk)? {
+    pub fn mark_keyed(blobs: &Blobs) -> Result<()> {
+        match Self::load(blobs)? {
             Some(mut identity) if !identity.is_keyed => {
                 identity.is_keyed = true;
-                replace_whole(disk, names::IDENTITY, identity.encode().as_bytes())?;
-                sync(disk)
+                blobs.put_over(names::IDENTITY, identity.encode().as_bytes())?;
+                Ok(())
             }
             _ => Ok(()),
         }
@@ -120,11 +114,6 @@ impl Identity {
         );
         format!("{lines}crc32 {:08x}\n", crc32fast::hash(lines.as_bytes()))
     }
-}
-
-fn sync(disk: &dyn Disk) -> Result<()> {
-    let synced = disk.sync_directory("");
-    Ok(synced.map_err(tallyring_archive::Error::io("sync", names::IDENTITY))?)
 }
 
 fn decode(content: &[u8]) -> Option<Identity> {

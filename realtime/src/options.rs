@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tallyring_archive::Disk;
+use tallyring_archive::{Blobs, Disk};
 
 use crate::clock::Clock;
 use crate::oplog::SEGMENT_BYTES_DEFAULT;
@@ -10,7 +10,7 @@ use crate::oplog::SEGMENT_BYTES_DEFAULT;
 /// The outside world.
 #[derive(Clone)]
 pub struct World {
-    /// The data directory.
+    /// The data directory: the log, and the blobs ([`World::blobs`]).
     pub disk: Arc<dyn Disk>,
     /// The time.
     pub clock: Arc<dyn Clock>,
@@ -61,6 +61,13 @@ pub struct Options {
 
 /// Memory from which on limits are as large as they get.
 const MEMORY_ENOUGH: u64 = 4 << 30;
+
+impl World {
+    /// The blobs of the data directory.
+    pub fn blobs(&self) -> Blobs {
+        Blobs::new(Arc::clone(&self.disk))
+    }
+}
 
 impl Options {
     /// The defaults where there are so many bytes of memory: an eighth for deltas (at most 512 MiB), a sixteenth each for

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use rayon::prelude::*;
 use tallyring_archive::merge::{Horizon, merge_told};
 use tallyring_archive::{
-    Disk, Error, Manifest, Origin, Partition, Result, Run, RunEntry, RunSpec, RunWriter,
-    StoreEntry, names,
+    Blobs, Manifest, Origin, Partition, Result, Run, RunEntry, RunSpec, RunWriter, StoreEntry,
+    names,
 };
 use tallyring_records::StoreId;
 
@@ -29,7 +29,7 @@ pub struct Exported {
 /// # Errors
 /// A damaged run, or the disk.
 pub fn export(
-    disk: &dyn Disk,
+    blobs: &Blobs,
     manifest: &Manifest,
     level: i32,
     progress: Progress<'_>,
@@ -63,11 +63,9 @@ pub fn export(
                 shards: *shards,
                 level,
             };
-            merge_or_link(disk, runs, spec, Horizon::ALL, &done)
+            merge_or_link(blobs, runs, spec, Horizon::ALL, &done)
         })
         .collect::<Result<_>>()?;
-    disk.sync_directory(names::RUNS)
-        .map_err(Error::io("sync", names::RUNS))?;
     Ok(Exported {
         stores: closed.iter().map(|store| store.id).collect(),
         runs: runs.into_iter().flatten().collect(),
@@ -101,7 +99,7 @@ pub fn bytes(runs: &[&RunEntry]) -> u64 {
 /// One run of this place gets a second name; several, runs of other shards, and those with finer forms of
 /// before the `horizon` are merged. Their bytes are added to what is `done`.
 pub fn merge_or_link(
-    disk: &dyn Disk,
+    blobs: &Blobs,
     runs: &[&RunEntry],
     spec: RunSpec,
     horizon: Horizon,
@@ -113,25 +111,24 @@ pub fn merge_or_link(
         && !loses(run, horizon)
     {
         done.add(run.bytes);
-        return link(disk, run, &spec).map(Some);
+        return link(blobs, run, &spec).map(Some);
     }
-    let inputs = Run::open_all(disk, runs.iter().copied())?;
+    let inputs = Run::open_all(blobs, runs.iter().copied())?;
     let told = Cell::new(0);
     let read = |bytes: u64| {
         told.set(told.get() + bytes);
         done.add(bytes);
     };
-    let merged = merge_told(&inputs, RunWriter::create(disk, spec)?, horizon, &read)?;
+    let merged = merge_told(&inputs, RunWriter::create(blobs, spec)?, horizon, &read)?;
     // What is not a block: heads and indexes.
     done.add(bytes(runs).saturating_sub(told.get()));
     Ok(merged)
 }
 
-fn link(disk: &dyn Disk, run: &RunEntry, spec: &RunSpec) -> Result<RunEntry> {
+fn link(blobs: &Blobs, run: &RunEntry, spec: &RunSpec) -> Result<RunEntry> {
     let linked = run.renamed(spec.origin.clone());
     let name = &linked.name;
     // A taken name is the same content: the name is its hash.
-    disk.link(&run.name, name)
-        .map_err(Error::io("name", name))?;
+    blobs.copy(&run.name, name)?;
     Ok(linked)
 }

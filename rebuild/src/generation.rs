@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rayon::prelude::*;
 use tallyring_archive::merge::{Horizon, add_sums};
 use tallyring_archive::{
-    Build, Disk, Error, GenerationEntry, KeepDays, Manifest, Origin, Result, RunEntry, RunSpec,
-    Sums, Work, names,
+    Blobs, Build, Error, GenerationEntry, KeepDays, Manifest, Origin, Result, RunEntry, RunSpec,
+    Sums, Work,
 };
 use tallyring_records::is_minutes_section;
 
@@ -33,12 +33,12 @@ pub struct BuildOptions {
 /// A damaged run, two texts with one hash, books that do not balance, or the disk. Nothing counts
 /// then; files it made are removed at the next start.
 pub fn build(
-    disk: &dyn Disk,
+    blobs: &Blobs,
     manifest: &Manifest,
     options: BuildOptions,
     progress: Progress<'_>,
 ) -> Result<Option<Build>> {
-    let exported = export(disk, manifest, options.level, progress)?;
+    let exported = export(blobs, manifest, options.level, progress)?;
     let before = exported.read_bytes;
     let progress = |done, total| progress(before + done, before + total);
     let horizon = horizon(manifest, &options);
@@ -53,7 +53,7 @@ pub fn build(
         let merged = plan.counted.iter().map(|run| run.name.clone()).collect();
         let counted = plan.counted.clone();
         let files;
-        (files, work) = make(disk, plan, options, horizon, &progress)?;
+        (files, work) = make(blobs, plan, options, horizon, &progress)?;
         balance(&counted, &files)?;
         Some(GenerationEntry {
             number: newest + 1,
@@ -83,7 +83,7 @@ pub fn build(
 
 /// Makes the files that the plan merges, in parallel; all files of the generation then.
 fn make(
-    disk: &dyn Disk,
+    blobs: &Blobs,
     plan: Plan<'_>,
     options: BuildOptions,
     horizon: Horizon,
@@ -103,7 +103,7 @@ fn make(
                 shards: options.shards,
                 level: options.level,
             };
-            let file = merge_or_link(disk, &target.inputs, spec, horizon, &done)?;
+            let file = merge_or_link(blobs, &target.inputs, spec, horizon, &done)?;
             if let ([run], Some(file)) = (target.inputs.as_slice(), &file)
                 && run.hash == file.hash
             {
@@ -112,8 +112,6 @@ fn make(
             Ok(file)
         })
         .collect::<Result<_>>()?;
-    disk.sync_directory(names::ARCHIVE)
-        .map_err(Error::io("sync", names::ARCHIVE))?;
     let shared = plan.shared.len();
     let mut files = plan.shared;
     files.extend(made.into_iter().flatten());

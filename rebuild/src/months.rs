@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use rayon::prelude::*;
-use tallyring_archive::{Disk, Error, Partition, Result, Run, RunEntry};
+use tallyring_archive::{Blobs, Error, Partition, Result, Run, RunEntry};
 use tallyring_records::line::{self, Kind};
 
 /// Sums of totals by month and namespace; 128 bits, because every counter may be at its limit.
@@ -16,10 +16,10 @@ pub type Months = BTreeMap<(Partition, String), u128>;
 ///
 /// # Errors
 /// A run that cannot be read or is damaged.
-pub fn months(disk: &dyn Disk, runs: &[&RunEntry]) -> Result<Months> {
+pub fn months(blobs: &Blobs, runs: &[&RunEntry]) -> Result<Months> {
     let of_runs: Vec<Months> = runs
         .par_iter()
-        .map(|run| of_run(disk, run))
+        .map(|run| of_run(blobs, run))
         .collect::<Result<_>>()?;
     let mut sums = Months::new();
     for (place, sum) in of_runs.into_iter().flatten() {
@@ -28,7 +28,7 @@ pub fn months(disk: &dyn Disk, runs: &[&RunEntry]) -> Result<Months> {
     Ok(sums)
 }
 
-fn of_run(disk: &dyn Disk, entry: &RunEntry) -> Result<Months> {
+fn of_run(blobs: &Blobs, entry: &RunEntry) -> Result<Months> {
     let mut sums = Months::new();
     if !entry.meta.partition.is_year() {
         for (section, sum) in &entry.meta.sums {
@@ -39,7 +39,7 @@ fn of_run(disk: &dyn Disk, entry: &RunEntry) -> Result<Months> {
         }
         return Ok(sums);
     }
-    let mut cursor = Run::open_named(disk, entry)?.cursor();
+    let mut cursor = Run::open_named(blobs, entry)?.cursor();
     while cursor.advance()? {
         let Some((key, payload)) = cursor.line()? else {
             break;

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use tallyring_archive::merge::{Horizon, merge_told};
 use tallyring_archive::{
-    Disk, Error, Manifest, Result, RunEntry, RunMeta, RunSpec, RunWriter, names, verify_bytes,
+    Blobs, Error, Manifest, Result, RunEntry, RunMeta, RunSpec, RunWriter, verify_bytes,
 };
 
 use crate::closed::first_open_year;
@@ -36,26 +36,23 @@ pub fn recompressible(manifest: &Manifest, level: i32) -> Vec<&RunEntry> {
 /// # Errors
 /// A damaged file, or the disk.
 pub fn recompress(
-    disk: &dyn Disk,
+    blobs: &Blobs,
     file: &RunEntry,
     level: i32,
     progress: Progress<'_>,
 ) -> Result<RunEntry> {
     let wrong = |what: &str| Error::malformed(&file.name, what);
-    let input = verify_bytes(disk, file)?;
+    let input = verify_bytes(blobs, file)?;
     let spec = RunSpec::again(file, level);
-    let directory = names::directory_of(&spec.origin);
     let done = Bytes::of(file.bytes, progress);
-    let out = RunWriter::create(disk, spec)?;
+    let out = RunWriter::create(blobs, spec)?;
     let inputs = std::slice::from_ref(&input);
     let made = merge_told(inputs, out, Horizon::ALL, &|bytes| done.add(bytes))?;
     let made = made.ok_or_else(|| wrong("it holds nothing"))?;
-    disk.sync_directory(directory)
-        .map_err(Error::io("sync", directory))?;
     if !means_the_same(&made.meta, &file.meta) {
         return Err(wrong("written again it has other books"));
     }
-    if !have_same_lines(&input, &verify_bytes(disk, &made)?)? {
+    if !have_same_lines(&input, &verify_bytes(blobs, &made)?)? {
         return Err(wrong("written again it holds other lines"));
     }
     Ok(made)

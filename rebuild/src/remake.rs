@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use tallyring_archive::merge::{Horizon, merge};
 use tallyring_archive::{
-    Disk, Error, GenerationEntry, Manifest, Origin, Partition, Result, Run, RunEntry, RunSpec,
-    RunWriter, names,
+    Blobs, Error, GenerationEntry, Manifest, Origin, Partition, Result, Run, RunEntry, RunSpec,
+    RunWriter,
 };
 
 use crate::horizon::loses;
@@ -19,16 +19,14 @@ const LINES_LEVEL: i32 = 1;
 ///
 /// # Errors
 /// The first file that is not the merge of its source runs, or a disk.
-pub fn remake(disk: &dyn Disk, scratch: &dyn Disk, manifest: &Manifest) -> Result<u64> {
+pub fn remake(blobs: &Blobs, scratch: &Blobs, manifest: &Manifest) -> Result<u64> {
     let Some(generation) = manifest.archive.generation(manifest.archive.active) else {
         return Ok(0);
     };
-    scratch
-        .create_directory(names::ARCHIVE)
-        .map_err(Error::io("create", names::ARCHIVE))?;
+    scratch.prepare()?;
     for file in &generation.files {
         let runs = sources(manifest, generation, file);
-        if !is_merge_of(disk, scratch, file, &runs, generation.horizon())? {
+        if !is_merge_of(blobs, scratch, file, &runs, generation.horizon())? {
             let what = "its source runs merge to something else; `tallyring recount` makes it again from them";
             return Err(Error::malformed(&file.name, what));
         }
@@ -37,8 +35,8 @@ pub fn remake(disk: &dyn Disk, scratch: &dyn Disk, manifest: &Manifest) -> Resul
 }
 
 fn is_merge_of(
-    disk: &dyn Disk,
-    scratch: &dyn Disk,
+    blobs: &Blobs,
+    scratch: &Blobs,
     file: &RunEntry,
     runs: &[&RunEntry],
     horizon: Horizon,
@@ -53,7 +51,7 @@ fn is_merge_of(
     }
     let level = level_of_this_build(file);
     let made = merged(
-        disk,
+        blobs,
         scratch,
         file,
         runs,
@@ -65,13 +63,11 @@ fn is_merge_of(
     let is_same = match level {
         Some(_) => made.hash == file.hash,
         None => have_same_lines(
-            &Run::open_named(disk, file)?,
+            &Run::open_named(blobs, file)?,
             &Run::open_named(scratch, &made)?,
         )?,
     };
-    scratch
-        .remove(&made.name)
-        .map_err(Error::io("remove", &made.name))?;
+    scratch.remove(&made.name)?;
     Ok(is_same)
 }
 
@@ -95,8 +91,8 @@ pub fn have_same_lines(one: &Arc<Run>, other: &Arc<Run>) -> Result<bool> {
 /// # Errors
 /// When a source run is damaged, or a disk refuses.
 pub fn remake_file(
-    disk: &dyn Disk,
-    scratch: &dyn Disk,
+    blobs: &Blobs,
+    scratch: &Blobs,
     manifest: &Manifest,
     file: &RunEntry,
 ) -> Result<Option<String>> {
@@ -112,11 +108,9 @@ pub fn remake_file(
     if runs.iter().any(|run| run.hash == file.hash) {
         return Ok(None);
     }
-    scratch
-        .create_directory(names::ARCHIVE)
-        .map_err(Error::io("create", names::ARCHIVE))?;
+    scratch.prepare()?;
     let horizon = generation.horizon();
-    let made = merged(disk, scratch, file, &runs, (level, horizon))?;
+    let made = merged(blobs, scratch, file, &runs, (level, horizon))?;
     Ok(made
         .filter(|made| made.hash == file.hash)
         .map(|made| made.name))
@@ -137,13 +131,13 @@ fn sources<'m>(
 }
 
 fn merged(
-    disk: &dyn Disk,
-    scratch: &dyn Disk,
+    blobs: &Blobs,
+    scratch: &Blobs,
     file: &RunEntry,
     runs: &[&RunEntry],
     (level, horizon): (i32, Horizon),
 ) -> Result<Option<RunEntry>> {
-    let inputs = Run::open_all(disk, runs.iter().copied())?;
+    let inputs = Run::open_all(blobs, runs.iter().copied())?;
     let (partition, shard, shards) = place(file);
     let spec = RunSpec {
         origin: Origin::Merge,

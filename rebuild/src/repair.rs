@@ -1,8 +1,7 @@
 //! Heals sorted files that are damaged or gone: what a manifest names is known by its hash, so a copy can be trusted
 //! as soon as it has that hash, wherever it comes from.
 
-use tallyring_archive::disk::replace_whole;
-use tallyring_archive::{Disk, Error, Manifest, Result, RunEntry, names, verify_bytes};
+use tallyring_archive::{Blobs, Manifest, Result, RunEntry, names, verify_bytes};
 use tallyring_realtime::oplog::{OplogError, Segment, copy_segment, segment};
 
 use crate::backup::copy_file;
@@ -31,43 +30,43 @@ impl Healed {
 }
 
 /// Puts the bytes that `entry` tells of in the place of what is there. `None` when nobody has them.
-/// The caller holds the lock, and syncs the directories.
+/// The caller holds the lock.
 ///
 /// # Errors
 /// When the disk refuses.
 pub fn heal(
-    disk: &dyn Disk,
-    scratch: &dyn Disk,
+    blobs: &Blobs,
+    scratch: &Blobs,
     manifest: &Manifest,
     entry: &RunEntry,
-    backup: Option<&dyn Disk>,
+    backup: Option<&Blobs>,
 ) -> Result<Option<Healed>> {
     let twin = manifest
         .files()
         .filter(|other| other.hash == entry.hash && other.name != entry.name)
-        .find(|other| verify_bytes(disk, other).is_ok());
+        .find(|other| verify_bytes(blobs, other).is_ok());
     if let Some(twin) = twin {
-        put(disk, disk, &twin.name, entry)?;
+        put(blobs, blobs, &twin.name, entry)?;
         return Ok(Some(Healed::Twin));
     }
     if let Some(backup) = backup
         && verify_bytes(backup, entry).is_ok()
     {
-        copy_file(backup, disk, entry)?;
+        copy_file(backup, blobs, entry)?;
         return Ok(Some(Healed::Backup));
     }
     // It may have been merged of runs that are damaged too, which is no reason to stop.
-    if let Ok(Some(name)) = remake_file(disk, scratch, manifest, entry) {
-        put(scratch, disk, &name, entry)?;
+    if let Ok(Some(name)) = remake_file(blobs, scratch, manifest, entry) {
+        put(scratch, blobs, &name, entry)?;
         return Ok(Some(Healed::Remade));
     }
     Ok(None)
 }
 
-fn put(from: &dyn Disk, disk: &dyn Disk, name: &str, entry: &RunEntry) -> Result<()> {
-    let content = from.read(name).map_err(Error::io("read", name))?;
-    replace_whole(disk, &entry.name, &content)?;
-    verify_bytes(disk, entry).map(|_| ())
+fn put(from: &Blobs, blobs: &Blobs, name: &str, entry: &RunEntry) -> Result<()> {
+    let content = from.read(name)?;
+    blobs.put_over(&entry.name, &content)?;
+    verify_bytes(blobs, entry).map(|_| ())
 }
 
 /// Puts what the backup has of a log segment in the place of a damaged or missing one. Its newest segment may lack what
@@ -76,21 +75,21 @@ fn put(from: &dyn Disk, disk: &dyn Disk, name: &str, entry: &RunEntry) -> Result
 ///
 /// # Errors
 /// When a disk refuses.
-pub fn heal_segment(disk: &dyn Disk, backup: &dyn Disk, file: &str) -> Result<bool> {
+pub fn heal_segment(blobs: &Blobs, backup: &Blobs, file: &str) -> Result<bool> {
     let Some(first) = names::segment_first(file.rsplit('/').next().unwrap_or(file)) else {
         return Ok(false);
     };
     let copied = || {
-        let own = segment(backup, first)?;
+        let own = segment(backup.disk(), first)?;
         let next = following(backup, first)?;
-        let (copy, frames) = copy_segment(backup, &own, next.as_ref())?;
+        let (copy, frames) = copy_segment(backup.disk(), &own, next.as_ref())?;
         Ok::<_, OplogError>((own, next.is_some(), copy, frames))
     };
     // It may not be there, or be damaged there, too.
     let Ok((own, is_closed, copy, frames)) = copied() else {
         return Ok(false);
     };
-    let there = disk.read(file).ok();
+    let there = blobs.read(file).ok();
     let good = match (&there, is_closed) {
         (_, true) => copy,
         // What came after the backup would be lost without a word.
@@ -101,22 +100,20 @@ pub fn heal_segment(disk: &dyn Disk, backup: &dyn Disk, file: &str) -> Result<bo
         }
     };
     // The backup may hold records that this store lost in a crash, and has written others since.
-    let next = following(disk, first).ok().flatten();
+    let next = following(blobs, first).ok().flatten();
     if own.read(&good, next.as_ref()).is_err() || there.is_some_and(|there| *there == *good) {
         return Ok(false);
     }
-    replace_whole(disk, file, &good)?;
-    disk.sync_directory(names::OPLOG)
-        .map_err(Error::io("sync", names::OPLOG))?;
+    blobs.put_over(file, &good)?;
     Ok(true)
 }
 
 /// The segment behind the one that begins with this record, if there is one.
-fn following(disk: &dyn Disk, first: u64) -> std::result::Result<Option<Segment>, OplogError> {
-    let files = disk.list(names::OPLOG).unwrap_or_default();
+fn following(blobs: &Blobs, first: u64) -> std::result::Result<Option<Segment>, OplogError> {
+    let files = blobs.list(names::OPLOG).unwrap_or_default();
     let next = files
         .iter()
         .filter_map(|file| names::segment_first(file))
         .find(|next| *next > first);
-    next.map(|next| segment(disk, next)).transpose()
+    next.map(|next| segment(blobs.disk(), next)).transpose()
 }

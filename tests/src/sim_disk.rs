@@ -15,7 +15,7 @@ use std::fmt;
 use std::io::{self, ErrorKind};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use tallyring_archive::{Content, Disk, DiskFile};
+use tallyring_archive::{Blobs, Content, Disk, DiskFile};
 
 pub use inode::SECTOR_BYTES;
 use inode::{Inode, survivors};
@@ -73,6 +73,11 @@ impl fmt::Debug for SimDisk {
 }
 
 impl SimDisk {
+    /// The blobs on this disk.
+    pub fn blobs(&self) -> Blobs {
+        Blobs::new(Arc::new(self.clone()))
+    }
+
     fn of(
         directories: BTreeMap<String, Directory>,
         inodes: u64,

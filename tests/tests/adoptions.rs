@@ -32,7 +32,7 @@ fn stand() -> (SimDisk, Store) {
     let options = LoadOptions {
         id: LOAD,
         schema: &schema,
-        keys: &long_keys_of(&disk).expect("keys"),
+        keys: &long_keys_of(&disk.blobs()).expect("keys"),
         today: Day::of(NOW),
         shards: 3,
         level: 1,
@@ -41,7 +41,7 @@ fn stand() -> (SimDisk, Store) {
     };
     let stop = |row| Err(LoadError::Row(row));
     let files = [file.path().to_owned()];
-    let loaded = load(&disk, &files, options, &stop, &|_| {}).expect("loaded");
+    let loaded = load(&disk.blobs(), &files, options, &stop, &|_| {}).expect("loaded");
     assert_eq!(loaded.runs.len(), 3);
     let staged = Staged {
         load: LOAD.to_owned(),
@@ -49,7 +49,7 @@ fn stand() -> (SimDisk, Store) {
         rows: loaded.rows,
         runs: loaded.runs,
     };
-    staged.write(&disk).expect("staged");
+    staged.write(&disk.blobs()).expect("staged");
     (disk, store)
 }
 

@@ -35,7 +35,7 @@ fn rebuild(store: &Store, disk: &SimDisk) -> u64 {
         level: 1,
         keep: KeepDays::default(),
     };
-    let built = build(disk, &manifest, options, &|_, _| {}).expect("built");
+    let built = build(&disk.blobs(), &manifest, options, &|_, _| {}).expect("built");
     let built = built.expect("something to build");
     store.ledger().publish(&built).expect("published");
     store.manifest().archive.active

@@ -4,7 +4,6 @@
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use tallyring_archive::disk::write_whole;
 use tallyring_archive::{Disk, KeepDays, Manifest, names};
 use tallyring_realtime::{Batch, Identity, Options, Read, Store, World};
 use tallyring_rebuild::backup::copy;
@@ -50,7 +49,7 @@ fn live(disk: &SimDisk, day: i64, oplog_days: u32) {
             hours: None,
         },
     };
-    let built = build(disk, &manifest, options, &|_, _| {}).expect("built");
+    let built = build(&disk.blobs(), &manifest, options, &|_, _| {}).expect("built");
     if let Some(built) = built {
         store.ledger().publish(&built).expect("published");
     }
@@ -80,11 +79,11 @@ fn live(disk: &SimDisk, day: i64, oplog_days: u32) {
 
 /// What is restored of a backup; none when it was never finished.
 fn restored(backup: &SimDisk) -> Option<Vec<u64>> {
-    Manifest::load(backup).expect("a manifest that can be read")?;
+    Manifest::load(&backup.blobs()).expect("a manifest that can be read")?;
     let restored = SimDisk::default();
-    copy(backup, &restored, &|_| true, &|_, _| {}).expect("restored");
+    copy(&backup.blobs(), &restored.blobs(), &|_| true, &|_, _| {}).expect("restored");
     // As a restore does: the log of a copy may go further than its manifest.
-    write_whole(&restored, names::RESTORING, b"").expect("marked");
+    restored.blobs().put(names::RESTORING, b"").expect("marked");
     Some(answer(&restored))
 }
 
@@ -147,7 +146,7 @@ fn stand(stand: Stand) -> (SimDisk, SimDisk) {
     let (source, target) = (SimDisk::default(), SimDisk::default());
     for day in 0..stand.days {
         if day > 0 && day == stand.backed_up {
-            copy(&source, &target, &|_| true, &|_, _| {}).expect("copied");
+            copy(&source.blobs(), &target.blobs(), &|_| true, &|_, _| {}).expect("copied");
         }
         live(&source, day, stand.oplog_days);
     }
@@ -166,7 +165,7 @@ fn segments(disk: &SimDisk) -> Vec<String> {
 fn a_backup_may_be_older_than_its_sources_log() {
     let (source, target) = stand(STANDS[3]);
     assert!(segments(&target).last() < segments(&source).first());
-    copy(&source, &target, &|_| true, &|_, _| {}).expect("copied");
+    copy(&source.blobs(), &target.blobs(), &|_| true, &|_, _| {}).expect("copied");
     assert_eq!(segments(&target), segments(&source));
     assert_eq!(restored(&target), Some(answer(&source)));
 }
@@ -179,7 +178,7 @@ fn a_source_that_was_set_back_is_not_taken_for_what_its_backup_goes_on_with() {
         oplog_days: 90,
     };
     let (source, target) = stand(days(3));
-    copy(&source, &target, &|_| true, &|_, _| {}).expect("copied");
+    copy(&source.blobs(), &target.blobs(), &|_| true, &|_, _| {}).expect("copied");
     let before = restored(&target);
     // As it was a day before, and on from there with other clicks until its manifests have higher numbers.
     let (set_back, _) = stand(days(2));
@@ -187,7 +186,8 @@ fn a_source_that_was_set_back_is_not_taken_for_what_its_backup_goes_on_with() {
         live(&set_back, 1 + day, 90);
     }
     assert!(segments(&set_back).contains(segments(&target).last().expect("a segment")));
-    let error = copy(&set_back, &target, &|_| true, &|_, _| {}).expect_err("refused");
+    let error =
+        copy(&set_back.blobs(), &target.blobs(), &|_| true, &|_, _| {}).expect_err("refused");
     assert!(
         error.to_string().contains("move the target away"),
         "{error}"
@@ -198,10 +198,10 @@ fn a_source_that_was_set_back_is_not_taken_for_what_its_backup_goes_on_with() {
 #[test]
 fn a_store_that_got_its_first_api_key_goes_on_with_its_backup() {
     let (source, target) = stand(STANDS[0]);
-    copy(&source, &target, &|_| true, &|_, _| {}).expect("copied");
-    Identity::mark_keyed(&source).expect("marked");
-    copy(&source, &target, &|_| true, &|_, _| {}).expect("copied again");
-    let kept = Identity::load(&target).expect("readable");
+    copy(&source.blobs(), &target.blobs(), &|_| true, &|_, _| {}).expect("copied");
+    Identity::mark_keyed(&source.blobs()).expect("marked");
+    copy(&source.blobs(), &target.blobs(), &|_| true, &|_, _| {}).expect("copied again");
+    let kept = Identity::load(&target.blobs()).expect("readable");
     assert!(kept.is_some_and(|kept| kept.is_keyed));
 }
 
@@ -212,7 +212,7 @@ fn a_backup_that_stops_anywhere_is_whole_and_goes_on() {
             let (source, target) = self::stand(stand);
             let (before, after) = (restored(&target), Some(answer(&source)));
             target.stop_at_nth_call(stop);
-            let ended = copy(&source, &target, &|_| true, &|_, _| {}).is_ok();
+            let ended = copy(&source.blobs(), &target.blobs(), &|_| true, &|_, _| {}).is_ok();
             let found = target.crash(&mut random(seed << 32 | stop));
             let told = restored(&found);
             if ended {
@@ -231,7 +231,7 @@ fn a_backup_that_stops_anywhere_is_whole_and_goes_on() {
                 is_whole,
                 "{place}: {told:?} is not between {before:?} and {after:?}"
             );
-            copy(&source, &found, &|_| true, &|_, _| {})
+            copy(&source.blobs(), &found.blobs(), &|_| true, &|_, _| {})
                 .unwrap_or_else(|error| panic!("{place}: {error}"));
             assert_eq!(restored(&found), after, "{place}: gone on");
         }
@@ -250,7 +250,7 @@ fn an_error_of_either_disk_leaves_a_whole_backup() {
             let failing = if is_target { &target } else { &source };
             let calls = failing.calls();
             failing.fail_nth_call(nth, ErrorKind::Other);
-            let result = copy(&source, &target, &|_| true, &|_, _| {});
+            let result = copy(&source.blobs(), &target.blobs(), &|_| true, &|_, _| {});
             if failing.calls() < calls + nth {
                 result.expect("no fault was met");
                 break;
@@ -258,7 +258,7 @@ fn an_error_of_either_disk_leaves_a_whole_backup() {
             let told = restored(&target);
             let place = format!("call {nth} of {failing:?} failed");
             assert!(told.is_some() && told >= before, "{place}: {told:?}");
-            copy(&source, &target, &|_| true, &|_, _| {})
+            copy(&source.blobs(), &target.blobs(), &|_| true, &|_, _| {})
                 .unwrap_or_else(|error| panic!("{place}: {error}"));
             assert_eq!(restored(&target), after, "{place}: gone on");
         }

@@ -121,7 +121,7 @@ impl Kept {
                 hours: Some(0),
             },
         };
-        let built = build(&self.disk, &manifest, options, &|_, _| {}).expect("build");
+        let built = build(&self.disk.blobs(), &manifest, options, &|_, _| {}).expect("build");
         if let Some(built) = built {
             self.store.ledger().publish(&built).expect("publish");
         }
@@ -239,7 +239,7 @@ fn a_turn_back_is_replayed_also_where_what_it_left_closed_is_exported_since() {
         level: 1,
         keep: KeepDays::default(),
     };
-    let built = build(&kept.disk, &manifest, options, &|_, _| {}).expect("build");
+    let built = build(&kept.disk.blobs(), &manifest, options, &|_, _| {}).expect("build");
     kept.at(START_MS);
     assert_eq!(kept.after(10), (day_of(START_MS), false));
     assert_eq!(kept.click("b", START_MS), (true, true), "its store is cut");

@@ -82,7 +82,7 @@ impl Day {
                     hours: None,
                 },
             };
-            if let Ok(Some(built)) = build(&self.disk, &manifest, options, &|_, _| {}) {
+            if let Ok(Some(built)) = build(&self.disk.blobs(), &manifest, options, &|_, _| {}) {
                 let _ = store.ledger().publish(&built);
             }
         }
@@ -136,7 +136,7 @@ impl Day {
         );
         store.ledger().flush().expect("a sound disk");
         for entry in store.manifest().files() {
-            verify_run(&self.disk, entry).expect("a sound file");
+            verify_run(&self.disk.blobs(), entry).expect("a sound file");
         }
     }
 }

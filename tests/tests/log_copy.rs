@@ -173,7 +173,7 @@ fn backed_up(ack: LogCopyAck, there: &SimDisk) -> (SimDisk, SimDisk, Store) {
     for id in 0..20 {
         commit(&store, click(id)).expect("counted");
     }
-    copy(&disk, &backup, &|_| true, &|_, _| {}).expect("backed up");
+    copy(&disk.blobs(), &backup.blobs(), &|_| true, &|_, _| {}).expect("backed up");
     (disk, backup, store)
 }
 
@@ -192,7 +192,8 @@ fn a_backup_and_a_copy_that_was_torn_anywhere_are_what_both_had() {
         assert!(counted <= acknowledged + 1, "{place}");
         drop(store);
         let torn = there.crash(&mut random(stop));
-        let joined = join_log(&backup, &torn).unwrap_or_else(|error| panic!("{place}: {error}"));
+        let joined = join_log(&backup.blobs(), &torn.blobs())
+            .unwrap_or_else(|error| panic!("{place}: {error}"));
         let restored = restored_total(&backup);
         assert!(
             (acknowledged..=counted).contains(&restored),
@@ -228,7 +229,7 @@ fn a_restored_log_goes_on_with_the_copy_it_was_joined_with() {
     drop(store);
     // Without the copied log the restored one is behind it, and the copy is not touched.
     let alone = SimDisk::default();
-    copy(&backup, &alone, &|_| true, &|_, _| {}).expect("restored");
+    copy(&backup.blobs(), &alone.blobs(), &|_| true, &|_, _| {}).expect("restored");
     let files = there.files();
     let refused = open(&alone, &there, LogCopyAck::Both)
         .err()
@@ -237,13 +238,13 @@ fn a_restored_log_goes_on_with_the_copy_it_was_joined_with() {
     assert_eq!(there.files(), files);
 
     let restored = SimDisk::default();
-    copy(&backup, &restored, &|_| true, &|_, _| {}).expect("restored");
-    let joined = join_log(&restored, &there).expect("joined");
+    copy(&backup.blobs(), &restored.blobs(), &|_| true, &|_, _| {}).expect("restored");
+    let joined = join_log(&restored.blobs(), &there.blobs()).expect("joined");
     assert_eq!((joined.records, joined.left), (180, None));
     assert_eq!(restored_total(&restored), 200);
     assert_eq!(
-        Manifest::load(&restored).expect("a manifest"),
-        Manifest::load(&disk).expect("a manifest")
+        Manifest::load(&restored.blobs()).expect("a manifest"),
+        Manifest::load(&disk.blobs()).expect("a manifest")
     );
     let store = open(&restored, &there, LogCopyAck::Both).expect("it goes on");
     commit(&store, click(200)).expect("counted");
@@ -276,8 +277,8 @@ fn a_log_that_does_not_go_on_from_the_backup_is_refused_with_the_reason() {
     commit(&store, click(1_000)).expect("counted");
     let restore = |log: &SimDisk| {
         let restored = SimDisk::default();
-        copy(&backup, &restored, &|_| true, &|_, _| {}).expect("restored");
-        let joined = join_log(&restored, log).map_err(|error| error.to_string());
+        copy(&backup.blobs(), &restored.blobs(), &|_| true, &|_, _| {}).expect("restored");
+        let joined = join_log(&restored.blobs(), &log.blobs()).map_err(|error| error.to_string());
         (joined, restored)
     };
     for (log, told) in [(&other, "it ends before record 2"), (&foreign, "differ")] {

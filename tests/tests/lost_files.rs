@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use tallyring_archive::disk::write_whole;
 use tallyring_archive::{Disk, KeepDays, Staged, names};
 use tallyring_realtime::{
     Batch, Error, Options, Read, Recovery, SteppedBack, Store, World, long_keys_of,
@@ -100,7 +99,7 @@ fn rebuild(disk: &SimDisk, store: &Store) {
         level: 1,
         keep: KeepDays::default(),
     };
-    if let Some(built) = build(disk, &manifest, options, &|_, _| {}).expect("built") {
+    if let Some(built) = build(&disk.blobs(), &manifest, options, &|_, _| {}).expect("built") {
         store.ledger().publish(&built).expect("published");
     }
 }
@@ -115,7 +114,7 @@ fn adopt(disk: &SimDisk, store: &Store) {
     let options = LoadOptions {
         id: LOAD,
         schema: &schema,
-        keys: &long_keys_of(disk).expect("keys"),
+        keys: &long_keys_of(&disk.blobs()).expect("keys"),
         today: Day::of(START),
         shards: 1,
         level: 1,
@@ -123,14 +122,21 @@ fn adopt(disk: &SimDisk, store: &Store) {
         fill: false,
     };
     let stop = |row| Err(LoadError::Row(row));
-    let loaded = load(disk, &[file.path().to_owned()], options, &stop, &|_| {}).expect("loaded");
+    let loaded = load(
+        &disk.blobs(),
+        &[file.path().to_owned()],
+        options,
+        &stop,
+        &|_| {},
+    )
+    .expect("loaded");
     let staged = Staged {
         load: LOAD.to_owned(),
         store_id: store.manifest().store_id.clone(),
         rows: loaded.rows,
         runs: loaded.runs,
     };
-    staged.write(disk).expect("staged");
+    staged.write(&disk.blobs()).expect("staged");
     store
         .ledger()
         .adopt("history", LOAD, false)
@@ -161,7 +167,7 @@ fn contents(disk: &SimDisk) -> Vec<(String, Vec<u8>)> {
 }
 
 fn newest(disk: &SimDisk) -> u64 {
-    let numbers = tallyring_archive::manifest::numbers(disk).expect("manifests");
+    let numbers = tallyring_archive::manifest::numbers(&disk.blobs()).expect("manifests");
     *numbers.last().expect("a manifest")
 }
 
@@ -211,7 +217,7 @@ fn a_lost_newest_manifest_is_named_and_nothing_is_removed() {
         for part in [name.as_str(), "backup", "verify --repair"] {
             assert!(error.contains(part), "{last:?}: {error}");
         }
-        write_whole(&disk, &name, &manifest).expect("put back");
+        disk.blobs().put(&name, &manifest).expect("put back");
         assert!(contents(&disk) == before, "{last:?}");
         let (store, recovery) = open(&disk).expect("it starts with its manifest");
         let aside: [String; 0] = [];
@@ -326,10 +332,14 @@ fn what_a_rebuild_left_goes_and_what_nobody_knows_is_put_aside_and_kept() {
         level: 1,
         keep: KeepDays::default(),
     };
-    build(&disk, &manifest, options, &|_, _| {}).expect("built");
+    build(&disk.blobs(), &manifest, options, &|_, _| {}).expect("built");
     let disk = disk.kill();
-    write_whole(&disk, "runs/bulk-of-somebody.s01of01.00ff.csv.zst", b"x").expect("written");
-    write_whole(&disk, "archive/notes.txt", b"notes").expect("written");
+    disk.blobs()
+        .put("runs/bulk-of-somebody.s01of01.00ff.csv.zst", b"x")
+        .expect("written");
+    disk.blobs()
+        .put("archive/notes.txt", b"notes")
+        .expect("written");
     let (store, recovery) = open(&disk).expect("it starts");
     assert!(recovery.cleared.removed > 0, "{recovery:?}");
     let number = manifest.number;
@@ -346,7 +356,9 @@ fn what_a_rebuild_left_goes_and_what_nobody_knows_is_put_aside_and_kept() {
     drop(store);
     // One of the same name comes again.
     let disk = disk.crash(&mut random(1));
-    write_whole(&disk, "archive/notes.txt", b"others").expect("written");
+    disk.blobs()
+        .put("archive/notes.txt", b"others")
+        .expect("written");
     let (store, recovery) = open(&disk).expect("it starts");
     let again = names::aside(number, names::ARCHIVE, "notes.txt", 1);
     assert_eq!(recovery.cleared.aside, [again.as_str()]);
@@ -380,7 +392,9 @@ fn a_note_that_found_no_room_fails_no_commit_and_is_made_up_for_at_the_next_star
         drop(store);
         let mut lost = disk.crash(&mut random(call));
         lose(&mut lost, &names::manifest(number));
-        let is_noticed = Store::stepped_back(&lost).expect("a store").is_some();
+        let is_noticed = Store::stepped_back(&lost.blobs())
+            .expect("a store")
+            .is_some();
         if flushed.is_err() || is_noticed {
             continue;
         }

@@ -59,7 +59,7 @@ fn count(store: &Store, at: i64, id: &str) {
 
 fn rebuild(store: &Store, disk: &SimDisk) {
     let manifest = store.ledger().cut().expect("cut");
-    let built = build(disk, &manifest, OPTIONS, &|_, _| {}).expect("built");
+    let built = build(&disk.blobs(), &manifest, OPTIONS, &|_, _| {}).expect("built");
     store
         .ledger()
         .publish(&built.expect("something to build"))
@@ -111,10 +111,10 @@ fn totals(store: &Store) -> Vec<u64> {
 
 /// Loses all but the log and what the plan keeps, and makes it again.
 fn recounted(disk: &SimDisk, from: Option<Day>) -> (Store, Recount) {
-    let plan = Recount::plan(disk, from, &Schema::default_clicks(), 4).expect("a plan");
-    plan.manifest.commit(disk).expect("committed");
+    let plan = Recount::plan(&disk.blobs(), from, &Schema::default_clicks(), 4).expect("a plan");
+    plan.manifest.commit(&disk.blobs()).expect("committed");
     for file in plan.manifest.files() {
-        verify_run(disk, file).expect("what is kept is whole");
+        verify_run(&disk.blobs(), file).expect("what is kept is whole");
     }
     let kept = plan.manifest.file_names();
     for directory in names::SORTED_FILE_DIRECTORIES {
@@ -127,7 +127,7 @@ fn recounted(disk: &SimDisk, from: Option<Day>) -> (Store, Recount) {
     }
     let (store, _) = open(disk, plan.ended_ms.div_euclid(1_000));
     store.ledger().flush().expect("flushed");
-    let built = build(disk, &store.manifest(), OPTIONS, &|_, _| {}).expect("built");
+    let built = build(&disk.blobs(), &store.manifest(), OPTIONS, &|_, _| {}).expect("built");
     store
         .ledger()
         .publish(&built.expect("a generation"))
@@ -143,7 +143,9 @@ fn what_the_log_holds_whole_is_counted_again_and_source_runs_have_the_rest() {
     let expected = totals(&store);
     assert_eq!(expected.iter().sum::<u64>(), 20 * (2 * DAYS as u64 + 1));
     drop(store);
-    let before = Manifest::load(&disk).expect("read").expect("a manifest");
+    let before = Manifest::load(&disk.blobs())
+        .expect("read")
+        .expect("a manifest");
     let exported_before = |manifest: &Manifest| {
         let runs = manifest.archive.runs.iter();
         runs.filter(|run| run.name.starts_with(names::RUNS)).count()
@@ -162,7 +164,8 @@ fn what_the_log_holds_whole_is_counted_again_and_source_runs_have_the_rest() {
             );
         }
         let manifest = store.manifest();
-        let files = remake(&disk, &SimDisk::default(), &manifest).expect("the same");
+        let files =
+            remake(&disk.blobs(), &SimDisk::default().blobs(), &manifest).expect("the same");
         assert_eq!(
             files as usize,
             manifest
@@ -187,7 +190,8 @@ fn without_a_manifest_a_log_that_begins_late_is_refused_and_nothing_changes() {
             .expect("removed");
     }
     let files = disk.files();
-    let refused = Recount::plan(&disk, None, &Schema::default_clicks(), 4).expect_err("refused");
+    let refused =
+        Recount::plan(&disk.blobs(), None, &Schema::default_clicks(), 4).expect_err("refused");
     assert!(refused.to_string().contains("from a backup"), "{refused}");
     assert_eq!(disk.files(), files);
 }

@@ -225,7 +225,7 @@ fn no_call_of_a_replay_that_flushes_can_fail_so_that_a_count_is_lost_or_doubled(
         assert_eq!(commit(&store, 0..CLICKS), CLICKS, "all ids are known");
         store.ledger().flush().expect("a sound disk");
         for entry in store.manifest().files() {
-            verify_run(disk, entry).expect("a sound file");
+            verify_run(&disk.blobs(), entry).expect("a sound file");
         }
     };
     // Each start finds the log as a power loss leaves it.

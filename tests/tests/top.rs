@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use tallyring_archive::{KeepDays, OsDisk, Staged};
+use tallyring_archive::{Blobs, KeepDays, OsDisk, Staged};
 use tallyring_realtime::{Batch, Options, Store, long_keys_of};
 use tallyring_rebuild::load::{LoadError, LoadOptions, MEMORY_MIN, load};
 use tallyring_rebuild::{BuildOptions, build};
@@ -43,6 +43,7 @@ fn history() -> String {
 /// A store whose archive has the history, and a key in memory behind all of it.
 fn stand(directory: &Path) -> Store {
     let disk = OsDisk::new(directory).expect("a disk");
+    let blobs = Blobs::new(Arc::new(disk.clone()));
     let world = world(disk.clone(), Arc::new(ManualClock::new(NOW_MS, true)));
     let schema = Schema::default_clicks();
     let (store, _) = Store::open(world, Options::default(), schema.clone()).expect("open");
@@ -65,7 +66,7 @@ fn stand(directory: &Path) -> Store {
     let options = LoadOptions {
         id: LOAD,
         schema: &schema,
-        keys: &long_keys_of(&disk).expect("keys"),
+        keys: &long_keys_of(&blobs).expect("keys"),
         today: Day::of(NOW_MS / 1_000),
         shards: 4,
         level: 1,
@@ -73,14 +74,14 @@ fn stand(directory: &Path) -> Store {
         fill: false,
     };
     let stop = |row| Err(LoadError::Row(row));
-    let loaded = load(&disk, &[file], options, &stop, &|_| {}).expect("loaded");
+    let loaded = load(&blobs, &[file], options, &stop, &|_| {}).expect("loaded");
     let staged = Staged {
         load: LOAD.to_owned(),
         store_id: store.manifest().store_id.clone(),
         rows: loaded.rows,
         runs: loaded.runs,
     };
-    staged.write(&disk).expect("staged");
+    staged.write(&blobs).expect("staged");
     store
         .ledger()
         .adopt("history", LOAD, false)
@@ -91,7 +92,7 @@ fn stand(directory: &Path) -> Store {
         level: 1,
         keep: KeepDays::default(),
     };
-    let built = build(&disk, &manifest, options, &|_, _| {}).expect("built");
+    let built = build(&blobs, &manifest, options, &|_, _| {}).expect("built");
     store
         .ledger()
         .publish(&built.expect("something to build"))

@@ -38,7 +38,7 @@ impl Days {
         }
     }
 
-    pub fn push(&mut self, out: &mut RunWriter<'_>, key: &[u8], payload: &[u8]) -> Result<()> {
+    pub fn push(&mut self, out: &mut RunWriter, key: &[u8], payload: &[u8]) -> Result<()> {
         match line::kind_of(key) {
             Some(Kind::Total) => {
                 self.flush(out)?;
@@ -61,7 +61,7 @@ impl Days {
     }
 
     /// Writes what is kept back.
-    pub fn flush(&mut self, out: &mut RunWriter<'_>) -> Result<()> {
+    pub fn flush(&mut self, out: &mut RunWriter) -> Result<()> {
         let Some(day) = self.day.take() else {
             return Ok(());
         };
@@ -74,7 +74,7 @@ impl Days {
         }
     }
 
-    fn total(&mut self, out: &mut RunWriter<'_>, key: &[u8], payload: &[u8]) -> Result<()> {
+    fn total(&mut self, out: &mut RunWriter, key: &[u8], payload: &[u8]) -> Result<()> {
         let first = line::hours(payload).next().flatten();
         if first.is_none_or(|(code, _)| code.start() >= self.before) {
             return out.push(key, payload);
@@ -93,7 +93,7 @@ impl Days {
 
     fn fold(
         &mut self,
-        out: &mut RunWriter<'_>,
+        out: &mut RunWriter,
         (key, code): (&[u8], TimeCode),
         payload: &[u8],
     ) -> Result<()> {

@@ -11,7 +11,8 @@ use quick_cache::sync::Cache;
 use tallyring_records::line;
 use zstd::bulk::Decompressor;
 
-use crate::disk::{Content, Disk};
+use crate::blobs::Blobs;
+use crate::disk::Content;
 use crate::error::{Error, Result};
 use crate::run::block::{Block, IndexedBlock};
 use crate::run::format;
@@ -45,9 +46,9 @@ impl Run {
     ///
     /// # Errors
     /// When the file cannot be read, is damaged or of another version.
-    pub fn open(disk: &dyn Disk, name: &str) -> Result<Arc<Self>> {
+    pub fn open(blobs: &Blobs, name: &str) -> Result<Arc<Self>> {
         static UNIQUE: AtomicU64 = AtomicU64::new(0);
-        let content = disk.read(name).map_err(Error::io("read", name))?;
+        let content = blobs.read(name)?;
         let tail = format::read_tail(name, &content)?;
         let index = index::decode(name, tail.index, tail.blocks_end)?;
         let meta: RunMeta = serde_json::from_slice(tail.meta).map_err(|error| {
@@ -102,8 +103,8 @@ impl Run {
     ///
     /// # Errors
     /// As [`Run::open`], and when the file is not the one of the entry.
-    pub fn open_named(disk: &dyn Disk, entry: &RunEntry) -> Result<Arc<Self>> {
-        let run = Self::open(disk, &entry.name)?;
+    pub fn open_named(blobs: &Blobs, entry: &RunEntry) -> Result<Arc<Self>> {
+        let run = Self::open(blobs, &entry.name)?;
         let is_alike = run.content.len() as u64 == entry.bytes && run.meta == entry.meta;
         let is_small = run.content.len() <= HASHED_BYTES_MAX;
         let is_another =
@@ -120,12 +121,12 @@ impl Run {
     /// # Errors
     /// As [`Run::open_named`], of the first that cannot be opened.
     pub fn open_all<'e>(
-        disk: &dyn Disk,
+        blobs: &Blobs,
         entries: impl IntoIterator<Item = &'e RunEntry>,
     ) -> Result<Vec<Arc<Self>>> {
         entries
             .into_iter()
-            .map(|entry| Self::open_named(disk, entry))
+            .map(|entry| Self::open_named(blobs, entry))
             .collect()
     }
 

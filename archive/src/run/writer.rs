@@ -1,11 +1,9 @@
 //! Writes a run in one pass: lines in, blocks out, then the tail; then sync, then the name.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use tallyring_records::TimeCode;
 use tallyring_records::line::{self, Kind};
 
-use crate::disk::{Disk, DiskFile, TEMPORARY_SUFFIX};
+use crate::blobs::{Blobs, Unnamed};
 use crate::error::{Error, Result};
 use crate::names;
 use crate::origin::Origin;
@@ -57,14 +55,10 @@ pub const BLOCK_BYTES: usize = 64 << 10;
 const WRITE_BYTES: usize = 1 << 20;
 
 /// A run being written. Dropping it unfinished removes its temporary file.
-pub struct RunWriter<'d> {
-    disk: &'d dyn Disk,
+pub struct RunWriter {
     spec: RunSpec,
-    temporary: String,
-    file: Box<dyn DiskFile>,
-    finished: bool,
+    file: Unnamed,
     hasher: blake3::Hasher,
-    written: u64,
     pending: Vec<u8>,
     block: Vec<u8>,
     block_lines: u32,
@@ -77,24 +71,15 @@ pub struct RunWriter<'d> {
     meta: RunMeta,
 }
 
-impl<'d> RunWriter<'d> {
+impl RunWriter {
     /// Starts a run under a temporary name.
     ///
     /// # Errors
     /// When the file cannot be created.
-    pub fn create(disk: &'d dyn Disk, spec: RunSpec) -> Result<Self> {
-        static UNIQUE: AtomicU64 = AtomicU64::new(0);
-        let unique = UNIQUE.fetch_add(1, Ordering::Relaxed);
-        let temporary = format!(
-            "{}.{}-{unique}{TEMPORARY_SUFFIX}",
-            spec.name(""),
-            std::process::id()
-        );
-        let file = disk
-            .create(&temporary)
-            .map_err(Error::io("create", &temporary))?;
-        let compressor =
-            BlockCompressor::new(spec.level).map_err(Error::io("compress", &temporary))?;
+    pub fn create(blobs: &Blobs, spec: RunSpec) -> Result<Self> {
+        let file = blobs.begin(&spec.name(""))?;
+        let compressor = BlockCompressor::new(spec.level);
+        let compressor = compressor.map_err(Error::io("compress", file.temporary_name()))?;
         let meta = RunMeta {
             partition: spec.partition,
             shard: spec.shard,
@@ -107,13 +92,9 @@ impl<'d> RunWriter<'d> {
             compression: Self::compression(spec.level),
         };
         Ok(Self {
-            disk,
             spec,
-            temporary,
             file,
-            finished: false,
             hasher: blake3::Hasher::new(),
-            written: 0,
             pending: Vec::with_capacity(WRITE_BYTES),
             block: Vec::with_capacity(2 * BLOCK_BYTES),
             block_lines: 0,
@@ -176,8 +157,8 @@ impl<'d> RunWriter<'d> {
         Ok(())
     }
 
-    /// Writes the tail, syncs, and names the file after its content. `None` when no line was added:
-    /// nothing is left behind then. The directory is not synced: one sync serves many files.
+    /// Writes the tail, and names the file after its content; it is durable then. `None` when no line was added:
+    /// nothing is left behind then.
     ///
     /// # Errors
     /// When the disk refuses.
@@ -192,34 +173,26 @@ impl<'d> RunWriter<'d> {
         for entry in &self.index {
             entry.encode(&mut index);
         }
-        let blocks_end = self.written + self.pending.len() as u64;
+        let blocks_end = self.file.bytes() + self.pending.len() as u64;
         let tail = format::tail(blocks_end, &meta, &index);
         self.pending.extend_from_slice(&tail);
         self.write_pending()?;
-        self.file
-            .sync()
-            .map_err(Error::io("sync", &self.temporary))?;
         let hash = hash_text(&self.hasher.finalize());
         let name = self.spec.name(&hash);
+        let bytes = self.file.bytes();
         // A taken name is the same content: the name is its hash.
-        self.disk
-            .link(&self.temporary, &name)
-            .map_err(Error::io("name", &name))?;
-        self.disk
-            .remove(&self.temporary)
-            .map_err(Error::io("remove", &self.temporary))?;
-        self.finished = true;
+        self.file.put(&name)?;
         Ok(Some(RunEntry {
             name,
-            origin: self.spec.origin.clone(),
-            bytes: self.written,
+            origin: self.spec.origin,
+            bytes,
             hash,
-            meta: self.meta.clone(),
+            meta: self.meta,
         }))
     }
 
     fn account(&mut self, key: &[u8], payload: &[u8]) -> Result<()> {
-        let unreadable = || Error::no_counts(&self.temporary, key, payload);
+        let unreadable = || Error::no_counts(self.file.temporary_name(), key, payload);
         let section = line::section(key);
         let kind = line::kind_of(key).ok_or_else(unreadable)?;
         assert!(
@@ -290,9 +263,9 @@ impl<'d> RunWriter<'d> {
         let frame = self
             .compressor
             .compress(kind, &self.block)
-            .map_err(Error::io("compress", &self.temporary))?;
+            .map_err(Error::io("compress", self.file.temporary_name()))?;
         self.index.push(BlockEntry {
-            offset: self.written + self.pending.len() as u64,
+            offset: self.file.bytes() + self.pending.len() as u64,
             frame_bytes: u32::try_from(frame.len())
                 .expect("BUG: a frame of 1 GiB stays below 4 GiB"),
             plain_bytes,
@@ -311,21 +284,9 @@ impl<'d> RunWriter<'d> {
     }
 
     fn write_pending(&mut self) -> Result<()> {
-        self.file
-            .write_at(self.written, &self.pending)
-            .map_err(Error::io("write", &self.temporary))?;
+        self.file.write(&self.pending)?;
         self.hasher.update(&self.pending);
-        self.written += self.pending.len() as u64;
         self.pending.clear();
         Ok(())
-    }
-}
-
-impl Drop for RunWriter<'_> {
-    fn drop(&mut self) {
-        if !self.finished {
-            // If that fails too, the next start removes it.
-            let _ = self.disk.remove(&self.temporary);
-        }
     }
 }

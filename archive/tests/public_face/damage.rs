@@ -1,7 +1,7 @@
 //! Damage: every cut and every flipped bit is found, and no read ever returns another line.
 
 use proptest::prelude::*;
-use tallyring_archive::{BlockCache, Disk, Error, Run, RunEntry, verify_run};
+use tallyring_archive::{BlockCache, Error, Run, RunEntry, verify_run};
 
 use crate::{Line, MemoryDisk, lines, merge_runs, read_all, read_from, spec, write_april};
 

@@ -2,7 +2,7 @@
 //! rather than sum what it must not.
 
 use proptest::prelude::*;
-use tallyring_archive::{Disk, Error, RunEntry, names, verify_run};
+use tallyring_archive::{Error, RunEntry, names, verify_run};
 
 use crate::model::{Click, click, lines_of};
 use crate::{MemoryDisk, lines, merge_runs, read_all, spec, write, write_april};

@@ -15,29 +15,57 @@ mod verify;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Deref};
 use std::sync::{Arc, Mutex};
 
 use tallyring_archive::{
-    BlockCache, Content, Disk, DiskFile, Error, Origin, Partition, Run, RunEntry, RunSpec,
+    Blobs, BlockCache, Content, Disk, DiskFile, Error, Origin, Partition, Run, RunEntry, RunSpec,
     RunWriter, merge,
 };
 
 /// A line: key and payload.
 pub type Line = (Vec<u8>, Vec<u8>);
 
-/// A disk without faults, in memory.
-#[derive(Debug, Default)]
-pub struct MemoryDisk(Arc<Mutex<BTreeMap<String, Vec<u8>>>>);
+/// Blobs in memory, on a disk without faults.
+pub struct MemoryDisk {
+    files: Files,
+    blobs: Blobs,
+}
+
+/// Files by name.
+#[derive(Debug, Clone, Default)]
+struct Files(Arc<Mutex<BTreeMap<String, Vec<u8>>>>);
 
 struct MemoryFile {
-    files: Arc<Mutex<BTreeMap<String, Vec<u8>>>>,
+    files: Files,
     name: String,
 }
 
 impl MemoryDisk {
     /// Makes a file, or replaces it: what the code under test must never do.
     pub fn put(&self, name: &str, bytes: Vec<u8>) {
+        self.files.put(name, bytes);
+    }
+}
+
+impl Default for MemoryDisk {
+    fn default() -> Self {
+        let files = Files::default();
+        let blobs = Blobs::new(Arc::new(files.clone()));
+        Self { files, blobs }
+    }
+}
+
+impl Deref for MemoryDisk {
+    type Target = Blobs;
+
+    fn deref(&self) -> &Blobs {
+        &self.blobs
+    }
+}
+
+impl Files {
+    fn put(&self, name: &str, bytes: Vec<u8>) {
         self.0.lock().unwrap().insert(name.to_owned(), bytes);
     }
 
@@ -47,7 +75,7 @@ impl MemoryDisk {
     }
 }
 
-impl Disk for MemoryDisk {
+impl Disk for Files {
     fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
         if self.0.lock().unwrap().contains_key(name) {
             return Err(io::ErrorKind::AlreadyExists.into());
@@ -58,7 +86,7 @@ impl Disk for MemoryDisk {
 
     fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
         Ok(Box::new(MemoryFile {
-            files: Arc::clone(&self.0),
+            files: self.clone(),
             name: name.to_owned(),
         }))
     }
@@ -110,7 +138,7 @@ impl Disk for MemoryDisk {
 
 impl DiskFile for MemoryFile {
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        let mut files = self.files.lock().unwrap();
+        let mut files = self.files.0.lock().unwrap();
         let file = files.get_mut(&self.name).unwrap();
         let start = usize::try_from(offset).unwrap();
         file.resize(file.len().max(start + bytes.len()), 0);
@@ -135,7 +163,7 @@ pub fn spec(partition: &str, shard: u16, shards: u16) -> RunSpec {
 }
 
 /// Writes lines, which must be sorted, as a run.
-pub fn write(disk: &dyn Disk, spec: RunSpec, lines: &[Line]) -> Result<Option<RunEntry>, Error> {
+pub fn write(disk: &Blobs, spec: RunSpec, lines: &[Line]) -> Result<Option<RunEntry>, Error> {
     let mut writer = RunWriter::create(disk, spec)?;
     for (key, payload) in lines {
         writer.push(key, payload)?;
@@ -144,13 +172,13 @@ pub fn write(disk: &dyn Disk, spec: RunSpec, lines: &[Line]) -> Result<Option<Ru
 }
 
 /// Writes lines, of which there must be some, as the only shard of April 2012.
-pub fn write_april(disk: &dyn Disk, lines: &[Line]) -> RunEntry {
+pub fn write_april(disk: &Blobs, lines: &[Line]) -> RunEntry {
     write(disk, spec("2012-04", 0, 1), lines).unwrap().unwrap()
 }
 
 /// Merges runs into one shard.
 pub fn merge_runs(
-    disk: &dyn Disk,
+    disk: &Blobs,
     inputs: &[RunEntry],
     spec: RunSpec,
 ) -> Result<Option<RunEntry>, Error> {
@@ -166,7 +194,7 @@ pub fn merge_runs(
 }
 
 /// All lines of a run, read one after another.
-pub fn read_all(disk: &dyn Disk, name: &str) -> Result<Vec<Line>, Error> {
+pub fn read_all(disk: &Blobs, name: &str) -> Result<Vec<Line>, Error> {
     let mut cursor = Run::open(disk, name)?.cursor();
     let mut lines = Vec::new();
     while cursor.advance()? {

@@ -10,7 +10,7 @@ use tallyring_archive::Manifest;
 use super::Effort;
 use super::history;
 use super::report::{Report, median};
-use crate::data_directory::disk;
+use crate::data_directory::blobs;
 use crate::error::{CommandError, Result, doing};
 
 /// Options of `bench rebuild`.
@@ -167,7 +167,7 @@ impl Stand {
     }
 
     fn sizes(&self) -> Result<Sizes> {
-        let manifest = Manifest::load(&disk(&self.data)?)?;
+        let manifest = Manifest::load(&blobs(&self.data)?)?;
         let generation = manifest
             .as_ref()
             .and_then(|manifest| manifest.archive.generations.last());

@@ -6,7 +6,7 @@ use std::path::Path;
 use tallyring_archive::{KeepDays, Manifest, names};
 
 use super::Config;
-use crate::data_directory::disk;
+use crate::data_directory::blobs;
 use crate::error::Result;
 
 /// Nothing is forgotten by a command that does not know how long it should be kept.
@@ -67,7 +67,7 @@ impl Config {
         if self.declares || !data.join(names::IDENTITY).exists() {
             return Ok(None);
         }
-        let manifest = Manifest::load(&disk(data)?)?;
+        let manifest = Manifest::load(&blobs(data)?)?;
         let newest = manifest
             .iter()
             .flat_map(|manifest| &manifest.archive.generations)

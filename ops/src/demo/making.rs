@@ -10,7 +10,7 @@ use super::world::World;
 use super::{HOUR_S, history};
 use crate::cli::{DataArgs, LoadArgs, OnError, RebuildArgs};
 use crate::config::Config;
-use crate::data_directory::{disk, lock, open};
+use crate::data_directory::{blobs, lock, open};
 use crate::error::{CommandError, Result, doing};
 use crate::progress::count_bar;
 use crate::{load, rebuild};
@@ -119,7 +119,7 @@ fn made(data: &DataArgs) -> Result<Made> {
 }
 
 fn manifest(data: &Path) -> Result<Option<Manifest>> {
-    Ok(Manifest::load(&disk(data)?)?)
+    Ok(Manifest::load(&blobs(data)?)?)
 }
 
 fn load_file(data: &DataArgs, file: &Path, json: bool) -> Result<()> {

@@ -82,7 +82,7 @@ impl Catalog {
         if !self.keys()?.is_empty() {
             return Ok(true);
         }
-        let identity = Identity::load(&self.disk()?).map_err(Box::new)?;
+        let identity = Identity::load(&self.blobs()?).map_err(Box::new)?;
         Ok(identity.is_some_and(|identity| identity.is_keyed))
     }
 
@@ -91,7 +91,7 @@ impl Catalog {
         if self.keys()?.is_empty() {
             return Ok(());
         }
-        Ok(Identity::mark_keyed(&self.disk()?).map_err(Box::new)?)
+        Ok(Identity::mark_keyed(&self.blobs()?).map_err(Box::new)?)
     }
 
     /// Every key that ever was, revoked ones too, oldest first.

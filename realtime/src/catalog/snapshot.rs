@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::PoisonError;
 
 use serde::{Deserialize, Serialize};
-use tallyring_archive::{Disk, Error, OsDisk, disk::replace_whole, names, sealed};
+use tallyring_archive::{Blobs, Error, names, sealed};
 
 use super::{Catalog, CatalogError, JOBS, Job, KeyEntry, keys::KEYS};
 
@@ -30,10 +30,9 @@ impl Catalog {
         let json = serde_json::to_vec_pretty(&snapshot).expect("BUG: plain data");
         let bytes = sealed::seal(KIND, FORMAT, &json);
         let wrong = |error: Error| self.wrong(error.to_string());
-        let disk = self.disk()?;
-        replace_whole(&disk, names::CATALOG_SNAPSHOT, &bytes).map_err(wrong)?;
-        disk.sync_directory("")
-            .map_err(Error::io("sync", names::CATALOG_SNAPSHOT))
+        let blobs = self.blobs()?;
+        blobs
+            .put_over(names::CATALOG_SNAPSHOT, &bytes)
             .map_err(wrong)
     }
 
@@ -73,10 +72,10 @@ impl Catalog {
 
     fn snapshot(&self) -> Result<Option<Snapshot>, CatalogError> {
         let name = names::CATALOG_SNAPSHOT;
-        let content = match self.disk()?.read(name) {
-            Ok(content) => content,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(self.wrong(format!("cannot read {name}: {error}"))),
+        let content = match self.blobs()?.read_if_there(name) {
+            Ok(Some(content)) => content,
+            Ok(None) => return Ok(None),
+            Err(error) => return Err(self.wrong(error.to_string())),
         };
         let text = sealed::unseal(name, KIND, FORMAT, &content)
             .map_err(|error| self.wrong(error.to_string()))?;
@@ -96,11 +95,11 @@ impl Catalog {
     }
 
     /// The directory that the catalog stands in.
-    pub(super) fn disk(&self) -> Result<OsDisk, CatalogError> {
+    pub(super) fn blobs(&self) -> Result<Blobs, CatalogError> {
         let parent = match self.path.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
-        OsDisk::new(parent).map_err(|error| self.wrong(error.to_string()))
+        Blobs::local(parent).map_err(|error| self.wrong(error.to_string()))
     }
 }

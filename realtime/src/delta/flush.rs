@@ -3,9 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tallyring_archive::merge::{total_payloads, write_subtotal};
-use tallyring_archive::{
-    Disk, Error, Origin, Partition, Result, RunEntry, RunSpec, RunWriter, names,
-};
+use tallyring_archive::{Blobs, Origin, Partition, Result, RunEntry, RunSpec, RunWriter};
 use tallyring_records::line::{self, Kind, escape};
 use tallyring_records::{StoreId, TimeCode, USERS, is_hash};
 
@@ -14,22 +12,25 @@ use super::memory::{Bucket, Delta, Shard};
 
 /// Where the runs of a delta go.
 pub struct FlushTarget<'a> {
-    /// The disk.
-    pub disk: &'a dyn Disk,
+    /// The place of the runs.
+    pub blobs: &'a Blobs,
     /// The store.
     pub store: StoreId,
     /// zstd level.
     pub level: i32,
 }
 
-/// Writes all of `delta`. The files are synced and named, their directory is synced.
+/// Writes all of `delta`; `wrote` is told of each run as soon as it is durable.
 ///
 /// # Errors
-/// When the disk refuses.
-pub fn write_runs(target: &FlushTarget<'_>, delta: &Delta) -> Result<Vec<RunEntry>> {
-    let mut runs = Vec::new();
+/// When the disk refuses; those of `wrote`.
+pub fn write_runs(
+    target: &FlushTarget<'_>,
+    delta: &Delta,
+    wrote: &mut dyn FnMut(RunEntry) -> Result<()>,
+) -> Result<()> {
     let shards = u16::try_from(delta.shards().len()).expect("BUG: shards are numbered in 16 bits");
-    for (number, shard) in delta.shards().iter().enumerate() {
+    for (number, shard) in (0..shards).zip(delta.shards()) {
         let months: BTreeSet<Partition> = counted(shard)
             .map(|bucket| Partition::month_of(bucket.code()))
             .collect();
@@ -37,7 +38,7 @@ pub fn write_runs(target: &FlushTarget<'_>, delta: &Delta) -> Result<Vec<RunEntr
             let spec = RunSpec {
                 origin: Origin::Flush(target.store),
                 partition,
-                shard: u16::try_from(number).expect("BUG: shards are numbered in 16 bits"),
+                shard: number,
                 shards,
                 level: target.level,
             };
@@ -45,18 +46,16 @@ pub fn write_runs(target: &FlushTarget<'_>, delta: &Delta) -> Result<Vec<RunEntr
                 shard,
                 lookups: delta.lookups(),
                 partition,
-                out: RunWriter::create(target.disk, spec)?,
+                out: RunWriter::create(target.blobs, spec)?,
                 used: BTreeSet::new(),
             };
             month.write()?;
-            runs.extend(month.out.finish()?);
+            if let Some(run) = month.out.finish()? {
+                wrote(run)?;
+            }
         }
     }
-    target
-        .disk
-        .sync_directory(names::DELTAS)
-        .map_err(Error::io("sync", names::DELTAS))?;
-    Ok(runs)
+    Ok(())
 }
 
 /// The buckets that count something. A bucket whose counts were folded into another delta has none.
@@ -64,16 +63,16 @@ fn counted(shard: &Shard) -> impl Iterator<Item = &Bucket> {
     shard.buckets.iter().filter(|bucket| bucket.count > 0)
 }
 
-struct Month<'s, 'd> {
+struct Month<'s> {
     shard: &'s Shard,
     lookups: &'s Lookups,
     partition: Partition,
-    out: RunWriter<'d>,
+    out: RunWriter,
     /// Hashes of keys and values written, whose lookups come last.
     used: BTreeSet<&'s [u8]>,
 }
 
-impl<'s> Month<'s, '_> {
+impl<'s> Month<'s> {
     /// Lines come section by section (`c.u|…` before `u|…`), which is their order as bytes: no
     /// section's name is the beginning of another's.
     fn write(&mut self) -> Result<()> {

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use fastbloom::BloomFilter;
 use hashbrown::HashMap;
 use tallyring_archive::{
-    BlockCache, Disk, Error, IdRunEntry, Origin, Partition, Result, Run, RunSpec, RunWriter, names,
+    Blobs, BlockCache, Error, IdRunEntry, Origin, Partition, Result, Run, RunSpec, RunWriter,
 };
 use tallyring_records::line::{entries, push_entry};
 use tallyring_records::{Grain, TimeCode};
@@ -58,10 +58,10 @@ impl Ids {
     ///
     /// # Errors
     /// When a run cannot be read.
-    pub fn open(disk: &dyn Disk, entries: &[IdRunEntry], known_from_ms: i64) -> Result<Self> {
+    pub fn open(blobs: &Blobs, entries: &[IdRunEntry], known_from_ms: i64) -> Result<Self> {
         let runs = entries
             .iter()
-            .map(|entry| IdRun::open(disk, entry.clone(), known_from_ms).map(Arc::new))
+            .map(|entry| IdRun::open(blobs, entry.clone(), known_from_ms).map(Arc::new))
             .collect::<Result<_>>()?;
         Ok(Self {
             recent: HashMap::new(),
@@ -178,17 +178,17 @@ impl Ids {
     }
 }
 
-/// Writes ids as a run. The file is synced and named, its directory is synced.
+/// Writes ids as a run, durably.
 ///
 /// # Errors
 /// When the disk refuses.
 pub fn write_run(
-    disk: &dyn Disk,
+    blobs: &Blobs,
     ids: &HashMap<u128, Seen>,
     level: i32,
 ) -> Result<Option<IdRunEntry>> {
     let newest_ms = ids.values().map(|seen| seen.arrived_ms).max().unwrap_or(0);
-    let mut out = RunWriter::create(disk, spec(newest_ms, level))?;
+    let mut out = RunWriter::create(blobs, spec(newest_ms, level))?;
     let mut sorted: Vec<(u128, Seen)> = ids.iter().map(|(&id, &seen)| (id, seen)).collect();
     sorted.sort_unstable_by_key(|&(id, _)| id);
     let (mut payload, mut code) = (Vec::new(), Vec::new());
@@ -200,8 +200,6 @@ pub fn write_run(
         out.push(key(id).as_bytes(), &payload)?;
     }
     let run = out.finish()?;
-    disk.sync_directory(names::IDS)
-        .map_err(Error::io("sync", names::IDS))?;
     Ok(run.map(|run| IdRunEntry { newest_ms, run }))
 }
 
@@ -222,8 +220,8 @@ impl IdRun {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn open(disk: &dyn Disk, entry: IdRunEntry, known_from_ms: i64) -> Result<Self> {
-        let run = Run::open_named(disk, &entry.run)?;
+    pub fn open(blobs: &Blobs, entry: IdRunEntry, known_from_ms: i64) -> Result<Self> {
+        let run = Run::open_named(blobs, &entry.run)?;
         if entry.newest_ms < known_from_ms {
             let filter = None;
             return Ok(Self { entry, run, filter });

@@ -285,8 +285,8 @@ impl Intake {
             let new: Vec<&IdRunEntry> = entries.iter().filter(is_new).collect();
             (new, self.known_from_ms(&writer))
         };
-        let open =
-            |entry: &IdRunEntry| IdRun::open(&*self.world.disk, entry.clone(), known_from_ms);
+        let blobs = self.world.blobs();
+        let open = |entry: &IdRunEntry| IdRun::open(&blobs, entry.clone(), known_from_ms);
         let opened: tallyring_archive::Result<Vec<IdRun>> = new.into_iter().map(open).collect();
         Ok(opened?)
     }

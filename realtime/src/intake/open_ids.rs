@@ -1,6 +1,6 @@
 //! Remembered ids at a start: of their runs, or of the log, which holds every id that is known.
 
-use tallyring_archive::{Disk, IdsEntry};
+use tallyring_archive::{Blobs, IdsEntry};
 use tallyring_records::Offset;
 
 use super::ids::Ids;
@@ -19,14 +19,14 @@ impl OpenIds {
     ///
     /// # Errors
     /// When they cannot be read now.
-    pub fn new(disk: &dyn Disk, entry: &IdsEntry, known_from_ms: i64) -> Result<Self> {
-        match Ids::open(disk, &entry.runs, known_from_ms) {
+    pub fn new(blobs: &Blobs, entry: &IdsEntry, known_from_ms: i64) -> Result<Self> {
+        match Ids::open(blobs, &entry.runs, known_from_ms) {
             Ok(ids) => Ok(Self {
                 ids,
                 entry: entry.clone(),
             }),
             Err(error) if error.is_damage() => {
-                let segments = segments(disk)?;
+                let segments = segments(blobs.disk())?;
                 let oldest = segments.first().map(Segment::first_sequence);
                 if oldest != Some(0) {
                     // A log that begins later may lack ids that are still known, and they would be forgotten.
@@ -38,7 +38,7 @@ impl OpenIds {
                     ..entry.flushed
                 };
                 Ok(Self {
-                    ids: Ids::open(disk, &[], known_from_ms)?,
+                    ids: Ids::open(blobs, &[], known_from_ms)?,
                     entry: IdsEntry {
                         runs: Vec::new(),
                         flushed: from,

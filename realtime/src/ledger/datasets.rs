@@ -1,7 +1,5 @@
 //! Bulk datasets: what a load sorted is adopted, dropped again, and counts with the next generation.
 
-use std::io::ErrorKind;
-
 use tallyring_archive::{
     DatasetEntry, Error as ArchiveError, Origin, RunEntry, Staged, names, verify_bytes,
 };
@@ -25,11 +23,9 @@ impl Ledger {
         if !names::is_load(load) {
             return Err(Error::Load(format!("`{}` is no load", load.escape_debug())));
         }
-        let disk = &*self.disk;
-        let staged = match Staged::read(disk, load) {
-            Err(ArchiveError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
-                return Err(Error::NoLoad(load.to_owned()));
-            }
+        let blobs = &self.blobs;
+        let staged = match Staged::read(blobs, load) {
+            Err(error) if error.is_gone() => return Err(Error::NoLoad(load.to_owned())),
             read => read?,
         };
         if staged.store_id != self.intake.live().manifest().store_id || staged.load != load {
@@ -39,7 +35,7 @@ impl Ledger {
         }
         // Outside the lock: this reads all of it.
         for run in &staged.runs {
-            verify_bytes(disk, run).map_err(|error| match error {
+            verify_bytes(blobs, run).map_err(|error| match error {
                 ArchiveError::Io { .. } => error.into(),
                 damage => Error::Load(format!("its files are damaged: {damage}")),
             })?;
@@ -58,7 +54,7 @@ impl Ledger {
             .map(|run| run.name.clone())
             .chain([names::staged(load)])
         {
-            let _ = disk.remove(&name);
+            let _ = blobs.remove(&name);
         }
         Ok(adopted)
     }
@@ -71,7 +67,7 @@ impl Ledger {
         staged: &Staged,
         replace: bool,
     ) -> Result<DatasetEntry> {
-        let disk = &*self.disk;
+        let blobs = &self.blobs;
         let mut next = self.next_manifest(root)?;
         if let Some(taken) = next
             .archive
@@ -88,12 +84,9 @@ impl Ledger {
         for run in &staged.runs {
             let source = source_run(&staged.load, run)?;
             // A taken name is the same content: the name is its hash.
-            disk.link(&run.name, &source.name)
-                .map_err(ArchiveError::io("name", &source.name))?;
+            blobs.copy(&run.name, &source.name)?;
             runs.push(source);
         }
-        disk.sync_directory(names::RUNS)
-            .map_err(ArchiveError::io("sync", names::RUNS))?;
         let adopted = DatasetEntry {
             name: name.to_owned(),
             load: staged.load.clone(),
@@ -119,7 +112,7 @@ impl Ledger {
             .collect();
         let given = given.iter().map(String::as_str);
         root.files
-            .remove_unnamed(&*self.disk, given, &root.manifest);
+            .remove_unnamed(&self.blobs, given, &root.manifest);
     }
 
     /// Drops a dataset: it stops counting when the next generation is published.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tallyring_archive::{Disk, Manifest, Result, Run, RunEntry};
+use tallyring_archive::{Blobs, Manifest, Result, Run, RunEntry};
 
 use crate::delta::OpenRun;
 use crate::view::ArchiveFiles;
@@ -20,14 +20,14 @@ impl Files {
     ///
     /// # Errors
     /// When a file cannot be opened for another reason.
-    pub fn open_what_is_whole(&mut self, disk: &dyn Disk, manifest: &Manifest) -> Result<()> {
+    pub fn open_what_is_whole(&mut self, blobs: &Blobs, manifest: &Manifest) -> Result<()> {
         let of_stores = manifest.intake.stores.iter().flat_map(|store| &store.runs);
         let kept = manifest.archive.generations.iter();
         let of_archive = kept
             .flat_map(|kept| &kept.files)
             .chain(manifest.archive.pending());
         for entry in of_stores.chain(of_archive) {
-            match self.open(disk, entry) {
+            match self.open(blobs, entry) {
                 Ok(_) => {}
                 Err(error) if error.is_damage() => {
                     tracing::error!(%error, file = entry.name, "a file is damaged or gone: reads that need it fail");
@@ -56,8 +56,8 @@ impl Files {
     ///
     /// # Errors
     /// When it cannot be opened.
-    pub fn reopen(&mut self, disk: &dyn Disk, entry: &RunEntry) -> Result<OpenRun> {
-        let run = Run::open_named(disk, entry)?;
+    pub fn reopen(&mut self, blobs: &Blobs, entry: &RunEntry) -> Result<OpenRun> {
+        let run = Run::open_named(blobs, entry)?;
         self.open.insert(entry.name.clone(), Arc::clone(&run));
         Ok(OpenRun {
             entry: entry.clone(),
@@ -69,11 +69,11 @@ impl Files {
     ///
     /// # Errors
     /// When it cannot be opened.
-    pub fn open(&mut self, disk: &dyn Disk, entry: &RunEntry) -> Result<OpenRun> {
+    pub fn open(&mut self, blobs: &Blobs, entry: &RunEntry) -> Result<OpenRun> {
         let run = match self.open.get(&entry.name) {
             Some(run) => Arc::clone(run),
             None => {
-                let run = Run::open_named(disk, entry)?;
+                let run = Run::open_named(blobs, entry)?;
                 self.open.insert(entry.name.clone(), Arc::clone(&run));
                 run
             }
@@ -88,10 +88,10 @@ impl Files {
     ///
     /// # Errors
     /// When a file cannot be opened.
-    pub fn archive(&mut self, disk: &dyn Disk, manifest: &Manifest) -> Result<ArchiveFiles> {
+    pub fn archive(&mut self, blobs: &Blobs, manifest: &Manifest) -> Result<ArchiveFiles> {
         let mut kept = BTreeMap::new();
         for generation in &manifest.archive.generations {
-            kept.insert(generation.number, self.open_all(disk, &generation.files)?);
+            kept.insert(generation.number, self.open_all(blobs, &generation.files)?);
         }
         let mut runs = kept
             .get(&manifest.archive.active)
@@ -99,7 +99,7 @@ impl Files {
             .unwrap_or_default();
         let pending: Vec<&RunEntry> = manifest.archive.pending().collect();
         let pending_from = pending.iter().map(|run| run.meta.first).min();
-        runs.extend(self.open_all(disk, pending)?);
+        runs.extend(self.open_all(blobs, pending)?);
         Ok(ArchiveFiles {
             generation: manifest.archive.active,
             runs,
@@ -122,25 +122,19 @@ impl Files {
 
     fn open_all<'e>(
         &mut self,
-        disk: &dyn Disk,
+        blobs: &Blobs,
         entries: impl IntoIterator<Item = &'e RunEntry>,
     ) -> Result<Vec<Arc<Run>>> {
         entries
             .into_iter()
-            .map(|entry| self.open(disk, entry).map(|open| open.run))
+            .map(|entry| self.open(blobs, entry).map(|open| open.run))
             .collect()
-    }
-
-    /// Forgets files that the manifest does not name; they are to be removed.
-    pub fn forget_unnamed(&mut self, manifest: &Manifest) {
-        let named = manifest.file_names();
-        self.open.retain(|name, _| named.contains(name.as_str()));
     }
 
     /// Forgets and removes those of the files that the manifest does not name. Views that read them go on.
     pub fn remove_unnamed<'n>(
         &mut self,
-        disk: &dyn Disk,
+        blobs: &Blobs,
         files: impl Iterator<Item = &'n str>,
         manifest: &Manifest,
     ) {
@@ -148,7 +142,7 @@ impl Files {
         for file in files.filter(|file| !named.contains(file)) {
             self.open.remove(file);
             // A file that stays is only space: the next start removes it.
-            if let Err(error) = disk.remove(file) {
+            if let Err(error) = blobs.remove(file) {
                 tracing::debug!(file, %error, "cannot remove a file that is not named");
             }
         }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use tallyring_archive::merge::{Horizon, merge};
 use tallyring_archive::{
     IdRunEntry, IdsEntry, Manifest, Origin, Partition, RunEntry, RunSpec, RunWriter, StoreEntry,
-    names, remove_leftovers_of_flush,
 };
 use tallyring_records::StoreId;
 
@@ -62,64 +61,70 @@ impl Ledger {
 
     pub(super) fn flush_locked(&self, root: &mut Root) -> Result<()> {
         root.check()?;
-        let flushed = self.write_and_name(root);
-        // Where a manifest may name them they stay. Else the next try makes others, and the disk may be full.
-        if flushed.is_err() && root.uncertain.is_none() {
-            let disk = &*self.disk;
-            root.files.forget_unnamed(&root.manifest);
-            if let Err(error) = remove_leftovers_of_flush(disk, &root.manifest) {
-                tracing::debug!(%error, "what a failed flush left could not be removed");
-            }
+        let mut made = Vec::new();
+        let flushed = self.write_and_name(root, &mut made);
+        // Where it is not known which manifest counts, the new one may name them.
+        if root.uncertain.is_none() {
+            let made = made.iter().map(String::as_str);
+            root.files.remove_unnamed(&self.blobs, made, &root.manifest);
         }
         flushed
     }
 
-    fn write_and_name(&self, root: &mut Root) -> Result<()> {
+    /// Writes all memory as runs, whose names are added to `made`, and names them in a manifest.
+    fn write_and_name(&self, root: &mut Root, made: &mut Vec<String>) -> Result<()> {
         let frozen = self.intake.freeze()?;
-        let written = self.write_frozen(root, &frozen)?;
+        let written = self.write_frozen(root, &frozen, made)?;
         let mut next = self.next_manifest(root)?;
         self.describe(&mut next, &frozen, &written);
         next.intake.newest_events = frozen.newest_events.clone();
         next.intake.ids = self.remembered(&next.intake.ids, &frozen, written.ids.as_ref())?;
+        made.extend(next.intake.ids.runs.iter().map(|ids| ids.run.name.clone()));
         let fresh_ids = self.intake.open_fresh_ids(&next.intake.ids.runs)?;
         self.commit_manifest(root, next)?;
-        let made = written.made.iter().map(String::as_str);
-        root.files.remove_unnamed(&*self.disk, made, &root.manifest);
         let (stores, until) = (written.stores, frozen.until);
         self.intake
             .flushed(stores, fresh_ids, until, &root.manifest);
         Ok(())
     }
 
-    fn write_frozen(&self, root: &mut Root, frozen: &Frozen) -> Result<Written> {
-        let disk = &*self.disk;
-        let (mut stores, mut made) = (Vec::new(), Vec::new());
+    fn write_frozen(
+        &self,
+        root: &mut Root,
+        frozen: &Frozen,
+        made: &mut Vec<String>,
+    ) -> Result<Written> {
+        let (blobs, level) = (&self.blobs, self.intake.options().flush_level);
+        let mut stores = Vec::new();
         for store in &frozen.stores {
             let target = FlushTarget {
-                disk,
+                blobs,
                 store: store.id,
-                level: self.intake.options().flush_level,
+                level,
             };
             let mut runs = store.runs.clone();
             for delta in &store.deltas {
-                for entry in write_runs(&target, delta)? {
-                    runs.push(root.files.open(disk, &entry)?);
-                    made.push(entry.name);
-                }
+                write_runs(&target, delta, &mut |entry| {
+                    made.push(entry.name.clone());
+                    runs.push(root.files.open(blobs, &entry)?);
+                    Ok(())
+                })?;
             }
-            stores.push((store.id, self.compact(&mut root.files, store.id, runs)?));
+            let runs = self.compact(&mut root.files, store.id, runs)?;
+            made.extend(runs.iter().map(|run| run.entry.name.clone()));
+            stores.push((store.id, runs));
         }
         let ids = match &frozen.ids {
-            Some(ids) => intake::write_run(disk, ids, self.intake.options().flush_level)?,
+            Some(ids) => intake::write_run(blobs, ids, level)?,
             None => None,
         };
         made.extend(ids.iter().map(|ids| ids.run.name.clone()));
-        Ok(Written { stores, ids, made })
+        Ok(Written { stores, ids })
     }
 
     /// Merges the runs of each month and shard that has too many.
     fn compact(&self, files: &mut Files, id: StoreId, runs: Vec<OpenRun>) -> Result<Vec<OpenRun>> {
-        let disk = &*self.disk;
+        let blobs = &self.blobs;
         let mut groups: BTreeMap<(Partition, u16, u16), Vec<OpenRun>> = BTreeMap::new();
         for run in runs {
             let meta = run.run.meta();
@@ -144,13 +149,11 @@ impl Ledger {
             };
             let inputs: Vec<_> = group.iter().map(|run| Arc::clone(&run.run)).collect();
             let merged =
-                RunWriter::create(disk, spec).and_then(|out| merge(&inputs, out, Horizon::ALL));
+                RunWriter::create(blobs, spec).and_then(|out| merge(&inputs, out, Horizon::ALL));
             match merged {
                 Ok(entry) => {
-                    disk.sync_directory(names::DELTAS)
-                        .map_err(tallyring_archive::Error::io("sync", names::DELTAS))?;
                     if let Some(entry) = entry {
-                        kept.push(files.open(disk, &entry)?);
+                        kept.push(files.open(blobs, &entry)?);
                     }
                 }
                 // To be few is not worth a flush: were it to fail, memory would fill up.
@@ -192,7 +195,7 @@ impl Ledger {
         Ok(IdsEntry {
             // A replay may begin before, at what a store lacks.
             flushed: before.flushed.max(frozen.until),
-            runs: intake::compact(&*self.disk, runs, now_ms, window_ms, options.flush_level)?,
+            runs: intake::compact(&self.blobs, runs, now_ms, window_ms, options.flush_level)?,
             producers: frozen.producers.clone(),
         })
     }
@@ -202,8 +205,6 @@ impl Ledger {
 struct Written {
     stores: Vec<(StoreId, Vec<OpenRun>)>,
     ids: Option<IdRunEntry>,
-    /// Names of the files; what was merged at once into others is named by no manifest.
-    made: Vec<String>,
 }
 
 fn flushed_entry(store: &DeltaStore, frozen: &Frozen, written: &Written) -> StoreEntry {

@@ -15,10 +15,9 @@ mod scrub;
 
 use std::collections::BTreeSet;
 use std::mem;
-use std::sync::{Arc, PoisonError};
+use std::sync::PoisonError;
 
-use tallyring_archive::disk::remove_temporary_files;
-use tallyring_archive::{Disk, Manifest, names};
+use tallyring_archive::{Blobs, Manifest, names};
 
 use crate::error::{Error, Result};
 use crate::intake::Intake;
@@ -30,7 +29,7 @@ pub(crate) use files::Files;
 
 /// The root of one data directory.
 pub struct Ledger {
-    disk: Arc<dyn Disk>,
+    blobs: Blobs,
     root: Mutex<Root>,
     /// Names of files that were found damaged.
     damaged: Mutex<BTreeSet<String>>,
@@ -51,7 +50,7 @@ impl Ledger {
     /// The root as a manifest says; `files` are open.
     pub(crate) fn new(manifest: Manifest, files: Files, intake: Intake) -> Self {
         Self {
-            disk: Arc::clone(&intake.world().disk),
+            blobs: intake.world().blobs(),
             damaged: Mutex::new(files.lost()),
             root: Mutex::new(Root {
                 manifest,
@@ -113,16 +112,16 @@ impl Ledger {
 
     /// Commits `next`, notes that in the log, and removes the files that only the manifest before named.
     fn commit_manifest(&self, root: &mut Root, next: Manifest) -> Result<()> {
-        let disk = &*self.disk;
-        if let Err(error) = next.commit(disk) {
+        let blobs = &self.blobs;
+        if let Err(error) = next.commit(blobs) {
             // If the name may be taken, this process can no longer tell which manifest counts.
-            let unnamed = disk.list(names::MANIFESTS).is_ok_and(|files| {
+            let unnamed = blobs.list(names::MANIFESTS).is_ok_and(|files| {
                 !files
                     .iter()
                     .any(|file| names::manifest_number(file) == Some(next.number))
             });
             if unnamed {
-                let _ = remove_temporary_files(disk, names::MANIFESTS);
+                let _ = blobs.remove_unfinished(names::MANIFESTS);
             } else {
                 root.uncertain = Some(error.to_string());
             }
@@ -133,7 +132,7 @@ impl Ledger {
             self.intake.note_manifest(root.manifest.number);
         }
         let before = before.files().map(|entry| entry.name.as_str());
-        root.files.remove_unnamed(disk, before, &root.manifest);
+        root.files.remove_unnamed(blobs, before, &root.manifest);
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tallyring_archive::merge::add_sums;
 use tallyring_archive::{
     ArchiveEntry, Build, DatasetEntry, GENERATIONS_KEPT, GenerationEntry, Manifest, Partition, Run,
-    RunEntry, StoreEntry, Sums, names, remove_leftovers_of_rebuild,
+    RunEntry, StoreEntry, Sums, remove_leftovers_of_rebuild,
 };
 use tallyring_records::{StoreId, is_minutes_section};
 
@@ -84,23 +84,18 @@ impl Ledger {
     pub fn replace(&self, before: &RunEntry, made: &RunEntry) -> Result<bool> {
         let mut root = self.root();
         let mut next = self.next_manifest(&root)?;
-        let disk = &*self.disk;
-        Run::open_named(disk, made)?;
+        let blobs = &self.blobs;
+        Run::open_named(blobs, made)?;
         let named = next.archive.replace(&before.hash, made);
         if !named.is_empty() {
             for name in named.iter().filter(|name| **name != made.name) {
-                disk.link(&made.name, name)
-                    .map_err(tallyring_archive::Error::io("name", name))?;
-            }
-            for directory in [names::RUNS, names::ARCHIVE] {
-                disk.sync_directory(directory)
-                    .map_err(tallyring_archive::Error::io("sync", directory))?;
+                blobs.copy(&made.name, name)?;
             }
             self.switch(&mut root, next, &[])?;
         }
         let is_named = root.manifest.files().any(|file| file.name == made.name);
         // A file that stays is only space: the next start removes it.
-        if !is_named && let Err(error) = disk.remove(&made.name) {
+        if !is_named && let Err(error) = blobs.remove(&made.name) {
             tracing::debug!(file = made.name, %error, "cannot remove a file that is not needed");
         }
         Ok(!named.is_empty())
@@ -113,14 +108,14 @@ impl Ledger {
     pub fn remove_leftovers_of_rebuild(&self) -> Result<usize> {
         let root = self.root();
         root.check()?;
-        Ok(remove_leftovers_of_rebuild(&*self.disk, &root.manifest)?)
+        Ok(remove_leftovers_of_rebuild(&self.blobs, &root.manifest)?)
     }
 
     /// Commits `next` and lets queries see it, together with the stores it no longer has.
     fn switch(&self, root: &mut Root, next: Manifest, cleared: &[StoreId]) -> Result<()> {
-        let disk = &*self.disk;
+        let blobs = &self.blobs;
         // Opened before the commit: what cannot be read is not published.
-        let archive = Arc::new(root.files.archive(disk, &next)?);
+        let archive = Arc::new(root.files.archive(blobs, &next)?);
         self.commit_manifest(root, next)?;
         let live = self.intake.live();
         live.publish(archive, &root.manifest, cleared);

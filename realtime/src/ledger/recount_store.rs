@@ -24,7 +24,7 @@ impl Ledger {
         let Some(entry) = root.manifest.intake.stores.iter().find(has_run).cloned() else {
             return Ok(false);
         };
-        let oldest = segments(&*self.disk)?;
+        let oldest = segments(self.blobs.disk())?;
         let oldest = oldest
             .first()
             .map_or(u64::MAX, |oldest| oldest.first_sequence());
@@ -39,7 +39,7 @@ impl Ledger {
         for run in &entry.runs {
             root.files.forget(&run.name);
             if damaged.contains(&run.name) {
-                let _ = self.disk.remove(&run.name);
+                let _ = self.blobs.remove(&run.name);
             }
         }
         self.intake.live().recounted(entry.id, delta);
@@ -82,7 +82,7 @@ impl Ledger {
             }
         };
         scan(
-            &*self.disk,
+            self.blobs.disk(),
             None,
             ReadFrom::Sequence(from.sequence),
             &mut apply,

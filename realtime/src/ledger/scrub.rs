@@ -39,7 +39,7 @@ impl Ledger {
     /// # Errors
     /// What is wrong with it, or why it cannot be read now.
     pub fn scrub(&self, file: &RunEntry, after_part: &mut dyn FnMut()) -> Result<()> {
-        match verify_on_disk(&*self.disk, file, after_part) {
+        match verify_on_disk(&self.blobs, file, after_part) {
             Ok(()) => {
                 if self.damaged().contains(&file.name) {
                     self.reopen(file)?;
@@ -63,7 +63,7 @@ impl Ledger {
         let files: BTreeMap<&str, &RunEntry> =
             manifest.files().map(|file| (&*file.name, file)).collect();
         for (name, file) in files {
-            if let Err(error) = Run::open_named(&*self.disk, file)
+            if let Err(error) = Run::open_named(&self.blobs, file)
                 && error.is_damage()
                 && self.names(name)
                 && self.damaged().insert(name.to_owned())
@@ -89,13 +89,13 @@ impl Ledger {
     /// When it cannot be opened.
     pub fn reopen(&self, file: &RunEntry) -> Result<()> {
         let mut root = self.root();
-        let disk = &*self.disk;
+        let blobs = &self.blobs;
         let Root {
             manifest, files, ..
         } = &mut *root;
         if manifest.files().any(|named| named.name == file.name) {
-            let open = files.reopen(disk, file)?;
-            let archive = Arc::new(files.archive(disk, manifest)?);
+            let open = files.reopen(blobs, file)?;
+            let archive = Arc::new(files.archive(blobs, manifest)?);
             self.intake.live().reopened(&open, archive);
         }
         self.damaged().remove(&file.name);

@@ -16,8 +16,7 @@ use std::io::{self, ErrorKind};
 use std::sync::{Arc, PoisonError};
 
 use serde::Serialize;
-use tallyring_archive::disk::write_whole;
-use tallyring_archive::{Disk, names};
+use tallyring_archive::{Blobs, Disk, names};
 
 use super::error::OplogError;
 use super::recovery::{Entry, list, read_header};
@@ -255,7 +254,7 @@ impl LogCopy {
             .map_err(failed(names::OPLOG))?;
         self.keep_identity()?;
         let header = self.read(name, 0, SEGMENT_HEADER_BYTES as u64)?;
-        let is_new = write_whole(&*self.copy, name, &header).map_err(refused)?;
+        let is_new = self.put(name, &header)?;
         if !is_new && read_part(&*self.copy, name, SEGMENT_HEADER_BYTES as u64)? != header {
             return Err(differs(name, "its header is another one"));
         }
@@ -267,6 +266,12 @@ impl LogCopy {
         Ok(())
     }
 
+    /// Writes a whole file of the copy unless its name is taken; true when it was free.
+    fn put(&self, name: &str, bytes: &[u8]) -> Result<bool, OplogError> {
+        let blobs = Blobs::new(Arc::clone(&self.copy));
+        blobs.put(name, bytes).map_err(refused)
+    }
+
     fn keep_identity(&self) -> Result<(), OplogError> {
         let name = names::IDENTITY;
         let identity = self.log.read(name).map_err(OplogError::io(name, "read"))?;
@@ -274,8 +279,7 @@ impl LogCopy {
             Ok(there) if *there == *identity => Ok(()),
             Ok(_) => Err(differs(name, "it belongs to another store")),
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                write_whole(&*self.copy, name, &identity).map_err(refused)?;
-                Ok(())
+                self.put(name, &identity).map(drop)
             }
             Err(error) => Err(failed(name)(error)),
         }

@@ -131,3 +131,13 @@ pub(super) fn write_zeros(file: &mut dyn DiskFile, offset: u64, bytes: u64) -> i
     }
     Ok(())
 }
+
+/// Removes what was made ahead, and segments that were being copied.
+pub fn remove_spares(disk: &dyn Disk) -> io::Result<()> {
+    for file in disk.list(names::OPLOG)? {
+        if file.ends_with(names::TEMPORARY_SUFFIX) {
+            disk.remove(&format!("{}/{file}", names::OPLOG))?;
+        }
+    }
+    Ok(())
+}

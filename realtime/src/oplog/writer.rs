@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use tallyring_archive::disk::remove_temporary_files;
 use tallyring_archive::{Disk, names};
 
 use super::cursor::UNSYNCED_BYTES_MAX;
@@ -11,7 +10,7 @@ use super::frame::{Frame, PAYLOAD_BYTES_MAX, frame_bytes};
 use super::newest::{NewFrame, Newest};
 use super::recovery::{LogEnd, LogSummary, ReadFrom, read_log};
 use super::segment::{SEGMENT_HEADER_BYTES, SegmentHeader, SegmentInfo};
-use super::spare::Spare;
+use super::spare::{Spare, remove_spares};
 
 /// Bytes of a segment unless configured.
 pub const SEGMENT_BYTES_DEFAULT: u64 = 64 << 20;
@@ -102,8 +101,7 @@ impl Oplog {
         disk.sync_directory("")
             .map_err(OplogError::io("", "sync directory"))?;
         // A crash while a segment was named leaves it a second name; only that one goes.
-        remove_temporary_files(&*disk, names::OPLOG)
-            .map_err(OplogError::io(names::OPLOG, "remove the spare"))?;
+        remove_spares(&*disk).map_err(OplogError::io(names::OPLOG, "remove the spare"))?;
         let read = read_log(&*disk, Some(options.store_id), from, apply)?;
         // Names may be in memory only, if just the process ended.
         disk.sync_directory(names::OPLOG)

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tallyring_archive::disk::TEMPORARY_SUFFIX;
 use tallyring_archive::{
-    ArchiveEntry, Cleared, Disk, IdsEntry, IntakeEntry, Manifest, SchemaEntry, any_sorted_file,
-    clear_at_start, names, remove_temporaries,
+    ArchiveEntry, Blobs, Cleared, IdsEntry, IntakeEntry, Manifest, SchemaEntry, any_sorted_file,
+    clear_at_start, names, remove_unfinished,
 };
 use tallyring_records::{Day, Offset, Schema};
 
@@ -58,14 +57,9 @@ impl Store {
         options: Options,
         if_new: &Schema,
     ) -> Result<(Self, Recovery)> {
-        let disk = Arc::clone(&world.disk);
-        for directory in names::DIRECTORIES {
-            disk.create_directory(directory)
-                .map_err(tallyring_archive::Error::io("create", directory))?;
-        }
-        disk.sync_directory("")
-            .map_err(tallyring_archive::Error::io("sync", "."))?;
-        let (identity, manifest, begun) = match (Identity::load(&*disk)?, Manifest::load(&*disk)?) {
+        let blobs = world.blobs();
+        blobs.prepare()?;
+        let (identity, manifest, begun) = match (Identity::load(&blobs)?, Manifest::load(&blobs)?) {
             (Some(identity), Some(manifest)) => (identity, manifest, None),
             (identity, None) => {
                 let (identity, manifest, log) = begin(&world, &options, identity, if_new)?;
@@ -76,14 +70,13 @@ impl Store {
         check_identity(&identity, &manifest)?;
         // A process that died in a commit may have left the manifest's name in memory only. Were it
         // lost after files were removed on its account, the one before would name what is gone.
-        disk.sync_directory(names::MANIFESTS)
-            .map_err(tallyring_archive::Error::io("sync", names::MANIFESTS))?;
+        blobs.sync(names::MANIFESTS)?;
         // Read before it is opened for writing, which would cut a torn end and begin an epoch.
         let notes = match &begun {
             Some(_) => Notes::default(),
             None => {
-                check_log_is_there(&*disk)?;
-                Standing::read(&*disk, &identity, &manifest).check(&*disk, &manifest)?
+                check_log_is_there(&blobs)?;
+                Standing::read(&blobs, &identity, &manifest).check(&blobs, &manifest)?
             }
         };
         let now_ms = world.clock.now_ms();
@@ -95,7 +88,13 @@ impl Store {
                 let plausible_ms = Some(store.manifest().plausible_ms());
                 let log = log_options(&options, &identity, plausible_ms);
                 let from = ReadFrom::Sequence(store.manifest().intake.log_from());
-                Oplog::open(Arc::clone(&disk), log, now_ms, from, &mut |_| Ok(()))?
+                Oplog::open(
+                    Arc::clone(&store.world().disk),
+                    log,
+                    now_ms,
+                    from,
+                    &mut |_| Ok(()),
+                )?
             }
         };
         let applied = Offset {
@@ -106,7 +105,7 @@ impl Store {
         // Whole up to its end, which is durable: what is replayed may be flushed.
         let mut replay = Replay::new(&mut store);
         let id = Some(identity.store_id);
-        replay.read(|from, apply| scan(&*disk, id, from, apply))?;
+        replay.read(|from, apply| scan(blobs.disk(), id, from, apply))?;
         let replayed = replay.replayed;
         let recovery = Recovery {
             replayed,
@@ -119,11 +118,12 @@ impl Store {
     /// Ends a start whose log was read up to `applied`: clears what no manifest names, notes the manifest that counts, and
     /// turns the ring. Only now, when everything that the manifest names is open.
     fn end_start(&self, notes: Notes, is_newest: bool, applied: Offset) -> Result<Cleared> {
-        let disk = Arc::clone(&self.world().disk);
-        remove_identity_leftover(&*disk)?;
+        let blobs = self.world().blobs();
+        // A crash while the identity was named may leave its secret under a second name.
+        blobs.remove_unfinished("")?;
         // As it is committed: the store's own may lack runs of ids that are gone.
-        let manifest = Manifest::load(&*disk)?.ok_or_else(no_manifest)?;
-        let cleared = clear_at_start(&*disk, &manifest, is_newest)?;
+        let manifest = Manifest::load(&blobs)?.ok_or_else(no_manifest)?;
+        let cleared = clear_at_start(&blobs, &manifest, is_newest)?;
         self.live().end_replay(applied);
         self.ledger.note_missing(&cleared.missing);
         self.ledger.note_commits();
@@ -145,12 +145,13 @@ impl Store {
     /// # Errors
     /// As [`Store::open`]; also when there is nothing to read.
     pub fn open_read_only(world: World, options: Options) -> Result<Self> {
-        let disk = Arc::clone(&world.disk);
-        let (identity, manifest) = load(&*disk)?;
-        Standing::read(&*disk, &identity, &manifest).check(&*disk, &manifest)?;
+        let blobs = world.blobs();
+        let (identity, manifest) = load(&blobs)?;
+        Standing::read(&blobs, &identity, &manifest).check(&blobs, &manifest)?;
         let mut store = Self::of_manifest(world, options, &identity, manifest)?;
         let id = Some(identity.store_id);
-        let summary = Replay::new(&mut store).read(|from, apply| scan(&*disk, id, from, apply))?;
+        let summary =
+            Replay::new(&mut store).read(|from, apply| scan(blobs.disk(), id, from, apply))?;
         store.live().end_replay(Offset {
             epoch: summary.epoch,
             sequence: summary.end_sequence,
@@ -163,11 +164,11 @@ impl Store {
 ///
 /// # Errors
 /// When one is missing or damaged, or the log is gone.
-pub(super) fn load(disk: &dyn Disk) -> Result<(Identity, Manifest)> {
-    let identity = Identity::load(disk)?.ok_or_else(no_identity)?;
-    let manifest = Manifest::load(disk)?.ok_or_else(no_manifest)?;
+pub(super) fn load(blobs: &Blobs) -> Result<(Identity, Manifest)> {
+    let identity = Identity::load(blobs)?.ok_or_else(no_identity)?;
+    let manifest = Manifest::load(blobs)?.ok_or_else(no_manifest)?;
     check_identity(&identity, &manifest)?;
-    check_log_is_there(disk)?;
+    check_log_is_there(blobs)?;
     Ok((identity, manifest))
 }
 
@@ -185,11 +186,8 @@ pub(super) fn log_options(
 }
 
 /// The log of a store is begun before its first manifest, and never without a segment since.
-fn check_log_is_there(disk: &dyn Disk) -> Result<()> {
-    let files = disk
-        .list(names::OPLOG)
-        .map_err(tallyring_archive::Error::io("list", names::OPLOG))?;
-    if files.iter().any(|file| !file.ends_with(TEMPORARY_SUFFIX)) {
+fn check_log_is_there(blobs: &Blobs) -> Result<()> {
+    if !blobs.list(names::OPLOG)?.is_empty() {
         return Ok(());
     }
     Err(Error::Missing(
@@ -206,9 +204,9 @@ fn begin(
     identity: Option<Identity>,
     schema: &Schema,
 ) -> Result<(Identity, Manifest, Oplog)> {
-    let disk = &*world.disk;
+    let blobs = &world.blobs();
     // A crash between log and manifest leaves a log that says nothing.
-    let log = scan(disk, None, ReadFrom::Sequence(0), &mut |_| Ok(()));
+    let log = scan(blobs.disk(), None, ReadFrom::Sequence(0), &mut |_| Ok(()));
     if !log.is_ok_and(|log| log.end_sequence == 0) {
         return Err(Error::Missing(
             "there is an oplog but no manifest: the manifests were removed; restore `manifests/` from a backup, or make \
@@ -217,17 +215,17 @@ fn begin(
         ));
     }
     // The log begins before the first manifest, sorted files after it: to go on would remove them all.
-    if let Some(file) = any_sorted_file(disk)? {
+    if let Some(file) = any_sorted_file(blobs)? {
         return Err(Error::Missing(format!(
-            "there is {file}, but no manifest and no oplog: they were removed, or the disk that has them is not mounted; \
+            "there is {file}, but no manifest and no oplog: they were removed, or the blobs that has them is not mounted; \
              put `manifests/` and `oplog/` back, or restore the whole directory from a backup"
         )));
     }
     let identity = match identity {
         Some(identity) => identity,
-        None => Identity::create(disk, world.random)?,
+        None => Identity::create(blobs, world.random)?,
     };
-    remove_temporaries(disk)?;
+    remove_unfinished(blobs)?;
     let now_ms = world.clock.now_ms();
     let ring = Ring::begin(
         Day::of(now_ms.div_euclid(1_000)),
@@ -258,21 +256,8 @@ fn begin(
         ReadFrom::Sequence(0),
         &mut |_| Ok(()),
     )?;
-    manifest.commit(disk)?;
+    manifest.commit(blobs)?;
     Ok((identity, manifest, log))
-}
-
-/// A crash while the identity was named leaves it a second name, under which its secret would stay.
-fn remove_identity_leftover(disk: &dyn Disk) -> Result<()> {
-    let temporary = format!("{}{TEMPORARY_SUFFIX}", names::IDENTITY);
-    let files = disk
-        .list("")
-        .map_err(tallyring_archive::Error::io("list", "."))?;
-    if files.contains(&temporary) {
-        disk.remove(&temporary)
-            .map_err(tallyring_archive::Error::io("remove", &temporary))?;
-    }
-    Ok(())
 }
 
 fn no_manifest() -> Error {

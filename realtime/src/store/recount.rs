@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tallyring_archive::{
-    ArchiveEntry, Disk, GenerationEntry, IdsEntry, IntakeEntry, Manifest, Origin, RunEntry,
+    ArchiveEntry, Blobs, GenerationEntry, IdsEntry, IntakeEntry, Manifest, Origin, RunEntry,
     SchemaEntry, StoreEntry, manifest, names,
 };
 use tallyring_records::{Day, Offset, Record, RecordError, Schema, StoreId, decode_all};
@@ -40,15 +40,15 @@ impl Recount {
     ///
     /// # Errors
     /// When the log is damaged or ends too early, or neither it nor a manifest tells what counted before it.
-    pub fn plan(disk: &dyn Disk, from: Option<Day>, schema: &Schema, shards: u16) -> Result<Self> {
-        let identity = Identity::load(disk)?.ok_or_else(|| Error::Identity {
+    pub fn plan(blobs: &Blobs, from: Option<Day>, schema: &Schema, shards: u16) -> Result<Self> {
+        let identity = Identity::load(blobs)?.ok_or_else(|| Error::Identity {
             name: names::IDENTITY,
             what: "is missing; without its secret no long key is found: restore it from a backup"
                 .into(),
         })?;
-        let told = Told::read(disk, identity.store_id)?;
+        let told = Told::read(blobs, identity.store_id)?;
         let store_id = identity.store_id_text();
-        let base = newest_readable(disk)?;
+        let base = newest_readable(blobs)?;
         if let Some(base) = base.as_ref().filter(|base| base.store_id != store_id) {
             let what = format!("is store {store_id}, manifest {} is not of it", base.number);
             let name = names::IDENTITY;
@@ -83,12 +83,12 @@ impl Recount {
             }
             _ => told.part(base.ok_or_else(|| told.nothing_before(from))?, from),
         }
-        .and_then(|recount| recount.numbered(disk, told.noted, store_id))
+        .and_then(|recount| recount.numbered(blobs, told.noted, store_id))
     }
 
     /// The number that follows; where no manifest is left, one that hardly was used: there were fewer of them than records.
-    fn numbered(mut self, disk: &dyn Disk, noted: u64, store_id: String) -> Result<Self> {
-        let used = manifest::numbers(disk).unwrap_or_default();
+    fn numbered(mut self, blobs: &Blobs, noted: u64, store_id: String) -> Result<Self> {
+        let used = manifest::numbers(blobs).unwrap_or_default();
         let newest = used.last().copied().unwrap_or(0).max(noted);
         if newest > 0 {
             self.manifest.number = newest + 1;
@@ -101,10 +101,10 @@ impl Recount {
 }
 
 /// The newest manifest that is whole: what it says of datasets and of what the log does not hold is needed.
-fn newest_readable(disk: &dyn Disk) -> Result<Option<Manifest>> {
-    let numbers = manifest::numbers(disk).unwrap_or_default();
+fn newest_readable(blobs: &Blobs) -> Result<Option<Manifest>> {
+    let numbers = manifest::numbers(blobs).unwrap_or_default();
     let mut newest_first = numbers.iter().rev();
-    let readable = newest_first.find_map(|&number| Manifest::load_number(disk, number).ok());
+    let readable = newest_first.find_map(|&number| Manifest::load_number(blobs, number).ok());
     let is_newest = readable.as_ref().map(|manifest| manifest.number) == numbers.last().copied();
     if is_newest && readable.is_some() {
         return Ok(readable);
@@ -117,7 +117,7 @@ fn newest_readable(disk: &dyn Disk) -> Result<Option<Manifest>> {
         .flat_map(|set| &set.runs)
         .map(|run| &*run.name)
         .collect();
-    let files = disk.list(names::RUNS).unwrap_or_default();
+    let files = blobs.list(names::RUNS).unwrap_or_default();
     let files = files.iter().map(|file| format!("{}/{file}", names::RUNS));
     let is_bulk = |file: &String| matches!(names::origin_of(file), Some(Origin::Load(_)));
     let mut bulk = files.filter(is_bulk);
@@ -157,8 +157,8 @@ struct Told {
 }
 
 impl Told {
-    fn read(disk: &dyn Disk, store_id: [u8; 16]) -> Result<Self> {
-        let segments = segments(disk)?;
+    fn read(blobs: &Blobs, store_id: [u8; 16]) -> Result<Self> {
+        let segments = segments(blobs.disk())?;
         let oldest = segments.first().ok_or_else(|| {
             Error::Missing("there is no oplog to count again; restore a backup".into())
         })?;
@@ -179,9 +179,12 @@ impl Told {
             reopened: None,
             cuts: BTreeMap::new(),
         };
-        let summary = scan(disk, Some(store_id), ReadFrom::Oldest, &mut |frame| {
-            Ok(told.frame(frame)?)
-        })?;
+        let summary = scan(
+            blobs.disk(),
+            Some(store_id),
+            ReadFrom::Oldest,
+            &mut |frame| Ok(told.frame(frame)?),
+        )?;
         told.end = Offset {
             epoch: summary.epoch,
             sequence: summary.end_sequence,

@@ -67,23 +67,23 @@ impl Store {
         identity: &Identity,
         manifest: Manifest,
     ) -> Result<Self> {
-        let disk = &*world.disk;
+        let blobs = &world.blobs();
         // The log is not read yet: ids that are remembered for too long go with the next flush.
         let now_ms = world.clock.now_ms();
         let believed_ms = now_ms.min(manifest.plausible_ms());
         let known_from_ms = believed_ms.saturating_sub(i64::from(options.id_hours) * HOUR_MS);
         let mut files = Files::default();
-        files.open_what_is_whole(disk, &manifest)?;
+        files.open_what_is_whole(blobs, &manifest)?;
         let mut stores = Vec::new();
         for entry in &manifest.intake.stores {
             stores.push(DeltaStore::from_entry(entry, options.shards, |run| {
-                files.open(disk, run)
+                files.open(blobs, run)
             })?);
         }
-        let ids = OpenIds::new(disk, &manifest.intake.ids, known_from_ms)?;
+        let ids = OpenIds::new(blobs, &manifest.intake.ids, known_from_ms)?;
         let mut manifest = manifest;
         manifest.intake.ids = ids.entry;
-        let archive = files.archive(disk, &manifest)?;
+        let archive = files.archive(blobs, &manifest)?;
         let from = manifest
             .intake
             .counts_from()

@@ -14,7 +14,7 @@
 
 use std::sync::Arc;
 
-use tallyring_archive::{Disk, Manifest, manifest, names};
+use tallyring_archive::{Blobs, Manifest, manifest, names};
 use tallyring_records::{Record, noted_manifest};
 
 use super::Store;
@@ -62,8 +62,8 @@ impl Notes {
     }
 
     /// The later manifest that was lost, if one was. A server that runs beside may have committed one meanwhile.
-    fn step_back(self, disk: &dyn Disk, manifest: &Manifest) -> Result<Option<SteppedBack>> {
-        let there = manifest::numbers(disk)?.pop().unwrap_or(0);
+    fn step_back(self, blobs: &Blobs, manifest: &Manifest) -> Result<Option<SteppedBack>> {
+        let there = manifest::numbers(blobs)?.pop().unwrap_or(0);
         let lost = self.last > manifest.number.max(there);
         Ok(lost.then_some(SteppedBack {
             lost: self.last,
@@ -79,10 +79,10 @@ impl Notes {
 
 impl Standing {
     /// Reads the log's notes from where the manifest's runs end.
-    pub fn read(disk: &dyn Disk, identity: &Identity, manifest: &Manifest) -> Self {
+    pub fn read(blobs: &Blobs, identity: &Identity, manifest: &Manifest) -> Self {
         let mut notes = Notes::default();
         let mut read = |from| {
-            scan(disk, Some(identity.store_id), from, &mut |frame| {
+            scan(blobs.disk(), Some(identity.store_id), from, &mut |frame| {
                 if let Some(number) = noted_manifest(frame.payload) {
                     notes.add(number);
                 }
@@ -101,9 +101,9 @@ impl Standing {
     ///
     /// # Errors
     /// When a later one was lost, or the log is damaged or ends before what the manifest's runs hold.
-    pub fn check(self, disk: &dyn Disk, manifest: &Manifest) -> Result<Notes> {
-        if let Some(step) = self.notes.step_back(disk, manifest)?
-            && !is_copy(disk)?
+    pub fn check(self, blobs: &Blobs, manifest: &Manifest) -> Result<Notes> {
+        if let Some(step) = self.notes.step_back(blobs, manifest)?
+            && !is_copy(blobs)?
         {
             return Err(Error::SteppedBack(step));
         }
@@ -127,10 +127,8 @@ impl Standing {
 }
 
 /// True for a backup, and for what is being restored: their manifest is older than the end of their log.
-fn is_copy(disk: &dyn Disk) -> Result<bool> {
-    let files = disk
-        .list("")
-        .map_err(tallyring_archive::Error::io("list", "."))?;
+fn is_copy(blobs: &Blobs) -> Result<bool> {
+    let files = blobs.list("")?;
     let is_marker = |file: &String| file == names::BACKUP || file == names::RESTORING;
     Ok(files.iter().any(is_marker))
 }
@@ -140,10 +138,10 @@ impl Store {
     ///
     /// # Errors
     /// When there is no store, or what tells is damaged.
-    pub fn stepped_back(disk: &dyn Disk) -> Result<Option<SteppedBack>> {
-        let (identity, manifest) = load(disk)?;
-        let standing = Standing::read(disk, &identity, &manifest);
-        standing.notes.step_back(disk, &manifest)
+    pub fn stepped_back(blobs: &Blobs) -> Result<Option<SteppedBack>> {
+        let (identity, manifest) = load(blobs)?;
+        let standing = Standing::read(blobs, &identity, &manifest);
+        standing.notes.step_back(blobs, &manifest)
     }
 
     /// Goes on from the newest manifest that is left, where the log names a later one: notes in the log that this one
@@ -154,10 +152,10 @@ impl Store {
     /// When the store cannot be opened from there: a file that the manifest names is gone, or the log does not reach from
     /// its runs to the end. Nothing was changed then.
     pub fn go_on_from_newest(world: World, options: Options) -> Result<Option<SteppedBack>> {
-        let disk = Arc::clone(&world.disk);
-        let (identity, manifest) = load(&*disk)?;
-        let standing = Standing::read(&*disk, &identity, &manifest);
-        let Some(step) = standing.notes.step_back(&*disk, &manifest)? else {
+        let blobs = world.blobs();
+        let (identity, manifest) = load(&blobs)?;
+        let standing = Standing::read(&blobs, &identity, &manifest);
+        let Some(step) = standing.notes.step_back(&blobs, &manifest)? else {
             return Ok(None);
         };
         standing.check_reached(&manifest)?;
@@ -173,8 +171,14 @@ impl Store {
             return Err(Error::Missing(what));
         }
         let id = Some(identity.store_id);
-        Replay::new(&mut store).read(|from, apply| scan(&*disk, id, from, apply))?;
-        let (mut log, _) = Oplog::open(disk, log, now_ms, end, &mut |_| Ok(()))?;
+        Replay::new(&mut store).read(|from, apply| scan(blobs.disk(), id, from, apply))?;
+        let (mut log, _) = Oplog::open(
+            Arc::clone(&store.world().disk),
+            log,
+            now_ms,
+            end,
+            &mut |_| Ok(()),
+        )?;
         let mut note = Vec::new();
         Record::Manifest { number }.encode(&mut note);
         log.append(&note, 1, now_ms)?;

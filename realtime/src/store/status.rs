@@ -87,7 +87,7 @@ impl Store {
         let intake = self.intake().status();
         // Asked while no lock is held: a disk may hang.
         let disk_free_bytes = self.world().disk.free_bytes().ok();
-        let aside_files = self.world().disk.list(names::ASIDE).unwrap_or_default();
+        let aside_files = self.world().blobs().list(names::ASIDE).unwrap_or_default();
         let damaged_files = self.ledger.damaged_files();
         let view = self.live().snapshot();
         Status {

@@ -5,8 +5,7 @@
 //! is not whole ends what is taken, and what cannot be read behind it is told.
 
 use serde::Serialize;
-use tallyring_archive::disk::replace_whole;
-use tallyring_archive::{Disk, Error, names};
+use tallyring_archive::{Blobs, Error, names};
 use tallyring_realtime::oplog::{Segment, copy_segment, segment, segments, whole_frames};
 
 use super::BackupError;
@@ -27,11 +26,11 @@ pub struct Joined {
 ///
 /// # Errors
 /// [`BackupError::NotJoined`] when the copy is not one of the same log, or begins behind its end; when a disk refuses.
-pub fn join_log(data: &dyn Disk, copy: &dyn Disk) -> Result<Joined, BackupError> {
-    let mut last = segments(data)?
+pub fn join_log(data: &Blobs, copy: &Blobs) -> Result<Joined, BackupError> {
+    let mut last = segments(data.disk())?
         .pop()
         .ok_or(BackupError::NoStore(names::OPLOG))?;
-    let (mut content, frames) = copy_segment(data, &last, None)?;
+    let (mut content, frames) = copy_segment(data.disk(), &last, None)?;
     content.truncate(frames.bytes);
     let (began, mut end) = (frames.end_sequence, frames.end_sequence);
     let mut firsts = list(copy)?;
@@ -41,7 +40,7 @@ pub fn join_log(data: &dyn Disk, copy: &dyn Disk) -> Result<Joined, BackupError>
     for first in firsts {
         let of_copy = read(copy, first)?;
         let is_last = first == last.first_sequence();
-        let joins = segment(copy, first)
+        let joins = segment(copy.disk(), first)
             .map_err(|error| error.to_string())
             .and_then(|next| {
                 let taken = whole_frames(&next, &of_copy);
@@ -114,18 +113,16 @@ fn unread(segment: &Segment, behind: &[u8], end: u64) -> Option<String> {
     ))
 }
 
-fn put(data: &dyn Disk, first: u64, content: &[u8]) -> Result<(), BackupError> {
+fn put(data: &Blobs, first: u64, content: &[u8]) -> Result<(), BackupError> {
     let name = names::segment(first);
-    replace_whole(data, &name, content)?;
-    data.sync_directory(names::OPLOG)
-        .map_err(Error::io("sync", names::OPLOG))?;
+    data.put_over(&name, content)?;
     match *read(data, first)? == *content {
         true => Ok(()),
         false => Err(BackupError::NotWritten(name)),
     }
 }
 
-fn read(disk: &dyn Disk, first: u64) -> Result<tallyring_archive::Content, Error> {
+fn read(blobs: &Blobs, first: u64) -> Result<tallyring_archive::Content, Error> {
     let name = names::segment(first);
-    disk.read(&name).map_err(Error::io("read", &name))
+    blobs.read(&name)
 }

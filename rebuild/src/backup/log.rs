@@ -5,20 +5,15 @@
 //! manifest needs. They are then written as `oplog/<segment>.<manifest>.staged`, and take the place of all others once
 //! that manifest is committed: [`finish`].
 
-use std::io::ErrorKind;
-
-use tallyring_archive::disk::{remove_temporary_files, replace_whole};
-use tallyring_archive::{Disk, Error, Manifest, names};
-use tallyring_realtime::oplog::{
-    OplogError, SEGMENT_HEADER_BYTES, Segment, copy_segment, segment, segments,
-};
+use tallyring_archive::{Blobs, Error, Manifest, names};
+use tallyring_realtime::oplog::{SEGMENT_HEADER_BYTES, Segment, copy_segment, segment, segments};
 
 use super::{Attempt, BackupError};
 
 impl Attempt<'_> {
     /// Copies what the copy lacks, and makes sure that all that `manifest` needs is there. The first record of it.
     pub(super) fn log(&mut self, manifest: &Manifest) -> Result<u64, BackupError> {
-        let segments = segments(self.source)?;
+        let segments = segments(self.source.disk())?;
         let oldest = segments.first().map(Segment::first_sequence);
         let oldest = oldest.ok_or(BackupError::NoStore(names::OPLOG))?;
         let needed = (manifest.intake.log_from(), manifest.intake.log_until());
@@ -37,8 +32,11 @@ impl Attempt<'_> {
         // Before anything is replaced: what differs may be damaged, or another history.
         let mut compared = None;
         if let Some(place) = place {
-            let (content, frames) =
-                copy_segment(self.source, &segments[place], segments.get(place + 1))?;
+            let (content, frames) = copy_segment(
+                self.source.disk(),
+                &segments[place],
+                segments.get(place + 1),
+            )?;
             if !goes_on(self.target, segments[place].first_sequence(), &content) {
                 return Err(BackupError::OtherLog);
             }
@@ -54,7 +52,7 @@ impl Attempt<'_> {
             }
             let (content, frames) = match compared.take_if(|_| is_newest) {
                 Some(compared) => compared,
-                None => copy_segment(self.source, segment, segments.get(place + 1))?,
+                None => copy_segment(self.source.disk(), segment, segments.get(place + 1))?,
             };
             end = frames.end_sequence;
             // A new one is copied with its first frame: before, a power cut may take back its name, and its number.
@@ -82,15 +80,9 @@ impl Attempt<'_> {
     }
 
     /// True when a segment that was copied before is that of the source; all of it is read when its turn has come.
-    fn is_the_same(&self, first: u64) -> Result<bool, OplogError> {
+    fn is_the_same(&self, first: u64) -> Result<bool, Error> {
         let name = names::segment(first);
-        let read = |disk: &dyn Disk| {
-            disk.read(&name).map_err(|source| OplogError::Io {
-                file: name.clone(),
-                action: "read",
-                source,
-            })
-        };
+        let read = |blobs: &Blobs| blobs.read(&name);
         let (one, other) = (read(self.source)?, read(self.target)?);
         let compared = match (self.again)(&format!("{first:016x}")) {
             true => one.len(),
@@ -105,9 +97,8 @@ impl Attempt<'_> {
             Some(manifest) => names::staged_segment(first, manifest),
             None => names::segment(first),
         };
-        replace_whole(self.target, &name, content)?;
-        sync(self.target)?;
-        let written = self.target.read(&name).map_err(Error::io("read", &name))?;
+        self.target.put_over(&name, content)?;
+        let written = self.target.read(&name)?;
         if *written != *content {
             return Err(BackupError::NotWritten(name));
         }
@@ -118,28 +109,29 @@ impl Attempt<'_> {
 
 /// True when `content` goes on where the copy of that segment ends, as far as the source cannot have lost it in a crash.
 /// One that is damaged is healed.
-fn goes_on(target: &dyn Disk, first: u64, content: &[u8]) -> bool {
-    match segment(target, first).and_then(|segment| copy_segment(target, &segment, None)) {
+fn goes_on(target: &Blobs, first: u64, content: &[u8]) -> bool {
+    match segment(target.disk(), first)
+        .and_then(|segment| copy_segment(target.disk(), &segment, None))
+    {
         Ok((earlier, frames)) => content.starts_with(&earlier[..frames.durable_bytes]),
         Err(_) => true,
     }
 }
 
 /// Takes back what a copy that was stopped has staged in vain. Only who holds the copy's lock may.
-pub(super) fn take_back(copy: &dyn Disk) -> Result<(), Error> {
+pub(super) fn take_back(copy: &Blobs) -> Result<(), Error> {
     let committed = Manifest::load(copy)?.map(|manifest| manifest.number);
     for (first, manifest) in staged(copy)? {
         if Some(manifest) != committed {
             let name = names::staged_segment(first, manifest);
-            copy.remove(&name).map_err(Error::io("remove", &name))?;
+            copy.remove(&name)?;
         }
     }
-    remove_temporary_files(copy, names::OPLOG).map_err(Error::io("clean", names::OPLOG))?;
-    Ok(())
+    copy.remove_unfinished(names::OPLOG).map(drop)
 }
 
 /// Puts what was staged for the committed manifest in the place of all other segments.
-pub(super) fn finish(copy: &dyn Disk) -> Result<(), Error> {
+pub(super) fn finish(copy: &Blobs) -> Result<(), Error> {
     let committed = Manifest::load(copy)?.map(|manifest| manifest.number);
     let mut staged = staged(copy)?;
     staged.retain(|(_, manifest)| Some(*manifest) == committed);
@@ -147,51 +139,44 @@ pub(super) fn finish(copy: &dyn Disk) -> Result<(), Error> {
         return Ok(());
     };
     // Whoever committed it may have died before its name was durable.
-    copy.sync_directory(names::MANIFESTS)
-        .map_err(Error::io("sync", names::MANIFESTS))?;
+    copy.sync(names::MANIFESTS)?;
     remove_before(copy, oldest)?;
     for &(first, manifest) in &staged {
         let from = names::staged_segment(first, manifest);
         let to = names::segment(first);
-        copy.link(&from, &to).map_err(Error::io("name", &to))?;
+        copy.copy(&from, &to)?;
     }
-    sync(copy)?;
     // The oldest last, each durably: what is before one that is still staged is old.
     for (first, manifest) in staged.into_iter().rev() {
         let name = names::staged_segment(first, manifest);
         remove(copy, &name)?;
-        sync(copy)?;
+        copy.sync(names::OPLOG)?;
     }
     Ok(())
 }
 
 /// Removes segments before this one, the oldest first, each durably: a crash that keeps any of several removals would
 /// leave a gap.
-pub(super) fn remove_before(disk: &dyn Disk, oldest: u64) -> Result<(), Error> {
-    for first in list(disk)?.into_iter().take_while(|first| *first < oldest) {
+pub(super) fn remove_before(blobs: &Blobs, oldest: u64) -> Result<(), Error> {
+    for first in list(blobs)?.into_iter().take_while(|first| *first < oldest) {
         let name = names::segment(first);
-        remove(disk, &name)?;
-        sync(disk)?;
+        remove(blobs, &name)?;
+        blobs.sync(names::OPLOG)?;
     }
     Ok(())
 }
 
 /// Whoever restores from a copy may finish it beside who made it.
-fn remove(disk: &dyn Disk, name: &str) -> Result<(), Error> {
-    match disk.remove(name) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::io("remove", name)(error)),
+fn remove(blobs: &Blobs, name: &str) -> Result<(), Error> {
+    match blobs.remove(name) {
+        Err(error) if !error.is_gone() => Err(error),
         _ => Ok(()),
     }
 }
 
-fn sync(disk: &dyn Disk) -> Result<(), Error> {
-    disk.sync_directory(names::OPLOG)
-        .map_err(Error::io("sync", names::OPLOG))
-}
-
 /// Segments by their first record, oldest first.
-pub(super) fn list(disk: &dyn Disk) -> Result<Vec<u64>, Error> {
-    let files = files(disk)?;
+pub(super) fn list(blobs: &Blobs) -> Result<Vec<u64>, Error> {
+    let files = files(blobs)?;
     let segments = files.iter();
     Ok(segments
         .filter_map(|file| names::segment_first(file))
@@ -199,15 +184,14 @@ pub(super) fn list(disk: &dyn Disk) -> Result<Vec<u64>, Error> {
 }
 
 /// First record and manifest of every staged segment, oldest first.
-fn staged(disk: &dyn Disk) -> Result<Vec<(u64, u64)>, Error> {
-    let files = files(disk)?;
+fn staged(blobs: &Blobs) -> Result<Vec<(u64, u64)>, Error> {
+    let files = files(blobs)?;
     let staged = files.iter();
     Ok(staged
         .filter_map(|file| names::staged_segment_numbers(file))
         .collect())
 }
 
-fn files(disk: &dyn Disk) -> Result<Vec<String>, Error> {
-    disk.list(names::OPLOG)
-        .map_err(Error::io("list", names::OPLOG))
+fn files(blobs: &Blobs) -> Result<Vec<String>, Error> {
+    blobs.list(names::OPLOG)
 }

@@ -15,8 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 
 use serde::{Deserialize, Serialize};
-use tallyring_archive::disk::{replace_whole, write_whole};
-use tallyring_archive::{Disk, Error, Manifest, RunEntry, names, remove_leftovers, verify_bytes};
+use tallyring_archive::{Blobs, Error, Manifest, RunEntry, names, remove_leftovers, verify_bytes};
 use tallyring_realtime::is_same_store;
 use tallyring_realtime::oplog::OplogError;
 use thiserror::Error as ThisError;
@@ -116,22 +115,14 @@ const ATTEMPTS: usize = 10;
 /// # Errors
 /// [`BackupError`]; the copy is then the one before, and can be brought up again.
 pub fn copy(
-    source: &dyn Disk,
-    target: &dyn Disk,
+    source: &Blobs,
+    target: &Blobs,
     again: Again<'_>,
     progress: Progress<'_>,
 ) -> Result<Copied, BackupError> {
-    let identity = match source.read(names::IDENTITY) {
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            return Err(BackupError::NoStore(names::IDENTITY));
-        }
-        read => read.map_err(Error::io("read", names::IDENTITY))?,
-    };
-    for directory in names::DIRECTORIES {
-        target
-            .create_directory(directory)
-            .map_err(Error::io("create", directory))?;
-    }
+    let identity = source.read_if_there(names::IDENTITY)?;
+    let identity = identity.ok_or(BackupError::NoStore(names::IDENTITY))?;
+    target.prepare()?;
     log::finish(source)?;
     log::take_back(target)?;
     log::finish(target)?;
@@ -139,11 +130,11 @@ pub fn copy(
         Ok(there) if *there == *identity => {}
         // The source may have got its first API key since: that is noted in its identity.
         Ok(_) if is_same_store(source, target) => {
-            replace_whole(target, names::IDENTITY, &identity)?;
+            target.put_over(names::IDENTITY, &identity)?;
         }
         Ok(_) => return Err(BackupError::OtherStore),
         Err(_) => {
-            write_whole(target, names::IDENTITY, &identity)?;
+            target.put(names::IDENTITY, &identity)?;
         }
     }
     // What this copy has read back is not read again, however often the source publishes.
@@ -180,11 +171,7 @@ pub fn copy(
 }
 
 /// The source knows the manifest that the target is at.
-fn check_history(
-    source: &dyn Disk,
-    target: &dyn Disk,
-    newest: &Manifest,
-) -> Result<(), BackupError> {
+fn check_history(source: &Blobs, target: &Blobs, newest: &Manifest) -> Result<(), BackupError> {
     let Some(at) = Manifest::load(target)? else {
         return Ok(());
     };
@@ -204,7 +191,7 @@ fn check_history(
 
 fn is_gone(error: &BackupError) -> bool {
     match error {
-        BackupError::Archive(Error::Io { source, .. }) => source.kind() == ErrorKind::NotFound,
+        BackupError::Archive(error) => error.is_gone(),
         BackupError::Incomplete { .. } => true,
         _ => false,
     }
@@ -218,15 +205,15 @@ fn is_of_the_log(error: &BackupError) -> bool {
     source.kind() == ErrorKind::NotFound
 }
 
-fn is_newest(source: &dyn Disk, manifest: &Manifest) -> bool {
+fn is_newest(source: &Blobs, manifest: &Manifest) -> bool {
     let newest = Manifest::load(source).ok().flatten();
     newest.is_none_or(|newest| newest.number == manifest.number)
 }
 
 /// One attempt to copy what one manifest names.
 struct Attempt<'c> {
-    source: &'c dyn Disk,
-    target: &'c dyn Disk,
+    source: &'c Blobs,
+    target: &'c Blobs,
     again: Again<'c>,
     /// Names of files that were read back.
     verified: &'c RefCell<BTreeSet<String>>,
@@ -241,11 +228,6 @@ impl Attempt<'_> {
         self.sorted_files(manifest)?;
         let oldest = self.log(manifest)?;
         self.catalog()?;
-        for directory in names::DIRECTORIES.into_iter().chain([""]) {
-            self.target
-                .sync_directory(directory)
-                .map_err(Error::io("sync", directory))?;
-        }
         let at = Manifest::load(self.target)?;
         if at.is_none_or(|at| at.number < manifest.number) {
             manifest.commit(self.target)?;
@@ -264,10 +246,7 @@ impl Attempt<'_> {
             .collect();
         let mut there: BTreeSet<String> = BTreeSet::new();
         for directory in names::SORTED_FILE_DIRECTORIES {
-            let files = self
-                .target
-                .list(directory)
-                .map_err(Error::io("list", directory))?;
+            let files = self.target.list(directory)?;
             there.extend(files.into_iter().map(|file| format!("{directory}/{file}")));
         }
         let is_there = |entry: &RunEntry| {
@@ -298,9 +277,7 @@ impl Attempt<'_> {
             match twin.filter(|twin| verify_bytes(self.target, twin).is_ok()) {
                 Some(twin) => {
                     let _ = self.target.remove(&entry.name);
-                    self.target
-                        .link(&twin.name, &entry.name)
-                        .map_err(Error::io("name", &entry.name))?;
+                    self.target.copy(&twin.name, &entry.name)?;
                 }
                 None => {
                     copy_file(self.source, self.target, entry)?;
@@ -319,12 +296,11 @@ impl Attempt<'_> {
 
     fn catalog(&mut self) -> Result<(), BackupError> {
         let name = names::CATALOG_SNAPSHOT;
-        match self.source.read(name) {
-            Ok(content) => Ok(replace_whole(self.target, name, &content)?),
-            // A store that no server held yet has none.
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(Error::io("read", name)(error).into()),
+        // A store that no server held yet has none.
+        if let Some(content) = self.source.read_if_there(name)? {
+            self.target.put_over(name, &content)?;
         }
+        Ok(())
     }
 
     fn wrote(&mut self, bytes: u64) {
@@ -338,11 +314,9 @@ impl Attempt<'_> {
 ///
 /// # Errors
 /// When the source is damaged, or a disk refuses.
-pub fn copy_file(source: &dyn Disk, target: &dyn Disk, entry: &RunEntry) -> Result<(), Error> {
-    let content = source
-        .read(&entry.name)
-        .map_err(Error::io("read", &entry.name))?;
-    replace_whole(target, &entry.name, &content)?;
+pub fn copy_file(source: &Blobs, target: &Blobs, entry: &RunEntry) -> Result<(), Error> {
+    let content = source.read(&entry.name)?;
+    target.put_over(&entry.name, &content)?;
     let checked = verify_bytes(target, entry).map(|_| ());
     if checked.is_err() {
         // Never taken for a good one by its size.

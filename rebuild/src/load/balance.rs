@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 use tallyring_archive::merge::write_subtotal;
-use tallyring_archive::{BlockCache, Disk, Error, Origin, Run, RunEntry, RunSpec, RunWriter};
+use tallyring_archive::{Blobs, BlockCache, Origin, Run, RunEntry, RunSpec, RunWriter};
 use tallyring_records::line::{self, Kind};
 use tallyring_records::{COUNT_MAX, TimeCode, is_hash, missing_value};
 
@@ -22,7 +22,7 @@ const CACHE_BYTES: u64 = 4 << 20;
 /// # Errors
 /// The first bucket that does not balance, or the disk.
 pub fn balanced(
-    disk: &dyn Disk,
+    blobs: &Blobs,
     runs: Vec<RunEntry>,
     options: &LoadOptions<'_>,
 ) -> Result<Vec<RunEntry>, LoadError> {
@@ -34,15 +34,14 @@ pub fn balanced(
             if !sums.any(|(section, &sum)| section.contains('.') || sum > COUNT_MAX.into()) {
                 return Ok(entry);
             }
-            let run = Run::open_named(disk, &entry)?;
+            let run = Run::open_named(blobs, &entry)?;
             if !options.fill {
                 Check::new(&run).lines(&mut |_, _| Ok(()))?;
                 return Ok(entry);
             }
-            let filled = filled(disk, &run, options)?;
+            let filled = filled(blobs, &run, options)?;
             if filled.name != entry.name {
-                disk.remove(&entry.name)
-                    .map_err(Error::io("remove", &entry.name))?;
+                blobs.remove(&entry.name)?;
             }
             Ok(filled)
         })
@@ -51,11 +50,7 @@ pub fn balanced(
     checked.into_iter().collect()
 }
 
-fn filled(
-    disk: &dyn Disk,
-    run: &Arc<Run>,
-    options: &LoadOptions<'_>,
-) -> Result<RunEntry, LoadError> {
+fn filled(blobs: &Blobs, run: &Arc<Run>, options: &LoadOptions<'_>) -> Result<RunEntry, LoadError> {
     let meta = run.meta();
     let spec = RunSpec {
         origin: Origin::Sorted(options.id.to_owned()),
@@ -64,7 +59,7 @@ fn filled(
         shards: meta.shards,
         level: options.level,
     };
-    let mut out = RunWriter::create(disk, spec)?;
+    let mut out = RunWriter::create(blobs, spec)?;
     let mut check = Check::new(run);
     check.fill = true;
     check.lines(&mut |key, payload| Ok(out.push(key, payload)?))?;

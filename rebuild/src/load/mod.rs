@@ -31,7 +31,7 @@ mod write;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tallyring_archive::{Disk, Error, Origin, RunEntry, names};
+use tallyring_archive::{Blobs, Origin, RunEntry};
 use tallyring_records::{Day, LongKeys, Schema};
 
 pub use error::{BadRow, LoadError};
@@ -108,7 +108,7 @@ pub struct Loaded {
 /// A file that cannot be read, a bad row that `on_bad_row` does not take, counts that do not balance, or the
 /// disk. Files it made have names that begin with the id; whoever called removes them.
 pub fn load(
-    disk: &dyn Disk,
+    blobs: &Blobs,
     files: &[PathBuf],
     options: LoadOptions<'_>,
     on_bad_row: OnBadRow<'_>,
@@ -131,7 +131,7 @@ pub fn load(
             let part = Origin::Spill { load, part: spills };
             let level = write::SPILL_LEVEL;
             spilled.extend(write::runs(
-                disk,
+                blobs,
                 &mut memory,
                 &options,
                 &part,
@@ -148,7 +148,7 @@ pub fn load(
     check_for_rows(files.len(), chunks.empty_files())?;
     let runs = if spills == 0 {
         write::runs(
-            disk,
+            blobs,
             &mut memory,
             &options,
             &Origin::Sorted(options.id.to_owned()),
@@ -157,12 +157,10 @@ pub fn load(
         )?
     } else {
         drop(memory);
-        write::merged(disk, &spilled, &options, progress)?
+        write::merged(blobs, &spilled, &options, progress)?
     };
-    let mut runs = balance::balanced(disk, runs, &options)?;
+    let mut runs = balance::balanced(blobs, runs, &options)?;
     runs.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-    disk.sync_directory(names::INCOMING)
-        .map_err(Error::io("sync", names::INCOMING))?;
     Ok(Loaded {
         runs,
         rows,

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 
 use proptest::prelude::*;
-use tallyring_archive::{Disk, OsDisk, Run, RunEntry, names, verify_run};
+use tallyring_archive::{Blobs, Run, RunEntry, names, verify_run};
 use tallyring_records::line::{self, Kind};
 use tallyring_records::{COUNT_MAX, Day, LongKeys, Schema};
 
@@ -17,7 +17,7 @@ type Counts = BTreeMap<String, u64>;
 
 struct Stand {
     root: tempfile::TempDir,
-    disk: OsDisk,
+    blobs: Blobs,
     schema: Schema,
     keys: LongKeys,
 }
@@ -25,11 +25,11 @@ struct Stand {
 impl Stand {
     fn new() -> Self {
         let root = tempfile::tempdir().unwrap();
-        let disk = OsDisk::new(root.path()).unwrap();
-        disk.create_directory(names::INCOMING).unwrap();
+        let blobs = Blobs::local(root.path()).unwrap();
+        blobs.prepare().unwrap();
         Self {
             root,
-            disk,
+            blobs,
             schema: Schema::default_clicks(),
             keys: LongKeys::new([5; 32]),
         }
@@ -57,7 +57,7 @@ impl Stand {
     fn load(&self, files: &[PathBuf], memory: u64, fill: bool) -> Result<Loaded, LoadError> {
         let stop = |row| Err(LoadError::Row(row));
         load(
-            &self.disk,
+            &self.blobs,
             files,
             self.options(memory, fill),
             &stop,
@@ -73,7 +73,7 @@ impl Stand {
             Ok(())
         };
         let options = self.options(MEMORY_MIN, false);
-        let loaded = load(&self.disk, &[file], options, &keep, &|_| {}).unwrap();
+        let loaded = load(&self.blobs, &[file], options, &keep, &|_| {}).unwrap();
         (loaded, bad.into_inner().unwrap())
     }
 
@@ -88,8 +88,8 @@ impl Stand {
     fn counts(&self, runs: &[RunEntry]) -> Counts {
         let mut counts = Counts::new();
         for entry in runs {
-            verify_run(&self.disk, entry).unwrap();
-            let run = Run::open(&self.disk, &entry.name).unwrap();
+            verify_run(&self.blobs, entry).unwrap();
+            let run = Run::open(&self.blobs, &entry.name).unwrap();
             let mut cursor = run.cursor();
             while cursor.advance().unwrap() {
                 let (key, payload) = cursor.line().unwrap().unwrap();
@@ -203,7 +203,7 @@ proptest! {
         prop_assert_eq!(&spilled.runs, &whole.runs);
         // Each thread may read a file before memory is found full.
         prop_assert!(spilled.spills > 0 || files.len() <= rayon::current_num_threads());
-        let left = other.disk.list(names::INCOMING).unwrap();
+        let left = other.blobs.list(names::INCOMING).unwrap();
         prop_assert_eq!(left.len(), whole.runs.len());
     }
 }
@@ -315,7 +315,7 @@ fn a_quote_that_nothing_closes_spoils_its_line_however_much_follows() {
     let file = stand.file("rows.csv", &text);
     let skip = |_| Ok(());
     let options = stand.options(MEMORY_MIN, false);
-    let error = load(&stand.disk, &[file], options, &skip, &|_| {}).unwrap_err();
+    let error = load(&stand.blobs, &[file], options, &skip, &|_| {}).unwrap_err();
     assert!(
         error.to_string().contains("line 18 is longer than 8 MiB"),
         "{error}"

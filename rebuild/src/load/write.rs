@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rayon::prelude::*;
 use tallyring_archive::merge::{Horizon, merge, total_payloads, write_subtotal};
 use tallyring_archive::{
-    BLOCK_BYTES, Disk, Error, Origin, Partition, Result, Run, RunEntry, RunSpec, RunWriter,
+    BLOCK_BYTES, Blobs, Origin, Partition, Result, Run, RunEntry, RunSpec, RunWriter,
 };
 use tallyring_records::line::{self, escape};
 use tallyring_records::{Grain, Namespace, Schema, TimeCode, is_hash};
@@ -35,7 +35,7 @@ pub const SPILL_LEVEL: i32 = 1;
 /// # Errors
 /// The disk.
 pub fn runs(
-    disk: &dyn Disk,
+    blobs: &Blobs,
     memory: &mut Memory<'_>,
     options: &LoadOptions<'_>,
     origin: &Origin,
@@ -57,7 +57,7 @@ pub fn runs(
         .par_iter()
         .map(|&(number, partition)| {
             let spec = spec(options, origin.clone(), partition, number, level);
-            let out = RunWriter::create(disk, spec)?;
+            let out = RunWriter::create(blobs, spec)?;
             let made = Unit::new(&shards[number], partition, out).write(names, options.schema)?;
             let done = done.fetch_add(1, Ordering::Relaxed) + 1;
             let all = units.len();
@@ -73,7 +73,7 @@ pub fn runs(
 /// # Errors
 /// Two texts with one hash, a sum too large, or the disk.
 pub fn merged(
-    disk: &dyn Disk,
+    blobs: &Blobs,
     spilled: &[RunEntry],
     options: &LoadOptions<'_>,
     progress: Progress<'_>,
@@ -88,7 +88,7 @@ pub fn merged(
     let made: Vec<Option<RunEntry>> = units
         .par_iter()
         .map(|((partition, shard), runs)| {
-            let inputs = Run::open_all(disk, runs.iter().copied())?;
+            let inputs = Run::open_all(blobs, runs.iter().copied())?;
             let spec = spec(
                 options,
                 Origin::Sorted(options.id.to_owned()),
@@ -96,10 +96,9 @@ pub fn merged(
                 usize::from(*shard),
                 options.level,
             );
-            let made = merge(&inputs, RunWriter::create(disk, spec)?, Horizon::ALL)?;
+            let made = merge(&inputs, RunWriter::create(blobs, spec)?, Horizon::ALL)?;
             for run in runs {
-                disk.remove(&run.name)
-                    .map_err(Error::io("remove", &run.name))?;
+                blobs.remove(&run.name)?;
             }
             let done = done.fetch_add(1, Ordering::Relaxed) + 1;
             let all = units.len();
@@ -160,18 +159,18 @@ impl<'l> Shard<'l> {
 }
 
 /// One run being written: a partition of a shard.
-struct Unit<'s, 'l, 'd> {
+struct Unit<'s, 'l> {
     shard: &'s Shard<'l>,
     /// By lane; none where it has nothing of the partition.
     rows: Vec<Option<&'l Rows>>,
-    out: RunWriter<'d>,
+    out: RunWriter,
     /// Hashes of keys and values written, whose lookups come last, and a lane that has them.
     used: BTreeMap<&'s [u8], u32>,
     payload: Vec<u8>,
 }
 
-impl<'s, 'l, 'd> Unit<'s, 'l, 'd> {
-    fn new(shard: &'s Shard<'l>, partition: Partition, out: RunWriter<'d>) -> Self {
+impl<'s, 'l> Unit<'s, 'l> {
+    fn new(shard: &'s Shard<'l>, partition: Partition, out: RunWriter) -> Self {
         let lanes = shard.lanes.iter();
         Self {
             shard,

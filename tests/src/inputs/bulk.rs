@@ -33,13 +33,13 @@ pub fn read(bytes: &[u8]) {
         fill: how & 2 != 0,
     };
     let loaded = load(
-        &disk,
+        &disk.blobs(),
         &[file.path().to_owned()],
         options,
         &|_| Ok(()),
         &|_| {},
     );
     for run in loaded.iter().flat_map(|loaded| &loaded.runs) {
-        verify_run(&disk, run).expect("a run that holds");
+        verify_run(&disk.blobs(), run).expect("a run that holds");
     }
 }

@@ -14,7 +14,7 @@ pub fn read(bytes: &[u8]) {
             .create("manifests/manifest-00000001")
             .expect("a disk in memory");
         file.write_at(0, &content).expect("a disk in memory");
-        let Ok(Some(manifest)) = Manifest::load(&disk) else {
+        let Ok(Some(manifest)) = Manifest::load(&disk.blobs()) else {
             continue;
         };
         let _ = (manifest.archive.pending().count(), manifest.files().count());
@@ -22,9 +22,9 @@ pub fn read(bytes: &[u8]) {
         again
             .create_directory("manifests")
             .expect("a disk in memory");
-        manifest.commit(&again).expect("a disk in memory");
+        manifest.commit(&again.blobs()).expect("a disk in memory");
         assert_eq!(
-            Manifest::load(&again).expect("what was written"),
+            Manifest::load(&again.blobs()).expect("what was written"),
             Some(manifest)
         );
     }

@@ -12,7 +12,7 @@ pub fn read(bytes: &[u8]) {
     disk.create_directory("archive").expect("a disk in memory");
     let mut file = disk.create("archive/run").expect("a disk in memory");
     file.write_at(0, bytes).expect("a disk in memory");
-    let Ok(run) = Run::open(&disk, "archive/run") else {
+    let Ok(run) = Run::open(&disk.blobs(), "archive/run") else {
         return;
     };
     let mut cursor = run.cursor();

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 
-use tallyring_archive::disk::TEMPORARY_SUFFIX;
 use tallyring_archive::{names, verify_run};
 use tallyring_realtime::{Read, Store};
 use tallyring_records::{COUNT_MAX, TIME_MAX, TIME_MIN};
@@ -219,7 +218,7 @@ impl Driver {
             if !self.proved.insert(entry.name.clone()) {
                 continue;
             }
-            verify_run(&self.disk, entry)
+            verify_run(&self.disk.blobs(), entry)
                 .map_err(|error| format!("{} is not as it must be: {error}", entry.name))?;
             self.stats.verified += 1;
         }
@@ -236,7 +235,7 @@ impl Driver {
         for (file, _) in self.disk.files() {
             let (directory, _) = file.split_once('/').unwrap_or(("", &file));
             let sorted = names::SORTED_FILE_DIRECTORIES.contains(&directory);
-            if file.ends_with(TEMPORARY_SUFFIX) || sorted && !named.contains(file.as_str()) {
+            if file.ends_with(names::TEMPORARY_SUFFIX) || sorted && !named.contains(file.as_str()) {
                 return Err(format!("{file} is left over after a start"));
             }
         }

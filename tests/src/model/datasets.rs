@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
-use tallyring_archive::{Disk, Manifest, Staged, names};
+use tallyring_archive::{Blobs, Disk, Manifest, Staged, names};
 use tallyring_realtime::{Error, long_keys_of};
 use tallyring_rebuild::load::{LoadError, LoadOptions, Loaded, MEMORY_MIN, load};
 use tallyring_records::{Schema, TIME_MIN, TimeCode};
@@ -99,7 +99,7 @@ impl Driver {
 
     fn sort(&self, load: &str, schema: &Schema, rows: &[Value]) -> Result<(), String> {
         let disk = &self.disk;
-        let keys = long_keys_of(disk).map_err(|error| error.to_string())?;
+        let keys = long_keys_of(&disk.blobs()).map_err(|error| error.to_string())?;
         let options = LoadOptions {
             id: load,
             schema,
@@ -110,7 +110,7 @@ impl Driver {
             memory: MEMORY_MIN,
             fill: true,
         };
-        let sorted = file_of(rows).and_then(|file| sorted(disk, &file, options));
+        let sorted = file_of(rows).and_then(|file| sorted(&disk.blobs(), &file, options));
         let Loaded { runs, rows, .. } = sorted?;
         let staged = Staged {
             load: load.to_owned(),
@@ -118,14 +118,19 @@ impl Driver {
             rows,
             runs,
         };
-        staged.write(disk).map_err(|error| error.to_string())
+        staged
+            .write(&disk.blobs())
+            .map_err(|error| error.to_string())
     }
 
     /// Removes what a load left (all loads, when it is empty), as the command and the server do.
     pub(super) fn forget_load(&self, load: &str) {
         let files = self.disk.list(names::INCOMING).unwrap_or_default();
         for file in files.iter().filter(|file| file.starts_with(load)) {
-            let _ = self.disk.remove(&format!("{}/{file}", names::INCOMING));
+            let _ = self
+                .disk
+                .blobs()
+                .remove(&format!("{}/{file}", names::INCOMING));
         }
     }
 
@@ -203,14 +208,14 @@ fn file_of(rows: &[Value]) -> Result<tempfile::NamedTempFile, String> {
 }
 
 fn sorted(
-    disk: &dyn Disk,
+    blobs: &Blobs,
     file: &tempfile::NamedTempFile,
     options: LoadOptions<'_>,
 ) -> Result<Loaded, String> {
     let files: [PathBuf; 1] = [file.path().to_owned()];
     on_one_thread(|| {
         load(
-            disk,
+            blobs,
             &files,
             options,
             &|bad| Err(LoadError::Row(bad)),

@@ -140,7 +140,7 @@ impl Driver {
             assert!(told.0 <= done && told.1 <= total && done <= total);
             *told = (done, total);
         };
-        let built = on_one_thread(|| build(&disk, manifest, options, &progress));
+        let built = on_one_thread(|| build(&disk.blobs(), manifest, options, &progress));
         let (done, total) = told.into_inner().expect("BUG: nobody panicked");
         match built {
             Ok(_) if done != total => {
@@ -167,7 +167,7 @@ impl Driver {
         let file = *self.chance.pick(&files);
         self.note(format!("recompress {}", file.name));
         let disk = self.disk.clone();
-        let made = recompress(&disk, file, CLOSED_LEVEL, &|_, _| {});
+        let made = recompress(&disk.blobs(), file, CLOSED_LEVEL, &|_, _| {});
         let made = match made {
             Ok(made) => made,
             Err(error) => return self.allow("a recompression", &error.to_string()),
@@ -192,7 +192,8 @@ impl Driver {
     /// Every file of the active generation is what its source runs merge to.
     fn remake(&mut self) -> Result<(), String> {
         let manifest = self.store().manifest();
-        let made = on_one_thread(|| remake(&self.disk, &SimDisk::default(), &manifest));
+        let made =
+            on_one_thread(|| remake(&self.disk.blobs(), &SimDisk::default().blobs(), &manifest));
         match made {
             Err(error) if !self.is_troubled() && !self.full => {
                 Err(format!("merged again after a recompression: {error}"))

@@ -52,7 +52,7 @@ impl Driver {
             // The first one has no note, and a full disk may have no room for any.
             return Ok(());
         }
-        if !matches!(Store::stepped_back(&self.disk), Ok(Some(_))) {
+        if !matches!(Store::stepped_back(&self.disk.blobs()), Ok(Some(_))) {
             return Err(format!("{name} is lost and the log does not tell"));
         }
         let before = self.disk.files();

@@ -174,7 +174,7 @@ pub(super) fn rebuild(scene: &Scene) -> Result<(), Error> {
             hours: None,
         },
     };
-    let built = on_one_thread(|| build(&scene.disk, &manifest, options, &|_, _| {}))?;
+    let built = on_one_thread(|| build(&scene.disk.blobs(), &manifest, options, &|_, _| {}))?;
     match built {
         Some(built) => scene.store.ledger().publish(&built),
         None => Ok(()),

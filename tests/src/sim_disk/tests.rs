@@ -340,7 +340,7 @@ fn publish(disk: &SimDisk) -> Result<RunEntry, Error> {
         shards: 1,
         level: 3,
     };
-    let mut writer = RunWriter::create(disk, spec)?;
+    let mut writer = RunWriter::create(&disk.blobs(), spec)?;
     for key in 0..2000 {
         writer.push(format!("u|{key:05}").as_bytes(), b"c41l:1")?;
     }
@@ -367,7 +367,7 @@ fn a_published_run_survives_and_an_unpublished_one_never_has_its_name_with_other
             assert_eq!(published, stop > calls);
             let disk = disk.crash(&mut random(seed));
             if published || bytes(&disk, &entry.name).is_some() {
-                verify_run(&disk, &entry).expect("the run is whole");
+                verify_run(&disk.blobs(), &entry).expect("the run is whole");
             }
         }
     }
@@ -387,7 +387,7 @@ fn a_fault_at_any_call_is_an_error_and_the_next_try_works() {
             }
             first.expect_err("the fault");
             let entry = publish(&disk).expect("the second try");
-            verify_run(&disk, &entry).expect("the run is whole");
+            verify_run(&disk.blobs(), &entry).expect("the run is whole");
         }
     }
 }

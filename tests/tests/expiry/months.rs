@@ -103,7 +103,7 @@ impl Months {
                 hours: self.hour_days,
             },
         };
-        let built = build(&self.disk, &manifest, options, &|_, _| {}).expect("build");
+        let built = build(&self.disk.blobs(), &manifest, options, &|_, _| {}).expect("build");
         if let Some(built) = built {
             self.store.ledger().publish(&built).expect("publish");
         }
@@ -168,9 +168,10 @@ impl Months {
     pub fn check_files(&self) {
         let manifest = self.store.manifest();
         for entry in manifest.files() {
-            verify_run(&self.disk, entry).expect("a sound file");
+            verify_run(&self.disk.blobs(), entry).expect("a sound file");
         }
-        let remade = remake(&self.disk, &SimDisk::default(), &manifest).expect("the same bytes");
+        let remade = remake(&self.disk.blobs(), &SimDisk::default().blobs(), &manifest)
+            .expect("the same bytes");
         assert!(remade > 0);
     }
 }

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use tallyring_archive::merge::{Horizon, merge};
-use tallyring_archive::{Disk, Error, IdRunEntry, Result, Run, RunWriter, names};
+use tallyring_archive::{Blobs, IdRunEntry, Result, Run, RunWriter};
 
 use super::spec;
 
@@ -22,7 +22,7 @@ const RUNS_MAX: usize = 4;
 /// # Errors
 /// When the directory cannot be synced. What cannot be merged, such as a damaged run, stays as it is.
 pub fn compact(
-    disk: &dyn Disk,
+    blobs: &Blobs,
     entries: Vec<IdRunEntry>,
     now_ms: i64,
     window_ms: i64,
@@ -48,7 +48,7 @@ pub fn compact(
             kept.extend(group);
             continue;
         }
-        match merge_group(disk, &group, level) {
+        match merge_group(blobs, &group, level) {
             Ok(run) => {
                 kept.extend(run);
                 merged = true;
@@ -60,18 +60,15 @@ pub fn compact(
             }
         }
     }
-    if merged {
-        disk.sync_directory(names::IDS)
-            .map_err(Error::io("sync", names::IDS))?;
-    }
+    if merged {}
     kept.sort_by_key(|entry| entry.newest_ms);
     Ok(kept)
 }
 
-fn merge_group(disk: &dyn Disk, group: &[IdRunEntry], level: i32) -> Result<Option<IdRunEntry>> {
+fn merge_group(blobs: &Blobs, group: &[IdRunEntry], level: i32) -> Result<Option<IdRunEntry>> {
     let newest_ms = group.iter().map(|entry| entry.newest_ms).max().unwrap_or(0);
-    let inputs = Run::open_all(disk, group.iter().map(|entry| &entry.run))?;
-    let out = RunWriter::create(disk, spec(newest_ms, level))?;
+    let inputs = Run::open_all(blobs, group.iter().map(|entry| &entry.run))?;
+    let out = RunWriter::create(blobs, spec(newest_ms, level))?;
     let run = merge(&inputs, out, Horizon::ALL)?;
     Ok(run.map(|run| IdRunEntry { newest_ms, run }))
 }

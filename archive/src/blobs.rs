@@ -1,0 +1,292 @@
+//! Blobs: immutable files, each written once under a name.
+//!
+//! Runs, generations, manifests and the small files beside them are blobs. Durability is part of [`Blobs::put`]: when it
+//! returns, the blob survives a power cut, whole, under its name. A name that is taken stays as it is.
+//!
+//! This is the one place that knows how a local directory does that: a blob is written under a temporary name, synced,
+//! linked to its name, and the directory is synced. The log does not go through here: its newest file changes in place.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::disk::{Content, Disk, DiskFile};
+use crate::error::{Error, Result};
+use crate::names::{self, TEMPORARY_SUFFIX};
+use crate::os_disk::OsDisk;
+
+/// The blobs of one data directory. A clone shares them.
+#[derive(Debug, Clone)]
+pub struct Blobs {
+    disk: Arc<dyn Disk>,
+}
+
+/// Bytes of one write.
+const WRITE_BYTES: usize = 1 << 20;
+
+impl Blobs {
+    /// The blobs on this disk.
+    pub fn new(disk: Arc<dyn Disk>) -> Self {
+        Self { disk }
+    }
+
+    /// The blobs in a directory of the local file system, which is made if absent, for its owner only.
+    ///
+    /// # Errors
+    /// When the directory cannot be made.
+    pub fn local(root: impl Into<PathBuf>) -> io::Result<Self> {
+        Ok(Self::new(Arc::new(OsDisk::new(root)?)))
+    }
+
+    /// The disk beneath, on which the log of the same directory lives.
+    pub fn disk(&self) -> &dyn Disk {
+        &*self.disk
+    }
+
+    /// Makes the places of all blobs that are not there yet, durably.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn prepare(&self) -> Result<()> {
+        for directory in names::DIRECTORIES {
+            self.disk
+                .create_directory(directory)
+                .map_err(Error::io("create", directory))?;
+        }
+        self.sync("")
+    }
+
+    /// Writes a blob unless the name is taken; true when it was free. It is durable then.
+    ///
+    /// # Errors
+    /// When the disk refuses. When the name is there after an error, whether it survives a power cut is unknown.
+    pub fn put(&self, name: &str, bytes: &[u8]) -> Result<bool> {
+        self.written(name, bytes)?.put(name)
+    }
+
+    /// Writes a blob in the place of what has its name, durably and in one step.
+    ///
+    /// # Errors
+    /// When the disk refuses; the name then has its old content or the new one.
+    pub fn put_over(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        let mut unnamed = self.written(name, bytes)?;
+        unnamed.sync()?;
+        self.disk
+            .replace(&unnamed.temporary, name)
+            .map_err(Error::io("name", name))?;
+        unnamed.is_named = true;
+        self.sync(directory_of(name))
+    }
+
+    /// Gives the content of a blob a second name, durably; true when the name was free. The copy takes no space.
+    ///
+    /// # Errors
+    /// When there is no such blob, or the disk refuses.
+    pub fn copy(&self, from: &str, to: &str) -> Result<bool> {
+        let is_free = self.disk.link(from, to).map_err(Error::io("name", to))?;
+        self.sync(directory_of(to))?;
+        Ok(is_free)
+    }
+
+    /// Gives a blob a name in a directory that may not be there yet, as [`Blobs::copy`].
+    ///
+    /// # Errors
+    /// As [`Blobs::copy`].
+    pub(crate) fn copy_into(&self, directory: &str, from: &str, to: &str) -> Result<bool> {
+        self.disk
+            .create_directory(directory)
+            .map_err(Error::io("create", directory))?;
+        self.sync("")?;
+        self.copy(from, to)
+    }
+
+    /// Begins a blob whose bytes come one after another; `name` is part of the name that it has meanwhile.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn begin(&self, name: &str) -> Result<Unnamed> {
+        static UNIQUE: AtomicU64 = AtomicU64::new(0);
+        let unique = UNIQUE.fetch_add(1, Ordering::Relaxed);
+        let process = std::process::id();
+        let temporary = format!("{name}.{process}-{unique}{TEMPORARY_SUFFIX}");
+        let file = self
+            .disk
+            .create(&temporary)
+            .map_err(Error::io("create", &temporary))?;
+        Ok(Unnamed {
+            blobs: self.clone(),
+            temporary,
+            file,
+            bytes: 0,
+            is_named: false,
+        })
+    }
+
+    /// The content of a blob, mapped where the disk can.
+    ///
+    /// # Errors
+    /// When there is no such blob ([`Error::is_gone`]), or it cannot be read.
+    pub fn read(&self, name: &str) -> Result<Content> {
+        self.disk.read(name).map_err(Error::io("read", name))
+    }
+
+    /// As [`Blobs::read`]; none where there is no such blob.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn read_if_there(&self, name: &str) -> Result<Option<Content>> {
+        match self.read(name) {
+            Err(error) if error.is_gone() => Ok(None),
+            read => read.map(Some),
+        }
+    }
+
+    /// Reads a blob in parts from its first byte to its last; as far as the system can it is the disk that is asked, not
+    /// what memory holds of it.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn read_from_disk(&self, name: &str, part: &mut dyn FnMut(&[u8])) -> Result<()> {
+        self.disk
+            .read_from_disk(name, part)
+            .map_err(Error::io("read", name))
+    }
+
+    /// Names (without the directory) of the blobs in `directory`, sorted. What is not finished is not among them.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn list(&self, directory: &str) -> Result<Vec<String>> {
+        let mut files = self.all_files(directory)?;
+        files.retain(|file| !file.ends_with(TEMPORARY_SUFFIX));
+        Ok(files)
+    }
+
+    /// Removes a blob. Content that is held stays readable. Whether the removal survives a power cut is not known.
+    ///
+    /// # Errors
+    /// When there is no such blob, or the disk refuses.
+    pub fn remove(&self, name: &str) -> Result<()> {
+        self.disk.remove(name).map_err(Error::io("remove", name))
+    }
+
+    /// Removes what was begun in `directory` and not finished, by whichever process. How many files.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn remove_unfinished(&self, directory: &str) -> Result<usize> {
+        let mut removed = 0;
+        for file in self.all_files(directory)? {
+            if file.ends_with(TEMPORARY_SUFFIX) {
+                let path = match directory {
+                    "" => file,
+                    directory => format!("{directory}/{file}"),
+                };
+                self.remove(&path)?;
+                removed += 1;
+            }
+        }
+        Ok(removed)
+    }
+
+    /// Makes every name in `directory` durable, also those that a process gave which died before its blob was.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn sync(&self, directory: &str) -> Result<()> {
+        self.disk
+            .sync_directory(directory)
+            .map_err(Error::io("sync", directory))
+    }
+
+    /// Bytes free for this process.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn free_bytes(&self) -> io::Result<u64> {
+        self.disk.free_bytes()
+    }
+
+    fn all_files(&self, directory: &str) -> Result<Vec<String>> {
+        self.disk
+            .list(directory)
+            .map_err(Error::io("list", directory))
+    }
+
+    fn written(&self, name: &str, bytes: &[u8]) -> Result<Unnamed> {
+        let mut unnamed = self.begin(name)?;
+        for chunk in bytes.chunks(WRITE_BYTES) {
+            unnamed.write(chunk)?;
+        }
+        Ok(unnamed)
+    }
+}
+
+/// A blob that is being written and has no name yet. Dropping it removes what was written.
+pub struct Unnamed {
+    blobs: Blobs,
+    temporary: String,
+    file: Box<dyn DiskFile>,
+    bytes: u64,
+    is_named: bool,
+}
+
+impl Unnamed {
+    /// The name of what is written, for errors.
+    pub fn temporary_name(&self) -> &str {
+        &self.temporary
+    }
+
+    /// Bytes that were written.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Adds bytes at the end.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        self.file
+            .write_at(self.bytes, bytes)
+            .map_err(Error::io("write", &self.temporary))?;
+        self.bytes += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Names the blob unless the name is taken; true when it was free. It is durable then.
+    ///
+    /// # Errors
+    /// As [`Blobs::put`].
+    pub fn put(mut self, name: &str) -> Result<bool> {
+        self.sync()?;
+        let disk = &self.blobs.disk;
+        let is_free = disk
+            .link(&self.temporary, name)
+            .map_err(Error::io("name", name))?;
+        // A name that stays is only space, which the next start gives back.
+        let _ = disk.remove(&self.temporary);
+        self.is_named = true;
+        self.blobs.sync(directory_of(name))?;
+        Ok(is_free)
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        self.file.sync().map_err(Error::io("sync", &self.temporary))
+    }
+}
+
+impl Drop for Unnamed {
+    fn drop(&mut self) {
+        if !self.is_named {
+            // If that fails too, the next start removes it.
+            let _ = self.blobs.disk.remove(&self.temporary);
+        }
+    }
+}
+
+/// The directory in which a name stands; `""` for the root.
+fn directory_of(name: &str) -> &str {
+    name.rsplit_once('/').map_or("", |(directory, _)| directory)
+}
