@@ -3,7 +3,7 @@
 //! Many batches, one sync. Each batch is whole in one frame, so it counts all or not at all; its
 //! records become visible together, before anyone is told that they were accepted.
 
-use tallyring_records::{Accepted, Increment, Offset, Origin, Record};
+use tallyring_records::{Accepted, Increment, Origin, Record};
 
 use super::batch::Batch;
 use super::group::Group;
@@ -67,7 +67,7 @@ impl Intake {
         batch: Batch,
     ) -> std::result::Result<(), Refusal> {
         self.check_counts(writer, group, &batch)?;
-        let base = writer.log().map_err(any_refusal)?.appended();
+        let base = writer.log().map_err(any_refusal)?.end().sequence;
         let mut accepted = Accepted {
             skipped: batch.skipped,
             ..Accepted::default()
@@ -253,7 +253,7 @@ impl Intake {
             return group.outcomes;
         }
         let synced = match (self.options.durability, writer.log()) {
-            (Durability::Fsync, Ok(log)) => log.sync().map(drop).map_err(refusal),
+            (Durability::Fsync, Ok(log)) => log.commit().map(drop).map_err(refusal),
             _ => Ok(()),
         };
         if let Err(refusal) = synced {
@@ -278,10 +278,7 @@ impl Intake {
         let Ok(log) = writer.log() else {
             return group.outcomes;
         };
-        let applied = Offset {
-            epoch: log.epoch(),
-            sequence: log.appended(),
-        };
+        let applied = log.end();
         let now = group.now_ms.div_euclid(1_000);
         self.live.count(&group.rules, &group.written, applied, now);
         if let Err(refusal) = copied {

@@ -25,7 +25,7 @@ impl Intake {
         if idle {
             log.seal(now_ms)
         } else {
-            log.sync().map(drop)
+            log.commit().map(drop)
         }
         .map_err(refusal)
     }
@@ -93,14 +93,10 @@ impl Intake {
         record.encode(&mut payload);
         let log = writer.log()?;
         log.append(&payload, 1, now_ms)?;
-        log.sync()?;
+        log.commit()?;
         writer.last_append_ms = now_ms;
         writer.unflushed += 1;
-        let log = writer.log()?;
-        Ok(Offset {
-            epoch: log.epoch(),
-            sequence: log.appended(),
-        })
+        Ok(writer.log()?.end())
     }
 
     /// As [`Intake::turn`], at the end of a start.

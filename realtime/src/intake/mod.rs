@@ -31,7 +31,7 @@ use tallyring_records::{Accepted, Offset, Record};
 
 use crate::delta::OpenRun;
 use crate::error::{Error, Refusal, Result};
-use crate::oplog::{LogCopy, LogCopyStatus, Oplog};
+use crate::oplog::{Log, LogCopy, LogCopyStatus};
 use crate::options::{Options, World};
 use crate::sync::{Mutex, MutexGuard};
 use crate::view::{FrozenStore, Live};
@@ -71,7 +71,7 @@ pub struct Intake {
 /// What one lock protects.
 struct Writer {
     /// None when the store is open for reading only.
-    log: Option<Oplog>,
+    log: Option<Log>,
     ids: Ids,
     producers: Producers,
     payload: Vec<u8>,
@@ -198,11 +198,10 @@ impl Intake {
         let now_ms = self.world.clock.now_ms();
         let writer = self.writer();
         let log = writer.log.as_ref();
-        let segments = log.into_iter().flat_map(|log| log.segments());
         IntakeStatus {
             durable: log.map_or(0, |log| log.durable()),
             unflushed: writer.unflushed,
-            oplog_bytes: segments.map(|segment| segment.bytes).sum(),
+            oplog_bytes: log.map_or(0, |log| log.bytes()),
             log_copy: (self.log_copy.as_ref().zip(log)).map(|(copy, log)| copy.status(log, now_ms)),
             ids_in_memory: writer.ids.in_memory(),
             ids_bytes: writer.ids.bytes(),
@@ -217,7 +216,7 @@ impl Intake {
     }
 
     /// Opens the way in for writing.
-    pub(crate) fn open_log(&mut self, log: Oplog) {
+    pub(crate) fn open_log(&mut self, log: Log) {
         self.writer().log = Some(log);
     }
 
@@ -243,7 +242,7 @@ impl Intake {
     /// When the log cannot be synced.
     pub(crate) fn freeze(&self) -> Result<Frozen> {
         let mut writer = self.writer();
-        writer.log()?.sync()?;
+        writer.log()?.commit()?;
         let ids = writer.ids.freeze();
         let oldest_ms = self.oldest_known_ms(&writer);
         writer.producers.forget(oldest_ms);
@@ -318,10 +317,7 @@ impl Intake {
         let older_than_ms = self.oldest_known_ms(&self.writer());
         let mut removed = 0;
         loop {
-            let one = self
-                .writer()
-                .log()?
-                .delete_before(needed, older_than_ms, 1)?;
+            let one = self.writer().log()?.trim(needed, older_than_ms, 1)?;
             if one == 0 {
                 return Ok(removed);
             }
@@ -356,7 +352,7 @@ impl Intake {
 }
 
 impl Writer {
-    fn log(&mut self) -> Result<&mut Oplog> {
+    fn log(&mut self) -> Result<&mut Log> {
         self.log.as_mut().ok_or(Error::ReadOnly)
     }
 }

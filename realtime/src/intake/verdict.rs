@@ -12,7 +12,7 @@ use super::group::{Added, Group};
 use super::history::Logged;
 use super::{BATCH_BODY_DOMAIN, BATCH_KEY_DOMAIN, ID_DOMAIN, Intake, Writer};
 use crate::error::{ItemFault, Refusal, Result, WrongItem};
-use crate::oplog::{OplogError, scan_segment};
+use crate::oplog::read_one;
 
 /// Bodies of batches and what they were answered, by the number of the record that says so.
 pub(super) type EarlierAnswers = HashMap<u64, (u128, Accepted)>;
@@ -83,7 +83,7 @@ impl Intake {
     /// The record with this sequence.
     pub(super) fn logged(&self, sequence: u64) -> Result<Option<Logged>> {
         let mut found = None;
-        let read = scan_segment(&*self.world.disk, sequence, &mut |frame| {
+        read_one(&*self.world.disk, sequence, &mut |frame| {
             let at = usize::try_from(sequence - frame.first_sequence.min(sequence))?;
             let record = decode_all(frame.payload, frame.count)?.into_iter().nth(at);
             found = record.map(|record| Logged {
@@ -94,13 +94,9 @@ impl Intake {
                 arrived_ms: frame.written_ms,
                 record,
             });
-            // The rest of the log is not wanted.
-            Err("found".into())
-        });
-        match read {
-            Err(OplogError::Apply { .. }) | Ok(()) => Ok(found),
-            Err(error) => Err(error.into()),
-        }
+            Ok(())
+        })?;
+        Ok(found)
     }
 
     /// 128 keyed bits of a body: of a batch's for its [`BatchKey`](super::BatchKey).

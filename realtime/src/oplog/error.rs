@@ -6,7 +6,7 @@ use tallyring_archive::is_full;
 
 use super::frame::PAYLOAD_BYTES_MAX;
 
-/// The reason for which the caller refused a frame during [`super::Oplog::open`] or [`super::scan`].
+/// The reason for which the caller refused a frame during [`super::Log::open`] or [`super::scan`].
 pub type ApplyError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A failure of the oplog. Files are named relative to the data directory.

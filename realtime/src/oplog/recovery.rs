@@ -30,7 +30,7 @@ pub struct LogSummary {
     pub end_sequence: u64,
     /// The last epoch written.
     pub epoch: u32,
-    /// What a crash tore; cut by [`super::Oplog::open`].
+    /// What a crash tore; cut by [`super::Log::open`].
     pub torn: Option<TornTail>,
 }
 
@@ -65,7 +65,7 @@ type Apply<'a> = &'a mut dyn FnMut(Frame<'_>) -> Result<(), ApplyError>;
 /// is checked if given. Memory: one mapped segment.
 ///
 /// # Errors
-/// As [`super::Oplog::open`], where that would refuse.
+/// As [`super::Log::open`], where that would refuse.
 pub fn scan(
     disk: &dyn Disk,
     store_id: Option<[u8; 16]>,
@@ -77,12 +77,11 @@ pub fn scan(
         .unwrap_or_default())
 }
 
-/// Hands out the frames of one segment from the record `sequence` on, which is in the first of them. The rest of the log
-/// is not looked at.
+/// Hands out the frame that holds the record `sequence`; false when there is none. Only its segment is read, up to there.
 ///
 /// # Errors
 /// As [`scan`].
-pub fn scan_segment(disk: &dyn Disk, sequence: u64, apply: Apply<'_>) -> Result<(), OplogError> {
+pub fn read_one(disk: &dyn Disk, sequence: u64, apply: Apply<'_>) -> Result<bool, OplogError> {
     let mut files = disk
         .list(names::OPLOG)
         .map_err(OplogError::io(names::OPLOG, "list"))?;
@@ -100,8 +99,18 @@ pub fn scan_segment(disk: &dyn Disk, sequence: u64, apply: Apply<'_>) -> Result<
         });
     };
     let entry = read_header(disk, name(file), None)?;
-    let mut scanner = Scanner::new(sequence, apply);
-    scanner.segment(disk, &entry, None).map(drop)
+    let mut is_found = false;
+    let mut first = |frame: Frame<'_>| {
+        apply(frame)?;
+        is_found = true;
+        // The rest of the segment is not wanted.
+        Err("found".into())
+    };
+    let read = Scanner::new(sequence, &mut first).segment(disk, &entry, None);
+    match is_found {
+        true => Ok(true),
+        false => read.map(|_| false),
+    }
 }
 
 /// The first record of a segment, by its name; for messages, so also where the name is not quite that of a segment.

@@ -22,7 +22,7 @@ use super::error::OplogError;
 use super::recovery::{Entry, list, read_header};
 use super::segment::{HeaderFault, SEGMENT_HEADER_BYTES, SegmentHeader};
 use super::spare::write_zeros;
-use super::writer::{DurableEnd, Oplog};
+use super::writer::{DurableEnd, Log};
 use crate::sync::{Mutex, MutexGuard};
 
 /// Bytes that are read and written at once.
@@ -163,7 +163,7 @@ impl LogCopy {
     }
 
     /// How it is, beside the log that it follows.
-    pub fn status(&self, log: &Oplog, now_ms: i64) -> LogCopyStatus {
+    pub fn status(&self, log: &Log, now_ms: i64) -> LogCopyStatus {
         let progress = lock(&self.progress);
         let at = progress.at;
         let behind_bytes = log.bytes_behind(at.first, at.bytes);

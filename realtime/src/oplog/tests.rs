@@ -14,9 +14,9 @@ use std::sync::Arc;
 use memory_disk::{Choices, MemoryDisk};
 use tallyring_archive::Disk;
 
-use super::{LogSummary, Oplog, OplogError, OplogOptions, ReadFrom, scan};
+use super::{Log, LogOptions, LogSummary, OplogError, ReadFrom, scan};
 
-const OPTIONS: OplogOptions = OplogOptions {
+const OPTIONS: LogOptions = LogOptions {
     segment_bytes: 1024,
     store_id: [7; 16],
     plausible_ms: None,
@@ -35,11 +35,11 @@ struct Seen {
     payload: Vec<u8>,
 }
 
-type Opened = Result<(Oplog, LogSummary, Vec<Seen>), OplogError>;
+type Opened = Result<(Log, LogSummary, Vec<Seen>), OplogError>;
 
 fn try_open(disk: &MemoryDisk, from: ReadFrom) -> Opened {
     let mut seen = Vec::new();
-    let (log, summary) = Oplog::open(
+    let (log, summary) = Log::open(
         Arc::new(disk.clone()),
         OPTIONS,
         NOW_MS,
@@ -54,7 +54,7 @@ fn try_open(disk: &MemoryDisk, from: ReadFrom) -> Opened {
     Ok((log, summary, seen))
 }
 
-fn open(disk: &MemoryDisk) -> (Oplog, LogSummary, Vec<Seen>) {
+fn open(disk: &MemoryDisk) -> (Log, LogSummary, Vec<Seen>) {
     try_open(disk, ReadFrom::Oldest).unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -89,11 +89,11 @@ fn see(frame: super::Frame<'_>) -> Seen {
 }
 
 /// Appends and syncs one record.
-fn commit(log: &mut Oplog, payload: &[u8]) -> u64 {
+fn commit(log: &mut Log, payload: &[u8]) -> u64 {
     let sequence = log
         .append(payload, 1, NOW_MS)
         .unwrap_or_else(|error| panic!("{error}"));
-    log.sync().unwrap_or_else(|error| panic!("{error}"));
+    log.commit().unwrap_or_else(|error| panic!("{error}"));
     sequence
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tallyring_archive::{Disk, names};
+use tallyring_records::Offset;
 
 use super::cursor::UNSYNCED_BYTES_MAX;
 use super::error::{ApplyError, OplogError};
@@ -22,7 +23,7 @@ const _: () =
 
 /// How a log is kept.
 #[derive(Debug, Clone, Copy)]
-pub struct OplogOptions {
+pub struct LogOptions {
     /// Bytes of a new segment: above the header's 64, at most [`SEGMENT_BYTES_MAX`].
     pub segment_bytes: u64,
     /// The installation. Segments of another one are refused.
@@ -50,9 +51,9 @@ pub struct DurableEnd {
 }
 
 /// The log, open for appending. One owner; a data directory has one open log (the caller locks it).
-pub struct Oplog {
+pub struct Log {
     disk: Arc<dyn Disk>,
-    options: OplogOptions,
+    options: LogOptions,
     spare: Arc<Spare>,
     /// Oldest first; the last is the one that is written.
     segments: Vec<SegmentInfo>,
@@ -69,7 +70,7 @@ pub struct Oplog {
     poison: Option<String>,
 }
 
-impl Oplog {
+impl Log {
     /// Opens the log, begins one if there is none, and hands every frame from `from` on to `apply`
     /// in order. A torn tail is cut. When this returns, all that was handed out is durable, and a
     /// new epoch has begun. An error leaves nothing open; end the process, because a sync that
@@ -85,7 +86,7 @@ impl Oplog {
     /// If the options are out of bounds.
     pub fn open(
         disk: Arc<dyn Disk>,
-        options: OplogOptions,
+        options: LogOptions,
         now_ms: i64,
         from: ReadFrom,
         apply: &mut dyn FnMut(Frame<'_>) -> Result<(), ApplyError>,
@@ -119,7 +120,7 @@ impl Oplog {
     /// The first segment of a new log. Its header makes the epoch durable.
     fn begin(
         disk: Arc<dyn Disk>,
-        options: OplogOptions,
+        options: LogOptions,
         spare: Arc<Spare>,
         now_ms: i64,
     ) -> Result<Self, OplogError> {
@@ -151,7 +152,7 @@ impl Oplog {
     /// Goes on behind the last frame that was read.
     fn resume(
         disk: Arc<dyn Disk>,
-        options: OplogOptions,
+        options: LogOptions,
         spare: Arc<Spare>,
         now_ms: i64,
         read: LogEnd,
@@ -221,7 +222,7 @@ impl Oplog {
     ///
     /// # Errors
     /// [`OplogError::Poisoned`], for ever.
-    pub fn sync(&mut self) -> Result<u64, OplogError> {
+    pub fn commit(&mut self) -> Result<u64, OplogError> {
         self.check_poison()?;
         self.newest
             .sync()
@@ -237,13 +238,13 @@ impl Oplog {
     /// # Errors
     /// As [`Self::append`].
     pub fn seal(&mut self, now_ms: i64) -> Result<(), OplogError> {
-        self.sync()?;
+        self.commit()?;
         self.write_epoch(now_ms)?;
         if self.sealed || self.appended() == 0 {
             return Ok(());
         }
         self.write_frame(&[], 0, now_ms)?;
-        self.sync().map(drop)
+        self.commit().map(drop)
     }
 
     /// Whether the clock can be right at `now_ms`: it is within a day of when it was plausible last.
@@ -317,6 +318,19 @@ impl Oplog {
         self.epoch
     }
 
+    /// The place behind everything that was appended.
+    pub fn end(&self) -> Offset {
+        Offset {
+            epoch: self.epoch,
+            sequence: self.appended(),
+        }
+    }
+
+    /// Bytes of the whole log.
+    pub fn bytes(&self) -> u64 {
+        self.segments.iter().map(|segment| segment.bytes).sum()
+    }
+
     /// The segments, oldest first; never empty.
     pub fn segments(&self) -> &[SegmentInfo] {
         &self.segments
@@ -333,7 +347,7 @@ impl Oplog {
     /// # Errors
     /// [`OplogError::Io`] if a file cannot be removed, [`OplogError::Poisoned`] if the directory
     /// cannot be synced.
-    pub fn delete_before(
+    pub fn trim(
         &mut self,
         sequence: u64,
         older_than_ms: i64,
@@ -371,7 +385,7 @@ impl Oplog {
     fn write_epoch(&mut self, now_ms: i64) -> Result<(), OplogError> {
         if !self.epoch_written {
             self.write_frame(&[], 0, now_ms)?;
-            self.sync()?;
+            self.commit()?;
             self.epoch_written = true;
         }
         Ok(())
@@ -383,7 +397,7 @@ impl Oplog {
         if end > info.bytes && info.end_sequence > info.first_sequence {
             self.roll(now_ms)?;
         } else if self.newest.unsynced_bytes() > UNSYNCED_BYTES_MAX as u64 {
-            self.sync()?;
+            self.commit()?;
         }
         let (epoch, first_sequence) = (self.epoch, self.appended());
         let is_plausible = self.see_clock(now_ms);
@@ -413,7 +427,7 @@ impl Oplog {
 
     /// Ends the newest segment, durably, and begins the next. A full disk changes nothing.
     fn roll(&mut self, now_ms: i64) -> Result<(), OplogError> {
-        self.sync()?;
+        self.commit()?;
         let header = SegmentHeader {
             epoch: self.epoch,
             first_sequence: self.appended(),

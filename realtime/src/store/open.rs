@@ -15,7 +15,7 @@ use super::standing::{Notes, Standing};
 use crate::delta::DeltaStore;
 use crate::error::{Error, Result};
 use crate::identity::Identity;
-use crate::oplog::{LogSummary, Oplog, OplogError, OplogOptions, ReadFrom, scan};
+use crate::oplog::{Log, LogOptions, LogSummary, OplogError, ReadFrom, scan};
 use crate::options::{Options, World};
 use crate::ring::Ring;
 
@@ -88,7 +88,7 @@ impl Store {
                 let plausible_ms = Some(store.manifest().plausible_ms());
                 let log = log_options(&options, &identity, plausible_ms);
                 let from = ReadFrom::Sequence(store.manifest().intake.log_from());
-                Oplog::open(
+                Log::open(
                     Arc::clone(&store.world().disk),
                     log,
                     now_ms,
@@ -97,10 +97,7 @@ impl Store {
                 )?
             }
         };
-        let applied = Offset {
-            epoch: log.epoch(),
-            sequence: log.appended(),
-        };
+        let applied = log.end();
         store.ledger.intake_mut().open_log(log);
         // Whole up to its end, which is durable: what is replayed may be flushed.
         let mut replay = Replay::new(&mut store);
@@ -176,8 +173,8 @@ pub(super) fn log_options(
     options: &Options,
     identity: &Identity,
     plausible_ms: Option<i64>,
-) -> OplogOptions {
-    OplogOptions {
+) -> LogOptions {
+    LogOptions {
         segment_bytes: options.segment_bytes,
         store_id: identity.store_id,
         plausible_ms,
@@ -203,7 +200,7 @@ fn begin(
     options: &Options,
     identity: Option<Identity>,
     schema: &Schema,
-) -> Result<(Identity, Manifest, Oplog)> {
+) -> Result<(Identity, Manifest, Log)> {
     let blobs = &world.blobs();
     // A crash between log and manifest leaves a log that says nothing.
     let log = scan(blobs.disk(), None, ReadFrom::Sequence(0), &mut |_| Ok(()));
@@ -249,7 +246,7 @@ fn begin(
         },
         archive: ArchiveEntry::default(),
     };
-    let (log, _) = Oplog::open(
+    let (log, _) = Log::open(
         Arc::clone(&world.disk),
         log_options(options, &identity, None),
         now_ms,

@@ -213,12 +213,12 @@ fn a_payload_that_imitates_a_frame_proves_nothing() {
     let (source, _) = small_log(&[b"one", b"two"]);
     let imitation = source.bytes(FIRST)[SEGMENT_HEADER_BYTES..][..112].to_vec();
     let disk = MemoryDisk::default();
-    let options = OplogOptions {
+    let options = LogOptions {
         store_id: [8; 16],
         ..OPTIONS
     };
     let open = || {
-        Oplog::open(
+        Log::open(
             Arc::new(disk.clone()),
             options,
             1,
@@ -287,12 +287,12 @@ fn a_segment_of_another_store_format_or_name_is_refused() {
     let (disk, _) = small_log(&[b"one"]);
     let image = disk.bytes(FIRST);
 
-    let other = OplogOptions {
+    let other = LogOptions {
         store_id: [8; 16],
         ..OPTIONS
     };
     let mut apply = |_: crate::oplog::Frame<'_>| Ok(());
-    let opened = Oplog::open(
+    let opened = Log::open(
         Arc::new(disk.clone()),
         other,
         1,
@@ -338,7 +338,7 @@ fn an_error_of_the_caller_names_the_frame() {
         1 => Err("of kind 9, unknown here".into()),
         _ => Ok(()),
     };
-    let opened = Oplog::open(
+    let opened = Log::open(
         Arc::new(disk),
         OPTIONS,
         NOW_MS,

@@ -96,7 +96,7 @@ fn a_failed_sync_poisons_for_ever() {
     commit(&mut log, b"one");
     log.append(b"two", 1, NOW_MS).unwrap();
     disk.fail_next_sync();
-    let text = log.sync().unwrap_err().to_string();
+    let text = log.commit().unwrap_err().to_string();
     assert_eq!(
         text,
         "the oplog takes no more writes: oplog/0000000000000000.tlog: cannot sync: sync failed; \
@@ -105,10 +105,10 @@ fn a_failed_sync_poisons_for_ever() {
     );
     assert_eq!(log.durable(), 1);
     for answer in [
-        log.sync().map(drop),
+        log.commit().map(drop),
         log.append(b"three", 1, NOW_MS).map(drop),
         log.seal(NOW_MS),
-        log.delete_before(0, 0, usize::MAX).map(drop),
+        log.trim(0, 0, usize::MAX).map(drop),
     ] {
         assert_eq!(answer.unwrap_err().to_string(), text);
     }
@@ -140,7 +140,7 @@ fn a_crash_between_any_two_steps_of_a_roll_loses_nothing() {
             commit(&mut log, &[1; 900]);
             disk.fail_after(steps);
             let rolled = log.append(&[2; 900], 1, NOW_MS).is_ok();
-            let synced = rolled && log.sync().is_ok();
+            let synced = rolled && log.commit().is_ok();
             disk.crash(&mut Choices(seed));
             let (mut log, _, seen) = open(&disk);
             assert!(

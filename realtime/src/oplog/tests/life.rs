@@ -21,11 +21,11 @@ fn frames_come_back_in_order_across_segments() {
             payload,
         });
         if number % 5 == 0 {
-            assert_eq!(log.sync().unwrap(), log.appended());
+            assert_eq!(log.commit().unwrap(), log.appended());
         }
     }
     assert!(log.durable() < log.appended());
-    log.sync().unwrap();
+    log.commit().unwrap();
     let segments = log.segments().to_vec();
     assert!(segments.len() > 10);
     let (reopened, summary, seen) = open(&disk);
@@ -53,7 +53,7 @@ fn reading_begins_with_the_frame_that_holds_the_start() {
     for _ in 0..40 {
         log.append(&[1; 40], 3, NOW_MS).unwrap();
     }
-    log.sync().unwrap();
+    log.commit().unwrap();
     for start in 0..125 {
         let (_, summary, seen) = try_open(&disk, ReadFrom::Sequence(start)).unwrap();
         let expected = (0..40)
@@ -130,21 +130,21 @@ fn retention_removes_whole_segments_that_are_covered_and_old() {
     for number in 0..60 {
         log.append(&[1; 100], 1, NOW_MS + number).unwrap();
     }
-    log.sync().unwrap();
+    log.commit().unwrap();
     let segments = log.segments().to_vec();
     let second = segments[1].clone();
     assert_eq!(
-        log.delete_before(second.first_sequence - 1, i64::MAX, usize::MAX)
+        log.trim(second.first_sequence - 1, i64::MAX, usize::MAX)
             .unwrap(),
         0
     );
     assert_eq!(
-        log.delete_before(u64::MAX, segments[0].written_until_ms, usize::MAX)
+        log.trim(u64::MAX, segments[0].written_until_ms, usize::MAX)
             .unwrap(),
         0
     );
     assert_eq!(
-        log.delete_before(second.end_sequence - 1, i64::MAX, usize::MAX)
+        log.trim(second.end_sequence - 1, i64::MAX, usize::MAX)
             .unwrap(),
         1
     );
@@ -161,7 +161,7 @@ fn retention_removes_whole_segments_that_are_covered_and_old() {
     );
 
     let (mut log, _, _) = open(&disk);
-    log.delete_before(u64::MAX, i64::MAX, usize::MAX).unwrap();
+    log.trim(u64::MAX, i64::MAX, usize::MAX).unwrap();
     assert_eq!(log.segments().len(), 1, "the newest stays");
     assert_eq!(commit(&mut log, b"next"), 60);
     assert_eq!(disk.list("oplog").unwrap().len(), 1);
@@ -213,7 +213,7 @@ fn format_1_is_read_and_written_for_ever() {
     let disk = MemoryDisk::default();
     let (mut log, _, _) = open(&disk);
     log.append(b"tallyring", 2, NOW_MS + 1).unwrap();
-    log.sync().unwrap();
+    log.commit().unwrap();
     log.seal(NOW_MS + 2).unwrap();
     let image = disk.bytes(FIRST);
     let (written, zeros) = image.split_at(golden.len() / 2);
@@ -245,7 +245,7 @@ fn a_frame_says_whether_its_clock_was_plausible() {
     }
     log.believe_clock(ahead_ms + 24 * HOUR_MS);
     log.append(&[7; 20], 1, ahead_ms).unwrap();
-    log.sync().unwrap();
+    log.commit().unwrap();
     let mut seen = Vec::new();
     let apply = &mut |frame: crate::oplog::Frame<'_>| {
         assert_eq!(frame.payload, [7; 20]);
@@ -257,13 +257,13 @@ fn a_frame_says_whether_its_clock_was_plausible() {
     let expected: Vec<_> = times.into_iter().chain([ahead_ms]).zip(flags).collect();
     assert_eq!(seen, expected);
     let reopened = |now_ms, trusts_clock| {
-        let options = OplogOptions {
+        let options = LogOptions {
             trusts_clock,
             ..OPTIONS
         };
         let disk = Arc::new(disk.clone());
         let from = ReadFrom::Sequence(6);
-        let opened = Oplog::open(disk, options, now_ms, from, &mut |_| Ok(()));
+        let opened = Log::open(disk, options, now_ms, from, &mut |_| Ok(()));
         opened.unwrap().0.plausible_ms()
     };
     let doubted_ms = ahead_ms + 25 * HOUR_MS;

@@ -50,7 +50,7 @@ fn any_step() -> impl Strategy<Value = Step> {
 struct Model {
     disk: MemoryDisk,
     /// None after a failure, until the next crash.
-    log: Option<Oplog>,
+    log: Option<Log>,
     /// What was appended, or may have been when the last append failed.
     frames: Vec<Seen>,
     durable: u64,
@@ -90,15 +90,14 @@ impl Model {
         };
         let done = match step {
             Step::Append { bytes, count } => self.append(&mut log, bytes, count),
-            Step::Sync => log.sync().map(drop),
+            Step::Sync => log.commit().map(drop),
             Step::Seal => log.seal(NOW_MS),
             Step::Prepare => {
                 log.spare().prepare().ok();
                 Ok(())
             }
             Step::Delete { keep } => {
-                let deleted =
-                    log.delete_before(log.durable().saturating_sub(keep), i64::MAX, usize::MAX);
+                let deleted = log.trim(log.durable().saturating_sub(keep), i64::MAX, usize::MAX);
                 self.oldest = log.segments()[0].first_sequence;
                 deleted.map(drop)
             }
@@ -117,7 +116,7 @@ impl Model {
         }
     }
 
-    fn append(&mut self, log: &mut Oplog, bytes: usize, count: u32) -> Result<(), OplogError> {
+    fn append(&mut self, log: &mut Log, bytes: usize, count: u32) -> Result<(), OplogError> {
         self.written = self.written.wrapping_add(1);
         let payload = vec![self.written; bytes];
         let first_sequence = log.appended();

@@ -10,7 +10,7 @@ const IDENTITY: &str = "STORE";
 /// A log with its identity, and what it appended.
 struct Stand {
     disk: MemoryDisk,
-    log: Oplog,
+    log: Log,
 }
 
 impl Stand {
@@ -90,7 +90,7 @@ fn the_copy_has_what_is_durable_byte_for_byte_and_says_how_far_it_is_behind() {
     assert!(stand.bring_up(&copy).unwrap());
     stand.check(&disk);
     assert_eq!(copy.status(&stand.log, NOW_MS).behind_records, 1);
-    stand.log.sync().unwrap();
+    stand.log.commit().unwrap();
     assert!(stand.bring_up(&copy).unwrap());
     stand.check(&disk);
     let even = copy.status(&stand.log, NOW_MS + 9_000);
@@ -117,12 +117,12 @@ fn what_the_log_expires_leaves_the_copy_also_where_it_was_not_copied_yet() {
     let copy = stand.follow(&disk);
     stand.commit(10);
     stand.bring_up(&copy).unwrap();
-    stand.log.delete_before(4, i64::MAX, usize::MAX).unwrap();
+    stand.log.trim(4, i64::MAX, usize::MAX).unwrap();
     stand.bring_up(&copy).unwrap();
     stand.check(&disk);
     stand.commit(30);
     let end = stand.log.appended();
-    stand.log.delete_before(end, i64::MAX, usize::MAX).unwrap();
+    stand.log.trim(end, i64::MAX, usize::MAX).unwrap();
     // It was away for longer than the log is kept: nothing of it can be gone on with.
     for copy in [copy, stand.follow(&disk)] {
         stand.bring_up(&copy).unwrap();
