@@ -109,18 +109,7 @@ impl Blobs {
         static UNIQUE: AtomicU64 = AtomicU64::new(0);
         let unique = UNIQUE.fetch_add(1, Ordering::Relaxed);
         let process = std::process::id();
-        let temporary = format!("{name}.{process}-{unique}{TEMPORARY_SUFFIX}");
-        let file = self
-            .disk
-            .create(&temporary)
-            .map_err(Error::io("create", &temporary))?;
-        Ok(Unnamed {
-            blobs: self.clone(),
-            temporary,
-            file,
-            bytes: 0,
-            is_named: false,
-        })
+        self.unnamed(format!("{name}.{process}-{unique}{TEMPORARY_SUFFIX}"))
     }
 
     /// The content of a blob, mapped where the disk can.
@@ -214,8 +203,24 @@ impl Blobs {
             .map_err(Error::io("list", directory))
     }
 
+    fn unnamed(&self, temporary: String) -> Result<Unnamed> {
+        let file = self.disk.create(&temporary);
+        let file = file.map_err(Error::io("create", &temporary))?;
+        Ok(Unnamed {
+            blobs: self.clone(),
+            temporary,
+            file,
+            bytes: 0,
+            is_named: false,
+        })
+    }
+
+    /// Writes all of a blob that has no name yet. Its temporary name is always the same, so that a try that failed leaves
+    /// nothing behind the next one.
     fn written(&self, name: &str, bytes: &[u8]) -> Result<Unnamed> {
-        let mut unnamed = self.begin(name)?;
+        let temporary = format!("{name}{TEMPORARY_SUFFIX}");
+        let _ = self.disk.remove(&temporary);
+        let mut unnamed = self.unnamed(temporary)?;
         for chunk in bytes.chunks(WRITE_BYTES) {
             unnamed.write(chunk)?;
         }

@@ -21,12 +21,7 @@ impl Files {
     /// # Errors
     /// When a file cannot be opened for another reason.
     pub fn open_what_is_whole(&mut self, blobs: &Blobs, manifest: &Manifest) -> Result<()> {
-        let of_stores = manifest.intake.stores.iter().flat_map(|store| &store.runs);
-        let kept = manifest.archive.generations.iter();
-        let of_archive = kept
-            .flat_map(|kept| &kept.files)
-            .chain(manifest.archive.pending());
-        for entry in of_stores.chain(of_archive) {
+        for entry in read_by_queries(manifest) {
             match self.open(blobs, entry) {
                 Ok(_) => {}
                 Err(error) if error.is_damage() => {
@@ -38,6 +33,11 @@ impl Files {
             }
         }
         Ok(())
+    }
+
+    /// True when every file is open that queries read under `manifest`.
+    pub fn serve(&self, manifest: &Manifest) -> bool {
+        read_by_queries(manifest).all(|entry| self.open.contains_key(&entry.name))
     }
 
     /// The next that needs the file opens it anew.
@@ -147,4 +147,12 @@ impl Files {
             }
         }
     }
+}
+
+/// The files that queries read: runs of stores, those of kept generations, and source runs that are not merged yet.
+fn read_by_queries(manifest: &Manifest) -> impl Iterator<Item = &RunEntry> {
+    let of_stores = manifest.intake.stores.iter().flat_map(|store| &store.runs);
+    let kept = manifest.archive.generations.iter();
+    let of_kept = kept.flat_map(|kept| &kept.files);
+    of_stores.chain(of_kept).chain(manifest.archive.pending())
 }

@@ -113,6 +113,10 @@ impl Ledger {
     /// Commits `next`, notes that in the log, and removes the files that only the manifest before named.
     fn commit_manifest(&self, root: &mut Root, next: Manifest) -> Result<()> {
         let blobs = &self.blobs;
+        assert!(
+            root.files.serve(&next),
+            "BUG: a manifest names only files that are open"
+        );
         if let Err(error) = next.commit(blobs) {
             // If the name may be taken, this process can no longer tell which manifest counts.
             let unnamed = blobs.list(names::MANIFESTS).is_ok_and(|files| {

@@ -23,7 +23,7 @@ use crate::ledger::{Files, Ledger};
 use crate::oplog::{ApplyError, Frame, OplogError, ReadFrom};
 use crate::options::{Options, World};
 use crate::ring::{Add, Ring};
-use crate::view::{Live, Snapshot, Watermarks};
+use crate::view::{Live, Snapshot};
 
 const HOUR_MS: i64 = 3_600_000;
 
@@ -101,14 +101,8 @@ impl Store {
             .last()
             .ok_or_else(|| Error::Missing("the manifest declares no namespaces".into()))?;
         let schema = Arc::new(first.schema.clone());
-        let snapshot = Snapshot {
-            ring: Ring::restore(manifest.intake.today, options.shards, stores),
-            schemas: Arc::new(schemas),
-            archive: Arc::new(archive),
-            watermarks: Watermarks::restore(&manifest.intake.newest_events),
-            manifest: Arc::new(manifest.clone()),
-            applied: Offset::default(),
-        };
+        let ring = Ring::restore(manifest.intake.today, options.shards, stores);
+        let snapshot = Snapshot::new(ring, schemas, archive, &manifest);
         let now = now_ms.div_euclid(1_000);
         let live = Live::new(&options, identity, schema, snapshot, now);
         let intake = Intake::new(world, options, &manifest, ids.ids, live);

@@ -94,10 +94,10 @@ impl Store {
             today: view.ring.today(),
             manifest: view.manifest.number,
             generation: view.archive.generation,
-            applied: view.applied,
+            applied: view.applied(),
             durable: Offset {
                 sequence: intake.durable,
-                ..view.applied
+                ..view.applied()
             },
             unflushed: intake.unflushed,
             oplog_bytes: intake.oplog_bytes,

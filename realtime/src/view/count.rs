@@ -65,7 +65,7 @@ impl Live {
             view.ring
                 .count(&self.keys, &rules.schema, Delta::add, increments());
             view.watermarks.merge(&watermarks);
-            view.applied = applied;
+            view.apply_until(applied);
             if view.ring.has_layers() {
                 self.has_arrived.store(true, Ordering::Release);
             }
@@ -83,7 +83,7 @@ impl Live {
                 store.layers.push(delta);
             }
             view.watermarks.merge(&watermarks);
-            view.applied = applied;
+            view.apply_until(applied);
             self.has_arrived.store(true, Ordering::Release);
             give_way(newest);
             if records <= FOLDED_AT_ONCE_RECORDS {

@@ -92,7 +92,7 @@ impl<'s> View<'s> {
 
     /// Everything before this offset is counted in the view.
     pub fn applied(&self) -> Offset {
-        self.snapshot.applied
+        self.snapshot.applied()
     }
 
     /// Minutes of base buckets that began earlier have expired (Unix seconds), in the view or the kept generation; none

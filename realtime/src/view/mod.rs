@@ -128,7 +128,7 @@ impl Live {
 
     /// The log position before which everything is counted: it moves with every increment.
     pub fn applied(&self) -> Offset {
-        self.snapshot().applied
+        self.snapshot().applied()
     }
 
     /// The manifest in the newest view.
@@ -176,14 +176,14 @@ impl Live {
         }
         let snapshot = newest.snapshot_mut();
         snapshot.ring.follow(record, after);
-        snapshot.applied = after;
+        snapshot.apply_until(after);
         let today = snapshot.ring.today();
         newest.heavy.turn(today);
     }
 
     /// Everything before `applied` is counted: the records before it that count nothing are read.
     pub(crate) fn pass(&self, applied: Offset) {
-        self.newest.write().snapshot_mut().applied = applied;
+        self.newest.write().snapshot_mut().apply_until(applied);
     }
 
     /// Puts a declaration in force; `after` is the offset behind its record.
@@ -195,7 +195,7 @@ impl Live {
             since: after,
             schema,
         });
-        snapshot.applied = after;
+        snapshot.apply_until(after);
     }
 
     /// Counts records of the log in the stores that took them, but those that a run counts.
@@ -221,7 +221,7 @@ impl Live {
     /// Ends a replay: everything before `applied` is counted.
     pub(crate) fn end_replay(&self, applied: Offset) {
         let mut newest = self.newest.write();
-        newest.snapshot_mut().applied = applied;
+        newest.snapshot_mut().apply_until(applied);
         let snapshot = newest.snapshot();
         newest.heavy = Heavy::new(self.schema.namespaces.len(), snapshot.ring.today());
         newest.knows_heavy = snapshot.ring.stores().all(DeltaStore::is_empty);
@@ -247,7 +247,7 @@ impl Live {
         }
         FrozenStores {
             // In service the log's end; in a replay the end of what was read.
-            until: snapshot.applied,
+            until: snapshot.applied(),
             stores,
             newest_events: snapshot.watermarks.entries(&self.schema),
         }
@@ -273,7 +273,7 @@ impl Live {
         }
         snapshot.schemas = Arc::new(manifest.intake.schemas.clone());
         snapshot.manifest = Arc::new(manifest.clone());
-        snapshot.applied
+        snapshot.applied()
     }
 
     /// Lets the archive of `manifest` count, and no longer the stores that were `cleared`, in one step.

@@ -24,7 +24,7 @@ pub(crate) struct Snapshot {
     pub archive: Arc<ArchiveFiles>,
     pub manifest: Arc<Manifest>,
     /// Everything before this offset is applied.
-    pub applied: Offset,
+    applied: Offset,
     /// Until when events are expected.
     pub watermarks: Watermarks,
 }
@@ -48,6 +48,38 @@ pub(crate) struct ArchiveFiles {
 }
 
 impl Snapshot {
+    /// A snapshot in which nothing of the log is applied yet.
+    pub fn new(
+        ring: Ring,
+        schemas: Vec<SchemaEntry>,
+        archive: ArchiveFiles,
+        manifest: &Manifest,
+    ) -> Self {
+        Self {
+            ring,
+            schemas: Arc::new(schemas),
+            archive: Arc::new(archive),
+            watermarks: Watermarks::restore(&manifest.intake.newest_events),
+            manifest: Arc::new(manifest.clone()),
+            applied: Offset::default(),
+        }
+    }
+
+    /// Everything before this offset is applied.
+    pub fn applied(&self) -> Offset {
+        self.applied
+    }
+
+    /// Everything before this offset is applied now. It never falls.
+    pub fn apply_until(&mut self, applied: Offset) {
+        let before = self.applied;
+        assert!(
+            before <= applied,
+            "BUG: {before} was applied before {applied}"
+        );
+        self.applied = applied;
+    }
+
     /// The files of a kept generation.
     pub fn kept(&self, number: u64) -> Result<&[Arc<Run>]> {
         let kept = &self.archive.kept;
