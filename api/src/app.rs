@@ -112,7 +112,7 @@ impl App {
 
     async fn read(&self, parts: &Parts, read: Direct, began: Instant) -> Response {
         self.guarded(parts, read.pattern, began, async |caller| {
-            let response = read.answer(&self.state, &caller, parts).await;
+            let response = read.answer(&self.state, caller, parts).await;
             compress::answer(&parts.headers, response).await
         })
         .await

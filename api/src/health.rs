@@ -17,8 +17,8 @@ use tallyring_records::{grouped, how_many};
 use crate::calendar::rfc3339_utc;
 use crate::gauges::measure;
 use crate::problem::Problem;
-use crate::read::request::blocking;
 use crate::state::ApiState;
+use crate::work::blocking;
 
 /// Days that may wait to be rebuilt.
 const WAITING_DAYS_MAX: usize = 7;

@@ -11,7 +11,6 @@ mod body;
 pub mod calendar;
 pub mod chart;
 mod compress;
-mod csv;
 mod dashboard;
 mod datasets;
 mod describe;
@@ -28,12 +27,15 @@ mod openapi;
 mod problem;
 mod query_string;
 mod read;
+mod refusals;
 mod segments;
 mod server;
 mod state;
+mod table;
 #[cfg(test)]
 mod tests;
 mod time;
+mod work;
 mod write;
 
 pub use access::{Access, AccessLimits, Caller, KeyRequest, issue, key_json};

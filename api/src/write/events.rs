@@ -11,6 +11,7 @@ use super::items;
 use super::{cloud_event, event};
 use crate::access::Caller;
 use crate::problem::Problem;
+use crate::refusals::{BodyErrors, WriteErrors};
 use crate::state::ApiState;
 
 /// An event, as it is parsed by hand: so errors name their field.
@@ -116,8 +117,8 @@ pub struct CloudEventData {
     )),
     responses(
         (status = 200, description = "Durable", body = Answer, example = json!({ "accepted": 998, "duplicates": 2, "late": 1 })),
-        crate::openapi::WriteErrors,
-        crate::openapi::BodyErrors,
+        WriteErrors,
+        BodyErrors,
     ),
 )]
 pub async fn events(
