@@ -48,9 +48,9 @@ use files::Files;
         crate::access::keys::list,
         crate::access::keys::create,
         crate::access::keys::revoke,
-        crate::health::healthz,
-        crate::health::readyz,
-        crate::health::metrics,
+        crate::probes::healthz,
+        crate::probes::readyz,
+        crate::probes::metrics,
     ),
     modifiers(&Common, &Files, &BitlyRoutes, &Keys),
     tags(

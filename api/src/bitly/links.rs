@@ -7,7 +7,7 @@
 
 use tallyring_records::MISSING;
 
-use super::envelope::Fault;
+use super::answer::Fault;
 use super::facets::{self, Facet};
 use super::series::Window;
 use super::source::{Kind, Source, is_broken_down, read};

@@ -4,7 +4,7 @@ use percent_encoding::percent_decode_str;
 use tallyring_realtime::{Read, Reader, Series};
 use tallyring_records::{Grain, KEY_BYTES_MAX, Namespace, Schema, TimeCode};
 
-use super::envelope::Fault;
+use super::answer::Fault;
 use super::facets::Facet;
 use super::series::Window;
 use crate::access::Length;

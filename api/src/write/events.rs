@@ -10,6 +10,7 @@ use super::batch::{self, Answer, Sent};
 use super::items;
 use super::{cloud_event, event};
 use crate::access::Caller;
+use crate::body::media_type;
 use crate::problem::Problem;
 use crate::refusals::{BodyErrors, WriteErrors};
 use crate::state::ApiState;
@@ -128,7 +129,7 @@ pub async fn events(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<Answer>, Problem> {
-    let kind = items::media_type(&headers);
+    let kind = media_type(&headers);
     let is_binary = cloud_event::is_binary(&headers);
     let is_wrapped = is_binary || [cloud_event::STRUCTURED, cloud_event::BATCH].contains(&&*kind);
     let items = move |headers: &HeaderMap, bytes: &[u8]| match is_binary {

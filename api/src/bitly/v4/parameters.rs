@@ -2,7 +2,7 @@
 
 use jiff::fmt::temporal::Pieces;
 
-use super::super::envelope::Fault;
+use super::super::answer::Fault;
 use super::super::series::{ALL, Window};
 use crate::calendar::{Unit, Zone};
 use crate::query_string::QueryString;
