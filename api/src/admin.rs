@@ -15,9 +15,10 @@ use crate::calendar::rfc3339_utc;
 use crate::health::Health;
 use crate::problem::Problem;
 use crate::query_string::NoParameters;
-use crate::read::request::blocking;
+use crate::refusals::ReadErrors;
 use crate::segments::Segments;
 use crate::state::ApiState;
+use crate::work::blocking;
 
 /// State of the server
 ///
@@ -151,7 +152,7 @@ fn archive_json(status: &Status, has_backup: bool) -> Value {
 /// Starts a rebuild, or joins the one that runs; `last_rebuild` of the status tells how it went.
 #[utoipa::path(post, path = "/v1/admin/rebuild", tag = "operate", responses(
     (status = 202, description = "The job", body = Object, example = json!({ "job": 7 })),
-    crate::openapi::AskErrors,
+    ReadErrors,
 ))]
 pub async fn rebuild(
     State(state): State<ApiState>,
@@ -186,7 +187,7 @@ pub async fn generations(State(state): State<ApiState>) -> Json<Value> {
 /// Reads a kept generation from now on. Increments are never rolled back: those it lacks count as deltas.
 #[utoipa::path(post, path = "/v1/admin/generations/{id}/activate", tag = "operate",
     params(("id" = u64, Path, description = "A kept generation", example = 1)),
-    responses((status = 200, description = "It is active", body = Object, example = json!({ "active": 2 })), crate::openapi::AskErrors),
+    responses((status = 200, description = "It is active", body = Object, example = json!({ "active": 2 })), ReadErrors),
 )]
 pub async fn activate(
     State(state): State<ApiState>,

@@ -22,10 +22,11 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use tower::ServiceExt;
 
-use crate::access::{self, AccessLog, Caller, Peer, Route};
+use crate::access::{self, Caller, Peer, Route};
 use crate::drain::Drain;
 use crate::meter::Meter;
 use crate::read::direct::Direct;
+use crate::request_id::{self, AccessLog};
 use crate::state::ApiState;
 use crate::write::incr;
 use crate::{compress, head, problem};
@@ -112,7 +113,7 @@ impl App {
 
     async fn read(&self, parts: &Parts, read: Direct, began: Instant) -> Response {
         self.guarded(parts, read.pattern, began, async |caller| {
-            let response = read.answer(&self.state, &caller, parts).await;
+            let response = read.answer(&self.state, caller, parts).await;
             compress::answer(&parts.headers, response).await
         })
         .await
@@ -167,7 +168,7 @@ async fn caught(mut answering: Pin<impl DerefMut<Target: Future<Output = Respons
         // What panicked is not polled again.
         let poll = AssertUnwindSafe(|| answering.as_mut().poll(context));
         catch_unwind(poll)
-            .unwrap_or_else(|_| Poll::Ready(access::span().in_scope(problem::panicked)))
+            .unwrap_or_else(|_| Poll::Ready(request_id::span().in_scope(problem::panicked)))
     })
     .await
 }

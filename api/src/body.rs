@@ -229,6 +229,16 @@ fn too_large(limit: usize) -> Problem {
     Problem::too_large(detail)
 }
 
+/// The media type of a body in lower case, without its parameters.
+pub fn media_type(headers: &HeaderMap) -> String {
+    let kind = headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|kind| kind.to_str().ok())
+        .unwrap_or_default();
+    let essence = kind.split(';').next().unwrap_or_default();
+    essence.trim().to_ascii_lowercase()
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::Write;

@@ -9,9 +9,10 @@ use tallyring_archive::{DatasetEntry, Manifest};
 use crate::calendar::rfc3339_utc;
 use crate::problem::Problem;
 use crate::query_string::{NoParameters, QueryString};
-use crate::read::request::blocking;
+use crate::refusals::{DatasetErrors, ReadErrors};
 use crate::segments::Segments;
 use crate::state::ApiState;
+use crate::work::blocking;
 
 /// Bulk datasets
 ///
@@ -48,8 +49,8 @@ pub fn describe_datasets(manifest: &Manifest) -> Value {
             "name": "clicks-2011", "load": "0123456789abcdef", "loaded_at": "2012-03-16T18:40:47Z", "rows": 20000000,
             "bytes": 31000000, "partitions": ["2011"], "state": "counts with the next rebuild",
         })),
-        crate::openapi::AskErrors,
-        crate::openapi::DatasetErrors,
+        ReadErrors,
+        DatasetErrors,
     ),
 )]
 pub async fn adopt(
@@ -92,7 +93,7 @@ pub async fn adopt(
 /// It stops counting when the next rebuild publishes.
 #[utoipa::path(delete, path = "/v1/admin/datasets/{name}", operation_id = "drop_dataset", tag = "operate",
     params(("name" = String, Path, description = "The dataset", example = "clicks-2011")),
-    responses((status = 200, description = "It is dropped", body = Object, example = json!({ "dropped": "clicks-2011" })), crate::openapi::AskErrors),
+    responses((status = 200, description = "It is dropped", body = Object, example = json!({ "dropped": "clicks-2011" })), ReadErrors),
 )]
 pub async fn drop(
     State(state): State<ApiState>,

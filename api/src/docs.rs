@@ -10,7 +10,7 @@ use bytes::Bytes;
 use utoipa::OpenApi;
 use utoipa_swagger_ui::{Config, SwaggerUi};
 
-use crate::etag::{self, Known};
+use crate::etag::{self, IfNoneMatch};
 use crate::openapi::ApiDocument;
 use crate::problem;
 use crate::segments::undecodable;
@@ -38,7 +38,7 @@ pub fn routes() -> Router<ApiState> {
 
 fn description(headers: &HeaderMap, tag: &HeaderValue, document: Bytes) -> Response {
     let kept = [(header::CACHE_CONTROL, PAGE), (header::ETAG, tag.clone())];
-    if Known::of(headers).has(tag) {
+    if IfNoneMatch::of(headers).matches(tag) {
         return (StatusCode::NOT_MODIFIED, kept).into_response();
     }
     let kind = [(header::CONTENT_TYPE, "application/json")];

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use crate::access::{Denial, Route};
 use crate::app::App;
 use crate::drain::Drain;
-use crate::health;
+use crate::probes;
 
 /// How long after its start requests wait for a store that is being opened. Those of a longer opening are refused at once:
 /// while they waited they would take the places of who asks whether the process lives.
@@ -90,7 +90,7 @@ async fn before_it_opens(request: &Parts) -> Response {
     let (method, uri) = (&request.method, &request.uri);
     let is_read = [Method::GET, Method::HEAD].contains(method);
     if is_read && uri.path() == "/healthz" {
-        health::healthz().await.into_response()
+        probes::healthz().await.into_response()
     } else {
         let route = Route::of(method, None, uri.path());
         Denial::Opening.answer(route.dialect, uri)

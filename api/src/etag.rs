@@ -1,8 +1,8 @@
-//! Validators (RFC 9110 §8.8.3): a client that has an answer already need not be sent it again.
+//! Validators (RFC 9110 §8.8.3): an answer that the client has already is not sent again.
 
 use axum::http::{HeaderMap, HeaderValue, header};
 
-/// The weak validator of what has this text.
+/// The weak validator of a text.
 pub fn of(text: &str) -> HeaderValue {
     numbered(u128::from_le_bytes(
         blake3::hash(text.as_bytes()).as_bytes()[..16]
@@ -11,7 +11,7 @@ pub fn of(text: &str) -> HeaderValue {
     ))
 }
 
-/// The weak validator of what has this identity.
+/// The weak validator of an answer with this identity.
 pub fn numbered(identity: u128) -> HeaderValue {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut tag = *b"W/\"00000000000000000000000000000000\"";
@@ -22,18 +22,24 @@ pub fn numbered(identity: u128) -> HeaderValue {
     HeaderValue::from_bytes(&tag).expect("BUG: hexadecimal digits are a header value")
 }
 
-/// The validators of what a client has already, as its request says.
-pub struct Known(Vec<HeaderValue>);
+/// The client has the answer already (If-None-Match)
+#[derive(utoipa::IntoResponses)]
+#[response(status = 304)]
+pub struct NotModified;
 
-impl Known {
-    /// What the request says.
+/// The validators of the answers that a client has already.
+#[derive(Debug, Clone)]
+pub struct IfNoneMatch(Vec<HeaderValue>);
+
+impl IfNoneMatch {
+    /// The `If-None-Match` of a request.
     pub fn of(request: &HeaderMap) -> Self {
         let known = request.get_all(header::IF_NONE_MATCH).into_iter();
         Self(known.cloned().collect())
     }
 
-    /// True when the client has what this validates; compared weakly, as RFC 9110 §13.1.2 says.
-    pub fn has(&self, tag: &HeaderValue) -> bool {
+    /// True when the client has the answer with this validator; compared weakly, as RFC 9110 §13.1.2 says.
+    pub fn matches(&self, tag: &HeaderValue) -> bool {
         let tag = opaque(tag.to_str().unwrap_or_default());
         let known = self.0.iter().filter_map(|tags| tags.to_str().ok());
         known
@@ -65,7 +71,7 @@ mod tests {
         let has = |known: &str| {
             let mut request = HeaderMap::new();
             request.insert(header::IF_NONE_MATCH, known.parse().unwrap());
-            Known::of(&request).has(&tag)
+            IfNoneMatch::of(&request).matches(&tag)
         };
         for known in [
             &strong,

@@ -1,13 +1,7 @@
-//! Health and metrics.
+//! How the server is.
 //!
-//! Invariant: whoever asks how the server is gets what [`Health::of`] says: `/readyz`, the status, and with it the command
-//! line, the dashboard and the container's check, and the metric `tallyring_health`.
-
-use std::sync::Arc;
-
-use axum::extract::State;
-use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse, Response};
+//! Invariant: every answer about the state of the server is what [`Health::of`] says: `/readyz`, the status, and with the
+//! status the command line, the dashboard and the container's check, and the metric `tallyring_health`.
 
 use serde::Serialize;
 use tallyring_realtime::catalog::{Job, JobState};
@@ -15,10 +9,6 @@ use tallyring_realtime::{Refusal, Status, Store};
 use tallyring_records::{grouped, how_many};
 
 use crate::calendar::rfc3339_utc;
-use crate::gauges::measure;
-use crate::problem::Problem;
-use crate::read::request::blocking;
-use crate::state::ApiState;
 
 /// Days that may wait to be rebuilt.
 const WAITING_DAYS_MAX: usize = 7;
@@ -128,49 +118,4 @@ fn faults_of_job(job: &Job) -> Vec<String> {
         faults.push(format!("the newest backup failed: {error}"));
     }
     faults
-}
-
-/// Alive
-#[utoipa::path(get, path = "/healthz", tag = "operate", responses((status = 200, description = "The process answers", body = String)))]
-pub async fn healthz() -> &'static str {
-    "ok\n"
-}
-
-/// Ready
-///
-/// Recovery is done and the log takes writes.
-#[utoipa::path(get, path = "/readyz", tag = "operate", responses(
-    (status = 200, description = "Ready", body = String),
-    (status = 503, description = "The log takes no writes", body = crate::problem::Document, content_type = "application/problem+json"),
-    (status = 507, description = "The disk is full", body = crate::problem::Document, content_type = "application/problem+json"),
-))]
-pub async fn readyz(State(state): State<ApiState>) -> Result<&'static str, Problem> {
-    let admin = Arc::clone(&state.admin);
-    blocking(&state, move |store| {
-        let last = (admin.last_rebuild)();
-        let health = Health::of(store, &store.status(), last.as_ref());
-        health
-            .refusal
-            .map_or(Ok("ready\n"), |refusal| Err(refusal.into()))
-    })
-    .await
-}
-
-/// Metrics
-///
-/// Prometheus text.
-#[utoipa::path(get, path = "/metrics", tag = "operate", responses((status = 200, description = "The metrics", body = String, content_type = "text/plain")))]
-pub async fn metrics(State(state): State<ApiState>) -> Result<Response, Problem> {
-    let (admin, metrics) = (Arc::clone(&state.admin), state.metrics.clone());
-    let asked = move |store: &Store| {
-        measure(store, &admin);
-        Ok(metrics.render())
-    };
-    let text = blocking(&state, asked).await?;
-    Ok((
-        StatusCode::OK,
-        [(header::CONTENT_TYPE, "text/plain; version=0.0.4")],
-        text,
-    )
-        .into_response())
 }

@@ -11,13 +11,13 @@ mod body;
 pub mod calendar;
 pub mod chart;
 mod compress;
-mod csv;
 mod dashboard;
 mod datasets;
 mod describe;
 mod docs;
 mod door;
 mod drain;
+mod envelope;
 mod etag;
 mod gauges;
 mod head;
@@ -25,16 +25,22 @@ mod health;
 mod json;
 mod meter;
 mod openapi;
+mod probes;
 mod problem;
 mod query_string;
 mod read;
+mod refusals;
+mod request_id;
 mod segments;
 mod server;
 mod state;
+mod table;
 #[cfg(test)]
 mod tests;
 mod time;
+mod work;
 mod write;
+mod xml;
 
 pub use access::{Access, AccessLimits, Caller, KeyRequest, issue, key_json};
 pub use app::{App, ask};
@@ -135,7 +141,7 @@ fn operations() -> Router<ApiState> {
         )
         .route("/v1/admin/keys/{id}", delete(access::keys::revoke))
         .route("/v1/live", get(read::live::live))
-        .route("/healthz", get(health::healthz))
-        .route("/readyz", get(health::readyz))
-        .route("/metrics", get(health::metrics))
+        .route("/healthz", get(probes::healthz))
+        .route("/readyz", get(probes::readyz))
+        .route("/metrics", get(probes::metrics))
 }

@@ -4,11 +4,8 @@ mod bitly;
 mod common;
 mod files;
 
-use utoipa::openapi::schema::{Object, ObjectBuilder, Type};
-use utoipa::{IntoParams, IntoResponses, OpenApi, ToSchema};
+use utoipa::OpenApi;
 
-use crate::calendar::Unit;
-use crate::problem::Document;
 use bitly::BitlyRoutes;
 use common::{Common, Keys};
 use files::Files;
@@ -51,9 +48,9 @@ use files::Files;
         crate::access::keys::list,
         crate::access::keys::create,
         crate::access::keys::revoke,
-        crate::health::healthz,
-        crate::health::readyz,
-        crate::health::metrics,
+        crate::probes::healthz,
+        crate::probes::readyz,
+        crate::probes::metrics,
     ),
     modifiers(&Common, &Files, &BitlyRoutes, &Keys),
     tags(
@@ -65,129 +62,3 @@ use files::Files;
     ),
 )]
 pub struct ApiDocument;
-
-/// Whose counts: the path of every read of a key.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Path)]
-#[expect(dead_code, reason = "describes the path, which the router takes apart")]
-pub struct KeyPath {
-    /// A declared namespace
-    #[param(example = "l")]
-    namespace: String,
-    /// Percent-encoded as one segment, 1 to 2,048 bytes
-    #[param(example = "abc", min_length = 1)]
-    key: String,
-}
-
-/// How long a ranking is.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Query)]
-#[expect(
-    dead_code,
-    reason = "describes the query string, which is parsed by hand so that errors name their field"
-)]
-pub struct LimitParameter {
-    /// Values or keys listed; 10,000 as CSV if left out
-    #[param(minimum = 1, maximum = 10000, default = 10)]
-    limit: Option<u32>,
-}
-
-/// Which buckets, in which zone.
-#[derive(IntoParams, ToSchema)]
-#[into_params(parameter_in = Query)]
-#[expect(
-    dead_code,
-    reason = "describes the query string, which is parsed by hand so that errors name their field"
-)]
-pub struct RangeParameters {
-    #[param(schema_with = unit_names, required = false, example = "day")]
-    unit: Option<String>,
-    /// How many buckets up to the one that holds `to`; -1 for all that were counted; at most 10,000
-    #[param(minimum = -1, maximum = 10000, example = 7, default = 7)]
-    units: Option<i64>,
-    /// First time, instead of `units`
-    #[param(example = "2012-03-10T00:00:00Z")]
-    from: Option<String>,
-    /// Last time; now if left out
-    #[param(example = "2012-03-16T18:40:00Z")]
-    to: Option<String>,
-    /// IANA time zone
-    #[param(example = "America/New_York", default = "UTC")]
-    timezone: Option<String>,
-    /// Hours from UTC instead of a zone, -12 to 14 in steps of 0.25
-    #[param(minimum = -12, maximum = 14, multiple_of = 0.25, example = 5.5)]
-    hour_offset: Option<f64>,
-    /// Reads a kept generation as it was
-    #[param(example = 3)]
-    as_of: Option<u64>,
-}
-
-/// The names of units.
-fn unit_names() -> Object {
-    let names = Unit::ALL.map(Unit::as_str);
-    let text = ObjectBuilder::new().schema_type(Type::String);
-    let described = "Length of a bucket; weeks begin on Sunday, mweeks on Monday; minutes are of totals where they are kept";
-    let text = text
-        .description(Some(described))
-        .default(Some("day".into()));
-    text.enum_values(Some(names)).build()
-}
-
-/// The client has the answer already (If-None-Match)
-#[derive(IntoResponses)]
-#[response(status = 304)]
-pub struct Known;
-
-/// How a question can end without its answer.
-#[derive(IntoResponses)]
-#[expect(dead_code, reason = "describes answers, which are made by `Problem`")]
-pub enum AskErrors {
-    /// A parameter that cannot be understood; `field` names it
-    #[response(status = 400, content_type = "application/problem+json")]
-    Malformed(Document),
-    /// What is named does not exist; says what does
-    #[response(status = 404, content_type = "application/problem+json")]
-    Unknown(Document),
-    /// Understood, but beyond a bound
-    #[response(status = 422, content_type = "application/problem+json")]
-    Refused(Document),
-}
-
-/// How a load can be refused.
-#[derive(IntoResponses)]
-#[expect(dead_code, reason = "describes answers, which are made by `Problem`")]
-pub enum DatasetErrors {
-    /// A dataset of that name exists
-    #[response(status = 409, content_type = "application/problem+json")]
-    Taken(Document),
-}
-
-/// How a write can fail. Nothing was counted, except that after a 503 it is not known.
-#[derive(IntoResponses)]
-#[expect(dead_code, reason = "describes answers, which are made by `Problem`")]
-pub enum WriteErrors {
-    /// Malformed, or an undeclared namespace or subtotal; `field` names it, `index` the item
-    #[response(status = 400, content_type = "application/problem+json")]
-    Malformed(Document),
-    /// A counter would exceed 2^53-1
-    #[response(status = 409, content_type = "application/problem+json")]
-    Overflow(Document),
-    /// Time more than 24 hours ahead or before 2000, or a reused idempotency key
-    #[response(status = 422, content_type = "application/problem+json")]
-    Refused(Document),
-    /// The disk is full
-    #[response(status = 507, content_type = "application/problem+json")]
-    DiskFull(Document),
-}
-
-/// How a body can be refused.
-#[derive(IntoResponses)]
-#[expect(dead_code, reason = "describes answers, which are made by `Problem`")]
-pub enum BodyErrors {
-    /// Too many bytes or items, decompressed
-    #[response(status = 413, content_type = "application/problem+json")]
-    TooLarge(Document),
-    /// A content encoding other than gzip and zstd
-    #[response(status = 415, content_type = "application/problem+json")]
-    Encoding(Document),
-}

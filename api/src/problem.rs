@@ -7,7 +7,7 @@ use serde::Serialize;
 use tallyring_realtime::{Error, ItemFault, Refusal, WrongItem};
 use tallyring_records::{Fault, FieldError, short_detail, short_field};
 
-use crate::access;
+use crate::request_id;
 
 /// One error answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -198,7 +198,7 @@ impl From<Error> for Problem {
             ),
             other => {
                 // A read from memory has no span yet.
-                access::span().in_scope(
+                request_id::span().in_scope(
                     || tracing::error!(error = %other, "a request could not be answered"),
                 );
                 Self::new(

@@ -1,6 +1,7 @@
 //! Who asks, for handlers.
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,10 @@ use tallyring_records::Increment;
 
 use super::table::Key;
 use crate::problem::Problem;
+
+/// The address of the client, in the request's extensions once keys are needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peer(pub IpAddr);
 
 /// Who asks. In the request's extensions once keys are configured; without keys nobody is known and
 /// everything is allowed.

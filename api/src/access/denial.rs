@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
 use super::route::Dialect;
-use crate::bitly;
+use crate::envelope;
 use crate::problem::Problem;
 
 /// Why a request does not reach its handler, or did not get an answer from it.
@@ -128,7 +128,7 @@ impl Denial {
                 (503, "TEMPORARILY_UNAVAILABLE")
             }
         };
-        bitly::in_envelope(query, status, text, Value::Null)
+        envelope::wrapped(query, status, text, Value::Null)
     }
 
     fn v4(self, resource: &str) -> impl IntoResponse + use<> {

@@ -1,7 +1,6 @@
 //! The layer before every route: key, scope, namespaces, rate, a place, and a time limit.
 
 use std::borrow::Cow;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -22,7 +21,7 @@ use super::place;
 use super::route::{Class, Dialect, Namespaces, Route};
 use super::session;
 use super::table::Key;
-use super::{Access, Caller, StreamPlace};
+use super::{Access, Caller, Peer, StreamPlace};
 use crate::meter::Meter;
 use crate::problem::Problem;
 
@@ -39,10 +38,6 @@ pub const SHED_CLASSES: [&str; 6] = [STREAMS, READS, INCREMENTS, BATCHES, OPERAT
 
 /// Time limit of operators' requests: a dataset that is adopted is read and checked as a whole.
 const OPERATION_TIMEOUT: Duration = Duration::from_secs(10 * 60);
-
-/// The address of who asks, in the request's extensions once keys are needed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Peer(pub IpAddr);
 
 /// Lets a request of the router through to its handler, or answers it.
 pub async fn guard(
@@ -127,7 +122,7 @@ pub fn admit(access: &Access, route: Route, request: &Parts) -> Result<Caller, D
         };
     }
     let key = known(access, route, request)?;
-    check_scope(&key, scope)?;
+    key.check_scope(scope)?;
     if key.namespaces().is_some() {
         hold_to_namespaces(&key, route.namespaces, request.uri.path())?;
     }
@@ -139,27 +134,6 @@ pub fn admit(access: &Access, route: Route, request: &Parts) -> Result<Caller, D
         })?;
     }
     Ok(Caller::new(key, now))
-}
-
-/// Lets a key do what it has the scope for.
-///
-/// # Errors
-/// That it has not.
-pub(super) fn check_scope(key: &Key, scope: Scope) -> Result<(), Denial> {
-    if key.has(scope) {
-        return Ok(());
-    }
-    let detail = format!(
-        "key {} has not the scope `{}`; it has {}",
-        key.id,
-        scope.name(),
-        key.scopes()
-    );
-    Err(Denial::Forbidden(Problem::new(
-        StatusCode::FORBIDDEN,
-        "Forbidden",
-        detail,
-    )))
 }
 
 fn known(access: &Access, route: Route, request: &Parts) -> Result<Arc<Key>, Denial> {

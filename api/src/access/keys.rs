@@ -14,6 +14,7 @@ use super::{Access, Catalogued};
 use crate::body;
 use crate::json;
 use crate::problem::Problem;
+use crate::refusals::{BodyErrors, ReadErrors};
 use crate::segments::Segments;
 use crate::state::ApiState;
 
@@ -55,8 +56,8 @@ pub struct NewKeyBody {
         "id": "2bq4xyz7", "scopes": ["write", "read"], "namespaces": ["l"], "login": "orofrog", "limit": 100,
         "max_n": 1000000, "note": "redirector", "created_at": "2012-03-16T18:40:47Z", "revoked_at": null, "key": "tr_2bq4xyz7_…",
     })),
-    crate::openapi::AskErrors,
-    crate::openapi::BodyErrors,
+    ReadErrors,
+    BodyErrors,
 ))]
 pub async fn create(
     State(state): State<ApiState>,
@@ -118,7 +119,7 @@ pub async fn list(State(state): State<ApiState>) -> Result<Json<Value>, Problem>
             "id": "2bq4xyz7", "scopes": ["read", "write"], "namespaces": null, "login": null, "limit": null,
             "max_n": null, "note": null, "created_at": "2012-03-16T18:40:47Z", "revoked_at": "2012-03-17T08:00:00Z",
         })),
-        crate::openapi::AskErrors,
+        ReadErrors,
     ),
 )]
 pub async fn revoke(

@@ -9,12 +9,13 @@ mod cors;
 mod denial;
 mod gate;
 mod guard;
+mod hosts;
 mod key;
 pub mod keys;
+mod limits;
 mod new_key;
 mod place;
 mod rate;
-mod request_id;
 mod route;
 mod session;
 mod share;
@@ -22,13 +23,13 @@ mod streams;
 mod table;
 mod turns;
 
-pub use caller::Caller;
+pub use caller::{Caller, Peer};
 pub use denial::Denial;
-pub use guard::{Peer, SHED, SHED_CLASSES, admit, guard, run};
+pub use guard::{SHED, SHED_CLASSES, admit, guard, run};
+pub use limits::AccessLimits;
 pub use new_key::{KeyRequest, issue, key_json};
 pub use place::{behind, done_by, off_thread, threads_behind};
 pub use rate::network;
-pub use request_id::{AccessLog, span};
 pub use route::{Class, Dialect, Route};
 pub use streams::StreamPlace;
 pub use turns::Length;
@@ -43,48 +44,12 @@ use tallyring_realtime::catalog::{Catalog, CatalogError};
 
 use cors::Origins;
 use gate::{Gate, Queue};
+use hosts::Hosts;
 use key::NewKey;
 use rate::WrongKeys;
-use session::Hosts;
 use streams::Streams;
 use table::KeyTable;
 use turns::Turns;
-
-/// How much is answered at once, and how fast.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AccessLimits {
-    /// Single increments at once.
-    pub writes: usize,
-    /// Batches of increments or events at once whose bodies are there; each may hold 8 MiB and what they decode to.
-    pub batches: usize,
-    /// Reads at once.
-    pub queries: usize,
-    /// Operators' requests at once.
-    pub admin: usize,
-    /// Streams of live counts at once.
-    pub streams: usize,
-    /// How long a read may wait for its turn.
-    pub query_wait: Duration,
-    /// How long a request may take in all.
-    pub request_timeout: Duration,
-    /// Wrong keys a second from one address before it is told to wait.
-    pub wrong_keys_per_second: u32,
-}
-
-impl Default for AccessLimits {
-    fn default() -> Self {
-        Self {
-            writes: 1_024,
-            batches: 256,
-            queries: 64,
-            admin: 8,
-            streams: 64,
-            query_wait: Duration::from_millis(600),
-            request_timeout: Duration::from_secs(30),
-            wrong_keys_per_second: 100,
-        }
-    }
-}
 
 /// The keys and the limits of one server.
 pub struct Access {

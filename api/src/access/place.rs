@@ -14,8 +14,8 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::task::JoinError;
 use tokio::task_local;
 
-use super::request_id;
 use crate::problem::Problem;
+use crate::request_id;
 
 /// A place for a read, and one of its key's own.
 pub type Place = (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>);

@@ -12,7 +12,6 @@ use axum::http::{HeaderMap, HeaderValue, Method, header};
 use tallyring_realtime::catalog::Scope;
 
 use super::denial::Denial;
-use super::guard::check_scope;
 use super::route::Route;
 use super::{Access, Peer};
 
@@ -36,29 +35,6 @@ pub fn suffices(route: Route, method: &Method, headers: &HeaderMap) -> bool {
 pub fn is_own_page(headers: &HeaderMap) -> bool {
     let site = headers.get("sec-fetch-site");
     site.is_none_or(|site| matches!(site.as_bytes(), b"same-origin" | b"none"))
-}
-
-/// Names of this server.
-#[derive(Debug, Default)]
-pub struct Hosts(Vec<String>);
-
-impl Hosts {
-    /// An address or `localhost` is its name always; these are besides, without a port.
-    pub fn new(names: &[String]) -> Self {
-        Self(names.to_vec())
-    }
-
-    /// True for what a `Host` names, with a port or without. No page elsewhere can take such a name (DNS rebinding).
-    fn hold(&self, host: &str) -> bool {
-        let name = match host.rsplit_once(':') {
-            Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
-            _ => host,
-        };
-        let address = name.trim_start_matches('[').trim_end_matches(']');
-        name.eq_ignore_ascii_case("localhost")
-            || address.parse::<IpAddr>().is_ok()
-            || self.0.iter().any(|own| own.eq_ignore_ascii_case(name))
-    }
 }
 
 impl Access {
@@ -136,7 +112,7 @@ impl Access {
         let table = self.table.load();
         let table = table.as_ref().ok_or(Denial::NoKey)?;
         match table.find(key) {
-            Some(key) => check_scope(&key, Scope::Read),
+            Some(key) => key.check_scope(Scope::Read),
             None => self.note_wrong_key(peer),
         }
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::AccessLimits;
 use super::denial::Denial;
+use super::limits::AccessLimits;
 
 /// How long a client should wait for its own requests to end.
 const WAIT: Duration = Duration::from_secs(1);

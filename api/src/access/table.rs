@@ -3,12 +3,15 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use axum::http::StatusCode;
 use tallyring_realtime::catalog::{KeyEntry, Scope};
 
-use super::AccessLimits;
+use super::denial::Denial;
 use super::key::{NewKey, Presented};
+use super::limits::AccessLimits;
 use super::rate::Bucket;
 use super::share::Share;
+use crate::problem::Problem;
 
 /// A key in force.
 #[derive(Debug)]
@@ -94,15 +97,23 @@ impl KeyTable {
 }
 
 impl Key {
-    /// True when it has the scope.
-    pub fn has(&self, scope: Scope) -> bool {
-        self.scopes.contains(&scope)
-    }
-
-    /// Its scopes, for messages.
-    pub fn scopes(&self) -> String {
+    /// Lets the key do what it has the scope for.
+    ///
+    /// # Errors
+    /// 403 that lists the scopes of the key.
+    pub fn check_scope(&self, scope: Scope) -> Result<(), Denial> {
+        if self.scopes.contains(&scope) {
+            return Ok(());
+        }
         let names: Vec<&str> = self.scopes.iter().map(|scope| scope.name()).collect();
-        names.join(", ")
+        let detail = format!(
+            "The key {} lacks the scope `{}`; it has {}.",
+            self.id,
+            scope.name(),
+            names.join(", ")
+        );
+        let problem = Problem::new(StatusCode::FORBIDDEN, "Forbidden", detail);
+        Err(Denial::Forbidden(problem))
     }
 
     /// The namespaces it is limited to; none says all.

@@ -2,8 +2,8 @@
 
 use axum::http::HeaderMap;
 
-use crate::csv::cell;
 use crate::read::format::Format;
+use crate::table::Table;
 
 /// True when `Accept` likes CSV best.
 pub fn wants_csv(headers: &HeaderMap) -> bool {
@@ -11,13 +11,12 @@ pub fn wants_csv(headers: &HeaderMap) -> bool {
 }
 
 /// Rows with a space behind the comma, as bitly writes them.
-pub fn csv(head: &str, values: Vec<(String, u64)>) -> String {
-    let mut out = format!("{head}\n");
+pub fn csv(columns: &str, values: Vec<(String, u64)>) -> String {
+    let mut table = Table::new(&columns.split(',').collect::<Vec<_>>());
     for (value, clicks) in values {
-        cell(&mut out, &value);
-        out.push_str(&format!(", {clicks}\n"));
+        table.row(&[&value, &format!(" {clicks}")]);
     }
-    out
+    table.end()
 }
 
 #[cfg(test)]

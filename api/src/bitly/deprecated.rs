@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tallyring_realtime::Series;
 
 use super::Endpoint;
-use super::envelope::{self, Body, Fault};
+use super::answer::{self, Body, Fault};
 use super::facets::{Facet, ranked};
 use super::series::{ALL, Window, total};
 use super::source::{Kind, Source, hash_of_link, is_key, is_link, read};
@@ -106,7 +106,7 @@ fn of(wanted: Wanted) -> MethodRouter<ApiState> {
     get(
         move |State(state): State<ApiState>, RawQuery(query): RawQuery| async move {
             let answer = clicks(&state, wanted, query.as_deref()).await;
-            envelope::v3(query.as_deref(), answer)
+            answer::v3(query.as_deref(), answer)
         },
     )
 }
@@ -115,7 +115,7 @@ fn by(facet: Facet) -> MethodRouter<ApiState> {
     get(
         move |State(state): State<ApiState>, RawQuery(query): RawQuery| async move {
             let answer = breakdown(&state, facet, query.as_deref()).await;
-            envelope::v3(query.as_deref(), answer)
+            answer::v3(query.as_deref(), answer)
         },
     )
 }

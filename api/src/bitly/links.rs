@@ -7,15 +7,16 @@
 
 use tallyring_records::MISSING;
 
-use super::envelope::Fault;
+use super::answer::Fault;
 use super::facets::{self, Facet};
 use super::series::Window;
 use super::source::{Kind, Source, is_broken_down, read};
 use crate::access::{Caller, Length};
 use crate::calendar::Unit;
-use crate::read::base::{Base, Made};
-use crate::read::request::{reading, span};
+use crate::read::base::{Base, BaseData};
+use crate::read::period::span;
 use crate::state::ApiState;
+use crate::work::reading;
 
 /// The `limit` links with most clicks, most first.
 ///
@@ -49,7 +50,7 @@ pub async fn ranked(
     let links = schema.namespace(Kind::Link.namespace());
     let links = links.filter(|_| caller.login.is_none());
     let links = links.ok_or(Fault::NotFound)?;
-    let base = Base::of(links, &window.selection, Made::Totals);
+    let base = Base::of(links, &window.selection, BaseData::Totals);
     let by_minute = base.map_err(|_| Fault::NoMinutes)?.by_minute();
     let (from, to) = span(&window.selection);
     let namespace = links.name.clone();

@@ -13,9 +13,9 @@
 //! zones are exact, elsewhere hours count where they start, and these answers have no field that says so. Minutes are
 //! refused where they are not kept.
 
+mod answer;
 mod csv;
 mod deprecated;
-mod envelope;
 mod facets;
 mod links;
 mod referrers;
@@ -23,12 +23,9 @@ mod series;
 mod source;
 mod v3;
 mod v4;
-mod xml;
 
 #[cfg(test)]
 mod tests;
-
-pub use envelope::in_envelope;
 
 use axum::Router;
 use serde_json::Value;
@@ -54,7 +51,7 @@ pub struct Endpoint {
 
 /// All routes of both versions.
 pub fn routes() -> Router<ApiState> {
-    v3::routes().merge(v4::routes())
+    v3::routes(deprecated::routes()).merge(v4::routes())
 }
 
 /// All endpoints of both versions.

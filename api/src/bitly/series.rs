@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tallyring_realtime::Series;
 use tallyring_records::add_capped;
 
-use super::envelope::Fault;
+use super::answer::Fault;
 use crate::calendar::{Bucket, Request, Selection, Unit, Zone};
 
 /// The units of a request.

@@ -4,15 +4,16 @@ use percent_encoding::percent_decode_str;
 use tallyring_realtime::{Read, Series, View};
 use tallyring_records::{Grain, KEY_BYTES_MAX, Namespace, Schema, TimeCode};
 
-use super::envelope::Fault;
+use super::answer::Fault;
 use super::facets::Facet;
 use super::series::Window;
 use crate::access::Length;
 use crate::calendar::Unit;
 use crate::problem::Problem;
-use crate::read::base::{Base, Made, overlaps};
-use crate::read::request::{reading, span};
+use crate::read::base::{Base, BaseData, overlaps};
+use crate::read::period::span;
 use crate::state::ApiState;
+use crate::work::reading;
 
 /// Whose counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,11 +56,11 @@ impl Source {
     fn read(self, schema: &Schema, window: &Window) -> Result<(Base, Read), Fault> {
         let namespace = schema.namespace(self.kind.namespace());
         let namespace = namespace.ok_or(Fault::NotFound)?;
-        let made = match self.facet {
-            None => Made::Totals,
-            Some(facet) => Made::Values(facet.subtotal()),
+        let data = match self.facet {
+            None => BaseData::Totals,
+            Some(facet) => BaseData::Values(facet.subtotal()),
         };
-        let base = Base::of(namespace, &window.selection, made).map_err(|_| Fault::NoMinutes)?;
+        let base = Base::of(namespace, &window.selection, data).map_err(|_| Fault::NoMinutes)?;
         let subtotal = match self.facet {
             None => base.subtotal(),
             Some(facet) if is_broken_down(namespace, facet) => Some(facet.subtotal().to_owned()),

@@ -12,13 +12,13 @@ use serde_json::{Map, Value, json};
 use tallyring_realtime::{Series, View};
 use tallyring_records::sum_capped;
 
-use super::envelope::{self, Body, Fault};
+use super::Endpoint;
+use super::answer::{self, Body, Fault};
 use super::facets::{Facet, ranked};
 use super::links;
 use super::referrers::{address_of, domain_of, grouped};
 use super::series::{ALL, Window, total};
 use super::source::{Kind, Source, read};
-use super::{Endpoint, deprecated};
 use crate::access::{Caller, Dialect};
 use crate::problem::Problem;
 use crate::query_string::QueryString;
@@ -77,14 +77,13 @@ const ENDPOINTS: [(&str, Kind, Metric); 14] = [
     ),
 ];
 
-/// The routes of version 3; others are `UNKNOWN`.
-pub fn routes() -> Router<ApiState> {
-    let mut router = Router::new();
+/// The routes of version 3, beside its older ones; others are `UNKNOWN`.
+pub fn routes(older: Router<ApiState>) -> Router<ApiState> {
+    let mut router = older;
     for (path, kind, metric) in ENDPOINTS {
         router = router.route(path, of(kind, metric));
     }
     router
-        .merge(deprecated::routes())
         .route("/v3", any(unknown))
         .route("/v3/", any(unknown))
         .route("/v3/{*path}", any(unknown))
@@ -109,13 +108,13 @@ fn of(kind: Kind, metric: Metric) -> MethodRouter<ApiState> {
     get(
         move |State(state): State<ApiState>, caller: Caller, RawQuery(query): RawQuery| async move {
             let answer = answer(&state, &caller, kind, metric, query.as_deref()).await;
-            envelope::v3(query.as_deref(), answer)
+            answer::v3(query.as_deref(), answer)
         },
     )
 }
 
 async fn unknown(RawQuery(query): RawQuery) -> axum::response::Response {
-    envelope::v3(query.as_deref(), Err(Fault::Unknown))
+    answer::v3(query.as_deref(), Err(Fault::Unknown))
 }
 
 async fn answer(

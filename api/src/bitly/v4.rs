@@ -17,8 +17,8 @@ use serde_json::json;
 use tallyring_realtime::Series;
 
 use super::Endpoint;
+use super::answer::{self, Body, Fault};
 use super::csv::{csv, wants_csv};
-use super::envelope::{self, Body, Fault};
 use super::facets::ranked;
 use super::links;
 use super::source::{Kind, Source, hash_of_path, is_key, read};
@@ -180,7 +180,7 @@ fn of(
                 }
                 None => Err(Fault::NotFound),
             };
-            envelope::v4(resource, answer)
+            answer::v4(resource, answer)
         },
     )
 }
@@ -198,16 +198,16 @@ async fn plan_limits(path: Result<Path<String>, PathRejection>) -> Response {
     let answer = path.map(|Path(organization)| {
         Body::Json(json!({"organization_guid": organization, "plan_limits": []}))
     });
-    envelope::v4("organizations", answer.map_err(|_| Fault::NotFound))
+    answer::v4("organizations", answer.map_err(|_| Fault::NotFound))
 }
 
 /// No endpoint is limited by default.
 async fn platform_limits() -> Response {
-    envelope::v4("user", Ok(Body::Json(json!({"platform_limits": []}))))
+    answer::v4("user", Ok(Body::Json(json!({"platform_limits": []}))))
 }
 
 async fn unknown(uri: axum::http::Uri) -> Response {
-    envelope::v4(Dialect::resource_of(uri.path()), Err(Fault::Unknown))
+    answer::v4(Dialect::resource_of(uri.path()), Err(Fault::Unknown))
 }
 
 async fn answer(

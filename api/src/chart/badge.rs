@@ -31,7 +31,7 @@ pub fn badge(label: &str, value: &str, range: &str, theme: Theme) -> String {
     let width = label_width + value_width;
 
     let roles = [Role::BadgeLabel, Role::BadgeValue, Role::BadgeText];
-    let document = Document::begin(
+    let mut document = Document::begin(
         (width as u32, HEIGHT),
         false,
         (&title, &format!("A badge that says: {title}")),

@@ -1,43 +1,45 @@
-//! An SVG document, and the plotters backend that writes into it.
+//! An SVG document that is being written.
 //!
-//! Layout: `<svg role="img"> <title> <desc> <style> shapes… </svg>`. Backend coordinates are tenths of a
-//! pixel, because plotters counts in whole numbers and bars of equal counts must be equally wide.
+//! Layout: `<svg role="img"> <title> <desc> <style> shapes… </svg>`. Places of shapes are whole tenths of a pixel, so
+//! that bars of equal counts are equally wide and the same chart gives the same bytes.
 
-use std::cell::RefCell;
-use std::convert::Infallible;
 use std::fmt::Write as _;
-
-use plotters::coord::Shift;
-use plotters::drawing::{DrawingArea, IntoDrawingArea};
-use plotters_backend::text_anchor::{HPos, VPos};
-use plotters_backend::{
-    BackendColor, BackendCoord, BackendStyle, BackendTextStyle, DrawingBackend, DrawingErrorKind,
-};
 
 use super::picture::Theme;
 use super::text;
-use super::theme::{Look, Role, style_sheet};
+use super::theme::{Role, style_sheet};
 
-/// Backend units in a pixel.
+/// Units in a pixel.
 const UNITS: i32 = 10;
 
-/// How far the baseline of a text is below its top, its middle and its bottom, in ems of a digit.
-const BASELINE_EM: (f64, f64, f64) = (0.74, 0.36, 0.0);
+/// How far the baseline of a text is below its top and below its middle, in ems of a digit.
+const BELOW_TOP_EM: f64 = 0.74;
+const BELOW_MIDDLE_EM: f64 = 0.36;
+
+/// A place, in tenths of a pixel from the left and the upper edge.
+pub type Point = (i32, i32);
+
+/// Which part of a text is at its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Anchor {
+    Start,
+    Middle,
+    End,
+}
 
 /// A document that is being written.
 pub struct Document {
     width: u32,
     height: u32,
-    // Shapes come through plotters, which owns the backend, and tooltips from around them.
-    out: RefCell<String>,
+    out: String,
 }
 
-/// Pixels in backend units.
+/// Pixels in units.
 pub fn units(pixels: f64) -> i32 {
     (pixels * f64::from(UNITS)).round() as i32
 }
 
-/// Backend units in pixels.
+/// Units in pixels.
 pub fn pixels(units: i32) -> f64 {
     f64::from(units) / f64::from(UNITS)
 }
@@ -68,11 +70,7 @@ impl Document {
         out.push_str("</title>\n<desc>");
         text::push_escaped(&mut out, desc);
         let _ = writeln!(out, "</desc>\n<style>{}</style>", style_sheet(theme, roles));
-        Self {
-            width,
-            height,
-            out: RefCell::new(out),
-        }
+        Self { width, height, out }
     }
 
     /// Width and height, pixels.
@@ -80,189 +78,107 @@ impl Document {
         (f64::from(self.width), f64::from(self.height))
     }
 
-    /// A plotters area over the whole document, in tenths of a pixel.
-    pub fn area(&self) -> DrawingArea<Pen<'_>, Shift> {
-        Pen(self).into_drawing_area()
-    }
-
     /// Draws what `draw` draws with `tooltip` over it.
-    pub fn with_tooltip(&self, tooltip: &str, draw: impl FnOnce()) {
-        self.push("<g><title>");
-        text::push_escaped(&mut self.out.borrow_mut(), tooltip);
-        self.push("</title>\n");
-        draw();
-        self.push("</g>\n");
+    pub fn with_tooltip(&mut self, tooltip: &str, draw: impl FnOnce(&mut Self)) {
+        self.out.push_str("<g><title>");
+        text::push_escaped(&mut self.out, tooltip);
+        self.out.push_str("</title>\n");
+        draw(self);
+        self.out.push_str("</g>\n");
     }
 
     /// A rectangle, in pixels.
-    pub fn rect(&self, (x, y): (f64, f64), (width, height): (f64, f64), rx: f64, role: Role) {
-        let class = role.look().class;
-        self.line(format_args!(
+    pub fn rect(&mut self, (x, y): (f64, f64), (width, height): (f64, f64), rx: f64, role: Role) {
+        let class = role.class();
+        let _ = writeln!(
+            self.out,
             "<rect class=\"{class}\" x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\" rx=\"{rx}\"/>"
-        ));
-    }
-
-    /// Text around its middle, set to `length` pixels whatever the font.
-    pub fn text_of_length(&self, text: &str, (x, y): (f64, f64), length: f64, role: Role) {
-        let class = role.look().class;
-        let mut out = self.out.borrow_mut();
-        let _ = write!(
-            out,
-            "<text class=\"{class}\" text-anchor=\"middle\" x=\"{x:.1}\" y=\"{y}\" \
-             textLength=\"{length:.1}\" lengthAdjust=\"spacingAndGlyphs\">"
         );
-        text::push_escaped(&mut out, text);
-        out.push_str("</text>\n");
     }
 
-    /// The whole text.
-    pub fn end(self) -> String {
-        let mut out = self.out.into_inner();
-        out.push_str("</svg>\n");
-        out
+    /// A bar with these corners.
+    pub fn bar(&mut self, [(x0, y0), (x1, y1)]: [Point; 2], role: Role) {
+        let corner = (pixels(x0.min(x1)), pixels(y0.min(y1)));
+        let size = (pixels((x1 - x0).abs()), pixels((y1 - y0).abs()));
+        self.rect(corner, size, 1.5, role);
     }
 
-    fn push(&self, markup: &str) {
-        self.out.borrow_mut().push_str(markup);
+    /// A line through these points.
+    pub fn line(&mut self, points: impl IntoIterator<Item = Point>, role: Role) {
+        self.shape("polyline", points, role);
     }
 
-    fn line(&self, markup: std::fmt::Arguments<'_>) {
-        let mut out = self.out.borrow_mut();
-        let _ = out.write_fmt(markup);
-        out.push('\n');
+    /// The area between these corners.
+    pub fn area(&mut self, corners: impl IntoIterator<Item = Point>, role: Role) {
+        self.shape("polygon", corners, role);
     }
 
-    fn shape(&self, element: &str, look: &Look, points: impl Iterator<Item = BackendCoord>) {
-        let mut out = self.out.borrow_mut();
-        let _ = write!(out, "<{element} class=\"{}\" points=\"", look.class);
-        for (index, (x, y)) in points.enumerate() {
+    fn shape(&mut self, element: &str, points: impl IntoIterator<Item = Point>, role: Role) {
+        let _ = write!(self.out, "<{element} class=\"{}\" points=\"", role.class());
+        for (index, (x, y)) in points.into_iter().enumerate() {
             let separator = if index == 0 { "" } else { " " };
-            let _ = write!(out, "{separator}{},{}", pixels(x), pixels(y));
+            let _ = write!(self.out, "{separator}{},{}", pixels(x), pixels(y));
         }
-        out.push_str("\"/>\n");
-    }
-}
-
-/// Draws into a [`Document`]. A colour names a [`Role`].
-pub struct Pen<'a>(&'a Document);
-
-type Drawn = Result<(), DrawingErrorKind<Infallible>>;
-
-/// The look of a style, unless it is transparent.
-fn visible(color: BackendColor) -> Option<&'static Look> {
-    (color.alpha > 0.0).then(|| Role::named_by(color.rgb))
-}
-
-impl DrawingBackend for Pen<'_> {
-    type ErrorType = Infallible;
-
-    fn get_size(&self) -> (u32, u32) {
-        let scale = UNITS.unsigned_abs();
-        (self.0.width * scale, self.0.height * scale)
+        self.out.push_str("\"/>\n");
     }
 
-    fn ensure_prepared(&mut self) -> Drawn {
-        Ok(())
-    }
-
-    fn present(&mut self) -> Drawn {
-        Ok(())
-    }
-
-    fn draw_pixel(&mut self, point: BackendCoord, color: BackendColor) -> Drawn {
-        self.draw_rect(point, (point.0 + 1, point.1 + 1), &color, true)
-    }
-
-    fn draw_line<S: BackendStyle>(
+    /// One line of text around the height `y`, cut to `room` pixels. Returns its width in pixels.
+    pub fn write(
         &mut self,
-        from: BackendCoord,
-        to: BackendCoord,
-        style: &S,
-    ) -> Drawn {
-        self.draw_path([from, to], style)
+        role: Role,
+        anchor: Anchor,
+        (x, y): (f64, f64),
+        room: f64,
+        line: &str,
+    ) -> f64 {
+        let short = text::ellipsised(line, role.text_px(), room);
+        self.text(role, anchor, (units(x), units(y)), BELOW_MIDDLE_EM, &short);
+        text::width(&short, role.text_px())
     }
 
-    fn draw_rect<S: BackendStyle>(
-        &mut self,
-        (x0, y0): BackendCoord,
-        (x1, y1): BackendCoord,
-        style: &S,
-        _fill: bool,
-    ) -> Drawn {
-        if let Some(Look { class, .. }) = visible(style.color()) {
-            self.0.line(format_args!(
-                "<rect class=\"{class}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" rx=\"1.5\"/>",
-                pixels(x0.min(x1)),
-                pixels(y0.min(y1)),
-                pixels((x1 - x0).abs()),
-                pixels((y1 - y0).abs())
-            ));
-        }
-        Ok(())
-    }
-
-    fn draw_path<S: BackendStyle, I: IntoIterator<Item = BackendCoord>>(
-        &mut self,
-        path: I,
-        style: &S,
-    ) -> Drawn {
-        if let Some(look) = visible(style.color()) {
-            self.0.shape("polyline", look, path.into_iter());
-        }
-        Ok(())
-    }
-
-    fn fill_polygon<S: BackendStyle, I: IntoIterator<Item = BackendCoord>>(
-        &mut self,
-        corners: I,
-        style: &S,
-    ) -> Drawn {
-        if let Some(look) = visible(style.color()) {
-            self.0.shape("polygon", look, corners.into_iter());
-        }
-        Ok(())
-    }
-
-    fn draw_text<S: BackendTextStyle>(
-        &mut self,
-        text: &str,
-        style: &S,
-        (x, y): BackendCoord,
-    ) -> Drawn {
-        let Some(look) = visible(style.color()) else {
-            return Ok(());
+    /// A label around the height of its place, or below it.
+    pub fn label(&mut self, role: Role, anchor: Anchor, at: Point, is_below: bool, label: &str) {
+        let ems = if is_below {
+            BELOW_TOP_EM
+        } else {
+            BELOW_MIDDLE_EM
         };
-        let anchor = match style.anchor().h_pos {
-            HPos::Left => "",
-            HPos::Center => " text-anchor=\"middle\"",
-            HPos::Right => " text-anchor=\"end\"",
+        self.text(role, anchor, at, ems, label);
+    }
+
+    fn text(&mut self, role: Role, anchor: Anchor, (x, y): Point, ems: f64, text: &str) {
+        let anchor = match anchor {
+            Anchor::Start => "",
+            Anchor::Middle => " text-anchor=\"middle\"",
+            Anchor::End => " text-anchor=\"end\"",
         };
-        let ems = match style.anchor().v_pos {
-            VPos::Top => BASELINE_EM.0,
-            VPos::Center => BASELINE_EM.1,
-            VPos::Bottom => BASELINE_EM.2,
-        };
-        let baseline = y + units(f64::from(look.text_px) * ems);
-        let mut out = self.0.out.borrow_mut();
+        let baseline = y + units(role.text_px() * ems);
         let _ = write!(
-            out,
+            self.out,
             "<text class=\"{}\"{anchor} x=\"{}\" y=\"{}\">",
-            look.class,
+            role.class(),
             pixels(x),
             pixels(baseline)
         );
-        text::push_escaped(&mut out, text);
-        out.push_str("</text>\n");
-        Ok(())
+        text::push_escaped(&mut self.out, text);
+        self.out.push_str("</text>\n");
     }
 
-    fn estimate_text_size<S: BackendTextStyle>(
-        &self,
-        text: &str,
-        style: &S,
-    ) -> Result<(u32, u32), DrawingErrorKind<Infallible>> {
-        let size = f64::from(Role::named_by(style.color().rgb).text_px);
-        let width = units(text::width(text, size)).unsigned_abs();
-        Ok((width, units(size).unsigned_abs()))
+    /// Text around its middle, set to `length` pixels whatever the font.
+    pub fn text_of_length(&mut self, text: &str, (x, y): (f64, f64), length: f64, role: Role) {
+        let class = role.class();
+        let _ = write!(
+            self.out,
+            "<text class=\"{class}\" text-anchor=\"middle\" x=\"{x:.1}\" y=\"{y}\" \
+             textLength=\"{length:.1}\" lengthAdjust=\"spacingAndGlyphs\">"
+        );
+        text::push_escaped(&mut self.out, text);
+        self.out.push_str("</text>\n");
+    }
+
+    /// The whole text.
+    pub fn end(mut self) -> String {
+        self.out.push_str("</svg>\n");
+        self.out
     }
 }

@@ -1,11 +1,6 @@
 //! What stands around a series or a ranking: the card, its title and its subtitle.
 
-use plotters::coord::Shift;
-use plotters::drawing::DrawingArea;
-use plotters::element::Text;
-use plotters::style::text_anchor::HPos;
-
-use super::canvas::{Document, Pen, units};
+use super::canvas::{Anchor, Document};
 use super::text;
 use super::theme::Role;
 
@@ -27,28 +22,20 @@ pub fn line_y(index: usize) -> f64 {
     SUBTITLE_Y + LINE_HEIGHT * index as f64
 }
 
-/// A whole picture in tenths of a pixel.
-pub type Root<'a> = DrawingArea<Pen<'a>, Shift>;
-
-/// What a drawing answers. The backend cannot fail, and all areas have room.
-pub fn drawn<T, E: std::fmt::Debug>(result: Result<T, E>) -> T {
-    result.expect("BUG: a drawing into memory failed")
-}
-
 /// The ground that everything stands on, so that it reads on a page of any colour.
-pub fn draw_card(document: &Document) {
+pub fn draw_card(document: &mut Document) {
     let (width, height) = document.size();
     document.rect((0.5, 0.5), (width - 1.0, height - 1.0), 8.0, Role::Card);
 }
 
 /// What the picture shows: a title, which leaves `taken` pixels free on its right, and lines below it.
-pub fn draw_header(root: &Root<'_>, width: f64, title: &str, lines: &[String], taken: f64) {
-    let room = width - 2.0 * MARGIN;
+pub fn draw_header(document: &mut Document, title: &str, lines: &[String], taken: f64) {
+    let room = document.size().0 - 2.0 * MARGIN;
     let at = (MARGIN, TITLE_Y);
-    write(root, Role::Title, HPos::Left, at, room - taken, title);
+    document.write(Role::Title, Anchor::Start, at, room - taken, title);
     for (index, line) in lines.iter().enumerate() {
         let at = (MARGIN, line_y(index));
-        write(root, Role::Muted, HPos::Left, at, room, line);
+        document.write(Role::Muted, Anchor::Start, at, room, line);
     }
 }
 
@@ -85,21 +72,6 @@ pub fn wrapped(parts: &[&str], role: Role, room: f64, lines_max: usize) -> Vec<S
         }
     }
     lines
-}
-
-/// One line of text, cut to `room` pixels. Says how wide it was, in pixels.
-pub fn write(
-    root: &Root<'_>,
-    role: Role,
-    h_pos: HPos,
-    (x, y): (f64, f64),
-    room: f64,
-    line: &str,
-) -> f64 {
-    let short = text::ellipsised(line, role.text_px(), room);
-    let width = text::width(&short, role.text_px());
-    drawn(root.draw(&Text::new(short, (units(x), units(y)), role.text(h_pos))));
-    width
 }
 
 /// Parts of a line, with a dot between those that are not empty.

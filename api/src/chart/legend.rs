@@ -1,11 +1,7 @@
 //! What lighter, dashed and dotted mean: samples with their names, in one row.
 
-use plotters::element::{PathElement, Rectangle};
-use plotters::style::Color;
-use plotters::style::text_anchor::HPos;
-
-use super::canvas::units;
-use super::frame::{self, MARGIN, Root, drawn};
+use super::canvas::{Anchor, Document, units};
+use super::frame::MARGIN;
 use super::text;
 use super::theme::Role;
 
@@ -43,27 +39,19 @@ pub fn width(legends: &[Legend]) -> f64 {
 }
 
 /// Draws the row from `left` on, around `y`; pixels.
-pub fn draw(root: &Root<'_>, legends: &[Legend], (left, y): (f64, f64)) {
-    let mut left = left;
+pub fn draw(document: &mut Document, legends: &[Legend], (mut left, y): (f64, f64)) {
     for &legend in legends {
         let right = left + legend.sample_width();
         if legend.is_line {
-            let ends = [left, right].map(|x| (units(x), units(y)));
-            drawn(root.draw(&PathElement::new(ends.to_vec(), legend.role.color())));
+            document.line([left, right].map(|x| (units(x), units(y))), legend.role);
         } else {
             let corners = [(left, y - SAMPLE_UP), (right, y + SAMPLE_UP)];
             let corners = corners.map(|(x, y)| (units(x), units(y)));
-            drawn(root.draw(&Rectangle::new(corners, legend.role.color().filled())));
+            document.bar(corners, legend.role);
         }
         let at = (right + DISTANCE, y);
-        frame::write(
-            root,
-            Role::Label,
-            HPos::Left,
-            at,
-            f64::INFINITY,
-            legend.name,
-        );
+        let name = legend.name;
+        document.write(Role::Label, Anchor::Start, at, f64::INFINITY, name);
         left += legend.width() + MARGIN;
     }
 }

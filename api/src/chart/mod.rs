@@ -14,10 +14,8 @@
 //! * Styles apply below the class `tallyring` only and there are no ids, so that many charts may stand
 //!   inline in one page.
 //!
-//! plotters lays out axes, grids and shapes; `canvas` is the backend that writes them down. The SVG
-//! backend it comes with fixes colours, rounds to whole pixels and passes control characters on.
+//! `plot` says where numbers are, `shapes` draws what stands for them, `canvas` writes it down.
 
-mod axis;
 mod badge;
 mod canvas;
 mod frame;
@@ -25,6 +23,7 @@ mod legend;
 mod measure;
 mod number;
 mod picture;
+mod plot;
 mod ranking;
 mod scale;
 mod series;

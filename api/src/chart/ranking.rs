@@ -1,13 +1,8 @@
 //! Values by their counts: horizontal bars, largest first, what is not listed in grey at the end.
 
-use plotters::chart::ChartBuilder;
-use plotters::element::Rectangle;
-use plotters::style::Color;
-use plotters::style::text_anchor::HPos;
-
 use super::HEIGHT;
-use super::canvas::{Document, pixels, units};
-use super::frame::{self, LINE_HEIGHT, MARGIN, PLOT_TOP, drawn, joined};
+use super::canvas::{Anchor, Document, pixels, units};
+use super::frame::{self, LINE_HEIGHT, MARGIN, PLOT_TOP, joined};
 use super::number::{grouped, human, share};
 use super::picture::Picture;
 use super::text;
@@ -115,18 +110,16 @@ pub fn ranking(chart: &RankingChart) -> String {
     let desc = describe(&header.subtitle, &rows);
     let size = (chart.picture.width, height as u32);
     let look = (chart.picture.theme, &ROLES[..]);
-    let document = Document::begin(size, true, (&header.name, &desc), look);
+    let mut document = Document::begin(size, true, (&header.name, &desc), look);
     let (width, _) = document.size();
-    let root = document.area();
-    frame::draw_card(&document);
-    frame::draw_header(&root, width, &header.title, &header.lines, 0.0);
+    frame::draw_card(&mut document);
+    frame::draw_header(&mut document, &header.title, &header.lines, 0.0);
     if total == 0 {
         let at = (width / 2.0, plot_top + row_room / 2.0);
-        frame::write(&root, Role::Empty, HPos::Center, at, width, NOTHING);
+        document.write(Role::Empty, Anchor::Middle, at, width, NOTHING);
     } else {
-        draw_rows(&document, &root, &rows, (plot_top, row_height));
+        draw_rows(&mut document, &rows, (plot_top, row_height));
     }
-    drop(root);
     document.end()
 }
 
@@ -169,12 +162,7 @@ impl Header {
     }
 }
 
-fn draw_rows(
-    document: &Document,
-    root: &frame::Root<'_>,
-    rows: &[Row],
-    (plot_top, row_height): (f64, f64),
-) {
+fn draw_rows(document: &mut Document, rows: &[Row], (plot_top, row_height): (f64, f64)) {
     let text_px = Role::Value.text_px();
     let widest = |texts: &mut dyn Iterator<Item = &str>| {
         texts
@@ -187,18 +175,17 @@ fn draw_rows(
     let left = MARGIN + name_width + DISTANCE;
     let right = MARGIN + numbers_width + DISTANCE;
     let most = rows.iter().map(|row| row.count).max().unwrap_or(0).max(1);
-    let root_height = pixels(root.dim_in_pixel().1 as i32);
-    let bottom = root_height - plot_top - row_height * rows.len() as f64;
-    let mut plot = drawn(
-        ChartBuilder::on(root)
-            .margin_top(units(plot_top))
-            .margin_bottom(units(bottom))
-            .margin_left(units(left))
-            .margin_right(units(right))
-            .build_cartesian_2d(0.0..most as f64, rows.len() as f64..0.0),
-    );
+    let (width, height) = document.size();
+    let below = height - plot_top - row_height * rows.len() as f64;
+    let (start, end) = (units(left), units(width) - units(right));
+    let (top, bottom) = (units(plot_top), units(height) - units(below));
+    // How far a part of a length reaches. A hair more, so that what is nearly a whole unit counts as one.
+    let reach = |length: i32, part: f64| (f64::from(length) * part + 1e-3).floor() as i32;
+    let across = |count: f64| start + reach(end - start - 1, count / most as f64);
+    let row_count = rows.len() as f64;
+    let down = |row: f64| bottom - 1 - reach(bottom - 1 - top, (row_count - row) / row_count);
     // What has a count is at least a pixel long.
-    let least = plot.x_range().end / pixels(plot.plotting_area().dim_in_pixel().0 as i32);
+    let least = most as f64 / pixels(end - start);
     for (index, row) in rows.iter().enumerate() {
         let middle = index as f64 + 0.5;
         let length = if row.count == 0 {
@@ -207,23 +194,18 @@ fn draw_rows(
             (row.count as f64).max(least)
         };
         let half = BAR_PART / 2.0;
-        let bar = [(0.0, middle - half), (length, middle + half)];
-        let (end, y) = plot.backend_coord(&(length, middle));
-        let y = pixels(y);
-        document.with_tooltip(&format!("{}: {}", row.name, row.numbers), || {
+        let corners = [(0.0, middle - half), (length, middle + half)];
+        let y = pixels(down(middle));
+        document.with_tooltip(&format!("{}: {}", row.name, row.numbers), |document| {
             let name = (left - DISTANCE, y);
-            frame::write(
-                root,
-                Role::Value,
-                HPos::Right,
-                name,
-                name_width,
-                row.shown(),
+            document.write(Role::Value, Anchor::End, name, name_width, row.shown());
+            document.bar(
+                corners.map(|(count, row)| (across(count), down(row))),
+                row.bar,
             );
-            drawn(plot.draw_series([Rectangle::new(bar, row.bar.color().filled())]));
-            let numbers = (pixels(end) + DISTANCE, y);
+            let numbers = (pixels(across(length)) + DISTANCE, y);
             let room = numbers_width;
-            frame::write(root, Role::Value, HPos::Left, numbers, room, &row.numbers);
+            document.write(Role::Value, Anchor::Start, numbers, room, &row.numbers);
         });
     }
 }

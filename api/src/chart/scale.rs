@@ -1,7 +1,7 @@
 //! The axis of counts or shares: from zero to a round number, with round numbers between.
 
-use super::axis::Axis;
 use super::measure::Measure;
+use super::plot::Axis;
 
 /// Steps from zero to the top of an axis, at most.
 const STEPS_MAX: u128 = 5;

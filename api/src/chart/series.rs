@@ -1,21 +1,17 @@
 //! Counts or shares over time: bars, or a line over an area when there are many.
 
-use plotters::chart::ChartBuilder;
-use plotters::element::PathElement;
-use plotters::style::TRANSPARENT;
-use plotters::style::text_anchor::HPos;
 use tallyring_records::how_many;
 
 use super::HEIGHT;
-use super::axis::Axis;
-use super::canvas::{Document, units};
-use super::frame::{self, LINE_HEIGHT, MARGIN, PLOT_TOP, Root, TITLE_Y, drawn, joined};
+use super::canvas::{Anchor, Document, units};
+use super::frame::{self, LINE_HEIGHT, MARGIN, PLOT_TOP, TITLE_Y, joined};
 use super::legend::{self, Legend};
 use super::measure::Measure;
 use super::number::grouped;
 use super::picture::Picture;
+use super::plot::{Axis, Plot};
 use super::scale;
-use super::shapes::{self, Plot};
+use super::shapes;
 use super::text;
 use super::theme::Role;
 use super::timeline::{Tick, Timeline};
@@ -110,19 +106,16 @@ pub fn series(chart: &SeriesChart) -> String {
     let size = (chart.picture.width, layout.height);
     let roles = &ROLES[..ROLES.len() - usize::from(chart.gaps.is_empty())];
     let look = (chart.picture.theme, roles);
-    let document = Document::begin(size, true, (&words.title, &words.desc), look);
+    let mut document = Document::begin(size, true, (&words.title, &words.desc), look);
     let (width, height) = document.size();
-    let root = document.area();
-    frame::draw_card(&document);
+    frame::draw_card(&mut document);
     let provisional_from = chart.provisional_from.unwrap_or(usize::MAX);
-    let (plot_top, plot_bottom) = (layout.plot_top, layout.plot_bottom);
-    layout.draw(&root, (width, height), &words.title);
+    layout.draw(&mut document, &words.title);
 
     let counts: Vec<u64> = chart.points.iter().map(|&(_, count)| count).collect();
     let before = &chart.before[..chart.before.len().min(counts.len())];
     let most = counts.iter().chain(before).copied().max().unwrap_or(0);
     let count_axis = scale::reaching(most, chart.measure);
-    let top = count_axis.end;
     let widths = count_axis
         .ticks
         .iter()
@@ -135,90 +128,68 @@ pub fn series(chart: &SeriesChart) -> String {
         Some(timeline) => timeline.ticks(middle, EDGE, width - EDGE),
         None => Vec::new(),
     };
-    let corner = (plot_left, plot_top);
-    let mut plot = axes(
-        &root,
-        (corner, plot_bottom),
-        count_axis,
-        counts.len(),
-        &ticks,
+    let (plot_top, plot_bottom) = (layout.plot_top, height - layout.plot_bottom);
+    let plot = Plot::new(
+        (plot_left, plot_top),
+        (width - MARGIN, plot_bottom),
+        (buckets, count_axis.end),
     );
+    draw_axes(&mut document, &plot, (plot_left, &count_axis), &ticks);
     if most == 0 {
-        let y = plot_top + (height - plot_top - plot_bottom) / 2.0;
-        let at = (plot_left + plot_width / 2.0, y);
+        let at = (
+            plot_left + plot_width / 2.0,
+            plot_top + (plot_bottom - plot_top) / 2.0,
+        );
         let nothing = match chart.gaps.len() == counts.len() {
             true => NO_NUMBER_AT_ALL,
             false => chart.measure.nothing(),
         };
-        frame::write(&root, Role::Empty, HPos::Center, at, plot_width, nothing);
-    } else if counts.len() <= BARS_MAX {
-        shapes::gaps(&mut plot, &chart.gaps, top);
-        shapes::bars_before(&mut plot, before);
-        let tooltip = |index: usize| words.tooltip(chart, index);
-        shapes::bars(
-            &document,
-            &root,
-            &mut plot,
-            (&counts, chart.measure),
-            provisional_from,
-            tooltip,
-        );
+        document.write(Role::Empty, Anchor::Middle, at, plot_width, nothing);
     } else {
-        shapes::gaps(&mut plot, &chart.gaps, top);
-        shapes::line(&mut plot, &counts, provisional_from);
-        shapes::line_before(&mut plot, before);
+        shapes::gaps(&mut document, &plot, &chart.gaps);
+        if counts.len() <= BARS_MAX {
+            shapes::bars_before(&mut document, &plot, before);
+            let tooltip = |index: usize| words.tooltip(chart, index);
+            let bars = (&counts[..], chart.measure);
+            shapes::bars(&mut document, &plot, bars, provisional_from, tooltip);
+        } else {
+            shapes::line(&mut document, &plot, &counts, provisional_from);
+            shapes::line_before(&mut document, &plot, before);
+        }
     }
-    draw_baseline(&root, &plot, counts.len(), &ticks);
-    drop((plot, root));
+    draw_baseline(&mut document, &plot, &ticks);
     document.end()
 }
 
-/// The grid and the labels of both axes.
-fn axes<'a>(
-    root: &Root<'a>,
-    ((plot_left, plot_top), plot_bottom): ((f64, f64), f64),
-    count_axis: Axis,
-    buckets: usize,
+/// The lines of the grid, and the labels of both axes.
+fn draw_axes(
+    document: &mut Document,
+    plot: &Plot,
+    (plot_left, count_axis): (f64, &Axis),
     ticks: &[Tick],
-) -> Plot<'a> {
-    let time_axis = Axis {
-        end: buckets.max(1) as f64,
-        ticks: ticks
-            .iter()
-            .map(|tick| (tick.index as f64 + 0.5, tick.label.clone()))
-            .collect(),
-    };
-    let mut plot = drawn(
-        ChartBuilder::on(root)
-            .margin_top(units(plot_top))
-            .margin_right(units(MARGIN))
-            .x_label_area_size(units(plot_bottom))
-            .y_label_area_size(units(plot_left))
-            .build_cartesian_2d(time_axis, count_axis),
-    );
-    let mesh = plot
-        .configure_mesh()
-        .disable_x_mesh()
-        .bold_line_style(Role::Grid.color())
-        // The base line is drawn over the bars, and the count axis needs no line.
-        .axis_style(TRANSPARENT)
-        // plotters keeps twice the length of a tick mark free.
-        .set_all_tick_mark_size(units(LABEL_DISTANCE / 2.0))
-        .label_style(Role::Label.text(HPos::Center))
-        .draw();
-    drawn(mesh);
-    plot
+) {
+    for (count, _) in &count_axis.ticks {
+        document.line(plot.line(*count), Role::Grid);
+    }
+    for (count, label) in &count_axis.ticks {
+        let [(_, y), _] = plot.line(*count);
+        let at = (units(plot_left) - units(LABEL_DISTANCE), y);
+        document.label(Role::Label, Anchor::End, at, false, label);
+    }
+    for Tick { index, label } in ticks {
+        let (x, _) = plot.at((*index as f64 + 0.5, 0.0));
+        let at = (x, plot.bottom() + units(LABEL_DISTANCE));
+        document.label(Role::Label, Anchor::Middle, at, true, label);
+    }
 }
 
 /// The line that counts stand on, with a mark above every time label.
-fn draw_baseline(root: &Root<'_>, plot: &Plot<'_>, buckets: usize, ticks: &[Tick]) {
-    let at = |x: f64| plot.backend_coord(&(x, 0.0));
-    let line = vec![at(0.0), at(buckets.max(1) as f64)];
-    drawn(root.draw(&PathElement::new(line, Role::Axis.color())));
+fn draw_baseline(document: &mut Document, plot: &Plot, ticks: &[Tick]) {
+    document.line(plot.line(0.0), Role::Axis);
     for tick in ticks {
-        let (x, y) = at(tick.index as f64 + 0.5);
-        let mark = vec![(x, y), (x, y + units(LABEL_DISTANCE / 2.0))];
-        drawn(root.draw(&PathElement::new(mark, Role::Axis.color())));
+        let (x, y) = plot.at((tick.index as f64 + 0.5, 0.0));
+        let mark = [(x, y), (x, y + units(LABEL_DISTANCE / 2.0))];
+        document.line(mark, Role::Axis);
     }
 }
 
@@ -309,19 +280,20 @@ impl Layout {
         }
     }
 
-    fn draw(&self, root: &Root<'_>, (width, height): (f64, f64), title: &str) {
+    fn draw(&self, document: &mut Document, title: &str) {
+        let (width, height) = document.size();
         let (at, taken) = self.legends_at;
-        frame::draw_header(root, width, title, &self.lines, taken);
-        legend::draw(root, &self.legends, at);
+        frame::draw_header(document, title, &self.lines, taken);
+        legend::draw(document, &self.legends, at);
         let room = width - 2.0 * MARGIN;
         let last = height - FOOTER_UP;
         for (up, line) in self.foot.iter().rev().enumerate() {
             let at = (MARGIN, last - LINE_HEIGHT * up as f64);
-            frame::write(root, Role::Label, HPos::Left, at, room, line);
+            document.write(Role::Label, Anchor::Start, at, room, line);
         }
         if !self.note.is_empty() {
             let at = (width - MARGIN, last);
-            frame::write(root, Role::Label, HPos::Right, at, room, self.note);
+            document.write(Role::Label, Anchor::End, at, room, self.note);
         }
     }
 }

@@ -2,16 +2,9 @@
 
 use std::ops::Range;
 
-use plotters::chart::ChartContext;
-use plotters::coord::cartesian::Cartesian2d;
-use plotters::element::{PathElement, Polygon, Rectangle};
-use plotters::style::Color;
-use plotters::style::text_anchor::HPos;
-
-use super::axis::Axis;
-use super::canvas::{Document, Pen, pixels};
-use super::frame::{self, Root, drawn};
+use super::canvas::{Anchor, Document, pixels};
 use super::measure::Measure;
+use super::plot::Plot;
 use super::text;
 use super::theme::Role;
 
@@ -28,25 +21,18 @@ const COUNT_UP: f64 = 9.0;
 /// The part of its bucket's width that a bar of the period before takes.
 const BEFORE_PART: f64 = 0.98;
 
-/// What has a count is at least so high, pixels.
-const HEIGHT_MIN: f64 = 1.0;
-
-/// Buckets from left to right, counts upwards. A bucket is 1 wide and begins at its number.
-pub type Plot<'a> = ChartContext<'a, Pen<'a>, Cartesian2d<Axis, Axis>>;
-
 /// A bar for every bucket that has a count, and the count above it if there is room for all.
 pub fn bars(
-    document: &Document,
-    root: &Root<'_>,
-    plot: &mut Plot<'_>,
+    document: &mut Document,
+    plot: &Plot,
     (counts, measure): (&[u64], Measure),
     provisional_from: usize,
     tooltip: impl Fn(usize) -> String,
 ) {
-    let bucket_width = size(plot).0 / counts.len() as f64;
+    let bucket_width = plot.size().0 / counts.len() as f64;
     let half = (BAR_PART * bucket_width).min(BAR_WIDTH_MAX) / bucket_width / 2.0;
     let labels = labels((counts, measure), bucket_width);
-    let least = least(plot);
+    let least = plot.least();
     for (index, &count) in counts.iter().enumerate() {
         if count == 0 {
             continue;
@@ -59,13 +45,12 @@ pub fn bars(
         let middle = index as f64 + 0.5;
         let height = (count as f64).max(least);
         let bar = [(middle - half, 0.0), (middle + half, height)];
-        document.with_tooltip(&tooltip(index), || {
-            let bar = Rectangle::new(bar, role.color().filled());
-            drawn(plot.draw_series([bar]));
+        document.with_tooltip(&tooltip(index), |document| {
+            document.bar(bar.map(|corner| plot.at(corner)), role);
             if let Some(label) = labels.get(index) {
-                let (x, y) = plot.backend_coord(&(middle, height));
+                let (x, y) = plot.at((middle, height));
                 let at = (pixels(x), pixels(y) - COUNT_UP);
-                frame::write(root, Role::Value, HPos::Center, at, bucket_width, label);
+                document.write(Role::Value, Anchor::Middle, at, bucket_width, label);
             }
         });
     }
@@ -85,9 +70,9 @@ fn labels((counts, measure): (&[u64], Measure), bucket_width: f64) -> Vec<String
 
 /// A line over an area. Where buckets are narrower than a pixel it shows the largest count of each pixel
 /// column. It is interrupted where nothing was counted.
-pub fn line(plot: &mut Plot<'_>, counts: &[u64], provisional_from: usize) {
-    let least = least(plot);
-    let columns: Vec<(f64, f64)> = columns(counts.len(), size(plot).0 as usize)
+pub fn line(document: &mut Document, plot: &Plot, counts: &[u64], provisional_from: usize) {
+    let least = plot.least();
+    let columns: Vec<(f64, f64)> = columns(counts.len(), plot.size().0 as usize)
         .map(|buckets| {
             let middle = (buckets.start + buckets.end) as f64 / 2.0;
             let count = counts[buckets].iter().copied().max().unwrap_or(0);
@@ -106,58 +91,53 @@ pub fn line(plot: &mut Plot<'_>, counts: &[u64], provisional_from: usize) {
         let settled = run.start..provisional.clamp(run.start, run.end);
         let open = settled.end.saturating_sub(1).max(run.start)..run.end;
         if settled.len() > 1 {
-            draw_run(plot, &columns[settled], (Role::Area, Role::Line));
+            draw_run(document, plot, &columns[settled], (Role::Area, Role::Line));
         }
         if open.len() > 1 && provisional < run.end {
             let roles = (Role::AreaProvisional, Role::LineProvisional);
-            draw_run(plot, &columns[open], roles);
+            draw_run(document, plot, &columns[open], roles);
         }
     }
 }
 
 /// Bands behind buckets that have no number.
-pub fn gaps(plot: &mut Plot<'_>, gaps: &[usize], top: f64) {
+pub fn gaps(document: &mut Document, plot: &Plot, gaps: &[usize]) {
     for run in gaps.chunk_by(|one, next| one + 1 == *next) {
         let (first, last) = (run[0] as f64, run[run.len() - 1] as f64);
-        let band = [(first, 0.0), (last + 1.0, top)];
-        let band = Rectangle::new(band, Role::Gap.color().filled());
-        drawn(plot.draw_series([band]));
+        let band = [(first, 0.0), (last + 1.0, plot.most)];
+        document.bar(band.map(|corner| plot.at(corner)), Role::Gap);
     }
 }
 
 /// The counts of the period before: wide pale bars, which stand behind the bars of now.
-pub fn bars_before(plot: &mut Plot<'_>, counts: &[u64]) {
+pub fn bars_before(document: &mut Document, plot: &Plot, counts: &[u64]) {
     let half = BEFORE_PART / 2.0;
     for (index, &count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
         let middle = index as f64 + 0.5;
         let bar = [(middle - half, 0.0), (middle + half, count as f64)];
-        let bar = Rectangle::new(bar, Role::BarBefore.color().filled());
-        drawn(plot.draw_series([bar]));
+        document.bar(bar.map(|corner| plot.at(corner)), Role::BarBefore);
     }
 }
 
 /// The counts of the period before as a dotted line.
-pub fn line_before(plot: &mut Plot<'_>, counts: &[u64]) {
+pub fn line_before(document: &mut Document, plot: &Plot, counts: &[u64]) {
     if counts.iter().all(|&count| count == 0) {
         return;
     }
-    let line = columns(counts.len(), size(plot).0 as usize).map(|column| {
+    let line = columns(counts.len(), plot.size().0 as usize).map(|column| {
         let middle = (column.start + column.end) as f64 / 2.0;
         let most = counts[column].iter().copied().max().unwrap_or(0);
-        (middle, most as f64)
+        plot.at((middle, most as f64))
     });
-    let line: Vec<(f64, f64)> = line.collect();
-    drawn(plot.draw_series([PathElement::new(line, Role::Before.color())]));
+    document.line(line, Role::Before);
 }
 
-fn draw_run(plot: &mut Plot<'_>, run: &[(f64, f64)], (area, line): (Role, Role)) {
-    let (first, last) = (run[0].0, run[run.len() - 1].0);
-    let mut corners = Vec::with_capacity(run.len() + 2);
-    corners.push((first, 0.0));
-    corners.extend_from_slice(run);
-    corners.push((last, 0.0));
-    drawn(plot.draw_series([Polygon::new(corners, area.color().filled())]));
-    drawn(plot.draw_series([PathElement::new(run.to_vec(), line.color())]));
+fn draw_run(document: &mut Document, plot: &Plot, run: &[(f64, f64)], (area, line): (Role, Role)) {
+    let ends = [run[0].0, run[run.len() - 1].0].map(|bucket| plot.at((bucket, 0.0)));
+    let points = || run.iter().map(|&point| plot.at(point));
+    let corners = [ends[0]].into_iter().chain(points()).chain([ends[1]]);
+    document.area(corners, area);
+    document.line(points(), line);
 }
 
 /// The buckets of each pixel column: every bucket its own where there is room.
@@ -193,17 +173,6 @@ fn runs(columns: &[(f64, f64)]) -> Vec<Range<usize>> {
         }
     }
     runs
-}
-
-/// Width and height of the plot, pixels.
-fn size(plot: &Plot<'_>) -> (f64, f64) {
-    let (width, height) = plot.plotting_area().dim_in_pixel();
-    (pixels(width as i32), pixels(height as i32))
-}
-
-/// The count that is drawn as high as what must be seen.
-fn least(plot: &Plot<'_>) -> f64 {
-    plot.y_range().end * HEIGHT_MIN / size(plot).1
 }
 
 #[cfg(test)]

@@ -65,7 +65,7 @@ fn labels(document: &roxmltree::Document<'_>) -> Vec<Label> {
         let class = node.attribute("class");
         let role = roles
             .into_iter()
-            .find(|role| Some(role.look().class) == class)
+            .find(|role| Some(role.class()) == class)
             .expect("a text role");
         let number = |name| -> f64 {
             let value = node.attribute(name).expect("a coordinate");

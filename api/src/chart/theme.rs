@@ -2,9 +2,6 @@
 
 use std::fmt::Write as _;
 
-use plotters::style::text_anchor::{HPos, Pos, VPos};
-use plotters::style::{Color, FontFamily, IntoFont, RGBColor, TextStyle};
-
 use super::picture::Theme;
 
 /// A part of a picture. Its class in the style sheet decides how it looks, so no colour is written where
@@ -36,9 +33,9 @@ pub enum Role {
 }
 
 /// How a role looks.
-pub struct Look {
+struct Look {
     /// Its class.
-    pub class: &'static str,
+    class: &'static str,
     /// Whether the colours below fill it, or stroke it.
     paint: Paint,
     light: &'static str,
@@ -46,7 +43,7 @@ pub struct Look {
     /// Declarations that both themes share.
     shared: &'static str,
     /// Pixels of its text; 0 if it is none.
-    pub text_px: u32,
+    text_px: u32,
 }
 
 enum Paint {
@@ -88,33 +85,18 @@ const JOINED_DASHES: &str =
     "fill:none;stroke-width:1.75;stroke-linejoin:round;stroke-dasharray:4 3";
 
 impl Role {
-    /// How it looks.
-    pub fn look(self) -> &'static Look {
+    fn look(self) -> &'static Look {
         &LOOKS[self as usize]
     }
 
-    /// A colour that names the role to the [`canvas`](super::canvas).
-    pub fn color(self) -> RGBColor {
-        RGBColor(0, 0, self as u8)
-    }
-
-    /// The look that a colour names.
-    pub fn named_by((_, _, index): (u8, u8, u8)) -> &'static Look {
-        &LOOKS[usize::from(index)]
+    /// Its class in the style sheet.
+    pub fn class(self) -> &'static str {
+        self.look().class
     }
 
     /// Pixels of its text.
     pub fn text_px(self) -> f64 {
         f64::from(self.look().text_px)
-    }
-
-    /// Text of this role that begins, ends or has its middle at its place, vertically centred there.
-    pub fn text(self, h_pos: HPos) -> TextStyle<'static> {
-        TextStyle {
-            font: (FontFamily::SansSerif, self.text_px()).into_font(),
-            color: self.color().to_backend_color(),
-            pos: Pos::new(h_pos, VPos::Center),
-        }
     }
 }
 

@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 
 use crate::chart::page_style_sheet;
-use crate::etag::{self, Known};
+use crate::etag::{self, IfNoneMatch};
 use crate::problem;
 use crate::segments::Segments;
 use crate::state::ApiState;
@@ -82,7 +82,7 @@ async fn file(Segments(name): Segments<String>, headers: HeaderMap) -> Response 
 fn known_or(headers: &HeaderMap, kind: &'static str, text: String) -> Response {
     let tag = etag::of(&text);
     let kept = [(header::CACHE_CONTROL, "no-cache")];
-    if Known::of(headers).has(&tag) {
+    if IfNoneMatch::of(headers).matches(&tag) {
         return (StatusCode::NOT_MODIFIED, kept, [(header::ETAG, tag)]).into_response();
     }
     (kept, [(header::ETAG, tag)], with_policy(kind, text)).into_response()

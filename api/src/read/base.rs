@@ -11,7 +11,7 @@ use std::borrow::Cow;
 use tallyring_realtime::{Ranking, Series, View};
 use tallyring_records::{Counts, FieldError, Grain, MINUTES, Namespace, TIME_MIN, TimeCode};
 
-use super::request::span;
+use super::period::span;
 use crate::calendar::{Buckets, Selection, Unit, rfc3339_utc};
 use crate::problem::Problem;
 
@@ -22,9 +22,9 @@ pub struct Base {
     minutes: bool,
 }
 
-/// What a read is made of.
+/// The base data that a read is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Made<'n> {
+pub enum BaseData<'n> {
     /// Totals, which have minutes where the namespace keeps them.
     Totals,
     /// Values of a subtotal.
@@ -41,7 +41,7 @@ impl Base {
     pub fn of(
         namespace: &Namespace,
         selection: &Selection,
-        made: Made<'_>,
+        data: BaseData<'_>,
     ) -> Result<Self, Problem> {
         let grain = namespace.grain;
         let (unit, fits) = match selection {
@@ -52,9 +52,9 @@ impl Base {
                 all.unit() != Unit::Minute && all.zone().name() == "UTC",
             ),
         };
-        let has_minutes = namespace.minutes && made == Made::Totals;
+        let has_minutes = namespace.minutes && data == BaseData::Totals;
         if unit == Unit::Minute && !has_minutes {
-            return Err(no_minutes(namespace, made));
+            return Err(no_minutes(namespace, data));
         }
         Ok(Self {
             grain,
@@ -170,21 +170,21 @@ pub fn overlaps(code: TimeCode, (from, to): (i64, i64)) -> bool {
 }
 
 /// 422 for minutes that nobody keeps.
-fn no_minutes(namespace: &Namespace, made: Made<'_>) -> Problem {
+fn no_minutes(namespace: &Namespace, data: BaseData<'_>) -> Problem {
     let Namespace { name, grain, .. } = namespace;
     let unit = match grain {
         Grain::Quarter => "quarter of an hour",
         _ => "hour",
     };
-    let detail = match made {
-        Made::Totals => format!(
+    let detail = match data {
+        BaseData::Totals => format!(
             "{name} is counted by the {unit} and keeps no minutes; ask for unit=hour or a longer one, or declare \
              {name} with minutes = true"
         ),
-        Made::Values(subtotal) => format!(
+        BaseData::Values(subtotal) => format!(
             "values of {subtotal} are counted by the {unit}, only totals have minutes; ask for unit=hour or a longer one"
         ),
-        Made::Users => format!(
+        BaseData::Users => format!(
             "users are told apart by the {unit}, only totals have minutes; ask for unit=hour or a longer one"
         ),
     };

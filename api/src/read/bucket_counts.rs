@@ -5,7 +5,7 @@ use std::sync::Arc;
 use itoa::Buffer;
 use serde::{Serialize, Serializer};
 
-use super::respond;
+use super::text;
 use crate::calendar::Buckets;
 use crate::problem::Problem;
 
@@ -56,7 +56,7 @@ impl BucketCounts {
         answer: &impl Serialize,
         text: &mut Vec<u8>,
     ) -> Result<(), Problem> {
-        respond::write_json(answer, text)?;
+        text::write_json(answer, text)?;
         self.add_to(text);
         Ok(())
     }

@@ -1,81 +1,90 @@
 //! Answers as CSV.
 //!
-//! Rankings have a column `kind`: `value` for what was counted, `other` for the sum of what a limit left
-//! out (its value is empty, as no counted one can be), and by bucket `none` for a bucket without counts. Of many queries
-//! at once every row has one: those of counts are a `bucket`, that of a summary is the `total`.
+//! Rankings have a column `kind`: `value` for a counted value, `other` for the sum of the values that a limit left
+//! out (its value is empty, as no counted one can be), and by bucket `none` for a bucket without counts. In the table of
+//! many queries every row has a kind: rows of counts are a `bucket`, the row of a summary is the `total`.
 
 use super::answer::{Answer, Body, Bucket};
 use super::value::Value;
-use crate::csv::row;
+use crate::table::Table;
 
 /// The answer's rows.
 pub fn render(answer: &Answer) -> String {
-    let mut out = String::new();
+    let mut table;
     match &answer.body {
         Body::Summary {} => {
-            out.push_str("total\n");
-            row(&mut out, &[&answer.total.to_string()]);
+            table = Table::new(&["total"]);
+            table.row(&[&answer.total.to_string()]);
         }
         Body::Counts { counts } => {
-            out.push_str("start,count\n");
+            table = Table::new(&["start", "count"]);
             for (start, count) in counts.iter() {
-                row(&mut out, &[start, &count.to_string()]);
+                table.row(&[start, &count.to_string()]);
             }
         }
         Body::Rolled { values, other } => {
-            out.push_str("value,count,kind\n");
-            ranking(&mut out, &[], pairs(values), *other);
+            table = Table::new(&["value", "count", "kind"]);
+            ranking(&mut table, &[], pairs(values), *other);
         }
         Body::Buckets { buckets } => {
-            out.push_str("start,value,count,kind\n");
-            rankings(&mut out, &[], buckets);
+            table = Table::new(&["start", "value", "count", "kind"]);
+            rankings(&mut table, &[], buckets);
         }
     }
-    out
+    table.end()
 }
 
-/// The rows of several answers in one table: of every row the number of its query, and of which kind it is.
+/// The rows of several answers in one table. Every row has the number of its query, from 0, and its kind.
 pub fn render_all(answers: &[Answer]) -> String {
-    let mut out = String::from("query,namespace,key,start,value,count,kind\n");
+    let columns = [
+        "query",
+        "namespace",
+        "key",
+        "start",
+        "value",
+        "count",
+        "kind",
+    ];
+    let mut table = Table::new(&columns);
     for (number, answer) in answers.iter().enumerate() {
         let number = number.to_string();
-        let asked = [number.as_str(), &answer.namespace, &answer.key];
+        let query = [number.as_str(), &answer.namespace, &answer.key];
         match &answer.body {
             Body::Summary {} => {
                 let total = answer.total.to_string();
-                row(&mut out, &[&asked[..], &["", "", &total, "total"]].concat());
+                table.row(&[&query[..], &["", "", &total, "total"]].concat());
             }
             Body::Counts { counts } => {
                 for (start, count) in counts.iter() {
                     let count = count.to_string();
                     let cells = [start, "", &count, "bucket"];
-                    row(&mut out, &[&asked[..], &cells].concat());
+                    table.row(&[&query[..], &cells].concat());
                 }
             }
             Body::Rolled { values, other } => {
-                let before = [&asked[..], &[""]].concat();
-                ranking(&mut out, &before, pairs(values), *other);
+                let before = [&query[..], &[""]].concat();
+                ranking(&mut table, &before, pairs(values), *other);
             }
-            Body::Buckets { buckets } => rankings(&mut out, &asked, buckets),
+            Body::Buckets { buckets } => rankings(&mut table, &query, buckets),
         }
     }
-    out
+    table.end()
 }
 
-/// Appends the ranking of every bucket.
-fn rankings(out: &mut String, before: &[&str], buckets: &[Bucket]) {
+/// Adds the ranking of every bucket.
+fn rankings(table: &mut Table, before: &[&str], buckets: &[Bucket]) {
     for bucket in buckets {
         let before = [before, &[&*bucket.start]].concat();
         if bucket.values.is_empty() {
-            row(out, &[&before[..], &["", "0", "none"]].concat());
+            table.row(&[&before[..], &["", "0", "none"]].concat());
         }
-        ranking(out, &before, pairs(&bucket.values), bucket.other);
+        ranking(table, &before, pairs(&bucket.values), bucket.other);
     }
 }
 
-/// Appends a ranking, each row behind the cells `before`, and what it left out.
+/// Adds a ranking, each row behind the cells `before`, and the sum of what the ranking left out.
 pub fn ranking<'v>(
-    out: &mut String,
+    table: &mut Table,
     before: &[&str],
     listed: impl Iterator<Item = (&'v str, u64)>,
     other: u64,
@@ -83,7 +92,7 @@ pub fn ranking<'v>(
     let listed = listed.map(|(value, count)| (value, count, "value"));
     let rest = (other > 0).then_some(("", other, "other"));
     for (value, count, kind) in listed.chain(rest) {
-        row(out, &[before, &[value, &count.to_string(), kind]].concat());
+        table.row(&[before, &[value, &count.to_string(), kind]].concat());
     }
 }
 

@@ -6,9 +6,9 @@ use axum::http::{Method, header};
 use axum::response::{IntoResponse, Response};
 use tallyring_records::RESERVED_NAMES;
 
-use super::asked::Asked;
 use super::key;
-use super::request::Aspect;
+use super::question::Aspect;
+use super::request::ReadRequest;
 use crate::access::Caller;
 use crate::state::ApiState;
 
@@ -49,12 +49,9 @@ impl Direct {
     }
 
     /// Answers it.
-    pub async fn answer(self, state: &ApiState, caller: &Caller, request: &Parts) -> Response {
-        let asked = Asked::of(&request.uri, &request.headers, caller, state.now());
-        let answered = match asked {
-            Ok(asked) => key::answer(state, (self.namespace, self.key), self.view, asked).await,
-            Err(problem) => Err(problem),
-        };
+    pub async fn answer(self, state: &ApiState, caller: Caller, request: &Parts) -> Response {
+        let request = ReadRequest::new(state, caller, (), request);
+        let answered = key::answer(request, (self.namespace, self.key), self.view).await;
         answered.unwrap_or_else(IntoResponse::into_response)
     }
 }

@@ -8,13 +8,14 @@ use serde::Serialize;
 use tallyring_realtime::{IdHistory, Logged, Store};
 use tallyring_records::{Grain, Increment, Offset, Record, Schema, TimeCode, how_many};
 
-use super::request::blocking;
 use crate::access::Caller;
 use crate::calendar::rfc3339_utc;
 use crate::problem::Problem;
 use crate::query_string::QueryString;
+use crate::refusals::ReadErrors;
 use crate::segments::Segments;
 use crate::state::ApiState;
+use crate::work::blocking;
 use crate::write::cloud_event;
 
 /// The verdict on an id.
@@ -114,7 +115,7 @@ struct RefusedEvent {
             },
             "duplicate": { "position": "1:18", "arrived": "2012-03-16T18:40:49Z", "of": "1:17" },
         })),
-        crate::openapi::AskErrors,
+        ReadErrors,
     ),
 )]
 pub async fn verdict(

@@ -28,15 +28,21 @@ impl Format {
         theme: Theme::Auto,
     });
 
-    /// Takes `.csv` or `.svg` off the last path segment; without one the `Accept` header decides.
-    pub fn of<'p>(segment: &'p str, headers: &HeaderMap) -> (&'p str, Self) {
-        if let Some(name) = segment.strip_suffix(".csv") {
-            return (name, Self::Csv);
+    /// The form that the suffix `.csv` or `.svg` of a path asks for; without a suffix the `Accept` header decides.
+    pub fn of(path: &str, headers: &HeaderMap) -> Self {
+        match path.rsplit_once('.') {
+            Some((_, "csv")) => Self::Csv,
+            Some((_, "svg")) => Self::SVG,
+            _ => Self::accepted(headers),
         }
-        if let Some(name) = segment.strip_suffix(".svg") {
-            return (name, Self::SVG);
-        }
-        (segment, Self::accepted(headers))
+    }
+
+    /// The last segment of a path without the suffix that asks for a form.
+    pub fn without_suffix(segment: &str) -> &str {
+        let suffix = [".csv", ".svg"]
+            .into_iter()
+            .find(|suffix| segment.ends_with(suffix));
+        &segment[..segment.len() - suffix.map_or(0, str::len)]
     }
 
     /// The form of ours that `Accept` likes best; of equals the one that it names more closely, then the one that it names
@@ -135,14 +141,15 @@ mod tests {
     #[test]
     fn the_suffix_wins_over_accept() {
         let mut headers = HeaderMap::new();
-        assert_eq!(Format::of("counts", &headers), ("counts", Format::Json));
+        assert_eq!(Format::of("counts", &headers), Format::Json);
         headers.insert(header::ACCEPT, "text/csv;q=0.9".parse().unwrap());
-        assert_eq!(Format::of("counts", &headers), ("counts", Format::Csv));
-        assert_eq!(Format::of("counts.svg", &headers), ("counts", Format::SVG));
+        assert_eq!(Format::of("counts", &headers), Format::Csv);
+        assert_eq!(Format::of("counts.svg", &headers), Format::SVG);
+        assert_eq!(Format::without_suffix("counts.svg"), "counts");
         headers.append(header::ACCEPT, "image/svg+xml".parse().unwrap());
-        assert_eq!(Format::of("counts", &headers), ("counts", Format::SVG));
+        assert_eq!(Format::of("counts", &headers), Format::SVG);
         headers.insert(header::ACCEPT, "*/*".parse().unwrap());
-        assert_eq!(Format::of("c", &headers), ("c", Format::Json));
+        assert_eq!(Format::of("c", &headers), Format::Json);
     }
 
     #[test]
@@ -174,7 +181,7 @@ mod tests {
         ] {
             let mut headers = HeaderMap::new();
             headers.insert(header::ACCEPT, accept.parse().unwrap());
-            assert_eq!(Format::of("counts", &headers).1, format, "{accept}");
+            assert_eq!(Format::of("counts", &headers), format, "{accept}");
         }
     }
 }

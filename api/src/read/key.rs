@@ -1,20 +1,24 @@
 //! `GET /v1/{namespace}/{key}/counts`, `…/summary`, `…/badge` and `…/by/{subtotal}`.
 
 use axum::Json;
-use axum::extract::State;
-use axum::http::{HeaderMap, Uri, header};
+use axum::http::header;
 use axum::response::{IntoResponse, Response};
 
-use super::answer::{Answer, ResponseLimits, answer_all, answer_at_once};
-use super::asked::Asked;
+use super::answer::Answer;
+use super::answering::{answer_all, answer_at_once};
 use super::format::Format;
-use super::request::{Aspect, KNOWN, ReadRequest, Shape, limit_default, reading};
+use super::limits::ResponseLimits;
+use super::parameters::{KeyPath, LimitParameter, RangeParameters};
+use super::question::Aspect;
+use super::request::ReadRequest;
 use super::second;
-use crate::access::{Caller, Length};
-use crate::openapi::{AskErrors, KeyPath, Known, LimitParameter, RangeParameters};
+use crate::access::Length;
+use crate::etag::NotModified;
 use crate::problem::Problem;
-use crate::segments::Segments;
-use crate::state::ApiState;
+use crate::refusals::ReadErrors;
+
+/// The segments of the path of a read of a key: namespace and key.
+pub type KeySegments = (String, String);
 
 /// Counts of a key by bucket
 ///
@@ -34,19 +38,13 @@ use crate::state::ApiState;
                 {"start": "2012-03-16T00:00:00-04:00", "count": 5},
             ],
         })),
-        AskErrors,
-        Known,
+        ReadErrors,
+        NotModified,
     ),
 )]
-pub async fn counts(
-    State(state): State<ApiState>,
-    caller: Caller,
-    Segments(of): Segments<(String, String)>,
-    uri: Uri,
-    headers: HeaderMap,
-) -> Result<Response, Problem> {
-    let asked = Asked::of(&uri, &headers, &caller, state.now())?;
-    answer(&state, of, Aspect::Counts, asked).await
+pub async fn counts(mut request: ReadRequest<KeySegments>) -> Result<Response, Problem> {
+    let of = request.take_path();
+    answer(request, of, Aspect::Counts).await
 }
 
 /// Total of a key
@@ -60,19 +58,13 @@ pub async fn counts(
             "from": "2012-03-10T00:00:00+00:00", "to": "2012-03-17T00:00:00+00:00", "aligned": true,
             "settled_until": "2012-03-16T18:30:00Z", "final_until": null, "generation": 3, "total": 5,
         })),
-        AskErrors,
-        Known,
+        ReadErrors,
+        NotModified,
     ),
 )]
-pub async fn summary(
-    State(state): State<ApiState>,
-    caller: Caller,
-    Segments(of): Segments<(String, String)>,
-    uri: Uri,
-    headers: HeaderMap,
-) -> Result<Response, Problem> {
-    let asked = Asked::of(&uri, &headers, &caller, state.now())?;
-    answer(&state, of, Aspect::Summary, asked).await
+pub async fn summary(mut request: ReadRequest<KeySegments>) -> Result<Response, Problem> {
+    let of = request.take_path();
+    answer(request, of, Aspect::Summary).await
 }
 
 /// Total of a key as a badge
@@ -83,19 +75,14 @@ pub async fn summary(
     params(KeyPath, RangeParameters),
     responses(
         (status = 200, description = "The badge", body = String, content_type = "image/svg+xml"),
-        AskErrors,
-        Known,
+        ReadErrors,
+        NotModified,
     ),
 )]
-pub async fn badge(
-    State(state): State<ApiState>,
-    caller: Caller,
-    Segments(of): Segments<(String, String)>,
-    uri: Uri,
-    headers: HeaderMap,
-) -> Result<Response, Problem> {
-    let asked = Asked::in_form(Format::SVG, &uri, &headers, &caller, state.now())?;
-    answer(&state, of, Aspect::Summary, asked).await
+pub async fn badge(mut request: ReadRequest<KeySegments>) -> Result<Response, Problem> {
+    request.format = Format::SVG;
+    let of = request.take_path();
+    answer(request, of, Aspect::Summary).await
 }
 
 /// Breakdown of a key
@@ -117,71 +104,49 @@ pub async fn badge(
             "settled_until": "2012-03-16T18:30:00Z", "final_until": null, "generation": 3, "subtotal": "c", "subtotal_title": "country",
             "total": 5, "values": [{"value": "US", "count": 4}, {"value": "-", "count": 1}], "other": 0,
         })),
-        AskErrors,
-        Known,
+        ReadErrors,
+        NotModified,
     ),
 )]
-pub async fn by(
-    State(state): State<ApiState>,
-    caller: Caller,
-    Segments((namespace, key, subtotal)): Segments<(String, String, String)>,
-    uri: Uri,
-    headers: HeaderMap,
-) -> Result<Response, Problem> {
-    let (name, format) = Format::of(&subtotal, &headers);
-    let view = Aspect::By(name.to_owned());
-    let asked = Asked::in_form(format, &uri, &headers, &caller, state.now())?;
-    answer(&state, (namespace, key), view, asked).await
+pub async fn by(mut request: ReadRequest<(String, String, String)>) -> Result<Response, Problem> {
+    let (namespace, key, subtotal) = request.take_path();
+    let view = Aspect::By(Format::without_suffix(&subtotal).to_owned());
+    answer(request, (namespace, key), view).await
 }
 
 /// Answers a read of one key.
 ///
 /// # Errors
 /// As the handlers above.
-pub async fn answer(
-    state: &ApiState,
-    (namespace, key): (String, String),
+pub async fn answer<P>(
+    request: ReadRequest<P>,
+    (namespace, key): KeySegments,
     view: Aspect,
-    mut asked: Asked<'_>,
 ) -> Result<Response, Problem> {
-    let limit = limit_default(asked.format);
-    let schema = state.store().schema();
-    if matches!(view, Aspect::Counts) && asked.format == Format::Json {
-        let of = (namespace.as_str(), key.as_str());
-        let query = &mut asked.query;
-        if let Some(seconds) = second::answer(state.store(), &schema, asked.now, of, query)? {
-            return Ok(([(header::CACHE_CONTROL, "no-store")], Json(seconds)).into_response());
+    let mut query = request.query()?;
+    let is_series = view == Aspect::Counts && query.1 == Format::Json;
+    if is_series && let Some(seconds) = second::answer(&request, (&namespace, &key), &mut query.0)?
+    {
+        return Ok(([(header::CACHE_CONTROL, "no-store")], Json(seconds)).into_response());
+    }
+    let (mut question, reply) = request.question((&namespace, Some(key)), view, query)?;
+    if reply.format == Format::Json {
+        let reader = request.state.store().view();
+        let mut limits = ResponseLimits::new(reader.reading());
+        match answer_at_once(&reader, question, &mut limits)? {
+            Ok(answer) => return reply.respond(&reader, &answer, limits.into_charge()),
+            Err(large) => question = large,
         }
     }
-    let of = (namespace.as_str(), key);
-    let request = ReadRequest::parse(&schema, asked.now, of, view, limit, &mut asked.query)?;
-    let compared = match request.shape {
-        Shape::Counts => asked.compared(&request.period)?,
-        Shape::Summary | Shape::By { .. } => None,
-    };
-    let compared = compared
-        .map(|period| request.of_period(&schema, period))
-        .transpose()?;
-    let form = asked.finish(KNOWN)?;
-    let request = match form.format {
-        Format::Json => {
-            let reader = state.store().view();
-            let mut limits = ResponseLimits::new(reader.reading());
-            match answer_at_once(&reader, request, &mut limits)? {
-                Ok(answer) => return form.respond(&reader, &answer, limits.into_charge()),
-                Err(request) => request,
-            }
-        }
-        Format::Csv | Format::Svg(_) => request,
-    };
-    reading(state, Length::Short, move |reader| {
-        let requests = [Some(request), compared].into_iter().flatten().collect();
-        let mut limits = ResponseLimits::new(reader.reading());
-        let answers = answer_all(reader, requests, &mut limits).map_err(|(_, problem)| problem)?;
-        let mut answers = answers.into_iter();
-        let mut answer = answers.next().expect("BUG: one read gives one answer");
-        answer.before = answers.next().map_or(Vec::new(), Answer::into_counts);
-        form.respond(reader, &answer, limits.into_charge())
-    })
-    .await
+    reply
+        .answer(&request.state, Length::Short, move |reader, limits| {
+            let before = question.before.take().map(|before| *before);
+            let questions = [question].into_iter().chain(before).collect();
+            let answers = answer_all(reader, questions, limits).map_err(|(_, problem)| problem)?;
+            let mut answers = answers.into_iter();
+            let mut answer = answers.next().expect("BUG: one question gives one answer");
+            answer.before = answers.next().map_or(Vec::new(), Answer::into_counts);
+            Ok(answer)
+        })
+        .await
 }

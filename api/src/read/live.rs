@@ -18,14 +18,17 @@ use serde::Serialize;
 use tallyring_realtime::{RECENT_SECONDS_MAX, View};
 use tallyring_records::Namespace;
 
-use super::answer::{ResponseLimits, answer_all};
-use super::request::{Period, ReadRequest, Shape, check_key, declared, reading};
-
+use super::answering::answer_all;
+use super::limits::ResponseLimits;
+use super::period::{Period, span, take_zone};
+use super::question::{Question, Shape, check_key, declared};
 use crate::access::{Caller, Length, StreamPlace};
-use crate::calendar::{Request, Unit, Zone, rfc3339_utc};
+use crate::calendar::{Zone, rfc3339_utc};
 use crate::problem::Problem;
 use crate::query_string::QueryString;
+use crate::refusals::ReadErrors;
 use crate::state::ApiState;
+use crate::work::reading;
 
 const KNOWN: &str = "namespace, key, timezone and hour_offset";
 const TICK: Duration = Duration::from_secs(1);
@@ -64,7 +67,7 @@ struct Watched {
     responses(
         (status = 200, description = "Events `tick`, the data of each a `Tick` as JSON", body = String, content_type = "text/event-stream",
             example = "event: tick\ndata: {\"now\":\"2012-03-16T18:40:47Z\",\"applied\":17,\"seconds\":[0,2,1],\"today\":5}\n\n"),
-        crate::openapi::AskErrors,
+        ReadErrors,
     ),
 )]
 pub async fn live(
@@ -106,9 +109,7 @@ fn watched(
     caller: &Caller,
     query: &mut QueryString,
 ) -> Result<Option<Watched>, Problem> {
-    let hour_offset = query.take_as("hour_offset", "hours from -12 to 14 in steps of 0.25")?;
-    let timezone = query.take("timezone")?.filter(|zone| !zone.is_empty());
-    let zone = Zone::from_request(timezone.as_deref(), hour_offset)?;
+    let zone = take_zone(query)?;
     let (namespace, key) = match (query.take("namespace")?, query.take("key")?) {
         (None, None) => return Ok(None),
         (Some(namespace), Some(key)) => (namespace, key),
@@ -197,15 +198,15 @@ impl Stream {
         applied: u64,
         now: i64,
     ) -> Result<u64, Problem> {
-        let request = watched.today(now)?;
-        let (day, _) = super::request::span(&request.period.selection);
+        let question = watched.today(now)?;
+        let (day, _) = span(&question.period.selection);
         if let Some((at, count)) = self.today
             && at == (applied, day)
         {
             return Ok(count);
         }
         let count = reading(&self.state, Length::Short, move |reader| {
-            total(reader, request)
+            total(reader, question)
         });
         let count = count.await?;
         self.today = Some(((applied, day), count));
@@ -214,28 +215,17 @@ impl Stream {
 }
 
 impl Watched {
-    /// The read of its total today.
-    fn today(&self, now: i64) -> Result<ReadRequest, Problem> {
-        let request = Request {
-            unit: Unit::Day,
-            zone: self.zone.clone(),
-            units: Some(1),
-            from: None,
-            to: None,
-            now,
-        };
-        let period = Period {
-            selection: request.resolve()?,
-            as_of: None,
-            now,
-        };
-        ReadRequest::of(&self.namespace, self.key.clone(), Shape::Summary, period)
+    /// The question about the total of the key today.
+    fn today(&self, now: i64) -> Result<Question, Problem> {
+        let period = Period::today(self.zone.clone(), now)?;
+        let key = Some(self.key.clone());
+        Question::of(&self.namespace, key, Shape::Summary, period)
     }
 }
 
-fn total(reader: &View<'_>, request: ReadRequest) -> Result<u64, Problem> {
+fn total(reader: &View<'_>, question: Question) -> Result<u64, Problem> {
     let mut limits = ResponseLimits::new(reader.reading());
-    let answers = answer_all(reader, vec![request], &mut limits);
+    let answers = answer_all(reader, vec![question], &mut limits);
     let mut answers = answers.map_err(|(_, problem)| problem)?;
     Ok(answers.pop().map_or(0, |answer| answer.total))
 }

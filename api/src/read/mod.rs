@@ -1,7 +1,7 @@
 //! The read side: one view, base buckets rolled into the units of a zone.
 
 mod answer;
-mod asked;
+mod answering;
 pub(crate) mod base;
 mod bucket_counts;
 mod csv;
@@ -10,15 +10,20 @@ mod download;
 pub mod event;
 pub(crate) mod format;
 pub mod key;
+mod limits;
 pub mod live;
 pub mod namespaces;
+mod parameters;
+pub(crate) mod period;
 pub mod query;
+pub(crate) mod question;
 pub mod ratio;
-pub(crate) mod request;
-mod respond;
+mod render;
+mod reply;
+mod request;
 mod rollup;
 mod second;
-mod svg;
+mod text;
 pub mod top;
 pub mod uniques;
 mod value;

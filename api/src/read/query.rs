@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::State;
@@ -11,10 +12,13 @@ use serde_json::Value;
 use tallyring_realtime::Reading;
 use tallyring_records::Schema;
 
-use super::answer::{Answer, ResponseLimits, answer_all};
+use super::answer::Answer;
+use super::answering::answer_all;
 use super::format::Format;
-use super::request::{Aspect, ReadRequest, Shape, as_of, limit_default, reading};
-use super::respond::{Respond, respond_to_post};
+use super::limits::ResponseLimits;
+use super::period::take_generation;
+use super::question::{Aspect, Question, Shape};
+use super::reply::{Respond, respond_to_post};
 use super::{csv, download};
 use crate::access::{Caller, Length, off_thread};
 use crate::body;
@@ -22,7 +26,9 @@ use crate::calendar::Selection;
 use crate::json::{self, Json};
 use crate::problem::Problem;
 use crate::query_string::QueryString;
+use crate::refusals::{BodyErrors, ReadErrors};
 use crate::state::ApiState;
+use crate::work::reading;
 
 const QUERIES_MAX: usize = 1_000;
 /// Breakdowns in one request that are not thought to take long.
@@ -91,8 +97,8 @@ pub struct Query {
             "settled_until": "2012-03-16T18:30:00Z", "final_until": null, "generation": 3, "total": 5,
             "counts": [{"start": "2012-03-16T00:00:00+00:00", "count": 5}],
         }]})),
-        crate::openapi::AskErrors,
-        crate::openapi::BodyErrors,
+        ReadErrors,
+        BodyErrors,
     ),
 )]
 pub async fn query(
@@ -103,29 +109,28 @@ pub async fn query(
     body: Body,
 ) -> Result<Response, Problem> {
     let format = match Format::of(uri.path(), &headers) {
-        (_, Format::Csv) => Format::Csv,
+        Format::Csv => Format::Csv,
         // Nothing is drawn of many answers.
-        (_, Format::Json | Format::Svg(_)) => Format::Json,
+        Format::Json | Format::Svg(_) => Format::Json,
     };
     let disposition = download::disposition(format, &uri);
     let mut parameters = QueryString::parse(uri.query())?;
-    let as_of = as_of(&mut parameters)?;
+    let as_of = take_generation(&mut parameters)?;
     parameters.finish("as_of")?;
     let bytes = body::read(&headers, body, BODY_BYTES_MAX).await?;
-    let now = state.now();
-    // Where buckets begin takes long to find out, so it is not done on the threads that serve connections.
-    let schema = state.store().schema();
-    let all = Parameters {
+    let batch = Batch {
+        schema: state.store().schema(),
+        now: state.now(),
         as_of,
-        limit: limit_default(format),
+        format,
     };
-    // What the requests hold is charged again when they are answered.
+    // The memory of the questions is charged again when they are answered.
     let parsing = Reading::new(state.store().read_budget());
-    let requests =
-        off_thread(move || requests(&schema, now, &caller, all, &bytes, &parsing)).await?;
-    reading(&state, length(&requests), move |reader| {
+    // To find where buckets begin takes long: no thread that serves connections does it.
+    let questions = off_thread(move || batch.questions(&caller, &bytes, &parsing)).await?;
+    reading(&state, length(&questions), move |reader| {
         let mut limits = ResponseLimits::new(reader.reading());
-        let answers = answer_all(reader, requests, &mut limits);
+        let answers = answer_all(reader, questions, &mut limits);
         let answers = answers.map_err(|(index, problem)| problem.at(index, None))?;
         let identity: Vec<_> = answers.iter().map(Respond::identity).collect();
         let text = match format {
@@ -139,10 +144,10 @@ pub async fn query(
 }
 
 /// Many breakdowns take long: each may have any number of values.
-fn length(requests: &[ReadRequest]) -> Length {
-    let breakdowns = requests
+fn length(questions: &[Question]) -> Length {
+    let breakdowns = questions
         .iter()
-        .filter(|request| matches!(request.shape, Shape::By { .. }));
+        .filter(|question| matches!(question.shape, Shape::By { .. }));
     match breakdowns.count() > BREAKDOWNS_SHORT {
         true => Length::Long,
         false => Length::Short,
@@ -161,39 +166,68 @@ fn to_json(answers: &[Answer]) -> Result<Vec<u8>, Problem> {
     Ok(text)
 }
 
-/// What goes for every query that does not say it itself.
-#[derive(Clone, Copy)]
-struct Parameters {
+/// What all queries of a body have in common.
+struct Batch {
+    schema: Arc<Schema>,
+    /// The clock's time, Unix seconds.
+    now: i64,
+    /// The kept generation for every query that names none itself.
     as_of: Option<u64>,
-    limit: usize,
+    format: Format,
 }
 
-/// Understands the queries of a body, up to the one with which they have too many buckets.
-fn requests(
-    schema: &Schema,
-    now: i64,
-    caller: &Caller,
-    all: Parameters,
-    bytes: &[u8],
-    reading: &Reading,
-) -> Result<Vec<ReadRequest>, Problem> {
-    let _parsed = reading.charge_of(PARSED_TIMES * bytes.len())?;
-    let queries = queries(bytes)?;
-    caller.pay_for(queries.len());
-    let mut requests = Vec::with_capacity(queries.len());
-    let mut limits = ResponseLimits::new(reading);
-    for (index, fields) in queries.into_iter().enumerate() {
-        let request = request(schema, now, fields, all.limit).and_then(|mut request| {
-            caller.check_namespace(&request.namespace)?;
-            request.period.as_of = request.period.as_of.or(all.as_of);
-            if let Selection::Bounded(asked) = &request.period.selection {
-                limits.take_buckets(asked.count(), &request.shape)?;
-            }
-            Ok(request)
-        });
-        requests.push(request.map_err(|problem| problem.at(index, None))?);
+impl Batch {
+    /// Parses the queries of a body, up to the one with which they have too many buckets.
+    fn questions(
+        &self,
+        caller: &Caller,
+        bytes: &[u8],
+        reading: &Reading,
+    ) -> Result<Vec<Question>, Problem> {
+        let _parsed = reading.charge_of(PARSED_TIMES * bytes.len())?;
+        let queries = queries(bytes)?;
+        caller.pay_for(queries.len());
+        let mut questions = Vec::with_capacity(queries.len());
+        let mut limits = ResponseLimits::new(reading);
+        for (index, fields) in queries.into_iter().enumerate() {
+            let question = self.question(fields).and_then(|question| {
+                caller.check_namespace(&question.namespace)?;
+                if let Selection::Bounded(buckets) = &question.period.selection {
+                    limits.take_buckets(buckets.count(), &question.shape)?;
+                }
+                Ok(question)
+            });
+            questions.push(question.map_err(|problem| problem.at(index, None))?);
+        }
+        Ok(questions)
     }
-    Ok(requests)
+
+    /// A query's fields are the parameters of the single reads.
+    fn question(&self, query: Json<'_>) -> Result<Question, Problem> {
+        let Json::Object(mut fields) = query else {
+            let detail = "must be an object";
+            return Err(Problem::malformed("query", &query.into_text(), detail));
+        };
+        let namespace = text(&mut fields, "namespace")?;
+        let key = text(&mut fields, "key")?.into_owned();
+        let view = view(&mut fields)?;
+        let mut parameters =
+            QueryString::of(fields.into_iter().filter_map(|(name, value)| match value {
+                Json::Other(Value::Null) => None,
+                Json::Text(text) => Some((name, text)),
+                other => Some((name, other.into_text().into())),
+            }));
+        let mut question = Question::parse(
+            (&self.schema, self.now),
+            (&namespace, Some(key)),
+            view,
+            self.format,
+            &mut parameters,
+        )?;
+        parameters.finish(KNOWN)?;
+        question.period.as_of = question.period.as_of.or(self.as_of);
+        Ok(question)
+    }
 }
 
 fn queries(bytes: &[u8]) -> Result<Vec<Json<'_>>, Problem> {
@@ -223,41 +257,6 @@ fn queries(bytes: &[u8]) -> Result<Vec<Json<'_>>, Problem> {
 
 /// Fields of a query, by name.
 type Fields<'b> = BTreeMap<Cow<'b, str>, Json<'b>>;
-
-/// A query's fields are the parameters of the single reads.
-fn request(
-    schema: &Schema,
-    now: i64,
-    query: Json<'_>,
-    limit_default: usize,
-) -> Result<ReadRequest, Problem> {
-    let Json::Object(mut fields) = query else {
-        return Err(Problem::malformed(
-            "query",
-            &query.into_text(),
-            "must be an object",
-        ));
-    };
-    let namespace = text(&mut fields, "namespace")?;
-    let key = text(&mut fields, "key")?;
-    let view = view(&mut fields)?;
-    let mut parameters =
-        QueryString::of(fields.into_iter().filter_map(|(name, value)| match value {
-            Json::Other(Value::Null) => None,
-            Json::Text(text) => Some((name, text)),
-            other => Some((name, other.into_text().into())),
-        }));
-    let request = ReadRequest::parse(
-        schema,
-        now,
-        (&namespace, key.into_owned()),
-        view,
-        limit_default,
-        &mut parameters,
-    )?;
-    parameters.finish(KNOWN)?;
-    Ok(request)
-}
 
 /// `by` asks for a breakdown, `summary` for the total only; else every bucket is listed.
 fn view(fields: &mut Fields<'_>) -> Result<Aspect, Problem> {

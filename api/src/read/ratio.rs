@@ -2,29 +2,28 @@
 
 use std::sync::Arc;
 
-use axum::extract::State;
-use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
 use serde::Serialize;
-use tallyring_realtime::{Read, View};
+use tallyring_realtime::View;
 use tallyring_records::{EventType, Namespace, Schema, sum_capped};
 
-use super::answer::{Head, ResponseLimits, resolve};
-use super::asked::Asked;
-use super::base::{Base, Made};
+use super::answer::Head;
+use super::answering::resolve;
 use super::format::Format;
-use super::request::{Period, Shape, check_key, declared, reading};
-use super::respond::{Respond, json};
+use super::limits::ResponseLimits;
+use super::parameters::RangeParameters;
+use super::period::Period;
+use super::question::{Question, Shape, check_key, declared};
+use super::reply::Respond;
+use super::request::{RANGE_PARAMETERS, ReadRequest};
 use super::rollup;
-use crate::access::{Caller, Length};
+use super::text::json;
+use crate::access::Length;
 use crate::chart::{Measure, Picture, SHARE_OF_ONE, SeriesChart, grouped, series};
-use crate::openapi::{AskErrors, Known, RangeParameters};
+use crate::etag::NotModified;
 use crate::problem::Problem;
-use crate::segments::Segments;
-use crate::state::ApiState;
-
-const KNOWN: &str =
-    "unit, units, from, to, timezone, hour_offset and as_of; pictures also take width and theme";
+use crate::refusals::ReadErrors;
+use crate::table::Table;
 
 /// A ratio by bucket and over the range.
 #[derive(Serialize, utoipa::ToSchema)]
@@ -82,60 +81,57 @@ struct RatioCount {
                 {"start": "2012-03-16T00:00:00+00:00", "numerator": 1, "denominator": 8, "ratio": 0.125},
             ],
         })),
-        AskErrors,
-        Known,
+        ReadErrors,
+        NotModified,
     ),
 )]
 pub async fn ratio(
-    State(state): State<ApiState>,
-    caller: Caller,
-    Segments((name, entity, key)): Segments<(String, String, String)>,
-    uri: Uri,
-    headers: HeaderMap,
+    mut request: ReadRequest<(String, String, String)>,
 ) -> Result<Response, Problem> {
-    let mut asked = Asked::of(&uri, &headers, &caller, state.now())?;
-    let key = key_of(uri.path(), key);
-    let schema = state.store().schema();
+    let (name, entity, key) = request.take_path();
+    let (mut query, format) = request.query()?;
+    // A dot that was sent as %2E belongs to the key.
+    let is_file = [".csv", ".svg"]
+        .iter()
+        .any(|suffix| request.uri.path().ends_with(suffix));
+    let key = match is_file {
+        true => Format::without_suffix(&key).to_owned(),
+        false => key,
+    };
+    let schema = request.state.store().schema();
     let types = types(&schema, &name)?;
     let namespaces = namespaces(&schema, &name, types, &entity)?;
     for namespace in &namespaces {
-        caller.check_namespace(&namespace.name)?;
+        request.caller.check_namespace(&namespace.name)?;
     }
     check_key(&key)?;
-    let period = asked.period()?;
-    let form = asked.finish(KNOWN)?;
+    let period = Period::parse(&mut query, request.now)?;
+    query.finish(RANGE_PARAMETERS)?;
+    let question = |namespace| {
+        let (key, period) = (Some(key.clone()), period.clone());
+        Question::of(namespace, key, Shape::Counts, period)
+    };
     let ratio = Ratio {
+        questions: [question(namespaces[0])?, question(namespaces[1])?],
         name,
         entity,
         key,
-        namespaces,
         types: types.map(|kind| kind.name.clone()),
     };
-    reading(&state, Length::Short, move |reader| {
-        let mut limits = ResponseLimits::new(reader.reading());
-        let answer = read(reader, ratio, period, &mut limits)?;
-        form.respond(reader, &answer, limits.into_charge())
-    })
-    .await
+    request
+        .reply(format)
+        .answer(&request.state, Length::Short, move |reader, limits| {
+            read(reader, ratio, limits)
+        })
+        .await
 }
 
-/// The key in the last segment of `path`, decoded: without the suffix that asks for a form.
-fn key_of(path: &str, mut decoded: String) -> String {
-    for suffix in [".csv", ".svg"] {
-        if path.ends_with(suffix) {
-            decoded.truncate(decoded.len().saturating_sub(suffix.len()));
-            return decoded;
-        }
-    }
-    decoded
-}
-
-/// A ratio of one key, with the namespaces of numerator and denominator.
+/// A ratio of one key: the questions about its numerator and about its denominator, of one period.
 struct Ratio {
     name: String,
     entity: String,
     key: String,
-    namespaces: [Namespace; 2],
+    questions: [Question; 2],
     types: [String; 2],
 }
 
@@ -143,7 +139,7 @@ struct Ratio {
 fn types<'s>(schema: &'s Schema, name: &str) -> Result<[&'s EventType; 2], Problem> {
     let ratio = schema.ratio(name).ok_or_else(|| {
         let known: Vec<&str> = schema.ratios.iter().map(|ratio| &*ratio.name).collect();
-        let detail = format!("is not declared; declared are {}", known.join(", "));
+        let detail = format!("must be one of the declared {}", known.join(", "));
         Problem::unknown("ratio", name, detail)
     })?;
     let types = [&ratio.numerator, &ratio.denominator].map(|name| schema.event_type(name));
@@ -153,81 +149,57 @@ fn types<'s>(schema: &'s Schema, name: &str) -> Result<[&'s EventType; 2], Probl
     Ok([numerator, denominator])
 }
 
-fn namespaces(
-    schema: &Schema,
+fn namespaces<'s>(
+    schema: &'s Schema,
     name: &str,
     [numerator, denominator]: [&EventType; 2],
     entity: &str,
-) -> Result<[Namespace; 2], Problem> {
-    let both = |entity: &&String| denominator.entities.contains(*entity);
-    if !numerator
-        .entities
-        .iter()
-        .filter(both)
-        .any(|known| known == entity)
-    {
-        let known: Vec<&str> = numerator
-            .entities
-            .iter()
-            .filter(both)
-            .map(|known| &**known)
-            .collect();
+) -> Result<[&'s Namespace; 2], Problem> {
+    let known = numerator.entities.iter().map(String::as_str);
+    let known: Vec<&str> = known
+        .filter(|known| denominator.entities.iter().any(|other| other == known))
+        .collect();
+    if !known.contains(&entity) {
         let detail = format!(
-            "is not an entity of {name}; use one of {}",
+            "must be one of the entities of {name}: {}",
             known.join(", ")
         );
         return Err(Problem::unknown("entity", entity, detail));
     }
-    let namespace = |kind: &EventType| declared(schema, &kind.namespace_of(entity)).cloned();
+    let namespace = |kind: &EventType| declared(schema, &kind.namespace_of(entity));
     Ok([namespace(numerator)?, namespace(denominator)?])
 }
 
 fn read(
     reader: &View<'_>,
     ratio: Ratio,
-    period: Period,
     limits: &mut ResponseLimits,
 ) -> Result<RatioAnswer, Problem> {
-    let Period {
-        selection,
-        as_of,
-        now,
-    } = period;
-    let base = |namespace| Base::of(namespace, &selection, Made::Totals);
-    let bases = [base(&ratio.namespaces[0])?, base(&ratio.namespaces[1])?];
-    let reads = [0, 1].map(|side| {
-        let (from, to) = bases[side].span(&selection);
-        Read {
-            namespace: ratio.namespaces[side].name.clone(),
-            key: ratio.key.clone(),
-            subtotal: bases[side].subtotal(),
-            from,
-            to,
-            rolled: None,
-        }
-    });
+    let [numerator, denominator] = &ratio.questions;
     let settled = ratio
-        .namespaces
-        .iter()
-        .map(|namespace| reader.settled_until(&namespace.name, as_of, now));
-    let settled = settled.min().unwrap_or(now);
+        .questions
+        .each_ref()
+        .map(|of| of.settled_until(reader));
+    let Period {
+        selection, as_of, ..
+    } = numerator.period.clone();
     let series = [
-        reader.read(&reads[0], as_of)?,
-        reader.read(&reads[1], as_of)?,
+        reader.read(&numerator.read(), as_of)?,
+        reader.read(&denominator.read(), as_of)?,
     ];
-    let counted = [0, 1].map(|side| bases[side].counts(&series[side]));
+    let counted = [0, 1].map(|side| ratio.questions[side].base.counts(&series[side]));
     let starts = || {
-        counted
-            .iter()
-            .flat_map(|counted| counted.codes().map(|code| code.start()))
+        let codes = counted.iter().flat_map(|counted| counted.codes());
+        codes.map(|code| code.start())
     };
     let buckets = resolve(selection, starts().min().zip(starts().max()))?;
     limits.take_buckets(buckets.count(), &Shape::Counts)?;
     let generation = as_of.unwrap_or(reader.generation());
     let mut aligned = true;
-    for (base, counted) in bases.iter().zip(&counted) {
-        base.check_kept(&buckets, reader.minutes_from(as_of), counted)?;
-        aligned &= base.aligned(counted, &buckets);
+    for (question, counted) in ratio.questions.iter().zip(&counted) {
+        let minutes_from = reader.minutes_from(as_of);
+        question.base.check_kept(&buckets, minutes_from, counted)?;
+        aligned &= question.base.aligned(counted, &buckets);
     }
     let totals = [0, 1].map(|side| rollup::totals(&counted[side], &buckets));
     let rows = buckets
@@ -235,7 +207,13 @@ fn read(
         .iter()
         .zip(totals[0].iter().zip(&totals[1]));
     Ok(RatioAnswer {
-        head: Head::of(reader, &buckets, aligned, settled, generation),
+        head: Head::of(
+            reader,
+            &buckets,
+            aligned,
+            settled[0].min(settled[1]),
+            generation,
+        ),
         counts: rows
             .map(|(start, (&numerator, &denominator))| RatioCount {
                 start: Arc::clone(start),
@@ -291,16 +269,13 @@ impl Quotient {
 }
 
 fn rows(answer: &RatioAnswer) -> String {
-    let mut out = String::from("start,numerator,denominator,ratio\n");
+    let mut table = Table::new(&["start", "numerator", "denominator", "ratio"]);
     for RatioCount { start, quotient } in &answer.counts {
-        let ratio = quotient
-            .ratio
-            .map(|ratio| ratio.to_string())
-            .unwrap_or_default();
+        let ratio = quotient.ratio.map(|ratio| ratio.to_string());
         let counts = [quotient.numerator, quotient.denominator].map(|count| count.to_string());
-        crate::csv::row(&mut out, &[start, &counts[0], &counts[1], &ratio]);
+        table.row(&[start, &counts[0], &counts[1], &ratio.unwrap_or_default()]);
     }
-    out
+    table.end()
 }
 
 fn picture(answer: &RatioAnswer, picture: Picture) -> String {

@@ -1,11 +1,13 @@
 //! `GET /v1/{namespace}/{key}/counts?unit=second`: the last minute of a key, sliding by the second.
 
 use serde::Serialize;
-use tallyring_realtime::{RECENT_SECONDS_MAX, Store};
-use tallyring_records::{FieldError, Schema, sum_capped};
+use tallyring_realtime::RECENT_SECONDS_MAX;
+use tallyring_records::{FieldError, sum_capped};
 
-use super::request::{check_key, declared};
-use crate::calendar::{Zone, rfc3339_utc};
+use super::period::take_zone;
+use super::question::{check_key, declared};
+use super::request::ReadRequest;
+use crate::calendar::rfc3339_utc;
 use crate::problem::Problem;
 use crate::query_string::QueryString;
 
@@ -40,10 +42,8 @@ struct SecondCount {
 ///
 /// # Errors
 /// 400, 404 and 422, naming what is wrong.
-pub fn answer(
-    store: &Store,
-    schema: &Schema,
-    now: i64,
+pub fn answer<P>(
+    request: &ReadRequest<P>,
     (namespace, key): (&str, &str),
     query: &mut QueryString,
 ) -> Result<Option<LastSeconds>, Problem> {
@@ -51,11 +51,13 @@ pub fn answer(
         return Ok(None);
     }
     query.take("unit")?;
-    let namespace = declared(schema, namespace)?;
+    let (store, now) = (request.state.store(), request.now);
+    let schema = store.schema();
+    let namespace = declared(&schema, namespace)?;
     check_key(key)?;
     if !namespace.minutes {
         let detail = format!(
-            "is counted only where minutes are kept; {} has minutes = false",
+            "must be `hour` or longer here, as {} has `minutes = false`",
             namespace.name
         );
         return Err(FieldError::refused("unit", "second", detail).into());
@@ -65,13 +67,11 @@ pub fn answer(
         .unwrap_or(UNITS_DEFAULT);
     if !(1..=RECENT_SECONDS_MAX).contains(&units) {
         let detail = format!(
-            "must be 1 to {RECENT_SECONDS_MAX} seconds; older times are counted by the minute"
+            "must be 1 to {RECENT_SECONDS_MAX} where `unit` is `second`; older times are counted by the minute"
         );
         return Err(FieldError::refused("units", &units.to_string(), detail).into());
     }
-    let hour_offset = query.take_as("hour_offset", "hours from -12 to 14 in steps of 0.25")?;
-    let timezone = query.take("timezone")?.filter(|zone| !zone.is_empty());
-    let zone = Zone::from_request(timezone.as_deref(), hour_offset)?;
+    let zone = take_zone(query)?;
     let other = std::mem::replace(query, QueryString::of([]));
     other.finish(KNOWN)?;
     let found = store.live().last_seconds(&namespace.name, key, units, now);

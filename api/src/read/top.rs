@@ -1,27 +1,28 @@
 //! `GET /v1/{namespace}/top`: the heaviest keys of a range.
 
-use axum::extract::State;
-use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
 use serde::Serialize;
 use tallyring_realtime::{TopKey, View};
-use tallyring_records::{Namespace, sum_capped};
+use tallyring_records::sum_capped;
 
-use super::answer::{Head, ResponseLimits, overflow, resolve};
-use super::asked::Asked;
-use super::base::{Base, Made};
+use super::answer::Head;
+use super::answering::{overflow, resolve};
 use super::csv;
 use super::format::Format;
-use super::request::{Period, declared, limit, limit_default, reading, span};
-use super::respond::{Respond, json};
-use crate::access::{Caller, Length};
+use super::limits::ResponseLimits;
+use super::parameters::{LimitParameter, RangeParameters};
+use super::period::span;
+use super::question::{Aspect, Question};
+use super::reply::Respond;
+use super::request::ReadRequest;
+use super::text::json;
+use super::whole::title_of;
+use crate::access::Length;
 use crate::chart::{Picture, RankingChart, ranking};
-use crate::openapi::{AskErrors, Known, LimitParameter, RangeParameters};
+use crate::etag::NotModified;
 use crate::problem::Problem;
-use crate::segments::Segments;
-use crate::state::ApiState;
-
-const KNOWN: &str = "unit, units, from, to, timezone, hour_offset, as_of and limit; pictures also take width and theme";
+use crate::refusals::ReadErrors;
+use crate::table::Table;
 
 /// The heaviest keys of a range.
 #[derive(Serialize, utoipa::ToSchema)]
@@ -74,57 +75,41 @@ struct Key {
             "settled_until": "2012-03-16T18:30:00Z", "final_until": null, "generation": 3, "approximate": false,
             "total": 17, "keys": [{"key": "abc", "count": 5}], "other": 12,
         })),
-        AskErrors,
-        Known,
+        ReadErrors,
+        NotModified,
     ),
 )]
-pub async fn top(
-    State(state): State<ApiState>,
-    caller: Caller,
-    Segments(namespace): Segments<String>,
-    uri: Uri,
-    headers: HeaderMap,
-) -> Result<Response, Problem> {
-    let mut asked = Asked::of(&uri, &headers, &caller, state.now())?;
-    let namespace = declared(&state.store().schema(), &namespace)?.clone();
-    let limit = limit(&mut asked.query, limit_default(asked.format))?;
-    let period = asked.period()?;
-    let form = asked.finish(KNOWN)?;
-    reading(&state, Length::Long, move |reader| {
-        let mut limits = ResponseLimits::new(reader.reading());
-        let top = read(reader, namespace, period, limit, &mut limits)?;
-        form.respond(reader, &top, limits.into_charge())
-    })
-    .await
+pub async fn top(request: ReadRequest<String>) -> Result<Response, Problem> {
+    let query = request.query()?;
+    let (question, reply) = request.question((&request.path, None), Aspect::Top, query)?;
+    reply
+        .answer(&request.state, Length::Long, move |reader, limits| {
+            read(reader, question, limits)
+        })
+        .await
 }
 
 fn read(
     reader: &View<'_>,
-    namespace: Namespace,
-    period: Period,
-    limit: usize,
+    question: Question,
     limits: &mut ResponseLimits,
 ) -> Result<Top, Problem> {
-    let base = Base::of(&namespace, &period.selection, Made::Totals)?;
-    let Period {
-        selection,
-        as_of,
-        now,
-    } = period;
-    let (from, to) = span(&selection);
-    let settled = reader.settled_until(&namespace.name, as_of, now);
-    let ranking = reader.top(&namespace.name, from..to, base.by_minute(), limit, as_of)?;
+    let settled = question.settled_until(reader);
+    let (base, limit, as_of) = (question.base, question.limit, question.period.as_of);
+    let (from, to) = span(&question.period.selection);
+    let namespace = question.namespace;
+    let ranking = reader.top(&namespace, from..to, base.by_minute(), limit, as_of)?;
     let counted = ranking.counted;
     let counted = counted.map(|counted| (counted.first, counted.last));
-    let buckets = resolve(selection, counted)?;
+    let buckets = resolve(question.period.selection, counted)?;
     let aligned = base.check_ranking(&ranking, &buckets)?;
     limits.take_values(ranking.keys.iter().map(|top| top.key.as_str()))?;
     let listed = sum_capped(ranking.keys.iter().map(|top| top.count));
     let keys = ranking.keys.into_iter();
     Ok(Top {
-        title: namespace.title_or_name().to_owned(),
+        title: title_of(reader, &namespace),
         head: Head::of(reader, &buckets, aligned, settled, ranking.generation),
-        namespace: namespace.name,
+        namespace,
         approximate: ranking.bound.is_some(),
         bound: ranking.bound,
         total: ranking.total,
@@ -169,8 +154,8 @@ fn picture(answer: &Top, picture: Picture) -> String {
 }
 
 fn rows(answer: &Top) -> String {
-    let mut out = String::from("key,count,kind\n");
+    let mut table = Table::new(&["key", "count", "kind"]);
     let keys = answer.keys.iter().map(|key| (key.key.as_str(), key.count));
-    csv::ranking(&mut out, &[], keys, answer.other);
-    out
+    csv::ranking(&mut table, &[], keys, answer.other);
+    table.end()
 }

@@ -2,28 +2,28 @@
 
 use std::sync::Arc;
 
-use axum::extract::State;
-use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
 use serde::Serialize;
-use tallyring_realtime::{Read, UsersView, View};
-use tallyring_records::{Namespace, USERS_RELATIVE_ERROR, Users};
+use tallyring_realtime::{UsersView, View};
+use tallyring_records::{USERS_RELATIVE_ERROR, Users};
 
-use super::answer::{Head, ResponseLimits, resolve};
-use super::asked::Asked;
-use super::base::{Base, Made};
+use super::answer::Head;
+use super::answering::resolve;
 use super::format::Format;
-use super::request::{Period, Shape, check_key, declared, reading};
-use super::respond::{Respond, json};
-use crate::access::{Caller, Length};
+use super::key::KeySegments;
+use super::limits::ResponseLimits;
+use super::parameters::RangeParameters;
+use super::question::{Aspect, Question};
+use super::reply::Respond;
+use super::request::ReadRequest;
+use super::text::json;
+use crate::access::Length;
 use crate::calendar::Buckets;
 use crate::chart::{Measure, Picture, SeriesChart, grouped, series};
+use crate::etag::NotModified;
 use crate::problem::Problem;
-use crate::segments::Segments;
-use crate::state::ApiState;
-
-const KNOWN: &str =
-    "unit, units, from, to, timezone, hour_offset and as_of; pictures also take width and theme";
+use crate::refusals::ReadErrors;
+use crate::table::Table;
 
 /// Buckets whose users are held at a time, up to 4 KiB each: one answer may have ten thousand.
 const BUCKETS_AT_ONCE: usize = 200;
@@ -67,7 +67,7 @@ struct UniquesCount {
     params(
         ("namespace" = String, Path, description = "A declared namespace that keeps uniques", example = "ad_click"),
         ("key" = String, Path, description = "Percent-encoded, 1 to 2,048 bytes", example = "42"),
-        crate::openapi::RangeParameters,
+        RangeParameters,
     ),
     responses(
         (status = 200, description = "The estimates", body = Uniques, example = json!({
@@ -80,60 +80,32 @@ struct UniquesCount {
                 {"start": "2012-03-16T00:00:00+00:00", "estimate": 4, "relative_error": 0.01625},
             ],
         })),
-        crate::openapi::AskErrors,
-        crate::openapi::Known,
+        ReadErrors,
+        NotModified,
     ),
 )]
-pub async fn uniques(
-    State(state): State<ApiState>,
-    caller: Caller,
-    Segments((namespace, key)): Segments<(String, String)>,
-    uri: Uri,
-    headers: HeaderMap,
-) -> Result<Response, Problem> {
-    let mut asked = Asked::of(&uri, &headers, &caller, state.now())?;
-    let namespace = declared(&state.store().schema(), &namespace)?.clone();
-    if !namespace.uniques {
-        let detail = "keeps no users; declare it with uniques = true";
-        return Err(Problem::unknown("namespace", &namespace.name, detail));
-    }
-    check_key(&key)?;
-    let period = asked.period()?;
-    let form = asked.finish(KNOWN)?;
-    reading(&state, Length::Short, move |reader| {
-        let mut limits = ResponseLimits::new(reader.reading());
-        let answer = read(reader, (namespace, key), period, &mut limits)?;
-        form.respond(reader, &answer, limits.into_charge())
-    })
-    .await
+pub async fn uniques(mut request: ReadRequest<KeySegments>) -> Result<Response, Problem> {
+    let (namespace, key) = request.take_path();
+    let query = request.query()?;
+    let (question, reply) = request.question((&namespace, Some(key)), Aspect::Users, query)?;
+    reply
+        .answer(&request.state, Length::Short, move |reader, limits| {
+            read(reader, question, limits)
+        })
+        .await
 }
 
 fn read(
     reader: &View<'_>,
-    (namespace, key): (Namespace, String),
-    period: Period,
+    question: Question,
     limits: &mut ResponseLimits,
 ) -> Result<Uniques, Problem> {
-    let base = Base::of(&namespace, &period.selection, Made::Users)?;
-    let Period {
-        selection,
-        as_of,
-        now,
-    } = period;
-    let (from, to) = base.span(&selection);
-    let read = Read {
-        namespace: namespace.name.clone(),
-        key: key.clone(),
-        subtotal: None,
-        from,
-        to,
-        rolled: None,
-    };
-    let settled = reader.settled_until(&namespace.name, as_of, now);
-    let view = reader.users(read, as_of)?;
+    let settled = question.settled_until(reader);
+    let (base, as_of) = (question.base, question.period.as_of);
+    let view = reader.users(question.read(), as_of)?;
     let counted = base.counts(&view.series);
-    let buckets = resolve(selection, counted.span())?;
-    limits.take_buckets(buckets.count(), &Shape::Counts)?;
+    let buckets = resolve(question.period.selection, counted.span())?;
+    limits.take_buckets(buckets.count(), &question.shape)?;
     let (whole, counts) = estimates(reader, &view, &buckets)?;
     let generation = as_of.unwrap_or(reader.generation());
     let aligned = base.aligned(&counted, &buckets);
@@ -141,8 +113,8 @@ fn read(
         whole: Estimate::of(Some(&whole)),
         counts,
         head: Head::of(reader, &buckets, aligned, settled, generation),
-        namespace: namespace.name,
-        key,
+        namespace: question.namespace,
+        key: question.key.unwrap_or_default(),
     })
 }
 
@@ -201,11 +173,11 @@ impl Estimate {
 }
 
 fn rows(answer: &Uniques) -> String {
-    let mut out = String::from("start,estimate\n");
+    let mut table = Table::new(&["start", "estimate"]);
     for count in &answer.counts {
-        crate::csv::row(&mut out, &[&count.start, &count.users.estimate.to_string()]);
+        table.row(&[&count.start, &count.users.estimate.to_string()]);
     }
-    out
+    table.end()
 }
 
 fn picture(answer: &Uniques, picture: Picture) -> String {

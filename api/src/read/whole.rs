@@ -1,32 +1,31 @@
 //! `GET /v1/{namespace}/counts`: all keys of a namespace together, by bucket.
 
-use axum::extract::State;
-use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
 use serde::Serialize;
 use tallyring_realtime::View;
-use tallyring_records::{Namespace, sum_capped};
+use tallyring_records::sum_capped;
 
-use super::answer::{Head, ResponseLimits, overflow, resolve};
-use super::asked::Asked;
-use super::base::{Base, Made};
+use super::answer::Head;
+use super::answering::{overflow, resolve};
 use super::bucket_counts::{BucketCounts, Count};
 use super::format::Format;
-use super::request::{Period, Shape, declared, reading};
-use super::respond::{Respond, written};
+use super::limits::ResponseLimits;
+use super::parameters::RangeParameters;
+use super::question::{Aspect, Question};
+use super::reply::Respond;
+use super::request::ReadRequest;
 use super::rollup;
-use crate::access::{Caller, Length};
+use super::text::written;
+use crate::access::Length;
 use crate::chart::{Measure, Picture, SeriesChart, series};
-use crate::openapi::{AskErrors, Known, RangeParameters};
+use crate::etag::NotModified;
 use crate::problem::Problem;
-use crate::segments::Segments;
-use crate::state::ApiState;
-
-const KNOWN: &str = "unit, units, from, to, timezone, hour_offset and as_of; pictures also take width, theme and compare";
+use crate::refusals::ReadErrors;
+use crate::table::Table;
 
 /// Counts of all keys of a namespace.
 #[derive(Serialize, utoipa::ToSchema)]
-pub struct Whole {
+pub struct NamespaceCounts {
     namespace: String,
     #[serde(flatten)]
     head: Head,
@@ -56,7 +55,7 @@ pub struct Whole {
         RangeParameters,
     ),
     responses(
-        (status = 200, description = "The counts", body = Whole, example = json!({
+        (status = 200, description = "The counts", body = NamespaceCounts, example = json!({
             "namespace": "l", "unit": "day", "timezone": "UTC",
             "from": "2012-03-15T00:00:00+00:00", "to": "2012-03-17T00:00:00+00:00", "aligned": true,
             "settled_until": "2012-03-16T18:30:00Z", "final_until": null, "generation": 3, "total": 17,
@@ -65,67 +64,62 @@ pub struct Whole {
                 {"start": "2012-03-16T00:00:00+00:00", "count": 12},
             ],
         })),
-        AskErrors,
-        Known,
+        ReadErrors,
+        NotModified,
     ),
 )]
-pub async fn counts_of_all(
-    State(state): State<ApiState>,
-    caller: Caller,
-    Segments(namespace): Segments<String>,
-    uri: Uri,
-    headers: HeaderMap,
-) -> Result<Response, Problem> {
-    let mut asked = Asked::of(&uri, &headers, &caller, state.now())?;
-    let namespace = declared(&state.store().schema(), &namespace)?.clone();
-    let period = asked.period()?;
-    let compared = asked.compared(&period)?;
-    let form = asked.finish(KNOWN)?;
-    reading(&state, Length::Long, move |reader| {
-        let mut limits = ResponseLimits::new(reader.reading());
-        let mut whole = read(reader, &namespace, period, &mut limits)?;
-        if let Some(period) = compared {
-            let before = read(reader, &namespace, period, &mut limits)?;
-            whole.before = before.counts.into_counts();
-        }
-        form.respond(reader, &whole, limits.into_charge())
-    })
-    .await
+pub async fn counts_of_all(request: ReadRequest<String>) -> Result<Response, Problem> {
+    let query = request.query()?;
+    let (mut question, reply) = request.question((&request.path, None), Aspect::Counts, query)?;
+    reply
+        .answer(&request.state, Length::Long, move |reader, limits| {
+            let before = question.before.take();
+            let mut answer = read(reader, question, limits)?;
+            if let Some(before) = before {
+                answer.before = read(reader, *before, limits)?.counts.into_counts();
+            }
+            Ok(answer)
+        })
+        .await
 }
 
 fn read(
     reader: &View<'_>,
-    namespace: &Namespace,
-    period: Period,
+    question: Question,
     limits: &mut ResponseLimits,
-) -> Result<Whole, Problem> {
-    let base = Base::of(namespace, &period.selection, Made::Totals)?;
-    let Period {
-        selection,
-        as_of,
-        now,
-    } = period;
-    let (from, to) = base.span(&selection);
-    let settled = reader.settled_until(&namespace.name, as_of, now);
-    let found = reader.totals(&namespace.name, from..to, base.by_minute(), as_of)?;
-    let buckets = resolve(selection, found.totals.span())?;
+) -> Result<NamespaceCounts, Problem> {
+    let settled = question.settled_until(reader);
+    let (base, as_of) = (question.base, question.period.as_of);
+    let (from, to) = base.span(&question.period.selection);
+    let namespace = question.namespace;
+    let found = reader.totals(&namespace, from..to, base.by_minute(), as_of)?;
+    let buckets = resolve(question.period.selection, found.totals.span())?;
     base.check_kept(&buckets, found.minutes_from, &found.totals)?;
-    limits.take_buckets(buckets.count(), &Shape::Counts)?;
+    limits.take_buckets(buckets.count(), &question.shape)?;
     let totals = rollup::totals(&found.totals, &buckets);
     let aligned = base.aligned(&found.totals, &buckets);
     let total = sum_capped(totals.iter().copied());
-    Ok(Whole {
-        namespace: namespace.name.clone(),
+    Ok(NamespaceCounts {
         total,
         overflow: overflow(total),
-        title: format!("{}: all keys", namespace.title_or_name()),
+        title: format!("{}: all keys", title_of(reader, &namespace)),
+        namespace,
         head: Head::of(reader, &buckets, aligned, settled, found.generation),
         counts: BucketCounts::new(buckets, totals),
         before: Vec::new(),
     })
 }
 
-impl Respond for Whole {
+/// The name by which people know a namespace.
+pub fn title_of(reader: &View<'_>, name: &str) -> String {
+    let schema = reader.schema();
+    let namespace = schema.namespace(name);
+    namespace
+        .map_or(name, |namespace| namespace.title_or_name())
+        .to_owned()
+}
+
+impl Respond for NamespaceCounts {
     fn ends(&self) -> i64 {
         self.head.ends()
     }
@@ -144,15 +138,15 @@ impl Respond for Whole {
     }
 }
 
-fn rows(answer: &Whole) -> String {
-    let mut out = String::from("start,count\n");
+fn rows(answer: &NamespaceCounts) -> String {
+    let mut table = Table::new(&["start", "count"]);
     for (start, count) in answer.counts.iter() {
-        crate::csv::row(&mut out, &[start, &count.to_string()]);
+        table.row(&[start, &count.to_string()]);
     }
-    out
+    table.end()
 }
 
-fn picture(answer: &Whole, picture: Picture) -> String {
+fn picture(answer: &NamespaceCounts, picture: Picture) -> String {
     let points = answer.counts.iter();
     series(&SeriesChart {
         title: answer.title.clone(),

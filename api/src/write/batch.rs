@@ -13,8 +13,8 @@ use tallyring_realtime::{Accepted, Batch, BatchKey, Refusal, RefusedItem, Store,
 use tallyring_records::{ID_BYTES_MAX, Increment, Schema, Skipped};
 
 use super::cloud_event;
-use super::items::{self, Item, Items, Unreadable};
-use super::refused::{leave_out, log_refused, refused, refused_by_store};
+use super::items::{self, Item, Items};
+use super::refused::{Unreadable, leave_out, log_refused, refused, refused_by_store};
 use crate::access::{Caller, behind};
 use crate::body;
 use crate::meter::Outcomes;

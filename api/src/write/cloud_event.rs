@@ -13,7 +13,8 @@ use serde_json::{Map, Value};
 use tallyring_records::ID_BYTES_MAX;
 
 use super::increment::shown;
-use super::items::{Item as _, Unreadable, media_type};
+use super::refused::Unreadable;
+use crate::body::media_type;
 use crate::json;
 use crate::problem::Problem;
 
@@ -25,6 +26,16 @@ pub const BATCH: &str = "application/cloudevents-batch+json";
 /// The id under which an event of this source is known.
 pub fn identity(source: &str, id: &str) -> String {
     format!("{source}\u{1f}{id}")
+}
+
+/// The id of an event, whatever else is wrong with it.
+pub fn id_of(event: &Value) -> Option<Cow<'_, str>> {
+    let id = event.get("id")?.as_str()?;
+    let source = event.get("source").and_then(Value::as_str);
+    match source.filter(|_| event.get("specversion").is_some()) {
+        Some(source) => Some(identity(source, id).into()),
+        None => Some(id.into()),
+    }
 }
 
 /// The type of event that a CloudEvent's type means: its last dotted part.
@@ -118,7 +129,7 @@ pub fn from_headers(headers: &HeaderMap, body: &[u8]) -> Result<Value, Unreadabl
             Ok(Value::Object(event))
         }
         (Some(problem), _) | (None, Err(problem)) => Err(Unreadable {
-            id: Value::Object(event).id().map(Cow::into_owned),
+            id: id_of(&Value::Object(event)).map(Cow::into_owned),
             problem,
         }),
     }

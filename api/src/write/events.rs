@@ -10,7 +10,9 @@ use super::batch::{self, Answer, Sent};
 use super::items;
 use super::{cloud_event, event};
 use crate::access::Caller;
+use crate::body::media_type;
 use crate::problem::Problem;
+use crate::refusals::{BodyErrors, WriteErrors};
 use crate::state::ApiState;
 
 /// An event, as it is parsed by hand: so errors name their field.
@@ -116,8 +118,8 @@ pub struct CloudEventData {
     )),
     responses(
         (status = 200, description = "Durable", body = Answer, example = json!({ "accepted": 998, "duplicates": 2, "late": 1 })),
-        crate::openapi::WriteErrors,
-        crate::openapi::BodyErrors,
+        WriteErrors,
+        BodyErrors,
     ),
 )]
 pub async fn events(
@@ -127,7 +129,7 @@ pub async fn events(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<Answer>, Problem> {
-    let kind = items::media_type(&headers);
+    let kind = media_type(&headers);
     let is_binary = cloud_event::is_binary(&headers);
     let is_wrapped = is_binary || [cloud_event::STRUCTURED, cloud_event::BATCH].contains(&&*kind);
     let items = move |headers: &HeaderMap, bytes: &[u8]| match is_binary {

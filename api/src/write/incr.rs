@@ -11,6 +11,7 @@ use tallyring_records::{Increment, Schema, check_time};
 use crate::access::Caller;
 use crate::problem::{self, Problem};
 use crate::query_string::QueryString;
+use crate::refusals::WriteErrors;
 use crate::state::ApiState;
 use crate::time;
 use crate::write::refused::{declared, log_refused, refused, refused_by_store};
@@ -28,7 +29,7 @@ const KNOWN: &str = "key.<namespace>, by.<subtotal>, n, at, id and user";
     (status = 204, description = "Counted, or known already", headers(
         ("Tallyring-Duplicate" = String, description = "1 when the id was known and nothing was counted")
     )),
-    crate::openapi::WriteErrors,
+    WriteErrors,
 ))]
 pub async fn incr_get(
     state: &ApiState,
@@ -43,7 +44,7 @@ pub async fn incr_get(
 /// As with GET; a body of any kind is ignored.
 #[utoipa::path(post, path = "/v1/incr", tag = "write", params(Parameters), responses(
     (status = 204, description = "Counted, or known already"),
-    crate::openapi::WriteErrors,
+    WriteErrors,
 ))]
 pub async fn incr_post(
     state: &ApiState,

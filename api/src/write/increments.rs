@@ -10,6 +10,7 @@ use super::items;
 use super::plain;
 use crate::access::Caller;
 use crate::problem::Problem;
+use crate::refusals::{BodyErrors, WriteErrors};
 use crate::state::ApiState;
 
 /// An increment, as it is parsed by hand: so errors name their field.
@@ -67,8 +68,8 @@ pub enum OneOrMany {
     )),
     responses(
         (status = 200, description = "Durable", body = Answer, example = json!({ "accepted": 998, "duplicates": 2, "late": 0 })),
-        crate::openapi::WriteErrors,
-        crate::openapi::BodyErrors,
+        WriteErrors,
+        BodyErrors,
     ),
 )]
 pub async fn increments(

@@ -2,31 +2,18 @@
 
 use std::borrow::Cow;
 
-use axum::http::{HeaderMap, header};
+use axum::http::HeaderMap;
 use serde_json::Value;
 use tallyring_records::Schema;
 
 use super::cloud_event;
-use super::refused::declared;
+use super::refused::{Unreadable, declared};
+use crate::body::media_type;
 use crate::json;
 use crate::problem::Problem;
 
 /// Items of a body, each with its line in NDJSON.
 pub type Items<T> = Vec<(Option<usize>, Result<T, Unreadable>)>;
-
-/// An item that could not be read.
-pub struct Unreadable {
-    /// Its id, where that much is known.
-    pub id: Option<String>,
-    /// What is wrong with it.
-    pub problem: Problem,
-}
-
-impl From<Problem> for Unreadable {
-    fn from(problem: Problem) -> Self {
-        Self { id: None, problem }
-    }
-}
 
 /// An item that was read as JSON.
 pub trait Item: From<Value> + Send + 'static {
@@ -42,12 +29,7 @@ pub trait Item: From<Value> + Send + 'static {
 
 impl Item for Value {
     fn id(&self) -> Option<Cow<'_, str>> {
-        let id = self.get("id")?.as_str()?;
-        let source = self.get("source").and_then(Value::as_str);
-        match source.filter(|_| self.get("specversion").is_some()) {
-            Some(source) => Some(cloud_event::identity(source, id).into()),
-            None => Some(id.into()),
-        }
+        cloud_event::id_of(self)
     }
 
     fn namespaces(&self, schema: &Schema) -> Vec<String> {
@@ -108,16 +90,6 @@ pub fn is_by_line(headers: &HeaderMap) -> bool {
         "application/x-jsonlines",
     ];
     NAMES.contains(&&*media_type(headers))
-}
-
-/// The media type of a body in lower case, without its parameters.
-pub fn media_type(headers: &HeaderMap) -> String {
-    let kind = headers
-        .get(header::CONTENT_TYPE)
-        .and_then(|kind| kind.to_str().ok())
-        .unwrap_or_default();
-    let essence = kind.split(';').next().unwrap_or_default();
-    essence.trim().to_ascii_lowercase()
 }
 
 /// One object, or an array of them.

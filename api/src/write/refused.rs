@@ -23,6 +23,20 @@ pub fn declared(names: impl Iterator<Item = String>, schema: &Schema) -> Vec<Str
     known.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
+/// An item that could not be read.
+pub struct Unreadable {
+    /// Its id, where that much is known.
+    pub id: Option<String>,
+    /// What is wrong with it.
+    pub problem: Problem,
+}
+
+impl From<Problem> for Unreadable {
+    fn from(problem: Problem) -> Self {
+        Self { id: None, problem }
+    }
+}
+
 /// What the log keeps of an item that is refused, if it has what can be an id.
 pub fn refused(
     id: Option<String>,

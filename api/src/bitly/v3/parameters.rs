@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::super::envelope::Fault;
+use super::super::answer::Fault;
 use super::super::series::{ALL, Window};
 use super::super::source::{Kind, hash_of_link, is_key};
 use crate::access::Caller;

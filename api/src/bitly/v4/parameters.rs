@@ -2,11 +2,11 @@
 
 use jiff::fmt::temporal::Pieces;
 
-use super::super::envelope::Fault;
+use super::super::answer::Fault;
 use super::super::series::{ALL, Window};
 use crate::calendar::{Unit, Zone};
 use crate::query_string::QueryString;
-use crate::read::request::LIMIT_MAX;
+use crate::read::question::LIMIT_MAX;
 use crate::time::with_plus;
 
 const SIZE_DEFAULT: usize = 50;

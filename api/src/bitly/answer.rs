@@ -8,12 +8,9 @@ use axum::http::{HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
-use super::xml;
+use crate::envelope::{self, FRESH};
 use crate::problem::Problem;
-use crate::query_string::QueryString;
 
-/// Counts change: no cache answers by itself.
-const FRESH: [(HeaderName, &str); 1] = [(header::CACHE_CONTROL, "no-cache")];
 /// Version 4 writes what `Accept` asks for.
 const BY_ACCEPT: [(HeaderName, &str); 1] = [(header::VARY, "accept, accept-encoding")];
 
@@ -95,17 +92,7 @@ pub fn v3(query: Option<&str>, answer: Result<Body, Fault>) -> Response {
             (status, fault.message(), Value::Null)
         }
     };
-    in_envelope(query, status, &text, data)
-}
-
-/// What version 3 wraps everything in, as XML when the query says so.
-pub fn in_envelope(query: Option<&str>, status: u16, text: &str, data: Value) -> Response {
-    let envelope = json!({"data": data, "status_code": status, "status_txt": text});
-    if QueryString::parse(query).is_ok_and(|query| query.has("format", "xml")) {
-        let kind = [(header::CONTENT_TYPE, "application/xml; charset=utf-8")];
-        return (FRESH, kind, xml::document("response", &envelope)).into_response();
-    }
-    (FRESH, Json(envelope)).into_response()
+    envelope::wrapped(query, status, &text, data)
 }
 
 /// Version 4: the status says it, the body which field of which `resource`.

@@ -9,8 +9,13 @@ use serde::Serialize;
 use tallyring_realtime::{Charge, View};
 
 use super::format::Format;
-use crate::etag::{self, Known};
+use super::limits::ResponseLimits;
+use super::text::unwritable;
+use crate::access::Length;
+use crate::etag::{self, IfNoneMatch};
 use crate::problem::Problem;
+use crate::state::ApiState;
+use crate::work::reading;
 
 /// An answer whose range lies wholly in the archive changes only by a late count, which changes its
 /// tag: a cache may keep it this long and then ask again.
@@ -36,19 +41,37 @@ pub trait Respond {
     fn render(&self, format: Format) -> Result<Vec<u8>, Problem>;
 }
 
-/// How a read's answer goes out.
-pub struct Form {
+/// How the answer to a read goes out.
+pub struct Reply {
     pub format: Format,
-    /// What the client has already.
-    pub known: Known,
+    /// The answers that the client has already.
+    pub cached: IfNoneMatch,
     /// The client had to show an API key.
     pub with_key: bool,
-    /// The `Content-Disposition` of what is kept as a file.
+    /// The `Content-Disposition` of an answer that is kept as a file.
     pub disposition: Option<HeaderValue>,
 }
 
-impl Form {
-    /// The response to a read; 304 when the client has it already. Its text is held by `charge` until it is sent.
+impl Reply {
+    /// Reads and answers off the threads that serve connections.
+    ///
+    /// # Errors
+    /// Those of `read`; 503 where no turn comes soon.
+    pub async fn answer<A: Respond>(
+        self,
+        state: &ApiState,
+        length: Length,
+        read: impl FnOnce(&View<'_>, &mut ResponseLimits) -> Result<A, Problem> + Send + 'static,
+    ) -> Result<Response, Problem> {
+        reading(state, length, move |reader| {
+            let mut limits = ResponseLimits::new(reader.reading());
+            let answer = read(reader, &mut limits)?;
+            self.respond(reader, &answer, limits.into_charge())
+        })
+        .await
+    }
+
+    /// The response to a read; 304 when the client has it already. `charge` holds the memory of the text until it is sent.
     ///
     /// # Errors
     /// When the answer has no such form.
@@ -65,7 +88,7 @@ impl Form {
             (true, true) => ARCHIVED_PRIVATE,
             (false, _) => LIVE,
         };
-        let response = if self.known.has(&tag) {
+        let response = if self.cached.matches(&tag) {
             StatusCode::NOT_MODIFIED.into_response()
         } else {
             let body = held(answer.render(self.format)?, charge);
@@ -105,39 +128,6 @@ fn with_validator(mut response: Response, tag: HeaderValue, cache: &'static str)
     );
     headers.insert(header::ETAG, tag);
     response
-}
-
-/// An answer as JSON.
-///
-/// # Errors
-/// Never for the answers of this crate.
-pub fn json(answer: &impl Serialize) -> Result<Vec<u8>, Problem> {
-    written(|text| write_json(answer, text))
-}
-
-/// What is written to a text that is empty.
-///
-/// # Errors
-/// Those of `write`.
-pub fn written(
-    write: impl FnOnce(&mut Vec<u8>) -> Result<(), Problem>,
-) -> Result<Vec<u8>, Problem> {
-    let mut text = Vec::with_capacity(1 << 10);
-    write(&mut text)?;
-    Ok(text)
-}
-
-/// Adds an answer to `text`, as JSON.
-///
-/// # Errors
-/// As [`json`].
-pub fn write_json(answer: &impl Serialize, text: &mut Vec<u8>) -> Result<(), Problem> {
-    serde_json::to_writer(text, answer).map_err(unwritable)
-}
-
-fn unwritable(error: serde_json::Error) -> Problem {
-    let status = StatusCode::INTERNAL_SERVER_ERROR;
-    Problem::new(status, "Internal error", error.to_string())
 }
 
 /// A body under the media type of its form, and the name of what is kept as a file.

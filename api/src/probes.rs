@@ -1,0 +1,59 @@
+//! `/healthz`, `/readyz` and `/metrics`.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use tallyring_realtime::Store;
+
+use crate::gauges::measure;
+use crate::health::Health;
+use crate::problem::{Document, Problem};
+use crate::state::ApiState;
+use crate::work::blocking;
+
+/// Alive
+#[utoipa::path(get, path = "/healthz", tag = "operate", responses((status = 200, description = "The process answers", body = String)))]
+pub async fn healthz() -> &'static str {
+    "ok\n"
+}
+
+/// Ready
+///
+/// Recovery is done and the log takes writes.
+#[utoipa::path(get, path = "/readyz", tag = "operate", responses(
+    (status = 200, description = "Ready", body = String),
+    (status = 503, description = "The log takes no writes", body = Document, content_type = "application/problem+json"),
+    (status = 507, description = "The disk is full", body = Document, content_type = "application/problem+json"),
+))]
+pub async fn readyz(State(state): State<ApiState>) -> Result<&'static str, Problem> {
+    let admin = Arc::clone(&state.admin);
+    blocking(&state, move |store| {
+        let last = (admin.last_rebuild)();
+        let health = Health::of(store, &store.status(), last.as_ref());
+        health
+            .refusal
+            .map_or(Ok("ready\n"), |refusal| Err(refusal.into()))
+    })
+    .await
+}
+
+/// Metrics
+///
+/// Prometheus text.
+#[utoipa::path(get, path = "/metrics", tag = "operate", responses((status = 200, description = "The metrics", body = String, content_type = "text/plain")))]
+pub async fn metrics(State(state): State<ApiState>) -> Result<Response, Problem> {
+    let (admin, metrics) = (Arc::clone(&state.admin), state.metrics.clone());
+    let asked = move |store: &Store| {
+        measure(store, &admin);
+        Ok(metrics.render())
+    };
+    let text = blocking(&state, asked).await?;
+    Ok((
+        StatusCode::OK,
+        [(header::CONTENT_TYPE, "text/plain; version=0.0.4")],
+        text,
+    )
+        .into_response())
+}

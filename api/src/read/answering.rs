@@ -1,0 +1,192 @@
+//! Answers to questions about keys, from one view.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tallyring_realtime::{Read, Series, View};
+use tallyring_records::{COUNT_MAX, FieldError, sum_capped};
+
+use super::answer::{Answer, Body, Bucket, Head};
+use super::bucket_counts::BucketCounts;
+use super::limits::ResponseLimits;
+use super::question::{Question, Shape};
+use super::rollup::{self, Breakdown};
+use crate::calendar::{Buckets, Selection};
+use crate::problem::Problem;
+
+/// Counts of values that one request reads, at most, before its last breakdown: about a second of work.
+const COUNTS_TOTAL_MAX: usize = 5_000_000;
+
+/// Answers a question that takes little work and nothing from the disk, so that a thread that serves connections can
+/// answer it; gives any other question back.
+///
+/// # Errors
+/// A generation that is not kept.
+pub fn answer_at_once(
+    reader: &View<'_>,
+    question: Question,
+    limits: &mut ResponseLimits,
+) -> Result<Result<Answer, Question>, Problem> {
+    const BUCKETS_AT_ONCE: usize = 1_000;
+    let is_small = match (&question.period.selection, &question.shape) {
+        // The values of a breakdown may have to be looked up.
+        (_, Shape::By { .. }) | (Selection::All(_), _) => false,
+        (Selection::Bounded(buckets), _) => buckets.count() <= BUCKETS_AT_ONCE,
+    };
+    if !is_small {
+        return Ok(Err(question));
+    }
+    let Some(series) = reader.read_cached(&question.read(), question.period.as_of)? else {
+        return Ok(Err(question));
+    };
+    let mut breakdown = Breakdown::new(reader, &series);
+    answer(reader, question, (&series, &mut breakdown), limits).map(Ok)
+}
+
+/// Answers several questions from one view, those about a kept generation from that generation. Counts that several
+/// questions need are read once. Blocks on files.
+///
+/// # Errors
+/// A generation that is not kept, more buckets than an answer lists, or damage; with the index of the question.
+pub fn answer_all(
+    reader: &View<'_>,
+    questions: Vec<Question>,
+    limits: &mut ResponseLimits,
+) -> Result<Vec<Answer>, (usize, Problem)> {
+    let mut reads: Vec<(Read, Vec<usize>)> = Vec::new();
+    let mut known: HashMap<(Read, Option<u64>), usize> = HashMap::new();
+    for (index, question) in questions.iter().enumerate() {
+        let place = known.entry((question.read(), question.period.as_of));
+        let place = *place.or_insert_with_key(|(read, _)| {
+            reads.push((read.clone(), Vec::new()));
+            reads.len() - 1
+        });
+        reads[place].1.push(index);
+    }
+    drop(known);
+    let mut questions: Vec<Option<Question>> = questions.into_iter().map(Some).collect();
+    let mut answers: Vec<Option<Answer>> = questions.iter().map(|_| None).collect();
+    let mut counts = 0;
+    for (read, indexes) in reads {
+        let as_of = questions[indexes[0]]
+            .as_ref()
+            .and_then(|of| of.period.as_of);
+        let series = reader.read(&read, as_of);
+        let series = series.map_err(|error| (indexes[0], error.into()))?;
+        let mut breakdown = Breakdown::new(reader, &series);
+        for &index in &indexes {
+            let question = questions[index].take();
+            let question = question.expect("BUG: each question has one read");
+            let answer = answer(reader, question, (&series, &mut breakdown), limits);
+            answers[index] = Some(answer.map_err(|problem| (index, problem))?);
+        }
+        counts += series.points.len() + series.sums.len();
+        if counts > COUNTS_TOTAL_MAX && answers.iter().any(Option::is_none) {
+            return Err((indexes[0], too_many_counts()));
+        }
+    }
+    Ok(answers.into_iter().flatten().collect())
+}
+
+fn too_many_counts() -> Problem {
+    let detail = format!(
+        "must read at most {COUNTS_TOTAL_MAX} counts of values in all breakdowns together; ask for shorter ranges, or \
+         in parts"
+    );
+    FieldError::refused("queries", "", detail).into()
+}
+
+fn answer(
+    reader: &View<'_>,
+    question: Question,
+    (series, breakdown): (&Series, &mut Breakdown<'_>),
+    limits: &mut ResponseLimits,
+) -> Result<Answer, Problem> {
+    let settled = question.settled_until(reader);
+    let as_of = question.period.as_of;
+    let generation = as_of.unwrap_or(reader.generation());
+    let (base, limit, selection) = (question.base, question.limit, question.period.selection);
+    let counted = base.counts(series);
+    let buckets = resolve(selection, counted.span())?;
+    base.check_kept(&buckets, reader.minutes_from(as_of), &counted)?;
+    limits.take_buckets(buckets.count(), &question.shape)?;
+    let totals = rollup::totals(&counted, &buckets);
+    let aligned = base.aligned(&counted, &buckets);
+    let head = Head::of(reader, &buckets, aligned, settled, generation);
+    let total = sum_capped(totals.iter().copied());
+    let (subtotal, body) = match question.shape {
+        Shape::Summary => (None, Body::Summary {}),
+        Shape::Counts => (
+            None,
+            Body::Counts {
+                counts: BucketCounts::new(buckets, totals),
+            },
+        ),
+        Shape::By {
+            subtotal,
+            rolled: true,
+        } => {
+            let (values, other) = breakdown.of_range(limit)?;
+            limits.take_values(values.iter().map(|value| value.value.as_str()))?;
+            (Some(subtotal), Body::Rolled { values, other })
+        }
+        Shape::By {
+            subtotal,
+            rolled: false,
+        } => (
+            Some(subtotal),
+            Body::Buckets {
+                buckets: by_bucket(breakdown, (&buckets, &totals), limit, limits)?,
+            },
+        ),
+    };
+    Ok(Answer {
+        namespace: question.namespace,
+        key: question.key.unwrap_or_default(),
+        head,
+        subtotal_title: subtotal
+            .as_ref()
+            .map(|subtotal| reader.schema().title_of(subtotal)),
+        subtotal,
+        overflow: overflow(total),
+        total,
+        body,
+        before: Vec::new(),
+    })
+}
+
+/// Whether a total is said to reach what is counted at most.
+pub fn overflow(total: u64) -> Option<bool> {
+    (total == COUNT_MAX).then_some(true)
+}
+
+/// The buckets of a selection, which for "all" depend on the first and the last counted instant.
+///
+/// # Errors
+/// More buckets than an answer lists.
+pub fn resolve(selection: Selection, counted: Option<(i64, i64)>) -> Result<Buckets, Problem> {
+    match selection {
+        Selection::Bounded(buckets) => Ok(buckets),
+        Selection::All(all) => Ok(all.covering(counted)?),
+    }
+}
+
+fn by_bucket(
+    breakdown: &mut Breakdown<'_>,
+    (buckets, totals): (&Buckets, &[u64]),
+    limit: usize,
+    limits: &mut ResponseLimits,
+) -> Result<Vec<Bucket>, Problem> {
+    let mut answered = Vec::with_capacity(totals.len());
+    breakdown.by_bucket(buckets, limit, |index, values, other| {
+        limits.take_values(values.iter().map(|value| value.value.as_str()))?;
+        answered.push(Bucket {
+            start: Arc::clone(&buckets.labels()[index]),
+            total: totals[index],
+            values,
+            other,
+        });
+        Ok(())
+    })?;
+    Ok(answered)
+}

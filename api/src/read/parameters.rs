@@ -1,0 +1,72 @@
+//! The parameters of reads, for the description of the API.
+
+use utoipa::openapi::schema::{Object, ObjectBuilder, Type};
+use utoipa::{IntoParams, ToSchema};
+
+use crate::calendar::Unit;
+
+/// The path of every read of a key.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+#[expect(dead_code, reason = "describes the path, which the router takes apart")]
+pub struct KeyPath {
+    /// A declared namespace
+    #[param(example = "l")]
+    namespace: String,
+    /// Percent-encoded as one segment, 1 to 2,048 bytes
+    #[param(example = "abc", min_length = 1)]
+    key: String,
+}
+
+/// How long a ranking is.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(
+    dead_code,
+    reason = "describes the query string, which is parsed by hand so that errors name their field"
+)]
+pub struct LimitParameter {
+    /// Values or keys to list; 10,000 as CSV if left out
+    #[param(minimum = 1, maximum = 10000, default = 10)]
+    limit: Option<u32>,
+}
+
+/// Which buckets, in which zone.
+#[derive(IntoParams, ToSchema)]
+#[into_params(parameter_in = Query)]
+#[expect(
+    dead_code,
+    reason = "describes the query string, which is parsed by hand so that errors name their field"
+)]
+pub struct RangeParameters {
+    #[param(schema_with = unit_names, required = false, example = "day")]
+    unit: Option<String>,
+    /// How many buckets up to the one that holds `to`; -1 for all that were counted; at most 10,000
+    #[param(minimum = -1, maximum = 10000, example = 7, default = 7)]
+    units: Option<i64>,
+    /// First time, instead of `units`
+    #[param(example = "2012-03-10T00:00:00Z")]
+    from: Option<String>,
+    /// Last time; now if left out
+    #[param(example = "2012-03-16T18:40:00Z")]
+    to: Option<String>,
+    /// IANA time zone
+    #[param(example = "America/New_York", default = "UTC")]
+    timezone: Option<String>,
+    /// Hours from UTC instead of a zone, -12 to 14 in steps of 0.25
+    #[param(minimum = -12, maximum = 14, multiple_of = 0.25, example = 5.5)]
+    hour_offset: Option<f64>,
+    /// The kept generation to read as it was
+    #[param(example = 3)]
+    as_of: Option<u64>,
+}
+
+fn unit_names() -> Object {
+    let names = Unit::ALL.map(Unit::as_str);
+    let text = ObjectBuilder::new().schema_type(Type::String);
+    let described = "Length of a bucket. A week begins on Sunday, an mweek on Monday. Only totals have minutes, where they are kept";
+    let text = text
+        .description(Some(described))
+        .default(Some("day".into()));
+    text.enum_values(Some(names)).build()
+}

@@ -1,0 +1,224 @@
+//! The question of a read: parsed once from its path and its parameters, checked once, and then answered.
+
+use tallyring_realtime::{Read, View};
+use tallyring_records::{KEY_BYTES_MAX, Namespace, Schema};
+
+use super::base::{Base, BaseData};
+use super::format::Format;
+use super::period::{Period, span};
+use crate::problem::Problem;
+use crate::query_string::QueryString;
+
+/// Values or keys that a ranking lists unless asked otherwise.
+const LIMIT_DEFAULT: usize = 10;
+/// Values or keys that a ranking lists at most.
+pub const LIMIT_MAX: usize = 10_000;
+
+/// A read of counts. Whatever can be refused without reading a count has been refused.
+#[derive(Debug, Clone)]
+pub struct Question {
+    /// Name of a declared namespace.
+    pub namespace: String,
+    /// The key to read; none for all keys of the namespace together.
+    pub key: Option<String>,
+    pub shape: Shape,
+    /// Values or keys that a ranking lists, 1 to 10,000.
+    pub limit: usize,
+    pub period: Period,
+    /// The base buckets that the read needs.
+    pub base: Base,
+    /// The same question about the period before, with which a picture compares.
+    pub before: Option<Box<Question>>,
+}
+
+/// What the answer holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Shape {
+    /// Every bucket.
+    Counts,
+    /// The whole range in one.
+    Summary,
+    /// The values of a subtotal, ranked over the range or, where not `rolled`, for each bucket.
+    By { subtotal: String, rolled: bool },
+}
+
+/// Which read a route answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Aspect {
+    Counts,
+    Summary,
+    /// The values of this subtotal.
+    By(String),
+    /// Distinct users.
+    Users,
+    /// The keys of a namespace, ranked.
+    Top,
+}
+
+impl Shape {
+    /// True where the answer has an entry for each bucket.
+    pub fn lists_buckets(&self) -> bool {
+        match self {
+            Self::Counts | Self::By { rolled: false, .. } => true,
+            Self::Summary | Self::By { rolled: true, .. } => false,
+        }
+    }
+}
+
+impl Question {
+    /// Parses the question about a namespace, and about a key of it where there is one. Takes the parameters that the
+    /// view has out of `query`. `now` is the clock's time in Unix seconds.
+    ///
+    /// # Errors
+    /// 404 for a namespace or subtotal that is not declared; 400 and 422 that name the parameter.
+    pub fn parse(
+        (schema, now): (&Schema, i64),
+        (namespace, key): (&str, Option<String>),
+        view: Aspect,
+        format: Format,
+        query: &mut QueryString,
+    ) -> Result<Self, Problem> {
+        let namespace = declared(schema, namespace)?;
+        if view == Aspect::Users && !namespace.uniques {
+            let detail = "keeps no users; declare it with `uniques = true`";
+            return Err(Problem::unknown("namespace", &namespace.name, detail));
+        }
+        if let Some(key) = &key {
+            check_key(key)?;
+        }
+        let is_users = view == Aspect::Users;
+        let mut limit = limit_default(format);
+        let shape = match view {
+            Aspect::Counts | Aspect::Users => Shape::Counts,
+            Aspect::Summary => Shape::Summary,
+            Aspect::Top => {
+                limit = take_limit(query, limit)?;
+                Shape::Summary
+            }
+            Aspect::By(subtotal) => {
+                check_subtotal(namespace, &subtotal)?;
+                limit = take_limit(query, limit)?;
+                let rolled = query.take_as("rollup", "true or false")?.unwrap_or(true);
+                Shape::By { subtotal, rolled }
+            }
+        };
+        let period = Period::parse(query, now)?;
+        let compared = match format {
+            Format::Svg(_) if shape == Shape::Counts && !is_users => period.before(query)?,
+            _ => None,
+        };
+        let mut question = Self::of(namespace, key, shape, period)?;
+        question.limit = limit;
+        if is_users {
+            let selection = &question.period.selection;
+            question.base = Base::of(namespace, selection, BaseData::Users)?;
+        }
+        if let Some(period) = compared {
+            let before = Self::of(namespace, question.key.clone(), Shape::Counts, period)?;
+            question.before = Some(Box::new(before));
+        }
+        Ok(question)
+    }
+
+    /// A question about counts; rankings list as many values as they do unless asked otherwise.
+    ///
+    /// # Errors
+    /// 422 for minutes where the namespace keeps none.
+    pub fn of(
+        namespace: &Namespace,
+        key: Option<String>,
+        shape: Shape,
+        period: Period,
+    ) -> Result<Self, Problem> {
+        let data = match &shape {
+            Shape::By { subtotal, .. } => BaseData::Values(subtotal),
+            Shape::Counts | Shape::Summary => BaseData::Totals,
+        };
+        Ok(Self {
+            base: Base::of(namespace, &period.selection, data)?,
+            namespace: namespace.name.clone(),
+            key,
+            shape,
+            limit: LIMIT_DEFAULT,
+            period,
+            before: None,
+        })
+    }
+
+    /// Until when no event is expected any more, Unix seconds.
+    pub fn settled_until(&self, reader: &View<'_>) -> i64 {
+        let Period { as_of, now, .. } = self.period;
+        reader.settled_until(&self.namespace, as_of, now)
+    }
+
+    /// What the store is to read of the key.
+    pub fn read(&self) -> Read {
+        let selection = &self.period.selection;
+        let (from, to) = self.base.span(selection);
+        let (subtotal, rolled) = match &self.shape {
+            Shape::By { subtotal, rolled } => {
+                let (from, to) = span(selection);
+                (Some(subtotal.clone()), rolled.then_some(from..to))
+            }
+            Shape::Counts | Shape::Summary => (self.base.subtotal(), None),
+        };
+        Read {
+            namespace: self.namespace.clone(),
+            key: self.key.clone().unwrap_or_default(),
+            subtotal,
+            from,
+            to,
+            rolled,
+        }
+    }
+}
+
+/// Checks a key as a client sends it.
+///
+/// # Errors
+/// 400 for an empty key, and for one of more than 2,048 bytes.
+pub fn check_key(key: &str) -> Result<(), Problem> {
+    if (1..=KEY_BYTES_MAX).contains(&key.len()) {
+        return Ok(());
+    }
+    let detail = format!("must have 1 to {KEY_BYTES_MAX} bytes");
+    Err(Problem::malformed("key", key, detail))
+}
+
+/// The declared namespace of this name.
+///
+/// # Errors
+/// 404 that lists the declared ones.
+pub fn declared<'s>(schema: &'s Schema, namespace: &str) -> Result<&'s Namespace, Problem> {
+    schema.namespace(namespace).ok_or_else(|| {
+        let detail = format!("must be one of the declared {}", schema.names());
+        Problem::unknown("namespace", namespace, detail)
+    })
+}
+
+fn check_subtotal(namespace: &Namespace, subtotal: &str) -> Result<(), Problem> {
+    if namespace.subtotals.iter().any(|known| known == subtotal) {
+        return Ok(());
+    }
+    let known = namespace.subtotals.join(", ");
+    let detail = format!("must be a subtotal of {}: {known}", namespace.name);
+    Err(Problem::unknown("subtotal", subtotal, detail))
+}
+
+/// A file is taken whole, a page shows the top.
+fn limit_default(format: Format) -> usize {
+    match format {
+        Format::Csv => LIMIT_MAX,
+        Format::Json | Format::Svg(_) => LIMIT_DEFAULT,
+    }
+}
+
+fn take_limit(query: &mut QueryString, default: usize) -> Result<usize, Problem> {
+    let expected = format!("a whole number from 1 to {LIMIT_MAX}");
+    let limit: usize = query.take_as("limit", &expected)?.unwrap_or(default);
+    if (1..=LIMIT_MAX).contains(&limit) {
+        return Ok(limit);
+    }
+    let detail = format!("must be {expected}");
+    Err(Problem::malformed("limit", &limit.to_string(), detail))
+}

@@ -1,0 +1,40 @@
+//! Answers as JSON text.
+
+use axum::http::StatusCode;
+use serde::Serialize;
+
+use crate::problem::Problem;
+
+/// An answer as JSON.
+///
+/// # Errors
+/// Never for the answers of this crate.
+pub fn json(answer: &impl Serialize) -> Result<Vec<u8>, Problem> {
+    written(|text| write_json(answer, text))
+}
+
+/// The text that `write` adds to an empty one.
+///
+/// # Errors
+/// Those of `write`.
+pub fn written(
+    write: impl FnOnce(&mut Vec<u8>) -> Result<(), Problem>,
+) -> Result<Vec<u8>, Problem> {
+    let mut text = Vec::with_capacity(1 << 10);
+    write(&mut text)?;
+    Ok(text)
+}
+
+/// Adds an answer to `text`, as JSON.
+///
+/// # Errors
+/// As [`json`].
+pub fn write_json(answer: &impl Serialize, text: &mut Vec<u8>) -> Result<(), Problem> {
+    serde_json::to_writer(text, answer).map_err(unwritable)
+}
+
+/// 500 for an answer that cannot be written.
+pub fn unwritable(error: serde_json::Error) -> Problem {
+    let status = StatusCode::INTERNAL_SERVER_ERROR;
+    Problem::new(status, "Internal error", error.to_string())
+}

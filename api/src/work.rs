@@ -1,0 +1,51 @@
+//! Work on the store, off the threads that serve connections.
+
+use std::sync::Arc;
+
+use tallyring_realtime::{Reading, Store, View};
+
+use crate::access::{Length, off_thread};
+use crate::problem::Problem;
+use crate::state::ApiState;
+
+/// Runs blocking work on the store (files may be cold) off the threads that serve connections.
+///
+/// # Errors
+/// Those of `work`.
+pub async fn blocking<T: Send + 'static>(
+    state: &ApiState,
+    work: impl FnOnce(&Store) -> Result<T, Problem> + Send + 'static,
+) -> Result<T, Problem> {
+    let store = Arc::clone(state.store());
+    off_thread(move || work(&store)).await
+}
+
+/// Reads off the threads that serve connections, in turn with other reads, from the view that is the newest when the turn
+/// comes. The work of a client that goes away ends soon.
+///
+/// # Errors
+/// Those of `work`; 503 where no turn comes soon.
+pub async fn reading<T: Send + 'static>(
+    state: &ApiState,
+    length: Length,
+    work: impl FnOnce(&View<'_>) -> Result<T, Problem> + Send + 'static,
+) -> Result<T, Problem> {
+    let reading = Reading::new(state.store().read_budget());
+    let _abandoned = Abandoned(reading.clone());
+    let turn = state.access.turns().take(length).await?;
+    blocking(state, move |store| {
+        let _turn = turn;
+        reading.check()?;
+        work(&store.view_for(reading))
+    })
+    .await
+}
+
+/// Tells the work of a request, when dropped, that nobody waits for it.
+struct Abandoned(Reading);
+
+impl Drop for Abandoned {
+    fn drop(&mut self) {
+        self.0.abandon();
+    }
+}
