@@ -1,6 +1,6 @@
-//! Places in the log and names of the stores it counts in, each with one form as text.
+//! Offsets and positions in the log, and the names of delta stores, each with one text form.
 //!
-//! Invariant: what is written as text is read back alike.
+//! Invariant: reading a text form gives back the value that wrote it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,25 +9,25 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::day::Day;
 
-/// A delta store's identity.
+/// The name of a delta store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StoreId {
-    /// One UTC day of the ring.
+    /// The store of one UTC day of the ring.
     Day(Day),
-    /// Increments outside the ring's open days, by epoch.
+    /// The late store of one epoch: increments outside the open days of the ring.
     Late(u64),
 }
 
-/// A place in one log partition. Ordered by epoch, then sequence; the sequence never falls.
+/// A point between two records of one log partition. Ordered by epoch, then sequence; the sequence never falls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Offset {
-    /// Rises whenever the log is opened, so that a number is never used twice.
+    /// Rises whenever the log is opened, so that no offset is used twice.
     pub epoch: u32,
-    /// Number of the next record: everything below it is covered.
+    /// Number of the next record: the offset covers every record with a smaller number.
     pub sequence: u64,
 }
 
-/// A place in the whole log: one offset for each partition (one today).
+/// A point in the whole log: one offset for each partition, of which there is one today.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Position(pub Vec<Offset>);
 
@@ -37,7 +37,7 @@ impl Position {
         Self(vec![offset])
     }
 
-    /// The offset in partition `partition`; the start when it is not named.
+    /// The offset in partition `partition`; the start of the log when the position does not name the partition.
     pub fn offset(&self, partition: usize) -> Offset {
         self.0.get(partition).copied().unwrap_or_default()
     }
