@@ -27,7 +27,7 @@ pub struct Offset {
     pub sequence: u64,
 }
 
-/// A point in the whole log: one offset for each partition, of which there is one today.
+/// A place in the whole log: one offset for each partition (one today).
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Position(pub Vec<Offset>);
 
@@ -37,7 +37,7 @@ impl Position {
         Self(vec![offset])
     }
 
-    /// The offset in partition `partition`; the start of the log when the position does not name the partition.
+    /// The offset in partition `partition`; the start when it is not named.
     pub fn offset(&self, partition: usize) -> Offset {
         self.0.get(partition).copied().unwrap_or_default()
     }
