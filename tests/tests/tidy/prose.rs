@@ -4,7 +4,8 @@ use std::path::Path;
 
 use super::{Source, check, read, root, rust_sources, tracked};
 
-/// Folders whose words nobody has revised yet. A finished pass removes its folder; no change adds one.
+/// Folders whose words nobody has revised yet. A finished pass removes its folder. Only a folder that leaves a waiting
+/// one is added.
 const WAITING: [&str; 6] = [
     "archive/",
     "realtime/",
