@@ -1,11 +1,11 @@
-//! What can go wrong with files, told so that an operator knows what to do.
+//! Errors about files. Their texts say what an operator can do.
 
 use std::io;
 
 use tallyring_records::line;
 use thiserror::Error;
 
-/// An error of the archive. Variants differ where the operator's action differs.
+/// An error about a file. Variants differ where the action of the operator differs.
 #[derive(Debug, Error)]
 pub enum Error {
     /// The operating system refused.
@@ -15,19 +15,19 @@ pub enum Error {
         action: &'static str,
         /// The file, relative to the data directory.
         name: String,
-        /// Why.
+        /// The reason that the system gives.
         source: io::Error,
     },
-    /// The bytes of a file are not what was written.
+    /// The bytes of a file are not the bytes that were written.
     #[error(
         "{name} is damaged at byte {offset}: {what}; heal it with `tallyring verify --repair`, or restore a backup"
     )]
     Damaged {
         /// The file, relative to the data directory.
         name: String,
-        /// Where in the file.
+        /// Offset in the file, bytes.
         offset: u64,
-        /// Which check failed.
+        /// The check that failed.
         what: String,
     },
     /// A file that could not be opened at the start.
@@ -35,28 +35,28 @@ pub enum Error {
     Lost {
         /// The file, relative to the data directory.
         name: String,
-        /// What opening it said.
+        /// The reason that opening the file gave.
         why: String,
     },
-    /// Written by another version.
+    /// A file has the format of another version.
     #[error("{name}: format {found}, this build reads {supported}; run the build that wrote it")]
     Version {
         /// The file, relative to the data directory.
         name: String,
-        /// Its format.
+        /// The format of the file.
         found: u32,
-        /// Ours.
+        /// The format that this build reads.
         supported: u32,
     },
-    /// What was asked for is on the disk, and was to be answered from memory: ask again where waiting is allowed.
+    /// A read that may not wait needs a block from the disk. The caller asks again where waiting is allowed.
     #[error("a block is not in the cache")]
     NotCached,
-    /// Somebody else committed this manifest.
+    /// Another process committed this manifest.
     #[error(
         "manifest {number} exists already: another process writes to this data directory; stop one of them"
     )]
     Conflict {
-        /// The number both wanted.
+        /// The number that both processes wanted.
         number: u64,
     },
     /// Two texts have one hash.
@@ -71,7 +71,7 @@ pub enum Error {
         /// The other, shortened.
         second: String,
     },
-    /// A sum beyond 64 bits.
+    /// A sum has more than 64 bits.
     #[error("the counts of `{key}` exceed 64 bits; nothing was published")]
     Overflow {
         /// The record key.
@@ -82,21 +82,21 @@ pub enum Error {
     Imbalance {
         /// The file, relative to the data directory.
         name: String,
-        /// Which sums differ.
+        /// The sums that differ.
         what: String,
     },
-    /// The bytes are whole, but they do not mean what they should.
+    /// The bytes are whole, but their meaning is wrong.
     #[error("{name} is not what it should be: {what}")]
     Malformed {
         /// The file, relative to the data directory.
         name: String,
-        /// Which line or property is wrong.
+        /// The line or property that is wrong.
         what: String,
     },
 }
 
 impl Error {
-    /// Wraps an error of the operating system, saying what was tried on which file.
+    /// Wraps an error of the operating system with the action and the file.
     pub fn io(action: &'static str, name: &str) -> impl FnOnce(io::Error) -> Self {
         let name = name.to_owned();
         move |source| Self::Io {
@@ -134,7 +134,7 @@ impl Error {
         }
     }
 
-    /// A line that should count something and cannot be read.
+    /// An error about a line of counts that cannot be read.
     pub(crate) fn no_counts(name: &str, key: &[u8], payload: &[u8]) -> Self {
         let (key, payload) = (line::shown(key), line::shown(payload));
         Self::malformed(name, format!("`{key},{payload}` is no line of counts"))
@@ -152,7 +152,7 @@ impl Error {
 /// Result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Whether the disk, or this user's share of it, is full.
+/// True when the disk, or the user's quota on it, is full.
 pub fn is_full(error: &io::Error) -> bool {
     matches!(
         error.kind(),

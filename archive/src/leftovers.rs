@@ -64,12 +64,14 @@ pub fn clear_at_start(blobs: &Blobs, manifest: &Manifest, is_newest: bool) -> Re
         } else {
             let aside = name_aside(blobs, manifest, directory, &file)?;
             cleared.aside.push(aside);
-            moved.push(name);
+            moved.push((directory, name));
         }
     }
     // Their new names are durable: a crash leaves a file both names at worst.
-    for name in moved {
-        blobs.remove(&name)?;
+    for (directory, name) in &moved {
+        blobs.remove(name)?;
+        // A name that comes back would be put aside once more.
+        blobs.sync(directory)?;
     }
     Ok(cleared)
 }

@@ -1,8 +1,8 @@
-//! The k-way merge: sorted runs in, one sorted run out, equal records summed, sketches united.
+//! The k-way merge of sorted runs into one: counts of equal records are summed, and sketches are united.
 //!
-//! The same merge compacts the runs of a delta store, makes source runs and builds generations. Its
-//! output depends only on the records that go in, not on how runs divide them, so identical input
-//! gives identical bytes.
+//! One merge compacts the runs of a delta store, makes source runs and builds generations. Its output
+//! depends only on the records and not on their division into runs, so identical records give identical
+//! bytes.
 
 mod days;
 
@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::partition::Partition;
 use crate::run::{Cursor, Run, RunEntry, RunMeta, RunWriter, Sums};
 
-/// From when on finer forms are kept; the coarser ones, which hold the sums, always are.
+/// Times from which finer forms are kept. Coarser forms, which hold the sums, are always kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Horizon {
     /// Minutes of base buckets that began earlier are left out, Unix seconds.
@@ -28,14 +28,14 @@ pub struct Horizon {
 }
 
 impl Horizon {
-    /// Everything is kept as it is.
+    /// Keeps everything as it is.
     pub const ALL: Self = Self {
         minutes_from: i64::MIN,
         hours_from: i64::MIN,
     };
 }
 
-/// Merges `inputs` into `out`: keys of its shard, and finer forms from the `horizon` on. `None` when nothing is left.
+/// Merges `inputs` into `out`: keys of its shard, and finer forms from the `horizon` on. `None` when no line is left.
 ///
 /// # Errors
 /// A damaged input, an overflow, two texts with one hash, sums that do not balance, or the disk.
@@ -43,7 +43,7 @@ pub fn merge(inputs: &[Arc<Run>], out: RunWriter, horizon: Horizon) -> Result<Op
     merge_told(inputs, out, horizon, &|_| {})
 }
 
-/// As [`merge`]; `read` is told of the bytes of every block that was read, as it lies in its file.
+/// As [`merge`]; calls `read` with the compressed bytes of every block that it reads.
 ///
 /// # Errors
 /// As [`merge`].
@@ -123,9 +123,9 @@ fn balance(inputs: &[Arc<Run>], output: Option<&RunEntry>, left_out: Sums) -> Re
 }
 
 struct Merge<'d> {
-    /// Is told of bytes that were read.
+    /// Called with the compressed bytes of each block that is read.
     read: &'d dyn Fn(u64),
-    /// Ordered by key, the smallest last.
+    /// Ordered by key, with the smallest key last.
     sources: Vec<Source>,
     out: Out,
     payload: Vec<u8>,
@@ -151,21 +151,21 @@ impl Out {
     }
 }
 
-/// One input and the key it stands on.
+/// One input, and the key of its current line.
 struct Source {
     cursor: Cursor,
     key: Vec<u8>,
 }
 
-/// Decides line by line.
+/// Decides for each line whether the output keeps it.
 struct Filter {
-    /// Keys of this shard are kept,
+    /// Shard whose keys are kept.
     shard: u16,
-    /// of how many.
+    /// Number of shards.
     shards: u16,
     /// Minutes of base buckets that began earlier are left out, Unix seconds.
     minutes_from: i64,
-    /// Hashes of what was kept, where inputs were sharded otherwise: only their lookups are needed.
+    /// Hashes that kept lines use, whose lookups are kept; `None` when all inputs have the shard of the output.
     used: Option<HashSet<Box<[u8]>>>,
     /// Sums of the minutes that were left out.
     left_out: Sums,
@@ -194,7 +194,7 @@ impl Merge<'_> {
         Ok(())
     }
 
-    /// Merges all lines of the smallest key; false when nothing is left.
+    /// Merges all lines of the smallest key; false when no line is left.
     fn step(&mut self) -> Result<bool> {
         let Some(first) = self.sources.pop() else {
             return Ok(false);
@@ -213,7 +213,7 @@ impl Merge<'_> {
         Ok(true)
     }
 
-    /// A key that one source has alone: its line as it is.
+    /// Copies the line of a key that a single source has.
     fn pass(&mut self, source: Source) -> Result<()> {
         let (key, payload) = source
             .cursor
@@ -301,7 +301,7 @@ impl Merge<'_> {
 struct Values(BTreeMap<Vec<u8>, u64>);
 
 impl Values {
-    /// Adds a line's counts; `key` is for messages.
+    /// Adds the counts of a line; error messages name `key`.
     fn add(&mut self, key: &[u8], payload: &[u8]) -> Result<()> {
         for entry in line::entries(payload) {
             let (value, count) = entry.ok_or_else(|| unreadable(key, payload))?;
@@ -315,7 +315,7 @@ impl Values {
         Ok(())
     }
 
-    /// The line's payload in the place of what is in `payload`.
+    /// Replaces `payload` by the payload of the line.
     fn write(&self, payload: &mut Vec<u8>) {
         let values = self.0.iter();
         let mut values: Vec<(&[u8], u64)> = values
@@ -326,7 +326,7 @@ impl Values {
     }
 }
 
-/// The payloads of a total with these ascending buckets: one, or one a month when one would be
+/// The payloads of a total with these ascending buckets: one, or one for each month when one would be
 /// longer than a block.
 pub fn total_payloads(hours: &[(TimeCode, u64)]) -> Vec<Vec<u8>> {
     let whole = total_payload(hours);

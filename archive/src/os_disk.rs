@@ -9,7 +9,7 @@ use rustix::fs::OFlags;
 
 use crate::disk::{Content, Disk, DiskFile};
 
-/// Bytes that are read at once, and what their place in memory is a multiple of: a page.
+/// Bytes that are read at once, and the alignment of their buffer: a page.
 const PART_BYTES: usize = 1 << 20;
 const ALIGNED_TO: usize = 4 << 10;
 
@@ -40,10 +40,10 @@ impl OsDisk {
     }
 }
 
-/// Makes a directory and those above it for their owner only; one that is there stays as it is.
+/// Makes a directory and its parents, for their owner only. A directory that exists stays as it is.
 ///
 /// # Errors
-/// When it cannot be made.
+/// When the directory cannot be made.
 pub fn create_private(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
@@ -57,7 +57,7 @@ fn read_parts(file: &File, part: &mut dyn FnMut(&[u8])) -> io::Result<()> {
         let read = file.read_at(buffer, at)?;
         part(&buffer[..read]);
         at += read as u64;
-        // Only at the end are there fewer.
+        // A read gives fewer bytes only at the end of the file.
         if read < buffer.len() {
             return Ok(());
         }
@@ -91,7 +91,7 @@ impl Disk for OsDisk {
         }
         // SAFETY: published files are immutable and only ever unlinked, which keeps the mapping
         // valid; the oplog's segments are written in place but never shrink. An operator who
-        // truncates a file in the data directory can still crash the process: README says so.
+        // truncates a file in the data directory can still crash the process: docs/formats.md says so.
         let map = unsafe { memmap2::Mmap::map(&file)? };
         Ok(Content::new(map))
     }

@@ -1,4 +1,4 @@
-//! Partitions: the span of time one archive file holds.
+//! Partitions: the span of time of one archive file.
 
 use std::fmt;
 use std::str::FromStr;
@@ -23,13 +23,12 @@ impl Partition {
         }
     }
 
-    /// The partition that keeps a base bucket: a year before `first_open_year` is one, later ones are
-    /// kept by month.
+    /// The partition that keeps a base bucket: its year before `first_open_year`, and its month from then on.
     pub fn keeping(code: TimeCode, first_open_year: i16) -> Self {
         Self::month_of(code).folded(first_open_year)
     }
 
-    /// The year of a month before `first_open_year`; otherwise itself.
+    /// The year of a month before `first_open_year`; any other partition as it is.
     pub fn folded(self, first_open_year: i16) -> Self {
         if self.year < first_open_year {
             Self {
@@ -46,7 +45,7 @@ impl Partition {
         self == other || (self.is_year() && self.year == other.year)
     }
 
-    /// The year it is, or is part of.
+    /// The year of the partition.
     pub fn year(self) -> i16 {
         self.year
     }
@@ -61,7 +60,7 @@ impl Partition {
         start_of(self.year, self.month.unwrap_or(1))
     }
 
-    /// First instant after it, Unix seconds.
+    /// First instant after the partition, Unix seconds.
     pub fn end(self) -> i64 {
         match self.month {
             Some(month) if month < 12 => start_of(self.year, month + 1),

@@ -1,9 +1,9 @@
-//! Text with a checksum in its first line: `tallyring <kind> <format> crc32 <8 hex digits> bytes <n>`, then that many
-//! bytes. People can read it, and a flipped bit or a cut is found.
+//! Text with a checksum in its first line: `tallyring <kind> <format> crc32 <8 hex digits> bytes <n>`, then `n` bytes.
+//! People can read the file, and a reader finds a flipped bit or a cut.
 
 use crate::error::{Error, Result};
 
-/// The text with its first line.
+/// The first line and the text.
 pub fn seal(kind: &str, format: u32, text: &[u8]) -> Vec<u8> {
     let mut bytes = first_line(kind, format, text).into_bytes();
     bytes.push(b'\n');
@@ -14,7 +14,7 @@ pub fn seal(kind: &str, format: u32, text: &[u8]) -> Vec<u8> {
 /// The text of a file called `name`, whose bytes are `content`.
 ///
 /// # Errors
-/// [`Error::Version`] for another format, [`Error::Damaged`] when anything was changed.
+/// [`Error::Version`] for another format, [`Error::Damaged`] when any byte was changed.
 pub fn unseal<'c>(name: &str, kind: &str, format: u32, content: &'c [u8]) -> Result<&'c [u8]> {
     let damaged = |what: &str| Error::damaged(name, 0, what);
     let end = content

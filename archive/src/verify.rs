@@ -12,21 +12,21 @@ use crate::error::{Error, Result};
 use crate::names;
 use crate::run::{BlockCache, Run, RunEntry, Sums, hash_text};
 
-/// What was checked.
+/// Numbers of what was checked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Checked {
     /// Files read.
     pub files: u64,
-    /// Bytes of them.
+    /// Bytes read.
     pub bytes: u64,
-    /// Lines.
+    /// Lines read.
     pub lines: u64,
     /// Base buckets of totals.
     pub buckets: u64,
     /// Subtotal lines compared with their total.
     pub subtotals: u64,
-    /// Subtotal lines whose named values sum to less than their total (counted before the subtotal
-    /// was declared, or loaded without a breakdown): the remainder reads as `-`.
+    /// Subtotal lines whose named values sum to less than their total, because they were counted before the
+    /// subtotal was declared, or loaded without a breakdown. The remainder reads as `-`.
     pub with_remainder: u64,
 }
 
@@ -41,7 +41,7 @@ impl AddAssign for Checked {
     }
 }
 
-/// Reads all of a run and checks it against what the manifest says of it.
+/// Reads a whole run and checks it against its entry in the manifest.
 ///
 /// # Errors
 /// The first thing that is wrong, naming the file.
@@ -75,7 +75,7 @@ pub fn verify_run(blobs: &Blobs, entry: &RunEntry) -> Result<Checked> {
     })
 }
 
-/// Checks that every byte of a run is the one that was written, not what they mean.
+/// Checks that every byte of a run is the byte that was written. Does not check the meaning of the lines.
 ///
 /// # Errors
 /// What differs, and where.
@@ -89,7 +89,7 @@ pub fn verify_bytes(blobs: &Blobs, entry: &RunEntry) -> Result<Arc<Run>> {
         .unwrap_or_else(|| Error::damaged(&entry.name, 0, "its hash is not the manifest's")))
 }
 
-/// The same as the disk has it, whatever memory holds of it; `after_part` is called after every mebibyte.
+/// Checks the bytes on the disk, also where memory holds the file. Calls `after_part` after every mebibyte.
 ///
 /// # Errors
 /// That it differs, or cannot be read.
@@ -114,13 +114,13 @@ struct RunCheck<'r> {
     cache: BlockCache,
     sums: Sums,
     checked: Checked,
-    /// Buckets of the total that subtotal lines were last compared with.
+    /// Key and buckets of the total that the last subtotal line was compared with.
     total: Option<(Vec<u8>, BTreeMap<TimeCode, u64>)>,
-    /// Key and last bucket of the total line before, for totals that continue.
+    /// Key and last bucket of the total line before, for a total that continues.
     last_total: Option<(Vec<u8>, TimeCode)>,
-    /// Instants that the partition holds; ids are kept by arrival instead.
+    /// Instants that the partition holds. Ids are kept by their arrival, so a run of ids may hold any instant.
     span: std::ops::Range<i64>,
-    /// Hashes whose lookups must be here.
+    /// Hashes whose lookup lines have not come yet.
     used: BTreeSet<Box<[u8]>>,
 }
 
@@ -206,7 +206,7 @@ impl<'r> RunCheck<'r> {
         }
     }
 
-    /// Every hash that keys and values use has its lookup.
+    /// Checks that every hash of keys and values has its lookup.
     fn lookups(&self) -> Result<()> {
         match self.used.first() {
             Some(hash) => Err(self.wrong(hash, "is a hash without its lookup")),
@@ -214,7 +214,7 @@ impl<'r> RunCheck<'r> {
         }
     }
 
-    /// Users are a sketch in its one form, of a bucket that counted something.
+    /// Checks that a line of users is a sketch in its only form, of a bucket with counts.
     fn users(&mut self, key: &[u8], payload: &[u8]) -> Result<()> {
         let users = Users::from_payload(payload);
         let in_form = users.is_some_and(|users| users.to_payload().as_bytes() == payload);
@@ -227,7 +227,7 @@ impl<'r> RunCheck<'r> {
         Ok(())
     }
 
-    /// A subtotal's values sum to its total, or to less where the total was counted without it.
+    /// Checks that the values of a subtotal sum to its total, or to less where the total was counted without it.
     fn subtotal(&mut self, key: &[u8], sum: u128) -> Result<()> {
         let total = self.total_of(key)?;
         if sum > total {
@@ -242,7 +242,7 @@ impl<'r> RunCheck<'r> {
         Ok(())
     }
 
-    /// The total of the bucket that a line is of, 0 when it counted nothing.
+    /// The total of the bucket of a line; 0 when the bucket counted nothing.
     fn total_of(&mut self, key: &[u8]) -> Result<u128> {
         let (_, total_key, code) =
             line::split_subtotal(key).ok_or_else(|| self.wrong(key, "names no bucket"))?;
@@ -279,7 +279,7 @@ impl<'r> RunCheck<'r> {
         }
     }
 
-    /// The books match the lines.
+    /// Checks that the books of the run match its lines.
     fn books(&self) -> Result<()> {
         if self.sums != self.run.meta().sums {
             return Err(Error::Imbalance {
@@ -299,7 +299,7 @@ impl<'r> RunCheck<'r> {
     }
 }
 
-/// Buckets of a total's line, which must ascend.
+/// The buckets of a total line; `None` unless they ascend.
 fn read_hours(payload: &[u8]) -> Option<BTreeMap<TimeCode, u64>> {
     let mut hours: BTreeMap<TimeCode, u64> = BTreeMap::new();
     for entry in line::hours(payload) {
@@ -315,7 +315,7 @@ fn read_hours(payload: &[u8]) -> Option<BTreeMap<TimeCode, u64>> {
     Some(hours)
 }
 
-/// Sum of counts; none when one is missing.
+/// Sum of counts; `None` when one of them is missing.
 fn sum(counts: impl Iterator<Item = Option<u64>>) -> Option<u128> {
     counts
         .into_iter()

@@ -1,28 +1,29 @@
-//! What became of a batch: its sender's answer, which the log keeps for a retry.
+//! The answer to a batch. The log keeps the answer, and a retry of the batch gets it again.
 
-/// What became of a batch.
+/// The answer to a batch, as numbers of its items.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Accepted {
-    /// Counted, `late` included.
+    /// Items that count, the late ones included.
     pub accepted: u64,
-    /// Known already, not counted again.
+    /// Items whose id or number was known; they do not count again.
     pub duplicates: u64,
-    /// Counted for days that were exported already or lie outside the ring, and events that came
+    /// Items that count for days that were cut already or lie outside the ring, and events that came
     /// after their time was settled.
     pub late: u64,
-    /// Kept in the log, but not counted, as a rule of the schema says.
+    /// Events that a rule of the schema keeps from being counted; the log has them.
     pub filtered: u64,
-    /// Items that the store refused while it took the others; those that could not be read are told anew.
+    /// Items that the store refused while it counted the others. A retry reads the batch again, so items that
+    /// cannot be read are not listed here.
     pub skipped: Vec<Skipped>,
 }
 
-/// An item that was refused of a batch whose other items were taken.
+/// An item that the store refused, of a batch whose other items count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Skipped {
-    /// Its place in the body, from 0.
+    /// The number of the item in the body, from 0.
     pub index: u64,
     /// The field that is wrong.
     pub field: String,
-    /// What is wrong and what to change.
+    /// The reason, and what the sender must change.
     pub detail: String,
 }

@@ -1,11 +1,11 @@
 //! Counts by base bucket, as a read adds them up.
 //!
-//! Invariant: codes ascend, none stands twice, and no count is above [`COUNT_MAX`].
+//! Invariant: codes ascend, no code stands twice, and no count is above [`COUNT_MAX`].
 
 use crate::increment::COUNT_MAX;
 use crate::time_code::TimeCode;
 
-/// How many in each base bucket that counted something.
+/// One count for each base bucket that counted something.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Counts(Vec<(TimeCode, u64)>);
 
@@ -20,27 +20,27 @@ impl Counts {
         self.iter().map(|(code, _)| code)
     }
 
-    /// Where the first and the last bucket start, Unix seconds; none where nothing is counted.
+    /// Starts of the first and the last bucket, Unix seconds; `None` when there are no counts.
     pub fn span(&self) -> Option<(i64, i64)> {
         let (first, last) = (self.0.first()?, self.0.last()?);
         Some((first.0.start(), last.0.start()))
     }
 
-    /// All together, at most [`COUNT_MAX`].
+    /// Sum of all counts, at most [`COUNT_MAX`].
     pub fn sum(&self) -> u64 {
         sum_capped(self.iter().map(|(_, count)| count))
     }
 
-    /// True where nothing is counted.
+    /// True when there are no counts.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// In any order; what stands several times is added up.
+/// Takes codes in any order, and adds up the counts of equal ones.
 impl From<Vec<(TimeCode, u64)>> for Counts {
     fn from(mut counts: Vec<(TimeCode, u64)>) -> Self {
-        // As what one run holds of a key does.
+        // The buckets of one key in one run ascend already.
         let ascend = counts.is_sorted_by(|before, next| before.0 < next.0);
         if !ascend {
             counts.sort_by_key(|&(code, _)| code);
@@ -65,7 +65,7 @@ impl FromIterator<(TimeCode, u64)> for Counts {
     }
 }
 
-/// Adds to a count, at most to [`COUNT_MAX`]. Sums stay below it where the store checks counters.
+/// Adds to a count, at most up to [`COUNT_MAX`]. The store refuses increments that would lift a counter above it.
 pub fn add_capped(sum: &mut u64, count: u64) {
     *sum = sum.saturating_add(count).min(COUNT_MAX);
 }

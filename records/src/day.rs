@@ -19,7 +19,7 @@ impl Day {
         Self(u32::try_from(days.max(0)).unwrap_or(u32::MAX))
     }
 
-    /// From the number of days since 2000-01-01.
+    /// The day that lies `number` days after 2000-01-01.
     pub fn from_number(number: u32) -> Self {
         Self(number)
     }
@@ -50,7 +50,7 @@ impl Day {
         (year as i16, month as i8)
     }
 
-    /// The day's own time code.
+    /// The time code of the day.
     pub fn code(self) -> TimeCode {
         TimeCode::containing(self.start(), Grain::Day)
     }
@@ -62,7 +62,7 @@ impl Day {
 }
 
 const SECONDS: i64 = 86_400;
-/// Number of 9999-12-31, the last date there is.
+/// Number of 9999-12-31, the last date that jiff has.
 const LAST: u32 = 2_921_939;
 
 impl fmt::Display for Day {
@@ -77,7 +77,7 @@ impl FromStr for Day {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
-                "`{}` is not a day; write it as 2012-03-16, from 2000-01-01 on",
+                "`{}` is not a day; write a day as 2012-03-16, from 2000-01-01 on",
                 text.escape_debug()
             )
         };

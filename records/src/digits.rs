@@ -1,24 +1,24 @@
-//! Decimal digits eight at a time: how many there are cannot be foretold, and processors that guess wrong wait for longer
-//! than it takes to read all.
+//! Decimal digits, eight at a time. A processor cannot foretell how many digits a number has, and a wrong guess costs
+//! more time than reading all eight.
 
 const ZEROS: u64 = u64::from_ne_bytes([b'0'; 8]);
 
-/// The number that the last `count` (at most eight) bytes are; none where one is no digit.
+/// The number in the last `count` bytes, at most eight; `None` when one of them is no digit.
 #[inline]
 pub fn last_digits(text: [u8; 8], count: usize) -> Option<u64> {
-    // The bytes before become zeros.
+    // The bytes before the number become zeros.
     let wanted = u64::MAX.checked_shl(64 - 8 * count as u32).unwrap_or(0);
     let digits = (u64::from_le_bytes(text) ^ ZEROS) & wanted;
     (not_digits(digits) == 0).then(|| number(digits))
 }
 
-/// The number that the bytes begin with and how many digits it has, up to seven; none where all are digits.
+/// The number at the beginning of the bytes, and how many digits it has, 0 to 7; `None` when all eight are digits.
 #[inline]
 pub(crate) fn first_digits(text: [u8; 8]) -> Option<(u64, usize)> {
     let digits = u64::from_le_bytes(text) ^ ZEROS;
     let others = not_digits(digits);
     let count = others.trailing_zeros() / 8;
-    // Behind as many zeros as there are other bytes.
+    // The digits move behind as many zeros as there are other bytes.
     let behind_zeros = digits.checked_shl(64 - 8 * count).unwrap_or(0);
     (others != 0).then(|| (number(behind_zeros), count as usize))
 }
@@ -32,8 +32,8 @@ fn not_digits(bytes: u64) -> u64 {
     (((bytes & LOW_BITS) + TO_TOP) | bytes) & !LOW_BITS
 }
 
-/// The number of eight bytes of which each is 0 to 9, in three multiplications: neighbours are joined to pairs, pairs to
-/// fours, fours to the whole. (Johnny Lee's; Daniel Lemire, "Quickly parsing eight digits", 2018.)
+/// The number in eight bytes of 0 to 9, in three multiplications: they join neighbours to pairs, pairs to fours, and
+/// fours to the whole. The method is Johnny Lee's (Daniel Lemire, "Quickly parsing eight digits", 2018).
 #[inline]
 fn number(digits: u64) -> u64 {
     let pairs = (digits * 10 + (digits >> 8)) & 0x00ff_00ff_00ff_00ff;

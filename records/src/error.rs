@@ -1,31 +1,31 @@
-//! Why a request is refused: the field, the value and what to change.
+//! The reason why a request is refused: the field, its value, and what the client must change.
 
 use std::fmt;
 
-/// How a request is wrong: whoever answers tells the two apart.
+/// The kind of a wrong request; the API answers each kind with its own status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// It is not well formed or names something undeclared.
+    /// The request is not well formed, or names something that is not declared.
     Malformed,
-    /// Understood, but outside what is accepted.
+    /// The request is well formed and outside the bounds of the server.
     Refused,
 }
 
 /// One field that is wrong, with its value and what to change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldError {
-    /// Which kind of wrong.
+    /// The kind of the error.
     pub fault: Fault,
-    /// The field as a client names it, such as `keys.l` or `at`; shortened, as a client may name it anything.
+    /// The field as a client names it, such as `keys.l` or `at`, at most 256 bytes.
     pub field: String,
-    /// The value found, shortened to at most 64 characters, control characters escaped.
+    /// The value found: at most 64 characters, with control characters escaped.
     pub value: Option<String>,
-    /// What is wrong and how to fix it.
+    /// The reason, and what the client must change: a predicate whose subject is the field.
     pub detail: String,
 }
 
 impl FieldError {
-    /// A malformed field.
+    /// An error about a malformed field.
     pub fn malformed(field: impl Into<String>, value: &str, detail: impl Into<String>) -> Self {
         Self {
             fault: Fault::Malformed,
@@ -35,7 +35,7 @@ impl FieldError {
         }
     }
 
-    /// A field outside what is accepted.
+    /// An error about a field outside the bounds of the server.
     pub fn refused(field: impl Into<String>, value: &str, detail: impl Into<String>) -> Self {
         Self {
             fault: Fault::Refused,
@@ -45,7 +45,7 @@ impl FieldError {
         }
     }
 
-    /// A field that is not there.
+    /// An error about a field that is missing.
     pub fn missing(field: impl Into<String>, detail: impl Into<String>) -> Self {
         Self {
             fault: Fault::Malformed,
@@ -71,12 +71,12 @@ const SHOWN_CHARS_MAX: usize = 64;
 const FIELD_BYTES_MAX: usize = 256;
 const DETAIL_BYTES_MAX: usize = 1_024;
 
-/// The name of a field as it may appear in an error: at most 256 bytes and an ellipsis.
+/// Shortens the name of a field for an error: at most 256 bytes and an ellipsis.
 pub fn short_field(field: impl Into<String>) -> String {
     shortened(field.into(), FIELD_BYTES_MAX)
 }
 
-/// What is wrong as it may appear in an error: at most 1 KiB and an ellipsis.
+/// Shortens a reason for an error: at most 1 KiB and an ellipsis.
 pub fn short_detail(detail: impl Into<String>) -> String {
     shortened(detail.into(), DETAIL_BYTES_MAX)
 }
@@ -88,7 +88,7 @@ fn shortened(text: String, bytes_max: usize) -> String {
     format!("{}…", &text[..text.floor_char_boundary(bytes_max)])
 }
 
-/// A client's text as it may appear in an error: short, and escaped but for quotes, which JSON escapes again.
+/// Shortens a client's text for an error, and escapes all control characters. Quotes stay, because JSON escapes them.
 fn shown(value: &str) -> String {
     let mut text = String::new();
     for character in value.chars().take(SHOWN_CHARS_MAX) {

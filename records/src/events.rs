@@ -1,7 +1,7 @@
-//! Event types and ratios: how an event counts, and which counts are divided by which.
+//! Event types and ratios: in which namespaces an event counts, and which counts a ratio divides.
 //!
 //! One event names entities (an ad, its campaign …). Type `T` of entity `E` counts in the namespace
-//! `E_T`, which is declared like any other: an event is an increment by one on every key it names.
+//! `E_T`, which is declared like any other. An event is an increment by one on every key that it names.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,13 +14,13 @@ use crate::schema::{Schema, SchemaError};
 pub struct EventType {
     /// 1–24 of `[a-z][a-z0-9_]*`.
     pub name: String,
-    /// What an event of this type may name, such as `ad`.
+    /// Entities that an event of this type may name, such as `ad`.
     pub entities: Vec<String>,
-    /// How long after later events it is still expected, seconds; what comes later is a correction.
+    /// How long an event may come after newer ones, seconds; an event that comes later is a correction.
     pub lateness_seconds: u32,
 }
 
-/// A ratio of two event types, such as clicks by impressions, for every entity that both have.
+/// A ratio of two event types, such as clicks by impressions, for every entity that both types have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ratio {
@@ -32,7 +32,7 @@ pub struct Ratio {
     pub denominator: String,
 }
 
-/// How long an event is expected after its time where nothing else is declared, seconds.
+/// Lateness of event types that declare none, seconds.
 pub const LATENESS_SECONDS_DEFAULT: u32 = 300;
 const LATENESS_SECONDS_MAX: u32 = 86_400;
 const ENTITIES_MAX: usize = 16;
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_counted_is_refused_with_its_name() {
+    fn an_unusable_declaration_is_refused_with_its_name() {
         type Change = fn(&mut Schema);
         let changes: [(Change, &str); 7] = [
             (|schema| schema.events[0].name = "Click".into(), "Click"),

@@ -1,4 +1,4 @@
-//! Filters: which events are kept in the log but not counted, by rules that have names.
+//! Filters: named rules for events that the log keeps and the counts leave out.
 
 use std::collections::BTreeSet;
 
@@ -9,18 +9,18 @@ use crate::increment::{Event, Increment};
 use crate::names::is_name;
 use crate::schema::{Schema, SchemaError};
 
-/// A rule: events with one of some values in a field are not counted.
+/// A rule: an event with one of `values` in `field` is not counted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Filter {
-    /// 1–24 of `[a-z][a-z0-9_]*`; verdicts name it.
+    /// 1–24 of `[a-z][a-z0-9_]*`; the verdict on an event names its rule.
     pub name: String,
-    /// Declared event types it is for; all when there is none.
+    /// Declared event types of the rule; all types when there is none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<String>,
     /// `user`, `view`, `by.<subtotal>` or `entities.<entity>`.
     pub field: String,
-    /// What the field must not hold, at least one text.
+    /// Values that the field must not hold, 1 to 10,000.
     pub values: BTreeSet<String>,
 }
 

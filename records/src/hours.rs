@@ -1,13 +1,13 @@
 //! The hours of a total line: `c413:2 c41l:5`.
 //!
-//! Nearly all entries of a line are hours of one month or two, with counts of a few digits. Those are read in a few steps that
-//! do not depend on what they are; all others, and the last ones of a line, as text.
+//! Nearly all entries of a line are hours of one month or two, with counts of a few digits. A fast path reads those
+//! in a few steps without a branch on their digits. All other entries, and the last ones of a line, are read as text.
 
 use crate::digits::first_digits;
 use crate::line::split_entry;
 use crate::time_code::{Grain, Month, TimeCode};
 
-/// The `(time code, count)` entries of a total line; an entry that is not readable gives `None`.
+/// The `(time code, count)` entries of a total line; an entry that cannot be read gives `None`.
 pub fn hours(payload: &[u8]) -> Hours<'_> {
     Hours {
         rest: Some(payload),
@@ -17,9 +17,9 @@ pub fn hours(payload: &[u8]) -> Hours<'_> {
 
 /// Entries of a total line, one after the other.
 pub struct Hours<'p> {
-    /// What is not read yet; none behind the last entry.
+    /// Entries that are not read yet; `None` behind the last one.
     rest: Option<&'p [u8]>,
-    /// That of the last entry: many hours of one month follow each other.
+    /// The month of the last entry: many hours of one month follow each other.
     month: Option<MonthText>,
 }
 
@@ -49,7 +49,7 @@ impl Iterator for Hours<'_> {
 }
 
 impl Hours<'_> {
-    /// The next entry, whatever it is.
+    /// Reads the next entry as text.
     fn any(&mut self) -> Option<Hour> {
         let mut parts = self.rest?.splitn(2, |&byte| byte == b' ');
         let entry = parts.next()?;
@@ -62,7 +62,7 @@ impl Hours<'_> {
 }
 
 impl MonthText {
-    /// That of an hour with this text, of four bytes or (from 2032 on) six.
+    /// The month of an hour with this text of four bytes, or of six from 2032 on.
     fn of(code: TimeCode, text: &[u8]) -> Option<Self> {
         let month = (code.grain() == Grain::Hour).then(|| Month::of(code))?;
         let text = &text[..text.len() - 2];
@@ -75,8 +75,8 @@ impl MonthText {
     }
 }
 
-/// The entry that `text` begins with and what is behind it, if it is an hour of that month, its count is as it is written, and
-/// more than a few bytes are behind it.
+/// The first entry of `text` and the text behind it. `None` unless the entry is an hour of that month with a count as
+/// `parse_count` reads it, and enough bytes follow for one load.
 #[inline]
 fn hour_of(of: MonthText, text: &[u8]) -> Option<(Hour, &[u8])> {
     let head = u64::from_le_bytes(*text.first_chunk()?);
@@ -89,19 +89,19 @@ fn hour_of(of: MonthText, text: &[u8]) -> Option<(Hour, &[u8])> {
     let code = of.month.hour(day, hour)?;
     let counted = &text[of.bytes as usize + 3..];
     let (count, digits) = first_digits(*counted.first_chunk()?)?;
-    // As `parse_count`, which reads what is left out here.
+    // The text path reads all counts that are refused here.
     if digits == 0 || (counted[0] == b'0' && digits > 1) || counted[digits] != b' ' {
         return None;
     }
     Some(((code, count), &counted[digits + 1..]))
 }
 
-/// The entries of a total line from the first one whose code is not before `code`: they ascend, so those before it are
-/// not read.
+/// The entries of a total line from the first one whose code is not before `code`. Entries ascend, so a binary search
+/// finds it.
 pub fn hours_from(payload: &[u8], code: TimeCode) -> &[u8] {
     let mut least = Vec::with_capacity(8);
     code.write_to(&mut least);
-    // Most lines that are read begin within what is asked for.
+    // Most lines begin within the range that a read asks for.
     if name_of(payload) >= &least[..] {
         return payload;
     }
@@ -156,7 +156,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn prop_whatever_stands_in_a_line_is_read_as_entry_by_entry(
+        fn prop_a_line_is_read_as_its_entries_one_by_one(
             entries in proptest::collection::vec(prop_oneof![
                 4 => "c[2-4][0-9a-v][0-9a-o]:[0-9]{1,9}",
                 1 => "~1[01]3[0-9a-v][0-9a-o]:[1-9]{1,3}",

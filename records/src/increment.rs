@@ -1,4 +1,4 @@
-//! An increment: one click, or several of the same kind, on every key it touches.
+//! An increment: a count, and every key and breakdown value that it counts on.
 
 use compact_str::CompactString;
 
@@ -7,49 +7,49 @@ use crate::names::is_same;
 use crate::schema::Schema;
 use crate::time_code::{TIME_MAX, TIME_MIN};
 
-/// A name, key or value: up to 24 bytes, which most have, take no memory of their own.
+/// A name, key or value. Up to 24 bytes, the usual length, need no allocation.
 pub type Text = CompactString;
 
 /// One increment as the log holds it: raw keys and values, nothing hashed or defaulted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Increment {
-    /// When it happened, Unix seconds.
+    /// The time of the click, Unix seconds.
     pub at: i64,
-    /// How many, 1 to [`COUNT_MAX`].
+    /// The count, 1 to [`COUNT_MAX`].
     pub n: u64,
     /// `(namespace, raw key)`, at least one, each namespace at most once.
     pub keys: Vec<(Text, Text)>,
     /// `(dimension, raw value)`; an empty value is missing.
     pub by: Vec<(Text, Text)>,
-    /// Makes a retry harmless: one id is counted once.
+    /// The id, which makes a retry harmless: one id counts once. 1 to [`ID_BYTES_MAX`] bytes.
     pub id: Option<String>,
-    /// Who did it, for unique users.
+    /// The user, for counts of distinct users. 1 to [`ID_BYTES_MAX`] bytes.
     pub user: Option<String>,
-    /// What it says besides when it came as an event.
+    /// Fields that only an event has.
     pub event: Option<Box<Event>>,
-    /// Its number, from a producer that counts what it sends instead of giving ids.
+    /// The number from a producer that numbers its increments instead of giving ids.
     pub origin: Option<Box<Origin>>,
 }
 
-/// The place of an increment in what its producer sends.
+/// The number of an increment among all that its producer sends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
-    /// Who sends, 1 to [`ID_BYTES_MAX`] bytes.
+    /// The name of the producer, 1 to [`ID_BYTES_MAX`] bytes.
     pub producer: String,
-    /// Rises when the producer begins anew; what comes of an earlier epoch is refused.
+    /// Rises when the producer begins anew. The server refuses increments of an earlier epoch.
     pub epoch: u64,
-    /// One more than that of the increment before.
+    /// One more than the number of the producer's increment before.
     pub sequence: u64,
 }
 
-/// What an increment that came as an event says besides.
+/// The fields of an increment that came as an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// Its declared type.
+    /// The declared type.
     pub kind: String,
-    /// Where it was seen, such as `home`; kept for counts by user and view.
+    /// The page or screen of the event, such as `home`. Filters may name it.
     pub view: Option<String>,
-    /// It came after its time was settled: the store says so when it logs it.
+    /// True when the event came after its time was settled. The store decides this when it logs the event.
     pub correction: bool,
 }
 
@@ -65,7 +65,7 @@ pub const KEYS_MAX: usize = 32;
 pub const SKEW_SECONDS_MAX: i64 = 86_400;
 
 impl Increment {
-    /// So many at a time on these keys, and nothing else is said of them.
+    /// An increment by `n` at a time (Unix seconds) on these keys, without breakdowns, id or user.
     pub fn new<N: Into<Text>, K: Into<Text>>(
         at: i64,
         n: u64,
@@ -87,7 +87,7 @@ impl Increment {
     /// Checks everything that does not depend on the clock.
     ///
     /// # Errors
-    /// The first field that is wrong, as a client names it.
+    /// Names the first wrong field, as a client names it.
     pub fn validate(&self, schema: &Schema) -> Result<(), FieldError> {
         if self.n == 0 || self.n > COUNT_MAX {
             return Err(FieldError::malformed(
@@ -112,7 +112,7 @@ impl Increment {
             return Err(FieldError::malformed(
                 "sequence",
                 &u64::MAX.to_string(),
-                "has no number behind it; begin a new epoch at 0",
+                "is the largest number there is; begin a new epoch at 0",
             ));
         }
         let producer = self.origin.as_ref().map(|origin| &origin.producer);
@@ -142,7 +142,10 @@ impl Increment {
         if self.keys.is_empty() {
             return Err(FieldError::missing(
                 "keys",
-                format!("name at least one key; namespaces are {}", schema.names()),
+                format!(
+                    "must name at least one key; the namespaces are {}",
+                    schema.names()
+                ),
             ));
         }
         at_most("keys", self.keys.len())?;
@@ -190,7 +193,7 @@ impl Increment {
                 return Err(FieldError::malformed(
                     field(),
                     value,
-                    "is declared by none of the namespaces named; declare the subtotal or leave it out",
+                    "is a subtotal of none of the namespaces that are named; declare the subtotal or leave it out",
                 ));
             }
             if self.by[..index]
@@ -208,7 +211,7 @@ impl Increment {
         Ok(())
     }
 
-    /// The raw value of a dimension, `None` when missing or empty.
+    /// The raw value of a dimension; `None` when it is missing or empty.
     pub fn value(&self, dimension: &str) -> Option<&str> {
         self.by
             .iter()
@@ -221,7 +224,7 @@ impl Increment {
 /// Checks a time against the clock (both Unix seconds).
 ///
 /// # Errors
-/// Before 2000, or more than [`SKEW_SECONDS_MAX`] ahead of `now`.
+/// Refuses a time before 2000, or more than [`SKEW_SECONDS_MAX`] ahead of `now`.
 pub fn check_time(at: i64, now: i64) -> Result<(), FieldError> {
     if at < TIME_MIN {
         return Err(FieldError::refused(

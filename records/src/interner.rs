@@ -8,35 +8,35 @@ use crate::short_text::ShortText;
 
 /// A set of texts with dense numbers from 0.
 ///
-/// Most keys are short: those stand in the table itself, so that looking one up touches one place of memory more than
-/// its bucket's control bytes. Over a million keys that is a third of the time.
+/// Most keys are short, and a short key stands in the table itself. A look-up then loads one cache line besides the
+/// control bytes of its bucket. Over a million keys that saves a third of the time.
 #[derive(Clone, Default)]
 pub struct Interner {
     /// Each text behind its length in two bytes.
     arena: Vec<u8>,
-    /// Where each text's length stands.
+    /// Offset of each text's length in the arena, by number.
     starts: Vec<u32>,
     table: HashTable<Entry>,
     hasher: DefaultHashBuilder,
 }
 
-/// A text as the table knows it, and its number.
+/// A text in the form of the table, and its number.
 #[derive(Clone, Copy)]
 struct Entry {
-    /// Of a [`ShortText`], or [`long`]; bytes, so that an entry takes 20.
+    /// A [`ShortText`] or a [`long`] text. It is bytes and no number, so that an entry takes 20 bytes.
     word: [u8; size_of::<ShortText>()],
     number: u32,
 }
 
-/// What stands in the place of a short text's length.
+/// Marks a long text, in the byte that holds the length of a short one.
 const LONG: u8 = u8::MAX;
 
 impl Interner {
-    /// The number of `text`, given now if it is new.
+    /// The number of `text`, which a new text gets now.
     ///
     /// # Panics
-    /// When the arena would exceed 4 GiB (whoever fills it writes it out long before), or a text is longer
-    /// than 65,535 bytes: keys and values are far shorter.
+    /// When the arena would exceed 4 GiB, or the text is longer than 65,535 bytes. Callers flush far earlier, and keys
+    /// and values are far shorter.
     pub fn intern(&mut self, text: &[u8]) -> u32 {
         if let Some(short) = ShortText::of(text) {
             return self.intern_short(short);
@@ -48,7 +48,7 @@ impl Interner {
         }
     }
 
-    /// The number of `text` if it was seen.
+    /// The number of `text`; `None` when it has none.
     pub fn find(&self, text: &[u8]) -> Option<u32> {
         match ShortText::of(text) {
             Some(short) => self.short_number(short.word(), self.hasher.hash_one(short.word())),
@@ -56,7 +56,7 @@ impl Interner {
         }
     }
 
-    /// The number of a short text, given now if it is new. The same as that of its bytes.
+    /// The number of a short text, which a new text gets now. Equal to [`Interner::intern`] of its bytes.
     ///
     /// # Panics
     /// As [`Interner::intern`].
@@ -109,17 +109,17 @@ impl Interner {
         self.arena.len() - 2 * self.starts.len()
     }
 
-    /// How many texts it has; their numbers are below.
+    /// How many texts there are. All numbers are below it.
     pub fn len(&self) -> usize {
         self.starts.len()
     }
 
-    /// True when it has none.
+    /// True when there are no texts.
     pub fn is_empty(&self) -> bool {
         self.starts.is_empty()
     }
 
-    /// Bytes of memory held.
+    /// Bytes of memory that the set holds.
     pub fn bytes(&self) -> usize {
         self.arena.capacity()
             + 4 * self.starts.capacity()
@@ -132,7 +132,7 @@ impl Entry {
         u128::from_le_bytes(self.word)
     }
 
-    /// Start and hash of a long text.
+    /// Start in the arena and hash; `None` for a short text.
     fn long(&self) -> Option<(u32, u64)> {
         let word = self.word();
         (self.word[ShortText::BYTES_MAX] == LONG).then_some(((word >> 64) as u32, word as u64))
@@ -146,7 +146,7 @@ impl Entry {
     }
 }
 
-/// What stands for a long text: its hash and where it starts in the arena.
+/// The word of a long text: its hash, and its start in the arena.
 fn long(start: u32, hash: u64) -> u128 {
     u128::from(hash) | u128::from(start) << 64 | u128::from(LONG) << (8 * ShortText::BYTES_MAX)
 }

@@ -1,7 +1,7 @@
-//! The shared vocabulary of Tallyring: what is counted, under which names, and how it is written down.
+//! The vocabulary that all crates share: increments, their keys and times, and how each is written down.
 //!
-//! This crate does no I/O, reads no clock and knows nothing of files, stores or HTTP. Everything
-//! here is a value or a text form of one, so that every other crate means the same thing by it.
+//! This crate does no I/O, reads no clock and knows nothing of files, stores or HTTP. It holds values and
+//! their text forms, so that a word means one thing in every crate.
 
 mod accepted;
 mod counts;

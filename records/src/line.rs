@@ -1,15 +1,15 @@
-//! Archive text form: many columns a record, one CSV line each.
+//! The text form of runs: one CSV line for each record, with many columns.
 //!
 //! ```text
 //! u|jehiah,c413:2 c41l:5             a total: every base bucket of the key, ascending
 //! c.u|jehiah.c41l,US:4 JP:1          a subtotal: one base bucket, largest count first, ties by value
-//! _u.u|jehiah.c41l,AgEHDAMI…         users: a sketch of those of one base bucket
+//! _u.u|jehiah.c41l,AgEHDAMI…         users: a sketch of the users of one base bucket
 //! ~h0aMB8AuNw4-,http://example.com/  a lookup: the text behind a hash
 //! ```
 //!
-//! Invariants: lines are ordered by the bytes before the comma (a long total may continue in
-//! further lines of the same key, its buckets still ascending). `~` sorts after every namespace, so
-//! lookups stand at the end. A lookup's text escapes `%`, `,`, `"` and control characters as `%2C`.
+//! Invariants: lines are ordered by the bytes before the comma. A long total may continue in further lines of
+//! its key, with its buckets still ascending. `~` sorts after every namespace, so lookups stand at the end. The
+//! text of a lookup escapes `%`, `,`, `"` and control characters as `%2C`.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -23,7 +23,7 @@ use crate::users::USERS_PREFIX;
 /// Starts the key of a lookup line.
 pub const LOOKUP_MARK: u8 = b'~';
 
-/// What a line is, told by its key.
+/// The kind of a line, which its key tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// `u|jehiah`
@@ -36,7 +36,7 @@ pub enum Kind {
     Lookup,
 }
 
-/// The kind of the line with this key; `None` when it is no key.
+/// The kind of the line with this key; `None` when the text is no key.
 pub fn kind_of(key: &[u8]) -> Option<Kind> {
     if key.first() == Some(&LOOKUP_MARK) {
         return Some(Kind::Lookup);
@@ -67,7 +67,7 @@ pub fn section(key: &[u8]) -> &[u8] {
     }
 }
 
-/// True for a section whose lines are counts, which sums are kept of.
+/// True for a section whose lines are counts. The books keep a sum for each of these.
 pub fn is_counted(section: &[u8]) -> bool {
     section.first() != Some(&LOOKUP_MARK) && !section.starts_with(USERS_PREFIX)
 }
@@ -82,7 +82,7 @@ pub fn total_key(namespace: &str, stored: &str) -> String {
     [namespace, "|", stored].concat()
 }
 
-/// `c.u|jehiah.`, to which the time code is added.
+/// `c.u|jehiah.`, which the time code follows.
 pub fn subtotal_prefix(subtotal: &str, namespace: &str, stored: &str) -> String {
     [subtotal, ".", namespace, "|", stored, "."].concat()
 }
@@ -92,7 +92,7 @@ pub fn lookup_key(hash: &str) -> String {
     format!("~{hash}")
 }
 
-/// Takes a subtotal key apart: subtotal, total key, time code.
+/// Splits a subtotal key into subtotal, total key and time code.
 pub fn split_subtotal(key: &[u8]) -> Option<(&[u8], &[u8], TimeCode)> {
     let first = key.iter().position(|&byte| byte == b'.')?;
     let last = key.iter().rposition(|&byte| byte == b'.')?;
@@ -113,7 +113,7 @@ pub fn shard_key(key: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// Appends `name:count` with a space before all but the first.
+/// Appends `name:count`, with a space before it unless it is the first.
 pub fn push_entry(out: &mut Vec<u8>, first: bool, name: &[u8], count: u64) {
     if !first {
         out.push(b' ');
@@ -124,7 +124,7 @@ pub fn push_entry(out: &mut Vec<u8>, first: bool, name: &[u8], count: u64) {
     out.extend_from_slice(decimal(count, &mut digits));
 }
 
-/// The `(name, count)` entries of a payload; an entry that is not readable gives `None`.
+/// The `(name, count)` entries of a payload; an entry that cannot be read gives `None`.
 pub fn entries(payload: &[u8]) -> impl Iterator<Item = Option<(&[u8], u64)>> {
     payload.split(|&byte| byte == b' ').map(split_entry)
 }
@@ -138,17 +138,17 @@ pub(crate) fn split_entry(entry: &[u8]) -> Option<(&[u8], u64)> {
     Some((name, parse_count(&entry[colon + 1..])?))
 }
 
-/// A lookup's text as it stands in its line.
+/// Escapes the text of a lookup for its line.
 pub fn escape(raw: &str) -> String {
     percent_encode(raw.as_bytes(), ESCAPED).to_string()
 }
 
-/// The text behind a lookup line's payload; `None` when it is not UTF-8.
+/// The text that a lookup's payload stands for; `None` when it is not UTF-8.
 pub fn unescape(payload: &[u8]) -> Option<Cow<'_, str>> {
     percent_decode(payload).decode_utf8().ok()
 }
 
-/// A whole line as text for messages: lossy and at most 120 characters.
+/// A line as text for messages: at most 120 characters, with bytes that are no UTF-8 replaced.
 pub fn shown(line: &[u8]) -> String {
     let mut text = String::new();
     for character in String::from_utf8_lossy(line).chars().take(120) {

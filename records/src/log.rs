@@ -1,10 +1,10 @@
-//! What the oplog says.
+//! The records of the log.
 //!
-//! A record is a kind byte and varint fields; several stand one after another in a frame. Replay
-//! reads records and never the clock, so everything that decides where an increment goes is here.
+//! A record is a kind byte and varint fields, and a frame holds one or several records. Replay reads records and never
+//! the clock, so everything that decides where an increment goes is a record.
 //!
-//! Integers are LEB128 without a sign; those marked i64 are folded first, so that small magnitudes are short
-//! (zigzag). Texts and bytes are their length, then as many bytes; texts are UTF-8. By kind:
+//! Integers are LEB128 without a sign. Integers marked i64 are zigzag first, so that small magnitudes are short.
+//! Texts and bytes are their length, then as many bytes; texts are UTF-8. By kind:
 //!
 //! | kind | record | fields |
 //! |---|---|---|
@@ -28,12 +28,12 @@
 //! *body* is the time (Unix seconds, i64), n, how many keys and each one's namespace and key, how many dimensions and
 //! each one's name and value, id, user; an empty id or user is none.
 //!
-//! *more* is a sum of flags, then what they announce: 1, the event is a correction (nothing follows); 2, the event's
-//! type and view, an empty view being none; 4, the origin's producer, epoch and sequence. A record with any other flag
-//! cannot be read: it may change what the record means.
+//! *more* is a sum of flags, then the fields that they announce: 1, the event is a correction (nothing follows); 2,
+//! the event's type and view, an empty view being none; 4, the origin's producer, epoch and sequence. A record with
+//! any other flag cannot be read, because the flag may change the meaning of the record.
 //!
-//! A record is written in the oldest kind that can hold it, so 8 and 9 did not replace 1 and 6, nor 12 and 14
-//! kind 7, nor 13 kind 10: logs of older builds stay readable, and a log that uses nothing new is readable by them.
+//! A record is written in the oldest kind that can hold it: 8 and 9 did not replace 1 and 6, nor 12 and 14 kind 7,
+//! nor 13 kind 10. So this build reads the logs of older builds, and older builds read a log that uses nothing new.
 
 use thiserror::Error;
 
@@ -49,67 +49,67 @@ use crate::varint::{
 /// One record of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Record {
-    /// Counted in its day's store.
+    /// An increment that counts in the store of its day.
     Increment(Increment),
-    /// Counted in the late store that is open here: its day was cut already or lies outside the ring.
+    /// An increment that counts in the open late store: its day was cut already or lies outside the ring.
     Late(Increment),
-    /// An increment whose id was known already: the verdict, with the sequence that was counted.
+    /// The verdict on an increment whose id was known: nothing counts.
     Duplicate {
         /// The id that came again.
         id: String,
-        /// Sequence of the increment that counted.
+        /// Sequence of the increment that counts.
         of: u64,
     },
-    /// An event that a rule keeps from being counted; its id is known from here on.
+    /// An event that a rule keeps from being counted. Its id is known from here on.
     Filtered {
         /// The rule's name.
         rule: String,
-        /// What would have been counted.
+        /// The increment that would have counted.
         increment: Increment,
     },
-    /// An increment with an id that was refused from a batch whose other items were taken.
+    /// A refused increment with an id, of a batch whose other items count.
     Refused {
-        /// Its id, which stays unknown: mended, it counts.
+        /// The id. It stays unknown, so the corrected increment counts.
         id: String,
         /// The field that is wrong.
         field: String,
-        /// What is wrong and what to change.
+        /// The reason, and what the sender must change.
         detail: String,
-        /// The namespaces that it named, as far as they are known; `?` for those that are not declared.
+        /// The namespaces that the increment named; `?` for a namespace that is not declared.
         namespaces: Vec<String>,
     },
-    /// The verdict on a whole batch that came with a key, behind the batch's own records.
+    /// The answer to a whole batch that came with a key. It stands behind the records of the batch.
     Batch {
-        /// The key its sender chose.
+        /// The `Idempotency-Key`, which the sender chose.
         key: String,
-        /// 128 keyed bits of its body: the same key with another body is refused.
+        /// 128 keyed bits of the body: a known key with another body is refused.
         body: u128,
-        /// What its sender was answered; a retry is, too.
+        /// The answer, which a retry gets again.
         accepted: Accepted,
     },
-    /// The ring turned: `today` is the new today, tomorrow's store opens.
+    /// The ring turned forward: `today` is the new today, and the store of tomorrow opens.
     Rotate {
         /// The new today.
         today: Day,
     },
-    /// The ring turned otherwise than forward to days that never had a store: back, because the clock that it had followed
-    /// was ahead, or forward again after that.
+    /// The ring turned in another way than forward to days that never had a store: back, because the clock that it had
+    /// followed was ahead, or forward again after that.
     Turn {
         /// The new today.
         today: Day,
-        /// Days of which a new store opens.
+        /// Days that get a new store.
         opened: Vec<Day>,
     },
-    /// These stores are closed here; what comes for them later goes to the late store.
+    /// These stores close here. Later increments for them go to the late store.
     Cut {
-        /// Closed stores. Cutting a late store opens the next epoch.
+        /// The closed stores. A cut of the late store opens its next epoch.
         stores: Vec<StoreId>,
     },
-    /// The namespaces' declaration from here on.
+    /// The declaration of the namespaces that holds from here on.
     Schema(Schema),
-    /// A manifest was committed, durably, before this was written: it is the newest from here on.
+    /// A manifest was durable before this record was written. It is the newest one from here on.
     Manifest {
-        /// Its number.
+        /// The number of the manifest.
         number: u64,
     },
 }
@@ -120,9 +120,9 @@ pub enum Record {
     "record {index} of the frame is not readable (kind {kind}); it was written by a newer build or is damaged"
 )]
 pub struct RecordError {
-    /// Which record of the frame.
+    /// The number of the record in its frame, from 0.
     pub index: u32,
-    /// Its kind byte.
+    /// The kind byte of the record.
     pub kind: u8,
 }
 
@@ -143,7 +143,7 @@ const KIND_BATCH_SKIPPED: u8 = 14;
 const KIND_TURN: u8 = 15;
 const KIND_MANIFEST: u8 = 16;
 
-/// Bits that say what follows an increment's own fields.
+/// Bits that announce the fields behind those of a plain increment.
 const FLAG_CORRECTION: u64 = 1;
 const FLAG_EVENT: u64 = 2;
 const FLAG_ORIGIN: u64 = 4;
@@ -152,7 +152,7 @@ const STORE_DAY: u64 = 0;
 const STORE_LATE: u64 = 1;
 
 impl Record {
-    /// What it counts, and whether in the late store.
+    /// The increment that the record counts, and whether it counts in the late store.
     pub fn increment(&self) -> Option<(bool, &Increment)> {
         match self {
             Self::Increment(increment) => Some((false, increment)),
@@ -221,14 +221,14 @@ impl Record {
 }
 
 fn encode_refused(out: &mut Vec<u8>, texts: [&String; 3], namespaces: &[String]) {
-    // Without any it is written as before they were known.
+    // A record without namespaces is written in the older kind.
     let kinds = [KIND_REFUSED_OF, KIND_REFUSED];
     out.push(kinds[usize::from(namespaces.is_empty())]);
     for text in texts {
         write_bytes(out, text.as_bytes());
     }
     if !namespaces.is_empty() {
-        // No name has a space.
+        // Names have no spaces.
         write_bytes(out, namespaces.join(" ").as_bytes());
     }
 }
@@ -241,7 +241,7 @@ fn encode_batch(out: &mut Vec<u8>, key: &str, body: u128, accepted: &Accepted) {
         filtered,
         skipped,
     } = accepted;
-    // Without any it is written as before there were filters, or items skipped.
+    // A batch without filtered or skipped items is written in an older kind.
     let kind = match (skipped.is_empty(), filtered) {
         (true, 0) => KIND_BATCH,
         (true, _) => KIND_BATCH_FILTERED,
@@ -295,7 +295,7 @@ fn encode_stores(out: &mut Vec<u8>, stores: &[StoreId]) {
     }
 }
 
-/// Under the first kind alone, under the second with what an event says besides and its origin.
+/// Writes the first kind, or the second one with the fields of an event or an origin.
 fn encode_increment(out: &mut Vec<u8>, kinds: [u8; 2], increment: &Increment) {
     let extended = increment.event.is_some() || increment.origin.is_some();
     out.push(kinds[usize::from(extended)]);
@@ -337,7 +337,7 @@ fn encode_increment(out: &mut Vec<u8>, kinds: [u8; 2], increment: &Increment) {
     }
 }
 
-/// The number in a note of a manifest, where the payload begins with one: without reading any other record.
+/// The number of the manifest when the payload begins with a `Manifest` record. Reads no other record.
 pub fn noted_manifest(payload: &[u8]) -> Option<u64> {
     let (&KIND_MANIFEST, mut number) = payload.split_first()? else {
         return None;
@@ -348,7 +348,7 @@ pub fn noted_manifest(payload: &[u8]) -> Option<u64> {
 /// Reads the `count` records of a frame's payload.
 ///
 /// # Errors
-/// The first record that cannot be read, or bytes left over.
+/// Names the first record that cannot be read, or says that bytes are left over.
 pub fn decode_all(mut payload: &[u8], count: u32) -> Result<Vec<Record>, RecordError> {
     let mut records = Vec::with_capacity((count as usize).min(payload.len()));
     for index in 0..count {
@@ -619,7 +619,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_of_before_items_were_skipped_is_read_and_written_alike() {
+    fn a_batch_of_an_older_kind_is_read_and_written_alike() {
         let body = [7; 16];
         let before = [&[KIND_BATCH, 1, b'k', 16][..], &body, &[3, 2, 1]].concat();
         let filtered = [

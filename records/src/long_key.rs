@@ -1,8 +1,8 @@
-//! Keys and values as they are stored: short plain text as it is, everything else as a hash.
+//! The stored form of keys and values: short plain text as it is, every other text as a hash.
 //!
 //! A text that has a reserved character or is 12 or more bytes is stored as 12 characters: 72 bits of
-//! BLAKE3, keyed per installation, in the URL-safe base64 alphabet. Short text is at most 11 bytes,
-//! so the two can never be confused.
+//! BLAKE3, keyed per installation, in the URL-safe base64 alphabet. Plain text is at most 11 bytes,
+//! so a hash is never taken for plain text.
 
 use std::borrow::Cow;
 
@@ -18,7 +18,7 @@ pub const HASH_CHARS: usize = 12;
 /// The value that stands for "no value".
 pub const MISSING: &str = "-";
 
-/// What stands for a missing value of `subtotal`: [`MISSING`] for each of its dimensions.
+/// The missing value of `subtotal`: [`MISSING`] for each of its dimensions.
 pub fn missing_value(subtotal: &str) -> String {
     vec![MISSING; dimensions(subtotal).count()].join("*")
 }
@@ -32,12 +32,12 @@ pub struct LongKeys {
 }
 
 impl LongKeys {
-    /// With the installation's secret key.
+    /// Hashes with the secret key of the installation.
     pub fn new(key: [u8; 32]) -> Self {
         Self { key }
     }
 
-    /// The stored form: borrowed when `raw` is stored as it is, owned when it is a hash.
+    /// The stored form of `raw`: borrowed when it is `raw` itself, owned when it is a hash.
     pub fn stored<'a>(&self, raw: &'a str) -> Cow<'a, str> {
         if is_plain(raw) {
             Cow::Borrowed(raw)
@@ -46,15 +46,14 @@ impl LongKeys {
         }
     }
 
-    /// 128 keyed bits of an identity such as an event id, for the ids that are remembered. Texts of
-    /// different domains never meet.
+    /// 128 keyed bits of an identity such as an event id. Equal texts of different domains have different bits.
     pub fn identity(&self, domain: u8, text: &[u8]) -> u128 {
         self.identity_of(domain, |hasher| {
             hasher.update(text);
         })
     }
 
-    /// As [`LongKeys::identity`], of a text that is given in pieces.
+    /// As [`LongKeys::identity`], for a text that comes in pieces.
     pub fn identity_of(&self, domain: u8, text: impl FnOnce(&mut blake3::Hasher)) -> u128 {
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
         hasher.update(&[domain]);
@@ -70,17 +69,17 @@ impl LongKeys {
     }
 }
 
-/// Stored forms of texts that come again and again, such as referrers: each is hashed once.
+/// The stored forms of repeated texts, such as referrers. Each text is hashed once while it is remembered.
 pub struct StoredTexts<'k, 't> {
     keys: &'k LongKeys,
     hashes: HashMap<&'t str, Text>,
 }
 
-/// Hashes that are remembered; then it begins anew.
+/// The most hashes that are remembered; then all are forgotten.
 const REMEMBERED_MAX: usize = 4_096;
 
 impl<'k, 't> StoredTexts<'k, 't> {
-    /// Stored as these keys say.
+    /// Remembers stored forms that `keys` makes.
     pub fn new(keys: &'k LongKeys) -> Self {
         Self {
             keys,
@@ -88,7 +87,7 @@ impl<'k, 't> StoredTexts<'k, 't> {
         }
     }
 
-    /// The stored form, as [`LongKeys::stored`]. Tells `note` of a hash and its text before it is remembered.
+    /// The stored form, as [`LongKeys::stored`]. Calls `note` with a hash and its text when it makes a hash.
     pub fn of(&mut self, raw: &'t str, note: &mut impl FnMut(&str, &str)) -> &str {
         if is_plain(raw) {
             return raw;
@@ -111,18 +110,18 @@ impl std::fmt::Debug for LongKeys {
     }
 }
 
-/// True when a stored text is a hash that needs its lookup record.
+/// True when a stored text is a hash, which needs a lookup line.
 pub fn is_hash(stored: impl AsRef<[u8]>) -> bool {
     stored.as_ref().len() == HASH_CHARS
 }
 
-/// True when `raw` is ASCII and stored as it is: most keys are.
+/// True when `raw` is ASCII and is stored as it is, like most keys.
 pub fn is_plain_ascii(raw: &[u8]) -> bool {
     raw.len() < HASH_CHARS && raw.iter().all(|&byte| PLAIN[usize::from(byte)])
 }
 
 fn is_plain(raw: &str) -> bool {
-    // Some controls are beyond ASCII.
+    // Some control characters lie beyond ASCII.
     is_plain_ascii(raw.as_bytes()) || raw.len() < HASH_CHARS && !raw.chars().any(is_reserved)
 }
 
@@ -152,7 +151,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn texts_that_come_again_are_stored_alike() {
+    fn repeated_texts_are_stored_alike() {
         let keys = LongKeys::new([7; 32]);
         let texts: Vec<String> = (0..REMEMBERED_MAX + 10)
             .map(|number| format!("http://{}/", number % (REMEMBERED_MAX + 5)))

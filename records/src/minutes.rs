@@ -1,15 +1,15 @@
 //! Minutes of a base bucket: values of a subtotal that no configuration can declare.
 //!
-//! `_m.ad_click|42.c41l,1q:3 1r:2` says that of ad 42's clicks in the hour `c41l` three came in its
-//! minute 58 and two in 59. A value is the two minute digits of the time code `c41l1q`. Being a
-//! subtotal, minutes sum to their bucket wherever subtotals do, from memory to the archive.
+//! `_m.ad_click|42.c41l,1q:3 1r:2` says that ad 42 had three clicks in minute 58 of the hour `c41l`, and two in minute
+//! 59. A value is the two minute digits of the time code `c41l1q`. Minutes are a subtotal, so they sum to their bucket
+//! wherever subtotals do, from memory to the archive.
 
 use crate::time_code::{Grain, TimeCode, digit};
 
 /// The subtotal's name.
 pub const MINUTES: &str = "_m";
 
-/// Digits of a time code that say its minute.
+/// Digits of a time code that name its minute.
 const DIGITS: usize = 2;
 
 /// The value under which `at` (Unix seconds) counts: the last digits of its minute's code.
@@ -18,7 +18,7 @@ pub fn minute_value(at: i64) -> [u8; DIGITS] {
     [digit(minute / 32), digit(minute % 32)]
 }
 
-/// The minute that a value of `base` stands for; none for `-`, what was counted without minutes.
+/// The minute that a value of `base` stands for; `None` for `-`, which counts what has no minutes.
 pub fn minute_of(base: TimeCode, value: &[u8]) -> Option<TimeCode> {
     let mut code = Vec::with_capacity(8);
     TimeCode::containing(base.start(), Grain::Hour).write_to(&mut code);
@@ -28,8 +28,8 @@ pub fn minute_of(base: TimeCode, value: &[u8]) -> Option<TimeCode> {
         .filter(|code| code.grain() == Grain::Minute)
 }
 
-/// True for the key of a line of minutes whose bucket began before `instant` (Unix seconds): what a
-/// merge may leave out once minutes are that old.
+/// True for the key of a line of minutes whose bucket began before `instant` (Unix seconds). A merge may leave
+/// such a line out once minutes are that old.
 pub fn is_minutes_before(key: &[u8], instant: i64) -> bool {
     crate::line::split_subtotal(key)
         .is_some_and(|(subtotal, _, code)| subtotal == MINUTES.as_bytes() && code.start() < instant)

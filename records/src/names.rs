@@ -1,11 +1,11 @@
-//! Names of namespaces, subtotals and dimensions: a few letters, looked up for every increment.
+//! Names of namespaces, subtotals and dimensions. They have a few letters, and every increment looks them up.
 
 /// Longest name, characters.
 pub(crate) const NAME_CHARS_MAX: usize = 24;
 
-/// The dimensions of a subtotal, of which a crossed one has two: `c*v`.
+/// The dimensions of a subtotal: one, or two for a crossed subtotal such as `c*v`.
 pub fn dimensions(subtotal: &str) -> impl Iterator<Item = &str> {
-    // To search for one character at once is made for texts much longer than these.
+    // The standard search for a single character is made for much longer texts.
     subtotal.split(['*'])
 }
 
@@ -17,7 +17,7 @@ pub(crate) fn is_name(text: &str) -> bool {
             .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
 }
 
-/// True for the same text. To call the system's comparison takes longer than to compare so few bytes.
+/// True for equal texts. A call of the system's comparison takes longer than comparing so few bytes.
 #[inline]
 pub(crate) fn is_same(name: &str, other: &str) -> bool {
     name.len() == other.len() && name.bytes().zip(other.bytes()).all(|(a, b)| a == b)

@@ -1,4 +1,4 @@
-//! Realtime text form: one data point a record, as a memory delta holds it.
+//! The text form of counters in memory: one data point for each record.
 //!
 //! `u|jehiah,c41l → 5` is a total, `c.u|jehiah,US,c41l → 4` one value of a subtotal.
 
@@ -9,16 +9,16 @@ use thiserror::Error;
 
 use crate::time_code::TimeCode;
 
-/// One counter: a key, perhaps one value of a subtotal, one base bucket, and the count.
+/// One counter: a key, one value of a subtotal or none, one base bucket, and the count.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Point {
     /// `u|jehiah`, or `c.u|jehiah` for a subtotal.
     pub key: String,
-    /// The value of the subtotal; none for a total.
+    /// The value of the subtotal; `None` for a total.
     pub value: Option<String>,
     /// The base bucket.
     pub code: TimeCode,
-    /// How many.
+    /// The count.
     pub count: u64,
 }
 
@@ -26,7 +26,7 @@ pub struct Point {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("`{}` is not a data point (such as `u|jehiah,c41l → 5`)", found.escape_debug())]
 pub struct PointError {
-    /// What was found.
+    /// The text that was found.
     pub found: String,
 }
 

@@ -1,6 +1,6 @@
-//! Places in the log and names of the stores it counts in, each with one form as text.
+//! Offsets and positions in the log, and the names of delta stores, each with one text form.
 //!
-//! Invariant: what is written as text is read back alike.
+//! Invariant: reading a text form gives back the value that wrote it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,21 +9,21 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::day::Day;
 
-/// A delta store's identity.
+/// The name of a delta store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StoreId {
-    /// One UTC day of the ring.
+    /// The store of one UTC day of the ring.
     Day(Day),
-    /// Increments outside the ring's open days, by epoch.
+    /// The late store of one epoch: increments outside the open days of the ring.
     Late(u64),
 }
 
-/// A place in one log partition. Ordered by epoch, then sequence; the sequence never falls.
+/// A point between two records of one log partition. Ordered by epoch, then sequence; the sequence never falls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Offset {
-    /// Rises whenever the log is opened, so that a number is never used twice.
+    /// Rises whenever the log is opened, so that no offset is used twice.
     pub epoch: u32,
-    /// Number of the next record: everything below it is covered.
+    /// Number of the next record: the offset covers every record with a smaller number.
     pub sequence: u64,
 }
 

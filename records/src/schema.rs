@@ -1,4 +1,4 @@
-//! What is counted: namespaces, their subtotals and their grain; event types and ratios over them.
+//! The schema: namespaces with their subtotals and grain, and event types and ratios over them.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::filter::Filter;
 use crate::names::{NAME_CHARS_MAX, dimensions, is_name, is_same};
 use crate::time_code::Grain;
 
-/// All namespaces of an installation, as declared in its configuration.
+/// All declarations of an installation's configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Schema {
@@ -22,10 +22,10 @@ pub struct Schema {
     /// Ratios of two event types.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ratios: Vec<Ratio>,
-    /// Which events are not counted.
+    /// Rules for events that are not counted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub filters: Vec<Filter>,
-    /// What people call dimensions of subtotals, by their names; those that are not here go by their names.
+    /// Titles of the dimensions of subtotals, by name. A dimension without a title is shown by its name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub titles: BTreeMap<String, String>,
 }
@@ -36,7 +36,7 @@ pub struct Schema {
 pub struct Namespace {
     /// 1–24 of `[a-z][a-z0-9_]*`.
     pub name: String,
-    /// For people.
+    /// The title that people see; empty for none.
     #[serde(default)]
     pub title: String,
     /// Width of its base buckets: hour (default) or quarter.
@@ -61,7 +61,7 @@ fn hour() -> Grain {
     Grain::Hour
 }
 
-/// Path segments of the API, which cannot be namespaces.
+/// Path segments of the API. No namespace may have such a name.
 pub const RESERVED_NAMES: [&str; 7] = [
     "events",
     "ratios",
@@ -82,8 +82,8 @@ const TITLE_CHARS_MAX: usize = 40;
 pub struct SchemaError(pub(crate) String);
 
 impl Schema {
-    /// Links, users and domains, by country and referrer, links also by device. The embedded
-    /// configuration declares the events of ads besides.
+    /// Links, users and domains by country and referrer, and links also by device. The embedded
+    /// configuration declares events of ads, too.
     pub fn default_clicks() -> Self {
         let namespace = |name: &str, title: &str, subtotals: &[&str]| Namespace {
             name: name.into(),
@@ -125,7 +125,7 @@ impl Schema {
         names.join(", ")
     }
 
-    /// What people call a subtotal: `country`, or of a crossed one `country × device`.
+    /// The title of a subtotal: `country`, or `country × device` for a crossed one.
     pub fn title_of(&self, subtotal: &str) -> String {
         let title = |name| self.titles.get(name).map_or(name, String::as_str);
         let titles: Vec<&str> = dimensions(subtotal).map(title).collect();
@@ -135,7 +135,7 @@ impl Schema {
     /// Checks every declaration.
     ///
     /// # Errors
-    /// The first name, grain or subtotal that cannot be used.
+    /// Names the first declaration that cannot be used.
     pub fn validate(&self) -> Result<(), SchemaError> {
         if self.namespaces.is_empty() || self.namespaces.len() > NAMESPACES_MAX {
             return Err(SchemaError(format!(
@@ -182,7 +182,7 @@ impl Schema {
 }
 
 impl Namespace {
-    /// What people call it.
+    /// The title of the namespace, or its name when it has none.
     pub fn title_or_name(&self) -> &str {
         match self.title.as_str() {
             "" => &self.name,
@@ -190,7 +190,7 @@ impl Namespace {
         }
     }
 
-    /// True when some subtotal uses the dimension, alone or crossed.
+    /// True when a subtotal uses the dimension, alone or crossed.
     pub fn has_dimension(&self, dimension: &str) -> bool {
         self.subtotals
             .iter()

@@ -1,8 +1,8 @@
-//! Which shard a key lives in.
+//! The shard of a key.
 
 /// The shard of a total key such as `u|jehiah`: CRC-32 (IEEE) of the key, modulo `shards`.
 ///
-/// Time and subtotal are not part of it, so that a request reads one shard whatever its range.
+/// Time and subtotal are not part of the shard, so a request reads one shard for any range.
 ///
 /// # Panics
 /// When `shards` is 0, which no configuration allows.
@@ -10,12 +10,12 @@ pub fn shard_of(total_key: &[u8], shards: u16) -> u16 {
     KeyCrc::of(total_key).shard(shards)
 }
 
-/// What total keys of one namespace begin with, `u|`: finds the shard of each without a copy of it behind that.
+/// The beginning `u|` of all total keys of a namespace: finds the shard of a key without copying it behind the `u|`.
 #[derive(Debug, Clone)]
 pub struct ShardPrefix(crc32fast::Hasher);
 
 impl ShardPrefix {
-    /// Of a namespace's keys.
+    /// The prefix of the keys of `namespace`.
     pub fn of(namespace: &str) -> Self {
         let mut hasher = crc32fast::Hasher::new();
         hasher.update(namespace.as_bytes());
@@ -23,7 +23,7 @@ impl ShardPrefix {
         Self(hasher)
     }
 
-    /// The shard of the total key with this stored key, as [`shard_of`].
+    /// The shard of the total key with this stored key; equal to [`shard_of`].
     ///
     /// # Panics
     /// When `shards` is 0.
@@ -34,17 +34,17 @@ impl ShardPrefix {
     }
 }
 
-/// What tells the shard of a total key however many shards there are.
+/// The checksum of a total key, which gives its shard for any number of shards.
 #[derive(Debug, Clone, Copy)]
 pub struct KeyCrc(u32);
 
 impl KeyCrc {
-    /// Of a total key.
+    /// The checksum of a total key.
     pub fn of(total_key: &[u8]) -> Self {
         Self(crc32fast::hash(total_key))
     }
 
-    /// The key's shard, as [`shard_of`].
+    /// The shard of the key; equal to [`shard_of`].
     ///
     /// # Panics
     /// When `shards` is 0.

@@ -1,4 +1,4 @@
-//! Short texts as numbers, which are compared, hashed and copied in a few steps.
+//! Short texts as numbers. Comparing, hashing or copying a number takes a few steps.
 
 /// A text of at most [`ShortText::BYTES_MAX`] bytes: its bytes, zeros, and its length in the last byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -8,14 +8,14 @@ impl ShortText {
     /// The longest text: a hashed key of a namespace of two letters.
     pub const BYTES_MAX: usize = size_of::<Self>() - 1;
 
-    /// Of a text, if it is short.
+    /// The number of `text`; `None` when it is longer than [`ShortText::BYTES_MAX`].
     #[inline]
     pub fn of(text: &[u8]) -> Option<Self> {
         let bytes = bytes_of(text)?;
         Some(Self(bytes | (text.len() as u128) << LENGTH_SHIFT))
     }
 
-    /// This text with another one behind it, if that is short too.
+    /// This text with `text` behind it; `None` when both together are too long.
     #[inline]
     pub fn followed_by(self, text: &[u8]) -> Option<Self> {
         let length = self.len() + text.len();
@@ -26,18 +26,18 @@ impl ShortText {
         Some(Self(bytes | (length as u128) << LENGTH_SHIFT))
     }
 
-    /// Bytes of it.
+    /// Length in bytes.
     #[inline]
     pub fn len(self) -> usize {
         (self.0 >> LENGTH_SHIFT) as usize
     }
 
-    /// True when it has none.
+    /// True for the empty text.
     pub fn is_empty(self) -> bool {
         self.len() == 0
     }
 
-    /// The text, and zeros and its length behind it.
+    /// The bytes of the text, then zeros, then the length.
     pub fn bytes(self) -> [u8; size_of::<Self>()] {
         self.0.to_le_bytes()
     }
@@ -51,7 +51,7 @@ impl ShortText {
 
 const LENGTH_SHIFT: usize = 8 * ShortText::BYTES_MAX;
 
-/// The bytes of a short text and zeros. Read in overlapping halves, which is faster than to copy so many bytes.
+/// The bytes of a short text, then zeros. Two overlapping loads are faster than a copy of so few bytes.
 #[inline]
 fn bytes_of(text: &[u8]) -> Option<u128> {
     let length = text.len();

@@ -1,4 +1,4 @@
-//! Time codes: a bucket's UTC start in a few bytes that sort by time.
+//! Time codes: the UTC start of a bucket in a few bytes that sort by time.
 //!
 //! One base32hex digit (`0-9a-v`) each for year−2000, month, day, hour: `c3p1` is 2012-03-25 01:00.
 //! A day is the hour code without its last digit (`c3p`), a quarter-hour adds one digit 0–3
@@ -16,11 +16,11 @@ use thiserror::Error;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Grain {
-    /// One UTC day; what hours fold to when they age.
+    /// One UTC day, into which old hours fold.
     Day,
     /// One UTC hour, the default.
     Hour,
-    /// A quarter of an hour: exact days in every time zone in use.
+    /// A quarter of an hour, which makes days exact in every time zone in use.
     Quarter,
     /// One minute.
     Minute,
@@ -47,8 +47,8 @@ pub struct TimeCode {
 }
 
 impl TimeCode {
-    /// The bucket of `grain` that holds `instant` (Unix seconds), which is moved into
-    /// [`TIME_MIN`]..[`TIME_MAX`] if it lies outside.
+    /// The bucket of `grain` that holds `instant` (Unix seconds). An instant outside of
+    /// [`TIME_MIN`]..[`TIME_MAX`] moves to the nearest one inside.
     #[inline]
     pub fn containing(instant: i64, grain: Grain) -> Self {
         let since = instant.clamp(TIME_MIN, TIME_MAX - 1) - EPOCH_2000;
@@ -56,12 +56,12 @@ impl TimeCode {
         Self::from_minutes(minutes, grain)
     }
 
-    /// The bucket of `grain` that holds a minute, counted from 2000-01-01T00:00Z, which is moved before 3000 if it lies
-    /// outside.
+    /// The bucket of `grain` that holds a minute, counted from 2000-01-01T00:00Z. A minute after 2999 moves to the last
+    /// one of 2999.
     #[inline]
     pub fn from_minutes(minutes: u32, grain: Grain) -> Self {
         let minutes = minutes.min(MINUTES_MAX);
-        // Divisions by constants, which are cheap.
+        // Divisions by constants are cheap.
         let within = match grain {
             Grain::Day => minutes % MINUTES_A_DAY,
             Grain::Hour => minutes % 60,
@@ -118,7 +118,7 @@ impl TimeCode {
     /// Reads the text form.
     ///
     /// # Errors
-    /// When it is not the code of a bucket.
+    /// When the text is not the code of a bucket.
     pub fn parse(text: &[u8]) -> Result<Self, TimeCodeError> {
         parse(text).ok_or_else(|| TimeCodeError {
             found: String::from_utf8_lossy(text).into_owned(),
@@ -126,16 +126,16 @@ impl TimeCode {
     }
 }
 
-/// A month, which tells its hours by their last two digits.
+/// A month, which finds an hour of its own by the last two digits of the hour's code.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Month {
-    /// Minutes since 2000 to its first day.
+    /// Start of the first day, in minutes since 2000.
     start: u32,
     days: u32,
 }
 
 impl Month {
-    /// That of a bucket.
+    /// The month of a bucket.
     pub(crate) fn of(code: TimeCode) -> Self {
         let day = code.minutes / MINUTES_A_DAY;
         let (year, month, of_month) = date_of(day);
@@ -145,10 +145,10 @@ impl Month {
         }
     }
 
-    /// The hour that has these digits for its day and its hour, as the text form writes them.
+    /// The hour with these digits of day and hour, as the text form writes them.
     #[inline]
     pub(crate) fn hour(self, day: u8, hour: u8) -> Option<TimeCode> {
-        // There is no day 0: it becomes the largest. What is no digit is too large, too.
+        // Day 0 wraps to the largest number, and a byte that is no digit is too large, too.
         let (day, hour) = (value(day).wrapping_sub(1), value(hour));
         (day < self.days && hour < 24).then(|| TimeCode {
             minutes: self.start + day * MINUTES_A_DAY + hour * 60,
@@ -161,14 +161,14 @@ impl Month {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("`{}` is not a time code (such as c3p1 for 2012-03-25 01:00 UTC)", found.escape_debug())]
 pub struct TimeCodeError {
-    /// What was found.
+    /// The text that was found.
     pub found: String,
 }
 
 /// First instant that can be counted: 2000-01-01T00:00:00Z, Unix seconds.
 pub const TIME_MIN: i64 = EPOCH_2000;
 
-/// First instant after what can be counted: 3000-01-01T00:00:00Z, Unix seconds.
+/// First instant that can no longer be counted: 3000-01-01T00:00:00Z, Unix seconds.
 pub const TIME_MAX: i64 = 32_503_680_000;
 
 pub(crate) const EPOCH_2000: i64 = 946_684_800;
@@ -198,7 +198,7 @@ pub(crate) fn digit(value: u32) -> u8 {
 
 const DIGITS: &[u8; 32] = b"0123456789abcdefghijklmnopqrstuv";
 
-/// The value of a digit; of what is none a larger one than any digit has.
+/// The value of a digit, 0 to 31; 255 for a byte that is no digit.
 #[inline]
 fn value(digit: u8) -> u32 {
     u32::from(VALUES[usize::from(digit)])
@@ -243,8 +243,8 @@ fn parse(text: &[u8]) -> Option<TimeCode> {
     Some(TimeCode { minutes, grain })
 }
 
-/// The date so many days after 2000-01-01: year, month 1–12, day 1–31. Years here begin in March, so that the
-/// day that some have more comes last (Howard Hinnant, *chrono-Compatible Low-Level Date Algorithms*).
+/// The date `days` days after 2000-01-01: year, month 1–12, day 1–31. Years begin in March in this computation, so that
+/// the leap day comes last (Howard Hinnant, *chrono-Compatible Low-Level Date Algorithms*).
 pub(crate) fn date_of(days: u32) -> (u32, u32, u32) {
     let days = days + DAYS_FROM_MARCH_1600;
     let era = days / DAYS_OF_400_YEARS;
@@ -262,7 +262,7 @@ pub(crate) fn date_of(days: u32) -> (u32, u32, u32) {
     (year, month, day)
 }
 
-/// Days from 2000-01-01 to a date; none when there is no such date, or it lies outside 2000–2999.
+/// Days from 2000-01-01 to a date; `None` when there is no such date, or it lies outside 2000–2999.
 fn days_to(year: u32, month: u32, day: u32) -> Option<u32> {
     if !(2000..3000).contains(&year) || !(1..=12).contains(&month) {
         return None;
@@ -290,7 +290,7 @@ fn days_of(year: u32, month: u32) -> u32 {
 
 const MINUTES_A_DAY: u32 = 1_440;
 const DAYS_OF_400_YEARS: u32 = 146_097;
-/// From 1600-03-01 to 2000-01-01.
+/// Days from 1600-03-01 to 2000-01-01.
 const DAYS_FROM_MARCH_1600: u32 = 146_037;
 
 #[cfg(test)]
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_code_is_refused() {
+    fn text_that_is_no_time_code_is_refused() {
         for text in [
             "", "c", "c4", "c00l", "cd1l", "c41o", "c41w", "C41l", "c41l4", "c41l1s", "~0031c",
             "c2uf", "c41l1q0", "~vv11",

@@ -1,22 +1,22 @@
-//! Unique users of a base bucket: a HyperLogLog sketch, kept as a line of its own kind.
+//! Distinct users of a base bucket: a HyperLogLog sketch, in a line of its own kind.
 //!
 //! `_u.ad_click|42.c41l,AgEHDAMIBAgR…` holds the sketch of the users of ad 42's clicks in the hour
 //! `c41l`: Apache DataSketches' compact form of an HLL_8 sketch with 2^12 registers, in unpadded
-//! base64. Up to 384 users it is a list of 4 bytes each, above that its 4 KiB of registers. Sketches
-//! merge by union, which counts nobody twice, and are outside of all sums.
+//! base64. Up to 384 users the sketch is a list of 4 bytes for each user; above that it is 4 KiB of
+//! registers. Sketches merge by union, which counts nobody twice, and no sum includes them.
 //!
-//! Invariant: the bytes are a function of the set of users, whatever their order and however runs
-//! divide them, so that merges of the same runs give the same bytes. Therefore coupons are written in
-//! ascending order, and the estimator that depends on the order of arrival is not kept.
+//! Invariant: the bytes are a function of the set of users, for any order of users and any division into
+//! runs, so that merges of equal runs give equal bytes. Therefore coupons are written in ascending order, and
+//! the estimator that depends on the order of arrival is not kept.
 
 use data_encoding::BASE64_NOPAD;
 use datasketches::hash::value::raw_bytes;
 use datasketches::hll::{Coupon, HllSketch, HllType, HllUnion};
 
-/// The name that stands where a subtotal's does.
+/// The name in a line's key, where other lines have the name of a subtotal.
 pub const USERS: &str = "_u";
 
-/// What the key of a line of users begins with.
+/// Beginning of the key of a line of users.
 pub(crate) const USERS_PREFIX: &[u8] = b"_u.";
 
 /// Standard error of an estimate: 1.04 / √4096. It is nearly exact up to 384 users.
@@ -24,7 +24,7 @@ pub const USERS_RELATIVE_ERROR: f64 = 0.01625;
 
 const LG_REGISTERS: u8 = 12;
 
-/// Where the library's compact form has what is changed: mode, flags, accumulator.
+/// Offsets in the library's compact form of the fields that are changed here: mode, flags, accumulator.
 const MODE: usize = 7;
 const MODE_MASK: u8 = 3;
 const MODE_LIST: u8 = 0;
@@ -36,12 +36,12 @@ const FLAG_OUT_OF_ORDER: u8 = 16;
 const ACCUMULATOR: std::ops::Range<usize> = 8..16;
 const COUPON_BYTES: usize = 4;
 
-/// A user as sketches see one: hashed once, added to many.
+/// The hash of a user: made once, added to many sketches.
 #[derive(Debug, Clone, Copy)]
 pub struct User(Coupon);
 
 impl User {
-    /// By the hash that other systems use for a text's UTF-8.
+    /// Hashes the UTF-8 of a user as other systems do.
     pub fn new(user: &str) -> Self {
         Self(Coupon::from_value(raw_bytes::from_str(user)))
     }
@@ -78,12 +78,12 @@ impl Users {
         self.0 = union.to_sketch(HllType::Hll8);
     }
 
-    /// How many they are, about.
+    /// The estimated number of users.
     pub fn estimate(&self) -> u64 {
         self.0.composite_estimate().round() as u64
     }
 
-    /// Bytes of memory held, about.
+    /// Bytes of memory that the sketch holds, about.
     pub fn bytes(&self) -> usize {
         size_of::<Self>() + self.0.estimated_size()
     }
@@ -102,7 +102,7 @@ impl Users {
         BASE64_NOPAD.encode(&bytes)
     }
 
-    /// Reads the payload of a line; none when it is no sketch of this size.
+    /// Reads the payload of a line; `None` when it is no sketch of this size.
     pub fn from_payload(payload: &[u8]) -> Option<Self> {
         let bytes = BASE64_NOPAD.decode(payload).ok()?;
         let sketch = HllSketch::deserialize(&bytes).ok()?;
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_sketch_is_refused() {
+    fn text_that_is_no_sketch_is_refused() {
         let good = users(0..5).to_payload();
         assert_eq!(Users::from_payload(good.as_bytes()).unwrap().estimate(), 5);
         let small = BASE64_NOPAD.encode(&HllSketch::new(10, HllType::Hll8).unwrap().serialize());

@@ -1,4 +1,4 @@
-//! LEB128 integers and length-prefixed text, the alphabet of log records.
+//! LEB128 integers and length-prefixed text, of which log records consist.
 
 /// Appends `value` in 7-bit groups, least significant first.
 pub fn write_u64(out: &mut Vec<u8>, mut value: u64) {
@@ -9,7 +9,7 @@ pub fn write_u64(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Appends `value` folded so that small magnitudes are short.
+/// Appends `value` in zigzag form, so that small magnitudes are short.
 pub fn write_i64(out: &mut Vec<u8>, value: i64) {
     write_u64(out, (value.wrapping_shl(1) ^ (value >> 63)) as u64);
 }
@@ -20,7 +20,7 @@ pub fn write_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// Takes an integer off the front; `None` when cut short or beyond 64 bits.
+/// Takes an integer off the front; `None` when it is cut short or has more than 64 bits.
 pub fn read_u64(input: &mut &[u8]) -> Option<u64> {
     let mut value = 0_u64;
     for shift in (0..64).step_by(7) {
@@ -38,10 +38,10 @@ pub fn read_u64(input: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// Takes a folded integer off the front.
+/// Takes an integer in zigzag form off the front.
 pub fn read_i64(input: &mut &[u8]) -> Option<i64> {
-    let folded = read_u64(input)?;
-    Some((folded >> 1) as i64 ^ -((folded & 1) as i64))
+    let zigzag = read_u64(input)?;
+    Some((zigzag >> 1) as i64 ^ -((zigzag & 1) as i64))
 }
 
 /// Takes a length and that many bytes off the front.
@@ -57,7 +57,7 @@ pub fn read_str<'a>(input: &mut &'a [u8]) -> Option<&'a str> {
     std::str::from_utf8(read_bytes(input)?).ok()
 }
 
-/// The same, as a text of its own.
+/// Takes length-prefixed UTF-8 off the front, as an owned text.
 pub fn read_text(input: &mut &[u8]) -> Option<String> {
     read_str(input).map(str::to_owned)
 }

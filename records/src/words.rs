@@ -1,4 +1,4 @@
-//! How numbers stand in sentences for people.
+//! Numbers in sentences for people.
 
 /// `count` with a comma before every third digit: `1,234,567`.
 pub fn grouped(count: impl Into<u128>) -> String {
@@ -13,7 +13,7 @@ pub fn grouped(count: impl Into<u128>) -> String {
     grouped
 }
 
-/// So many of a thing whose plural ends in `s`: `0 files`, `1 file`, `2,000 files`.
+/// A count of a thing whose plural ends in `s`: `0 files`, `1 file`, `2,000 files`.
 pub fn how_many(count: impl Into<u128>, thing: &str) -> String {
     match count.into() {
         1 => format!("1 {thing}"),
@@ -21,7 +21,7 @@ pub fn how_many(count: impl Into<u128>, thing: &str) -> String {
     }
 }
 
-/// The same as the beginning of a sentence: `1 row was`, `2 rows were`.
+/// A count and its verb, to begin a sentence: `1 row was`, `2 rows were`.
 pub fn how_many_were(count: impl Into<u128>, thing: &str) -> String {
     let count = count.into();
     let verb = if count == 1 { "was" } else { "were" };

@@ -1,7 +1,7 @@
-//! Base buckets that are old enough fold into UTC days on their way out of a merge.
+//! Folds old base buckets into UTC days on their way out of a merge.
 //!
-//! All lines of one total or subtotal within a day stand one after the other, those that were folded before first, so
-//! one line is kept back at a time. Sums stay what they were, so the books do; users are united.
+//! All lines of one total or subtotal within a day follow each other, and lines that were folded earlier come first. So
+//! one open line is enough. Sums do not change, so the books balance; sketches of users are united.
 
 use tallyring_records::line::{self, Kind};
 use tallyring_records::{Grain, TimeCode, Users};
@@ -10,7 +10,7 @@ use super::{Values, add, total_payload, unreadable};
 use crate::error::Result;
 use crate::run::RunWriter;
 
-/// Writes lines to a run, those of old buckets by the day.
+/// Writes lines to a run, and folds the lines of old buckets into days.
 pub(super) struct Days {
     /// Buckets that began earlier are folded, Unix seconds.
     before: i64,
@@ -18,7 +18,7 @@ pub(super) struct Days {
     payload: Vec<u8>,
 }
 
-/// A line of a day that may have more to come.
+/// The line of a day to which later lines may still add.
 struct OpenDay {
     key: Vec<u8>,
     content: DayContent,

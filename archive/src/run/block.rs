@@ -1,8 +1,8 @@
-//! A decoded block: its lines, and where a key stands among them.
+//! A decoded block: its lines, and a search for a key among them.
 
 use tallyring_records::line;
 
-/// Plain lines and where each starts.
+/// Plain lines, and the start of each.
 #[derive(Debug)]
 pub struct Block {
     plain: Vec<u8>,
@@ -10,7 +10,7 @@ pub struct Block {
 }
 
 impl Block {
-    /// Of lines, each with its line end.
+    /// A block of lines, each with its line end.
     pub fn new(plain: Vec<u8>) -> Self {
         // A line is seldom shorter than this, so the list grows at most once or twice.
         let mut starts = Vec::with_capacity(plain.len() / 32 + 2);
@@ -35,26 +35,26 @@ impl Block {
         &self.plain[start..end - 1]
     }
 
-    /// The line's key; all of it where it has no comma.
+    /// The key of a line; the whole line when it has no comma.
     fn key(&self, at: usize) -> &[u8] {
         let text = self.line(at);
         line::split(text).map_or(text, |(key, _)| key)
     }
 }
 
-/// A block in which keys are looked for. Their beginnings stand beside each other: to look for one among the lines themselves
-/// would touch another place of memory with every step, and most are not in the processor's cache.
+/// A block in which reads look for keys. The beginnings of all keys stand beside each other: a search among the lines
+/// themselves would load another cache line with every step.
 #[derive(Debug)]
 pub struct IndexedBlock {
     block: Block,
-    /// Bytes that all keys begin with: so many of the first one's.
+    /// Length of the beginning that all keys share with the first key, bytes.
     common: usize,
-    /// Of each key what follows those bytes, as [`beginning`] says.
+    /// Four bytes of each key behind the shared beginning, as [`beginning`] packs them.
     beginnings: Vec<u32>,
 }
 
 impl IndexedBlock {
-    /// Of a block with at least one line.
+    /// Indexes a block that has at least one line.
     pub fn new(block: Block) -> Self {
         let (first, last) = (block.key(0), block.key(block.len() - 1));
         let common = first.iter().zip(last).take_while(|(a, b)| a == b).count();
@@ -80,7 +80,7 @@ impl IndexedBlock {
         };
         let wanted = beginning(rest);
         let mut low = self.beginnings.partition_point(|&found| found < wanted);
-        // Those that begin alike are compared as a whole.
+        // Keys with equal beginnings are compared as a whole.
         let alike = self.beginnings[low..].partition_point(|&found| found == wanted);
         let mut high = low + alike;
         while low < high {
@@ -94,14 +94,15 @@ impl IndexedBlock {
         low
     }
 
-    /// Bytes of memory, about.
+    /// Bytes of memory that the block takes, about.
     pub fn weight(&self) -> u64 {
         let lines = self.block.len() * 2 * size_of::<u32>();
         (self.block.plain.len() + lines + 64) as u64
     }
 }
 
-/// The first four bytes of a key, which ends at a comma, and zeros: as a number that is not above that of a key that follows.
+/// The first four bytes of a key, padded with zeros, as a number. The key ends at a comma. A later key has no smaller
+/// number.
 fn beginning(text: &[u8]) -> u32 {
     let mut bytes = [0; 4];
     for (byte, &found) in bytes
@@ -113,13 +114,13 @@ fn beginning(text: &[u8]) -> u32 {
     u32::from_be_bytes(bytes)
 }
 
-/// True when the line's key is before `key`, which has no comma: found out without looking for the line's.
+/// True when the key of the line is before `key`, which has no comma. Does not search for the end of the line's key.
 fn is_before(text: &[u8], key: &[u8]) -> bool {
     let differing = text.iter().zip(key).find(|(found, wanted)| found != wanted);
     match differing {
         Some((b',', _)) => true,
         Some((found, wanted)) => found < wanted,
-        // All of one is in the other: a key is not before itself, nor before what it begins with.
+        // One text begins with the other: a key is neither before itself nor before its own beginning.
         None => text.len() < key.len(),
     }
 }

@@ -1,4 +1,4 @@
-//! How blocks are compressed. Levels are zstd's, but [`LEVEL_TUNED`], whose parameters are chosen for short records.
+//! The compression of blocks. Levels are zstd's, except [`LEVEL_TUNED`], which has parameters for short records.
 
 use std::io;
 
@@ -9,12 +9,12 @@ use zstd::zstd_safe::{self, CParameter, Strategy};
 /// The level of archive files unless configured otherwise.
 pub const LEVEL_TUNED: i32 = 6;
 
-/// Which parameters [`LEVEL_TUNED`] has; older ones gave other bytes.
+/// Number of the parameters of [`LEVEL_TUNED`]; earlier numbers gave other bytes.
 const TUNING: u32 = 2;
 
-/// In records of a few digits matches are three or four bytes long, and a block fits small tables that stay in the
-/// processor's cache: it is 7 % smaller than level 3 and as small as level 8, in two thirds of that one's time (measured
-/// on a year of generated clicks in blocks of 64 KiB).
+/// Matches in records of a few digits are three or four bytes long, and a block fits small tables that stay in the
+/// processor's cache. Blocks are 7 % smaller than at level 3, and as small as at level 8 in two thirds of its time
+/// (measured on a year of generated clicks in blocks of 64 KiB).
 const TUNED: [CParameter; 7] = [
     CParameter::Strategy(Strategy::ZSTD_lazy2),
     CParameter::WindowLog(17),
@@ -25,10 +25,10 @@ const TUNED: [CParameter; 7] = [
     CParameter::TargetLength(16),
 ];
 
-/// What is tuned further for lines of totals. Hours and counts repeat themselves within a few entries, and a match further
-/// away only costs more digits to say where: with a table that remembers little, they are 3 to 8 % smaller, in seven tenths
-/// of the time. (Values of breakdowns repeat at any distance: theirs would be larger by a tenth, or more than twice as
-/// large.)
+/// Further parameters for lines of totals. Hours and counts repeat within a few entries, and a match further away
+/// only costs more bits for its distance. With a table that remembers little, blocks of totals are 3 to 8 % smaller,
+/// in seven tenths of the time. Values of breakdowns repeat at any distance: their blocks would be larger by a tenth
+/// up to more than twice.
 const TOTALS: [CParameter; 3] = [
     CParameter::HashLog(8),
     CParameter::ChainLog(8),
@@ -44,7 +44,7 @@ pub struct BlockCompressor {
 }
 
 impl BlockCompressor {
-    /// At a level of 1 to 19.
+    /// A compressor with a level of 1 to 19.
     ///
     /// # Errors
     /// When zstd has no memory.
@@ -83,7 +83,7 @@ fn set(zstd: &mut Compressor<'static>, parameters: &[CParameter]) -> io::Result<
     parameters.try_for_each(|&parameter| zstd.set_parameter(parameter))
 }
 
-/// What a run of this build says of its compression: zstd's version, the tuning and the level make the bytes.
+/// The description of this build's compression in a run: zstd's version, the tuning and the level make the bytes.
 pub fn named(level: i32) -> String {
     let version = zstd_safe::version_string();
     match level {

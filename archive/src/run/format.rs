@@ -57,7 +57,7 @@ pub fn tail(offset: u64, meta: &[u8], index: &[u8]) -> Vec<u8> {
 
 /// The parts of a run's tail, checked.
 pub struct Tail<'a> {
-    /// Bytes before it are blocks.
+    /// Offset behind the last block, bytes.
     pub blocks_end: u64,
     pub meta: &'a [u8],
     pub index: &'a [u8],

@@ -1,7 +1,7 @@
-//! The block index: where each block lies, what it must hash to, and the first key in it.
+//! The block index: offset, checksum and first key of each block.
 //!
 //! An entry is `offset u64 | frame bytes u32 | plain bytes u32 | lines u32 | crc u32 | key length u16
-//! | first key`, integers little-endian; `crc` is that of the compressed frame.
+//! | first key`, integers little-endian; `crc` is the checksum of the compressed frame.
 
 use crate::error::{Error, Result};
 
@@ -18,10 +18,10 @@ pub struct BlockEntry {
 
 const FIXED_BYTES: usize = 8 + 4 + 4 + 4 + 4 + 2;
 
-/// Longest key of a line: longer ones are hashed long before.
+/// Longest key of a line, bytes. Long keys are hashed, so keys are far shorter.
 pub const KEY_BYTES_MAX: usize = u16::MAX as usize;
 
-/// Largest plain block: one subtotal line of a key-hour with many millions of values.
+/// Largest plain block, bytes: one line of a breakdown with many millions of values.
 pub const PLAIN_BYTES_MAX: u32 = 1 << 30;
 
 impl BlockEntry {

@@ -1,5 +1,5 @@
 //! A run: one immutable file of sorted lines. Flushed deltas, source runs and archive files are all
-//! runs; there is one format from the first flush to the archive.
+//! runs, so there is one format from the first flush to the archive.
 //!
 //! ```text
 //! | zstd frame: lines of block 0 | … | zstd frame: lines of block N−1 |
@@ -9,9 +9,14 @@
 //! ```
 //!
 //! Blocks are independent frames of about 64 KiB of plain CSV, so `zstdcat` prints the file and a
-//! point read decodes one block. Invariants: keys ascend as bytes across the whole file (equal keys
-//! only where a long total continues); every byte of the file is covered by a checksum or compared
-//! with the only value it may have, so that any flipped bit is found; a named file never changes.
+//! point read decodes one block.
+//!
+//! Invariants:
+//!
+//! * Keys ascend as bytes across the whole file. Equal keys stand only where a long total continues.
+//! * Every byte of the file is under a checksum or compared with the only value it may have, so a reader finds any
+//!   flipped bit.
+//! * A named file never changes.
 
 mod block;
 mod compression;

@@ -22,14 +22,14 @@ use crate::run::meta::{RunEntry, RunMeta, hash_text};
 /// A line: its key and its payload.
 type Line<'b> = (&'b [u8], &'b [u8]);
 
-/// Sees lines one by one and may end the visit.
+/// Gets lines one by one, and may end the visit.
 type Visitor<'v> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'v;
 
-/// Runs up to this length are hashed when they are opened, which takes some microseconds. Larger ones are not alike by
-/// chance: sums, lines, lengths and times of tens of thousands of counts are equal only if all of it is.
+/// Runs up to this length, bytes, are hashed when they are opened, which takes some microseconds. Larger runs are not
+/// alike by chance: sums, lines, lengths and times of tens of thousands of counts are equal only if everything is.
 const HASHED_BYTES_MAX: usize = 64 << 10;
 
-/// An open run. Cheap to share; the index is resident, the rest is read as needed.
+/// An open run, cheap to share. The index is in memory, and blocks are read when a read needs them.
 #[derive(Debug)]
 pub struct Run {
     name: String,
@@ -37,7 +37,7 @@ pub struct Run {
     index: Vec<BlockEntry>,
     meta: RunMeta,
     cache_id: u64,
-    /// Why it cannot be read, where it stands for a file that is damaged or gone.
+    /// The reason why reads fail, when the run stands for a file that is damaged or gone.
     lost: Option<String>,
 }
 
@@ -69,8 +69,8 @@ impl Run {
         }))
     }
 
-    /// Stands for a run that a manifest names and that cannot be opened: it tells what the manifest does, and every read
-    /// of its lines fails with `why`.
+    /// A run in the place of a file that a manifest names and that cannot be opened. It has the manifest's meta, and
+    /// every read of its lines fails with `why`.
     pub fn lost(entry: &RunEntry, why: &Error) -> Arc<Self> {
         Arc::new(Self {
             name: entry.name.clone(),
@@ -82,7 +82,7 @@ impl Run {
         })
     }
 
-    /// True for one that stands for a file that cannot be opened.
+    /// True for a run in the place of a file that cannot be opened.
     pub fn is_lost(&self) -> bool {
         self.lost.is_some()
     }
@@ -97,9 +97,9 @@ impl Run {
         }
     }
 
-    /// Opens the run that a manifest names: under its name, a valid run of another length, or that says something else
-    /// of itself, is damage too. Small runs can be alike in both, when each holds one click on a key of its own: those
-    /// are told apart by their bytes. (A block of it that is damaged is found when it is read, and only then.)
+    /// Opens the run that a manifest names. A valid run of another length or another meta is damage, too. Small runs
+    /// may have equal lengths and metas, when each holds one click on a key of its own, so their bytes are hashed. A
+    /// damaged block is found only when it is read.
     ///
     /// # Errors
     /// As [`Run::open`], and when the file is not the one of the entry.
@@ -119,7 +119,7 @@ impl Run {
     /// Opens runs that a manifest names, in their order.
     ///
     /// # Errors
-    /// As [`Run::open_named`], of the first that cannot be opened.
+    /// As [`Run::open_named`], for the first run that cannot be opened.
     pub fn open_all<'e>(
         blobs: &Blobs,
         entries: impl IntoIterator<Item = &'e RunEntry>,
@@ -130,12 +130,12 @@ impl Run {
             .collect()
     }
 
-    /// The hash of all bytes, as a manifest keeps it.
+    /// The hash of all bytes, in the form of a manifest.
     pub(crate) fn content_hash(&self) -> String {
         hash_text(&blake3::hash(&self.content))
     }
 
-    /// The first block that is damaged.
+    /// The first damaged block; `None` when all are whole.
     pub(crate) fn first_damage(self: &Arc<Self>) -> Option<Error> {
         let mut cursor = self.cursor();
         loop {
@@ -152,7 +152,7 @@ impl Run {
         &self.name
     }
 
-    /// What the run says of itself.
+    /// The meta inside the run.
     pub fn meta(&self) -> &RunMeta {
         &self.meta
     }
@@ -176,8 +176,8 @@ impl Run {
         self.visit(&mut |number| self.block(cache, number), (b"", from), visit)
     }
 
-    /// Visits lines in order, from the first whose key is at least `from`, at least all whose keys begin with `prefix`:
-    /// blocks that begin with another key are not read.
+    /// Visits lines in order, from the first whose key is at least `from`, and at least all whose keys begin with
+    /// `prefix`. Does not read later blocks that begin with a key without that prefix.
     ///
     /// # Errors
     /// When a block that is needed is damaged.
@@ -191,10 +191,10 @@ impl Run {
         self.visit(block, (prefix, from), visit)
     }
 
-    /// The same as far as the cache holds the blocks: never waits for the disk.
+    /// As [`Run::visit_prefix`], for blocks that the cache holds. Never waits for the disk.
     ///
     /// # Errors
-    /// [`Error::NotCached`] at the first block that it does not hold.
+    /// [`Error::NotCached`] at the first block that the cache does not hold.
     pub fn visit_cached(
         &self,
         cache: &BlockCache,
@@ -208,7 +208,7 @@ impl Run {
         self.visit(&mut { cached }, (prefix, from), visit)
     }
 
-    /// The text behind a hash, if the run has it.
+    /// The text behind a hash; `None` when the run has no lookup of it.
     ///
     /// # Errors
     /// When a block that may hold it is damaged.
@@ -231,8 +231,8 @@ impl Run {
         visit: &mut Visitor<'_>,
     ) -> Result<()> {
         self.check_is_there()?;
-        // The block before the first one that starts at or after `from` may hold it; with continued
-        // totals several blocks may start with the key itself.
+        // The block before the first one that starts at or after `from` may hold the key. Where a total
+        // continues, several blocks start with the key itself.
         let first = self
             .index
             .partition_point(|entry| &*entry.first_key < from)
@@ -325,7 +325,7 @@ impl Run {
     }
 }
 
-/// Hot decoded blocks of all runs, within a budget of bytes.
+/// Decoded blocks of all runs that reads used lately, within a budget of bytes.
 pub struct BlockCache {
     blocks: Cache<(u64, u32), Arc<IndexedBlock>, BlockWeight>,
     decoded: AtomicU64,
@@ -352,7 +352,7 @@ impl BlockCache {
         }
     }
 
-    /// Blocks that were not in it when a read needed them, and were read from files.
+    /// Blocks that reads had to read from files, because the cache did not hold them.
     pub fn decoded(&self) -> u64 {
         self.decoded.load(Ordering::Relaxed)
     }
@@ -380,7 +380,7 @@ pub struct Cursor {
 }
 
 impl Cursor {
-    /// Bytes of the blocks that were read so far, as they lie in the file.
+    /// Compressed bytes of the blocks that were read so far.
     pub fn bytes_read(&self) -> u64 {
         self.bytes_read
     }
@@ -411,7 +411,7 @@ impl Cursor {
             }
         }
         self.run.check_is_there()?;
-        // Also after an error the cursor stands on no line.
+        // After an error the cursor stands on no line, too.
         self.block = None;
         if self.next_block == self.run.index.len() {
             return Ok(false);
@@ -423,7 +423,8 @@ impl Cursor {
         Ok(true)
     }
 }
-/// A frame's plain bytes, at most `limit`. Each thread keeps its decoder: to make one takes longer than a block.
+/// The plain bytes of a frame, at most `limit`. Each thread keeps its decoder, because making one takes longer than
+/// decoding a block.
 fn decompress(frame: &[u8], limit: usize) -> std::io::Result<Vec<u8>> {
     thread_local! {
         static DECODER: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };

@@ -1,4 +1,4 @@
-//! Writes a run in one pass: lines in, blocks out, then the tail; then sync, then the name.
+//! Writes a run in one pass: blocks of lines, the tail, a sync, and at last the name.
 
 use tallyring_records::TimeCode;
 use tallyring_records::line::{self, Kind};
@@ -22,7 +22,7 @@ pub struct RunSpec {
     pub partition: Partition,
     /// Shard of all its keys.
     pub shard: u16,
-    /// Of how many.
+    /// Number of shards.
     pub shards: u16,
     /// zstd level, 1–19.
     pub level: i32,
@@ -41,7 +41,7 @@ impl RunSpec {
         }
     }
 
-    /// The name of the file whose content has this hash.
+    /// The file name for a content with this hash.
     pub fn name(&self, hash: &str) -> String {
         let shard = (self.shard, self.shards);
         names::run(&self.origin, self.partition, shard, hash)
@@ -108,12 +108,12 @@ impl RunWriter {
         })
     }
 
-    /// The shard of its keys, and of how many.
+    /// The shard of the keys, and the number of shards.
     pub(crate) fn place(&self) -> (u16, u16) {
         (self.spec.shard, self.spec.shards)
     }
 
-    /// What a run of this build says of its compression; the same gives the same bytes.
+    /// The description of this build's compression; equal descriptions give equal bytes.
     pub fn compression(level: i32) -> String {
         compression::named(level)
     }
@@ -121,7 +121,7 @@ impl RunWriter {
     /// Adds the line `key,payload`. Keys must ascend; a key may repeat only for a continued total.
     ///
     /// # Errors
-    /// When a payload is no list of counts, a sum overflows or the disk refuses.
+    /// When a payload is no list of counts, a sum overflows, or the disk refuses.
     ///
     /// # Panics
     /// When keys do not ascend: the caller sorts.
@@ -217,7 +217,7 @@ impl RunWriter {
             first = first.or(Some(name));
             last = Some(name);
         }
-        // The buckets of a total ascend, so its span is that of the first and the last.
+        // The buckets of a total ascend, so the first and the last give its span.
         let ends = if kind == Kind::Total {
             [first, last]
         } else {
