@@ -8,7 +8,6 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::base_url;
-use crate::bench::BenchArgs;
 use crate::demo::DemoArgs;
 use crate::error::{CommandError, Result};
 use crate::listen;
@@ -113,8 +112,6 @@ pub enum Command {
     Completions(CompletionsArgs),
     /// Write manual pages, one a command
     Man(ManArgs),
-    /// Measure increments, reads, restarts and more against the machine's limits
-    Bench(BenchArgs),
     /// Build a generation for the process that holds the data directory
     #[command(hide = true)]
     RebuildWorker(WorkerArgs),
