@@ -274,6 +274,9 @@ pub struct QueryArgs {
     /// Ask this server [default: the one that holds the data directory, or the files themselves]
     #[arg(long, value_name = "URL", conflicts_with = "data", value_parser = base_url::parse)]
     pub to: Option<String>,
+    /// Trust the certificates of this PEM file instead of those that the system trusts
+    #[arg(long, value_name = "FILE", requires = "to")]
+    pub cacert: Option<PathBuf>,
     /// Data directory
     #[arg(long, value_name = "DIR", default_value = DATA_DEFAULT)]
     pub data: PathBuf,
