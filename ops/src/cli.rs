@@ -8,7 +8,6 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::base_url;
-use crate::bench::BenchArgs;
 use crate::demo::DemoArgs;
 use crate::error::{CommandError, Result};
 use crate::listen;
@@ -113,8 +112,6 @@ pub enum Command {
     Completions(CompletionsArgs),
     /// Write manual pages, one a command
     Man(ManArgs),
-    /// Measure increments, reads, restarts and more against the machine's limits
-    Bench(BenchArgs),
     /// Build a generation for the process that holds the data directory
     #[command(hide = true)]
     RebuildWorker(WorkerArgs),
@@ -277,6 +274,9 @@ pub struct QueryArgs {
     /// Ask this server [default: the one that holds the data directory, or the files themselves]
     #[arg(long, value_name = "URL", conflicts_with = "data", value_parser = base_url::parse)]
     pub to: Option<String>,
+    /// Trust the certificates of this PEM file instead of those that the system trusts
+    #[arg(long, value_name = "FILE", requires = "to")]
+    pub cacert: Option<PathBuf>,
     /// Data directory
     #[arg(long, value_name = "DIR", default_value = DATA_DEFAULT)]
     pub data: PathBuf,

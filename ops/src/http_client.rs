@@ -1,4 +1,4 @@
-//! A small client of our own API, for commands that ask a running server.
+//! The HTTP client of all commands: plain or over TLS, with the API key of the command's user.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -8,58 +8,88 @@ use serde::Serialize;
 use serde_json::Value;
 use tallyring_archive::names;
 use tallyring_realtime::Holder;
-use ureq::Agent;
+use ureq::http::Response;
+use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
+use ureq::typestate::WithBody;
+use ureq::{Agent, Body, RequestBuilder};
 
 use crate::error::{CommandError, Result};
 use crate::out::note;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Of operations, such as the adoption of a large dataset: longer than the server gives them.
+/// For operations such as the adoption of a large dataset; longer than the server's own limit.
 const OPERATION_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 
-/// Longest answer that is taken. Ten thousand values of the longest keys are a third of it.
+/// The longest answer that is read, bytes. Ten thousand values of the longest keys are a third of it.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
 /// The variable that holds the API key.
 pub const KEY_VARIABLE: &str = "TALLYRING_KEY";
 
-/// A server, and the key to ask it with.
+/// A server, the certificates to trust and the key to send.
 pub struct Server {
+    agent: Agent,
     url: String,
     authorization: Option<String>,
 }
 
 impl Server {
-    /// The server at this base URL, asked with the key of `TALLYRING_KEY`.
-    pub fn at(url: &str) -> Self {
-        Self::with_key(url, std::env::var(KEY_VARIABLE).ok())
+    /// The server at the base URL `url`, asked with the key of `TALLYRING_KEY`.
+    ///
+    /// # Errors
+    /// As [`Server::with_key`].
+    pub fn at(url: &str, cacert: Option<&Path>) -> Result<Self> {
+        Self::with_key(url, environment_key().as_deref(), cacert)
     }
 
-    /// The server that holds this data directory, asked with the key it left there.
+    /// The server at the base URL `url`, asked with `key`. Trusts the certificates of the PEM file `cacert`, by default
+    /// those that the system trusts.
+    ///
+    /// # Errors
+    /// A usage error when `cacert` cannot be read or holds no certificate.
+    pub fn with_key(url: &str, key: Option<&str>, cacert: Option<&Path>) -> Result<Self> {
+        let roots = cacert.map_or(Ok(RootCerts::PlatformVerifier), read_certificates)?;
+        Ok(Self::new(url, key, roots))
+    }
+
+    /// The server that holds the data directory `data`, asked with the key that it left there.
     pub fn of(data: &Path, url: &str) -> Self {
         let path = data.join(names::LOCAL_KEY);
-        match std::fs::read_to_string(&path) {
-            Ok(key) => Self::with_key(url, Some(key)),
-            Err(error) => {
-                if error.kind() == ErrorKind::PermissionDenied
-                    && std::env::var(KEY_VARIABLE).is_err()
-                {
-                    note!(
-                        "warning: cannot read {}: {error}; run this as the user of the server, or set {KEY_VARIABLE}",
-                        path.display()
-                    );
-                }
-                Self::at(url)
+        let key = std::fs::read_to_string(&path).or_else(|error| {
+            let key = environment_key();
+            if error.kind() == ErrorKind::PermissionDenied && key.is_none() {
+                note!(
+                    "warning: cannot read {}: {error}; run this as the user of the server, or set {KEY_VARIABLE}",
+                    path.display()
+                );
             }
-        }
+            key.ok_or(error)
+        });
+        Self::new(url, key.ok().as_deref(), RootCerts::PlatformVerifier)
     }
 
-    fn with_key(url: &str, key: Option<String>) -> Self {
+    fn new(url: &str, key: Option<&str>, roots: RootCerts) -> Self {
+        let config = Agent::config_builder()
+            .http_status_as_error(false)
+            .timeout_global(Some(TIMEOUT))
+            .tls_config(TlsConfig::builder().root_certs(roots).build());
         Self {
+            agent: config.build().new_agent(),
             url: url.trim_end_matches('/').to_owned(),
             authorization: key.map(|key| format!("Bearer {}", key.trim())),
         }
+    }
+
+    /// The base URL.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// What the `Authorization` header says.
+    #[cfg(test)]
+    pub fn authorization(&self) -> Option<&str> {
+        self.authorization.as_deref()
     }
 
     /// GET as JSON.
@@ -81,7 +111,7 @@ impl Server {
     /// # Errors
     /// As [`Server::get`].
     pub fn get_text(&self, path: &str) -> Result<String> {
-        let request = agent(TIMEOUT).get(self.to(path));
+        let request = self.agent.get(self.to(path));
         read(&self.url, self.signed(request).call())
     }
 
@@ -90,8 +120,9 @@ impl Server {
     /// # Errors
     /// As [`Server::get`].
     pub fn post(&self, path: &str) -> Result<Value> {
-        let request = agent(OPERATION_TIMEOUT).post(self.to(path));
-        self.read(self.signed(request).send_empty())
+        let request = self.prepare_post(path).config();
+        let request = request.timeout_global(Some(OPERATION_TIMEOUT)).build();
+        self.read(request.send_empty())
     }
 
     /// POST of JSON, as JSON.
@@ -99,8 +130,9 @@ impl Server {
     /// # Errors
     /// As [`Server::get`].
     pub fn post_json(&self, path: &str, body: &impl Serialize) -> Result<Value> {
-        let request = self.signed(agent(TIMEOUT).post(self.to(path)));
-        let request = request.header("content-type", "application/json");
+        let request = self
+            .prepare_post(path)
+            .header("content-type", "application/json");
         self.read(request.send(serde_json::to_string(body)?))
     }
 
@@ -109,25 +141,27 @@ impl Server {
     /// # Errors
     /// As [`Server::get`].
     pub fn delete(&self, path: &str) -> Result<Value> {
-        let request = agent(TIMEOUT).delete(self.to(path));
+        let request = self.agent.delete(self.to(path));
         self.read(self.signed(request).call())
+    }
+
+    /// A POST with the key, to be completed by the caller.
+    pub fn prepare_post(&self, path: &str) -> RequestBuilder<WithBody> {
+        self.signed(self.agent.post(self.to(path)))
     }
 
     fn to(&self, path: &str) -> String {
         format!("{}{path}", self.url)
     }
 
-    fn signed<B>(&self, request: ureq::RequestBuilder<B>) -> ureq::RequestBuilder<B> {
+    fn signed<B>(&self, request: RequestBuilder<B>) -> RequestBuilder<B> {
         match &self.authorization {
             Some(authorization) => request.header("authorization", authorization),
             None => request,
         }
     }
 
-    fn read(
-        &self,
-        answer: std::result::Result<ureq::http::Response<ureq::Body>, ureq::Error>,
-    ) -> Result<Value> {
+    fn read(&self, answer: std::result::Result<Response<Body>, ureq::Error>) -> Result<Value> {
         Ok(serde_json::from_str(&read(&self.url, answer)?).unwrap_or(Value::Null))
     }
 }
@@ -145,19 +179,44 @@ pub fn holder_url(holder: &Holder) -> Result<String> {
     })
 }
 
-fn agent(timeout: Duration) -> Agent {
-    Agent::config_builder()
-        .http_status_as_error(false)
-        .timeout_global(Some(timeout))
-        .build()
-        .new_agent()
+fn environment_key() -> Option<String> {
+    std::env::var(KEY_VARIABLE).ok()
 }
 
-fn read(
-    url: &str,
-    answer: std::result::Result<ureq::http::Response<ureq::Body>, ureq::Error>,
-) -> Result<String> {
+fn read_certificates(path: &Path) -> Result<RootCerts> {
+    let unusable = |why: &str| CommandError::Usage(format!("--cacert {}: {why}", path.display()));
+    let pem = std::fs::read(path).map_err(|error| unusable(&error.to_string()))?;
+    let certificates: Vec<Certificate<'static>> = parse_pem(&pem)
+        .filter_map(|item| match item {
+            Ok(PemItem::Certificate(certificate)) => Some(certificate),
+            _ => None,
+        })
+        .collect();
+    if certificates.is_empty() {
+        return Err(unusable("there is no certificate in it; name a PEM file"));
+    }
+    Ok(RootCerts::from(certificates))
+}
+
+/// True when the connection could be made, but not the TLS session: the server's certificate is not trusted, or the server
+/// speaks no TLS.
+pub fn is_tls_failure(error: &ureq::Error) -> bool {
+    match error {
+        ureq::Error::Tls(_) | ureq::Error::Rustls(_) => true,
+        ureq::Error::Io(error) => error.kind() == ErrorKind::InvalidData,
+        _ => false,
+    }
+}
+
+/// Tells what to do about a failure that [`is_tls_failure`].
+pub const TLS_ADVICE: &str =
+    "--cacert FILE names the certificates to trust where the system does not trust the server's";
+
+fn read(url: &str, answer: std::result::Result<Response<Body>, ureq::Error>) -> Result<String> {
     let mut answer = answer.map_err(|error| {
+        if is_tls_failure(&error) {
+            return CommandError::Failed(format!("no answer from {url}: {error}; {TLS_ADVICE}"));
+        }
         let what = format!("no answer from {url}: {error}; is the server running?");
         match error {
             ureq::Error::Io(_)

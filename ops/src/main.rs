@@ -4,7 +4,6 @@
 mod allocator;
 mod backup;
 mod base_url;
-mod bench;
 mod cat;
 mod child;
 mod cli;
@@ -89,7 +88,6 @@ fn run(cli: Cli) -> Result<()> {
         Command::Status(args) => status::run(&args, json),
         Command::Completions(args) => shell::completions(&args, json),
         Command::Man(args) => shell::man(&args, json),
-        Command::Bench(args) => bench::run(&args, json),
         Command::Config(args) => config::command::run(&args, json),
         Command::RebuildWorker(args) => worker::rebuild(&args),
         Command::RecompressWorker(args) => worker::recompress(&args),

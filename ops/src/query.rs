@@ -27,7 +27,7 @@ const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
 pub fn run(args: &QueryArgs, output: Output) -> Result<()> {
     let path = path(args, output)?;
     let server = match &args.to {
-        Some(url) => Some(Server::at(url)),
+        Some(url) => Some(Server::at(url, args.cacert.as_deref())?),
         None => server_of(&args.data).map(|url| Server::of(&args.data, &url)),
     };
     let answer = match server {

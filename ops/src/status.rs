@@ -32,6 +32,9 @@ pub struct StatusArgs {
     /// Ask this server [default: the one that holds the data directory]
     #[arg(long, value_name = "URL", conflicts_with = "data", value_parser = base_url::parse)]
     pub to: Option<String>,
+    /// Trust the certificates of this PEM file instead of those that the system trusts
+    #[arg(long, value_name = "FILE", requires = "to")]
+    pub cacert: Option<PathBuf>,
     /// Data directory
     #[arg(long, value_name = "DIR", default_value = DATA_DEFAULT)]
     pub data: PathBuf,
@@ -74,7 +77,7 @@ pub fn run(args: &StatusArgs, json: bool) -> Result<()> {
 
 fn server(args: &StatusArgs) -> Result<Server> {
     if let Some(url) = &args.to {
-        return Ok(Server::at(url));
+        return Server::at(url, args.cacert.as_deref());
     }
     require_store(&args.data)?;
     let data = args.data.display();

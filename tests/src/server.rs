@@ -40,6 +40,16 @@ pub fn binary() -> &'static Path {
     BINARY.get_or_init(build)
 }
 
+/// Runs the program of the benchmarks, which lies beside [`binary`], to its end.
+///
+/// # Panics
+/// When it cannot be started or prints what is no text.
+pub fn tallyring_bench(arguments: &[&str]) -> Finished {
+    let mut command = Command::new(binary().with_file_name("tallyring-bench"));
+    prepare(&mut command, arguments);
+    finish(command)
+}
+
 fn build() -> PathBuf {
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(workspace()).args([
@@ -48,6 +58,7 @@ fn build() -> PathBuf {
         // With the features of `cargo test --workspace`, which has built all that it needs.
         "--workspace",
         "--bin=tallyring",
+        "--bin=tallyring-bench",
         // A test program beside it, the smallest: without one cargo leaves out the features that tests ask for.
         "--test=tidy",
         "--message-format=json-render-diagnostics",
@@ -105,7 +116,11 @@ pub struct Finished {
 /// # Panics
 /// When it cannot be started or prints what is no text.
 pub fn tallyring(arguments: &[&str]) -> Finished {
-    let output = command(arguments).output().expect("run tallyring");
+    finish(command(arguments))
+}
+
+fn finish(mut command: Command) -> Finished {
+    let output = command.output().expect("run the program");
     let text = |bytes| String::from_utf8(bytes).expect("text");
     Finished {
         code: output.status.code().unwrap_or(-1),

@@ -10,8 +10,8 @@ fn hours_of_2012() -> Vec<String> {
     let start: jiff::Timestamp = "2012-01-01T00:00:00Z".parse().unwrap();
     (0..366 * 24)
         .map(|hour| {
-            let time =
-                (start + jiff::SignedDuration::from_hours(hour)).to_zoned(jiff::tz::TimeZone::UTC);
+            let time = (start + jiff::SignedDuration::from_hours(hour))
+                .to_zoned_datetime(jiff::tz::TimeZone::UTC);
             let digits = [time.month(), time.day(), time.hour()];
             let digits =
                 digits.map(|digit| char::from_digit(digit.unsigned_abs().into(), 32).unwrap());

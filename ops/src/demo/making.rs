@@ -1,13 +1,13 @@
-//! The data directory of a demonstration: made by it, and never another one. Its history is made once, in steps of
-//! which each is seen in the manifest: whoever is interrupted goes on at the next start.
+//! The data directory of a demonstration, which no other command made. The history is made once, in steps that the
+//! manifest shows: a demonstration that was interrupted continues at the next start.
 
 use std::fs;
 use std::path::Path;
 
 use tallyring_archive::{Manifest, names};
+use tallyring_bench::{World, write_history};
 
-use super::world::World;
-use super::{HOUR_S, history};
+use super::HOUR_S;
 use crate::cli::{DataArgs, LoadArgs, OnError, RebuildArgs};
 use crate::config::Config;
 use crate::data_directory::{blobs, lock, open};
@@ -20,7 +20,7 @@ const DATASET: &str = "demo-history";
 /// The history before it is loaded.
 const FILE: &str = "demo-history.csv";
 
-/// How far the history is.
+/// The last step of the history that was made.
 #[derive(PartialEq)]
 enum Made {
     Nothing,
@@ -28,10 +28,10 @@ enum Made {
     Published,
 }
 
-/// Makes the directory a demonstration's, or makes sure that it is one; nobody else holds it.
+/// Marks a new directory as a demonstration's, or checks that it is one. Takes the lock meanwhile.
 ///
 /// # Errors
-/// When it is a data directory of something else, or is held.
+/// When the directory is another store, or another process holds it.
 pub fn claim(data: &Path) -> Result<()> {
     let _lock = lock(data)?;
     if data.join(names::DEMO).exists() {
@@ -45,7 +45,7 @@ pub fn claim(data: &Path) -> Result<()> {
         )
         .map_err(doing(format!("write {}", mark.display())));
     }
-    // It was made before there were marks.
+    // Older demonstrations left no mark.
     if manifest(data)?.is_some_and(|manifest| manifest.archive.dataset(DATASET).is_some()) {
         return Ok(());
     }
@@ -56,10 +56,10 @@ pub fn claim(data: &Path) -> Result<()> {
     )))
 }
 
-/// Makes what is missing of the history: `days` before `end` (Unix seconds), `busy` times as busy as the world expects.
+/// Makes the missing steps of the history: `days` before `end` (Unix seconds), `busy` times the expected traffic.
 ///
 /// # Errors
-/// As `load` and `rebuild`; not when nobody reads what they print.
+/// As `load` and `rebuild`; an error that is only about their output is none.
 pub fn make_history(
     world: &World,
     data: &DataArgs,
@@ -67,20 +67,21 @@ pub fn make_history(
     json: bool,
 ) -> Result<()> {
     let file = data.data.join(FILE);
-    // An earlier run was stopped while it loaded it.
+    // An earlier run that was stopped while loading left the file.
     let _ = fs::remove_file(&file);
-    // Each look opens the store, which replays its log: one is enough where everything is made.
+    // Each look opens the store, which replays its log: a complete demonstration needs one look only.
     let mut so_far = made(data)?;
     if so_far == Made::Nothing {
         let hours = i64::from(days) * 24;
         let length = u64::try_from(hours).unwrap_or(0);
         let bar = count_bar("making history", "hours", length);
-        let written = history::write(world, &file, (end - hours * HOUR_S, end), busy, &|done| {
-            bar.set_position(done);
-        });
+        let hours = end - hours * HOUR_S..end;
+        let written = write_history(world, &file, hours, busy, &|done| bar.set_position(done));
         bar.finish_and_clear();
-        let loaded = written.and_then(|()| load_file(data, &file, json));
-        // It is in the archive now, or the error says why not.
+        let loaded = written
+            .map_err(doing(format!("write {}", file.display())))
+            .and_then(|()| load_file(data, &file, json));
+        // The archive has the rows now, or the error says why not.
         let _ = fs::remove_file(&file);
         so_far = made(data)?;
         unless(so_far == Made::Loaded, loaded)?;
@@ -96,13 +97,13 @@ pub fn make_history(
     Ok(())
 }
 
-/// The result of a step, unless it was taken: then it could only not say so.
+/// Returns the result of a step; an error of a step that was taken is about its output only and is dropped.
 fn unless(taken: bool, result: Result<()>) -> Result<()> {
     if taken { Ok(()) } else { result }
 }
 
 fn made(data: &DataArgs) -> Result<Made> {
-    // Opened, so that a store which was being made when a run was stopped is a whole one.
+    // Opening completes a store whose making was interrupted.
     let config = Config::for_command(None, &data.data)?;
     let lock = lock(&data.data)?;
     let store = open(&data.data, &config, &lock)?;
@@ -113,7 +114,7 @@ fn made(data: &DataArgs) -> Result<Made> {
         (Some(dataset), active) if !active.is_some_and(|active| dataset.is_in(active)) => {
             Made::Loaded
         }
-        // Also when somebody dropped it.
+        // Published earlier, or dropped by the user since.
         _ => Made::Published,
     })
 }

@@ -5,6 +5,7 @@
 use serde::Deserialize;
 
 use crate::escape::{quoted, visible};
+use crate::http_client::TLS_ADVICE;
 
 /// The server's verdict on a batch.
 #[derive(Debug, Default, PartialEq, Eq, Deserialize)]
@@ -79,6 +80,9 @@ pub enum PostError {
         /// An attempt may have succeeded without our knowing.
         maybe_counted: bool,
     },
+    /// No TLS session could be made; nothing was sent.
+    #[error("{0}; {TLS_ADVICE}")]
+    Untrusted(String),
     /// The answer is not one that Tallyring gives.
     #[error("{0}; does --to name a Tallyring server?")]
     NotTallyring(String),

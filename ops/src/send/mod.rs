@@ -36,14 +36,12 @@ use clap::{Args, ValueEnum};
 
 use crate::base_url;
 use crate::error::{CommandError, Result};
+use crate::http_client::KEY_VARIABLE;
 use crate::out;
 use plan::Plan;
 use post::RetryPolicy;
 use record::Format;
 use session::Session;
-
-/// The variable that holds the key when `--key` is not given.
-const KEY_VARIABLE: &str = "TALLYRING_KEY";
 
 const EXAMPLES: &str = "\
 Mapping:
@@ -91,6 +89,10 @@ pub struct SendArgs {
     /// The server's address, such as http://127.0.0.1:7117
     #[arg(long, value_name = "URL", value_parser = base_url::parse)]
     to: String,
+
+    /// Trust the certificates of this PEM file instead of those that the system trusts
+    #[arg(long, value_name = "FILE")]
+    cacert: Option<PathBuf>,
 
     /// Which field becomes what; at least `at` and one `key.<namespace>` (see Mapping below)
     #[arg(long, required = true, value_name = "TARGET=FIELD")]

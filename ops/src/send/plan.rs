@@ -8,6 +8,7 @@ use super::mapping::Mapping;
 use super::record::Format;
 use super::{OnError, SendArgs};
 use crate::escape::quoted;
+use crate::http_client::Server;
 
 /// One file to read.
 #[derive(Debug)]
@@ -19,16 +20,15 @@ pub struct Input {
 }
 
 /// A checked command line.
-#[derive(Debug)]
 pub struct Plan {
     /// The files, in order.
     pub inputs: Vec<Input>,
     /// What becomes of a line.
     pub mapping: Mapping,
-    /// Where batches are posted, with the query.
-    pub url: String,
-    /// The bearer key.
-    pub key: Option<String>,
+    /// The server.
+    pub server: Server,
+    /// The path to which batches are posted, with the query.
+    pub path: &'static str,
     /// The most events of one batch.
     pub batch_events_max: usize,
     /// What a bad line does.
@@ -96,11 +96,16 @@ impl Plan {
                     .to_owned(),
             );
         }
+        let server = Server::with_key(&args.to, key.as_deref(), args.cacert.as_deref())
+            .map_err(|error| error.to_string())?;
         Ok(Self {
             inputs,
             mapping,
-            url: increments_url(&args.to, args.on_error),
-            key,
+            server,
+            path: match args.on_error {
+                OnError::Stop => "/v1/increments",
+                OnError::Skip => "/v1/increments?on_error=skip",
+            },
             batch_events_max: usize::from(args.batch),
             on_error: args.on_error,
             rejects: args.rejects,
@@ -124,15 +129,6 @@ fn is_same_file(one: &Path, other: &Path) -> bool {
     matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other)
 }
 
-/// The address that batches go to.
-fn increments_url(to: &str, on_error: OnError) -> String {
-    let query = match on_error {
-        OnError::Stop => "",
-        OnError::Skip => "?on_error=skip",
-    };
-    format!("{to}/v1/increments{query}")
-}
-
 #[cfg(test)]
 mod tests {
     use clap::Parser;
@@ -154,7 +150,7 @@ mod tests {
 
     #[track_caller]
     fn check_refused(options: &[&str], part: &str) {
-        let error = plan(options).expect_err("refused");
+        let error = plan(options).err().expect("refused");
         assert!(error.to_string().contains(part), "{options:?}: {error}");
         assert!(matches!(error, SendError::Usage(_)));
     }
@@ -164,20 +160,23 @@ mod tests {
         let plan = plan(&[&GOOD[..], &["a.csv.gz", "-"]].concat()).expect("plan");
         let formats: Vec<Format> = plan.inputs.iter().map(|input| input.format).collect();
         assert_eq!(formats, [Format::Csv, Format::Json]);
-        assert_eq!(plan.url, "http://h:1/v1/increments");
+        assert_eq!(
+            (plan.server.url(), plan.path),
+            ("http://h:1", "/v1/increments")
+        );
         assert_eq!(
             (plan.batch_events_max, plan.on_error),
             (1000, OnError::Stop)
         );
-        assert_eq!(plan.key.as_deref(), Some("from-environment"));
+        assert_eq!(plan.server.authorization(), Some("Bearer from-environment"));
     }
 
     #[test]
     fn skip_asks_the_server_to_skip_too_and_an_option_beats_the_environment() {
         let plan =
             plan(&[&GOOD[..], &["a", "--on-error=skip", "--key=mine"]].concat()).expect("plan");
-        assert_eq!(plan.url, "http://h:1/v1/increments?on_error=skip");
-        assert_eq!(plan.key.as_deref(), Some("mine"));
+        assert_eq!(plan.path, "/v1/increments?on_error=skip");
+        assert_eq!(plan.server.authorization(), Some("Bearer mine"));
     }
 
     #[test]
@@ -195,6 +194,14 @@ mod tests {
             "--on-error skip",
         );
         check_refused(&[&GOOD[..], &["a", "--key=a b"]].concat(), "the key");
+        check_refused(
+            &[&GOOD[..], &["a", "--cacert=Cargo.toml"]].concat(),
+            "no certificate",
+        );
+        check_refused(
+            &[&GOOD[..], &["a", "--cacert=nowhere"]].concat(),
+            "--cacert nowhere",
+        );
         check_refused(&["a", "--map=key.l=g", "--to=http://h"], "no --map at");
     }
 

@@ -6,10 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ureq::Agent;
-
 use super::answer::{Answer, PostError, describe};
 use crate::escape::{quoted, visible};
+use crate::http_client::{Server, is_tls_failure};
 
 /// How long and how often a batch is tried again.
 #[derive(Clone, Copy, Debug)]
@@ -66,9 +65,8 @@ enum Attempt {
 
 /// Sends batches of one run to one server.
 pub struct Poster<'a> {
-    agent: Agent,
-    url: String,
-    authorization: Option<String>,
+    server: &'a Server,
+    path: &'a str,
     run_id: String,
     retry: RetryPolicy,
     interrupted: &'a AtomicBool,
@@ -79,27 +77,17 @@ pub struct Poster<'a> {
 }
 
 impl<'a> Poster<'a> {
-    /// Posts to `url`, as bearer of `key`; `run_id` must be new for every run of the program.
+    /// Posts to `path` of `server`; `run_id` must be new for every run of the program.
     pub fn new(
-        url: String,
-        key: Option<&str>,
+        server: &'a Server,
+        path: &'a str,
         run_id: String,
         retry: RetryPolicy,
         interrupted: &'a AtomicBool,
     ) -> Self {
-        let agent = Agent::config_builder()
-            .http_status_as_error(false)
-            // Following a redirect would turn the POST into a GET that counts nothing.
-            .max_redirects(0)
-            .timeout_connect(Some(CONNECT_TIMEOUT))
-            .timeout_global(Some(REQUEST_TIMEOUT))
-            .build()
-            .new_agent();
-        let authorization = key.map(|key| format!("Bearer {key}"));
         Self {
-            agent,
-            url,
-            authorization,
+            server,
+            path,
             run_id,
             retry,
             interrupted,
@@ -170,17 +158,20 @@ impl<'a> Poster<'a> {
     }
 
     fn attempt(&mut self, batch_key: &str, body: &[u8]) -> Attempt {
-        let mut request = self
-            .agent
-            .post(&self.url)
+        let request = self
+            .server
+            .prepare_post(self.path)
             .header("Content-Type", "application/x-ndjson")
-            .header("Idempotency-Key", batch_key);
-        if let Some(authorization) = &self.authorization {
-            request = request.header("Authorization", authorization);
-        }
+            .header("Idempotency-Key", batch_key)
+            .config()
+            // Following a redirect would turn the POST into a GET that counts nothing.
+            .max_redirects(0)
+            .timeout_connect(Some(CONNECT_TIMEOUT))
+            .timeout_global(Some(REQUEST_TIMEOUT))
+            .build();
         let mut response = match request.send(body) {
             Ok(response) => response,
-            Err(error) => return failed_attempt(&self.url, &error),
+            Err(error) => return failed_attempt(self.server.url(), &error),
         };
         self.has_met = true;
         let status = response.status().as_u16();
@@ -197,7 +188,7 @@ impl<'a> Poster<'a> {
             .read_to_vec()
         {
             Ok(bytes) => judge(status, retry_after, &bytes),
-            Err(error) => failed_attempt(&self.url, &error),
+            Err(error) => failed_attempt(self.server.url(), &error),
         }
     }
 
@@ -220,6 +211,9 @@ impl<'a> Poster<'a> {
 /// Sorts out an exchange that had no answer.
 fn failed_attempt(url: &str, error: &ureq::Error) -> Attempt {
     let why = visible(&format!("no answer from {url}: {error}")).into_owned();
+    if is_tls_failure(error) {
+        return Attempt::Failed(PostError::Untrusted(why));
+    }
     let never_arrived = match error {
         ureq::Error::HostNotFound | ureq::Error::ConnectionFailed => true,
         ureq::Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve) => true,
@@ -282,11 +276,17 @@ mod tests {
     const BODY: &[u8] = b"{\"at\":1,\"keys\":{\"l\":\"a\"}}\n";
     const ONE: &str = r#"{"accepted":1,"duplicates":0,"late":0}"#;
 
+    const PATH: &str = "/v1/increments";
+
+    fn client(url: &str) -> Server {
+        Server::with_key(url, Some("secret"), None).expect("no file of certificates")
+    }
+
     fn post(replies: Vec<Reply>) -> (Result<Answer, PostError>, Vec<Request>, Vec<String>) {
         let server = serve(replies);
         let interrupted = AtomicBool::new(false);
-        let url = format!("{}/v1/increments", server.url);
-        let mut poster = Poster::new(url, Some("secret"), "run".to_owned(), RETRY, &interrupted);
+        let to = client(&server.url);
+        let mut poster = Poster::new(&to, PATH, "run".to_owned(), RETRY, &interrupted);
         let mut notices = Vec::new();
         let result = poster.post(7, BODY, |notice| notices.push(notice.to_owned()));
         (result, server.requests(), notices)
@@ -361,11 +361,8 @@ mod tests {
             (iter::once(busy()).chain(drops()).collect(), 12),
         ] {
             let server = serve(replies);
-            let (url, interrupted) = (
-                format!("{}/v1/increments", server.url),
-                AtomicBool::new(false),
-            );
-            let mut poster = Poster::new(url, None, "run".to_owned(), patient, &interrupted);
+            let (to, interrupted) = (client(&server.url), AtomicBool::new(false));
+            let mut poster = Poster::new(&to, PATH, "run".to_owned(), patient, &interrupted);
             let error = poster.post(1, BODY, |_| {}).expect_err("gave up");
             let PostError::Unreachable { attempts, .. } = error else {
                 panic!("{error}");
@@ -411,7 +408,8 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("port");
         let url = format!("http://{}/", listener.local_addr().expect("address"));
         drop(listener);
-        let mut poster = Poster::new(url, None, "run".to_owned(), RETRY, &interrupted);
+        let to = client(&url);
+        let mut poster = Poster::new(&to, PATH, "run".to_owned(), RETRY, &interrupted);
         let error = poster.post(1, BODY, |_| {}).expect_err("nobody there");
         assert!(
             matches!(
@@ -435,13 +433,8 @@ mod tests {
             ..RETRY
         };
         let server = serve(vec![Reply::Answer(503, "", "{}")]);
-        let mut poster = Poster::new(
-            server.url.clone(),
-            None,
-            "run".to_owned(),
-            retry,
-            &interrupted,
-        );
+        let to = client(&server.url);
+        let mut poster = Poster::new(&to, PATH, "run".to_owned(), retry, &interrupted);
         assert!(poster.post(1, BODY, |_| {}).is_err());
     }
 }

@@ -91,13 +91,7 @@ impl<'a> Session<'a> {
         })?;
         Ok(Self {
             plan,
-            poster: Poster::new(
-                plan.url.clone(),
-                plan.key.as_deref(),
-                run_id,
-                retry,
-                interrupted,
-            ),
+            poster: Poster::new(&plan.server, plan.path, run_id, retry, interrupted),
             batch: Batch {
                 number: 1,
                 body: Vec::new(),

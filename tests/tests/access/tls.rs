@@ -3,10 +3,11 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tallyring_tests::server::{Server, tallyring, tallyring_ok};
+use tallyring_tests::server::{Server, binary, tallyring, tallyring_ok};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -77,6 +78,40 @@ fn it_speaks_tls_and_commands_of_its_owner_need_no_certificate() {
     let key = tallyring_ok(&["key", "new", "--scope", "read", "--data", data]);
     assert!(key.starts_with("tr_"), "{key}");
     tallyring_ok(&["query", "l/abc", "--data", data]);
+    server.terminate();
+}
+
+#[test]
+fn commands_reach_a_server_over_tls_if_they_trust_its_certificate() {
+    let directory = TempDir::new().expect("make a directory");
+    let (config, _) = certificate(directory.path());
+    let server = Server::start(&directory.path().join("data"), &["--config", &config]);
+    let to = server.client().url().replace("127.0.0.1", "localhost");
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let (pem, clicks) = (path("certificate.pem"), path("clicks.jsonl"));
+    fs::write(&clicks, "{\"t\":1331900000,\"g\":\"a\"}\n").expect("write the clicks");
+    let send = [
+        "send", &clicks, "--map", "key.l=g", "--map", "at=t", "--to", &to,
+    ];
+    let query = ["query", "l/a", "--units", "-1", "--to", &to];
+
+    for arguments in [&send[..], &query, &["status", "--to", &to]] {
+        let distrusts = tallyring(arguments);
+        assert_eq!(distrusts.code, 1, "{distrusts:?}");
+        assert!(distrusts.stderr.contains("--cacert"), "{distrusts:?}");
+    }
+    let trusting = ["--cacert", &pem];
+    tallyring_ok(&[&send[..], &trusting].concat());
+    let counted = tallyring_ok(&[&query[..], &trusting].concat());
+    assert!(counted.contains("total"), "{counted}");
+    tallyring_ok(&["status", "--to", &to, "--cacert", &pem]);
+
+    // Without the option commands trust what the system trusts.
+    let by_system = Command::new(binary())
+        .args(query)
+        .env("SSL_CERT_FILE", &pem)
+        .output();
+    assert!(by_system.expect("run tallyring").status.success());
     server.terminate();
 }
 

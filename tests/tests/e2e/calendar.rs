@@ -2,7 +2,7 @@
 
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
-use jiff::{Timestamp, Unit, Zoned};
+use jiff::{Timestamp, Unit, ZonedDateTime};
 
 /// The buckets of one unit in one zone.
 pub struct Buckets {
@@ -20,7 +20,7 @@ impl Buckets {
     /// The days of `zone` that begin on `first` to `last`.
     pub fn days(zone: &'static str, first: Date, last: Date) -> Self {
         let time_zone = TimeZone::get(zone).expect("a zone");
-        let start = |date: Date| date.to_zoned(time_zone.clone()).expect("a day");
+        let start = |date: Date| date.to_zoned_datetime(time_zone.clone()).expect("a day");
         let after = last.tomorrow().expect("a date");
         let days = first.series(jiff::Span::new().days(1));
         let edges = days.take_while(|date| *date <= after).map(start);
@@ -31,13 +31,13 @@ impl Buckets {
     pub fn hours(zone: &'static str, first: Date, last: Date) -> Self {
         let days = Self::days(zone, first, last);
         let time_zone = TimeZone::get(zone).expect("a zone");
-        let local = |at| Zoned::new(timestamp(at), time_zone.clone());
+        let local = |at| ZonedDateTime::new(timestamp(at), time_zone.clone());
         // Whole hours stay whole over the changes of daylight saving in every zone that is used.
         let edges = (days.start()..=days.end()).step_by(3_600).map(local);
         Self::new("hour", zone, edges.collect())
     }
 
-    fn new(unit: &'static str, zone: &'static str, edges: Vec<Zoned>) -> Self {
+    fn new(unit: &'static str, zone: &'static str, edges: Vec<ZonedDateTime>) -> Self {
         for edge in &edges {
             let rounded = edge.round(Unit::Hour).expect("an hour");
             assert_eq!(*edge, rounded, "begins at a full hour");
@@ -92,7 +92,7 @@ impl Buckets {
     }
 }
 
-fn label(edge: &Zoned) -> String {
+fn label(edge: &ZonedDateTime) -> String {
     edge.strftime("%Y-%m-%dT%H:%M:%S%:z").to_string()
 }
 

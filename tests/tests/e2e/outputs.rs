@@ -6,7 +6,9 @@ use std::io::{BufRead, BufReader, pipe};
 use std::process::{Child, Command, Stdio};
 
 use serde_json::{Deserializer, Value};
-use tallyring_tests::server::{Client, Server, binary, tallyring, tallyring_ok, wait_until};
+use tallyring_tests::server::{
+    Client, Server, binary, tallyring, tallyring_bench, tallyring_ok, wait_until,
+};
 
 use crate::stored::{Stored, text};
 
@@ -75,7 +77,6 @@ fn of_a_directory<'a>(data: &'a str, place: &'a Place) -> Vec<Vec<&'a str>> {
         vec!["man", &place.man],
         on(&["key", "new", "--scope", "read,write,admin"]),
         on(&["key", "list"]),
-        vec!["bench", "memory", "--keys", "100", "--runs", "1"],
     ]
 }
 
@@ -119,6 +120,16 @@ fn commands() -> BTreeSet<String> {
         .filter(|name| !name.is_empty() && *name != "help")
         .map(str::to_owned)
         .collect()
+}
+
+#[test]
+fn a_benchmark_prints_json_when_asked() {
+    let arguments = ["memory", "--keys", "100", "--runs", "1", "--output", "json"];
+    let finished = tallyring_bench(&arguments);
+    assert_eq!(finished.code, 0, "{finished:?}");
+    let report: Value = serde_json::from_str(&finished.stdout).expect("JSON");
+    assert_eq!(report["bench"], "memory");
+    assert_eq!(report["rows"][0]["what"], "300 live counters");
 }
 
 #[test]

@@ -11,6 +11,7 @@ const WAITING: [&str; 6] = [
     "realtime/",
     "rebuild/",
     "api/",
+    "bench/",
     "ops/",
     "tests/",
 ];

@@ -1,0 +1,91 @@
+//! Generated history: unsorted rows of clicks on links, as a shortener would have kept them for a year.
+//!
+//! Links are clicked by a power law (exponent 1.1 over 3 million links); each is made at some hour of the year, and the
+//! age of its clicks is log-uniform over 2,600 hours, so most come soon and some much later. 20 million rows are 1.3
+//! million links and 6.8 million hours of links. The same number of rows is always the same file.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+/// 2012-01-01T00:00:00Z.
+const YEAR: i64 = 1_325_376_000;
+const HOURS: u64 = 8_784;
+const LINKS: f64 = 3e6;
+const EXPONENT: f64 = 1.1;
+const AGE_HOURS: f64 = 2_600.0;
+
+/// Writes so many rows as CSV with a header; how many bytes that are.
+///
+/// # Errors
+/// When the disk refuses.
+pub fn write(path: &Path, rows: u64) -> Result<u64> {
+    let file = File::create(path).with_context(|| format!("cannot make {}", path.display()))?;
+    let mut out = BufWriter::with_capacity(1 << 20, file);
+    let mut random = Random(0x9E37_79B9_7F4A_7C15);
+    let mut line = || -> std::io::Result<()> {
+        writeln!(out, "namespace,key,hour,count")?;
+        for _ in 0..rows {
+            let link = random.link();
+            let age = AGE_HOURS.powf(random.unit()) as u64 - 1;
+            let hour = (scattered(link) + age) % HOURS;
+            let at = YEAR + 3_600 * hour as i64;
+            let count = 1 + random.next() % 3;
+            writeln!(out, "l,{},{at},{count}", Name(link))?;
+        }
+        out.flush()
+    };
+    line().with_context(|| format!("cannot write {}", path.display()))?;
+    let written = std::fs::metadata(path).context("cannot ask for a size")?;
+    Ok(written.len())
+}
+
+/// The name of a link by its rank: 1 is clicked most.
+pub fn name(rank: u64) -> String {
+    Name(rank).to_string()
+}
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    /// From 0 to 1.
+    fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// A link's rank, from 1.
+    fn link(&mut self) -> u64 {
+        let power = 1.0 - EXPONENT;
+        ((LINKS.powf(power) - 1.0) * self.unit() + 1.0).powf(1.0 / power) as u64
+    }
+}
+
+/// A number that looks like any other, always the same.
+fn scattered(number: u64) -> u64 {
+    number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 16
+}
+
+/// The short name of a link, 9 characters.
+struct Name(u64);
+
+impl std::fmt::Display for Name {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        const DIGITS: &[u8; 32] = b"abcdefghijkmnopqrstuvwxyz2345678";
+        let mut name = [0_u8; 9];
+        let mut rest = scattered(self.0);
+        for place in &mut name {
+            *place = DIGITS[(rest % 32) as usize];
+            rest /= 32;
+        }
+        f.write_str(&String::from_utf8_lossy(&name))
+    }
+}

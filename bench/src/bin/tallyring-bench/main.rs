@@ -1,0 +1,140 @@
+//! `tallyring-bench`: how fast Tallyring is, against the limits of the machine and against other programs.
+//!
+//! Every server under test is a process of its own on a temporary directory, so that its memory and its end can be
+//! measured too. Machines differ and are shared: each figure stands beside that of an empty handler or of the disk,
+//! measured in turn with it, and the report keeps every run's figure.
+
+mod batches;
+mod cold;
+mod effort;
+mod events;
+mod history;
+mod hot;
+mod increments;
+mod latency;
+mod load;
+mod memory;
+mod overload;
+mod peer;
+mod reads;
+mod rebuild;
+mod report;
+mod request;
+mod restart;
+mod server;
+mod shards;
+mod undisturbed;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand, ValueEnum};
+
+use effort::Effort;
+use events::EventsArgs;
+use peer::PeerArgs;
+use rebuild::RebuildArgs;
+
+/// The server's allocator of small blocks, so that the empty handler differs from the server by its work alone.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Measures Tallyring against the limits of the machine and against other programs.
+#[derive(Parser)]
+#[command(after_help = "\
+Examples:
+  tallyring-bench increments                increments against an empty handler
+  tallyring-bench reads --runs 3 --output json
+  tallyring-bench memory --keys 10000000    bytes a live counter")]
+struct Cli {
+    /// How figures are printed
+    #[arg(long, global = true, value_enum, default_value_t = Output::Table)]
+    output: Output,
+    #[command(flatten)]
+    effort: Effort,
+    #[command(subcommand)]
+    which: Which,
+}
+
+/// Forms of output.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// For people
+    Table,
+    /// For programs
+    Json,
+}
+
+/// The benchmarks.
+#[derive(Subcommand)]
+enum Which {
+    /// Single durable increments over 64 connections
+    Increments,
+    /// Batches of 1,000 increments as NDJSON
+    Batches,
+    /// Latency of durable increments at half the rate that saturates
+    Latency,
+    /// Reads of one key's 30 days in a zone, a breakdown, and both while increments come
+    Reads,
+    /// Reads of 100 keys at once against the same one by one
+    Query,
+    /// Blocks that the first read of a key takes
+    Cold,
+    /// Batches and reads over 1 to 16 shards and 10,000 to 10 million keys
+    Shards,
+    /// Ten times as many clients as there are places, 10,000 idle connections, and the load afterwards
+    Overload,
+    /// Increments on one key against increments on many
+    Hot,
+    /// Resident memory a live counter
+    Memory {
+        /// Keys that are counted, each a total and two subtotals
+        #[arg(long, default_value_t = 1_000_000)]
+        keys: u64,
+    },
+    /// Time to ready after kill -9 with increments that are in the log only
+    Restart {
+        /// Increments in the log
+        #[arg(long, default_value_t = 10_000_000)]
+        increments: u64,
+    },
+    /// History in bulk to a published archive, against GNU sort and other programs
+    Rebuild(RebuildArgs),
+    /// Reads while history loads and rebuilds beside them
+    Undisturbed {
+        /// Rows that are loaded
+        #[arg(long, default_value_t = 20_000_000)]
+        rows: u64,
+    },
+    /// Events with distinct ids in batches, with dedup, minutes and uniques on
+    Events(EventsArgs),
+    /// Requests of a file to any server, as bench/peers.py does for other programs
+    Load(PeerArgs),
+    #[command(hide = true)]
+    EmptyServer,
+}
+
+fn main() -> Result<()> {
+    let Cli {
+        output,
+        effort,
+        which,
+    } = &Cli::parse();
+    let report = match which {
+        Which::Increments => increments::run(effort)?,
+        Which::Batches => batches::run(effort)?,
+        Which::Latency => latency::run(effort)?,
+        Which::Reads => reads::run(effort)?,
+        Which::Query => reads::run_query(effort)?,
+        Which::Cold => cold::run(effort)?,
+        Which::Shards => shards::run(effort)?,
+        Which::Overload => overload::run(effort)?,
+        Which::Hot => hot::run(effort)?,
+        Which::Memory { keys } => memory::run(effort, *keys)?,
+        Which::Restart { increments } => restart::run(effort, *increments)?,
+        Which::Rebuild(rebuild) => rebuild::run(effort, rebuild)?,
+        Which::Undisturbed { rows } => undisturbed::run(effort, *rows)?,
+        Which::Events(events) => events::run(effort, events)?,
+        Which::Load(peer) => peer::run(effort, peer)?,
+        Which::EmptyServer => return server::run_empty_server(),
+    };
+    report.print(*output)
+}

@@ -1,0 +1,223 @@
+//! `tallyring-bench rebuild`: unsorted history to a published archive, in turn with what sorts and groups the same file.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use tallyring_archive::{Blobs, Manifest};
+
+use crate::effort::Effort;
+use crate::history;
+use crate::report::{Report, median};
+use crate::server::memory_bytes;
+
+/// Options of `tallyring-bench rebuild`.
+#[derive(Args)]
+#[command(after_help = "\
+`bench/bulk.sh` runs it with all peers that can be installed. {file} in a peer's command is the CSV file, {out} what it \
+is to write.
+
+Examples:
+  tallyring-bench rebuild --runs 3
+  tallyring-bench rebuild --rows 5000000,20000000 --runs 1    how time grows")]
+pub struct RebuildArgs {
+    /// Rows of history; several numbers are measured one after the other
+    #[arg(long, value_delimiter = ',', default_values_t = [20_000_000], value_parser = clap::value_parser!(u64).range(1_000..=1_000_000_000))]
+    rows: Vec<u64>,
+    /// Memory of the load
+    #[arg(long, default_value = "512MiB")]
+    memory: String,
+    /// Another program to measure in turn, NAME=COMMAND for the shell
+    #[arg(long, value_name = "NAME=COMMAND", value_parser = parse_peer)]
+    peer: Vec<(String, String)>,
+}
+
+fn parse_peer(text: &str) -> std::result::Result<(String, String), String> {
+    let (name, command) = text
+        .split_once('=')
+        .ok_or("write NAME=COMMAND, such as 'DuckDB=python3 peer.py {file} {out}'")?;
+    Ok((name.to_owned(), command.to_owned()))
+}
+
+/// Loads and rebuilds, sorts, and runs the peers, in turn.
+///
+/// # Errors
+/// When a program fails.
+pub fn run(effort: &Effort, args: &RebuildArgs) -> Result<Report> {
+    let directory = effort.directory()?;
+    let mut report = Report::new("rebuild");
+    let mut growth = Vec::new();
+    for &rows in &args.rows {
+        let stand = Stand {
+            file: directory.path().join("history.csv"),
+            data: directory.path().join("data"),
+            out: directory.path().join("out"),
+        };
+        let bytes = history::write(&stand.file, rows)?;
+        let what = format!("{} M rows, {} MB", rows as f64 / 1e6, bytes / 1_000_000);
+        let seconds = measure(effort, args, &stand, &what, &mut report)?;
+        growth.push((rows as f64, seconds));
+    }
+    if let ([first, .., last], true) = (growth.as_slice(), growth.len() > 1) {
+        let exponent = (last.1 / first.1).ln() / (last.0 / first.0).ln();
+        report.row("time grows with rows to the power of", "", &[exponent]);
+    }
+    Ok(report)
+}
+
+struct Stand {
+    file: PathBuf,
+    data: PathBuf,
+    out: PathBuf,
+}
+
+/// The median of our seconds.
+fn measure(
+    effort: &Effort,
+    args: &RebuildArgs,
+    stand: &Stand,
+    what: &str,
+    report: &mut Report,
+) -> Result<f64> {
+    let mut others = vec![(
+        "GNU sort".to_owned(),
+        "LC_ALL=C sort --parallel=2 -S 2G {file} -o {out}".to_owned(),
+    )];
+    others.extend(args.peer.iter().cloned());
+    let mut own = Figures::default();
+    let mut theirs: Vec<Figures> = others.iter().map(|_| Figures::default()).collect();
+    let mut sizes = Sizes::default();
+    let mut harder = Figures::default();
+    for _ in 0..effort.runs {
+        own.add(&stand.load(effort, &args.memory)?);
+        sizes = stand.sizes()?;
+        harder.add(&watch(&mut effort.prepare(&["recompress"], &stand.data)?)?);
+        harder.bytes = stand.sizes()?.archive;
+        remove(&stand.data)?;
+        for ((_, command), figures) in others.iter().zip(&mut theirs) {
+            figures.add(&stand.other(command)?);
+            figures.bytes = size(&stand.out)?;
+            remove(&stand.out)?;
+        }
+    }
+    report.row(format!("{what}: load and rebuild"), "s", &own.seconds);
+    report.row("  peak memory", "MiB", &own.peak_mib);
+    report.row("  archive", "MB", &[sizes.archive as f64 / 1e6]);
+    let part = sizes.archive as f64 / sizes.plain as f64;
+    report.row("  archive to its plain lines", "×", &[part]);
+    report.row("  recompressed, apart", "s", &harder.seconds);
+    report.row("  archive then", "MB", &[harder.bytes as f64 / 1e6]);
+    for ((name, _), figures) in others.iter().zip(&theirs) {
+        report.row(format!("{what}: {name}"), "s", &figures.seconds);
+        report.row("  peak memory", "MiB", &figures.peak_mib);
+        report.row("  output", "MB", &[figures.bytes as f64 / 1e6]);
+        report.ratio("  its time to ours", &figures.seconds, &own.seconds);
+    }
+    Ok(median(&own.seconds))
+}
+
+#[derive(Default)]
+struct Figures {
+    seconds: Vec<f64>,
+    peak_mib: Vec<f64>,
+    bytes: u64,
+}
+
+impl Figures {
+    fn add(&mut self, ended: &Ended) {
+        self.seconds.push(ended.took.as_secs_f64());
+        self.peak_mib.push((ended.peak_bytes >> 20) as f64);
+    }
+}
+
+#[derive(Default)]
+struct Sizes {
+    archive: u64,
+    plain: u64,
+}
+
+impl Stand {
+    /// From the file to a generation that can be read.
+    fn load(&self, effort: &Effort, memory: &str) -> Result<Ended> {
+        let mut load = effort.prepare(&["load", "history", "--memory", memory], &self.data)?;
+        let loaded = watch(load.arg(&self.file))?;
+        let rebuilt = watch(&mut effort.prepare(&["rebuild"], &self.data)?)?;
+        Ok(Ended {
+            took: loaded.took + rebuilt.took,
+            peak_bytes: loaded.peak_bytes.max(rebuilt.peak_bytes),
+        })
+    }
+
+    fn other(&self, command: &str) -> Result<Ended> {
+        let command = command
+            .replace("{file}", &self.file.to_string_lossy())
+            .replace("{out}", &self.out.to_string_lossy());
+        // The shell gives way to the program, which is then what is watched.
+        watch(Command::new("sh").args(["-c", &format!("exec env {command}")]))
+    }
+
+    fn sizes(&self) -> Result<Sizes> {
+        let manifest = Manifest::load(&Blobs::local(&self.data)?)?;
+        let generation = manifest
+            .as_ref()
+            .and_then(|manifest| manifest.archive.generations.last());
+        let files = generation.map_or(&[][..], |generation| &generation.files);
+        Ok(Sizes {
+            archive: files.iter().map(|file| file.bytes).sum(),
+            plain: files.iter().map(|file| file.meta.plain_bytes).sum(),
+        })
+    }
+}
+
+/// How a program ended.
+struct Ended {
+    took: Duration,
+    peak_bytes: u64,
+}
+
+const POLL: Duration = Duration::from_millis(5);
+
+/// Runs a program to its end and watches its memory.
+fn watch(command: &mut Command) -> Result<Ended> {
+    let began = Instant::now();
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("cannot run {command:?}"))?;
+    let mut peak_bytes = 0;
+    let status = loop {
+        peak_bytes = peak_bytes.max(memory_bytes(child.id(), "VmHWM:"));
+        if let Some(status) = child.try_wait().context("cannot wait for a program")? {
+            break status;
+        }
+        std::thread::sleep(POLL);
+    };
+    let took = began.elapsed();
+    if status.success() {
+        return Ok(Ended { took, peak_bytes });
+    }
+    let mut said = String::new();
+    if let Some(mut messages) = child.stderr.take() {
+        let _ = std::io::Read::read_to_string(&mut messages, &mut said);
+    }
+    bail!("{command:?} failed: {said}")
+}
+
+fn size(path: &Path) -> Result<u64> {
+    let found =
+        std::fs::metadata(path).with_context(|| format!("cannot find {}", path.display()))?;
+    Ok(found.len())
+}
+
+fn remove(path: &Path) -> Result<()> {
+    let removed = if path.is_dir() {
+        std::fs::remove_dir_all(path)
+    } else {
+        std::fs::remove_file(path)
+    };
+    removed.with_context(|| format!("cannot remove {}", path.display()))
+}

@@ -1,0 +1,67 @@
+//! Requests as bytes, and keys drawn from distributions.
+
+use tallyring_bench::Chance;
+
+/// A GET without a body.
+pub fn get(target: &str) -> Vec<u8> {
+    format!("GET {target} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n").into_bytes()
+}
+
+/// A POST.
+pub fn post(target: &str, kind: &str, body: &str) -> Vec<u8> {
+    let length = body.len();
+    let head = format!(
+        "POST {target} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\r\n"
+    );
+    (head + body).into_bytes()
+}
+
+/// Countries that clicks come from.
+pub const COUNTRIES: [&str; 16] = [
+    "US", "JP", "GB", "BR", "DE", "FR", "CA", "IN", "AU", "ES", "IT", "NL", "MX", "SE", "PL", "TR",
+];
+
+/// Targets of single increments on `u`, with its two subtotals, over so many keys.
+pub fn increments(keys: u64) -> Vec<Vec<u8>> {
+    let mut dice = Chance::new(1);
+    let target = |_| {
+        let (key, country) = (dice.skewed(keys), dice.skewed(16) as usize);
+        let (country, referrer) = (COUNTRIES[country], dice.skewed(500));
+        get(&format!(
+            "/v1/incr?key.u=k{key}&by.c={country}&by.r=http%3A%2F%2Fsite{referrer}.example%2F"
+        ))
+    };
+    (0..8_192).map(target).collect()
+}
+
+/// Increments of one body.
+pub const INCREMENTS_A_BODY: u64 = 1_000;
+
+/// Bodies of increments on `u` as NDJSON, over so many keys.
+pub fn batches(keys: u64, bodies: usize) -> Vec<Vec<u8>> {
+    let mut dice = Chance::new(2);
+    let mut body = |_| {
+        let keys: Vec<u64> = (0..INCREMENTS_A_BODY).map(|_| dice.skewed(keys)).collect();
+        batch(keys, &mut dice)
+    };
+    (0..bodies).map(&mut body).collect()
+}
+
+/// The body of this number among those that count every key once.
+pub fn batch_of_each(number: u64) -> Vec<u8> {
+    let from = number * INCREMENTS_A_BODY;
+    batch(from..from + INCREMENTS_A_BODY, &mut Chance::new(number))
+}
+
+/// An increment of each of these keys.
+fn batch(keys: impl IntoIterator<Item = u64>, dice: &mut Chance) -> Vec<u8> {
+    let mut body = String::new();
+    for key in keys {
+        let country = COUNTRIES[dice.skewed(16) as usize];
+        let referrer = dice.skewed(500);
+        body.push_str(&format!(
+            "{{\"keys\":{{\"u\":\"k{key}\"}},\"by\":{{\"c\":\"{country}\",\"r\":\"http://site{referrer}.example/\"}}}}\n"
+        ));
+    }
+    post("/v1/increments", "application/x-ndjson", &body)
+}

@@ -1,0 +1,143 @@
+//! The servers under test: processes of their own, on a free port of the loopback address.
+
+use std::io::{BufRead, BufReader, Write as _};
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::DefaultBodyLimit;
+use axum::http::{Request, StatusCode};
+use axum::routing::any;
+use tallyring_api::{Server, ServerLimits};
+use tokio::net::TcpListener;
+use tower::ServiceExt;
+
+/// A server. Dropping it kills the process, if this program started one.
+pub struct ServerProcess {
+    child: Option<Child>,
+    /// Where it listens.
+    pub address: SocketAddr,
+}
+
+impl ServerProcess {
+    /// Starts a server whose handler does nothing.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn empty() -> Result<Self> {
+        let this = std::env::current_exe().context("cannot find this program")?;
+        Self::start(Command::new(this).arg("empty-server"))
+    }
+
+    /// A server that runs already; its memory and processor time read as 0.
+    pub fn elsewhere(address: SocketAddr) -> Self {
+        Self {
+            child: None,
+            address,
+        }
+    }
+
+    /// Starts a program that prints its address when it listens.
+    ///
+    /// # Errors
+    /// When it does not start, or ends before it prints an address.
+    pub fn start(command: &mut Command) -> Result<Self> {
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = command.spawn().context("cannot start a server")?;
+        let mut line = String::new();
+        if let Some(output) = child.stdout.take() {
+            BufReader::new(output)
+                .read_line(&mut line)
+                .context("cannot read a server's address")?;
+        }
+        let address = line.trim().rsplit("http://").next().unwrap_or_default();
+        let Ok(address) = address.parse() else {
+            let _ = child.kill();
+            let _ = child.wait();
+            bail!("a server did not start: {line}");
+        };
+        Ok(Self {
+            child: Some(child),
+            address,
+        })
+    }
+
+    /// The present resident memory, bytes.
+    pub fn resident_bytes(&self) -> u64 {
+        let child = self.child.as_ref();
+        child.map_or(0, |child| memory_bytes(child.id(), "VmRSS:"))
+    }
+
+    /// The largest resident memory so far, bytes.
+    pub fn peak_bytes(&self) -> u64 {
+        let child = self.child.as_ref();
+        child.map_or(0, |child| memory_bytes(child.id(), "VmHWM:"))
+    }
+
+    /// The processor time of all threads so far, seconds.
+    pub fn processor_seconds(&self) -> f64 {
+        const TICKS_PER_SECOND: f64 = 100.0;
+        let Some(child) = &self.child else {
+            return 0.0;
+        };
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id()));
+        let stat = stat.unwrap_or_default();
+        // The name may hold any character. Behind it stand the state, ten more fields, then user and system time.
+        let fields = stat.rsplit(')').next().unwrap_or_default();
+        let times = fields.split_whitespace().skip(11).take(2);
+        let ticks: f64 = times.filter_map(|ticks| ticks.parse::<f64>().ok()).sum();
+        ticks / TICKS_PER_SECOND
+    }
+
+    /// Ends the process with SIGKILL.
+    pub fn kill(self) {}
+}
+
+impl Drop for ServerProcess {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Returns a figure of a process's memory by the name that the system gives it, bytes; 0 when the process has ended.
+pub fn memory_bytes(process: u32, name: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let kib = status.lines().find_map(|line| {
+        let kib = line.strip_prefix(name)?.trim().strip_suffix(" kB")?;
+        kib.parse::<u64>().ok()
+    });
+    kib.unwrap_or(0) << 10
+}
+
+/// Serves a handler that does nothing until killed: behind the accept loop of the API, without its layers.
+///
+/// # Errors
+/// When no port is free.
+pub fn run_empty_server() -> Result<()> {
+    let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
+    runtime.block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await;
+        let listener = listener.context("cannot listen")?;
+        let address = listener.local_addr().context("cannot read the address")?;
+        writeln!(
+            std::io::stdout(),
+            "empty handler listening on http://{address}"
+        )?;
+        let nothing = any(async |_: Bytes| StatusCode::NO_CONTENT);
+        let router = Router::new()
+            .fallback(nothing)
+            .layer(DefaultBodyLimit::disable());
+        let answer = move |request: Request<_>, _| {
+            let answering = router.clone().oneshot(request.map(Body::new));
+            async move { answering.await.unwrap_or_else(|never| match never {}) }
+        };
+        let server = Server::new(answer, ServerLimits::default());
+        let served = server.run(vec![(listener, None)], std::future::pending());
+        served.await.context("cannot start the threads of a server")
+    })
+}

@@ -1,0 +1,84 @@
+//! `tallyring-bench undisturbed`: what reads wait while history loads and rebuilds beside them, against what they wait at rest.
+
+use std::panic::resume_unwind;
+use std::path::Path;
+use std::thread;
+
+use anyhow::{Context, Result};
+use hdrhistogram::Histogram;
+
+use crate::effort::Effort;
+use crate::history;
+use crate::load::{Load, histogram};
+use crate::report::Report;
+use crate::request;
+
+const CONNECTIONS: usize = 8;
+const READS_A_SECOND: f64 = 1_000.0;
+const LINKS: u64 = 200;
+/// What is served when the measurement begins.
+const BASE_ROWS: u64 = 1_000_000;
+
+/// Serves a year, and loads `rows` rows of history beside.
+///
+/// # Errors
+/// When a program or the server fails.
+pub fn run(effort: &Effort, rows: u64) -> Result<Report> {
+    let directory = effort.directory()?;
+    let (data, file) = (
+        directory.path().join("data"),
+        directory.path().join("history.csv"),
+    );
+    history::write(&file, BASE_ROWS)?;
+    add(effort, &data, "base", &file)?;
+    history::write(&file, rows)?;
+    let server = effort.serve(&data, &[])?;
+    let reads = reads();
+    let ask = || {
+        let load = Load {
+            server: &server,
+            connections: CONNECTIONS,
+            requests: &reads,
+            rate: Some(READS_A_SECOND),
+            duration: effort.duration(),
+            may_refuse: false,
+        };
+        load.run().map(|outcome| outcome.latency)
+    };
+    let (mut at_rest, mut beside) = (Vec::new(), Vec::new());
+    for run in 0..effort.runs {
+        at_rest.push(ask()?);
+        let name = format!("history{run}");
+        beside.push(thread::scope(|scope| -> Result<Histogram<u64>> {
+            let adding = scope.spawn(|| add(effort, &data, &name, &file));
+            let mut all = histogram()?;
+            while !adding.is_finished() {
+                all.add(ask()?).context("cannot add latencies")?;
+            }
+            adding.join().unwrap_or_else(|panic| resume_unwind(panic))?;
+            Ok(all)
+        })?);
+        effort.command(&["drop", &name], &data)?;
+    }
+    let p99 = |runs: &[Histogram<u64>]| -> Vec<f64> {
+        let at = |run: &Histogram<u64>| run.value_at_percentile(99.0) as f64;
+        runs.iter().map(at).collect()
+    };
+    let mut report = Report::new("undisturbed");
+    report.latency("1,000 reads a second, at rest", &at_rest);
+    let what = format!("while {} M rows load and rebuild", rows as f64 / 1e6);
+    report.latency(&what, &beside);
+    report.ratio("p99 beside to p99 at rest", &p99(&beside), &p99(&at_rest));
+    Ok(report)
+}
+
+fn add(effort: &Effort, data: &Path, dataset: &str, file: &Path) -> Result<()> {
+    effort.command(&["load", dataset, &file.to_string_lossy()], data)?;
+    effort.command(&["rebuild"], data)
+}
+
+fn reads() -> Vec<Vec<u8>> {
+    let range = "unit=day&units=30&to=2012-06-30T00:00:00Z&timezone=America/New_York";
+    let read = |rank| request::get(&format!("/v1/l/{}/counts?{range}", history::name(rank)));
+    (1..=LINKS).map(read).collect()
+}
