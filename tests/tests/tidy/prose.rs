@@ -6,7 +6,7 @@ use super::{Source, check, read, root, rust_sources, tracked};
 
 /// Folders whose words nobody has revised yet. A finished pass removes its folder. Only a folder that leaves a waiting
 /// one is added.
-const WAITING: [&str; 6] = [
+const WAITING: [&str; 7] = [
     "archive/",
     "realtime/",
     "rebuild/",
