@@ -349,6 +349,21 @@ pub fn noted_manifest(payload: &[u8]) -> Option<u64> {
 ///
 /// # Errors
 /// The first record that cannot be read, or bytes left over.
+///
+/// ```
+/// use tallyring_records::{Increment, Record, decode_all};
+///
+/// let records = vec![
+///     Record::Increment(Increment::new(1_331_923_247, 1, [("l", "abc")])),
+///     Record::Manifest { number: 7 },
+/// ];
+/// let mut payload = Vec::new();
+/// for record in &records {
+///     record.encode(&mut payload);
+/// }
+/// assert_eq!(decode_all(&payload, 2)?, records);
+/// # Ok::<(), tallyring_records::RecordError>(())
+/// ```
 pub fn decode_all(mut payload: &[u8], count: u32) -> Result<Vec<Record>, RecordError> {
     let mut records = Vec::with_capacity((count as usize).min(payload.len()));
     for index in 0..count {
