@@ -17,6 +17,17 @@ use crate::names::{self, TEMPORARY_SUFFIX};
 use crate::os_disk::OsDisk;
 
 /// The blobs of one data directory. A clone shares them.
+///
+/// ```
+/// use tallyring_archive::Blobs;
+///
+/// let directory = tempfile::tempdir()?;
+/// let blobs = Blobs::local(directory.path())?;
+/// assert!(blobs.put("a-blob", b"text")?);
+/// assert!(!blobs.put("a-blob", b"other text")?, "the name is taken");
+/// assert_eq!(*blobs.read("a-blob")?, *b"text");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Blobs {
     disk: Arc<dyn Disk>,

@@ -5,6 +5,8 @@
 //! is committed by creating its name if absent; every file a manifest names was synced, and its
 //! directory too, before the manifest was.
 
+mod flat;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 
@@ -18,7 +20,26 @@ use crate::names;
 use crate::run::RunEntry;
 use crate::sealed;
 
+use flat::FlatManifest;
+
 /// What counts, at one moment.
+///
+/// ```
+/// use tallyring_archive::{Blobs, Manifest};
+///
+/// let directory = tempfile::tempdir()?;
+/// let blobs = Blobs::local(directory.path())?;
+/// blobs.prepare()?;
+/// let manifest: Manifest = serde_json::from_str(
+///     r#"{"number": 1, "written_at_ms": 0, "store_id": "",
+///         "intake": {"today": "2012-03-16", "schemas": [], "stores": [], "ids": {"flushed": "0:0", "runs": []}},
+///         "archive": {"runs": [], "datasets": [], "generations": [], "active": 0}}"#,
+/// )?;
+/// manifest.commit(&blobs)?;
+/// assert!(manifest.commit(&blobs).is_err(), "the number is taken");
+/// assert_eq!(Manifest::load(&blobs)?, Some(manifest));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
@@ -439,51 +460,6 @@ fn decode(name: &str, content: &[u8]) -> Result<Manifest> {
             Ok(flat.into())
         }
         json => serde_json::from_slice(json?).map_err(wrong),
-    }
-}
-
-/// A manifest of format 1.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct FlatManifest {
-    number: u64,
-    written_at_ms: i64,
-    plausible_at_ms: Option<i64>,
-    store_id: String,
-    today: Day,
-    schemas: Vec<SchemaEntry>,
-    stores: Vec<StoreEntry>,
-    runs: Vec<RunEntry>,
-    #[serde(default)]
-    datasets: Vec<DatasetEntry>,
-    generations: Vec<GenerationEntry>,
-    active: u64,
-    ids: IdsEntry,
-    #[serde(default)]
-    newest_events: BTreeMap<String, i64>,
-}
-
-impl From<FlatManifest> for Manifest {
-    fn from(flat: FlatManifest) -> Self {
-        Self {
-            number: flat.number,
-            written_at_ms: flat.written_at_ms,
-            plausible_at_ms: flat.plausible_at_ms,
-            store_id: flat.store_id,
-            intake: IntakeEntry {
-                today: flat.today,
-                schemas: flat.schemas,
-                stores: flat.stores,
-                ids: flat.ids,
-                newest_events: flat.newest_events,
-            },
-            archive: ArchiveEntry {
-                runs: flat.runs,
-                datasets: flat.datasets,
-                generations: flat.generations,
-                active: flat.active,
-            },
-        }
     }
 }
 

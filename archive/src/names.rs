@@ -156,6 +156,16 @@ const SPILL_INFIX: &str = "-part";
 const IDS_STEM: &str = "ids";
 
 /// The name of a run: `<directory>/<origin>.<partition>.s02of04.<hash>.csv.zst`.
+///
+/// ```
+/// use tallyring_archive::names::{origin_of, run};
+///
+/// let origin = "export day-2012-03-16".parse()?;
+/// let name = run(&origin, "2012-03".parse()?, (2, 4), "00ff");
+/// assert_eq!(name, "runs/ring-day-2012-03-16.2012-03.s02of04.00ff.csv.zst");
+/// assert_eq!(origin_of(&name), Some(origin));
+/// # Ok::<(), String>(())
+/// ```
 pub fn run(origin: &Origin, partition: Partition, shard: (u16, u16), hash: &str) -> String {
     let (number, shards) = shard;
     let hash = &hash[..NAME_HASH_CHARS.min(hash.len())];

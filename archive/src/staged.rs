@@ -10,6 +10,23 @@ use crate::names;
 use crate::run::RunEntry;
 
 /// What a load made.
+///
+/// ```
+/// use tallyring_archive::{Blobs, Staged};
+///
+/// let directory = tempfile::tempdir()?;
+/// let blobs = Blobs::local(directory.path())?;
+/// blobs.prepare()?;
+/// let staged = Staged {
+///     load: "0123456789abcdef".to_owned(),
+///     store_id: "00".repeat(16),
+///     rows: 0,
+///     runs: Vec::new(),
+/// };
+/// staged.write(&blobs)?;
+/// assert_eq!(Staged::read(&blobs, "0123456789abcdef")?, staged);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Staged {

@@ -45,6 +45,29 @@ impl AddAssign for Checked {
 ///
 /// # Errors
 /// The first thing that is wrong, naming the file.
+///
+/// ```
+/// use tallyring_archive::{Blobs, RunSpec, RunWriter, verify_run};
+///
+/// let directory = tempfile::tempdir()?;
+/// let blobs = Blobs::local(directory.path())?;
+/// blobs.prepare()?;
+/// let spec = RunSpec {
+///     origin: "load 0123456789abcdef".parse()?,
+///     partition: "2012-04".parse()?,
+///     shard: 0,
+///     shards: 1,
+///     level: 3,
+/// };
+/// let mut writer = RunWriter::create(&blobs, spec)?;
+/// writer.push(b"c.u|jehiah.c41l", b"US:4 JP:1")?;
+/// writer.push(b"u|jehiah", b"c41l:5")?;
+/// let entry = writer.finish()?.expect("lines were pushed");
+///
+/// let checked = verify_run(&blobs, &entry)?;
+/// assert_eq!((checked.lines, checked.subtotals), (2, 1));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn verify_run(blobs: &Blobs, entry: &RunEntry) -> Result<Checked> {
     let run = verify_bytes(blobs, entry)?;
     let damaged = |what: String| Error::damaged(&entry.name, 0, what);

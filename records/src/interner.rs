@@ -10,6 +10,16 @@ use crate::short_text::ShortText;
 ///
 /// Most keys are short, and a short key stands in the table itself. A look-up then loads one cache line besides the
 /// control bytes of its bucket. Over a million keys that saves a third of the time.
+///
+/// ```
+/// use tallyring_records::Interner;
+///
+/// let mut texts = Interner::default();
+/// let number = texts.intern(b"US");
+/// assert_eq!(texts.intern(b"US"), number);
+/// assert_eq!(texts.get(number), b"US");
+/// assert_eq!(texts.find(b"JP"), None);
+/// ```
 #[derive(Clone, Default)]
 pub struct Interner {
     /// Each text behind its length in two bytes.

@@ -39,11 +39,12 @@ use thiserror::Error;
 
 use crate::accepted::{Accepted, Skipped};
 use crate::day::Day;
-use crate::increment::{Event, Increment, Origin, Text};
+use crate::increment::{Event, Increment, Origin};
 use crate::position::StoreId;
 use crate::schema::Schema;
 use crate::varint::{
-    read_bytes, read_i64, read_str, read_text, read_u64, write_bytes, write_i64, write_u64,
+    read_bytes, read_day, read_i64, read_pairs, read_str, read_text, read_u64, write_bytes,
+    write_i64, write_u64,
 };
 
 /// One record of the log.
@@ -349,6 +350,21 @@ pub fn noted_manifest(payload: &[u8]) -> Option<u64> {
 ///
 /// # Errors
 /// Names the first record that cannot be read, or says that bytes are left over.
+///
+/// ```
+/// use tallyring_records::{Increment, Record, decode_all};
+///
+/// let records = vec![
+///     Record::Increment(Increment::new(1_331_923_247, 1, [("l", "abc")])),
+///     Record::Manifest { number: 7 },
+/// ];
+/// let mut payload = Vec::new();
+/// for record in &records {
+///     record.encode(&mut payload);
+/// }
+/// assert_eq!(decode_all(&payload, 2)?, records);
+/// # Ok::<(), tallyring_records::RecordError>(())
+/// ```
 pub fn decode_all(mut payload: &[u8], count: u32) -> Result<Vec<Record>, RecordError> {
     let mut records = Vec::with_capacity((count as usize).min(payload.len()));
     for index in 0..count {
@@ -440,10 +456,6 @@ fn decode_stores(input: &mut &[u8]) -> Option<Vec<StoreId>> {
     Some(stores)
 }
 
-fn read_day(input: &mut &[u8]) -> Option<Day> {
-    Some(Day::from_number(u32::try_from(read_u64(input)?).ok()?))
-}
-
 fn decode_increment(input: &mut &[u8]) -> Option<Increment> {
     Some(Increment {
         at: read_i64(input)?,
@@ -485,18 +497,10 @@ fn decode_extended(input: &mut &[u8]) -> Option<Increment> {
     })
 }
 
-fn read_pairs(input: &mut &[u8]) -> Option<Vec<(Text, Text)>> {
-    let count = read_u64(input)?;
-    let mut pairs = Vec::new();
-    for _ in 0..count {
-        pairs.push((read_str(input)?.into(), read_str(input)?.into()));
-    }
-    Some(pairs)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::increment::Text;
     use proptest::prelude::*;
 
     fn any_increment() -> impl Strategy<Value = Increment> {

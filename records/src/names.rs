@@ -4,6 +4,12 @@
 pub(crate) const NAME_CHARS_MAX: usize = 24;
 
 /// The dimensions of a subtotal: one, or two for a crossed subtotal such as `c*v`.
+///
+/// ```
+/// use tallyring_records::dimensions;
+///
+/// assert!(dimensions("country*device").eq(["country", "device"]));
+/// ```
 pub fn dimensions(subtotal: &str) -> impl Iterator<Item = &str> {
     // The standard search for a single character is made for much longer texts.
     subtotal.split(['*'])

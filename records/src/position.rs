@@ -10,6 +10,13 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::day::Day;
 
 /// The name of a delta store.
+///
+/// ```
+/// use tallyring_records::StoreId;
+///
+/// assert_eq!(StoreId::Late(1).to_string(), "late-000001");
+/// assert_eq!("late-000001".parse(), Ok(StoreId::Late(1)));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StoreId {
     /// The store of one UTC day of the ring.
@@ -19,6 +26,14 @@ pub enum StoreId {
 }
 
 /// A point between two records of one log partition. Ordered by epoch, then sequence; the sequence never falls.
+///
+/// ```
+/// use tallyring_records::Offset;
+///
+/// let offset = Offset { epoch: 1, sequence: 4711 };
+/// assert_eq!(offset.to_string(), "1:4711");
+/// assert_eq!("1:4711".parse(), Ok(offset));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Offset {
     /// Rises whenever the log is opened, so that no offset is used twice.

@@ -1,5 +1,8 @@
 //! LEB128 integers and length-prefixed text, of which log records consist.
 
+use crate::day::Day;
+use crate::increment::Text;
+
 /// Appends `value` in 7-bit groups, least significant first.
 pub fn write_u64(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
@@ -60,4 +63,19 @@ pub fn read_str<'a>(input: &mut &'a [u8]) -> Option<&'a str> {
 /// Takes length-prefixed UTF-8 off the front, as an owned text.
 pub fn read_text(input: &mut &[u8]) -> Option<String> {
     read_str(input).map(str::to_owned)
+}
+
+/// Takes the number of a day off the front.
+pub fn read_day(input: &mut &[u8]) -> Option<Day> {
+    Some(Day::from_number(u32::try_from(read_u64(input)?).ok()?))
+}
+
+/// Takes a count and that many pairs of texts off the front.
+pub fn read_pairs(input: &mut &[u8]) -> Option<Vec<(Text, Text)>> {
+    let count = read_u64(input)?;
+    let mut pairs = Vec::new();
+    for _ in 0..count {
+        pairs.push((read_str(input)?.into(), read_str(input)?.into()));
+    }
+    Some(pairs)
 }

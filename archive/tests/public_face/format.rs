@@ -43,6 +43,7 @@ fn a_file_of_many_blocks_is_what_zstdcat_prints() {
     let entry = write(&disk, spec("2012", 0, 1), &lines).unwrap().unwrap();
     let file = disk.read(&entry.name).unwrap();
     assert_eq!(zstdcat(&file), csv(&lines));
+    assert!(BLOCK_BYTES < entry.meta.plain_bytes as usize);
     assert!(Run::open(&disk, &entry.name).unwrap().block_count() > 2);
 }
 
@@ -169,17 +170,43 @@ fn golden_lines() -> Vec<Line> {
     lines(&text)
 }
 
-/// Reads `golden/format-<version>.csv.zst`, written by the first build with that format and never
-/// again, with the entry a manifest had for it.
-fn check_golden(version: u32) {
+/// A line of every kind, at every grain, and days that were folded: never to be changed either.
+fn lines_of_every_kind() -> Vec<Line> {
+    let mut lines = lines(
+        "_m.ad_click|42.c41l,1q:3 1r:2\n\
+         _m.q|k.c41l2,10:7 11:3\n\
+         _u.l|abc.c31,AgEHDAMIAQhLu0wK\n\
+         _u.l|abc.c41l,AgEHDAMIBQjoq3oF+xkeBnZCLAaLruoHS7tMCg\n\
+         ad_click|42,c41l:5\n\
+         c*v.l|abc.c41l,US*iphone:3 JP*-:2\n\
+         c.l|abc.c31,US:6 JP:5\n\
+         c.l|abc.c41l,US:4 JP:1\n\
+         c.q|k.c41l2,NZ:7 -:3\n\
+         id|0123456789abcdef0123456789abcdef,c41l1q:7\n\
+         l|abc,c31:11 c41l:5\n\
+         q|k,c41l2:10\n\
+         r.l|abc.c41l,5bmehgOB4+w=:5\n\
+         ~5bmehgOB4+w=,http://www.example.com/?q=100%25%2C%22\n",
+    );
+    lines.sort();
+    lines
+}
+
+/// The golden runs of each format, by how their names begin.
+fn golden_runs() -> [(&'static str, Vec<Line>); 2] {
+    [("format", golden_lines()), ("kinds", lines_of_every_kind())]
+}
+
+/// Reads a golden run, written by the first build with its format and never again, with the entry a manifest had for it.
+fn check_golden(run: &str, version: u32, lines: &[Line]) {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
     let disk = Blobs::local(&directory).unwrap();
-    let name = format!("format-{version}.csv.zst");
-    let entry = std::fs::read(directory.join(format!("format-{version}.json"))).unwrap();
+    let name = format!("{run}-{version}.csv.zst");
+    let entry = std::fs::read(directory.join(format!("{run}-{version}.json"))).unwrap();
     let entry = golden_entry(&entry);
     assert_eq!(entry.name, name);
-    assert_eq!(read_all(&disk, &name).unwrap(), golden_lines());
-    assert_eq!(zstdcat(&disk.read(&name).unwrap()), csv(&golden_lines()));
+    assert_eq!(read_all(&disk, &name).unwrap(), lines);
+    assert_eq!(zstdcat(&disk.read(&name).unwrap()), csv(lines));
     let checked = verify_run(&disk, &entry).unwrap();
     assert_eq!(checked.lines, entry.meta.lines);
 }
@@ -193,46 +220,64 @@ fn golden_entry(json: &[u8]) -> RunEntry {
 
 #[test]
 fn files_of_every_format_so_far_are_still_read() {
-    for version in 1..=written_format().0 {
-        check_golden(version);
+    for (run, lines) in golden_runs() {
+        for version in 1..=written_run(run, &lines).version {
+            check_golden(run, version, &lines);
+        }
     }
 }
 
 #[test]
 fn the_golden_lines_still_give_the_golden_bytes() {
-    let (version, entry, file) = written_format();
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
-    let golden = directory.join(format!("format-{version}.csv.zst"));
-    if !golden.exists() {
-        let made = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("format-{version}"));
-        std::fs::write(made.with_extension("csv.zst"), file).unwrap();
-        let json = serde_json::to_vec_pretty(&entry).unwrap();
-        std::fs::write(made.with_extension("json"), json).unwrap();
-        panic!(
-            "format {version} has no golden file: copy {}.* to {}",
-            made.display(),
-            directory.display()
-        );
-    }
-    let json = std::fs::read(golden.with_extension("").with_extension("json")).unwrap();
-    let known = golden_entry(&json);
-    // Another zstd may compress otherwise; the file says which one it was.
-    if known.meta.compression == entry.meta.compression {
-        let bytes = std::fs::read(&golden).unwrap();
-        assert!(bytes == file, "the format changed: raise its version");
+    for (run, lines) in golden_runs() {
+        let written = written_run(run, &lines);
+        let json = serde_json::to_vec_pretty(&written.entry).unwrap();
+        let golden = directory.join(&written.entry.name);
+        if !golden.exists() {
+            let made = Path::new(env!("CARGO_TARGET_TMPDIR")).join(&written.entry.name);
+            std::fs::write(&made, written.file).unwrap();
+            std::fs::write(made.with_extension("").with_extension("json"), json).unwrap();
+            panic!(
+                "the newest format has no golden file: copy {} and its .json to {}",
+                made.display(),
+                directory.display()
+            );
+        }
+        let kept_json = std::fs::read(golden.with_extension("").with_extension("json")).unwrap();
+        let kept = golden_entry(&kept_json);
+        // Another zstd may compress otherwise; the file says which one it was.
+        if kept.meta.compression == written.entry.meta.compression {
+            let bytes = std::fs::read(&golden).unwrap();
+            assert!(
+                bytes == written.file,
+                "{run}: the format changed: raise its version"
+            );
+            assert_eq!(
+                kept.meta, written.entry.meta,
+                "{run}: the entry of a run changed"
+            );
+        }
     }
 }
 
-/// The golden lines as this build writes them: its format's version, the entry and the file.
-fn written_format() -> (u32, RunEntry, Vec<u8>) {
+/// A golden run as this build writes it.
+struct Written {
+    version: u32,
+    entry: RunEntry,
+    file: Vec<u8>,
+}
+
+fn written_run(run: &str, lines: &[Line]) -> Written {
     let disk = MemoryDisk::default();
-    let mut entry = write(&disk, spec("2012", 0, 1), &golden_lines())
-        .unwrap()
-        .unwrap();
+    let mut entry = write(&disk, spec("2012", 0, 1), lines).unwrap().unwrap();
     let file = disk.read(&entry.name).unwrap().to_vec();
-    assert!(BLOCK_BYTES < entry.meta.plain_bytes as usize);
     let version = file[file.len() - 16..][..4].try_into().unwrap();
     let version = u32::from_le_bytes(version);
-    entry.name = format!("format-{version}.csv.zst");
-    (version, entry, file)
+    entry.name = format!("{run}-{version}.csv.zst");
+    Written {
+        version,
+        entry,
+        file,
+    }
 }

@@ -6,6 +6,7 @@
 
 mod damage;
 mod format;
+mod golden;
 mod laws;
 mod long_totals;
 mod model;

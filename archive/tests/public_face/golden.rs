@@ -1,0 +1,347 @@
+//! Manifests, staged files and file names stay what they are for ever: each golden file is read, and this build writes
+//! the same bytes again. Golden runs are in `format.rs`; `tests/golden/README.md` says what each file is.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use tallyring_archive::{
+    ArchiveEntry, DatasetEntry, GenerationEntry, IdRunEntry, IdsEntry, IntakeEntry, KeepDays,
+    Manifest, Origin, Partition, ProducerEntry, RunEntry, RunMeta, SchemaEntry, Staged, StoreEntry,
+    names,
+};
+use tallyring_records::{Day, EventType, Filter, Grain, Namespace, Offset, Ratio, Schema, StoreId};
+
+use crate::MemoryDisk;
+
+const MANIFEST: &str = "manifests/manifest-00000042";
+
+/// The bytes of a golden file.
+fn golden(name: &str) -> Vec<u8> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/golden")
+        .join(name);
+    std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Fails unless these are the bytes of a golden file, and leaves them where they can be looked at.
+fn check_written(name: &str, written: &[u8]) {
+    let made = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::write(&made, written).unwrap();
+    let is_kept = golden(name) == written;
+    assert!(
+        is_kept,
+        "the format changed: compare {name} and {}",
+        made.display()
+    );
+}
+
+fn at(epoch: u32, sequence: u64) -> Offset {
+    Offset { epoch, sequence }
+}
+
+fn month() -> Partition {
+    "2012-03".parse().unwrap()
+}
+
+fn day(text: &str) -> Day {
+    text.parse().unwrap()
+}
+
+fn run(name: &str) -> RunEntry {
+    RunEntry {
+        name: name.into(),
+        origin: names::origin_of(name).unwrap(),
+        bytes: 273,
+        hash: "0123456789abcdef0123456789abcdef".into(),
+        meta: RunMeta {
+            partition: "2012-03".parse().unwrap(),
+            shard: 1,
+            shards: 4,
+            lines: 2,
+            plain_bytes: 40,
+            first: 1_331_856_000,
+            last: 1_331_859_600,
+            sums: BTreeMap::from([("l|".to_owned(), u128::from(u64::MAX) + 1)]),
+            compression: "zstd 1.5.7 level 6".into(),
+        },
+    }
+}
+
+/// A declaration with every field that a manifest can hold of it.
+fn schema() -> Schema {
+    Schema {
+        namespaces: vec![Namespace {
+            name: "l".into(),
+            title: "Link".into(),
+            grain: Grain::Quarter,
+            subtotals: vec!["c".into()],
+            minutes: true,
+            uniques: true,
+        }],
+        events: vec![EventType {
+            name: "click".into(),
+            entities: vec!["ad".into()],
+            lateness_seconds: 300,
+        }],
+        ratios: vec![Ratio {
+            name: "ctr".into(),
+            numerator: "click".into(),
+            denominator: "impression".into(),
+        }],
+        filters: vec![Filter {
+            name: "bots".into(),
+            events: vec!["click".into()],
+            field: "by.c".into(),
+            values: ["bot".to_owned()].into(),
+        }],
+        titles: BTreeMap::from([("c".to_owned(), "country".to_owned())]),
+    }
+}
+
+/// A manifest with every field that there is.
+fn manifest() -> Manifest {
+    Manifest {
+        number: 42,
+        written_at_ms: 1_331_985_600_123,
+        plausible_at_ms: Some(1_331_985_600_000),
+        store_id: "000102030405060708090a0b0c0d0e0f".into(),
+        intake: intake(),
+        archive: archive(),
+    }
+}
+
+fn intake() -> IntakeEntry {
+    let days = ["2012-03-16", "2012-03-17"].map(day);
+    let stores = vec![
+        StoreEntry {
+            id: StoreId::Day(days[0]),
+            opened: at(1, 0),
+            cut: Some(at(2, 70)),
+            flushed: at(2, 70),
+            runs: vec![run(
+                "deltas/day-2012-03-16.2012-03.s01of04.0123456789abcdef.csv.zst",
+            )],
+        },
+        StoreEntry {
+            id: StoreId::Late(7),
+            opened: at(2, 70),
+            cut: None,
+            flushed: Offset::default(),
+            runs: Vec::new(),
+        },
+    ];
+    IntakeEntry {
+        today: days[1],
+        schemas: vec![SchemaEntry {
+            since: at(1, 0),
+            schema: schema(),
+        }],
+        stores,
+        ids: IdsEntry {
+            flushed: at(2, 70),
+            runs: vec![IdRunEntry {
+                newest_ms: 1_331_985_200_000,
+                run: run("ids/ids.2012-03.s00of01.0123456789abcdef.csv.zst"),
+            }],
+            producers: vec![ProducerEntry {
+                id: "00112233445566778899aabbccddeeff".into(),
+                epoch: 2,
+                first: 1,
+                next: 9,
+                seen_ms: 1_331_985_100_000,
+            }],
+        },
+        newest_events: BTreeMap::from([("click".to_owned(), 1_331_985_000)]),
+    }
+}
+
+fn archive() -> ArchiveEntry {
+    let exported = run("runs/ring-day-2012-03-15.2012-03.s01of04.0123456789abcdef.csv.zst");
+    let loaded = run("runs/bulk-0123456789abcdef.2012-03.s01of04.0123456789abcdef.csv.zst");
+    ArchiveEntry {
+        generations: vec![GenerationEntry {
+            number: 3,
+            created_at_ms: 1_331_985_500_000,
+            cut_at_ms: Some(1_331_985_400_000),
+            merged: vec![exported.name.clone(), loaded.name.clone()],
+            files: vec![run("archive/2012-03.s01of04.0123456789abcdef.csv.zst")],
+            minutes_from: Some(1_328_054_400),
+            hours_from: Some(1_325_376_000),
+            keep: KeepDays {
+                minutes: Some(30),
+                hours: Some(400),
+            },
+        }],
+        runs: vec![exported],
+        datasets: vec![DatasetEntry {
+            name: "history".into(),
+            load: "0123456789abcdef".into(),
+            adopted_at_ms: 1_331_985_300_000,
+            rows: 1_000,
+            wanted: true,
+            runs: vec![loaded],
+        }],
+        active: 3,
+    }
+}
+
+/// The same as a build wrote it that knew none of the fields that came later.
+fn first_manifest() -> Manifest {
+    let mut manifest = manifest();
+    manifest.plausible_at_ms = None;
+    manifest.archive.datasets.clear();
+    manifest.intake.newest_events.clear();
+    manifest.intake.ids.producers[0].first = 0;
+    let declared = &mut manifest.intake.schemas[0].schema;
+    declared.events.clear();
+    declared.ratios.clear();
+    declared.filters.clear();
+    declared.titles.clear();
+    declared.namespaces[0] = Namespace {
+        name: "l".into(),
+        title: String::new(),
+        grain: Grain::Hour,
+        subtotals: Vec::new(),
+        minutes: false,
+        uniques: false,
+    };
+    let generation = &mut manifest.archive.generations[0];
+    generation.cut_at_ms = None;
+    generation.minutes_from = None;
+    generation.hours_from = None;
+    generation.keep = KeepDays::default();
+    manifest
+}
+
+fn read(manifest: &str) -> Manifest {
+    let disk = MemoryDisk::default();
+    disk.put(MANIFEST, golden(manifest));
+    Manifest::load_number(&disk, 42).unwrap()
+}
+
+#[test]
+fn a_manifest_with_every_field_is_read_and_written_as_it_was() {
+    let disk = MemoryDisk::default();
+    manifest().commit(&disk).unwrap();
+    check_written("manifest-2", &disk.read(MANIFEST).unwrap());
+    assert_eq!(read("manifest-2"), manifest());
+}
+
+#[test]
+fn a_manifest_of_format_1_is_read_with_the_origins_that_names_tell() {
+    assert_eq!(read("manifest-1"), manifest());
+}
+
+#[test]
+fn a_manifest_of_the_first_build_is_read() {
+    assert_eq!(read("manifest-1-first"), first_manifest());
+}
+
+#[test]
+fn a_staged_file_is_read_and_written_as_it_was() {
+    let staged = Staged {
+        load: "0123456789abcdef".into(),
+        store_id: "000102030405060708090a0b0c0d0e0f".into(),
+        rows: 1_000,
+        runs: vec![run(
+            "incoming/0123456789abcdef.2012-03.s01of04.0123456789abcdef.csv.zst",
+        )],
+    };
+    let disk = MemoryDisk::default();
+    staged.write(&disk).unwrap();
+    let name = names::staged(&staged.load);
+    check_written("staged-2.json", &disk.read(&name).unwrap());
+    // Builds before did not say the origin.
+    for kept in ["staged-2.json", "staged.json"] {
+        let disk = MemoryDisk::default();
+        disk.put(&name, golden(kept));
+        assert_eq!(Staged::read(&disk, &staged.load).unwrap(), staged, "{kept}");
+    }
+}
+
+#[test]
+fn files_are_found_under_the_names_of_before() {
+    for (name, kept) in [
+        (names::manifest(42), MANIFEST),
+        (names::segment(0xabc), "oplog/0000000000000abc.tlog"),
+        (
+            names::staged_segment(0xabc, 42),
+            "oplog/0000000000000abc.tlog.000000000000002a.staged",
+        ),
+        (
+            names::staged("0123456789abcdef"),
+            "incoming/0123456789abcdef.json",
+        ),
+        (
+            names::incoming_lock("0123456789abcdef"),
+            "incoming/0123456789abcdef.lock",
+        ),
+        (
+            names::aside(42, names::RUNS, "x", 1),
+            "aside/00000042-1.runs.x",
+        ),
+    ] {
+        assert_eq!(name, kept);
+    }
+}
+
+#[test]
+fn runs_are_named_after_their_origins_as_before() {
+    for (origin, kept) in [
+        ("flush day-2012-03-16", "deltas/day-2012-03-16"),
+        ("ids", "ids/ids"),
+        ("export late-000007", "runs/ring-late-000007"),
+        (
+            "export day-2012-03-16 from 4711",
+            "runs/ring-day-2012-03-16.from-4711",
+        ),
+        (
+            "spill 0123456789abcdef 2",
+            "incoming/0123456789abcdef-part2",
+        ),
+        ("sorted 0123456789abcdef", "incoming/0123456789abcdef"),
+        ("load 0123456789abcdef", "runs/bulk-0123456789abcdef"),
+    ] {
+        let name = names::run(&origin.parse().unwrap(), month(), (1, 4), "00ff");
+        assert_eq!(name, format!("{kept}.2012-03.s01of04.00ff.csv.zst"));
+    }
+    let merged = names::run(&Origin::Merge, month(), (1, 4), "00ff");
+    assert_eq!(merged, "archive/2012-03.s01of04.00ff.csv.zst");
+}
+
+#[test]
+fn directories_and_single_files_are_called_as_before() {
+    let directories = [
+        "manifests",
+        "oplog",
+        "deltas",
+        "ids",
+        "runs",
+        "archive",
+        "incoming",
+    ];
+    assert_eq!(names::DIRECTORIES, directories);
+    let files = [
+        names::IDENTITY,
+        names::CATALOG,
+        names::CATALOG_SNAPSHOT,
+        names::LINEAGE,
+        names::BACKUP,
+        names::RESTORING,
+        names::DEMO,
+        names::LOCK,
+        names::LOCAL_KEY,
+    ];
+    let kept = [
+        "STORE",
+        "catalog",
+        "catalog.json",
+        "LINEAGE",
+        "BACKUP",
+        "RESTORING",
+        "DEMO",
+        "LOCK",
+        "LOCAL_KEY",
+    ];
+    assert_eq!(files, kept);
+}
