@@ -74,6 +74,13 @@ pub trait DiskFile: Send {
 }
 
 /// Immutable content of a file: mapped or in memory. Cheap to clone.
+///
+/// ```
+/// use tallyring_archive::Content;
+///
+/// let content = Content::new(vec![1, 2, 3]);
+/// assert_eq!(&content[..2], [1, 2]);
+/// ```
 #[derive(Clone)]
 pub struct Content(Arc<dyn AsRef<[u8]> + Send + Sync>);
 

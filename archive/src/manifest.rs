@@ -18,6 +18,22 @@ use crate::run::RunEntry;
 use crate::sealed;
 
 /// What counts, at one moment.
+///
+/// ```
+/// use tallyring_archive::{Disk, Manifest, OsDisk, names};
+///
+/// let directory = tempfile::tempdir()?;
+/// let disk = OsDisk::new(directory.path())?;
+/// disk.create_directory(names::MANIFESTS)?;
+/// let manifest: Manifest = serde_json::from_str(
+///     r#"{"number": 1, "written_at_ms": 0, "store_id": "", "today": "2012-03-16", "schemas": [],
+///         "stores": [], "runs": [], "generations": [], "active": 0, "ids": {"flushed": "", "runs": []}}"#,
+/// )?;
+/// manifest.commit(&disk)?;
+/// assert!(manifest.commit(&disk).is_err(), "the number is taken");
+/// assert_eq!(Manifest::load(&disk)?, Some(manifest));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {

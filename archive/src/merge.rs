@@ -39,6 +39,32 @@ impl Horizon {
 ///
 /// # Errors
 /// A damaged input, an overflow, two texts with one hash, sums that do not balance, or the disk.
+///
+/// ```
+/// use tallyring_archive::merge::{Horizon, merge};
+/// use tallyring_archive::{Disk, OsDisk, Run, RunSpec, RunWriter, names};
+///
+/// let directory = tempfile::tempdir()?;
+/// let disk = OsDisk::new(directory.path())?;
+/// disk.create_directory(names::RUNS)?;
+/// let spec = || RunSpec {
+///     directory: names::RUNS,
+///     what: "example".into(),
+///     partition: "2012-04".parse().expect("a month"),
+///     shard: 0,
+///     shards: 1,
+///     level: 3,
+/// };
+/// let mut writer = RunWriter::create(&disk, spec())?;
+/// writer.push(b"c.u|jehiah.c41l", b"US:4 JP:1")?;
+/// writer.push(b"u|jehiah", b"c41l:5")?;
+/// let entry = writer.finish()?.expect("lines were pushed");
+///
+/// let run = Run::open_named(&disk, &entry)?;
+/// let merged = merge(&[run.clone(), run], RunWriter::create(&disk, spec())?, Horizon::ALL)?;
+/// assert_eq!(merged.expect("lines were merged").meta.sums["u|"], 10);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn merge(
     inputs: &[Arc<Run>],
     out: RunWriter<'_>,
@@ -344,6 +370,14 @@ pub fn total_payloads(hours: &[(TimeCode, u64)]) -> Vec<Vec<u8>> {
 }
 
 /// Appends the payload of a subtotal: largest count first, ties by value. Sorts `values`.
+///
+/// ```
+/// use tallyring_archive::merge::write_subtotal;
+///
+/// let mut payload = Vec::new();
+/// write_subtotal(&mut payload, &mut [(b"JP", 1), (b"US", 4)]);
+/// assert_eq!(payload, b"US:4 JP:1");
+/// ```
 pub fn write_subtotal(out: &mut Vec<u8>, values: &mut [(&[u8], u64)]) {
     values.sort_unstable_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(b.0)));
     for (index, (value, count)) in values.iter().enumerate() {

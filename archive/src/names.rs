@@ -176,6 +176,13 @@ const EXPORTED_PREFIX: &str = "ring-";
 const BULK_PREFIX: &str = "bulk-";
 
 /// `<directory>/<what>.s02of04.<hash>.csv.zst`
+///
+/// ```
+/// use tallyring_archive::names::{RUNS, sorted_file};
+///
+/// let name = sorted_file(RUNS, "ring-day-2012-03-16", 2, 4, "00ff");
+/// assert_eq!(name, "runs/ring-day-2012-03-16.s02of04.00ff.csv.zst");
+/// ```
 pub fn sorted_file(directory: &str, what: &str, shard: u16, shards: u16, hash: &str) -> String {
     let place = place(shard, shards);
     format!("{directory}/{what}{place}{hash}{SORTED_FILE_SUFFIX}")

@@ -14,6 +14,17 @@ const PART_BYTES: usize = 1 << 20;
 const ALIGNED_TO: usize = 4 << 10;
 
 /// A data directory on a local file system.
+///
+/// ```
+/// use tallyring_archive::disk::write_whole;
+/// use tallyring_archive::{Disk, OsDisk};
+///
+/// let directory = tempfile::tempdir()?;
+/// let disk = OsDisk::new(directory.path())?;
+/// assert!(write_whole(&disk, "a-file", b"text")?);
+/// assert_eq!(disk.read("a-file")?.as_ref(), b"text");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct OsDisk {
     root: PathBuf,

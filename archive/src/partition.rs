@@ -7,6 +7,15 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tallyring_records::{Day, TimeCode};
 
 /// A UTC month (`2012-03`), or a whole closed year (`2012`).
+///
+/// ```
+/// use tallyring_archive::Partition;
+///
+/// let month: Partition = "2012-03".parse()?;
+/// let year: Partition = "2012".parse()?;
+/// assert!(year.holds(month) && year.is_year());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Partition {
     year: i16,

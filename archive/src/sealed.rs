@@ -4,6 +4,15 @@
 use crate::error::{Error, Result};
 
 /// The text with its first line.
+///
+/// ```
+/// use tallyring_archive::sealed::{seal, unseal};
+///
+/// let bytes = seal("note", 1, b"text");
+/// assert!(bytes.starts_with(b"tallyring note 1 crc32 "));
+/// assert_eq!(unseal("a file", "note", 1, &bytes)?, b"text");
+/// # Ok::<(), tallyring_archive::Error>(())
+/// ```
 pub fn seal(kind: &str, format: u32, text: &[u8]) -> Vec<u8> {
     let mut bytes = first_line(kind, format, text).into_bytes();
     bytes.push(b'\n');

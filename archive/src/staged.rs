@@ -10,6 +10,23 @@ use crate::names;
 use crate::run::RunEntry;
 
 /// What a load made.
+///
+/// ```
+/// use tallyring_archive::{Disk, OsDisk, Staged, names};
+///
+/// let directory = tempfile::tempdir()?;
+/// let disk = OsDisk::new(directory.path())?;
+/// disk.create_directory(names::INCOMING)?;
+/// let staged = Staged {
+///     load: "0123456789abcdef".to_owned(),
+///     store_id: "00".repeat(16),
+///     rows: 0,
+///     runs: Vec::new(),
+/// };
+/// staged.write(&disk)?;
+/// assert_eq!(Staged::read(&disk, "0123456789abcdef")?, staged);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Staged {

@@ -45,6 +45,30 @@ impl AddAssign for Checked {
 ///
 /// # Errors
 /// The first thing that is wrong, naming the file.
+///
+/// ```
+/// use tallyring_archive::{Disk, OsDisk, RunSpec, RunWriter, names, verify_run};
+///
+/// let directory = tempfile::tempdir()?;
+/// let disk = OsDisk::new(directory.path())?;
+/// disk.create_directory(names::RUNS)?;
+/// let spec = RunSpec {
+///     directory: names::RUNS,
+///     what: "example".into(),
+///     partition: "2012-04".parse()?,
+///     shard: 0,
+///     shards: 1,
+///     level: 3,
+/// };
+/// let mut writer = RunWriter::create(&disk, spec)?;
+/// writer.push(b"c.u|jehiah.c41l", b"US:4 JP:1")?;
+/// writer.push(b"u|jehiah", b"c41l:5")?;
+/// let entry = writer.finish()?.expect("lines were pushed");
+///
+/// let checked = verify_run(&disk, &entry)?;
+/// assert_eq!((checked.lines, checked.subtotals), (2, 1));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn verify_run(disk: &dyn Disk, entry: &RunEntry) -> Result<Checked> {
     let run = verify_bytes(disk, entry)?;
     let damaged = |what: String| Error::damaged(&entry.name, 0, what);

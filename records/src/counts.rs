@@ -6,6 +6,14 @@ use crate::increment::COUNT_MAX;
 use crate::time_code::TimeCode;
 
 /// How many in each base bucket that counted something.
+///
+/// ```
+/// use tallyring_records::{Counts, Grain, TimeCode};
+///
+/// let hour = TimeCode::containing(1_331_923_247, Grain::Hour);
+/// let counts = Counts::from(vec![(hour, 2), (hour, 3)]);
+/// assert_eq!(counts.iter().collect::<Vec<_>>(), [(hour, 5)]);
+/// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Counts(Vec<(TimeCode, u64)>);
 
@@ -71,6 +79,13 @@ pub fn add_capped(sum: &mut u64, count: u64) {
 }
 
 /// Sum of counts, at most [`COUNT_MAX`].
+///
+/// ```
+/// use tallyring_records::{COUNT_MAX, sum_capped};
+///
+/// assert_eq!(sum_capped([1, 2]), 3);
+/// assert_eq!(sum_capped([COUNT_MAX, 1]), COUNT_MAX);
+/// ```
 pub fn sum_capped(counts: impl IntoIterator<Item = u64>) -> u64 {
     let sum = counts.into_iter().fold(0, u64::saturating_add);
     sum.min(COUNT_MAX)

@@ -9,6 +9,15 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::time_code::{EPOCH_2000, Grain, TimeCode, date_of};
 
 /// A UTC day, counted from 2000-01-01 (day 0). Written `2012-03-16`.
+///
+/// ```
+/// use tallyring_records::Day;
+///
+/// let day = Day::of(1_331_923_247);
+/// assert_eq!(day.to_string(), "2012-03-16");
+/// assert_eq!(day.next().start() - day.start(), 86_400);
+/// assert_eq!(day.code().to_string(), "c3g");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Day(u32);
 

@@ -4,6 +4,13 @@
 const ZEROS: u64 = u64::from_ne_bytes([b'0'; 8]);
 
 /// The number that the last `count` (at most eight) bytes are; none where one is no digit.
+///
+/// ```
+/// use tallyring_records::digits::last_digits;
+///
+/// assert_eq!(last_digits(*b"abcde042", 3), Some(42));
+/// assert_eq!(last_digits(*b"abcde042", 4), None);
+/// ```
 #[inline]
 pub fn last_digits(text: [u8; 8], count: usize) -> Option<u64> {
     // The bytes before become zeros.

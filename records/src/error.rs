@@ -12,6 +12,13 @@ pub enum Fault {
 }
 
 /// One field that is wrong, with its value and what to change.
+///
+/// ```
+/// use tallyring_records::{Fault, FieldError};
+///
+/// let error = FieldError::malformed("n", "0", "is below 1; give a count from 1 on");
+/// assert_eq!((error.field.as_str(), error.fault), ("n", Fault::Malformed));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldError {
     /// Which kind of wrong.

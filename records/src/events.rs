@@ -9,6 +9,17 @@ use crate::names::{NAME_CHARS_MAX, is_name};
 use crate::schema::{Schema, SchemaError};
 
 /// One kind of event, such as `click`.
+///
+/// ```
+/// use tallyring_records::EventType;
+///
+/// let click = EventType {
+///     name: "click".to_owned(),
+///     entities: vec!["ad".to_owned()],
+///     lateness_seconds: 300,
+/// };
+/// assert_eq!(click.namespace_of("ad"), "ad_click");
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EventType {

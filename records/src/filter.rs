@@ -10,6 +10,16 @@ use crate::names::is_name;
 use crate::schema::{Schema, SchemaError};
 
 /// A rule: events with one of some values in a field are not counted.
+///
+/// ```
+/// use tallyring_records::Filter;
+///
+/// let filter: Filter = serde_json::from_str(
+///     r#"{"name": "bots", "events": ["click"], "field": "by.device", "values": ["bot", "crawler"]}"#,
+/// )?;
+/// assert!(filter.values.contains("bot"));
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Filter {

@@ -11,6 +11,18 @@ use crate::time_code::{TIME_MAX, TIME_MIN};
 pub type Text = CompactString;
 
 /// One increment as the log holds it: raw keys and values, nothing hashed or defaulted.
+///
+/// ```
+/// use tallyring_records::{Increment, Schema};
+///
+/// let mut click = Increment::new(1_331_923_247, 1, [("l", "abc"), ("u", "jehiah")]);
+/// click.by = vec![("c".into(), "US".into())];
+/// assert_eq!(click.value("c"), Some("US"));
+/// assert!(click.validate(&Schema::default_clicks()).is_ok());
+///
+/// let stranger = Increment::new(1_331_923_247, 1, [("nope", "abc")]);
+/// assert!(stranger.validate(&Schema::default_clicks()).is_err());
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Increment {
     /// When it happened, Unix seconds.

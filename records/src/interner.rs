@@ -10,6 +10,16 @@ use crate::short_text::ShortText;
 ///
 /// Most keys are short: those stand in the table itself, so that looking one up touches one place of memory more than
 /// its bucket's control bytes. Over a million keys that is a third of the time.
+///
+/// ```
+/// use tallyring_records::Interner;
+///
+/// let mut texts = Interner::default();
+/// let number = texts.intern(b"US");
+/// assert_eq!(texts.intern(b"US"), number);
+/// assert_eq!(texts.get(number), b"US");
+/// assert_eq!(texts.find(b"JP"), None);
+/// ```
 #[derive(Clone, Default)]
 pub struct Interner {
     /// Each text behind its length in two bytes.

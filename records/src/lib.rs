@@ -2,6 +2,23 @@
 //!
 //! This crate does no I/O, reads no clock and knows nothing of files, stores or HTTP. Everything
 //! here is a value or a text form of one, so that every other crate means the same thing by it.
+//!
+//! Records of the log are written and read back like this:
+//!
+//! ```
+//! use tallyring_records::{Increment, Record, decode_all};
+//!
+//! let records = vec![
+//!     Record::Increment(Increment::new(1_331_923_247, 1, [("l", "abc")])),
+//!     Record::Manifest { number: 7 },
+//! ];
+//! let mut payload = Vec::new();
+//! for record in &records {
+//!     record.encode(&mut payload);
+//! }
+//! assert_eq!(decode_all(&payload, 2)?, records);
+//! # Ok::<(), tallyring_records::RecordError>(())
+//! ```
 
 mod accepted;
 mod counts;

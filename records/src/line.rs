@@ -37,6 +37,13 @@ pub enum Kind {
 }
 
 /// The kind of the line with this key; `None` when it is no key.
+///
+/// ```
+/// use tallyring_records::line::{Kind, kind_of};
+///
+/// assert_eq!(kind_of(b"u|jehiah"), Some(Kind::Total));
+/// assert_eq!(kind_of(b"c.u|jehiah.c41l"), Some(Kind::Subtotal));
+/// ```
 pub fn kind_of(key: &[u8]) -> Option<Kind> {
     if key.first() == Some(&LOOKUP_MARK) {
         return Some(Kind::Lookup);
@@ -51,6 +58,16 @@ pub fn kind_of(key: &[u8]) -> Option<Kind> {
 }
 
 /// Splits a line (without its newline) at the first comma.
+///
+/// ```
+/// use tallyring_records::line::{entries, hours, split};
+///
+/// let (key, payload) = split(b"u|jehiah,c413:2 c41l:5").unwrap();
+/// assert_eq!(key, b"u|jehiah");
+/// let sum: u64 = hours(payload).map(|hour| hour.unwrap().1).sum();
+/// assert_eq!(sum, 7);
+/// assert_eq!(entries(b"US:4 JP:1").next(), Some(Some((&b"US"[..], 4))));
+/// ```
 pub fn split(line: &[u8]) -> Option<(&[u8], &[u8])> {
     let comma = memchr::memchr(b',', line)?;
     Some((&line[..comma], &line[comma + 1..]))
@@ -93,6 +110,14 @@ pub fn lookup_key(hash: &str) -> String {
 }
 
 /// Takes a subtotal key apart: subtotal, total key, time code.
+///
+/// ```
+/// use tallyring_records::line::split_subtotal;
+///
+/// let (subtotal, total, code) = split_subtotal(b"c.u|jehiah.c41l").unwrap();
+/// assert_eq!((subtotal, total), (&b"c"[..], &b"u|jehiah"[..]));
+/// assert_eq!(code.to_string(), "c41l");
+/// ```
 pub fn split_subtotal(key: &[u8]) -> Option<(&[u8], &[u8], TimeCode)> {
     let first = key.iter().position(|&byte| byte == b'.')?;
     let last = key.iter().rposition(|&byte| byte == b'.')?;
@@ -114,6 +139,15 @@ pub fn shard_key(key: &[u8]) -> Option<&[u8]> {
 }
 
 /// Appends `name:count` with a space before all but the first.
+///
+/// ```
+/// use tallyring_records::line::push_entry;
+///
+/// let mut payload = Vec::new();
+/// push_entry(&mut payload, true, b"US", 4);
+/// push_entry(&mut payload, false, b"JP", 1);
+/// assert_eq!(payload, b"US:4 JP:1");
+/// ```
 pub fn push_entry(out: &mut Vec<u8>, first: bool, name: &[u8], count: u64) {
     if !first {
         out.push(b' ');
@@ -139,6 +173,13 @@ pub(crate) fn split_entry(entry: &[u8]) -> Option<(&[u8], u64)> {
 }
 
 /// A lookup's text as it stands in its line.
+///
+/// ```
+/// use tallyring_records::line::{escape, unescape};
+///
+/// assert_eq!(escape("a,b"), "a%2Cb");
+/// assert_eq!(unescape(b"a%2Cb").unwrap(), "a,b");
+/// ```
 pub fn escape(raw: &str) -> String {
     percent_encode(raw.as_bytes(), ESCAPED).to_string()
 }

@@ -19,6 +19,13 @@ pub const HASH_CHARS: usize = 12;
 pub const MISSING: &str = "-";
 
 /// What stands for a missing value of `subtotal`: [`MISSING`] for each of its dimensions.
+///
+/// ```
+/// use tallyring_records::missing_value;
+///
+/// assert_eq!(missing_value("c"), "-");
+/// assert_eq!(missing_value("c*v"), "-*-");
+/// ```
 pub fn missing_value(subtotal: &str) -> String {
     vec![MISSING; dimensions(subtotal).count()].join("*")
 }
@@ -26,6 +33,15 @@ pub fn missing_value(subtotal: &str) -> String {
 const HASH_BYTES: usize = 9;
 
 /// Turns raw keys and values into their stored form.
+///
+/// ```
+/// use tallyring_records::{LongKeys, is_hash};
+///
+/// let keys = LongKeys::new([7; 32]);
+/// assert_eq!(keys.stored("jehiah"), "jehiah");
+/// assert!(is_hash(&*keys.stored("http://www.example.com/")));
+/// assert_ne!(keys.identity(0, b"id-1"), keys.identity(1, b"id-1"));
+/// ```
 #[derive(Clone)]
 pub struct LongKeys {
     key: [u8; 32],

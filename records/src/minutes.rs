@@ -13,6 +13,16 @@ pub const MINUTES: &str = "_m";
 const DIGITS: usize = 2;
 
 /// The value under which `at` (Unix seconds) counts: the last digits of its minute's code.
+///
+/// ```
+/// use tallyring_records::{minute_of, minute_value};
+///
+/// let value = minute_value(1_333_317_539); // 2012-04-01T21:58:59Z
+/// assert_eq!(&value, b"1q");
+/// let hour = "c41l".parse()?;
+/// assert_eq!(minute_of(hour, &value).unwrap().to_string(), "c41l1q");
+/// # Ok::<(), tallyring_records::TimeCodeError>(())
+/// ```
 pub fn minute_value(at: i64) -> [u8; DIGITS] {
     let minute = TimeCode::containing(at, Grain::Minute).minutes() % 60;
     [digit(minute / 32), digit(minute % 32)]

@@ -4,6 +4,12 @@
 pub(crate) const NAME_CHARS_MAX: usize = 24;
 
 /// The dimensions of a subtotal, of which a crossed one has two: `c*v`.
+///
+/// ```
+/// use tallyring_records::dimensions;
+///
+/// assert!(dimensions("country*device").eq(["country", "device"]));
+/// ```
 pub fn dimensions(subtotal: &str) -> impl Iterator<Item = &str> {
     // To search for one character at once is made for texts much longer than these.
     subtotal.split(['*'])

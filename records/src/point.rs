@@ -10,6 +10,14 @@ use thiserror::Error;
 use crate::time_code::TimeCode;
 
 /// One counter: a key, perhaps one value of a subtotal, one base bucket, and the count.
+///
+/// ```
+/// use tallyring_records::Point;
+///
+/// let point: Point = "c.u|jehiah,US,c41l → 4".parse()?;
+/// assert_eq!(point.to_string(), "c.u|jehiah,US,c41l → 4");
+/// # Ok::<(), tallyring_records::PointError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Point {
     /// `u|jehiah`, or `c.u|jehiah` for a subtotal.

@@ -10,6 +10,13 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::day::Day;
 
 /// A delta store's identity.
+///
+/// ```
+/// use tallyring_records::StoreId;
+///
+/// assert_eq!(StoreId::Late(1).to_string(), "late-000001");
+/// assert_eq!("late-000001".parse(), Ok(StoreId::Late(1)));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StoreId {
     /// One UTC day of the ring.
@@ -28,6 +35,14 @@ pub struct Offset {
 }
 
 /// A place in the whole log: one offset for each partition (one today).
+///
+/// ```
+/// use tallyring_records::{Offset, Position};
+///
+/// let position = Position::single(Offset { epoch: 1, sequence: 4711 });
+/// assert_eq!(position.to_string(), "1:4711");
+/// assert_eq!("1:4711".parse(), Ok(position));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Position(pub Vec<Offset>);
 

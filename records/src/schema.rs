@@ -11,6 +11,16 @@ use crate::names::{NAME_CHARS_MAX, dimensions, is_name, is_same};
 use crate::time_code::Grain;
 
 /// All namespaces of an installation, as declared in its configuration.
+///
+/// ```
+/// use tallyring_records::Schema;
+///
+/// let schema: Schema =
+///     serde_json::from_str(r#"{"namespaces": [{"name": "l", "title": "Link", "subtotals": ["c"]}]}"#)?;
+/// assert!(schema.validate().is_ok());
+/// assert_eq!(schema.namespace("l").unwrap().title_or_name(), "Link");
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Schema {

@@ -6,6 +6,14 @@
 ///
 /// # Panics
 /// When `shards` is 0, which no configuration allows.
+///
+/// ```
+/// use tallyring_records::{ShardPrefix, shard_of};
+///
+/// let shard = shard_of(b"u|jehiah", 4);
+/// assert!(shard < 4);
+/// assert_eq!(ShardPrefix::of("u").shard_of(b"jehiah", 4), shard);
+/// ```
 pub fn shard_of(total_key: &[u8], shards: u16) -> u16 {
     KeyCrc::of(total_key).shard(shards)
 }

@@ -1,6 +1,13 @@
 //! Short texts as numbers, which are compared, hashed and copied in a few steps.
 
 /// A text of at most [`ShortText::BYTES_MAX`] bytes: its bytes, zeros, and its length in the last byte.
+///
+/// ```
+/// use tallyring_records::ShortText;
+///
+/// let text = ShortText::of(b"u|").and_then(|text| text.followed_by(b"jehiah"));
+/// assert_eq!(text, ShortText::of(b"u|jehiah"));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ShortText(u128);
 

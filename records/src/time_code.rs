@@ -13,6 +13,12 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// Width of a base bucket.
+///
+/// ```
+/// use tallyring_records::Grain;
+///
+/// assert_eq!(Grain::Quarter.seconds(), 900);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Grain {
@@ -40,6 +46,16 @@ impl Grain {
 }
 
 /// A base bucket: its UTC start and its grain. Ordered by start.
+///
+/// ```
+/// use tallyring_records::{Grain, TimeCode};
+///
+/// let code: TimeCode = "c41l".parse()?;
+/// assert_eq!(code.start(), 1_333_314_000); // 2012-04-01T21:00:00Z
+/// assert_eq!(code.grain(), Grain::Hour);
+/// assert_eq!(TimeCode::containing(1_333_317_539, Grain::Minute).to_string(), "c41l1q");
+/// # Ok::<(), tallyring_records::TimeCodeError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TimeCode {
     minutes: u32,

@@ -48,6 +48,18 @@ impl User {
 }
 
 /// A set of users, estimated.
+///
+/// ```
+/// use tallyring_records::{User, Users};
+///
+/// let mut users = Users::default();
+/// for user in ["ann", "bob", "ann"] {
+///     users.add(User::new(user));
+/// }
+/// assert_eq!(users.estimate(), 2);
+/// let read = Users::from_payload(users.to_payload().as_bytes()).unwrap();
+/// assert_eq!(read.estimate(), 2);
+/// ```
 #[derive(Clone)]
 pub struct Users(HllSketch);
 

@@ -14,6 +14,12 @@ pub fn grouped(count: impl Into<u128>) -> String {
 }
 
 /// So many of a thing whose plural ends in `s`: `0 files`, `1 file`, `2,000 files`.
+///
+/// ```
+/// use tallyring_records::how_many;
+///
+/// assert_eq!(how_many(2_000_u64, "file"), "2,000 files");
+/// ```
 pub fn how_many(count: impl Into<u128>, thing: &str) -> String {
     match count.into() {
         1 => format!("1 {thing}"),

@@ -29,6 +29,37 @@ type Visitor<'v> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'v;
 const HASHED_BYTES_MAX: usize = 64 << 10;
 
 /// An open run. Cheap to share; the index is resident, the rest is read as needed.
+///
+/// ```
+/// use std::ops::ControlFlow;
+///
+/// use tallyring_archive::{BlockCache, Disk, OsDisk, Run, RunSpec, RunWriter, names};
+///
+/// let directory = tempfile::tempdir()?;
+/// let disk = OsDisk::new(directory.path())?;
+/// disk.create_directory(names::RUNS)?;
+/// let spec = RunSpec {
+///     directory: names::RUNS,
+///     what: "example".into(),
+///     partition: "2012-04".parse()?,
+///     shard: 0,
+///     shards: 1,
+///     level: 3,
+/// };
+/// let mut writer = RunWriter::create(&disk, spec)?;
+/// writer.push(b"c.u|jehiah.c41l", b"US:4 JP:1")?;
+/// writer.push(b"u|jehiah", b"c41l:5")?;
+/// let entry = writer.finish()?.expect("lines were pushed");
+///
+/// let run = Run::open_named(&disk, &entry)?;
+/// let mut found = Vec::new();
+/// run.visit_from(&BlockCache::new(1 << 20), b"u|", &mut |key, payload| {
+///     found.push((key.to_vec(), payload.to_vec()));
+///     ControlFlow::Continue(())
+/// })?;
+/// assert_eq!(found, [(b"u|jehiah".to_vec(), b"c41l:5".to_vec())]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Run {
     name: String,
@@ -369,6 +400,35 @@ impl std::fmt::Debug for BlockCache {
 }
 
 /// Reads all lines of a run one after the other.
+///
+/// ```
+/// use tallyring_archive::{Disk, OsDisk, Run, RunSpec, RunWriter, names};
+///
+/// let directory = tempfile::tempdir()?;
+/// let disk = OsDisk::new(directory.path())?;
+/// disk.create_directory(names::RUNS)?;
+/// let spec = RunSpec {
+///     directory: names::RUNS,
+///     what: "example".into(),
+///     partition: "2012-04".parse()?,
+///     shard: 0,
+///     shards: 1,
+///     level: 3,
+/// };
+/// let mut writer = RunWriter::create(&disk, spec)?;
+/// writer.push(b"c.u|jehiah.c41l", b"US:4 JP:1")?;
+/// writer.push(b"u|jehiah", b"c41l:5")?;
+/// let entry = writer.finish()?.expect("lines were pushed");
+///
+/// let mut cursor = Run::open_named(&disk, &entry)?.cursor();
+/// let mut lines = 0;
+/// while cursor.advance()? {
+///     assert!(cursor.line()?.is_some());
+///     lines += 1;
+/// }
+/// assert_eq!(lines, 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Cursor {
     run: Arc<Run>,

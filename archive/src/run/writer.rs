@@ -84,6 +84,29 @@ pub const BLOCK_BYTES: usize = 64 << 10;
 const WRITE_BYTES: usize = 1 << 20;
 
 /// A run being written. Dropping it unfinished removes its temporary file.
+///
+/// ```
+/// use tallyring_archive::{Disk, OsDisk, RunSpec, RunWriter, names};
+///
+/// let directory = tempfile::tempdir()?;
+/// let disk = OsDisk::new(directory.path())?;
+/// disk.create_directory(names::RUNS)?;
+/// let spec = RunSpec {
+///     directory: names::RUNS,
+///     what: "example".into(),
+///     partition: "2012-04".parse()?,
+///     shard: 0,
+///     shards: 1,
+///     level: 3,
+/// };
+/// let mut writer = RunWriter::create(&disk, spec)?;
+/// writer.push(b"c.u|jehiah.c41l", b"US:4 JP:1")?;
+/// writer.push(b"u|jehiah", b"c41l:5")?;
+/// let entry = writer.finish()?.expect("lines were pushed");
+/// assert_eq!(entry.meta.lines, 2);
+/// assert_eq!(entry.meta.sums["u|"], 5);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct RunWriter<'d> {
     disk: &'d dyn Disk,
     spec: RunSpec,
