@@ -113,9 +113,9 @@ const GAUGES: [Gauge; 27] = [
         |now| flag(now.status.clock_jumped),
     ),
     (
-        "tallyring_ring_days_ahead",
-        "Days that the ring's today is later than the clock's; above 1 it had followed a clock that was ahead",
-        |now| f64::from(now.status.ring_days_ahead),
+        "tallyring_ring_ahead_seconds",
+        "How much later the ring's today is than the clock's, in whole days; above one day the ring had followed a clock that was ahead",
+        |now| f64::from(now.status.ring_days_ahead) * 86_400.0,
     ),
     (
         "tallyring_delta_bytes",
@@ -130,20 +130,20 @@ const GAUGES: [Gauge; 27] = [
         stores.map(|store| store.counters).sum::<u64>() as f64
     }),
     (
-        "tallyring_waiting_days",
-        "Days of the ring that wait for their export beyond yesterday",
+        "tallyring_waiting_stores",
+        "Stores of days of the ring that wait for their export, beyond yesterday's",
         |now| {
             let stores = now.status.stores.iter();
             stores.filter(|store| store.position == "waiting").count() as f64
         },
     ),
     (
-        "tallyring_minutes_from_seconds",
+        "tallyring_oldest_minute_seconds",
         "Unix time before which minutes are not kept any more; 0 while all are",
         |now| now.status.minutes_from.unwrap_or(0) as f64,
     ),
     (
-        "tallyring_hours_from_seconds",
+        "tallyring_oldest_hour_seconds",
         "Unix time before which hours are folded into days; 0 while none are",
         |now| now.status.hours_from.unwrap_or(0) as f64,
     ),

@@ -12,10 +12,13 @@ if ! [[ $seeds =~ ^[0-9]+$ ]]; then
 fi
 shift || true
 [ $# -gt 0 ] || set -- $(cd "$mutants" && ls -- *.patch)
-tree=$(mktemp -d)
-trap 'rm -rf "$tree"' EXIT
+# Mutants are built where the tests were built, as the tests were: what they depend on is there already. The place of the
+# tree is always the same, so that a mutant takes the disk of the one before.
+export CARGO_TARGET_DIR=$root/target
+work=$CARGO_TARGET_DIR/mutants
+tree=$work/tree
+rm -rf "$work"
 git clone -q "$root" "$tree"
-export CARGO_TARGET_DIR=$root/target/mutants
 survived=0
 for name; do
     name=${name%.patch}
@@ -24,20 +27,21 @@ for name; do
         printf '%s does not fit the tree any more: write it again\n' "$patch" >&2
         exit 1
     }
-    (cd "$tree" && cargo build -q --release --locked -p tallyring-tests --bin simulate)
+    # With a test beside it, the program is built with the features of `cargo test --workspace`.
+    (cd "$tree" && cargo build -q --locked --workspace --bin simulate --test tidy)
+    mv "$CARGO_TARGET_DIR/debug/simulate" "$work/simulate"
     first=1
     while [ "$first" -le "$seeds" ] &&
-        "$CARGO_TARGET_DIR/release/simulate" --first "$first" --seeds 20 >"$tree.log" 2>&1; do
+        "$work/simulate" --first "$first" --seeds 20 >"$work/log" 2>&1; do
         first=$((first + 20))
     done
     if [ "$first" -gt "$seeds" ]; then
         survived=$((survived + 1))
         printf '%-26s SURVIVED %s seeds: %s\n' "$name" "$seeds" "$(head -1 "$patch")"
     else
-        seed=$(grep -m 1 -o '^seed [0-9]* (' "$tree.log" || true)
+        seed=$(grep -m 1 -o '^seed [0-9]* (' "$work/log" || true)
         printf '%-26s killed by %s of %s: %s\n' "$name" "${seed% (}" "$((first + 19))" "$(head -1 "$patch")"
     fi
-    rm -f "$tree.log"
     git -C "$tree" checkout -q .
 done
 [ "$survived" -eq 0 ]

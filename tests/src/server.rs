@@ -22,7 +22,7 @@ pub use client::{Answer, Client};
 /// How long anything may take before a test gives up; far more than it takes on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(5);
-/// What a failure shows of a server's messages, bytes.
+/// A failure shows so many bytes of a server's messages.
 const LOG_BYTES_MAX: usize = 8 << 10;
 
 /// The root of the workspace.
@@ -105,9 +105,9 @@ pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
 pub struct Finished {
     /// Its exit code; −1 when a signal ended it.
     pub code: i32,
-    /// What it printed.
+    /// Its standard output.
     pub stdout: String,
-    /// What it said besides.
+    /// Its standard error.
     pub stderr: String,
 }
 
@@ -129,7 +129,7 @@ fn finish(mut command: Command) -> Finished {
     }
 }
 
-/// The same for a command that must succeed; what it printed.
+/// As [`tallyring`], for a command that must succeed; returns its standard output.
 ///
 /// # Panics
 /// When it fails.
@@ -177,7 +177,7 @@ impl Server {
         Self::start_as("serve", data, arguments)
     }
 
-    /// The same with another command that serves.
+    /// As [`Server::start`], with another command that serves.
     ///
     /// # Panics
     /// As [`Server::start`].
@@ -191,7 +191,7 @@ impl Server {
     /// # Panics
     /// As [`Server::start`].
     pub fn start_for_limits(data: &Path, arguments: &[&str]) -> Self {
-        // What a shell ignores is ignored by the program that takes its place.
+        // A signal that the shell ignores stays ignored in the program that takes its place.
         let mut shell = Command::new("sh");
         shell.args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""]);
         shell.arg(binary());
@@ -252,7 +252,7 @@ impl Server {
         self.child.id()
     }
 
-    /// What it wrote to its standard error so far.
+    /// The server's standard error so far.
     pub fn messages(&self) -> String {
         contents(&self.messages)
     }

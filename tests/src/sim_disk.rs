@@ -96,8 +96,8 @@ impl SimDisk {
         })))
     }
 
-    /// Power is lost: the disk as the next process finds it. What was not synced survives by the
-    /// draws of `rng`.
+    /// Loses power, and returns the disk as the next process finds it. The draws of `rng` decide which unsynced writes
+    /// survive.
     pub fn crash(&self, rng: &mut impl FnMut() -> u64) -> Self {
         let mut state = self.lock();
         state.alive = false;
@@ -155,7 +155,7 @@ impl SimDisk {
         self.lock().calls
     }
 
-    /// What befell it so far, earlier processes included.
+    /// The faults that befell the disk so far, under earlier processes too.
     pub fn tally(&self) -> Tally {
         self.lock().tally.clone()
     }

@@ -1,4 +1,4 @@
-//! Adoptions of loads that fail at any call of the disk: no name of theirs holds bytes, and they can be tried again.
+//! An adoption of a load may fail at any call of the disk: it leaves no name that holds bytes, and can be tried again.
 
 use std::fmt::Write as _;
 use std::io::ErrorKind;

@@ -1,4 +1,4 @@
-//! What a read may call archived: nothing that waits for a rebuild, also after a rollback.
+//! A read calls nothing archived that waits for a rebuild, also after a rollback.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ fn rebuild(store: &Store, disk: &SimDisk) -> u64 {
 }
 
 #[test]
-fn what_waits_to_be_merged_is_not_archived_whether_it_came_late_or_a_rollback_took_it_out() {
+fn counts_that_wait_to_be_merged_are_not_archived_late_or_taken_out_by_a_rollback() {
     let disk = SimDisk::default();
     let clock = Arc::new(ManualClock::new(NOW * 1_000, true));
     let world = world(disk.clone(), Arc::clone(&clock) as _);

@@ -77,7 +77,7 @@ fn live(disk: &SimDisk, day: i64, oplog_days: u32) {
     store.ledger().expire_log().expect("expired");
 }
 
-/// What is restored of a backup; none when it was never finished.
+/// The store that is restored from a backup; none when the backup was never finished.
 fn restored(backup: &SimDisk) -> Option<Vec<u64>> {
     Manifest::load(&backup.blobs()).expect("a manifest that can be read")?;
     let restored = SimDisk::default();
@@ -87,7 +87,7 @@ fn restored(backup: &SimDisk) -> Option<Vec<u64>> {
     Some(answer(&restored))
 }
 
-/// What the store in a directory answers.
+/// The answers of the store in a directory.
 fn answer(disk: &SimDisk) -> Vec<u64> {
     let store = Store::open_read_only(world(disk, START_MS), options()).expect("a whole store");
     let reads: Vec<Read> = (0..5)

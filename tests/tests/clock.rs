@@ -1,5 +1,5 @@
-//! A clock that is days from where it was is more likely wrong than right. What cannot be undone waits until it has come
-//! back, has gone evenly for ten minutes, or somebody has said that it is right.
+//! A clock that is days from where it was is more likely wrong than right. Work that cannot be undone waits until the clock
+//! has come back, has gone evenly for ten minutes, or somebody has said that it is right.
 
 use std::sync::Arc;
 
@@ -74,7 +74,7 @@ impl Kept {
         (status.today, status.clock_jumped)
     }
 
-    /// The same after some minutes.
+    /// The store after some minutes.
     fn after(&self, minutes: i64) -> (Day, bool) {
         self.clock.pass(minutes * MINUTE_MS);
         let status = self.tick();
@@ -109,7 +109,7 @@ impl Kept {
         series.totals.sum()
     }
 
-    /// What a night does: a rebuild that keeps detail for the month that is, and the log's oldest segments go.
+    /// The work of a night: a rebuild that keeps detail for the month that is, and the log's oldest segments go.
     fn night(&self) {
         self.store.intake().tick().expect("time is kept");
         let manifest = self.store.ledger().cut().expect("cut");
@@ -291,7 +291,7 @@ fn a_jump_of_days_is_believed_after_ten_minutes_and_not_a_second_earlier() {
     let today = day_of(START_MS);
     assert_eq!(kept.at(START_MS), (today, false));
     assert_eq!(kept.at(JUMPED_MS), (today, true));
-    // What is counted meanwhile turns nothing either.
+    // Clicks that are counted meanwhile turn nothing either.
     kept.click("a", START_MS);
     assert_eq!(kept.after(9), (today, true));
     kept.click("b", START_MS);

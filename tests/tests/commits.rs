@@ -76,7 +76,7 @@ fn no_counter_is_lifted_above_its_limit_beside_one_that_is_nearly_full() {
     assert!(one.is_ok() && two.is_ok());
     assert!(matches!(three, Err(Refusal::Items(_))), "{three:?}");
     assert_eq!(total(&store, "fresh"), COUNT_MAX - 30);
-    // What was refused takes nobody's room.
+    // A refused batch takes nobody's room.
     let group = vec![large(), batch([click(START + 3_600, 30, "fresh")])];
     let [refused, taken] = store
         .intake()

@@ -1,7 +1,7 @@
-//! A scripted day, with a midnight, a rebuild and a late count: each of its calls of the disk fails once, in each
-//! way, and each is once the last one before the process dies or power is lost.
+//! A scripted day has a midnight, a rebuild and a late count. Each of its calls of the disk fails once in each way, and each
+//! call is once the last one before the process dies or power is lost.
 //!
-//! Whatever fails: the next start works, what was acknowledged is counted, what was not is counted once when it is
+//! Whichever call fails: the next start works, acknowledged clicks are counted, the others are counted once when they are
 //! sent again, and every file that counts is sound.
 
 use std::io::ErrorKind;
@@ -20,7 +20,7 @@ const START: i64 = 1_331_928_000;
 /// Fewer calls than this and the script does less than it says.
 const CALLS_MIN: u64 = 150;
 
-/// What befalls one call.
+/// The fault that befalls one call.
 #[derive(Debug, Clone, Copy)]
 enum Fault {
     Fails(ErrorKind),

@@ -81,7 +81,7 @@ struct Seen {
     payload: Vec<u8>,
 }
 
-/// What the golden segment holds: two frames of one start, the second under a doubted clock, and one of the next start.
+/// The frames of the golden segment: two of one start, the second under a doubted clock, and one of the next start.
 fn frames() -> [Seen; 3] {
     let records = records();
     let (first, second) = records.split_at(records.len() / 2);

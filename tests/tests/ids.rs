@@ -1,5 +1,5 @@
-//! Ids over days: known for their window, few runs however often memory is flushed, and told of as
-//! long as the log is kept.
+//! Ids over days: an id is known for its window, its verdict is told as long as the log is kept, and the runs of ids stay few
+//! however often memory is flushed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -122,7 +122,7 @@ fn ids_are_known_for_a_day_in_few_runs_however_often_memory_is_flushed() {
 }
 
 #[test]
-fn what_became_of_an_id_is_told_beyond_its_window_until_the_log_is_removed() {
+fn the_verdict_on_an_id_is_told_beyond_its_window_until_the_log_is_removed() {
     let world = Days::new();
     assert!(world.click("first", START_MS));
     assert!(!world.click("first", START_MS + HOUR_MS));

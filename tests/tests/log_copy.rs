@@ -1,4 +1,4 @@
-//! The second copy of the log: what is acknowledged while it fails, and what can be restored from it.
+//! The second copy of the log: which clicks are acknowledged while the copy fails, and which a restore brings back.
 
 use std::sync::Arc;
 
@@ -81,7 +81,7 @@ fn total(store: &Store) -> u64 {
     series.totals.sum()
 }
 
-/// What a store on this disk would count, as nothing but its files tell.
+/// The counts of a store on this disk, as its files alone tell them.
 fn restored_total(disk: &SimDisk) -> u64 {
     let clock = Arc::new(ManualClock::new(START_MS, false));
     let store = Store::open_read_only(world(disk.clone(), clock), options());
@@ -199,7 +199,7 @@ fn a_backup_and_a_copy_that_was_torn_anywhere_are_what_both_had() {
             (acknowledged..=counted).contains(&restored),
             "{place}: {restored} are restored, {joined:?}"
         );
-        // What is restored goes on with that copy, in which nothing stays of what was torn.
+        // The restored store goes on with that copy, in which no torn byte stays.
         let store = open(&backup, &torn, LogCopyAck::Both).expect("open");
         for id in 100..150 {
             commit(&store, click(id)).expect("counted");

@@ -323,7 +323,7 @@ fn any_other_lost_file_stops_the_start_or_is_named_and_nothing_is_removed() {
 }
 
 #[test]
-fn what_a_rebuild_left_goes_and_what_nobody_knows_is_put_aside_and_kept() {
+fn leftovers_of_a_rebuild_go_and_unknown_files_are_put_aside_and_kept() {
     let disk = stand(Last::Flush);
     let (store, _) = open(&disk).expect("it starts");
     let manifest = store.ledger().cut().expect("cut");

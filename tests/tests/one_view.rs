@@ -1,4 +1,4 @@
-//! Counts and users of one view: what is counted, flushed or published while a read goes on is in none of them.
+//! Counts and users of one view: a read has nothing of a click that is counted, flushed or published while it goes on.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

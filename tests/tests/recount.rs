@@ -1,4 +1,4 @@
-//! A recount where the log begins late: what it holds whole is counted again, source runs have the rest.
+//! A recount where the log begins late: days that the log holds whole are counted again, source runs have the rest.
 
 use std::sync::Arc;
 
@@ -136,7 +136,7 @@ fn recounted(disk: &SimDisk, from: Option<Day>) -> (Store, Recount) {
 }
 
 #[test]
-fn what_the_log_holds_whole_is_counted_again_and_source_runs_have_the_rest() {
+fn days_that_the_log_holds_whole_are_counted_again_and_source_runs_have_the_rest() {
     let disk = lived();
     let now = START + (DAYS - 1) * DAY;
     let (store, _) = open(&disk, now);

@@ -1,5 +1,5 @@
-//! A replay has the limits of memory that service has: what is full is flushed, whatever of that fails nothing is lost,
-//! and what cannot be held is refused with a way out.
+//! A replay has the limits of memory that service has: full memory is flushed, a failing flush loses nothing, and a log that
+//! memory cannot hold is refused with a way out.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::ErrorKind;
@@ -69,7 +69,7 @@ impl Taken {
     }
 }
 
-/// What never flushes by itself.
+/// Options under which the store never flushes by itself.
 fn unbounded() -> Options {
     Options {
         delta_bytes_max: 1 << 40,

@@ -1,5 +1,5 @@
-//! A disk that takes its time: what waits is bounded, the rest is refused at once, reads go on, and what was taken
-//! counts once the disk is done.
+//! A disk takes its time: the batches that wait are bounded, further ones are refused at once, reads go on, and accepted
+//! batches count once the disk is done.
 
 use std::fmt;
 use std::io;
@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 /// 2012-03-16T22:00Z.
 const NOW_MS: i64 = 1_331_935_200_000;
 const CLICKS: usize = 40_000;
-/// What the queue and the group that is being committed may hold together.
+/// The queue and the group that is being committed may hold so much together.
 const WAITING_MAX: usize = 16_384;
 
 /// Holds up whoever syncs a file while it is shut.

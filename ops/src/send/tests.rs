@@ -275,14 +275,16 @@ fn every_run_has_its_own_id() {
     assert_eq!(one.len(), 32);
 }
 
-/// A file of the shared data, or `None` with a note where there is none.
+/// A file of the shared data, or `None` with a note where there is none. A folder that lacks this file alone is a failure
+/// where `TALLYRING_REQUIRE` is set.
 fn shared(name: &str, test: &str) -> Option<PathBuf> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../shared/data")
-        .join(name);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data");
+    let path = folder.join(name);
     if path.exists() {
         return Some(path);
     }
+    let is_required = std::env::var_os("TALLYRING_REQUIRE").is_some();
+    assert!(!(is_required && folder.exists()), "{name} is not there");
     writeln!(
         std::io::stderr(),
         "skipped {test}: {} is not there",

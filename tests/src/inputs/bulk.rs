@@ -9,9 +9,12 @@ use tallyring_records::{Day, LongKeys, Schema};
 use crate::sim_disk::SimDisk;
 
 /// Reads `bytes`.
-pub fn read(bytes: &[u8]) {
+///
+/// # Errors
+/// When they are refused.
+pub fn read(bytes: &[u8]) -> Result<(), String> {
     let Some((&how, rows)) = bytes.split_first() else {
-        return;
+        return Err("there is no first byte".to_owned());
     };
     let mut file = tempfile::NamedTempFile::new().expect("a file");
     if how & 1 == 0 {
@@ -39,7 +42,9 @@ pub fn read(bytes: &[u8]) {
         &|_| Ok(()),
         &|_| {},
     );
-    for run in loaded.iter().flat_map(|loaded| &loaded.runs) {
+    let loaded = loaded.map_err(|error| error.to_string())?;
+    for run in &loaded.runs {
         verify_run(&disk.blobs(), run).expect("a run that holds");
     }
+    Ok(())
 }

@@ -8,32 +8,35 @@ use metrics_exporter_prometheus::PrometheusBuilder;
 use serde_json::Value;
 use tallyring_api::{Access, AccessLimits, Admin, ApiState, App, ask};
 use tallyring_realtime::{Options, Service, Store, SystemClock};
-use tallyring_records::Schema;
+use tallyring_records::{EventType, Grain, Namespace, Schema};
 use tokio::runtime::Runtime;
 
 use crate::model::world;
 use crate::sim_disk::SimDisk;
 
 /// Sends `bytes` as a request.
-pub fn read(bytes: &[u8]) {
+///
+/// # Errors
+/// When they are no request, or the answer is that they cannot be answered.
+pub fn read(bytes: &[u8]) -> Result<(), String> {
     static STAND: OnceLock<(Arc<App>, Runtime)> = OnceLock::new();
     let (app, runtime) = STAND.get_or_init(stand);
     let mut parts = bytes.splitn(3, |&byte| byte == b'\n');
     let (Some(line), kind) = (parts.next(), parts.next().unwrap_or_default()) else {
-        return;
+        return Err("there is no line".to_owned());
     };
     let line = std::str::from_utf8(line).ok();
     let Some((method, target)) = line.and_then(|line| line.split_once(' ')) else {
-        return;
+        return Err("there is no method and target".to_owned());
     };
     // Live streams do not end by themselves.
     if target.contains("live") {
-        return;
+        return Err("a live stream is not asked for".to_owned());
     }
     let body = parts.next().unwrap_or_default().to_vec();
     let request = Request::builder().method(method).uri(target);
     let Ok(request) = request.header("content-type", kind).body(Body::from(body)) else {
-        return;
+        return Err("it is no request".to_owned());
     };
     let (status, text) = runtime.block_on(ask(app, request)).expect("a whole body");
     assert_ne!(status, 500);
@@ -41,6 +44,30 @@ pub fn read(bytes: &[u8]) {
         let problem: Value = serde_json::from_slice(&text).expect("a problem");
         assert_eq!(problem["status"], status);
     }
+    match status {
+        200..400 => Ok(()),
+        _ => Err(format!("{status}: {}", String::from_utf8_lossy(&text))),
+    }
+}
+
+/// Clicks, and one type of events.
+fn schema() -> Schema {
+    let mut schema = Schema::default_clicks();
+    let event = EventType {
+        name: "click".to_owned(),
+        entities: vec!["ad".to_owned()],
+        lateness_seconds: 300,
+    };
+    schema.namespaces.push(Namespace {
+        name: event.namespace_of("ad"),
+        title: "Ad click".to_owned(),
+        grain: Grain::Hour,
+        subtotals: vec!["country".to_owned()],
+        minutes: true,
+        uniques: true,
+    });
+    schema.events.push(event);
+    schema
 }
 
 fn stand() -> (Arc<App>, Runtime) {
@@ -55,7 +82,7 @@ fn stand() -> (Arc<App>, Runtime) {
         segment_bytes: 1 << 20,
         ..Options::default()
     };
-    let (store, _) = Store::open(world, options, Schema::default_clicks()).expect("a store");
+    let (store, _) = Store::open(world, options, schema()).expect("a store");
     let _guard = runtime.enter();
     let state = ApiState {
         service: Arc::new(Service::start(Arc::new(store)).expect("threads")),

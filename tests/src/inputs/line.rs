@@ -1,10 +1,22 @@
 //! Lines of runs: every reader of one takes any bytes, and what it understands it writes as it was.
 
-use tallyring_records::{Point, Users, line};
+use tallyring_records::line::{self, Kind};
+use tallyring_records::{Point, Users};
 
 /// Reads `bytes`.
-pub fn read(bytes: &[u8]) {
+///
+/// # Errors
+/// When they are neither a line with the payload of its kind nor a data point.
+pub fn read(bytes: &[u8]) -> Result<(), String> {
+    let mut is_line = false;
     if let Some((key, payload)) = line::split(bytes) {
+        is_line = match line::kind_of(key) {
+            Some(Kind::Total) => line::hours(payload).all(|hour| hour.is_some()),
+            Some(Kind::Subtotal) => line::entries(payload).all(|entry| entry.is_some()),
+            Some(Kind::Users) => Users::from_payload(payload).is_some(),
+            Some(Kind::Lookup) => line::unescape(payload).is_some(),
+            None => false,
+        };
         let _ = (line::kind_of(key), line::section(key), line::shard_key(key));
         let _ = (line::split_subtotal(key), line::shown(key));
         let _ = line::hours(payload).count();
@@ -28,9 +40,13 @@ pub fn read(bytes: &[u8]) {
             assert_eq!(again.map(|again| again.estimate()), Some(users.estimate()));
         }
     }
-    if let Ok(text) = std::str::from_utf8(bytes)
-        && let Ok(point) = text.parse::<Point>()
-    {
-        assert_eq!(point.to_string().parse::<Point>().as_ref(), Ok(&point));
+    let text = std::str::from_utf8(bytes).map_err(|error| error.to_string());
+    let point = text.and_then(|text| text.parse::<Point>().map_err(|error| error.to_string()));
+    if let Ok(point) = &point {
+        assert_eq!(point.to_string().parse::<Point>().as_ref(), Ok(point));
+    }
+    match is_line {
+        true => Ok(()),
+        false => point.map(drop),
     }
 }

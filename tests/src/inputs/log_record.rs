@@ -3,13 +3,14 @@
 use tallyring_records::decode_all;
 
 /// Reads `bytes`.
-pub fn read(bytes: &[u8]) {
+///
+/// # Errors
+/// When they are refused.
+pub fn read(bytes: &[u8]) -> Result<(), String> {
     let Some((&count, payload)) = bytes.split_first() else {
-        return;
+        return Err("there is no first byte".to_owned());
     };
-    let Ok(records) = decode_all(payload, u32::from(count)) else {
-        return;
-    };
+    let records = decode_all(payload, u32::from(count)).map_err(|error| error.to_string())?;
     let mut written = Vec::new();
     for record in &records {
         record.encode(&mut written);
@@ -18,4 +19,5 @@ pub fn read(bytes: &[u8]) {
         decode_all(&written, u32::from(count)).as_ref(),
         Ok(&records)
     );
+    Ok(())
 }

@@ -5,7 +5,11 @@ use tallyring_archive::{Disk, Manifest, sealed};
 use crate::sim_disk::SimDisk;
 
 /// Reads `bytes`.
-pub fn read(bytes: &[u8]) {
+///
+/// # Errors
+/// When they are refused.
+pub fn read(bytes: &[u8]) -> Result<(), String> {
+    let mut outcome = None;
     for content in [sealed::seal("manifest", 1, bytes), bytes.to_vec()] {
         let disk = SimDisk::default();
         disk.create_directory("manifests")
@@ -14,9 +18,14 @@ pub fn read(bytes: &[u8]) {
             .create("manifests/manifest-00000001")
             .expect("a disk in memory");
         file.write_at(0, &content).expect("a disk in memory");
-        let Ok(Some(manifest)) = Manifest::load(&disk.blobs()) else {
-            continue;
+        let manifest = match Manifest::load(&disk.blobs()) {
+            Ok(manifest) => manifest.expect("the file is there"),
+            Err(error) => {
+                outcome.get_or_insert(Err(error.to_string()));
+                continue;
+            }
         };
+        outcome = Some(Ok(()));
         let _ = (manifest.archive.pending().count(), manifest.files().count());
         let again = SimDisk::default();
         again
@@ -28,4 +37,5 @@ pub fn read(bytes: &[u8]) {
             Some(manifest)
         );
     }
+    outcome.expect("BUG: two contents were read")
 }

@@ -1,7 +1,8 @@
 //! Readers of bytes that come from a disk or a network: each takes any bytes, and panics only where something is wrong.
 //!
-//! `ops/fuzz/inputs.sh` drives them by a fuzzer from the seeds in `tests/fuzz/seeds`; `tests/tests/inputs.rs` reads those
-//! seeds, and what a little harm makes of them, in every run of the tests.
+//! `ops/fuzz/inputs.sh` drives the readers by a fuzzer from the seeds in `tests/fuzz/seeds`. `tests/tests/inputs.rs` reads
+//! those seeds, and what a little harm makes of them, in every run of the tests; a reader must understand every seed
+//! whose name does not begin with `bad-`.
 
 pub mod bulk;
 pub mod http;
@@ -12,8 +13,8 @@ pub mod oplog;
 pub mod run;
 pub mod time_code;
 
-/// A reader.
-pub type Reads = fn(&[u8]);
+/// A reader: succeeds where it understands the bytes, and says else why it refuses them.
+pub type Reads = fn(&[u8]) -> Result<(), String>;
 
 /// Every reader, by the name of its seeds.
 pub const ALL: [(&str, Reads); 8] = [

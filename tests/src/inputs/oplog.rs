@@ -7,15 +7,19 @@ use tallyring_records::decode_all;
 use crate::sim_disk::SimDisk;
 
 /// Reads `bytes`.
-pub fn read(bytes: &[u8]) {
+///
+/// # Errors
+/// When they are refused.
+pub fn read(bytes: &[u8]) -> Result<(), String> {
     let disk = SimDisk::default();
     disk.create_directory("oplog").expect("a disk in memory");
     let mut file = disk
         .create("oplog/0000000000000000.tlog")
         .expect("a disk in memory");
     file.write_at(0, bytes).expect("a disk in memory");
-    let _ = scan(&disk, None, ReadFrom::Oldest, &mut |frame| {
+    let scanned = scan(&disk, None, ReadFrom::Oldest, &mut |frame| {
         decode_all(frame.payload, frame.count)?;
         Ok(())
     });
+    scanned.map(drop).map_err(|error| error.to_string())
 }

@@ -7,20 +7,30 @@ use tallyring_archive::{BlockCache, Disk, Run};
 use crate::sim_disk::SimDisk;
 
 /// Reads `bytes`.
-pub fn read(bytes: &[u8]) {
+///
+/// # Errors
+/// When they are refused.
+pub fn read(bytes: &[u8]) -> Result<(), String> {
     let disk = SimDisk::default();
     disk.create_directory("archive").expect("a disk in memory");
     let mut file = disk.create("archive/run").expect("a disk in memory");
     file.write_at(0, bytes).expect("a disk in memory");
-    let Ok(run) = Run::open(&disk.blobs(), "archive/run") else {
-        return;
-    };
+    let run = Run::open(&disk.blobs(), "archive/run").map_err(|error| error.to_string())?;
     let mut cursor = run.cursor();
-    while let Ok(true) = cursor.advance() {
-        let _ = cursor.line();
+    let mut whole = Ok(());
+    loop {
+        match cursor.advance() {
+            Ok(true) => whole = whole.and(cursor.line().map(drop)),
+            Ok(false) => break,
+            Err(error) => {
+                whole = Err(error);
+                break;
+            }
+        }
     }
     let cache = BlockCache::new(1 << 20);
     for key in [&b""[..], b"l|a", b"c.l|a.c41l", b"~"] {
         let _ = run.visit_from(&cache, key, &mut |_, _| ControlFlow::Continue(()));
     }
+    whole.map_err(|error| error.to_string())
 }

@@ -3,12 +3,14 @@
 use tallyring_records::TimeCode;
 
 /// Reads `bytes`.
-pub fn read(bytes: &[u8]) {
-    let Ok(code) = TimeCode::parse(bytes) else {
-        return;
-    };
+///
+/// # Errors
+/// When they are refused.
+pub fn read(bytes: &[u8]) -> Result<(), String> {
+    let code = TimeCode::parse(bytes).map_err(|error| error.to_string())?;
     let mut written = Vec::new();
     code.write_to(&mut written);
     assert_eq!(written, bytes);
     assert_eq!(TimeCode::containing(code.start(), code.grain()), code);
+    Ok(())
 }

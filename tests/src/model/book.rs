@@ -79,7 +79,7 @@ impl Book {
             .unwrap_or(0)
     }
 
-    /// What the keys of a namespace have between two instants, largest first; by their minutes where they have some.
+    /// The sums of a namespace's keys between two instants, largest first; by their minutes where they have some.
     pub fn ranking(&self, name: &str, range: &Range<i64>) -> Vec<(&str, u64)> {
         let of_name = self.0.iter().filter(|((known, _), _)| known == name);
         let sum = |counts: &Counts| {
@@ -93,7 +93,7 @@ impl Book {
         ranking
     }
 
-    /// What all keys of a namespace have between two instants, by minute where they have some.
+    /// The sum of all keys of a namespace between two instants, by minute where they have some.
     pub fn by_minute(&self, name: &str, range: &Range<i64>) -> BTreeMap<i64, u64> {
         let mut sums = BTreeMap::new();
         for (_, counts) in self.0.iter().filter(|((known, _), _)| known == name) {
@@ -179,7 +179,7 @@ impl Book {
         }
     }
 
-    /// What a read must answer: what was counted without the subtotal stands under `-`.
+    /// The answer that a read must give: counts without the subtotal stand under `-`.
     fn expected(&self, read: &Read) -> (Totals, Values<'_>) {
         let Some(counts) = self.0.get(&(read.namespace.clone(), read.key.clone())) else {
             return (Totals::new(), Values::new());

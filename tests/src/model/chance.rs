@@ -12,7 +12,7 @@ use crate::sim_disk::random;
 pub struct Chance(Box<dyn FnMut() -> u64 + Send>);
 
 impl Chance {
-    /// The same seed gives the same draws.
+    /// One seed gives the same draws every time.
     pub fn new(seed: u64) -> Self {
         Self(Box::new(random(seed)))
     }

@@ -116,7 +116,7 @@ impl Driver {
         }
     }
 
-    /// What a producer sends next, perhaps behind some of what it has sent before.
+    /// The increments that a producer sends next, perhaps behind some that it has sent before.
     fn draw_numbered(&mut self, increments: &mut Vec<Increment>, now: i64) {
         let producer = format!("producer {}", self.chance.below(3));
         let window_ms = self.window_ms();

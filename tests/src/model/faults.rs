@@ -274,7 +274,7 @@ impl Driver {
     }
 }
 
-/// What it exported is cleared, so its generation is there.
+/// The exported store is cleared, so its generation is there.
 fn is_published(manifest: &Manifest, build: &Build) -> bool {
     match number_of(build) {
         Some(number) => manifest.archive.generation(number).is_some(),

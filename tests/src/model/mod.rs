@@ -81,7 +81,7 @@ pub struct Driver {
     proved: BTreeSet<String>,
 }
 
-/// What was built, of which datasets.
+/// A generation that was built, and its datasets.
 struct Made {
     build: Build,
     datasets: Wanted,

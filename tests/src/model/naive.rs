@@ -13,7 +13,7 @@ use tallyring_records::{
 use super::book::Book;
 use super::datasets::Wanted;
 
-/// What the store must answer.
+/// The answers that the store must give.
 #[derive(Default)]
 pub struct Naive {
     /// The ring's today.
@@ -22,13 +22,13 @@ pub struct Naive {
     pub ring: BTreeMap<StoreId, bool>,
     /// Everything.
     pub all: Book,
-    /// What each store that was not exported holds.
+    /// The counts of each store that was not exported.
     pub stores: BTreeMap<StoreId, Book>,
-    /// What was exported.
+    /// The counts that were exported.
     pub exported: Book,
     /// Generations by number, as they were when they were published.
     pub generations: BTreeMap<u64, Generation>,
-    /// What each bulk load counts.
+    /// The counts of each bulk load.
     pub loads: BTreeMap<String, Book>,
     /// Datasets of the next generation.
     pub wanted: Wanted,
@@ -47,7 +47,7 @@ pub struct Naive {
 pub struct Generation {
     /// Everything it counts.
     pub book: Book,
-    /// Of that, these datasets.
+    /// The datasets among them.
     pub datasets: Wanted,
 }
 
@@ -82,7 +82,7 @@ pub struct Counted {
     pub schema: usize,
     /// Known already.
     pub duplicates: u64,
-    /// Of those counted.
+    /// The sum of the counted increments.
     pub late: u64,
     /// Ids of those that a rule keeps from being counted, none for one without.
     pub filtered: Vec<Option<String>>,
@@ -145,7 +145,7 @@ impl Naive {
         }
     }
 
-    /// What becomes of a batch; none when a counter would be too large.
+    /// The outcome of a batch; none when a counter would be too large.
     pub fn stage(&self, schema: &Schema, number: usize, batch: &[Increment]) -> Option<Counted> {
         let mut counted = Counted {
             schema: number,
@@ -240,7 +240,7 @@ impl Naive {
             if next > before
                 && let Some(known) = self.producers.get_mut(producer)
             {
-                // Of several batches that are lost, the first says how far it had come.
+                // Where several batches are lost, the first one says how far the producer had come.
                 known.next = known.next.min(before);
                 // When that was is not kept here: it may be forgotten any time.
                 known.seen.age_ms = i64::MAX;

@@ -75,7 +75,7 @@ impl Driver {
         Ok(())
     }
 
-    /// What is known is a duplicate or cannot be looked up: never new.
+    /// A known id is a duplicate or cannot be looked up: it is never new.
     fn send_known_again(&mut self) -> Result<(), String> {
         let schema = clicks::schema(self.schema);
         let Ok((store, _)) = Store::open(self.world(), self.options, schema.clone()) else {

@@ -16,7 +16,7 @@ use super::chance::{Chance, ManualClock};
 use super::naive::Naive;
 use crate::sim_disk::{SimDisk, Tally};
 
-/// What a run did, so that a test can see that it did something.
+/// The work of a run, so that a test can see that the run did something.
 #[derive(Debug, Clone, Default)]
 #[allow(missing_docs, reason = "each name says it")]
 pub struct Stats {

@@ -20,7 +20,7 @@ use super::clicks;
 use super::generations::on_one_thread;
 use crate::sim_disk::SimDisk;
 
-/// What all clicks of one batch count.
+/// The count of every click of one batch.
 const BATCH_SUM: u64 = 7;
 const READERS: u64 = 2;
 /// Answers that are read at least, unless so many rounds of so many operations more do not suffice.
@@ -31,7 +31,7 @@ const OPERATIONS_MORE: u64 = 20;
 pub(super) const START_MS: i64 = 1_331_935_200_000;
 const HOT: &str = "http://example.com/hot";
 
-/// What is read in one answer: all sums are equal.
+/// The sums in one answer: all are equal.
 const READS: [(&str, Option<&str>); 6] = [
     ("l", Some("c")),
     ("l", Some("r")),
@@ -218,7 +218,7 @@ fn read_on(scene: &Scene, mut chance: Chance) -> Result<(), String> {
 /// Reads everything once; the generation that was read.
 ///
 /// # Errors
-/// What is torn, missing or too much.
+/// The difference that makes an answer wrong: something is torn, missing or too much.
 pub(super) fn read_once(scene: &Scene) -> Result<u64, String> {
     let before = scene.acknowledged.load(Ordering::SeqCst);
     let reader = scene.store.view();

@@ -131,7 +131,7 @@ impl Client {
         answer.json()
     }
 
-    /// What an operator sees.
+    /// The status that an operator sees.
     ///
     /// # Panics
     /// When there is no answer.

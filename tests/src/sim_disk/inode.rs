@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::tally::{Damage, Tally};
 
-/// What a disk writes whole or not at all.
+/// The bytes that a disk writes whole or not at all.
 pub const SECTOR_BYTES: usize = 512;
 
 /// One file, by whatever names.
@@ -13,7 +13,7 @@ pub const SECTOR_BYTES: usize = 512;
 pub struct Inode {
     /// Tells it from all others, through crashes.
     pub number: u64,
-    /// What a reader sees.
+    /// The content that a reader sees.
     pub current: Arc<Vec<u8>>,
     durable: Vec<u8>,
     /// Writes since `durable`, in order, none across the end of a sector.
@@ -113,7 +113,7 @@ impl Inode {
         self.writes.clear();
     }
 
-    /// What of it a loss of power leaves.
+    /// The part of the writes that a loss of power leaves.
     pub fn crash(mut self, rng: &mut impl FnMut() -> u64, tally: &mut Tally) -> Self {
         let survivors = survivors(self.writes.len(), rng);
         // A sector is written whole, so its later bytes never survive its earlier ones.

@@ -1,4 +1,4 @@
-//! What befell a simulated disk, by kind.
+//! The faults that befell a simulated disk, by kind.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -43,13 +43,13 @@ impl Tally {
         }
     }
 
-    /// Those that came.
+    /// The kinds of damage that came.
     pub fn iter(&self) -> impl Iterator<Item = (Damage, u64)> {
         self.0.iter().map(|(kind, count)| (*kind, *count))
     }
 }
 
-/// What a process asks of the disk.
+/// A call that a process makes on the disk.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Call {
     Read,

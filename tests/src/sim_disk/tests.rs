@@ -43,7 +43,7 @@ fn kind<T>(result: io::Result<T>) -> ErrorKind {
 }
 
 #[test]
-fn what_is_synced_survives_every_crash() {
+fn synced_bytes_survive_every_crash() {
     let left = outcomes(
         |disk| {
             durable(disk, "d/a", b"one");
@@ -311,7 +311,7 @@ fn names_are_taken_missing_and_listed_as_on_a_real_disk() {
 }
 
 #[test]
-fn the_same_calls_and_seed_give_the_same_disk() {
+fn one_seed_and_the_same_calls_give_the_same_disk() {
     let end = |seed| {
         let disk = disk();
         for name in ["d/a", "d/b", "d/c", "d/e"] {

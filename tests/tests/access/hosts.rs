@@ -1,4 +1,4 @@
-//! What `Host` and `Origin` a request may have.
+//! The `Host` and `Origin` that a request may have.
 
 use std::io::{Read, Write};
 

@@ -77,7 +77,7 @@ pub fn ask(address: SocketAddr, line: &str, headers: &[(&str, &str)], body: &str
     Reply::parse(&String::from_utf8_lossy(&answer))
 }
 
-/// The same as bearer of a key.
+/// As above, as the bearer of a key.
 pub fn ask_as(address: SocketAddr, key: &str, line: &str, body: &str) -> Reply {
     let bearer = format!("Bearer {key}");
     let headers = [

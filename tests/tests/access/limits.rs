@@ -46,8 +46,8 @@ fn until(stand: &Stand, status: u16, line: &str) -> Reply {
     }
 }
 
-/// Takes the only place of a class, and what is then told who asks for it. Whoever asks meanwhile may have
-/// had the place when the first one came for it: so until it is had, another one comes.
+/// Takes the only place of a class, and returns the answer to the next request for it. A probe may have had the place when
+/// the first holder asked, so holders ask until one has it.
 fn shed_behind(stand: &Stand, held: &str, asked: &str) -> (Vec<TcpStream>, Reply) {
     let began = Instant::now();
     let mut holders = Vec::new();
@@ -158,7 +158,7 @@ fn a_read_waits_for_its_turn() {
 }
 
 #[test]
-fn what_strangers_may_ask_takes_no_place_of_reads() {
+fn questions_that_strangers_may_ask_take_no_place_of_reads() {
     let stand = with(AccessLimits {
         queries: 1,
         query_wait: Duration::from_millis(1),

@@ -72,7 +72,7 @@ fn a_stream_tells_what_a_key_counted_since() {
         assert!(tick["applied"].as_u64() > Some(0), "{tick}");
         assert_eq!(tick["seconds"].as_array().map(Vec::len), Some(60));
     }
-    // What came is told once its second is over.
+    // A count is told once its second is over.
     loop {
         let tick = stream.tick().expect("a tick");
         let seconds = tick["seconds"].as_array().expect("seconds").iter();
@@ -83,7 +83,7 @@ fn a_stream_tells_what_a_key_counted_since() {
 }
 
 #[test]
-fn what_cannot_be_streamed_is_refused_by_name() {
+fn a_stream_that_cannot_be_given_is_refused_by_name() {
     let stand = Stand::start(Wanted::default());
     for (target, status, field) in [
         ("/v1/live?key=a", 400, "key"),

@@ -1,5 +1,5 @@
-//! Who may do what, and how much at once: the real router and server with small limits, the real binary,
-//! raw sockets.
+//! Access and limits: which key may do what, and how much at once. The tests use the real router and server with small
+//! limits, the real binary, and raw sockets.
 
 mod binary;
 mod cors;

@@ -74,7 +74,7 @@ fn each_route_needs_its_scope_and_no_other() {
 }
 
 #[test]
-fn what_is_no_key_of_ours_is_401() {
+fn a_key_that_is_none_of_ours_is_401() {
     let stand = Stand::start(Wanted::default());
     let operator = stand.operator();
     let (id, secret) = operator[3..].split_once('_').unwrap();
@@ -357,7 +357,7 @@ fn a_key_that_cannot_be_made_is_refused_by_name() {
         assert_eq!(reply.status, 400, "{body}: {reply:?}");
         assert_eq!(reply.json()["field"], named, "{body}: {reply:?}");
     }
-    // What a page elsewhere can send without asking.
+    // Requests that a page elsewhere can send without asking.
     let reply = stand.ask("POST /v1/admin/keys", &[], r#"{"scopes":["admin"]}"#);
     assert_eq!(reply.status, 415, "{reply:?}");
     assert_eq!(stand.ask("GET /v1/l/a/counts", &[], "").status, 200);
@@ -400,7 +400,7 @@ fn bitly_clients_send_their_key_in_three_ways_and_read_the_counts_of_its_login()
         let beside = stand.ask(&line, &[("Authorization", header)], "");
         assert_eq!(beside.json()["status_txt"], "OK", "{beside:?}");
     }
-    // Of two that are known this version's own way counts: a key of `u` alone may not read links.
+    // Where both ways are known, this version's own way counts: a key of `u` alone may not read links.
     let other = stand.key(&operator, json!({"scopes": ["read"], "namespaces": ["u"]}));
     let line = format!("GET /v3/link/clicks?link=bit.ly/abc&access_token={key}");
     let beside = stand.ask(&line, &[("Authorization", &other)], "");

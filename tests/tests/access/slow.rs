@@ -262,7 +262,7 @@ fn heads_that_are_too_large_are_431() {
         assert_eq!(reply.status, 431, "{reply:?}");
         assert_eq!(reply.json()["status"], 431, "{reply:?}");
     }
-    // What is twice as large is refused before anything of it is understood.
+    // A head of twice the size is refused before any of it is understood.
     let longer = "x".repeat(80 << 10);
     let reply = stand.ask("GET /healthz", &[("X-Long", &longer)], "");
     assert_eq!(reply.status, 431, "{reply:?}");
@@ -318,7 +318,7 @@ fn asked_without_a_window(path: &str) -> Vec<u8> {
     let mut sent = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     sent.extend([0, 0, 6, 4, 0, 0, 0, 0, 0]);
     sent.extend([0, INITIAL_WINDOW_SIZE, 0, 0, 0, 0]);
-    // Of HPACK's static table: GET, http; a path and an authority by their names.
+    // Entries of HPACK's static table: GET, http; a path and an authority by their names.
     let mut head = vec![
         0x82,
         0x86,

@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 
 use super::http::{Reply, ask, ask_as};
 
-/// What a test wants to be other than usual.
+/// Settings that a test changes from the usual ones.
 #[derive(Default)]
 pub struct Wanted {
     pub access: AccessLimits,

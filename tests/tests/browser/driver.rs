@@ -5,6 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tallyring_tests::needs::skipped;
 use tempfile::TempDir;
 use ureq::Agent;
 
@@ -25,19 +26,11 @@ fn is_installed(name: &str) -> bool {
     std::env::split_paths(&paths).any(|path| path.join(name).is_file())
 }
 
-#[allow(
-    clippy::print_stderr,
-    reason = "the test harness shows it with `--nocapture`; a skipped test must say so"
-)]
-fn skipped(test: &str) {
-    eprintln!("skipped: {test}: chromium and chromedriver are not installed");
-}
-
 impl Browser {
-    /// Starts a browser without a screen; none where there is none, which is said by the test's name.
+    /// Starts a browser without a screen; none where no browser is installed, which the output says by the test's name.
     pub fn start(test: &str) -> Option<Self> {
         if !is_installed(DRIVER) || !BROWSERS.into_iter().any(is_installed) {
-            skipped(test);
+            skipped(test, "chromium and chromedriver are not installed");
             return None;
         }
         let mut driver = Command::new(DRIVER)
@@ -167,7 +160,7 @@ impl Browser {
         );
     }
 
-    /// What the console was told since it was last asked.
+    /// The messages in the console since the last call.
     pub fn console(&self) -> Vec<String> {
         let entries = self.post("/se/log", &json!({ "type": "browser" }));
         let entries = entries.as_array().expect("a list").iter();

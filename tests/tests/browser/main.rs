@@ -1,7 +1,7 @@
 //! A person at the dashboard: the real binary in a real browser.
 //!
-//! Needs Chromium and chromedriver (Debian's `chromium` and `chromium-driver`); where they are not
-//! installed every test says `skipped` and its name.
+//! These tests need Chromium and chromedriver (Debian's `chromium` and `chromium-driver`). Without them every test says
+//! `skipped` and its name.
 
 mod driver;
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tallyring_tests::server::{Answer, Server, wait_until};
 use tempfile::TempDir;
 
-/// What is wrong for people who do not see, or not well; run in the page.
+/// A script that runs in the page and lists faults for people who do not see, or not well.
 const ACCESSIBLE: &str = include_str!("accessible.js");
 
 /// A server with some counts, and a browser; none where there is no browser.
@@ -252,7 +252,7 @@ fn a_page_without_counts_says_what_to_do_and_fills_by_itself() {
     count(&server, "key.l=new+one&n=3");
     wait_until("the count arrives", || browser.tile("All time") == "3");
     assert!(!seen(".hint") && seen("figure"));
-    // What the server refuses stands instead of the page, with a way out.
+    // A refusal of the server stands instead of the page, with a way out.
     browser.visit(&server, "/keys/l/abc?units=99999");
     assert_eq!(browser.text("h1"), "This cannot be shown");
     browser.check_accessible("a page that was refused");

@@ -72,7 +72,7 @@ fn a_backup_beside_a_server_restores_to_the_same_answers_and_grows_by_what_is_ne
         401,
         "the keys are restored too"
     );
-    // What was acknowledged is known by its id, and new counts go on.
+    // An acknowledged click is known by its id, and new counts go on.
     let local = local_key(&again);
     for _ in 0..2 {
         assert_eq!(server.get_as(&local, click).status, 204);
@@ -125,7 +125,7 @@ fn a_backup_is_not_served_nor_mixed_up_with_others() {
 }
 
 #[test]
-fn what_is_restored_counts_apart_from_its_first_moment_on() {
+fn a_restored_store_counts_apart_from_its_first_moment_on() {
     let stored = Stored::with_a_file_of_every_kind();
     let copy = beside(&stored, "copy");
     tallyring_ok(&["backup", text(&copy), "--data", stored.argument()]);

@@ -12,7 +12,7 @@ pub struct Buckets {
     pub zone: &'static str,
     /// Starts, and the end of the last one: Unix seconds.
     edges: Vec<i64>,
-    /// The same as answers write them.
+    /// The instants as answers write them.
     labels: Vec<String>,
 }
 

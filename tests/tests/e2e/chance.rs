@@ -1,4 +1,4 @@
-//! Seeded randomness: the same seed, the same test.
+//! Seeded randomness: one seed gives one test.
 
 /// SplitMix64.
 pub struct Chance(u64);

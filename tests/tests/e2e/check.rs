@@ -20,7 +20,7 @@ const FIRST_DAY_UTC: Date = date(2012, 3, 15);
 const FIRST_DAY: Date = date(2012, 3, 10);
 const LAST_DAY: Date = date(2012, 3, 19);
 
-/// Of all keys, how many are asked for in each zone.
+/// One key of so many is asked for in each zone.
 const ZONE_KEYS: usize = 120;
 const THREADS: usize = 2;
 
@@ -55,7 +55,7 @@ pub fn check_all(client: &Client, expected: &Expected) {
     check_part(client, expected, 0, 1);
 }
 
-/// The same of every `step`-th key, beginning with the `first`.
+/// As [`check_all`], for every `step`-th key, beginning with the `first`.
 ///
 /// # Panics
 /// At the first difference.

@@ -9,7 +9,7 @@ use crate::expected::{Expected, bitly_clicks, bitly_file};
 /// When the clicks begin.
 pub const CLOCK: &str = "2012-03-16T18:40:00Z";
 
-/// What each field of a click is.
+/// The meaning of each field of a click.
 pub const MAPPING: [&str; 14] = [
     "--map",
     "key.l=g",

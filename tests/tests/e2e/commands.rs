@@ -85,7 +85,7 @@ fn query_answers_the_same_from_the_files_as_through_the_server() {
         let by = ["query", key, "--by", "r", "--limit", "3"];
         questions.push([&by, &range[..]].concat());
     }
-    // What is settled depends on the clock alone.
+    // `settled_until` depends on the clock alone.
     let ask = |question: &[&str], place: &[&str]| {
         let mut answer = json_of(&[question, place, &["--output", "json"]].concat());
         let settled = answer

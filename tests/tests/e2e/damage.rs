@@ -5,10 +5,10 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
+use tallyring_tests::needs::data_file;
 use tallyring_tests::server::{Finished, tallyring};
 
 use crate::chance::Chance;
-use crate::expected::data_file;
 use crate::stored::{Stored, files, text};
 
 const SEED: u64 = 1;
@@ -199,7 +199,7 @@ fn one_flipped_byte_of_the_log_is_found_in_its_records_and_in_the_zeros_behind_t
 }
 
 #[test]
-fn what_made_a_read_fail_is_logged_beside_the_id_of_its_request() {
+fn the_reason_of_a_failed_read_is_logged_beside_the_id_of_its_request() {
     /// Within the first block: behind the signature.
     const OFFSET: usize = 60;
     let stored = Stored::with_a_file_of_every_kind();

@@ -121,7 +121,7 @@ fn an_event_counts_on_every_entity_and_is_told_by_country_and_device() {
 
 /// Not soon after: whoever was answered finds it in the next read, however many others are counted meanwhile.
 #[test]
-fn what_was_acknowledged_is_in_every_read_that_begins_after() {
+fn an_acknowledged_click_is_in_every_read_that_begins_after() {
     const WRITERS: u32 = 4;
     const BATCHES: u64 = 40;
     let (_data, server) = server();
@@ -275,7 +275,7 @@ fn each_type_has_its_own_watermark_and_lateness() {
 }
 
 #[test]
-fn what_is_settled_stays_settled_over_every_end_of_the_server() {
+fn a_settled_minute_stays_settled_over_every_end_of_the_server() {
     let data = tempfile::tempdir().expect("a directory");
     let clock = "2026-03-16T13:00:03Z@0";
     let settled = |server: &Server| {
@@ -462,7 +462,7 @@ fn the_heaviest_keys_are_listed_with_at_least_their_counts_among_more_than_are_h
         server.get_json("/v1/ad_click/ad-unseen/summary")["total"],
         0
     );
-    // Of a finished day the archive ranks all keys.
+    // The archive ranks all keys of a finished day.
     server.terminate();
     let server = start(&data, "2026-03-18T00:10:00Z@0");
     server.rebuild();

@@ -1,15 +1,15 @@
-//! What must have been counted: a plain list of clicks for each key.
+//! The counts that there must be: a plain list of clicks for each key.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use tallyring_tests::server::workspace;
+use tallyring_tests::needs::data_file;
 
 use crate::calendar::Buckets;
 
-/// What counts where a click lacks a value.
+/// The value of a click that lacks one.
 pub const MISSING: &str = "-";
 
 /// One click, or several of the same kind.
@@ -116,22 +116,6 @@ fn hour(at: i64) -> i64 {
 /// The file of real bitly clicks; none (and a message) when it is not there.
 pub fn bitly_file() -> Option<PathBuf> {
     data_file("bitly_usagov_2012-03-16.jsonl")
-}
-
-/// A file of real data; none, said by name, when it is not there.
-pub fn data_file(name: &str) -> Option<PathBuf> {
-    let name = format!("../shared/data/{name}");
-    let path = workspace().join(&name);
-    if !path.exists() {
-        skipped(&name);
-        return None;
-    }
-    Some(path)
-}
-
-#[allow(clippy::print_stderr, reason = "a test that did nothing must say so")]
-fn skipped(name: &str) {
-    eprintln!("skipped: {name} is not there");
 }
 
 /// The clicks of that file, read without any of our code.

@@ -123,7 +123,7 @@ fn rules_that_change_over_a_kill_judge_what_comes_and_leave_what_was_counted() {
     expected.push(("phone-after", "filtered", json!("phones")));
     expected.push(("bot-after", "counted", Value::Null));
     check(&server, 2, &expected);
-    // What was decided is replayed as it was decided, whichever rules are declared by then.
+    // A replay keeps each verdict, whichever rules are declared by then.
     for rules in [OTHER_RULES, RULES] {
         server.kill9();
         server = start(rules);

@@ -1,11 +1,12 @@
-//! A small file system that fills up under a server: what was acknowledged counts, what was refused does not, and
-//! with space again everything goes on. It needs the right to mount one, and says so when it has not.
+//! A small file system fills up under a server: acknowledged clicks count, refused ones do not, and the server goes on once
+//! there is space again. These tests need the right to mount a file system, and say `skipped` without it.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::json;
+use tallyring_tests::needs::skipped;
 use tallyring_tests::server::{Answer, Client, Server, tallyring, tallyring_ok};
 use tempfile::TempDir;
 
@@ -33,8 +34,7 @@ const BATCHES_MAX: u64 = 5_000;
 struct SmallDisk(TempDir);
 
 impl SmallDisk {
-    /// None where none can be mounted, which it says.
-    #[allow(clippy::print_stderr, reason = "a test that did nothing must say so")]
+    /// None where no file system can be mounted, which the output says.
     fn mount() -> Option<Self> {
         let directory = tempfile::tempdir().expect("a directory");
         let mut mount = Command::new("mount");
@@ -42,7 +42,10 @@ impl SmallDisk {
         let mounted = mount.arg(directory.path()).output();
         let is_mounted = mounted.is_ok_and(|output| output.status.success());
         if !is_mounted {
-            eprintln!("skipped: no file system can be mounted here, which needs the right to");
+            skipped(
+                "a test of a full disk",
+                "no file system can be mounted here, which needs the right to",
+            );
         }
         is_mounted.then_some(Self(directory))
     }
@@ -99,7 +102,7 @@ fn send_numbered_until_refused(client: &Client, first: u64) -> u64 {
     panic!("the disk does not fill up");
 }
 
-/// What was refused counts now, under its own numbers, and is known by them from now on.
+/// A refused batch counts now, under its own numbers, and is known by them from now on.
 fn check_numbered_again(client: &Client, first: u64) {
     for (accepted, duplicates) in [(ITEMS, 0), (0, ITEMS)] {
         let answer = send_numbered(client, first);

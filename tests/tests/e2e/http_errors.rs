@@ -11,7 +11,7 @@ struct Case<'a> {
     call: &'a str,
     body: &'a str,
     status: u16,
-    /// What it is about; empty when the problem names no field.
+    /// The field that the problem names; empty when it names none.
     field: &'a str,
 }
 

@@ -262,7 +262,7 @@ fn health_readiness_and_metrics_answer() {
         line("tallyring_generation "),
         Some("tallyring_generation 0")
     );
-    // What was not counted yet is there all the same, with its meaning.
+    // A metric that counted nothing yet is there all the same, with its meaning.
     for name in [
         "tallyring_connections_refused_total",
         "tallyring_wrong_keys_total",

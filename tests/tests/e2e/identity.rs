@@ -1,4 +1,4 @@
-//! What makes an event itself: its id, an id within a source, or its producer's numbers; and what became of it.
+//! The identity of an event: its id, an id within a source, or its producer's numbers; and the verdict on it.
 
 use serde_json::{Value, json};
 use tallyring_tests::server::Server;
@@ -71,7 +71,7 @@ fn cloud_events_are_taken_in_every_mode() {
     }
 }
 
-/// What headers say is part of the batch that a key names.
+/// The headers are part of the batch that a key names.
 #[test]
 fn an_idempotency_key_of_another_binary_event_is_refused() {
     let (_data, server) = server();
@@ -174,7 +174,7 @@ fn a_single_increment_that_is_refused_has_a_verdict() {
     assert_eq!(server.get_json("/v1/events/lost")["verdict"], "counted");
 }
 
-/// What a counter has no room for is refused by the store, after the item was found well-formed.
+/// The store refuses a count that a counter has no room for, after the item was found well-formed.
 #[test]
 fn an_item_that_the_store_refuses_has_a_verdict_however_it_was_sent() {
     let (data, server) = server();
@@ -283,7 +283,7 @@ fn a_retry_is_told_what_the_first_was_not_counted_for() {
 }
 
 #[test]
-fn what_is_good_is_taken_however_much_the_store_refuses_beside_it() {
+fn good_items_are_taken_however_many_the_store_refuses_beside_them() {
     let (_data, server) = server();
     let most = 9_007_199_254_740_991_u64;
     let full = json!({"keys": {"l": "full"}, "n": most});
@@ -355,7 +355,7 @@ fn verdict(server: &Server, id: &str) -> Value {
     server.get_json(&format!("/v1/events/{id}"))
 }
 
-/// What was wrong of refused batches has a verdict, what was not has none.
+/// The wrong items of refused batches have a verdict, the others have none.
 fn check_refused(server: &Server) {
     for (id, field) in [("bad", "entities.pin"), ("ahead", "at")] {
         let told = verdict(server, id);

@@ -1,5 +1,5 @@
-//! SIGKILL at random moments under load: what was acknowledged is counted, and a retry with the
-//! same id or key makes it exactly once.
+//! SIGKILL at random moments under load: acknowledged clicks are counted, and a retry with the id or key of before makes
+//! each click count exactly once.
 //!
 //! `TALLYRING_KILLS=500 cargo test --release -p tallyring-tests --test e2e kills` kills as often as that.
 
@@ -32,7 +32,7 @@ enum Call {
     Single(u64),
     /// `/v1/increments` with an Idempotency-Key; its items have no ids.
     Batch(u64),
-    /// The same as NDJSON, each item with an id and the batch without a key.
+    /// The batch as NDJSON, each item with an id and the batch without a key.
     Ids(u64),
 }
 
@@ -69,7 +69,7 @@ impl Call {
         }
     }
 
-    /// What was answered the first time is answered again, as a duplicate.
+    /// A retry gets the first answer again, as a duplicate.
     fn check_repeated(&self, client: &Client) {
         let answer = self.make(client).expect("an answer");
         match self {
@@ -163,7 +163,7 @@ impl Book {
 }
 
 #[test]
-fn what_was_acknowledged_before_a_kill_counts_and_what_was_not_counts_once_retried() {
+fn a_click_acknowledged_before_a_kill_counts_and_another_counts_once_retried() {
     let directory = tempfile::tempdir().expect("a directory");
     let (data, config) = (
         directory.path().join("data"),
@@ -185,7 +185,7 @@ fn what_was_acknowledged_before_a_kill_counts_and_what_was_not_counts_once_retri
         book.settle(&server, &mut chance, fresh_from);
         book.check(&server);
         if is_midnight {
-            // What was repeated just now may have counted the day before.
+            // A click that was repeated just now may have counted the day before.
             today = book.acknowledged() as usize;
         }
         kill_under_load(server, &book, &mut chance);

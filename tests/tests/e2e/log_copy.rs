@@ -1,5 +1,5 @@
-//! The second copy of the log: the first directory is pulled away under load, and what was acknowledged is restored from a
-//! backup and the copy.
+//! The second copy of the log: the first directory is pulled away under load, and a backup and the copy bring back every
+//! acknowledged click.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -68,7 +68,7 @@ impl Stand {
     }
 }
 
-/// What was acknowledged to each sender.
+/// The clicks that were acknowledged to each sender.
 #[derive(Default)]
 struct Sent {
     acknowledged: [AtomicU64; SENDERS],
@@ -233,7 +233,7 @@ fn a_log_is_restored_onto_a_backup_only() {
         assert_eq!(refused.code, 2, "{refused:?}");
         assert!(refused.stderr.contains(told), "{refused:?}");
     }
-    // What was stopped in time is whole in the copy.
+    // The copy of a log that was stopped in time is whole.
     assert_eq!(stand.restore()["log"]["left"], Value::Null);
     let inside = format!(
         "[log_copy]\npath = \"{}\"\n",

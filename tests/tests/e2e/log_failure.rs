@@ -1,5 +1,5 @@
-//! The log of a running server fails: what it holds is refused, the process ends with the exit code that tells
-//! a supervisor to start it again, and a start reads back what was acknowledged.
+//! The log of a running server fails: waiting clicks are refused, the process ends with the exit code that tells a
+//! supervisor to start it again, and the next start reads back every acknowledged click.
 
 use serde_json::{Value, json};
 use tallyring_tests::server::{Client, Server};

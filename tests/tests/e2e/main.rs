@@ -16,6 +16,7 @@ mod events;
 mod expected;
 mod filters;
 mod full_disk;
+mod golden;
 mod http_bodies;
 mod http_connections;
 mod http_errors;

@@ -1,5 +1,5 @@
-//! Minutes make every view of totals exact in half-hour zones. Those that have expired are refused by name, never answered as
-//! zeros; their hours stay.
+//! Minutes make every view of totals exact in half-hour zones. Expired minutes are refused by name, never answered as zeros;
+//! their hours stay.
 
 use serde_json::{Value, json};
 use tallyring_tests::server::Server;
@@ -65,7 +65,7 @@ fn expired_minutes_are_refused_and_their_hours_stay() {
     );
     let metrics = server.get("/metrics").text;
     assert!(
-        metrics.contains("tallyring_minutes_from_seconds 1775001600"),
+        metrics.contains("tallyring_oldest_minute_seconds 1775001600"),
         "{metrics}"
     );
 }

@@ -7,7 +7,7 @@ use tallyring_tests::server::{Finished, Server, tallyring};
 
 const CLOCK: &str = "2012-03-16T18:40:00Z@0";
 
-/// What a start that is refused says.
+/// The message of a start that is refused.
 fn refused(data: &Path) -> String {
     let data = data.to_str().expect("a path of text");
     let Finished { code, stderr, .. } =
@@ -38,7 +38,7 @@ fn store(data: &Path) {
 }
 
 #[test]
-fn what_was_removed_is_named_and_comes_back_with_it() {
+fn a_removed_file_is_named_and_the_start_goes_on_once_it_is_back() {
     let directory = tempfile::tempdir().expect("a directory");
     let data = directory.path().join("data");
     store(&data);

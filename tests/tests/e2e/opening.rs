@@ -14,7 +14,7 @@ fn while_its_store_is_being_opened_a_server_is_alive_and_not_ready() {
     let server = Server::start(&data, &[]);
     assert_eq!(server.get("/v1/incr?key.l=a").status, 204);
     server.terminate();
-    // Whoever reads it waits until somebody writes: so does the start.
+    // A reader of the pipe waits until somebody writes, and so does the start.
     let runs = fs::read_dir(data.join("deltas")).expect("what was flushed");
     let run = runs.flatten().next().expect("a run").path();
     let away = directory.path().join("run");

@@ -1,4 +1,4 @@
-//! In which form every command prints, and what it does when nobody reads what it prints.
+//! The form in which every command prints, and its end when nobody reads its output.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,7 +12,7 @@ use tallyring_tests::server::{
 
 use crate::stored::{Stored, text};
 
-/// What `--output json` prints, value by value.
+/// The JSON that `--output json` prints, value by value.
 fn json_of(arguments: &[&str]) -> Vec<Value> {
     let printed = tallyring_ok(&[arguments, &["--output", "json"]].concat());
     let values = Deserializer::from_str(&printed).into_iter::<Value>();
@@ -225,7 +225,7 @@ fn a_command_ends_quietly_when_nobody_reads() {
     };
     for arguments in of_a_directory(stored.argument(), &place) {
         check(&arguments);
-        // Of a load, a backup and the like there is one: the second time is another story.
+        // A load, a backup and the like run once: the second time is another story.
         if ["query", "cat", "verify", "config"].contains(&arguments[0]) {
             check(&[&arguments[..], &["--output", "json"]].concat());
         }

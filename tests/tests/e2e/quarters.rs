@@ -107,7 +107,7 @@ fn days_of_zones_off_the_hour_are_exact_from_the_ring_to_the_archive() {
 }
 
 #[test]
-fn what_was_counted_by_the_hour_is_no_zero_once_quarters_are_counted() {
+fn counts_by_the_hour_are_no_zero_once_quarters_are_counted() {
     let directory = tempfile::tempdir().expect("a directory");
     let (data, config) = (
         directory.path().join("data"),
@@ -149,7 +149,7 @@ fn what_was_counted_by_the_hour_is_no_zero_once_quarters_are_counted() {
 }
 
 #[test]
-fn what_lies_beside_a_range_of_quarters_is_in_no_sum_of_it() {
+fn counts_beside_a_range_of_quarters_are_in_no_sum_of_it() {
     let directory = tempfile::tempdir().expect("a directory");
     let (data, config) = (
         directory.path().join("data"),

@@ -9,12 +9,13 @@ use std::thread;
 
 use flate2::read::MultiGzDecoder;
 use serde_json::{Value, json};
+use tallyring_tests::needs::data_file;
 use tallyring_tests::server::{Client, Server, wait_until};
 
 use crate::chance::Chance;
 use crate::check::check_all;
 use crate::clicks::CLOCK;
-use crate::expected::{Expected, bitly_clicks, bitly_file, data_file};
+use crate::expected::{Expected, bitly_clicks, bitly_file};
 
 const SEED: u64 = 20_150_101;
 const COPIES: usize = 3;
@@ -154,7 +155,7 @@ fn real_clicks_sent_three_times_count_once_though_the_server_is_killed() {
     check_all(&server, &expected);
 }
 
-/// The same clicks as events, by key and by minute.
+/// The clicks as events, by key and by minute.
 #[test]
 fn real_events_sent_three_times_count_once_though_the_server_is_killed() {
     let Some(file) = bitly_file() else { return };
@@ -246,7 +247,7 @@ fn replay(
     (data, server)
 }
 
-/// What got no answer is sent again after the next start.
+/// A batch that got no answer is sent again after the next start.
 fn send_until_killed(client: Client, path: &str, batches: &[String], sent: &AtomicUsize) {
     while let Some(batch) = batches.get(sent.load(Ordering::SeqCst)) {
         match client.try_post(path, &[], batch.as_bytes()) {

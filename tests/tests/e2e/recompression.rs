@@ -29,7 +29,7 @@ fn load(stored: &Stored, name: &str) {
     tallyring_ok(&["load", name, "--data", stored.argument(), file]);
 }
 
-/// What clients read of it.
+/// The answers that clients read.
 fn answers(stored: &Stored) -> Vec<Value> {
     let server = stored.serve(TODAY);
     let range = "unit=day&from=2011-01-01T00:00:00Z&to=2012-03-01T00:00:00Z&timezone=Asia/Kolkata";
@@ -89,7 +89,7 @@ fn closed_years_become_smaller_and_read_the_same() {
 }
 
 #[test]
-fn what_comes_after_a_recompression_goes_on_from_it() {
+fn clicks_after_a_recompression_go_on_from_it() {
     let stored = Stored::new();
     for name in ["one", "two"] {
         load(&stored, name);
@@ -198,7 +198,7 @@ fn a_server_recompresses_after_its_nightly_rebuild_and_at_no_other_time() {
 }
 
 #[test]
-fn what_a_failed_recompression_left_goes_at_once() {
+fn leftovers_of_a_failed_recompression_go_at_once() {
     let stored = Stored::new();
     let server = stored.serve(TODAY);
     assert_eq!(server.get("/v1/incr?key.l=k1").status, 204);

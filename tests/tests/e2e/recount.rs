@@ -1,4 +1,4 @@
-//! What is derived can be made again: from the log, byte for byte, and what is lost costs only what is in it.
+//! Derived files can be made again: from the log, byte for byte, and a lost file costs only its own counts.
 
 use std::fs;
 use std::path::Path;
@@ -21,7 +21,7 @@ fn reads() -> Vec<String> {
     links.chain(others.map(str::to_owned)).collect()
 }
 
-/// What is answered, whatever the generation's number.
+/// The answers, whatever the generation's number.
 fn counts(mut answer: Value) -> Value {
     let fields = answer.as_object_mut().expect("an object");
     fields.remove("generation").expect("a generation");

@@ -1,6 +1,6 @@
-//! Servers in control groups of little memory: clicks that all have new keys and ids, kills without warning between them,
-//! and each time the server is ready again and nothing is lost. It needs the right to make a control group, and says so
-//! when it has not.
+//! Servers in control groups of little memory take clicks that all have new keys and ids, and are killed without warning
+//! between them. Each time the server becomes ready again and has lost nothing. These tests need the right to make a control
+//! group, and say `skipped` without it.
 //!
 //! `TALLYRING_SMALL_MEMORY=2000000 cargo test --release -p tallyring-tests --test e2e small_memory` sends so many clicks
 //! to servers of 128, 256 and 512 MiB.
@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use serde_json::json;
+use tallyring_tests::needs::skipped;
 use tallyring_tests::server::{Client, Server, wait_until};
 
 use crate::chance::Chance;
@@ -20,7 +21,7 @@ const SEED: u64 = 20_120_316;
 /// counters take more than that.
 const CLICKS: u64 = 250_000;
 const MEMORY_MIB: u64 = 256;
-/// Of a long run.
+/// Memory of the servers of a long run.
 const MEMORIES_MIB: [u64; 3] = [128, 256, 512];
 const KILLS: u64 = 6;
 const BATCH_CLICKS: u64 = 1_000;
@@ -32,8 +33,7 @@ const CLOCK: &str = "2012-03-16T12:00:00Z";
 struct Group(PathBuf);
 
 impl Group {
-    /// None where none can be made, which it says.
-    #[allow(clippy::print_stderr, reason = "a test that did nothing must say so")]
+    /// None where no control group can be made, which the output says.
     fn make(mib: u64) -> Option<Self> {
         let made = Self::own().and_then(|own| {
             let path = own.join(format!("tallyring-{}-{mib}", std::process::id()));
@@ -42,14 +42,15 @@ impl Group {
             let limit = (mib << 20).to_string();
             let files = ["memory.max", "memory.limit_in_bytes"];
             let limited = files.iter().any(|file| group.set(file, &limit));
-            // What is swapped out would hide what is too much.
+            // Swapped memory would hide that a server takes too much.
             let _ = group.set("memory.swap.max", "0")
                 || group.set("memory.memsw.limit_in_bytes", &limit);
             limited.then_some(group)
         });
         if made.is_none() {
-            eprintln!(
-                "skipped: no control group of memory can be made here, which needs the right to"
+            skipped(
+                "a test of little memory",
+                "no control group of memory can be made here, which needs the right to",
             );
         }
         made
@@ -102,8 +103,8 @@ struct Load {
 }
 
 impl Load {
-    /// Sends batches until the last one, or the server is gone. What finds no place is sent again at once, what got no
-    /// answer the next time.
+    /// Sends batches until the last one, or until the server is gone. A batch that finds no place is sent again at once, a
+    /// batch without an answer the next time.
     fn send(&self, client: &Client, pending: &mut Option<u64>) {
         loop {
             let number = *pending.get_or_insert_with(|| self.next.fetch_add(1, Ordering::Relaxed));

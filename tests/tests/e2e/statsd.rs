@@ -46,7 +46,7 @@ fn counters_are_counted_and_what_is_wrong_is_told_in_the_metrics() {
         metrics.contains("tallyring_statsd_bad_lines_total 2"),
         "{metrics}"
     );
-    // What was sent before a stop is written by it, if it had come in.
+    // A stop writes every counter that had come in before.
     for _ in 0..100 {
         socket.send(b"l.last:1|c").unwrap();
     }

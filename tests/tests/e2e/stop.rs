@@ -1,4 +1,4 @@
-//! Ends threads of a test, also when the test fails: else their scope would wait for ever.
+//! A guard ends the threads of a test, also when the test fails: else their scope would wait for ever.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -1,4 +1,4 @@
-//! What a week does to real clicks: crashes, midnights, rebuilds, late increments, rollback. Every
+//! A week of real clicks: crashes, midnights, rebuilds, late increments, rollback. Every
 //! count stays exactly what was sent.
 
 use std::path::Path;

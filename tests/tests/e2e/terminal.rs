@@ -1,4 +1,4 @@
-//! What the command line shows people: the state, rankings, a demonstration, completions and manuals.
+//! The command line as people see it: the state, rankings, a demonstration, completions and manuals.
 
 use serde_json::Value;
 use tallyring_tests::server::{Server, tallyring, tallyring_ok, wait_until};

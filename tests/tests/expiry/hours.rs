@@ -68,7 +68,7 @@ fn a_month_of_hours_folds_into_days_when_all_of_it_is_old() {
 }
 
 #[test]
-fn what_comes_late_for_a_folded_day_joins_it() {
+fn a_late_click_for_a_folded_day_joins_it() {
     let months = Months::new(Some(HOUR_DAYS));
     months.day(MARCH);
     months.day(MAY + 20 * DAY);

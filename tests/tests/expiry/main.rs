@@ -1,4 +1,4 @@
-//! What expires by age: finer forms, of which the coarser ones hold the sums.
+//! Finer forms expire by age; the coarser ones hold the sums.
 
 mod hours;
 mod minutes;

@@ -72,7 +72,7 @@ fn stages_copy_what_is_there() {
                     words.remove(0);
                     let commands = &stages[&from];
                     assert_ne!(from, stage);
-                    // What another stage gives must be what it builds.
+                    // A stage copies from another stage only the program that the other one builds.
                     assert!(commands.contains("WORKDIR /src\n"), "{commands}");
                     assert_eq!(words[0], "/src/target/release/tallyring");
                     assert!(

@@ -8,10 +8,11 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 
 use serde_json::Value;
+use tallyring_tests::needs::skipped;
 use tallyring_tests::server::{Client, Server, wait_until};
 use tempfile::TempDir;
 
-use crate::{read, skipped};
+use crate::read;
 
 /// Where nginx may be that is in nobody's `PATH`.
 const PLACES: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
@@ -163,7 +164,7 @@ fn a_stock_nginx_counts_each_request_for_a_link_once() {
             .get("/missing", "https://news.example/")
             .contains(" 404 ")
     );
-    // What would break out of the JSON is left out; the click counts.
+    // A referrer that would break out of the JSON is left out; the click counts.
     assert!(
         nginx
             .get("/abc", r#"x"},"n":99,"by":{"a":"b"#)
