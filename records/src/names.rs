@@ -1,7 +1,7 @@
 //! Names of namespaces, subtotals and dimensions: a few letters, looked up for every increment.
 
 /// Longest name, characters.
-pub(crate) const NAME_CHARS_MAX: usize = 24;
+pub const NAME_CHARS_MAX: usize = 24;
 
 /// The dimensions of a subtotal, of which a crossed one has two: `c*v`.
 pub fn dimensions(subtotal: &str) -> impl Iterator<Item = &str> {
@@ -9,7 +9,8 @@ pub fn dimensions(subtotal: &str) -> impl Iterator<Item = &str> {
     subtotal.split(['*'])
 }
 
-pub(crate) fn is_name(text: &str) -> bool {
+/// True for a name of a namespace or dimension: 1 to 24 of a-z, 0-9 and _, starting with a letter.
+pub fn is_name(text: &str) -> bool {
     text.len() <= NAME_CHARS_MAX
         && text.starts_with(|first: char| first.is_ascii_lowercase())
         && text

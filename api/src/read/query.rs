@@ -10,6 +10,7 @@ use axum::response::Response;
 use serde_json::Value;
 use tallyring_realtime::Reading;
 use tallyring_records::Schema;
+use tallyring_records::input::json::{self, Json};
 
 use super::answer::{Answer, ResponseLimits, answer_all};
 use super::format::Format;
@@ -19,7 +20,6 @@ use super::{csv, download};
 use crate::access::{Caller, Length, off_thread};
 use crate::body;
 use crate::calendar::Selection;
-use crate::json::{self, Json};
 use crate::problem::Problem;
 use crate::query_string::QueryString;
 use crate::state::ApiState;
