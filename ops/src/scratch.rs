@@ -1,14 +1,14 @@
-//! A directory for what is needed for a moment only.
+//! Temporary directories.
 
 use tallyring_archive::OsDisk;
 
 use crate::error::{Result, doing};
 use crate::out::note;
 
-/// Does `work` with a directory that nobody else can have made, and removes it.
+/// Runs `work` with a new directory that no other process can have made, and removes the directory.
 ///
 /// # Errors
-/// When it cannot be made; as `work`.
+/// When the directory cannot be made; as `work`.
 pub fn in_scratch<T>(work: impl FnOnce(&OsDisk) -> Result<T>) -> Result<T> {
     let directory = tempfile::Builder::new()
         .prefix("tallyring-")
