@@ -22,7 +22,6 @@ mod etag;
 mod gauges;
 mod head;
 mod health;
-mod json;
 mod meter;
 mod openapi;
 mod probes;

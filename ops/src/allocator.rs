@@ -1,14 +1,14 @@
-//! The allocator: mimalloc for what is small, the system's for what is large.
+//! The allocator: mimalloc for small blocks, the system's allocator for large ones.
 //!
-//! An increment is allocated where its request is read and freed where it is committed, on another thread, which
-//! mimalloc is made for. Large vectors grow all the while in a bulk load, and the system grows them in place by
-//! moving pages, where mimalloc copies them: a fifth of the time and 200 MiB at the peak.
+//! An increment is allocated by the thread that reads its request and freed by the thread that commits it; mimalloc is
+//! made for that. The vectors of a bulk load grow all the time. The system grows them in place by moving pages, and
+//! mimalloc copies them, which takes a fifth of the time of a load and 200 MiB more at its peak.
 //!
-//! Left alone, the system stops giving large blocks pages of their own once one was freed. That suits a server, whose
-//! blocks come again and again; a load, whose blocks grow and are all freed when memory is written out, asks for the
-//! pages back ([`return_large_blocks`]), and so does a server of little memory ([`return_all_soon`]).
+//! By default glibc gives a large block pages of its own only until such a block is freed, which suits a server, whose
+//! blocks come again and again. A load frees all its blocks when it writes its memory out, so it asks for pages of
+//! their own ([`return_large_blocks`]), and so does a server of little memory ([`return_all_soon`]).
 //!
-//! Invariant: the size in a block's layout says whose it is.
+//! Invariant: the size in a block's layout says which allocator the block belongs to.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ffi::{c_int, c_long};
@@ -19,26 +19,27 @@ use mimalloc::MiMalloc;
 /// The allocator of the program.
 pub struct BySize;
 
-/// Where the system begins to give pages of their own to a block.
+/// The smallest block that goes to the system's allocator, bytes; from there on glibc can give a block pages of its
+/// own.
 const LARGE_BYTES: usize = 128 << 10;
 
-/// From now on every large block has pages of its own, which are the machine's again as soon as it is freed: what a load
-/// held before it wrote its memory out does not stay beside what it fills next (100 MiB), and what grows is not copied
-/// among smaller blocks (80 MiB more).
+/// Gives every large block pages of its own from now on, which return to the machine as soon as the block is freed.
+/// Memory that a load has written out is then not held beside the memory it fills next (100 MiB), and growing blocks
+/// are not copied among smaller ones (80 MiB).
 pub fn return_large_blocks() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: it sets one number, which allocations on other threads read whole.
+    // SAFETY: the call sets one number, which allocations on other threads read whole.
     unsafe {
-        // A refusal leaves everything as it was, which is right, only larger.
+        // A refusal leaves the default, with which the program works and takes more memory.
         let _ = libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE_BYTES as libc::c_int);
     }
 }
 
-/// As [`return_large_blocks`], and pages of small blocks go back after 10 ms, not a second: where memory is little, what a
-/// flush frees must not stay beside what comes next (a third of all that a server of 128 MiB takes).
+/// As [`return_large_blocks`], and returns the pages of small blocks after 10 ms instead of a second. Without this a
+/// server of 128 MiB holds a third of its memory in blocks that a flush has freed.
 pub fn return_all_soon() {
     return_large_blocks();
-    // SAFETY: it sets one number, which other threads read whole.
+    // SAFETY: the call sets one number, which other threads read whole.
     unsafe { mi_option_set(PURGE_DELAY, 10) }
 }
 
@@ -53,11 +54,11 @@ fn is_large(bytes: usize) -> bool {
     bytes >= LARGE_BYTES
 }
 
-// SAFETY: every call goes to the one allocator that the block's size names, and a block keeps its size until it is
-// reallocated, which moves it when its size then names the other.
+// SAFETY: every call goes to the one allocator that the block's size names. A block keeps its size until it is
+// reallocated, and a reallocation across the limit moves the block to the other allocator.
 unsafe impl GlobalAlloc for BySize {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: the caller keeps the promises of this function.
         unsafe {
             if is_large(layout.size()) {
                 System.alloc(layout)
@@ -90,8 +91,8 @@ unsafe impl GlobalAlloc for BySize {
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: as above. A block that changes hands is copied as far as both reach; the new layout is valid because
-        // the caller promises that `size` is for the old one's alignment.
+        // SAFETY: as above. A block that crosses the limit is copied up to the smaller size; the new layout is valid
+        // because the caller promises that `size` fits the alignment of the old one.
         unsafe {
             match (is_large(layout.size()), is_large(size)) {
                 (true, true) => System.realloc(block, layout, size),
@@ -109,22 +110,23 @@ unsafe impl GlobalAlloc for BySize {
     }
 }
 
-/// mimalloc, asked for an alignment only where it does not give it anyway. Asked for one, it takes the long way for
-/// many sizes, every time: it asks for a little more, which is another class of sizes, so that its list of free
-/// blocks of the right class stays empty (`alloc-aligned.c`).
+/// mimalloc, asked for an alignment only where it does not give that alignment to every block. A request with an
+/// alignment takes a slow path for many sizes: it asks for a little more memory, which falls into another size class,
+/// whose list of free blocks stays empty (`alloc-aligned.c`).
 struct Small;
 
-/// What mimalloc aligns every block to that is as large (`MI_MAX_ALIGN_SIZE`).
+/// The alignment of every block of at least that size (`MI_MAX_ALIGN_SIZE`), bytes.
 const GIVEN_ALIGNMENT: usize = 16;
 
 fn is_aligned_anyway(layout: Layout, size: usize) -> bool {
     layout.align() <= GIVEN_ALIGNMENT.min(size)
 }
 
-// SAFETY: all blocks are mimalloc's, and those that are asked for without an alignment have it anyway.
+// SAFETY: all blocks are mimalloc's, and a block that is requested without an alignment has the alignment of its
+// layout.
 unsafe impl GlobalAlloc for Small {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: the caller keeps the promises of this function.
         unsafe {
             if is_aligned_anyway(layout, layout.size()) {
                 mi_malloc(layout.size()).cast()
@@ -146,12 +148,12 @@ unsafe impl GlobalAlloc for Small {
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: as above; it frees a block however it was asked for.
+        // SAFETY: as above; mimalloc frees a block in the same way whether an alignment was requested or not.
         unsafe { MiMalloc.dealloc(block, layout) }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: as above; it takes a block however it was asked for.
+        // SAFETY: as above; mimalloc reallocates a block in the same way whether an alignment was requested or not.
         unsafe {
             if is_aligned_anyway(layout, size) {
                 mi_realloc(block.cast(), size).cast()
@@ -166,7 +168,7 @@ unsafe impl GlobalAlloc for Small {
 mod tests {
     use std::alloc::{Layout, alloc_zeroed, dealloc, realloc};
 
-    /// The program's allocator is the tests' too.
+    /// The tests run with the program's allocator.
     #[test]
     fn what_grows_and_shrinks_over_the_limit_keeps_its_bytes() {
         let mut bytes: Vec<u8> = Vec::new();

@@ -4,7 +4,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use indicatif::HumanBytes;
-use tallyring_archive::{Blobs, names};
+use tallyring_archive::{Blobs, OsDisk, names};
 use tallyring_realtime::catalog::{BackupOutcome, Catalog};
 use tallyring_realtime::{Lock, Options, Store, SystemClock};
 use tallyring_rebuild::backup::{Again, Copied, Joined, Progress, copy, join_log};
@@ -20,7 +20,7 @@ use crate::progress::bytes_bar;
 /// Brings a backup up to date, beside a server or without one.
 ///
 /// # Errors
-/// When the target is something else, a file is damaged, or a disk refuses.
+/// When the target is no backup of this store, a file is damaged, or a disk fails.
 pub fn run(args: &BackupArgs, as_json: bool) -> Result<()> {
     let bar = bytes_bar("copying");
     let copied = make(&args.data, &args.backup, &|_| true, &|done, all| {
@@ -61,7 +61,7 @@ pub fn make(data: &Path, place: &Path, again: Again<'_>, progress: Progress<'_>)
     Ok(copy(&source, &target, again, progress)?)
 }
 
-/// What the history of jobs tells of a backup that ended then, Unix milliseconds.
+/// Describes a backup for the history of jobs; `ended_ms` is in Unix milliseconds.
 pub fn outcome(ended_ms: i64, result: &Result<Copied>) -> BackupOutcome {
     let copied = result.as_ref().ok();
     BackupOutcome {
@@ -73,22 +73,22 @@ pub fn outcome(ended_ms: i64, result: &Result<Copied>) -> BackupOutcome {
     }
 }
 
-/// A part of files and segments that changes from day to day, so that all are read again within a month.
+/// Selects today's part of the files and segments that a backup reads again; a month selects all of them.
 pub fn todays_part(name: &str) -> bool {
     const DAYS: u64 = 30;
     let day = std::time::SystemTime::UNIX_EPOCH
         .elapsed()
         .map_or(0, |since| since.as_secs() / 86_400);
-    // Both are hexadecimal; segments differ in their last digits.
+    // File names and segment names are hexadecimal; segments differ in their last digits.
     let digits = name.get(name.len().saturating_sub(8)..).unwrap_or_default();
     let place = u64::from_str_radix(digits, 16).unwrap_or(0);
     place % DAYS == day % DAYS
 }
 
-/// Makes a data directory of a backup.
+/// Makes a data directory from a backup.
 ///
 /// # Errors
-/// When there is one already, the backup is damaged, or a disk refuses.
+/// When the directory holds a store already, the backup is damaged, or a disk fails.
 pub fn restore(args: &RestoreArgs, as_json: bool) -> Result<()> {
     let (backup, data) = (args.backup.as_path(), args.data.as_path());
     if !backup.join(names::BACKUP).exists() {
@@ -118,7 +118,7 @@ pub fn restore(args: &RestoreArgs, as_json: bool) -> Result<()> {
         names::RESTORING,
         "Half restored: run `tallyring restore` again.\n",
     )?;
-    // An earlier restore that was stopped may have taken more than the backup's log.
+    // An earlier restore that was interrupted may have taken more than the log of the backup.
     remove_directory(&data.join(names::OPLOG))?;
     let bar = bytes_bar("restoring");
     let copied = copy(&source, &target, &|_| true, &|done, all| {
@@ -130,14 +130,15 @@ pub fn restore(args: &RestoreArgs, as_json: bool) -> Result<()> {
         Some(log) => Some(join_log(&target, log)?),
         None => None,
     };
-    // What an earlier restore that was stopped has made of the snapshot that was there then.
+    // Remove the catalog that an interrupted restore has made from an older snapshot.
     remove_directory(&data.join(names::CATALOG))?;
-    // Both prove that it can be served. The first server on it raises the log's epoch, as every one does, so that
-    // no position is used twice.
+    // Both calls prove that the directory can be served. The first server on it raises the log's epoch, as every server
+    // does, so no position is used twice.
     Catalog::open(&data.join(names::CATALOG))?;
     open_read_only(data)?;
     lineage::begin(&target)?;
-    // The log of a backup beside a server may go further than the manifest, and name a later one.
+    // A backup beside a running server may hold more of the log than its manifest says, and the log may name a later
+    // manifest.
     Store::go_on_from_newest(world(data, Arc::new(SystemClock))?, Options::default())?;
     target.remove(names::RESTORING)?;
     target.sync("")?;
@@ -178,7 +179,7 @@ fn tell_restored(
     Ok(())
 }
 
-/// The second copy of a log, to be read.
+/// Opens the second copy of a log for reading.
 fn log_copy(path: &Path) -> Result<Blobs> {
     if path.join(names::OPLOG).is_dir() {
         return blobs(path);
@@ -198,11 +199,11 @@ fn remove_directory(path: &Path) -> Result<()> {
     }
 }
 
-/// Locks a directory that is empty, or a copy of the same kind already.
+/// Locks a directory that is empty or holds a copy of the same kind.
 fn take(directory: &Path, marker: &str) -> Result<Lock> {
     let is_copy = directory.join(marker).exists();
     let entries = match std::fs::read_dir(directory) {
-        // A copy that was stopped at once leaves no more than a file it had begun.
+        // A copy that was interrupted at once leaves at most one unfinished file.
         Ok(entries) => entries
             .filter(|entry| {
                 let name = entry.as_ref().map(std::fs::DirEntry::file_name);
@@ -238,13 +239,14 @@ fn mark(blobs: &Blobs, marker: &'static str, text: &str) -> Result<()> {
 }
 
 fn blobs(path: &Path) -> Result<Blobs> {
-    Blobs::local(path).map_err(doing(format!("open {}", path.display())))
+    let disk = OsDisk::new(path).map_err(doing(format!("open {}", path.display())))?;
+    Ok(Blobs::new(Arc::new(disk)))
 }
 
-/// A backup stands elsewhere than what it is a copy of.
+/// Checks that a backup is outside the data directory.
 ///
 /// # Errors
-/// It is in the data directory.
+/// When the target is in the data directory.
 pub fn check_place(target: &Path, data: &Path) -> Result<()> {
     if is_within(target, data) {
         return Err(CommandError::Usage(format!(
@@ -255,12 +257,12 @@ pub fn check_place(target: &Path, data: &Path) -> Result<()> {
     Ok(())
 }
 
-/// True when the path is the directory or lies in it, whether it is there yet or not.
+/// True when the path is the directory or lies in it; the path need not exist.
 fn is_within(path: &Path, directory: &Path) -> bool {
     let (Ok(directory), Ok(path)) = (directory.canonicalize(), std::path::absolute(path)) else {
         return false;
     };
-    // What is there is resolved, links too; of the rest, only `..` can lead anywhere else.
+    // The part of the path that exists is resolved with its links; in the rest only `..` leads elsewhere.
     let mut resolved = PathBuf::new();
     for part in path.components() {
         match part {

@@ -1,4 +1,4 @@
-//! `tallyring cat`: any stored thing as text, or as JSON, an object a line.
+//! `tallyring cat`: prints any stored file, store or log as text, or as JSON with one object a line.
 
 mod record;
 
@@ -17,10 +17,10 @@ use crate::data_directory::{self, open_read_only, require_some_store};
 use crate::error::{CommandError, Result};
 use crate::out;
 
-/// Prints it.
+/// Prints the named thing.
 ///
 /// # Errors
-/// When it is not there or damaged.
+/// When it does not exist or is damaged.
 pub fn run(args: &CatArgs, json: bool) -> Result<()> {
     require_some_store(&args.data)?;
     let blobs = data_directory::blobs(&args.data)?;
@@ -42,7 +42,7 @@ pub fn run(args: &CatArgs, json: bool) -> Result<()> {
     }
 }
 
-/// Reads the number of a record, which no epoch uses twice, alone or as it is printed.
+/// Reads the number of a record: alone, or with its epoch as `cat` prints it. No two epochs use the same number.
 ///
 /// # Errors
 /// A sentence for the user.
@@ -52,14 +52,14 @@ pub fn parse_record(text: &str) -> std::result::Result<u64, String> {
     number.map_err(|_| "must be a position such as 1:80, or its number".to_owned())
 }
 
-/// Where things are printed, a line each.
+/// Standard output, and whether its lines are JSON.
 struct Printed {
     out: BufWriter<StdoutLock<'static>>,
     json: bool,
 }
 
 impl Printed {
-    /// A line, as text or as JSON.
+    /// Prints a line, as text or as JSON.
     fn line(&mut self, text: impl Display, json: impl FnOnce() -> Value) -> io::Result<()> {
         match self.json {
             true => writeln!(self.out, "{}", json()),

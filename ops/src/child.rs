@@ -1,7 +1,7 @@
-//! A child process that works for a server: what it prints while it works, and how the server reads it.
+//! A child process that works for a server: the lines that it prints, and how the server reads them.
 //!
-//! It prints JSON lines: how far it is, from time to time, and as the last one what it did. What it says on standard
-//! error is why it failed. It ends by itself when its parent does: its standard input closes.
+//! The child prints JSON lines: its progress from time to time, and its result as the last line. A failed child writes
+//! the reason to its standard error. The child ends when its parent ends, because its standard input closes.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
@@ -16,23 +16,23 @@ use tallyring_realtime::catalog::JobProgress;
 use crate::error::{CommandError, Result, doing};
 use crate::out::say;
 
-/// Between two lines that tell how far it is, at least.
+/// The least time between two lines of progress.
 const TOLD_EVERY: Duration = Duration::from_millis(100);
 
 /// A line of a child.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Line<T> {
-    /// How far it is.
+    /// The progress so far.
     Progress(JobProgress),
-    /// What it did.
+    /// The result.
     Done(T),
 }
 
-/// Runs a child to its end; what it did. `heard` is told how far it is.
+/// Runs a child to its end and returns its result. `heard` receives its progress.
 ///
 /// # Errors
-/// When it cannot be started or fails, with what it says.
+/// When the child cannot be started or fails, with the text of its standard error.
 pub fn follow<T: DeserializeOwned + Send>(
     command: &mut Command,
     heard: &(dyn Fn(JobProgress) + Sync),
@@ -45,7 +45,7 @@ pub fn follow<T: DeserializeOwned + Send>(
         .map_err(doing("start a worker"))?;
     let held_open = child.stdin.take();
     let lines = child.stdout.take().expect("BUG: it is piped");
-    // Both are read, so that neither fills while the child waits.
+    // Both streams are read, so that the child never waits for a full pipe.
     let (done, output) = thread::scope(|scope| {
         let lines = scope.spawn(|| read(lines, heard));
         let output = child.wait_with_output();
@@ -56,7 +56,7 @@ pub fn follow<T: DeserializeOwned + Send>(
     if !output.status.success() {
         let message = String::from_utf8_lossy(&output.stderr);
         let message = match message.trim() {
-            // Such as one that the system killed.
+            // A child that the system killed writes no reason.
             "" => output.status.to_string(),
             message => message.to_owned(),
         };
@@ -78,14 +78,14 @@ fn read<T: DeserializeOwned>(lines: impl Read, heard: &dyn Fn(JobProgress)) -> R
     did.ok_or_else(|| CommandError::Failed("the worker ended without saying what it did".into()))
 }
 
-/// How a child tells what it does.
+/// Prints the lines of a child.
 #[derive(Default)]
 pub struct Teller {
     told: Mutex<Option<Instant>>,
 }
 
 impl Teller {
-    /// Tells how far it is, unless it was told a moment ago.
+    /// Prints the progress, unless a line was printed a moment ago.
     pub fn progress(&self, done: u64, total: u64) {
         let mut told = self
             .told
@@ -95,14 +95,14 @@ impl Teller {
             return;
         }
         *told = Some(Instant::now());
-        // A parent that reads no more has ended, which ends this process too.
+        // A failure means that the parent has ended, and that ends this process too.
         let _ = tell(&Line::Progress::<()>(JobProgress { done, total }));
     }
 
-    /// Tells what was done: the last line.
+    /// Prints the result: the last line.
     ///
     /// # Errors
-    /// When nobody reads it.
+    /// When standard output is closed.
     pub fn done(self, did: impl Serialize) -> Result<()> {
         tell(&Line::Done(did))
     }

@@ -57,10 +57,10 @@ impl Output {
         self == Self::Json
     }
 
-    /// Whether commands other than `query` have this form.
+    /// Checks that commands other than `query` have this form.
     ///
     /// # Errors
-    /// A usage error for files and pictures.
+    /// A usage error for CSV and SVG.
     pub fn check_for_commands(self) -> Result<()> {
         let name = match self {
             Self::Table | Self::Json => return Ok(()),
@@ -73,7 +73,7 @@ impl Output {
     }
 }
 
-/// What to do.
+/// The commands.
 #[derive(Subcommand)]
 pub enum Command {
     /// Run the server: accept increments, answer reads, rebuild after midnight
@@ -108,9 +108,9 @@ pub enum Command {
     Status(StatusArgs),
     /// Serve a made-up year of history with live traffic, to look at
     Demo(DemoArgs),
-    /// Print what makes a shell complete commands
+    /// Print a script with which a shell completes commands
     Completions(CompletionsArgs),
-    /// Write manual pages, one a command
+    /// Write manual pages, one for each command
     Man(ManArgs),
     /// Build a generation for the process that holds the data directory
     #[command(hide = true)]
@@ -149,8 +149,8 @@ pub struct ServeArgs {
     /// for replays and tests; such as 2012-03-16T18:40:00Z@3600
     #[arg(long, value_name = "START[@RATE]")]
     pub clock: Option<ClockStart>,
-    /// The clock is right, however far it is from the newest record: what a clock more than a day from it waits for ten
-    /// minutes to do (forget ids, logs and detail, turn the ring) is done at once
+    /// Trust the clock, however far it is from the newest record. A clock more than a day away otherwise waits ten
+    /// minutes before it forgets ids, logs and detail and turns the ring
     #[arg(long, conflicts_with = "clock")]
     pub trust_clock: bool,
 }
@@ -160,7 +160,7 @@ pub struct ServeArgs {
 pub struct RebuildArgs {
     #[command(flatten)]
     pub data: DataArgs,
-    /// Without a server: the clock is right, however far it is from the newest record, so that the ring turns to its day
+    /// Without a server: trust the clock, however far it is from the newest record, and turn the ring to its day
     #[arg(long)]
     pub trust_clock: bool,
 }
@@ -200,13 +200,14 @@ pub struct LoadArgs {
     /// Put what breakdowns lack of their totals under `-`
     #[arg(long)]
     pub fill: bool,
-    /// Say what would change by month and namespace, and change nothing; what only a server's memory holds comes on top
+    /// Show the change by month and namespace, and change nothing; increments in a server's memory are not in the
+    /// present counts
     #[arg(long)]
     pub dry_run: bool,
     /// Memory for rows and keys, such as 512MiB or 2GiB; at least 32MiB
     #[arg(long, value_name = "SIZE", default_value = "512MiB", value_parser = crate::load::parse_memory)]
     pub memory: u64,
-    /// What to do with rows that cannot be used
+    /// What a row that cannot be used does
     #[arg(long, value_enum, default_value_t = OnError::Stop)]
     pub on_error: OnError,
     /// Where to list skipped rows, as CSV [default: only how many]
@@ -214,12 +215,12 @@ pub struct LoadArgs {
     pub rejects: Option<PathBuf>,
 }
 
-/// What to do with rows that cannot be used.
+/// What a row that cannot be used does.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum OnError {
-    /// Stop at the first, and change nothing
+    /// Stop the load at the first such row, and change nothing
     Stop,
-    /// Load the others
+    /// Skip such rows and load the others
     Skip,
 }
 
@@ -306,7 +307,7 @@ pub struct CatArgs {
     pub data: PathBuf,
 }
 
-/// Things that can be printed.
+/// The things that `cat` prints.
 #[derive(Clone, Copy, ValueEnum)]
 pub enum CatWhat {
     /// The log
@@ -338,7 +339,7 @@ pub struct KeyArgs {
     pub command: KeyCommand,
 }
 
-/// What to do with keys.
+/// The commands of `key`.
 #[derive(Subcommand)]
 pub enum KeyCommand {
     /// Make a key and print it; it is shown this once
@@ -347,7 +348,7 @@ pub enum KeyCommand {
     List(DataArgs),
     /// Revoke a key
     Revoke {
-        /// Its id: what is between the underscores
+        /// The id: the part of the key between the underscores
         id: String,
         #[command(flatten)]
         data: DataArgs,
@@ -359,7 +360,7 @@ pub enum KeyCommand {
 pub struct NewKeyArgs {
     #[command(flatten)]
     pub data: DataArgs,
-    /// What it may do: write, read, admin
+    /// The scopes of the key: write, read, admin
     #[arg(long, value_name = "SCOPE,…", required = true, value_delimiter = ',', value_parser = crate::keys::parse_scope)]
     pub scope: Vec<tallyring_realtime::catalog::Scope>,
     /// Limit it to these namespaces [default: all]
@@ -374,7 +375,7 @@ pub struct NewKeyArgs {
     /// The most that one increment may count [default: 1000000 with --namespace, else no bound]
     #[arg(long, value_name = "N")]
     pub max_n: Option<u64>,
-    /// What it is for
+    /// A note for people, such as the program that uses the key
     #[arg(long, value_name = "TEXT")]
     pub note: Option<String>,
 }
@@ -386,12 +387,12 @@ pub struct ConfigArgs {
     pub command: ConfigCommand,
 }
 
-/// What to do with a configuration.
+/// The commands of `config`.
 #[derive(Subcommand)]
 pub enum ConfigCommand {
     /// Print the embedded configuration, commented
     Default,
-    /// Say whether a file can be used, and what it means
+    /// Check a file and print what it means
     Check {
         /// The file
         file: PathBuf,

@@ -1,4 +1,4 @@
-//! Opening a data directory: the lock, the outside world, the store.
+//! Opens a data directory: its lock, its files, its store.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::error::{CommandError, Result, doing};
 use crate::out::note;
 
-/// Takes the lock; an error names who has it.
+/// Takes the lock; an error names the process that holds it.
 ///
 /// # Errors
 /// When another process holds it, or the directory cannot be written.
@@ -31,10 +31,10 @@ pub fn lock(data: &Path) -> Result<Lock> {
     }
 }
 
-/// Takes the lock, or says who holds it.
+/// Takes the lock, or returns the process that holds it.
 ///
 /// # Errors
-/// When the directory cannot be written, or is a copy that is not to be changed.
+/// When the directory cannot be written, or is a copy that must not be changed.
 pub fn try_lock(data: &Path) -> Result<std::result::Result<Lock, Holder>> {
     let copies = [
         (
@@ -57,12 +57,12 @@ pub fn try_lock(data: &Path) -> Result<std::result::Result<Lock, Holder>> {
     )))
 }
 
-/// The URL of the server that holds the directory, if one does. Changes nothing.
+/// Returns the URL of the server that holds the directory; `None` when no server holds it. Changes nothing.
 pub fn server_of(data: &Path) -> Option<String> {
     Lock::holder(data).ok().flatten()?.url
 }
 
-/// The outside world of this process.
+/// The disk, clock and randomness of this process.
 ///
 /// # Errors
 /// When the directory cannot be made.
@@ -76,38 +76,40 @@ pub fn world(data: &Path, clock: Arc<dyn Clock>) -> Result<World> {
     })
 }
 
-/// The files of a data directory, held or not.
+/// Opens the files of a data directory, whether another process holds it or not.
 ///
 /// # Errors
-/// When it cannot be opened.
+/// When the directory cannot be opened.
 pub fn blobs(data: &Path) -> Result<Blobs> {
-    Blobs::local(data).map_err(doing(format!("open the data directory {}", data.display())))
+    let disk = OsDisk::new(data);
+    let disk = disk.map_err(doing(format!("open the data directory {}", data.display())))?;
+    Ok(Blobs::new(Arc::new(disk)))
 }
 
-/// The newest manifest.
+/// Returns the newest manifest.
 ///
 /// # Errors
-/// When there is none, or it is damaged.
+/// When no manifest exists, or it is damaged.
 pub fn manifest(blobs: &Blobs) -> Result<Manifest> {
     Manifest::load(blobs)?.ok_or_else(|| {
         CommandError::Failed("the data directory has no manifest; restore it from a backup".into())
     })
 }
 
-/// Opens the store of a data directory for a command. Whoever calls holds the lock for longer than the store.
+/// Opens the store of a data directory for a command. The caller holds the lock for longer than the store.
 ///
 /// # Errors
-/// When it is damaged or cannot be written.
+/// When the store is damaged or cannot be written.
 pub fn open(data: &Path, config: &Config, _held: &Lock) -> Result<Store> {
     let world = world(data, Arc::new(SystemClock))?;
     let (store, _) = open_store(world, config)?;
     Ok(store)
 }
 
-/// Opens the store of a data directory, and declares what a configuration file does.
+/// Opens the store of a data directory, and declares the schema of a configuration file.
 ///
 /// # Errors
-/// When it is damaged or cannot be written.
+/// When the store is damaged or cannot be written.
 pub fn open_store(world: World, config: &Config) -> Result<(Store, Recovery)> {
     let opened = if config.declares {
         Store::open(world, config.options, config.schema.clone())
@@ -117,10 +119,10 @@ pub fn open_store(world: World, config: &Config) -> Result<(Store, Recovery)> {
     Ok(opened?)
 }
 
-/// Makes sure that there is a data directory.
+/// Checks that a data directory exists.
 ///
 /// # Errors
-/// When there is none, or it cannot be read.
+/// When it does not exist, or cannot be read.
 pub fn require_store(data: &Path) -> Result<()> {
     if is_store(data)? {
         return Ok(());
@@ -131,7 +133,7 @@ pub fn require_store(data: &Path) -> Result<()> {
     )))
 }
 
-/// The same of one that may be damaged: it may have lost its identity.
+/// Checks that a data directory exists, which may be damaged and have lost its identity.
 ///
 /// # Errors
 /// As [`require_store`].
@@ -142,10 +144,10 @@ pub fn require_some_store(data: &Path) -> Result<()> {
     }
 }
 
-/// True when there is a data directory.
+/// True when a data directory exists.
 ///
 /// # Errors
-/// When that cannot be told.
+/// When its files cannot be looked up.
 pub fn is_store(data: &Path) -> Result<bool> {
     let identity = data.join(names::IDENTITY);
     identity
@@ -153,10 +155,10 @@ pub fn is_store(data: &Path) -> Result<bool> {
         .map_err(doing(format!("read {}", identity.display())))
 }
 
-/// Opens a data directory for reading, held or not.
+/// Opens a data directory for reading, whether another process holds it or not.
 ///
 /// # Errors
-/// When there is none, or it is damaged.
+/// When it does not exist, or is damaged.
 pub fn open_read_only(data: &Path) -> Result<Store> {
     require_store(data)?;
     Ok(Store::open_read_only(
@@ -171,7 +173,7 @@ pub fn random(bytes: &mut [u8]) {
     let filled =
         std::fs::File::open("/dev/urandom").and_then(|mut source| source.read_exact(bytes));
     if let Err(error) = filled {
-        // Without randomness a store would have a guessable secret: better none.
+        // Without randomness the secret of a store could be guessed, so no store is made.
         note!("error: cannot read /dev/urandom: {error}");
         std::process::exit(1);
     }

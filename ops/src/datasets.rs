@@ -50,7 +50,7 @@ pub fn list(args: &DataArgs, json: bool) -> Result<()> {
 /// Drops a dataset.
 ///
 /// # Errors
-/// When there is none of that name.
+/// When no dataset has the name.
 pub fn drop(args: &DropArgs, json: bool) -> Result<()> {
     let data = &args.data.data;
     require_store(data)?;
@@ -80,7 +80,7 @@ pub fn drop(args: &DropArgs, json: bool) -> Result<()> {
     Ok(())
 }
 
-/// What it is to the generation that is read, and to the next one.
+/// Says whether the active generation counts the dataset, and whether the next one will.
 fn state(manifest: &Manifest, dataset: &DatasetEntry) -> &'static str {
     let active = manifest.archive.generation(manifest.archive.active);
     dataset.state(active)

@@ -1,18 +1,18 @@
-//! How a command fails: exit code 1 failed, 2 usage, 70 the log failed under a running server; and as of a program that
-//! a signal ended, 130 and 143 where one did, 141 where nobody reads what it prints.
+//! How a command fails. Exit codes: 1 failed, 2 wrong usage, 70 the log failed under a running server, 130 and 143
+//! ended by a signal, 141 nobody reads the output.
 
 use thiserror::Error;
 
 /// A failed command.
 #[derive(Debug, Error)]
 pub enum CommandError {
-    /// It could not be done.
+    /// The command failed.
     #[error("{0}")]
     Failed(String),
-    /// Whoever is to do it cannot be reached, or cannot do it now: a moment later it may be otherwise.
+    /// The server or the lock cannot be reached now; the same command may succeed later.
     #[error("{0}")]
     Unavailable(String),
-    /// It was asked for wrongly.
+    /// The command line is wrong.
     #[error("{0}")]
     Usage(String),
     /// The server stopped because the log failed.
@@ -20,7 +20,7 @@ pub enum CommandError {
         "the oplog failed and nothing more was accepted; check the disk and start again: what is durable is read back"
     )]
     LogFailed,
-    /// Whoever read standard output has gone, and needs no message.
+    /// Standard output is closed, so no message is printed.
     #[error("standard output is closed")]
     Unread,
 }
@@ -60,7 +60,7 @@ failed_from!(
 /// Result of a command.
 pub type Result<T> = std::result::Result<T, CommandError>;
 
-/// Adds what was being done to an error of the operating system.
+/// Says what was being done when an error came: "cannot `what`: error".
 pub fn doing<E: std::fmt::Display>(what: impl std::fmt::Display) -> impl FnOnce(E) -> CommandError {
     move |error| CommandError::Failed(format!("cannot {what}: {error}"))
 }

@@ -1,7 +1,7 @@
 //! Makes text from files and servers safe to show on a terminal.
 //!
-//! Invariant: what [`visible`] returns holds no character that moves the cursor, changes colours or
-//! reorders what stands around it.
+//! Invariant: the result of [`visible`] has no character that moves the cursor, changes colours or reorders the text
+//! around it.
 
 use std::borrow::Cow;
 
@@ -36,7 +36,7 @@ pub fn quoted(text: &str) -> String {
     format!("\"{}{rest}\"", visible(&start))
 }
 
-/// Whether a terminal would act on `character` rather than show it in its place.
+/// True for a character on which a terminal would act instead of showing it.
 fn is_hidden(character: char) -> bool {
     character.is_control()
         || matches!(character,

@@ -1,4 +1,4 @@
-//! The API over a store of this process: the code of a server answers, without a socket.
+//! The API over a store of this process: the code of a server, without a socket.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub struct InProcess {
 }
 
 impl InProcess {
-    /// The API over this store. It rebuilds nothing.
+    /// Starts the API over `store`. It runs no rebuilds.
     ///
     /// # Errors
     /// When a thread cannot be started.
@@ -52,15 +52,15 @@ impl InProcess {
         })
     }
 
-    /// GET as text.
+    /// Sends a GET and returns the answer as text.
     ///
     /// # Errors
-    /// The API's own problem text.
+    /// The text of the API's problem document.
     pub fn get(&self, path: &str) -> Result<String> {
         self.ask(Method::GET, path, Body::empty())
     }
 
-    /// POST of JSON, as text.
+    /// Sends a POST with a JSON array and returns the answer as text.
     ///
     /// # Errors
     /// As [`InProcess::get`].
@@ -81,10 +81,10 @@ impl InProcess {
         Err(refused(status, &problem))
     }
 
-    /// Writes what is queued, flushes and seals.
+    /// Commits the queue, flushes memory and seals the log.
     ///
     /// # Errors
-    /// When the disk refuses; nothing is lost then: the log has it.
+    /// When the disk fails; the log still holds everything.
     pub fn stop(self) -> Result<()> {
         let Self {
             service,

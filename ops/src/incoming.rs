@@ -1,7 +1,6 @@
-//! `incoming/`: where loads are sorted, each under an id and a lock of its own, beside a server that runs.
+//! `incoming/`: the directory where loads are sorted beside a running server, each with an id and a lock of its own.
 //!
-//! Files of a load that nobody holds the lock of were left by one that was killed; whoever comes next removes
-//! them.
+//! A load that was killed leaves files whose lock nobody holds; the next load or server removes them.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -15,16 +14,16 @@ use tallyring_archive::names;
 use crate::data_directory::random;
 use crate::error::{Result, doing};
 
-/// The files of one load. Dropped, it removes them.
+/// The files of one load; dropping it removes them.
 pub struct Incoming {
     data: PathBuf,
     load: String,
-    /// Its advisory lock says that somebody sorts.
+    /// The advisory lock says that the load is still being sorted.
     _lock: File,
 }
 
 impl Incoming {
-    /// Begins a load, after removing what killed ones left.
+    /// Begins a load, after removing the files of killed loads.
     ///
     /// # Errors
     /// When the directory cannot be written.
@@ -37,7 +36,7 @@ impl Incoming {
         fs::create_dir_all(data.join(names::INCOMING)).map_err(doing("make incoming/"))?;
         loop {
             let lock = File::create(&path).map_err(doing("write to incoming/"))?;
-            // A sweeper may have come in between: it has gone again in a moment, and the file with it.
+            // Another process that sweeps may have taken the lock in between; it removes the file and goes.
             flock(&lock, FlockOperation::LockExclusive).map_err(doing("lock incoming/"))?;
             if is_same(&lock, &path) {
                 return Ok(Self {
@@ -49,7 +48,7 @@ impl Incoming {
         }
     }
 
-    /// What its files begin with.
+    /// The id with which the names of the files begin.
     pub fn load(&self) -> &str {
         &self.load
     }
@@ -57,12 +56,12 @@ impl Incoming {
 
 impl Drop for Incoming {
     fn drop(&mut self) {
-        // If that fails, the next load or server removes them.
+        // The next load or server removes files that could not be removed here.
         let _ = remove(&self.data, &self.load);
     }
 }
 
-/// Removes the files of loads that nobody sorts any more.
+/// Removes the files of loads that are no longer being sorted.
 pub fn sweep(data: &Path) {
     let directory = data.join(names::INCOMING);
     let Ok(entries) = fs::read_dir(&directory) else {
@@ -87,19 +86,19 @@ fn sweep_one(data: &Path, load: &str) -> io::Result<()> {
     let path = data.join(names::incoming_lock(load));
     match File::open(&path) {
         Ok(lock) => match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            // Another sweeper was here before, and the load has made its lock anew since.
+            // Another process swept first, and the load has made its lock again since.
             Ok(()) if !is_same(&lock, &path) => Ok(()),
             Ok(()) => remove(data, load),
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(()),
             Err(error) => Err(error.into()),
         },
-        // A load that begins now has no files yet, only its lock.
+        // A load that begins now has made its lock and no files yet.
         Err(error) if error.kind() == io::ErrorKind::NotFound => remove_files(data, load),
         Err(error) => Err(error),
     }
 }
 
-/// Removes all files of a load, its lock last.
+/// Removes all files of a load, and its lock last.
 fn remove(data: &Path, load: &str) -> io::Result<()> {
     remove_files(data, load)?;
     match fs::remove_file(data.join(names::incoming_lock(load))) {

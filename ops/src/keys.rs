@@ -1,4 +1,4 @@
-//! `tallyring key`: through the server that holds the data directory, or in its catalog without one.
+//! `tallyring key`: asks the server that holds the data directory, or opens its catalog.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ use crate::out::{note, say};
 /// Makes, lists or revokes keys.
 ///
 /// # Errors
-/// When the keys cannot be read or written, or there is no such key.
+/// When the keys cannot be read or written, or no key has the id.
 pub fn run(args: &KeyArgs, json: bool) -> Result<()> {
     match &args.command {
         KeyCommand::New(args) => make(args, json),
@@ -27,11 +27,11 @@ pub fn run(args: &KeyArgs, json: bool) -> Result<()> {
     }
 }
 
-/// Who has the keys.
+/// The way to the keys.
 enum Keys {
-    /// The directory is ours; the lock is held for longer than the catalog is open.
+    /// This process holds the directory; the lock is held for longer than the catalog is open.
     Ours(Lock, Catalog),
-    /// A server has it.
+    /// A server holds the directory.
     Served(Server),
 }
 
@@ -42,7 +42,7 @@ fn open(data: &Path) -> Result<Keys> {
     }
 }
 
-/// Of a store, or of what will be one as soon as it is served: keys may be made before.
+/// Opens the keys of a store, or of a directory with a catalog only: keys may be made before the first start.
 fn open_existing(data: &Path) -> Result<Keys> {
     if !data.join(names::CATALOG).exists() {
         require_store(data)?;
@@ -160,7 +160,7 @@ fn list(data: &Path, as_json: bool) -> Result<()> {
 }
 
 fn revoke(data: &Path, id: &str, as_json: bool) -> Result<()> {
-    // Ids are letters and digits; anything else would be another path.
+    // Ids are letters and digits; any other text would be another path.
     if id.is_empty() || !id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
         return Err(CommandError::Usage(format!(
             "`{}` is no id; name what is between the underscores of a key, as `tallyring key list` shows it",
@@ -174,7 +174,7 @@ fn revoke(data: &Path, id: &str, as_json: bool) -> Result<()> {
                 CommandError::Failed(format!("{id} is no key; `tallyring key list` shows them"))
             })?;
             entry.revoked_ms.get_or_insert(SystemClock.now_ms());
-            // Also where it seems to be revoked already: the disk may have refused that before it was durable.
+            // A key that seems revoked is revoked again: the disk may have failed before the first time was durable.
             catalog.put_key(&entry)?;
             key_json(&entry)
         }
@@ -202,7 +202,7 @@ fn names_of(value: &Value) -> String {
 /// Reads a scope's name.
 ///
 /// # Errors
-/// When there is no such scope.
+/// When no scope has the name.
 pub fn parse_scope(text: &str) -> std::result::Result<Scope, String> {
     Scope::ALL
         .into_iter()
@@ -213,7 +213,7 @@ pub fn parse_scope(text: &str) -> std::result::Result<Scope, String> {
 /// Reads `100/s` or `100`.
 ///
 /// # Errors
-/// When it is neither.
+/// When the text is neither form.
 pub fn parse_limit(text: &str) -> std::result::Result<u32, String> {
     text.strip_suffix("/s")
         .unwrap_or(text)

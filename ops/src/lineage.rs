@@ -1,8 +1,8 @@
-//! Which of the stores that were once the same one this is: `LINEAGE`.
+//! `LINEAGE`: which of several stores that were once the same store a directory holds.
 //!
-//! What is restored keeps the identity of what was backed up, with the key of its long-key hashes. From then on the two count
-//! apart, so that a copy of one must never take in files of the other: their logs have the same names. A store that began
-//! as itself has no such file; a restore gives its own to what it makes; a backup has that of what it is a copy of.
+//! A restored store keeps the identity of the original, with the key of its long-key hashes. From the restore on the
+//! two count apart, so a copy of one must never take files of the other: their logs have the same names. An original
+//! store has no such file; a restore writes a new one; a backup has that of its source.
 
 use std::path::Path;
 
@@ -12,10 +12,10 @@ use tallyring_realtime::is_same_store;
 use crate::data_directory::random;
 use crate::error::{CommandError, Result};
 
-/// Begins one of its own for what was just restored.
+/// Writes a new lineage for a store that was just restored.
 ///
 /// # Errors
-/// When the disk refuses.
+/// When the disk fails.
 pub fn begin(blobs: &Blobs) -> Result<()> {
     let mut bytes = [0; 16];
     random(&mut bytes);
@@ -23,13 +23,14 @@ pub fn begin(blobs: &Blobs) -> Result<()> {
     Ok(blobs.put_over(names::LINEAGE, text.as_bytes())?)
 }
 
-/// Gives a new backup the lineage of its source; one that is there must have it. `name` is the backup's.
+/// Gives a new backup the lineage of its source; an existing backup must have the same one. Messages call the backup
+/// `name`.
 ///
 /// # Errors
-/// When it has another one, or a disk refuses. Nothing of it was changed then.
+/// When the lineages differ, or a disk fails. The backup is unchanged then.
 pub fn carry(source: &Blobs, target: &Blobs, name: &Path) -> Result<()> {
     let there = read(target, names::IDENTITY)?;
-    // That it is another store's altogether is found by whoever copies.
+    // The copy itself finds a backup of a store with another identity.
     let is_other = there.is_some() && !is_same_store(source, target);
     if is_other || is_same(source, target)? {
         return Ok(());
@@ -43,15 +44,15 @@ pub fn carry(source: &Blobs, target: &Blobs, name: &Path) -> Result<()> {
     }
     match read(source, names::LINEAGE)? {
         Some(lineage) => Ok(target.put_over(names::LINEAGE, &lineage)?),
-        // Of another store whose first backup was cut off.
+        // A first backup of another store that was interrupted.
         None => Ok(target.remove(names::LINEAGE)?),
     }
 }
 
-/// True when they are one store, or a store and its backup.
+/// True when both are one store, or a store and its backup.
 ///
 /// # Errors
-/// When a disk refuses.
+/// When a disk fails.
 pub fn is_same(one: &Blobs, other: &Blobs) -> Result<bool> {
     Ok(read(one, names::LINEAGE)? == read(other, names::LINEAGE)?)
 }

@@ -1,4 +1,4 @@
-//! The value of `--listen`, what listens there, and why nobody can.
+//! The value of `--listen`, the listeners, and messages for addresses that cannot be bound.
 
 use std::io::{Error, ErrorKind};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -37,19 +37,19 @@ pub fn refused(address: SocketAddr) -> impl FnOnce(Error) -> CommandError {
     }
 }
 
-/// Addresses that are taken.
+/// Bound listeners.
 pub struct Listening {
-    /// Each with its certificate if it has one.
+    /// Each listener with its certificate, if it has one.
     pub listeners: Vec<(TcpListener, Option<Tls>)>,
-    /// The address for everybody.
+    /// The address for all clients.
     pub url: String,
-    /// That for commands on the data directory: with TLS a plain one of their own, on loopback, as they cannot know whom
-    /// the certificate names.
+    /// The address for commands on the data directory. With TLS they have a plain listener of their own on loopback,
+    /// because they cannot know the names in the certificate.
     pub local_url: String,
 }
 
 impl Listening {
-    /// Takes an address, unless it was `taken` before, and another one for commands with TLS.
+    /// Binds the address unless `taken` is its listener, and with TLS another address for commands.
     ///
     /// # Errors
     /// When an address cannot be bound.

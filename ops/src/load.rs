@@ -1,4 +1,4 @@
-//! `tallyring load`: bulk history, sorted apart and adopted in one step.
+//! `tallyring load`: sorts bulk history beside the server, which adopts it in one step.
 
 use std::fs::File;
 use std::io::BufWriter;
@@ -25,19 +25,19 @@ use crate::incoming::Incoming;
 use crate::out::{note, say};
 use crate::preview::{self, Month};
 
-/// Scheduling priority while a server runs beside: the lowest.
+/// The scheduling priority beside a running server: the lowest.
 const NICE: i32 = 19;
 
-/// How long a sorted load waits for somebody who can adopt it.
+/// How long a sorted load waits for a process that can adopt it.
 const ADOPTION_WAITS: Duration = Duration::from_secs(5 * 60);
 const ADOPTION_TRIED_EVERY: Duration = Duration::from_secs(2);
-/// How long after a server has gone: it may only be restarted, and must find its directory free.
+/// How long a load waits after a server has gone: a server that restarts must find its directory free.
 const SERVER_COMES_BACK: Duration = Duration::from_secs(10);
 
 /// Sorts the files and has the runs adopted.
 ///
 /// # Errors
-/// A bad row, counts that do not balance, or the disk. Nothing changed then.
+/// When a row is bad, counts do not balance, or the disk fails. Nothing has changed then.
 pub fn run(args: &LoadArgs, json: bool) -> Result<()> {
     let named = check_dataset_name(&args.dataset);
     named.map_err(|error| CommandError::Usage(error.to_string()))?;
@@ -64,7 +64,7 @@ pub fn run(args: &LoadArgs, json: bool) -> Result<()> {
     }
     let incoming = Incoming::begin(data)?;
     let schema = match manifest.intake.schemas.last() {
-        // A dry run declares nothing, and tells what a load by this configuration would do.
+        // A dry run declares nothing, and shows the effect that a load with this configuration would have.
         Some(entry) if has_server || !args.dry_run || !config.declares => &entry.schema,
         _ => &config.schema,
     };
@@ -118,10 +118,10 @@ pub fn parse_memory(text: &str) -> std::result::Result<u64, String> {
     Ok(bytes)
 }
 
-/// History ahead of the clock is more often a wrong zone or unit than meant; it counts all the same.
+/// History ahead of the clock mostly comes from a wrong zone or unit; it counts all the same.
 fn warn_of_future(manifest: &Manifest, runs: &[RunEntry]) {
     let last = runs.iter().map(|run| run.meta.last).max();
-    // A store that nobody opened for days has an older today.
+    // A store that was not opened for days has an older today.
     let clock = SystemClock.now_ms().div_euclid(1_000);
     let today = manifest.intake.today.max(Day::of(clock));
     if let Some(last) = last.filter(|&last| last >= today.next().next().start()) {
@@ -133,8 +133,8 @@ fn warn_of_future(manifest: &Manifest, runs: &[RunEntry]) {
     }
 }
 
-/// A directory that is no store yet becomes one, and one that nobody holds declares what the configuration does: rows are
-/// read by what is declared.
+/// Opens the store when no other process holds it: that makes a store in a new directory and declares the schema of the
+/// configuration, by which rows are read.
 fn make_ready(data: &Path, config: &Config) -> Result<()> {
     let is_new = !is_store(data)?;
     if !is_new && is_declared(data, config)? {
@@ -153,7 +153,7 @@ fn make_ready(data: &Path, config: &Config) -> Result<()> {
     Ok(())
 }
 
-/// True when the manifest names what the configuration declares, or that declares nothing.
+/// True when the manifest has every declaration of the configuration, or the configuration declares nothing.
 fn is_declared(data: &Path, config: &Config) -> Result<bool> {
     if !config.declares {
         return Ok(true);
@@ -173,7 +173,7 @@ fn sort(
     load_id: &str,
 ) -> Result<(Loaded, u64)> {
     let keys: LongKeys = long_keys_of(blobs)?;
-    // Runs that are sharded as the generation is become its files as they are.
+    // Runs with the shards of the generation become its files as they are.
     let newest = manifest
         .archive
         .generations
@@ -213,8 +213,8 @@ fn sort(
     Ok((loaded?, rejected))
 }
 
-/// Has the load adopted, and waits while nobody can do that: hours of sorting are not thrown away because a server is just
-/// starting.
+/// Has the load adopted, and waits while no process can do that: a server that is just starting must not cost hours of
+/// sorting.
 fn adopt(args: &LoadArgs, config: &Config, load_id: &str) -> Result<()> {
     let mut waits_since: Option<Instant> = None;
     let mut told = String::new();
@@ -225,7 +225,7 @@ fn adopt(args: &LoadArgs, config: &Config, load_id: &str) -> Result<()> {
         }
         let is_away = had_server.is_some_and(|seen| seen.elapsed() < SERVER_COMES_BACK);
         let what = match adopt_now(args, config, load_id, is_away) {
-            // An earlier try was done, and only its answer did not come.
+            // An earlier try succeeded, and only its answer was lost.
             Err(_) if waits_since.is_some() && is_adopted(args, load_id) => return Ok(()),
             Err(CommandError::Unavailable(what)) => what,
             done => return done,
@@ -245,7 +245,8 @@ fn adopt(args: &LoadArgs, config: &Config, load_id: &str) -> Result<()> {
     }
 }
 
-/// Through the server that holds the directory, or without one, unless it `is_away` for a moment only.
+/// Asks the server that holds the directory, or adopts the load itself; `is_away` says that the server has gone for a
+/// moment only.
 fn adopt_now(args: &LoadArgs, config: &Config, load_id: &str, is_away: bool) -> Result<()> {
     let data = args.data.data.as_path();
     if is_away && server_of(data).is_none() {
@@ -261,7 +262,7 @@ fn adopt_now(args: &LoadArgs, config: &Config, load_id: &str, is_away: bool) -> 
                 true => CommandError::Unavailable(error.to_string()),
                 false => error.into(),
             })?;
-            // It is adopted; the log is sealed by whoever opens it next.
+            // The load is adopted; the next process that opens the log seals it.
             if let Err(error) = store.intake().seal() {
                 note!("warning: the log could not be sealed: {error}");
             }
@@ -293,7 +294,7 @@ fn is_adopted(args: &LoadArgs, load_id: &str) -> bool {
     })
 }
 
-/// Rows that were skipped.
+/// The skipped rows.
 struct Rejects {
     on_error: OnError,
     file: Option<Mutex<csv::Writer<BufWriter<File>>>>,
@@ -424,7 +425,7 @@ fn bar(files: &[PathBuf]) -> ProgressBar {
             ProgressBar::new(bytes),
             "loading {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta} left, {msg}",
         ),
-        // Of a pipe nobody knows the end.
+        // The length of a pipe is unknown.
         None => (
             ProgressBar::no_length(),
             "loading {spinner} {bytes} {bytes_per_sec}, {msg}",

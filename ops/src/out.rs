@@ -1,5 +1,6 @@
-//! What commands say. Whoever reads may go before the end, as `head` does: a command then ends quietly, as other
-//! programs do. Nothing else in this crate writes to the standard streams but `cat`, `send`, progress bars and log messages.
+//! The output of commands. A reader such as `head` may close it early; the command then ends quietly, as other programs
+//! do. All of this crate writes to the standard streams through this module, except `cat`, `send`, progress bars and
+//! log messages.
 
 use std::fmt::Arguments;
 use std::io::{self, ErrorKind, Write};
@@ -13,7 +14,7 @@ macro_rules! say {
     };
 }
 
-/// Writes a line to standard error, for whoever reads it.
+/// Writes a line to standard error, for people.
 macro_rules! note {
     ($($text:tt)*) => {
         $crate::out::note_line(format_args!($($text)*))
@@ -25,7 +26,7 @@ pub(crate) use {note, say};
 /// Writes to standard output as it is.
 ///
 /// # Errors
-/// [`CommandError::Unread`] when nobody reads any more; else what the system answered.
+/// [`CommandError::Unread`] when standard output is closed; else the error of the system.
 pub fn print(text: Arguments<'_>) -> Result<()> {
     let mut out = io::stdout().lock();
     out.write_fmt(text)
@@ -33,7 +34,7 @@ pub fn print(text: Arguments<'_>) -> Result<()> {
         .map_err(failed)
 }
 
-/// The failure of a write to standard output.
+/// The error of a command whose write to standard output failed.
 pub fn failed(error: io::Error) -> CommandError {
     match error.kind() {
         ErrorKind::BrokenPipe => CommandError::Unread,
@@ -41,7 +42,7 @@ pub fn failed(error: io::Error) -> CommandError {
     }
 }
 
-/// Writes a line to standard error; that nobody reads it changes nothing.
+/// Writes a line to standard error; a closed standard error changes nothing.
 pub fn note_line(text: Arguments<'_>) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }

@@ -1,4 +1,4 @@
-//! What a load would change, month by month, without changing it.
+//! The effect that a load would have, month by month.
 
 use serde_json::{Value, json};
 use tallyring_archive::{Blobs, DatasetEntry, Manifest, Partition, RunEntry};
@@ -15,11 +15,11 @@ pub struct Month {
     goes: u128,
 }
 
-/// The months that rows of `loaded`, or of the dataset they would replace, lie in. What is counted now is what
-/// the manifest names: increments that only the server's memory holds come on top.
+/// Returns the months with rows of `loaded` or of the dataset that it would replace. The present counts are those of
+/// the manifest: increments that only a server's memory holds are not in them.
 ///
 /// # Errors
-/// A run that cannot be read.
+/// When a run cannot be read.
 pub fn preview(
     blobs: &Blobs,
     manifest: &Manifest,
@@ -58,7 +58,7 @@ pub fn preview(
 }
 
 impl Month {
-    /// Counts are strings: their sums may be above what every JSON reader takes.
+    /// The counts as strings: sums may be larger than the numbers that every JSON reader takes.
     pub fn json(&self) -> Value {
         json!({
             "month": self.month, "namespace": self.namespace, "counted": self.now.to_string(), "added": self.comes.to_string(),

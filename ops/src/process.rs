@@ -1,4 +1,4 @@
-//! What a server sets for its whole process: where messages go, how many files may be open, what a panic ends.
+//! Settings of a whole server process: its log messages, its limit of open files, and the panics that end it.
 
 /// Files that are open besides connections: the log, runs, the catalog.
 const OTHER_FILES: u64 = 1_024;
@@ -33,13 +33,13 @@ pub fn start_logging() {
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_ansi(ansi)
-        // A message that nobody reads must not end what wrote it.
+        // A server must not end because nobody reads its messages.
         .log_internal_errors(false)
         .init();
 }
 
-/// A store thread that panicked must not leave a server that only looks alive. One that reads files again ("scrub") is
-/// none of them: nothing waits for it.
+/// Ends the process when a thread of the store panics, because a server without it would only look alive. A thread that
+/// reads files again ("scrub") may panic: nothing waits for it.
 pub fn exit_on_panic_of_store_threads() {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {

@@ -1,8 +1,8 @@
-//! Progress of long work; shown on terminals only.
+//! Progress bars of long work, shown on terminals only.
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A bar with rate and time left of `what` is done to some bytes, whose number is set once it is known.
+/// A bar in bytes with rate and time left; `what` says what is done. The caller sets its length once it is known.
 pub fn bytes_bar(what: &'static str) -> ProgressBar {
     let style = ProgressStyle::with_template(
         "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta} left",
@@ -12,7 +12,7 @@ pub fn bytes_bar(what: &'static str) -> ProgressBar {
         .with_message(what)
 }
 
-/// A bar with time left of `what` is done for so many `things`.
+/// A bar in `things` with time left; `what` says what is done.
 pub fn count_bar(what: &'static str, things: &'static str, count: u64) -> ProgressBar {
     let style = ProgressStyle::with_template(
         "{msg} {wide_bar} {human_pos}/{human_len} {prefix}, {eta} left",
@@ -23,7 +23,7 @@ pub fn count_bar(what: &'static str, things: &'static str, count: u64) -> Progre
         .with_prefix(things)
 }
 
-/// Begins the bar anew for what is done next.
+/// Starts the bar again for the next work.
 pub fn next(bar: &ProgressBar, what: &'static str) {
     bar.set_message(what);
     bar.unset_length();

@@ -13,17 +13,17 @@ use crate::in_process::InProcess;
 use crate::out::{self, say};
 use table::table;
 
-/// Everything but the unreserved characters of RFC 3986.
+/// Every character but the unreserved ones of RFC 3986.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'_')
     .remove(b'.')
     .remove(b'~');
 
-/// Asks and prints.
+/// Sends the query and prints its answer.
 ///
 /// # Errors
-/// When the question is refused or nobody answers.
+/// When the query is refused or no server answers.
 pub fn run(args: &QueryArgs, output: Output) -> Result<()> {
     let path = path(args, output)?;
     let server = match &args.to {
@@ -91,7 +91,7 @@ fn path(args: &QueryArgs, output: Output) -> Result<String> {
     Ok(format!("/v1/{of}/{view}{suffix}?{}", query.join("&")))
 }
 
-/// The same error with the option in the place of the parameter that it became.
+/// Puts the command's option in the place of the API's parameter in an error.
 fn by_option(error: CommandError) -> CommandError {
     const OPTIONS: [(&str, &str); 7] = [
         ("unit ", "--unit "),
@@ -115,7 +115,7 @@ fn wrong(key: &str, must: &str) -> CommandError {
     CommandError::Usage(format!("`{key}` must be {must}"))
 }
 
-/// Answers from the files, by the same code as a server, without one.
+/// Answers from the files without a server, by the same code.
 fn ask_files(args: &QueryArgs, path: &str) -> Result<String> {
     InProcess::over(open_read_only(&args.data)?)?.get(path)
 }

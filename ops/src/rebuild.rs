@@ -20,14 +20,14 @@ use crate::progress::{bytes_bar, next};
 
 const POLL: Duration = Duration::from_millis(200);
 
-/// What is done, before its bar.
+/// The work that the bar names.
 const MERGING: &str = "merging";
 const BACKING_UP: &str = "backing up";
 
 /// Exports finished days and merges them into a new generation.
 ///
 /// # Errors
-/// When the rebuild fails; the generation before goes on serving. When the backup that is configured fails.
+/// When the rebuild fails, and the generation before goes on serving; or when the configured backup fails.
 pub fn run(args: &RebuildArgs, json: bool) -> Result<()> {
     let RebuildArgs {
         data: args,
@@ -55,7 +55,7 @@ pub fn run(args: &RebuildArgs, json: bool) -> Result<()> {
     Ok(())
 }
 
-/// Without a server; the job is remembered as one of a server is.
+/// Rebuilds without a server; the catalog keeps the job as it keeps one of a server.
 fn alone(args: &DataArgs, config: &Config, lock: &Lock) -> Result<(u64, u64)> {
     let store = open(&args.data, config, lock)?;
     let catalog = Catalog::open(&args.data.join(names::CATALOG))?;

@@ -23,13 +23,14 @@ use crate::incoming;
 use crate::repair::open_backup;
 use crate::scratch::in_scratch;
 
-/// How often a rebuild is begun when its sources change while it runs.
+/// How often a rebuild starts again when its sources change while it runs.
 const ATTEMPTS: usize = 3;
 
-/// Bytes of files that are recompressed between two backups, at most one file more: a backup has both until it is done.
+/// Bytes of recompressed files between two backups, exceeded by one file at most: a backup holds old and new files
+/// until it is done.
 pub const RECOMPRESSED_BYTES_MAX: u64 = 4 << 30;
 
-/// Starts rebuilds and remembers how they went.
+/// Starts rebuilds and records how they ended.
 pub struct Rebuilds {
     store: Arc<Store>,
     data: PathBuf,
@@ -38,7 +39,7 @@ pub struct Rebuilds {
     catalog: Arc<Catalog>,
     /// Held while a backup is written.
     backing_up: Mutex<()>,
-    /// Held from the manifest that a rebuild begins with to what it publishes: the files it reads stay.
+    /// Held from the manifest with which a rebuild begins until it is published, so that the files it reads stay.
     rebuilding: Mutex<()>,
     /// Held while closed years are recompressed.
     recompressing: Mutex<()>,
@@ -48,7 +49,7 @@ pub struct Rebuilds {
 }
 
 impl Rebuilds {
-    /// Jobs over a store, with the history of its catalog.
+    /// Jobs over a store, continuing the history in its catalog.
     pub fn new(
         store: Arc<Store>,
         catalog: Arc<Catalog>,
@@ -69,7 +70,7 @@ impl Rebuilds {
                 ..BackupOutcome::at(store.world().clock.now_ms())
             });
         }
-        // What failed there is nobody's concern any more.
+        // The failure of an earlier process has no reader any more.
         if let Some(job) = last.as_mut().filter(|_| backup.is_none()) {
             job.backup = None;
         }
@@ -87,12 +88,12 @@ impl Rebuilds {
         })
     }
 
-    /// The newest job.
+    /// Returns the newest job.
     pub fn last(&self) -> Option<Job> {
         self.lock().clone()
     }
 
-    /// Starts a rebuild, or joins the one that runs; its number.
+    /// Starts a rebuild, or joins the running one; returns the number of the job.
     pub fn start(self: &Arc<Self>) -> u64 {
         let mut last = self.lock();
         if let Some(running) = last.as_ref().filter(|job| job.state == JobState::Running) {
@@ -119,7 +120,7 @@ impl Rebuilds {
         tracing::info!(job = number, "rebuild started");
         let result = self.rebuild(number);
         let is_done = result.is_ok();
-        // A load that was ended by hand leaves what it sorted: a server may run for months before the next load.
+        // A load that was killed leaves its files, and a server may run for months before the next load removes them.
         incoming::sweep(&self.data);
         self.end(number, result);
         if let Some(backup) = self.backup.as_ref().filter(|_| is_done) {
@@ -131,7 +132,7 @@ impl Rebuilds {
     fn rebuild(&self, number: u64) -> Result<(u64, Option<Work>)> {
         let _files_stay = hold(&self.rebuilding);
         let rebuilt = self.cut_and_publish(number);
-        // Also where it failed, which may be because the disk is full.
+        // A failed rebuild removes them too, because a full disk may have caused the failure.
         match self.store.ledger().expire_log() {
             Ok(0) => {}
             Ok(segments) => tracing::info!(segments, "old log segments removed"),
@@ -148,7 +149,7 @@ impl Rebuilds {
             if result.is_err() {
                 self.remove_leftovers();
             }
-            // Whoever changed them and asked for a rebuild then was told of this one.
+            // A change that asked for a rebuild meanwhile was answered with this job.
             if attempt == ATTEMPTS || wanted(&manifest) == wanted(&self.store.manifest()) {
                 break result?;
             }
@@ -161,7 +162,7 @@ impl Rebuilds {
         Ok((self.store.manifest().archive.active, work))
     }
 
-    /// Removes what a worker that failed has made. Nobody may be rebuilding meanwhile.
+    /// Removes the files of a worker that failed. No rebuild may run meanwhile.
     fn remove_leftovers(&self) {
         if let Err(error) = self.store.ledger().remove_leftovers_of_rebuild() {
             tracing::warn!(%error, "what a failed worker left could not be removed");
@@ -199,24 +200,25 @@ impl Rebuilds {
         Ok(build)
     }
 
-    /// True while a rebuild runs, or its backup.
+    /// True while a rebuild or its backup runs.
     pub fn is_busy(&self) -> bool {
         let last = self.lock();
         last.as_ref()
             .is_some_and(|job| job.state == JobState::Running || job.backing_up)
     }
 
-    /// Recompresses closed years in a thread of its own, unless one does already.
+    /// Recompresses closed years in a thread of its own, unless a thread does so already.
     pub fn start_recompression(self: &Arc<Self>) {
         self.start_thread("recompress", Self::recompress);
     }
 
-    /// Reads the files whose turn it is on this night, a day's number, in a thread of its own, unless one does already.
+    /// Reads the files that are due on `night` (a day's number) in a thread of its own, unless a thread does so
+    /// already.
     pub fn start_scrub(self: &Arc<Self>, night: i64) {
         self.start_thread("scrub", move |this| this.scrub(night));
     }
 
-    /// Heals what is damaged or gone, in a thread of its own, unless files are read already.
+    /// Heals files that are damaged or gone in a thread of its own, unless files are being read already.
     pub fn start_healing(self: &Arc<Self>) {
         self.start_thread("heal", |this| {
             priority::run_behind();
@@ -230,10 +232,10 @@ impl Rebuilds {
         });
     }
 
-    /// Says what became of it.
+    /// Heals a file and logs the result.
     fn heal(&self, file: &RunEntry) {
         let name = &*file.name;
-        // It may panic over damage, as a reader may.
+        // A reader may panic over damage.
         match catch_unwind(AssertUnwindSafe(|| self.healed(file))) {
             Ok(Ok(Some(from))) => tracing::info!(file = name, from, "healed a file"),
             Ok(Ok(None)) => tracing::error!(
@@ -246,9 +248,10 @@ impl Rebuilds {
         }
     }
 
-    /// Puts the bytes of a file back, or counts its store again. From where they came.
+    /// Puts the bytes of a file back, or counts its store again. Returns where the content came from; `None` when
+    /// nothing has it.
     fn healed(&self, file: &RunEntry) -> Result<Option<&'static str>> {
-        // Nobody removes what is read here, nor segments of the log.
+        // Nothing may remove the files and log segments that are read here.
         let _files_stay = (hold(&self.backing_up), hold(&self.rebuilding));
         let manifest = self.store.manifest();
         let blobs = &self.store.world().blobs();
@@ -277,7 +280,7 @@ impl Rebuilds {
         }
     }
 
-    /// Rests as long as it reads: disk and processor stay with what is served.
+    /// Rests as long as it reads, so that disk and processor stay with requests.
     fn scrub(&self, night: i64) {
         priority::run_behind();
         let Some(_one_at_a_time) = try_hold(&self.scrubbing) else {
@@ -289,8 +292,8 @@ impl Rebuilds {
                 thread::sleep(began.elapsed());
                 began = Instant::now();
             };
-            // Nothing is written here: damage that makes its reader panic must not end what is served, nor the reading
-            // of the other files.
+            // The pass only reads. A reader that panics over damage must end neither the server nor the reading of the
+            // other files.
             let read = catch_unwind(AssertUnwindSafe(|| {
                 self.store.ledger().scrub(&file, &mut rest)
             }));
@@ -308,8 +311,8 @@ impl Rebuilds {
         }
     }
 
-    /// One file after the other, each published by itself: a server that ends meanwhile goes on the next night. A backup
-    /// comes after every so many bytes, so that it never has to hold much twice.
+    /// Publishes each file by itself, so a server that ends meanwhile continues the next night. A backup follows every
+    /// few files, so that it never holds much twice.
     fn recompress(&self) {
         priority::run_as_usual();
         let Some(_one_at_a_time) = try_hold(&self.recompressing) else {
@@ -350,7 +353,7 @@ impl Rebuilds {
         arguments.extend(["--level".into(), level.to_string().into()]);
         arguments.extend(["--file".into(), file.name.clone().into()]);
         let made: RunEntry = child::follow(itself().args(arguments), &|_| {})?;
-        // What a backup or a rebuild reads stays until it is done.
+        // Files that a backup or a rebuild reads stay until it is done.
         let _not_read = (hold(&self.backing_up), hold(&self.rebuilding));
         let is_replaced = self.store.ledger().replace(file, &made)?;
         if is_replaced {
@@ -360,7 +363,8 @@ impl Rebuilds {
         Ok(is_replaced)
     }
 
-    /// A backup that no rebuild asked for, true unless it failed; a rebuild that ends meanwhile has its own to come.
+    /// Makes a backup that no rebuild asked for; false when it failed. A rebuild that ends meanwhile makes a backup of
+    /// its own.
     fn back_up_again(&self) -> bool {
         const NO_JOB: u64 = 0;
         let Some(backup) = &self.backup else {
@@ -399,7 +403,7 @@ impl Rebuilds {
             Err(error) => tracing::error!(%error, "backup failed; the one before stands"),
         }
         if let Some(job) = last.as_mut() {
-            // A rebuild that began meanwhile has a backup of its own to come.
+            // A rebuild that began meanwhile will make a backup of its own.
             if job.job == number {
                 job.backing_up = false;
                 job.progress = None;
@@ -409,7 +413,7 @@ impl Rebuilds {
         }
     }
 
-    /// The child works at the lowest priority; how far it is is told of job `number`.
+    /// Runs the child at the lowest priority and records its progress with the job `number`.
     fn in_child<T: DeserializeOwned + Send>(
         &self,
         number: u64,
@@ -438,7 +442,7 @@ impl Rebuilds {
                 tracing::error!(job = number, %error, "rebuild failed; the generation before goes on serving");
             }
         }
-        // In the same step: whoever waits for the backup must not find that there is none to come.
+        // The same step announces the backup, so that a client that waits for it always finds one to come.
         job.backing_up = result.is_ok() && self.backup.is_some();
         let now_ms = self.store.world().clock.now_ms();
         job.end(now_ms, result.map_err(|error| error.to_string()));
@@ -456,12 +460,12 @@ impl Rebuilds {
     }
 }
 
-/// The very program that runs, also when its file was replaced meanwhile.
+/// The program that runs now, even when its file was replaced.
 fn itself() -> Command {
     Command::new("/proc/self/exe")
 }
 
-/// The loads that the next generation is to count.
+/// The datasets that the next generation counts.
 fn wanted(manifest: &Manifest) -> Vec<&str> {
     let wanted = manifest
         .archive
@@ -475,7 +479,7 @@ fn hold(mutex: &Mutex<()>) -> MutexGuard<'_, ()> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// None while another thread holds it. One that panicked does not any more, and there is nothing that it spoiled.
+/// `None` while another thread holds the lock. A thread that panicked no longer holds it, and protects no data with it.
 fn try_hold(mutex: &Mutex<()>) -> Option<MutexGuard<'_, ()>> {
     match mutex.try_lock() {
         Ok(held) => Some(held),

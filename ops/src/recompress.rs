@@ -1,4 +1,5 @@
-//! `tallyring recompress`: what a server does to closed years after its nightly rebuild, by hand and without one.
+//! `tallyring recompress`: writes the files of closed years smaller without a server, as a server does after its
+//! nightly rebuild.
 
 use std::path::Path;
 
@@ -18,11 +19,11 @@ use crate::out::{note, say};
 use crate::progress::bytes_bar;
 use crate::rebuilds::RECOMPRESSED_BYTES_MAX;
 
-/// Writes the files of closed years again at the level that is configured for them, each published by itself: ended
-/// meanwhile, it goes on where it was.
+/// Writes the files of closed years again at their configured level and publishes each by itself, so an interrupted
+/// command continues where it was.
 ///
 /// # Errors
-/// When a server holds the directory, files are damaged (the others are written), or the disk refuses.
+/// When a server holds the directory, files are damaged (the others are written), or the disk fails.
 pub fn run(args: &DataArgs, as_json: bool) -> Result<()> {
     let config = Config::for_command(args.config.as_deref(), &args.data)?;
     require_store(&args.data)?;
@@ -69,7 +70,7 @@ pub fn run(args: &DataArgs, as_json: bool) -> Result<()> {
     }
 }
 
-/// What was written again.
+/// The files that were written.
 #[derive(Default, Serialize)]
 struct Written {
     files: u64,
@@ -77,11 +78,11 @@ struct Written {
     bytes: u64,
 }
 
-/// One file after the other, and a backup where one is configured.
+/// One pass over the files, with backups where they are configured.
 struct Pass<'p> {
     store: &'p Store,
     level: i32,
-    /// The data directory, and where its backup is.
+    /// The data directory and its backup.
     backup: Option<(&'p Path, &'p Path)>,
     written: Written,
     not_backed_up: u64,
@@ -118,7 +119,7 @@ impl Pass<'_> {
                 self.written.bytes += made.bytes;
                 self.not_backed_up += file.bytes;
             }
-            // The others are none the worse for it.
+            // A damaged file does not hinder the others.
             Err(error) => {
                 self.failures.push(error.to_string());
                 if let Err(error) = self.store.ledger().remove_leftovers_of_rebuild() {

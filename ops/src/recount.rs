@@ -1,4 +1,4 @@
-//! `tallyring recount`: makes stores, runs, generation and manifest again from the log, as far as it reaches.
+//! `tallyring recount`: makes stores, runs, generation and manifest again from the log, as far back as the log reaches.
 
 use std::fmt;
 use std::path::Path;
@@ -13,14 +13,14 @@ use tallyring_records::{Day, StoreId, how_many};
 use crate::cli::RecountArgs;
 use crate::config::Config;
 use crate::data_directory::{lock, require_store, world};
-use crate::error::{CommandError, Result, doing};
+use crate::error::{CommandError, Result};
 use crate::out::{note, say};
 use crate::progress::bytes_bar;
 
-/// Counts again.
+/// Counts the log again.
 ///
 /// # Errors
-/// When a server runs, what is not in the log is damaged or gone, the log is damaged, or the disk refuses.
+/// When a server runs, the log or a file that the log cannot replace is damaged or gone, or the disk fails.
 pub fn run(args: &RecountArgs, json: bool) -> Result<()> {
     let data = &args.data.data;
     require_store(data)?;
@@ -39,7 +39,7 @@ pub fn run(args: &RecountArgs, json: bool) -> Result<()> {
     say!("{recounted}")
 }
 
-/// What was counted again.
+/// The result of a recount.
 pub struct Recounted {
     is_whole: bool,
     stores: Vec<StoreId>,
@@ -59,12 +59,12 @@ impl fmt::Display for Recounted {
     }
 }
 
-/// Makes again what is derived, from the log of the directory, whose lock the caller holds.
+/// Makes all derived files again from the log. The caller holds the lock of the directory.
 ///
 /// # Errors
 /// As [`run`].
 pub fn recount(data: &Path, config: &Config, from: Option<Day>) -> Result<Recounted> {
-    // A clock that stands where the log ends: nothing depends on when this runs.
+    // The clock stands where the log ends, so the result does not depend on when the command runs.
     let standing = |ms| Arc::new(VirtualClock::new(ms, 0.0));
     let blobs = world(data, standing(0))?.blobs();
     let options = config.options;
@@ -82,7 +82,7 @@ pub fn recount(data: &Path, config: &Config, from: Option<Day>) -> Result<Recoun
         );
     }
     blobs.prepare()?;
-    // From here on the store can be opened at any moment: what is not made yet, the log has.
+    // From here on the store can be opened at any moment: the log has everything that is not made yet.
     plan.manifest.commit(&blobs)?;
     remove_unreadable(&blobs)?;
     let (store, recovery) = Store::open_as_it_is(
@@ -116,7 +116,7 @@ pub fn recount(data: &Path, config: &Config, from: Option<Day>) -> Result<Recoun
     })
 }
 
-/// What the log does not have must be whole before anything else is given up for it.
+/// Files that the log cannot replace must be whole before derived files are given up.
 fn check_files(blobs: &Blobs, manifest: &Manifest) -> Result<()> {
     let damaged = |entry: &&RunEntry| verify_bytes(blobs, entry).is_err();
     let damaged: Vec<&str> = manifest
@@ -137,14 +137,11 @@ fn check_files(blobs: &Blobs, manifest: &Manifest) -> Result<()> {
     )))
 }
 
-/// Older manifests are for people; of those that cannot be read, nobody has anything.
+/// Older manifests only inform people; an unreadable one informs nobody.
 fn remove_unreadable(blobs: &Blobs) -> Result<()> {
     for number in manifest::numbers(blobs)? {
         if Manifest::load_number(blobs, number).is_err() {
-            let name = names::manifest(number);
-            blobs
-                .remove(&name)
-                .map_err(doing(format!("remove {name}")))?;
+            blobs.remove(&names::manifest(number))?;
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! `tallyring verify --repair`: puts good bytes in the place of damaged ones, where somebody has them.
+//! `tallyring verify --repair`: replaces damaged bytes by good ones from other files or the backup.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -18,10 +18,11 @@ use crate::out::note;
 use crate::recount::recount;
 use crate::scratch::in_scratch;
 
-/// Heals what it can; a sentence for each file that was healed. What it cannot heal the check that follows finds.
+/// Heals files and returns a sentence for each healed one. The check that follows finds the files that could not be
+/// healed.
 ///
 /// # Errors
-/// When a server runs, the backup is none, or the disk refuses.
+/// When a server runs, the backup is no backup of this store, or the disk fails.
 pub fn run(args: &VerifyArgs) -> Result<Vec<String>> {
     require_store(&args.data)?;
     let _lock = lock(&args.data)?;
@@ -30,7 +31,7 @@ pub fn run(args: &VerifyArgs) -> Result<Vec<String>> {
     let backup = backup.as_ref();
     let blobs = blobs(&args.data)?;
     blobs.prepare()?;
-    // Sorted files are known by their hashes, whoever has them; manifests and segments of the log are not.
+    // A sorted file can be identified by its hash in any place; manifests and log segments cannot.
     let of_same = match backup {
         Some(backup) if !lineage::is_same(&blobs, backup)? => {
             note!(
@@ -53,7 +54,7 @@ pub fn run(args: &VerifyArgs) -> Result<Vec<String>> {
     if let Some(backup) = of_same {
         healed.extend(heal_log(&blobs, backup)?);
     }
-    // Where it cannot, the check that follows says that the manifest was lost, and what else is missing.
+    // Without a readable log, the check that follows reports a lost manifest and every other missing file.
     let world = world(&args.data, Arc::new(SystemClock))?;
     if let Ok(Some(step)) = Store::go_on_from_newest(world, Options::default()) {
         healed.push(format!(
@@ -74,7 +75,7 @@ pub fn run(args: &VerifyArgs) -> Result<Vec<String>> {
     Ok(healed)
 }
 
-/// Puts the newest manifest back that the log names, where it was lost and the backup has it.
+/// Restores the newest manifest that the log names from the backup, where it was lost.
 fn put_manifest_back(blobs: &Blobs, backup: &Blobs) -> Result<Option<String>> {
     // The check that follows finds any other damage.
     let Ok(Some(step)) = Store::stepped_back(blobs) else {
@@ -88,7 +89,7 @@ fn put_manifest_back(blobs: &Blobs, backup: &Blobs) -> Result<Option<String>> {
     Ok(Some(format!("{name} from the backup")))
 }
 
-/// True when every manifest and every file that the newest names can be read.
+/// True when every manifest, and every file that the newest one names, can be read.
 fn is_whole(blobs: &Blobs) -> bool {
     let numbers = manifest::numbers(blobs).unwrap_or_default();
     let mut manifests = numbers
@@ -104,10 +105,10 @@ fn backup_of(args: &VerifyArgs, configured: Option<&Path>) -> Result<Option<Blob
     path.map(|path| open_backup(&args.data, path)).transpose()
 }
 
-/// A backup of the store in `data`.
+/// Opens a backup of the store in `data`.
 ///
 /// # Errors
-/// When it is none, or of another store.
+/// When it is no backup, or one of another store.
 pub fn open_backup(data: &Path, path: &Path) -> Result<Blobs> {
     if !path.join(names::BACKUP).exists() {
         return Err(CommandError::Usage(format!(
@@ -162,7 +163,8 @@ fn heal_files(
     Ok(healed)
 }
 
-/// Segment by segment, as each hides what is wrong behind it; then those that are gone but needed.
+/// Heals the log segment by segment, because a damaged one hides those behind it; then restores missing segments that
+/// are needed.
 fn heal_log(blobs: &Blobs, backup: &Blobs) -> Result<Vec<String>> {
     let needed = Manifest::load(blobs)?.map(|manifest| manifest.intake.log_from());
     let mut healed = BTreeSet::new();

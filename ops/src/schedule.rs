@@ -1,4 +1,4 @@
-//! When rebuilds, recompressions and the reading of all files begin by themselves.
+//! The times at which rebuilds, recompressions and checks of all files start by themselves.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,12 +10,12 @@ use crate::config::RebuildConfig;
 use crate::rebuilds::Rebuilds;
 
 const DAY_MS: i64 = 86_400_000;
-/// How often the day is looked at.
+/// How often the clock is read.
 const LOOK: Duration = Duration::from_millis(100);
-/// Pause after a rebuild that failed.
+/// The pause after a failed rebuild.
 const RETRY_AFTER: Duration = Duration::from_secs(60);
 
-/// Starts a rebuild once a day is over for as long as the configuration says.
+/// Starts a rebuild when a day has been over for as long as the configuration says.
 pub async fn rebuild_after_midnight(
     service: Arc<Service>,
     rebuilds: Arc<Rebuilds>,
@@ -24,7 +24,7 @@ pub async fn rebuild_after_midnight(
     let mut not_before = Instant::now();
     let mut failure_noted = 0;
     let mut today = service.store().world().clock.now_ms().div_euclid(DAY_MS);
-    // After a midnight, and when what it brought is merged: not just because a server starts.
+    // Recompression follows a midnight whose day is merged, not every start.
     let mut wants_recompression = false;
     let mut scrubbed = None;
     loop {
@@ -38,7 +38,7 @@ pub async fn rebuild_after_midnight(
         if !late_enough {
             continue;
         }
-        // Whatever else is due, or fails; and after a start, which knows of no damage.
+        // The check runs whether other work is due or fails, and after a start, which knows of no damage.
         if scrubbed.replace(day) != Some(day) {
             rebuilds.start_scrub(day);
         }
@@ -49,7 +49,7 @@ pub async fn rebuild_after_midnight(
             }
             continue;
         }
-        // One that failed is tried again, but not in a tight loop.
+        // A failed rebuild starts again, with a pause.
         if let Some(job) = rebuilds
             .last()
             .filter(|job| job.state == JobState::Failed && job.job != failure_noted)

@@ -1,21 +1,23 @@
-//! A directory for what is needed for a moment only.
+//! Temporary directories.
 
-use tallyring_archive::Blobs;
+use std::sync::Arc;
+
+use tallyring_archive::{Blobs, OsDisk};
 
 use crate::error::{Result, doing};
 use crate::out::note;
 
-/// Does `work` with a directory that nobody else can have made, and removes it.
+/// Runs `work` with a new directory that no other process can have made, and removes the directory.
 ///
 /// # Errors
-/// When it cannot be made; as `work`.
+/// When the directory cannot be made; as `work`.
 pub fn in_scratch<T>(work: impl FnOnce(&Blobs) -> Result<T>) -> Result<T> {
     let directory = tempfile::Builder::new()
         .prefix("tallyring-")
         .tempdir()
         .map_err(doing("make a temporary directory"))?;
-    let blobs = Blobs::local(directory.path()).map_err(doing("open a temporary directory"))?;
-    let done = work(&blobs);
+    let disk = OsDisk::new(directory.path()).map_err(doing("open a temporary directory"))?;
+    let done = work(&Blobs::new(Arc::new(disk)));
     if let Err(error) = directory.close() {
         note!("warning: a temporary directory could not be removed: {error}");
     }

@@ -1,4 +1,4 @@
-//! `tallyring serve`: everything in one process.
+//! `tallyring serve`: the server.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -34,7 +34,7 @@ use crate::rebuilds::Rebuilds;
 use crate::schedule::rebuild_after_midnight;
 use crate::signals::{exit_at, stopped, watch_signals};
 
-/// How often what is measured is folded.
+/// How often measurements are folded into buckets.
 const METRICS_UPKEEP: Duration = Duration::from_secs(5);
 
 /// Runs until SIGTERM or SIGINT, then drains.
@@ -45,10 +45,10 @@ pub fn run(args: &ServeArgs, json: bool) -> Result<()> {
     run_on(None, args, json)
 }
 
-/// Takes the address at which [`run_on`] serves later.
+/// Binds the address at which [`run_on`] serves later.
 ///
 /// # Errors
-/// When it cannot be bound, or may not be served on without keys.
+/// When the address cannot be bound, or must not be served without keys.
 pub fn bind(args: &ServeArgs) -> Result<std::net::TcpListener> {
     let data = args.data.data.as_path();
     let config = Config::for_server(args.data.config.as_deref(), data)?;
@@ -59,7 +59,7 @@ pub fn bind(args: &ServeArgs) -> Result<std::net::TcpListener> {
     std::net::TcpListener::bind(listen).map_err(listen::refused(listen))
 }
 
-/// As [`run`], at an address that was taken before when there is one.
+/// As [`run`], on a listener that was bound before, if there is one.
 ///
 /// # Errors
 /// As [`run`].
@@ -83,7 +83,7 @@ pub fn run_on(taken: Option<std::net::TcpListener>, args: &ServeArgs, json: bool
     if let Some(backup) = &config.backup {
         check_place(backup, data)?;
     }
-    // Held until the store is gone.
+    // The lock is held until the store is closed.
     let _copy_lock = match &config.log_copy {
         Some(copy) => Some(lock_log_copy(&copy.path, data)?),
         None => None,
@@ -125,11 +125,11 @@ pub fn run_on(taken: Option<std::net::TcpListener>, args: &ServeArgs, json: bool
     }
 }
 
-/// The store with its threads.
+/// Opens the store and starts its threads.
 fn open_service(data: &Path, clock: Arc<dyn Clock>, config: &Config) -> Result<Service> {
     let began = Instant::now();
     let world = world(data, clock)?;
-    // Before the log is: where the copy is ahead of it, nothing is changed.
+    // The copy is opened before the log: a copy that is ahead of the log is an error that changes nothing.
     let copy = match &config.log_copy {
         Some(copy) => Some(open_log_copy(copy, &world)?),
         None => None,
@@ -167,7 +167,7 @@ fn open_service(data: &Path, clock: Arc<dyn Clock>, config: &Config) -> Result<S
     Service::start(Arc::new(store)).map_err(doing("start the store's threads"))
 }
 
-/// Two servers never write to one copy.
+/// Locks the second copy of the log: two servers never write to one copy.
 fn lock_log_copy(path: &Path, data: &Path) -> Result<Lock> {
     check_place(path, data)?;
     let locked = Lock::take(path).map_err(doing(format!(
@@ -191,7 +191,8 @@ fn open_log_copy(config: &LogCopyConfig, world: &World) -> Result<LogCopy> {
         .map_err(|error| CommandError::Failed(format!("{path}: {error}")))
 }
 
-/// It accepts connections, which have threads of their own, takes StatsD counters, and starts what is due.
+/// The runtime that accepts connections (their own threads serve them), takes StatsD counters and starts scheduled
+/// work.
 fn runtime() -> Result<Runtime> {
     Builder::new_multi_thread()
         .worker_threads(2)
@@ -201,27 +202,27 @@ fn runtime() -> Result<Runtime> {
         .map_err(doing("start the runtime"))
 }
 
-/// What faces the network.
+/// The part of a server that faces the network.
 struct Front {
     listen: SocketAddr,
-    /// Its listener, where it was taken before.
+    /// A listener that was bound before.
     taken: Option<std::net::TcpListener>,
     http: HttpConfig,
     tls: Option<Tls>,
     access: Arc<Access>,
     statsd: Option<SocketAddr>,
-    /// Whether its address is told as JSON.
+    /// True to announce the address as JSON.
     json: bool,
 }
 
-/// What rebuilds need beside the store.
+/// The inputs of rebuilds besides the store.
 struct RebuildSetup {
     catalog: Arc<Catalog>,
     config: RebuildConfig,
     backup: Option<PathBuf>,
 }
 
-/// A server that answers already, though the store is not open yet.
+/// A server that answers requests while the store is being opened.
 struct Began {
     metrics: PrometheusHandle,
     door: Arc<Door>,
@@ -232,7 +233,7 @@ struct Began {
     json: bool,
     stop: oneshot::Sender<()>,
     served: JoinHandle<io::Result<()>>,
-    /// Ends the process at a signal, as there is nothing to drain yet.
+    /// Ends the process at a signal, because there is nothing to drain yet.
     opening: JoinHandle<()>,
 }
 
@@ -272,7 +273,7 @@ impl Began {
         })
     }
 
-    /// True when the log failed.
+    /// Serves until it is stopped; true when the log failed.
     async fn serve_until_stopped(
         self,
         service: Arc<Service>,
@@ -304,16 +305,16 @@ impl Began {
         rebuilds.start_healing();
         let schedule = rebuild_after_midnight(Arc::clone(&service), rebuilds, setup.config);
         let schedule = tokio::spawn(schedule);
-        // Before anybody counts: from here on a signal drains.
+        // From the first increment on, a signal must drain the server.
         let signals = watch_signals()?;
         self.opening.abort();
         let (statsd, stop_statsd) = start_statsd(self.statsd, &state);
         self.door.open(Arc::new(App::new(state)));
-        // It holds what it leads to.
+        // The door holds the store, which must be free when the server ends.
         drop(self.door);
-        // Whoever finds it there is answered.
+        // The address is announced when requests are answered.
         unless_full("LOCK", lock.announce(&self.local_url))?;
-        // It serves also those who did not wait for its address.
+        // A server whose output nobody reads serves all the same.
         let _ = if self.json {
             say!("{}", serde_json::json!({ "url": self.url }))
         } else {
@@ -322,7 +323,7 @@ impl Began {
         let mut served = self.served;
         let ended = tokio::select! {
             () = stopped(Arc::clone(&service), signals) => None,
-            // Its threads could not be started.
+            // The threads of the server could not be started.
             ended = &mut served => Some(ended),
         };
         self.access.close_streams();
@@ -355,7 +356,7 @@ fn install_metrics() -> Result<PrometheusHandle> {
     Ok(metrics)
 }
 
-/// Flushes and seals; true when the log had failed.
+/// Flushes memory and seals the log; true when the log had failed.
 async fn end(service: Arc<Service>) -> Result<bool> {
     let failed = service.has_failed();
     match Arc::into_inner(service) {
@@ -363,13 +364,13 @@ async fn end(service: Arc<Service>) -> Result<bool> {
             let stopped = tokio::task::spawn_blocking(move || service.stop()).await;
             stopped.map_err(doing("stop the store"))??;
         }
-        // The log has everything.
+        // The log holds everything.
         _ => tracing::warn!("stopped without a last flush; the next start replays the log"),
     }
     Ok(failed)
 }
 
-/// What is measured is folded into buckets also where nobody asks for it: until then every measurement is kept.
+/// Folds measurements into buckets: a server that nobody asks for metrics would keep every single measurement.
 async fn keep_up_metrics(metrics: PrometheusHandle) {
     let mut due = tokio::time::interval(METRICS_UPKEEP);
     loop {
@@ -387,7 +388,7 @@ async fn statsd_socket(address: SocketAddr) -> Result<UdpSocket> {
     Ok(socket)
 }
 
-/// Takes StatsD counters until the sender is dropped; at once done where there is no socket for them.
+/// Takes StatsD counters until the sender is dropped; ends at once without a socket.
 fn start_statsd(
     socket: Option<UdpSocket>,
     state: &ApiState,
@@ -403,13 +404,13 @@ fn start_statsd(
     (tokio::spawn(listening), stop)
 }
 
-/// Leaves the key for commands on the data directory where only its owner reads it.
+/// Writes the key for commands on the data directory, readable by the owner only.
 fn write_local_key(data: &Path, access: &Access) -> io::Result<()> {
     let Some(key) = access.local_key() else {
         return Ok(());
     };
     let path = data.join(names::LOCAL_KEY);
-    // A file of an earlier run may be readable by others.
+    // Other users may be able to read the file of an earlier run.
     let _ = std::fs::remove_file(&path);
     std::fs::OpenOptions::new()
         .write(true)
@@ -418,12 +419,12 @@ fn write_local_key(data: &Path, access: &Access) -> io::Result<()> {
         .open(&path)
         .and_then(|mut file| file.write_all(key.as_bytes()))
         .inspect_err(|_| {
-            // Half a key opens nothing.
+            // Half a key is useless.
             let _ = std::fs::remove_file(&path);
         })
 }
 
-/// On a full disk commands on the data directory do not find the server, but reads go on.
+/// Drops the error of a full disk: commands then do not find the server, but reads go on.
 fn unless_full(file: &str, written: io::Result<()>) -> Result<()> {
     match written {
         Err(error) if is_full(&error) => {
@@ -434,7 +435,7 @@ fn unless_full(file: &str, written: io::Result<()>) -> Result<()> {
     }
 }
 
-/// False where there cannot be a key. A catalog that was moved away is made again from its snapshot.
+/// False when no key can exist. A catalog that was moved away is made again from its snapshot.
 fn may_have_keys(data: &Path) -> bool {
     [names::CATALOG, names::CATALOG_SNAPSHOT]
         .iter()
@@ -449,7 +450,7 @@ fn open_to_all(listen: SocketAddr, data: &Path) -> CommandError {
     ))
 }
 
-/// The certificate and its key, if there are to be some.
+/// Loads the certificate and its key, if they are configured.
 ///
 /// # Errors
 /// When they cannot be read, or do not belong together.

@@ -1,5 +1,5 @@
-//! `tallyring completions` and `tallyring man`: what shells and readers of manuals need, made from the
-//! command line itself.
+//! `tallyring completions` and `tallyring man`: completion scripts and manual pages, made from the command line's own
+//! definition.
 
 use std::fs;
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ pub struct CompletionsArgs {
     pub shell: ShellName,
 }
 
-/// Shells that are served.
+/// The shells with completions.
 #[derive(Clone, Copy, ValueEnum)]
 pub enum ShellName {
     Bash,
@@ -39,7 +39,7 @@ pub enum ShellName {
 #[derive(Args)]
 #[command(after_help = "Example:\n  tallyring man /usr/local/share/man/man1")]
 pub struct ManArgs {
-    /// Where the pages go; made if it is not there
+    /// Where the pages go; the directory is made if it is absent
     pub directory: PathBuf,
 }
 
@@ -90,7 +90,7 @@ mod tests {
         fn check(command: &clap::Command) {
             let after = command.get_after_help().map(ToString::to_string);
             for line in after.unwrap_or_default().lines() {
-                // Sentences are wrapped by the terminal; what is indented would break there.
+                // The terminal wraps sentences; an indented line would break in its middle.
                 let is_set = line.starts_with(' ');
                 assert!(
                     !is_set || line.len() <= 80,

@@ -1,4 +1,4 @@
-//! SIGTERM and SIGINT: the first drains a server, or ends what is sent in good order; the second ends the process.
+//! SIGTERM and SIGINT: the first drains a server or ends a `send` in good order; the second ends the process.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::error::{Result, doing};
 
-/// How often it is looked whether the log has failed.
+/// How often the state of the log is read.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Takes SIGTERM and SIGINT from here on.
@@ -22,8 +22,8 @@ pub fn watch_signals() -> Result<(Signal, Signal)> {
     ))
 }
 
-/// Ends the process at the first signal, as one that has no handler would; for the first process of a container that does
-/// nothing.
+/// Ends the process at the first signal. The first process of a container needs this: a signal without a handler does
+/// nothing to it.
 pub async fn exit_at((mut terminate, mut interrupt): (Signal, Signal)) {
     tokio::select! {
         _ = terminate.recv() => std::process::exit(143),
@@ -31,7 +31,7 @@ pub async fn exit_at((mut terminate, mut interrupt): (Signal, Signal)) {
     }
 }
 
-/// Resolves at the first SIGTERM or SIGINT, or when the log has failed. A second signal ends at once.
+/// Resolves at the first SIGTERM or SIGINT, or when the log has failed. A second signal ends the process at once.
 pub async fn stopped(service: Arc<Service>, (mut terminate, mut interrupt): (Signal, Signal)) {
     let mut look = tokio::time::interval(LOOK);
     loop {

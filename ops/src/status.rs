@@ -1,4 +1,4 @@
-//! `tallyring status`: ring, log and archive at a glance, once or again and again.
+//! `tallyring status`: the state of ring, log and archive, once or repeatedly.
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal};
@@ -40,10 +40,10 @@ pub struct StatusArgs {
     pub data: PathBuf,
 }
 
-/// Cells of the bar that shows how large a store is beside the others.
+/// Cells of the bar that shows the size of a store.
 const BAR_CELLS: u64 = 20;
 
-/// Asks and prints.
+/// Asks for the status and prints it.
 ///
 /// # Errors
 /// When no server answers, or it refuses increments.
@@ -91,7 +91,7 @@ fn server(args: &StatusArgs) -> Result<Server> {
     Ok(Server::of(&args.data, &holder_url(&holder)?))
 }
 
-/// Prints a screenful; over the one before where a person watches.
+/// Prints a screen; a terminal that watches shows it in place of the one before.
 fn print(text: &str, over: bool) -> Result<()> {
     let clear = if over && io::stdout().is_terminal() {
         "\x1b[H\x1b[2J"
@@ -196,7 +196,7 @@ fn table(status: &Value, came: Option<&str>) -> String {
     out
 }
 
-/// Memory of all deltas and ids.
+/// The memory of all deltas and ids, bytes.
 fn unflushed_bytes(status: &Value) -> u64 {
     let ring = &status["ring"];
     let stores = ["slots", "late"].into_iter();
@@ -227,7 +227,7 @@ fn stores(out: &mut String, ring: &Value) {
     }
 }
 
-/// How far the second copy of the log is behind; nothing where there is none.
+/// How far the second copy of the log is behind; writes nothing where no copy exists.
 fn log_copy(out: &mut String, copy: &Value) {
     let Some(path) = copy["path"].as_str() else {
         return;
@@ -268,7 +268,7 @@ fn last_rebuild(job: &Value) -> String {
     }
 }
 
-/// How far the job is, where that is known: `, 42 % of 1.20 GiB`.
+/// The progress of a job, where it is known: `, 42 % of 1.20 GiB`.
 fn progress(job: &Value) -> String {
     let of = &job["progress"];
     let (done, total) = (number(&of["done_bytes"]), number(&of["total_bytes"]));

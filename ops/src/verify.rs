@@ -1,4 +1,4 @@
-//! `tallyring verify`: reads everything and says what is wrong, all of it, by file.
+//! `tallyring verify`: reads everything and reports every fault with its file.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ use crate::scratch::in_scratch;
 /// Checks manifests, oplog and every file that a manifest names.
 ///
 /// # Errors
-/// When anything is wrong; each finding was printed.
+/// When a fault was found; each was printed.
 pub fn run(args: &VerifyArgs, json: bool) -> Result<()> {
     require_some_store(&args.data)?;
     let healed = if args.repair {
@@ -30,9 +30,9 @@ pub fn run(args: &VerifyArgs, json: bool) -> Result<()> {
     } else {
         Vec::new()
     };
-    // A command that rebuilds or recompresses holds it, too.
+    // A command that rebuilds or recompresses holds this lock too.
     let served = Lock::holder(&args.data).ok().flatten().is_some();
-    // Opening replays the log onto the runs, which proves that they fit each other.
+    // Opening the store replays the log onto the runs, which proves that they fit each other.
     let opened = open_read_only(&args.data);
     let blobs = blobs(&args.data)?;
     let mut findings: Vec<String> = opened
@@ -47,7 +47,7 @@ pub fn run(args: &VerifyArgs, json: bool) -> Result<()> {
     for entry in files.values() {
         match verify_run(&blobs, entry) {
             Ok(one) => checked += one,
-            // A server may have published meanwhile and removed what the manifest before named.
+            // A server may have published meanwhile and removed files of the manifest before.
             Err(_) if served && !is_named(&blobs, &entry.name) => {}
             Err(error) => findings.push(error.to_string()),
         }
@@ -82,7 +82,7 @@ pub fn run(args: &VerifyArgs, json: bool) -> Result<()> {
     )))
 }
 
-/// Files of the newest manifest; the older ones are read and checked.
+/// Checks the files of the newest manifest; older manifests are read and checked themselves.
 fn manifest_files(
     blobs: &Blobs,
     findings: &mut Vec<String>,
@@ -107,7 +107,7 @@ fn manifest_files(
     (files, numbers.len())
 }
 
-/// How many files of the active generation were merged again, and are the same.
+/// Returns how many files of the active generation were merged again with the same result.
 fn merge_again(blobs: &Blobs, served: bool, findings: &mut Vec<String>) -> Option<u64> {
     let before = merged(blobs);
     match remade(blobs) {
@@ -121,7 +121,7 @@ fn merge_again(blobs: &Blobs, served: bool, findings: &mut Vec<String>) -> Optio
     None
 }
 
-/// Makes the active generation's files again, which nobody reads.
+/// Merges the files of the active generation again into a temporary directory.
 fn remade(blobs: &Blobs) -> Result<u64> {
     let Some(manifest) = Manifest::load(blobs)? else {
         return Ok(0);
@@ -129,7 +129,7 @@ fn remade(blobs: &Blobs) -> Result<u64> {
     in_scratch(|scratch| Ok(remake(blobs, scratch, &manifest)?))
 }
 
-/// What is merged into what, now.
+/// The inputs and results of a merge.
 fn merged(blobs: &Blobs) -> Option<(Vec<GenerationEntry>, Vec<RunEntry>)> {
     let manifest = Manifest::load(blobs).ok()??;
     let sources = manifest.archive.all_sources().cloned().collect();
@@ -141,7 +141,7 @@ fn is_named(blobs: &Blobs, name: &str) -> bool {
     newest.is_none_or(|manifest| manifest.files().any(|entry| entry.name == name))
 }
 
-/// Records in the log; a torn tail is what a crash leaves, or damage: only the next start can tell.
+/// Counts the records of the log. A torn tail comes from a crash or from damage; only the next start can tell.
 fn oplog(blobs: &Blobs, served: bool, findings: &mut Vec<String>) -> u64 {
     match scan(blobs.disk(), None, ReadFrom::Oldest, &mut |_| Ok(())) {
         Ok(summary) => {
@@ -161,14 +161,14 @@ fn oplog(blobs: &Blobs, served: bool, findings: &mut Vec<String>) -> u64 {
     }
 }
 
-/// What was read.
+/// The result of a check.
 struct Report {
     checked: Checked,
     manifests: usize,
     records: u64,
     /// Files merged again, with `--deep`.
     merged_again: Option<u64>,
-    /// What was healed, with `--repair`.
+    /// The healed files, with `--repair`.
     healed: Vec<String>,
 }
 

@@ -1,4 +1,5 @@
-//! The hidden workers of a server: heavy work in a process of its own, at the lowest priority, which tells what it does (`child.rs`).
+//! The hidden workers of a server: heavy work in a process of its own at the lowest priority, which prints its progress
+//! (`child.rs`).
 
 use std::io::Read;
 use std::thread;
@@ -16,10 +17,10 @@ use crate::out::note;
 /// Lowest scheduling priority.
 const NICE: i32 = 19;
 
-/// Builds from one manifest; tells the build, or nothing when there is nothing to do.
+/// Builds a generation from one manifest and prints it; prints nothing when there is nothing to do.
 ///
 /// # Errors
-/// What the build says.
+/// The errors of the build.
 pub fn rebuild(args: &WorkerArgs) -> Result<()> {
     begin();
     let blobs = blobs(&args.data)?;
@@ -38,10 +39,10 @@ pub fn rebuild(args: &WorkerArgs) -> Result<()> {
     teller.done(built)
 }
 
-/// Writes one file of a manifest again; tells what was made of it.
+/// Writes one file of a manifest again and prints the new file.
 ///
 /// # Errors
-/// When it is no file of the manifest, or what writing it again says.
+/// When the manifest has no such file; the errors of writing.
 pub fn recompress(args: &RecompressArgs) -> Result<()> {
     begin();
     let blobs = blobs(&args.data)?;
@@ -56,10 +57,10 @@ pub fn recompress(args: &RecompressArgs) -> Result<()> {
     teller.done(made)
 }
 
-/// Brings a backup up to date; tells what was copied.
+/// Brings a backup up to date and prints what was copied.
 ///
 /// # Errors
-/// What the backup says.
+/// The errors of the backup.
 pub fn back_up(args: &BackupArgs) -> Result<()> {
     begin();
     let teller = Teller::default();
@@ -75,8 +76,8 @@ fn begin() {
     }
 }
 
-/// The parent holds our standard input open as long as it lives; without it nobody would publish,
-/// and the next server must find no writer but itself.
+/// Ends the process with its parent, which holds the standard input open: without the parent nothing would publish the
+/// result, and the next server must be the only writer.
 fn end_with_parent() {
     thread::spawn(|| {
         let mut nothing = [0_u8; 1];

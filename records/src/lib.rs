@@ -12,6 +12,7 @@ mod events;
 mod filter;
 mod hours;
 mod increment;
+pub mod input;
 mod interner;
 pub mod line;
 mod log;
@@ -44,7 +45,7 @@ pub use long_key::{
     HASH_CHARS, LongKeys, MISSING, StoredTexts, is_hash, is_plain_ascii, missing_value,
 };
 pub use minutes::{MINUTES, is_minutes_before, is_minutes_section, minute_of, minute_value};
-pub use names::dimensions;
+pub use names::{NAME_CHARS_MAX, dimensions, is_name};
 pub use point::{Point, PointError};
 pub use position::{Offset, StoreId};
 pub use schema::{Namespace, RESERVED_NAMES, Schema, SchemaError};

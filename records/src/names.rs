@@ -1,7 +1,7 @@
 //! Names of namespaces, subtotals and dimensions. They have a few letters, and every increment looks them up.
 
 /// Longest name, characters.
-pub(crate) const NAME_CHARS_MAX: usize = 24;
+pub const NAME_CHARS_MAX: usize = 24;
 
 /// The dimensions of a subtotal: one, or two for a crossed subtotal such as `c*v`.
 ///
@@ -15,7 +15,8 @@ pub fn dimensions(subtotal: &str) -> impl Iterator<Item = &str> {
     subtotal.split(['*'])
 }
 
-pub(crate) fn is_name(text: &str) -> bool {
+/// True for a name of a namespace or dimension: 1 to 24 of a-z, 0-9 and _, starting with a letter.
+pub fn is_name(text: &str) -> bool {
     text.len() <= NAME_CHARS_MAX
         && text.starts_with(|first: char| first.is_ascii_lowercase())
         && text

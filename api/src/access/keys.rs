@@ -7,12 +7,12 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 use tallyring_realtime::catalog::{CatalogError, KeyEntry};
+use tallyring_records::input::json;
 
 use super::new_key::{KeyRequest, issue, key_json};
 use super::off_thread;
 use super::{Access, Catalogued};
 use crate::body;
-use crate::json;
 use crate::problem::Problem;
 use crate::refusals::{BodyErrors, ReadErrors};
 use crate::segments::Segments;

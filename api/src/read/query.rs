@@ -11,6 +11,7 @@ use axum::response::Response;
 use serde_json::Value;
 use tallyring_realtime::Reading;
 use tallyring_records::Schema;
+use tallyring_records::input::json::{self, Json};
 
 use super::answer::Answer;
 use super::answering::answer_all;
@@ -23,7 +24,6 @@ use super::{csv, download};
 use crate::access::{Caller, Length, off_thread};
 use crate::body;
 use crate::calendar::Selection;
-use crate::json::{self, Json};
 use crate::problem::Problem;
 use crate::query_string::QueryString;
 use crate::refusals::{BodyErrors, ReadErrors};

@@ -11,11 +11,11 @@ use axum::http::HeaderMap;
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value};
 use tallyring_records::ID_BYTES_MAX;
+use tallyring_records::input::json;
 
 use super::increment::shown;
 use super::refused::Unreadable;
 use crate::body::media_type;
-use crate::json;
 use crate::problem::Problem;
 
 /// Media type of one event with its attributes in the body.

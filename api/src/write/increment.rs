@@ -1,10 +1,10 @@
 //! One increment as JSON, read so that every error names its field.
 
 use serde_json::{Map, Value};
+use tallyring_records::input::time;
 use tallyring_records::{FieldError, Increment, Origin, Schema, Text, check_time};
 
 use crate::problem::Problem;
-use crate::time;
 
 /// Reads and checks one item.
 ///
@@ -43,14 +43,14 @@ pub fn parse(item: Value, schema: &Schema, now: i64) -> Result<Increment, Proble
 pub(super) fn at(value: Option<Value>, now: i64) -> Result<i64, Problem> {
     match value {
         None | Some(Value::Null) => Ok(now),
-        Some(Value::Number(number)) => number
-            .as_i64()
-            .or_else(|| number.as_f64().and_then(time::floor))
-            .ok_or_else(|| Problem::malformed("at", &number.to_string(), time::EXPECTED)),
-        Some(Value::String(text)) => {
-            time::parse(&text).ok_or_else(|| Problem::malformed("at", &text, time::EXPECTED))
+        Some(value) => {
+            let text = match value {
+                Value::String(text) => text,
+                other => other.to_string(),
+            };
+            let seconds = time::parse(text.as_bytes());
+            seconds.ok_or_else(|| Problem::malformed("at", &text, time::EXPECTED))
         }
-        Some(other) => Err(Problem::malformed("at", &shown(&other), time::EXPECTED)),
     }
 }
 

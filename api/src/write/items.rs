@@ -5,11 +5,11 @@ use std::borrow::Cow;
 use axum::http::HeaderMap;
 use serde_json::Value;
 use tallyring_records::Schema;
+use tallyring_records::input::{Line, json, lines};
 
 use super::cloud_event;
 use super::refused::{Unreadable, declared};
 use crate::body::media_type;
-use crate::json;
 use crate::problem::Problem;
 
 /// Items of a body, each with its line in NDJSON.
@@ -115,14 +115,8 @@ fn ndjson<T: Item>(bytes: &[u8]) -> Result<Items<T>, Problem> {
     let mut items = Items::<T>::new();
     // Looked at once, and not text by text; where it is not all UTF-8, line by line.
     let utf8 = str::from_utf8(bytes).ok();
-    let ends = memchr::memchr_iter(b'\n', bytes).chain([bytes.len()]);
-    let mut begin = 0;
-    for (number, end) in ends.enumerate() {
-        let place = std::mem::replace(&mut begin, end + 1)..end;
+    for Line { number, place } in lines(bytes, 1) {
         let line = &bytes[place.clone()];
-        if line.trim_ascii().is_empty() {
-            continue;
-        }
         let tree = || match json::parse(line) {
             Ok(value) => Ok(value.into()),
             Err(error) => Err(Problem::malformed(
@@ -137,7 +131,7 @@ fn ndjson<T: Item>(bytes: &[u8]) -> Result<Items<T>, Problem> {
             None => str::from_utf8(line).ok(),
         };
         let item = text.and_then(T::of_line).map_or_else(tree, Ok);
-        items.push((Some(number + 1), item));
+        items.push((usize::try_from(number).ok(), item));
         check_count(items.len())?;
     }
     Ok(items)

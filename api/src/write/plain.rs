@@ -130,8 +130,9 @@ impl<'de> Visitor<'de> for TextsVisitor {
 
 #[cfg(test)]
 mod tests {
+    use tallyring_records::input::json;
+
     use super::*;
-    use crate::json;
 
     const NOW: i64 = 1_331_923_247;
 

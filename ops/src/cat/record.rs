@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use tallyring_records::{Day, Increment, Record, StoreId, Text};
 
-/// A record in a line, texts of clients escaped.
+/// Writes a record as a line of text, with the texts of clients escaped.
 pub fn text(record: &Record) -> String {
     match record {
         Record::Increment(increment) => format!("increment {}", increment_text(increment)),
@@ -88,7 +88,7 @@ fn increment_text(increment: &Increment) -> String {
     text
 }
 
-/// A record as an object: its place in the log, when it was written, its kind, and what it says.
+/// Writes a record as an object: its position in the log, its time, its kind and its content.
 pub fn json(position: &str, written: Timestamp, record: &Record) -> Value {
     let (kind, says) = match record {
         Record::Increment(increment) => ("increment", increment_json(increment)),

@@ -1,6 +1,6 @@
-//! `[[namespace]]`, `[events.<type>]`, `[ratios.<name>]`, `[filters.<name>]` and `[titles]`: what is counted.
+//! `[[namespace]]`, `[events.<type>]`, `[ratios.<name>]`, `[filters.<name>]` and `[titles]`: the schema of the store.
 //!
-//! They are replaced together: a file that declares any of them has none of the defaults.
+//! A file that declares any of these sections replaces the defaults of all of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -50,10 +50,10 @@ fn lateness() -> u32 {
     LATENESS_SECONDS_DEFAULT
 }
 
-/// The declaration, each type of event with a namespace for every entity.
+/// Returns the declared schema; each type of event adds a namespace for every entity.
 ///
 /// # Errors
-/// The first name that cannot be used.
+/// When a name cannot be used; the text names the first one.
 pub fn check(
     namespaces: Option<Vec<Namespace>>,
     events: Option<BTreeMap<String, EventSection>>,

@@ -11,24 +11,24 @@ use super::within;
 /// How HTTP is served.
 #[derive(Debug, Clone)]
 pub struct HttpConfig {
-    /// Limits of connections.
+    /// The limits of connections.
     pub server: ServerLimits,
-    /// Limits of requests.
+    /// The limits of requests.
     pub access: AccessLimits,
-    /// Certificate and key; plain HTTP without.
+    /// The certificate and its key; without them the server speaks plain HTTP.
     pub tls: Option<TlsFiles>,
-    /// Origins whose pages may read.
+    /// The origins whose pages may read.
     pub origins: Vec<String>,
-    /// Names of the server besides its addresses and `localhost`.
+    /// The names of the server, besides its addresses and `localhost`.
     pub hosts: Vec<String>,
 }
 
-/// PEM files.
+/// The files of `[tls]`, in PEM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsFiles {
     /// The certificate with its chain.
     pub certificate: PathBuf,
-    /// Its private key.
+    /// The private key of the certificate.
     pub key: PathBuf,
 }
 
@@ -71,12 +71,12 @@ pub struct CorsSection {
     origins: Option<Vec<String>>,
 }
 
-/// Places of a class may be at most this many.
+/// The largest number of places of one class.
 const PLACES_MAX: usize = 1 << 20;
 const SECONDS_MAX: u64 = 3_600;
 
 impl LimitsSection {
-    /// What is left out is taken from `defaults`.
+    /// Settings that are absent come from `defaults`.
     pub fn or(self, defaults: Self) -> Self {
         Self {
             connections: self.connections.or(defaults.connections),
@@ -120,7 +120,7 @@ impl LimitsSection {
 }
 
 impl HttpSection {
-    /// What is left out is taken from `defaults`.
+    /// Settings that are absent come from `defaults`.
     pub fn or(self, defaults: Self) -> Self {
         Self {
             hosts: self.hosts.or(defaults.hosts),
@@ -156,7 +156,7 @@ impl TlsSection {
 }
 
 impl CorsSection {
-    /// What is left out is taken from `defaults`.
+    /// Settings that are absent come from `defaults`.
     pub fn or(self, defaults: Self) -> Self {
         Self {
             origins: self.origins.or(defaults.origins),
@@ -193,7 +193,7 @@ fn is_origin(text: &str) -> bool {
 /// Checks the four sections.
 ///
 /// # Errors
-/// The first setting that cannot be used.
+/// When a setting cannot be used; the text names the first one and what to write instead.
 pub fn check(
     http: HttpSection,
     limits: &LimitsSection,

@@ -6,16 +6,16 @@ use serde::Deserialize;
 use tallyring_realtime::Durability;
 use tallyring_realtime::oplog::LogCopyAck;
 
-/// Where the second copy is, and who waits for it.
+/// Where the second copy of the log is, and whether increments wait for it.
 #[derive(Debug, Clone)]
 pub struct LogCopyConfig {
-    /// Its directory.
+    /// The directory of the copy.
     pub path: PathBuf,
-    /// When increments are acknowledged.
+    /// When an increment is acknowledged.
     pub ack: LogCopyAck,
 }
 
-/// The section as it is written.
+/// The section of the configuration file.
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct LogCopySection {
@@ -24,7 +24,7 @@ pub struct LogCopySection {
 }
 
 impl LogCopySection {
-    /// What is left out is taken from the defaults.
+    /// Settings that are absent come from the defaults.
     pub fn or(self, defaults: Self) -> Self {
         Self {
             path: self.path.or(defaults.path),
@@ -32,10 +32,10 @@ impl LogCopySection {
         }
     }
 
-    /// The copy that is to be made, if one is.
+    /// Checks the section; `None` when no copy is configured.
     ///
     /// # Errors
-    /// What is wrong, and how to mend it.
+    /// When a setting cannot be used; the text says what to write instead.
     pub fn check(
         self,
         backup: Option<&Path>,

@@ -1,16 +1,16 @@
-//! Whether the limits of memory fit into the memory there is.
+//! Checks that the limits of memory fit the memory of the machine.
 
 use tallyring_realtime::Options;
 
 use crate::error::{CommandError, Result};
 
-/// What a server takes besides, about: the program, connections, bodies on their way, a rebuild.
+/// About how much memory a server takes besides the deltas, bytes: the program, connections, request bodies, a rebuild.
 const BESIDES_BYTES: u64 = 64 << 20;
 
-/// Tells what the limits of memory are and what there is; warns when they do not fit together.
+/// Logs the limits of memory and the memory of the machine, with a warning where the limits may not fit.
 ///
 /// # Errors
-/// A usage error when memory would be full before it is flushed.
+/// A usage error when memory would be full before the deltas are flushed.
 pub fn check(options: &Options) -> Result<()> {
     let mib = |bytes: u64| bytes >> 20;
     let (memory, deltas) = (options.memory_bytes, options.delta_bytes_max);
@@ -45,7 +45,7 @@ pub fn check(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Memory at a bad moment: twice the deltas, while those that are full are flushed.
+/// The memory at the worst moment, bytes: twice the deltas, because full deltas stay while they are flushed.
 fn needed(options: &Options) -> u64 {
     let limits = [
         2 * options.delta_bytes_max,

@@ -26,10 +26,10 @@ use log_copy::LogCopySection;
 /// The embedded configuration, commented.
 pub const DEFAULT: &str = include_str!("default.toml");
 
-/// A configuration that was checked.
+/// A checked configuration.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// False without a file: a store that is there then goes on with what it was given.
+    /// True with a file. Without one, an existing store keeps the declarations that it was last given.
     pub declares: bool,
     /// Address to listen on.
     pub listen: SocketAddr,
@@ -37,28 +37,28 @@ pub struct Config {
     pub options: Options,
     /// Rebuild settings.
     pub rebuild: RebuildConfig,
-    /// Where a copy goes after every rebuild, if anywhere.
+    /// Where a backup goes after every rebuild; `None` for no backup.
     pub backup: Option<PathBuf>,
-    /// Where the second copy of the log is, if there is to be one.
+    /// The second copy of the log; `None` for no copy.
     pub log_copy: Option<LogCopyConfig>,
     /// How HTTP is served.
     pub http: HttpConfig,
-    /// Where StatsD counters are taken; nowhere without.
+    /// The UDP address for StatsD counters; `None` for none.
     pub statsd: Option<SocketAddr>,
-    /// What is counted.
+    /// The namespaces, events, ratios, filters and titles.
     pub schema: Schema,
 }
 
 /// `[rebuild]`
 #[derive(Debug, Clone, Copy)]
 pub struct RebuildConfig {
-    /// When yesterday is exported.
+    /// How many minutes after midnight UTC yesterday is exported.
     pub minutes_after_midnight: u32,
     /// zstd level of the archive.
     pub level: i32,
-    /// zstd level of closed years in the end.
+    /// zstd level with which files of closed years are written again.
     pub closed_level: i32,
-    /// How long finer forms are kept.
+    /// How long minutes and hours are kept.
     pub keep: KeepDays,
 }
 
@@ -66,7 +66,7 @@ impl Config {
     /// Reads a file, or takes the embedded default.
     ///
     /// # Errors
-    /// Usage errors that name the setting and the fix.
+    /// Usage errors that name the setting and what to write instead.
     pub fn load(file: Option<&Path>) -> Result<Self> {
         let Some(path) = file else {
             let embedded = Self::parse(DEFAULT, "the embedded configuration")?;
@@ -81,7 +81,7 @@ impl Config {
         Self::parse(&text, &path.display().to_string())
     }
 
-    /// Reads a configuration's text; `name` is for messages.
+    /// Reads the text of a configuration; messages call it `name`.
     ///
     /// # Errors
     /// As [`Config::load`].
@@ -92,16 +92,16 @@ impl Config {
         file.or(defaults).check().map_err(wrong)
     }
 
-    /// Tells in the log what the limits of memory are and what there is; warns when they do not fit together.
+    /// Logs the limits of memory and the memory of the machine, with a warning where the limits may not fit.
     ///
     /// # Errors
-    /// A usage error when memory would be full before it is flushed.
+    /// A usage error when memory would be full before the deltas are flushed.
     pub fn check_memory(&self) -> Result<()> {
         memory_fit::check(&self.options)
     }
 }
 
-/// The file as it is written; what is left out is taken from the defaults.
+/// The sections of the file; an absent section takes the defaults.
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 struct File {
@@ -196,7 +196,7 @@ impl File {
         let declares = own.0.is_some() || own.1.is_some() || own.2.is_some();
         let (namespace, events, ratios, titles) = match declares {
             true => own,
-            // Titles alone are for what is counted by default.
+            // A file with nothing but titles keeps the default namespaces.
             false => (default.0, default.1, default.2, own.3.or(default.3)),
         };
         Self {
@@ -208,7 +208,7 @@ impl File {
                 segment_mib: self.oplog.segment_mib.or(defaults.oplog.segment_mib),
             },
             memory: MemorySection {
-                // Those of memory follow from how much there is.
+                // The limits of memory follow from the memory of the machine.
                 deltas_mib: self.memory.deltas_mib,
                 cache_mib: self.memory.cache_mib,
                 reads_mib: self.memory.reads_mib,
@@ -361,7 +361,7 @@ fn check_backup(path: Option<PathBuf>) -> std::result::Result<Option<PathBuf>, S
     }
 }
 
-/// UDP has no keys: whoever reaches it counts.
+/// UDP carries no keys, so every program that reaches the address can count.
 fn check_statsd(listen: Option<SocketAddr>) -> std::result::Result<Option<SocketAddr>, String> {
     match listen {
         Some(address) if !address.ip().is_loopback() => Err(format!(

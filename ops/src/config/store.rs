@@ -1,5 +1,5 @@
-//! Without a configuration file a store goes on with what it was given before: embedded defaults never declare other
-//! namespaces, divide it into other shards or let anything expire.
+//! Without a configuration file a store keeps the settings that it was last given: the embedded defaults never declare
+//! other namespaces, change the number of shards or let detail expire.
 
 use std::path::Path;
 
@@ -9,12 +9,12 @@ use super::Config;
 use crate::data_directory::blobs;
 use crate::error::Result;
 
-/// Nothing is forgotten by a command that does not know how long it should be kept.
+/// A command that does not know how long detail is kept lets nothing expire.
 const OPLOG_DAYS: u32 = 36_500;
 const ID_HOURS: u32 = 24 * 366;
 
 impl Config {
-    /// The configuration of a server on `data`: a file, or what the store was given, or the embedded default.
+    /// The configuration of a server on `data`: the file, or the settings of the store, or the embedded default.
     ///
     /// # Errors
     /// As [`Config::load`]; when the newest manifest cannot be read.
@@ -29,8 +29,8 @@ impl Config {
         Ok(config)
     }
 
-    /// The configuration of a command on `data`: as a server's, but without a file nothing expires that the store did
-    /// not let expire before.
+    /// The configuration of a command on `data`: as a server's, but without a file only detail expires that the store
+    /// lets expire already.
     ///
     /// # Errors
     /// As [`Config::for_server`].
@@ -45,8 +45,8 @@ impl Config {
         Ok(config)
     }
 
-    /// The configuration of a command that makes the manifest again: as [`Config::for_command`] where there is a readable
-    /// one.
+    /// The configuration of a command that makes the manifest again: as [`Config::for_command`] where the manifest can
+    /// be read.
     ///
     /// # Errors
     /// As [`Config::load`].
@@ -62,7 +62,7 @@ impl Config {
         Ok(config)
     }
 
-    /// Without a file, the store's manifest, whose shards and schema are taken over; none where there is no store yet.
+    /// Without a file: the manifest of the store, whose shards and schema apply; `None` where there is no store yet.
     fn of_store(&mut self, data: &Path) -> Result<Option<Manifest>> {
         if self.declares || !data.join(names::IDENTITY).exists() {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! Answers of the read API as tables for people: local times as they are said, counts in groups of three digits, bars.
+//! Answers of the read API as tables for people: local times, counts in groups of three digits, bars.
 
 use std::fmt::Write as _;
 
@@ -11,11 +11,11 @@ use crate::escape::visible;
 
 /// Cells of the longest bar beside a count.
 const BAR_CELLS: u64 = 20;
-/// Where a time, and where a count end.
+/// The columns in which times and counts end.
 const TIME_CELLS: usize = 24;
 const COUNT_CELLS: usize = 15;
 
-/// A series, a ranking or estimates, as the API answers them.
+/// Draws a series, a ranking or estimates from an answer of the API.
 pub fn table(answer: &Value) -> String {
     let mut out = String::new();
     if let Some(rows) = answer["counts"].as_array() {
@@ -35,8 +35,8 @@ pub fn table(answer: &Value) -> String {
     out
 }
 
-/// A line without the spaces at its end, and without what would steer a terminal: names are whatever clients sent.
-/// Writing to a string cannot fail.
+/// Writes a line without the spaces at its end and with control characters escaped: clients choose the names. Writing
+/// to a string cannot fail.
 fn line(out: &mut String, text: &str) {
     let _ = writeln!(out, "{}", visible(text).trim_end());
 }
@@ -141,7 +141,7 @@ fn local(label: &str) -> Option<DateTime> {
     label.get(..19)?.parse().ok()
 }
 
-/// A bucket's start as people write it; with its offset where a clock may show one time twice.
+/// The start of a bucket for people, with its offset where a clock may show one time twice.
 fn start(label: &str, unit: &str, zone: &str) -> String {
     let Some(at) = local(label) else {
         return label.to_owned();
@@ -160,7 +160,7 @@ fn start(label: &str, unit: &str, zone: &str) -> String {
     }
 }
 
-/// The dates that a ranking is of; the times, where its buckets are shorter than days.
+/// The dates of a ranking, or its times where its buckets are shorter than days.
 fn range(answer: &Value) -> String {
     let (Some(from), Some(to)) = (local(text(answer, "from")), local(text(answer, "to"))) else {
         return format!("{} to {}", text(answer, "from"), text(answer, "to"));
@@ -171,7 +171,7 @@ fn range(answer: &Value) -> String {
     } else {
         "%Y-%m-%d"
     };
-    // The end is the first instant behind the range: of days the last one is said.
+    // The end is the first instant behind the range; a range of days shows its last day.
     let last = match is_short {
         true => to,
         false => to.checked_sub(1.second()).unwrap_or(to),
@@ -183,7 +183,7 @@ fn range(answer: &Value) -> String {
     }
 }
 
-/// A bar in eighths of a cell; what was counted shows at least one of them.
+/// A bar in eighths of a cell; a count above 0 has at least one eighth.
 fn bar(count: u64, most: u64) -> String {
     const PARTS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     let scaled = u128::from(count) * u128::from(BAR_CELLS) * 8 / u128::from(most.max(1));
@@ -193,7 +193,7 @@ fn bar(count: u64, most: u64) -> String {
     format!("{}{}", "█".repeat(eighths / 8), PARTS[eighths % 8])
 }
 
-/// Of many numbers each sign shows the largest of several, so that they fit a line.
+/// With many numbers each sign shows the largest of several, so that the line fits.
 fn sparkline(numbers: &[u64]) -> String {
     const CELLS_MAX: usize = 80;
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];

@@ -1,6 +1,6 @@
-//! What the server says about a batch: counts, or a problem (`application/problem+json`).
+//! The server's answer to a batch: counts, or a problem (`application/problem+json`).
 //!
-//! Every text that comes from the server is escaped here, before anyone shows it.
+//! Every text of the server is escaped here, before a message shows it.
 
 use serde::Deserialize;
 
@@ -22,10 +22,10 @@ pub struct Answer {
     pub rejected: Vec<Rejected>,
 }
 
-/// One refused event of a batch.
+/// A refused event of a batch.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 pub struct Rejected {
-    /// Its position in the batch, from 0.
+    /// The position of the event in the batch, from 0.
     pub index: usize,
     field: Option<String>,
     #[serde(default)]
@@ -33,7 +33,7 @@ pub struct Rejected {
 }
 
 impl Rejected {
-    /// Why, as the server says it, safe to show.
+    /// The server's reason, safe to show.
     pub fn reason(&self) -> String {
         let field = self
             .field
@@ -63,7 +63,7 @@ pub enum PostError {
     Refused {
         /// Status, problem and what to do, safe to show.
         why: String,
-        /// The event that is to blame, from 0.
+        /// The position of the event to blame, from 0.
         index: Option<usize>,
     },
     /// Every attempt failed.
@@ -75,9 +75,9 @@ pub enum PostError {
     Unreachable {
         /// Attempts made.
         attempts: u32,
-        /// What the last one met.
+        /// The failure of the last attempt.
         last: String,
-        /// An attempt may have succeeded without our knowing.
+        /// The server may have counted an attempt whose answer was lost.
         maybe_counted: bool,
     },
     /// No TLS session could be made; nothing was sent.
@@ -88,7 +88,8 @@ pub enum PostError {
     NotTallyring(String),
 }
 
-/// Says what an error answer says, and what to do about the statuses whose cause is the command line.
+/// Describes an error answer in one line, with advice for each status that the command line can cause. Also returns the
+/// position of the event to blame.
 pub fn describe(status: u16, body: &[u8]) -> (String, Option<usize>) {
     let problem: Problem = serde_json::from_slice(body).unwrap_or_else(|_| {
         let text = String::from_utf8_lossy(body);

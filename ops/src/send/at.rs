@@ -1,14 +1,14 @@
 //! Reads the time of an event: Unix seconds, RFC 3339, or the time of a web access log.
 //!
-//! It does not know the clock: a time is read from the line or the line is bad, never *now*.
+//! A line without a readable time is bad; its event never counts as *now*.
 
-use jiff::Timestamp;
 use jiff::fmt::strtime;
+use tallyring_records::input::time;
 
 use crate::escape::quoted;
 
 /// Above this, a number cannot be meant as Unix seconds (it would be the year 5138).
-const UNIX_SECONDS_MAX: f64 = 1e11;
+const UNIX_SECONDS_MAX: i64 = 100_000_000_000;
 
 /// Reads `text` as a time and returns whole Unix seconds, rounded down.
 ///
@@ -19,42 +19,33 @@ const UNIX_SECONDS_MAX: f64 = 1e11;
 /// A sentence for the user, safe to show, when `text` is none of the three forms or is too large for seconds.
 pub fn parse_at(text: &str) -> Result<i64, String> {
     let text = text.trim();
-    if let Some(seconds) = text.parse::<f64>().ok().filter(|number| number.is_finite()) {
-        return unix_seconds(seconds, text);
-    }
-    let log_time = text
-        .strip_prefix('[')
-        .and_then(|rest| rest.strip_suffix(']'))
-        .unwrap_or(text);
-    let timestamp = match text.parse::<Timestamp>() {
-        Ok(timestamp) => timestamp,
-        Err(_) => strtime::parse("%d/%b/%Y:%H:%M:%S %z", log_time)
-            .and_then(|broken_down| broken_down.to_timestamp())
-            .map_err(|_| {
-                format!(
-                    "`at` is {}, which is neither Unix seconds, nor RFC 3339 with an offset \
-                     (2012-03-16T18:40:47Z), nor an access log time (17/May/2015:10:05:03 +0000)",
-                    quoted(text)
-                )
-            })?,
+    let Some(seconds) = time::parse(text.as_bytes()) else {
+        return access_log_time(text);
     };
-    Ok(floor_seconds(timestamp))
-}
-
-fn unix_seconds(seconds: f64, text: &str) -> Result<i64, String> {
-    if seconds.abs() > UNIX_SECONDS_MAX {
+    if seconds > UNIX_SECONDS_MAX && !text.contains(':') {
         return Err(format!(
             "`at` is {}, too large for Unix seconds; it looks like milliseconds: divide it by 1,000 first",
             quoted(text)
         ));
     }
-    // Within ±1e11, so the cast is exact after rounding down.
-    Ok(seconds.floor() as i64)
+    Ok(seconds)
 }
 
-/// Rounds down also before 1970, where jiff's own seconds round towards zero.
-fn floor_seconds(timestamp: Timestamp) -> i64 {
-    timestamp.as_second() - i64::from(timestamp.subsec_nanosecond() < 0)
+fn access_log_time(text: &str) -> Result<i64, String> {
+    let time = text
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'))
+        .unwrap_or(text);
+    let timestamp = strtime::parse("%d/%b/%Y:%H:%M:%S %z", time)
+        .and_then(|broken_down| broken_down.to_timestamp())
+        .map_err(|_| {
+            format!(
+                "`at` is {}, which is neither Unix seconds, nor RFC 3339 with an offset \
+                 (2012-03-16T18:40:47Z), nor an access log time (17/May/2015:10:05:03 +0000)",
+                quoted(text)
+            )
+        })?;
+    Ok(timestamp.as_second())
 }
 
 #[cfg(test)]
@@ -71,6 +62,8 @@ mod tests {
         check("1331923247", 1_331_923_247);
         check(" 1331923247 ", 1_331_923_247);
         check("1331923247.9", 1_331_923_247);
+        // A float would round it up to the next hour.
+        check("1332009599.99999999", 1_332_009_599);
         check("0", 0);
         check("-0.5", -1);
         check("100000000000", 100_000_000_000);

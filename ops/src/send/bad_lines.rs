@@ -33,7 +33,7 @@ impl BadLines {
     /// Creates the rejects file, or empties it, when one is wanted.
     ///
     /// # Errors
-    /// What creating it answered.
+    /// When the file cannot be created.
     pub fn new(rejects: Option<&Path>) -> io::Result<Self> {
         let rejects = match rejects {
             None => None,
@@ -45,7 +45,7 @@ impl BadLines {
     /// Lists `line`; `reason` must be safe to show.
     ///
     /// # Errors
-    /// What writing the rejects file answered.
+    /// When the rejects file cannot be written.
     pub fn list(&mut self, line: &SourceLine, reason: &str, progress: &Progress) -> io::Result<()> {
         self.show(format_args!("{}: {reason}", line.place), progress);
         self.record(&line.place, reason, &String::from_utf8_lossy(&line.text))
@@ -54,7 +54,7 @@ impl BadLines {
     /// Lists `count` lines that the server refused without naming them; they stand after `place` in one batch.
     ///
     /// # Errors
-    /// What writing the rejects file answered.
+    /// When the rejects file cannot be written.
     pub fn list_unnamed(
         &mut self,
         count: u64,

@@ -10,7 +10,7 @@ pub const FIELDS: [&str; 10] = [
     "host", "user", "time", "method", "path", "link", "status", "bytes", "referrer", "agent",
 ];
 
-/// One parsed line. A field that the log writes as `-` is `None`.
+/// A parsed line. A field that the log writes as `-` is `None`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct LogLine<'a> {
     host: Option<Cow<'a, str>>,
@@ -28,7 +28,7 @@ impl<'a> LogLine<'a> {
     /// Parses one line.
     ///
     /// # Errors
-    /// Which part is missing, for the user.
+    /// A sentence for the user that names the missing part.
     pub fn parse(line: &'a str) -> Result<Self, String> {
         let missing = |part: &str| format!("not an access log line: no {part}");
         let (client, rest) = line.split_once(" [").ok_or_else(|| missing("[time]"))?;

@@ -1,4 +1,4 @@
-//! Why a run ended early, how far it had come, and what that means for running it again.
+//! Why a run ended early, how far it had come, and what a second run would count.
 
 use std::fmt;
 use std::io;
@@ -10,18 +10,18 @@ use super::place::Place;
 use crate::error::CommandError;
 use crate::escape::visible;
 
-/// What `tallyring send` can end with. The text is safe to show.
+/// The failures of `tallyring send`. The text is safe to show.
 #[derive(Debug, thiserror::Error)]
 pub enum SendError {
-    /// The command line cannot be meant like this; nothing was read or sent.
+    /// The command line is wrong; nothing was read or sent.
     #[error("{0}")]
     Usage(String),
     /// The run ended before all was sent.
     #[error("{why}; {sent}")]
     Stopped {
-        /// What happened.
+        /// The cause.
         why: Why,
-        /// What had been sent by then.
+        /// How far the run had come.
         sent: Sent,
     },
 }
@@ -35,31 +35,31 @@ impl From<SendError> for CommandError {
     }
 }
 
-/// What stopped a run.
+/// The cause of an early end.
 #[derive(Debug, thiserror::Error)]
 pub enum Why {
     /// A bad line under `--on-error stop`.
     #[error("{place}: {reason} (--on-error skip lists such lines and goes on)")]
     BadLine {
-        /// Where it stands.
+        /// The place of the line.
         place: Place,
-        /// What is wrong, safe to show.
+        /// The fault, safe to show.
         reason: String,
     },
     /// A file whose header does not fit the mapping.
     #[error("{}: {why}", visible(.file))]
     Unusable {
-        /// Its name.
+        /// The name of the file.
         file: String,
-        /// What is wrong, safe to show.
+        /// The fault, safe to show.
         why: String,
     },
     /// A file that could not be read or written.
     #[error("{}: {source}", visible(.name))]
     File {
-        /// Its name, with the line where that is known.
+        /// The name of the file, with the line where it is known.
         name: String,
-        /// What the system answered.
+        /// The error of the system.
         source: io::Error,
     },
     /// A batch that the server did not take.
@@ -67,10 +67,10 @@ pub enum Why {
     Server {
         /// The line to blame, or the first of the batch.
         place: Option<Place>,
-        /// What the server answered.
+        /// The last failure.
         error: PostError,
     },
-    /// The user ended it.
+    /// The user interrupted the run.
     #[error("interrupted")]
     Interrupted,
 }

@@ -11,7 +11,7 @@ static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 /// Starts to watch for signals; the flag turns true on the first.
 ///
-/// Where that is impossible, signals simply end the process, as they do without this.
+/// Where signals cannot be watched, they end the process as if this function had not been called.
 pub fn watch() -> &'static AtomicBool {
     // The thread ends with the process.
     let _detached = thread::Builder::new().name("signals".to_owned()).spawn(|| {

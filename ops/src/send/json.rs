@@ -1,8 +1,9 @@
-//! JSON lines: one object a line.
+//! JSON lines: one object a line, whose scalar fields become texts.
 
 use std::borrow::Cow;
 
 use serde_json::{Number, Value};
+use tallyring_records::input::json::{Json, parse_borrowed};
 
 use crate::escape::quoted;
 
@@ -12,18 +13,17 @@ const EXACT_FLOAT_LIMIT: f64 = 9_007_199_254_740_992.0;
 /// Parses one line.
 ///
 /// # Errors
-/// Why it is not a JSON object, for the user.
-pub fn parse(line: &[u8]) -> Result<Value, String> {
-    let value: Value = serde_json::from_slice(line).map_err(|error| {
+/// A sentence for the user when the line is no JSON object.
+pub fn parse(line: &[u8]) -> Result<Json<'_>, String> {
+    let value = parse_borrowed(line).map_err(|error| {
         let column = error.column();
         let text = error.to_string();
         let what = text.split(" at line ").next().unwrap_or(&text);
         format!("not valid JSON at column {column}: {what}")
     })?;
-    if value.is_object() {
-        Ok(value)
-    } else {
-        Err("valid JSON, but not an object".to_owned())
+    match value {
+        Json::Object(_) => Ok(value),
+        _ => Err("valid JSON, but not an object".to_owned()),
     }
 }
 
@@ -31,29 +31,29 @@ pub fn parse(line: &[u8]) -> Result<Value, String> {
 /// nested objects. `None` where it is missing, null or empty.
 ///
 /// # Errors
-/// The field holds an object or a list, or a number too large to be kept exactly.
-pub fn text<'a>(record: &'a Value, field: &str) -> Result<Option<Cow<'a, str>>, String> {
+/// A sentence for the user when the field holds an object or a list, or a number too large to be kept exactly.
+pub fn text<'a>(record: &'a Json<'_>, field: &str) -> Result<Option<Cow<'a, str>>, String> {
     match find(record, field) {
-        None | Some(Value::Null) => Ok(None),
-        Some(Value::String(text)) => Ok((!text.is_empty()).then_some(Cow::Borrowed(text.as_str()))),
-        Some(Value::Bool(value)) => Ok(Some(Cow::Borrowed(if *value { "true" } else { "false" }))),
-        Some(Value::Number(number)) => {
+        None | Some(Json::Other(Value::Null)) => Ok(None),
+        Some(Json::Text(text)) => Ok((!text.is_empty()).then_some(Cow::Borrowed(text))),
+        Some(Json::Other(Value::Number(number))) => {
             number_text(number, field).map(|text| Some(Cow::Owned(text)))
         }
-        Some(Value::Object(_)) => Err(not_scalar(
+        Some(Json::Other(scalar)) => Ok(Some(Cow::Owned(scalar.to_string()))),
+        Some(Json::Object(_)) => Err(not_scalar(
             field,
             "an object: name a field inside it, with a dot",
         )),
-        Some(Value::Array(_)) => Err(not_scalar(field, "a list")),
+        Some(Json::List(_)) => Err(not_scalar(field, "a list")),
     }
 }
 
-fn find<'a>(record: &'a Value, field: &str) -> Option<&'a Value> {
-    record.get(field).or_else(|| {
-        field
-            .split('.')
-            .try_fold(record, |value, name| value.get(name))
-    })
+fn find<'a, 'b>(record: &'a Json<'b>, field: &str) -> Option<&'a Json<'b>> {
+    let get = |value: &'a Json<'b>, name: &str| match value {
+        Json::Object(fields) => fields.get(name),
+        _ => None,
+    };
+    get(record, field).or_else(|| field.split('.').try_fold(record, get))
 }
 
 fn number_text(number: &Number, field: &str) -> Result<String, String> {
@@ -122,14 +122,19 @@ mod tests {
 
     #[test]
     fn a_broken_line_names_its_column() {
-        assert_eq!(
-            parse(b"{\"a\":1,,}"),
-            Err("not valid JSON at column 8: key must be a string".to_owned())
-        );
-        assert_eq!(
-            parse(b"[1]"),
-            Err("valid JSON, but not an object".to_owned())
-        );
+        for (line, why) in [
+            (
+                "{\"a\":1,,}",
+                "not valid JSON at column 8: key must be a string",
+            ),
+            ("[1]", "valid JSON, but not an object"),
+            (
+                "{\"a\":1,\"a\":2}",
+                "not valid JSON at column 13: `a` is given twice",
+            ),
+        ] {
+            assert_eq!(parse(line.as_bytes()).expect_err(line), why);
+        }
         assert!(parse(b"{\"a\":\"\xff\"}").is_err(), "not UTF-8");
     }
 }

@@ -1,7 +1,7 @@
-//! Reads lines with the file and number they came from: plain, gunzipped, standard input, or followed.
+//! Reads lines with the file and number they came from: of a plain or packed file, of standard input, or followed.
 //!
-//! Invariants: a line is at most [`LINE_BYTES_MAX`] long in memory; numbers start at 1 and, where a followed
-//! file was replaced or truncated, start at 1 again. It does not know what a line means.
+//! Invariants: a line takes at most [`LINE_BYTES_MAX`] bytes of memory; numbers start at 1, and start again at 1 where
+//! a followed file was replaced or truncated. The reader does not know what a line means.
 
 use std::fs::{File, Metadata};
 use std::io::{self, BufRead, BufReader, Read};
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use flate2::read::MultiGzDecoder;
+use tallyring_rebuild::load::open_input;
 
 use super::place::{Place, SourceLine};
 
@@ -19,12 +19,12 @@ pub const LINE_BYTES_MAX: usize = 1 << 20;
 
 const READ_BUFFER_BYTES: usize = 64 << 10;
 
-/// What reading a line came to.
+/// The result of reading a line.
 #[derive(Debug)]
 pub enum Next {
     /// A whole line.
     Line(SourceLine),
-    /// A line that cannot be used whatever its format, and why.
+    /// A line that no format can use, and the reason.
     Bad(SourceLine, &'static str),
     /// A followed file has nothing new at the moment.
     Idle,
@@ -56,33 +56,21 @@ struct Followed {
 }
 
 impl LineReader {
-    /// Opens `path`, `-` being standard input; a name that ends in `.gz` is gunzipped.
+    /// Opens `path`, `-` being standard input, and unpacks gzip and zstd.
     ///
-    /// Adds the bytes read from disk (before gunzipping) to `bytes_read`.
+    /// Adds the bytes read from disk (before unpacking) to `bytes_read`.
     ///
     /// # Errors
-    /// What opening the file answered.
+    /// When the file cannot be opened.
     pub fn open(path: &Path, bytes_read: Arc<AtomicU64>) -> io::Result<Self> {
-        let raw: Box<dyn Read> = if is_stdin(path) {
-            Box::new(io::stdin())
-        } else {
-            Box::new(CountingReader {
-                inner: File::open(path)?,
-                bytes_read: Arc::clone(&bytes_read),
-            })
-        };
-        let input: Box<dyn Read> = if is_gzip(path) {
-            Box::new(MultiGzDecoder::new(raw))
-        } else {
-            raw
-        };
+        let input = open_input(path, &bytes_read)?;
         Ok(Self::new(path, input, bytes_read, None))
     }
 
     /// Opens the plain file `path` and keeps reading what is appended, through rotation and truncation.
     ///
     /// # Errors
-    /// What opening the file answered; it must exist.
+    /// When the file does not exist or cannot be opened.
     pub fn follow(path: &Path, bytes_read: Arc<AtomicU64>) -> io::Result<Self> {
         let file = File::open(path)?;
         let metadata = file.metadata()?;
@@ -127,7 +115,7 @@ impl LineReader {
     /// Reads the next line. Blocks only as the file itself does; a followed file answers [`Next::Idle`].
     ///
     /// # Errors
-    /// What reading answered, damaged gzip data included; [`LineReader::place`] says where.
+    /// When the file cannot be read or unpacked; [`LineReader::place`] says where.
     pub fn next(&mut self) -> io::Result<Next> {
         loop {
             let chunk = match self.input.fill_buf() {
@@ -169,7 +157,7 @@ impl LineReader {
             return Ok(Some(Next::Idle));
         };
         if (metadata.dev(), metadata.ino()) != (followed.device, followed.inode) {
-            // Its last lines may have been written between the empty read and the look at the name.
+            // The file may have got its last lines between the empty read and the look at the name.
             if !self.input.fill_buf()?.is_empty() {
                 return Ok(None);
             }
@@ -238,10 +226,13 @@ pub fn is_stdin(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// Whether `path` is gunzipped.
-pub fn is_gzip(path: &Path) -> bool {
-    path.extension()
-        .is_some_and(|extension| extension.eq_ignore_ascii_case("gz"))
+/// Whether the name of `path` is that of a packed file.
+pub fn is_packed(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| {
+        ["gz", "zst"]
+            .iter()
+            .any(|packed| extension.eq_ignore_ascii_case(packed))
+    })
 }
 
 /// Counts the bytes that pass, for the progress bar.

@@ -1,20 +1,18 @@
 //! `--map TARGET=FIELD`: which field of a line becomes which part of an increment.
 //!
-//! A mapping knows fields by name and texts, not formats; what it makes is the body of `POST /v1/increments`.
+//! A mapping knows the names of fields and their texts, and no formats. It makes the items of `POST /v1/increments`.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use tallyring_records::COUNT_MAX;
 
 use super::at::parse_at;
 use super::combined;
 use super::record::Record;
 use super::source::{Source, check_namespace, parse_option};
 use crate::escape::quoted;
-
-/// The largest count of one increment, 2^53 − 1.
-const COUNT_MAX: u64 = (1 << 53) - 1;
 
 const TARGETS: &str = "at, n, id, user, key.<namespace> and by.<subtotal>";
 
@@ -29,7 +27,7 @@ pub struct Mapping {
     by: BTreeMap<String, Source>,
 }
 
-/// One item of `POST /v1/increments`.
+/// An item of `POST /v1/increments`.
 #[derive(Debug, Serialize)]
 pub struct Increment<'a> {
     at: i64,
@@ -48,7 +46,8 @@ impl Mapping {
     /// Parses the options, each `TARGET=FIELD`, or `TARGET==TEXT` for a constant.
     ///
     /// # Errors
-    /// Which option is wrong and what is allowed, for the user; also when no `at` or no key is mapped.
+    /// A sentence for the user that names the wrong option and the options there are; also when no `at` or no key is
+    /// mapped.
     pub fn parse(options: &[String]) -> Result<Self, String> {
         let (mut at, mut n, mut id, mut user) = (None, None, None, None);
         let (mut keys, mut by) = (BTreeMap::new(), BTreeMap::new());
@@ -126,7 +125,7 @@ impl Mapping {
     /// Makes sure that every mapped field is one that access logs have.
     ///
     /// # Errors
-    /// Which is not and which there are, for the user.
+    /// A sentence for the user that names the wrong field and the fields there are.
     pub fn check_combined(&self) -> Result<(), String> {
         match self
             .fields()
@@ -168,8 +167,8 @@ impl Mapping {
     /// Makes the increment of one record.
     ///
     /// # Errors
-    /// Why the line is bad, for the user: no valid `at`, none of the keys, no valid `n` or no `id` where these
-    /// are mapped. A missing `by` or `user` is left out.
+    /// A sentence for the user when the line is bad: no valid `at`, none of the keys, no valid `n` or no `id` where
+    /// these are mapped. A missing `by` or `user` is left out.
     pub fn increment<'a>(&'a self, record: &'a Record<'_>) -> Result<Increment<'a>, String> {
         let at = parse_at(&self.at.required(record, "at")?)?;
         let keys = texts(&self.keys, record)?;
@@ -240,6 +239,7 @@ fn parse_count(text: &str) -> Result<u64, String> {
 mod tests {
     use serde_json::{Value, json};
 
+    use super::super::json;
     use super::*;
 
     fn mapping(options: &[&str]) -> Result<Mapping, String> {
@@ -249,7 +249,8 @@ mod tests {
 
     fn map(options: &[&str], line: Value) -> Result<Value, String> {
         let mapping = mapping(options).expect("mapping");
-        let record = Record::Json(line);
+        let line = line.to_string();
+        let record = Record::Json(json::parse(line.as_bytes())?);
         Ok(serde_json::to_value(mapping.increment(&record)?).expect("JSON"))
     }
 

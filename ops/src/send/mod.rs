@@ -82,7 +82,7 @@ nothing twice. Running the command again does count again, unless an id is mappe
     after_help = EXAMPLES
 )]
 pub struct SendArgs {
-    /// Files to read, in this order; - is standard input, and .gz is unpacked
+    /// Files to read, in this order; - is standard input; gzip and zstd are unpacked
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 
@@ -106,7 +106,7 @@ pub struct SendArgs {
     #[arg(long)]
     follow: bool,
 
-    /// What a bad line does: stop before it, or be listed and skipped
+    /// A bad line stops the run, or is listed and skipped
     #[arg(long, value_enum, default_value_t = OnError::Stop, value_name = "WHAT")]
     on_error: OnError,
 
@@ -119,12 +119,12 @@ pub struct SendArgs {
         value_parser = clap::value_parser!(u16).range(1..=10_000))]
     batch: u16,
 
-    /// A key with the scope `write`; better in the variable TALLYRING_KEY, as other users see options
+    /// A key with the scope `write`; the variable TALLYRING_KEY is better, because other users can see options
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
 }
 
-/// What a bad line does.
+/// The effect of a bad line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum OnError {
     /// Stop at the first; nothing further is sent.
@@ -139,7 +139,7 @@ pub enum OnError {
 /// key from `TALLYRING_KEY`. Takes over Ctrl-C and SIGTERM for the rest of the process.
 ///
 /// # Errors
-/// What stopped the run, in a text for the user that is safe to show. The summary is printed then too.
+/// The cause of an early end, in a text for the user that is safe to show. The summary is printed then too.
 pub fn run(args: SendArgs, json: bool) -> Result<()> {
     let plan = Plan::new(args, std::env::var(KEY_VARIABLE).ok())?;
     let mut session = Session::new(
@@ -155,7 +155,7 @@ pub fn run(args: SendArgs, json: bool) -> Result<()> {
     if outcome.is_ok() || session.totals().batches > 0 || json {
         let totals = session.totals();
         let written = totals.write(&mut io::stdout().lock(), session.elapsed(), json);
-        // Why a run stopped is worth more than where its summary went.
+        // The cause of an early end matters more than a summary that could not be written.
         return outcome
             .map_err(CommandError::from)
             .and(written.map_err(out::failed));

@@ -1,4 +1,4 @@
-//! A line and where it stands, to be named in every message about it.
+//! A line and its place, which every message about it names.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,12 +20,12 @@ impl fmt::Display for Place {
     }
 }
 
-/// One line without its line end, which need not be UTF-8.
+/// A line without its line end, which need not be UTF-8.
 #[derive(Debug)]
 pub struct SourceLine {
-    /// Where it starts.
+    /// The place of its first byte.
     pub place: Place,
-    /// Its bytes.
+    /// The bytes of the line.
     pub text: Vec<u8>,
 }
 

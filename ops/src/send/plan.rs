@@ -1,19 +1,19 @@
-//! Checks the command line and turns it into what a run does.
+//! Checks the command line and turns it into the plan of a run.
 
 use std::path::{Path, PathBuf};
 
 use super::error::SendError;
-use super::lines::{is_gzip, is_stdin};
+use super::lines::{is_packed, is_stdin};
 use super::mapping::Mapping;
 use super::record::Format;
 use super::{OnError, SendArgs};
 use crate::escape::quoted;
 use crate::http_client::Server;
 
-/// One file to read.
+/// A file to read.
 #[derive(Debug)]
 pub struct Input {
-    /// Its name; `-` is standard input.
+    /// The name of the file; `-` is standard input.
     pub path: PathBuf,
     /// How its lines are written.
     pub format: Format,
@@ -23,7 +23,7 @@ pub struct Input {
 pub struct Plan {
     /// The files, in order.
     pub inputs: Vec<Input>,
-    /// What becomes of a line.
+    /// The fields of an increment, by the fields of a line.
     pub mapping: Mapping,
     /// The server.
     pub server: Server,
@@ -31,7 +31,7 @@ pub struct Plan {
     pub path: &'static str,
     /// The most events of one batch.
     pub batch_events_max: usize,
-    /// What a bad line does.
+    /// The effect of a bad line.
     pub on_error: OnError,
     /// The file that keeps bad lines.
     pub rejects: Option<PathBuf>,
@@ -43,7 +43,7 @@ impl Plan {
     /// Checks `args`; `environment_key` is the key to use when `--key` is not given.
     ///
     /// # Errors
-    /// [`SendError::Usage`] with what is wrong and how to write it instead.
+    /// [`SendError::Usage`] with the fault and what to write instead.
     pub fn new(args: SendArgs, environment_key: Option<String>) -> Result<Self, SendError> {
         Self::check(args, environment_key).map_err(SendError::Usage)
     }
@@ -119,7 +119,9 @@ fn check_followed(inputs: &[Input]) -> Result<(), String> {
         [input] if is_stdin(&input.path) => {
             Err("--follow needs a file; standard input is read until it ends anyway".to_owned())
         }
-        [input] if is_gzip(&input.path) => Err("--follow needs a plain file, not a .gz".to_owned()),
+        [input] if is_packed(&input.path) => {
+            Err("--follow needs a plain file, not a packed one".to_owned())
+        }
         [_] => Ok(()),
         _ => Err("--follow reads one file; start one `tallyring send` for each".to_owned()),
     }

@@ -13,8 +13,8 @@ use crate::http_client::{Server, is_tls_failure};
 /// How long and how often a batch is tried again.
 #[derive(Clone, Copy, Debug)]
 pub struct RetryPolicy {
-    /// Attempts in all, the first included; none for as long as it takes. Fewer as long as nothing has answered: an address
-    /// that is wrong stays so.
+    /// Attempts in all, the first included; `None` for no limit. Before the first answer the limit is at most
+    /// [`ATTEMPTS_TO_MEET`], because a wrong address stays wrong.
     pub attempts_max: Option<u32>,
     /// The pause after the first failure; each further one is twice as long.
     pub pause_first: Duration,
@@ -23,7 +23,7 @@ pub struct RetryPolicy {
 }
 
 impl Default for RetryPolicy {
-    /// About two minutes in all, and 45 seconds where nothing has answered yet: a server that restarts is back by then.
+    /// About two minutes in all, and 45 seconds before the first answer: a server that restarts is back by then.
     fn default() -> Self {
         Self {
             attempts_max: Some(12),
@@ -34,7 +34,7 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// As long as it takes: what follows a file would count all of it again when it is started anew.
+    /// No limit, for a followed file: a new run would count the whole file again.
     pub fn forever() -> Self {
         Self {
             attempts_max: None,
@@ -43,16 +43,16 @@ impl RetryPolicy {
     }
 }
 
-/// Attempts before the first answer, where they are bounded.
+/// The most attempts before the first answer, where attempts are limited.
 const ATTEMPTS_TO_MEET: u32 = 9;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// One attempt from end to end.
+/// The longest time of one attempt.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 const ANSWER_BYTES_MAX: u64 = 1 << 20;
 /// How soon a pause notices an interruption.
 const PAUSE_STEP: Duration = Duration::from_millis(50);
 
-/// What one attempt came to.
+/// The result of one attempt.
 enum Attempt {
     Answered(Answer),
     Failed(PostError),
@@ -70,7 +70,7 @@ pub struct Poster<'a> {
     run_id: String,
     retry: RetryPolicy,
     interrupted: &'a AtomicBool,
-    /// Something has answered.
+    /// True once the server has answered.
     has_met: bool,
     /// Attempts that were repeated so far.
     pub retry_count: u64,
@@ -96,10 +96,11 @@ impl<'a> Poster<'a> {
         }
     }
 
-    /// Posts the batch numbered `batch_number`, and again while that may help; each failure is told to `notice`.
+    /// Posts the batch numbered `batch_number`, and repeats failed attempts that may succeed; `notice` receives each
+    /// failure.
     ///
     /// # Errors
-    /// [`PostError`] when the batch was not taken, or it is not known whether it was.
+    /// [`PostError`] when the batch was not counted, or may have been counted without an answer.
     pub fn post(
         &mut self,
         batch_number: u64,
@@ -120,7 +121,7 @@ impl<'a> Poster<'a> {
                 } => (why, after, maybe_counted),
             };
             maybe_counted_ever |= maybe_counted;
-            // One that is asked to come soon, and again and again, as of a server that reads its log, gives it time.
+            // A server that reads its log asks for an early retry again and again; the growing pause gives it time.
             let wait = after.map_or(pause, |after| after.max(pause));
             let wait = wait.min(self.retry.pause_max);
             let of = self.attempts_max();

@@ -4,13 +4,15 @@ use std::borrow::Cow;
 use std::path::Path;
 
 use clap::ValueEnum;
+use tallyring_records::input::csv;
+use tallyring_records::input::json::Json;
 
 use super::combined::LogLine;
 use super::csv::Header;
+use super::json;
 use super::lines::LINE_BYTES_MAX;
 use super::mapping::Mapping;
 use super::place::SourceLine;
-use super::{csv, json};
 
 /// How the lines of a file are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -24,11 +26,12 @@ pub enum Format {
 }
 
 impl Format {
-    /// Guesses from the name: `.csv`, `.log` (combined), else JSON lines; a final `.gz`, and the number that rotation
-    /// gave, are looked through.
+    /// Guesses from the name: `.csv`, `.log` (combined), else JSON lines. A final `.gz` or `.zst`, and the number that
+    /// rotation added, are ignored.
     pub fn of_name(path: &Path) -> Self {
         let name = path.to_string_lossy().to_ascii_lowercase();
-        let name = name.strip_suffix(".gz").unwrap_or(&name);
+        let packed = [".gz", ".zst"].iter();
+        let name = packed.fold(&*name, |name, end| name.strip_suffix(end).unwrap_or(name));
         let name = match name.rsplit_once('.') {
             Some((name, number)) if number.bytes().all(|byte| byte.is_ascii_digit()) => name,
             _ => name,
@@ -43,13 +46,13 @@ impl Format {
     }
 }
 
-/// One parsed line.
+/// A parsed line.
 #[derive(Debug)]
 pub enum Record<'a> {
     /// An object of JSON lines.
-    Json(serde_json::Value),
+    Json(Json<'a>),
     /// The fields of a CSV record, by its header.
-    Csv(&'a Header, Vec<Cow<'a, str>>),
+    Csv(&'a Header, csv::Record),
     /// A line of an access log.
     Combined(LogLine<'a>),
 }
@@ -58,11 +61,11 @@ impl Record<'_> {
     /// Returns the field called `name` as text; `None` where it is missing or empty.
     ///
     /// # Errors
-    /// The field is there but is not a scalar, for the user.
+    /// A sentence for the user when the field is no scalar.
     pub fn text(&self, name: &str) -> Result<Option<Cow<'_, str>>, String> {
         match self {
             Self::Json(object) => json::text(object, name),
-            Self::Csv(header, fields) => Ok(header.text(fields, name).map(Cow::Borrowed)),
+            Self::Csv(header, record) => Ok(header.text(record, name).map(Cow::Borrowed)),
             Self::Combined(line) => Ok(line.text(name).map(Cow::Borrowed)),
         }
     }
@@ -75,7 +78,7 @@ pub enum Assembled {
     Record(SourceLine),
     /// Nothing to send: a blank line, a CSV header, or the start of a record that goes on.
     Nothing,
-    /// A record that cannot be one, and why.
+    /// A bad record, and the reason.
     Bad(SourceLine, &'static str),
     /// The file cannot be read with this mapping: its header lacks a column.
     Unusable(String),
@@ -131,8 +134,7 @@ impl Parser {
             };
         }
         // Only the new line is looked at, so a quote that is never closed costs no more than its bytes.
-        let text = std::str::from_utf8(&line.text);
-        let unfinished = text.is_ok_and(|text| csv::leaves_open(text, self.open.is_some()));
+        let unfinished = csv::leaves_open(&line.text, self.open.is_some());
         if let Some(mut open) = self.open.take() {
             open.text.push(b'\n');
             open.text.append(&mut line.text);
@@ -174,7 +176,7 @@ impl Parser {
     /// Parses an assembled record.
     ///
     /// # Errors
-    /// Why it is bad, for the user.
+    /// A sentence for the user when the record is bad.
     pub fn parse<'a>(&'a self, record: &'a [u8]) -> Result<Record<'a>, String> {
         if self.format == Format::Json {
             return json::parse(record).map(Record::Json);
@@ -188,7 +190,7 @@ impl Parser {
         match &self.header {
             Some(header) => header
                 .record(text)
-                .map(|fields| Record::Csv(header, fields)),
+                .map(|record| Record::Csv(header, record)),
             None => LogLine::parse(text).map(Record::Combined),
         }
     }
@@ -246,6 +248,7 @@ mod tests {
         for (name, format) in [
             ("a.csv", Format::Csv),
             ("a.CSV.gz", Format::Csv),
+            ("a.csv.zst", Format::Csv),
             ("access.log.gz", Format::Combined),
             ("access.log.1", Format::Combined),
             ("access.log.12.gz", Format::Combined),

@@ -1,7 +1,7 @@
-//! One run: reads lines, gathers batches, posts them, and keeps the books.
+//! A run: reads lines, gathers batches, posts them and keeps the totals.
 //!
-//! Invariant: `totals.sent` counts the events of answered batches only, and a batch leaves memory only when it
-//! was answered. So whatever stops a run, [`Sent`] tells exactly where it stood.
+//! Invariant: `totals.sent` counts the events of answered batches only, and a batch leaves memory only once it was
+//! answered. Whatever stops a run, [`Sent`] says exactly how far it had come.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -60,11 +60,11 @@ pub struct Session<'a> {
 impl<'a> Session<'a> {
     /// Checks that the files are there, and prepares to send them.
     ///
-    /// `run_id` must be new for every run. Once `interrupted` turns true, a run that follows a file sends
-    /// what it has and ends well; another one stops.
+    /// `run_id` must be new for every run. Once `interrupted` turns true, a run that follows a file sends its last
+    /// batch and succeeds; any other run stops.
     ///
     /// # Errors
-    /// A file is missing or a directory, or the rejects file cannot be created.
+    /// When a file is missing or a directory, or the rejects file cannot be created.
     pub fn new(
         plan: &'a Plan,
         run_id: String,
@@ -291,11 +291,11 @@ impl<'a> Session<'a> {
         settled
     }
 
-    /// Books an answered batch.
+    /// Adds an answered batch to the totals.
     fn settle(&mut self, answer: &Answer, lines: &[SourceLine]) -> Result<(), Why> {
         let event_count = lines.len() as u64;
         let taken = answer.accepted.saturating_add(answer.duplicates);
-        // The server lists only the first 100 it refused; the books are kept by difference.
+        // The server lists only the first 100 refused events, so the number is a difference.
         let rejected = match self.plan.on_error {
             OnError::Skip => event_count.saturating_sub(taken),
             OnError::Stop => 0,

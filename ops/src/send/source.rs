@@ -1,18 +1,18 @@
-//! One side of a `--map` option: the field or the constant that a target takes its text from.
+//! The right side of a `--map` option: the field or the constant that becomes the text of a target.
 
 use std::borrow::Cow;
 
+use tallyring_records::{NAME_CHARS_MAX, is_name};
+
 use super::record::Record;
 use crate::escape::quoted;
-
-const NAMESPACE_LENGTH_MAX: usize = 24;
 
 /// Where the text of a target comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// A field of the line.
     Field(String),
-    /// The same text for every line, written `TARGET==TEXT`.
+    /// A constant text, written `TARGET==TEXT`.
     Literal(String),
 }
 
@@ -20,7 +20,7 @@ impl Source {
     /// The text for `record`; `None` where its field is missing or empty.
     ///
     /// # Errors
-    /// The field is not a scalar.
+    /// A sentence for the user when the field is no scalar.
     pub fn text<'a>(&'a self, record: &'a Record<'_>) -> Result<Option<Cow<'a, str>>, String> {
         match self {
             Self::Literal(text) => Ok(Some(Cow::Borrowed(text))),
@@ -31,7 +31,7 @@ impl Source {
     /// The text for `record`, which must have one; `target` names it in the error.
     ///
     /// # Errors
-    /// The field is missing, empty or not a scalar, for the user.
+    /// A sentence for the user when the field is missing, empty or no scalar.
     pub fn required<'a>(
         &'a self,
         record: &'a Record<'_>,
@@ -53,7 +53,7 @@ impl Source {
 /// Splits `TARGET=FIELD` or `TARGET==TEXT`.
 ///
 /// # Errors
-/// It is neither, for the user.
+/// A sentence for the user when the option has neither form.
 pub fn parse_option(option: &str) -> Result<(&str, Source), String> {
     let usage = || {
         format!(
@@ -76,21 +76,14 @@ pub fn parse_option(option: &str) -> Result<(&str, Source), String> {
 /// Makes sure that `name` can be a namespace.
 ///
 /// # Errors
-/// It cannot, for the user.
+/// A sentence for the user when it cannot.
 pub fn check_namespace(name: &str) -> Result<(), String> {
-    let word = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
-    let valid = name.len() <= NAMESPACE_LENGTH_MAX
-        && name.bytes().all(word)
-        && name
-            .bytes()
-            .next()
-            .is_some_and(|first| first.is_ascii_lowercase());
-    if valid {
+    if is_name(name) {
         return Ok(());
     }
     Err(format!(
         "--map key.{name}=…: a namespace is a lower-case letter, then letters, digits and _, \
-         at most {NAMESPACE_LENGTH_MAX} in all",
+         at most {NAME_CHARS_MAX} in all",
         name = quoted(name)
     ))
 }

@@ -1,4 +1,4 @@
-//! What a run came to, as a table or as one JSON object.
+//! The totals of a run, as a table or as one JSON object.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -41,7 +41,7 @@ impl Totals {
     /// Writes one JSON object on a line, or the table.
     ///
     /// # Errors
-    /// What writing to `out` answered.
+    /// When `out` cannot be written.
     pub fn write(&self, out: &mut dyn Write, elapsed: Duration, json: bool) -> io::Result<()> {
         if json {
             return self.write_json(out, elapsed);

@@ -1,10 +1,10 @@
-//! A tiny HTTP server for tests: answers scripted replies and keeps what it was asked.
+//! A tiny HTTP server for tests: gives scripted replies and keeps the requests.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread::{self, JoinHandle};
 
-/// What to do with one request.
+/// The reply to one request.
 pub enum Reply {
     /// Status, further headers (each with its line end) and body.
     Answer(u16, &'static str, &'static str),
@@ -12,7 +12,7 @@ pub enum Reply {
     Drop,
 }
 
-/// One request as it came.
+/// A request.
 #[derive(Debug)]
 pub struct Request {
     pub first_line: String,

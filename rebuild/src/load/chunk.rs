@@ -6,9 +6,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use tallyring_records::input::csv::{first_record_end, last_record_end};
+
 use super::csv::Columns;
 use super::error::LoadError;
-use super::{csv, input};
+use super::input;
 
 /// Bytes of a chunk, about.
 const CHUNK_BYTES: usize = 2 << 20;
@@ -143,7 +145,7 @@ impl OpenFile {
             // Either will do.
             None if is_empty => Format::NdJson,
             _ => {
-                let end = csv::first_record_end(&rest);
+                let end = first_record_end(&rest);
                 let columns = Columns::read(&rest[..end]).map_err(|what| LoadError::File {
                     file: Arc::clone(&name),
                     what,
@@ -173,7 +175,7 @@ impl OpenFile {
                 break bytes.len();
             }
             let end = match self.file.format {
-                Format::Csv(_) => csv::last_record_end(&bytes),
+                Format::Csv(_) => last_record_end(&bytes),
                 Format::NdJson => memchr::memrchr(b'\n', &bytes).map_or(0, |at| at + 1),
             };
             if end > 0 {

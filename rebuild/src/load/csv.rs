@@ -1,9 +1,7 @@
 //! Bulk CSV: `namespace,key,hour,count`, for breakdowns also `subtotal,value`, in any order (RFC 4180).
 
-use std::ops::Range;
-
-use ::csv::{ByteRecord, ReaderBuilder};
 use tallyring_records::how_many;
+use tallyring_records::input::csv::{Record, WrongQuotes};
 
 use super::chunk::newlines;
 use super::field::shown;
@@ -30,18 +28,20 @@ impl Columns {
     /// # Errors
     /// Which column is missing, unknown or doubled, for the user.
     pub fn read(header: &[u8]) -> Result<Self, String> {
-        let mut record = ByteRecord::new();
-        let mut reader = ReaderBuilder::new().has_headers(false).from_reader(header);
         let expected = "a header is `namespace,key,hour,count`, for breakdowns also `subtotal,value`, in any order";
-        if !matches!(reader.read_byte_record(&mut record), Ok(true)) {
+        let header = header.trim_ascii_end();
+        if header.is_empty() {
             return Err(format!("it has no header; {expected}"));
         }
-        let read = usize::try_from(reader.position().byte()).unwrap_or(usize::MAX);
-        if read < header.trim_ascii_end().len() {
+        if header.contains(&b'\r') {
             return Err("its lines end in CR; save it with lines that end in LF or CRLF".into());
         }
+        let mut record = Record::default();
+        let (_, read) = record.read(header);
+        read.map_err(|wrong| format!("in the header, {wrong}"))?;
         let mut places = [None; NAMES.len()];
-        for (place, name) in record.iter().enumerate() {
+        for place in 0..record.count() {
+            let name = record.field(place);
             let known = NAMES
                 .iter()
                 .position(|known| known.as_bytes() == name.trim_ascii());
@@ -63,7 +63,7 @@ impl Columns {
         }
         Ok(Self {
             places,
-            count: record.len(),
+            count: record.count(),
         })
     }
 
@@ -78,7 +78,7 @@ impl Columns {
         each: &mut EachRow<'_, E>,
     ) -> Result<(), E> {
         let (mut rest, mut line) = (chunk, first_line);
-        let mut unquoted = Unquoted::default();
+        let mut unquoted = Record::default();
         // Rows are read alike whatever stands beside them in the chunk.
         while let Some(quote) = memchr::memchr(b'"', rest) {
             let start = memchr::memrchr(b'\n', &rest[..quote]).map_or(0, |at| at + 1);
@@ -133,19 +133,19 @@ impl Columns {
         &self,
         rest: &[u8],
         line: u64,
-        unquoted: &mut Unquoted,
+        unquoted: &mut Record,
         each: &mut EachRow<'_, E>,
     ) -> Result<usize, E> {
         let (end, read) = unquoted.read(rest);
         let text = &rest[..end];
         let text = text.strip_suffix(b"\n").unwrap_or(text);
         let text = text.strip_suffix(b"\r").unwrap_or(text);
-        let row: &Unquoted = unquoted;
-        let found = row.fields.len();
+        let row: &Record = unquoted;
+        let found = row.count();
         let fields = match read {
             Ok(()) if found == self.count => Ok(self.fields(|place| row.field(place))),
             Ok(()) => Err(self.wrong_count(found)),
-            Err(wrong) => Err(wrong.text(line, newlines(text))),
+            Err(wrong) => Err(wrong_quotes(wrong, line, newlines(text))),
         };
         each(line, fields, text)?;
         Ok(end)
@@ -172,162 +172,11 @@ impl Columns {
     }
 }
 
-/// A row's fields without their quotes.
-#[derive(Default)]
-struct Unquoted {
-    /// All of them.
-    text: Vec<u8>,
-    /// Where each stands there.
-    fields: Vec<Range<usize>>,
-}
-
-/// What is wrong with the quotes of a row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum WrongQuotes {
-    /// Neither a comma nor a line end follows one that closes.
-    NotAtEnd,
-    /// One has none that closes it.
-    Unclosed,
-}
-
-impl WrongQuotes {
-    /// For the user, of a row that begins in `line` and has `more` lines than that.
-    fn text(self, line: u64, more: u64) -> String {
-        let what = match self {
-            Self::NotAtEnd => {
-                "a quoted field goes on behind its closing quote; write a quote in a quoted field twice"
-            }
-            Self::Unclosed => "a quoted field lacks its closing quote; close it",
-        };
-        match more {
-            0 => what.to_owned(),
-            more => format!("{what} (it was read until line {})", line + more),
-        }
-    }
-}
-
-impl Unquoted {
-    fn field(&self, place: usize) -> &[u8] {
-        &self.text[self.fields[place].clone()]
-    }
-
-    /// Reads the row that `rest` begins with. Where the next one begins: where the quotes of this one are wrong, behind the
-    /// next line end, so that no more rows than it may reach into are lost with it.
-    fn read(&mut self, rest: &[u8]) -> (usize, Result<(), WrongQuotes>) {
-        self.text.clear();
-        self.fields.clear();
-        let mut at = 0;
-        loop {
-            let start = self.text.len();
-            let end = if rest.get(at) == Some(&b'"') {
-                self.quoted(rest, at + 1)
-            } else {
-                Ok(self.plain(rest, at))
-            };
-            let end = match end {
-                Ok(end) => end,
-                Err((wrong, at)) => {
-                    let line_end = memchr::memchr(b'\n', &rest[at..]);
-                    let next = line_end.map_or(rest.len(), |behind| at + behind + 1);
-                    return (next, Err(wrong));
-                }
-            };
-            self.fields.push(start..self.text.len());
-            if rest.get(end) != Some(&b',') {
-                return (rest.len().min(end + 1), Ok(()));
-            }
-            at = end + 1;
-        }
-    }
-
-    /// Takes the field that begins at `at` as it stands; where it ends. Quotes in it are nothing but that.
-    fn plain(&mut self, rest: &[u8], at: usize) -> usize {
-        let end = memchr::memchr2(b',', b'\n', &rest[at..]);
-        let end = end.map_or(rest.len(), |behind| at + behind);
-        let mut field = &rest[at..end];
-        if rest.get(end) != Some(&b',') {
-            field = field.strip_suffix(b"\r").unwrap_or(field);
-        }
-        self.text.extend_from_slice(field);
-        end
-    }
-
-    /// Takes the field whose opening quote stands before `opened`: where it ends, or what is wrong and where.
-    fn quoted(&mut self, rest: &[u8], opened: usize) -> Result<usize, (WrongQuotes, usize)> {
-        let mut at = opened;
-        loop {
-            let Some(behind) = memchr::memchr(b'"', &rest[at..]) else {
-                // What follows the quote is rows as likely as text.
-                return Err((WrongQuotes::Unclosed, opened));
-            };
-            let quote = at + behind;
-            self.text.extend_from_slice(&rest[at..quote]);
-            at = quote + 1;
-            match &rest[at..] {
-                [b'"', ..] => {
-                    self.text.push(b'"');
-                    at += 1;
-                }
-                [] | [b',' | b'\n', ..] => return Ok(at),
-                [b'\r'] | [b'\r', b'\n', ..] => return Ok(at + 1),
-                _ => return Err((WrongQuotes::NotAtEnd, at)),
-            }
-        }
-    }
-}
-
-/// Where the first record ends, its line end included.
-pub fn first_record_end(bytes: &[u8]) -> usize {
-    let mut scan = Scan::default();
-    let end = bytes.iter().position(|&byte| scan.ends_record(byte));
-    end.map_or(bytes.len(), |at| at + 1)
-}
-
-/// Where the last whole record of a chunk ends, which begins with one; 0 when there is none.
-pub fn last_record_end(bytes: &[u8]) -> usize {
-    let Some(quote) = memchr::memchr(b'"', bytes) else {
-        return memchr::memrchr(b'\n', bytes).map_or(0, |at| at + 1);
-    };
-    let mut end = memchr::memrchr(b'\n', &bytes[..quote]).map_or(0, |at| at + 1);
-    let mut scan = Scan::default();
-    for (at, &byte) in bytes.iter().enumerate().skip(end) {
-        if scan.ends_record(byte) {
-            end = at + 1;
-        }
-    }
-    end
-}
-
-/// Follows quotes as rows are read: one opens a field only at its start, and a row in which they are wrong ends with its
-/// line.
-#[derive(Default)]
-struct Scan {
-    state: State,
-}
-
-#[derive(Default, Clone, Copy, PartialEq)]
-enum State {
-    #[default]
-    FieldStart,
-    Plain,
-    Quoted,
-    QuoteInQuoted,
-    /// Behind what follows a closing quote and must not; or a CR, which the line end follows.
-    BehindQuoted,
-}
-
-impl Scan {
-    fn ends_record(&mut self, byte: u8) -> bool {
-        self.state = match (self.state, byte) {
-            (State::Quoted, b'"') => State::QuoteInQuoted,
-            (State::Quoted, _) | (State::FieldStart | State::QuoteInQuoted, b'"') => State::Quoted,
-            (_, b'\n') | (State::FieldStart | State::Plain | State::QuoteInQuoted, b',') => {
-                State::FieldStart
-            }
-            (State::QuoteInQuoted | State::BehindQuoted, _) => State::BehindQuoted,
-            _ => State::Plain,
-        };
-        byte == b'\n' && self.state == State::FieldStart
+/// Says what is wrong with the quotes of a row that begins in `line` and has `more` lines than that.
+fn wrong_quotes(wrong: WrongQuotes, line: u64, more: u64) -> String {
+    match more {
+        0 => wrong.to_string(),
+        more => format!("{wrong} (it was read until line {})", line + more),
     }
 }
 
@@ -335,6 +184,7 @@ impl Scan {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use tallyring_records::input::csv::last_record_end;
 
     fn rows(header: &str, chunk: &str) -> Vec<(u64, Result<[String; 6], String>)> {
         let columns = Columns::read(header.as_bytes()).unwrap();

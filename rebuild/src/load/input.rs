@@ -1,4 +1,4 @@
-//! Opens what is loaded: plain, gzip or zstd, told by their first bytes; `-` is standard input.
+//! Opens an input: plain, gzip or zstd, which its first bytes tell.
 
 use std::fs::File;
 use std::io::{self, BufReader, Chain, Cursor, Read};
@@ -15,7 +15,10 @@ const BUFFER_BYTES: usize = 256 << 10;
 /// zstd frames that need a larger window than this are refused (as a power of two).
 const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 
-/// Opens `path`; bytes read, as they are on disk, are added to `bytes_read`.
+/// Opens `path` and unpacks it; `-` is standard input. Adds the bytes that are read, as they are on disk, to `bytes_read`.
+///
+/// # Errors
+/// When it cannot be opened or is a directory; reading it fails when it is damaged.
 pub fn open(path: &Path, bytes_read: &Arc<AtomicU64>) -> io::Result<Box<dyn Read + Send>> {
     let file: Box<dyn Read + Send> = if path.as_os_str() == "-" {
         Box::new(io::stdin())

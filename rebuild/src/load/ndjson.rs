@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 
 use serde::Deserialize;
+use tallyring_records::input::lines;
 
 use super::csv::EachRow;
 use super::row::Fields;
@@ -47,11 +48,8 @@ impl Scalar<'_> {
 /// # Errors
 /// What `each` says.
 pub fn rows<E>(chunk: &[u8], first_line: u64, each: &mut EachRow<'_, E>) -> Result<(), E> {
-    for (line, text) in (first_line..).zip(chunk.split(|&byte| byte == b'\n')) {
-        let text = text.trim_ascii();
-        if text.is_empty() {
-            continue;
-        }
+    for line in lines(chunk, first_line) {
+        let (line, text) = (line.number, chunk[line.place].trim_ascii());
         match serde_json::from_slice::<Object<'_>>(text) {
             Ok(object) => {
                 let (hour, count) = (object.hour.text(), object.count.text());

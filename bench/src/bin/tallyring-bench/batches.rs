@@ -1,4 +1,4 @@
-//! `tallyring-bench batches`: bodies of 1,000 increments, durable, counted in counters: a total and its two subtotals
+//! `tallyring-bench batches`: durable bodies of 1,000 increments. The unit is counters: a total and its two subtotals
 //! are three.
 
 use anyhow::Result;
@@ -13,7 +13,7 @@ const BODIES: usize = 200;
 const ROWS: f64 = 1_000.0;
 const COUNTERS_A_ROW: f64 = 3.0;
 
-/// Measures one connection and eight, over few keys and many.
+/// Measures one connection and eight, over few and many keys.
 pub fn run(effort: &Effort) -> Result<Report> {
     let mut report = Report::new("batches");
     let empty = ServerProcess::empty()?;

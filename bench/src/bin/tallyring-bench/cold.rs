@@ -1,4 +1,4 @@
-//! `tallyring-bench cold`: blocks of the archive that the first read of a key takes, counted, and how long it is.
+//! `tallyring-bench cold`: how many blocks of the archive the first read of a key decodes, and how long it takes.
 
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use crate::report::Report;
 use crate::request;
 use crate::server::ServerProcess;
 
-/// Keys far from each other, so that no two share a block.
+/// The number of keys, so far from each other that no two share a block.
 const READS: u64 = 20;
 
 /// Reads keys of a server that has just started.

@@ -1,6 +1,6 @@
-//! `tallyring-bench events`: how many events with distinct ids a second, how soon each is seen, and what a dashboard
-//! waits meanwhile, when events come as fast as they are taken or, with `--rate`, at that rate. With `--hot` also what
-//! events and reads of the other keys wait beside a hot one, in turn with events spread evenly.
+//! `tallyring-bench events`: how many events with distinct ids are counted a second, how soon each is visible, and the
+//! latency of dashboard reads meanwhile, at the highest rate or at that of `--rate`. `--hot` adds the latency of events
+//! and reads of other keys beside a hot one, in turn with events spread evenly.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -24,18 +24,6 @@ pub struct EventsArgs {
     /// Events of a run
     #[arg(long, default_value_t = 500_000, value_parser = clap::value_parser!(u64).range(1_000..=50_000_000))]
     events: u64,
-    /// Events of a batch
-    #[arg(long, default_value_t = 5_000, value_parser = clap::value_parser!(u64).range(1..=10_000))]
-    batch: u64,
-    /// Connections that send at once
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=64))]
-    clients: u64,
-    /// Ads; each ad group has 10 of them, each campaign 100, each advertiser 1,000
-    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
-    ads: u64,
-    /// Users
-    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
-    users: u64,
     /// Events a second, in batches that are due at even times [default: as fast as they are taken]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     rate: Option<u64>,
@@ -44,16 +32,23 @@ pub struct EventsArgs {
     hot: u64,
 }
 
-/// How often the dashboard asks while events come in.
+/// Events of a batch.
+const BATCH: u64 = 5_000;
+/// Connections that send at once.
+const CLIENTS: u64 = 4;
+/// Each ad group has 10 ads, each campaign 100, each advertiser 1,000.
+const ADS: u64 = 10_000;
+const USERS: u64 = 100_000;
+/// The pause between two reads of the dashboard.
 const DASHBOARD_PAUSE: Duration = Duration::from_millis(10);
-/// Reads of the dashboard: the last hour by minute, and by country and device.
+/// The reads of the dashboard: the last hour by minute, and by country and device.
 const DASHBOARD: [&str; 3] = [
     "/v1/ad_click/1/counts?unit=minute&units=60",
     "/v1/ad_click/1/by/country*device?unit=hour&units=1",
     "/v1/ratios/ctr/campaign/0?unit=hour&units=24",
 ];
 
-/// The figures of all runs, each with a server of its own.
+/// The figures of all runs; each run has a server of its own.
 #[derive(Default)]
 struct Measured {
     rate: Vec<f64>,
@@ -61,13 +56,13 @@ struct Measured {
     batches: Vec<Histogram<u64>>,
     visible: Vec<Histogram<u64>>,
     dashboard: Vec<Histogram<u64>>,
-    /// Single events of ads that are not hot, and reads of them.
+    /// Latencies of single events of other ads, and of reads of them.
     others: [Vec<Histogram<u64>>; 2],
-    /// Memory of a remembered id that is in no run.
+    /// Bytes of memory of a remembered id that is in no run.
     id_bytes: Vec<f64>,
 }
 
-/// Measures.
+/// Runs the benchmark.
 pub fn run(effort: &Effort, args: &EventsArgs) -> Result<Report> {
     let (mut measured, mut evenly) = (Measured::default(), Measured::default());
     let spread = EventsArgs {
@@ -82,7 +77,7 @@ pub fn run(effort: &Effort, args: &EventsArgs) -> Result<Report> {
     }
     let mut report = Report::new("events");
     report.row("events", "event/s", &measured.rate);
-    report.latency(&format!("a batch of {}", args.batch), &measured.batches);
+    report.latency(&format!("a batch of {BATCH}"), &measured.batches);
     report.latency("acknowledged until visible", &measured.visible);
     report.latency("read of a dashboard meanwhile", &measured.dashboard);
     report.row("resident, an event", "bytes", &measured.bytes_each);
@@ -118,7 +113,7 @@ fn run_once(effort: &Effort, args: &EventsArgs, measured: &mut Measured) -> Resu
         bodies: &bodies,
         next: AtomicUsize::new(0),
         began,
-        pause: args.rate.map(|rate| args.batch as f64 / rate as f64),
+        pause: args.rate.map(|rate| BATCH as f64 / rate as f64),
     };
     let (sent, seconds, dashboard, others) = thread::scope(|scope| {
         let send = || {
@@ -127,8 +122,8 @@ fn run_once(effort: &Effort, args: &EventsArgs, measured: &mut Measured) -> Resu
             batches.add(&sent).context("cannot add latencies")
         };
         let dashboard = scope.spawn(|| ask_until(&url, &done));
-        let others = scope.spawn(|| others_until(&url, args, &done));
-        let senders: Vec<_> = (0..args.clients).map(|_| scope.spawn(send)).collect();
+        let others = scope.spawn(|| others_until(&url, &done));
+        let senders: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(send)).collect();
         let sent: Result<Vec<()>> = senders
             .into_iter()
             .map(|sender| joined(sender.join()))
@@ -168,7 +163,7 @@ fn joined<T>(outcome: thread::Result<Result<T>>) -> Result<T> {
     outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// Every event was counted: the clicks and impressions of all advertisers together.
+/// Checks that every event was counted: the clicks and impressions of all advertisers together.
 fn check(args: &EventsArgs, url: &str) -> Result<()> {
     let agent = agent();
     let mut counted = 0;
@@ -188,17 +183,17 @@ fn check(args: &EventsArgs, url: &str) -> Result<()> {
     )
 }
 
-/// Batches of events from now on, made before anything is measured.
+/// Makes all batches before anything is measured.
 fn bodies(args: &EventsArgs) -> Vec<String> {
     let mut dice = Chance::new(0x5eed);
     let mut bodies = Vec::new();
     let mut number = 0;
     while number < args.events {
         let mut body = String::new();
-        for _ in 0..args.batch.min(args.events - number) {
+        for _ in 0..BATCH.min(args.events - number) {
             number += 1;
             let hot = dice.below(100) < args.hot;
-            let ad = if hot { 1 } else { dice.below(args.ads) };
+            let ad = if hot { 1 } else { dice.below(ADS) };
             let kind = if dice.below(20) == 0 {
                 "click"
             } else {
@@ -216,7 +211,7 @@ fn bodies(args: &EventsArgs) -> Vec<String> {
                 ad / 10,
                 ad / 100,
                 ad / 1_000,
-                dice.below(args.users)
+                dice.below(USERS)
             ));
         }
         bodies.push(body);
@@ -224,17 +219,18 @@ fn bodies(args: &EventsArgs) -> Vec<String> {
     bodies
 }
 
-/// When which batch is to be sent.
+/// The schedule of the batches.
 struct Due<'b> {
     bodies: &'b [String],
     next: AtomicUsize,
     began: Instant,
-    /// Seconds from one to the next; none sends each when one before was answered.
+    /// Seconds from one batch to the next; `None` sends each batch when the one before was answered.
     pause: Option<f64>,
 }
 
 impl Due<'_> {
-    /// The next batch, when its time has come, and that time: latency counts from there, not from when it could be sent.
+    /// Returns the next batch when its time has come, with that time: latency counts from when the batch was due, not
+    /// from when it could be sent.
     fn next(&self) -> Option<(&str, Instant)> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let body = self.bodies.get(number)?;
@@ -274,12 +270,12 @@ fn ask_until(url: &str, done: &AtomicBool) -> Result<Histogram<u64>> {
     Ok(latencies)
 }
 
-/// Counts single events of ads that are not hot, which name no advertiser, and reads those ads.
-fn others_until(url: &str, args: &EventsArgs, done: &AtomicBool) -> Result<[Histogram<u64>; 2]> {
+/// Counts single events of other ads, without an advertiser, and reads those ads.
+fn others_until(url: &str, done: &AtomicBool) -> Result<[Histogram<u64>; 2]> {
     let (agent, mut dice) = (agent(), Chance::new(0x07e5));
     let (mut events, mut reads) = (histogram()?, histogram()?);
     while !done.load(Ordering::Relaxed) {
-        let ad = 2 + dice.below(args.ads);
+        let ad = 2 + dice.below(ADS);
         let id = format!("other-{:016x}", dice.next());
         let event = json!({"id": id, "type": "click", "entities": {"ad": ad.to_string()}});
         let began = Instant::now();
@@ -296,7 +292,7 @@ fn others_until(url: &str, args: &EventsArgs, done: &AtomicBool) -> Result<[Hist
     Ok([events, reads])
 }
 
-/// From an acknowledgement to the end of the first read that shows the event.
+/// Measures from an acknowledgement to the end of the first read that shows the event.
 fn until_visible(url: &str) -> Result<Histogram<u64>> {
     const PROBES: u64 = 200;
     let agent = agent();

@@ -1,8 +1,8 @@
 //! Generated history: unsorted rows of clicks on links, as a shortener would have kept them for a year.
 //!
-//! Links are clicked by a power law (exponent 1.1 over 3 million links); each is made at some hour of the year, and the
-//! age of its clicks is log-uniform over 2,600 hours, so most come soon and some much later. 20 million rows are 1.3
-//! million links and 6.8 million hours of links. The same number of rows is always the same file.
+//! Clicks on links follow a power law (exponent 1.1 over 3 million links). Each link is made at some hour of the year,
+//! and the age of its clicks is log-uniform over 2,600 hours, so most clicks come soon and some much later. 20 million
+//! rows have 1.3 million links and 6.8 million hours of links. Equal numbers of rows give equal files.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -17,10 +17,10 @@ const LINKS: f64 = 3e6;
 const EXPONENT: f64 = 1.1;
 const AGE_HOURS: f64 = 2_600.0;
 
-/// Writes so many rows as CSV with a header; how many bytes that are.
+/// Writes `rows` rows as CSV with a header; returns the bytes of the file.
 ///
 /// # Errors
-/// When the disk refuses.
+/// When the disk fails.
 pub fn write(path: &Path, rows: u64) -> Result<u64> {
     let file = File::create(path).with_context(|| format!("cannot make {}", path.display()))?;
     let mut out = BufWriter::with_capacity(1 << 20, file);
@@ -42,7 +42,7 @@ pub fn write(path: &Path, rows: u64) -> Result<u64> {
     Ok(written.len())
 }
 
-/// The name of a link by its rank: 1 is clicked most.
+/// The name of a link by its rank; rank 1 has the most clicks.
 pub fn name(rank: u64) -> String {
     Name(rank).to_string()
 }
@@ -57,19 +57,19 @@ impl Random {
         self.0
     }
 
-    /// From 0 to 1.
+    /// A number from 0 to 1.
     fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// A link's rank, from 1.
+    /// The rank of a link, from 1.
     fn link(&mut self) -> u64 {
         let power = 1.0 - EXPONENT;
         ((LINKS.powf(power) - 1.0) * self.unit() + 1.0).powf(1.0 / power) as u64
     }
 }
 
-/// A number that looks like any other, always the same.
+/// Mixes the bits of a number; equal numbers give equal results.
 fn scattered(number: u64) -> u64 {
     number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 16
 }

@@ -1,4 +1,4 @@
-//! `tallyring-bench latency`: how long a redirector waits for a durable increment, at half the rate that saturates.
+//! `tallyring-bench latency`: the latency of durable increments at half the rate that saturates.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -55,7 +55,7 @@ pub fn run(effort: &Effort) -> Result<Report> {
     Ok(report)
 }
 
-/// The 99th percentile of writing 4 KiB into a file that has them, durably.
+/// The 99th percentile of durable writes of 4 KiB over existing bytes of a file, milliseconds.
 fn sync_milliseconds(directory: &Path) -> Result<f64> {
     let path = directory.join("fdatasync");
     let file = File::create(&path).context("cannot make a file")?;

@@ -1,8 +1,9 @@
 //! A load generator for loopback: keep-alive connections of HTTP/1.1 on one thread, with an HDR histogram.
 //!
-//! It shares the machine with the server, so it does little: requests are bytes made before, answers are read
-//! as far as their length. Closed, each connection asks again as soon as it was answered. At a rate, requests
-//! are due at even times and latency counts from when one was due, not from when it could be sent.
+//! The generator shares the machine with the server, so it does little: requests are bytes made before, and answers are
+//! read as far as their length. Without a rate, each connection sends its next request when the one before was
+//! answered. With a rate, requests are due at even times, and latency counts from when a request was due, not from when
+//! it could be sent.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -20,29 +21,29 @@ use tallyring_realtime::priority;
 
 use crate::server::ServerProcess;
 
-/// What to send, to whom, for how long.
+/// The requests, their server and their duration.
 pub struct Load<'r> {
-    /// Whom to ask.
+    /// The server.
     pub server: &'r ServerProcess,
     /// Connections at once.
     pub connections: usize,
     /// Whole requests, sent in turn.
     pub requests: &'r [Vec<u8>],
-    /// Requests a second; none sends as fast as answers come.
+    /// Requests a second; `None` sends as fast as answers come.
     pub rate: Option<f64>,
-    /// How long it is measured.
+    /// How long the load is measured.
     pub duration: Duration,
-    /// Lets the server refuse with 503 and `Retry-After`; otherwise that ends the run.
+    /// True where the server may refuse with 503 and `Retry-After`; otherwise a refusal ends the run.
     pub may_refuse: bool,
 }
 
-/// What came of it.
+/// The figures of a load.
 pub struct Outcome {
     /// Good answers a second.
     pub per_second: f64,
     /// Refusals a second.
     pub refused_per_second: f64,
-    /// Processor time that the server took for one answer, microseconds.
+    /// Processor time of the server for one answer, microseconds.
     pub processor_us: f64,
     /// Latencies of good answers in nanoseconds.
     pub latency: Histogram<u64>,
@@ -55,13 +56,13 @@ impl Outcome {
     }
 }
 
-/// Answers before the measurement begins.
+/// How long the load runs before the measurement begins.
 const WARM_UP: Duration = Duration::from_millis(300);
-/// A server that answers nothing for so long has failed.
+/// The longest silence of a server that has not failed.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 impl Load<'_> {
-    /// Sends so many requests once each, one after the other, each made just before.
+    /// Sends requests one after the other, each made just before it is sent.
     ///
     /// # Errors
     /// As [`Load::run`].
@@ -80,7 +81,7 @@ impl Load<'_> {
         Ok(())
     }
 
-    /// Runs it, on a thread that is not kept waiting longer than those it asks.
+    /// Runs the load on a thread that waits for a processor no longer than the server's threads.
     ///
     /// # Errors
     /// When the server cannot be reached, closes a connection or answers with an error.
@@ -103,7 +104,7 @@ impl Load<'_> {
             epoll::add(&epoll, &connection.stream, data, epoll::EventFlags::IN)
                 .context("cannot watch a connection")?;
             if self.rate.is_none() {
-                // The server cuts off who says nothing, and a crowd takes long to open.
+                // The server closes silent connections, and opening thousands takes long.
                 connection.send(&self.requests[number % self.requests.len()], Instant::now())?;
             }
             connections.push(connection);
@@ -138,7 +139,7 @@ impl Load<'_> {
     }
 }
 
-/// For nanoseconds, up to a minute.
+/// A histogram for nanoseconds, up to a minute.
 ///
 /// # Errors
 /// Never: the bounds are those of the type.
@@ -161,8 +162,8 @@ struct Run<'r> {
     latency: Histogram<u64>,
 }
 
-/// Waits for events so long. An epoll's own timeout is rounded up to a millisecond, which is half of what is measured
-/// at a rate.
+/// Waits for events. The timeout of an epoll is rounded up to a millisecond, which is half of the measured latency at a
+/// rate.
 fn wait_until(
     epoll: &impl AsFd,
     wait: Duration,
@@ -173,7 +174,7 @@ fn wait_until(
         tv_nsec: i64::from(nanoseconds),
     };
     let mut timeout = timespec(wait.subsec_nanos());
-    // One call does where the time is a whole number of milliseconds, as it is without a rate.
+    // One call is enough for a whole number of milliseconds, as it is without a rate.
     if !wait.subsec_nanos().is_multiple_of(1_000_000) {
         rustix::event::poll(&mut [PollFd::new(epoll, PollFlags::IN)], Some(&timeout))?;
         timeout = timespec(0);
@@ -207,7 +208,7 @@ impl Run<'_> {
         Ok(self)
     }
 
-    /// Sends what is due on idle connections; how long until the next.
+    /// Sends the requests that are due on idle connections; returns the time until the next.
     fn send_due(&mut self, now: Instant) -> Result<Duration> {
         const LONGEST: Duration = Duration::from_millis(100);
         while let Some(&number) = self.idle.front() {
@@ -247,12 +248,12 @@ impl Run<'_> {
     }
 }
 
-/// What an answer says.
+/// The meaning of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Status {
-    /// 2xx.
+    /// A status of 2xx.
     Good,
-    /// 503, and when to try again.
+    /// A 503 that says when to try again.
     Refused,
 }
 
@@ -260,7 +261,7 @@ struct Connection {
     stream: TcpStream,
     buffer: Vec<u8>,
     filled: usize,
-    /// Length of the answer under way and what it says, once its head is read.
+    /// Length and meaning of the answer under way, once its head is read.
     expected: Option<(usize, Status)>,
     due: Instant,
 }
@@ -286,7 +287,7 @@ impl Connection {
         while !request.is_empty() {
             match self.stream.write(request) {
                 Ok(written) => request = &request[written..],
-                // A body larger than the socket's buffer: the server is reading it.
+                // The body is larger than the buffer of the socket, and the server is reading it.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => thread::yield_now(),
                 Err(error) => return Err(error).context("cannot send a request"),
             }
@@ -294,7 +295,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads what has come; what the answer says when it is whole.
+    /// Reads the bytes that have come; returns the meaning of the answer when it is whole.
     fn receive(&mut self) -> Result<Option<Status>> {
         match self.stream.read(&mut self.buffer[self.filled..]) {
             Ok(0) => bail!("the server closed a connection"),
@@ -319,7 +320,7 @@ impl Connection {
     }
 }
 
-/// Bytes of an answer, head and body, and what it says, once its head is whole.
+/// Returns the bytes of an answer, head and body, and its meaning, once its head is whole.
 fn answer_length(bytes: &[u8]) -> Result<Option<(usize, Status)>> {
     let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else {
         return Ok(None);

@@ -9,7 +9,7 @@ use crate::request::post;
 
 const ROWS: u64 = 1_000;
 
-/// Counts every key once and looks at the process.
+/// Counts every key once and reads the memory of the process.
 pub fn run(effort: &Effort, keys: u64) -> Result<Report> {
     let mut report = Report::new("memory");
     let (mut resident, mut each) = (Vec::new(), Vec::new());

@@ -1,4 +1,4 @@
-//! `tallyring-bench overload`: more clients than the server has places for, connections that idle, and how it is afterwards.
+//! `tallyring-bench overload`: more clients than the server has places for, idle connections, and the load afterwards.
 
 use std::net::TcpStream;
 
@@ -19,7 +19,8 @@ const MIB: f64 = (1 << 20) as f64;
 
 const CONFIG: &str = "[limits]\nconnections = 20000\nconnections_per_ip = 20000\n";
 
-/// A quiet load, a crowd that asks without pause, the quiet load again, and beside idle connections.
+/// Measures a quiet load, a crowd that asks without pause, the quiet load again, and the quiet load beside idle
+/// connections.
 pub fn run(effort: &Effort) -> Result<Report> {
     let directory = effort.directory()?;
     let config = directory.path().join("bench.toml");
@@ -83,7 +84,7 @@ pub fn run(effort: &Effort) -> Result<Report> {
     Ok(report)
 }
 
-/// Connections that say nothing.
+/// Opens connections that send nothing.
 fn hold(server: &ServerProcess) -> Result<Vec<TcpStream>> {
     let connect = |_| TcpStream::connect(server.address);
     let held: std::io::Result<Vec<TcpStream>> = (0..IDLE).map(connect).collect();

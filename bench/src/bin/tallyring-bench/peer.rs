@@ -1,4 +1,5 @@
-//! `tallyring-bench load`: requests of a file, sent to any server, so that others are measured by the same generator.
+//! `tallyring-bench load`: sends the requests of a file to any server, so that the same generator measures other
+//! programs.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -20,12 +21,12 @@ pub struct PeerArgs {
     name: String,
     /// Where it listens, such as 127.0.0.1:7379
     address: SocketAddr,
-    /// A request a line, sent in turn: {"target":"/a"}, with "body" and its "type" a POST
+    /// JSON lines, each a request: {"target":"/a"}, with "body" and its "type" a POST; sent in turn
     requests: PathBuf,
     /// Connections at once
     #[arg(long, default_value_t = 64)]
     connections: usize,
-    /// What one request counts
+    /// Counts of one request
     #[arg(long, default_value_t = 1.0)]
     counts: f64,
 }
@@ -39,7 +40,7 @@ struct Line {
     kind: String,
 }
 
-/// Sends them as fast as answers come.
+/// Sends the requests as fast as answers come.
 pub fn run(effort: &Effort, args: &PeerArgs) -> Result<Report> {
     let lines = std::fs::read_to_string(&args.requests)
         .with_context(|| format!("cannot read {}", args.requests.display()))?;

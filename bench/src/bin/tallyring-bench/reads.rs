@@ -1,5 +1,5 @@
-//! `tallyring-bench reads` and `tallyring-bench query`: one key's 30 days by day in a zone, from the archive and warm, against an empty handler; many
-//! keys at once; a breakdown; and the same reads while increments come.
+//! `tallyring-bench reads` and `tallyring-bench query`: reads of one key's 30 days by day in a zone, from a warm
+//! archive, against an empty handler; many keys at once; a breakdown; and the reads while increments come.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::server::ServerProcess;
 const CONNECTIONS: usize = 64;
 /// Keys of the archive, beside the popular one.
 pub const KEYS: u64 = 10_000;
-/// Hours of the last 30 days in which a key was counted, and the busiest one.
+/// In how many of the last 720 hours a key was counted.
 const HOURS_OF_A_KEY: u64 = 100;
 const HOURS: u64 = 720;
 const KEYS_AT_ONCE: u64 = 100;
@@ -49,7 +49,7 @@ struct Stand<'e> {
 }
 
 impl<'e> Stand<'e> {
-    /// Loads an archive and serves it, all its blocks decoded.
+    /// Loads an archive, serves it, and decodes all its blocks.
     fn new(effort: &'e Effort) -> Result<Self> {
         let directory = effort.directory()?;
         load_archive(effort, directory.path())?;
@@ -161,7 +161,7 @@ impl<'e> Stand<'e> {
     }
 }
 
-/// The read that is measured.
+/// The path of the read that is measured.
 pub fn target(key: &str) -> String {
     format!("/v1/u/{key}/counts?{RANGE}")
 }
@@ -189,7 +189,7 @@ fn queries() -> Vec<Vec<u8>> {
     (0..128).map(query).collect()
 }
 
-/// Makes a dataset of the 30 days that ended yesterday, and a generation that holds it.
+/// Makes a dataset of the 30 days before today, and a generation with it.
 pub fn load_archive(effort: &Effort, data: &Path) -> Result<()> {
     let today = jiff::Timestamp::now().as_second().div_euclid(86_400) * 86_400;
     let first = today - HOURS as i64 * 3_600;

@@ -1,4 +1,5 @@
-//! `tallyring-bench rebuild`: unsorted history to a published archive, in turn with what sorts and groups the same file.
+//! `tallyring-bench rebuild`: from unsorted history to a published archive, in turn with programs that sort and group
+//! the same file.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -41,7 +42,7 @@ fn parse_peer(text: &str) -> std::result::Result<(String, String), String> {
     Ok((name.to_owned(), command.to_owned()))
 }
 
-/// Loads and rebuilds, sorts, and runs the peers, in turn.
+/// Measures load and rebuild, GNU sort and the peers, in turn.
 ///
 /// # Errors
 /// When a program fails.
@@ -73,7 +74,7 @@ struct Stand {
     out: PathBuf,
 }
 
-/// The median of our seconds.
+/// Returns the median of Tallyring's seconds.
 fn measure(
     effort: &Effort,
     args: &RebuildArgs,
@@ -139,7 +140,7 @@ struct Sizes {
 }
 
 impl Stand {
-    /// From the file to a generation that can be read.
+    /// Loads the file and rebuilds.
     fn load(&self, effort: &Effort, memory: &str) -> Result<Ended> {
         let mut load = effort.prepare(&["load", "history", "--memory", memory], &self.data)?;
         let loaded = watch(load.arg(&self.file))?;
@@ -154,7 +155,7 @@ impl Stand {
         let command = command
             .replace("{file}", &self.file.to_string_lossy())
             .replace("{out}", &self.out.to_string_lossy());
-        // The shell gives way to the program, which is then what is watched.
+        // The shell is replaced by the program, so that the memory of the program is watched.
         watch(Command::new("sh").args(["-c", &format!("exec env {command}")]))
     }
 
@@ -171,7 +172,7 @@ impl Stand {
     }
 }
 
-/// How a program ended.
+/// Time and memory of a program.
 struct Ended {
     took: Duration,
     peak_bytes: u64,

@@ -1,4 +1,4 @@
-//! What a benchmark prints: rows with every run's figure, as a table of medians or as JSON.
+//! The report of a benchmark: rows with every run's figure, as a table of medians or as JSON.
 
 use std::io::Write as _;
 
@@ -28,7 +28,7 @@ struct Row {
 }
 
 impl Report {
-    /// Nothing yet.
+    /// An empty report.
     pub fn new(bench: &'static str) -> Self {
         Self {
             bench,
@@ -48,13 +48,13 @@ impl Report {
         });
     }
 
-    /// Adds a row of `a` to `b`, run by run.
+    /// Adds a row of `a` divided by `b`, run by run.
     pub fn ratio(&mut self, what: impl Into<String>, a: &[f64], b: &[f64]) {
         let ratios: Vec<f64> = a.iter().zip(b).map(|(a, b)| a / b).collect();
         self.row(what, "×", &ratios);
     }
 
-    /// Adds the median and the tail of latencies in nanoseconds, one histogram a run.
+    /// Adds the percentiles 50, 95 and 99 of latencies in nanoseconds; each run has a histogram.
     pub fn latency(&mut self, what: &str, runs: &[Histogram<u64>]) {
         for percentile in [50.0, 95.0, 99.0] {
             let at = |run: &Histogram<u64>| run.value_at_percentile(percentile) as f64 / 1e6;
@@ -63,10 +63,10 @@ impl Report {
         }
     }
 
-    /// Prints it.
+    /// Prints the report.
     ///
     /// # Errors
-    /// Never for plain numbers.
+    /// When standard output is closed.
     pub fn print(&self, output: Output) -> Result<()> {
         let mut out = std::io::stdout().lock();
         if output == Output::Json {
@@ -88,7 +88,7 @@ impl Report {
     }
 }
 
-/// The middle figure, or the mean of the two middle ones.
+/// Returns the middle figure, or the mean of the two middle figures.
 pub fn median(runs: &[f64]) -> f64 {
     let mut sorted = runs.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);

@@ -21,7 +21,7 @@ pub const COUNTRIES: [&str; 16] = [
     "US", "JP", "GB", "BR", "DE", "FR", "CA", "IN", "AU", "ES", "IT", "NL", "MX", "SE", "PL", "TR",
 ];
 
-/// Targets of single increments on `u`, with its two subtotals, over so many keys.
+/// Requests for single increments on `u` with its two subtotals, over `keys` keys.
 pub fn increments(keys: u64) -> Vec<Vec<u8>> {
     let mut dice = Chance::new(1);
     let target = |_| {
@@ -34,10 +34,10 @@ pub fn increments(keys: u64) -> Vec<Vec<u8>> {
     (0..8_192).map(target).collect()
 }
 
-/// Increments of one body.
+/// How many increments a body has.
 pub const INCREMENTS_A_BODY: u64 = 1_000;
 
-/// Bodies of increments on `u` as NDJSON, over so many keys.
+/// Bodies of increments on `u` as NDJSON, over `keys` keys.
 pub fn batches(keys: u64, bodies: usize) -> Vec<Vec<u8>> {
     let mut dice = Chance::new(2);
     let mut body = |_| {
@@ -47,13 +47,13 @@ pub fn batches(keys: u64, bodies: usize) -> Vec<Vec<u8>> {
     (0..bodies).map(&mut body).collect()
 }
 
-/// The body of this number among those that count every key once.
+/// The body with this number; all bodies together count every key once.
 pub fn batch_of_each(number: u64) -> Vec<u8> {
     let from = number * INCREMENTS_A_BODY;
     batch(from..from + INCREMENTS_A_BODY, &mut Chance::new(number))
 }
 
-/// An increment of each of these keys.
+/// A body with one increment of each key.
 fn batch(keys: impl IntoIterator<Item = u64>, dice: &mut Chance) -> Vec<u8> {
     let mut body = String::new();
     for key in keys {

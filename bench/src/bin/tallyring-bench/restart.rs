@@ -1,4 +1,4 @@
-//! `tallyring-bench restart`: from kill -9, with increments that are in the log only, to ready.
+//! `tallyring-bench restart`: the time from kill -9 to ready, with all increments in the log only.
 
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ const ROWS: u64 = 1_000;
 const KEYS: u64 = 200_000;
 const BODIES: usize = 500;
 
-/// Writes the log once, and starts on it as often as asked.
+/// Writes the log once, and starts a server on it in every run.
 pub fn run(effort: &Effort, increments: u64) -> Result<Report> {
     let directory = effort.directory()?;
     let server = effort.serve_unflushed(directory.path())?;

@@ -1,5 +1,5 @@
-//! `tallyring-bench shards`: batches and reads over more shards and more keys, as a table: no cliff. Every key is counted once
-//! before, for what is measured draws the popular ones far more often.
+//! `tallyring-bench shards`: batches and reads over more shards and more keys, to find a cliff. Every key is counted
+//! once before the measurement, which draws popular keys far more often.
 
 use anyhow::{Context, Result};
 

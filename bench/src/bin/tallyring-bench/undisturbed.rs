@@ -1,4 +1,4 @@
-//! `tallyring-bench undisturbed`: what reads wait while history loads and rebuilds beside them, against what they wait at rest.
+//! `tallyring-bench undisturbed`: the latency of reads while history loads and rebuilds, against that at rest.
 
 use std::panic::resume_unwind;
 use std::path::Path;
@@ -16,10 +16,10 @@ use crate::request;
 const CONNECTIONS: usize = 8;
 const READS_A_SECOND: f64 = 1_000.0;
 const LINKS: u64 = 200;
-/// What is served when the measurement begins.
+/// Rows of the archive that is served.
 const BASE_ROWS: u64 = 1_000_000;
 
-/// Serves a year, and loads `rows` rows of history beside.
+/// Serves a year, and loads `rows` rows of history meanwhile.
 ///
 /// # Errors
 /// When a program or the server fails.

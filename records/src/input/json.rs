@@ -1,5 +1,4 @@
-//! JSON of requests: a name that an object gives twice is an error, not the last of them, and what would take much more
-//! memory than its text is refused.
+//! JSON in which an object gives each name once, and that takes not much more memory than its text.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -11,20 +10,23 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Number, Value};
 
-/// A JSON value. Texts are borrowed from its bytes where nothing in them is escaped.
+/// A JSON value. It borrows texts without an escape from its bytes.
 #[derive(Debug)]
 pub enum Json<'b> {
+    /// A text.
     Text(Cow<'b, str>),
+    /// A list.
     List(Vec<Json<'b>>),
+    /// An object, by its names.
     Object(BTreeMap<Cow<'b, str>, Json<'b>>),
-    /// What is none of these.
+    /// A number, a boolean or null.
     Other(Value),
 }
 
 /// Reads one JSON value.
 ///
 /// # Errors
-/// What is no JSON, and a name given twice.
+/// When the bytes are no JSON, give a name twice, or have more than 100,000 objects, lists and items of lists.
 pub fn parse_borrowed(bytes: &[u8]) -> serde_json::Result<Json<'_>> {
     let left = Cell::new(NESTED_MAX);
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
@@ -33,11 +35,11 @@ pub fn parse_borrowed(bytes: &[u8]) -> serde_json::Result<Json<'_>> {
     Ok(json)
 }
 
-/// Objects, lists and what else is in lists, in one text: an object takes some 600 bytes, though `{"":0}` has six. The
-/// largest batch that is taken has 10,000 items of a few.
+/// The most objects, lists and plain items of lists in one text: an object takes some 600 bytes of memory, though
+/// `{"":0}` has six. The largest batch has 10,000 items of a few objects each.
 const NESTED_MAX: usize = 100_000;
 
-/// The same, owned.
+/// Reads one JSON value as one that owns its texts.
 ///
 /// # Errors
 /// As [`parse_borrowed`].
@@ -45,10 +47,10 @@ pub fn parse(bytes: &[u8]) -> serde_json::Result<Value> {
     parse_borrowed(bytes).map(Value::from)
 }
 
-/// The same as a type of ours.
+/// Reads one JSON value as a type.
 ///
 /// # Errors
-/// As [`parse_borrowed`], and what the type does not take.
+/// As [`parse_borrowed`], and when the type does not fit.
 pub fn parse_as<T: for<'de> Deserialize<'de>>(bytes: &[u8]) -> serde_json::Result<T> {
     serde_json::from_value(parse(bytes)?)
 }
@@ -69,7 +71,7 @@ impl From<Json<'_>> for Value {
 }
 
 impl Json<'_> {
-    /// As JSON, for messages.
+    /// Writes the value as JSON, for messages.
     pub fn into_text(self) -> String {
         Value::from(self).to_string()
     }
@@ -77,7 +79,7 @@ impl Json<'_> {
 
 #[derive(Clone, Copy)]
 struct Strict<'c> {
-    /// Objects, lists and plain items of lists that may still come.
+    /// How many more objects, lists and plain items of lists may come.
     left: &'c Cell<usize>,
 }
 
