@@ -25,6 +25,7 @@ mod health;
 mod json;
 mod meter;
 mod openapi;
+mod page;
 mod probes;
 mod problem;
 mod query_string;

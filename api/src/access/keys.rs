@@ -113,7 +113,7 @@ pub async fn list(State(state): State<ApiState>) -> Result<Json<Value>, Problem>
 ///
 /// In force for every request that comes after.
 #[utoipa::path(delete, path = "/v1/admin/keys/{id}", tag = "operate",
-    params(("id" = String, Path, description = "What is between the underscores of the key")),
+    params(("id" = String, Path, description = "The part between the underscores of the key", example = "2bq4xyz7")),
     responses(
         (status = 200, description = "It is revoked", body = Object, example = json!({
             "id": "2bq4xyz7", "scopes": ["read", "write"], "namespaces": null, "login": null, "limit": null,
