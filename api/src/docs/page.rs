@@ -140,6 +140,10 @@ impl<'d> Page<'d> {
 
     fn parameter(&mut self, parameter: &Value) {
         let schema = &parameter["schema"];
+        let described = match &parameter["description"] {
+            Value::Null => &schema["description"],
+            description => description,
+        };
         let mut notes = vec![kind_of(schema)];
         if parameter["in"] == "path" || parameter["required"] == true {
             notes.push("required".to_owned());
@@ -150,7 +154,7 @@ impl<'d> Page<'d> {
         self.line(format_args!(
             "<tr><td><code>{}</code></td><td>{}</td><td>{}</td></tr>",
             text(&parameter["name"]),
-            Prose(string(&parameter["description"])),
+            Prose(string(described)),
             Text(&notes.join(", "))
         ));
     }
