@@ -59,7 +59,7 @@ pub async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Result<Recei
     let collected = tokio::time::timeout(READ_TIMEOUT, collect(body, limit, &mut memory)).await;
     let bytes = collected.unwrap_or_else(|_| {
         let seconds = READ_TIMEOUT.as_secs();
-        let detail = format!("the body did not arrive within {seconds} seconds");
+        let detail = format!("The body did not arrive within {seconds} seconds.");
         Err(Problem::new(
             StatusCode::REQUEST_TIMEOUT,
             "Too slow",
@@ -100,7 +100,7 @@ impl BodyMemory {
         let kib = u32::try_from(kib).unwrap_or(u32::MAX);
         BODY_MEMORY.try_acquire_many(kib).map_err(|_| {
             let detail = format!(
-                "the bodies of all requests together are larger than {} MiB; try again in a moment",
+                "The bodies of all requests together are larger than {} MiB; try again in a moment.",
                 *BODY_MEMORY_KIB >> 10
             );
             Problem::new(StatusCode::SERVICE_UNAVAILABLE, "Not available", detail)
@@ -174,7 +174,7 @@ async fn decoded(
         }
         Some(other) => {
             let detail = format!(
-                "`{}` is not understood; send gzip, zstd or no encoding",
+                "The content encoding `{}` is not understood; send gzip, zstd or no encoding.",
                 other.escape_debug()
             );
             Err(Problem::new(
@@ -187,8 +187,9 @@ async fn decoded(
 }
 
 fn unpack_zstd(bytes: &[u8], limit: usize, memory: &mut BodyMemory) -> Result<Bytes, Problem> {
-    let refused =
-        |error: std::io::Error| Problem::malformed("body", &error.to_string(), "is not zstd");
+    let refused = |error: std::io::Error| {
+        Problem::malformed("body", &error.to_string(), "must be valid zstd")
+    };
     let mut decoder = zstd::Decoder::new(bytes).map_err(refused)?;
     decoder
         .window_log_max(ZSTD_WINDOW_LOG_MAX)
@@ -210,7 +211,7 @@ fn unpack(
         let step = STEP_BYTES.min(limit + 1 - plain.len());
         let read = decoder.by_ref().take(step as u64).read_to_end(&mut plain);
         let read = read.map_err(|error| {
-            let detail = format!("is not valid {encoding}");
+            let detail = format!("must be valid {encoding}");
             Problem::malformed("body", &error.to_string(), detail)
         })?;
         if plain.len() > limit {
@@ -225,7 +226,7 @@ fn unpack(
 }
 
 fn too_large(limit: usize) -> Problem {
-    let detail = format!("the body is larger than {limit} bytes (decompressed); send it in parts");
+    let detail = format!("The body is larger than {limit} bytes (decompressed); send it in parts.");
     Problem::too_large(detail)
 }
 

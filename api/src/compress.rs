@@ -127,7 +127,7 @@ async fn finish_in(places: &Semaphore, mut response: Response) -> Response {
 /// for what it asked for, and a cache its validator.
 fn say_406() -> Response {
     let detail =
-        "Accept-Encoding refuses every encoding that is sent; accept gzip, zstd or identity";
+        "`Accept-Encoding` refuses every encoding that is sent; accept gzip, zstd or identity.";
     let mut problem = Problem::new(StatusCode::NOT_ACCEPTABLE, "Not acceptable", detail)
         .about("accept-encoding", None)
         .into_response();

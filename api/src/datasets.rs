@@ -63,7 +63,7 @@ pub async fn adopt(
         Problem::malformed(
             "load",
             "",
-            "is missing; `tallyring load` sorts files and names it",
+            "is missing; `tallyring load` sorts files and names the load",
         )
     })?;
     let replace = query.take("replace")?;

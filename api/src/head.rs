@@ -30,8 +30,8 @@ pub fn check(head: &Parts) -> Result<(), Problem> {
         return Ok(());
     }
     let detail = format!(
-        "the request has {} headers, and {} bytes of them and its path; at most {HEADERS_MAX} and \
-         {HEAD_BYTES_MAX} are taken: send long lists with POST /v1/query or POST /v1/increments",
+        "The request has {} headers, and {} bytes in them and in its path; at most {HEADERS_MAX} and {HEAD_BYTES_MAX} are \
+         taken: send long lists with POST /v1/query or POST /v1/increments.",
         headers.len(),
         target_bytes + header_bytes
     );
@@ -46,7 +46,7 @@ pub fn check(head: &Parts) -> Result<(), Problem> {
 pub fn check_host(version: Version, headers: &HeaderMap) -> Result<(), Problem> {
     let mut hosts = headers.get_all(header::HOST).into_iter();
     let wrong = match (hosts.next(), hosts.next()) {
-        (Some(_), Some(_)) => "is there twice; send it once",
+        (Some(_), Some(_)) => "is given twice; send it once",
         (None, _) if version == Version::HTTP_11 => "is missing; HTTP/1.1 needs it",
         (Some(host), None) if !is_host(host.as_bytes()) => {
             "must be a name or an address, with a port or without"

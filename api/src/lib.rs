@@ -24,6 +24,7 @@ mod head;
 mod health;
 mod meter;
 mod openapi;
+mod page;
 mod probes;
 mod problem;
 mod query_string;

@@ -1,4 +1,5 @@
-//! Errors as `application/problem+json` (RFC 9457): every one says what to change.
+//! Errors as `application/problem+json` (RFC 9457). The detail of each is a sentence that can be read alone and says what
+//! to change.
 
 use axum::extract::Request;
 use axum::http::{HeaderValue, Method, StatusCode, header};
@@ -21,7 +22,7 @@ pub struct Document {
     kind: &'static str,
     title: &'static str,
     status: u16,
-    /// What is wrong and what to change.
+    /// What is wrong and what to change. Of a field the predicate alone; an answer has the whole sentence.
     detail: String,
     /// The field it is about.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -49,7 +50,7 @@ impl Problem {
         }))
     }
 
-    /// 413; `detail` says of what there is too much, and at most how much is taken.
+    /// 413; `detail` says what is too large, and how much the server takes.
     pub fn too_large(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "Too large", detail)
     }
@@ -65,20 +66,20 @@ impl Problem {
         Self::new(StatusCode::NOT_FOUND, "Not found", error.detail).about(error.field, error.value)
     }
 
-    /// The same, for the item at this index (and line, in NDJSON).
+    /// This problem, of the item at an index (and at a line of NDJSON).
     pub fn at(mut self, index: usize, line: Option<usize>) -> Self {
         self.0.index = Some(index);
         self.0.line = line;
         self
     }
 
-    /// The same where there is one item only.
+    /// This problem where there is one item only.
     pub(crate) fn of_one(mut self) -> Self {
         self.0.index = None;
         self
     }
 
-    /// The same of a field that the client names like this.
+    /// This problem of a field that the client calls `field`.
     pub(crate) fn named(mut self, field: String) -> Self {
         self.0.field = Some(short_field(field));
         self
@@ -96,11 +97,54 @@ impl Problem {
         &self.0.detail
     }
 
+    /// The detail as a sentence.
+    pub(crate) fn sentence(&self) -> String {
+        let Document {
+            field,
+            value,
+            detail,
+            ..
+        } = &*self.0;
+        sentence(field.as_deref(), value.as_deref(), detail)
+    }
+
     pub(crate) fn about(mut self, field: impl Into<String>, value: Option<String>) -> Self {
         self.0.field = Some(short_field(field));
         self.0.value = value;
         self
     }
+}
+
+/// First words of details that say something of their field.
+const PREDICATES: [&str; 13] = [
+    "asks", "cannot", "comes", "excludes", "has", "is", "keeps", "lies", "must", "needs",
+    "reaches", "says", "was",
+];
+
+/// A detail as a sentence that can be read alone: with its field where it is a predicate, and with the value where the
+/// detail says what the field must be.
+pub fn sentence(field: Option<&str>, value: Option<&str>, detail: &str) -> String {
+    let first = detail.split([' ', ',']).next().unwrap_or_default();
+    let mut sentence = match field {
+        Some(field) if PREDICATES.contains(&first) => format!("`{field}` {detail}"),
+        _ if first.bytes().all(|byte| byte.is_ascii_lowercase()) => {
+            detail[..first.len().min(1)].to_ascii_uppercase() + &detail[first.len().min(1)..]
+        }
+        _ => detail.to_owned(),
+    };
+    if let (Some(field), Some(value)) = (field, value.filter(|value| !value.is_empty()))
+        && first == "must"
+    {
+        // The value of these is what their reader says.
+        match field {
+            "body" | "item" => sentence.push_str(&format!("; found: {value}")),
+            _ => sentence.push_str(&format!("; got `{value}`")),
+        }
+    }
+    if !sentence.ends_with('.') {
+        sentence.push('.');
+    }
+    sentence
 }
 
 impl From<FieldError> for Problem {
@@ -161,16 +205,11 @@ impl From<Error> for Problem {
     fn from(error: Error) -> Self {
         match error {
             Error::NoGeneration { number, ref kept } => {
-                let kept = if kept.is_empty() {
-                    "none yet".to_owned()
-                } else {
-                    kept.clone()
+                let detail = match kept.is_empty() {
+                    true => "must be a kept generation; none is kept yet".to_owned(),
+                    false => format!("must be one of the kept generations {kept}"),
                 };
-                Self::unknown(
-                    "as_of",
-                    &number.to_string(),
-                    format!("is not kept; kept are: {kept}"),
-                )
+                Self::unknown("as_of", &number.to_string(), detail)
             }
             Error::DatasetTaken(_) => Self::new(StatusCode::CONFLICT, "Taken", error.to_string()),
             Error::NoDataset { .. } | Error::NoLoad(_) => {
@@ -215,7 +254,11 @@ impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let status =
             StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let body = serde_json::to_vec(&self.0).unwrap_or_default();
+        let document = Document {
+            detail: self.sentence(),
+            ..*self.0
+        };
+        let body = serde_json::to_vec(&document).unwrap_or_default();
         let mut response = (
             status,
             [(header::CONTENT_TYPE, "application/problem+json")],
@@ -244,7 +287,7 @@ pub fn no_route(path: &str) -> Problem {
     Problem::unknown(
         "path",
         path,
-        "is not a route; reads are /v1/{namespace}/{key}/counts, …/summary, …/badge, …/by/{subtotal}, …/uniques, /v1/{namespace}/counts and …/top, \
+        "is no route; reads are /v1/{namespace}/{key}/counts, …/summary, …/badge, …/by/{subtotal}, …/uniques, /v1/{namespace}/counts and …/top, \
          /v1/ratios/{ratio}/{entity}/{key}, /v1/events/{id} and /v1/query, bitly's /v3/… and /v4/…, writes /v1/incr, \
          /v1/increments and /v1/events, operations /v1/admin/…, /healthz, /readyz and /metrics; /docs shows them all",
     )
@@ -258,19 +301,67 @@ pub async fn unrouted_method(request: Request) -> Response {
 /// 405 for this method.
 pub fn no_method(method: &Method) -> Response {
     let detail = format!(
-        "{method} is not accepted here; reads are GET, /v1/increments, /v1/events and /v1/query are POST"
+        "{method} is not accepted here; reads are GET, and /v1/increments, /v1/events and /v1/query are POST"
     );
     let status = StatusCode::METHOD_NOT_ALLOWED;
     Problem::new(status, "Method not allowed", detail).into_response()
 }
 
-/// 500 for a bug of ours.
+/// 500 for a panic, which is a bug of ours.
 pub fn panicked() -> Response {
     tracing::error!("a handler panicked");
     Problem::new(
         StatusCode::INTERNAL_SERVER_ERROR,
         "Internal error",
-        "this is a bug of the server; its log has the place",
+        "This is a bug of the server; the log of the server has its place.",
     )
     .into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_detail_is_a_sentence_that_can_be_read_alone() {
+        for (field, value, detail, told) in [
+            (
+                Some("unit"),
+                Some("x"),
+                "must be `day`",
+                "`unit` must be `day`; got `x`.",
+            ),
+            (
+                Some("key"),
+                Some(""),
+                "must have 1 byte",
+                "`key` must have 1 byte.",
+            ),
+            (
+                Some("body"),
+                Some("EOF"),
+                "must be JSON",
+                "`body` must be JSON; found: EOF.",
+            ),
+            (
+                Some("n"),
+                Some("1"),
+                "is given twice",
+                "`n` is given twice.",
+            ),
+            (
+                Some("keys"),
+                None,
+                "name at least one key",
+                "Name at least one key.",
+            ),
+            (None, None, "the disk is full", "The disk is full."),
+            (None, None, "`br` is unknown", "`br` is unknown."),
+            (None, None, "runs/a.run: is gone", "runs/a.run: is gone."),
+            (None, None, "It is whole.", "It is whole."),
+            (None, None, "", "."),
+        ] {
+            assert_eq!(sentence(field, value, detail), told);
+        }
+    }
 }

@@ -16,8 +16,7 @@ pub struct QueryString<'q>(Vec<(Cow<'q, str>, Cow<'q, str>)>);
 /// Most parameters of one request.
 const PARAMETERS_MAX: usize = 128;
 
-const NOT_ENCODED: &str =
-    "is not percent-encoded UTF-8; encode the text as UTF-8, and a % itself as %25";
+const NOT_ENCODED: &str = "must be percent-encoded UTF-8; a % itself is sent as %25";
 
 impl<'q> QueryString<'q> {
     /// Decodes `name=value&…`; `+` is a space.
@@ -119,7 +118,10 @@ impl<'q> QueryString<'q> {
             Some((name, value)) => Err(Problem::malformed(
                 &name,
                 &value,
-                format!("is not a parameter here; use {known}"),
+                match known {
+                    "" => "is not a parameter here; this route has none".to_owned(),
+                    known => format!("is not a parameter here; use {known}"),
+                },
             )),
             None => Ok(()),
         }
@@ -133,7 +135,7 @@ impl<S: Sync> FromRequestParts<S> for NoParameters {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-        QueryString::parse(parts.uri.query())?.finish("none")?;
+        QueryString::parse(parts.uri.query())?.finish("")?;
         Ok(Self)
     }
 }

@@ -28,6 +28,6 @@ where
 /// 400 for a path whose segments cannot be decoded.
 pub fn undecodable(path: &str) -> Problem {
     let detail =
-        "is not percent-encoded UTF-8; encode each key as one segment, and a % itself as %25";
+        "must be percent-encoded UTF-8, each key as one segment; a % itself is sent as %25";
     Problem::malformed("path", path, detail)
 }

@@ -99,8 +99,7 @@ impl Caller {
 /// 422 for what counts more than its key may.
 fn too_many(key: &Key, n: u64, max: u64) -> Problem {
     let detail = format!(
-        "is more than {max}, the most that an increment of key {} may count; send it in parts, or use a key of \
-         `tallyring key new --max-n N`",
+        "must be at most {max} for the key {}; send the increment in parts, or use a key of `tallyring key new --max-n N`",
         key.id
     );
     Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "Not accepted", detail)
@@ -111,7 +110,7 @@ fn too_many(key: &Key, n: u64, max: u64) -> Problem {
 pub(super) fn not_for(key: &Key, namespace: &str) -> Problem {
     let allowed = key.namespaces().unwrap_or_default().join(", ");
     let detail = format!(
-        "key {} is not for namespace `{}`; it is for {allowed}",
+        "The key {} is not for the namespace `{}`; it is for {allowed}.",
         key.id,
         namespace.escape_debug()
     );

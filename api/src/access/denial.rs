@@ -1,4 +1,4 @@
-//! What a refused request is told, in the words of the API it asked.
+//! Answers to refused requests, in the words of the API that was asked.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,29 +12,29 @@ use super::route::Dialect;
 use crate::envelope;
 use crate::problem::Problem;
 
-/// Why a request does not reach its handler, or did not get an answer from it.
+/// Why a request does not reach its handler, or gets no answer from it.
 #[derive(Debug)]
 pub enum Denial {
-    /// There is no key.
+    /// The request has no key.
     NoKey,
     /// The key is unknown, revoked or no key at all.
     WrongKey,
-    /// The key is not for this.
+    /// The key may not do this.
     Forbidden(Problem),
     /// Too many items of this key, or too many wrong keys.
     TooMany {
-        /// What there was too much of.
+        /// The limit that was reached, as a clause.
         what: &'static str,
         /// How long until there is room.
         wait: Duration,
     },
     /// The store is still being opened.
     Opening,
-    /// All places of its class are taken.
+    /// All places of the class of the request are taken.
     Busy(&'static str),
-    /// It took too long; a write may have been counted all the same.
+    /// The answer took too long; a write may have been counted all the same.
     TimedOut {
-        /// How long it was given.
+        /// The time limit.
         limit: Duration,
         /// True for writes.
         is_write: bool,
@@ -46,9 +46,9 @@ impl Denial {
     pub fn answer(self, dialect: Dialect, uri: &Uri) -> Response {
         let retry_after = match &self {
             Self::TooMany { wait, .. } => Some(wait.as_secs() + u64::from(wait.subsec_nanos() > 0)),
-            // Spread, or all that were refused together come back together.
+            // Spread: clients that were refused together do not come back together.
             Self::Busy(_) | Self::Opening => Some(1 + spread()),
-            // Others say 408, of which a client knows what to do.
+            // The other dialects say 408, after which a client knows what to do.
             Self::TimedOut { .. } if dialect == Dialect::V4 => Some(1 + spread()),
             _ => None,
         };
@@ -73,35 +73,35 @@ impl Denial {
             Self::NoKey => Problem::new(
                 StatusCode::UNAUTHORIZED,
                 "No key",
-                "this server needs an API key: send `Authorization: Bearer tr_…`; `tallyring key new` makes one",
+                "This server needs an API key: send `Authorization: Bearer tr_…`. `tallyring key new` makes a key.",
             ),
             Self::WrongKey => Problem::new(
                 StatusCode::UNAUTHORIZED,
                 "Wrong key",
-                "the API key is not known here, or was revoked; `tallyring key new` makes one",
+                "The API key is not known here, or was revoked; `tallyring key new` makes a key.",
             ),
             Self::Forbidden(problem) => problem,
             Self::TooMany { what, .. } => Problem::new(
                 StatusCode::TOO_MANY_REQUESTS,
                 "Too many",
-                format!("{what}; nothing was counted, come again after the time in Retry-After"),
+                format!("{what}; nothing was counted, try again after the time in Retry-After."),
             ),
             Self::Opening => Problem::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "Not open yet",
-                "the store is being opened, which takes as long as its log takes to read; nothing was done, come again \
-                 after the time in Retry-After",
+                "The store is being opened, which takes as long as to read its log; nothing was done, try again after \
+                 the time in Retry-After.",
             ),
             Self::Busy(what) => Problem::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "Too busy",
                 format!(
-                    "too many {what} at once; nothing was done, come again after the time in Retry-After"
+                    "Too many {what} run at once; nothing was done, try again after the time in Retry-After."
                 ),
             ),
             Self::TimedOut { limit, is_write } => {
                 let outcome = if is_write {
-                    "it may still be counted: repeat it with the same id or Idempotency-Key"
+                    "the write may still be counted: repeat it with the same id or Idempotency-Key"
                 } else {
                     "ask for less at once"
                 };
@@ -109,7 +109,7 @@ impl Denial {
                     StatusCode::REQUEST_TIMEOUT,
                     "Too slow",
                     format!(
-                        "no answer within {} seconds; {outcome}",
+                        "There was no answer within {} seconds; {outcome}.",
                         limit.as_secs_f32()
                     ),
                 )
@@ -133,7 +133,7 @@ impl Denial {
 
     fn v4(self, resource: &str) -> impl IntoResponse + use<> {
         let (status, message) = match &self {
-            // bitly says 403 for these; a client must be able to tell them from a missing right.
+            // bitly says 403 for these; a client must be able to tell a missing key from a missing right.
             Self::NoKey | Self::WrongKey => (StatusCode::UNAUTHORIZED, "FORBIDDEN"),
             Self::Forbidden(_) => (StatusCode::FORBIDDEN, "FORBIDDEN"),
             Self::TooMany { .. } => (StatusCode::TOO_MANY_REQUESTS, "RATE_LIMIT_EXCEEDED"),
@@ -141,7 +141,7 @@ impl Denial {
                 (StatusCode::SERVICE_UNAVAILABLE, "TEMPORARILY_UNAVAILABLE")
             }
         };
-        let description = self.problem().detail().to_owned();
+        let description = self.problem().sentence();
         (
             status,
             Json(json!({"message": message, "resource": resource, "description": description})),
@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_told_to_come_again_is_told_when() {
+    fn an_answer_that_asks_to_come_again_says_when() {
         for (dialect, status, waits) in [
             (Dialect::Problem, StatusCode::REQUEST_TIMEOUT, false),
             (Dialect::V3, StatusCode::OK, false),

@@ -115,8 +115,8 @@ pub fn admit(access: &Access, route: Route, request: &Parts) -> Result<Caller, D
             false => Err(Denial::Forbidden(Problem::new(
                 StatusCode::FORBIDDEN,
                 "Forbidden",
-                "a page of another site asks for it, or `Host` is no name of this server: ask by its address or as \
-                 `localhost`, list its other names as `[http] hosts`, or make a key: tallyring key new"
+                "A page of another site asks, or `Host` is no name of this server: ask by its address or as `localhost`, \
+                 list its other names as `[http] hosts`, or make a key with `tallyring key new`."
                     .to_owned(),
             ))),
         };
@@ -129,7 +129,7 @@ pub fn admit(access: &Access, route: Route, request: &Parts) -> Result<Caller, D
     let now = access.now();
     if let Some(rate) = &key.rate {
         rate.take(now).map_err(|wait| Denial::TooMany {
-            what: "the key's limit of items a second is reached",
+            what: "The key's limit of items a second is reached",
             wait,
         })?;
     }
@@ -202,7 +202,7 @@ fn hold_to_namespaces(key: &Key, namespaces: Namespaces, path: &str) -> Result<(
             StatusCode::FORBIDDEN,
             "Forbidden",
             format!(
-                "key {} is for the namespaces {} only; this tells of all",
+                "The key {} is for the namespaces {} only; this answer tells of all namespaces.",
                 key.id,
                 key.namespaces().unwrap_or_default().join(", ")
             ),

@@ -67,7 +67,7 @@ pub async fn create(
     // A page elsewhere cannot send this type without asking first: it cannot make keys through a browser.
     let kind = headers.get(header::CONTENT_TYPE);
     if kind.is_none_or(|kind| !kind.as_bytes().starts_with(b"application/json")) {
-        let detail = "send the key's scopes as application/json";
+        let detail = "Send the scopes of the key as application/json.";
         return Err(Problem::new(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
             "Unsupported type",
@@ -113,7 +113,7 @@ pub async fn list(State(state): State<ApiState>) -> Result<Json<Value>, Problem>
 ///
 /// In force for every request that comes after.
 #[utoipa::path(delete, path = "/v1/admin/keys/{id}", tag = "operate",
-    params(("id" = String, Path, description = "What is between the underscores of the key")),
+    params(("id" = String, Path, description = "The part between the underscores of the key", example = "2bq4xyz7")),
     responses(
         (status = 200, description = "It is revoked", body = Object, example = json!({
             "id": "2bq4xyz7", "scopes": ["read", "write"], "namespaces": null, "login": null, "limit": null,
@@ -134,7 +134,7 @@ pub async fn revoke(
 
 impl Access {
     fn kept(&self) -> Result<&Catalogued, Problem> {
-        let detail = "this process keeps no keys; start `tallyring serve`";
+        let detail = "This process keeps no keys; start `tallyring serve`.";
         let none = || {
             Problem::new(
                 StatusCode::SERVICE_UNAVAILABLE,
@@ -159,7 +159,11 @@ impl Access {
         let _writing = kept.lock();
         let found = kept.catalog.keys()?.into_iter().find(|key| key.id == id);
         let mut entry = found.ok_or_else(|| {
-            Problem::unknown("id", id, "is no key; GET /v1/admin/keys lists them")
+            Problem::unknown(
+                "id",
+                id,
+                "must be the id of a key; GET /v1/admin/keys lists them",
+            )
         })?;
         entry.revoked_ms.get_or_insert(now_ms);
         // Also where it seems to be revoked already: the disk may have refused that before it was durable.
@@ -173,7 +177,7 @@ impl Access {
 
 impl From<CatalogError> for Problem {
     fn from(error: CatalogError) -> Self {
-        tracing::error!(%error, "the keys cannot be read or written");
+        tracing::error!(%error, "the API keys cannot be read or written");
         Self::new(
             StatusCode::SERVICE_UNAVAILABLE,
             "Not available",

@@ -181,8 +181,7 @@ impl Access {
         if kept.catalog.had_keys()? {
             if entries.is_empty() {
                 tracing::warn!(
-                    "the store had API keys, and its catalog has none: it was lost; every request is refused until \
-                     `tallyring key new` makes one"
+                    "the catalog of the API keys was lost: every request is refused until `tallyring key new` makes a key"
                 );
             }
             let before = self.table.load_full();

@@ -78,7 +78,7 @@ impl KeyRequest {
 
     fn check_namespaces(&self, namespaces: &[String], schema: &Schema) -> Result<(), FieldError> {
         if namespaces.is_empty() {
-            let detail = "must name one or more, or be left out for all";
+            let detail = "must name one or more namespaces, or be left out for all";
             return Err(FieldError::malformed("namespaces", "", detail));
         }
         if self.scopes.contains(&Scope::Admin) {
@@ -95,7 +95,7 @@ impl KeyRequest {
             .find(|name| schema.namespace(name).is_none())
         {
             Some(name) => {
-                let detail = format!("is not declared; declared are {}", schema.names());
+                let detail = format!("must be declared namespaces, of {}", schema.names());
                 Err(FieldError::malformed("namespaces", name, detail))
             }
             None => Ok(()),

@@ -127,7 +127,7 @@ impl Access {
         match self.wrong_keys.note(peer, self.now()) {
             Ok(()) => Err(Denial::WrongKey),
             Err(wait) => Err(Denial::TooMany {
-                what: "too many wrong keys came from this address",
+                what: "Too many wrong keys came from this address",
                 wait,
             }),
         }

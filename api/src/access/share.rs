@@ -38,7 +38,7 @@ impl Share {
     pub fn read(&self) -> Result<OwnedSemaphorePermit, Denial> {
         take(
             &self.reads,
-            "this key has as many reads on their way as one key may have",
+            "This key has as many reads on their way as one key may have",
         )
     }
 
@@ -49,7 +49,7 @@ impl Share {
     pub fn batch(&self) -> Result<OwnedSemaphorePermit, Denial> {
         take(
             &self.batches,
-            "this key has as many batches on their way as one key may have",
+            "This key has as many batches on their way as one key may have",
         )
     }
 
@@ -60,7 +60,7 @@ impl Share {
     pub fn stream(&self) -> Result<OwnedSemaphorePermit, Denial> {
         take(
             &self.streams,
-            "this key has as many streams open as one key may have",
+            "This key has as many streams open as one key may have",
         )
     }
 }

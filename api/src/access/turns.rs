@@ -70,7 +70,7 @@ impl Turns {
                 _long: long.and_then(Result::ok),
             });
         }
-        let detail = "other reads take all the time there is for reads; ask again in a moment";
+        let detail = "Other reads take all the time there is for reads; ask again in a moment.";
         let status = StatusCode::SERVICE_UNAVAILABLE;
         Err(Problem::new(status, "Not available", detail.to_owned()))
     }

@@ -82,7 +82,7 @@ impl Request {
         check_instant("to", to)?;
         let units = match (self.from, self.units) {
             (Some(_), Some(units)) => {
-                let detail = "says where the range begins, and so does from; give one of them";
+                let detail = "says where the range begins, and so does `from`; give one of them";
                 return Err(FieldError::malformed("units", &units.to_string(), detail));
             }
             (Some(from), None) => {
@@ -171,7 +171,7 @@ impl Buckets {
         check_instant("from", first)?;
         check_instant("to", last)?;
         if first > last {
-            let detail = format!("lies after to, which is {}", rfc3339_utc(last));
+            let detail = format!("lies after `to`, which is {}", rfc3339_utc(last));
             return Err(FieldError::refused("from", &rfc3339_utc(first), detail));
         }
         Self::walk(unit, zone, first, last)
@@ -200,7 +200,8 @@ impl Buckets {
             edges.push(start);
         }
         if start < START_MIN_SECS {
-            let detail = format!("{unit} buckets reach back before the year 1; ask for fewer");
+            let detail =
+                format!("reaches back before the year 1 in buckets of a {unit}; ask for fewer");
             return Err(FieldError::refused("units", &units.to_string(), detail));
         }
         edges.reverse();

@@ -106,7 +106,7 @@ impl FromStr for Unit {
             .find(|unit| unit.as_str() == name)
             .ok_or_else(|| {
                 let names = Unit::ALL.map(Unit::as_str).join(", ");
-                FieldError::malformed("unit", name, format!("is no unit; give one of {names}"))
+                FieldError::malformed("unit", name, format!("must be one of {names}"))
             })
     }
 }

@@ -43,7 +43,7 @@ impl Zone {
             (Some(name), Some(_)) => Err(FieldError::malformed(
                 "timezone",
                 name,
-                "excludes hour_offset; give one of them",
+                "excludes `hour_offset`; give one of them",
             )),
         }
     }
@@ -64,10 +64,9 @@ impl Zone {
             })
             .ok_or_else(|| {
                 let detail = if name.contains(' ') {
-                    "is no time zone; a + in a query stands for a space: write it as %2B (Etc/GMT%2B5)"
+                    "must be a time zone; a + in a query stands for a space: write it as %2B (Etc/GMT%2B5)"
                 } else {
-                    "is no time zone; give an IANA name such as America/New_York, \
-                     or an hour_offset such as 5.5"
+                    "must be an IANA name such as America/New_York; or give an `hour_offset` such as 5.5"
                 };
                 FieldError::malformed("timezone", name, detail)
             })

@@ -1,30 +1,22 @@
 //! The dashboard: pages from the binary that read the API as any client does.
 //!
 //! Pages hold no data and no inline script or style; everything comes from this server, and nothing else
-//! is allowed ([`POLICY`]). So they are open, and what they read needs a key where the API does: signing
+//! is allowed ([`crate::page`]). So they are open, and what they read needs a key where the API does: signing
 //! in puts it into a cookie that no script reads ([`crate::access`]). Every state of a page has an
 //! address of its own. Charts are the API's own pictures, inline, under [`page_style_sheet`].
 
 mod sign_in;
 
 use axum::Router;
-use axum::http::{HeaderMap, HeaderName, StatusCode, header};
+use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 
 use crate::chart::page_style_sheet;
-use crate::etag::{self, IfNoneMatch};
+use crate::page::{CSS, HTML, JAVASCRIPT, cached};
 use crate::problem;
 use crate::segments::Segments;
 use crate::state::ApiState;
-
-/// What pages may load: this server's own files.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
-     connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
-
-const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
-const CSS: &str = "text/css; charset=utf-8";
-const HTML: &str = "text/html; charset=utf-8";
 
 /// The one page; its script looks at the address.
 const PAGE: &str = include_str!("page/index.html");
@@ -65,40 +57,15 @@ pub fn routes() -> Router<ApiState> {
 }
 
 async fn page(headers: HeaderMap) -> Response {
-    known_or(&headers, HTML, PAGE.to_owned())
+    cached(&headers, HTML, PAGE)
 }
 
 async fn file(Segments(name): Segments<String>, headers: HeaderMap) -> Response {
     if name == CHARTS {
-        return known_or(&headers, CSS, page_style_sheet());
+        return cached(&headers, CSS, page_style_sheet());
     }
     match FILES.iter().find(|(known, ..)| *known == name) {
-        Some((_, kind, text)) => known_or(&headers, kind, (*text).to_owned()),
+        Some((_, kind, text)) => cached(&headers, kind, *text),
         None => problem::no_route(&format!("/dashboard/{name}")).into_response(),
     }
-}
-
-/// A text of the page, or nothing when the browser has it already.
-fn known_or(headers: &HeaderMap, kind: &'static str, text: String) -> Response {
-    let tag = etag::of(&text);
-    let kept = [(header::CACHE_CONTROL, "no-cache")];
-    if IfNoneMatch::of(headers).matches(&tag) {
-        return (StatusCode::NOT_MODIFIED, kept, [(header::ETAG, tag)]).into_response();
-    }
-    (kept, [(header::ETAG, tag)], with_policy(kind, text)).into_response()
-}
-
-/// A text of this type, and what a browser may do with it.
-fn with_policy(kind: &'static str, text: String) -> impl IntoResponse {
-    let headers = [
-        (header::CONTENT_TYPE, kind),
-        (header::CONTENT_SECURITY_POLICY, POLICY),
-        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (header::REFERRER_POLICY, "same-origin"),
-        (
-            HeaderName::from_static("cross-origin-opener-policy"),
-            "same-origin",
-        ),
-    ];
-    (headers, text)
 }

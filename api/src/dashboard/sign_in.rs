@@ -6,10 +6,10 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use percent_encoding::percent_decode_str;
 
-use super::{HTML, with_policy};
 use crate::access::{Denial, Peer, begin, end, is_own_page};
 use crate::body;
 use crate::chart::push_escaped;
+use crate::page::{HTML, with_policy};
 use crate::problem::Problem;
 use crate::query_string::QueryString;
 use crate::state::ApiState;

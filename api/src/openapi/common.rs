@@ -113,44 +113,53 @@ pub fn refusals(method: &Method, path: &str, operation: &mut Operation) {
 /// What a problem of this status may say.
 fn example(status: &str) -> Option<Value> {
     let (title, detail) = match status {
-        "400" => ("Malformed request", "must be a whole number, or -1 for all"),
+        "400" => (
+            "Malformed request",
+            "`units` must be a whole number, or -1 for all; got `many`.",
+        ),
         "401" => (
             "No key",
-            "this server needs an API key: send `Authorization: Bearer tr_…`; `tallyring key new` makes one",
+            "This server needs an API key: send `Authorization: Bearer tr_…`. `tallyring key new` makes a key.",
         ),
-        "403" => ("Forbidden", "the key lacks the scope `read`"),
-        "404" => ("Not found", "is not declared; declared are l, u, d"),
+        "403" => (
+            "Forbidden",
+            "The key 2bq4xyz7 lacks the scope `read`; it has write.",
+        ),
+        "404" => (
+            "Not found",
+            "`namespace` must be one of the declared namespaces l, u, d; got `x`.",
+        ),
         "406" => (
             "Not acceptable",
-            "no encoding is left; accept gzip, zstd or identity",
+            "`Accept-Encoding` refuses every encoding that is sent; accept gzip, zstd or identity.",
         ),
-        "408" => ("Too slow", "the body did not arrive within 10 seconds"),
-        "409" => ("Counter overflow", "the counter would exceed 2^53-1"),
+        "408" => ("Too slow", "The body did not arrive within 10 seconds."),
+        "409" => ("Counter overflow", "The counter would exceed 2^53-1."),
         "413" => (
             "Too large",
-            "the body is larger than 8388608 bytes (decompressed); send it in parts",
+            "The body is larger than 8388608 bytes (decompressed); send it in parts.",
         ),
         "415" => (
             "Unsupported encoding",
-            "`br` is not understood; send gzip, zstd or no encoding",
+            "The content encoding `br` is not understood; send gzip, zstd or no encoding.",
         ),
         "422" => (
             "Not accepted",
-            "must be 1 to 10000, or -1 for everything counted",
+            "`units` must be 1 to 10000, or -1 for everything counted; got `0`.",
         ),
         "429" => (
             "Too many",
-            "the key's items a second are used up; nothing was counted, come again after the time in Retry-After",
+            "The key's limit of items a second is reached; nothing was counted, try again after the time in Retry-After.",
         ),
         "431" => (
             "Head too large",
-            "the request has more than 64 headers; send fewer",
+            "The request has 65 headers, and 4096 bytes in them and in its path; at most 64 and 32768 are taken: send long lists with POST /v1/query or POST /v1/increments.",
         ),
         "503" => (
             "Too busy",
-            "too many reads at once; nothing was done, come again after the time in Retry-After",
+            "Too many reads run at once; nothing was done, try again after the time in Retry-After.",
         ),
-        "507" => ("Disk full", "the disk is full; nothing was counted"),
+        "507" => ("Disk full", "The disk is full; nothing was counted."),
         _ => return None,
     };
     let number: u16 = status.parse().ok()?;

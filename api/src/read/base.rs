@@ -128,7 +128,7 @@ impl Base {
             return Ok(());
         }
         let detail = format!(
-            "minutes before {} are no longer kept; ask for unit=hour, or for later ones",
+            "lies before {}, from when on minutes are kept; ask for unit=hour, or for a later range",
             rfc3339_utc(kept)
         );
         Err(FieldError::refused("from", &rfc3339_utc(buckets.start()), detail).into())
@@ -178,14 +178,16 @@ fn no_minutes(namespace: &Namespace, data: BaseData<'_>) -> Problem {
     };
     let detail = match data {
         BaseData::Totals => format!(
-            "{name} is counted by the {unit} and keeps no minutes; ask for unit=hour or a longer one, or declare \
-             {name} with minutes = true"
+            "must be longer than a minute: {name} is counted by the {unit} and keeps no minutes; ask for unit=hour or \
+             longer, or declare {name} with minutes = true"
         ),
         BaseData::Values(subtotal) => format!(
-            "values of {subtotal} are counted by the {unit}, only totals have minutes; ask for unit=hour or a longer one"
+            "must be longer than a minute: values of {subtotal} are counted by the {unit}, only totals have minutes; \
+             ask for unit=hour or longer"
         ),
         BaseData::Users => format!(
-            "users are told apart by the {unit}, only totals have minutes; ask for unit=hour or a longer one"
+            "must be longer than a minute: users are told apart by the {unit}, only totals have minutes; ask for \
+             unit=hour or longer"
         ),
     };
     FieldError::refused("unit", Unit::Minute.as_str(), detail).into()
@@ -193,7 +195,9 @@ fn no_minutes(namespace: &Namespace, data: BaseData<'_>) -> Problem {
 
 /// 422 for minutes of what was counted without.
 fn without_minutes(what: &str, later: &str) -> Problem {
-    let detail = format!("{what} was counted without minutes; ask for unit=hour{later}");
+    let detail = format!(
+        "must be longer than a minute: {what} was counted without minutes; ask for unit=hour{later}"
+    );
     FieldError::refused("unit", Unit::Minute.as_str(), detail).into()
 }
 

@@ -10,7 +10,7 @@ use tallyring_records::{Grain, Increment, Offset, Record, Schema, TimeCode, how_
 
 use crate::access::Caller;
 use crate::calendar::rfc3339_utc;
-use crate::problem::Problem;
+use crate::problem::{Problem, sentence};
 use crate::query_string::QueryString;
 use crate::refusals::ReadErrors;
 use crate::segments::Segments;
@@ -138,12 +138,12 @@ pub async fn verdict(
         answer(store, (&id, source), told).map(Json).ok_or_else(|| {
             let days = how_many(store.options().log_days(), "day");
             let limited = match caller.is_limited() {
-                true => "; this key is told only of what names its namespaces alone",
+                true => "; this key sees only ids that name no namespaces but its own",
                 false => "",
             };
             let detail = format!(
-                "was not seen in the log, which is kept for {days}; of a batch that was refused as a whole only the \
-                 item that was wrong is in it, and of a CloudEvent the id within its source{limited}"
+                "was not seen in the log, which is kept for {days}; a batch that was refused as a whole is there with its \
+                 wrong item only, and a CloudEvent with its id within its `source`{limited}"
             );
             Problem::unknown("id", &id, detail)
         })
@@ -274,8 +274,8 @@ fn refused(logged: Logged) -> Option<RefusedEvent> {
         Record::Refused { field, detail, .. } => Some(RefusedEvent {
             position,
             arrived,
+            detail: sentence(Some(&field), None, &detail),
             field,
-            detail,
         }),
         _ => None,
     }

@@ -59,7 +59,8 @@ impl ResponseLimits {
             return Ok(self.charge.grow(buckets * bytes)?);
         }
         let detail = format!(
-            "the queries together have more than {BUCKETS_TOTAL_MAX} buckets, of which {UNLISTED_AS_ONE} count as one where none is listed; ask in parts"
+            "must have at most {BUCKETS_TOTAL_MAX} buckets together, of which {UNLISTED_AS_ONE} count as one where none \
+             is listed; ask in parts"
         );
         Err(FieldError::refused("queries", &self.buckets.to_string(), detail).into())
     }
@@ -78,7 +79,7 @@ impl ResponseLimits {
             return Ok(self.charge.grow(values.map(bytes).sum())?);
         }
         let detail = format!(
-            "the rankings together list more than {VALUES_TOTAL_MAX} values; give a smaller limit, or ask in parts"
+            "must be smaller: all rankings together list at most {VALUES_TOTAL_MAX} values; or ask in parts"
         );
         Err(FieldError::refused("limit", &self.values.to_string(), detail).into())
     }

@@ -114,13 +114,17 @@ fn watched(
         (None, None) => return Ok(None),
         (Some(namespace), Some(key)) => (namespace, key),
         (Some(_), None) => {
-            return Err(Problem::malformed("key", "", "must stand beside namespace"));
+            return Err(Problem::malformed(
+                "key",
+                "",
+                "is missing; `namespace` needs a key beside it",
+            ));
         }
         (None, Some(key)) => {
             return Err(Problem::malformed(
                 "key",
                 &key,
-                "needs a namespace beside it",
+                "needs a `namespace` beside it",
             ));
         }
     };

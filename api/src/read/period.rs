@@ -132,8 +132,8 @@ fn take_unit(query: &mut QueryString) -> Result<Unit, Problem> {
         Some(unit @ "second") => {
             let names = Unit::ALL.map(Unit::as_str).join(", ");
             let detail = format!(
-                "must be one of {names} here; only /v1/{{namespace}}/{{key}}/counts as JSON tells the last minute by \
-                 the second"
+                "must be one of {names} here; the last minute by the second is told by \
+                 /v1/{{namespace}}/{{key}}/counts alone, as JSON"
             );
             Err(Problem::malformed("unit", unit, detail))
         }

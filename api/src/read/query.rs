@@ -241,14 +241,18 @@ fn queries(bytes: &[u8]) -> Result<Vec<Json<'_>>, Problem> {
         return Err(Problem::malformed("queries", "", expected));
     };
     if let Some((name, value)) = fields.into_iter().next() {
-        let detail = "is not a field here; use queries, and the other fields in each of them";
+        let detail = "is not a field here; use queries, and in each of them the fields of a query";
         return Err(Problem::malformed(&name, &value.into_text(), detail));
     }
     let detail = match queries.len() {
-        0 => "the list is empty; give at least one query, such as {\"namespace\":\"l\",\"key\":\"abc\"}".to_owned(),
+        0 => {
+            "must have at least one query, such as {\"namespace\":\"l\",\"key\":\"abc\"}".to_owned()
+        }
         1..=QUERIES_MAX => return Ok(queries),
         many => {
-            let detail = format!("the list has {many} queries; at most {QUERIES_MAX} are answered at once, ask in parts");
+            let detail = format!(
+                "The list has {many} queries; at most {QUERIES_MAX} are answered at once, ask in parts."
+            );
             return Err(Problem::too_large(detail));
         }
     };
@@ -272,7 +276,7 @@ fn view(fields: &mut Fields<'_>) -> Result<Aspect, Problem> {
         None | Some(Json::Other(Value::Null)) if is_summary => Ok(Aspect::Summary),
         None | Some(Json::Other(Value::Null)) => Ok(Aspect::Counts),
         Some(Json::Text(_)) if is_summary => {
-            let detail = "excludes by; give one of them";
+            let detail = "excludes `by`; give one of them";
             Err(Problem::malformed("summary", "true", detail))
         }
         Some(Json::Text(subtotal)) => Ok(Aspect::By(subtotal.into_owned())),

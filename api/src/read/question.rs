@@ -80,7 +80,7 @@ impl Question {
     ) -> Result<Self, Problem> {
         let namespace = declared(schema, namespace)?;
         if view == Aspect::Users && !namespace.uniques {
-            let detail = "keeps no users; declare it with `uniques = true`";
+            let detail = "must keep users, and is declared without `uniques = true`";
             return Err(Problem::unknown("namespace", &namespace.name, detail));
         }
         if let Some(key) = &key {
@@ -191,7 +191,7 @@ pub fn check_key(key: &str) -> Result<(), Problem> {
 /// 404 that lists the declared ones.
 pub fn declared<'s>(schema: &'s Schema, namespace: &str) -> Result<&'s Namespace, Problem> {
     schema.namespace(namespace).ok_or_else(|| {
-        let detail = format!("must be one of the declared {}", schema.names());
+        let detail = format!("must be one of the declared namespaces {}", schema.names());
         Problem::unknown("namespace", namespace, detail)
     })
 }
@@ -201,7 +201,10 @@ fn check_subtotal(namespace: &Namespace, subtotal: &str) -> Result<(), Problem> 
         return Ok(());
     }
     let known = namespace.subtotals.join(", ");
-    let detail = format!("must be a subtotal of {}: {known}", namespace.name);
+    let detail = format!(
+        "must be one of the subtotals of {}, {known}",
+        namespace.name
+    );
     Err(Problem::unknown("subtotal", subtotal, detail))
 }
 

@@ -139,7 +139,7 @@ struct Ratio {
 fn types<'s>(schema: &'s Schema, name: &str) -> Result<[&'s EventType; 2], Problem> {
     let ratio = schema.ratio(name).ok_or_else(|| {
         let known: Vec<&str> = schema.ratios.iter().map(|ratio| &*ratio.name).collect();
-        let detail = format!("must be one of the declared {}", known.join(", "));
+        let detail = format!("must be one of the declared ratios {}", known.join(", "));
         Problem::unknown("ratio", name, detail)
     })?;
     let types = [&ratio.numerator, &ratio.denominator].map(|name| schema.event_type(name));
@@ -161,7 +161,7 @@ fn namespaces<'s>(
         .collect();
     if !known.contains(&entity) {
         let detail = format!(
-            "must be one of the entities of {name}: {}",
+            "must be one of the entities of {name}, {}",
             known.join(", ")
         );
         return Err(Problem::unknown("entity", entity, detail));

@@ -53,6 +53,63 @@ fn example(operation: &Value) -> &Value {
 }
 
 #[tokio::test]
+async fn the_page_lists_every_operation_with_its_parameters_answers_and_an_example_to_copy() {
+    let (site, document) = described().await;
+    let page = site.get("/docs").await.text;
+    for name in ["<script", "<style", " style=", "src=", "-d 'null'"] {
+        assert!(!page.contains(name), "{name}");
+    }
+    for quoted in page.split("href=\"").skip(1) {
+        let address = quoted.split('"').next().unwrap();
+        match address.strip_prefix('#') {
+            Some(id) => assert!(page.contains(&format!(" id=\"{id}\"")), "{id}"),
+            None => assert_eq!(site.get(address).await.status, 200, "{address}"),
+        }
+    }
+    let mut examples = 0;
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            let id = operation["operationId"].as_str().unwrap();
+            let section = page.split(&format!("<details id=\"{id}\">")).nth(1);
+            let section = section.unwrap_or_else(|| panic!("{id}"));
+            let section = section.split("</details>").next().unwrap();
+            assert!(section.contains(&format!("<code>{path}</code>")), "{id}");
+            let parameters = operation["parameters"].as_array().into_iter().flatten();
+            for name in parameters.map(|of| of["name"].as_str().unwrap()) {
+                let name = name.replace('<', "&lt;").replace('>', "&gt;");
+                assert!(
+                    section.contains(&format!("<code>{name}</code>")),
+                    "{id} {name}"
+                );
+            }
+            for status in names(&operation["responses"]) {
+                assert!(
+                    section.contains(&format!("<td>{status}</td>")),
+                    "{id} {status}"
+                );
+            }
+            let command = section.split("<pre>curl ").nth(1).expect(id);
+            let address = command.split('\'').nth(1).unwrap();
+            let address = address.strip_prefix("http://127.0.0.1:7117").expect(id);
+            assert!(!address.contains(['{', ' ']), "{id}: {address}");
+            // A stream lasts, the id is not known, and this process keeps no keys.
+            let left_out = ["/v1/live", "/v1/events/{id}", "/v1/admin/keys"];
+            let asks = method == "get" && !left_out.contains(&path.as_str());
+            if asks {
+                let answer = site.get(&address.replace("&amp;", "&")).await;
+                assert!(
+                    (200..300).contains(&answer.status),
+                    "{address}: {}",
+                    answer.text
+                );
+                examples += 1;
+            }
+        }
+    }
+    assert!(examples > 60, "{examples}");
+}
+
+#[tokio::test]
 async fn every_operation_says_how_it_is_refused_and_has_a_name_of_its_own() {
     let (_site, document) = described().await;
     let mut ids = BTreeSet::new();

@@ -209,7 +209,7 @@ fn skipped(index: usize, wrong: &Problem) -> Skipped {
     Skipped {
         index: index as u64,
         field: wrong.field().unwrap_or_default().to_owned(),
-        detail: wrong.detail().to_owned(),
+        detail: wrong.sentence(),
     }
 }
 
@@ -289,7 +289,7 @@ fn batch_key(
     };
     let text = value.to_str().unwrap_or_default();
     if text.is_empty() || text.len() > ID_BYTES_MAX {
-        let detail = format!("must be 1 to {ID_BYTES_MAX} characters of visible ASCII");
+        let detail = format!("must have 1 to {ID_BYTES_MAX} characters of visible ASCII");
         return Err(Problem::malformed("idempotency-key", text, detail));
     }
     // What the body is read as: of increments nothing is added, so that their keys go on as stores hold them.

@@ -188,7 +188,8 @@ pub fn unwrap(event: Value) -> Result<Value, Problem> {
             other => other,
         };
         if fields.insert(field.into(), value).is_some() {
-            let detail = format!("is the attribute `{attribute}`; leave it out of the data");
+            let detail =
+                format!("is the attribute `{attribute}` already; leave it out of the data");
             return Err(Problem::malformed(&format!("data.{field}"), "", detail));
         }
     }
@@ -219,7 +220,7 @@ fn own_id(attributes: &Map<String, Value>) -> Result<String, Problem> {
     let identity = identity(source, id);
     if identity.len() > ID_BYTES_MAX {
         let detail = format!(
-            "source and id together are {} bytes; at most {} are remembered, use shorter ones",
+            "has {} bytes together with `source`; at most {} are remembered, use shorter ones",
             identity.len() - 1,
             ID_BYTES_MAX - 1
         );

@@ -21,8 +21,8 @@ pub fn parse(item: Value, schema: &Schema, now: i64) -> Result<Increment, Proble
     let id = text("id", fields.remove("id"))?;
     let origin = origin(&mut fields)?;
     if origin.is_none() && id.as_ref().is_none_or(String::is_empty) {
-        let detail = "name the event, so that it counts once however often it is sent; or give producer, epoch and \
-                      sequence";
+        let detail = "is missing: with it an event counts once however often it is sent; give `id`, or `producer`, \
+                      `epoch` and `sequence`";
         return Err(missing("id", detail));
     }
     let event = kind(schema, text("type", fields.remove("type"))?)?;
@@ -62,7 +62,7 @@ fn kind(schema: &Schema, name: Option<String>) -> Result<&EventType, Problem> {
     let name =
         name.ok_or_else(|| missing("type", &format!("name the type of event; {}", known())))?;
     schema.event_type(&name).ok_or_else(|| {
-        let detail = format!("is not a declared event type; {}", known());
+        let detail = format!("must be a declared event type; {}", known());
         Problem::malformed("type", &name, detail)
     })
 }
@@ -71,14 +71,17 @@ fn kind(schema: &Schema, name: Option<String>) -> Result<&EventType, Problem> {
 fn keys(event: &EventType, entities: Vec<(Text, Text)>) -> Result<Vec<(Text, Text)>, Problem> {
     let known = event.entities.join(", ");
     if entities.is_empty() {
-        let detail = format!("name at least one; those of {} are {known}", event.name);
+        let detail = format!(
+            "must name at least one of the entities of {}, {known}",
+            event.name
+        );
         return Err(missing("entities", &detail));
     }
     let key = |(entity, key): (Text, Text)| {
         if event.entities.iter().any(|known| entity == known) {
             return Ok((event.namespace_of(&entity).into(), key));
         }
-        let detail = format!("is not an entity of {}; use one of {known}", event.name);
+        let detail = format!("is no entity of {}; use one of {known}", event.name);
         Err(Problem::malformed(
             &format!("entities.{entity}"),
             &key,
@@ -92,7 +95,7 @@ fn view(view: Option<String>) -> Result<Option<String>, Problem> {
     match view {
         Some(view) if view.is_empty() || view.len() > VIEW_BYTES_MAX => {
             let detail = format!(
-                "is {} bytes; must be 1 to {VIEW_BYTES_MAX}, or left out",
+                "has {} bytes; give 1 to {VIEW_BYTES_MAX}, or leave it out",
                 view.len()
             );
             Err(Problem::malformed("view", &view, detail))

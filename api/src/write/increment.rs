@@ -123,9 +123,9 @@ pub(super) fn origin(fields: &mut Map<String, Value>) -> Result<Option<Box<Origi
         }))),
         (None, None) if epoch.is_none() => Ok(None),
         (None, _) => {
-            Err(FieldError::missing("producer", "say whose epoch and sequence it is").into())
+            Err(FieldError::missing("producer", "is missing beside `epoch` and `sequence`").into())
         }
-        (_, None) => Err(FieldError::missing("sequence", "number what the producer sends").into()),
+        (_, None) => Err(FieldError::missing("sequence", "is missing beside `producer`").into()),
     }
 }
 

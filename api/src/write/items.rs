@@ -141,7 +141,7 @@ fn check_count(items: usize) -> Result<(), Problem> {
     if items <= ITEMS_MAX {
         return Ok(());
     }
-    let detail = format!("the body has more than {ITEMS_MAX} items; send it in parts");
+    let detail = format!("The body has more than {ITEMS_MAX} items; send it in parts.");
     Err(Problem::too_large(detail))
 }
 

@@ -114,7 +114,7 @@ fn a_zone_is_found_in_any_case_and_an_unknown_one_is_named() {
         assert!(error.detail.contains("America/New_York"), "{error}");
     }
     let error = Zone::from_request(Some("UTC"), Some(1.0)).expect_err("both");
-    assert!(error.detail.contains("excludes hour_offset"), "{error}");
+    assert!(error.detail.contains("excludes `hour_offset`"), "{error}");
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn units_are_read_as_they_are_written() {
     let error = "fortnight".parse::<Unit>().expect_err("no unit");
     assert_eq!(
         error.to_string(),
-        "unit `fortnight`: is no unit; give one of minute, hour, day, week, mweek, month, quarter, year"
+        "unit `fortnight`: must be one of minute, hour, day, week, mweek, month, quarter, year"
     );
 }
 
@@ -138,7 +138,7 @@ fn units_and_from_exclude_each_other() {
         (error.fault, &*error.field, error.value.as_deref()),
         (Fault::Malformed, "units", Some("7"))
     );
-    assert!(error.detail.contains("so does from"), "{error}");
+    assert!(error.detail.contains("so does `from`"), "{error}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 export class Refused extends Error {
   constructor(status, problem) {
-    super(problem.field ? `${problem.field} ${problem.detail}` : problem.detail ?? `status ${status}`);
+    super(problem.detail ?? `The server answered with the status ${status}.`);
     this.status = status;
   }
 }

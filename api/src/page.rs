@@ -1,0 +1,41 @@
+//! Pages from the binary: what a browser may do with them, and how long it may keep them.
+
+use axum::http::{HeaderMap, HeaderName, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+
+use crate::etag::{self, IfNoneMatch};
+
+/// Pages load this server's own files and nothing else.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
+     connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+
+pub const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
+pub const CSS: &str = "text/css; charset=utf-8";
+pub const HTML: &str = "text/html; charset=utf-8";
+
+/// A text of a page; 304 when the browser has it already.
+pub fn cached(headers: &HeaderMap, kind: &'static str, text: impl Into<Bytes>) -> Response {
+    let text = text.into();
+    let tag = etag::of(&text);
+    let kept = [(header::CACHE_CONTROL, "no-cache")];
+    if IfNoneMatch::of(headers).matches(&tag) {
+        return (StatusCode::NOT_MODIFIED, kept, [(header::ETAG, tag)]).into_response();
+    }
+    (kept, [(header::ETAG, tag)], with_policy(kind, text)).into_response()
+}
+
+/// A text of this type, and what a browser may do with it.
+pub fn with_policy(kind: &'static str, text: impl Into<Bytes>) -> impl IntoResponse {
+    let headers = [
+        (header::CONTENT_TYPE, kind),
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::REFERRER_POLICY, "same-origin"),
+        (
+            HeaderName::from_static("cross-origin-opener-policy"),
+            "same-origin",
+        ),
+    ];
+    (headers, text.into())
+}
