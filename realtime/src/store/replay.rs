@@ -8,8 +8,6 @@
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::mpsc::{channel, sync_channel};
-use std::thread;
 
 use rayon::ThreadPoolBuilder;
 use tallyring_archive::{BlockCache, Manifest, SchemaEntry};
@@ -34,7 +32,7 @@ use crate::oplog::{ApplyError, Frame, OplogError, ReadFrom};
 use crate::options::{Options, World};
 use crate::producers::Producers;
 use crate::ring::{Add, Ring};
-use crate::sync::{Mutex, RwLock};
+use crate::sync::{Mutex, RwLock, channel, scope, sync_channel};
 
 /// Records that are handed over together; a frame is not divided.
 const PART_RECORDS: usize = 16_384;
@@ -173,7 +171,7 @@ impl<'s> Replay<'s> {
         let from = self.from;
         let part_bytes = self.store.options.delta_bytes_max / PARTS_OF_MEMORY;
         let part_bytes = part_bytes.clamp(PART_BYTES_MIN, PART_BYTES_MAX) as usize;
-        thread::scope(|scope| {
+        scope(|scope| {
             let (hand_over, decoded) = sync_channel::<Vec<Decoded>>(PARTS_WAITING);
             let (give_back, counted) = channel();
             let counting = scope.spawn(move || -> Result<()> {
