@@ -1,5 +1,5 @@
-//! The locks of a store: those of libraries or, with the feature `shuttle`, those of a scheduler that
-//! tries many orders of the threads that take them (`tests/tests/schedules.rs`).
+//! The locks of a store, and the threads and channels of its own: those of libraries or, with the feature `shuttle`, those
+//! of a scheduler that tries many orders of the threads that take the locks (`tests/tests/schedules.rs`).
 
 #[cfg(not(feature = "shuttle"))]
 pub use self::libraries::*;
@@ -8,7 +8,9 @@ pub use self::scheduled::*;
 
 #[cfg(not(feature = "shuttle"))]
 mod libraries {
+    pub use std::sync::mpsc::{channel, sync_channel};
     pub use std::sync::{Mutex, MutexGuard};
+    pub use std::thread::scope;
 
     pub use parking_lot::{RwLock, RwLockWriteGuard};
 
@@ -23,7 +25,9 @@ mod libraries {
 mod scheduled {
     use std::sync::PoisonError;
 
+    pub use shuttle::sync::mpsc::{channel, sync_channel};
     pub use shuttle::sync::{Mutex, MutexGuard, RwLockReadGuard, RwLockWriteGuard};
+    pub use shuttle::thread::scope;
 
     pub struct RwLock<T>(shuttle::sync::RwLock<T>);
 

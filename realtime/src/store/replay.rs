@@ -7,8 +7,6 @@
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
-use std::sync::mpsc::{channel, sync_channel};
-use std::thread;
 
 use rayon::ThreadPoolBuilder;
 use tallyring_archive::{Manifest, SchemaEntry};
@@ -23,6 +21,7 @@ use crate::ledger::{Files, Ledger};
 use crate::oplog::{ApplyError, Frame, OplogError, ReadFrom};
 use crate::options::{Options, World};
 use crate::ring::{Add, Ring};
+use crate::sync::{channel, scope, sync_channel};
 use crate::view::{Live, Snapshot};
 
 const HOUR_MS: i64 = 3_600_000;
@@ -140,7 +139,7 @@ impl<'s> Replay<'s> {
         let from = self.from;
         let part_bytes = self.store.options().delta_bytes_max / PARTS_OF_MEMORY;
         let part_bytes = part_bytes.clamp(PART_BYTES_MIN, PART_BYTES_MAX) as usize;
-        thread::scope(|scope| {
+        scope(|scope| {
             let (hand_over, decoded) = sync_channel::<Vec<Logged>>(PARTS_WAITING);
             let (give_back, counted) = channel();
             let counting = scope.spawn(move || -> Result<()> {
