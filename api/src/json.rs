@@ -17,14 +17,14 @@ pub enum Json<'b> {
     Text(Cow<'b, str>),
     List(Vec<Json<'b>>),
     Object(BTreeMap<Cow<'b, str>, Json<'b>>),
-    /// What is none of these.
+    /// A value that is none of these.
     Other(Value),
 }
 
 /// Reads one JSON value.
 ///
 /// # Errors
-/// What is no JSON, and a name given twice.
+/// Text that is no JSON, and a name given twice.
 pub fn parse_borrowed(bytes: &[u8]) -> serde_json::Result<Json<'_>> {
     let left = Cell::new(NESTED_MAX);
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
@@ -37,7 +37,7 @@ pub fn parse_borrowed(bytes: &[u8]) -> serde_json::Result<Json<'_>> {
 /// largest batch that is taken has 10,000 items of a few.
 const NESTED_MAX: usize = 100_000;
 
-/// The same, owned.
+/// Reads one JSON value, owned.
 ///
 /// # Errors
 /// As [`parse_borrowed`].
@@ -45,10 +45,10 @@ pub fn parse(bytes: &[u8]) -> serde_json::Result<Value> {
     parse_borrowed(bytes).map(Value::from)
 }
 
-/// The same as a type of ours.
+/// Reads one JSON value as a type of ours.
 ///
 /// # Errors
-/// As [`parse_borrowed`], and what the type does not take.
+/// As [`parse_borrowed`], and a value that the type does not take.
 pub fn parse_as<T: for<'de> Deserialize<'de>>(bytes: &[u8]) -> serde_json::Result<T> {
     serde_json::from_value(parse(bytes)?)
 }

@@ -18,7 +18,7 @@ pub fn parse(text: &str) -> Option<i64> {
     Some(timestamp.as_millisecond().div_euclid(1_000))
 }
 
-/// The same of a query string, in which a plus that was not percent-encoded has become a space.
+/// Reads a time of a query string, in which a plus that was not percent-encoded has become a space.
 pub fn parse_in_query(text: &str) -> Option<i64> {
     parse(&with_plus(text))
 }
@@ -42,7 +42,7 @@ pub fn with_plus(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// What [`parse`] takes, for messages.
+/// The forms that [`parse`] takes, for messages.
 pub const EXPECTED: &str =
     "must be RFC 3339 with an offset, such as 2012-03-16T18:40:47Z, or Unix seconds";
 
