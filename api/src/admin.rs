@@ -1,4 +1,4 @@
-//! What operators ask and do.
+//! The routes of operators.
 
 use std::sync::Arc;
 

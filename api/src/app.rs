@@ -1,5 +1,5 @@
-//! A request's way through the API, whatever its route: its id, the bounds of its head, what is measured, and what
-//! becomes of a panic.
+//! The way of every request through the API: its id, the bounds of its head, its measurement, and an answer even to a
+//! panic.
 //!
 //! A single increment and a plain read of one key are answered here, without the router: to find the route and to pass
 //! boxed layers and handlers would cost more than to count it. They pass the same steps as every other request.
@@ -60,8 +60,7 @@ impl App {
         if self.state.access.needs_keys() {
             parts.extensions.insert(Peer(peer));
         }
-        // What is handed on by value is copied at every step: the frequent requests are handed on by reference,
-        // the others in a box.
+        // A value is copied at every step: frequent requests are handed on by reference, others in a box.
         let direct = Direct::of(&parts).filter(|_| body.is_end_stream());
         let mut response = if let Some(read) = direct {
             let answering = pin!(self.read(&parts, read, log.began));
@@ -119,7 +118,7 @@ impl App {
         .await
     }
 
-    /// What the layers before a handler of the router do.
+    /// Does for a request past the router what the layers before a handler do.
     async fn guarded(
         &self,
         parts: &Parts,
@@ -165,7 +164,7 @@ impl App {
 /// Makes an answer of a panic.
 async fn caught(mut answering: Pin<impl DerefMut<Target: Future<Output = Response>>>) -> Response {
     poll_fn(|context| {
-        // What panicked is not polled again.
+        // A future that panicked is not polled again.
         let poll = AssertUnwindSafe(|| answering.as_mut().poll(context));
         catch_unwind(poll)
             .unwrap_or_else(|_| Poll::Ready(request_id::span().in_scope(problem::panicked)))

@@ -51,7 +51,7 @@ impl std::ops::Deref for Received {
 /// 408 too slow, 413 too large, 400 not decodable, 415 another encoding, 503 when all bodies together
 /// take too much memory.
 pub async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Result<Received, Problem> {
-    // What says itself that it is too large need not be sent.
+    // A body that announces that it is too large need not be sent.
     if body.size_hint().lower() > limit as u64 {
         return Err(too_large(limit));
     }

@@ -79,7 +79,7 @@ fn worth_it() -> impl Predicate {
 }
 
 async fn mark_large(request: Request<Body>, next: Next) -> Response {
-    // What is not sent is not worth it.
+    // An answer that is not sent is not worth compressing.
     let is_sent = request.method() != Method::HEAD;
     let response = next.run(request).await;
     match is_sent {

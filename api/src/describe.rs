@@ -1,4 +1,4 @@
-//! What each metric means, for `/metrics`.
+//! The meaning of each metric, for `/metrics`.
 
 use metrics::{counter, describe_counter, describe_histogram};
 

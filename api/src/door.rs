@@ -1,4 +1,4 @@
-//! What is answered from the first moment on: that the process lives, and everything else once the store is open.
+//! The door answers from the first moment on: that the process lives, and everything else once the store is open.
 //!
 //! To open a store takes as long as its log takes to read. Until then a client that is refused a connection would take the
 //! machine for dead; one that is answered 503 comes again. Most stores open at once: whoever finds the port open and asks
@@ -135,7 +135,7 @@ mod tests {
             let body = to_bytes(response.into_body(), 1 << 10).await;
             let body = String::from_utf8(body.expect("a body").into()).expect("text");
             assert!(body.contains(says), "{path}: {body}");
-            // Who asks how it is does not wait, and nobody does for longer than others have.
+            // A health check does not wait, and no request waits longer than others have.
             let waited = match path {
                 "/healthz" | "/readyz" => Duration::ZERO,
                 _ => PATIENCE,

@@ -1,4 +1,4 @@
-//! What a handler leaves unread of a request's body, read to its end before the answer goes out.
+//! Reads the part of a request's body that its handler left unread, before the answer goes out.
 //!
 //! An answer that goes out before the body has come in ends the connection behind it, and a client
 //! that keeps connections loses its next request there; one that writes all of a body before it reads may lose the answer,
@@ -48,9 +48,9 @@ impl Drain {
         let body = Shared::new(body);
         let rest = body.clone();
         let mut response = answer(Body::new(body)).await;
-        // Who took too long has had the time.
+        // A client that took too long has had the time.
         let is_late = response.status() == StatusCode::REQUEST_TIMEOUT;
-        // Who still waits for a word takes the answer for it.
+        // A client that still waits for `100 Continue` takes the answer for it.
         let is_unasked = self.expects && !rest.lock().is_asked;
         if is_late || is_unasked || !rest.ends().await {
             let close = HeaderValue::from_static("close");

@@ -1,4 +1,4 @@
-//! What is measured when `/metrics` is asked for: each gauge with what it means and where it is read.
+//! The gauges, measured when `/metrics` is asked for: each with its meaning and its source.
 
 use metrics::{describe_gauge, gauge};
 use tallyring_realtime::catalog::{BackupOutcome, Job, JobState};
@@ -8,7 +8,7 @@ use tallyring_realtime::{Status, Store};
 use crate::health::{Health, HealthState};
 use crate::state::Admin;
 
-/// What the gauges are read from.
+/// The sources of the gauges.
 struct Measured {
     status: Status,
     health: HealthState,
@@ -185,14 +185,14 @@ impl Measured {
     }
 }
 
-/// Tells the recorder what each gauge means.
+/// Tells the recorder the meaning of each gauge.
 pub fn describe() {
     for (name, help, _) in GAUGES {
         describe_gauge!(name, help);
     }
 }
 
-/// Sets all gauges to what is so now.
+/// Sets all gauges to their present values.
 pub fn measure(store: &Store, admin: &Admin) {
     let (status, last_rebuild) = (store.status(), (admin.last_rebuild)());
     let measured = Measured {

@@ -1,4 +1,4 @@
-//! How the server is.
+//! The state of the server.
 //!
 //! Invariant: every answer about the state of the server is what [`Health::of`] says: `/readyz`, the status, and with the
 //! status the command line, the dashboard and the container's check, and the metric `tallyring_health`.
@@ -10,14 +10,14 @@ use tallyring_records::{grouped, how_many};
 
 use crate::calendar::rfc3339_utc;
 
-/// Days that may wait to be rebuilt.
+/// Days that may wait for a rebuild before the server is degraded.
 const WAITING_DAYS_MAX: usize = 7;
 
-/// How the server is.
+/// The state of the server.
 pub struct Health {
     /// Why increments are refused, where they are.
     pub refusal: Option<Refusal>,
-    /// What else needs an operator, a sentence each.
+    /// Other faults that need an operator, a sentence each.
     faults: Vec<String>,
 }
 
@@ -34,7 +34,7 @@ pub enum HealthState {
 }
 
 impl Health {
-    /// How it is, by what the store says of itself and by the newest job.
+    /// The health that follows from the store's status and from the newest job.
     pub fn of(store: &Store, status: &Status, last_rebuild: Option<&Job>) -> Self {
         let segment_bytes = store.options().segment_bytes;
         let mut faults = faults_of_store(status, segment_bytes);
@@ -45,7 +45,7 @@ impl Health {
         }
     }
 
-    /// In one word.
+    /// The health in one word.
     pub fn state(&self) -> HealthState {
         match &self.refusal {
             Some(_) => HealthState::Refusing,
@@ -54,7 +54,7 @@ impl Health {
         }
     }
 
-    /// Why it is not `ok`, a sentence each.
+    /// The reasons why the server is not `ok`, a sentence each.
     pub fn reasons(&self) -> Vec<String> {
         let refusal = self.refusal.iter();
         let refusal = refusal.map(|refusal| format!("increments are refused: {refusal}"));
@@ -106,7 +106,7 @@ fn faults_of_store(status: &Status, segment_bytes: u64) -> Vec<String> {
     faults
 }
 
-/// What needs somebody: it published nothing, or the newest copy of the data is older than it should be.
+/// A rebuild that published nothing, and a backup that is older than it should be, need an operator.
 fn faults_of_job(job: &Job) -> Vec<String> {
     let mut faults = Vec::new();
     if job.state == JobState::Failed {

@@ -1,6 +1,6 @@
 //! Counts and times requests by route and status. No label holds a key.
 //!
-//! What a route and status count into is looked up by name once, and found again without allocation: routes are few.
+//! The counters of a route and status are looked up by name once, and found again without allocation: routes are few.
 
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
@@ -9,13 +9,13 @@ use std::time::Instant;
 use metrics::{Counter, Histogram};
 use tallyring_realtime::Accepted;
 
-/// What all requests count into.
+/// The metrics of all requests.
 pub struct Meter {
     routes: RwLock<HashMap<String, Measured>>,
     outcomes: Outcomes,
 }
 
-/// What becomes of increments.
+/// The outcomes of increments.
 pub struct Outcomes {
     increments: Counter,
     duplicates: Counter,
@@ -23,7 +23,7 @@ pub struct Outcomes {
     filtered: Counter,
 }
 
-/// Of one route.
+/// The metrics of one route.
 struct Measured {
     seconds: Histogram,
     statuses: Vec<(u16, Counter)>,

@@ -22,7 +22,7 @@ pub struct Document {
     kind: &'static str,
     title: &'static str,
     status: u16,
-    /// What is wrong and what to change. Of a field the predicate alone; an answer has the whole sentence.
+    /// The mistake, and how to mend it: the predicate alone where there is a field. An answer has the whole sentence.
     detail: String,
     /// The field it is about.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -10,7 +10,7 @@ use tallyring_records::Text;
 
 use crate::problem::Problem;
 
-/// Parameters of one request, in order; what needs no decoding is borrowed.
+/// Parameters of one request, in order; a text that needs no decoding is borrowed.
 pub struct QueryString<'q>(Vec<(Cow<'q, str>, Cow<'q, str>)>);
 
 /// Most parameters of one request.
@@ -109,7 +109,7 @@ impl<'q> QueryString<'q> {
         taken
     }
 
-    /// Refuses what nobody took.
+    /// Refuses parameters that nobody took.
     ///
     /// # Errors
     /// The first parameter left, with the ones that exist.
@@ -128,7 +128,7 @@ impl<'q> QueryString<'q> {
     }
 }
 
-/// For a route that does something and has no parameters: one that it was given would not take effect, so it is refused.
+/// A route without parameters refuses every one: a parameter would not take effect.
 pub struct NoParameters;
 
 impl<S: Sync> FromRequestParts<S> for NoParameters {
@@ -143,7 +143,7 @@ impl<S: Sync> FromRequestParts<S> for NoParameters {
 /// True when every `%` has two hexadecimal digits behind it.
 pub fn is_percent_encoded(text: &str) -> bool {
     let mut parts = text.split('%');
-    // What is before the first one.
+    // The part before the first `%`.
     parts.next();
     parts.all(|part| {
         let digits = part.bytes().take(2);

@@ -19,14 +19,14 @@ const ID_BYTES_MAX: usize = 64;
 /// Characters of a path that a log line shows.
 const PATH_CHARS_MAX: usize = 128;
 
-/// Refusals that are logged in one second: whoever is refused a thousand times is told of in a few lines.
+/// Refusals that are logged in one second: a client that is refused a thousand times takes a few lines.
 static REFUSALS: Seldom = Seldom::new(20);
 
 /// Failures that are logged in one second: a crowd that is refused would fill the disk with them, and they are
 /// counted in the metrics too.
 static FAILURES: Seldom = Seldom::new(20);
 
-/// So many a second and no more.
+/// Allows so many a second and no more.
 struct Seldom {
     most: u64,
     /// The second in the upper half, how many it had in the lower.
@@ -61,17 +61,17 @@ impl Seldom {
     }
 }
 
-/// What is said of a request when it has been answered.
+/// The log line of a request, written once the request has been answered.
 pub struct AccessLog {
     id: HeaderValue,
     method: Method,
     uri: Uri,
-    /// When it came.
+    /// When the request came.
     pub began: Instant,
 }
 
 impl AccessLog {
-    /// Of a request that came just now.
+    /// The log line of a request that came just now.
     pub fn new(request: &Parts) -> Self {
         let id = match request.headers.get(&HEADER) {
             Some(inbound) if is_id(inbound.as_bytes()) => inbound.clone(),
@@ -85,12 +85,12 @@ impl AccessLog {
         }
     }
 
-    /// Answers it under the span of all that is logged about it.
+    /// Answers under the span of all log lines about the request.
     pub async fn answered(&self, answering: impl Future<Output = Response>) -> Response {
         answering.instrument(span_of(&self.id)).await
     }
 
-    /// The same of a request of which there are many. A span costs about as much as counting one click: these have theirs
+    /// Answers one of many requests. A span costs about as much as counting one click: frequent requests have theirs
     /// only when debugging, and where they find work that may fail ([`span`]).
     pub async fn answered_often(&self, answering: impl Future<Output = Response>) -> Response {
         let span = tracing::debug_span!("request", id = shown(&self.id));
@@ -114,7 +114,7 @@ impl AccessLog {
 }
 
 tokio::task_local! {
-    /// Of a request that has no span yet.
+    /// The id of a request that has no span yet.
     static ID: HeaderValue;
 }
 

@@ -164,7 +164,7 @@ where
         drop(listener);
         let drained = tokio::time::timeout(self.limits.drain_timeout, graceful.shutdown()).await;
         if drained.is_err() {
-            tracing::warn!("some requests did not end in time");
+            tracing::warn!("some requests were still running when the time to drain was over");
         }
     }
 
@@ -244,7 +244,7 @@ where
     }
 }
 
-/// Whoever writes heads like that may mean another request by what follows.
+/// A client that writes such heads may mean another request by the bytes behind them.
 fn cut_off(problem: Problem) -> Response {
     let mut response = problem.into_response();
     let headers = response.headers_mut();

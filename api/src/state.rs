@@ -1,4 +1,4 @@
-//! What handlers share.
+//! The state that handlers share.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use tallyring_realtime::{Service, Store};
 
 use crate::access::Access;
 
-/// The running service and what the binary hands in.
+/// The running service, and what the binary hands in beside it.
 #[derive(Clone)]
 pub struct ApiState {
     /// The store and its threads.
@@ -27,7 +27,7 @@ pub struct Admin {
     pub rebuild: Box<dyn Fn() -> u64 + Send + Sync>,
     /// The newest job.
     pub last_rebuild: Box<dyn Fn() -> Option<Job> + Send + Sync>,
-    /// Where what a rebuild made is copied, for people; none where no backup is configured.
+    /// Where rebuilds are copied to, for people; none where no backup is configured.
     pub backup_path: Option<String>,
 }
 

@@ -11,7 +11,7 @@ use crate::state::ApiState;
 /// Runs blocking work on the store (files may be cold) off the threads that serve connections.
 ///
 /// # Errors
-/// Those of `work`.
+/// The errors of `work`.
 pub async fn blocking<T: Send + 'static>(
     state: &ApiState,
     work: impl FnOnce(&Store) -> Result<T, Problem> + Send + 'static,
@@ -24,7 +24,7 @@ pub async fn blocking<T: Send + 'static>(
 /// comes. The work of a client that goes away ends soon.
 ///
 /// # Errors
-/// Those of `work`; 503 where no turn comes soon.
+/// The errors of `work`; 503 where no turn comes soon.
 pub async fn reading<T: Send + 'static>(
     state: &ApiState,
     length: Length,

@@ -1,4 +1,4 @@
-//! Who asks, for handlers.
+//! The caller of a request, for handlers.
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ use crate::problem::Problem;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer(pub IpAddr);
 
-/// Who asks. In the request's extensions once keys are configured; without keys nobody is known and
+/// The caller, in the request's extensions once keys are configured; without keys nobody is known and
 /// everything is allowed.
 #[derive(Debug, Clone, Default)]
 pub struct Caller {
@@ -45,7 +45,8 @@ impl Caller {
         self.key.as_ref().map(|(key, _)| key.as_ref())
     }
 
-    /// What a client names for itself alone, apart from what others with other keys name alike. Without keys all share it.
+    /// A name that a client gives for itself alone, apart from equal names of clients with other keys. Without keys all
+    /// clients share the name.
     /// Neither an id nor a header's text has a line's end, so no two are taken for one another.
     pub fn own(&self, text: &str) -> String {
         match self.key() {

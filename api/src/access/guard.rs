@@ -17,7 +17,7 @@ use super::caller::not_for;
 use super::cors;
 use super::denial::Denial;
 use super::gate::Place;
-use super::place;
+use super::place::{self, ReadPlace};
 use super::route::{Class, Dialect, Namespaces, Route};
 use super::session;
 use super::table::Key;
@@ -101,10 +101,10 @@ async fn answer(access: &Access, route: Route, request: Request, next: Next) -> 
     answered.unwrap_or_else(|denial| denial.answer(route.dialect, &uri))
 }
 
-/// Who asks, if they may ask this. Without keys it is nobody, who may do everything.
+/// The caller, where the caller may do this. Without keys nobody is known, and everybody may do everything.
 ///
 /// # Errors
-/// What the key is missing.
+/// No key, a wrong key, or a key that lacks a right.
 pub fn admit(access: &Access, route: Route, request: &Parts) -> Result<Caller, Denial> {
     let Some(scope) = route.scope else {
         return Ok(Caller::default());
@@ -190,7 +190,7 @@ fn hold_to_namespaces(key: &Key, namespaces: Namespaces, path: &str) -> Result<(
             let segment = path.split('/').nth(2).unwrap_or_default();
             match percent_decode_str(segment).decode_utf8() {
                 Ok(name) if !key.may_use(&name) => Err(Denial::Forbidden(not_for(key, &name))),
-                // What cannot be decoded is no namespace: the handler says so.
+                // A segment that cannot be decoded is no namespace: the handler says so.
                 _ => Ok(()),
             }
         }
@@ -223,10 +223,11 @@ pub async fn run(
     if route.class != Class::Query {
         return run_here(access, route, answering).await;
     }
-    let own = caller.key().map(|key| key.share.read()).transpose()?;
-    let place = access.queries.enter().await.ok_or_else(|| shed(READS))?;
+    let of_key = caller.key().map(|key| key.share.read()).transpose()?;
+    let of_all = access.queries.enter().await.ok_or_else(|| shed(READS))?;
+    let place = ReadPlace::new(of_all, of_key);
     let limit = access.limits.request_timeout;
-    tokio::time::timeout(limit, place::held((place, own), answering))
+    tokio::time::timeout(limit, place::held(place, answering))
         .await
         .map_err(|_| timed_out(route, limit))
 }
@@ -254,7 +255,7 @@ async fn run_here(
         Class::Admin => access.limits.request_timeout.max(OPERATION_TIMEOUT),
         _ => access.limits.request_timeout,
     };
-    // What a write has queued is written even when its answer is given up here.
+    // A queued write is written even when its answer is given up here.
     tokio::time::timeout(limit, answering)
         .await
         .map_err(|_| timed_out(route, limit))

@@ -24,7 +24,7 @@ pub struct NewKey {
     pub id: String,
     /// The whole key, to be shown once.
     pub text: String,
-    /// What is kept.
+    /// The hash that the catalog keeps.
     pub secret_hash: [u8; 32],
 }
 

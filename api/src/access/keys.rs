@@ -20,7 +20,7 @@ use crate::state::ApiState;
 
 const BODY_BYTES_MAX: usize = 64 << 10;
 
-/// What a new key is asked to be.
+/// A new key as a client asks for it.
 #[derive(utoipa::ToSchema)]
 #[schema(as = NewKey, example = json!({
     "scopes": ["write", "read"], "namespaces": ["l"], "login": "orofrog", "limit": 100, "note": "redirector"
@@ -30,10 +30,10 @@ const BODY_BYTES_MAX: usize = 64 << 10;
     reason = "describes `KeyRequest`, whose scopes know no schema"
 )]
 pub struct NewKeyBody {
-    /// What it may do: one or more of write, read and admin
+    /// The scopes of the key: one or more of write, read and admin
     #[schema(min_items = 1)]
     scopes: Vec<String>,
-    /// The namespaces it may do that in; all if left out
+    /// The namespaces that the key is for; all if left out
     namespaces: Option<Vec<String>>,
     /// The login whose counts the bitly-compatible reads answer
     login: Option<String>,

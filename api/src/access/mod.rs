@@ -1,4 +1,4 @@
-//! Who may do what, and how much at once: keys, scopes, rates, load shedding, request ids, CORS.
+//! Access: keys, scopes, rates, load shedding, CORS.
 //!
 //! [`guard`] decides before every handler, in a layer of the router or called by [`App`](crate::App). What a route needs is decided in one table
 //! ([`route::Route`]), and what is not in it needs a key with the scope `read`: a new route is never
@@ -143,7 +143,7 @@ impl Access {
         self.table.load().is_some()
     }
 
-    /// True while who asked may still ask: streams outlive the moment at which their key was checked.
+    /// True while the caller's key is in force: streams outlive the moment at which their key was checked.
     pub fn is_in_force(&self, caller: &Caller) -> bool {
         match (self.table.load().as_ref(), caller.key()) {
             (None, _) => true,

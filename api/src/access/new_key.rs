@@ -8,13 +8,13 @@ use tallyring_records::{COUNT_MAX, FieldError, Schema};
 use super::key::NewKey;
 use crate::calendar::rfc3339_utc;
 
-/// What a new key is asked to be.
+/// A new key as a client or a command asks for it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeyRequest {
-    /// What it may do.
+    /// The scopes of the key.
     pub scopes: Vec<Scope>,
-    /// The namespaces it may do that in; none says all.
+    /// The namespaces that the key is for; none says all.
     #[serde(default)]
     pub namespaces: Option<Vec<String>>,
     /// The login whose counts the bitly-compatible reads answer.
@@ -33,7 +33,7 @@ pub struct KeyRequest {
 
 const TEXT_CHARS_MAX: usize = 200;
 const LIMIT_MAX: u32 = 1_000_000;
-/// Whoever has a key for some namespaces is not trusted with all: one increment cannot fill their counters.
+/// The bearer of a key for some namespaces is not trusted with all: one increment cannot fill their counters.
 const MAX_N_OF_LIMITED: u64 = 1_000_000;
 
 impl KeyRequest {

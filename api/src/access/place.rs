@@ -1,7 +1,7 @@
-//! The place of a read goes where its work goes.
+//! The place of a read moves into its blocking work.
 //!
-//! Work on files runs on threads that cannot be interrupted: it holds the place until it ends, also when nobody waits
-//! for it any more.
+//! Work on files runs on threads that cannot be interrupted: the work holds the place until it ends, also when nobody
+//! waits for it any more.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -18,21 +18,34 @@ use crate::problem::Problem;
 use crate::request_id;
 
 /// A place for a read, and one of its key's own.
-pub type Place = (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>);
+pub struct ReadPlace {
+    _of_all: OwnedSemaphorePermit,
+    _of_key: Option<OwnedSemaphorePermit>,
+}
+
+impl ReadPlace {
+    /// A place among those of all clients, and one among those of the client's key.
+    pub fn new(of_all: OwnedSemaphorePermit, of_key: Option<OwnedSemaphorePermit>) -> Self {
+        Self {
+            _of_all: of_all,
+            _of_key: of_key,
+        }
+    }
+}
 
 task_local! {
-    static PLACE: Cell<Option<Place>>;
+    static PLACE: Cell<Option<ReadPlace>>;
 }
 
 /// Answers in this place, which is given back afterwards, or after the work that took it along.
-pub async fn held<T>(place: Place, answering: impl Future<Output = T>) -> T {
+pub async fn held<T>(place: ReadPlace, answering: impl Future<Output = T>) -> T {
     PLACE.scope(Cell::new(Some(place)), answering).await
 }
 
 /// Runs blocking work off the threads that serve connections, in the request's place; what it logs is the request's.
 ///
 /// # Errors
-/// What the work answers.
+/// The errors of `work`.
 pub async fn off_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
 ) -> Result<T, Problem> {
@@ -40,11 +53,11 @@ pub async fn off_thread<T: Send + 'static>(
     given_back(done.map_err(JoinError::into_panic))
 }
 
-/// The same behind all other threads, for what keeps a processor busy, such as reading a large body; what nobody waits
+/// Runs work that keeps a processor busy, such as reading a large body, behind all other threads. Work that nobody waits
 /// for when its turn comes is left undone.
 ///
 /// # Errors
-/// What the work answers.
+/// The errors of `work`.
 pub async fn behind<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
 ) -> Result<T, Problem> {
@@ -54,7 +67,8 @@ pub async fn behind<T: Send + 'static>(
     given_back(done_by(threads, taken_along(work)).await)
 }
 
-/// What these threads make of it, or its panic; what nobody waits for when its turn comes is left undone.
+/// Runs work on these threads and returns its outcome, or its panic. Work that nobody waits for when its turn comes is
+/// left undone.
 pub async fn done_by<T: Send + 'static>(
     threads: &ThreadPool,
     work: impl FnOnce() -> T + Send + 'static,
@@ -68,7 +82,7 @@ pub async fn done_by<T: Send + 'static>(
     outcome.await.expect("BUG: done, as somebody waits")
 }
 
-/// So many threads that run behind all others; none where the system gives none.
+/// Starts threads that run behind all others; none where the system gives none.
 pub fn threads_behind(name: &'static str, threads: usize) -> Option<ThreadPool> {
     ThreadPoolBuilder::new()
         .num_threads(threads)
@@ -83,8 +97,8 @@ pub fn threads_behind(name: &'static str, threads: usize) -> Option<ThreadPool> 
 static BEHIND: LazyLock<Option<ThreadPool>> =
     LazyLock::new(|| threads_behind("behind", priority::processors().saturating_sub(1).max(1)));
 
-/// What work answered, and the place it took along.
-type Done<T> = (Result<T, Problem>, Option<Place>);
+/// The outcome of work, and the place that the work held.
+type Done<T> = (Result<T, Problem>, Option<ReadPlace>);
 
 fn taken_along<T>(
     work: impl FnOnce() -> Result<T, Problem> + Send + 'static,

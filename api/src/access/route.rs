@@ -1,9 +1,9 @@
-//! What each route needs. A route that is not named here needs a key with the scope `read`.
+//! The needs of each route. A route that is not named here needs a key with the scope `read`.
 
 use axum::http::Method;
 use tallyring_realtime::catalog::Scope;
 
-/// What a request needs before its handler runs.
+/// The needs of a request before its handler runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Route {
     /// The scope a key must have; none for what is always open.
@@ -72,7 +72,7 @@ pub const PAGES: [&str; 6] = [
 ];
 
 impl Route {
-    /// What the route of this pattern needs; none is a path that no route has.
+    /// The needs of the route with this pattern; no pattern stands for a path that no route has.
     pub fn of(method: &Method, pattern: Option<&str>, path: &str) -> Self {
         use {Class as C, Namespaces as N, Scope as S};
         let is_post = method == Method::POST;
@@ -120,7 +120,7 @@ impl Route {
 /// The namespaces of links, users and domains that a bitly-compatible route may read.
 fn of_bitly(pattern: &str) -> &'static [&'static str] {
     let begins = |with: &str| pattern.starts_with(with);
-    // What no route serves.
+    // No route serves these.
     if matches!(pattern.get(3..), Some("" | "/" | "/{*path}")) {
         return &[];
     }
@@ -148,7 +148,7 @@ impl Dialect {
         }
     }
 
-    /// What version 4 calls the resource of a path: its second segment, such as `bitlinks`.
+    /// The resource of a path in the words of version 4: its second segment, such as `bitlinks`.
     pub fn resource_of(path: &str) -> &str {
         path.split('/').nth(2).unwrap_or_default()
     }

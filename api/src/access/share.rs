@@ -1,5 +1,4 @@
-//! What one key may take of the places that all clients share: half of those for reads, of those for batches, and of the
-//! streams.
+//! The share of one key in the places of all clients: half of the places for reads, for batches, and for streams.
 
 use std::sync::Arc;
 use std::time::Duration;

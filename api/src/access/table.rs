@@ -24,7 +24,7 @@ pub struct Key {
     pub rate: Option<Arc<Bucket>>,
     /// The most that one increment may count.
     pub max_n: Option<u64>,
-    /// What it may take of the places that all share.
+    /// The key's share of the places.
     pub share: Share,
     secret_hash: [u8; 32],
     scopes: Vec<Scope>,

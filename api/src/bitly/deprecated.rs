@@ -50,7 +50,7 @@ pub fn routes() -> Router<ApiState> {
         .route("/v3/referrers", by(Facet::Referrers))
 }
 
-/// The same for whoever describes them.
+/// The endpoints, for the description of the API.
 pub fn endpoints() -> Vec<Endpoint> {
     let item = |mut item: Value| {
         item["hash"] = "abc".into();
@@ -209,7 +209,7 @@ impl Named {
         })
     }
 
-    /// What every answer says about the link.
+    /// The fields about the link in every answer.
     fn item(&self) -> Value {
         match &self.hash {
             Some(hash) => json!({self.name: self.text, "user_hash": hash, "global_hash": hash}),

@@ -9,7 +9,7 @@ use tallyring_records::{MISSING, add_capped};
 use super::series::total;
 use crate::problem::Problem;
 
-/// What a count is broken down by.
+/// The dimension that a count is broken down by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Facet {
     /// Two-letter codes; `-` where none is known.
@@ -36,7 +36,7 @@ impl Facet {
         }
     }
 
-    /// What a stored value is called.
+    /// The name of a stored value at bitly.
     fn name(self, stored: &str) -> &str {
         if self == Self::Referrers && stored == MISSING {
             DIRECT

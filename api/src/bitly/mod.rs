@@ -1,11 +1,11 @@
 //! The read API of bitly, versions 3 and 4, so that its clients work with only the host changed.
 //!
 //! A link's hash is the key in namespace `l`, a login or a v4 group the key in `u`, a tracking domain
-//! the key in `d`; countries, referrers and devices are the subtotals `c`, `r` and `v`. What the
-//! configuration does not declare is not found. What was never counted answers zeros, because
+//! the key in `d`; countries, referrers and devices are the subtotals `c`, `r` and `v`. A namespace that the
+//! configuration does not declare is not found. A key that was never counted answers zeros, because
 //! nothing here knows which links exist.
 //!
-//! What happens at bitly and never here is answered as that: nothing was shortened or shared through
+//! Things that happen at bitly and never here have no counts: nothing was shortened or shared through
 //! this server, nothing but clicks is an engagement, every link was made by one user. Cities and the
 //! management of links are not served: version 3 says `UNKNOWN`, version 4 404.
 //!
@@ -33,13 +33,13 @@ use serde_json::Value;
 use crate::access::Dialect;
 use crate::state::ApiState;
 
-/// An endpoint, for whoever describes it.
+/// An endpoint, for the description of the API.
 pub struct Endpoint {
     /// Which version.
     pub dialect: Dialect,
     /// Its path, as one documents it: a bitlink is one segment.
     pub path: String,
-    /// What it answers, in a line.
+    /// A line about the answer.
     pub summary: &'static str,
     /// Its answer; of version 3 what stands in `data`.
     pub example: Value,

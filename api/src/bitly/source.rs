@@ -1,4 +1,4 @@
-//! What is read: a namespace, a key, and perhaps a subtotal.
+//! The source of a metric: a namespace, a key, and perhaps a subtotal.
 
 use percent_encoding::percent_decode_str;
 use tallyring_realtime::{Read, Series, View};
@@ -44,12 +44,12 @@ pub struct Source {
     pub kind: Kind,
     /// Its key.
     pub key: String,
-    /// What to break it down by.
+    /// The dimension to break the key down by.
     pub facet: Option<Facet>,
 }
 
 impl Source {
-    /// What to read of the store for it.
+    /// The read of the store for this source.
     ///
     /// # Errors
     /// [`Fault::NotFound`] for what is not declared, [`Fault::NoMinutes`] for minutes that are not kept.

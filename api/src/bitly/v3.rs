@@ -26,7 +26,7 @@ use crate::state::ApiState;
 pub use parameters::{refuse_text, take_is_text, take_window};
 use parameters::{take_flag, take_key, take_limit, take_text};
 
-/// What of a key.
+/// A metric of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Metric {
     Clicks,
@@ -90,7 +90,7 @@ pub fn routes(older: Router<ApiState>) -> Router<ApiState> {
         .method_not_allowed_fallback(unknown)
 }
 
-/// The same for whoever describes them.
+/// The endpoints, for the description of the API.
 pub fn endpoints() -> Vec<Endpoint> {
     let endpoints = ENDPOINTS.into_iter();
     let endpoints = endpoints.map(|(path, kind, metric)| Endpoint {
@@ -149,7 +149,7 @@ async fn answer(
     let rolled = take_flag(&mut query, "rollup")?.unwrap_or(wants_all);
     let mut window = take_window(&mut query, unit, units, state.now())?;
     if !rolled && wants_all {
-        // Of the last hour's minutes, too, all are those that are not zero.
+        // A list of all units has those that are not zero, also of the last hour's minutes.
         window.units = ALL;
     }
     if !metric.is_number() || !rolled {
@@ -188,7 +188,7 @@ async fn answer(
     .await
 }
 
-/// What happens at bitly and never here: no link is made or shared through this server.
+/// The answer of metrics that are always zero: no link is made or shared through this server.
 fn nothing(metric: Metric, window: &Window, rolled: bool) -> Value {
     let mut data = echo(window);
     if metric == Metric::Shares {
@@ -380,7 +380,7 @@ pub(super) fn values(values: Vec<(String, u64)>, name: &str) -> Value {
         .collect()
 }
 
-/// What every answer says about the request. `tz_offset` is the zone's at the reference, in hours.
+/// The fields about the request in every answer. `tz_offset` is the zone's at the reference, in hours.
 fn echo(window: &Window) -> Map<String, Value> {
     let seconds = window.zone.offset_secs(window.reference);
     let tz_offset = if seconds % 3_600 == 0 {

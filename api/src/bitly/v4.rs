@@ -44,7 +44,7 @@ const CUSTOM_BITLINK_METRICS: [(&str, Metric); 2] = [
     ("/clicks", Metric::Clicks),
     ("/clicks_by_destination", Metric::Destinations),
 ];
-/// What follows on the name of a group.
+/// The part of the path behind the name of a group.
 const GROUP_METRICS: [(&str, Metric); 7] = [
     ("clicks", Metric::GroupClicks),
     ("countries", Metric::Countries),
@@ -86,7 +86,7 @@ pub fn routes() -> Router<ApiState> {
         .method_not_allowed_fallback(unknown)
 }
 
-/// The same for whoever describes them.
+/// The endpoints, for the description of the API.
 pub fn endpoints() -> Vec<Endpoint> {
     let bitlink = |before: &'static str| {
         move |(end, metric): (&str, Metric)| (format!("{before}/{{bitlink}}{end}"), metric)
@@ -170,13 +170,13 @@ fn of(
             let asked = path.ok().and_then(|Path(path)| find(&path));
             let answer = match asked {
                 Some((key, metric)) => {
-                    let asked = Asked {
+                    let request = MetricRequest {
                         kind,
                         key,
                         metric,
                         is_csv: metric.csv_head().is_some() && wants_csv(&headers),
                     };
-                    answer(&state, &caller, asked, query.as_deref()).await
+                    answer(&state, &caller, request, query.as_deref()).await
                 }
                 None => Err(Fault::NotFound),
             };
@@ -185,8 +185,8 @@ fn of(
     )
 }
 
-/// What a request is about.
-struct Asked {
+/// A metric, and the key that it is about.
+struct MetricRequest {
     kind: Kind,
     key: String,
     metric: Metric,
@@ -213,15 +213,15 @@ async fn unknown(uri: axum::http::Uri) -> Response {
 async fn answer(
     state: &ApiState,
     caller: &Caller,
-    asked: Asked,
+    request: MetricRequest,
     query: Option<&str>,
 ) -> Result<Body, Fault> {
     let mut query = QueryString::parse(query)?;
     let size = take_size(&mut query)?;
     let window = take_window(&mut query, state.now())?;
-    let Asked {
+    let MetricRequest {
         kind, key, metric, ..
-    } = asked;
+    } = request;
     match metric {
         Metric::SortedLinks => {
             let links = links::ranked(state, caller, key, window, size).await?;
@@ -244,7 +244,7 @@ async fn answer(
             let Some(facet) = facet else {
                 return Ok(Body::Json(metric.clicks(window, series)));
             };
-            if let (true, Some(head)) = (asked.is_csv, metric.csv_head()) {
+            if let (true, Some(head)) = (request.is_csv, metric.csv_head()) {
                 return Ok(Body::Csv(csv(head, ranked(reader, series, facet, size)?)));
             }
             let answer = metric.values(window, reader, series, facet, size)?;

@@ -23,11 +23,11 @@ pub struct Request {
     pub from: Option<i64>,
     /// The last bucket holds this instant (Unix seconds); `now` where it is missing.
     pub to: Option<i64>,
-    /// What the clock says (Unix seconds).
+    /// The clock's time (Unix seconds).
     pub now: i64,
 }
 
-/// What a valid request asks for.
+/// The buckets that a valid request selects.
 #[derive(Clone, Debug)]
 pub enum Selection {
     /// These buckets.
@@ -66,7 +66,7 @@ struct Edges {
     at: Vec<i64>,
     /// The longest time that every edge from 2000 on is a multiple of, seconds; 0 where there is none of them.
     step: i64,
-    /// What each is called, once somebody asks.
+    /// The label of each, made once it is needed.
     labels: OnceLock<Vec<Arc<str>>>,
 }
 

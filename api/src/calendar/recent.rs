@@ -14,19 +14,19 @@ use super::{Buckets, Unit, Zone};
 
 /// Ranges that are kept.
 const RANGES_MAX: usize = 256;
-/// Longer ones are asked for seldom, and would take much memory: at 100 bytes a bucket.
+/// Longer ranges are seldom asked for, and would take much memory, at 100 bytes a bucket.
 pub const BUCKETS_KEPT_MAX: usize = 400;
 
 static RECENT: LazyLock<Cache<Key, Buckets>> = LazyLock::new(|| Cache::new(RANGES_MAX));
 
-/// The buckets of this many units of which the last one holds `last`, if they are kept.
+/// The `count` buckets of which the last one holds `last`, if they are kept.
 pub fn find(unit: Unit, zone: &Zone, count: usize, last: i64) -> Option<Buckets> {
-    let asked = Asked(unit, count, zone.name());
-    let found = RECENT.get(&asked)?;
+    let key = KeyRef(unit, count, zone.name());
+    let found = RECENT.get(&key)?;
     (found.index_of(last) == Some(count - 1)).then_some(found)
 }
 
-/// Keeps these for others, instead of those kept before that end with another bucket.
+/// Keeps buckets for other reads, in place of kept ones that end with another bucket.
 pub fn keep(buckets: &Buckets) {
     if buckets.count() <= BUCKETS_KEPT_MAX {
         let key = Key(
@@ -41,16 +41,17 @@ pub fn keep(buckets: &Buckets) {
 #[derive(PartialEq, Eq, Hash)]
 struct Key(Unit, usize, Box<str>);
 
-struct Asked<'a>(Unit, usize, &'a str);
+/// A [`Key`] that borrows its zone, to look one up.
+struct KeyRef<'a>(Unit, usize, &'a str);
 
-impl Hash for Asked<'_> {
+impl Hash for KeyRef<'_> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         // As the key's fields, one by one.
         (self.0, self.1, self.2).hash(state);
     }
 }
 
-impl Equivalent<Key> for Asked<'_> {
+impl Equivalent<Key> for KeyRef<'_> {
     fn equivalent(&self, key: &Key) -> bool {
         (self.0, self.1, self.2) == (key.0, key.1, &*key.2)
     }

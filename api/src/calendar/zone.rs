@@ -89,7 +89,7 @@ impl Zone {
         ))
     }
 
-    /// The same from −14 to 14: clients of old may send what lies beyond every zone in use.
+    /// A zone from −14 to 14 hours: old clients may send offsets beyond every zone in use.
     ///
     /// # Errors
     /// `hour_offset` is refused outside these bounds or between the steps.
@@ -121,7 +121,7 @@ impl Zone {
         &self.name
     }
 
-    /// The same name, kept by whoever needs it for longer.
+    /// The name, for callers that keep it.
     pub fn shared_name(&self) -> Arc<str> {
         Arc::clone(&self.name)
     }

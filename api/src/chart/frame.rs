@@ -1,4 +1,4 @@
-//! What stands around a series or a ranking: the card, its title and its subtitle.
+//! The frame of a series or a ranking: the card, its title and its subtitle.
 
 use super::canvas::{Anchor, Document};
 use super::text;
@@ -28,7 +28,7 @@ pub fn draw_card(document: &mut Document) {
     document.rect((0.5, 0.5), (width - 1.0, height - 1.0), 8.0, Role::Card);
 }
 
-/// What the picture shows: a title, which leaves `taken` pixels free on its right, and lines below it.
+/// Draws the title, which leaves `taken` pixels free on its right, and the lines below it.
 pub fn draw_header(document: &mut Document, title: &str, lines: &[String], taken: f64) {
     let room = document.size().0 - 2.0 * MARGIN;
     let at = (MARGIN, TITLE_Y);
@@ -52,7 +52,7 @@ pub fn wrapped(parts: &[&str], role: Role, room: f64, lines_max: usize) -> Vec<S
             *line = longer;
             continue;
         }
-        // What begins a line has no dot before it, and a word that begins one no blank.
+        // A part that begins a line has no dot before it, and a word that begins one no blank.
         let is_empty = line.is_empty();
         let mut before = if is_empty { "" } else { " · " };
         if !is_empty && lines.len() < lines_max {

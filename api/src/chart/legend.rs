@@ -1,4 +1,4 @@
-//! What lighter, dashed and dotted mean: samples with their names, in one row.
+//! The legend of lighter, dashed and dotted marks: samples with their names, in one row.
 
 use super::canvas::{Anchor, Document, units};
 use super::frame::MARGIN;
@@ -16,7 +16,7 @@ const SAMPLE_UP: f64 = 5.0;
 pub struct Legend {
     /// Its name.
     pub name: &'static str,
-    /// How the sample looks.
+    /// The look of the sample.
     pub role: Role,
     /// Whether the sample is a line; else it is a bar.
     pub is_line: bool,

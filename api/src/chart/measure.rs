@@ -1,4 +1,4 @@
-//! What the numbers of a series are, and how they are written.
+//! The meaning of the numbers of a series, and how they are written.
 
 use super::number::{brief, grouped, human};
 
@@ -8,12 +8,12 @@ pub const SHARE_OF_ONE: u64 = 1_000_000_000;
 /// Billionths in a percent.
 const PERCENT: u64 = SHARE_OF_ONE / 100;
 
-/// What the numbers of a series are.
+/// The meaning of the numbers of a series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
     /// Counts, which sum over buckets.
     Counts,
-    /// Distinct users, who do not: who comes twice would count twice.
+    /// Distinct users, which do not sum: a user who comes twice would count twice.
     Distinct,
     /// Shares in billionths, written in percent.
     Shares,
@@ -57,7 +57,7 @@ impl Measure {
         }
     }
 
-    /// What stands where no number is above 0.
+    /// The text where no number is above 0.
     pub fn nothing(self) -> &'static str {
         match self {
             Self::Counts | Self::Distinct => "Nothing counted in this range",

@@ -65,7 +65,7 @@ impl Plot {
         )
     }
 
-    /// The count that is drawn as high as what must be seen: a pixel.
+    /// The count that is drawn one pixel high, the least that can be seen.
     pub fn least(&self) -> f64 {
         self.most / self.size().1
     }

@@ -52,12 +52,12 @@ const ROLES: [Role; 7] = [
     Role::BarOther,
 ];
 
-/// What a ranking shows. Text may be anything; it is cleaned, escaped and cut to fit.
+/// The content of a ranking. Text may be anything; it is cleaned, escaped and cut to fit.
 #[derive(Clone, Debug)]
 pub struct RankingChart {
-    /// What is counted, such as `l/A6qOVH`.
+    /// The name of the key, such as `l/A6qOVH`.
     pub title: String,
-    /// What it is broken down by, such as `country`; empty where keys are ranked.
+    /// The dimension of the values, such as `country`; empty where keys are ranked.
     pub by: String,
     /// More about it, such as the range; the total is added. May be empty.
     pub subtitle: String,
@@ -123,9 +123,9 @@ pub fn ranking(chart: &RankingChart) -> String {
     document.end()
 }
 
-/// What stands above the rows; clean, not yet escaped.
+/// The lines above the rows; clean, not yet escaped.
 struct Header {
-    /// What all of it is, in the alternative text.
+    /// The title of the alternative text.
     name: String,
     title: String,
     subtitle: String,
@@ -184,7 +184,7 @@ fn draw_rows(document: &mut Document, rows: &[Row], (plot_top, row_height): (f64
     let across = |count: f64| start + reach(end - start - 1, count / most as f64);
     let row_count = rows.len() as f64;
     let down = |row: f64| bottom - 1 - reach(bottom - 1 - top, (row_count - row) / row_count);
-    // What has a count is at least a pixel long.
+    // A row with a count is at least a pixel long.
     let least = most as f64 / pixels(end - start);
     for (index, row) in rows.iter().enumerate() {
         let middle = index as f64 + 0.5;

@@ -69,10 +69,10 @@ const ROLES: [Role; 17] = [
     Role::Gap,
 ];
 
-/// What a series shows. Text may be anything; it is cleaned, escaped and cut to fit.
+/// The content of a series. Text may be anything; it is cleaned, escaped and cut to fit.
 #[derive(Clone, Debug)]
 pub struct SeriesChart {
-    /// What is counted, such as `l/A6qOVH`.
+    /// The name of the key, such as `l/A6qOVH`.
     pub title: String,
     /// More about it; the total, where buckets may be summed, and the peak are added. May be empty.
     pub subtitle: String,
@@ -80,7 +80,7 @@ pub struct SeriesChart {
     pub unit: Unit,
     /// The name of the zone whose local time the labels show.
     pub zone: String,
-    /// What the numbers of the buckets are.
+    /// The meaning of the numbers.
     pub measure: Measure,
     /// Each bucket's start in RFC 3339 with the local offset, and its number; oldest first, without gaps.
     /// Starts that are no such time leave the time axis without labels.
@@ -193,7 +193,7 @@ fn draw_baseline(document: &mut Document, plot: &Plot, ticks: &[Tick]) {
     }
 }
 
-/// What the picture has that needs a name; shorter names where there is little room.
+/// The marks of the picture that need a name; shorter names where there is little room.
 fn legends(chart: &SeriesChart, is_narrow: bool) -> Vec<Legend> {
     let mut legends = Vec::new();
     let counts = chart.points.iter().map(|(_, count)| count);
@@ -230,7 +230,7 @@ fn legends(chart: &SeriesChart, is_narrow: bool) -> Vec<Legend> {
     legends
 }
 
-/// What stands above and below the plot, in lines; numbers, dates and zones are never cut.
+/// The lines above and below the plot; numbers, dates and zones are never cut.
 struct Layout {
     lines: Vec<String>,
     legends: Vec<Legend>,
@@ -298,10 +298,10 @@ impl Layout {
     }
 }
 
-/// What the picture says in words; clean, not yet escaped.
+/// The words of the picture; clean, not yet escaped.
 struct Words {
     title: String,
-    /// Of the subtitle.
+    /// The parts of the subtitle.
     parts: Vec<String>,
     /// How many buckets, their range, its zone.
     footer: [String; 3],

@@ -56,7 +56,7 @@ pub fn bars(
     }
 }
 
-/// What stands above each bar: its count as exactly as there is room above all of them, or nothing.
+/// The text above each bar: its count as exactly as there is room above all of them, or nothing.
 fn labels((counts, measure): (&[u64], Measure), bucket_width: f64) -> Vec<String> {
     let text_px = Role::Value.text_px();
     let fits = |label: &String| text::width(label, text_px) + LABEL_ROOM <= bucket_width;

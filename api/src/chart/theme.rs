@@ -1,4 +1,4 @@
-//! What every part of a picture looks like, in a light and in a dark theme.
+//! The look of every part of a picture, in a light and in a dark theme.
 
 use std::fmt::Write as _;
 

@@ -85,7 +85,7 @@ const PERIODS: [Period; 27] = [
 pub struct Tick {
     /// Its number in the series.
     pub index: usize,
-    /// What stands below it.
+    /// The text below the tick.
     pub label: String,
 }
 

@@ -63,7 +63,7 @@ pub async fn sign_in(
             Ok(page(StatusCode::TOO_MANY_REQUESTS, why, next))
         }
         Err(Denial::Forbidden(_)) => {
-            let why = "This key may not read: it has not the scope `read`.";
+            let why = "This key lacks the scope `read`.";
             Ok(page(StatusCode::FORBIDDEN, why, next))
         }
         Err(_) => {

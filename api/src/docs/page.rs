@@ -159,7 +159,7 @@ impl<'d> Page<'d> {
         ));
     }
 
-    /// What a body is made of, and an example.
+    /// The fields of a body, and an example.
     fn content(&mut self, content: &'d Value) {
         let names = refs(&content["schema"]);
         if !names.is_empty() {

@@ -1,4 +1,4 @@
-//! What goes for every operation: keys, and how a request can be refused before its handler runs.
+//! Keys and refusals of every operation: how a request can be refused before its handler runs.
 //!
 //! Which operation needs a key is read off the table that the server itself decides by.
 
@@ -110,7 +110,7 @@ pub fn refusals(method: &Method, path: &str, operation: &mut Operation) {
     }
 }
 
-/// What a problem of this status may say.
+/// An example of a problem of this status.
 fn example(status: &str) -> Option<Value> {
     let (title, detail) = match status {
         "400" => (

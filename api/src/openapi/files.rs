@@ -134,7 +134,7 @@ impl FileForms {
     }
 }
 
-/// What reads on a path.
+/// The read of a path.
 fn operation(item: &mut PathItem) -> Option<&mut Operation> {
     item.get.as_mut().or(item.post.as_mut())
 }

@@ -1,4 +1,4 @@
-//! Answers: what a read found, in the shapes of the contract.
+//! Answers to reads of a key, in the shapes of the contract.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub struct Answer {
     pub head: Head,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subtotal: Option<String>,
-    /// Of a breakdown: what people call the subtotal
+    /// The name by which people know the subtotal of a breakdown
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub subtotal_title: Option<String>,
@@ -39,7 +39,7 @@ pub struct Answer {
     pub before: Vec<u64>,
 }
 
-/// What every read says about its range.
+/// The range of an answer, and how far it is settled.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub struct Head {
     #[schema(value_type = String)]
@@ -60,7 +60,7 @@ pub struct Head {
     pub final_until: Option<String>,
     /// The archive's generation in this view, 0 before the first
     pub generation: u64,
-    /// What it is about.
+    /// The buckets of the range.
     #[serde(skip)]
     buckets: Buckets,
     /// Until when no event is expected any more, Unix seconds.
@@ -108,8 +108,8 @@ impl Head {
         buckets.position(|bucket| bucket.end > self.settled)
     }
 
-    /// What of it is part of an answer's validator: which buckets are settled, not when they are, nor in which
-    /// generation it is.
+    /// The part of an answer's validator that the range makes: which buckets are settled, not when they are, nor in which
+    /// generation they are.
     pub fn identity(&self) -> impl Serialize {
         (
             self.provisional_from(),
@@ -123,7 +123,7 @@ impl Head {
     }
 }
 
-/// What differs between the reads: `counts`, or `values` and `other`, or `buckets`, or nothing.
+/// The part that differs between the reads: `counts`, or `values` and `other`, or `buckets`, or nothing.
 #[derive(utoipa::ToSchema)]
 #[expect(
     dead_code,
@@ -137,7 +137,7 @@ struct BodyFields {
     buckets: Option<Vec<Bucket>>,
 }
 
-/// What differs between the reads.
+/// The part that differs between the reads.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub enum Body {

@@ -34,7 +34,7 @@ pub enum BaseData<'n> {
 }
 
 impl Base {
-    /// What a read of `namespace` needs for `selection`.
+    /// The base buckets that a read of `namespace` needs for `selection`.
     ///
     /// # Errors
     /// 422 for minutes where there are none.
@@ -67,7 +67,7 @@ impl Base {
         self.minutes
     }
 
-    /// What to read a series of totals by.
+    /// The subtotal to read a series of totals by.
     pub fn subtotal(self) -> Option<String> {
         self.minutes.then(|| MINUTES.to_owned())
     }
@@ -142,12 +142,12 @@ impl Base {
                 .codes()
                 .all(|code| buckets.index_of(code.start()) == buckets.index_of(last_second(code)));
         }
-        // What was counted before a finer grain was declared is as coarse as it was.
+        // Counts from before a finer grain was declared are as coarse as they were.
         let counted = counts.codes().map(|code| code.grain().seconds());
         buckets.aligned(counted.fold(self.grain.seconds(), i64::max))
     }
 
-    /// What a ranking of `buckets` is: refused where its minutes are not there, else whether it is aligned.
+    /// Whether a ranking of `buckets` is aligned.
     ///
     /// # Errors
     /// 422, where the read is by the minute.

@@ -1,4 +1,4 @@
-//! What a series lists: the count of every bucket.
+//! The counts of a series: one of every bucket.
 
 use std::sync::Arc;
 
@@ -41,13 +41,13 @@ impl BucketCounts {
         self.counts
     }
 
-    /// True, for serde, which leaves it out: it stands behind all else in an answer, and is added there. So an answer that
-    /// has one is JSON only by [`BucketCounts::write_json_behind`].
+    /// True: serde leaves the counts out, as they stand behind all other fields of an answer and are added there. So an
+    /// answer with counts is JSON only by [`BucketCounts::write_json_behind`].
     pub fn is_added(&self) -> bool {
         true
     }
 
-    /// Adds an answer that has these to `text`, as JSON.
+    /// Adds an answer that has these counts to `text`, as JSON.
     ///
     /// # Errors
     /// Never for the answers of this crate.
@@ -66,7 +66,7 @@ impl BucketCounts {
     fn add_to(&self, object: &mut Vec<u8>) {
         const OPENING: &str = "{\"start\":\"";
         const MIDDLE: &str = "\",\"count\":";
-        /// Of a time with its offset and a count, about.
+        /// Bytes of a time with its offset and a count, about.
         const BYTES_OF_BOTH: usize = 36;
         let bytes_of_one = OPENING.len() + MIDDLE.len() + BYTES_OF_BOTH;
         object.reserve(self.counts.len() * bytes_of_one);

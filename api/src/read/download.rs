@@ -1,4 +1,4 @@
-//! What a CSV answer is called when it is kept as a file: `l-abc-counts-day.csv`, by what was asked.
+//! The file name of a CSV answer, made of what was asked: `l-abc-counts-day.csv`.
 //!
 //! Names hold letters, digits, `_`, `-` and `.` only, whatever a key is; others become `_`.
 
@@ -13,7 +13,7 @@ const UNIT_DEFAULT: &str = "day";
 
 /// The `Content-Disposition` of the answer to this request, where it is CSV.
 ///
-/// As RFC 6266 has it: in ASCII for all, and as it is for who reads UTF-8.
+/// As RFC 6266 has it: in ASCII for all, and unchanged for clients that read UTF-8.
 pub fn disposition(format: Format, uri: &Uri) -> Option<HeaderValue> {
     (format == Format::Csv).then(|| attachment(&name(uri)))
 }

@@ -22,11 +22,10 @@ use crate::write::cloud_event;
 #[derive(Serialize, utoipa::ToSchema)]
 pub struct IdVerdict {
     id: String,
-    /// Of a CloudEvent, within which it is an id
+    /// The source of a CloudEvent, within which the id is one
     #[serde(skip_serializing_if = "Option::is_none")]
     source: Option<String>,
-    /// counted, corrected (counted late), filtered or refused
-    verdict: &'static str,
+    verdict: Verdict,
     #[serde(skip_serializing_if = "Option::is_none")]
     counted: Option<CountedEvent>,
     /// The first time the id came again
@@ -36,6 +35,17 @@ pub struct IdVerdict {
     filtered: Option<FilteredEvent>,
     #[serde(skip_serializing_if = "Option::is_none")]
     refused: Option<RefusedEvent>,
+}
+
+/// The fate of an id.
+#[derive(Clone, Copy, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum Verdict {
+    Counted,
+    /// Counted, but late.
+    Corrected,
+    Filtered,
+    Refused,
 }
 
 /// Where an id was counted.
@@ -134,8 +144,8 @@ pub async fn verdict(
         let history = store
             .intake()
             .id_history(identity.as_deref().unwrap_or(&id))?;
-        let told = told(&caller, history);
-        answer(store, (&id, source), told).map(Json).ok_or_else(|| {
+        let visible = visible(&caller, history);
+        answer(store, (&id, source), visible).map(Json).ok_or_else(|| {
             let days = how_many(store.options().log_days(), "day");
             let limited = match caller.is_limited() {
                 true => "; this key sees only ids that name no namespaces but its own",
@@ -152,14 +162,14 @@ pub async fn verdict(
     Ok(([(header::CACHE_CONTROL, "no-cache")], verdict.await?))
 }
 
-/// What of it the key may be told: what names another namespace than its own, or is not known to name one, is as if it had
-/// not been seen.
-fn told(caller: &Caller, history: IdHistory) -> IdHistory {
+/// The part of a history that the key may see: a record that names a namespace of others, or none that is known, counts
+/// as not seen.
+fn visible(caller: &Caller, history: IdHistory) -> IdHistory {
     if !caller.is_limited() {
         return history;
     }
     let is_own = |namespace: &str| caller.check_namespace(namespace).is_ok();
-    let is_told = |logged: &Logged| match &logged.record {
+    let is_visible = |logged: &Logged| match &logged.record {
         Record::Increment(increment)
         | Record::Late(increment)
         | Record::Filtered { increment, .. } => increment.keys.iter().all(|(name, _)| is_own(name)),
@@ -169,8 +179,8 @@ fn told(caller: &Caller, history: IdHistory) -> IdHistory {
         _ => false,
     };
     IdHistory {
-        counted: history.counted.filter(is_told),
-        refused: history.refused.filter(is_told),
+        counted: history.counted.filter(is_visible),
+        refused: history.refused.filter(is_visible),
         ..history
     }
 }
@@ -189,10 +199,10 @@ fn answer(
         .and_then(|logged| counted(&schema, logged, history.generation));
     let refused = history.refused.and_then(refused);
     let verdict = match (&counted, &filtered, &refused) {
-        (Some(counted), ..) if counted.late => "corrected",
-        (Some(_), ..) => "counted",
-        (_, Some(_), _) => "filtered",
-        (.., Some(_)) => "refused",
+        (Some(counted), ..) if counted.late => Verdict::Corrected,
+        (Some(_), ..) => Verdict::Counted,
+        (_, Some(_), _) => Verdict::Filtered,
+        (.., Some(_)) => Verdict::Refused,
         _ => return None,
     };
     Some(IdVerdict {

@@ -57,7 +57,7 @@ impl Format {
         let asks_page = |(kind, quality): &(String, u16)| kind == "text/html" && *quality > 0;
         let is_page = kinds.iter().any(asks_page);
         let place = |name: &str| kinds.iter().position(|(kind, _)| kind == name);
-        // Of equals that one name means the last one is taken.
+        // One name may mean several forms, all alike: the last one is taken.
         let forms = [
             (Self::SVG, ["image/svg+xml", "image/*", "*/*"]),
             (Self::Csv, ["text/csv", "text/*", "*/*"]),
@@ -98,7 +98,7 @@ impl Format {
         Ok(Self::Svg(Picture { width, theme }))
     }
 
-    /// What of it is part of an answer's validator.
+    /// The part of an answer's validator that the form makes.
     pub fn identity(self) -> impl Serialize {
         let drawn = match self {
             Self::Svg(picture) => Some((picture.width, picture.theme as u8)),
@@ -107,7 +107,7 @@ impl Format {
         (self.media_type(), drawn)
     }
 
-    /// Its media type.
+    /// The media type of the form.
     pub fn media_type(self) -> &'static str {
         match self {
             Self::Json => "application/json",

@@ -8,12 +8,12 @@ use crate::problem::Problem;
 
 /// Buckets in one response, at most, however many queries it answers.
 const BUCKETS_TOTAL_MAX: usize = 100_000;
-/// So many buckets that are not listed take as much work and memory as one that is.
+/// This number of buckets that are not listed take as much work and memory as one that is listed.
 const UNLISTED_AS_ONE: usize = 10;
 /// Values of breakdowns in one response, at most, of all its buckets and queries.
 const VALUES_TOTAL_MAX: usize = 100_000;
 
-/// What one response lists so far, of all its queries, and the memory that takes.
+/// How much one response lists so far for all its queries, and the memory that takes.
 pub struct ResponseLimits {
     buckets: usize,
     values: usize,
@@ -37,7 +37,7 @@ impl ResponseLimits {
         }
     }
 
-    /// What the response holds, to be given back with it.
+    /// The memory of the response, to be given back with it.
     pub fn into_charge(self) -> Charge {
         self.charge
     }

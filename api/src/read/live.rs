@@ -1,4 +1,4 @@
-//! `GET /v1/live`: what is counted, told as it happens, as server-sent events.
+//! `GET /v1/live`: counts as they come, as server-sent events.
 //!
 //! A stream says once a second how much came in each second of the last minute, and of one key what
 //! it counted today. It reads the key only when something was counted since. Streams are few (see
@@ -35,15 +35,15 @@ const TICK: Duration = Duration::from_secs(1);
 /// Messages that wait for a client that reads slowly; one that does not read at all is cut off.
 const WAITING_MAX: usize = 4;
 
-/// What a tick says.
+/// The data of a tick.
 #[derive(Serialize)]
 pub struct Tick {
     now: String,
     /// Grows with every increment; for limited keys, with every tick before which there was some.
     applied: u64,
-    /// What came in each of the last 60 seconds, oldest first, whatever its keys; null for limited keys
+    /// Increments in each of the last 60 seconds, oldest first, whatever their keys; null for limited keys
     seconds: Option<Vec<u64>>,
-    /// What the key counted today, in the zone of the request
+    /// The count of the key today, in the zone of the request
     today: Option<u64>,
 }
 
@@ -143,7 +143,7 @@ struct Stream {
     state: ApiState,
     caller: Caller,
     watched: Option<Arc<Watched>>,
-    /// What the key counted today: the log's position and the local day's start it was read at, and the count.
+    /// The count of the key today, with the log's position and the start of the local day at which it was read.
     today: Option<((u64, i64), u64)>,
     /// The log's position at the last tick.
     applied: Option<u64>,

@@ -1,4 +1,4 @@
-//! `GET /v1/namespaces`: what is counted here.
+//! `GET /v1/namespaces`: the declarations.
 
 use axum::Json;
 use axum::extract::State;
@@ -27,7 +27,7 @@ struct DeclaredNamespace {
     /// Length of its base buckets, seconds
     grain_seconds: i64,
     subtotals: Vec<String>,
-    /// What people call each of the subtotals
+    /// The names by which people know the subtotals
     subtotal_titles: Vec<String>,
     /// Whether minutes are kept beside
     minutes: bool,
@@ -45,9 +45,9 @@ struct DeclaredRatio {
     denominator: String,
 }
 
-/// What is counted
+/// Declared namespaces and ratios
 ///
-/// Namespaces with their subtotals, and ratios, as declared in the configuration; of a limited key its own.
+/// Namespaces with their subtotals, and ratios, as declared in the configuration. A limited key sees its own.
 #[utoipa::path(get, path = "/v1/namespaces", tag = "read", responses(
     (status = 200, description = "The declarations", body = Declared, example = json!({
         "namespaces": [{

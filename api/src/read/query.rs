@@ -166,7 +166,7 @@ fn to_json(answers: &[Answer]) -> Result<Vec<u8>, Problem> {
     Ok(text)
 }
 
-/// What all queries of a body have in common.
+/// The facts that all queries of a body have in common.
 struct Batch {
     schema: Arc<Schema>,
     /// The clock's time, Unix seconds.

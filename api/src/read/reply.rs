@@ -20,7 +20,7 @@ use crate::work::reading;
 /// An answer whose range lies wholly in the archive changes only by a late count, which changes its
 /// tag: a cache may keep it this long and then ask again.
 const ARCHIVED: &str = "public, max-age=300";
-/// The same behind a key: only the client's own cache may keep it.
+/// An archived answer behind a key: only the client's own cache may keep it.
 const ARCHIVED_PRIVATE: &str = "private, max-age=300";
 /// Everything else is asked for again each time.
 const LIVE: &str = "no-cache";
@@ -30,8 +30,8 @@ pub trait Respond {
     /// First instant behind its range, Unix seconds.
     fn ends(&self) -> i64;
 
-    /// What its validator is made of: what was asked and what was counted. When the counts settle, and in
-    /// which generation they are, is not part of it: the same counts are the same answer.
+    /// The input of the answer's validator: the question and the counts. When the counts settle, and in
+    /// which generation they are, is no part of it: equal counts are equal answers.
     fn identity(&self) -> impl Serialize;
 
     /// Its text in this form, which is UTF-8.
@@ -56,7 +56,7 @@ impl Reply {
     /// Reads and answers off the threads that serve connections.
     ///
     /// # Errors
-    /// Those of `read`; 503 where no turn comes soon.
+    /// The errors of `read`; 503 where no turn comes soon.
     pub async fn answer<A: Respond>(
         self,
         state: &ApiState,

@@ -78,7 +78,7 @@ impl<P> ReadRequest<P> {
     /// Parses all parameters into the question about a namespace, and about a key of it where there is one.
     ///
     /// # Errors
-    /// Those of [`Question::parse`]; 400 for a parameter that the view does not have.
+    /// The errors of [`Question::parse`]; 400 for a parameter that the view does not have.
     pub fn question(
         &self,
         of: (&str, Option<String>),

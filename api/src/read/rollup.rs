@@ -57,7 +57,7 @@ struct Grouped {
 const TEXT_BYTES: usize = 192;
 
 impl<'r> Breakdown<'r> {
-    /// Of a series that was read.
+    /// The breakdown of a series.
     pub fn new(reader: &'r View<'r>, series: &'r Series) -> Self {
         Self {
             reader,
@@ -82,7 +82,7 @@ impl<'r> Breakdown<'r> {
         self.ranking(sums.collect(), limit)
     }
 
-    /// The same of each bucket.
+    /// Ranks the values of each bucket.
     ///
     /// # Errors
     /// As [`Breakdown::of_range`]; and those of `answer`, which is given each ranking.

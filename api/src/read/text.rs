@@ -16,7 +16,7 @@ pub fn json(answer: &impl Serialize) -> Result<Vec<u8>, Problem> {
 /// The text that `write` adds to an empty one.
 ///
 /// # Errors
-/// Those of `write`.
+/// The errors of `write`.
 pub fn written(
     write: impl FnOnce(&mut Vec<u8>) -> Result<(), Problem>,
 ) -> Result<Vec<u8>, Problem> {

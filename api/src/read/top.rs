@@ -32,7 +32,7 @@ pub struct Top {
     head: Head,
     /// True where a key that is not listed may have more than the last one
     approximate: bool,
-    /// What such a key may have at most
+    /// The most that such a key may have
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     bound: Option<u64>,
@@ -44,7 +44,7 @@ pub struct Top {
     keys: Vec<Key>,
     /// Sum of the keys that are not listed
     other: u64,
-    /// What a picture calls the namespace.
+    /// The name of the namespace in a picture.
     #[serde(skip)]
     title: String,
 }

@@ -9,7 +9,7 @@ pub struct Value {
     /// `\` before it
     #[schema(example = "US")]
     pub value: String,
-    /// Of a crossed subtotal: each dimension's text as it was counted, in the order of the subtotal
+    /// Each dimension's text as it was counted, in the order of a crossed subtotal
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = json!(["US", "mobile"]))]
     pub parts: Option<Vec<String>>,
@@ -18,7 +18,7 @@ pub struct Value {
 }
 
 impl Value {
-    /// What people read: of a crossed subtotal the parts with `×` between them.
+    /// The value as people read it; the parts of a crossed subtotal with `×` between them.
     pub fn shown(&self) -> String {
         match &self.parts {
             Some(parts) => parts.join(" × "),

@@ -37,7 +37,7 @@ pub struct NamespaceCounts {
     #[serde(skip_serializing_if = "BucketCounts::is_added")]
     #[schema(value_type = Vec<Count>, required)]
     counts: BucketCounts,
-    /// What a picture is called.
+    /// The title of a picture.
     #[serde(skip)]
     title: String,
     /// Counts of the period before, for a picture that compares.

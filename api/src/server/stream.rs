@@ -26,7 +26,7 @@ const HEAD: u8 = 0;
 const ANSWERING: u8 = 1;
 const IDLE: u8 = 2;
 
-/// What the connection does, told by who handles its requests.
+/// The state of the connection, as the handler of its requests tells it.
 #[derive(Debug, Clone)]
 pub struct Activity(Arc<AtomicU8>);
 

@@ -47,7 +47,7 @@ impl Unread {
         })
     }
 
-    /// The same body, watched.
+    /// A body that is watched.
     pub fn watch(self: &Arc<Self>, body: Body) -> Body {
         if body.is_end_stream() {
             return body;
@@ -105,7 +105,7 @@ struct Watched {
     of: Arc<Unread>,
     progress: Arc<Progress>,
     body: Body,
-    /// What is left of a piece that was too long.
+    /// The rest of a piece that was too long.
     rest: Bytes,
 }
 

@@ -30,7 +30,7 @@ const REJECTED_LISTED_MAX: usize = 100;
 /// out of order: more than three tries are for who writes to the same counters meanwhile.
 const TRIES: usize = 10;
 
-/// What became of a batch.
+/// The outcome of a batch.
 #[derive(Serialize, utoipa::ToSchema)]
 #[schema(as = Accepted)]
 pub struct Answer {
@@ -55,7 +55,7 @@ struct Rejected {
 
 /// A request with a body of items.
 pub struct Sent {
-    /// What its items are, where they are no increments: a body may be read as either.
+    /// The kind of the items, where they are no increments: a body may be read as either.
     pub kind: &'static str,
     pub query: Option<String>,
     pub headers: HeaderMap,
@@ -94,7 +94,7 @@ pub async fn count<T: Item>(
             caller.pay_for(found.len());
             let parse = |item| parse(item, &schema, now).and_then(|read| caller.allow(read));
             let (mut good, rejected) = Good::read(found, skip, parse);
-            // What refused items name is read for them alone: nobody else waits for it.
+            // The namespaces of refused items are read for them alone: nobody else waits for that.
             if !good.refused.is_empty() {
                 good.name(items(&headers, &body)?, &schema);
             }
@@ -175,7 +175,7 @@ impl Good {
         self.increments.push(increment);
     }
 
-    /// What is wrong with an item that the store refused, and its index in the body; noted for its id, too.
+    /// The problem of an item that the store refused, with its index in the body; noted for the id of the item, too.
     fn wrong(&mut self, item: &WrongItem) -> (usize, Problem) {
         let (index, line) = self.places.get(item.index).copied().unwrap_or_default();
         let problem = Problem::from(item).at(index, line);
@@ -256,7 +256,7 @@ async fn submit(
     }
 }
 
-/// What became of a batch, and what of it was rejected where that is to be told.
+/// The outcome of a batch, with the rejected items where the client asked for them.
 fn answer(accepted: Accepted, tells_rejected: bool) -> Answer {
     Outcomes::new().count(&accepted);
     let rejected = accepted.skipped.into_iter().map(|item| Rejected {
@@ -292,7 +292,7 @@ fn batch_key(
         let detail = format!("must have 1 to {ID_BYTES_MAX} characters of visible ASCII");
         return Err(Problem::malformed("idempotency-key", text, detail));
     }
-    // What the body is read as: of increments nothing is added, so that their keys go on as stores hold them.
+    // The kind of the items is part of the hash. Increments add nothing, so that their keys stay as stores hold them.
     let mut more = cloud_event::in_headers(headers);
     more.extend_from_slice(kind.as_bytes());
     if skip {

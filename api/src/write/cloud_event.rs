@@ -55,7 +55,7 @@ pub fn is_binary(headers: &HeaderMap) -> bool {
         && !media_type(headers).starts_with("application/cloudevents")
 }
 
-/// What the headers say of an event in binary mode, to tell it from others; nothing in the other modes.
+/// The attributes in the headers of an event in binary mode, to tell it from others; nothing in the other modes.
 pub fn in_headers(headers: &HeaderMap) -> Vec<u8> {
     let mut said = Vec::new();
     if is_binary(headers) {

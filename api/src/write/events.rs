@@ -39,7 +39,7 @@ pub struct EventSchema {
     entities: std::collections::BTreeMap<String, String>,
     /// Subtotal to value
     by: Option<std::collections::BTreeMap<String, String>>,
-    /// Who, for unique users
+    /// The user, for distinct users
     user: Option<String>,
     /// Where it was seen
     view: Option<String>,
@@ -83,7 +83,7 @@ pub struct CloudEvent {
     data: CloudEventData,
 }
 
-/// What a CloudEvent says of its event.
+/// The event in a CloudEvent.
 #[derive(utoipa::ToSchema)]
 #[expect(
     dead_code,
@@ -94,7 +94,7 @@ pub struct CloudEventData {
     entities: std::collections::BTreeMap<String, String>,
     /// Subtotal to value
     by: Option<std::collections::BTreeMap<String, String>>,
-    /// Who, for unique users
+    /// The user, for distinct users
     user: Option<String>,
     /// Where it was seen
     view: Option<String>,
@@ -102,7 +102,7 @@ pub struct CloudEventData {
 
 /// Count events
 ///
-/// The same forms and the same answer as `/v1/increments`; also CloudEvents 1.0, structured, batch and binary. An
+/// Takes the forms of `/v1/increments` and answers alike; also CloudEvents 1.0, structured, batch and binary. An
 /// event counts once in the namespace `<entity>_<type>` of every entity it names. `late` counts those that came
 /// after their time was settled: they count all the same.
 #[utoipa::path(post, path = "/v1/events", tag = "write",

@@ -16,7 +16,7 @@ use crate::state::ApiState;
 use crate::time;
 use crate::write::refused::{declared, log_refused, refused, refused_by_store};
 
-/// Where it is.
+/// The path of the route.
 pub const PATH: &str = "/v1/incr";
 
 const KNOWN: &str = "key.<namespace>, by.<subtotal>, n, at, id and user";
@@ -76,7 +76,7 @@ struct Parameters {
     at: Option<String>,
     /// Makes a retry harmless, at most 256 bytes
     id: Option<String>,
-    /// Who, for unique users, at most 256 bytes
+    /// The user, for distinct users, at most 256 bytes
     user: Option<String>,
 }
 
@@ -153,7 +153,7 @@ fn read(state: &ApiState, caller: &Caller, query: Option<&str>) -> Result<Increm
     Ok(increment)
 }
 
-/// What has an id, whatever else is wrong with it.
+/// The refused item of an increment that has an id, whatever else is wrong with it.
 fn refused_item(schema: &Schema, query: Option<&str>, problem: &Problem) -> Option<RefusedItem> {
     let mut query = QueryString::parse(query).ok()?;
     let id = named(query.take("id").ok()?)?;

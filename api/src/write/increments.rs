@@ -36,7 +36,7 @@ pub struct IncrementSchema {
     epoch: Option<u64>,
     /// One more than before
     sequence: Option<u64>,
-    /// Who, for unique users
+    /// The user, for distinct users
     user: Option<String>,
 }
 

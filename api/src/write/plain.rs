@@ -122,7 +122,7 @@ impl<'de> Visitor<'de> for TextsVisitor {
                 return Err(A::Error::custom("a name is given twice"));
             }
         }
-        // Those of thousands wait for a group: what is not needed fills the cache.
+        // Thousands of increments wait for a group: bytes that are not needed would fill the cache.
         texts.shrink_to_fit();
         Ok(Texts(texts))
     }
@@ -136,7 +136,7 @@ mod tests {
 
     const NOW: i64 = 1_331_923_247;
 
-    /// What both ways make of a line; the plain one may leave it to the other.
+    /// The results of both ways of reading a line; the plain way may leave the line to the other.
     fn check(line: &str) -> bool {
         let schema = Schema::default_clicks();
         let Some(simple) = Simple::of_line(line) else {

@@ -1,4 +1,4 @@
-//! What the log keeps of refused items, so that their ids have a verdict.
+//! Refused items in the log, so that their ids have a verdict.
 //!
 //! Invariant: a refused item's namespaces are all that it names; one that is not declared is told as [`UNDECLARED`], which
 //! no key is for.
@@ -25,9 +25,9 @@ pub fn declared(names: impl Iterator<Item = String>, schema: &Schema) -> Vec<Str
 
 /// An item that could not be read.
 pub struct Unreadable {
-    /// Its id, where that much is known.
+    /// The id of the item, where that much is known.
     pub id: Option<String>,
-    /// What is wrong with it.
+    /// The problem of the item.
     pub problem: Problem,
 }
 
@@ -37,7 +37,7 @@ impl From<Problem> for Unreadable {
     }
 }
 
-/// What the log keeps of an item that is refused, if it has what can be an id.
+/// The log's record of a refused item, where the item has an id.
 pub fn refused(
     id: Option<String>,
     namespaces: Vec<String>,
@@ -51,7 +51,7 @@ pub fn refused(
     })
 }
 
-/// The same of one that the store refused.
+/// The log's record of an item that the store refused.
 pub fn refused_by_store(wrong: &WrongItem, problem: &Problem) -> Option<RefusedItem> {
     let Increment { id, keys, .. } = wrong.increment()?;
     let namespaces = keys.iter().map(|(namespace, _)| namespace.to_string());

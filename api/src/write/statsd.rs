@@ -138,7 +138,7 @@ fn parse(line: &str, schema: &Schema, now: i64) -> Result<Increment, String> {
                 .parse()
                 .map_err(|_| format!("`T{text}` must be Unix seconds"))?;
         }
-        // What else a client says, such as its container, is passed over.
+        // Other parts of a line, such as the container of the client, are passed over.
     }
     if rate > 1.0 {
         return Err(format!("the sample rate {rate} must be at most 1"));

@@ -26,7 +26,7 @@ pub fn take_window(
         unit.parse().map_err(|_| Fault::invalid("unit"))
     })?;
     let units = match units.unwrap_or(ALL) {
-        // Of minutes, all are the last hour's: those before may not be kept.
+        // All minutes are those of the last hour: earlier ones may not be kept.
         ALL if unit == Unit::Minute => MINUTES_MAX,
         units => units,
     };
@@ -64,21 +64,21 @@ fn take_zone(query: &mut QueryString, name: &str) -> Result<Option<Zone>, Fault>
 }
 
 /// The key that a request is about.
-pub struct Asked {
-    /// As it is counted.
+pub struct CountedKey {
+    /// The key as it is counted.
     pub key: String,
-    /// As the request names it.
+    /// The key as the request names it.
     pub asked: String,
 }
 
 /// The key that the request is about. The login is the one behind the token; for a token that has none the
 /// one that is named, and without keys of our own else the token itself.
-pub fn take_key(query: &mut QueryString, kind: Kind, caller: &Caller) -> Result<Asked, Fault> {
+pub fn take_key(query: &mut QueryString, kind: Kind, caller: &Caller) -> Result<CountedKey, Fault> {
     match kind {
         Kind::Link => {
             let asked = take_text(query, "link")?.ok_or(Fault::Missing("link"))?;
             let key = hash_of_link(&asked).ok_or_else(|| Fault::invalid("link"))?;
-            Ok(Asked { key, asked })
+            Ok(CountedKey { key, asked })
         }
         Kind::User => {
             let login = take_text(query, "login")?;
@@ -101,12 +101,12 @@ pub fn take_key(query: &mut QueryString, kind: Kind, caller: &Caller) -> Result<
     }
 }
 
-fn checked(key: String, parameter: &str) -> Result<Asked, Fault> {
+fn checked(key: String, parameter: &str) -> Result<CountedKey, Fault> {
     if !is_key(&key) {
         return Err(Fault::invalid(parameter));
     }
     let asked = key.clone();
-    Ok(Asked { key, asked })
+    Ok(CountedKey { key, asked })
 }
 
 /// Takes a parameter; an empty one counts as left out.

@@ -1,4 +1,4 @@
-//! What version 4 answers of a key.
+//! The metrics of a key in version 4.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use super::super::series::{Window, total};
 use super::parameters::REFERENCE;
 use crate::problem::Problem;
 
-/// What of a key.
+/// A metric of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Metric {
     Clicks,
@@ -31,7 +31,7 @@ pub enum Metric {
 }
 
 impl Metric {
-    /// What it answers, in a line.
+    /// A line about the answer.
     pub fn summary(self) -> &'static str {
         match self {
             Self::Clicks | Self::GroupClicks => "Clicks by unit, newest first",
@@ -81,7 +81,7 @@ impl Metric {
         answer
     }
 
-    /// What it breaks a key down by.
+    /// The dimension that the metric breaks a key down by.
     pub fn facet(self) -> Option<Facet> {
         match self {
             Self::Clicks
@@ -217,7 +217,7 @@ impl Metric {
 
 /// `{"sorted_links":[{"id":…,"clicks":…}],"links":[…]}`, most clicks first.
 pub fn sorted(links: Vec<(String, u64)>) -> Value {
-    // Of a link its hash is known, no more.
+    // Only the hash of a link is known.
     let known: Value = links.iter().map(|(hash, _)| json!({"id": hash})).collect();
     json!({"sorted_links": metrics(links, "id"), "links": known})
 }

@@ -61,7 +61,7 @@ async function show() {
         el("p", { class: "muted" }, `${error.message[0].toUpperCase()}${error.message.slice(1)}.`),
         el("p", {}, el("a", { href: url.search ? url.pathname : "/" }, url.search ? "Show this page as usual" : "Go to the overview"))));
     } else {
-      notice.textContent = "The server does not answer. What is shown may be old.";
+      notice.textContent = "The server does not answer. The numbers on this page may be old.";
       notice.hidden = false;
     }
   } finally {

@@ -23,7 +23,7 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
   title(`${key} · ${namespace?.title || name}`);
   if (!namespace) {
     const known = declared.namespaces.map((other) => other.name).join(", ");
-    main.replaceChildren(el("h1", {}, "No such namespace"), el("p", {}, `${name} is not declared, or not for this key; there are ${known}.`));
+    main.replaceChildren(el("h1", {}, "No such namespace"), el("p", {}, `The namespace ${name} is not declared, or your API key may not read it. You can see ${known}.`));
     return undefined;
   }
   const units = UNITS.filter(([unit]) => unit !== "minute" || namespace.minutes);
@@ -64,7 +64,7 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
   const uniques = namespace.uniques && unit !== "minute"
     ? chart((width) => address(of("uniques.svg"), { ...range, width })) : undefined;
   const divided = ratios.map((ratio) => chart((width) => address(["ratios", ratio.name, ratio.entity, `${key}.svg`], { ...range, width })));
-  const nothing = hint("Nothing was counted for this key yet", "What is counted from now on appears here by itself. Count something:",
+  const nothing = hint("Nothing was counted for this key yet", "New counts appear here without reloading. Count something:",
     `curl '${location.origin}${address(["incr"], { [`key.${name}`]: key })}'`);
   nothing.hidden = true;
   const rows = el("tbody");
@@ -75,7 +75,7 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
   const files = [["SVG", "counts.svg"], ["CSV", "counts.csv"], ["JSON", "counts"], ["Badge", "badge"]];
   const counted = el("div", { class: "stack" },
     series.element,
-    ...(unit === "minute" && (breakdowns.length || users) ? [el("p", { class: "muted" }, "Breakdowns and distinct users are kept by the hour: they are of the whole hours that hold these minutes.")] : []),
+    ...(unit === "minute" && (breakdowns.length || users) ? [el("p", { class: "muted" }, "Breakdowns and distinct users are kept by the hour: they are those of the whole hours that hold these minutes.")] : []),
     ...(breakdowns.length ? [el("h2", { class: "hidden" }, "Broken down"), el("div", { class: breakdowns.length % 3 ? "pair" : "trio" }, ...breakdowns.map(({ element }) => element))] : []),
     ...(uniques ? [uniques.element] : []),
     ...divided.map(({ element }) => element),

@@ -12,7 +12,7 @@ export async function overview({ main, declared, zone, parameters, title, rememb
   const named = parameters.get("namespace") ?? remember.get("namespace");
   const namespace = declared.namespaces.find(({ name }) => name === named) ?? declared.namespaces[0];
   if (!namespace) {
-    main.replaceChildren(el("p", { class: "card empty" }, "This key may see no namespace."));
+    main.replaceChildren(el("p", { class: "card empty" }, "Your API key may read no namespace."));
     return undefined;
   }
   remember.set("namespace", namespace.name);
@@ -35,7 +35,7 @@ export async function overview({ main, declared, zone, parameters, title, rememb
   const days = chart((width) => address(of, { unit: "day", units: 30, timezone: zone, width }));
   const keys = el("ol", { class: "ranking" });
   const state = el("section", { class: "card", "aria-labelledby": "state" });
-  const first = hint("Nothing was counted here yet", "What is counted appears here by itself. Count something:",
+  const first = hint("Nothing was counted here yet", "New counts appear here without reloading. Count something:",
     `curl '${location.origin}${address(["incr"], { [`key.${namespace.name}`]: "abc" })}'`);
   first.hidden = true;
   const byHour = el("section", { class: "stack", "aria-labelledby": "hours" }, el("h2", { id: "hours" }, "Today by the hour"), hours.element);
@@ -162,7 +162,7 @@ async function showState(card) {
   } catch (error) {
     if (!(error instanceof Refused) || error.status !== 403) throw error;
     card.replaceChildren(el("h2", { id: "state" }, "Ring and archive"),
-      el("p", { class: "muted" }, "A key with the scope admin shows the state of the server."));
+      el("p", { class: "muted" }, "The state of the server needs an API key with the scope admin."));
     return;
   }
   const slots = status.ring.slots.map((slot) => {

@@ -16,8 +16,8 @@ export async function search({ main, declared, zone, parameters, title }) {
   const like = el("ol", { class: "ranking found" });
   main.replaceChildren(
     el("h1", {}, wanted ? `Search: ${wanted}` : "Search"),
-    el("section", { class: "card" }, el("h2", {}, "This very key"), exact),
-    el("section", { class: "card" }, el("h2", {}, "Like it, among the heaviest keys of 30 days"), like));
+    el("section", { class: "card" }, el("h2", {}, "Exact match"), exact),
+    el("section", { class: "card" }, el("h2", {}, "Similar names among the heaviest keys of 30 days"), like));
   if (!wanted) {
     exact.replaceChildren(el("li", { class: "empty" }, "Type a key above."));
     return undefined;
@@ -38,7 +38,7 @@ async function exactly(list, declared, names, key, zone) {
   const queries = names.map((namespace) => ({ namespace, key, unit: "year", units: -1, timezone: zone, summary: true }));
   const answers = (await ask(queries)).answers.filter(({ total }) => total > 0);
   if (!answers.length) {
-    list.replaceChildren(el("li", { class: "empty" }, `Nothing was ever counted for ${key}.`));
+    list.replaceChildren(el("li", { class: "empty" }, `No count exists for ${key}.`));
     return;
   }
   list.replaceChildren(...answers.map((answer) => row(declared, answer.namespace, answer.key, answer.total)));
@@ -54,7 +54,7 @@ async function alike(list, declared, names, key, zone) {
   const rows = found.flat().sort((a, b) => b.count - a.count).slice(0, SHOWN);
   list.replaceChildren(...(rows.length
     ? rows.map((match) => row(declared, match.namespace, match.key, match.count))
-    : [el("li", { class: "empty" }, "No heavy key holds this text. Search finds others by their whole text.")]));
+    : [el("li", { class: "empty" }, "None of the heaviest keys contains this text. Search finds any other key by its full name.")]));
 }
 
 function row(declared, name, key, n) {
