@@ -216,7 +216,7 @@ fn take(directory: &Path, marker: &str) -> Result<Lock> {
     let lock_only = entries == 1 && directory.join(names::LOCK).exists();
     if !is_copy && entries > 0 && !lock_only {
         return Err(CommandError::Usage(format!(
-            "{} is not empty, and not what an earlier run of this made; name another directory",
+            "{} is not empty, and no earlier run of this command made it; name another directory",
             directory.display()
         )));
     }
@@ -250,7 +250,7 @@ fn blobs(path: &Path) -> Result<Blobs> {
 pub fn check_place(target: &Path, data: &Path) -> Result<()> {
     if is_within(target, data) {
         return Err(CommandError::Usage(format!(
-            "{} is in the data directory, which it is to survive; name a directory elsewhere",
+            "{} is in the data directory, and a backup must survive the loss of that; name a directory elsewhere",
             target.display()
         )));
     }

@@ -91,14 +91,14 @@ pub enum Command {
     Rebuild(RebuildArgs),
     /// Write the archive of closed years once again, smaller; a server does it after its nightly rebuild
     Recompress(DataArgs),
-    /// Copy the data directory elsewhere, checked and file by file; again brings the copy up to date
+    /// Copy the data directory elsewhere, with checks; a later run copies new files only
     Backup(BackupArgs),
-    /// Make a data directory of a backup
+    /// Make a data directory from a backup
     Restore(RestoreArgs),
     /// Check every file: checksums, order, subtotals against totals, books
     Verify(VerifyArgs),
     Recount(RecountArgs),
-    /// Print a stored thing as text
+    /// Print a log, store, archive, manifest or file as text
     Cat(CatArgs),
     /// Make, list or revoke API keys
     Key(KeyArgs),
@@ -331,9 +331,9 @@ Examples:
   tallyring key list
   tallyring key revoke 2bq4xyz7                        in force at once
 
-From the first key on every request needs one, but /healthz, /readyz, /docs and the dashboard's pages, which hold no \
-data. Commands on the data directory of \
-a running server need none; others take theirs from TALLYRING_KEY.")]
+As soon as a key exists, every request needs one, except /healthz, /readyz, /docs and the pages of the dashboard, which \
+hold no data. Commands on the data directory of a running server need no key; commands with --to take theirs from \
+TALLYRING_KEY.")]
 pub struct KeyArgs {
     #[command(subcommand)]
     pub command: KeyCommand,

@@ -17,7 +17,7 @@ pub enum CommandError {
     Usage(String),
     /// The server stopped because the log failed.
     #[error(
-        "the oplog failed and nothing more was accepted; check the disk and start again: what is durable is read back"
+        "the oplog failed, so the server stopped; check the disk and start the server again, which reads every durable record"
     )]
     LogFailed,
     /// Standard output is closed, so no message is printed.

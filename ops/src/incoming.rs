@@ -77,7 +77,7 @@ pub fn sweep(data: &Path) {
         .collect();
     for load in loads {
         if let Err(error) = sweep_one(data, load) {
-            tracing::warn!(%error, load, "what a load left cannot be removed");
+            tracing::warn!(%error, load, "the files of an ended load cannot be removed");
         }
     }
 }

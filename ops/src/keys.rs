@@ -163,7 +163,7 @@ fn revoke(data: &Path, id: &str, as_json: bool) -> Result<()> {
     // Ids are letters and digits; any other text would be another path.
     if id.is_empty() || !id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
         return Err(CommandError::Usage(format!(
-            "`{}` is no id; name what is between the underscores of a key, as `tallyring key list` shows it",
+            "`{}` is no id; an id is the part of a key between the underscores, as `tallyring key list` shows it",
             id.escape_debug()
         )));
     }

@@ -25,7 +25,7 @@ pub fn refused(address: SocketAddr) -> impl FnOnce(Error) -> CommandError {
     move |error| {
         let advice = match error.kind() {
             ErrorKind::AddrInUse => {
-                "; another program does: stop it, or name another address with --listen (port 0 takes a free one)"
+                "; another program listens there: stop that program, or name another address with --listen (port 0 takes a free one)"
             }
             ErrorKind::AddrNotAvailable => "; this machine does not have that address",
             ErrorKind::PermissionDenied => {

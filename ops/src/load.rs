@@ -70,7 +70,7 @@ pub fn run(args: &LoadArgs, json: bool) -> Result<()> {
     };
     let (loaded, rejected) = sort(args, &config, (&manifest, schema), &blobs, incoming.load())?;
     for file in &loaded.empty {
-        note!("{file} is empty: it is taken for a part without rows");
+        note!("{file} is empty and adds no rows");
     }
     if loaded.runs.is_empty() {
         return Err(CommandError::Failed(

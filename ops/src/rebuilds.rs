@@ -59,13 +59,14 @@ impl Rebuilds {
         let mut last = catalog.last_job().ok().flatten();
         if let Some(job) = last.as_mut().filter(|job| job.state == JobState::Running) {
             job.state = JobState::Failed;
-            job.error = Some("the server stopped while it ran; nothing was published".into());
+            job.error = Some("the server stopped during the rebuild; nothing was published".into());
         }
         if let Some(job) = last.as_mut().filter(|job| job.backing_up) {
             job.backing_up = false;
             job.backup = Some(BackupOutcome {
                 error: Some(
-                    "the server stopped while it was written; the one before stands".into(),
+                    "the server stopped during the backup; the backup before it is still valid"
+                        .into(),
                 ),
                 ..BackupOutcome::at(store.world().clock.now_ms())
             });
@@ -153,7 +154,7 @@ impl Rebuilds {
             if attempt == ATTEMPTS || wanted(&manifest) == wanted(&self.store.manifest()) {
                 break result?;
             }
-            tracing::info!("the datasets changed while it ran: the rebuild begins again");
+            tracing::info!("the datasets changed during the rebuild, so the rebuild begins again");
             attempt += 1;
         };
         let work = build
@@ -165,7 +166,7 @@ impl Rebuilds {
     /// Removes the files of a worker that failed. No rebuild may run meanwhile.
     fn remove_leftovers(&self) {
         if let Err(error) = self.store.ledger().remove_leftovers_of_rebuild() {
-            tracing::warn!(%error, "what a failed worker left could not be removed");
+            tracing::warn!(%error, "the files of a failed worker could not be removed");
         }
     }
 
@@ -276,7 +277,7 @@ impl Rebuilds {
         let this = Arc::clone(self);
         let spawned = thread::Builder::new().name(name.into());
         if let Err(error) = spawned.spawn(move || run(&this)) {
-            tracing::warn!(%error, "{name} cannot start; it is tried again tomorrow");
+            tracing::warn!(%error, "{name} cannot start; the server tries again tomorrow");
         }
     }
 
@@ -305,7 +306,7 @@ impl Rebuilds {
                 }
                 Err(_) => tracing::error!(
                     file = file.name,
-                    "reading a file again panicked; look at it with `tallyring verify`"
+                    "reading a file again panicked; check the file with `tallyring verify`"
                 ),
             }
         }
@@ -400,7 +401,9 @@ impl Rebuilds {
                 bytes = copied.bytes,
                 "backup done"
             ),
-            Err(error) => tracing::error!(%error, "backup failed; the one before stands"),
+            Err(error) => {
+                tracing::error!(%error, "backup failed; the backup before it is still valid")
+            }
         }
         if let Some(job) = last.as_mut() {
             // A rebuild that began meanwhile will make a backup of its own.

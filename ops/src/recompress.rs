@@ -29,7 +29,7 @@ pub fn run(args: &DataArgs, as_json: bool) -> Result<()> {
     require_store(&args.data)?;
     let lock = try_lock(&args.data)?.map_err(|_| {
         CommandError::Failed(
-            "a server holds the data directory; it recompresses closed years itself, after its nightly rebuild".into(),
+            "a server holds the data directory; a server recompresses closed years itself, after its nightly rebuild".into(),
         )
     })?;
     let store = open(&args.data, &config, &lock)?;
@@ -123,7 +123,7 @@ impl Pass<'_> {
             Err(error) => {
                 self.failures.push(error.to_string());
                 if let Err(error) = self.store.ledger().remove_leftovers_of_rebuild() {
-                    note!("warning: what was half written could not be removed: {error}");
+                    note!("warning: a half-written file could not be removed: {error}");
                 }
             }
         }
@@ -137,7 +137,7 @@ impl Pass<'_> {
         };
         let made = backup::make(data, target, &backup::todays_part, &|_, _| {});
         made.map(|_| ()).map_err(|error| {
-            CommandError::Failed(format!("what is written is not backed up: {error}"))
+            CommandError::Failed(format!("the recompressed files are not backed up: {error}"))
         })
     }
 }

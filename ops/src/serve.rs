@@ -154,7 +154,7 @@ fn open_service(data: &Path, clock: Arc<dyn Clock>, config: &Config) -> Result<S
     for file in &recovery.cleared.aside {
         tracing::warn!(
             file,
-            "no manifest names this file, and a lost one may have: it was put aside, where nothing reads or removes it"
+            "no manifest names this file, and a lost manifest may have named it: the file was put aside, where nothing reads or removes it"
         );
     }
     tracing::info!(

@@ -72,9 +72,9 @@ pub fn run(args: &VerifyArgs, json: bool) -> Result<()> {
         return Ok(());
     }
     let advice = if args.repair {
-        "neither the backup, other files nor the log have what they name: restore from a backup"
+        "neither the backup, other files nor the log can heal the named files; restore a backup"
     } else {
-        "what they name must not be trusted; `tallyring verify --repair` heals what a backup, other files or the log have"
+        "do not trust the named files; `tallyring verify --repair` heals them from a backup, other files or the log"
     };
     Err(CommandError::Failed(format!(
         "{}; {advice}",

@@ -50,7 +50,7 @@ pub fn recompress(args: &RecompressArgs) -> Result<()> {
     let file = manifest
         .files()
         .find(|file| file.name == args.file)
-        .ok_or_else(|| CommandError::Failed(format!("{} is no such file", args.file)))?;
+        .ok_or_else(|| CommandError::Failed(format!("the manifest names no file {}", args.file)))?;
     let teller = Teller::default();
     let progress = |done, total| teller.progress(done, total);
     let made = tallyring_rebuild::recompress(&blobs, file, args.level, &progress)?;

@@ -11,8 +11,8 @@ use super::{DATA_DEFAULT, DataArgs};
 /// Options of `backup`.
 #[derive(Args)]
 #[command(after_help = "\
-Only what is new is copied. A server may run meanwhile; one with `path` in `[backup]` of its configuration does this after \
-every rebuild. An interrupted backup is the one before, and can be run again.
+A backup copies new files only, beside a running server or without one. A server with `path` in `[backup]` of its \
+configuration backs up after every rebuild. An interrupted backup leaves the copy as it was, and can be run again.
 
 Examples:
   tallyring backup /mnt/second-disk/tallyring
@@ -31,16 +31,16 @@ pub struct BackupArgs {
 #[command(after_help = "\
 Examples:
   tallyring restore /mnt/backup --data new
-      as it was when the backup was made
+      the state of the backup
   tallyring restore /mnt/backup --log /mnt/log-copy --data new
-      and all that was logged since, from the copy that [log_copy] keeps")]
+      and all later records, from the second copy that [log_copy] keeps")]
 pub struct RestoreArgs {
     /// The backup
     pub backup: PathBuf,
-    /// Go on with what was logged after the backup, from this second copy of the log (`path` of `[log_copy]`)
+    /// Continue with the records after the backup, from this second copy of the log (`path` of `[log_copy]`)
     #[arg(long, value_name = "DIR")]
     pub log: Option<PathBuf>,
-    /// The data directory that is made: empty, or absent
+    /// The new data directory: empty, or absent
     #[arg(long, value_name = "DIR", default_value = DATA_DEFAULT)]
     pub data: PathBuf,
 }
@@ -51,7 +51,7 @@ pub struct VerifyArgs {
     /// Also merge the source runs of every month again and compare: bytes, or lines where another zstd or level wrote them
     #[arg(long)]
     pub deep: bool,
-    /// Heal what is damaged or gone, from the backup or by merging again; no server may run
+    /// Heal damaged and missing files from the backup or by merging again; no server may run
     #[arg(long)]
     pub repair: bool,
     /// The backup to repair from [default: that of the configuration]
@@ -65,11 +65,11 @@ pub struct VerifyArgs {
     pub data: PathBuf,
 }
 
-/// Make everything that is derived again: stores, runs, generation and manifest, from the log
+/// Make all derived files again from the log: stores, runs, generation and manifest
 #[derive(Args)]
 #[command(after_help = "\
-What the log holds whole is counted again from the log, as it was decided then; what is older stays in its source runs, \
-which are checked first. Nothing is changed when something is missing. No server may run. Equal logs give equal bytes.
+A recount counts every day that the log holds whole, by the decisions in the log. Older days keep their source runs, which \
+are checked first. A recount that misses a file changes nothing. No server may run. Equal logs give equal bytes.
 
 Examples:
   tallyring recount                      after runs/ or manifests/ were lost
