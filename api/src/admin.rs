@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tallyring_archive::GenerationEntry;
 use tallyring_realtime::catalog::Job;
-use tallyring_realtime::{Status, Store};
+use tallyring_realtime::{RingLabel, Status, Store};
 
 use crate::calendar::rfc3339_utc;
 use crate::health::Health;
@@ -80,15 +80,15 @@ pub async fn status(State(state): State<ApiState>) -> Result<Json<Value>, Proble
     let (status, last, health) = blocking(&state, asked).await?;
     let durable = status.durable.sequence;
     let lag = status.applied.sequence.saturating_sub(durable);
-    let label = |position: &str| {
+    let day = |label: RingLabel| {
         status
             .stores
             .iter()
-            .find(|store| store.position == position)
+            .find(|store| store.label == label)
             .map(|store| store.id.to_string())
     };
     let stores = status.stores.iter();
-    let (late, slots): (Vec<_>, Vec<_>) = stores.partition(|store| store.position == "late");
+    let (late, slots): (Vec<_>, Vec<_>) = stores.partition(|store| store.label == RingLabel::Late);
     let options = state.store().options();
     Ok(Json(json!({
         "now": rfc3339_utc(state.now()),
@@ -101,9 +101,9 @@ pub async fn status(State(state): State<ApiState>) -> Result<Json<Value>, Proble
         "ring": {
             "today": status.today,
             "days_ahead": status.ring_days_ahead,
-            "yesterday_store": label("yesterday"),
-            "today_store": label("today"),
-            "tomorrow_store": label("tomorrow"),
+            "yesterday_store": day(RingLabel::Yesterday),
+            "today_store": day(RingLabel::Today),
+            "tomorrow_store": day(RingLabel::Tomorrow),
             "slots": slots,
             "late": late,
         },

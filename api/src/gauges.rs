@@ -3,7 +3,7 @@
 use metrics::{describe_gauge, gauge};
 use tallyring_realtime::catalog::{BackupOutcome, Job, JobState};
 use tallyring_realtime::oplog::LogCopyStatus;
-use tallyring_realtime::{Status, Store};
+use tallyring_realtime::{RingLabel, Status, Store};
 
 use crate::health::{Health, HealthState};
 use crate::state::Admin;
@@ -134,7 +134,9 @@ const GAUGES: [Gauge; 27] = [
         "Stores of days of the ring that wait for their export, beyond yesterday's",
         |now| {
             let stores = now.status.stores.iter();
-            stores.filter(|store| store.position == "waiting").count() as f64
+            stores
+                .filter(|store| store.label == RingLabel::Waiting)
+                .count() as f64
         },
     ),
     (

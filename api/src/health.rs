@@ -5,7 +5,7 @@
 
 use serde::Serialize;
 use tallyring_realtime::catalog::{Job, JobState};
-use tallyring_realtime::{Refusal, Status, Store};
+use tallyring_realtime::{Refusal, RingLabel, Status, Store};
 use tallyring_records::{grouped, how_many};
 
 use crate::calendar::rfc3339_utc;
@@ -97,7 +97,9 @@ fn faults_of_store(status: &Status, segment_bytes: u64) -> Vec<String> {
     let damaged = status.damaged_files.iter();
     faults.extend(damaged.map(|file| format!("{file} is damaged: see `tallyring verify`")));
     let waiting = status.stores.iter();
-    let waiting = waiting.filter(|store| store.position == "waiting").count();
+    let waiting = waiting
+        .filter(|store| store.label == RingLabel::Waiting)
+        .count();
     if waiting > WAITING_DAYS_MAX {
         faults.push(format!(
             "{waiting} days wait to be rebuilt: see the last rebuild, or run `tallyring rebuild`"

@@ -32,7 +32,7 @@ pub use ledger::{Ledger, check_dataset_name};
 pub use lock::{Holder, Lock};
 pub use options::{Durability, Options, World};
 pub use service::Service;
-pub use store::{Recount, Recovery, Status, SteppedBack, Store, StoreStatus};
+pub use store::{Recount, Recovery, RingLabel, Status, SteppedBack, Store, StoreStatus};
 pub use tallyring_records::Accepted;
 pub use view::{
     Live, NamespaceTotals, RECENT_SECONDS_MAX, Ranking, Read, Seconds, Series, TopKey, UsersView,

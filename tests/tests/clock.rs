@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use tallyring_archive::KeepDays;
-use tallyring_realtime::{Batch, Options, Read, Status, Store};
+use tallyring_realtime::{Batch, Options, Read, RingLabel, Status, Store};
 use tallyring_rebuild::{BuildOptions, build};
 use tallyring_records::{Day, Increment, Schema, TIME_MAX, TIME_MIN};
 use tallyring_tests::model::{ManualClock, world};
@@ -200,17 +200,13 @@ fn a_ring_that_followed_a_clock_that_was_ahead_turns_back_and_its_days_count_aga
     assert_eq!(kept.click("e", ahead), (true, false), "its store is there");
     let stores = |kept: &Kept| {
         let stores = kept.store.status().stores.into_iter();
-        let stores = stores.map(|store| (store.id.to_string(), store.position, store.cut));
+        let stores = stores.map(|store| (store.id.to_string(), store.label, store.cut));
         stores.collect::<Vec<_>>()
     };
     let before = stores(&kept);
-    let position = |position| {
-        before
-            .iter()
-            .filter(move |store| store.1 == position)
-            .count()
-    };
-    assert_eq!((position("today"), position("ahead")), (1, 3), "{before:?}");
+    let labelled = |label| before.iter().filter(|store| store.1 == label).count();
+    let counts = (labelled(RingLabel::Today), labelled(RingLabel::Ahead));
+    assert_eq!(counts, (1, 3), "{before:?}");
     let kept = kept.killed(START_MS + HOUR_MS, false);
     assert_eq!(stores(&kept), before, "replay decides what service did");
     assert_eq!(kept.counted(), 5);
@@ -222,7 +218,7 @@ fn a_ring_that_followed_a_clock_that_was_ahead_turns_back_and_its_days_count_aga
     }
     let left = kept.store.status().stores;
     assert!(
-        left.iter().all(|store| store.position != "ahead"),
+        left.iter().all(|store| store.label != RingLabel::Ahead),
         "{left:?}"
     );
 }

@@ -25,7 +25,7 @@ use crate::view::{Live, View};
 pub use open::Recovery;
 pub use recount::Recount;
 pub use standing::SteppedBack;
-pub use status::{Status, StoreStatus};
+pub use status::{RingLabel, Status, StoreStatus};
 
 /// One data directory: increments in, counts out.
 pub struct Store {

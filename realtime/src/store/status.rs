@@ -65,9 +65,9 @@ pub struct Status {
 pub struct StoreStatus {
     /// Such as `day-2012-03-16`.
     pub id: StoreId,
-    /// `yesterday`, `today`, `tomorrow`, `late`, `waiting` for its export, or `ahead`: of a later day, which the ring had
-    /// reached by a clock that was ahead.
-    pub position: &'static str,
+    /// Where it stands in the ring.
+    #[serde(rename = "position")]
+    pub label: RingLabel,
     /// True when it takes nothing more.
     pub cut: bool,
     /// Counters in memory.
@@ -78,6 +78,24 @@ pub struct StoreStatus {
     pub runs: usize,
     /// Bytes of them.
     pub run_bytes: u64,
+}
+
+/// Where a delta store stands in the ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RingLabel {
+    /// The day before today.
+    Yesterday,
+    /// The day that the ring has turned to.
+    Today,
+    /// The day after today.
+    Tomorrow,
+    /// Increments for days that are cut already, or outside the ring.
+    Late,
+    /// A day before yesterday, which waits for its export.
+    Waiting,
+    /// A day after tomorrow, which the ring had reached by a clock that was ahead.
+    Ahead,
 }
 
 impl Store {
@@ -131,17 +149,17 @@ impl Store {
 }
 
 fn store_status(store: &crate::delta::DeltaStore, today: Day) -> StoreStatus {
-    let position = match store.id {
-        StoreId::Late(_) => "late",
-        StoreId::Day(day) if day == today => "today",
-        StoreId::Day(day) if day == today.next() => "tomorrow",
-        StoreId::Day(day) if day == today.previous() => "yesterday",
-        StoreId::Day(day) if day > today => "ahead",
-        StoreId::Day(_) => "waiting",
+    let label = match store.id {
+        StoreId::Late(_) => RingLabel::Late,
+        StoreId::Day(day) if day == today => RingLabel::Today,
+        StoreId::Day(day) if day == today.next() => RingLabel::Tomorrow,
+        StoreId::Day(day) if day == today.previous() => RingLabel::Yesterday,
+        StoreId::Day(day) if day > today => RingLabel::Ahead,
+        StoreId::Day(_) => RingLabel::Waiting,
     };
     StoreStatus {
         id: store.id,
-        position,
+        label,
         cut: store.cut.is_some(),
         counters: store.deltas().map(Delta::counters).sum(),
         memory_bytes: store.deltas().map(|delta| delta.bytes() as u64).sum(),
