@@ -93,8 +93,8 @@ fn cat_archive_and_cat_file_print_the_lines_that_zstd_decodes() {
         );
     }
     let manifest: Value = serde_json::from_str(&cat(&stored, &["manifest"])).expect("JSON");
-    let active = manifest["active"].as_u64();
-    let generations = manifest["generations"].as_array().expect("a list");
+    let active = manifest["archive"]["active"].as_u64();
+    let generations = manifest["archive"]["generations"].as_array().expect("a list");
     let generation = generations
         .iter()
         .find(|entry| entry["number"].as_u64() == active);
@@ -134,7 +134,7 @@ fn cat_manifest_prints_any_kept_manifest_and_says_which_is_missing() {
     let number = newest["number"].as_u64().expect("a number").to_string();
     let named: Value = serde_json::from_str(&cat(&stored, &["manifest", &number])).expect("JSON");
     assert_eq!(named, newest);
-    assert_eq!(newest["active"], 2);
+    assert_eq!(newest["archive"]["active"], 2);
     let missing = tallyring(&["cat", "--data", stored.argument(), "manifest", "9999"]);
     assert_eq!(missing.code, 1, "{missing:?}");
     assert!(missing.stderr.contains("manifest-00009999"), "{missing:?}");
