@@ -1,4 +1,4 @@
-//! What an operator wants to know of a store.
+//! The state of a store, for operators.
 
 use std::collections::BTreeSet;
 
@@ -13,17 +13,17 @@ use crate::oplog::LogCopyStatus;
 /// State of a store.
 #[derive(Debug, Clone, Serialize)]
 pub struct Status {
-    /// The ring's label.
+    /// The ring's label today.
     pub today: Day,
-    /// The committed manifest.
+    /// Number of the committed manifest.
     pub manifest: u64,
-    /// The generation that is read, 0 before the first.
+    /// Number of the active generation, 0 before the first.
     pub generation: u64,
     /// Everything before this offset is counted.
     pub applied: Offset,
     /// Everything before this offset is durable.
     pub durable: Offset,
-    /// Records a restart would replay.
+    /// Records that a restart would replay.
     pub unflushed: u64,
     /// Bytes of all log segments.
     pub oplog_bytes: u64,
@@ -31,61 +31,62 @@ pub struct Status {
     pub log_copy: Option<LogCopyStatus>,
     /// Ids in memory.
     pub ids_in_memory: usize,
-    /// Bytes of them.
+    /// Memory of these ids, bytes.
     pub ids_bytes: usize,
     /// Delta stores, days first.
     pub stores: Vec<StoreStatus>,
-    /// Minutes of base buckets that began earlier have expired (Unix seconds); none has, without.
+    /// Minutes of base buckets that began before this instant (Unix seconds) have expired; none where no minute has.
     pub minutes_from: Option<i64>,
-    /// Base buckets that began earlier are folded into days (Unix seconds); none is, without.
+    /// Base buckets that began before this instant (Unix seconds) are folded into days; none where no bucket is.
     pub hours_from: Option<i64>,
     /// Source runs that the generation lacks.
     pub pending_runs: usize,
-    /// Bytes of all files the manifest names.
+    /// Bytes of all files that the manifest names.
     pub file_bytes: u64,
-    /// Those of the archive that are their own source: nothing else can make them again.
+    /// Bytes of files of the archive that are their own source: no other file can replace them.
     pub single_copy_bytes: u64,
-    /// Those of them that were found damaged.
+    /// Names of files that were found damaged.
     pub damaged_files: Vec<String>,
-    /// Files in `aside/`: what starts found that no manifest names and could not place.
+    /// Files in `aside/`: files that a start found, that no manifest names and that could not be made again.
     pub aside_files: Vec<String>,
-    /// Bytes free on the disk.
+    /// Free bytes of the disk.
     pub disk_free_bytes: Option<u64>,
-    /// True when the clock is more than a day from where it was plausible last, and not believed yet: nothing is forgotten
+    /// True when the clock is more than a day from its last plausible time and not believed yet: nothing is forgotten
     /// and the ring does not turn.
     pub clock_jumped: bool,
-    /// When it was plausible last (Unix seconds), where it is not.
+    /// Last plausible time of the clock (Unix seconds) while the clock is doubted.
     pub clock_plausible_at: Option<i64>,
-    /// Days that the ring's today is later than the clock's: above one it had followed a clock that was ahead.
+    /// Days by which the ring's today is ahead of the clock's day. Above one, the ring had followed a clock that was
+    /// ahead.
     pub ring_days_ahead: u32,
 }
 
 /// State of one delta store.
 #[derive(Debug, Clone, Serialize)]
 pub struct StoreStatus {
-    /// Such as `day-2012-03-16`.
+    /// Name of the delta store, such as `day-2012-03-16`.
     pub id: StoreId,
-    /// `yesterday`, `today`, `tomorrow`, `late`, `waiting` for its export, or `ahead`: of a later day, which the ring had
-    /// reached by a clock that was ahead.
+    /// `yesterday`, `today`, `tomorrow`, `late`, `waiting` for its export, or `ahead`: a later day, which the ring had
+    /// reached under a clock that was ahead.
     pub position: &'static str,
-    /// True when it takes nothing more.
+    /// True when the delta store takes no more increments.
     pub cut: bool,
     /// Counters in memory.
     pub counters: u64,
-    /// Bytes of them.
+    /// Memory of these counters, bytes.
     pub memory_bytes: u64,
     /// Flushed runs.
     pub runs: usize,
-    /// Bytes of them.
+    /// Bytes of these runs.
     pub run_bytes: u64,
 }
 
 impl Store {
-    /// The state now.
+    /// The current state.
     pub fn status(&self) -> Status {
         let manifest = self.manifest();
         let intake = self.intake().status();
-        // Asked while no lock is held: a disk may hang.
+        // Asked while no lock is held, because a disk may hang.
         let disk_free_bytes = self.world().disk.free_bytes().ok();
         let aside_files = self.world().blobs().list(names::ASIDE).unwrap_or_default();
         let damaged_files = self.ledger.damaged_files();
@@ -150,7 +151,7 @@ fn store_status(store: &crate::delta::DeltaStore, today: Day) -> StoreStatus {
     }
 }
 
-/// Source runs and files of the generation with the same content are one file with two names, or one name.
+/// Bytes of active files that have a source run of the same content: one file with two names, or one name.
 fn single_copy_bytes(manifest: &Manifest) -> u64 {
     let sources: BTreeSet<&str> = manifest
         .archive
@@ -166,7 +167,7 @@ fn single_copy_bytes(manifest: &Manifest) -> u64 {
     single.map(|file| file.bytes).sum()
 }
 
-/// A file with two names counts once.
+/// Bytes of all files; a file with two names counts once.
 fn file_bytes(manifest: &Manifest) -> u64 {
     let files: std::collections::BTreeMap<&str, u64> = manifest
         .files()
