@@ -10,67 +10,75 @@ use super::field::shown;
 use super::row::Fields;
 use super::separators::Separators;
 
-/// Where the columns stand.
+/// The columns of a file.
 #[derive(Debug)]
 pub struct Columns {
-    /// By number in [`NAMES`]; the last two may be missing.
-    places: [Option<usize>; NAMES.len()],
+    /// Index of each column, by its number in [`NAMES`]; the last two may be missing.
+    indices: [Option<usize>; NAMES.len()],
     count: usize,
 }
 
 const NAMES: [&str; 6] = ["namespace", "key", "hour", "count", "subtotal", "value"];
 const REQUIRED: usize = 4;
 
-/// Sees a row's line, its fields or what is wrong with it, and its text.
+/// A function that gets the line of a row, its fields or what is wrong with them, and its text.
 pub type EachRow<'e, E> = dyn FnMut(u64, Result<Fields<'_>, String>, &[u8]) -> Result<(), E> + 'e;
 
 impl Columns {
     /// Reads a header.
     ///
     /// # Errors
-    /// Which column is missing, unknown or doubled, for the user.
+    /// A sentence for the user that names the missing, unknown or repeated column.
     pub fn read(header: &[u8]) -> Result<Self, String> {
         let mut record = ByteRecord::new();
         let mut reader = ReaderBuilder::new().has_headers(false).from_reader(header);
         let expected = "a header is `namespace,key,hour,count`, for breakdowns also `subtotal,value`, in any order";
         if !matches!(reader.read_byte_record(&mut record), Ok(true)) {
-            return Err(format!("it has no header; {expected}"));
+            return Err(format!("the file has no header; {expected}"));
         }
         let read = usize::try_from(reader.position().byte()).unwrap_or(usize::MAX);
         if read < header.trim_ascii_end().len() {
-            return Err("its lines end in CR; save it with lines that end in LF or CRLF".into());
+            return Err(
+                "the lines of the file end in CR; save the file with lines that end in LF or CRLF"
+                    .into(),
+            );
         }
-        let mut places = [None; NAMES.len()];
-        for (place, name) in record.iter().enumerate() {
+        let mut indices = [None; NAMES.len()];
+        for (index, name) in record.iter().enumerate() {
             let known = NAMES
                 .iter()
                 .position(|known| known.as_bytes() == name.trim_ascii());
             let known = known.ok_or_else(|| {
                 format!("unknown column {} in the header; {expected}", shown(name))
             })?;
-            if places[known].replace(place).is_some() {
-                return Err(format!("column `{}` is there twice", NAMES[known]));
+            if indices[known].replace(index).is_some() {
+                return Err(format!(
+                    "the header has the column `{}` twice",
+                    NAMES[known]
+                ));
             }
         }
-        if let Some(missing) = (0..REQUIRED).find(|&name| places[name].is_none()) {
+        if let Some(missing) = (0..REQUIRED).find(|&name| indices[name].is_none()) {
             return Err(format!(
                 "column `{}` is missing; {expected}",
                 NAMES[missing]
             ));
         }
-        if places[REQUIRED].is_some() != places[REQUIRED + 1].is_some() {
-            return Err(format!("it has one of `subtotal` and `value`; {expected}"));
+        if indices[REQUIRED].is_some() != indices[REQUIRED + 1].is_some() {
+            return Err(format!(
+                "the header has only one of `subtotal` and `value`; {expected}"
+            ));
         }
         Ok(Self {
-            places,
+            indices,
             count: record.len(),
         })
     }
 
-    /// Calls `each` with every row of a chunk whose first byte stands at line `first_line`.
+    /// Calls `each` with every row of a chunk whose first byte is in line `first_line`.
     ///
     /// # Errors
-    /// What `each` says.
+    /// Errors of `each`.
     pub fn rows<E>(
         &self,
         chunk: &[u8],
@@ -79,7 +87,7 @@ impl Columns {
     ) -> Result<(), E> {
         let (mut rest, mut line) = (chunk, first_line);
         let mut unquoted = Unquoted::default();
-        // Rows are read alike whatever stands beside them in the chunk.
+        // A row is read alike whatever the other rows of the chunk are.
         while let Some(quote) = memchr::memchr(b'"', rest) {
             let start = memchr::memrchr(b'\n', &rest[..quote]).map_or(0, |at| at + 1);
             if start > 0 {
@@ -94,7 +102,7 @@ impl Columns {
         self.plain_rows(rest, line, each)
     }
 
-    /// Rows without any quote.
+    /// Reads rows without any quote.
     fn plain_rows<E>(
         &self,
         chunk: &[u8],
@@ -102,8 +110,8 @@ impl Columns {
         each: &mut EachRow<'_, E>,
     ) -> Result<(), E> {
         let (mut line, mut found) = (first_line, 0);
-        // Where the fields of a line start, and where the next line does. (Numbers rather than slices: those would be read
-        // as wholes just after their halves were written, which processors wait for.)
+        // Starts of the fields of a line, and the start of the next line. Slices would be read as wholes just after
+        // their halves were written, which processors wait for; numbers are not.
         let mut starts = [0; NAMES.len() + 1];
         for end in Separators::of(chunk).chain([chunk.len()]) {
             found += 1;
@@ -118,7 +126,7 @@ impl Columns {
             if found == self.count {
                 let line_end = starts[0] + text.len();
                 let field =
-                    |place: usize| &chunk[starts[place]..line_end.min(starts[place + 1] - 1)];
+                    |index: usize| &chunk[starts[index]..line_end.min(starts[index + 1] - 1)];
                 each(line, Ok(self.fields(field)), text)?;
             } else if !text.is_empty() {
                 each(line, Err(self.wrong_count(found)), text)?;
@@ -128,7 +136,7 @@ impl Columns {
         Ok(())
     }
 
-    /// The row that `rest` begins with, and in which a quote is; where the next one begins.
+    /// Reads the first row of `rest`, which has a quote. Returns the start of the next row.
     fn quoted_row<E>(
         &self,
         rest: &[u8],
@@ -143,7 +151,7 @@ impl Columns {
         let row: &Unquoted = unquoted;
         let found = row.fields.len();
         let fields = match read {
-            Ok(()) if found == self.count => Ok(self.fields(|place| row.field(place))),
+            Ok(()) if found == self.count => Ok(self.fields(|index| row.field(index))),
             Ok(()) => Err(self.wrong_count(found)),
             Err(wrong) => Err(wrong.text(line, newlines(text))),
         };
@@ -152,7 +160,7 @@ impl Columns {
     }
 
     fn fields<'f>(&self, get: impl Fn(usize) -> &'f [u8]) -> Fields<'f> {
-        let field = |name: usize| self.places[name].map_or(&b""[..], &get);
+        let field = |name: usize| self.indices[name].map_or(&b""[..], &get);
         Fields {
             namespace: field(0),
             key: field(1),
@@ -165,33 +173,33 @@ impl Columns {
 
     fn wrong_count(&self, found: usize) -> String {
         format!(
-            "it has {}, the header {}; quote fields that hold a comma",
+            "the row has {}, but the header has {}; quote fields that contain a comma",
             how_many(found as u64, "field"),
             self.count
         )
     }
 }
 
-/// A row's fields without their quotes.
+/// The fields of a row without their quotes.
 #[derive(Default)]
 struct Unquoted {
-    /// All of them.
+    /// Texts of all fields.
     text: Vec<u8>,
-    /// Where each stands there.
+    /// Range of each field in `text`.
     fields: Vec<Range<usize>>,
 }
 
-/// What is wrong with the quotes of a row.
+/// Faults of the quotes in a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WrongQuotes {
-    /// Neither a comma nor a line end follows one that closes.
+    /// A closing quote is followed by neither a comma nor a line end.
     NotAtEnd,
-    /// One has none that closes it.
+    /// An opening quote has no closing quote.
     Unclosed,
 }
 
 impl WrongQuotes {
-    /// For the user, of a row that begins in `line` and has `more` lines than that.
+    /// Text for the user, for a row that begins in `line` and has `more` further lines.
     fn text(self, line: u64, more: u64) -> String {
         let what = match self {
             Self::NotAtEnd => {
@@ -201,18 +209,18 @@ impl WrongQuotes {
         };
         match more {
             0 => what.to_owned(),
-            more => format!("{what} (it was read until line {})", line + more),
+            more => format!("{what} (the field was read until line {})", line + more),
         }
     }
 }
 
 impl Unquoted {
-    fn field(&self, place: usize) -> &[u8] {
-        &self.text[self.fields[place].clone()]
+    fn field(&self, index: usize) -> &[u8] {
+        &self.text[self.fields[index].clone()]
     }
 
-    /// Reads the row that `rest` begins with. Where the next one begins: where the quotes of this one are wrong, behind the
-    /// next line end, so that no more rows than it may reach into are lost with it.
+    /// Reads the first row of `rest`, and returns the start of the next row. If the quotes of the row are wrong, the
+    /// next row begins behind the next line end, so that only rows that the field may reach into are lost.
     fn read(&mut self, rest: &[u8]) -> (usize, Result<(), WrongQuotes>) {
         self.text.clear();
         self.fields.clear();
@@ -240,7 +248,7 @@ impl Unquoted {
         }
     }
 
-    /// Takes the field that begins at `at` as it stands; where it ends. Quotes in it are nothing but that.
+    /// Takes the unquoted field that begins at `at`, and returns its end. Quotes in it have no meaning.
     fn plain(&mut self, rest: &[u8], at: usize) -> usize {
         let end = memchr::memchr2(b',', b'\n', &rest[at..]);
         let end = end.map_or(rest.len(), |behind| at + behind);
@@ -252,12 +260,12 @@ impl Unquoted {
         end
     }
 
-    /// Takes the field whose opening quote stands before `opened`: where it ends, or what is wrong and where.
+    /// Takes the field whose opening quote stands before `opened`. Returns its end, or what is wrong and where.
     fn quoted(&mut self, rest: &[u8], opened: usize) -> Result<usize, (WrongQuotes, usize)> {
         let mut at = opened;
         loop {
             let Some(behind) = memchr::memchr(b'"', &rest[at..]) else {
-                // What follows the quote is rows as likely as text.
+                // The text behind the quote is as likely rows as part of the field.
                 return Err((WrongQuotes::Unclosed, opened));
             };
             let quote = at + behind;
@@ -276,14 +284,14 @@ impl Unquoted {
     }
 }
 
-/// Where the first record ends, its line end included.
+/// End of the first record, with its line end.
 pub fn first_record_end(bytes: &[u8]) -> usize {
     let mut scan = Scan::default();
     let end = bytes.iter().position(|&byte| scan.ends_record(byte));
     end.map_or(bytes.len(), |at| at + 1)
 }
 
-/// Where the last whole record of a chunk ends, which begins with one; 0 when there is none.
+/// End of the last whole record of a chunk that begins with a record; 0 when there is none.
 pub fn last_record_end(bytes: &[u8]) -> usize {
     let Some(quote) = memchr::memchr(b'"', bytes) else {
         return memchr::memrchr(b'\n', bytes).map_or(0, |at| at + 1);
@@ -298,8 +306,8 @@ pub fn last_record_end(bytes: &[u8]) -> usize {
     end
 }
 
-/// Follows quotes as rows are read: one opens a field only at its start, and a row in which they are wrong ends with its
-/// line.
+/// Follows quotes as rows are read: a quote opens a field only at the start of the field, and a row with wrong quotes
+/// ends with its line.
 #[derive(Default)]
 struct Scan {
     state: State,
@@ -312,7 +320,7 @@ enum State {
     Plain,
     Quoted,
     QuoteInQuoted,
-    /// Behind what follows a closing quote and must not; or a CR, which the line end follows.
+    /// Behind a byte that must not follow a closing quote, or behind a CR before the line end.
     BehindQuoted,
 }
 
@@ -422,19 +430,19 @@ mod tests {
                 "l,\"foo\"\r,1,5\nl,\"a\",1,1\r\n",
                 vec![(2, None), (3, good("a"))],
             ),
-            // Quotes behind the place where it went wrong open nothing.
+            // Quotes behind the error open nothing.
             (
                 "l,\"b\"c,\"d\nl,a,1,1\nl,\"e\",1,1",
                 vec![(2, None), (3, good("a")), (4, good("e"))],
             ),
-            // Nothing closes it, so that it is not known to reach over its line's end.
+            // Nothing closes the quote, so the field is not known to reach over the end of its line.
             (
                 "l,a,1,1\nl,\"b,1,1\nl,c,1,1\n",
                 vec![(2, good("a")), (3, None), (4, good("c"))],
             ),
             ("l,\"b,1,1\nl,c,1,1\n", vec![(2, None), (3, good("c"))]),
             ("l,a,1,\"1", vec![(2, None)]),
-            // It may reach there.
+            // The field may reach there.
             (
                 "l,\"b,1,1\nl,c,1,1\nl,\"d\",1,1\nl,e,1,1\n",
                 vec![(2, None), (5, good("e"))],
@@ -450,13 +458,13 @@ mod tests {
                 .collect();
             assert_eq!(found, expected, "{chunk:?}");
         }
-        let told = rows(HEADER, "l,\"b,1,1\nl,\"d\",1,1\n");
-        let told = told[0].1.as_ref().unwrap_err();
-        assert!(told.contains("until line 3"), "{told}");
+        let error = rows(HEADER, "l,\"b,1,1\nl,\"d\",1,1\n");
+        let error = error[0].1.as_ref().unwrap_err();
+        assert!(error.contains("until line 3"), "{error}");
     }
 
     #[test]
-    fn a_cr_within_a_line_is_part_of_its_field_whatever_stands_beside_it() {
+    fn a_cr_within_a_line_is_part_of_its_field_whatever_other_rows_are() {
         let lines = "l,a\rb,1,1\nl,c,1,1\r\n";
         let alone = rows(HEADER, lines);
         let beside = rows(HEADER, &format!("{lines}l,\"d\",1,1\n"));
@@ -469,7 +477,7 @@ mod tests {
         fn prop_cuts_change_no_row(text in "([ab,\"\r\n]|a,b,a,b\n|\"a\",\"\"\",){0,40}") {
             let end = last_record_end(text.as_bytes());
             prop_assert!(end == 0 || text.as_bytes()[end - 1] == b'\n');
-            // What is said of a bad row names lines.
+            // Errors of bad rows name lines, so only the lines are compared.
             let read = |part: &str, before: u64| -> Vec<(u64, Option<[String; 6]>)> {
                 let rows = rows(HEADER, part).into_iter();
                 rows.map(|(line, fields)| (line + before, fields.ok())).collect()
@@ -480,7 +488,7 @@ mod tests {
         }
 
         #[test]
-        fn prop_what_the_csv_crate_writes_is_read(
+        fn prop_rows_that_the_csv_crate_writes_are_read(
             written in prop::collection::vec(prop::array::uniform4("[ab,\"\r\n ]{0,4}"), 0..8),
         ) {
             let mut text = Vec::new();

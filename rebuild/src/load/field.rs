@@ -9,7 +9,7 @@ use tallyring_records::{COUNT_MAX, TIME_MAX, TIME_MIN};
 /// Reads an hour: RFC 3339, or Unix seconds. Returns Unix seconds.
 ///
 /// # Errors
-/// A sentence for the user, safe to show.
+/// A sentence for the user.
 pub fn hour(text: &[u8]) -> Result<i64, String> {
     let seconds = match number(text) {
         Some(seconds) => i64::try_from(seconds).ok(),
@@ -40,7 +40,7 @@ pub fn hour(text: &[u8]) -> Result<i64, String> {
 /// Reads a count, 0 to 2^53−1.
 ///
 /// # Errors
-/// A sentence for the user, safe to show.
+/// A sentence for the user.
 pub fn count(text: &[u8]) -> Result<u64, String> {
     match number(text) {
         Some(count) if count <= COUNT_MAX => Ok(count),
@@ -51,7 +51,8 @@ pub fn count(text: &[u8]) -> Result<u64, String> {
     }
 }
 
-/// The parts of a crossed value, as answers join them: with `*` between, and a `\` before each `*` and `\` within one.
+/// The parts of a crossed value in the form of answers: `*` separates parts, and `\` stands before each `*` and `\` in
+/// a part.
 pub fn parts_of(value: &str) -> Vec<Cow<'_, str>> {
     if !value.contains('\\') {
         return value.split('*').map(Cow::Borrowed).collect();
@@ -63,7 +64,7 @@ pub fn parts_of(value: &str) -> Vec<Cow<'_, str>> {
             .clone()
             .next()
             .filter(|after| matches!(after, '*' | '\\'));
-        let last = parts.last_mut().expect("BUG: there is one at least");
+        let last = parts.last_mut().expect("BUG: there is at least one part");
         match (next, escaped) {
             ('\\', Some(after)) => {
                 last.push(after);
@@ -87,8 +88,8 @@ pub fn shown(text: &[u8]) -> String {
     format!("`{}{more}`", short.escape_debug())
 }
 
-/// A whole number of at most 19 digits, read without a loop where it is a usual count or time: how long a number is cannot
-/// be foretold, and processors that guess wrong wait for longer than to read it.
+/// A whole number of at most 19 digits. Numbers of a usual length are read without a loop: their lengths cannot be
+/// predicted, and a wrong prediction takes a processor longer than the reading.
 fn number(text: &[u8]) -> Option<u64> {
     match text.len() {
         1..=3 => to_three_digits(text),
@@ -117,7 +118,7 @@ const TENS: [u64; 9] = [
     100_000_000,
 ];
 
-/// The number that one to three digits are: of the first, the middle and the last byte, some may be the same.
+/// The number of one to three digits. The first, the middle and the last byte may coincide.
 fn to_three_digits(text: &[u8]) -> Option<u64> {
     const TIMES: [[u64; 3]; 4] = [[0; 3], [0, 0, 1], [0, 10, 1], [100, 10, 1]];
     let length = text.len();
@@ -127,7 +128,7 @@ fn to_three_digits(text: &[u8]) -> Option<u64> {
     are_digits.then_some(digits[0] * times[0] + digits[1] * times[1] + digits[2] * times[2])
 }
 
-/// The common form `2012-03-16T18:00:00Z` without the generality of a time library.
+/// Reads the common form `2012-03-16T18:00:00Z` without the generality of a time library.
 fn rfc3339_utc(text: &[u8]) -> Option<i64> {
     let [
         y1,
@@ -176,7 +177,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn parts_of_crossed_values_may_hold_what_joins_them() {
+    fn parts_of_crossed_values_may_contain_the_separator() {
         for (value, parts) in [
             ("US*mobile", vec!["US", "mobile"]),
             (r"a\*b*c", vec!["a*b", "c"]),
@@ -231,7 +232,7 @@ mod tests {
         }
 
         #[test]
-        fn prop_the_short_way_reads_what_the_long_one_does(seconds in TIME_MIN..TIME_MAX) {
+        fn prop_the_fast_path_reads_what_the_library_reads(seconds in TIME_MIN..TIME_MAX) {
             let text = Timestamp::from_second(seconds).unwrap().to_string();
             prop_assert_eq!(rfc3339_utc(text.as_bytes()), Some(seconds));
         }

@@ -1,4 +1,4 @@
-//! Opens what is loaded: plain, gzip or zstd, told by their first bytes; `-` is standard input.
+//! Opens the files of a load: plain, gzip or zstd, as their first bytes tell; `-` is standard input.
 
 use std::fs::File;
 use std::io::{self, BufReader, Chain, Cursor, Read};
@@ -12,10 +12,10 @@ const GZIP: [u8; 2] = [0x1f, 0x8b];
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// zstd frames that need a larger window than this are refused (as a power of two).
+/// Largest window of zstd frames that are read, as a power of two.
 const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 
-/// Opens `path`; bytes read, as they are on disk, are added to `bytes_read`.
+/// Opens `path`. Bytes that are read from disk are added to `bytes_read`.
 pub fn open(path: &Path, bytes_read: &Arc<AtomicU64>) -> io::Result<Box<dyn Read + Send>> {
     let file: Box<dyn Read + Send> = if path.as_os_str() == "-" {
         Box::new(io::stdin())
@@ -24,7 +24,7 @@ pub fn open(path: &Path, bytes_read: &Arc<AtomicU64>) -> io::Result<Box<dyn Read
         if file.metadata()?.is_dir() {
             return Err(io::Error::new(
                 io::ErrorKind::IsADirectory,
-                "it is a directory; name the files in it",
+                "the path is a directory; name the files in it",
             ));
         }
         Box::new(file)
