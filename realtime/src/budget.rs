@@ -1,23 +1,24 @@
-//! The memory of reads: one budget in bytes for all that are on their way.
+//! The memory of reads: one budget in bytes for all running requests.
 //!
-//! Invariant: a read charges what it holds before it is allocated, and gives it back after it is freed. A read that is
-//! refused names what it asked too much of; a read that nobody waits for ends at its next charge.
+//! Invariant: a request charges the memory that it holds before it allocates it, and gives it back after it frees it.
+//! The error of a refused request says which limit was exceeded. A request whose client is gone ends at its next
+//! charge.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use crate::error::{Error, Result};
 
-/// What every read holds, however little it asks: its head, its parameters, its answer.
+/// Memory that every request holds, for its head, its parameters and its answer.
 const EACH_BYTES: usize = 16 << 10;
 
-/// A read that holds no more than this is never refused: the places for reads bound how many there are.
+/// A request that holds no more than this is never refused: the number of concurrent requests is bounded elsewhere.
 const SMALL_BYTES: usize = 64 << 10;
 
-/// Charges are made in steps, so that small ones cost nothing.
+/// Charges grow in steps of this size, so that small charges cost nothing.
 const STEP_BYTES: usize = 4 << 10;
 
-/// What all reads of a store may hold together, and what they hold.
+/// Bytes that all reads of a store may hold together, and bytes that they hold.
 #[derive(Debug)]
 pub struct ReadBudget {
     limit: usize,
@@ -26,7 +27,7 @@ pub struct ReadBudget {
 }
 
 impl ReadBudget {
-    /// A budget of `limit` bytes, of which nothing is held.
+    /// Creates a budget of `limit` bytes, of which nothing is held.
     pub fn new(limit: usize) -> Arc<Self> {
         Arc::new(Self {
             limit,
@@ -35,31 +36,31 @@ impl ReadBudget {
         })
     }
 
-    /// How much there is, bytes.
+    /// Bytes that all requests may hold together.
     pub fn limit(&self) -> usize {
         self.limit
     }
 
-    /// What all reads hold now, bytes.
+    /// Bytes that all requests hold now.
     pub fn held(&self) -> usize {
         self.held.load(Relaxed)
     }
 
-    /// The most that was held at one time since this was last asked, bytes.
+    /// Returns the most bytes that were held at one time since the previous call.
     pub fn take_most(&self) -> usize {
         self.most.swap(self.held(), Relaxed)
     }
 
     fn add(&self, bytes: usize) {
         let held = self.held.fetch_add(bytes, Relaxed) + bytes;
-        // Most reads hold less than others did before them.
+        // Most requests hold less than others did before, so the maximum is rarely written.
         if held > self.most.load(Relaxed) {
             self.most.fetch_max(held, Relaxed);
         }
     }
 }
 
-/// One request that reads, and what it holds of the budget. Clones are the same request.
+/// One running request and its part of the budget. Clones stand for the same request.
 #[derive(Debug, Clone)]
 pub struct Reading(Arc<Request>);
 
@@ -71,7 +72,7 @@ struct Request {
 }
 
 impl Reading {
-    /// A request that begins.
+    /// Begins a request.
     pub fn new(budget: &Arc<ReadBudget>) -> Self {
         budget.add(EACH_BYTES);
         Self(Arc::new(Request {
@@ -81,15 +82,15 @@ impl Reading {
         }))
     }
 
-    /// Nobody waits for it any more: its work ends at the next charge.
+    /// Notes that the client is gone: the request ends at its next charge.
     pub fn abandon(&self) {
         self.0.is_abandoned.store(true, Relaxed);
     }
 
-    /// Whether somebody still waits for it.
+    /// Checks that the client still waits.
     ///
     /// # Errors
-    /// [`Error::Abandoned`].
+    /// [`Error::Abandoned`] where the client is gone.
     pub fn check(&self) -> Result<()> {
         match self.0.is_abandoned.load(Relaxed) {
             true => Err(Error::Abandoned),
@@ -97,7 +98,7 @@ impl Reading {
         }
     }
 
-    /// A charge of nothing, for a part of its work.
+    /// Begins an empty charge, for a part of the request's work.
     pub fn charge(&self) -> Charge {
         Charge {
             reading: self.clone(),
@@ -106,10 +107,10 @@ impl Reading {
         }
     }
 
-    /// A charge of so many bytes.
+    /// Begins a charge of `bytes` bytes.
     ///
     /// # Errors
-    /// As [`Charge::grow_to`].
+    /// As for [`Charge::grow_to`].
     pub fn charge_of(&self, bytes: usize) -> Result<Charge> {
         let mut charge = self.charge();
         charge.grow_to(bytes)?;
@@ -145,21 +146,21 @@ impl Drop for Request {
     }
 }
 
-/// Bytes that a part of a read's work holds; given back when dropped.
+/// Bytes that a part of a request's work holds; given back when dropped.
 #[derive(Debug)]
 pub struct Charge {
     reading: Reading,
     bytes: usize,
-    /// The same in whole steps.
+    /// `bytes` in whole steps.
     held: usize,
 }
 
 impl Charge {
-    /// Holds at least so many bytes in all.
+    /// Grows the charge to at least `bytes` bytes in all.
     ///
     /// # Errors
-    /// [`Error::ReadTooLarge`] where this request alone holds too much, [`Error::ReadsTooLarge`] where all together do,
-    /// [`Error::Abandoned`] where nobody waits for it; it then holds what it held.
+    /// [`Error::ReadTooLarge`] where this request alone would hold too much, [`Error::ReadsTooLarge`] where all
+    /// requests together would, and [`Error::Abandoned`] where the client is gone. The charge then stays as it was.
     pub fn grow_to(&mut self, bytes: usize) -> Result<()> {
         if bytes > self.held {
             let held = bytes.next_multiple_of(STEP_BYTES);
@@ -170,15 +171,15 @@ impl Charge {
         Ok(())
     }
 
-    /// Holds so many bytes more.
+    /// Grows the charge by `bytes` bytes.
     ///
     /// # Errors
-    /// As [`Charge::grow_to`].
+    /// As for [`Charge::grow_to`].
     pub fn grow(&mut self, bytes: usize) -> Result<()> {
         self.grow_to(self.bytes + bytes)
     }
 
-    /// Gives back what is held beyond so many bytes.
+    /// Gives back all but `bytes` bytes of the charge.
     pub fn shrink_to(&mut self, bytes: usize) {
         self.bytes = self.bytes.min(bytes);
         let surplus = self.held - self.bytes.next_multiple_of(STEP_BYTES);
@@ -199,10 +200,11 @@ impl Drop for Charge {
     }
 }
 
-/// Room for `more` elements in a vector that `charge` pays for: the old and the new room while it grows, then the new.
+/// Reserves room for `more` elements in a vector that `charge` pays for. While the vector grows, the charge holds its
+/// old and its new room.
 ///
 /// # Errors
-/// As [`Charge::grow_to`]; the vector then is as it was.
+/// As for [`Charge::grow_to`]; the vector then stays as it was.
 pub fn reserve<T>(vector: &mut Vec<T>, more: usize, charge: &mut Charge) -> Result<()> {
     let (old, wanted) = (vector.capacity(), vector.len() + more);
     if wanted <= old {

@@ -1,8 +1,8 @@
-//! The catalog: small keyed state that is read one key at a time, in sled.
+//! The catalog: small keyed state in sled, read one key at a time.
 //!
-//! Holds the history of jobs, and the API keys. After every write all of it stands in `catalog.json` too, which a
-//! backup can copy and a lost or damaged catalog is made from again. sled's own flush does not reach the disk's
-//! platters, so each write is followed by a sync of its files (RELIABILITY: sled is never under the counters).
+//! The catalog holds the history of jobs and the API keys. After every write, all of it also goes to `catalog.json`,
+//! which a backup can copy, and from which a lost or damaged catalog is made again. sled's own flush does not sync to
+//! the disk, so a sync of its files follows each write. No count depends on sled.
 
 mod keys;
 mod snapshot;
@@ -17,37 +17,37 @@ use serde::{Deserialize, Serialize};
 use tallyring_archive::Work;
 use thiserror::Error;
 
-/// A job that ran, or runs.
+/// A job that ran, or is running.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
     /// Number, from 1.
     pub job: u64,
-    /// How it stands.
+    /// State of the job.
     pub state: JobState,
     /// Unix milliseconds of the injected clock.
     pub started_ms: i64,
     /// Unix milliseconds of the injected clock, once it ended.
     pub ended_ms: Option<i64>,
-    /// The generation it published, if it did.
+    /// Number of the generation that the job published; none without one.
     pub generation: Option<u64>,
-    /// Why it failed, if it did.
+    /// Why the job failed; none where it did not.
     pub error: Option<String>,
-    /// How the generation's files came to be.
+    /// How the files of the generation were made.
     #[serde(default)]
     pub work: Option<Work>,
-    /// True while the backup that follows is written.
+    /// True while the backup after the job is written.
     #[serde(default)]
     pub backing_up: bool,
-    /// How the newest backup that ended went: that which followed, or until then the one before.
+    /// Outcome of the newest backup that ended: the backup after this job, or until then the one before.
     #[serde(default)]
     pub backup: Option<BackupOutcome>,
-    /// How far the merge or the backup is that runs. Not kept.
+    /// Progress of the running merge or backup. Not stored.
     #[serde(skip)]
     pub progress: Option<JobProgress>,
 }
 
 impl Job {
-    /// The one after `last`, which runs since `started_ms`. It tells of the backup before until there is a newer one.
+    /// Creates the job after `last`, running since `started_ms`. It shows the backup before until there is a newer one.
     pub fn begin(last: Option<Self>, started_ms: i64) -> Self {
         Self {
             job: last.as_ref().map_or(0, |last| last.job) + 1,
@@ -63,7 +63,7 @@ impl Job {
         }
     }
 
-    /// Notes how it ended: with the generation that is read from then on and how its files came to be, or why not.
+    /// Ends the job: with the published generation and how its files were made, or with an error.
     pub fn end(&mut self, ended_ms: i64, result: Result<(u64, Option<Work>), String>) {
         self.ended_ms = Some(ended_ms);
         self.progress = None;
@@ -81,32 +81,32 @@ impl Job {
     }
 }
 
-/// How far something is.
+/// Progress of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobProgress {
     /// Bytes that are done.
     pub done: u64,
-    /// Of how many, as far as it is known.
+    /// Bytes in all, as far as known.
     pub total: u64,
 }
 
-/// How a backup went.
+/// Outcome of a backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackupOutcome {
     /// Unix milliseconds of the injected clock.
     pub ended_ms: i64,
-    /// The generation that the backup has; none when it failed.
+    /// Number of the generation that the backup has; none when the backup failed.
     pub generation: Option<u64>,
     /// Files that were written.
     pub files: u64,
-    /// Bytes of those.
+    /// Bytes of these files.
     pub bytes: u64,
-    /// Why it failed, if it did; the backup is then the one before.
+    /// Why the backup failed; the older backup is then kept.
     pub error: Option<String>,
 }
 
 impl BackupOutcome {
-    /// The outcome of one that ended then, Unix milliseconds, with nothing copied so far.
+    /// The outcome of a backup that ended at `ended_ms` (Unix milliseconds), with nothing copied so far.
     pub fn at(ended_ms: i64) -> Self {
         Self {
             ended_ms,
@@ -118,33 +118,33 @@ impl BackupOutcome {
     }
 }
 
-/// How a job stands.
+/// State of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum JobState {
-    /// Under way.
+    /// The job is running.
     Running,
-    /// Ended well.
+    /// The job succeeded.
     Done,
-    /// Ended badly; nothing was published.
+    /// The job failed; nothing was published.
     Failed,
 }
 
-/// The catalog cannot be read or written, or the store that it belongs to.
+/// Errors of the catalog, and of the store that it belongs to.
 #[derive(Debug, Error)]
 pub enum CatalogError {
-    /// The catalog itself.
+    /// The catalog itself is damaged, or cannot be read or written.
     #[error(
         "catalog {path}: {what}; it holds job history and API keys, no counts: move the directory away, and it is made again \
          from {path}.json (without that file every request is refused until there is a new key: tallyring key new)"
     )]
     Catalog {
-        /// Where it is.
+        /// Path of the catalog.
         path: String,
-        /// What is wrong.
+        /// The problem.
         what: String,
     },
-    /// The identity of the store, which says whether it ever had a key.
+    /// The identity of the store, which says whether the store ever had a key.
     #[error(transparent)]
     Store(#[from] Box<crate::error::Error>),
 }
@@ -160,21 +160,21 @@ pub struct Catalog {
 
 const JOBS: &str = "jobs";
 const JOBS_KEPT: usize = 1_000;
-/// sled would take 1 GiB.
+/// Cache of sled, bytes; its default is 1 GiB.
 const CACHE_BYTES: u64 = 4 << 20;
 
 impl Catalog {
-    /// Opens the catalog in `path`, which is made if absent.
+    /// Opens the catalog in `path`, which is created if absent.
     ///
     /// # Errors
-    /// When sled cannot open it.
+    /// When sled cannot open the catalog, or the catalog lacks a key of its snapshot.
     pub fn open(path: &Path) -> Result<Self, CatalogError> {
         let wrong = |what: String| CatalogError::Catalog {
             path: path.display().to_string(),
             what,
         };
         let is_new = !path.exists();
-        // A damaged sled database may panic instead of failing.
+        // sled may panic on a damaged database instead of failing.
         let opened = std::panic::catch_unwind(|| {
             sled::Config::new()
                 .path(path)
@@ -183,7 +183,7 @@ impl Catalog {
                 .open()
         });
         let database = opened
-            .map_err(|_| wrong("is damaged".into()))?
+            .map_err(|_| wrong("the database is damaged".into()))?
             .map_err(|error| wrong(error.to_string()))?;
         let catalog = Self {
             path: path.to_owned(),
@@ -192,7 +192,7 @@ impl Catalog {
         };
         catalog.compare_with_snapshot()?;
         if let Err(error) = catalog.mark_store() {
-            tracing::warn!(%error, "cannot note in the store's identity that there are API keys");
+            tracing::warn!(%error, "cannot note in the identity of the store that it has API keys");
         }
         if is_new {
             catalog.sync()?;
@@ -201,10 +201,10 @@ impl Catalog {
         Ok(catalog)
     }
 
-    /// Writes a job under its number, durably, and forgets the oldest beyond a thousand.
+    /// Writes a job under its number, durably, and forgets the oldest jobs beyond a thousand.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// When the catalog cannot be written.
     pub fn put_job(&self, job: &Job) -> Result<(), CatalogError> {
         self.insert(JOBS, &job.job.to_be_bytes(), job)?;
         let jobs = self.tree(JOBS)?;
@@ -219,7 +219,7 @@ impl Catalog {
     /// The newest job; none when there never was one.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// When the catalog cannot be read.
     pub fn last_job(&self) -> Result<Option<Job>, CatalogError> {
         let last = self
             .tree(JOBS)?
@@ -274,7 +274,7 @@ impl Catalog {
     }
 }
 
-/// A name that a power cut takes back would open a server that had keys.
+/// Syncs a directory: if a power cut undid a name, a server that had keys would be open to all.
 fn sync_directory(path: Option<&Path>) -> std::io::Result<()> {
     match path {
         Some(path) if !path.as_os_str().is_empty() => File::open(path)?.sync_all(),
@@ -341,14 +341,14 @@ mod tests {
     }
 
     #[test]
-    fn a_key_of_before_the_bound_of_counts_is_read() {
+    fn a_key_without_a_bound_of_counts_is_read() {
         let mut old = serde_json::to_value(key()).unwrap();
         old.as_object_mut().unwrap().remove("max_n").unwrap();
         assert_eq!(serde_json::from_value::<KeyEntry>(old).unwrap(), key());
     }
 
     #[test]
-    fn a_store_that_had_keys_says_so_without_its_catalog() {
+    fn a_store_knows_without_its_catalog_that_it_had_keys() {
         let data = tempfile::tempdir().unwrap();
         let blobs = tallyring_archive::Blobs::local(data.path()).unwrap();
         let path = data.path().join("catalog");
@@ -357,7 +357,7 @@ mod tests {
             std::fs::remove_dir_all(&path).unwrap();
             let _ = std::fs::remove_file(data.path().join("catalog.json"));
         };
-        // A key is made before its store is.
+        // The key is made before its store.
         let catalog = Catalog::open(&path).unwrap();
         assert!(!catalog.had_keys().unwrap());
         catalog.put_key(&key()).unwrap();
@@ -367,7 +367,7 @@ mod tests {
         let again = Catalog::open(&path).unwrap();
         assert_eq!(again.keys().unwrap(), []);
         assert!(again.had_keys().unwrap());
-        // The first key of a store that is there, revoked since.
+        // The store exists when it gets its first key, which is revoked since.
         std::fs::remove_file(data.path().join("STORE")).unwrap();
         Identity::create(&blobs, |bytes| bytes.fill(8)).unwrap();
         assert!(!again.had_keys().unwrap());
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_catalog_that_is_gone_is_made_again_from_its_snapshot() {
+    fn a_lost_catalog_is_made_again_from_its_snapshot() {
         let data = tempfile::tempdir().unwrap();
         let path = data.path().join("catalog");
         let key = key();

@@ -1,19 +1,20 @@
-//! Time, handed in.
+//! Clocks: the machine's own, and a virtual one for tests and replays.
 
 use std::fmt;
 use std::sync::LazyLock;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// Where the time comes from.
+/// A source of time.
 pub trait Clock: Send + Sync + fmt::Debug {
     /// Unix milliseconds.
     fn now_ms(&self) -> i64;
 
-    /// Milliseconds since some moment of this process. Nobody sets it: a clock that goes as it does agrees with itself.
+    /// Milliseconds since some moment of this process. Nobody can set this time, so it tells whether [`Clock::now_ms`]
+    /// goes evenly.
     fn elapsed_ms(&self) -> i64;
 
-    /// True when a jump of more than a day is meant (a virtual clock), false when it is more likely
-    /// a mistake that must not be believed at once.
+    /// True when a jump of more than a day is intended (a virtual clock). False when such a jump is more likely a
+    /// mistake, which must not be believed at once.
     fn jumps_are_meant(&self) -> bool;
 }
 
@@ -39,7 +40,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock for replays and tests: begins at a given time at every start and runs at a given rate.
+/// A clock for replays and tests. It begins at a given time at every start and runs at a given rate.
 #[derive(Debug, Clone, Copy)]
 pub struct VirtualClock {
     start_ms: i64,
@@ -48,7 +49,7 @@ pub struct VirtualClock {
 }
 
 impl VirtualClock {
-    /// Starts now, at `start_ms`, with `rate` virtual seconds a second.
+    /// Starts now, at `start_ms` (Unix milliseconds), with `rate` virtual seconds a second.
     pub fn new(start_ms: i64, rate: f64) -> Self {
         Self {
             start_ms,
@@ -61,7 +62,7 @@ impl VirtualClock {
 impl Clock for VirtualClock {
     fn now_ms(&self) -> i64 {
         let elapsed = self.began.elapsed().as_secs_f64() * 1_000.0 * self.rate;
-        // A float as an integer saturates, so that no rate can overflow.
+        // A conversion from float to integer saturates, so no rate can overflow.
         self.start_ms.saturating_add(elapsed as i64)
     }
 

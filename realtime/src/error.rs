@@ -1,4 +1,4 @@
-//! What can go wrong with the live store.
+//! Errors of the live store, and refusals of increments.
 
 use tallyring_records::{Increment, SchemaError};
 use thiserror::Error;
@@ -9,33 +9,33 @@ use crate::store::SteppedBack;
 /// An error of opening, reading or changing a store.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// A file.
+    /// A file of the archive cannot be read or written.
     #[error(transparent)]
     Archive(#[from] tallyring_archive::Error),
-    /// The log.
+    /// The log cannot be read or written.
     #[error(transparent)]
     Oplog(#[from] OplogError),
-    /// What is declared.
+    /// The schema is invalid or cannot be stored.
     #[error(transparent)]
     Schema(#[from] SchemaError),
-    /// The identity file.
+    /// The identity file is damaged.
     #[error("{name}: {what}")]
     Identity {
         /// File name.
         name: &'static str,
-        /// What is wrong and what to do.
+        /// The problem and its remedy, as a sentence.
         what: String,
     },
-    /// Files are missing that must be there.
+    /// Files that must exist are missing.
     #[error("{0}")]
     Missing(String),
     /// The newest manifest was lost.
     #[error(
-        "the log says that manifest {lost} was committed, but the newest that is left is {newest}: \
-         {name} was lost. Nothing was changed. Put that file back, or restore the whole directory from a backup; \
-         `tallyring verify --repair` does so from `--backup`, and without one goes on from manifest {newest}, where \
-         everything it names is there: a dataset or a generation that came since does not count then, and its files are \
-         kept in {aside}/",
+        "the log says that manifest {lost} was committed, but the newest manifest in the directory is {newest}: \
+         {name} was lost. Nothing was changed. Put that file back, or restore the whole directory from a backup. \
+         `tallyring verify --repair` with `--backup` takes the file from a backup. Without `--backup` it continues from \
+         manifest {newest} if every file that this manifest names exists: datasets and generations that were published \
+         later do not count then, and their files are kept in {aside}/",
         lost = .0.lost, newest = .0.newest, name = tallyring_archive::names::manifest(.0.lost),
         aside = tallyring_archive::names::ASIDE
     )]
@@ -45,71 +45,73 @@ pub enum Error {
         "the store is open for reading only; stop the server that holds it, or ask that server"
     )]
     ReadOnly,
-    /// A replay that may not flush, or cannot, would take more memory than there is.
+    /// A replay that may not flush, or cannot, would take more memory than this process may use.
     #[error(
-        "what the oplog holds and no run has takes {} MiB of memory so far, and there are {} MiB: open the directory with \
-         `tallyring serve`, which flushes it to runs as it reads, or give this command more memory",
+        "the records of the log that no run holds take {} MiB of memory so far, and this process may use {} MiB: open the \
+         directory with `tallyring serve`, which flushes the records to runs as it reads, or give this command more memory",
         bytes >> 20,
         memory_bytes >> 20
     )]
     Memory {
-        /// Memory of deltas and ids.
+        /// Memory that delta stores and ids take, bytes.
         bytes: u64,
-        /// Memory there is.
+        /// Memory that this process may use, bytes.
         memory_bytes: u64,
     },
-    /// A change of the manifest failed half-way; what is on disk is right, this process cannot go on.
+    /// A commit of the manifest failed half-way. The files on disk are right, but this process cannot go on.
     #[error(
-        "the manifest could not be committed earlier ({0}); restart, which reads what is on disk"
+        "the manifest could not be committed earlier ({0}); restart the process, which then reads the files on disk"
     )]
     Uncertain(String),
-    /// A generation that is not kept.
+    /// The generation is not kept.
     #[error("generation {number} is not kept; kept are {kept}")]
     NoGeneration {
-        /// What was asked for.
+        /// Number of the requested generation.
         number: u64,
-        /// What there is.
+        /// Numbers of the kept generations.
         kept: String,
     },
-    /// One request that reads needs more memory than one may hold.
+    /// One request needs more memory than one request may hold.
     #[error(
-        "this request needs more than {} MiB of memory, which is what one request may hold; ask for a shorter range, a \
-         coarser unit, or fewer keys at once", limit >> 20
+        "this request needs more than {} MiB of memory, the limit of one request; ask for a shorter range, a coarser unit, \
+         or fewer keys at once", limit >> 20
     )]
     ReadTooLarge {
-        /// Bytes that one request may hold.
+        /// Memory that one request may hold, bytes.
         limit: usize,
     },
-    /// All requests that read now need more memory than they may hold together.
+    /// All running requests together need more memory than they may hold.
     #[error(
-        "the requests that read now need more than {} MiB of memory together; ask again in a moment", limit >> 20
+        "the requests that are running need more than {} MiB of memory together; retry in a moment", limit >> 20
     )]
     ReadsTooLarge {
-        /// Bytes that all may hold together.
+        /// Memory that all requests together may hold, bytes.
         limit: usize,
     },
-    /// Nobody waits for the answer any more.
+    /// The client has gone, so the read was ended.
     #[error("the client no longer waits for the answer")]
     Abandoned,
-    /// What a rebuild built does not fit the store any more.
-    #[error("the rebuild's result does not fit: {0}; nothing was published, run it again")]
+    /// The result of a rebuild no longer fits the store.
+    #[error(
+        "the result of the rebuild does not fit the store: {0}; nothing was published, run the rebuild again"
+    )]
     StaleBuild(String),
-    /// A dataset of that name exists.
+    /// A dataset of that name exists already.
     #[error("dataset `{0}` exists already; replace it with --replace, or choose another name")]
     DatasetTaken(String),
-    /// There is no such dataset.
-    #[error("there is no dataset `{}`; there are: {}", name.escape_debug(), if existing.is_empty() { "none" } else { existing })]
+    /// No dataset has that name.
+    #[error("no dataset is named `{}`; existing datasets: {}", name.escape_debug(), if existing.is_empty() { "none" } else { existing })]
     NoDataset {
-        /// Asked for.
+        /// The requested name.
         name: String,
-        /// Those that are there.
+        /// Names of the existing datasets.
         existing: String,
     },
-    /// There is no such load.
-    #[error("there is no load `{0}` that waits to be adopted")]
+    /// No load has that name.
+    #[error("no load `{0}` waits to be adopted")]
     NoLoad(String),
-    /// A load cannot be taken.
-    #[error("the load cannot be taken: {0}")]
+    /// The load cannot be adopted.
+    #[error("the load cannot be adopted: {0}")]
     Load(String),
 }
 
@@ -127,16 +129,16 @@ impl Error {
 /// Why an increment was not accepted. Nothing of its batch was counted.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Refusal {
-    /// Items that cannot be counted: at least one, by index. Without them the batch can be.
+    /// At least one item cannot be counted; the items are listed by index. The rest of the batch can be counted.
     #[error("{}", .0.first().map(ToString::to_string).unwrap_or_default())]
     Items(Vec<WrongItem>),
-    /// The disk is full. Reads go on.
-    #[error("the disk is full; nothing was counted, retry when there is space")]
+    /// The disk is full. Reads continue.
+    #[error("the disk is full; nothing was counted, retry when the disk has space")]
     DiskFull,
-    /// The log failed: whether the increment is durable is unknown.
+    /// The log failed, so it is unknown whether the increment is durable.
     #[error("{0}")]
     Unavailable(String),
-    /// The batch's key came before with another body.
+    /// An earlier batch with the same Idempotency-Key had another body.
     #[error("this Idempotency-Key came before with another body; use a new key for another batch")]
     KeyReused,
     /// The queue is full.
@@ -150,45 +152,44 @@ pub enum Refusal {
 pub struct WrongItem {
     /// Index in the batch.
     pub index: usize,
-    /// What is wrong with it.
+    /// The fault of the item.
     pub fault: ItemFault,
 }
 
-/// What is wrong with an item.
+/// Faults of items.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ItemFault {
-    /// A counter would exceed 2^53−1.
+    /// The counter would exceed 2^53−1.
     #[error("the counter of {field} would exceed 9007199254740991")]
     Overflow {
-        /// The item itself.
+        /// The increment of the item.
         increment: Box<Increment>,
-        /// `keys.<namespace>`.
+        /// Field of the request that names the counter: `keys.<namespace>`.
         field: String,
     },
-    /// A producer's number is not the one that follows.
+    /// The producer, epoch or sequence number is not the expected one.
     #[error("{}", .0.detail)]
     Sequence(OutOfOrder),
 }
 
 impl WrongItem {
-    /// The item itself, where it may have an id.
+    /// The increment of the item; none where the item has a producer's number and therefore no id.
     pub fn increment(&self) -> Option<&Increment> {
         match &self.fault {
             ItemFault::Overflow { increment, .. } => Some(increment),
-            // What has a number has no id.
             ItemFault::Sequence(_) => None,
         }
     }
 }
 
-/// A field of a producer's that does not fit what it sent before.
+/// A field of a producer that does not fit the fields that the producer sent before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutOfOrder {
     /// `producer`, `epoch` or `sequence`.
     pub field: &'static str,
-    /// As it was sent.
+    /// The value that the client sent.
     pub value: String,
-    /// What was expected instead.
+    /// A full sentence that says which value was expected.
     pub detail: String,
 }
 

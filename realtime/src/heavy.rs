@@ -1,11 +1,13 @@
-//! The heaviest keys of each namespace and hour, in fixed memory: they never count less than there was.
+//! The heaviest keys of each namespace and hour, in fixed memory. The estimate of a key is never below its count.
 //!
-//! Space-Saving, by halves: an hour holds up to twice [`KEPT_MAX`] keys; when there is no room the lighter half
-//! goes, and the most that one of those may have is the hour's `floor`. Invariants: a key that is held was counted
-//! at most `count + missed` times, one that is not at most `floor` times, and `floor` ≤ sum / kept: whenever the
-//! floor rises by d, each of the kept keys loses d of its lead over it, and leads are made of counts.
+//! The algorithm is Space-Saving by halves: an hour holds up to twice [`KEPT_MAX`] keys. Once it is full, the lighter
+//! half is dropped, and the largest estimate among the dropped keys becomes the hour's `floor`.
 //!
-//! Three days of hours are held; all of it together takes at most [`BYTES_MAX`], whatever the number of keys.
+//! Invariants: a held key was counted at most `count + missed` times. A key that is not held was counted at most
+//! `floor` times. `floor` ≤ sum / kept: whenever the floor rises by d, the lead of each kept key over the floor shrinks
+//! by d, and leads are made of counts.
+//!
+//! Three days of hours are held. All of it together takes at most [`BYTES_MAX`], whatever the number of keys.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -15,18 +17,19 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use tallyring_records::{COUNT_MAX, Day, HASH_CHARS, TimeCode};
 
-/// Keys of an hour that are held when the lighter ones are let go, at most.
+/// Keys of an hour that stay when the lighter half is dropped, at most.
 const KEPT_MAX: usize = 448;
 const KEPT_MIN: usize = 16;
-/// Memory of all hours.
+/// Memory of all hours, bytes.
 const BYTES_MAX: usize = 64 << 20;
-/// Hours of yesterday, today and tomorrow.
+/// Number of hours of yesterday, today and tomorrow.
 const HOURS: usize = 72;
 const HOUR: i64 = 3_600;
-/// A key in a table that is at most seven eighths full, twice for the half that comes and goes.
+/// Memory of one kept key: its entry in a table that is at most seven eighths full, doubled for the half that is
+/// dropped.
 const BYTES_EACH: usize = (size_of::<(StoredKey, Estimate)>() + 1) * 2 * 8 / 7;
 
-/// A key as it is stored.
+/// A key in its stored form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StoredKey {
     bytes: [u8; HASH_CHARS],
@@ -34,7 +37,7 @@ pub struct StoredKey {
 }
 
 impl StoredKey {
-    /// None of what is longer than a stored key may be.
+    /// Returns none when `stored` is longer than a stored key may be.
     fn new(stored: &[u8]) -> Option<Self> {
         let mut bytes = [0; HASH_CHARS];
         bytes.get_mut(..stored.len())?.copy_from_slice(stored);
@@ -42,24 +45,25 @@ impl StoredKey {
         Some(Self { bytes, length })
     }
 
-    /// Its text.
+    /// The text of the stored form.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.bytes[..usize::from(self.length)]).into_owned()
     }
 }
 
-/// Heavy keys of every namespace.
+/// The heavy keys of every namespace.
 pub struct Heavy {
     kept: usize,
-    /// The ring's yesterday: first of three days.
+    /// Yesterday's label of the ring: the first of the three days.
     first: Day,
-    /// Earlier hours may lack counts that came when they were not held yet: while the ring lags behind the clock.
+    /// Earlier hours may lack counts: the ring lagged behind the clock, and these hours were not held when the counts
+    /// came.
     unheld_until: i64,
-    /// Views share the hours that they rank.
+    /// Hours by their start. A view shares the hours that it ranks.
     namespaces: HashMap<String, BTreeMap<i64, Arc<Hour>>>,
 }
 
-/// Keys of one hour.
+/// The keys of one hour.
 #[derive(Clone, Default)]
 struct Hour {
     sum: u64,
@@ -67,11 +71,11 @@ struct Hour {
     held: HashMap<StoredKey, Estimate>,
 }
 
-/// What a key may have counted.
+/// The estimate of one key.
 #[derive(Clone, Copy)]
 struct Estimate {
     count: u64,
-    /// How many there may have been before it was held.
+    /// Counts that the key may have had before it was held, at most.
     missed: u64,
 }
 
@@ -81,22 +85,22 @@ impl Estimate {
     }
 }
 
-/// Hours of one namespace, shared.
+/// The hours of one namespace, shared with [`Heavy`].
 pub struct RankedHours(Vec<Arc<Hour>>);
 
-/// Where keys of a range stand.
+/// The estimates of a range's keys.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Standing {
-    /// All counts of the namespace, exactly; at most 2^53−1.
+    /// Sum of all counts of the namespace, exact up to 2^53−1.
     pub sum: u64,
-    /// What a key that is not among `keys` may have at most.
+    /// The most that a key outside of `keys` may have been counted.
     pub floor: u64,
-    /// Keys with what they may have at most, heaviest first.
+    /// Keys with the most that each may have been counted, heaviest first.
     pub keys: Vec<(StoredKey, u64)>,
 }
 
 impl Heavy {
-    /// Nothing yet, for this many namespaces, around `today`.
+    /// Creates an empty table for so many namespaces around `today`.
     pub fn new(namespaces: usize, today: Day) -> Self {
         let room = BYTES_MAX / (BYTES_EACH * HOURS * namespaces.max(1));
         Self {
@@ -107,7 +111,7 @@ impl Heavy {
         }
     }
 
-    /// The ring turned to `today`.
+    /// Moves the three days to those around `today`.
     pub fn turn(&mut self, today: Day) {
         self.first = today.previous();
         let span = self.span();
@@ -116,12 +120,12 @@ impl Heavy {
         }
     }
 
-    /// Instants that it holds, Unix seconds.
+    /// The times that are held, Unix seconds.
     pub fn span(&self) -> Range<i64> {
         self.first.start()..self.first.next().next().next().start()
     }
 
-    /// Counts a total: its record key (`u|jehiah`) and base bucket.
+    /// Counts a total, given by its record key (`u|jehiah`) and base bucket.
     pub fn add(&mut self, total_key: &[u8], code: TimeCode, count: u64) {
         let hour = code.start() - code.start().rem_euclid(HOUR);
         let Some(bar) = total_key.iter().position(|&byte| byte == b'|') else {
@@ -147,7 +151,7 @@ impl Heavy {
         Arc::make_mut(hours.entry(hour).or_default())
     }
 
-    /// Counts everything that another one has counted.
+    /// Adds the counts of another table.
     pub fn unite(&mut self, other: Self) {
         let kept = self.kept;
         self.unheld_until = self.unheld_until.max(other.unheld_until);
@@ -161,8 +165,8 @@ impl Heavy {
         }
     }
 
-    /// The whole hours of a range, as they are now; none when it does not hold all of the range. At most three days: no key is
-    /// looked at.
+    /// The whole hours of a range as they are now, in constant time for each hour. Returns none when the range has
+    /// parts of an hour, or hours that are not held.
     pub fn hours(&self, namespace: &str, range: &Range<i64>) -> Option<RankedHours> {
         let span = self.span();
         let whole = range.start.rem_euclid(HOUR) == 0 && range.end.rem_euclid(HOUR) == 0;
@@ -185,7 +189,7 @@ impl RankedHours {
         keys * 2 * BYTES_EACH
     }
 
-    /// How their keys stand.
+    /// Ranks the keys of the hours.
     pub fn standing(&self) -> Standing {
         let mut all = Hour::default();
         self.0.iter().for_each(|hour| all.join(hour));
@@ -215,7 +219,7 @@ impl Hour {
         }
     }
 
-    /// Lets go of all but the `kept` heaviest.
+    /// Drops all but the `kept` heaviest keys.
     fn halve(&mut self, kept: usize) {
         let mut weights: Vec<u64> = self.held.values().map(|held| held.at_most()).collect();
         let lightest = weights.len().saturating_sub(kept);
@@ -224,7 +228,7 @@ impl Hour {
         }
         let (_, &mut floor, heaviest) = weights.select_nth_unstable(lightest - 1);
         self.floor = floor;
-        // Of those that weigh as much as what is let go, whichever come first.
+        // Keys that weigh exactly `floor` stay only while there is room for them.
         let mut level = heaviest.iter().filter(|&&weight| weight == floor).count();
         let mut stays = |held: &Estimate| match held.at_most().cmp(&floor) {
             Ordering::Greater => true,
@@ -234,13 +238,13 @@ impl Hour {
             }
             _ => false,
         };
-        // Into a table of its own: one that entries were taken out of would grow beyond its bound.
+        // The kept keys go to a new table: a table from which entries were taken could grow beyond its bound.
         let mut heavier = HashMap::with_capacity(2 * kept);
         heavier.extend(self.held.drain().filter(|(_, held)| stays(held)));
         self.held = heavier;
     }
 
-    /// Adds another hour's counts without a bound on the keys.
+    /// Adds another hour's counts without a bound on the number of keys.
     fn join(&mut self, other: &Self) {
         for held in self.held.values_mut() {
             held.missed = held.missed.saturating_add(other.floor);
@@ -288,7 +292,7 @@ mod tests {
         StoredKey::new(text.as_bytes()).unwrap()
     }
 
-    /// What each key may have at most, and one that is not held.
+    /// The most that a key may have been counted, held or not.
     fn at_most(hour: &Hour, text: &str) -> u64 {
         let held = hour.held.get(&key(text));
         held.map_or(hour.floor, |held| held.at_most())
@@ -304,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_are_kept_where_all_weigh_the_same() {
+    fn equally_heavy_keys_fill_the_kept_half() {
         let today = Day::of(1_331_923_200);
         let mut heavy = Heavy::new(1, today);
         for number in 0..2 * heavy.kept {
@@ -349,7 +353,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn prop_a_key_has_at_most_what_is_said_and_the_floor_is_below_its_bound(
+        fn prop_no_estimate_is_below_its_count_and_no_floor_above_its_bound(
             counts in proptest::collection::vec((0..60_u32, 1..50_u64, 0..2_i64), 1..400),
             kept in 2..20_usize,
             cut in 0..400_usize,
@@ -369,7 +373,7 @@ mod tests {
             heavy.unite(more);
             let standing = rank(&heavy, "l", start..end).unwrap();
             prop_assert_eq!(standing.sum, exact.values().sum::<u64>());
-            // Two hours, each united of two parts.
+            // The range is two hours, each united from two parts.
             prop_assert!(standing.floor <= standing.sum / kept as u64);
             for (number, count) in exact {
                 let text = format!("k{number}");

@@ -1,11 +1,11 @@
-//! The identity of a data directory: `STORE`.
+//! The identity of a data directory, which the file `STORE` holds.
 //!
 //! ```text
 //! tallyring store 1
-//! id <32 hex digits>            the same in every manifest and log segment
+//! id <32 hex digits>            equal in every manifest and log segment
 //! hash-key <52 base32 digits>   secret of the long-key hash; without it no long key is found
-//! keyed                         only once the store ever had an API key: it never opens to all again by itself
-//! crc32 <8 hex digits>          of the lines before
+//! keyed                         present once the store ever had an API key: such a store never opens to all again
+//! crc32 <8 hex digits>          checksum of the lines above
 //! ```
 
 use base32::Alphabet;
@@ -14,32 +14,32 @@ use tallyring_records::LongKeys;
 
 use crate::error::{Error, Result};
 
-/// Who a data directory is.
+/// The identity of a data directory.
 #[derive(Clone)]
 pub struct Identity {
-    /// Random, given once.
+    /// Identifies the store: random bytes, chosen once.
     pub store_id: [u8; 16],
     /// Key of the long-key hash.
     pub hash_key: [u8; 32],
-    /// True once it ever had an API key.
+    /// True once the store ever had an API key.
     pub is_keyed: bool,
 }
 
-/// How long keys are stored in a data directory.
+/// Reads the hash of long keys that a data directory uses.
 ///
 /// # Errors
-/// When it is none, or its identity is damaged.
+/// When the directory has no identity, or when the identity is damaged.
 pub fn long_keys_of(blobs: &Blobs) -> Result<LongKeys> {
     let identity = Identity::load(blobs)?.ok_or_else(|| {
         Error::Missing(format!(
-            "there is no {}: this is no data directory",
+            "{} is missing: this is not a data directory",
             names::IDENTITY
         ))
     })?;
     Ok(LongKeys::new(identity.hash_key))
 }
 
-/// True when both have the identity of one store; a damaged one is of none.
+/// True when both directories have the identity of one store. A damaged identity equals none.
 pub fn is_same_store(one: &Blobs, other: &Blobs) -> bool {
     let id = |blobs| {
         Identity::load(blobs)
@@ -58,21 +58,21 @@ impl Identity {
     /// Reads the identity; none when the directory has none yet.
     ///
     /// # Errors
-    /// When it cannot be read or is damaged.
+    /// When the file cannot be read or is damaged.
     pub fn load(blobs: &Blobs) -> Result<Option<Self>> {
         let Some(content) = blobs.read_if_there(names::IDENTITY)? else {
             return Ok(None);
         };
         decode(&content).map(Some).ok_or_else(|| Error::Identity {
             name: names::IDENTITY,
-            what: "is damaged or of another version; restore it from a backup (its hash key finds all long keys)".into(),
+            what: "the file is damaged or of another version; restore it from a backup (all long keys are found by its hash key)".into(),
         })
     }
 
-    /// Makes a new identity and writes it.
+    /// Chooses a new identity and writes it.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// When the file cannot be written.
     pub fn create(blobs: &Blobs, random: fn(&mut [u8])) -> Result<Self> {
         let mut identity = Self {
             store_id: [0; 16],
@@ -85,10 +85,11 @@ impl Identity {
         Ok(identity)
     }
 
-    /// Notes durably that the store has API keys. A directory without an identity is no store yet: it stays as it is.
+    /// Notes durably that the store has API keys. A directory without an identity is not yet a store and stays
+    /// unchanged.
     ///
     /// # Errors
-    /// When the identity is damaged, or the disk refuses; it is then the one before.
+    /// When the identity is damaged or cannot be written; the file then keeps its old content.
     pub fn mark_keyed(blobs: &Blobs) -> Result<()> {
         match Self::load(blobs)? {
             Some(mut identity) if !identity.is_keyed => {
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn an_identity_of_before_the_mark_is_read_and_written_as_it_was() {
+    fn an_identity_from_before_the_keyed_line_is_read_and_written_unchanged() {
         let lines = format!(
             "tallyring store 1\nid {}\nhash-key {}\n",
             "07".repeat(16),

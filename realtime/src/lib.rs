@@ -1,7 +1,7 @@
-//! The live half: the oplog, the delta stores it feeds, the ring of days, and the consistent view.
+//! The live half of Tallyring: the log, the delta stores that the log feeds, the ring of days, and the consistent view.
 //!
-//! This crate knows nothing of HTTP and does not merge generations: it accepts increments, makes
-//! them durable, counts them, and answers reads from the archive and every delta together.
+//! This crate knows nothing of HTTP and does not merge generations. It accepts increments, makes them durable, counts
+//! them, and answers reads from the archive and from every delta store together.
 
 mod budget;
 pub mod catalog;

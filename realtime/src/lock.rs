@@ -1,4 +1,4 @@
-//! One process holds a data directory: an advisory lock on `LOCK`, which says who.
+//! The advisory lock on `LOCK`: one process holds a data directory, and the file names that process.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -10,24 +10,24 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use tallyring_archive::{create_private, names};
 
-/// Who holds a data directory, as `LOCK` says.
+/// The process that holds a data directory, as `LOCK` names it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
-    /// Process id.
+    /// Process id; 0 where the file cannot be parsed.
     pub pid: u32,
-    /// Base URL of its HTTP API, once it listens.
+    /// Base URL of the HTTP API, once the process listens.
     pub url: Option<String>,
 }
 
-/// The held lock; released when dropped or when the process ends.
+/// The held lock, released when dropped or when the process ends.
 #[derive(Debug)]
 pub struct Lock {
     file: File,
 }
 
 impl Lock {
-    /// Takes the lock of the data directory `root`, which is created if absent. `Ok(Err(holder))`
-    /// when another process has it.
+    /// Takes the lock of the data directory `root`, which is created if absent. Returns `Ok(Err(holder))` when another
+    /// process has the lock.
     ///
     /// # Errors
     /// When the directory or the file cannot be created.
@@ -42,7 +42,7 @@ impl Lock {
         for attempt in 1.. {
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => break,
-                // Whoever only asks who holds it is gone again in a moment.
+                // [`Lock::holder`] takes the lock for a moment, so a few more attempts follow.
                 Err(Errno::WOULDBLOCK) if attempt < ATTEMPTS => std::thread::sleep(PAUSE),
                 Err(Errno::WOULDBLOCK) => return Ok(Err(read(file)?)),
                 Err(error) => return Err(error.into()),
@@ -53,10 +53,10 @@ impl Lock {
         Ok(Ok(lock))
     }
 
-    /// Who holds the data directory `root`, if anybody does. Changes nothing.
+    /// Returns the process that holds the data directory `root`, if any. Changes nothing.
     ///
     /// # Errors
-    /// When the lock file is there and cannot be read.
+    /// When the lock file exists and cannot be read.
     pub fn holder(root: &Path) -> io::Result<Option<Holder>> {
         let file = match File::open(root.join(names::LOCK)) {
             Ok(file) => file,
@@ -70,7 +70,7 @@ impl Lock {
         }
     }
 
-    /// Says under which URL the holder answers.
+    /// Writes the URL under which the holder answers.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -84,7 +84,7 @@ impl Lock {
             url,
         })
         .map_err(io::Error::other)?;
-        // In place, and cut then: on a full disk the block that it has may be all that it gets.
+        // Written in place and cut afterwards: on a full disk the file may get no block besides the one that it has.
         self.file.seek(SeekFrom::Start(0))?;
         self.file.write_all(text.as_bytes())?;
         self.file.set_len(text.len() as u64)

@@ -1,20 +1,21 @@
-//! How much memory there is: what the machine has, or less where a control group bounds this process.
+//! Memory that this process may use: the machine's, or less where a control group bounds this process.
 
 use std::fs;
 use std::path::Path;
 
-/// What is assumed where the system does not tell, bytes.
+/// Memory that is assumed where the system reports none, bytes.
 const UNKNOWN: u64 = 1 << 30;
 
-/// Bytes of memory that this process may use with all others of its control group; never 0.
+/// Memory that this process may use together with all others of its control group, bytes; never 0.
 ///
-/// It is the least of the machine's memory and of the limits of the control group (version 2 or 1) and of those
-/// above it; 1 GiB where neither can be read. Limits may change: a caller asks once, at the start.
+/// The result is the least of the machine's memory, of the limits of the control group (version 2 or 1), and of the
+/// limits of the groups above. Where none of them can be read, the result is 1 GiB. Limits may change, so a caller asks
+/// once, at the start.
 pub fn available() -> u64 {
     least(&|path| fs::read_to_string(path).ok())
 }
 
-/// The least of what files say that `read` reads.
+/// The least limit that the files state. `read` returns the text of a file.
 fn least(read: &dyn Fn(&Path) -> Option<String>) -> u64 {
     let machine = read(Path::new("/proc/meminfo")).and_then(|text| machine(&text));
     let groups = read(Path::new("/proc/self/cgroup")).unwrap_or_default();
@@ -28,7 +29,7 @@ fn least(read: &dyn Fn(&Path) -> Option<String>) -> u64 {
         } else {
             return None;
         };
-        // Within a container the path may be the host's, and is then not there; the mount itself is the group.
+        // Within a container the path may be the host's, which does not exist here; the mount itself is then the group.
         let path = Path::new(mount).join(group.trim_start_matches('/'));
         let above = path.ancestors().take_while(|path| path.starts_with(mount));
         let limits = above.flat_map(|directory| files.iter().map(|file| directory.join(file)));
@@ -96,14 +97,14 @@ mod tests {
             &[MACHINE, v1, unlimited, (docker, "268435456\n")],
             256 << 20,
         );
-        // In a container with a path of the host the mount itself is the group.
+        // In a container that shows a path of the host, the mount itself is the group.
         let mount = "/sys/fs/cgroup/memory.max";
         check(&[MACHINE, v2, (mount, "134217728\n")], 128 << 20);
         check(&[MACHINE, v2, (own, "nonsense"), (above, "0")], 8 << 30);
     }
 
     #[test]
-    fn this_machine_has_some() {
+    fn this_machine_has_memory() {
         assert!(available() > 16 << 20);
     }
 

@@ -1,4 +1,4 @@
-//! The outside world and the limits of a store, handed in.
+//! The outside world and the limits of a store; the caller hands both in.
 
 use std::sync::Arc;
 
@@ -7,59 +7,59 @@ use tallyring_archive::{Blobs, Disk};
 use crate::clock::Clock;
 use crate::oplog::SEGMENT_BYTES_DEFAULT;
 
-/// The outside world.
+/// The outside world, as a store sees it.
 #[derive(Clone)]
 pub struct World {
-    /// The data directory: the log, and the blobs ([`World::blobs`]).
+    /// Disk of the data directory, which holds the log and the blobs ([`World::blobs`]).
     pub disk: Arc<dyn Disk>,
-    /// The time.
+    /// Source of the time.
     pub clock: Arc<dyn Clock>,
-    /// Fills a buffer with random bytes; used once, for a new store's identity.
+    /// Fills a buffer with random bytes; called once, for the identity of a new store.
     pub random: fn(&mut [u8]),
 }
 
 /// When an increment is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durability {
-    /// When it is on the disk (the default).
+    /// When the increment is on the disk (the default).
     Fsync,
-    /// When it is written; synced every so many milliseconds. A power cut may lose that much.
+    /// When the increment is written. A sync follows after this many milliseconds; a power cut may lose that much.
     Interval(u32),
 }
 
-/// Limits of a store. Those of memory follow from how much there is ([`Options::for_memory`]).
+/// Limits of a store. [`Options::for_memory`] derives the limits of memory from the memory that this process may use.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
     /// Shards of new delta stores and generations, 1–99.
     pub shards: u16,
     /// When increments are acknowledged.
     pub durability: Durability,
-    /// Memory there is, bytes. A replay that cannot be flushed takes up to half of it.
+    /// Memory that this process may use, bytes. A replay that cannot flush takes up to half of it.
     pub memory_bytes: u64,
-    /// Memory of deltas and ids above which they are flushed, bytes. Up to twice as much is used
-    /// while a flush runs, and a little more for a moment as tables grow.
+    /// Memory of delta stores and ids above which both are flushed, bytes. Memory may reach twice this size while a
+    /// flush runs, and a little more for a moment as tables grow.
     pub delta_bytes_max: u64,
-    /// Records after which deltas are flushed, so that a restart replays no more.
+    /// Records in memory after which delta stores are flushed, so that a restart replays no more.
     pub replay_records_max: u64,
-    /// Decoded blocks kept, bytes.
+    /// Decoded blocks that are kept, bytes.
     pub cache_bytes: u64,
-    /// Memory that all reads on their way may hold together, bytes; one may hold half of it.
+    /// Memory that all running reads may hold together, bytes. One read may hold half of it.
     pub read_bytes_max: usize,
     /// Batches that wait to be committed, bytes.
     pub queue_bytes_max: u64,
-    /// Bytes of a log segment.
+    /// Size of a log segment, bytes.
     pub segment_bytes: u64,
-    /// How long log segments are kept at least, days.
+    /// Shortest time for which log segments are kept, days.
     pub oplog_days: u32,
-    /// How long an id is remembered at least, hours.
+    /// Shortest time for which an id is remembered, hours.
     pub id_hours: u32,
-    /// Whether the clock's time at the opening is believed, however far it is from the log's.
+    /// Whether the clock is believed at the opening, however far its time is from the log's.
     pub trusts_clock: bool,
     /// zstd level of flushed runs, 1–19.
     pub flush_level: i32,
 }
 
-/// Memory from which on limits are as large as they get.
+/// Memory above which the limits grow no further, bytes.
 const MEMORY_ENOUGH: u64 = 4 << 30;
 
 impl World {
@@ -70,8 +70,9 @@ impl World {
 }
 
 impl Options {
-    /// The defaults where there are so many bytes of memory: an eighth for deltas (at most 512 MiB), a sixteenth each for
-    /// decoded blocks (256 MiB) and for what waits to be committed (128 MiB).
+    /// The defaults for a process that may use `bytes` of memory: an eighth for delta stores (at most 512 MiB), a
+    /// sixteenth for decoded blocks (at most 256 MiB), and a sixteenth for batches that wait to be committed (at most
+    /// 128 MiB).
     pub fn for_memory(bytes: u64) -> Self {
         Self {
             shards: 4,
@@ -90,13 +91,14 @@ impl Options {
         }
     }
 
-    /// Days that the log is kept: at least as long as ids are known, because what became of them is in it.
+    /// Days for which the log is kept: at least as long as ids are remembered, because the log holds the outcome of
+    /// each id.
     pub fn log_days(&self) -> u32 {
         self.oplog_days.max(self.id_hours.div_ceil(24))
     }
 }
 
-/// A part of memory in whole MiB, at least one.
+/// One `part`-th of memory in whole MiB, from 1 to `mib_max`.
 fn share(bytes: u64, part: u64, mib_max: u64) -> u64 {
     ((bytes / part) >> 20).clamp(1, mib_max) << 20
 }

@@ -1,11 +1,12 @@
-//! Which threads run first where more of them are ready than there are processors, and where.
+//! Priorities and processors of threads: which threads run first where more threads are ready than there are
+//! processors.
 //!
-//! Who answers a request or commits a group has little to do each time; who reads a large body has much, and would let
-//! all others wait until its slice of time is over: some milliseconds, many times what they need.
+//! A thread that answers a request or commits a group has little to do each time. A thread that reads a large body has
+//! much to do, and would let all others wait until its slice of time is over: some milliseconds, many times their need.
 //!
-//! Where processors are busy, the system lets a thread that wakes up stand behind another one although a processor is free:
-//! it no longer looks for one (`SIS_UTIL`, Linux 6.0 and later). Threads that stay on a processor each cannot stand behind
-//! one another.
+//! On busy processors, Linux 6.0 and later put a waking thread behind another one although a processor is free, because
+//! the system no longer looks for one (`SIS_UTIL`). Threads that each stay on a processor of their own cannot stand
+//! behind one another.
 
 use std::io;
 use std::num::NonZero;
@@ -18,31 +19,32 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 /// The shortest slice that Linux takes, nanoseconds.
 const SHORT_SLICE_NS: u64 = 100_000;
 
-/// What makes a thread wait for the others: their turn comes three times as often.
+/// Niceness of threads that run behind the others, whose turns come three times as often.
 const NICE: i32 = 5;
 
-/// Lets the calling thread run soon after it wakes up, and not for long while others wait. Who asks for shorter slices of
-/// time gets them earlier (EEVDF, Linux 6.12 and later; nothing changes on older ones).
+/// Lets the calling thread run soon after it wakes up, and not for long while others wait. Linux 6.12 and later (EEVDF)
+/// run a thread earlier that asks for shorter slices; nothing changes on older systems.
 pub fn run_soon() {
-    told("slice", set_slice(SHORT_SLICE_NS));
+    log_failure("slice", set_slice(SHORT_SLICE_NS));
 }
 
-/// Lets the calling thread run behind others from here on, for as long at once as is usual.
+/// Lets the calling thread run behind others from here on, with slices of the usual length.
 pub fn run_behind() {
     run_as_usual();
     let nice = rustix::process::nice(NICE);
-    told("priority", nice.map(drop).map_err(io::Error::from));
+    log_failure("priority", nice.map(drop).map_err(io::Error::from));
 }
 
-/// Lets the calling thread run as long at once as is usual, on any processor: for one that a thread which runs soon has
-/// started, as it, and every process it starts, inherits the short slice and the place.
+/// Gives the calling thread slices of the usual length on any processor. A thread or process that [`run_soon`] or
+/// [`run_on_its_own`] threads start inherits the short slice and the processor, and calls this function first.
 pub fn run_as_usual() {
-    told("slice", set_slice(0));
+    log_failure("slice", set_slice(0));
     run_anywhere();
 }
 
-/// Keeps the calling thread, one of so many, on a processor of its own. Nothing changes where the process may use more
-/// processors than these threads, or fewer: which ones others keep busy is not known, and the system moves threads then.
+/// Keeps the calling thread, number `thread` of `threads`, on a processor of its own. Nothing changes where the process
+/// may use more or fewer processors than `threads`: the system then moves threads away from processors that others keep
+/// busy.
 pub fn run_on_its_own(thread: usize, threads: usize) {
     let Some(all) = ALLOWED.get_or_init(|| sched_getaffinity(None).ok()) else {
         return;
@@ -51,30 +53,34 @@ pub fn run_on_its_own(thread: usize, threads: usize) {
         return;
     }
     if let Some(own) = numbers(all).nth(thread) {
-        told("processor", place(&set_of([own])));
+        log_failure("processor", set_affinity(&set_of([own])));
     }
 }
 
-/// Lets the calling thread run on any processor of the process again: for one that a thread with a processor of its own has
-/// started, as it inherits the place.
+/// Lets the calling thread run on any processor of the process again. A thread that [`run_on_its_own`] threads start
+/// inherits their processor, and calls this function first.
 pub fn run_anywhere() {
-    // Who may use several has no processor of its own, and what the process may use by now, perhaps.
+    // A thread that may use several processors has none of its own.
     let is_kept = sched_getaffinity(None).is_ok_and(|now| now.count() == 1);
     if let Some(Some(all)) = ALLOWED.get().filter(|_| is_kept) {
-        // They may have been taken from the process since: then all that it has now, which the system takes of all.
+        // These processors may have been taken from the process since. The system reduces all processors to those it
+        // may use.
         let every = || set_of(0..CpuSet::MAX_CPU);
-        told("processor", place(all).or_else(|_| place(&every())));
+        log_failure(
+            "processor",
+            set_affinity(all).or_else(|_| set_affinity(&every())),
+        );
     }
 }
 
-/// How many processors the process may use at once, as many as it was found to have at first: a thread that is kept on one
-/// would find no other.
+/// The number of processors that the process may use, as found at the first call: a thread that is kept on one
+/// processor would find no other.
 pub fn processors() -> usize {
     static COUNT: OnceLock<usize> = OnceLock::new();
     *COUNT.get_or_init(|| thread::available_parallelism().map_or(1, NonZero::get))
 }
 
-/// What the process may use, as the first thread that got one of its own has found it.
+/// The processors that the process may use, as found by the first thread that got one of its own.
 static ALLOWED: OnceLock<Option<CpuSet>> = OnceLock::new();
 
 fn set_of(processors: impl IntoIterator<Item = usize>) -> CpuSet {
@@ -87,18 +93,18 @@ fn numbers(set: &CpuSet) -> impl Iterator<Item = usize> {
     (0..CpuSet::MAX_CPU).filter(|&number| set.is_set(number))
 }
 
-fn place(processors: &CpuSet) -> io::Result<()> {
+fn set_affinity(processors: &CpuSet) -> io::Result<()> {
     Ok(sched_setaffinity(None, processors)?)
 }
 
-/// All works without, only later.
-fn told(what: &str, outcome: io::Result<()>) {
+/// Logs a failure at level debug: everything works without these settings, only later.
+fn log_failure(what: &str, outcome: io::Result<()>) {
     if let Err(error) = outcome {
         tracing::debug!(%error, "cannot set the {what} of a thread");
     }
 }
 
-/// Asks for slices of so many nanoseconds; 0 is what all others get.
+/// Asks for slices of so many nanoseconds; 0 asks for the usual length.
 fn set_slice(nanoseconds: u64) -> io::Result<()> {
     let attributes = sched_attr {
         size: u32::try_from(size_of::<sched_attr>()).expect("BUG: a small struct"),
@@ -110,7 +116,7 @@ fn set_slice(nanoseconds: u64) -> io::Result<()> {
         sched_deadline: 0,
         sched_period: 0,
     };
-    // SAFETY: the kernel reads `size` bytes at the pointer, which are all of `attributes`, during the call.
+    // SAFETY: the kernel reads `size` bytes at the pointer, all within `attributes`, during the call.
     let outcome = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
     match outcome {
         0 => Ok(()),
@@ -123,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn threads_with_a_processor_each_keep_it_and_what_they_start_may_leave_it() {
+    fn threads_with_a_processor_each_keep_it_and_their_children_may_leave_it() {
         let Some(before) = allowed() else { return };
         let threads = before.count() as usize;
         let processors_before = processors();
@@ -164,7 +170,7 @@ mod tests {
         let all = sched_getaffinity(None).ok()?;
         let own = set_of(numbers(&all).take(1));
         let chosen = thread::spawn(move || {
-            place(&own).ok()?;
+            set_affinity(&own).ok()?;
             sched_getaffinity(None).ok().filter(|now| *now == own)
         });
         chosen.join().unwrap().map(|_| all)
@@ -175,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn who_runs_behind_stays_there_whatever_slices_it_asks_for() {
+    fn a_thread_that_runs_behind_stays_there_whatever_slices_it_asks_for() {
         let thread = thread::spawn(|| {
             run_soon();
             let before = nice();

@@ -1,10 +1,11 @@
-//! The ring: which delta store takes an increment.
+//! The ring: decides which delta store takes an increment.
 //!
-//! Yesterday, today and tomorrow are labels over a map from day to store. What opens and closes a
-//! store is a record in the log (`Rotate`, `Cut`), so replay puts every increment where it was put.
-//! Invariants: at any offset exactly one late store is open; a day has one store at a time. Today goes forward, and back
-//! only where it had followed a clock that was ahead: stores of days ahead then stay until those days are over, and days
-//! whose stores are gone get new ones.
+//! Yesterday, today and tomorrow are labels over a map from day to delta store. A record in the log (`Rotate`, `Turn`,
+//! `Cut`) opens and closes delta stores, so a replay puts every increment where it was put first.
+//!
+//! Invariants: at any offset exactly one late store is open. A day has one delta store at a time. Today goes forward.
+//! It goes back only after it had followed a clock that was ahead: delta stores of later days then stay until those
+//! days are over, and days whose delta stores are gone get new ones.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +13,10 @@ use tallyring_records::{Day, Increment, LongKeys, Offset, Record, Schema, StoreI
 
 use crate::delta::{Delta, DeltaStore};
 
-/// Counts increments in a delta: [`Delta::add`] or [`Delta::add_by_all`].
+/// A function that counts increments in a delta: [`Delta::add`] or [`Delta::add_by_all`].
 pub type Add = fn(&mut Delta, &LongKeys, &Schema, &[&Increment]);
 
-/// All delta stores and today.
+/// All delta stores, and the day that is labelled today.
 #[derive(Clone)]
 pub struct Ring {
     today: Day,
@@ -24,7 +25,7 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// A new ring that opens at `at`: yesterday, today, tomorrow and the first late store.
+    /// Creates a ring that opens at `at`, with delta stores for yesterday, today and tomorrow and the first late store.
     pub fn begin(today: Day, shards: u16, at: Offset) -> Self {
         let mut ring = Self {
             today,
@@ -38,7 +39,7 @@ impl Ring {
         ring
     }
 
-    /// A ring of stores as a manifest names them.
+    /// Creates a ring from the delta stores that a manifest names.
     pub fn restore(today: Day, shards: u16, stores: impl IntoIterator<Item = DeltaStore>) -> Self {
         Self {
             today,
@@ -47,42 +48,42 @@ impl Ring {
         }
     }
 
-    /// Today's label.
+    /// The day that is labelled today.
     pub fn today(&self) -> Day {
         self.today
     }
 
-    /// All stores, days first.
+    /// All delta stores, days first.
     pub fn stores(&self) -> impl Iterator<Item = &DeltaStore> {
         self.stores.values()
     }
 
-    /// All stores, to change.
+    /// All delta stores, to change.
     pub fn stores_mut(&mut self) -> impl Iterator<Item = &mut DeltaStore> {
         self.stores.values_mut()
     }
 
-    /// The store called `id`.
+    /// The delta store named `id`.
     pub fn store(&self, id: StoreId) -> Option<&DeltaStore> {
         self.stores.get(&id)
     }
 
-    /// The store called `id`, to change.
+    /// The delta store named `id`, to change.
     pub fn store_mut(&mut self, id: StoreId) -> Option<&mut DeltaStore> {
         self.stores.get_mut(&id)
     }
 
-    /// True when the memory of some store has layers to fold.
+    /// True when the memory of a delta store has layers to fold.
     pub fn has_layers(&self) -> bool {
         self.stores.values().any(|store| store.layers.has_above())
     }
 
-    /// Forgets a cleared store.
+    /// Forgets a cleared delta store.
     pub fn remove(&mut self, id: StoreId) {
         self.stores.remove(&id);
     }
 
-    /// Days whose increments go to their own stores when they are accepted now; those of others go to the late store.
+    /// Days with an open delta store. An increment of any other day that is accepted now goes to the late store.
     pub fn open_days(&self) -> impl Iterator<Item = Day> {
         self.stores.values().filter_map(|store| match store.id {
             StoreId::Day(day) if store.cut.is_none() => Some(day),
@@ -90,7 +91,7 @@ impl Ring {
         })
     }
 
-    /// The late store that takes what is accepted now.
+    /// The late store that takes increments that are accepted now.
     pub fn open_late(&self) -> StoreId {
         let mut newest_first = self.stores.keys().rev().copied();
         newest_first
@@ -98,8 +99,9 @@ impl Ring {
             .expect("BUG: a late store is open at any offset")
     }
 
-    /// Counts records, each with its sequence and whether it is a late one, in the stores that took them, but those
-    /// that a store was cleared of or has flushed: runs count them then.
+    /// Counts records in the delta stores that took them. Each item is a sequence number, whether the record is a late
+    /// one, and the increment. A record is skipped when its delta store was cleared or has flushed the record: a run
+    /// counts it then.
     pub fn count<'i>(
         &mut self,
         keys: &LongKeys,
@@ -120,7 +122,7 @@ impl Ring {
         }
     }
 
-    /// The store that counts the record with `sequence` in memory; none when a run does.
+    /// The delta store that counts the record with `sequence` in memory; none when a run counts it.
     fn target(&self, late: bool, sequence: u64, increment: &Increment) -> Option<StoreId> {
         let store = if late {
             self.stores
@@ -137,7 +139,8 @@ impl Ring {
             .map(|store| store.id)
     }
 
-    /// Does what a record says that turns the ring or closes stores; `at` is the offset behind it.
+    /// Applies a record that turns the ring or closes delta stores, and ignores others. `at` is the offset behind the
+    /// record.
     pub fn follow(&mut self, record: &Record, at: Offset) {
         match record {
             Record::Rotate { today } => self.rotate(*today, at),
@@ -147,8 +150,8 @@ impl Ring {
         }
     }
 
-    /// Turns the ring: `today` is the new today, and the days up to tomorrow that never had a store
-    /// get one. Nothing happens unless `today` is later than before.
+    /// Turns the ring forward to `today`. Days up to tomorrow that never had a delta store get one. Nothing happens
+    /// unless `today` is later than before.
     fn rotate(&mut self, today: Day, at: Offset) {
         if today <= self.today {
             return;
@@ -157,7 +160,7 @@ impl Ring {
         self.turn(today, &opened, at);
     }
 
-    /// Turns the ring to `today`, where these days get a store unless they have one.
+    /// Turns the ring to `today`, and opens a delta store for each day of `opened` that has none.
     fn turn(&mut self, today: Day, opened: &[Day], at: Offset) {
         self.today = today;
         for day in opened {
@@ -167,8 +170,8 @@ impl Ring {
         }
     }
 
-    /// The record that turns the ring to `today`, from which on that day and those beside it have stores. It says which
-    /// ones are new unless [`Self::rotate`] knows: whether a store is gone, replay could not tell.
+    /// The record that turns the ring to `today` and gives that day and its neighbours delta stores. The record names
+    /// the opened days unless [`Self::rotate`] finds them by itself: a replay cannot know which delta stores are gone.
     pub fn turn_record(&self, today: Day) -> Record {
         let has_none = |day: &Day| !self.stores.contains_key(&StoreId::Day(*day));
         let opened: Vec<Day> = around(today).into_iter().filter(has_none).collect();
@@ -185,7 +188,8 @@ impl Ring {
         days.filter(|day| *day > opened_before).collect()
     }
 
-    /// Closes stores; a late store is followed by the next epoch. What is closed or gone stays so.
+    /// Closes delta stores. The next epoch of the late store follows a closed one. Closed and missing stores stay as
+    /// they are.
     fn cut(&mut self, stores: &[StoreId], at: Offset) {
         for id in stores {
             let Some(store) = self.stores.get_mut(id).filter(|store| store.cut.is_none()) else {
@@ -198,8 +202,8 @@ impl Ring {
         }
     }
 
-    /// Stores to export now: open days before today and late stores, those that count something; and
-    /// days that have left the ring, counting or not.
+    /// Delta stores to export now: open days before today and late stores that count something, and open days that have
+    /// left the ring whether they count something or not.
     pub fn due(&self) -> Vec<StoreId> {
         let due = |store: &&DeltaStore| {
             let leaves = matches!(store.id, StoreId::Day(day) if day < self.today.previous());

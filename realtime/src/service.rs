@@ -1,8 +1,7 @@
-//! A store with its threads: one that commits groups, one that folds what large ones brought, one that flushes, one that
-//! keeps time, one that brings up the second copy of the log where there is one; and at the start one that learns which
-//! keys are heavy.
+//! A store with its threads: commit, fold, flush and time, a copier where the log has a second copy, and at the start a
+//! thread that learns which keys are heavy.
 //!
-//! Nothing here decides what is counted: the threads only call [`Store`].
+//! The threads only call [`Store`]; they do not decide what is counted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,25 +17,25 @@ use crate::options::Durability;
 use crate::priority;
 use crate::store::Store;
 
-/// A running store. Dropping it stops the threads after what is queued is written.
+/// A running store. Dropping it writes the queued batches and then stops the threads.
 pub struct Service {
     store: Arc<Store>,
-    /// None where nothing can be written, or no longer.
+    /// None where nothing can be written: the store is open for reading only, or stopped.
     queue: Option<Arc<Queue>>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
     failed: Arc<AtomicBool>,
 }
 
-/// Increments of one group commit.
+/// Increments of one group commit, at most.
 const GROUP_RECORDS_MAX: usize = 16_384;
-/// Between tries to fold layers that views hold for longer.
+/// Pause between attempts to fold layers that views still hold.
 const SHARED_PAUSE: Duration = Duration::from_millis(2);
-/// How often time is kept and memory looked at.
+/// Pause between looks at the time and at the memory in use.
 const TICK: Duration = Duration::from_millis(50);
 
 impl Service {
-    /// Starts the threads; none for a store that is open for reading only.
+    /// Starts the threads; a store that is open for reading only gets none.
     ///
     /// # Errors
     /// When a thread cannot be started.
@@ -73,10 +72,7 @@ impl Service {
                     commit_groups(&committer, taker, &arrived);
                 }),
             )?,
-            spawn(
-                "fold",
-                Box::new(move || fold_what_arrives(&folder, &arrivals)),
-            )?,
+            spawn("fold", Box::new(move || fold_arrivals(&folder, &arrivals)))?,
             spawn(
                 "flush",
                 Box::new(move || flush_when_due(&flusher, &flush_stop, &flush_failed)),
@@ -109,16 +105,16 @@ impl Service {
         &self.store
     }
 
-    /// True once the log has failed for good: the process must end, a restart reads what is durable.
+    /// True once the log has failed for good. The process must then end; a restart reads what is durable.
     pub fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Relaxed)
     }
 
-    /// Queues a batch; resolves when it is durable and visible, or refused. The batch is written
-    /// even when the caller goes away.
+    /// Queues a batch. The future resolves when the batch is durable and visible, or refused. The batch is written even
+    /// when the caller goes away.
     ///
     /// # Errors
-    /// Why nothing was counted.
+    /// The reason why nothing was counted.
     ///
     /// # Panics
     /// Outside of a Tokio runtime.
@@ -127,16 +123,16 @@ impl Service {
         queue.submit(batch).await
     }
 
-    /// Writes what is queued, stops the threads, flushes and seals the log.
+    /// Writes the queued batches, stops the threads, flushes the delta stores and seals the log.
     ///
     /// # Errors
-    /// When the last flush fails; nothing is lost then: the log has it.
+    /// When the last flush or the seal fails. Nothing is lost then: the log holds every increment.
     pub fn stop(mut self) -> crate::error::Result<()> {
         self.join();
-        // Sealed also where memory cannot be flushed: the next start then knows that nothing was being written.
+        // The log is sealed even if the flush failed: the next start then knows that no write was under way.
         let flushed = self.store.ledger().flush();
         let sealed = self.store.intake().seal();
-        // Unless much is missing, which the next server brings up: the copy is then the whole log.
+        // The copy then holds the whole log, unless it lacks much; the next server brings up the rest.
         if let Err(error) = self.store.intake().copy_log() {
             tracing::warn!(%error, "the second copy of the log lacks the end");
         }
@@ -162,14 +158,14 @@ impl Drop for Service {
     }
 }
 
-/// Commits what waits until the queue is closed and empty; `arrived` hears when there is something to fold.
+/// Commits waiting batches until the queue is closed and empty. Sends to `arrived` when there are layers to fold.
 fn commit_groups(store: &Store, mut queue: Taker, arrived: &SyncSender<()>) {
     while let Some((batches, callers)) = queue.take(GROUP_RECORDS_MAX) {
-        // Memory is at twice its limit: writing waits, the queue fills, callers are told 503.
+        // Memory is at twice its limit: commits wait, the queue fills, and further batches get 503.
         if store.intake().must_flush()
             && let Err(error) = store.ledger().flush()
         {
-            tracing::error!(%error, "cannot flush, so no increments are accepted");
+            tracing::error!(%error, "cannot flush the delta stores, so no increments are accepted");
             let refusal = unflushed(&error);
             store.intake().note_refused(&refusal);
             callers.answer(batches.iter().map(|_| Err(refusal.clone())).collect());
@@ -177,17 +173,17 @@ fn commit_groups(store: &Store, mut queue: Taker, arrived: &SyncSender<()>) {
         }
         callers.answer(store.intake().commit(batches));
         if store.live().has_arrived() {
-            // One that was told and did not begin yet finds this, too.
+            // A fold that was requested and has not begun yet covers these layers, too.
             let _ = arrived.try_send(());
         }
     }
 }
 
-/// Between tries to bring up a second copy of the log that cannot be written.
+/// Pause between attempts to bring up a second copy of the log that cannot be written.
 const COPY_PAUSE: Duration = Duration::from_secs(1);
 
-/// Brings the second copy up once a tick: a sync for each group would be taken from the log's own disk where the copy is on
-/// the same one.
+/// Brings the second copy up once a tick. Where the copy is on the disk of the log, a sync for each group would slow
+/// the log.
 fn copy_log(store: &Store, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         match store.intake().copy_log() {
@@ -198,7 +194,7 @@ fn copy_log(store: &Store, stop: &AtomicBool) {
     }
 }
 
-fn fold_what_arrives(store: &Store, arrivals: &Receiver<()>) {
+fn fold_arrivals(store: &Store, arrivals: &Receiver<()>) {
     // The thread that commits waits for this one at times.
     priority::run_soon();
     for () in arrivals {
@@ -210,7 +206,7 @@ fn fold_what_arrives(store: &Store, arrivals: &Receiver<()>) {
 
 fn learn_heavy_keys(store: &Store, stop: &AtomicBool) {
     if let Err(error) = store.live().learn_heavy_keys(stop) {
-        tracing::warn!(%error, "rankings of recent hours will be read from all totals");
+        tracing::warn!(%error, "cannot learn the heavy keys, so rankings of recent hours will read all totals");
     }
 }
 
@@ -221,7 +217,7 @@ fn unflushed(error: &Error) -> Refusal {
     }
 }
 
-/// Between tries to make a log segment ahead where there is no room for one, at first and at most.
+/// First and longest pause between attempts to prepare a log segment when the disk has no room for one.
 const NO_ROOM_PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
 
 fn flush_when_due(store: &Store, stop: &AtomicBool, failed: &AtomicBool) {
@@ -230,7 +226,7 @@ fn flush_when_due(store: &Store, stop: &AtomicBool, failed: &AtomicBool) {
         if store.intake().wants_flush()
             && let Err(error) = store.ledger().flush()
         {
-            tracing::error!(%error, "cannot flush the deltas; they stay in memory and in the log");
+            tracing::error!(%error, "cannot flush the delta stores; their counts stay in memory and in the log");
             if store.ledger().must_restart().is_some() {
                 failed.store(true, Ordering::Relaxed);
             }

@@ -1,5 +1,5 @@
-//! The locks of a store, and the threads and channels of its own: those of libraries or, with the feature `shuttle`, those
-//! of a scheduler that tries many orders of the threads that take the locks (`tests/tests/schedules.rs`).
+//! The locks, threads and channels of a store: those of libraries or, with the feature `shuttle`, those of a scheduler
+//! that tries many orders of the threads (`tests/tests/schedules.rs`).
 
 #[cfg(not(feature = "shuttle"))]
 pub use self::libraries::*;
@@ -14,8 +14,8 @@ mod libraries {
 
     pub use parking_lot::{RwLock, RwLockWriteGuard};
 
-    /// Gives a lock to those who wait for it before its holder can take it again. Without that a holder that takes it
-    /// at once keeps out whoever must wake up first.
+    /// Gives the lock to the threads that wait for it before its holder can take it again. A holder that takes the lock
+    /// again at once would otherwise keep out a thread that has to wake up first.
     pub fn give_way<T>(held: RwLockWriteGuard<'_, T>) {
         RwLockWriteGuard::unlock_fair(held);
     }

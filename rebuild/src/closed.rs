@@ -1,8 +1,8 @@
-//! When a year is closed: its months fold into one file, and nothing but late counts come to it.
+//! Closed years: the months of a closed year fold into one file, and only late counts come to it.
 
 use tallyring_records::Day;
 
-/// Days of a new year in which the one before stays open: yesterday's export and most late counts come then.
+/// Days of a new year in which the previous year stays open, because yesterday's export and most late counts come then.
 const GRACE_DAYS: u32 = 7;
 
 /// The first year that is not closed on `today`.

@@ -1,4 +1,4 @@
-//! Export: the runs of closed delta stores become source runs, one a month and shard.
+//! Export: the runs of closed delta stores become source runs, one for each month and shard.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -14,20 +14,20 @@ use tallyring_records::StoreId;
 use crate::horizon::loses;
 use crate::progress::{Bytes, Progress};
 
-/// What export made.
+/// The result of an export.
 pub struct Exported {
-    /// Stores whose every count is in `runs`.
+    /// Delta stores whose counts are all in `runs`.
     pub stores: Vec<StoreId>,
-    /// New source runs, synced and named.
+    /// New source runs, durable.
     pub runs: Vec<RunEntry>,
-    /// Bytes of the runs that were read for it.
+    /// Size of the runs that were read, bytes.
     pub read_bytes: u64,
 }
 
-/// Exports every store that is closed and flushed to its end. `progress` hears of the bytes of their runs.
+/// Exports every delta store that is closed and flushed to its end. `progress` gets the bytes of their runs.
 ///
 /// # Errors
-/// A damaged run, or the disk.
+/// When a run is damaged, or a disk fails.
 pub fn export(
     blobs: &Blobs,
     manifest: &Manifest,
@@ -73,8 +73,9 @@ pub fn export(
     })
 }
 
-/// The origin of a store's source runs. A day whose store was exported before has had another store since: the ring turned
-/// back. The origin says which one, because equal counts would have equal names, and be taken for merged.
+/// The origin of a delta store's source runs. A day may have a second delta store after the export of the first,
+/// because the ring turned back. The origin then tells the two apart: equal counts would otherwise have equal names,
+/// and be taken for merged.
 fn origin(manifest: &Manifest, store: StoreId) -> Origin {
     let is_export = |origin: &Origin| origin.is_export_of(store);
     let merged = manifest.archive.generations.iter();
@@ -91,13 +92,13 @@ fn origin(manifest: &Manifest, store: StoreId) -> Origin {
     Origin::Export { store, from }
 }
 
-/// Bytes of all these runs.
+/// Size of all these runs, bytes.
 pub fn bytes(runs: &[&RunEntry]) -> u64 {
     runs.iter().map(|run| run.bytes).sum()
 }
 
-/// One run of this place gets a second name; several, runs of other shards, and those with finer forms of
-/// before the `horizon` are merged. Their bytes are added to what is `done`.
+/// Writes the merge of `runs`. A single run of the same partition and shard gets a second name instead, unless it has
+/// finer detail from before the `horizon`. The bytes of the runs are added to `done`.
 pub fn merge_or_link(
     blobs: &Blobs,
     runs: &[&RunEntry],
@@ -114,21 +115,21 @@ pub fn merge_or_link(
         return link(blobs, run, &spec).map(Some);
     }
     let inputs = Run::open_all(blobs, runs.iter().copied())?;
-    let told = Cell::new(0);
+    let reported = Cell::new(0);
     let read = |bytes: u64| {
-        told.set(told.get() + bytes);
+        reported.set(reported.get() + bytes);
         done.add(bytes);
     };
     let merged = merge_told(&inputs, RunWriter::create(blobs, spec)?, horizon, &read)?;
-    // What is not a block: heads and indexes.
-    done.add(bytes(runs).saturating_sub(told.get()));
+    // Heads and indexes are not blocks, and are added here.
+    done.add(bytes(runs).saturating_sub(reported.get()));
     Ok(merged)
 }
 
 fn link(blobs: &Blobs, run: &RunEntry, spec: &RunSpec) -> Result<RunEntry> {
     let linked = run.renamed(spec.origin.clone());
     let name = &linked.name;
-    // A taken name is the same content: the name is its hash.
+    // A name is the hash of its content, so a taken name has the same content.
     blobs.copy(&run.name, name)?;
     Ok(linked)
 }

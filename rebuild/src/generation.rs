@@ -1,4 +1,4 @@
-//! A generation: for every partition and shard the merge of its source runs.
+//! A generation: for every partition and shard, the merge of its source runs.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -22,16 +22,16 @@ pub struct BuildOptions {
     pub shards: u16,
     /// zstd level of merged files, 1–19.
     pub level: i32,
-    /// How long finer forms are kept.
+    /// How long finer detail is kept.
     pub keep: KeepDays,
 }
 
-/// Builds the next generation of what `manifest` names. `None` when there is nothing to export or
-/// merge; a build without a generation only clears empty stores.
+/// Builds the next generation of the files that `manifest` names. Returns none when nothing is to be exported or
+/// merged; a build without a generation only clears empty delta stores.
 ///
 /// # Errors
-/// A damaged run, two texts with one hash, books that do not balance, or the disk. Nothing counts
-/// then; files it made are removed at the next start.
+/// When a run is damaged, two texts have the same hash, the sums do not balance, or a disk fails. Nothing counts then,
+/// and the next start removes the new files.
 pub fn build(
     blobs: &Blobs,
     manifest: &Manifest,
@@ -53,11 +53,11 @@ pub fn build(
         let merged = plan.counted.iter().map(|run| run.name.clone()).collect();
         let counted = plan.counted.clone();
         let files;
-        (files, work) = make(blobs, plan, options, horizon, &progress)?;
+        (files, work) = write_files(blobs, plan, options, horizon, &progress)?;
         balance(&counted, &files)?;
         Some(GenerationEntry {
             number: newest + 1,
-            // Whoever publishes it says when.
+            // Publishing sets the time.
             created_at_ms: 0,
             cut_at_ms: Some(manifest.written_at_ms),
             merged,
@@ -81,8 +81,8 @@ pub fn build(
     }))
 }
 
-/// Makes the files that the plan merges, in parallel; all files of the generation then.
-fn make(
+/// Writes the files that the plan merges, in parallel. Returns all files of the generation.
+fn write_files(
     blobs: &Blobs,
     plan: Plan<'_>,
     options: BuildOptions,
@@ -92,7 +92,7 @@ fn make(
     let all = plan.merged.iter().map(|target| bytes(&target.inputs));
     let done = Bytes::of(all.sum(), progress);
     let linked = AtomicU64::new(0);
-    let made: Vec<Option<RunEntry>> = plan
+    let written: Vec<Option<RunEntry>> = plan
         .merged
         .par_iter()
         .map(|target| {
@@ -114,7 +114,7 @@ fn make(
         .collect::<Result<_>>()?;
     let shared = plan.shared.len();
     let mut files = plan.shared;
-    files.extend(made.into_iter().flatten());
+    files.extend(written.into_iter().flatten());
     let linked = linked.into_inner();
     let work = Work {
         merged: (files.len() - shared) as u64 - linked,
@@ -125,8 +125,8 @@ fn make(
     Ok((files, work))
 }
 
-/// A generation counts exactly what its source runs count, section by section; of minutes, which every
-/// merge has accounted for, not more.
+/// Checks that a generation counts exactly what its source runs count, section by section. Sections of minutes, which
+/// every merge has checked, may lose counts.
 fn balance(sources: &[&RunEntry], files: &[RunEntry]) -> Result<()> {
     let before = add_sums(sources.iter().map(|run| &run.meta));
     let after = add_sums(files.iter().map(|file| &file.meta));
@@ -140,6 +140,6 @@ fn balance(sources: &[&RunEntry], files: &[RunEntry]) -> Result<()> {
     }
     Err(Error::Imbalance {
         name: "the new generation".into(),
-        what: format!("its source runs sum to {before:?}, its files to {after:?}"),
+        what: format!("the source runs sum to {before:?}, but the files sum to {after:?}"),
     })
 }

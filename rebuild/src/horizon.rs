@@ -1,8 +1,10 @@
-//! When finer forms expire: minutes go, whose hours hold the sums, and hours fold into days.
+//! The horizon, from which on finer detail is kept: older minutes are dropped, because hours have their sums, and older
+//! hours fold into days.
 //!
-//! Invariant: both go month by month and never come back. A month's go once every day of it is older than they are
-//! kept; a generation says from when on it has them, and a later one never says less. Since a rebuild publishes the
-//! coarser form together with the loss of the finer one, nothing is lost in between.
+//! Invariant: detail goes month by month and never comes back. The detail of a month goes once every day of the month
+//! is older than the detail is kept. A generation says from when on it has detail, and no later generation reaches
+//! further back. A rebuild publishes the coarser form together with the loss of the finer one, so nothing is lost in
+//! between.
 
 use tallyring_archive::merge::Horizon;
 use tallyring_archive::{GenerationEntry, Manifest, Partition, RunEntry};
@@ -10,7 +12,7 @@ use tallyring_records::{Day, is_minutes_section};
 
 use crate::generation::BuildOptions;
 
-/// From when on the next generation of `manifest` keeps finer forms.
+/// The horizon of the next generation of `manifest`.
 pub fn horizon(manifest: &Manifest, options: &BuildOptions) -> Horizon {
     let month_of = |days: u32| {
         let oldest = Day::from_number(manifest.intake.today.number().saturating_sub(days));
@@ -26,13 +28,13 @@ pub fn horizon(manifest: &Manifest, options: &BuildOptions) -> Horizon {
         .map_or(i64::MIN, month_of)
         .max(before.minutes_from);
     Horizon {
-        // The minutes of an hour are told from those of others by its code.
+        // Minutes are stored with the hour that they belong to, so they go with it.
         minutes_from: minutes_from.max(hours_from),
         hours_from,
     }
 }
 
-/// True when the run may hold what is not kept as it is.
+/// True when the run may hold detail from before the horizon.
 pub fn loses(run: &RunEntry, horizon: Horizon) -> bool {
     let has_minutes = || {
         let mut sections = run.meta.sums.keys();
@@ -41,7 +43,7 @@ pub fn loses(run: &RunEntry, horizon: Horizon) -> bool {
     run.meta.first < horizon.hours_from || run.meta.first < horizon.minutes_from && has_minutes()
 }
 
-/// True when files of `partition` that a generation has built may serve one with this horizon.
+/// True when the files of `partition` in `generation` may serve a generation with this horizon.
 pub fn keeps_as_much(generation: &GenerationEntry, partition: Partition, horizon: Horizon) -> bool {
     let within = |instant: i64| instant.clamp(partition.start(), partition.end());
     let within = |horizon: Horizon| (within(horizon.hours_from), within(horizon.minutes_from));

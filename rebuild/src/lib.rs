@@ -1,9 +1,9 @@
-//! The rebuild: closed delta stores become source runs, source runs become a generation.
+//! The rebuild: closed delta stores become source runs, and source runs become a generation.
 //!
-//! It reads what a manifest names and writes new files beside them; nothing counts until the holder
-//! of the lock publishes the [`Build`](tallyring_archive::Build) it returns. So it can run in a child
-//! process of low priority, fail alone, and be run again. It knows nothing of what the log says, of
-//! memory or of HTTP.
+//! A rebuild reads the files that a manifest names, and writes new files beside them. Nothing counts until the holder
+//! of the lock publishes the returned [`Build`](tallyring_archive::Build). So a rebuild can run in a child process of
+//! low priority, fail alone, and be repeated. This crate knows nothing of the content of the log, of memory, or of
+//! HTTP.
 
 pub mod backup;
 mod closed;

@@ -1,7 +1,7 @@
-//! Counts by month: what a preview shows, where files may hold whole years.
+//! Counts by month for a preview, where files may hold whole years.
 //!
-//! Invariant: the sum over all months is the sum of the runs' totals. A file of one month tells by its own books;
-//! a year's file is read line by line.
+//! Invariant: the sum over all months equals the sum of the runs' totals. The entry of a file of one month has its
+//! sums; a file of a year is read line by line.
 
 use std::collections::BTreeMap;
 
@@ -15,15 +15,15 @@ pub type Months = BTreeMap<(Partition, String), u128>;
 /// Sums the totals of these runs by UTC month and namespace.
 ///
 /// # Errors
-/// A run that cannot be read or is damaged.
+/// When a run cannot be read or is damaged.
 pub fn months(blobs: &Blobs, runs: &[&RunEntry]) -> Result<Months> {
     let of_runs: Vec<Months> = runs
         .par_iter()
         .map(|run| of_run(blobs, run))
         .collect::<Result<_>>()?;
     let mut sums = Months::new();
-    for (place, sum) in of_runs.into_iter().flatten() {
-        *sums.entry(place).or_insert(0) += sum;
+    for (group, sum) in of_runs.into_iter().flatten() {
+        *sums.entry(group).or_insert(0) += sum;
     }
     Ok(sums)
 }
@@ -33,8 +33,8 @@ fn of_run(blobs: &Blobs, entry: &RunEntry) -> Result<Months> {
     if !entry.meta.partition.is_year() {
         for (section, sum) in &entry.meta.sums {
             if line::kind_of(section.as_bytes()) == Some(Kind::Total) {
-                let place = (entry.meta.partition, namespace_of(section.as_bytes()));
-                *sums.entry(place).or_insert(0) += sum;
+                let group = (entry.meta.partition, namespace_of(section.as_bytes()));
+                *sums.entry(group).or_insert(0) += sum;
             }
         }
         return Ok(sums);
@@ -63,7 +63,7 @@ fn of_run(blobs: &Blobs, entry: &RunEntry) -> Result<Months> {
     Ok(sums)
 }
 
-/// The namespace of a total's key: `l` of `l|abc`.
+/// The namespace of a total key: `l` for `l|abc`.
 fn namespace_of(key: &[u8]) -> String {
     let section = line::section(key);
     let name = section.strip_suffix(b"|").unwrap_or(section);

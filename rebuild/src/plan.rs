@@ -1,4 +1,4 @@
-//! Which partitions a new generation must rewrite, and which files it shares with one before.
+//! Plans which partitions a new generation must rewrite, and which files it shares with a kept one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,35 +10,35 @@ use crate::horizon::keeps_as_much;
 
 /// One file of the new generation.
 pub struct Target<'r> {
-    /// Span of time.
+    /// Month or closed year.
     pub partition: Partition,
     /// Shard.
     pub shard: u16,
-    /// Source runs that go in.
+    /// Source runs to merge.
     pub inputs: Vec<&'r RunEntry>,
 }
 
-/// What is shared and what is merged.
+/// The files of a new generation: shared ones and merged ones.
 pub struct Plan<'r> {
-    /// Files of a kept generation whose source runs are the same.
+    /// Files of a kept generation with the same source runs.
     pub shared: Vec<RunEntry>,
-    /// Files to make.
+    /// Files to write.
     pub merged: Vec<Target<'r>>,
     /// Source runs that the generation counts.
     pub counted: Vec<&'r RunEntry>,
-    /// True when the partitions differ from those of the newest generation, if only by one that is gone.
+    /// True when the files differ from those of the newest generation, if only by a partition that is gone.
     pub changes: bool,
 }
 
 /// Late runs of a partition wait as deltas while they are fewer than this for each shard,
 const WAITING_RUNS_MAX: usize = 8;
-/// less than this part of the partition's files,
+/// smaller than this part of the partition's files,
 const WAITING_PART: u64 = 8;
-/// and these are large enough that rewriting them costs something.
+/// and while those files are this large, so that rewriting them takes time.
 const REWRITE_BYTES_MIN: u64 = 1 << 20;
 
-/// Plans a generation of `shards` shards over the sources of `manifest` and what was just `exported`, with
-/// finer forms from the `horizon` on.
+/// Plans a generation of `shards` shards over the sources of `manifest` and the source runs that were just `exported`,
+/// with finer detail from the `horizon` on.
 pub fn plan<'r>(
     manifest: &'r Manifest,
     exported: &'r [RunEntry],
@@ -46,11 +46,11 @@ pub fn plan<'r>(
     horizon: Horizon,
 ) -> Plan<'r> {
     let sources: Vec<&RunEntry> = manifest.archive.sources().chain(exported).collect();
-    let places = Places::new(manifest, exported);
+    let folds = Folds::new(manifest, exported);
     let mut partitions: BTreeMap<Partition, Vec<&'r RunEntry>> = BTreeMap::new();
     for run in sources {
-        let place = places.of(run.meta.partition);
-        partitions.entry(place).or_default().push(run);
+        let partition = folds.of(run.meta.partition);
+        partitions.entry(partition).or_default().push(run);
     }
     let mut plan = Plan {
         shared: Vec::new(),
@@ -59,14 +59,14 @@ pub fn plan<'r>(
         changes: false,
     };
     for (partition, mut runs) in partitions {
-        leave_waiting(manifest, &places, partition, &mut runs);
+        leave_waiting(manifest, &folds, partition, &mut runs);
         let same = manifest
             .archive
             .generations
             .iter()
             .rev()
             .find(|generation| {
-                places.has_same(generation, partition, &runs, shards)
+                folds.has_same(generation, partition, &runs, shards)
                     && keeps_as_much(generation, partition, horizon)
             });
         match same {
@@ -81,7 +81,7 @@ pub fn plan<'r>(
     plan
 }
 
-/// Whether the planned files are others than those of the generation that is read.
+/// Whether the planned files differ from those of the active generation.
 fn is_other(manifest: &Manifest, plan: &Plan<'_>) -> bool {
     let names = |files: &[RunEntry]| -> BTreeSet<String> {
         files.iter().map(|file| file.name.clone()).collect()
@@ -92,17 +92,17 @@ fn is_other(manifest: &Manifest, plan: &Plan<'_>) -> bool {
     }
 }
 
-/// Takes out late runs that are not worth a rewrite yet.
+/// Removes late runs from `runs` that are not worth a rewrite yet.
 fn leave_waiting(
     manifest: &Manifest,
-    places: &Places<'_>,
+    folds: &Folds<'_>,
     partition: Partition,
     runs: &mut Vec<&RunEntry>,
 ) {
     let Some(newest) = manifest.archive.generations.last() else {
         return;
     };
-    let merged = places.merged_into(newest, partition);
+    let merged = folds.merged_into(newest, partition);
     let bytes: u64 = files_of(newest, partition).map(|file| file.bytes).sum();
     let is_new = |run: &&&RunEntry| !merged.contains(run.name.as_str());
     let new: Vec<&&RunEntry> = runs.iter().filter(is_new).collect();
@@ -112,23 +112,23 @@ fn leave_waiting(
         && new.iter().all(|run| run.origin.is_late_export())
         && new_bytes < bytes / WAITING_PART
         && new.len() < WAITING_RUNS_MAX * shards
-        // Nothing that was merged is gone.
+        // No merged run is gone.
         && merged.len() + new.len() == runs.len();
     if waits {
         runs.retain(|run| merged.contains(run.name.as_str()));
     }
 }
 
-/// Where runs go: to their month, or to their year when that is closed.
-struct Places<'r> {
+/// Maps the partition of a run to that of its file: the same month, or its year when that is closed.
+struct Folds<'r> {
     first_open_year: i16,
-    /// Years that a run holds as a whole are closed, whatever today is.
+    /// Years that a run holds as a whole: they are closed, whatever today is.
     years: BTreeSet<i16>,
     /// Partition of every source run that the next generation or a kept one counts.
     known: BTreeMap<&'r str, Partition>,
 }
 
-impl<'r> Places<'r> {
+impl<'r> Folds<'r> {
     fn new(manifest: &'r Manifest, exported: &'r [RunEntry]) -> Self {
         let known = || manifest.archive.all_sources().chain(exported);
         let years = known().map(|run| run.meta.partition);
@@ -185,7 +185,7 @@ fn files_of(generation: &GenerationEntry, partition: Partition) -> impl Iterator
     files.filter(move |file| file.meta.partition == partition)
 }
 
-/// Runs that were sharded otherwise may hold any key.
+/// One file of the new generation, if it has inputs. Runs with another number of shards may hold any key.
 fn target<'r>(
     partition: Partition,
     shard: u16,

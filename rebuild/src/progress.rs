@@ -1,12 +1,12 @@
-//! How far work on many files is, told as it goes on.
+//! Progress of work on many files.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How far a rebuild is: bytes of runs exported and merged, of how many; what is to be merged is known, and added,
-/// once all is exported. Shared files are not counted.
+/// A function that gets the progress of a rebuild: bytes of runs that were exported and merged, and bytes in all. The
+/// bytes to merge are known, and added, once everything is exported. Shared files are not counted.
 pub type Progress<'p> = &'p (dyn Fn(u64, u64) + Sync);
 
-/// Bytes that are done, of all that there are to do.
+/// Bytes that are done, of all bytes.
 pub struct Bytes<'p> {
     done: AtomicU64,
     total: u64,
@@ -14,9 +14,9 @@ pub struct Bytes<'p> {
 }
 
 impl<'p> Bytes<'p> {
-    /// Nothing of `total` is done yet.
+    /// Begins with nothing of `total` done.
     pub fn of(total: u64, progress: Progress<'p>) -> Self {
-        // Of nothing a bar would be full before anything is done.
+        // With a total of 0, a progress bar would be full before anything is done.
         if total > 0 {
             progress(0, total);
         }
@@ -27,7 +27,7 @@ impl<'p> Bytes<'p> {
         }
     }
 
-    /// So many more are done.
+    /// Adds bytes that are done.
     pub fn add(&self, bytes: u64) {
         let before = self.done.fetch_add(bytes, Ordering::Relaxed);
         (self.progress)(before + bytes, self.total);

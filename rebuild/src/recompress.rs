@@ -1,8 +1,8 @@
-//! Recompression: the files of closed years are written once again, smaller, when there is time for it.
+//! Recompression: the files of closed years are written again, smaller, when there is time for it.
 //!
-//! Few counts come to a closed year any more, so what is saved is saved for long. The lines stay the same, and so does
-//! everything that a manifest says of them but names, bytes and hashes: no generation is made. What replaces the only
-//! copy of something is read back and compared with it first.
+//! Few counts come to a closed year, so the saved space is saved for long. The lines stay the same. A manifest changes
+//! only in names, sizes and hashes, and no generation is made. A new file may replace the only copy of its counts, so
+//! it is read back and compared with the old file first.
 
 use std::collections::BTreeSet;
 
@@ -15,8 +15,8 @@ use crate::closed::first_open_year;
 use crate::progress::{Bytes, Progress};
 use crate::remake::have_same_lines;
 
-/// Files of closed years that were written at a lower level, one of each content. Only what every kept generation is made
-/// of: what comes and goes is not worth the time.
+/// Files of closed years that were written at a lower level, one for each content. Only files that every kept
+/// generation is made of are worth the time.
 pub fn recompressible(manifest: &Manifest, level: i32) -> Vec<&RunEntry> {
     let first_open_year = first_open_year(manifest.intake.today);
     let mut seen = BTreeSet::new();
@@ -31,10 +31,10 @@ pub fn recompressible(manifest: &Manifest, level: i32) -> Vec<&RunEntry> {
         .collect()
 }
 
-/// Writes a file of the manifest again at another level. It counts for nothing until it is published.
+/// Writes a file of the manifest again at another level. The new file does not count until it is published.
 ///
 /// # Errors
-/// A damaged file, or the disk.
+/// When the file is damaged, or a disk fails.
 pub fn recompress(
     blobs: &Blobs,
     file: &RunEntry,
@@ -47,18 +47,18 @@ pub fn recompress(
     let done = Bytes::of(file.bytes, progress);
     let out = RunWriter::create(blobs, spec)?;
     let inputs = std::slice::from_ref(&input);
-    let made = merge_told(inputs, out, Horizon::ALL, &|bytes| done.add(bytes))?;
-    let made = made.ok_or_else(|| wrong("it holds nothing"))?;
-    if !means_the_same(&made.meta, &file.meta) {
-        return Err(wrong("written again it has other books"));
+    let written = merge_told(inputs, out, Horizon::ALL, &|bytes| done.add(bytes))?;
+    let written = written.ok_or_else(|| wrong("the file has no lines"))?;
+    if !are_equal_but_for_compression(&written.meta, &file.meta) {
+        return Err(wrong("the file has other sums when it is written again"));
     }
-    if !have_same_lines(&input, &verify_bytes(blobs, &made)?)? {
-        return Err(wrong("written again it holds other lines"));
+    if !have_same_lines(&input, &verify_bytes(blobs, &written)?)? {
+        return Err(wrong("the file has other lines when it is written again"));
     }
-    Ok(made)
+    Ok(written)
 }
 
-/// What the newest generation has, or the next one will, and the oldest has, too.
+/// Files and source runs that both the oldest and the newest generation are made of.
 fn lasting(manifest: &Manifest) -> impl Iterator<Item = &RunEntry> {
     let generations = &manifest.archive.generations;
     let (oldest, newest) = (generations.first(), generations.last());
@@ -74,7 +74,7 @@ fn lasting(manifest: &Manifest) -> impl Iterator<Item = &RunEntry> {
     sources.chain(files)
 }
 
-fn means_the_same(meta: &RunMeta, other: &RunMeta) -> bool {
+fn are_equal_but_for_compression(meta: &RunMeta, other: &RunMeta) -> bool {
     let compression = meta.compression.clone();
     *meta
         == RunMeta {

@@ -1,5 +1,5 @@
-//! A generation is a pure function of its source runs: made again, every file has the same lines, and where the same
-//! zstd wrote it at the same level, the same bytes.
+//! Remakes generations to check them. A generation is a function of its source runs: a remade file has the same lines,
+//! and the same bytes if the same zstd writes it at the same level.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use tallyring_archive::{
 
 use crate::horizon::loses;
 
-/// Level of what is made only to compare its lines.
+/// zstd level of files that are written only to compare their lines.
 const LINES_LEVEL: i32 = 1;
 
 /// Merges the source runs of every file of the active generation again, in `scratch`, and compares: bytes where this
-/// build would write the same, else lines. Returns how many files were compared.
+/// build would write the same bytes, otherwise lines. Returns the number of compared files.
 ///
 /// # Errors
-/// The first file that is not the merge of its source runs, or a disk.
+/// The first file that is not the merge of its source runs; also when a disk fails.
 pub fn remake(blobs: &Blobs, scratch: &Blobs, manifest: &Manifest) -> Result<u64> {
     let Some(generation) = manifest.archive.generation(manifest.archive.active) else {
         return Ok(0);
@@ -27,7 +27,7 @@ pub fn remake(blobs: &Blobs, scratch: &Blobs, manifest: &Manifest) -> Result<u64
     for file in &generation.files {
         let runs = sources(manifest, generation, file);
         if !is_merge_of(blobs, scratch, file, &runs, generation.horizon())? {
-            let what = "its source runs merge to something else; `tallyring recount` makes it again from them";
+            let what = "the source runs of the file merge to another content; `tallyring recount` makes the file again from them";
             return Err(Error::malformed(&file.name, what));
         }
     }
@@ -41,37 +41,37 @@ fn is_merge_of(
     runs: &[&RunEntry],
     horizon: Horizon,
 ) -> Result<bool> {
-    // A run that is alone in its place is the file.
+    // A run that is alone in its partition and shard is the file.
     if let [run] = runs
-        && place(run) == place(file)
+        && partition_and_shard(run) == partition_and_shard(file)
         && run.hash == file.hash
         && !loses(run, horizon)
     {
         return Ok(true);
     }
     let level = level_of_this_build(file);
-    let made = merged(
+    let written = merged(
         blobs,
         scratch,
         file,
         runs,
         (level.unwrap_or(LINES_LEVEL), horizon),
     )?;
-    let Some(made) = made else {
+    let Some(written) = written else {
         return Ok(false);
     };
     let is_same = match level {
-        Some(_) => made.hash == file.hash,
+        Some(_) => written.hash == file.hash,
         None => have_same_lines(
             &Run::open_named(blobs, file)?,
-            &Run::open_named(scratch, &made)?,
+            &Run::open_named(scratch, &written)?,
         )?,
     };
-    scratch.remove(&made.name)?;
+    scratch.remove(&written.name)?;
     Ok(is_same)
 }
 
-/// True when two runs hold the same lines, however each is compressed.
+/// True when two runs have the same lines, whatever their compression.
 pub fn have_same_lines(one: &Arc<Run>, other: &Arc<Run>) -> Result<bool> {
     let (mut one, mut other) = (one.cursor(), other.cursor());
     loop {
@@ -85,11 +85,11 @@ pub fn have_same_lines(one: &Arc<Run>, other: &Arc<Run>) -> Result<bool> {
     }
 }
 
-/// Merges the source runs of one file of a kept generation again, in `scratch`; the name of the same bytes
-/// there. `None` when it is no such file, or they come out otherwise.
+/// Merges the source runs of one file of a kept generation again, in `scratch`. Returns the name of the remade file in
+/// `scratch`, or none when the file is not of a generation or its bytes cannot be made again.
 ///
 /// # Errors
-/// When a source run is damaged, or a disk refuses.
+/// When a source run is damaged, or a disk fails.
 pub fn remake_file(
     blobs: &Blobs,
     scratch: &Blobs,
@@ -110,10 +110,10 @@ pub fn remake_file(
     }
     scratch.prepare()?;
     let horizon = generation.horizon();
-    let made = merged(blobs, scratch, file, &runs, (level, horizon))?;
-    Ok(made
-        .filter(|made| made.hash == file.hash)
-        .map(|made| made.name))
+    let written = merged(blobs, scratch, file, &runs, (level, horizon))?;
+    Ok(written
+        .filter(|written| written.hash == file.hash)
+        .map(|written| written.name))
 }
 
 /// Source runs that the generation has merged into the file.
@@ -138,7 +138,7 @@ fn merged(
     (level, horizon): (i32, Horizon),
 ) -> Result<Option<RunEntry>> {
     let inputs = Run::open_all(blobs, runs.iter().copied())?;
-    let (partition, shard, shards) = place(file);
+    let (partition, shard, shards) = partition_and_shard(file);
     let spec = RunSpec {
         origin: Origin::Merge,
         partition,
@@ -149,11 +149,11 @@ fn merged(
     merge(&inputs, RunWriter::create(scratch, spec)?, horizon)
 }
 
-fn place(run: &RunEntry) -> (Partition, u16, u16) {
+fn partition_and_shard(run: &RunEntry) -> (Partition, u16, u16) {
     (run.meta.partition, run.meta.shard, run.meta.shards)
 }
 
-/// The level that the file was written at, if by the zstd and the tuning that this build has.
+/// The zstd level of the file, if this build writes with the same zstd and settings.
 fn level_of_this_build(file: &RunEntry) -> Option<i32> {
     let level = file.meta.level()?;
     (RunWriter::compression(level) == file.meta.compression).then_some(level)

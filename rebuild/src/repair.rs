@@ -1,5 +1,5 @@
-//! Heals sorted files that are damaged or gone: what a manifest names is known by its hash, so a copy can be trusted
-//! as soon as it has that hash, wherever it comes from.
+//! Repairs sorted files that are damaged or missing. The manifest has the hash of every file, so a copy with that hash
+//! can be trusted, wherever it comes from.
 
 use tallyring_archive::{Blobs, Manifest, Result, RunEntry, names, verify_bytes};
 use tallyring_realtime::oplog::{OplogError, Segment, copy_segment, segment};
@@ -7,19 +7,19 @@ use tallyring_realtime::oplog::{OplogError, Segment, copy_segment, segment};
 use crate::backup::copy_file;
 use crate::remake::remake_file;
 
-/// Where good bytes came from.
+/// Source of the good bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Healed {
     /// Another name of the same content.
     Twin,
     /// The backup.
     Backup,
-    /// Its source runs, merged again.
+    /// The source runs of the file, merged again.
     Remade,
 }
 
 impl Healed {
-    /// For people, behind `from`.
+    /// Text for people, to follow `from`.
     pub fn told(self) -> &'static str {
         match self {
             Self::Twin => "its other name",
@@ -29,11 +29,11 @@ impl Healed {
     }
 }
 
-/// Puts the bytes that `entry` tells of in the place of what is there. `None` when nobody has them.
-/// The caller holds the lock.
+/// Replaces the file of `entry` by good bytes. Returns none when no source has them. The caller holds the lock of the
+/// data directory.
 ///
 /// # Errors
-/// When the disk refuses.
+/// When a disk fails.
 pub fn heal(
     blobs: &Blobs,
     scratch: &Blobs,
@@ -55,7 +55,7 @@ pub fn heal(
         copy_file(backup, blobs, entry)?;
         return Ok(Some(Healed::Backup));
     }
-    // It may have been merged of runs that are damaged too, which is no reason to stop.
+    // The source runs may be damaged, too, which is no reason to stop.
     if let Ok(Some(name)) = remake_file(blobs, scratch, manifest, entry) {
         put(scratch, blobs, &name, entry)?;
         return Ok(Some(Healed::Remade));
@@ -69,12 +69,11 @@ fn put(from: &Blobs, blobs: &Blobs, name: &str, entry: &RunEntry) -> Result<()> 
     verify_bytes(blobs, entry).map(|_| ())
 }
 
-/// Puts what the backup has of a log segment in the place of a damaged or missing one. Its newest segment may lack what
-/// was written later, so of that one only what the backup has is put back, and the rest stays. False when that makes
-/// nothing whole.
+/// Replaces a damaged or missing log segment by the backup's copy. The newest segment of the backup may lack later
+/// frames; the rest of the existing segment then stays. Returns false when the result would not be whole.
 ///
 /// # Errors
-/// When a disk refuses.
+/// When a disk fails.
 pub fn heal_segment(blobs: &Blobs, backup: &Blobs, file: &str) -> Result<bool> {
     let Some(first) = names::segment_first(file.rsplit('/').next().unwrap_or(file)) else {
         return Ok(false);
@@ -85,30 +84,32 @@ pub fn heal_segment(blobs: &Blobs, backup: &Blobs, file: &str) -> Result<bool> {
         let (copy, frames) = copy_segment(backup.disk(), &own, next.as_ref())?;
         Ok::<_, OplogError>((own, next.is_some(), copy, frames))
     };
-    // It may not be there, or be damaged there, too.
+    // The segment may be missing or damaged in the backup, too.
     let Ok((own, is_closed, copy, frames)) = copied() else {
         return Ok(false);
     };
-    let there = blobs.read(file).ok();
-    let good = match (&there, is_closed) {
+    let existing = blobs.read(file).ok();
+    let good = match (&existing, is_closed) {
         (_, true) => copy,
-        // What came after the backup would be lost without a word.
+        // Records from after the backup would be lost without an error.
         (None, false) => return Ok(false),
-        (Some(there), false) => {
-            let rest = there.get(frames.bytes..).unwrap_or_default();
+        (Some(existing), false) => {
+            let rest = existing.get(frames.bytes..).unwrap_or_default();
             [&copy[..frames.bytes], rest].concat()
         }
     };
-    // The backup may hold records that this store lost in a crash, and has written others since.
+    // The backup may hold records that this store lost in a crash and replaced by others.
     let next = following(blobs, first).ok().flatten();
-    if own.read(&good, next.as_ref()).is_err() || there.is_some_and(|there| *there == *good) {
+    if own.read(&good, next.as_ref()).is_err()
+        || existing.is_some_and(|existing| *existing == *good)
+    {
         return Ok(false);
     }
     blobs.put_over(file, &good)?;
     Ok(true)
 }
 
-/// The segment behind the one that begins with this record, if there is one.
+/// The segment that follows the one with this first record, if any.
 fn following(blobs: &Blobs, first: u64) -> std::result::Result<Option<Segment>, OplogError> {
     let files = blobs.list(names::OPLOG).unwrap_or_default();
     let next = files

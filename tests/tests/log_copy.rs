@@ -281,7 +281,10 @@ fn a_log_that_does_not_go_on_from_the_backup_is_refused_with_the_reason() {
         let joined = join_log(&restored.blobs(), &log.blobs()).map_err(|error| error.to_string());
         (joined, restored)
     };
-    for (log, told) in [(&other, "it ends before record 2"), (&foreign, "differ")] {
+    for (log, told) in [
+        (&other, "the copy ends before record 2"),
+        (&foreign, "differ"),
+    ] {
         let refused = restore(log).0.expect_err("refused");
         assert!(refused.contains(told), "{refused}");
     }
@@ -290,7 +293,10 @@ fn a_log_that_does_not_go_on_from_the_backup_is_refused_with_the_reason() {
     let (joined, restored) = restore(&gap);
     let joined = joined.expect("as far as it goes");
     let left = joined.left.expect("what is left is told");
-    assert!(left.contains("can be read from neither"), "{left}");
+    assert!(
+        left.contains("neither the backup nor the copy has records"),
+        "{left}"
+    );
     assert!((21..200).contains(&restored_total(&restored)));
     let gap = {
         let all = gap;
@@ -301,5 +307,8 @@ fn a_log_that_does_not_go_on_from_the_backup_is_refused_with_the_reason() {
         all
     };
     let refused = restore(&gap).0.expect_err("refused");
-    assert!(refused.contains("can be read from neither"), "{refused}");
+    assert!(
+        refused.contains("neither the backup nor the copy has records"),
+        "{refused}"
+    );
 }

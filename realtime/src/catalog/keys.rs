@@ -1,30 +1,30 @@
-//! API keys as they are kept: never the secret, only its hash.
+//! API keys as they are stored: never the secret, only its hash.
 //!
-//! A revoked key stays as an entry, and the first one is noted in `STORE` too: a store that ever had keys never becomes open
-//! again by itself, even when the catalog and its snapshot are gone.
+//! A revoked key stays as an entry, and the first key is noted in `STORE`, too: a store that ever had keys never
+//! becomes open again by itself, even when the catalog and its snapshot are lost.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Catalog, CatalogError};
 use crate::identity::Identity;
 
-/// What a key may do.
+/// Requests that a key permits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
-    /// Count.
+    /// Sending increments.
     Write,
-    /// Ask for counts and metrics.
+    /// Reading counts and metrics.
     Read,
-    /// Operate.
+    /// Operating the server.
     Admin,
 }
 
 impl Scope {
-    /// All of them, in the order in which they are named.
+    /// All scopes, in the order in which they are listed.
     pub const ALL: [Self; 3] = [Self::Write, Self::Read, Self::Admin];
 
-    /// As it is written.
+    /// The name in requests and answers.
     pub fn name(self) -> &'static str {
         match self {
             Self::Write => "write",
@@ -41,18 +41,18 @@ pub struct KeyEntry {
     pub id: String,
     /// blake3 of the secret part.
     pub secret_hash: [u8; 32],
-    /// What it may do; never empty.
+    /// Scopes of the key; never empty.
     pub scopes: Vec<Scope>,
-    /// The namespaces it may do that in; none says all.
+    /// Namespaces for which the key is valid; none stands for all.
     pub namespaces: Option<Vec<String>>,
-    /// The login whose counts the bitly-compatible reads answer.
+    /// The login whose counts the bitly-compatible reads return.
     pub login: Option<String>,
-    /// Items a second; none says unlimited.
+    /// Items a second; none stands for unlimited.
     pub limit: Option<u32>,
-    /// The most that one increment may count; none says no bound, as for keys that were made before there was one.
+    /// The most that one increment may count; none stands for no bound, as for keys that are older than this field.
     #[serde(default)]
     pub max_n: Option<u64>,
-    /// For people.
+    /// A note for people.
     pub note: Option<String>,
     /// Unix milliseconds of the injected clock.
     pub created_ms: i64,
@@ -66,7 +66,7 @@ impl Catalog {
     /// Writes a key under its id, durably.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// When the catalog or the identity of the store cannot be written.
     pub fn put_key(&self, key: &KeyEntry) -> Result<(), CatalogError> {
         self.insert(KEYS, key.id.as_bytes(), key)?;
         self.sync()?;
@@ -74,10 +74,10 @@ impl Catalog {
         self.mark_store()
     }
 
-    /// True once the store ever had a key, also when the catalog has lost it: every request needs one then.
+    /// True once the store ever had a key, even if the catalog has lost it: every request then needs a key.
     ///
     /// # Errors
-    /// When that cannot be told.
+    /// When the catalog or the identity of the store cannot be read.
     pub fn had_keys(&self) -> Result<bool, CatalogError> {
         if !self.keys()?.is_empty() {
             return Ok(true);
@@ -86,7 +86,8 @@ impl Catalog {
         Ok(identity.is_some_and(|identity| identity.is_keyed))
     }
 
-    /// Notes in `STORE` that there are keys. A key that is made before its store is noted when the catalog is opened next.
+    /// Notes in `STORE` that the store has keys. A key that is made before its store is noted when the catalog is
+    /// opened next.
     pub(super) fn mark_store(&self) -> Result<(), CatalogError> {
         if self.keys()?.is_empty() {
             return Ok(());
@@ -94,10 +95,10 @@ impl Catalog {
         Ok(Identity::mark_keyed(&self.blobs()?).map_err(Box::new)?)
     }
 
-    /// Every key that ever was, revoked ones too, oldest first.
+    /// All keys, including revoked ones, oldest first.
     ///
     /// # Errors
-    /// When one cannot be read.
+    /// When a key cannot be read.
     pub fn keys(&self) -> Result<Vec<KeyEntry>, CatalogError> {
         let mut keys = Vec::new();
         for entry in self.tree(KEYS)?.iter() {

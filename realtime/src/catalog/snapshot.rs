@@ -1,4 +1,4 @@
-//! `catalog.json` beside the catalog: all it holds, as sealed text, replaced whole after every write.
+//! `catalog.json` beside the catalog: all content of the catalog as sealed text, replaced after every write.
 
 use std::path::Path;
 use std::sync::PoisonError;
@@ -25,7 +25,8 @@ impl Catalog {
             keys: self.keys()?,
             jobs: self.jobs()?,
         };
-        // Also what another one has just put into it: the snapshot is never ahead.
+        // Another thread may have written a key meanwhile; it is synced too, so that the snapshot is never ahead of the
+        // catalog.
         self.sync()?;
         let json = serde_json::to_vec_pretty(&snapshot).expect("BUG: plain data");
         let bytes = sealed::seal(KIND, FORMAT, &json);
@@ -36,15 +37,15 @@ impl Catalog {
             .map_err(wrong)
     }
 
-    /// A new catalog takes over what stood in the one before; without a snapshot it stays empty. One that is not new must
-    /// know every key of its snapshot, which is written after it: a damaged one may have forgotten some without a word,
-    /// and without any key everything is open.
+    /// Compares the catalog with its snapshot. An empty catalog takes the content of the snapshot, if there is one. Any
+    /// other catalog must have every key of its snapshot, which is always written after it: a damaged catalog may have
+    /// lost keys without an error, and a server without any key is open to all.
     ///
     /// # Errors
-    /// When a key is missing, not revoked any more or another one, or the snapshot cannot be read.
+    /// When a key is missing, differs or is no longer revoked, or the snapshot cannot be read.
     pub(super) fn compare_with_snapshot(&self) -> Result<(), CatalogError> {
         let keys = self.keys()?;
-        // Whether new, or left empty by a start that failed.
+        // The catalog is new, or a failed start left it empty.
         let is_empty = keys.is_empty() && self.jobs()?.is_empty();
         let snapshot = match self.snapshot() {
             Ok(Some(snapshot)) if is_empty => return self.fill_from(&snapshot),
@@ -52,7 +53,7 @@ impl Catalog {
             Ok(None) => return Ok(()),
             Err(error) if is_empty => return Err(error),
             Err(error) => {
-                tracing::warn!(%error, "it is written again from the catalog");
+                tracing::warn!(%error, "cannot read the snapshot of the catalog; it is written again from the catalog");
                 return self.write_snapshot();
             }
         };
@@ -64,7 +65,9 @@ impl Catalog {
             });
             if !is_same {
                 let (name, id) = (names::CATALOG_SNAPSHOT, &known.id);
-                return Err(self.wrong(format!("does not hold key {id} as {name} does")));
+                return Err(self.wrong(format!(
+                    "the database does not hold key {id} as {name} does"
+                )));
             }
         }
         Ok(())
@@ -94,7 +97,7 @@ impl Catalog {
         self.sync()
     }
 
-    /// The directory that the catalog stands in.
+    /// The directory that has the catalog.
     pub(super) fn blobs(&self) -> Result<Blobs, CatalogError> {
         let parent = match self.path.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,

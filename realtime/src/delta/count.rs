@@ -2,8 +2,8 @@
 //!
 //! Nearly all of the time goes to waiting for memory: each lookup falls somewhere into large tables. So a few dozen
 //! increments take each step together. The lookups of one step do not depend on each other, and a processor waits for a
-//! dozen of them about as long as for one. A table tells only a number: those of a step are all found before the first
-//! bucket or counter is looked at.
+//! dozen of them about as long as for one. A table only yields a number, so all numbers of a step are found before the
+//! first bucket or counter is read.
 
 use std::ops::Range;
 
@@ -16,13 +16,13 @@ use tallyring_records::{
 use super::lookups::Lookups;
 use super::memory::{Delta, NONE, Shard};
 
-/// Increments that take each step together: what is between the steps stays in the cache.
+/// Increments that take each step together, so that the state between the steps stays in the cache.
 const TOGETHER: usize = 64;
 
 impl Delta {
-    /// Counts increments on every key they name and every subtotal those declare.
+    /// Counts increments on every key that they name, and on every subtotal that those keys declare.
     ///
-    /// Counts stay below 2^53 because the caller checks before it logs.
+    /// Counts stay below 2^53 because the caller checks them before it logs an increment.
     pub fn add(&mut self, keys: &LongKeys, schema: &Schema, increments: &[&Increment]) {
         let of = self.shard_count();
         let (shards, lookups) = self.parts_mut();
@@ -35,8 +35,8 @@ impl Delta {
         part.add(keys, schema, increments);
     }
 
-    /// The same, its shards divided among the threads of the pool that this runs in. For very many increments: each
-    /// thread looks at all of them.
+    /// Counts increments as [`Delta::add`] does, with the shards divided among the threads of the current pool. It is
+    /// for very many increments, because each thread looks at all of them.
     pub fn add_by_all(&mut self, keys: &LongKeys, schema: &Schema, increments: &[&Increment]) {
         let of = self.shard_count();
         let each = of.div_ceil(u16::try_from(rayon::current_num_threads()).unwrap_or(of));
@@ -61,12 +61,12 @@ impl Delta {
     }
 }
 
-/// Shards of a delta that stand side by side.
+/// Adjacent shards of a delta.
 struct Part<'d> {
     shards: &'d mut [Shard],
-    /// Number of the first of them.
+    /// Number of the first of these shards.
     first: u16,
-    /// Shards of the delta.
+    /// Number of shards of the delta.
     of: u16,
     /// Takes the texts behind hashes.
     lookups: &'d mut Lookups,
@@ -76,7 +76,7 @@ impl Part<'_> {
     fn add(&mut self, keys: &LongKeys, schema: &Schema, increments: &[&Increment]) {
         let mut stored = StoredTexts::new(keys);
         let mut steps = Steps::default();
-        // As many as have about [`TOGETHER`] here.
+        // Chunks have about [`TOGETHER`] increments for these shards.
         for increments in increments.chunks(TOGETHER * usize::from(self.of) / self.shards.len()) {
             steps.texts.clear();
             steps.name_totals(self, &mut stored, schema, increments);
@@ -89,14 +89,14 @@ impl Part<'_> {
         }
     }
 
-    /// Place of a shard among these; none when it is another's.
-    fn place(&self, shard: u16) -> Option<u16> {
-        let place = shard.checked_sub(self.first)?;
-        (usize::from(place) < self.shards.len()).then_some(place)
+    /// Index of a shard among these; none for a shard of another part.
+    fn index(&self, shard: u16) -> Option<u16> {
+        let index = shard.checked_sub(self.first)?;
+        (usize::from(index) < self.shards.len()).then_some(index)
     }
 }
 
-/// What is between the steps.
+/// State between the steps.
 #[derive(Default)]
 struct Steps<'i> {
     /// Keys and values, one behind the other.
@@ -105,35 +105,35 @@ struct Steps<'i> {
     values: Vec<Value>,
 }
 
-/// An increment of one key.
+/// One key of an increment.
 struct Total<'i> {
     increment: &'i Increment,
     namespace: &'i Namespace,
-    /// Place of its shard.
+    /// Index of the key's shard.
     shard: u16,
-    /// `u|jehiah`.
+    /// The total key, `u|jehiah`.
     text: Range<usize>,
     code: TimeCode,
     /// Number of the key.
     key: u32,
-    /// Number of the bucket, probably.
+    /// Likely number of the bucket.
     bucket: u32,
 }
 
-/// What it adds to a value of a subtotal.
+/// The contribution of an increment to a value of a subtotal.
 struct Value {
     shard: u16,
     key: u32,
     code: TimeCode,
     n: u64,
-    /// 1 + number of the subtotal.
+    /// 1 + the number of the subtotal.
     subtotal: u16,
     text: Range<usize>,
     /// Number of the value.
     value: u32,
-    /// Number of the bucket; until it is counted there, probably.
+    /// Number of the bucket; the likely number until the increment is counted there.
     bucket: u32,
-    /// Number of the counter, probably.
+    /// Likely number of the counter.
     counter: u32,
 }
 
@@ -157,7 +157,7 @@ impl<'i> Steps<'i> {
                 let key = stored.of(raw, &mut |hash, raw| part.lookups.note(hash, raw));
                 self.texts.extend_from_slice(key.as_bytes());
                 let text = begin..self.texts.len();
-                let Some(shard) = part.place(shard_of(&self.texts[text.clone()], part.of)) else {
+                let Some(shard) = part.index(shard_of(&self.texts[text.clone()], part.of)) else {
                     self.texts.truncate(begin);
                     continue;
                 };
@@ -218,8 +218,8 @@ impl<'i> Steps<'i> {
             };
             for subtotal in &total.namespace.subtotals {
                 let begin = self.texts.len();
-                for (index, dimension) in dimensions(subtotal).enumerate() {
-                    if index > 0 {
+                for (number, dimension) in dimensions(subtotal).enumerate() {
+                    if number > 0 {
                         self.texts.push(b'*');
                     }
                     let raw = total.increment.value(dimension).unwrap_or(MISSING);
@@ -302,21 +302,21 @@ mod tests {
         }
     }
 
-    /// Everything that a delta tells: its counters in order, and the texts behind their hashes.
-    fn told(delta: &Delta, raws: &[&str], keys: &LongKeys) -> String {
+    /// All content of a delta: its counters in order, and the texts behind their hashes.
+    fn content(delta: &Delta, raws: &[&str], keys: &LongKeys) -> String {
         let mut points = Vec::new();
         delta.points(&mut |key, value, code, count| points.push((key, value, code, count)));
         points.sort();
-        let mut told = format!("{points:?}");
+        let mut content = format!("{points:?}");
         for raw in raws {
             let stored = keys.stored(raw);
             let text = delta.lookups().get(stored.as_bytes());
             delta.users(format!("l|{stored}").as_bytes(), &mut |code, users| {
-                told.push_str(&format!("\n{stored} {code} {}", users.estimate()));
+                content.push_str(&format!("\n{stored} {code} {}", users.estimate()));
             });
-            told.push_str(&format!("\n{stored} {text:?}"));
+            content.push_str(&format!("\n{stored} {text:?}"));
         }
-        told
+        content
     }
 
     proptest! {
@@ -340,7 +340,7 @@ mod tests {
             let mut by_all = Delta::new(shards);
             let pool = ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
             pool.install(|| by_all.add_by_all(&keys, &schema, &increments));
-            prop_assert_eq!(told(&by_all, &raws, &keys), told(&by_one, &raws, &keys));
+            prop_assert_eq!(content(&by_all, &raws, &keys), content(&by_one, &raws, &keys));
             prop_assert_eq!(by_all.lookups().len(), by_one.lookups().len());
             prop_assert_eq!(by_all.counters(), by_one.counters());
         }

@@ -1,4 +1,4 @@
-//! Writes a memory delta as runs, one for each month and shard it touches.
+//! Writes a delta as runs, one for each month and shard that it touches.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,20 +10,20 @@ use tallyring_records::{StoreId, TimeCode, USERS, is_hash};
 use super::lookups::Lookups;
 use super::memory::{Bucket, Delta, Shard};
 
-/// Where the runs of a delta go.
+/// Destination of the runs of a delta.
 pub struct FlushTarget<'a> {
-    /// The place of the runs.
+    /// Blobs that take the runs.
     pub blobs: &'a Blobs,
-    /// The store.
+    /// The delta store.
     pub store: StoreId,
-    /// zstd level.
+    /// zstd level, 1–19.
     pub level: i32,
 }
 
-/// Writes all of `delta`; `wrote` is told of each run as soon as it is durable.
+/// Writes all of `delta`. `wrote` is called with each run as soon as the run is durable.
 ///
 /// # Errors
-/// When the disk refuses; those of `wrote`.
+/// When a run cannot be written; errors of `wrote`.
 pub fn write_runs(
     target: &FlushTarget<'_>,
     delta: &Delta,
@@ -58,7 +58,7 @@ pub fn write_runs(
     Ok(())
 }
 
-/// The buckets that count something. A bucket whose counts were folded into another delta has none.
+/// The buckets that count something. A bucket whose counts were folded into another delta counts nothing.
 fn counted(shard: &Shard) -> impl Iterator<Item = &Bucket> {
     shard.buckets.iter().filter(|bucket| bucket.count > 0)
 }
@@ -68,13 +68,13 @@ struct Month<'s> {
     lookups: &'s Lookups,
     partition: Partition,
     out: RunWriter,
-    /// Hashes of keys and values written, whose lookups come last.
+    /// Hashes of written keys and values, whose lookups come last.
     used: BTreeSet<&'s [u8]>,
 }
 
 impl<'s> Month<'s> {
-    /// Lines come section by section (`c.u|…` before `u|…`), which is their order as bytes: no
-    /// section's name is the beginning of another's.
+    /// Writes lines section by section (`c.u|…` before `u|…`). That is their order as bytes, because no name of a
+    /// section is the beginning of another's.
     fn write(&mut self) -> Result<()> {
         let mut sections: BTreeMap<Vec<u8>, Vec<&'s Bucket>> = BTreeMap::new();
         let span = self.partition.start()..self.partition.end();
@@ -162,7 +162,7 @@ impl<'s> Month<'s> {
         Ok(())
     }
 
-    /// A line's key is `c.u|jehiah.c41l`: a key is followed by a dot when it is compared.
+    /// Sorts by the key of the line, `c.u|jehiah.c41l`: in a comparison a dot follows the key.
     fn sort_by_line(&self, buckets: &mut [&'s Bucket]) {
         let dotted = |key: u32| self.shard.keys.get(key).iter().chain(b".");
         buckets.sort_unstable_by(|a, b| {

@@ -1,21 +1,22 @@
 //! Folds one delta into another, a few counters at a time.
 //!
-//! Invariant: between steps the two deltas count every increment exactly once, and each has the text behind every hash
-//! that it uses. A fold that is given up is begun again later: what was moved counts nothing where it was.
+//! Invariant: between steps the two deltas together count every increment exactly once, and each of them has the text
+//! behind every hash that it uses. A fold that is given up begins again later: moved counts are no longer in the
+//! source.
 
 use super::memory::{Delta, NONE, Shard};
 
 /// How far one delta has been moved into another.
 #[derive(Default)]
 pub struct Fold {
-    /// Lookups that are moved, all of them before the first bucket.
+    /// Number of moved lookups; all lookups move before the first bucket.
     lookups: usize,
     shard: usize,
     bucket: usize,
     map: ShardMap,
 }
 
-/// Numbers in the other delta's shard by number in this one's; [`NONE`] where not asked for yet.
+/// Numbers in the target shard, by number in the source shard; [`NONE`] where not asked for yet.
 #[derive(Default)]
 struct ShardMap {
     keys: Vec<u32>,
@@ -23,29 +24,29 @@ struct ShardMap {
     /// As buckets have them: 1 + number.
     subtotals: Vec<u32>,
     buckets: Vec<Moving>,
-    /// Counts of values on their way: of which of those buckets, of which value there, and how many.
+    /// Counts of values on their way: index in `buckets`, number of the value in the target, and count.
     counters: Vec<(usize, u32, u64)>,
 }
 
 /// A bucket on its way.
 struct Moving {
-    /// Its number in this shard.
+    /// Number of the bucket in the source.
     number: usize,
-    /// Key and subtotal in the other.
+    /// Key of the bucket in the target.
     key: u32,
     subtotal: u16,
-    /// The bucket there that takes its counts.
+    /// Bucket in the target that takes the counts.
     target: u32,
 }
 
 /// Counters that are moved together, so that they wait for memory together ([`super::count`]).
 const TOGETHER: usize = 128;
-/// Buckets that are looked at together, most of which may have been moved before.
+/// Buckets that are looked at together; most of them may have been moved before.
 const SCANNED_MAX: usize = 16 * TOGETHER;
 
 impl Fold {
-    /// Moves about so many lookups and counters of `from` into `to`, which has as many shards; false once nothing is left.
-    /// Both are those of the steps before.
+    /// Moves about `counters` lookups and counters of `from` into `to`, which has as many shards. Returns false once
+    /// nothing is left. Both deltas are those of the steps before.
     pub fn step(&mut self, from: &mut Delta, to: &mut Delta, counters: usize) -> bool {
         let mut moved = 0;
         while moved < counters {
@@ -66,7 +67,7 @@ impl Fold {
             if self.bucket == shard.buckets.len() {
                 self.shard += 1;
                 self.bucket = 0;
-                // Also where it was empty: to begin with a shard is work.
+                // Beginning a shard is work, even if the shard is empty.
                 moved += 1;
                 continue;
             }
@@ -89,8 +90,8 @@ impl ShardMap {
         }
     }
 
-    /// Moves buckets from the one with this number on, as many as have `wanted` counters; how many buckets and counters
-    /// those were.
+    /// Moves buckets from number `first` on, with about `wanted` counters. Returns the numbers of moved buckets and of
+    /// moved buckets and counters together.
     fn take(
         &mut self,
         from: &mut Shard,
@@ -124,7 +125,7 @@ impl ShardMap {
             if let Some(users) = from.take_users(moving.number) {
                 to.unite_users(moving.target, users);
             }
-            // A bucket without a count is not seen by reads.
+            // Reads ignore a bucket without a count.
             let bucket = &mut from.buckets[moving.number];
             (bucket.count, bucket.first_counter) = (0, NONE);
         }
@@ -132,21 +133,21 @@ impl ShardMap {
         (buckets, buckets + self.counters.len())
     }
 
-    /// Notes a bucket that is moved, and numbers what it names.
+    /// Notes a bucket to move, and finds the numbers of its texts in the target.
     fn stage(&mut self, from: &Shard, number: usize, to: &mut Shard) {
         let bucket = &from.buckets[number];
-        let key = known(&mut self.keys, bucket.key, |number| {
+        let key = number_in_target(&mut self.keys, bucket.key, |number| {
             to.key_number(from.keys.get(number))
         });
         let subtotal = bucket.subtotal.checked_sub(1).map_or(0, |number| {
-            known(&mut self.subtotals, number.into(), |number| {
+            number_in_target(&mut self.subtotals, number.into(), |number| {
                 to.subtotal_number(from.subtotals.get(number)).into()
             })
         });
         let staged = self.buckets.len();
         for counter in from.counters_of(bucket) {
             let values = &mut to.values;
-            let value = known(&mut self.values, counter.value, |number| {
+            let value = number_in_target(&mut self.values, counter.value, |number| {
                 values.intern(from.values.get(number))
             });
             self.counters.push((staged, value, counter.count));
@@ -154,18 +155,18 @@ impl ShardMap {
         self.buckets.push(Moving {
             number,
             key,
-            subtotal: u16::try_from(subtotal).expect("BUG: it is made of 16 bits"),
+            subtotal: u16::try_from(subtotal).expect("BUG: a subtotal's number has 16 bits"),
             target: NONE,
         });
     }
 }
 
-fn known(map: &mut [u32], number: u32, find: impl FnOnce(u32) -> u32) -> u32 {
-    let place = &mut map[number as usize];
-    if *place == NONE {
-        *place = find(number);
+fn number_in_target(map: &mut [u32], number: u32, find: impl FnOnce(u32) -> u32) -> u32 {
+    let target = &mut map[number as usize];
+    if *target == NONE {
+        *target = find(number);
     }
-    *place
+    *target
 }
 
 #[cfg(test)]

@@ -1,20 +1,21 @@
-//! The memory of a store that takes counts, in layers: views share them, and what a view shares is never changed.
+//! The memory of a delta store that takes counts, in layers. Views share layers, and a shared layer is never changed.
 //!
-//! Nearly all counts are in the base. A count that comes while a view holds the base goes to a small layer above it, and is
-//! folded into the base once no view holds either. Where views hold the base for long, small layers are merged with each
-//! other by copying, so that there are few.
+//! Nearly all counts are in the base. A count that comes while a view holds the base goes to a small layer above the
+//! base. That layer is folded into the base once no view holds either of them. Where views hold the base for long,
+//! small layers are merged with each other by copying, so that there are few.
 //!
-//! Invariant: the layers together count every increment of the store that no frozen delta and no run counts, exactly once.
+//! Invariant: the layers together count every increment of the delta store that no frozen delta and no run counts,
+//! exactly once.
 
 use std::sync::Arc;
 
 use super::fold::Fold;
 use super::memory::Delta;
 
-/// Layers above the base from which on small ones are merged by copying.
+/// Number of layers above the base from which on small ones are merged by copying.
 const ABOVE_MAX: usize = 8;
 
-/// Deltas of one store, the base first.
+/// Deltas of one delta store, the base first.
 #[derive(Clone)]
 pub struct Layers {
     shards: u16,
@@ -25,27 +26,28 @@ pub struct Layers {
 #[derive(Clone)]
 struct Layer {
     delta: Arc<Delta>,
-    /// It is being folded, and takes nothing more: a count in what was moved already would be forgotten.
+    /// True while the layer is being folded and takes nothing more: a count in a part that was moved already would be
+    /// lost.
     sealed: bool,
 }
 
-/// A layer on its way into one below it.
+/// A fold of a layer into one below it.
 #[derive(Default)]
 pub struct Folding {
-    /// Which one, and into which: 0 is the base, 1 the layer above it.
+    /// Index of the layer and of the layer below: 0 is the base, 1 the layer above the base.
     pair: Option<(usize, usize)>,
     fold: Fold,
 }
 
-/// What a step of a fold has come to.
+/// Result of one step of a fold.
 pub enum Step {
-    /// There is more to move.
+    /// More counters remain to be moved.
     More,
-    /// The layer has nothing left; it still holds its memory, which takes a moment to give back.
+    /// The layer is empty. It still holds its memory, which takes a moment to free.
     Ended(Arc<Delta>),
-    /// No two layers can be folded, as a view holds them.
+    /// No two layers can be folded, because views hold them.
     Shared,
-    /// There is no layer above the base.
+    /// No layer is above the base.
     Nothing,
 }
 
@@ -56,7 +58,7 @@ pub struct Copying {
 }
 
 impl Layers {
-    /// An empty base of `shards` shards.
+    /// Creates an empty base of `shards` shards.
     pub fn new(shards: u16) -> Self {
         Self {
             shards,
@@ -75,7 +77,7 @@ impl Layers {
         !self.above.is_empty()
     }
 
-    /// A delta that no view holds, to count in: the base where that is one.
+    /// The delta to count in: the base, or a layer that no view holds.
     pub fn open(&mut self) -> &mut Delta {
         let Self {
             shards,
@@ -83,7 +85,7 @@ impl Layers {
             above,
         } = self;
         if Arc::get_mut(base).is_some() {
-            return Arc::get_mut(base).expect("BUG: it was a line above");
+            return Arc::get_mut(base).expect("BUG: the base was free before");
         }
         let free = |layer: &mut Layer| !layer.sealed && Arc::get_mut(&mut layer.delta).is_some();
         let free = above.iter_mut().position(free);
@@ -99,8 +101,8 @@ impl Layers {
         self.above.push(Layer::new(delta));
     }
 
-    /// Moves about so many counters of a layer that no view holds into one below it that no view holds either. Between
-    /// the steps of one `folding` only the layers' counts change, and layers are added.
+    /// Moves about `counters` counters of a layer into a layer below it; no view holds either of them. Between the
+    /// steps of one `folding`, only the counts of layers change, and layers are added.
     pub fn step(&mut self, folding: &mut Folding, counters: usize) -> Step {
         if self.above.is_empty() {
             return Step::Nothing;
@@ -128,7 +130,8 @@ impl Layers {
         Step::Shared
     }
 
-    /// Layers to merge by copying, where there are many: the newest, so that each count is copied a few times only.
+    /// The layers to merge by copying, where there are many: the newest ones, so that each count is copied only a few
+    /// times.
     pub fn many(&self) -> Option<Copying> {
         if self.above.len() <= ABOVE_MAX {
             return None;
@@ -151,21 +154,21 @@ impl Layers {
         })
     }
 
-    /// Puts what was merged in the place of its layers, which nothing but a fold takes away; those are given back.
+    /// Replaces layers by their merge, and returns the layers. Only a fold removes layers.
     pub fn replace(&mut self, copying: Copying, merged: Delta) -> Vec<Arc<Delta>> {
         let Copying { from, layers } = copying;
-        let places = from..from + layers.len();
+        let replaced = from..from + layers.len();
         let is_same = |(layer, copied): (&Layer, &Arc<Delta>)| Arc::ptr_eq(&layer.delta, copied);
-        let kept = &self.above[places.clone()];
+        let kept = &self.above[replaced.clone()];
         assert!(
             kept.iter().zip(&layers).all(is_same),
             "BUG: layers change only while they are folded"
         );
-        self.above.splice(places, [Layer::new(merged)]);
+        self.above.splice(replaced, [Layer::new(merged)]);
         layers
     }
 
-    /// Takes all that is counted out: the layers that count something.
+    /// Takes all layers that count something, and leaves an empty base.
     pub fn take(&mut self) -> Vec<Arc<Delta>> {
         let taken = std::mem::replace(self, Self::new(self.shards));
         let above = taken.above.into_iter().map(|layer| layer.delta);
@@ -184,7 +187,7 @@ impl Layer {
 }
 
 impl Copying {
-    /// What the layers count together. Takes as long as there are counters in them.
+    /// Merges the layers. The time grows with the number of their counters.
     pub fn merged(&self) -> Delta {
         let mut layers = self.layers.iter();
         let first = layers.next().expect("BUG: there are several");

@@ -8,7 +8,7 @@ use tallyring_records::{Interner, is_hash};
 #[derive(Clone, Default)]
 pub struct Lookups {
     hashes: Interner,
-    /// By number of the hash.
+    /// Texts by number of the hash.
     texts: Vec<Box<str>>,
     text_bytes: usize,
 }
@@ -23,30 +23,30 @@ impl Lookups {
                 self.text_bytes += raw.len();
                 self.texts.push(raw.into());
             }
-            // 72 keyed bits: this does not happen by chance before some 10^10 long texts.
+            // The hash has 72 keyed bits, so this does not happen by chance before about 10^10 long texts.
             Some(known) if **known != *raw => tracing::error!(
                 hash,
                 first = %known.escape_debug(),
                 second = %raw.escape_debug(),
-                "two different texts have one hash; both are shown as the first"
+                "two different texts have the same hash; both are shown as the first text"
             ),
             Some(_) => {}
         }
     }
 
-    /// The text behind a hash; none for what is stored as it is.
+    /// The text behind a hash; none for a text that is stored as it is.
     pub fn get(&self, hash: &[u8]) -> Option<&str> {
-        // Most texts are none: that needs no table.
+        // Most stored forms are no hashes, and need no look into the table.
         let number = is_hash(hash).then(|| self.hashes.find(hash))??;
         Some(&self.texts[number as usize])
     }
 
-    /// How many there are.
+    /// Number of lookups.
     pub fn len(&self) -> usize {
         self.texts.len()
     }
 
-    /// Takes some of another's over; they stay there, too.
+    /// Copies a range of another delta's lookups.
     pub fn take(&mut self, from: &Self, range: Range<usize>) {
         for number in range {
             let hash = from.hashes.get(number as u32);
@@ -55,7 +55,7 @@ impl Lookups {
         }
     }
 
-    /// Bytes of memory held.
+    /// Memory of the lookups, bytes.
     pub fn bytes(&self) -> usize {
         self.hashes.bytes() + size_of::<Box<str>>() * self.texts.capacity() + self.text_bytes
     }
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hash_has_the_text_that_was_noted_first_also_after_it_was_taken_over() {
+    fn a_hash_keeps_its_first_text_also_when_copied() {
         let hash = |number: usize| format!("hash{number:08}");
         let raw = |number: usize| format!("a long text {number}");
         let mut lookups = Lookups::default();

@@ -1,8 +1,8 @@
-//! The memory delta: counters of one store that are in no run yet, by shard.
+//! The delta: counters of one delta store that no run has yet, by shard.
 //!
-//! Keys and values are interned; a bucket is one key, subtotal and time code, and holds its counters
-//! as a list. A bucket takes 32 bytes and a counter 24, with 5 more in a hash table each, whatever
-//! the length of the texts. Nothing is allocated for a counter that exists.
+//! Keys and values are interned. A bucket is one key, subtotal and time code, and holds its counters as a list. A
+//! bucket takes 32 bytes and a counter 24, and each takes 5 more in a hash table, whatever the length of the texts.
+//! Nothing is allocated for a counter that exists.
 
 use std::hash::BuildHasher;
 
@@ -15,7 +15,7 @@ use super::lookups::Lookups;
 #[derive(Clone)]
 pub struct Delta {
     shards: Vec<Shard>,
-    /// The text behind each hash used by keys and values of any of them.
+    /// The text behind each hash that keys and values use.
     lookups: Lookups,
 }
 
@@ -23,10 +23,10 @@ pub struct Delta {
 #[derive(Clone, Default)]
 pub struct Shard {
     pub(super) keys: Interner,
-    /// By key number: its first bucket.
+    /// First bucket of each key, by key number.
     pub(super) first_bucket: Vec<u32>,
     pub(super) values: Interner,
-    /// Names of subtotals; bucket field `subtotal` is 1 + the number here, 0 for totals.
+    /// Names of subtotals. The field `subtotal` of a bucket is 1 + the number here, 0 for totals.
     pub(super) subtotals: Interner,
     pub(super) buckets: Vec<Bucket>,
     bucket_table: HashTable<u32>,
@@ -34,7 +34,7 @@ pub struct Shard {
     counter_table: HashTable<u32>,
     users: Vec<Users>,
     users_bytes: usize,
-    /// Buckets of totals.
+    /// Number of buckets of totals.
     totals: usize,
     hasher: DefaultHashBuilder,
 }
@@ -46,15 +46,15 @@ pub struct Bucket {
     pub(super) minutes: u32,
     pub(super) subtotal: u16,
     pub(super) grain: Grain,
-    /// Sum of its counters, or the total's count.
+    /// Sum of the bucket's counters, or the count of a total.
     pub(super) count: u64,
     pub(super) first_counter: u32,
     pub(super) next: u32,
-    /// Number of a total's users in the shard's list; [`NONE`] without.
+    /// Index of a total's users in `users` of the shard; [`NONE`] without users.
     users: u32,
 }
 
-/// One value of a subtotal's bucket.
+/// One value in the bucket of a subtotal.
 #[derive(Clone, Copy)]
 pub struct Counter {
     pub(super) count: u64,
@@ -69,7 +69,7 @@ pub(super) type BucketIdentity = (u32, u16, TimeCode);
 /// Bucket and value of a counter.
 pub(super) type CounterIdentity = (u32, u32);
 
-/// Ends a list.
+/// The end of a list.
 pub const NONE: u32 = u32::MAX;
 
 const _: () = assert!(size_of::<Bucket>() == 32 && size_of::<Counter>() == 24);
@@ -91,7 +91,7 @@ impl Counter {
 }
 
 impl Delta {
-    /// An empty delta of `shards` shards.
+    /// Creates an empty delta of `shards` shards.
     pub fn new(shards: u16) -> Self {
         Self {
             shards: (0..shards).map(|_| Shard::default()).collect(),
@@ -135,7 +135,7 @@ impl Delta {
         }
     }
 
-    /// Calls `visit` with every base bucket of `total_key` that has users, and them.
+    /// Calls `visit` with every base bucket of `total_key` that has users, and with these users.
     pub fn users(&self, total_key: &[u8], visit: &mut dyn FnMut(TimeCode, &Users)) {
         let shard = self.shard(total_key);
         for bucket in shard.buckets_of(total_key) {
@@ -169,12 +169,12 @@ impl Delta {
         }
     }
 
-    /// The texts behind hashes that keys and values use.
+    /// The texts behind the hashes that keys and values use.
     pub fn lookups(&self) -> &Lookups {
         &self.lookups
     }
 
-    /// True when nothing is counted: nothing ever was, or all of it was folded into another delta.
+    /// True when the delta counts nothing: nothing was ever counted, or all of it was folded into another delta.
     pub fn is_empty(&self) -> bool {
         let mut buckets = self.shards.iter().flat_map(|shard| &shard.buckets);
         buckets.all(|bucket| bucket.count == 0)
@@ -188,7 +188,7 @@ impl Delta {
             .sum()
     }
 
-    /// Bytes of memory held.
+    /// Memory of the delta, bytes.
     pub fn bytes(&self) -> usize {
         self.shards.iter().map(Shard::bytes).sum::<usize>() + self.lookups.bytes()
     }
@@ -232,7 +232,7 @@ impl Shard {
         self.change_users(total, |users| users.add(user));
     }
 
-    /// Adds a set of users to a total's.
+    /// Adds a set of users to the users of a total.
     pub(super) fn unite_users(&mut self, total: u32, more: Users) {
         self.change_users(total, |users| {
             if users.is_empty() {
@@ -256,26 +256,26 @@ impl Shard {
         self.users_bytes = (self.users_bytes + users.bytes()).saturating_sub(before);
     }
 
-    /// Takes a bucket's users out.
+    /// Takes the users out of a bucket.
     pub(super) fn take_users(&mut self, number: usize) -> Option<Users> {
         let bucket = &mut self.buckets[number];
-        let at = std::mem::replace(&mut bucket.users, NONE);
-        self.users.get_mut(at as usize).map(std::mem::take)
+        let index = std::mem::replace(&mut bucket.users, NONE);
+        self.users.get_mut(index as usize).map(std::mem::take)
     }
 
-    /// What stands for a subtotal in its buckets.
+    /// The value of the field `subtotal` in buckets of this subtotal.
     pub(super) fn subtotal_number(&mut self, subtotal: &[u8]) -> u16 {
         let number = self.subtotals.intern(subtotal) + 1;
         u16::try_from(number).expect("BUG: a schema has few subtotals")
     }
 
-    /// The bucket that this is probably, so that it can come from memory before [`Shard::bucket`] looks at it.
+    /// The likely bucket, so that it can come from memory before [`Shard::bucket`] reads it.
     pub(super) fn likely_bucket(&self, wanted: BucketIdentity) -> u32 {
         let mut found = self.bucket_table.iter_hash(self.hasher.hash_one(wanted));
         found.next().copied().unwrap_or(NONE)
     }
 
-    /// The bucket of key, subtotal and time code, made if it is new; `likely` is looked at first.
+    /// The bucket of key, subtotal and time code, created if it is new. `likely` is tried first.
     pub(super) fn bucket(&mut self, wanted: BucketIdentity, likely: u32) -> u32 {
         let Self {
             buckets,
@@ -319,13 +319,13 @@ impl Shard {
         number
     }
 
-    /// As [`Shard::likely_bucket`].
+    /// The likely counter, as in [`Shard::likely_bucket`].
     pub(super) fn likely_counter(&self, wanted: CounterIdentity) -> u32 {
         let mut found = self.counter_table.iter_hash(self.hasher.hash_one(wanted));
         found.next().copied().unwrap_or(NONE)
     }
 
-    /// The counter of bucket and value, made if it is new; `likely` is looked at first.
+    /// The counter of bucket and value, created if it is new. `likely` is tried first.
     pub(super) fn counter(&mut self, wanted: CounterIdentity, likely: u32) -> u32 {
         let Self {
             buckets,

@@ -1,7 +1,8 @@
-//! Delta stores: what the archive does not hold yet.
+//! Delta stores: the counters that the archive does not hold yet.
 //!
-//! A store is memory in front of the runs it has flushed. Invariant: for every increment the log gave to this store exactly
-//! one of a layer, a frozen delta or a run counts it; runs hold everything before the store's `flushed` position.
+//! A delta store is memory in front of the runs that it has flushed. Invariant: for every increment that the log gave
+//! to a delta store, exactly one layer, frozen delta or run counts it. The runs hold everything before the offset
+//! `flushed`.
 
 mod count;
 mod flush;

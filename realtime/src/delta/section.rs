@@ -1,6 +1,6 @@
-//! All keys of one namespace in a memory delta: its section, as runs have it.
+//! All keys of one namespace in a delta: its section, as runs have it.
 //!
-//! Unlike a read of one key these look at every key or every bucket of the delta.
+//! Unlike a read of one key, these functions look at every key or every bucket of the delta.
 
 use tallyring_records::TimeCode;
 
@@ -8,10 +8,10 @@ use super::memory::{Delta, NONE};
 use crate::budget::Charge;
 use crate::error::Result;
 
-/// Sees a total key, base bucket, stored value of a subtotal, and its count.
+/// A function that visits a total key, a base bucket, a stored value of a subtotal, and its count.
 pub type ValueVisitor<'v> = dyn FnMut(&[u8], TimeCode, &[u8], u64) + 'v;
 
-/// A key of a section: the beginning of its text, which orders most of them, and its numbers.
+/// A key of a section: the beginning of its text, which orders most keys, and its numbers.
 #[derive(Clone, Copy)]
 pub struct SectionKey {
     head: u64,
@@ -20,26 +20,26 @@ pub struct SectionKey {
 }
 
 impl Delta {
-    /// The keys of a section (`u|`), ascending, for which `charge` has paid.
+    /// The keys of a section (`u|`), ascending. `charge` pays for them.
     ///
     /// # Errors
-    /// When there is no room for them.
+    /// When the budget has no room for the keys.
     pub fn section_keys(&self, section: &[u8], charge: &mut Charge) -> Result<Vec<SectionKey>> {
         let keys = || {
-            self.shards().iter().enumerate().flat_map(|(shard, of)| {
-                let keys = (0..of.keys.len()).filter(|&key| of.first_bucket[key] != NONE);
+            self.shards().iter().enumerate().flat_map(|(index, shard)| {
+                let keys = (0..shard.keys.len()).filter(|&key| shard.first_bucket[key] != NONE);
                 keys.filter_map(move |key| {
                     let number = u32::try_from(key).expect("BUG: keys are numbered in 32 bits");
-                    let stored = of.keys.get(number).strip_prefix(section)?;
+                    let stored = shard.keys.get(number).strip_prefix(section)?;
                     Some(SectionKey {
                         head: head(stored),
                         key: number,
-                        shard: u16::try_from(shard).expect("BUG: shards are numbered in 16 bits"),
+                        shard: u16::try_from(index).expect("BUG: shards are numbered in 16 bits"),
                     })
                 })
             })
         };
-        // Counted before: a list that grows would need more.
+        // Counted before, because a growing list would need more memory.
         let count = keys().count();
         charge.grow(count * size_of::<SectionKey>())?;
         let mut sorted = Vec::with_capacity(count);
@@ -51,7 +51,7 @@ impl Delta {
         Ok(sorted)
     }
 
-    /// A key's text, with its section.
+    /// The text of a key, with its section.
     pub fn section_key(&self, key: SectionKey) -> &[u8] {
         self.shards()[usize::from(key.shard)].keys.get(key.key)
     }
@@ -64,8 +64,8 @@ impl Delta {
         }
     }
 
-    /// Calls `visit` with every value of one subtotal of a section's totals (`u|`) in the base buckets that are
-    /// `wanted`: total key, base bucket, stored value, count.
+    /// Calls `visit` with every value of one subtotal of a section's totals (`u|`), in the base buckets for which
+    /// `wanted` is true: total key, base bucket, stored value, count.
     pub fn section_values(
         &self,
         (section, subtotal): (&[u8], &str),
@@ -89,7 +89,7 @@ impl Delta {
         }
     }
 
-    /// Calls `visit` with record key, base bucket and count of every total.
+    /// Calls `visit` with the record key, base bucket and count of every total.
     pub fn each_total(&self, visit: &mut dyn FnMut(&[u8], TimeCode, u64)) {
         for shard in self.shards() {
             let totals = shard.buckets.iter();
@@ -100,7 +100,7 @@ impl Delta {
     }
 }
 
-/// The first eight bytes of a text, as a number that orders as they do.
+/// The first eight bytes of a text, as a number of the same order.
 fn head(text: &[u8]) -> u64 {
     let mut head = [0; 8];
     let length = text.len().min(head.len());

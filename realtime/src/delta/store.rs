@@ -8,37 +8,36 @@ use tallyring_records::{Offset, StoreId};
 use super::layers::Layers;
 use super::memory::Delta;
 
-/// A run with what the manifest says of it.
+/// A run and its entry in the manifest.
 #[derive(Clone)]
 pub struct OpenRun {
-    /// The manifest's entry.
+    /// Entry of the manifest.
     pub entry: RunEntry,
     /// The open file.
     pub run: Arc<Run>,
 }
 
-/// What one store of the ring, or one late epoch, counts. A clone shares everything, and takes a time that does not depend on
-/// how much is counted.
+/// The counters of one day of the ring, or of one late epoch. A clone shares everything, and takes constant time.
 #[derive(Clone)]
 pub struct DeltaStore {
-    /// Day or late epoch.
+    /// The day, or the late epoch.
     pub id: StoreId,
-    /// First offset it takes.
+    /// First offset that the delta store takes.
     pub opened: Offset,
-    /// Offset from which it takes nothing more.
+    /// Offset from which on the delta store takes nothing more.
     pub cut: Option<Offset>,
     /// Everything before this offset is in `runs`.
     pub flushed: Offset,
-    /// Take increments.
+    /// Layers of memory, which take increments.
     pub layers: Layers,
-    /// Taken from `layers` to be flushed, oldest first; they count until the manifest names their runs.
+    /// Deltas taken from `layers` to be flushed, oldest first; they count until the manifest names their runs.
     pub frozen: Vec<Arc<Delta>>,
     /// Flushed runs.
     pub runs: Arc<[OpenRun]>,
 }
 
 impl DeltaStore {
-    /// An empty store that opens at `opened`.
+    /// Creates an empty delta store that opens at `opened`.
     pub fn new(id: StoreId, opened: Offset, shards: u16) -> Self {
         Self {
             id,
@@ -51,7 +50,7 @@ impl DeltaStore {
         }
     }
 
-    /// A store as the manifest describes it, its runs opened by `open`.
+    /// Creates a delta store from its entry in the manifest. `open` opens its runs.
     ///
     /// # Errors
     /// When a run cannot be opened.
@@ -71,7 +70,7 @@ impl DeltaStore {
         })
     }
 
-    /// The manifest's entry for it as it is flushed now.
+    /// The entry in a manifest, with the runs that are flushed.
     pub fn entry(&self) -> StoreEntry {
         StoreEntry {
             id: self.id,
@@ -82,18 +81,18 @@ impl DeltaStore {
         }
     }
 
-    /// True while it takes the record with this sequence.
+    /// True when the delta store takes the record with this sequence number.
     pub fn takes(&self, sequence: u64) -> bool {
         self.opened.sequence <= sequence && self.cut.is_none_or(|cut| sequence < cut.sequence)
     }
 
-    /// Memory deltas: all layers, and what is being flushed.
+    /// The deltas: all layers, and the frozen ones.
     pub fn deltas(&self) -> impl Iterator<Item = &Delta> {
         let all = self.layers.deltas().chain(&self.frozen);
         all.map(|delta| &**delta)
     }
 
-    /// True when it counts nothing at all.
+    /// True when the delta store counts nothing at all.
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty() && self.deltas().all(Delta::is_empty)
     }

@@ -1,4 +1,4 @@
-//! What is handed to the way in.
+//! Batches: the input of the intake.
 
 use tallyring_records::{Increment, Skipped};
 
@@ -9,30 +9,30 @@ pub struct Batch {
     pub increments: Vec<Increment>,
     /// Makes a retry of the whole batch harmless.
     pub key: Option<BatchKey>,
-    /// Items with ids that were refused beside them: [`Intake::id_history`](super::Intake::id_history) tells of them.
+    /// Refused items with ids. They do not count, and [`Intake::id_history`](super::Intake::id_history) reports them.
     pub refused: Vec<RefusedItem>,
-    /// Items that were refused of it before: a retry with the same key is told of them, too.
+    /// Items that the caller refused before. The answer lists them, also for a retry with the same key.
     pub skipped: Vec<Skipped>,
 }
 
-/// An item that was not taken.
+/// An item that the caller refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefusedItem {
-    /// Its id.
+    /// The id of the item.
     pub id: String,
-    /// The field that is wrong.
+    /// The field with the fault.
     pub field: String,
     /// The fault, and what to change.
     pub detail: String,
-    /// The namespaces that it names, as far as they are known; `?` for those that are not declared.
+    /// Namespaces that the item names; `?` for undeclared ones.
     pub namespaces: Vec<String>,
 }
 
-/// A batch's own identity.
+/// Identity of a batch, which its sender chose.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BatchKey {
-    /// The text that its sender chose.
+    /// The Idempotency-Key that the sender chose.
     pub text: String,
-    /// [`Intake::body_identity`](super::Intake::body_identity) of its body and of the way in which faults are treated.
+    /// [`Intake::body_identity`](super::Intake::body_identity) of the body and of the way in which faults are treated.
     pub body: u128,
 }

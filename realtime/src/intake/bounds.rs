@@ -1,14 +1,14 @@
-//! How large counters can be at most, by the hour they are of: what spares a commit from reading them.
+//! Upper bounds of counters by hour, which spare a commit from reading the counters.
 //!
-//! Invariant: no counter that starts in an hour is above the bound of its place. Hours share a place with those eleven
-//! months before and after.
+//! Invariant: no counter that starts in an hour is above the bound of its entry. An hour shares its entry with the
+//! hours eleven months before and after.
 
 use tallyring_archive::RunEntry;
 
 const HOURS: usize = 8192;
 const HOUR_SECONDS: i64 = 3_600;
 
-/// Bounds by hour.
+/// Upper bounds by hour.
 pub(super) struct Bounds(Box<[u64; HOURS]>);
 
 impl Bounds {
@@ -16,27 +16,27 @@ impl Bounds {
         Self(Box::new([0; HOURS]))
     }
 
-    /// The sum of all counters of the hour of `at`, Unix seconds, or more.
+    /// An upper bound of the sum of all counters in the hour of `at`, Unix seconds.
     pub fn of(&self, at: i64) -> u64 {
-        self.0[place(hour(at))]
+        self.0[index(hour(at))]
     }
 
     /// Counts an increment.
     pub fn add(&mut self, at: i64, n: u64) {
-        let bound = &mut self.0[place(hour(at))];
+        let bound = &mut self.0[index(hour(at))];
         *bound = bound.saturating_add(n);
     }
 
-    /// Counts what a run holds in each of its hours.
+    /// Counts the sum of a run in each of the run's hours.
     pub fn add_run(&mut self, run: &RunEntry) {
         let sums = run.meta.sums.iter();
-        // Breakdowns are parts of totals, and minutes and ids are none.
+        // Breakdowns are parts of totals; minutes and ids are not counts.
         let totals = sums.filter(|(section, _)| !section.contains('.'));
         let sum: u128 = totals.map(|(_, &sum)| sum).sum();
         let sum = u64::try_from(sum).unwrap_or(u64::MAX);
         let hours = hour(run.meta.first)..=hour(run.meta.last);
         for hour in hours.take(HOURS) {
-            let bound = &mut self.0[place(hour)];
+            let bound = &mut self.0[index(hour)];
             *bound = bound.saturating_add(sum);
         }
     }
@@ -46,6 +46,6 @@ fn hour(at: i64) -> i64 {
     at.div_euclid(HOUR_SECONDS)
 }
 
-fn place(hour: i64) -> usize {
+fn index(hour: i64) -> usize {
     usize::try_from(hour.rem_euclid(HOURS as i64)).expect("BUG: a remainder is not negative")
 }

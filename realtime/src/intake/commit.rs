@@ -1,7 +1,7 @@
-//! One group commit.
+//! The group commit: many batches, one sync.
 //!
-//! Many batches, one sync. Each batch is whole in one frame, so it counts all or not at all; its
-//! records become visible together, before anyone is told that they were accepted.
+//! Each batch lies within one frame, so it counts all or not at all. The records of a group become visible together,
+//! and only then is any client answered.
 
 use tallyring_records::{Accepted, Increment, Origin, Record};
 
@@ -15,11 +15,11 @@ use crate::oplog::{OplogError, PAYLOAD_BYTES_MAX};
 use crate::options::Durability;
 use crate::view::LoggedFrame;
 
-/// Frames are closed when they hold this much; one batch may be larger.
+/// Size at which a frame is closed, bytes; one batch may be larger.
 const FRAME_BYTES: usize = 1 << 20;
 
 impl Intake {
-    /// Makes batches durable and counts them. Answers in order.
+    /// Makes batches durable and counts them. The outcomes are in the order of the batches.
     pub fn commit(&self, batches: Vec<Batch>) -> Vec<std::result::Result<Accepted, Refusal>> {
         let earlier = self.earlier_answers(&batches);
         let mut writer = self.writer();
@@ -37,7 +37,7 @@ impl Intake {
                 Err(refusal) => Err(refusal),
             };
             if let Err(refusal) = staged {
-                // A damaged id run may be met half-way: what of the batch is in the frame goes.
+                // A damaged id run may be met half-way: the part of the batch that is in the frame is removed.
                 group.go_back(&mut writer, before);
                 group.outcomes.push(Err(refusal));
             }
@@ -47,7 +47,7 @@ impl Intake {
         }
         self.close_frame(&mut writer, &mut group);
         let outcomes = self.finish(&mut writer, group);
-        // Of the disk or the log, not of what was sent.
+        // Refusals because of the disk or the log, not because of the batch.
         let refused = outcomes.iter().find_map(|outcome| match outcome {
             Err(refusal @ (Refusal::DiskFull | Refusal::Unavailable(_))) => Some(refusal),
             _ => None,
@@ -58,8 +58,8 @@ impl Intake {
         outcomes
     }
 
-    /// Adds a batch to the open frame: verdicts, targets and bytes. On refusal the caller takes back
-    /// what of it is there.
+    /// Adds a batch to the open frame: verdicts, targets and bytes. On refusal the caller removes the part that was
+    /// staged.
     fn stage(
         &self,
         writer: &mut Writer,
@@ -92,7 +92,7 @@ impl Intake {
                 .live
                 .keys()
                 .identity(REFUSED_DOMAIN, item.id.as_bytes());
-            self.note(writer, group, base, known)?;
+            self.remember_first(writer, group, base, known)?;
             let record = Record::Refused {
                 id: item.id,
                 field: item.field,
@@ -118,7 +118,8 @@ impl Intake {
         Ok(())
     }
 
-    /// True when its producer's numbers say that it was counted; otherwise they say so from now on.
+    /// True when the sequence numbers of its producer say that the increment was counted; otherwise the number is
+    /// noted.
     fn is_numbered_duplicate(
         &self,
         writer: &mut Writer,
@@ -137,7 +138,7 @@ impl Intake {
         Ok(!is_new)
     }
 
-    /// Under which its producer is followed.
+    /// Identity under which a producer is followed.
     pub(super) fn producer(&self, origin: &Origin) -> u128 {
         self.live
             .keys()
@@ -158,7 +159,7 @@ impl Intake {
             if let Some(of) = known.map_err(|error| Refusal::Unavailable(error.to_string()))? {
                 accepted.duplicates += 1;
                 let again = self.live.keys().identity(AGAIN_DOMAIN, text.as_bytes());
-                self.note(writer, group, base, again)?;
+                self.remember_first(writer, group, base, again)?;
                 let record = Record::Duplicate {
                     id: text.clone(),
                     of,
@@ -196,8 +197,8 @@ impl Intake {
         Ok(())
     }
 
-    /// Remembers the first record that says so of an id.
-    fn note(
+    /// Remembers the id for the record that is pushed next, unless an earlier record has it.
+    fn remember_first(
         &self,
         writer: &mut Writer,
         group: &mut Group,
@@ -214,15 +215,14 @@ impl Intake {
         Ok(())
     }
 
-    /// Writes the open frame. When that fails its batches are refused and the others stand.
+    /// Writes the open frame. On failure, only the batches of this frame are refused.
     fn close_frame(&self, writer: &mut Writer, group: &mut Group) {
         if group.frame.is_empty() {
             return;
         }
         let records = std::mem::take(&mut group.frame);
         let staged = std::mem::take(&mut group.open);
-        let count = u32::try_from(records.len())
-            .expect("BUG: a frame holds at most a batch more than it should");
+        let count = u32::try_from(records.len()).expect("BUG: a frame holds 2^32 records");
         let payload = std::mem::take(&mut writer.payload);
         let now_ms = group.now_ms;
         let appended = match writer.log() {
@@ -243,7 +243,7 @@ impl Intake {
         }
     }
 
-    /// Syncs, then makes everything visible at once.
+    /// Syncs the log, then makes the whole group visible at once.
     fn finish(
         &self,
         writer: &mut Writer,
@@ -282,7 +282,7 @@ impl Intake {
         let now = group.now_ms.div_euclid(1_000);
         self.live.count(&group.rules, &group.written, applied, now);
         if let Err(refusal) = copied {
-            // It counts, as the log says; nobody is told so.
+            // The group counts, as the log says, but every client gets an error.
             let outcomes = group.outcomes.iter_mut();
             outcomes
                 .filter(|outcome| outcome.is_ok())

@@ -1,4 +1,4 @@
-//! Records of the store's own, and duties that are due without traffic.
+//! Records that the store appends by itself, and duties that are due without traffic.
 
 use tallyring_records::{Day, Offset, Record, Schema};
 
@@ -6,11 +6,11 @@ use super::commit::{any_refusal, refusal};
 use super::{Intake, Writer};
 use crate::error::{Refusal, Result};
 
-/// Idle time after which the log's end is sealed.
+/// Idle time after which the end of the log is sealed, milliseconds.
 const SEAL_AFTER_MS: i64 = 1_000;
 
 impl Intake {
-    /// What is due without traffic: turns the ring, syncs in interval mode, seals an idle log.
+    /// Does what is due without traffic: turns the ring, syncs in interval mode, seals an idle log.
     ///
     /// # Errors
     /// When the log takes no more writes.
@@ -30,17 +30,18 @@ impl Intake {
         .map_err(refusal)
     }
 
-    /// Whether the next increment can be counted, as far as the way in can know.
+    /// Checks whether the next increment can be counted, as far as the intake knows.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why it cannot.
     pub(crate) fn ready(&self) -> std::result::Result<(), Refusal> {
         self.tick()?;
         self.copy_before(&mut self.writer())?;
         let refused = self.writer().refused.clone();
         match refused {
             Some(refusal) if self.must_flush() => Err(refusal),
-            // What was lacking may be there again, and nobody writes to a server that is not ready.
+            // The cause may have gone, and no client writes to a server that is not ready; so a segment is prepared as
+            // a test.
             Some(_) => self.prepare_segment().map_err(any_refusal),
             None => Ok(()),
         }
@@ -51,7 +52,7 @@ impl Intake {
         self.writer().refused = Some(refusal.clone());
     }
 
-    /// Seals the log's end, so that damage to it can never be taken for a torn write.
+    /// Seals the end of the log, so that damage to it is never taken for a torn write.
     ///
     /// # Errors
     /// When the log takes no more writes.
@@ -60,19 +61,19 @@ impl Intake {
         Ok(self.writer().log()?.seal(now_ms)?)
     }
 
-    /// Makes the next log segment ahead of need; for a helper thread.
+    /// Prepares the next log segment before it is needed; for a helper thread.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// When the disk has no room, or fails.
     pub fn prepare_segment(&self) -> Result<()> {
         let spare = self.writer().log()?.spare();
         Ok(spare.prepare()?)
     }
 
-    /// Declares the namespaces; a change is a record in the log.
+    /// Declares a schema. A change is a record in the log.
     ///
     /// # Errors
-    /// When the declaration cannot be used, or the log takes no more writes.
+    /// When the schema is invalid, or the log takes no more writes.
     pub(crate) fn declare(&mut self, schema: Schema) -> Result<()> {
         schema.validate()?;
         let before = self.live.schema();
@@ -86,7 +87,7 @@ impl Intake {
         Ok(())
     }
 
-    /// Appends one record of the store's own and makes it durable; returns the offset behind it.
+    /// Appends one record of the store's own and makes it durable. Returns the offset behind it.
     pub(super) fn append_one(&self, writer: &mut Writer, record: &Record) -> Result<Offset> {
         let now_ms = self.world.clock.now_ms();
         let mut payload = Vec::new();
@@ -99,7 +100,7 @@ impl Intake {
         Ok(writer.log()?.end())
     }
 
-    /// As [`Intake::turn`], at the end of a start.
+    /// Turns the ring at the end of a start ([`Intake::turn`]).
     ///
     /// # Errors
     /// When the log takes no more writes.
@@ -107,8 +108,8 @@ impl Intake {
         self.turn(&mut self.writer())
     }
 
-    /// Turns the ring to the clock's day, where the clock is plausible: forward, and back when the ring is more than a day
-    /// ahead, because it had followed a clock that was.
+    /// Turns the ring to the clock's day, where the clock is plausible. The ring turns forward; it turns back when it
+    /// is more than a day ahead, because it had followed a clock that was ahead.
     pub(super) fn turn(&self, writer: &mut Writer) -> Result<()> {
         if !self.is_clock_plausible(writer)? {
             return Ok(());
@@ -130,8 +131,8 @@ impl Intake {
     }
 }
 
-/// Says which namespaces will count more coarsely from here on: what was counted keeps its grain, what comes
-/// has less, and an operator may only have left a line out of the configuration.
+/// Warns of namespaces that count more coarsely from here on. Existing counts keep their grain, later ones have less,
+/// and an operator may only have left a line out of the configuration.
 fn warn_of_coarser_grains(before: &Schema, after: &Schema) {
     for namespace in &after.namespaces {
         let known = before.namespace(&namespace.name);
@@ -145,7 +146,7 @@ fn warn_of_coarser_grains(before: &Schema, after: &Schema) {
                 seconds_before = finer,
                 seconds = grain,
                 "this namespace counts by a coarser grain than before: days of zones off the hour are no longer exact; \
-                 declare its grain again if that is not meant"
+                 declare the former grain again if this is not intended"
             );
         }
     }

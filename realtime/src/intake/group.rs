@@ -1,4 +1,4 @@
-//! What is staged of the batches of a group commit, and how it is taken back.
+//! The staged batches of a group commit, and how they are taken back.
 
 use std::collections::BTreeMap;
 
@@ -10,18 +10,18 @@ use super::producers::LastSequence;
 use crate::error::Refusal;
 use crate::view::{LoggedFrame, Rules};
 
-/// What is added to counters: `u|jehiah` and base bucket.
+/// Sums that are added to counters, by total key (`u|jehiah`) and base bucket.
 pub(super) type Added = BTreeMap<(String, TimeCode), u64>;
 
-/// A producer whose numbers went on, and how far they had come before.
+/// A producer whose sequence numbers advanced, and its last one before that.
 type Followed = (u128, Option<LastSequence>);
 
-/// What batches leave besides records, to be taken back where those cannot be written.
+/// Traces that batches leave besides records, to be removed when the records cannot be written.
 #[derive(Default)]
 pub(super) struct Staged {
     ids: Vec<u128>,
     pub producers: Vec<Followed>,
-    /// Which outcomes of the group are theirs.
+    /// Indices of these batches in [`Group::outcomes`].
     outcomes: Vec<usize>,
 }
 
@@ -32,7 +32,7 @@ impl Staged {
         self.outcomes.extend(later.outcomes);
     }
 
-    /// Forgets the ids and how far producers have come, the last step first. Returns whose they were.
+    /// Removes the ids and sets the producers back, the last step first. Returns the indices of the batches.
     fn take_back(self, writer: &mut Writer) -> Vec<usize> {
         for id in self.ids {
             writer.ids.withdraw(id);
@@ -44,23 +44,23 @@ impl Staged {
     }
 }
 
-/// A group commit in the making.
+/// A group commit under construction.
 pub(super) struct Group {
     pub rules: Rules,
     pub now_ms: i64,
     pub outcomes: Vec<Result<Accepted, Refusal>>,
     pub sum: u64,
-    /// What the batches staged so far add to each counter; only kept when some counter may overflow.
+    /// Sums that the staged batches add to each counter; kept only when some counter may overflow.
     pub added: Option<Added>,
-    /// Records of the open frame, and what they go with.
+    /// Records of the open frame, and `open` with the traces of their batches.
     pub frame: Vec<Record>,
     pub open: Staged,
-    /// Frames that were appended, and what they go with.
+    /// Frames that were appended, and `unsynced` with the traces of their batches.
     pub written: Vec<LoggedFrame>,
     pub unsynced: Staged,
 }
 
-/// How far a group had come before a batch.
+/// State of a group before a batch was staged.
 pub(super) struct Mark {
     bytes: usize,
     records: usize,
@@ -94,10 +94,10 @@ impl Group {
         }
     }
 
-    /// Takes back what was staged since of a batch, which has no outcome yet.
+    /// Removes what was staged since `mark` of a batch without an outcome.
     pub fn go_back(&mut self, writer: &mut Writer, mark: Mark) {
         if self.frame.len() > mark.records {
-            // It is part of what others are added to.
+            // The sums in `added` include these records.
             self.added = None;
         }
         writer.payload.truncate(mark.bytes);
@@ -111,14 +111,14 @@ impl Group {
         self.sum = mark.sum;
     }
 
-    /// All records that are staged, in their order.
+    /// All staged records, in order.
     pub fn records(&self) -> impl DoubleEndedIterator<Item = &Record> {
         let written = self.written.iter().flat_map(|frame| &frame.records);
         written.chain(&self.frame)
     }
 
-    /// Answers the batch whose turn it is. One that left no record repeats what may be on its way to the disk only now:
-    /// they succeed or fail together.
+    /// Accepts the next batch. A batch that left no record repeats an earlier one, whose records may be unsynced: both
+    /// succeed or fail together.
     pub fn accept(&mut self, accepted: Accepted) {
         let staged = if self.frame.is_empty() {
             &mut self.unsynced
@@ -129,14 +129,14 @@ impl Group {
         self.outcomes.push(Ok(accepted));
     }
 
-    /// Refuses the batches of what could not be written, and takes it back.
+    /// Refuses the batches of records that could not be written, and removes their traces.
     pub fn refuse(&mut self, writer: &mut Writer, staged: Staged, refusal: &Refusal) {
         for index in staged.take_back(writer) {
             self.outcomes[index] = Err(refusal.clone());
         }
     }
 
-    /// Remembers an id as that of the record pushed next; `base` is the number of the frame's first.
+    /// Remembers an id for the record that is pushed next. `base` is the sequence number of the frame's first record.
     pub fn remember(&mut self, writer: &mut Writer, id: u128, base: u64) {
         let sequence = base + self.frame.len() as u64;
         writer.ids.insert(

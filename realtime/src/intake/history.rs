@@ -1,4 +1,4 @@
-//! What became of an id, told from the log as long as it is kept.
+//! The history of an id, read from the log for as long as the log is kept.
 
 use tallyring_archive::RunEntry;
 use tallyring_records::{Day, Offset, Record, StoreId};
@@ -7,32 +7,34 @@ use super::{AGAIN_DOMAIN, ID_DOMAIN, Intake, REFUSED_DOMAIN};
 use crate::error::{Error, Result};
 use crate::oplog::OplogError;
 
-/// Everything the log says of an id.
+/// All records of the log for an id.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct IdHistory {
-    /// The increment that counted, [`Record::Increment`] or [`Record::Late`]; or was [`Record::Filtered`].
+    /// The record that counted the increment, [`Record::Increment`] or [`Record::Late`], or that filtered it,
+    /// [`Record::Filtered`].
     pub counted: Option<Logged>,
-    /// The first [`Record::Duplicate`] of it.
+    /// The first [`Record::Duplicate`] of the increment.
     pub again: Option<Logged>,
-    /// The first [`Record::Refused`].
+    /// The first [`Record::Refused`] with the id.
     pub refused: Option<Logged>,
-    /// The generation that is read when its store was merged; none while the count is a delta.
+    /// Number of the active generation when the increment is merged into it; none while a delta store or a pending
+    /// source run counts the increment.
     pub generation: Option<u64>,
 }
 
-/// A record, where it stands and when it arrived.
+/// A record with its offset and its arrival.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Logged {
-    /// Its place in the log.
+    /// Offset of the record.
     pub offset: Offset,
-    /// Unix milliseconds.
+    /// Arrival, Unix milliseconds.
     pub arrived_ms: i64,
-    /// What it says.
+    /// The record itself.
     pub record: Record,
 }
 
 impl Intake {
-    /// What became of the increments and events with this id.
+    /// Finds the increments and events with this id.
     ///
     /// # Errors
     /// When a run of ids or the log is damaged.
@@ -52,7 +54,7 @@ impl Intake {
     fn find_logged(&self, domain: u8, id: &str) -> Result<Option<Logged>> {
         let identity = self.live.keys().identity(domain, id.as_bytes());
         // Runs are read without the lock that increments wait for.
-        let (mut sequence, runs) = self.writer().ids.places(identity);
+        let (mut sequence, runs) = self.writer().ids.candidates(identity);
         for run in runs {
             if sequence.is_none() {
                 sequence = run.find(self.live.cache(), identity)?;
@@ -62,14 +64,14 @@ impl Intake {
             return Ok(None);
         };
         match self.logged(sequence) {
-            // Its segment is gone before its run is.
+            // The segment of the record is removed before its id run is.
             Err(Error::Oplog(OplogError::Missing { .. })) => Ok(None),
             found => found,
         }
     }
 
-    /// The generation in the view, unless the store that took the record still counts it, or what was exported of such a
-    /// store waits to be merged.
+    /// The active generation, unless the delta store that took the record still counts it, or a source run of such a
+    /// delta store waits to be merged.
     fn merged_in(&self, logged: &Logged) -> Option<u64> {
         let view = self.live.snapshot();
         let (at, is_late) = match &logged.record {

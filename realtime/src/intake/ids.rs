@@ -1,12 +1,14 @@
-//! Remembered ids: what makes a retry harmless.
+//! Remembered ids, which make a retry harmless.
 //!
-//! An id is 128 keyed bits of its text. It is known by itself, whatever its time or keys, for a
-//! window by arrival. New ids are in memory; with every flush they become a sorted run of lines
-//! `id|<32 hex digits>,<arrival minute>:<sequence>`, with a Bloom filter in memory that answers
-//! "surely new" for nearly all others; the run decides. Runs are merged as they add up. A run whose
-//! newest id is older than the window loses its filter: it only tells what became of an id, as long
-//! as the log is kept. Cost: 38 to 76 MB a million ids in memory, as the table has just grown or is about to; 1.8 MB once they
-//! are in a run.
+//! An id is 128 keyed bits of its text. The id is remembered for a window of time after its arrival, whatever the time
+//! or the keys of its increment.
+//!
+//! New ids are in memory. With every flush they become a sorted run of lines `id|<32 hex digits>,<arrival
+//! minute>:<sequence>`. A Bloom filter in memory answers "surely new" for nearly all new ids, and the run decides
+//! otherwise. Runs are merged as they add up. A run whose newest id is older than the window loses its filter: it then
+//! only serves the history of an id, for as long as the log is kept.
+//!
+//! Cost of a million ids: 38 to 76 MB in memory, depending on how recently the table grew; 1.8 MB in a run.
 
 mod compact;
 
@@ -26,21 +28,21 @@ use tallyring_records::{Grain, TimeCode};
 /// All ids of the window.
 pub struct Ids {
     recent: HashMap<u128, Seen>,
-    /// Taken to be flushed; they count until the manifest names their run.
+    /// Frozen ids, which count until the manifest names their run.
     frozen: Option<Arc<HashMap<u128, Seen>>>,
     runs: Vec<Arc<IdRun>>,
 }
 
-/// When and as which record an id was accepted.
+/// The record that made an id known, and its arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seen {
-    /// The record that counted.
+    /// Sequence number of the record.
     pub sequence: u64,
     /// Arrival, Unix milliseconds.
     pub arrived_ms: i64,
 }
 
-/// A run of ids and, within the window, its filter.
+/// A run of ids with its filter; within the window only.
 pub struct IdRun {
     entry: IdRunEntry,
     run: Arc<Run>,
@@ -50,11 +52,12 @@ pub struct IdRun {
 /// Chance that the filter of a run sends a new id to the run.
 const FALSE_POSITIVES: f64 = 0.001;
 
-/// Of a table at its fullest, seven eighths.
+/// Memory of an id in a table at its fullest, seven eighths.
 const BYTES_EACH: usize = (size_of::<(u128, Seen)>() + 1) * 8 / 7;
 
 impl Ids {
-    /// The ids of the runs that the manifest names; ids are known from `known_from_ms` on (Unix milliseconds).
+    /// Opens the id runs that the manifest names. Ids that arrived since `known_from_ms` (Unix milliseconds) are
+    /// remembered.
     ///
     /// # Errors
     /// When a run cannot be read.
@@ -70,7 +73,7 @@ impl Ids {
         })
     }
 
-    /// The record that counted this id, if it is known.
+    /// Sequence number of the record that made this id known; none for a new id.
     ///
     /// # Errors
     /// When a run that may hold it is damaged.
@@ -94,8 +97,8 @@ impl Ids {
         Ok(None)
     }
 
-    /// The record of an id in memory, and the runs that may hold one, those beyond the window too.
-    pub fn places(&self, id: u128) -> (Option<u64>, Vec<Arc<IdRun>>) {
+    /// Sequence number for an id in memory, and the runs that may hold the id, including those beyond the window.
+    pub fn candidates(&self, id: u128) -> (Option<u64>, Vec<Arc<IdRun>>) {
         let in_memory = self
             .recent
             .get(&id)
@@ -108,39 +111,40 @@ impl Ids {
         (in_memory.map(|seen| seen.sequence), runs.collect())
     }
 
-    /// As [`Ids::places`], of the window alone: where [`Ids::find`] looks.
-    pub fn known_places(&self, id: u128) -> (Option<u64>, Vec<Arc<IdRun>>) {
-        let (sequence, mut runs) = self.places(id);
+    /// [`Ids::candidates`] of the window alone, where [`Ids::find`] looks.
+    pub fn candidates_in_window(&self, id: u128) -> (Option<u64>, Vec<Arc<IdRun>>) {
+        let (sequence, mut runs) = self.candidates(id);
         runs.retain(|run| run.filter.is_some());
         (sequence, runs)
     }
 
-    /// Remembers an id; the first one wins.
+    /// Remembers an id; the first record of an id wins.
     pub fn insert(&mut self, id: u128, seen: Seen) {
         self.recent.entry(id).or_insert(seen);
     }
 
-    /// Forgets an id of a record that was not written after all.
+    /// Forgets an id whose record was not written after all.
     pub fn withdraw(&mut self, id: u128) {
         self.recent.remove(&id);
     }
 
-    /// Ids in memory.
+    /// Number of ids in memory.
     pub fn in_memory(&self) -> usize {
         self.recent.len() + self.frozen.as_ref().map_or(0, |frozen| frozen.len())
     }
 
-    /// Bytes of memory held by ids that are in no run.
+    /// Memory of ids that no run holds, bytes.
     pub fn bytes(&self) -> usize {
         let frozen = self.frozen.as_deref().map_or(0, HashMap::capacity);
         (self.recent.capacity() + frozen) * BYTES_EACH
     }
 
-    /// Sets the ids in memory aside, to be written; none when there are none.
+    /// Freezes the ids in memory, to be written; none when memory holds no id.
     pub fn freeze(&mut self) -> Option<Arc<HashMap<u128, Seen>>> {
         let mut taken = std::mem::take(&mut self.recent);
         if let Some(frozen) = self.frozen.take() {
-            // An earlier flush failed, and reads them no more: its ids are written with these, which are fewer.
+            // An earlier flush failed, and no longer reads its ids: they are written with the new ones, which are
+            // fewer.
             let mut earlier = Arc::unwrap_or_clone(frozen);
             for (id, seen) in taken {
                 earlier.entry(id).or_insert(seen);
@@ -155,8 +159,8 @@ impl Ids {
         Some(taken)
     }
 
-    /// The manifest names these runs now: what was set aside is in the fresh ones, others are
-    /// forgotten, and those older than `known_from_ms` are no longer asked whether an id is new.
+    /// Adopts the runs that the manifest now names. The fresh runs hold the frozen ids, unnamed runs are closed, and
+    /// runs older than `known_from_ms` no longer decide whether an id is new.
     pub fn adopt(&mut self, fresh: Vec<IdRun>, entries: &[IdRunEntry], known_from_ms: i64) {
         self.runs.extend(fresh.into_iter().map(Arc::new));
         self.runs.retain(|run| entries.contains(&run.entry));
@@ -178,10 +182,10 @@ impl Ids {
     }
 }
 
-/// Writes ids as a run, durably.
+/// Writes ids as a run, durably. Returns none when there are no ids.
 ///
 /// # Errors
-/// When the disk refuses.
+/// When the run cannot be written.
 pub fn write_run(
     blobs: &Blobs,
     ids: &HashMap<u128, Seen>,
@@ -203,7 +207,7 @@ pub fn write_run(
     Ok(run.map(|run| IdRunEntry { newest_ms, run }))
 }
 
-/// Where a run goes whose newest id arrived then.
+/// The description of a run whose newest id arrived at `newest_ms`.
 fn spec(newest_ms: i64, level: i32) -> RunSpec {
     let newest = TimeCode::containing(newest_ms.div_euclid(1_000), Grain::Minute);
     RunSpec {
@@ -216,10 +220,10 @@ fn spec(newest_ms: i64, level: i32) -> RunSpec {
 }
 
 impl IdRun {
-    /// Opens a run and, unless it is older than `known_from_ms`, reads it once for its filter.
+    /// Opens a run. A run within the window is read once for its filter.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// When the run cannot be read.
     pub fn open(blobs: &Blobs, entry: IdRunEntry, known_from_ms: i64) -> Result<Self> {
         let run = Run::open_named(blobs, &entry.run)?;
         if entry.newest_ms < known_from_ms {
@@ -234,7 +238,7 @@ impl IdRun {
             let id = std::str::from_utf8(&key[3.min(key.len())..])
                 .ok()
                 .and_then(|hex| u128::from_str_radix(hex, 16).ok());
-            let what = "it has a line that is no id";
+            let what = "the run has a line that is not an id";
             let id = id.ok_or_else(|| Error::malformed(&entry.run.name, what))?;
             filter.insert(&id);
         }
@@ -242,7 +246,7 @@ impl IdRun {
         Ok(Self { entry, run, filter })
     }
 
-    /// The record that counted this id, if the run has it.
+    /// Sequence number of the record that made this id known, if the run has the id.
     ///
     /// # Errors
     /// When a block that may hold it is damaged.

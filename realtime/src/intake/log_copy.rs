@@ -1,28 +1,28 @@
-//! The second copy of the log: brought up by a thread of its own, or by the group commit that waits for it.
+//! The second copy of the log: a thread of its own brings it up, or the group commit that waits for it.
 
 use super::{Intake, Writer};
 use crate::error::{Refusal, Result};
 use crate::oplog::{LogCopy, LogCopyAck};
 
-/// Bytes that are copied before others get their turn.
+/// Bytes that are copied at a time, so that other work can go on between.
 const STEP_BYTES: u64 = 16 << 20;
 
 impl Intake {
-    /// Writes the log a second time from now on.
+    /// Adds a second copy of the log.
     pub(crate) fn add_log_copy(&mut self, copy: LogCopy) {
         self.log_copy = Some(copy);
     }
 
-    /// True when its log has a second copy.
+    /// True when the log has a second copy.
     pub fn has_log_copy(&self) -> bool {
         self.log_copy.is_some()
     }
 
-    /// Brings the second copy some way on; true when it has all that is durable now, or there is none. For a thread of its
-    /// own: the writer is held for a moment only.
+    /// Brings the second copy up by one step. Returns true when the copy has everything that is durable now, or when
+    /// there is no copy. A thread of its own calls this function; the lock of the intake is held for a moment only.
     ///
     /// # Errors
-    /// When either disk refuses. It can be tried again.
+    /// When the log cannot be read or the copy cannot be written. The call can be repeated.
     pub fn copy_log(&self) -> Result<bool> {
         let Some(copy) = &self.log_copy else {
             return Ok(true);
@@ -32,7 +32,7 @@ impl Intake {
         Ok(copy.bring_up(end, STEP_BYTES, now_ms)?)
     }
 
-    /// Makes sure, where increments are acknowledged by both, that the copy has what was appended so far.
+    /// Makes sure that the copy has everything that was appended so far, where both copies acknowledge increments.
     pub(super) fn copy_before(&self, writer: &mut Writer) -> std::result::Result<(), Refusal> {
         let refused = |cause: String| {
             Refusal::Unavailable(format!(
@@ -42,18 +42,18 @@ impl Intake {
         };
         match self.copy_now(writer, STEP_BYTES) {
             Ok(true) => Ok(()),
-            Ok(false) => Err(refused("it is still being brought up to date".to_owned())),
+            Ok(false) => Err(refused("it is still being brought up".to_owned())),
             Err(error) => Err(refused(error.to_string())),
         }
     }
 
-    /// Brings the copy up to what was just synced, before it is acknowledged by both.
+    /// Brings the copy up to the group that was just synced, where both copies acknowledge increments.
     pub(super) fn copy_after(&self, writer: &mut Writer) -> std::result::Result<(), Refusal> {
         match self.copy_now(writer, u64::MAX) {
             Ok(_) => Ok(()),
             Err(error) => Err(Refusal::Unavailable(format!(
-                "counted here, but the second copy of the log could not be written: {error}; send it again with the same id \
-                 or Idempotency-Key, which counts once"
+                "the batch was counted here, but the second copy of the log could not be written: {error}; send the batch again \
+                 with the same id or Idempotency-Key, and it counts once"
             ))),
         }
     }

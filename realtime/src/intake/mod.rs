@@ -1,8 +1,8 @@
-//! The way in: what comes is judged, written to the log, made durable, and counted.
+//! The intake: batches are judged, written to the log, made durable, and counted.
 //!
-//! [`Intake`] owns the log, the ids and the producers that are known, and one lock over them, which a group commit holds
-//! from its first batch until everything is counted. It owns the [`Live`] counts too, whose locks are therefore taken after
-//! its own. No lock of it is held while the log is read.
+//! [`Intake`] owns the log, the remembered ids and the producers, under one lock that a group commit holds from its
+//! first batch until everything is counted. [`Intake`] also owns the [`Live`] counts, so the locks of [`Live`] are
+//! taken after this one. The lock is not held while a record of an earlier batch is read from the log.
 //!
 //! This folder knows nothing of manifests, of how runs are written, or of how queries are answered.
 
@@ -58,17 +58,17 @@ const PRODUCER_DOMAIN: u8 = 6;
 
 const HOUR_MS: i64 = 3_600_000;
 
-/// The way in of one data directory.
+/// The intake of one data directory.
 pub struct Intake {
     world: World,
     options: Options,
     writer: Mutex<Writer>,
-    /// Its locks are taken after `writer`, or without it.
+    /// The second copy of the log. Its locks are taken after `writer`, or without it.
     log_copy: Option<LogCopy>,
     live: Live,
 }
 
-/// What one lock protects.
+/// The state that the lock of the intake protects.
 struct Writer {
     /// None when the store is open for reading only.
     log: Option<Log>,
@@ -76,40 +76,40 @@ struct Writer {
     producers: Producers,
     payload: Vec<u8>,
     bounds: Bounds,
-    answered: Answered,
+    answered: AnswerCache,
     /// Records since the last flush.
     unflushed: u64,
-    /// Why the last group could not be written, if it could not.
+    /// Why the last group could not be written; none where it was written.
     refused: Option<Refusal>,
-    /// Since when the clock has not been plausible.
+    /// The time since when the clock is doubted; none while the clock is plausible.
     doubt: Option<Doubt>,
-    /// When the last record was appended (Unix milliseconds), or the log was opened.
+    /// Time of the last appended record, or of the opening of the log, Unix milliseconds.
     last_append_ms: i64,
 }
 
-/// Bodies of batches and what they were answered, by the number of the record that says so. Retries come soon, and often
-/// together: the log is then not read for each.
-type Answered = quick_cache::unsync::Cache<u64, (u128, Accepted)>;
-/// Batches of which that is kept.
+/// Bodies and answers of recent batches, by the sequence number of the [`Record::Batch`] that holds them. Retries come
+/// soon and often together, so the log is not read for each of them.
+type AnswerCache = quick_cache::unsync::Cache<u64, (u128, Accepted)>;
+/// Batches that the cache of answers holds, at most.
 const ANSWERED_MAX: usize = 1_024;
 
-/// Everything in memory, set aside at one durable offset to be flushed.
+/// All memory, frozen at one durable offset to be flushed.
 pub(crate) struct Frozen {
-    /// Everything before this offset is in what was set aside or in runs.
+    /// The frozen memory and the runs together hold everything before this offset.
     pub until: Offset,
-    /// Memory of counts.
+    /// Frozen memory of the delta stores.
     pub stores: Vec<FrozenStore>,
-    /// Ids that are in no run.
+    /// Ids that no run holds.
     pub ids: Option<Arc<HashMap<u128, Seen>>>,
-    /// How far all producers have come.
+    /// The last sequence number of every producer.
     pub producers: Vec<ProducerEntry>,
     /// Time of the newest event of each type.
     pub newest_events: BTreeMap<String, i64>,
 }
 
-/// The state of the way in, for people.
+/// State of the intake, for people and metrics.
 pub(crate) struct IntakeStatus {
-    /// Records before this number are durable.
+    /// Records before this sequence number are durable.
     pub durable: u64,
     pub unflushed: u64,
     pub oplog_bytes: u64,
@@ -117,12 +117,12 @@ pub(crate) struct IntakeStatus {
     pub ids_in_memory: usize,
     pub ids_bytes: usize,
     pub is_clock_doubted: bool,
-    /// When the clock was plausible last, Unix milliseconds.
+    /// Last time at which the clock was plausible, Unix milliseconds.
     pub plausible_ms: Option<i64>,
 }
 
 impl Intake {
-    /// The way in as a manifest says, whose log is not open yet. It is opened for writing by [`Intake::open_log`].
+    /// Begins with the state that a manifest names. [`Intake::open_log`] then opens the log for writing.
     pub(crate) fn new(
         world: World,
         options: Options,
@@ -140,7 +140,7 @@ impl Intake {
             producers: Producers::restore(&manifest.intake.ids.producers),
             payload: Vec::new(),
             bounds,
-            answered: Answered::new(ANSWERED_MAX),
+            answered: AnswerCache::new(ANSWERED_MAX),
             unflushed: 0,
             refused: None,
             doubt: None,
@@ -175,7 +175,7 @@ impl Intake {
         self.writer().log.is_none()
     }
 
-    /// True when memory, or what a restart would replay, is above its limit.
+    /// True when memory, or the number of records that a restart would replay, is above its limit.
     pub fn wants_flush(&self) -> bool {
         let unflushed = self.writer().unflushed;
         unflushed >= self.options.replay_records_max
@@ -187,13 +187,13 @@ impl Intake {
         self.unflushed_bytes() >= 2 * self.options.delta_bytes_max
     }
 
-    /// Memory of counts and ids that are in no run, bytes.
+    /// Memory of counts and ids that no run holds, bytes.
     pub(crate) fn unflushed_bytes(&self) -> u64 {
         let ids = self.writer().ids.bytes() as u64;
         ids + self.live.unflushed_bytes()
     }
 
-    /// The state of the way in.
+    /// State of the intake.
     pub(crate) fn status(&self) -> IntakeStatus {
         let now_ms = self.world.clock.now_ms();
         let writer = self.writer();
@@ -210,17 +210,17 @@ impl Intake {
         }
     }
 
-    /// The counts, to change a declaration while nobody reads yet.
+    /// The counts, to change the schema before anything is read.
     pub(crate) fn live_mut(&mut self) -> &mut Live {
         &mut self.live
     }
 
-    /// Opens the way in for writing.
+    /// Opens the intake for writing.
     pub(crate) fn open_log(&mut self, log: Log) {
         self.writer().log = Some(log);
     }
 
-    /// Closes the stores that are due: every day before today, and late stores that count something.
+    /// Closes the delta stores that are due: every day before today, and late stores that count something.
     ///
     /// # Errors
     /// When the log takes no more writes.
@@ -236,7 +236,7 @@ impl Intake {
         Ok(())
     }
 
-    /// Sets all memory aside at one durable offset. It counts until [`Intake::flushed`].
+    /// Freezes all memory at one durable offset. It counts until [`Intake::flushed`].
     ///
     /// # Errors
     /// When the log cannot be synced.
@@ -257,7 +257,7 @@ impl Intake {
         })
     }
 
-    /// Lets the runs of `manifest` count in the place of what was set aside before `until`, in one step.
+    /// Lets the runs of `manifest` count instead of the memory that was frozen before `until`, in one step.
     pub(crate) fn flushed(
         &self,
         written: Vec<(tallyring_records::StoreId, Vec<OpenRun>)>,
@@ -273,10 +273,10 @@ impl Intake {
         writer.unflushed = applied.sequence.saturating_sub(until.sequence);
     }
 
-    /// Opens those of the id runs that are not open yet. It reads them without the lock, as filters take a moment to build.
+    /// Opens the id runs that are not open yet. They are read without the lock, because filters take a moment to build.
     ///
     /// # Errors
-    /// When one cannot be read.
+    /// When a run cannot be read.
     pub(crate) fn open_fresh_ids(&self, entries: &[IdRunEntry]) -> Result<Vec<IdRun>> {
         let (new, known_from_ms) = {
             let writer = self.writer();
@@ -290,29 +290,29 @@ impl Intake {
         Ok(opened?)
     }
 
-    /// Keeps counters that `runs` will add to below their limit.
+    /// Raises the bounds of counters by the counts of `runs`, before these counts are added.
     pub(crate) fn raise_bounds(&self, runs: &[tallyring_archive::RunEntry]) {
         let mut writer = self.writer();
         runs.iter().for_each(|run| writer.bounds.add_run(run));
     }
 
-    /// Notes in the log that a manifest is committed, durably. Where the log takes no more writes, only a step back would
-    /// not be noticed: the next commit or start notes again.
+    /// Notes durably in the log that a manifest is committed. Where the log takes no more writes, the note is missing,
+    /// and only the loss of that manifest would stay unnoticed; the next commit or start notes again.
     pub(crate) fn note_manifest(&self, number: u64) {
         let mut writer = self.writer();
         match self.append_one(&mut writer, &Record::Manifest { number }) {
             Ok(after) => self.live.pass(after),
             Err(error) => {
-                tracing::warn!(number, %error, "the log does not note that this manifest was committed");
+                tracing::warn!(number, %error, "the commit of this manifest could not be noted in the log");
             }
         }
     }
 
-    /// Removes log segments that nothing needs any more: they begin before `needed`, are out of the id window, and old
-    /// enough. Returns how many.
+    /// Removes log segments that begin before the sequence number `needed`, are outside of the window of ids, and are
+    /// old enough. Returns the number of removed segments.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// When a segment cannot be removed.
     pub(crate) fn expire_log(&self, needed: u64) -> Result<usize> {
         let older_than_ms = self.oldest_known_ms(&self.writer());
         let mut removed = 0;
@@ -322,13 +322,13 @@ impl Intake {
                 return Ok(removed);
             }
             removed += one;
-            // Writers that wait go first: each removal is a sync of the directory.
+            // Waiting writers go first, because each removal syncs the directory.
             std::thread::sleep(Duration::from_millis(1));
         }
     }
 
-    /// Since when the log is kept and tells what became of an id, Unix milliseconds: a batch's verdict is read from the
-    /// log as long as its key is remembered.
+    /// The time since when the log is kept (Unix milliseconds). A batch's answer is read from the log for as long as
+    /// its key is remembered.
     pub(crate) fn log_from_ms(&self) -> i64 {
         self.oldest_known_ms(&self.writer())
     }
@@ -339,14 +339,14 @@ impl Intake {
         now_ms.saturating_sub(log_hours * HOUR_MS)
     }
 
-    /// Since when ids are known, Unix milliseconds.
+    /// The time since when ids are remembered, Unix milliseconds.
     fn known_from_ms(&self, writer: &Writer) -> i64 {
         self.believed_now_ms(writer) - i64::from(self.options.id_hours) * HOUR_MS
     }
 
     fn writer(&self) -> MutexGuard<'_, Writer> {
-        // A panic while the lock was held ends the process (ops sees to it); a test that goes on
-        // sees the state the panic left, which is never half of a commit.
+        // A panic while the lock was held ends the process (`ops/` sees to it). A test that goes on sees the state that
+        // the panic left, which is never half of a commit.
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

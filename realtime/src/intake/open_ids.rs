@@ -1,4 +1,4 @@
-//! Remembered ids at a start: of their runs, or of the log, which holds every id that is known.
+//! Remembered ids at a start: from their runs, or from the log, which holds every remembered id.
 
 use tallyring_archive::{Blobs, IdsEntry};
 use tallyring_records::Offset;
@@ -7,18 +7,19 @@ use super::ids::Ids;
 use crate::error::Result;
 use crate::oplog::{Segment, segments};
 
-/// Ids of runs, and from which record on the log has the others.
+/// Ids of runs, and the offset from which the log has the others.
 pub(crate) struct OpenIds {
     pub ids: Ids,
-    /// What is known from here on: without runs, ids are read from the log again.
+    /// The ids as a manifest would name them: without runs, all ids are read from the log again.
     pub entry: IdsEntry,
 }
 
 impl OpenIds {
-    /// Those that a manifest names. Where a run is damaged or gone, none of them: the log is kept for longer than ids are.
+    /// Opens the id runs that a manifest names. If one of them is damaged or missing, no run is used and all ids are
+    /// read from the log, which is kept for longer than ids are.
     ///
     /// # Errors
-    /// When they cannot be read now.
+    /// When the runs cannot be read now, or are damaged while the log does not reach back to its beginning.
     pub fn new(blobs: &Blobs, entry: &IdsEntry, known_from_ms: i64) -> Result<Self> {
         match Ids::open(blobs, &entry.runs, known_from_ms) {
             Ok(ids) => Ok(Self {
@@ -29,10 +30,10 @@ impl OpenIds {
                 let segments = segments(blobs.disk())?;
                 let oldest = segments.first().map(Segment::first_sequence);
                 if oldest != Some(0) {
-                    // A log that begins later may lack ids that are still known, and they would be forgotten.
+                    // A log that begins later may lack ids that are still remembered, and these would be forgotten.
                     return Err(error.into());
                 }
-                tracing::error!(%error, "a run of ids is damaged or gone: they are read from the log again");
+                tracing::error!(%error, "a run of ids is damaged or missing: all ids are read from the log again");
                 let from = Offset {
                     sequence: 0,
                     ..entry.flushed

@@ -1,24 +1,27 @@
-//! Whether the clock can be right: what cannot be undone waits until it can.
+//! The plausibility of the clock: nothing irreversible happens while the clock is doubted.
 //!
-//! Ids, old log segments and old detail that are forgotten under a clock that is ahead are lost, and a ring that turns by
-//! days takes its counts for old. So the clock is doubted when it is more than a day from where it was plausible last, as
-//! the log's frames tell (`crate::oplog`), or the manifest where none that is read does. It is believed again once it has
-//! come back, has gone for ten minutes as time did, or somebody said that it is right ([`crate::Options::trusts_clock`], a
-//! clock whose jumps are meant). The system's word that its clock is synchronised would count only within a day, where it is not needed.
-//! A doubted clock turns nothing, and time stands for whatever forgets; increments count all the same.
+//! A clock that is ahead would lose ids, old log segments and old detail that are forgotten too early, and a ring that
+//! turns with it would take current counts for late ones. So the clock is doubted when it is more than a day from the
+//! last plausible time, which the frames of the log hold (`crate::oplog`), or the manifest where no frame was read.
+//!
+//! The clock is believed again once it has come back, once it has gone evenly for ten minutes, or once somebody said
+//! that it is right ([`crate::Options::trusts_clock`], or a clock whose jumps are intended). The system's flag that its
+//! clock is synchronised is not used: it could only be trusted within a day, where it is not needed.
+//!
+//! Under a doubted clock the ring does not turn and nothing is forgotten; increments count all the same.
 
 use tallyring_records::Day;
 
 use super::{Intake, Writer};
 use crate::error::Result;
 
-/// For how long a doubted clock must go as time does before it is believed.
+/// Time for which a doubted clock must go evenly before it is believed, milliseconds.
 const BELIEVED_AFTER_MS: i64 = 600_000;
 
-/// By how much it may go wrong meanwhile without having been set.
+/// Largest deviation in that time that does not mean that the clock was set, milliseconds.
 const DRIFT_MAX_MS: i64 = 10_000;
 
-/// Since when the clock has gone as time does, without being plausible.
+/// The beginning of an even run of the clock that is not plausible yet.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Doubt {
     now_ms: i64,
@@ -43,15 +46,15 @@ impl Intake {
             tracing::warn!(
                 last_plausible_ms = log.plausible_ms(),
                 now_ms,
-                "the clock is more than a day from where it was: nothing is forgotten and the ring does not turn until it \
-                 has gone evenly for ten minutes; if it is right, start with --trust-clock"
+                "the clock is more than a day from its last plausible time: nothing is forgotten and the ring does not turn \
+                 until the clock has gone evenly for ten minutes; if the clock is right, start with --trust-clock"
             );
             begun
         });
         let agreed_ms = elapsed_ms.saturating_sub(doubt.elapsed_ms);
         let went_ms = now_ms.saturating_sub(doubt.now_ms);
         if went_ms.abs_diff(agreed_ms) > DRIFT_MAX_MS.unsigned_abs() {
-            // It was set.
+            // The clock was set.
             *doubt = begun;
             return Ok(false);
         }
@@ -60,20 +63,20 @@ impl Intake {
         }
         tracing::warn!(
             now_ms,
-            "the clock is believed: it has gone evenly for ten minutes"
+            "the clock is believed again: it has gone evenly for ten minutes"
         );
         log.believe_clock(now_ms);
         writer.doubt = None;
         Ok(true)
     }
 
-    /// As [`Intake::believed_now_ms`], for other folders.
+    /// [`Intake::believed_now_ms`], for other folders.
     pub(crate) fn believed_ms(&self) -> i64 {
         self.believed_now_ms(&self.writer())
     }
 
-    /// Now, for whatever forgets: no later than the ring's today ends, and while the clock is doubted, than it was plausible
-    /// last.
+    /// The time by which things expire, Unix milliseconds: no later than the end of the ring's today, and while the
+    /// clock is doubted, no later than its last plausible time.
     pub(super) fn believed_now_ms(&self, writer: &Writer) -> i64 {
         let now_ms = self.world.clock.now_ms();
         let end_ms = self.live.snapshot().ring.today().next().start() * 1_000;
@@ -84,7 +87,7 @@ impl Intake {
         now_ms.min(end_ms).min(last_ms.unwrap_or(now_ms))
     }
 
-    /// When the clock was plausible last, if it is not at `now_ms` (Unix milliseconds both).
+    /// The last plausible time of the clock, unless `now_ms` is plausible (both Unix milliseconds).
     pub(crate) fn plausible_before(&self, now_ms: i64) -> Option<i64> {
         let writer = self.writer();
         let log = writer.log.as_ref()?;
@@ -94,7 +97,7 @@ impl Intake {
         }
     }
 
-    /// Days that the ring's today is later than the clock's.
+    /// Days by which the ring's today is ahead of the clock's day.
     pub(crate) fn days_ahead(&self, today: Day) -> u32 {
         let day = Day::of(self.world.clock.now_ms().div_euclid(1_000));
         today.number().saturating_sub(day.number())

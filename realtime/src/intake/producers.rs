@@ -1,10 +1,14 @@
-//! Producers that number what they send: exactly once in constant memory, instead of ids.
+//! Producers that number their increments: exactly once in constant memory, instead of ids.
 //!
-//! A producer sends its increments in order, each with the next number, and sends again what got no
-//! answer. A number below the one that follows is a duplicate; one above it says that something is
-//! missing, and is refused, so that nothing is lost. A higher epoch begins anew at any number; what
-//! comes of a lower one, or is below the number that its epoch began with and so never counted, is refused. The log holds every number, the manifest how far they came when
-//! memory was flushed. Cost: about 60 bytes a producer.
+//! A producer sends its increments in order, each with the next sequence number, and sends an increment again that got
+//! no answer. A number below the next one is a duplicate. A number above it shows that an increment is missing, and is
+//! refused, so that nothing is lost.
+//!
+//! A higher epoch begins anew at any number. Two kinds of increments are refused because they never counted: those of a
+//! lower epoch, and those below the first number of their epoch.
+//!
+//! The log holds every number; the manifest holds the last number of every producer at the last flush. A producer takes
+//! about 60 bytes.
 
 use hashbrown::HashMap;
 use tallyring_archive::ProducerEntry;
@@ -12,25 +16,25 @@ use tallyring_records::Origin;
 
 use crate::error::OutOfOrder;
 
-/// Producers that are followed at once.
+/// Producers that are followed at once, at most.
 const PRODUCERS_MAX: usize = 10_000;
 
-/// How far every producer has come.
+/// The last sequence number of every producer.
 #[derive(Default, Clone)]
 pub struct Producers(HashMap<u128, LastSequence>);
 
-/// How far one has come.
+/// The last sequence number of one producer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LastSequence {
     epoch: u64,
-    /// With which the epoch began.
+    /// The number with which the epoch began.
     first: u64,
     next: u64,
     seen_ms: i64,
 }
 
 impl Producers {
-    /// As a manifest says.
+    /// Restores the producers that a manifest names.
     pub fn restore(entries: &[ProducerEntry]) -> Self {
         let last = entries.iter().filter_map(|entry| {
             let last = LastSequence {
@@ -44,7 +48,7 @@ impl Producers {
         Self(last.collect())
     }
 
-    /// For a manifest.
+    /// The producers in the form of a manifest.
     pub fn entries(&self) -> Vec<ProducerEntry> {
         let mut entries: Vec<ProducerEntry> = self
             .0
@@ -61,15 +65,15 @@ impl Producers {
         entries
     }
 
-    /// Forgets those that were last seen before `oldest_ms`.
+    /// Forgets producers that were last seen before `oldest_ms` (Unix milliseconds).
     pub fn forget(&mut self, oldest_ms: i64) {
         self.0.retain(|_, last| last.seen_ms >= oldest_ms);
     }
 
-    /// True when the increment with this origin is new, false when it is a duplicate.
+    /// Returns true when the increment with this origin is new, false when it is a duplicate.
     ///
     /// # Errors
-    /// What was expected instead.
+    /// The wrong field, and the value that was expected.
     pub fn is_new(&self, id: u128, origin: &Origin) -> Result<bool, OutOfOrder> {
         let wrong = |field, value: &dyn ToString, detail| {
             let value = value.to_string();
@@ -92,22 +96,22 @@ impl Producers {
         if origin.epoch < known.epoch {
             let (now, before) = (known.epoch, origin.epoch);
             let detail = format!(
-                "producer {producer} is in epoch {now} now, epoch {before} is over; send epoch {now} with sequence {}, \
-                 or a higher epoch",
+                "producer {producer} is in epoch {now}, and epoch {before} is over; send epoch {now} with sequence {}, or a \
+                 higher epoch",
                 known.next
             );
             return wrong("epoch", &before, detail);
         }
         if origin.epoch == known.epoch && origin.sequence > known.next {
             let detail = format!(
-                "sequence {} of producer {producer} came, {} follows: what lies between was not counted, send it first",
+                "producer {producer} sent sequence {}, but {} follows: the numbers between were not counted, send them first",
                 origin.sequence, known.next
             );
             return wrong("sequence", &origin.sequence, detail);
         }
         if origin.epoch == known.epoch && origin.sequence < known.first {
             let detail = format!(
-                "sequence {} of producer {producer} never counted, because {} came first in epoch {}: send it in a higher \
+                "sequence {} of producer {producer} never counted, because {} came first in epoch {}; send it in a higher \
                  epoch, or with an id",
                 origin.sequence, known.first, known.epoch
             );
@@ -116,7 +120,7 @@ impl Producers {
         Ok(origin.epoch > known.epoch || origin.sequence == known.next)
     }
 
-    /// The increment with this origin counts; how far its producer had come before.
+    /// Notes that the increment with this origin counts. Returns the producer's last number before it.
     pub fn follow(&mut self, id: u128, origin: &Origin, seen_ms: i64) -> Option<LastSequence> {
         let known = self.0.get(&id);
         let began = known.filter(|known| known.epoch == origin.epoch);
@@ -129,7 +133,7 @@ impl Producers {
         self.0.insert(id, last)
     }
 
-    /// Takes that back.
+    /// Sets a producer back to `before`.
     pub fn withdraw(&mut self, id: u128, before: Option<LastSequence>) {
         match before {
             Some(last) => self.0.insert(id, last),
@@ -161,7 +165,7 @@ mod tests {
             }
             new
         };
-        assert_eq!(sends(0, 7), Ok(true), "the first number is any");
+        assert_eq!(sends(0, 7), Ok(true), "any number may be the first");
         assert_eq!(sends(0, 8), Ok(true));
         assert_eq!(sends(0, 8), Ok(false));
         assert_eq!(sends(0, 7), Ok(false));

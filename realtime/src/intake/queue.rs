@@ -1,9 +1,9 @@
-//! What waits for the thread that commits.
+//! The queue of batches that wait for the committing thread.
 //!
-//! To wake a thread costs more than to count an increment. So what tasks submit in one turn of their thread goes to the
-//! queue together, once all tasks that were ready have had theirs; and the answers to a group go back together to the
-//! runtime that asked, which wakes its tasks by itself. The queue is bounded in batches and in bytes; when it is full, a
-//! caller is told to come again.
+//! Waking a thread costs more than counting an increment. So batches that the tasks of one thread submit go to the
+//! queue together, once all ready tasks have run. The answers to a group go back together to the runtime of its
+//! callers, which wakes its own tasks. The queue is bounded in batches and in bytes; a full queue refuses a batch with
+//! [`Refusal::Busy`].
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -17,30 +17,30 @@ use tokio::sync::oneshot;
 use super::batch::Batch;
 use crate::error::Refusal;
 
-/// Batches that may wait, with those that are being committed.
+/// Batches in the queue and in the group that is being committed, at most.
 const BATCHES_MAX: usize = 16_384;
 
-/// What becomes of a batch.
+/// Outcome of a batch.
 type Outcome = Result<Accepted, Refusal>;
 
-/// Between those who submit and the thread that commits.
+/// Bounded queue between the tasks that submit batches and the thread that commits them.
 pub struct Queue {
     state: Mutex<State>,
-    came: Condvar,
-    /// Memory of what waits or is being committed; one batch that is larger waits alone.
+    arrived: Condvar,
+    /// Memory of batches that wait or are being committed, bytes. One larger batch waits alone.
     bytes_max: usize,
     batches: AtomicUsize,
     bytes: AtomicUsize,
 }
 
-/// A group's callers, in the order of its batches.
+/// Callers of a group, in the order of its batches.
 pub struct Callers(Vec<Caller>);
 
-/// The end that takes. Closes the queue when dropped: nobody waits for a thread that has ended, however it did.
+/// The receiving end. Dropping it closes the queue and fails the waiting callers, however the committing thread ended.
 pub struct Taker {
     queue: Arc<Queue>,
-    /// What it brought along from the queue, so as to hold its lock for a moment only, and is in no group yet.
-    brought: VecDeque<(Batch, Caller)>,
+    /// Batches that left the queue and are in no group yet: taking many at once holds the lock for a moment only.
+    taken: VecDeque<(Batch, Caller)>,
 }
 
 #[derive(Default)]
@@ -49,47 +49,47 @@ struct State {
     is_closed: bool,
 }
 
-/// Who waits for what becomes of a batch.
+/// The task that waits for the outcome of a batch.
 struct Caller {
     answer: oneshot::Sender<Outcome>,
-    desk: Arc<Desk>,
+    submissions: Arc<Submissions>,
     queued: QueuedBytes,
 }
 
-/// Where what is submitted in a turn of a thread waits for its end.
-struct Desk {
+/// Batches that the tasks of one thread submitted and that are not in the queue yet.
+struct Submissions {
     queue: Arc<Queue>,
-    /// Whose tasks submit here.
+    /// Runtime of the submitting tasks.
     runtime: Handle,
     submitted: Mutex<Vec<(Batch, Caller)>>,
 }
 
-/// Hands over what was submitted when dropped, which a runtime that ends does, too.
-struct Turn(Arc<Desk>);
+/// Hands the submitted batches to the queue when dropped; a runtime that ends drops it, too.
+struct HandOver(Arc<Submissions>);
 
-/// A batch's part of the bounds; given back when dropped.
+/// The batch's share of the queue's bounds, given back when dropped.
 struct QueuedBytes {
     queue: Arc<Queue>,
     bytes: usize,
 }
 
 thread_local! {
-    static DESK: RefCell<Option<Arc<Desk>>> = const { RefCell::new(None) };
+    static SUBMISSIONS: RefCell<Option<Arc<Submissions>>> = const { RefCell::new(None) };
 }
 
 impl Queue {
-    /// An empty one, of at most so many bytes.
+    /// Creates an empty queue of at most `bytes_max` bytes.
     pub fn new(bytes_max: usize) -> Self {
         Self {
             state: Mutex::default(),
-            came: Condvar::new(),
+            arrived: Condvar::new(),
             bytes_max,
             batches: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
         }
     }
 
-    /// Hands a batch over from a task of a runtime; resolves when it is answered.
+    /// Submits a batch from a task of a runtime, and resolves with the outcome.
     ///
     /// # Errors
     /// Why nothing was counted.
@@ -99,7 +99,7 @@ impl Queue {
     pub async fn submit(self: &Arc<Self>, batch: Batch) -> Outcome {
         let queued = QueuedBytes::take(self, &batch).ok_or(Refusal::Busy)?;
         let (answer, answered) = oneshot::channel();
-        Desk::of_this_thread(self).submit(batch, answer, queued);
+        Submissions::of_this_thread(self).submit(batch, answer, queued);
         answered.await.unwrap_or_else(|_| {
             Err(Refusal::Unavailable(
                 "the server is stopping; retry with the same id".into(),
@@ -107,52 +107,52 @@ impl Queue {
         })
     }
 
-    /// What waits is still taken, and nothing else comes.
+    /// Closes the queue: waiting batches are still taken, and new ones are refused.
     pub fn close(&self) {
         lock(&self.state).is_closed = true;
-        self.came.notify_one();
+        self.arrived.notify_one();
     }
 
     fn push(&self, submitted: Vec<(Batch, Caller)>) {
         let mut state = lock(&self.state);
         if state.is_closed {
-            // Whoever waits is told so by the end of its channel.
+            // Dropping the senders fails the waiting callers with [`Refusal::Unavailable`].
             return;
         }
         let is_first = state.waiting.is_empty();
         state.waiting.extend(submitted);
         drop(state);
         if is_first {
-            self.came.notify_one();
+            self.arrived.notify_one();
         }
     }
 }
 
 impl Taker {
-    /// Takes from this queue.
+    /// Takes batches from `queue`.
     pub fn new(queue: Arc<Queue>) -> Self {
         Self {
             queue,
-            brought: VecDeque::new(),
+            taken: VecDeque::new(),
         }
     }
 
-    /// Waits for batches, then takes so many that they have about so many records; none once the queue is closed and
-    /// empty.
+    /// Waits for batches, then takes batches until they have `records_max` increments or the queue is empty. Returns
+    /// none once the queue is closed and empty.
     pub fn take(&mut self, records_max: usize) -> Option<(Vec<Batch>, Callers)> {
-        if self.brought.is_empty() {
+        if self.taken.is_empty() {
             let state = lock(&self.queue.state);
             let none = |state: &mut State| state.waiting.is_empty() && !state.is_closed;
-            let waited = self.queue.came.wait_while(state, none);
+            let waited = self.queue.arrived.wait_while(state, none);
             let mut state = waited.unwrap_or_else(PoisonError::into_inner);
-            std::mem::swap(&mut self.brought, &mut state.waiting);
+            std::mem::swap(&mut self.taken, &mut state.waiting);
         }
         let (mut batches, mut callers, mut records) = (Vec::new(), Vec::new(), 0);
         while records < records_max {
-            if self.brought.is_empty() {
-                std::mem::swap(&mut self.brought, &mut lock(&self.queue.state).waiting);
+            if self.taken.is_empty() {
+                std::mem::swap(&mut self.taken, &mut lock(&self.queue.state).waiting);
             }
-            let Some((batch, caller)) = self.brought.pop_front() else {
+            let Some((batch, caller)) = self.taken.pop_front() else {
                 break;
             };
             records += batch.increments.len();
@@ -174,26 +174,26 @@ impl Drop for Taker {
 }
 
 impl Callers {
-    /// Tells each its outcome. Nobody waits any more where a client has gone: its batch counts all the same.
+    /// Sends each caller its outcome. A caller may be gone: its batch counts all the same.
     pub fn answer(self, outcomes: Vec<Outcome>) {
-        let mut desks: Vec<(Arc<Desk>, Vec<_>)> = Vec::new();
+        let mut answers_by_runtime: Vec<(Arc<Submissions>, Vec<_>)> = Vec::new();
         for (caller, outcome) in self.0.into_iter().zip(outcomes) {
             let Caller {
                 answer,
-                desk,
+                submissions,
                 queued,
             } = caller;
             drop(queued);
-            match desks
+            match answers_by_runtime
                 .iter_mut()
-                .find(|(known, _)| Arc::ptr_eq(known, &desk))
+                .find(|(known, _)| Arc::ptr_eq(known, &submissions))
             {
                 Some((_, answers)) => answers.push((answer, outcome)),
-                None => desks.push((desk, vec![(answer, outcome)])),
+                None => answers_by_runtime.push((submissions, vec![(answer, outcome)])),
             }
         }
-        for (desk, answers) in desks {
-            desk.runtime.spawn(async move {
+        for (submissions, answers) in answers_by_runtime {
+            submissions.runtime.spawn(async move {
                 for (answer, outcome) in answers {
                     let _ = answer.send(outcome);
                 }
@@ -202,22 +202,22 @@ impl Callers {
     }
 }
 
-impl Desk {
-    /// That of the calling thread, for the runtime whose task it runs.
+impl Submissions {
+    /// The submissions of the calling thread for its current runtime.
     fn of_this_thread(queue: &Arc<Queue>) -> Arc<Self> {
         let runtime = Handle::current();
-        DESK.with_borrow_mut(|desk| {
-            desk.take_if(|desk| {
-                !Arc::ptr_eq(&desk.queue, queue) || desk.runtime.id() != runtime.id()
+        SUBMISSIONS.with_borrow_mut(|submissions| {
+            submissions.take_if(|submissions| {
+                !Arc::ptr_eq(&submissions.queue, queue) || submissions.runtime.id() != runtime.id()
             });
-            let desk = desk.get_or_insert_with(|| {
+            let submissions = submissions.get_or_insert_with(|| {
                 Arc::new(Self {
                     queue: Arc::clone(queue),
                     runtime,
                     submitted: Mutex::default(),
                 })
             });
-            Arc::clone(desk)
+            Arc::clone(submissions)
         })
     }
 
@@ -227,10 +227,10 @@ impl Desk {
         answer: oneshot::Sender<Outcome>,
         queued: QueuedBytes,
     ) {
-        let desk = Arc::clone(&self);
+        let submissions = Arc::clone(&self);
         let caller = Caller {
             answer,
-            desk,
+            submissions,
             queued,
         };
         let mut submitted = lock(&self.submitted);
@@ -238,17 +238,18 @@ impl Desk {
         submitted.push((batch, caller));
         drop(submitted);
         if is_first {
-            let turn = Turn(self);
+            let hand_over = HandOver(self);
             tokio::spawn(async move {
-                // It goes behind the tasks that are ready now, and those that the next look at the sockets wakes.
+                // The hand-over runs after the tasks that are ready now, and after those that the next poll of the
+                // sockets wakes.
                 tokio::task::yield_now().await;
-                drop(turn);
+                drop(hand_over);
             });
         }
     }
 }
 
-impl Drop for Turn {
+impl Drop for HandOver {
     fn drop(&mut self) {
         let submitted = std::mem::take(&mut *lock(&self.0.submitted));
         self.0.queue.push(submitted);
@@ -258,7 +259,7 @@ impl Drop for Turn {
 impl QueuedBytes {
     fn take(queue: &Arc<Queue>, batch: &Batch) -> Option<Self> {
         let weight: usize = batch.increments.iter().map(weight).sum();
-        // Made before the check, so that what is refused is given back.
+        // Created before the check, so that a refused batch gives its share back.
         let queued = Self {
             queue: Arc::clone(queue),
             bytes: weight.min(queue.bytes_max),
@@ -280,7 +281,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Bytes that an increment holds while it waits, about.
+/// Memory of a waiting increment, bytes, about.
 fn weight(increment: &Increment) -> usize {
     let texts = |pairs: &[(Text, Text)]| {
         pairs
@@ -314,18 +315,20 @@ mod tests {
     const BYTES_MAX: usize = 1 << 20;
 
     #[test]
-    fn what_tasks_submit_in_a_turn_is_taken_together_in_its_order_and_answered() {
+    fn batches_that_tasks_submit_together_are_taken_in_order_and_answered() {
         let queue = Arc::new(Queue::new(BYTES_MAX));
         let (mut taker, runtime) = (Taker::new(Arc::clone(&queue)), runtime());
-        let asked: Vec<_> = (1..=5)
-            .map(|n| ask(runtime.handle(), &queue, batch(n)))
+        let answers: Vec<_> = (1..=5)
+            .map(|n| submit_by_task(runtime.handle(), &queue, batch(n)))
             .collect();
         let running = run(runtime);
         let (batches, callers) = taker.take(16).expect("a group");
         let counts: Vec<u64> = batches.iter().map(|batch| batch.increments[0].n).collect();
         assert_eq!(counts, [1, 2, 3, 4, 5]);
         callers.answer(batches.iter().map(accepted).collect());
-        let answers = asked.iter().map(|answer| answer.recv().expect("an answer"));
+        let answers = answers
+            .iter()
+            .map(|answer| answer.recv().expect("an answer"));
         assert_eq!(
             answers
                 .map(|answer| answer.expect("accepted").accepted)
@@ -339,8 +342,8 @@ mod tests {
     fn a_group_ends_with_the_batch_that_fills_it() {
         let queue = Arc::new(Queue::new(BYTES_MAX));
         let (mut taker, runtime) = (Taker::new(Arc::clone(&queue)), runtime());
-        let _asked: Vec<_> = (1..=5)
-            .map(|n| ask(runtime.handle(), &queue, batch(n)))
+        let _answers: Vec<_> = (1..=5)
+            .map(|n| submit_by_task(runtime.handle(), &queue, batch(n)))
             .collect();
         let _running = run(runtime);
         let sizes = [2, 2, 1].map(|_| taker.take(2).expect("a group").0.len());
@@ -348,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn those_of_several_runtimes_are_all_answered() {
+    fn batches_of_several_runtimes_are_all_answered() {
         let queue = Arc::new(Queue::new(BYTES_MAX));
         let mut taker = Taker::new(Arc::clone(&queue));
         let committing = thread::spawn(move || {
@@ -362,14 +365,14 @@ mod tests {
         let runtimes: Vec<_> = (0..3)
             .map(|at| {
                 let runtime = runtime();
-                let asked: Vec<_> = (1..=20)
-                    .map(|n| ask(runtime.handle(), &queue, batch(at * 20 + n)))
+                let answers: Vec<_> = (1..=20)
+                    .map(|n| submit_by_task(runtime.handle(), &queue, batch(at * 20 + n)))
                     .collect();
-                (asked, run(runtime))
+                (answers, run(runtime))
             })
             .collect();
-        for (at, (asked, _)) in (0..).zip(&runtimes) {
-            for (n, answer) in (1..).zip(asked) {
+        for (at, (answers, _)) in (0..).zip(&runtimes) {
+            for (n, answer) in (1..).zip(answers) {
                 let answer = answer.recv().expect("an answer").expect("accepted");
                 assert_eq!(answer.accepted, at * 20 + n);
             }
@@ -396,18 +399,22 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_a_thread_that_has_ended() {
+    fn a_dropped_taker_fails_all_waiting_batches() {
         let queue = Arc::new(Queue::new(BYTES_MAX));
         let (taker, runtime) = (Taker::new(Arc::clone(&queue)), runtime());
-        let before = ask(runtime.handle(), &queue, batch(1));
+        let before = submit_by_task(runtime.handle(), &queue, batch(1));
         runtime.block_on(async {
             for _ in 0..3 {
                 tokio::task::yield_now().await;
             }
         });
-        assert_eq!(lock(&queue.state).waiting.len(), 1, "its turn is over");
+        assert_eq!(
+            lock(&queue.state).waiting.len(),
+            1,
+            "the batch was handed over"
+        );
         drop(taker);
-        let after = ask(runtime.handle(), &queue, batch(2));
+        let after = submit_by_task(runtime.handle(), &queue, batch(2));
         let _running = run(runtime);
         for answer in [before, after] {
             let answer = answer.recv().expect("an answer");
@@ -416,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn who_finds_the_queue_full_is_told_so_until_there_is_room() {
+    fn a_full_queue_is_busy_until_it_has_room() {
         let queue = Arc::new(Queue::new(BYTES_MAX));
         let (mut taker, runtime) = (Taker::new(Arc::clone(&queue)), runtime());
         let large = || {
@@ -424,7 +431,7 @@ mod tests {
             batch.increments[0].id = Some("x".repeat(BYTES_MAX * 2 / 3));
             batch
         };
-        let first = ask(runtime.handle(), &queue, large());
+        let first = submit_by_task(runtime.handle(), &queue, large());
         runtime.block_on(async {
             tokio::task::yield_now().await;
             let full = queue.submit(large()).await;
@@ -435,14 +442,14 @@ mod tests {
         let (batches, callers) = taker.take(16).expect("a group");
         callers.answer(batches.iter().map(accepted).collect());
         assert!(first.recv().expect("an answer").is_ok());
-        let second = ask(&handle, &queue, large());
+        let second = submit_by_task(&handle, &queue, large());
         let (batches, callers) = taker.take(16).expect("there is room again");
         callers.answer(batches.iter().map(accepted).collect());
         assert!(second.recv().expect("an answer").is_ok());
     }
 
     #[test]
-    fn all_texts_of_an_increment_weigh() {
+    fn all_texts_of_an_increment_count_for_the_bound() {
         let long = || "x".repeat(200);
         let plain = Increment::new(0, 1, [("l", "a")]);
         let event = Event {
@@ -470,19 +477,23 @@ mod tests {
         Builder::new_current_thread().build().expect("a runtime")
     }
 
-    /// Runs its tasks on a thread until what is answered is dropped.
+    /// Runs the tasks on a thread until the returned sender is dropped.
     fn run(runtime: Runtime) -> oneshot::Sender<()> {
         let (running, dropped) = oneshot::channel();
         thread::spawn(move || runtime.block_on(dropped));
         running
     }
 
-    /// Submits a batch by a task.
-    fn ask(runtime: &Handle, queue: &Arc<Queue>, batch: Batch) -> mpsc::Receiver<Outcome> {
-        let (tell, told) = mpsc::channel();
+    /// Submits a batch from a task.
+    fn submit_by_task(
+        runtime: &Handle,
+        queue: &Arc<Queue>,
+        batch: Batch,
+    ) -> mpsc::Receiver<Outcome> {
+        let (send, received) = mpsc::channel();
         let queue = Arc::clone(queue);
-        runtime.spawn(async move { tell.send(queue.submit(batch).await) });
-        told
+        runtime.spawn(async move { send.send(queue.submit(batch).await) });
+        received
     }
 
     fn accepted(batch: &Batch) -> Outcome {

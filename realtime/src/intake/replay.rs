@@ -1,4 +1,4 @@
-//! What the way in learns from a record of the log at a start.
+//! State that the intake learns from records of the log at a start.
 
 use tallyring_records::{Origin, Record};
 
@@ -8,8 +8,8 @@ use super::{AGAIN_DOMAIN, BATCH_KEY_DOMAIN, ID_DOMAIN, Intake, REFUSED_DOMAIN, W
 use crate::view::Watermarks;
 
 impl Intake {
-    /// Learns from records that were read from the log, wherever they count. Ids and producers of records before
-    /// `ids_from` are in runs.
+    /// Learns from records that were read from the log, wherever they count. Ids and producers of records before the
+    /// sequence number `ids_from` are in runs.
     pub(crate) fn learn(&self, records: &[Logged], ids_from: u64) {
         let mut writer = self.writer();
         let mut watermarks = Watermarks::default();
@@ -34,7 +34,7 @@ impl Intake {
                 arrived_ms: logged.arrived_ms,
             };
             let id = self.live.keys().identity(domain, text.as_bytes());
-            // Of these domains the first record counts, also one that runs hold.
+            // In these domains the first record of an id counts, even if a run holds it.
             let is_noted = matches!(domain, AGAIN_DOMAIN | REFUSED_DOMAIN)
                 && matches!(writer.ids.find(self.live.cache(), id), Ok(Some(_)));
             if !is_noted {
@@ -48,7 +48,7 @@ impl Intake {
     }
 }
 
-/// The identity that a record makes known: a domain and a text.
+/// The id or key that a record makes known: its domain and its text.
 fn identity_of(record: &Record) -> Option<(u8, &str)> {
     match record {
         Record::Increment(increment) | Record::Late(increment) => {
@@ -66,7 +66,7 @@ fn identity_of(record: &Record) -> Option<(u8, &str)> {
     }
 }
 
-/// The number that its producer gave a record.
+/// The sequence number that its producer gave to the increment of a record.
 fn origin_of(record: &Record) -> Option<&Origin> {
     match record {
         Record::Increment(increment)

@@ -1,4 +1,4 @@
-//! What is decided about a batch before it is written: was it answered before, would it overflow.
+//! Decisions about a batch before it is written: whether it was answered before, and whether a counter would overflow.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -14,17 +14,17 @@ use super::{BATCH_BODY_DOMAIN, BATCH_KEY_DOMAIN, ID_DOMAIN, Intake, Writer};
 use crate::error::{ItemFault, Refusal, Result, WrongItem};
 use crate::oplog::read_one;
 
-/// Bodies of batches and what they were answered, by the number of the record that says so.
+/// Bodies and answers of earlier batches, by the sequence number of the [`Record::Batch`] that holds them.
 pub(super) type EarlierAnswers = HashMap<u64, (u128, Accepted)>;
 
 impl Intake {
-    /// What the log says of batches whose keys were known before the group began. The log is read here, without the lock
-    /// of the way in; what cannot be read is not among the answers.
+    /// Answers from the log for batches whose keys were known before the group began. The log is read without the lock
+    /// of the intake. Answers that cannot be read are left out.
     pub(super) fn earlier_answers(&self, batches: &[Batch]) -> EarlierAnswers {
         let mut answers = EarlierAnswers::new();
         for key in batches.iter().filter_map(|batch| batch.key.as_ref()) {
             let id = self.batch_id(key);
-            let (mut known, runs) = self.writer().ids.known_places(id);
+            let (mut known, runs) = self.writer().ids.candidates_in_window(id);
             for run in runs {
                 known = known.or_else(|| run.find(self.live.cache(), id).ok().flatten());
             }
@@ -43,7 +43,7 @@ impl Intake {
         answers
     }
 
-    /// Answers a batch whose key is known as it was answered before; false when it is new.
+    /// Answers a batch with a known key as it was answered before. Returns false when the batch is new.
     pub(super) fn earlier_verdict(
         &self,
         writer: &mut Writer,
@@ -61,10 +61,10 @@ impl Intake {
         let Some(sequence) = known else {
             return Ok(false);
         };
-        let here = group.records().rfind(
+        let in_group = group.records().rfind(
             |record| matches!(record, Record::Batch { key: known, .. } if *known == key.text),
         );
-        let (body, accepted) = match here {
+        let (body, accepted) = match in_group {
             Some(Record::Batch { body, accepted, .. }) => (*body, accepted.clone()),
             _ => answered(writer, earlier, sequence)?,
         };
@@ -80,12 +80,14 @@ impl Intake {
         keys.identity(BATCH_KEY_DOMAIN, key.text.as_bytes())
     }
 
-    /// The record with this sequence.
+    /// Reads the record with this sequence number from the log.
     pub(super) fn logged(&self, sequence: u64) -> Result<Option<Logged>> {
         let mut found = None;
         read_one(&*self.world.disk, sequence, &mut |frame| {
-            let at = usize::try_from(sequence - frame.first_sequence.min(sequence))?;
-            let record = decode_all(frame.payload, frame.count)?.into_iter().nth(at);
+            let index = usize::try_from(sequence - frame.first_sequence.min(sequence))?;
+            let record = decode_all(frame.payload, frame.count)?
+                .into_iter()
+                .nth(index);
             found = record.map(|record| Logged {
                 offset: Offset {
                     epoch: frame.epoch,
@@ -99,13 +101,13 @@ impl Intake {
         Ok(found)
     }
 
-    /// 128 keyed bits of a body: of a batch's for its [`BatchKey`](super::BatchKey).
+    /// 128 keyed bits of a body, for a [`BatchKey`](super::BatchKey).
     pub fn body_identity(&self, body: &[u8]) -> u128 {
         self.live.keys().identity(BATCH_BODY_DOMAIN, body)
     }
 
-    /// Refuses a batch that could lift a counter above [`COUNT_MAX`]. Cheap while all counts of an
-    /// hour together are below that; exact beyond.
+    /// Refuses a batch that could lift a counter above [`COUNT_MAX`]. The check is cheap while all counts of an hour
+    /// together are below that, and reads the counters otherwise.
     pub(super) fn check_counts(
         &self,
         writer: &Writer,
@@ -130,7 +132,7 @@ impl Intake {
         checked
     }
 
-    /// What the batches staged before add to each counter.
+    /// The sums that the staged batches add to each counter.
     fn added_by(&self, group: &Group) -> Added {
         let mut added = Added::new();
         for record in group.records() {
@@ -141,7 +143,7 @@ impl Intake {
         added
     }
 
-    /// Adds an increment to what the staged ones add to each counter.
+    /// Adds an increment to these sums.
     pub(super) fn note_added(&self, added: &mut Added, increment: &Increment) {
         for (_, counter) in self.counters(increment) {
             let sum = added.entry(counter).or_insert(0);
@@ -149,8 +151,8 @@ impl Intake {
         }
     }
 
-    /// Refuses a batch when some counters would overflow with it and what is `added` before; the refusal names every item
-    /// for which there is no room beside those before it.
+    /// Refuses a batch if it would make counters overflow on top of the sums in `added`. The refusal names every item
+    /// that does not fit after the items before it.
     fn check_batch(
         &self,
         writer: &Writer,
@@ -161,7 +163,7 @@ impl Intake {
         let mut own_ids = BTreeSet::new();
         let mut wrong = Vec::new();
         for (index, increment) in batch.increments.iter().enumerate() {
-            // A retry of what was counted adds nothing, so it is a duplicate and no overflow.
+            // A retry of a counted increment adds nothing: it is a duplicate, not an overflow.
             let id = increment.id.as_ref();
             let id = id.map(|id| self.live.keys().identity(ID_DOMAIN, id.as_bytes()));
             if let Some(id) = id {
@@ -205,7 +207,7 @@ impl Intake {
         }
     }
 
-    /// True when its producer's numbers say that it was counted before this batch.
+    /// True when the sequence numbers of its producer say that the increment was counted before this batch.
     fn is_known_number(&self, writer: &Writer, increment: &Increment) -> bool {
         increment.origin.as_ref().is_some_and(|origin| {
             let id = self.producer(origin);
@@ -213,7 +215,7 @@ impl Intake {
         })
     }
 
-    /// The totals that an increment counts in, each with its namespace's name.
+    /// The totals that an increment counts in, each with the name of its namespace.
     fn counters(&self, increment: &Increment) -> Vec<(String, (String, TimeCode))> {
         let schema = self.live.schema();
         let named = increment
@@ -231,7 +233,7 @@ impl Intake {
     }
 }
 
-/// The body of a batch, and what it was answered, from the record with this sequence.
+/// Body and answer of an earlier batch, from the record with this sequence number.
 fn answered(
     writer: &mut Writer,
     earlier: &EarlierAnswers,
@@ -242,7 +244,7 @@ fn answered(
     }
     let Some(answered) = earlier.get(&sequence) else {
         return Err(Refusal::Unavailable(format!(
-            "the verdict on this batch, record {sequence}, cannot be read"
+            "this batch was answered before, but its answer, record {sequence} of the log, cannot be read"
         )));
     };
     writer.answered.insert(sequence, answered.clone());

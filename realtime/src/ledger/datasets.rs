@@ -1,4 +1,4 @@
-//! Bulk datasets: what a load sorted is adopted, dropped again, and counts with the next generation.
+//! Bulk datasets: a sorted load is adopted as a dataset, counts with the next generation, and may be dropped again.
 
 use tallyring_archive::{
     DatasetEntry, Error as ArchiveError, Origin, RunEntry, Staged, names, verify_bytes,
@@ -7,21 +7,23 @@ use tallyring_archive::{
 use super::{Ledger, Root};
 use crate::error::{Error, Result};
 
-/// Longest name of a dataset.
+/// Longest name of a dataset, characters.
 const NAME_CHARS_MAX: usize = 64;
 
 impl Ledger {
-    /// Adopts the runs of the load `load` as the dataset `name`: every byte is checked, they get their names
-    /// among the source runs, and one manifest names them. They count when the next generation is published;
-    /// with `replace`, what had the name until then stops counting in the same step.
+    /// Adopts the runs of the load `load` as the dataset `name`. Every byte is checked, the runs get their names among
+    /// the source runs, and one manifest names them. The dataset counts when the next generation is published. With
+    /// `replace`, the dataset that had the name before stops counting in the same step.
     ///
     /// # Errors
-    /// When the name is taken or cannot be one, the load is not there or damaged, or the disk refuses.
-    /// Nothing changed then.
+    /// When the name is taken or invalid, the load is missing or damaged, or the disk fails. Nothing has changed then.
     pub fn adopt(&self, name: &str, load: &str, replace: bool) -> Result<DatasetEntry> {
         check_dataset_name(name)?;
         if !names::is_load(load) {
-            return Err(Error::Load(format!("`{}` is no load", load.escape_debug())));
+            return Err(Error::Load(format!(
+                "`{}` is not the name of a load",
+                load.escape_debug()
+            )));
         }
         let blobs = &self.blobs;
         let staged = match Staged::read(blobs, load) {
@@ -30,14 +32,14 @@ impl Ledger {
         };
         if staged.store_id != self.intake.live().manifest().store_id || staged.load != load {
             return Err(Error::Load(
-                "it was sorted for another data directory".into(),
+                "the load was sorted for another data directory".into(),
             ));
         }
-        // Outside the lock: this reads all of it.
+        // Outside of the lock, because this reads every byte.
         for run in &staged.runs {
             verify_bytes(blobs, run).map_err(|error| match error {
                 ArchiveError::Io { .. } => error.into(),
-                damage => Error::Load(format!("its files are damaged: {damage}")),
+                damage => Error::Load(format!("the files of the load are damaged: {damage}")),
             })?;
         }
         let mut root = self.root();
@@ -47,7 +49,7 @@ impl Ledger {
         }
         let adopted = adopted?;
         drop(root);
-        // They have their other names now; what cannot be removed is only space.
+        // The source runs have other names now. A file that cannot be removed only takes space.
         for name in staged
             .runs
             .iter()
@@ -59,7 +61,7 @@ impl Ledger {
         Ok(adopted)
     }
 
-    /// Names the runs of a load among the source runs, and them in a manifest.
+    /// Copies the runs of a load to names among the source runs, and names these in a manifest.
     fn adopt_staged(
         &self,
         root: &mut Root,
@@ -73,7 +75,7 @@ impl Ledger {
             .archive
             .datasets
             .iter_mut()
-            .find(|of| of.wanted && of.name == name)
+            .find(|dataset| dataset.wanted && dataset.name == name)
         {
             if !replace {
                 return Err(Error::DatasetTaken(name.to_owned()));
@@ -83,7 +85,7 @@ impl Ledger {
         let mut runs = Vec::new();
         for run in &staged.runs {
             let source = source_run(&staged.load, run)?;
-            // A taken name is the same content: the name is its hash.
+            // A name is the hash of its content, so a taken name has the same content.
             blobs.copy(&run.name, &source.name)?;
             runs.push(source);
         }
@@ -102,23 +104,23 @@ impl Ledger {
         Ok(adopted)
     }
 
-    /// Takes back the names that an adoption which failed has given: otherwise the bytes stay until the next start, also
-    /// when the load's own names go, and a full disk stays full.
+    /// Removes the source runs that a failed adoption has created. Otherwise their bytes stay until the next start,
+    /// even when the load itself is removed, and a full disk stays full.
     fn withdraw(&self, root: &mut Root, staged: &Staged) {
-        let given: Vec<String> = staged
+        let created: Vec<String> = staged
             .runs
             .iter()
             .filter_map(|run| Some(source_run(&staged.load, run).ok()?.name))
             .collect();
-        let given = given.iter().map(String::as_str);
+        let created = created.iter().map(String::as_str);
         root.files
-            .remove_unnamed(&self.blobs, given, &root.manifest);
+            .remove_unnamed(&self.blobs, created, &root.manifest);
     }
 
-    /// Drops a dataset: it stops counting when the next generation is published.
+    /// Drops a dataset. It stops counting when the next generation is published.
     ///
     /// # Errors
-    /// When there is none of that name, or the disk refuses.
+    /// When no dataset has that name, or the disk fails.
     pub fn drop_dataset(&self, name: &str) -> Result<()> {
         let mut root = self.root();
         let mut next = self.next_manifest(&root)?;
@@ -126,13 +128,17 @@ impl Ledger {
             .archive
             .datasets
             .iter_mut()
-            .find(|of| of.wanted && of.name == name)
+            .find(|dataset| dataset.wanted && dataset.name == name)
         else {
-            let wanted = next.archive.datasets.iter().filter(|of| of.wanted);
+            let wanted = next
+                .archive
+                .datasets
+                .iter()
+                .filter(|dataset| dataset.wanted);
             return Err(Error::NoDataset {
                 name: name.to_owned(),
                 existing: wanted
-                    .map(|of| of.name.as_str())
+                    .map(|dataset| dataset.name.as_str())
                     .collect::<Vec<_>>()
                     .join(", "),
             });
@@ -149,19 +155,22 @@ impl Ledger {
     }
 }
 
-/// The entry that a load's run becomes among the source runs.
+/// The entry of a load's run among the source runs.
 fn source_run(load: &str, run: &RunEntry) -> Result<RunEntry> {
     let sorted = run.renamed(Origin::Sorted(load.to_owned()));
     if run.name != sorted.name {
-        return Err(Error::Load(format!("{} is not one of its runs", run.name)));
+        return Err(Error::Load(format!(
+            "{} is not a run of the load",
+            run.name
+        )));
     }
     Ok(run.renamed(Origin::Load(load.to_owned())))
 }
 
-/// Says whether a dataset may have this name.
+/// Checks that a dataset may have this name.
 ///
 /// # Errors
-/// What a name must be.
+/// The rules for names.
 pub fn check_dataset_name(name: &str) -> Result<()> {
     let word = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
     let valid = (1..=NAME_CHARS_MAX).contains(&name.len())
@@ -171,7 +180,7 @@ pub fn check_dataset_name(name: &str) -> Result<()> {
         return Ok(());
     }
     Err(Error::Load(format!(
-        "`{}` cannot be the name of a dataset: 1 to {NAME_CHARS_MAX} of letters, digits, `_`, `-` and `.`, a letter or digit first",
+        "`{}` cannot be the name of a dataset: a name has 1 to {NAME_CHARS_MAX} letters, digits, `_`, `-` and `.`, and begins with a letter or digit",
         name.chars().take(80).collect::<String>().escape_debug()
     )))
 }

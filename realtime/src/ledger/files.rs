@@ -1,4 +1,4 @@
-//! Open files of the current manifest, each opened once and shared.
+//! The open files of the current manifest, each opened once and shared.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,17 +15,17 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// Opens all that queries read under `manifest`. A file that is damaged or gone costs only what is in it: a run takes
-    /// its place of which every read fails.
+    /// Opens all files that queries read under `manifest`. A damaged or missing file costs only its own counts: a lost
+    /// run, of which every read fails, takes its place.
     ///
     /// # Errors
     /// When a file cannot be opened for another reason.
-    pub fn open_what_is_whole(&mut self, blobs: &Blobs, manifest: &Manifest) -> Result<()> {
+    pub fn open_readable(&mut self, blobs: &Blobs, manifest: &Manifest) -> Result<()> {
         for entry in read_by_queries(manifest) {
             match self.open(blobs, entry) {
                 Ok(_) => {}
                 Err(error) if error.is_damage() => {
-                    tracing::error!(%error, file = entry.name, "a file is damaged or gone: reads that need it fail");
+                    tracing::error!(%error, file = entry.name, "a file is damaged or missing: reads that need it fail");
                     let lost = Run::lost(entry, &error);
                     self.open.insert(entry.name.clone(), lost);
                 }
@@ -35,12 +35,12 @@ impl Files {
         Ok(())
     }
 
-    /// True when every file is open that queries read under `manifest`.
+    /// True when every file that queries read under `manifest` is open.
     pub fn serve(&self, manifest: &Manifest) -> bool {
         read_by_queries(manifest).all(|entry| self.open.contains_key(&entry.name))
     }
 
-    /// The next that needs the file opens it anew.
+    /// Forgets an open file, so that the next use opens it anew.
     pub fn forget(&mut self, name: &str) {
         self.open.remove(name);
     }
@@ -52,10 +52,10 @@ impl Files {
         lost.map(|(name, _)| name.clone()).collect()
     }
 
-    /// Opens a file anew, whose content was put back.
+    /// Opens a file anew whose content was restored.
     ///
     /// # Errors
-    /// When it cannot be opened.
+    /// When the file cannot be opened.
     pub fn reopen(&mut self, blobs: &Blobs, entry: &RunEntry) -> Result<OpenRun> {
         let run = Run::open_named(blobs, entry)?;
         self.open.insert(entry.name.clone(), Arc::clone(&run));
@@ -65,10 +65,10 @@ impl Files {
         })
     }
 
-    /// The open run that the manifest names so.
+    /// Returns the open run of an entry, and opens it if necessary.
     ///
     /// # Errors
-    /// When it cannot be opened.
+    /// When the run cannot be opened.
     pub fn open(&mut self, blobs: &Blobs, entry: &RunEntry) -> Result<OpenRun> {
         let run = match self.open.get(&entry.name) {
             Some(run) => Arc::clone(run),
@@ -84,7 +84,7 @@ impl Files {
         })
     }
 
-    /// Opens what queries read of the archive under `manifest`.
+    /// Opens the files of the archive that queries read under `manifest`.
     ///
     /// # Errors
     /// When a file cannot be opened.
@@ -131,7 +131,8 @@ impl Files {
             .collect()
     }
 
-    /// Forgets and removes those of the files that the manifest does not name. Views that read them go on.
+    /// Forgets and removes the given files, except those that the manifest names. Views that read a removed file can go
+    /// on.
     pub fn remove_unnamed<'n>(
         &mut self,
         blobs: &Blobs,
@@ -141,15 +142,16 @@ impl Files {
         let named = manifest.file_names();
         for file in files.filter(|file| !named.contains(file)) {
             self.open.remove(file);
-            // A file that stays is only space: the next start removes it.
+            // A remaining file only takes space, and the next start removes it.
             if let Err(error) = blobs.remove(file) {
-                tracing::debug!(file, %error, "cannot remove a file that is not named");
+                tracing::debug!(file, %error, "cannot remove a file that no manifest names");
             }
         }
     }
 }
 
-/// The files that queries read: runs of stores, those of kept generations, and source runs that are not merged yet.
+/// The files that queries read: runs of delta stores, files of kept generations, and source runs that are not merged
+/// yet.
 fn read_by_queries(manifest: &Manifest) -> impl Iterator<Item = &RunEntry> {
     let of_stores = manifest.intake.stores.iter().flat_map(|store| &store.runs);
     let kept = manifest.archive.generations.iter();

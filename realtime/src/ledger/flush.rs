@@ -15,27 +15,27 @@ use crate::delta::{DeltaStore, FlushTarget, OpenRun, write_runs};
 use crate::error::Result;
 use crate::intake::{self, Frozen};
 
-/// Runs of one store, month and shard above which they are merged into one.
+/// Runs of one delta store, month and shard above which they are merged into one.
 const RUNS_MAX: usize = 8;
 
 const HOUR_MS: i64 = 3_600_000;
 
 impl Ledger {
-    /// Writes every memory delta and all ids in memory as runs, and names them in a new manifest.
-    /// Serving goes on meanwhile.
+    /// Writes every delta and all ids in memory as runs, and names the runs in a new manifest. The store stays in
+    /// service.
     ///
     /// # Errors
-    /// When the disk refuses; what was to be flushed stays in memory and counts.
+    /// When the disk fails. The counts and ids stay in memory then, and count.
     pub fn flush(&self) -> Result<()> {
         let mut root = self.root();
         self.flush_locked(&mut root)
     }
 
-    /// Closes the stores that are due (every day before today, late stores that count something)
-    /// and flushes. Returns the manifest to rebuild from.
+    /// Closes the delta stores that are due (every day before today, late stores that count something) and flushes.
+    /// Returns the manifest to rebuild from.
     ///
     /// # Errors
-    /// When the log takes no more writes or the disk refuses.
+    /// When the log takes no more writes, or the disk fails.
     pub fn cut(&self) -> Result<Arc<Manifest>> {
         let mut root = self.root();
         root.check()?;
@@ -44,12 +44,12 @@ impl Ledger {
         Ok(Arc::new(root.manifest.clone()))
     }
 
-    /// Has the manifest name the declaration in force, which may be in the log alone: a reader of the manifest alone, such as
-    /// a load that sorts beside a server, goes by it.
+    /// Names the schema in force in the manifest, if only the log has it. A process that reads the manifest alone, such
+    /// as a load that sorts beside a server, uses that schema.
     ///
     /// # Errors
-    /// When the disk refuses; the declaration is in force all the same, and is named by the next flush.
-    pub(crate) fn name_declaration(&self) -> Result<()> {
+    /// When the disk fails. The schema is in force all the same, and the next flush names it.
+    pub(crate) fn name_schema(&self) -> Result<()> {
         let live = self.intake.live();
         let manifest = live.manifest();
         let named = manifest.intake.schemas.last();
@@ -61,25 +61,26 @@ impl Ledger {
 
     pub(super) fn flush_locked(&self, root: &mut Root) -> Result<()> {
         root.check()?;
-        let mut made = Vec::new();
-        let flushed = self.write_and_name(root, &mut made);
-        // Where it is not known which manifest counts, the new one may name them.
+        let mut new_files = Vec::new();
+        let flushed = self.write_and_name(root, &mut new_files);
+        // While it is unknown which manifest counts, the new manifest may name these files.
         if root.uncertain.is_none() {
-            let made = made.iter().map(String::as_str);
-            root.files.remove_unnamed(&self.blobs, made, &root.manifest);
+            let new_files = new_files.iter().map(String::as_str);
+            root.files
+                .remove_unnamed(&self.blobs, new_files, &root.manifest);
         }
         flushed
     }
 
-    /// Writes all memory as runs, whose names are added to `made`, and names them in a manifest.
-    fn write_and_name(&self, root: &mut Root, made: &mut Vec<String>) -> Result<()> {
+    /// Writes all memory as runs, adds their names to `new_files`, and names the runs in a manifest.
+    fn write_and_name(&self, root: &mut Root, new_files: &mut Vec<String>) -> Result<()> {
         let frozen = self.intake.freeze()?;
-        let written = self.write_frozen(root, &frozen, made)?;
+        let written = self.write_frozen(root, &frozen, new_files)?;
         let mut next = self.next_manifest(root)?;
         self.describe(&mut next, &frozen, &written);
         next.intake.newest_events = frozen.newest_events.clone();
-        next.intake.ids = self.remembered(&next.intake.ids, &frozen, written.ids.as_ref())?;
-        made.extend(next.intake.ids.runs.iter().map(|ids| ids.run.name.clone()));
+        next.intake.ids = self.ids_entry(&next.intake.ids, &frozen, written.ids.as_ref())?;
+        new_files.extend(next.intake.ids.runs.iter().map(|ids| ids.run.name.clone()));
         let fresh_ids = self.intake.open_fresh_ids(&next.intake.ids.runs)?;
         self.commit_manifest(root, next)?;
         let (stores, until) = (written.stores, frozen.until);
@@ -92,7 +93,7 @@ impl Ledger {
         &self,
         root: &mut Root,
         frozen: &Frozen,
-        made: &mut Vec<String>,
+        new_files: &mut Vec<String>,
     ) -> Result<Written> {
         let (blobs, level) = (&self.blobs, self.intake.options().flush_level);
         let mut stores = Vec::new();
@@ -105,24 +106,24 @@ impl Ledger {
             let mut runs = store.runs.clone();
             for delta in &store.deltas {
                 write_runs(&target, delta, &mut |entry| {
-                    made.push(entry.name.clone());
+                    new_files.push(entry.name.clone());
                     runs.push(root.files.open(blobs, &entry)?);
                     Ok(())
                 })?;
             }
             let runs = self.compact(&mut root.files, store.id, runs)?;
-            made.extend(runs.iter().map(|run| run.entry.name.clone()));
+            new_files.extend(runs.iter().map(|run| run.entry.name.clone()));
             stores.push((store.id, runs));
         }
         let ids = match &frozen.ids {
             Some(ids) => intake::write_run(blobs, ids, level)?,
             None => None,
         };
-        made.extend(ids.iter().map(|ids| ids.run.name.clone()));
+        new_files.extend(ids.iter().map(|ids| ids.run.name.clone()));
         Ok(Written { stores, ids })
     }
 
-    /// Merges the runs of each month and shard that has too many.
+    /// Merges the runs of each month and shard that has too many of them.
     fn compact(&self, files: &mut Files, id: StoreId, runs: Vec<OpenRun>) -> Result<Vec<OpenRun>> {
         let blobs = &self.blobs;
         let mut groups: BTreeMap<(Partition, u16, u16), Vec<OpenRun>> = BTreeMap::new();
@@ -156,9 +157,9 @@ impl Ledger {
                         kept.push(files.open(blobs, &entry)?);
                     }
                 }
-                // To be few is not worth a flush: were it to fail, memory would fill up.
+                // A failed merge must not fail the flush: memory would fill up.
                 Err(error) => {
-                    tracing::error!(%error, store = %id, "runs stay as many as they are");
+                    tracing::error!(%error, store = %id, "cannot merge runs of a delta store; the runs stay as they are");
                     kept.extend(group);
                 }
             }
@@ -166,7 +167,7 @@ impl Ledger {
         Ok(kept)
     }
 
-    /// Fills in what the ring and the ids are after a flush.
+    /// Writes the state of the ring and the schemas after a flush into `next`.
     fn describe(&self, next: &mut Manifest, frozen: &Frozen, written: &Written) {
         let view = self.intake.live().snapshot();
         next.intake.today = view.ring.today();
@@ -175,12 +176,13 @@ impl Ledger {
             .stores()
             .map(|store| flushed_entry(store, frozen, written))
             .collect();
-        // All of them: a recount begins where the log does.
+        // Every schema is named, because a recount begins where the log does.
         next.intake.schemas.clone_from(&view.schemas);
     }
 
-    /// Ids are known for their window; what became of them is told as long as the log is kept.
-    fn remembered(
+    /// The ids of a manifest after a flush. Id runs are kept for as long as the log, because they lead to the history
+    /// of an id.
+    fn ids_entry(
         &self,
         before: &IdsEntry,
         frozen: &Frozen,
@@ -193,7 +195,7 @@ impl Ledger {
         let runs = kept.chain(new).cloned().collect();
         let window_ms = i64::from(options.id_hours) * HOUR_MS;
         Ok(IdsEntry {
-            // A replay may begin before, at what a store lacks.
+            // A replay may have begun earlier, for the records that a delta store lacks.
             flushed: before.flushed.max(frozen.until),
             runs: intake::compact(&self.blobs, runs, now_ms, window_ms, options.flush_level)?,
             producers: frozen.producers.clone(),
@@ -201,7 +203,7 @@ impl Ledger {
     }
 }
 
-/// The files of a flush: all runs of each store then.
+/// The files of a flush: all runs of each delta store, and the run of new ids.
 struct Written {
     stores: Vec<(StoreId, Vec<OpenRun>)>,
     ids: Option<IdRunEntry>,

@@ -1,8 +1,9 @@
 //! The root: which files count, and every change of that.
 //!
-//! [`Ledger`] owns the manifest and the open files that it names. Each change of what is counted where (flush, cut, publish,
-//! adopt, drop, roll back, put in the place of) is one new manifest, committed under the lock of the root. The ledger owns
-//! the [`Intake`], whose locks are therefore taken after its own; the lock of the names of damaged files is taken alone.
+//! [`Ledger`] owns the manifest and the open files that the manifest names. Each change of what is counted where
+//! (flush, cut, publish, adopt, drop, roll back, replace) is one new manifest, committed under the lock of the root.
+//! The ledger owns the [`Intake`], so the locks of [`Intake`] are taken after its own. The lock of the names of damaged
+//! files is taken alone.
 //!
 //! This folder knows nothing of how increments are judged or how queries are answered.
 
@@ -36,18 +37,18 @@ pub struct Ledger {
     intake: Intake,
 }
 
-/// The manifest as it is committed, and the open files it names.
+/// The committed manifest and the open files that it names.
 struct Root {
     manifest: Manifest,
     files: Files,
-    /// Why this process must not change the manifest any more.
+    /// The reason why this process must not change the manifest any more.
     uncertain: Option<String>,
-    /// Whether commits are noted in the log: not while it is replayed, when its end must stay where it is.
+    /// Whether commits are noted in the log. They are not while the log is replayed, when its end must not move.
     notes_commits: bool,
 }
 
 impl Ledger {
-    /// The root as a manifest says; `files` are open.
+    /// Begins with a manifest and its open files.
     pub(crate) fn new(manifest: Manifest, files: Files, intake: Intake) -> Self {
         Self {
             blobs: intake.world().blobs(),
@@ -62,30 +63,31 @@ impl Ledger {
         }
     }
 
-    /// The way in.
+    /// The intake.
     pub fn intake(&self) -> &Intake {
         &self.intake
     }
 
-    /// Why this process can change the manifest no more, if so: it must be restarted.
+    /// The reason why this process must be restarted, if it can no longer change the manifest.
     pub fn must_restart(&self) -> Option<String> {
         match self.root.try_lock() {
             Ok(root) => root.uncertain.clone(),
-            // A holder of the lock changes the manifest, which it could not begin otherwise.
+            // The holder of the lock is changing the manifest, so it may change it.
             Err(_) => None,
         }
     }
 
-    /// Removes log segments that nothing needs any more: flushed, out of the id window, old enough. Returns how many.
+    /// Removes log segments that are flushed, outside of the window of ids, and old enough. Returns the number of
+    /// removed segments.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// When a segment cannot be removed.
     pub fn expire_log(&self) -> Result<usize> {
         let needed = self.root().manifest.intake.log_from();
         self.intake.expire_log(needed)
     }
 
-    /// The way in, while nobody else uses the store.
+    /// The intake, while nothing else uses the store.
     pub(crate) fn intake_mut(&mut self) -> &mut Intake {
         &mut self.intake
     }
@@ -95,10 +97,10 @@ impl Ledger {
         self.root().notes_commits = true;
     }
 
-    /// The manifest that follows, still as the one before: they are numbered without gaps.
+    /// The next manifest, with the content of the current one. Manifests are numbered without gaps.
     ///
     /// # Errors
-    /// When this process must not change it any more.
+    /// When this process must not change the manifest any more.
     fn next_manifest(&self, root: &Root) -> Result<Manifest> {
         root.check()?;
         let now_ms = self.intake.world().clock.now_ms();
@@ -110,15 +112,15 @@ impl Ledger {
         })
     }
 
-    /// Commits `next`, notes that in the log, and removes the files that only the manifest before named.
+    /// Commits `next`, notes the commit in the log, and removes the files that only the manifest before named.
     fn commit_manifest(&self, root: &mut Root, next: Manifest) -> Result<()> {
         let blobs = &self.blobs;
         assert!(
             root.files.serve(&next),
-            "BUG: a manifest names only files that are open"
+            "BUG: a manifest names a file that is not open"
         );
         if let Err(error) = next.commit(blobs) {
-            // If the name may be taken, this process can no longer tell which manifest counts.
+            // If the name may be taken, this process cannot tell which manifest counts.
             let unnamed = blobs.list(names::MANIFESTS).is_ok_and(|files| {
                 !files
                     .iter()
@@ -141,7 +143,7 @@ impl Ledger {
     }
 
     fn root(&self) -> MutexGuard<'_, Root> {
-        // As the locks of the way in.
+        // A poisoned lock is handled as in the intake.
         self.root.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,4 +1,4 @@
-//! Changes of the manifest that move counts between generations, publish and rollback, or to smaller files.
+//! Changes of the manifest that move counts between generations (publish and rollback), or to smaller files.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use super::{Ledger, Root};
 use crate::error::{Error, Result};
 
 impl Ledger {
-    /// Publishes what a rebuild built: its generation becomes the one that is read, the exported
-    /// stores are cleared, in one step.
+    /// Publishes the result of a rebuild in one step: its generation becomes the active one, and the exported delta
+    /// stores are cleared.
     ///
     /// # Errors
-    /// When the build does not fit the store any more, or the disk refuses.
+    /// When the build no longer fits the store, or the disk fails.
     pub fn publish(&self, build: &Build) -> Result<()> {
         let mut root = self.root();
         let mut next = self.next_manifest(&root)?;
@@ -45,12 +45,13 @@ impl Ledger {
         self.switch(&mut root, next, &build.exported)
     }
 
-    /// Reads an older generation from now on. Increments that it lacks count as deltas again, and the next
-    /// rebuild merges them. Datasets are those of that generation: what was merged since is forgotten, what
-    /// was dropped since is back. What no generation has merged yet goes on waiting for the next one.
+    /// Makes an older generation the active one. Increments that it lacks count as deltas again, and the next rebuild
+    /// merges them. The datasets are those of that generation: datasets that were merged later are forgotten, and
+    /// datasets that were dropped later are back. Datasets that no generation has merged go on waiting for the next
+    /// one.
     ///
     /// # Errors
-    /// [`Error::NoGeneration`] when it is not kept; otherwise when the disk refuses.
+    /// [`Error::NoGeneration`] when the generation is not kept; otherwise when the disk fails.
     pub fn activate(&self, generation: u64) -> Result<()> {
         let mut root = self.root();
         let mut next = self.next_manifest(&root)?;
@@ -76,45 +77,48 @@ impl Ledger {
         self.switch(&mut root, next, &[])
     }
 
-    /// Puts the content of `made`, which has the same lines, in the place of that of `before`, under every name that it
-    /// has by now. False when it has none any more; `made` is removed then.
+    /// Replaces the content of `before` by the content of `replacement`, which has equal lines, under every name of
+    /// that content. Returns false when no name is left; `replacement` is removed then.
     ///
     /// # Errors
-    /// When `made` is not what it should be, or the disk refuses.
-    pub fn replace(&self, before: &RunEntry, made: &RunEntry) -> Result<bool> {
+    /// When `replacement` is not a valid run, or the disk fails.
+    pub fn replace(&self, before: &RunEntry, replacement: &RunEntry) -> Result<bool> {
         let mut root = self.root();
         let mut next = self.next_manifest(&root)?;
         let blobs = &self.blobs;
-        Run::open_named(blobs, made)?;
-        let named = next.archive.replace(&before.hash, made);
+        Run::open_named(blobs, replacement)?;
+        let named = next.archive.replace(&before.hash, replacement);
         if !named.is_empty() {
-            for name in named.iter().filter(|name| **name != made.name) {
-                blobs.copy(&made.name, name)?;
+            for name in named.iter().filter(|name| **name != replacement.name) {
+                blobs.copy(&replacement.name, name)?;
             }
             self.switch(&mut root, next, &[])?;
         }
-        let is_named = root.manifest.files().any(|file| file.name == made.name);
-        // A file that stays is only space: the next start removes it.
-        if !is_named && let Err(error) = blobs.remove(&made.name) {
-            tracing::debug!(file = made.name, %error, "cannot remove a file that is not needed");
+        let is_named = root
+            .manifest
+            .files()
+            .any(|file| file.name == replacement.name);
+        // A remaining file only takes space, and the next start removes it.
+        if !is_named && let Err(error) = blobs.remove(&replacement.name) {
+            tracing::debug!(file = replacement.name, %error, "cannot remove a file that is not needed");
         }
         Ok(!named.is_empty())
     }
 
-    /// Removes what a rebuild has made that was not published. How many files.
+    /// Removes files that a rebuild wrote and that were not published. Returns the number of removed files.
     ///
     /// # Errors
-    /// When the disk refuses; the next start removes them.
+    /// When the disk fails; the next start then removes the files.
     pub fn remove_leftovers_of_rebuild(&self) -> Result<usize> {
         let root = self.root();
         root.check()?;
         Ok(remove_leftovers_of_rebuild(&self.blobs, &root.manifest)?)
     }
 
-    /// Commits `next` and lets queries see it, together with the stores it no longer has.
+    /// Commits `next` and shows it to queries, together with the removal of the cleared delta stores.
     fn switch(&self, root: &mut Root, next: Manifest, cleared: &[StoreId]) -> Result<()> {
         let blobs = &self.blobs;
-        // Opened before the commit: what cannot be read is not published.
+        // Opened before the commit, because a file that cannot be read must not be published.
         let archive = Arc::new(root.files.archive(blobs, &next)?);
         self.commit_manifest(root, next)?;
         let live = self.intake.live();
@@ -123,8 +127,8 @@ impl Ledger {
     }
 }
 
-/// Wants the datasets of a kept generation, and those that wait to be merged, which are in none: whoever goes back to one
-/// did not ask to lose them. They take the place of what has their name there, as they were to.
+/// Wants the datasets of a kept generation, and the datasets that no generation has merged yet: a rollback is no
+/// request to lose them. A waiting dataset replaces the dataset with its name in that generation, as it would have.
 fn want_datasets_of(archive: &mut ArchiveEntry, number: u64) {
     let ArchiveEntry {
         datasets,
@@ -146,7 +150,7 @@ fn want_datasets_of(archive: &mut ArchiveEntry, number: u64) {
     }
 }
 
-/// The stores that were exported are as they were, so that publishing neither loses nor doubles.
+/// Checks that the exported delta stores are as they were, so that publishing neither loses nor doubles counts.
 fn check_build(manifest: &Manifest, build: &Build) -> Result<()> {
     let newest = manifest
         .archive
@@ -159,7 +163,7 @@ fn check_build(manifest: &Manifest, build: &Build) -> Result<()> {
         .filter(|built| built.number != newest + 1)
     {
         return Err(Error::StaleBuild(format!(
-            "it is generation {}, the next is {}",
+            "the build is generation {}, but the next generation is {}",
             built.number,
             newest + 1
         )));
@@ -168,11 +172,11 @@ fn check_build(manifest: &Manifest, build: &Build) -> Result<()> {
         let store = manifest.intake.stores.iter().find(|store| store.id == *id);
         if !store.is_some_and(StoreEntry::is_closed) {
             return Err(Error::StaleBuild(format!(
-                "{id} is not a closed and flushed store"
+                "delta store {id} is not closed and flushed"
             )));
         }
     }
-    // Not those of a dataset that was dropped, replaced or rolled back while it was built.
+    // Runs of a dataset that was dropped, replaced or rolled back meanwhile are missing here.
     let known: BTreeSet<&str> = manifest
         .archive
         .sources()
@@ -184,14 +188,17 @@ fn check_build(manifest: &Manifest, build: &Build) -> Result<()> {
         .into_iter()
         .find(|name| !known.contains(name.as_str()))
     {
-        return Err(Error::StaleBuild(format!("{missing} is no source run now")));
+        return Err(Error::StaleBuild(format!(
+            "{missing} is no longer a source run"
+        )));
     }
     Ok(())
 }
 
-/// Replaces the source runs that every kept generation has merged by the oldest one's files of the same span of time,
-/// where those are exactly their merge, expired minutes left out and expired hours folded, however each is sharded. The
-/// merge of these files with later runs gives the same bytes: no later generation keeps more of either.
+/// Replaces the source runs that every kept generation has merged by the files of the oldest generation for the same
+/// span of time. Those files must be exactly the merge of these runs, apart from expired minutes and folded hours;
+/// shards may differ. A merge of these files with later runs gives the same bytes, because no later generation keeps
+/// more minutes or hours.
 fn replace_merged_sources(manifest: &mut Manifest) {
     let Some(oldest) = manifest.archive.generations.first().cloned() else {
         return;
@@ -212,7 +219,7 @@ fn replace_merged_sources(manifest: &mut Manifest) {
         if replaced.is_empty() || hashes(&runs) == hashes(&files) {
             continue;
         }
-        // Of other sources too, such as datasets: not the same counts.
+        // Unequal sums: the files have other sources too, such as datasets.
         let sums = |entries: &[&RunEntry]| add_sums(entries.iter().map(|entry| &entry.meta));
         if !are_equal_but_for_minutes(&sums(&runs), &sums(&files)) {
             continue;

@@ -1,4 +1,4 @@
-//! Counts one store again while the others serve: what a lost run of it held is in the log.
+//! Counts one delta store again while the store is in service: the log has the records of a lost run.
 
 use std::sync::Arc;
 
@@ -12,11 +12,12 @@ use crate::oplog::{ApplyError, Frame, ReadFrom, scan, segments};
 use crate::ring::Ring;
 
 impl Ledger {
-    /// Counts the store again of which `file` is a run, from the log, and flushes it. False when it is of none, or the log
-    /// begins after the store does. Nobody may remove segments meanwhile. Memory: that store, at most `delta_bytes_max`.
+    /// Counts the delta store that `file` is a run of again, from the log, and flushes it. Returns false when `file` is
+    /// a run of no delta store, or when the log begins after the delta store does. The caller lets nothing remove
+    /// segments meanwhile. Takes the memory of that delta store, at most `delta_bytes_max`.
     ///
     /// # Errors
-    /// When the store does not fit in memory, or the log or the disk fails; all is as before then.
+    /// When the delta store does not fit in memory, or the log or the disk fails.
     pub fn recount_store_of(&self, file: &RunEntry) -> Result<bool> {
         let mut root = self.root();
         root.check()?;
@@ -34,7 +35,7 @@ impl Ledger {
             return Ok(false);
         }
         let delta = self.count_again(&root.manifest, &entry)?;
-        // Equal counts have equal names: a damaged file must not be taken for what is written now.
+        // Equal counts give equal names, so a damaged file must go before a new one is written.
         let damaged = self.damaged().clone();
         for run in &entry.runs {
             root.files.forget(&run.name);
@@ -43,14 +44,15 @@ impl Ledger {
             }
         }
         self.intake.live().recounted(entry.id, delta);
-        // What it counts is in memory now; a crash before this is durable finds the lost run again.
+        // Memory now has the counts of the runs. After a crash before the flush, the next start finds the lost run
+        // again.
         self.flush_locked(&mut root)?;
         self.damaged()
             .retain(|name| entry.runs.iter().all(|run| run.name != *name));
         Ok(true)
     }
 
-    /// What the runs of a store hold.
+    /// Counts the records that the runs of a delta store hold.
     fn count_again(&self, manifest: &Manifest, entry: &StoreEntry) -> Result<Arc<Delta>> {
         let (from, until) = (entry.opened, entry.flushed);
         let options = self.intake.options();
@@ -75,8 +77,8 @@ impl Ledger {
             let deltas = ring.stores().flat_map(DeltaStore::deltas);
             let bytes: usize = deltas.map(Delta::bytes).sum();
             match bytes as u64 > bytes_max {
-                true => Err("it is too large to be counted again while it is served: stop the server, and run `tallyring \
-                             verify --repair`"
+                true => Err("the delta store is too large to be counted again in service: stop the server, and run \
+                             `tallyring verify --repair`"
                     .into()),
                 false => Ok(()),
             }
@@ -88,8 +90,9 @@ impl Ledger {
             &mut apply,
         )?;
         let store = ring.store_mut(entry.id);
-        let store = store.ok_or_else(|| Error::Missing(format!("{} is no store", entry.id)))?;
-        // No view ever saw it, so that it has one layer.
+        let store =
+            store.ok_or_else(|| Error::Missing(format!("there is no delta store {}", entry.id)))?;
+        // No view ever saw this delta store, so it has one layer.
         Ok(store
             .layers
             .take()
@@ -98,7 +101,7 @@ impl Ledger {
     }
 }
 
-/// The declaration that holds for a record.
+/// The schema that is in force for a record.
 fn in_force(manifest: &Manifest, sequence: u64) -> &Schema {
     let schemas = &manifest.intake.schemas;
     let known = schemas.partition_point(|entry| entry.since.sequence <= sequence);

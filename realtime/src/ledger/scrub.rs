@@ -1,4 +1,4 @@
-//! Looks for files that went bad while nobody read them, so that it is known while a backup still has them whole.
+//! Reads files that nothing else reads, so that damage is found while a backup still has them whole.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,13 +8,13 @@ use tallyring_archive::{Run, RunEntry, verify_on_disk};
 use super::{Ledger, Root};
 use crate::error::Result;
 
-/// In so many nights every file has had its turn.
+/// Number of nights in which every file is read once.
 const NIGHTS: i64 = 7;
-/// Where all files together have no more bytes, they have it every night.
+/// Size of all files together up to which every file is read every night, bytes.
 const BYTES_A_NIGHT: u64 = 1 << 30;
 
 impl Ledger {
-    /// The files whose turn it is on this night, a day's number; those that are known to be damaged have it, too.
+    /// The files to read on this night, numbered by day. Files that are known to be damaged are read every night.
     pub fn files_to_scrub(&self, night: i64) -> Vec<RunEntry> {
         let manifest = self.intake.live().manifest();
         // Generations share files.
@@ -24,20 +24,20 @@ impl Ledger {
             .collect();
         let all: u64 = files.values().map(|file| file.bytes).sum();
         let damaged = self.damaged().clone();
-        let has_turn = |file: &&RunEntry| {
-            let turn = i64::from(crc32fast::hash(file.hash.as_bytes()));
+        let is_due = |file: &&RunEntry| {
+            let hash = i64::from(crc32fast::hash(file.hash.as_bytes()));
             all <= BYTES_A_NIGHT
-                || turn.rem_euclid(NIGHTS) == night.rem_euclid(NIGHTS)
+                || hash.rem_euclid(NIGHTS) == night.rem_euclid(NIGHTS)
                 || damaged.contains(&file.name)
         };
-        files.into_values().filter(has_turn).cloned().collect()
+        files.into_values().filter(is_due).cloned().collect()
     }
 
-    /// Reads every byte of a file from the disk. One that is damaged is in the status until it is found whole, or not
-    /// named any more. `after_part` is called after every mebibyte.
+    /// Reads every byte of a file from the disk. The status lists a damaged file until it is found whole, or until no
+    /// manifest names it. `after_part` is called after every mebibyte.
     ///
     /// # Errors
-    /// What is wrong with it, or why it cannot be read now.
+    /// The damage, or the reason why the file cannot be read now.
     pub fn scrub(&self, file: &RunEntry, after_part: &mut dyn FnMut()) -> Result<()> {
         match verify_on_disk(&self.blobs, file, after_part) {
             Ok(()) => {
@@ -56,8 +56,8 @@ impl Ledger {
         }
     }
 
-    /// Looks whether every file is there and begins and ends as it should, also those that only a rebuild reads. Those that
-    /// do not are damaged.
+    /// Checks that every file exists, begins and ends as it should, including files that only a rebuild reads. Others
+    /// are damaged.
     pub fn look_for_lost(&self) {
         let manifest = self.intake.live().manifest();
         let files: BTreeMap<&str, &RunEntry> =
@@ -68,7 +68,7 @@ impl Ledger {
                 && self.names(name)
                 && self.damaged().insert(name.to_owned())
             {
-                tracing::error!(%error, file = name, "a file is damaged or gone");
+                tracing::error!(%error, file = name, "a file is damaged or missing");
             }
         }
     }
@@ -83,10 +83,10 @@ impl Ledger {
         entries.map(|&file| file.clone()).collect()
     }
 
-    /// Reads a file that is whole again from now on.
+    /// Opens a repaired file again, so that reads use it from now on.
     ///
     /// # Errors
-    /// When it cannot be opened.
+    /// When the file cannot be opened.
     pub fn reopen(&self, file: &RunEntry) -> Result<()> {
         let mut root = self.root();
         let blobs = &self.blobs;
@@ -102,7 +102,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Notes that files are gone that the manifest names.
+    /// Notes that files are missing that the manifest names.
     pub(crate) fn note_missing(&self, files: &[String]) {
         self.damaged().extend(files.iter().cloned());
     }
@@ -113,7 +113,8 @@ impl Ledger {
         if found.is_empty() {
             return Vec::new();
         }
-        // Taken when they were found, so that what it does not name is gone; and without their lock, as it takes `live`.
+        // The manifest is taken after the names, so files that it does not name are gone. The lock of the names is not
+        // held here, because taking the manifest locks `live`.
         let manifest = self.intake.live().manifest();
         let named = manifest.file_names();
         let still_counts = |name: &String| named.contains(name.as_str());
@@ -122,7 +123,7 @@ impl Ledger {
         damaged
     }
 
-    /// Asks the manifest that was committed last, which may not be in the view yet.
+    /// True when the committed manifest, which the view may not show yet, names the file.
     fn names(&self, name: &str) -> bool {
         self.root().manifest.files().any(|file| file.name == name)
     }

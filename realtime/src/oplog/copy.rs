@@ -1,4 +1,4 @@
-//! Segments' bytes for a backup, taken beside the writer or without one.
+//! Reads the bytes of segments for a backup, with or without a running writer.
 
 use tallyring_archive::{Disk, names};
 
@@ -10,32 +10,32 @@ use super::segment::SEGMENT_HEADER_BYTES;
 #[derive(Debug)]
 pub struct Segment(Entry);
 
-/// What the frames of a segment's bytes say.
+/// Findings in the frames of a segment's bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct Frames {
-    /// Number after the last record.
+    /// Sequence number after the last record.
     pub end_sequence: u64,
-    /// Where the last whole frame ends.
+    /// Position behind the last whole frame, bytes.
     pub bytes: usize,
-    /// As far as they prove that their bytes had been durable; 0 without a frame.
+    /// Bytes that the frames prove to have been durable; 0 without a frame.
     pub durable_bytes: usize,
 }
 
 impl Segment {
-    /// Number of its first record, by which it is named.
+    /// Sequence number of the first record, by which the segment is named.
     pub fn first_sequence(&self) -> u64 {
         self.0.header.first_sequence
     }
 
-    /// When it was begun, Unix milliseconds.
+    /// Time at which the segment was begun, Unix milliseconds.
     pub fn created_ms(&self) -> i64 {
         self.0.header.created_ms
     }
 
-    /// Reads the frames in `content`, which are those of this segment; `next` is the one that follows it.
+    /// Reads the frames in `content`, the content of this segment. `next` is the segment that follows.
     ///
     /// # Errors
-    /// When they are damaged, or `next` does not go on where they end.
+    /// When the frames are damaged, or `next` does not continue where they end.
     pub fn read(&self, content: &[u8], next: Option<&Self>) -> Result<Frames, OplogError> {
         let mut apply = |_: super::Frame<'_>| Ok(());
         let mut scanner = Scanner::new(0, &mut apply);
@@ -52,8 +52,8 @@ impl Segment {
     }
 }
 
-/// The frames in `content`, which is that of this segment, up to the first that is not whole. What follows is not judged:
-/// a copy of the log that a crash tore has lost what had been durable in the log.
+/// Reads the frames in `content`, the content of this segment, up to the first incomplete one. The bytes that follow
+/// are not judged: a torn copy of the log has lost bytes that were durable in the log.
 pub fn whole_frames(segment: &Segment, content: &[u8]) -> Frames {
     let cursor = segment.0.last_frame(content);
     Frames {
@@ -63,10 +63,10 @@ pub fn whole_frames(segment: &Segment, content: &[u8]) -> Frames {
     }
 }
 
-/// All segments, oldest first, each following the one before. Reads their headers.
+/// All segments, oldest first, each following the preceding one. Reads their headers.
 ///
 /// # Errors
-/// When one is missing or is none.
+/// When a segment is missing or invalid.
 pub fn segments(disk: &dyn Disk) -> Result<Vec<Segment>, OplogError> {
     Ok(list(disk, None)?.into_iter().map(Segment).collect())
 }
@@ -74,16 +74,16 @@ pub fn segments(disk: &dyn Disk) -> Result<Vec<Segment>, OplogError> {
 /// The segment that begins with this record.
 ///
 /// # Errors
-/// When it is not there, or is none.
+/// When the segment is missing or invalid.
 pub fn segment(disk: &dyn Disk, first_sequence: u64) -> Result<Segment, OplogError> {
     read_header(disk, names::segment(first_sequence), None).map(Segment)
 }
 
-/// A copy of a segment, whose frames were all read: whole ones, one after another, then zeros to the end. What is being
-/// written, and what a crash tore, is not in it.
+/// Copies a segment whose frames were all checked: whole frames, then zeros to the end. A frame that is being written
+/// and a torn frame are left out.
 ///
 /// # Errors
-/// When it is gone or damaged, or `next`, the one that follows it, does not go on where it ends.
+/// When the segment is missing or damaged, or `next`, the segment that follows, does not continue where it ends.
 pub fn copy_segment(
     disk: &dyn Disk,
     segment: &Segment,
@@ -109,8 +109,8 @@ pub fn copy_segment(
 
 const ATTEMPTS: usize = 3;
 
-/// A copy that holds no later write without the earlier ones, of bytes that are written to meanwhile from the front to
-/// the back: so it is read from the back to the front.
+/// A copy that holds no later write without the earlier ones. The writer writes from front to back meanwhile, so the
+/// bytes are read from back to front.
 fn as_it_was_once(content: &[u8]) -> Vec<u8> {
     const BLOCK_BYTES: usize = 4 << 10;
     let mut copy = vec![0; content.len()];

@@ -1,4 +1,4 @@
-//! Walks the frames of one segment's bytes, and tells a torn write from damage.
+//! Walks the frames in the bytes of one segment, and tells a torn write from damage.
 
 use super::frame::{
     self, FRAME_HEADER_BYTES, Frame, PAYLOAD_BYTES_MAX, decode_header, decode_payload, frame_bytes,
@@ -8,46 +8,46 @@ use super::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
 
 /// Bytes that a writer leaves without a sync, at most, before it appends one more frame.
 pub(super) const UNSYNCED_BYTES_MAX: usize = PAYLOAD_BYTES_MAX;
-/// What a crash can tear, at most. More than that is damage.
+/// Bytes that a crash can tear, at most. More than that is damage.
 const TORN_BYTES_MAX: usize = UNSYNCED_BYTES_MAX + frame_bytes(PAYLOAD_BYTES_MAX);
 
-/// The place where the next frame is, and what it must say.
+/// The position of the next frame, and the values that the frame must have.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cursor {
     pub offset: usize,
     /// Bytes of the segment that its frames prove to be durable.
     pub durable: usize,
     pub sequence: u64,
-    /// The last epoch seen; it never falls.
+    /// The last epoch that was read; it never falls.
     pub epoch: u32,
-    /// CRC of the header before.
+    /// CRC of the preceding header.
     pub crc: u32,
 }
 
-/// What stands at the cursor.
+/// Result of a step of the cursor.
 pub(super) enum Step<'a> {
-    /// A frame (without records: a seal); the cursor is behind it.
+    /// A frame (a seal if it has no records). The cursor is behind it now.
     Frame(Frame<'a>),
-    /// Zeros or the end of the file, as far as a header goes.
+    /// Zeros for the length of a header, or the end of the file.
     End,
-    /// Not a whole frame: the tail, if nothing durable follows.
+    /// An incomplete frame: the tail, if nothing durable follows.
     Broken(String),
     /// A whole header that does not belong here. No torn write looks like this.
     Misplaced(String),
 }
 
-/// What the bytes behind the last good frame are.
+/// Verdict on the bytes behind the last good frame.
 pub(super) enum Tail {
     /// Zeros.
     Clean,
-    /// This many bytes of a write that no sync ever covered.
+    /// A write of this many bytes that no sync covered.
     Torn(usize),
-    /// They had been durable, because of this.
+    /// The bytes had been durable; the text is the proof.
     Damaged(String),
 }
 
 impl Cursor {
-    /// Behind the header of a segment.
+    /// A cursor behind the header of a segment.
     pub fn new(header: &SegmentHeader, crc: u32) -> Self {
         Self {
             offset: SEGMENT_HEADER_BYTES,
@@ -58,7 +58,7 @@ impl Cursor {
         }
     }
 
-    /// Reads the frame here and moves behind it. `seed` is the CRC of the segment's header.
+    /// Reads the next frame and moves behind it. `seed` is the CRC of the segment header.
     pub fn step<'a>(&mut self, content: &'a [u8], seed: u32) -> Step<'a> {
         let rest = content.get(self.offset..).unwrap_or_default();
         if trimmed_len(&rest[..rest.len().min(FRAME_HEADER_BYTES)]) == 0 {
@@ -92,7 +92,7 @@ impl Cursor {
         })
     }
 
-    /// Whether a frame with this header belongs here; the number after its last record.
+    /// Checks that a frame with this header belongs here. Returns the sequence number after its last record.
     fn check_place(&self, header: &frame::CheckedHeader) -> Result<u64, String> {
         let fields = header.fields;
         if fields.first_sequence != self.sequence {
@@ -124,8 +124,8 @@ impl Cursor {
     }
 }
 
-/// Judges the bytes of the newest segment from `offset` on, where no frame could be read: damage
-/// if any later frame says that they had been durable when it was written.
+/// Judges the bytes of the newest segment from `offset` on, where no frame could be read. They are damaged if any later
+/// frame says that they had been durable when it was written.
 pub(super) fn judge_tail(content: &[u8], seed: u32, offset: usize) -> Tail {
     let rest = content.get(offset..).unwrap_or_default();
     let torn_bytes = trimmed_len(rest);
@@ -142,7 +142,7 @@ pub(super) fn judge_tail(content: &[u8], seed: u32, offset: usize) -> Tail {
         };
         if header.fields.synced_bytes as usize > offset {
             return Tail::Damaged(format!(
-                "the frame at offset {at}, record {}, was written after this part was durable",
+                "the frame at byte {at}, record {}, was written after this part was durable",
                 header.fields.first_sequence
             ));
         }

@@ -1,4 +1,4 @@
-//! What can go wrong with the log; a variant for each thing the operator or the caller does next.
+//! Errors of the log: one variant for each next step of the operator or the caller.
 
 use std::io;
 
@@ -6,40 +6,40 @@ use tallyring_archive::is_full;
 
 use super::frame::PAYLOAD_BYTES_MAX;
 
-/// The reason for which the caller refused a frame during [`super::Log::open`] or [`super::scan`].
+/// The reason why the caller refused a frame during [`super::Log::open`] or [`super::scan`].
 pub type ApplyError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A failure of the oplog. Files are named relative to the data directory.
 #[derive(Debug, thiserror::Error)]
 pub enum OplogError {
-    /// The disk refused something that leaves the log as it was. After a failed open the process
-    /// must end: a sync that failed once may claim success when it is tried again.
+    /// The disk failed, and the log is unchanged. After a failed open the process must end: a sync that failed once may
+    /// claim success when it is repeated.
     #[error("{file}: cannot {action}: {source}")]
     Io {
         /// The file or directory.
         file: String,
-        /// What was tried.
+        /// The failed action, as in "cannot write".
         action: &'static str,
-        /// The answer.
+        /// The error of the disk.
         source: io::Error,
     },
 
-    /// No space. Nothing was appended and the log still works: free some and try again.
+    /// The disk has no space. Nothing was appended and the log still works: free some space and try again.
     #[error("{file}: no space for {action}: {source}; nothing was appended, free disk space")]
     Full {
         /// The file that could not be written.
         file: String,
-        /// What was tried.
+        /// The purpose of the space.
         action: &'static str,
-        /// The answer.
+        /// The error of the disk.
         source: io::Error,
     },
 
-    /// A write or sync failed. What was appended since the last sync may or may not be on the
-    /// disk, and this process can never learn which.
+    /// A write or sync failed. Frames since the last sync may or may not be on the disk, and this process can never
+    /// learn which.
     #[error(
-        "the oplog takes no more writes: {cause}; whether the last appends are durable is unknown, \
-         check the disk and restart, which reads them back"
+        "the oplog takes no more writes: {cause}; it is unknown whether the last appends are durable, so check the disk and \
+         restart, which reads the log back"
     )]
     Poisoned {
         /// The first failure.
@@ -51,42 +51,42 @@ pub enum OplogError {
         "a frame of {bytes} bytes is above the limit of {PAYLOAD_BYTES_MAX}; commit smaller groups"
     )]
     TooLarge {
-        /// Bytes of the payload.
+        /// Size of the payload, bytes.
         bytes: usize,
     },
 
-    /// A segment is damaged where it had been durable: records that were acknowledged may be lost.
+    /// A segment is damaged where it had been durable: acknowledged records may be lost.
     #[error(
-        "{file}: damaged at offset {offset}, record {sequence} on: {problem}; refusing to start: \
-         move the damaged copy aside and restore this segment from a backup"
+        "{file}: damaged at byte {offset}, from record {sequence} on: {problem}; the start is refused: move the damaged \
+         copy aside and restore this segment from a backup"
     )]
     Corrupt {
         /// The segment.
         file: String,
-        /// Where in it.
+        /// Position of the damage in the file, bytes.
         offset: u64,
-        /// The first record that cannot be read.
+        /// Sequence number of the first record that cannot be read.
         sequence: u64,
-        /// What was found, and what was expected.
+        /// The found and the expected content.
         problem: String,
     },
 
-    /// Segments are not there.
+    /// Segments are missing.
     #[error(
         "{file} is missing: records {from} to {to} cannot be read; restore it, or a backup of the \
          counts that holds those records",
         to = next - 1
     )]
     Missing {
-        /// The first missing segment as far as it is known, else the last.
+        /// The first missing segment as far as it is known, otherwise the last.
         file: String,
-        /// The first missing record.
+        /// Sequence number of the first missing record.
         from: u64,
-        /// The first record after the gap.
+        /// Sequence number of the first record after the gap.
         next: u64,
     },
 
-    /// Written by another build.
+    /// The segment was written by another build.
     #[error(
         "{file}: oplog format {found}, this build reads format {supported}; run the build that \
          wrote it, or upgrade"
@@ -94,66 +94,66 @@ pub enum OplogError {
     Version {
         /// The segment.
         file: String,
-        /// Its format.
+        /// Format of the segment.
         found: u16,
-        /// The one this build knows.
+        /// The format that this build reads.
         supported: u16,
     },
 
-    /// The segment belongs to another installation.
+    /// The segment belongs to another store.
     #[error(
-        "{file}: belongs to store {found}, this data directory is store {expected}; restore the \
-         oplog that belongs here"
+        "{file}: the segment belongs to store {found}, but this data directory is store {expected}; restore the oplog that \
+         belongs here"
     )]
     ForeignStore {
         /// The segment.
         file: String,
-        /// Its store, in hex.
+        /// The store of the segment, in hex digits.
         found: String,
-        /// The store it was opened for, in hex.
+        /// The store of the data directory, in hex digits.
         expected: String,
     },
 
-    /// The second copy of the log holds what the log lost.
+    /// The second copy of the log has records that the log lost.
     #[error(
-        "the second copy of the log reaches to record {copy}, the log itself to record {log}: the records between may have \
-         been acknowledged, and the copy alone has them; make a new data directory with `tallyring restore BACKUP --log \
-         COPY --data NEW`, or move the copy away to go on without them"
+        "the second copy of the log ends at record {copy}, but the log itself ends at record {log}: the records between may \
+         have been acknowledged, and only the copy has them; make a new data directory with `tallyring restore BACKUP --log \
+         COPY --data NEW`, or move the copy away to go on without these records"
     )]
     CopyAhead {
-        /// Number after the last record of the copy.
+        /// Sequence number after the last record of the copy.
         copy: u64,
-        /// Number after the last record of the log.
+        /// Sequence number after the last record of the log.
         log: u64,
     },
 
     /// The directory of the second copy holds another log.
     #[error(
-        "{file}: the second copy is not one of this log: {problem}; move the copy away, or name another directory for it"
+        "{file}: the second copy is of another log: {problem}; move the copy away, or name another directory for it"
     )]
     CopyDiffers {
-        /// The segment, or the identity.
+        /// The segment, or the identity file.
         file: String,
-        /// What was found.
+        /// The difference.
         problem: String,
     },
 
     /// The caller refused a frame.
-    #[error("{file}: the frame at offset {offset}, record {sequence}, cannot be applied: {source}")]
+    #[error("{file}: the frame at byte {offset}, record {sequence}, cannot be applied: {source}")]
     Apply {
         /// The segment.
         file: String,
-        /// Where the frame begins.
+        /// Position of the frame in the file, bytes.
         offset: u64,
-        /// Its first record.
+        /// Sequence number of the first record of the frame.
         sequence: u64,
-        /// Why.
+        /// Why the caller refused the frame.
         source: ApplyError,
     },
 }
 
 impl OplogError {
-    /// For `map_err`: wraps an answer of the disk.
+    /// For `map_err`: wraps an error of the disk.
     pub(super) fn io(file: &str, action: &'static str) -> impl FnOnce(io::Error) -> Self {
         let file = file.to_owned();
         move |source| Self::Io {
@@ -163,7 +163,7 @@ impl OplogError {
         }
     }
 
-    /// For `map_err` where nothing of the log was touched: tells a full disk from a failing one.
+    /// For `map_err` where the log was not touched: tells a full disk from a failing one.
     pub(super) fn full_or_io(file: &str, action: &'static str) -> impl FnOnce(io::Error) -> Self {
         let file = file.to_owned();
         move |source| {

@@ -1,6 +1,6 @@
-//! One frame as bytes. The layout is in the module's documentation.
+//! One frame as bytes. The module documentation of the oplog describes the layout.
 
-/// Bytes of payload in one frame, at most.
+/// Payload of one frame, at most, bytes.
 pub const PAYLOAD_BYTES_MAX: usize = 16 << 20;
 
 const MAGIC: [u8; 4] = *b"TLRF";
@@ -15,10 +15,10 @@ const SYNCED_BYTES_OFFSET: usize = WRITTEN_MS_OFFSET + size_of::<i64>();
 const PREVIOUS_CRC_OFFSET: usize = SYNCED_BYTES_OFFSET + size_of::<u32>();
 const PAYLOAD_CRC_OFFSET: usize = PREVIOUS_CRC_OFFSET + size_of::<u32>();
 const HEADER_CRC_OFFSET: usize = PAYLOAD_CRC_OFFSET + size_of::<u32>();
-/// The bit of `payload_bytes` that a frame has which was written under a clock that was not plausible. A build that does
-/// not know it takes the frame for one that is too large, and refuses the log.
+/// Bit of `payload_bytes` in a frame that was written while the clock was doubted. A build that does not know the bit
+/// takes the frame for one that is too large, and refuses the log.
 const DOUBTED: u32 = 1 << 31;
-/// Bytes before the payload.
+/// Size of a frame header, bytes.
 pub(super) const FRAME_HEADER_BYTES: usize = HEADER_CRC_OFFSET + size_of::<u32>();
 
 const _: () = assert!(FRAME_HEADER_BYTES == 48);
@@ -32,21 +32,21 @@ const _: () = assert!(PAYLOAD_BYTES_MAX < DOUBTED as usize);
 /// One group commit, as it is read back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// The epoch it was written in.
+    /// Epoch in which the frame was written.
     pub epoch: u32,
-    /// Number of its first record.
+    /// Sequence number of the first record.
     pub first_sequence: u64,
-    /// Records in it, at least 1. The frame that holds the start also has records before it.
+    /// Number of records, at least 1. A frame may have records before the start of a read, too.
     pub count: u32,
-    /// When it was appended, Unix milliseconds, by the clock of that time.
+    /// Time of the append by the clock of that time, Unix milliseconds.
     pub written_ms: i64,
     /// Whether that clock was plausible.
     pub is_plausible: bool,
-    /// What was appended.
+    /// Payload as it was appended.
     pub payload: &'a [u8],
 }
 
-/// The fields of a frame's header that are not computed from the payload or from the place.
+/// The fields of a frame header that follow neither from the payload nor from its position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FrameHeader {
     pub epoch: u32,
@@ -58,28 +58,28 @@ pub(super) struct FrameHeader {
     pub previous_crc: u32,
 }
 
-/// A header whose checksum holds. The payload is not looked at yet.
+/// A header with a valid checksum. The payload is not checked yet.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CheckedHeader {
     pub fields: FrameHeader,
     pub payload_bytes: usize,
     payload_crc: u32,
-    /// What the next frame's `previous_crc` must be.
+    /// The `previous_crc` that the next frame must have.
     pub crc: u32,
 }
 
-/// Bytes a frame takes in the file.
+/// Size of a frame in the file, bytes.
 pub(super) const fn frame_bytes(payload_bytes: usize) -> usize {
     FRAME_HEADER_BYTES + payload_bytes.next_multiple_of(ALIGNMENT)
 }
 
-/// Offsets at which a frame can begin after one at `offset`.
+/// Positions at which a frame can begin after one at `offset`, up to `end` (all in bytes).
 pub(super) fn offsets_after(offset: usize, end: usize) -> impl Iterator<Item = usize> {
     (offset + ALIGNMENT..end).step_by(ALIGNMENT)
 }
 
-/// Writes the frame into `out` (cleared first) and returns its CRC for the chain. `seed` is the
-/// CRC of the segment's header.
+/// Encodes the frame into `out`, which is cleared first, and returns its CRC for the chain. `seed` is the CRC of the
+/// segment header.
 pub(super) fn encode(out: &mut Vec<u8>, seed: u32, header: &FrameHeader, payload: &[u8]) -> u32 {
     assert!(
         payload.len() <= PAYLOAD_BYTES_MAX,
@@ -111,7 +111,7 @@ pub(super) fn encode(out: &mut Vec<u8>, seed: u32, header: &FrameHeader, payload
     header_crc
 }
 
-/// Reads the header at the start of `bytes`; the error says what is wrong with it.
+/// Decodes the header at the start of `bytes`. The error says what is wrong with it.
 pub(super) fn decode_header(bytes: &[u8], seed: u32) -> Result<CheckedHeader, String> {
     let Some(bytes) = bytes.get(..FRAME_HEADER_BYTES) else {
         return Err(format!(
@@ -146,7 +146,7 @@ pub(super) fn decode_header(bytes: &[u8], seed: u32) -> Result<CheckedHeader, St
     })
 }
 
-/// The payload of the frame at the start of `bytes`, checked.
+/// Returns the checked payload of the frame at the start of `bytes`.
 pub(super) fn decode_payload<'a>(
     bytes: &'a [u8],
     seed: u32,
@@ -169,14 +169,14 @@ pub(super) fn decode_payload<'a>(
     Ok(&padded[..header.payload_bytes])
 }
 
-/// Whether a frame may begin here; cheap, for the search through damaged bytes.
+/// Whether a frame may begin here. The check is cheap, for the search through damaged bytes.
 pub(super) fn starts_frame(bytes: &[u8]) -> bool {
     bytes.starts_with(&MAGIC)
 }
 
-/// Length of `bytes` without the zeros at its end.
+/// Length of `bytes` without the zeros at the end.
 pub(super) fn trimmed_len(bytes: &[u8]) -> usize {
-    // Compared as slices because a segment's tail is tens of megabytes, a byte at a time too slow.
+    // Compared as slices: the tail of a segment is tens of megabytes, so single bytes would be too slow.
     const CHUNK: [u8; 4096] = [0; 4096];
     let zero_chunks = bytes
         .rchunks_exact(CHUNK.len())
@@ -199,7 +199,7 @@ pub(super) fn put<const N: usize>(out: &mut [u8], offset: usize, field: [u8; N])
     out[offset..offset + N].copy_from_slice(&field);
 }
 
-/// A field of a fixed layout.
+/// Reads a field of a fixed layout.
 pub(super) fn get<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
     bytes[offset..offset + N]
         .try_into()

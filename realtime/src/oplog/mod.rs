@@ -1,15 +1,15 @@
 //! The oplog: segments of checksummed frames, appended, made durable, and read back in order.
 //!
-//! It knows nothing of what a record says, of threads, or of the clock: a payload is bytes, and a
-//! time is handed in. One frame is one group commit; its `count` records take the sequence numbers
-//! `first_sequence ..`. Numbers start at 0. A *sequence* that marks a place (`start`, `end`,
+//! The log knows nothing of the content of records, of threads, or of the clock: a payload is bytes, and the caller
+//! hands in the time. One frame is one group commit. Its `count` records have the sequence numbers from
+//! `first_sequence` on; the first number of a log is 0. A sequence number that marks a boundary (`start`, `end`,
 //! `appended`, `durable`) is the number of the next record: everything below it is covered.
 //!
 //! # Files
 //!
-//! A segment is `oplog/<first_sequence:016x>.tlog`. It is made as `oplog/spare.tmp` (zeros written
-//! and synced, so that a commit changes no metadata), gets its header, is synced again, and only
-//! then named; its directory is synced before a frame goes in. All integers are little-endian.
+//! A segment is `oplog/<first_sequence:016x>.tlog`. It is created as `oplog/spare.tmp` (zeros are written and synced,
+//! so that a commit changes no metadata). The file then gets its header and is synced again, and only then is it named.
+//! Its directory is synced before a frame goes in. All integers are little-endian.
 //!
 //! ```text
 //! segment  64-byte header, frames one after another, zeros to the end
@@ -25,27 +25,27 @@
 //!  12 count u32
 //! ```
 //!
-//! The highest bit of `payload_bytes` is set in a frame that was written under a clock that was not plausible: more than a
-//! day from where it was plausible last, and not believed yet. Frames of older builds count as plausible.
+//! The highest bit of `payload_bytes` is set in a frame that was written while the clock was doubted: more than a day
+//! from its last plausible time, and not believed yet. Frames of older builds count as plausible.
 //!
 //! # Invariants
 //!
-//! * A frame's CRCs start from its segment's `header_crc`, so bytes that a client chose, or a frame
-//!   of another segment or store, are never taken for a frame here.
-//! * `previous_crc` chains: it is the `header_crc` of what stands before, be it a frame or the
-//!   segment header; in a segment header that of the last frame of the segment before, whose name
-//!   `previous_first` gives (its own number in the very first segment).
-//! * `payload_bytes` is believed only after `header_crc`.
-//! * Only the newest segment can hold a torn write: the one before was synced before it was named.
-//! * `synced_bytes` says how much of the segment was durable when the frame was written. So a frame
-//!   proves that damage before that point is not a torn write (it may have been acknowledged: the
-//!   open fails), while damage behind it is (never acknowledged: cut), even with several frames on
-//!   the way to the disk at once. Behind the last frame nothing proves anything; a *seal*, a frame
-//!   without records, is therefore written when idle and at shutdown.
-//! * The epoch rises by one at every open, and a seal (or a segment header) that carries it is
-//!   durable before any record does, so a pair of epoch and number is never used twice.
-//! * A segment without a record is never followed by another (both would have one name); it grows
-//!   past its zeros instead. So does one whose only frame is larger than a segment.
+//! * The CRCs of a frame start from the `header_crc` of its segment. So bytes that a client chose, or a frame of
+//!   another segment or store, are never taken for a frame here.
+//! * `previous_crc` is a chain: it is the `header_crc` of the preceding frame, or of the segment header before the
+//!   first frame. In a segment header it is the `header_crc` of the last frame of the preceding segment, which
+//!   `previous_first` names (the very first segment names itself).
+//! * `payload_bytes` is believed only after `header_crc` was checked.
+//! * Only the newest segment can hold a torn write: the preceding segment was synced before the newest was named.
+//! * `synced_bytes` says how much of the segment was durable when the frame was written. So a frame proves that damage
+//!   before that point is not a torn write: the damaged part may have been acknowledged, and the open fails. Damage
+//!   behind that point is a torn write, which was never acknowledged and is cut, even with several frames on the way to
+//!   the disk at once. Nothing proves anything about the bytes behind the last frame. A *seal*, a frame without
+//!   records, is therefore written when the log is idle and at shutdown.
+//! * The epoch rises by one at every open. A seal (or a segment header) with the new epoch is durable before any record
+//!   has it, so a pair of epoch and sequence number is never used twice.
+//! * A segment without a record is never followed by another segment, because both would have one name; it grows past
+//!   its zeros instead. A segment grows, too, when its only frame is larger than a segment.
 
 mod copy;
 mod cursor;

@@ -17,19 +17,19 @@ pub(super) struct Newest {
     disk: Arc<dyn Disk>,
     name: String,
     file: Box<dyn DiskFile>,
-    /// CRC of its header.
+    /// CRC of the segment header.
     seed: u32,
-    /// CRC of the last frame's header, or of its own.
+    /// CRC of the last frame header, or of the segment header before the first frame.
     crc: u32,
-    /// Where the next frame goes.
+    /// Position of the next frame, bytes.
     end: u64,
-    /// What is durable of it.
+    /// Bytes of the segment that are durable.
     synced: u64,
     /// The encoded frame, kept for its capacity.
     buffer: Vec<u8>,
 }
 
-/// What a frame says besides its place.
+/// The content of a new frame, without the fields that follow from its position.
 pub(super) struct NewFrame<'a> {
     pub epoch: u32,
     pub first_sequence: u64,
@@ -60,11 +60,10 @@ impl Newest {
         })
     }
 
-    /// Goes on with a segment behind its last whole frame: cuts what a crash tore behind it, and
-    /// makes durable what was read. It may have been in memory only: a client that retries would
-    /// hear "duplicate" for something that a power cut then removes. A sync alone is not enough: if
-    /// one failed before the restart, the system takes those bytes for clean and never writes them.
-    /// So they are written again.
+    /// Continues a segment behind its last whole frame. A torn write behind the frame is cut, and frames that were read
+    /// become durable. They may have been in memory only: a client that retries would get "duplicate" for an increment
+    /// that a power cut then removes. A sync alone is not enough: if a sync failed before the restart, the system takes
+    /// those bytes for clean and never writes them. So the bytes are written again.
     pub fn reopen(
         disk: &Arc<dyn Disk>,
         name: &str,
@@ -96,8 +95,8 @@ impl Newest {
         })
     }
 
-    /// Writes a frame at the end. After [`OplogError::Full`] the segment is as it was and all of it
-    /// is durable; any other error leaves it in an unknown state.
+    /// Writes a frame at the end. After [`OplogError::Full`] the segment is unchanged and all of it is durable; any
+    /// other error leaves the segment in an unknown state.
     pub fn write(&mut self, frame: &NewFrame<'_>) -> Result<(), OplogError> {
         let header = FrameHeader {
             epoch: frame.epoch,
@@ -125,7 +124,7 @@ impl Newest {
         }
     }
 
-    /// Makes all of it durable.
+    /// Makes all of the segment durable.
     pub fn sync(&mut self) -> Result<(), OplogError> {
         if self.synced < self.end {
             self.file
@@ -136,7 +135,7 @@ impl Newest {
         Ok(())
     }
 
-    /// Where the next frame goes.
+    /// Position of the next frame, bytes.
     pub fn end(&self) -> u64 {
         self.end
     }
@@ -146,20 +145,22 @@ impl Newest {
         self.end - self.synced
     }
 
-    /// CRC of the last frame's header.
+    /// CRC of the last frame header.
     pub fn crc(&self) -> u32 {
         self.crc
     }
 
-    /// Removes what a failed write left behind the last frame, durably, so that the place can be
-    /// used again and the failed frame can never come back.
+    /// Removes the bytes that a failed write left behind the last frame, durably, so that the failed frame can never
+    /// come back.
     fn undo(&mut self) -> io::Result<()> {
         let left_bytes = self.bytes_behind_end()?;
         write_zeros(&mut *self.file, self.end, left_bytes)?;
         self.file.sync()?;
         match self.bytes_behind_end()? {
             0 => Ok(()),
-            left => Err(io::Error::other(format!("{left} bytes are still there"))),
+            left => Err(io::Error::other(format!(
+                "{left} bytes are still in the file"
+            ))),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Reads the log: the list of segments, then every frame from the start on. Repairs nothing.
+//! Reads the log: the list of segments, then every frame from a start on. Repairs nothing.
 
 use tallyring_archive::{Disk, names};
 
@@ -7,30 +7,30 @@ use super::error::{ApplyError, OplogError};
 use super::frame::{Frame, trimmed_len};
 use super::segment::{FORMAT, HeaderFault, SegmentHeader, SegmentInfo};
 
-/// Where to begin.
+/// The start of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadFrom {
-    /// The oldest segment that is left.
+    /// The oldest remaining segment.
     Oldest,
-    /// The frame that holds this record; nothing when the log ends before it.
+    /// The frame that holds this record; nothing is read when the log ends before it.
     Sequence(u64),
 }
 
-/// What was found.
+/// Findings of a read.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LogSummary {
-    /// Segments there are, also those before the start.
+    /// Number of segments, including those before the start.
     pub segments: usize,
-    /// Frames handed out.
+    /// Number of frames that were passed on.
     pub frames: u64,
-    /// Number of the oldest record left.
+    /// Sequence number of the oldest remaining record.
     pub oldest_sequence: u64,
-    /// Number after the last record. When it is below the start, what names that start is ahead of
-    /// the log and must be discarded.
+    /// Sequence number after the last record. When it is below the start, the file that names the start is ahead of the
+    /// log, and must be discarded.
     pub end_sequence: u64,
-    /// The last epoch written.
+    /// The last epoch that was written.
     pub epoch: u32,
-    /// What a crash tore; cut by [`super::Log::open`].
+    /// A write that a crash tore; [`super::Log::open`] cuts it.
     pub torn: Option<TornTail>,
 }
 
@@ -39,19 +39,19 @@ pub struct LogSummary {
 pub struct TornTail {
     /// The newest segment.
     pub file: String,
-    /// Where it begins.
+    /// Position of the write in the file, bytes.
     pub offset: u64,
-    /// Bytes from there to the last one that is not zero.
+    /// Bytes from there to the last byte that is not zero.
     pub bytes: u64,
 }
 
-/// The end of the log, where a writer goes on.
+/// The end of the log, where a writer continues.
 pub(super) struct LogEnd {
     pub summary: LogSummary,
-    /// Oldest first, never empty.
+    /// Segments, oldest first, never empty.
     pub segments: Vec<SegmentInfo>,
     pub cursor: Cursor,
-    /// When the last frame was written under a plausible clock, of those that were read (Unix milliseconds).
+    /// Time of the last frame under a plausible clock, among the frames that were read (Unix milliseconds).
     pub plausible_ms: Option<i64>,
     /// CRC of the newest segment's header.
     pub seed: u32,
@@ -59,13 +59,13 @@ pub(super) struct LogEnd {
 
 type Apply<'a> = &'a mut dyn FnMut(Frame<'_>) -> Result<(), ApplyError>;
 
-/// Reads the log without changing anything and hands out every frame with records from the start
-/// on, also those not yet durable. Ends at a torn tail, which the summary names. May run beside the
-/// writer, whose last frame may then look torn, unless segments are deleted meanwhile. `store_id`
-/// is checked if given. Memory: one mapped segment.
+/// Reads the log without changing anything, and passes on every frame with records from the start on, including frames
+/// that are not durable yet. The read ends at a torn tail, which the summary names. A scan may run at the same time as
+/// the writer, whose last frame may then look torn, unless segments are removed meanwhile. `store_id` is checked if
+/// given. A scan maps one segment into memory.
 ///
 /// # Errors
-/// As [`super::Log::open`], where that would refuse.
+/// As for [`super::Log::open`], where it would refuse the log.
 pub fn scan(
     disk: &dyn Disk,
     store_id: Option<[u8; 16]>,
@@ -77,20 +77,21 @@ pub fn scan(
         .unwrap_or_default())
 }
 
-/// Hands out the frame that holds the record `sequence`; false when there is none. Only its segment is read, up to there.
+/// Passes on the frame that holds the record `sequence`; returns false when there is none. Only the segment of the
+/// record is read, up to the frame.
 ///
 /// # Errors
-/// As [`scan`].
+/// As for [`scan`].
 pub fn read_one(disk: &dyn Disk, sequence: u64, apply: Apply<'_>) -> Result<bool, OplogError> {
     let mut files = disk
         .list(names::OPLOG)
         .map_err(OplogError::io(names::OPLOG, "list"))?;
     files.retain(|file| names::is_segment(file));
-    // Names are numbers of one width.
+    // The names are numbers of one width.
     let until = names::segment(sequence);
     let name = |file: &String| format!("{}/{file}", names::OPLOG);
-    let place = files.partition_point(|file| name(file) <= until);
-    let Some(file) = place.checked_sub(1).and_then(|place| files.get(place)) else {
+    let index = files.partition_point(|file| name(file) <= until);
+    let Some(file) = index.checked_sub(1).and_then(|index| files.get(index)) else {
         let oldest = files.first().and_then(|file| sequence_of(file));
         return Err(OplogError::Missing {
             file: until,
@@ -103,7 +104,7 @@ pub fn read_one(disk: &dyn Disk, sequence: u64, apply: Apply<'_>) -> Result<bool
     let mut first = |frame: Frame<'_>| {
         apply(frame)?;
         is_found = true;
-        // The rest of the segment is not wanted.
+        // The rest of the segment is not needed.
         Err("found".into())
     };
     let read = Scanner::new(sequence, &mut first).segment(disk, &entry, None);
@@ -113,7 +114,7 @@ pub fn read_one(disk: &dyn Disk, sequence: u64, apply: Apply<'_>) -> Result<bool
     }
 }
 
-/// The first record of a segment, by its name; for messages, so also where the name is not quite that of a segment.
+/// First record of a segment by its name. The result is for messages, so the name need not be quite that of a segment.
 fn sequence_of(file: &str) -> Option<u64> {
     let name = file.rsplit('/').next()?;
     u64::from_str_radix(name.split('.').next()?, 16).ok()
@@ -153,8 +154,8 @@ pub(super) fn read_log(
     let first = entries.partition_point(|entry| entry.header.first_sequence <= start) - 1;
     let mut scanner = Scanner::new(start, apply);
     let mut end = None;
-    for (place, entry) in entries.iter().enumerate().skip(first) {
-        end = Some(scanner.segment(disk, entry, entries.get(place + 1))?);
+    for (index, entry) in entries.iter().enumerate().skip(first) {
+        end = Some(scanner.segment(disk, entry, entries.get(index + 1))?);
     }
     let (cursor, torn) = end.expect("BUG: the newest segment is always read");
     let summary = LogSummary {
@@ -186,12 +187,12 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// Bytes of the file.
+    /// Size of the file, bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The place behind the last whole frame of the segment's `content`. What follows is not judged.
+    /// A cursor behind the last whole frame of `content`. The bytes that follow are not judged.
     pub fn last_frame(&self, content: &[u8]) -> Cursor {
         let mut cursor = Cursor::new(&self.header, self.crc);
         while let Step::Frame(_) = cursor.step(content, self.crc) {}
@@ -199,7 +200,7 @@ impl Entry {
     }
 }
 
-/// All segments, oldest first, each following the one before.
+/// All segments, oldest first, each following the preceding one.
 pub(super) fn list(disk: &dyn Disk, store_id: Option<[u8; 16]>) -> Result<Vec<Entry>, OplogError> {
     let files = disk
         .list(names::OPLOG)
@@ -242,7 +243,10 @@ pub(super) fn read_header(
     };
     let sequence = header.first_sequence;
     if names::segment(sequence) != file {
-        let problem = format!("its name should be {}", names::segment(sequence));
+        let problem = format!(
+            "the name of the segment should be {}",
+            names::segment(sequence)
+        );
         return Err(OplogError::Corrupt {
             file,
             offset: 0,
@@ -284,7 +288,7 @@ fn check_follows(before: &Entry, entry: &Entry) -> Result<(), OplogError> {
             offset: 0,
             sequence: entry.header.first_sequence,
             problem: format!(
-                "it follows {}, found {}",
+                "the segment follows {}, but the preceding segment is {}",
                 names::segment(expected),
                 before.file
             ),
@@ -293,14 +297,14 @@ fn check_follows(before: &Entry, entry: &Entry) -> Result<(), OplogError> {
     Ok(())
 }
 
-/// Reads frames and hands out those with records from `start` on.
+/// Reads frames and passes on those with records from `start` on.
 pub(super) struct Scanner<'a> {
     start: u64,
     apply: Apply<'a>,
     frames_read: u64,
-    /// When the last frame that was read was written.
+    /// Time of the last frame that was read.
     written_ms: i64,
-    /// The same of the last one under a plausible clock.
+    /// Time of the last frame that was read and has a plausible clock.
     plausible_ms: Option<i64>,
 }
 
@@ -327,8 +331,8 @@ impl<'a> Scanner<'a> {
         self.frames(&content, entry, next)
     }
 
-    /// Hands out the frames in the `content` of one segment, and checks its end against the header of the `next`,
-    /// or judges it if this is the newest.
+    /// Passes on the frames in the `content` of one segment. The end of the segment is checked against the header of
+    /// `next`; the end of the newest segment is judged instead.
     pub fn frames(
         &mut self,
         content: &[u8],
@@ -337,15 +341,15 @@ impl<'a> Scanner<'a> {
     ) -> Result<(Cursor, Option<TornTail>), OplogError> {
         let mut cursor = Cursor::new(&entry.header, entry.crc);
         loop {
-            let place = cursor;
+            let before = cursor;
             let problem = match cursor.step(content, entry.crc) {
                 Step::Frame(frame) => {
-                    self.frame(entry, place.offset, &frame)?;
+                    self.frame(entry, before.offset, &frame)?;
                     continue;
                 }
                 Step::End => None,
                 Step::Broken(problem) => Some(problem),
-                Step::Misplaced(problem) => return Err(corrupt(entry, &place, problem)),
+                Step::Misplaced(problem) => return Err(corrupt(entry, &before, problem)),
             };
             if let Some(next) = next {
                 check_end(content, entry, &cursor, problem, next)?;
@@ -355,12 +359,12 @@ impl<'a> Scanner<'a> {
                 Tail::Clean => return Ok((cursor, None)),
                 Tail::Torn(bytes) => bytes,
                 Tail::Damaged(proof) => {
-                    // A live writer may have finished this frame since it was looked at.
-                    if matches!(place.clone().step(content, entry.crc), Step::Frame(_)) {
+                    // A live writer may have finished this frame meanwhile.
+                    if matches!(before.clone().step(content, entry.crc), Step::Frame(_)) {
                         continue;
                     }
                     let problem = problem.unwrap_or_else(|| "zeros instead of a frame".to_owned());
-                    return Err(corrupt(entry, &place, format!("{problem}; {proof}")));
+                    return Err(corrupt(entry, &before, format!("{problem}; {proof}")));
                 }
             };
             let (offset, bytes) = (cursor.offset as u64, torn_bytes as u64);
@@ -380,8 +384,8 @@ impl<'a> Scanner<'a> {
         if frame.is_plausible {
             self.plausible_ms = Some(frame.written_ms);
         }
-        let wanted = frame.first_sequence + u64::from(frame.count) > self.start;
-        if frame.count == 0 || !wanted {
+        let is_needed = frame.first_sequence + u64::from(frame.count) > self.start;
+        if frame.count == 0 || !is_needed {
             return Ok(());
         }
         self.frames_read += 1;
@@ -439,13 +443,13 @@ fn corrupt(entry: &Entry, cursor: &Cursor, problem: String) -> OplogError {
     }
 }
 
-/// What the segments hold. All but the newest tell it by the header of the next one, so that old
-/// segments are not read for it.
+/// Describes the segments. The header of the next segment describes all but the newest, so that old segments are not
+/// read.
 fn describe(entries: Vec<Entry>, end_sequence: u64, written_ms: i64) -> Vec<SegmentInfo> {
     let nexts: Vec<SegmentHeader> = entries.iter().skip(1).map(|entry| entry.header).collect();
     let mut segments = Vec::with_capacity(entries.len());
-    for (place, entry) in entries.into_iter().enumerate() {
-        let next = nexts.get(place);
+    for (index, entry) in entries.into_iter().enumerate() {
+        let next = nexts.get(index);
         let until_ms = next.map_or(written_ms, |next| next.created_ms);
         segments.push(SegmentInfo {
             file: entry.file,

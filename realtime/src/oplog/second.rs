@@ -1,15 +1,17 @@
-//! The second copy of the log: its segments once more, in a directory on another disk.
+//! The second copy of the log: the same segments in a directory on another disk.
 //!
-//! The copy is made from the first log's files, as far as those are durable, in pieces: it holds no memory however far it
-//! is behind, and a write that a crash tore is never in it. A segment has the name and the bytes of the first one, so what
-//! reads a log reads its copy. Beside them is the identity (`STORE`), which the log is of no use without.
+//! The copy is made from the durable part of the log's files, in pieces: it holds no memory however far it is behind,
+//! and a torn write is never in it. A segment of the copy has the name and the bytes of the log's segment, so a reader
+//! of a log can read its copy. The copy also has the identity file (`STORE`), without which the log is of no use.
 //!
 //! # Invariants
 //!
-//! * What is behind `At` is durable in the copy. After a failure all from there on is written again, because a sync that
-//!   failed may have dropped what was written.
-//! * A segment gets its name with its header, and only after the one before is whole: the copy has no gap.
-//! * The copy's whole frames are a beginning of the log. A start at which they are not is refused, and changes nothing.
+//! * Everything before [`Tip`] is durable in the copy. After a failure the bytes from there on are written again,
+//!   because a failed sync may have dropped them.
+//! * A segment gets its name together with its header, and only after the preceding segment is whole: the copy has no
+//!   gap.
+//! * The whole frames of the copy are a beginning of the log. A start at which they are not is refused, and changes
+//!   nothing.
 //! * Segments leave the copy only when the log has expired them, the oldest first.
 
 use std::io::{self, ErrorKind};
@@ -27,79 +29,79 @@ use crate::sync::{Mutex, MutexGuard};
 
 /// Bytes that are read and written at once.
 const PIECE_BYTES: u64 = 1 << 20;
-/// Bytes that are written before they are synced.
+/// Bytes that are written before a sync.
 const UNSYNCED_BYTES: u64 = 16 << 20;
 
 /// When an increment is acknowledged where the log has a second copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogCopyAck {
-    /// When the log has it; the copy follows.
+    /// When the log has the increment; the copy follows.
     Local,
-    /// When the log and the copy have it.
+    /// When the log and the copy have the increment.
     Both,
 }
 
 /// State of the second copy.
 #[derive(Debug, Clone, Serialize)]
 pub struct LogCopyStatus {
-    /// Its directory.
+    /// Directory of the copy.
     pub path: String,
     /// When increments are acknowledged.
     pub ack: LogCopyAck,
-    /// Records of the log that it may lack.
+    /// Records of the log that the copy may lack.
     pub behind_records: u64,
-    /// Bytes of the log that it lacks.
+    /// Bytes of the log that the copy lacks.
     pub behind_bytes: u64,
-    /// It has all that was durable so many seconds ago; 0 when it lacks nothing.
+    /// Age of the last time at which the copy had everything durable, seconds; 0 when the copy lacks nothing.
     pub behind_seconds: f64,
-    /// Why it could not be brought up to date the last time, if it could not.
+    /// The failure of the last attempt to bring the copy up; none where it succeeded.
     pub failure: Option<String>,
 }
 
-/// The second copy of a log. Its lock is held while its disk works, so a disk that hangs holds up only what waits for the
-/// copy.
+/// The second copy of a log. Its lock is held while its disk works, so a disk that hangs holds up only callers that
+/// wait for the copy.
 pub struct LogCopy {
     log: Arc<dyn Disk>,
     copy: Arc<dyn Disk>,
     path: String,
     ack: LogCopyAck,
-    at: Mutex<At>,
+    tip: Mutex<Tip>,
     /// Locked last, for a moment.
     progress: Mutex<Progress>,
 }
 
-/// How far the copy is durable.
+/// The tip of the copy: how far it is durable.
 #[derive(Debug, Clone, Copy, Default)]
-struct At {
-    /// First record of the segment that is copied.
+struct Tip {
+    /// First record of the segment that is being copied.
     first: u64,
-    /// Bytes of that segment; 0 before it is begun.
+    /// Durable bytes of that segment; 0 before it is begun.
     bytes: u64,
-    /// Number after the last record that is there for certain.
+    /// Sequence number after the last record that the copy has for certain.
     sequence: u64,
-    /// Segments before this one were removed.
+    /// First record of the oldest segment that was not removed from the copy.
     expired: u64,
-    /// Where what a crash tore begins in the file; 0 where nothing is torn.
+    /// Position at which a torn write begins in the file; 0 where nothing is torn.
     torn: u64,
 }
 
-/// What is told of the copy.
+/// State of the copy, for its status.
 #[derive(Debug)]
 struct Progress {
-    at: At,
-    /// The copy has all that was durable at this time, Unix milliseconds.
+    tip: Tip,
+    /// Time at which the copy had everything durable, Unix milliseconds.
     held_ms: i64,
     failure: Option<String>,
 }
 
 impl LogCopy {
-    /// Compares what is in `copy` with the log in `log`, and goes on from there. Changes nothing. `path` names the copy in
-    /// its state.
+    /// Compares the copy in `copy` with the log in `log`, and continues from there. Changes nothing. `path` is the
+    /// copy's directory in its status.
     ///
     /// # Errors
-    /// [`OplogError::CopyAhead`] when the copy has frames that the log lacks, [`OplogError::CopyDiffers`] when it is one of
-    /// another log; when a disk refuses, or the log's headers are damaged.
+    /// [`OplogError::CopyAhead`] when the copy has frames that the log lacks, and [`OplogError::CopyDiffers`] when the
+    /// copy is of another log. Other errors when a disk fails, or the headers of the log are damaged.
     pub fn open(
         log: Arc<dyn Disk>,
         copy: Arc<dyn Disk>,
@@ -107,15 +109,15 @@ impl LogCopy {
         ack: LogCopyAck,
         now_ms: i64,
     ) -> Result<Self, OplogError> {
-        let at = compare(&*log, &*copy)?;
+        let tip = compare(&*log, &*copy)?;
         Ok(Self {
             log,
             copy,
             path,
             ack,
-            at: Mutex::new(at),
+            tip: Mutex::new(tip),
             progress: Mutex::new(Progress {
-                at,
+                tip,
                 held_ms: now_ms,
                 failure: None,
             }),
@@ -127,46 +129,46 @@ impl LogCopy {
         self.ack
     }
 
-    /// Brings the copy up to `end`, which was the log's at `now_ms`; true once it is there, false after `bytes_max` bytes
-    /// (or little more). A failure leaves the copy as far as it was, and can be tried again.
+    /// Brings the copy up to `end`, which was the end of the log at `now_ms` (Unix milliseconds). Returns true once the
+    /// copy has reached it, and false after about `bytes_max` bytes. After a failure the call can be repeated.
     ///
     /// # Errors
-    /// When either disk refuses, or the copy's directory holds something else by now.
+    /// When either disk fails, or the directory of the copy has other files by now.
     pub fn bring_up(
         &self,
         end: DurableEnd,
         bytes_max: u64,
         now_ms: i64,
     ) -> Result<bool, OplogError> {
-        let mut at = lock(&self.at);
-        let reached = self.advance(&mut at, end, bytes_max);
+        let mut tip = lock(&self.tip);
+        let reached = self.advance(&mut tip, end, bytes_max);
         let mut progress = lock(&self.progress);
-        progress.at = *at;
+        progress.tip = *tip;
         let failure = match &reached {
             Ok(true) => {
                 progress.held_ms = now_ms;
                 None
             }
             Ok(false) if self.ack == LogCopyAck::Local => None,
-            Ok(false) => Some("it is still being brought up to date".to_owned()),
+            Ok(false) => Some("it is still being brought up".to_owned()),
             Err(error) => Some(error.to_string()),
         };
         match (&progress.failure, &failure) {
             (None, Some(failure)) => {
-                tracing::error!(failure, "the second copy of the log is not up to date");
+                tracing::error!(failure, "the second copy of the log falls behind");
             }
-            (Some(_), None) => tracing::info!("the second copy of the log goes on"),
+            (Some(_), None) => tracing::info!("the second copy of the log is brought up again"),
             _ => {}
         }
         progress.failure = failure;
         reached
     }
 
-    /// How it is, beside the log that it follows.
+    /// State of the copy beside the log that it follows.
     pub fn status(&self, log: &Log, now_ms: i64) -> LogCopyStatus {
         let progress = lock(&self.progress);
-        let at = progress.at;
-        let behind_bytes = log.bytes_behind(at.first, at.bytes);
+        let tip = progress.tip;
+        let behind_bytes = log.bytes_behind(tip.first, tip.bytes);
         let behind_ms = match behind_bytes {
             0 => 0,
             _ => now_ms.saturating_sub(progress.held_ms).max(0),
@@ -174,58 +176,59 @@ impl LogCopy {
         LogCopyStatus {
             path: self.path.clone(),
             ack: self.ack,
-            behind_records: log.appended().saturating_sub(at.sequence),
+            behind_records: log.appended().saturating_sub(tip.sequence),
             behind_bytes,
             behind_seconds: behind_ms as f64 / 1e3,
             failure: progress.failure.clone(),
         }
     }
 
-    fn advance(&self, at: &mut At, end: DurableEnd, bytes_max: u64) -> Result<bool, OplogError> {
-        if at.first < end.oldest {
-            // The log has expired what the copy would go on with.
-            *at = At {
+    fn advance(&self, tip: &mut Tip, end: DurableEnd, bytes_max: u64) -> Result<bool, OplogError> {
+        if tip.first < end.oldest {
+            // The log has expired the segment with which the copy would continue.
+            *tip = Tip {
                 first: end.oldest,
                 bytes: 0,
                 sequence: end.oldest,
                 torn: 0,
-                ..*at
+                ..*tip
             };
         }
         let mut left = bytes_max;
-        while (at.first, at.bytes) < (end.newest, end.bytes) {
+        while (tip.first, tip.bytes) < (end.newest, end.bytes) {
             if left == 0 {
                 return Ok(false);
             }
-            let is_newest = at.first == end.newest;
+            let is_newest = tip.first == end.newest;
             let until = if is_newest { end.bytes } else { u64::MAX };
-            let before = at.bytes;
-            let is_whole = self.copy_part(at, until, left.min(UNSYNCED_BYTES))?;
-            left = left.saturating_sub(at.bytes - before);
-            if is_newest && at.bytes == end.bytes {
-                at.sequence = end.sequence;
+            let before = tip.bytes;
+            let is_whole = self.copy_part(tip, until, left.min(UNSYNCED_BYTES))?;
+            left = left.saturating_sub(tip.bytes - before);
+            if is_newest && tip.bytes == end.bytes {
+                tip.sequence = end.sequence;
             } else if is_whole {
-                self.turn_to_next(at)?;
+                self.go_to_next_segment(tip)?;
             }
         }
-        self.expire(at, end.oldest);
+        self.expire(tip, end.oldest);
         Ok(true)
     }
 
-    /// Copies and syncs at most so many bytes of the segment, up to its byte `until`; true when the log's file ends there.
-    fn copy_part(&self, at: &mut At, until: u64, bytes_max: u64) -> Result<bool, OplogError> {
-        let name = names::segment(at.first);
-        let mut offset = at.bytes;
+    /// Copies and syncs at most `bytes_max` bytes of the segment, up to its byte `until`. Returns true when the log's
+    /// file ends.
+    fn copy_part(&self, tip: &mut Tip, until: u64, bytes_max: u64) -> Result<bool, OplogError> {
+        let name = names::segment(tip.first);
+        let mut offset = tip.bytes;
         if offset == 0 {
             self.begin(&name)?;
             offset = SEGMENT_HEADER_BYTES as u64;
         }
-        // By its name each time: what is written to a file that was removed would be in no copy.
+        // Opened by name each time: a write to a removed file would be in no copy.
         let mut file = self.copy.open(&name).map_err(failed(&name))?;
-        if at.torn > 0 {
-            // The log may go on with other bytes, where it was restored from this copy.
-            let there = self.copy.read(&name).map_err(failed(&name))?.len() as u64;
-            write_zeros(&mut *file, at.torn, there.saturating_sub(at.torn))
+        if tip.torn > 0 {
+            // The log may continue with other bytes, if it was restored from this copy.
+            let existing = self.copy.read(&name).map_err(failed(&name))?.len() as u64;
+            write_zeros(&mut *file, tip.torn, existing.saturating_sub(tip.torn))
                 .map_err(failed(&name))?;
         }
         let stop = until.min(offset.saturating_add(bytes_max));
@@ -242,12 +245,12 @@ impl LogCopy {
             offset += piece.len() as u64;
         }
         file.sync().map_err(failed(&name))?;
-        at.bytes = offset;
-        at.torn = 0;
+        tip.bytes = offset;
+        tip.torn = 0;
         Ok(is_whole)
     }
 
-    /// Begins a segment with the log's header, unless it is there.
+    /// Begins a segment with the log's header, unless the copy has it.
     fn begin(&self, name: &str) -> Result<(), OplogError> {
         self.copy
             .create_directory(names::OPLOG)
@@ -256,7 +259,7 @@ impl LogCopy {
         let header = self.read(name, 0, SEGMENT_HEADER_BYTES as u64)?;
         let is_new = self.put(name, &header)?;
         if !is_new && read_part(&*self.copy, name, SEGMENT_HEADER_BYTES as u64)? != header {
-            return Err(differs(name, "its header is another one"));
+            return Err(differs(name, "its header differs"));
         }
         for directory in [names::OPLOG, ""] {
             self.copy
@@ -266,7 +269,7 @@ impl LogCopy {
         Ok(())
     }
 
-    /// Writes a whole file of the copy unless its name is taken; true when it was free.
+    /// Writes a whole file of the copy unless its name is taken. Returns true when the name was free.
     fn put(&self, name: &str, bytes: &[u8]) -> Result<bool, OplogError> {
         let blobs = Blobs::new(Arc::clone(&self.copy));
         blobs.put(name, bytes).map_err(refused)
@@ -276,7 +279,7 @@ impl LogCopy {
         let name = names::IDENTITY;
         let identity = self.log.read(name).map_err(OplogError::io(name, "read"))?;
         match self.copy.read(name) {
-            Ok(there) if *there == *identity => Ok(()),
+            Ok(existing) if *existing == *identity => Ok(()),
             Ok(_) => Err(differs(name, "it belongs to another store")),
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 self.put(name, &identity).map(drop)
@@ -285,25 +288,25 @@ impl LogCopy {
         }
     }
 
-    /// Goes on with the segment that follows.
-    fn turn_to_next(&self, at: &mut At) -> Result<(), OplogError> {
+    /// Continues with the next segment.
+    fn go_to_next_segment(&self, tip: &mut Tip) -> Result<(), OplogError> {
         let listed = segments(&*self.log)?;
-        let next = listed.into_iter().find(|first| *first > at.first);
-        let file = names::segment(next.unwrap_or(at.first));
+        let next = listed.into_iter().find(|first| *first > tip.first);
+        let file = names::segment(next.unwrap_or(tip.first));
         let missing = |from: u64, next: u64| OplogError::Missing {
             file: names::segment(from),
             from,
             next,
         };
-        let next = next.ok_or_else(|| missing(at.first, at.first + 1))?;
+        let next = next.ok_or_else(|| missing(tip.first, tip.first + 1))?;
         let header = self.read(&file, 0, SEGMENT_HEADER_BYTES as u64)?;
         match SegmentHeader::decode(&header) {
-            Ok((header, _)) if header.previous_first == at.first => {
-                *at = At {
+            Ok((header, _)) if header.previous_first == tip.first => {
+                *tip = Tip {
                     first: next,
                     bytes: 0,
                     sequence: next,
-                    ..*at
+                    ..*tip
                 };
                 Ok(())
             }
@@ -314,16 +317,16 @@ impl LogCopy {
         }
     }
 
-    /// Removes what the log has expired. What cannot be removed is tried again; nothing else depends on it.
-    fn expire(&self, at: &mut At, oldest: u64) {
-        if at.expired >= oldest {
+    /// Removes segments that the log has expired. A failed removal is repeated later.
+    fn expire(&self, tip: &mut Tip, oldest: u64) {
+        if tip.expired >= oldest {
             return;
         }
         let removed = segments(&*self.copy).and_then(|listed| {
             for first in listed.into_iter().take_while(|first| *first < oldest) {
                 let name = names::segment(first);
                 self.copy.remove(&name).map_err(failed(&name))?;
-                // After each one, because of several removals a crash may keep any: a gap.
+                // A sync follows each removal: of several unsynced removals, a crash may undo any, which leaves a gap.
                 self.copy
                     .sync_directory(names::OPLOG)
                     .map_err(failed(names::OPLOG))?;
@@ -331,7 +334,7 @@ impl LogCopy {
             Ok(())
         });
         match removed {
-            Ok(()) => at.expired = oldest,
+            Ok(()) => tip.expired = oldest,
             Err(error) => tracing::debug!(%error, "an expired segment stays in the second copy"),
         }
     }
@@ -343,23 +346,23 @@ impl LogCopy {
     }
 }
 
-/// How far the copy is the log for certain. Its whole frames, which may go on behind that, are the log's, too.
-fn compare(log: &dyn Disk, copy: &dyn Disk) -> Result<At, OplogError> {
-    if let (Ok(there), Ok(identity)) = (copy.read(names::IDENTITY), log.read(names::IDENTITY))
-        && *there != *identity
+/// Finds how far the copy certainly equals the log. Whole frames of the copy behind that are equal, too.
+fn compare(log: &dyn Disk, copy: &dyn Disk) -> Result<Tip, OplogError> {
+    if let (Ok(existing), Ok(identity)) = (copy.read(names::IDENTITY), log.read(names::IDENTITY))
+        && *existing != *identity
     {
         return Err(differs(names::IDENTITY, "it belongs to another store"));
     }
     let copied = segments(copy)?;
     let Some(&newest) = copied.last() else {
-        return Ok(At::default());
+        return Ok(Tip::default());
     };
     let logged = list(log, None)?;
     for &first in &copied {
         let of_log = logged.iter().find(|one| one.header.first_sequence == first);
         let of_copy = header_of_copy(copy, first)?;
         if of_log.is_some_and(|one| one.header != of_copy.header) {
-            return Err(differs(&of_copy.file, "its header is another one"));
+            return Err(differs(&of_copy.file, "its header differs"));
         }
         let is_of_store = |one: &Entry| one.header.store_id == of_copy.header.store_id;
         if !logged.iter().all(is_of_store) {
@@ -374,10 +377,10 @@ fn compare(log: &dyn Disk, copy: &dyn Disk) -> Result<At, OplogError> {
         return Err(ahead(copy, newest, last.last_frame(&content).sequence));
     }
     if newest < oldest.header.first_sequence {
-        // All of it is expired.
-        return Ok(At::default());
+        // All of the copy is expired.
+        return Ok(Tip::default());
     }
-    let Some(place) = logged
+    let Some(index) = logged
         .iter()
         .position(|one| one.header.first_sequence == newest)
     else {
@@ -386,22 +389,22 @@ fn compare(log: &dyn Disk, copy: &dyn Disk) -> Result<At, OplogError> {
             "the log has no such segment",
         ));
     };
-    let at = compare_newest(log, copy, &logged[place])?;
-    // What follows a segment that is missing, or shorter than the log's, is copied again.
-    let whole = logged[..place].iter();
+    let tip = compare_newest(log, copy, &logged[index])?;
+    // Segments after one that is missing, or shorter than the log's, are copied again.
+    let whole = logged[..index].iter();
     let mut whole = whole.filter(|one| one.header.first_sequence >= copied[0]);
     let lacking = whole.find(|one| {
         let content = copy.read(&one.file);
         content.map_or(0, |content| content.len() as u64) < one.bytes()
     });
-    Ok(lacking.map_or(at, |one| At {
+    Ok(lacking.map_or(tip, |one| Tip {
         first: one.header.first_sequence,
         sequence: one.header.first_sequence,
-        ..At::default()
+        ..Tip::default()
     }))
 }
 
-fn compare_newest(log: &dyn Disk, copy: &dyn Disk, entry: &Entry) -> Result<At, OplogError> {
+fn compare_newest(log: &dyn Disk, copy: &dyn Disk, entry: &Entry) -> Result<Tip, OplogError> {
     let (content, of_log) = (
         read_whole(copy, &entry.file)?,
         read_whole(log, &entry.file)?,
@@ -410,9 +413,9 @@ fn compare_newest(log: &dyn Disk, copy: &dyn Disk, entry: &Entry) -> Result<At, 
     let frames = &content[..cursor.offset];
     if of_log.starts_with(frames) {
         let frames_end = frames.len() as u64;
-        // Where a sync failed before the end of the process, what it was for may be in memory only, and no later sync
-        // writes it: so it is written again.
-        return Ok(At {
+        // After a sync that failed before the end of the process, its bytes may be in memory only, and no later sync
+        // writes them. So they are written again.
+        return Ok(Tip {
             first: entry.header.first_sequence,
             bytes: frames_end.saturating_sub(UNSYNCED_BYTES),
             sequence: entry.header.first_sequence,
@@ -420,7 +423,7 @@ fn compare_newest(log: &dyn Disk, copy: &dyn Disk, entry: &Entry) -> Result<At, 
                 true => frames_end,
                 false => 0,
             },
-            ..At::default()
+            ..Tip::default()
         });
     }
     let logged = entry.last_frame(&of_log);
@@ -435,7 +438,7 @@ fn compare_newest(log: &dyn Disk, copy: &dyn Disk, entry: &Entry) -> Result<At, 
     Err(differs(&entry.file, &problem))
 }
 
-/// The copy's newest segment follows the end of the log.
+/// Builds the error for a copy whose newest segment follows the end of the log.
 fn ahead(copy: &dyn Disk, newest: u64, log: u64) -> OplogError {
     let end = header_of_copy(copy, newest).and_then(|entry| {
         let content = read_whole(copy, &entry.file)?;
@@ -475,7 +478,7 @@ fn read_part(disk: &dyn Disk, name: &str, bytes: u64) -> Result<Vec<u8>, OplogEr
         .map_err(failed(name))
 }
 
-/// For `map_err`: the copy's disk refused.
+/// For `map_err`: the disk of the copy failed.
 fn failed(name: &str) -> impl FnOnce(io::Error) -> OplogError {
     OplogError::io(name, "write the second copy")
 }
@@ -492,6 +495,6 @@ fn differs(file: &str, problem: &str) -> OplogError {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What a panic leaves is how far the copy was before.
+    // After a panic, the tip of the copy is the one before.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

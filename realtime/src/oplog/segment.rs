@@ -1,4 +1,4 @@
-//! The header of a segment file. The layout is in the module's documentation.
+//! The header of a segment file. The module documentation of the oplog describes the layout.
 
 use super::frame::{get, put};
 
@@ -15,7 +15,7 @@ const CREATED_MS_OFFSET: usize = PREVIOUS_FIRST_OFFSET + size_of::<u64>();
 const STORE_ID_OFFSET: usize = CREATED_MS_OFFSET + size_of::<i64>();
 const PREVIOUS_CRC_OFFSET: usize = STORE_ID_OFFSET + size_of::<[u8; 16]>();
 const HEADER_CRC_OFFSET: usize = PREVIOUS_CRC_OFFSET + size_of::<u32>();
-/// Bytes before the first frame.
+/// Size of a segment header, bytes.
 pub const SEGMENT_HEADER_BYTES: usize = HEADER_CRC_OFFSET + size_of::<u32>();
 
 const _: () = assert!(SEGMENT_HEADER_BYTES == 64);
@@ -23,18 +23,18 @@ const _: () = assert!(SEGMENT_HEADER_BYTES == 64);
 /// A segment of the log, for retention and for listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SegmentInfo {
-    /// Its name in the data directory.
+    /// Name in the data directory.
     pub file: String,
-    /// Number of its first record.
+    /// Sequence number of the first record.
     pub first_sequence: u64,
-    /// Number after its last record.
+    /// Sequence number after the last record.
     pub end_sequence: u64,
-    /// When it was begun, Unix milliseconds.
+    /// Time at which the segment was begun, Unix milliseconds.
     pub created_ms: i64,
-    /// When its last frame was written at the latest: the time at which the next segment was begun,
-    /// in the newest that of its last frame.
+    /// Latest possible time of the last frame, Unix milliseconds: the time at which the next segment was begun, or for
+    /// the newest segment the time of its last frame.
     pub written_until_ms: i64,
-    /// Bytes of the file.
+    /// Size of the file, bytes.
     pub bytes: u64,
 }
 
@@ -43,7 +43,7 @@ pub struct SegmentInfo {
 pub(super) struct SegmentHeader {
     pub epoch: u32,
     pub first_sequence: u64,
-    /// `first_sequence` of the segment before; its own number when there was none.
+    /// `first_sequence` of the preceding segment; the segment's own number when there is none.
     pub previous_first: u64,
     pub created_ms: i64,
     pub store_id: [u8; 16],
@@ -84,8 +84,8 @@ impl SegmentHeader {
         out
     }
 
-    /// The header and its CRC. The checksum is tried before the format, so that a flipped bit in
-    /// the format reads as damage: every later format keeps these 64 bytes and their checksum.
+    /// Decodes a header, and returns it with its CRC. The checksum is checked before the format, so that a flipped bit
+    /// in the format reads as damage: every later format keeps these 64 bytes and their checksum.
     pub fn decode(bytes: &[u8]) -> Result<(Self, u32), HeaderFault> {
         let damaged = |problem: String| Err(HeaderFault::Damaged(problem));
         let Some(bytes) = bytes.get(..SEGMENT_HEADER_BYTES) else {
@@ -124,7 +124,7 @@ impl SegmentHeader {
     }
 }
 
-/// The CRC that an encoded header carries: the start of all CRCs in the segment.
+/// The CRC of an encoded header, from which all CRCs in the segment start.
 pub(super) fn header_crc(header: &[u8]) -> u32 {
     u32::from_le_bytes(get(header, HEADER_CRC_OFFSET))
 }

@@ -1,4 +1,4 @@
-//! The spare: a segment of zeros made ahead, so that a roll in the commit path only names it.
+//! The spare: a segment of zeros that is prepared ahead, so that a commit only has to name it.
 
 use std::io;
 use std::sync::{Arc, PoisonError};
@@ -9,16 +9,16 @@ use super::error::OplogError;
 use super::segment::SEGMENT_HEADER_BYTES;
 use crate::sync::{Mutex, MutexGuard};
 
-/// Bytes of zeros written at once.
+/// Zeros that are written at once, bytes.
 const ZERO_CHUNK_BYTES: usize = 1 << 20;
 
-/// Makes segments ahead. A helper thread calls [`Spare::prepare`] now and then, without the writer;
-/// the writer makes one itself when there is none.
+/// Prepares segments ahead. A helper thread calls [`Spare::prepare`] now and then, without the writer. The writer
+/// prepares a segment itself when there is no spare.
 pub struct Spare {
     disk: Arc<dyn Disk>,
     segment_bytes: u64,
-    /// The spare's file once it is whole. Held while one is made and while one is named, because
-    /// both use the one name.
+    /// The spare's file once it is complete. The lock is held while a spare is prepared and while it is named, because
+    /// both use the same name.
     ready: Mutex<Option<Box<dyn DiskFile>>>,
 }
 
@@ -31,23 +31,22 @@ impl Spare {
         }
     }
 
-    /// Makes a spare unless there is one: writes a segment of zeros and syncs it. Call it after
-    /// each group commit or once a second; it costs nothing when there is one.
+    /// Prepares a spare unless there is one: writes a segment of zeros and syncs it. The caller repeats the call now
+    /// and then; it costs nothing when there is a spare.
     ///
     /// # Errors
-    /// [`OplogError::Full`] or [`OplogError::Io`]; the log is not touched and there is no spare.
+    /// [`OplogError::Full`] or [`OplogError::Io`]; the log is unchanged and there is no spare.
     pub fn prepare(&self) -> Result<(), OplogError> {
         let mut ready = self.lock();
         if ready.is_none() {
-            *ready = Some(self.make()?);
+            *ready = Some(self.prepare_file()?);
         }
         Ok(())
     }
 
-    /// Gives the spare (made now if there is none) its header and then its name, durably.
+    /// Gives the spare (prepared now if there is none) its header and then its name, durably.
     ///
-    /// An error that says the disk is full leaves the log as it was; after any other the file may
-    /// or may not have its name.
+    /// After an error of a full disk the log is unchanged; after any other error the file may or may not have its name.
     pub(super) fn publish(
         &self,
         name: &str,
@@ -56,7 +55,7 @@ impl Spare {
         let mut ready = self.lock();
         let mut file = match ready.take() {
             Some(file) => file,
-            None => self.make()?,
+            None => self.prepare_file()?,
         };
         let linked = file
             .write_at(0, header)
@@ -82,7 +81,7 @@ impl Spare {
         Ok(file)
     }
 
-    fn make(&self) -> Result<Box<dyn DiskFile>, OplogError> {
+    fn prepare_file(&self) -> Result<Box<dyn DiskFile>, OplogError> {
         self.create_and_fill().map_err(|error| {
             self.discard();
             OplogError::full_or_io(names::SPARE_SEGMENT, "a spare segment")(error)
@@ -90,14 +89,14 @@ impl Spare {
     }
 
     fn create_and_fill(&self) -> io::Result<Box<dyn DiskFile>> {
-        // Else what is left would be taken from whoever needs it for a moment.
+        // Otherwise the spare would take space that other writers need for a moment.
         if self.disk.free_bytes()? < self.segment_bytes {
             return Err(io::ErrorKind::StorageFull.into());
         }
         let mut file = match self.disk.create(names::SPARE_SEGMENT) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                // Left by an attempt that failed. It may be a segment's second name by now, so it
-                // is never written to.
+                // A failed attempt left the file. It may be the second name of a segment by now, so it is never written
+                // to.
                 self.disk.remove(names::SPARE_SEGMENT)?;
                 self.disk.create(names::SPARE_SEGMENT)?
             }
@@ -108,13 +107,13 @@ impl Spare {
         Ok(file)
     }
 
-    /// Gives the space back. Failure is of no consequence: the next one made removes it again.
+    /// Frees the space. A failure does no harm: the next attempt removes the file.
     fn discard(&self) {
         self.disk.remove(names::SPARE_SEGMENT).ok();
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Box<dyn DiskFile>>> {
-        // A panic while a spare was made leaves none behind, which is a valid state.
+        // A panic while a spare was prepared leaves no spare, which is a valid state.
         self.ready.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -132,7 +131,7 @@ pub(super) fn write_zeros(file: &mut dyn DiskFile, offset: u64, bytes: u64) -> i
     Ok(())
 }
 
-/// Removes what was made ahead, and segments that were being copied.
+/// Removes spare segments, and segments that were being copied.
 pub fn remove_spares(disk: &dyn Disk) -> io::Result<()> {
     for file in disk.list(names::OPLOG)? {
         if file.ends_with(names::TEMPORARY_SUFFIX) {

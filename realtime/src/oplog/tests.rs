@@ -1,4 +1,4 @@
-//! The log through its public face, on a disk that loses what was not synced.
+//! Tests of the log through its public face, on a disk that loses what was not synced.
 
 #![allow(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
@@ -26,7 +26,7 @@ const NOW_MS: i64 = 1_700_000_000_000;
 const FIRST: &str = "oplog/0000000000000000.tlog";
 const SEGMENT_HEADER_BYTES: usize = 64;
 
-/// A frame as it was handed out.
+/// A frame as it was passed on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Seen {
     epoch: u32,
@@ -45,7 +45,7 @@ fn try_open(disk: &MemoryDisk, from: ReadFrom) -> Opened {
         NOW_MS,
         from,
         &mut |frame| {
-            seen.push(see(frame));
+            seen.push(record_of(frame));
             Ok(())
         },
     )?;
@@ -71,15 +71,15 @@ fn scan_all(disk: &MemoryDisk) -> Result<(LogSummary, Vec<Seen>), OplogError> {
         Some(OPTIONS.store_id),
         ReadFrom::Oldest,
         &mut |frame| {
-            seen.push(see(frame));
+            seen.push(record_of(frame));
             Ok(())
         },
     )?;
     Ok((summary, seen))
 }
 
-fn see(frame: super::Frame<'_>) -> Seen {
-    assert!(frame.count > 0, "seals are not handed out");
+fn record_of(frame: super::Frame<'_>) -> Seen {
+    assert!(frame.count > 0, "seals are not passed on");
     Seen {
         epoch: frame.epoch,
         first_sequence: frame.first_sequence,
@@ -101,7 +101,7 @@ fn payloads(seen: &[Seen]) -> Vec<&[u8]> {
     seen.iter().map(|seen| seen.payload.as_slice()).collect()
 }
 
-/// A log of one segment with these payloads, each synced; and where each frame ends.
+/// A log of one segment with these payloads, each synced; and the end of each frame.
 fn small_log(payloads: &[&[u8]]) -> (MemoryDisk, Vec<usize>) {
     let disk = MemoryDisk::default();
     let (mut log, _, _) = open(&disk);

@@ -1,4 +1,4 @@
-//! The log as it is written: opened after a crash, appended to, synced, rolled, trimmed.
+//! The log as it is written: opened after a crash, appended to, synced, continued in a new segment, trimmed.
 
 use std::sync::Arc;
 
@@ -13,9 +13,9 @@ use super::recovery::{LogEnd, LogSummary, ReadFrom, read_log};
 use super::segment::{SEGMENT_HEADER_BYTES, SegmentHeader, SegmentInfo};
 use super::spare::{Spare, remove_spares};
 
-/// Bytes of a segment unless configured.
+/// Size of a segment unless configured, bytes.
 pub const SEGMENT_BYTES_DEFAULT: u64 = 64 << 20;
-/// Bytes of a segment at most: offsets in it, one more frame included, fit 32 bits.
+/// Size of a segment at most, bytes: positions in it, with one more frame, fit 32 bits.
 pub const SEGMENT_BYTES_MAX: u64 = 1 << 30;
 
 const _: () =
@@ -24,57 +24,57 @@ const _: () =
 /// How a log is kept.
 #[derive(Debug, Clone, Copy)]
 pub struct LogOptions {
-    /// Bytes of a new segment: above the header's 64, at most [`SEGMENT_BYTES_MAX`].
+    /// Size of a new segment, bytes: above the header's 64, at most [`SEGMENT_BYTES_MAX`].
     pub segment_bytes: u64,
-    /// The installation. Segments of another one are refused.
+    /// The store of the log. Segments of another store are refused.
     pub store_id: [u8; 16],
-    /// When the clock was plausible last (Unix milliseconds), where no frame that is read at the opening says so.
+    /// Last plausible time of the clock (Unix milliseconds), used where no frame that is read at the opening has one.
     pub plausible_ms: Option<i64>,
-    /// Whether the time of the opening is believed, however far it is from that.
+    /// Whether the time of the opening is believed, however far it is from the last plausible time.
     pub trusts_clock: bool,
 }
 
-/// How far a plausible clock is, at most, from where it was plausible last.
+/// Largest distance of a plausible time from the last plausible time, milliseconds.
 const PLAUSIBLE_WITHIN_MS: u64 = 86_400_000;
 
-/// How far a log is durable.
+/// The part of a log that is durable.
 #[derive(Debug, Clone, Copy)]
 pub struct DurableEnd {
-    /// First record of the oldest segment.
+    /// Sequence number of the first record of the oldest segment.
     pub oldest: u64,
-    /// First record of the newest segment.
+    /// Sequence number of the first record of the newest segment.
     pub newest: u64,
     /// Bytes of the newest segment that are durable.
     pub bytes: u64,
-    /// Number after the last durable record.
+    /// Sequence number after the last durable record.
     pub sequence: u64,
 }
 
-/// The log, open for appending. One owner; a data directory has one open log (the caller locks it).
+/// The log, open for appending. It has one owner, and a data directory has one open log: the caller holds its lock.
 pub struct Log {
     disk: Arc<dyn Disk>,
     options: LogOptions,
     spare: Arc<Spare>,
-    /// Oldest first; the last is the one that is written.
+    /// Segments, oldest first; the last one is written.
     segments: Vec<SegmentInfo>,
     newest: Newest,
     epoch: u32,
-    /// Whether the epoch is durable in the log, so that records may carry it.
+    /// True once the epoch is durable in the log, so that records may have it.
     epoch_written: bool,
-    /// Whether the last frame is a seal.
+    /// True when the last frame is a seal.
     sealed: bool,
     durable: u64,
-    /// When the clock was plausible last, Unix milliseconds; none before it was looked at.
+    /// Last plausible time of the clock, Unix milliseconds; none before the clock was looked at.
     plausible_ms: Option<i64>,
-    /// Why nothing can be written any more.
+    /// The reason why nothing can be written any more.
     poison: Option<String>,
 }
 
 impl Log {
-    /// Opens the log, begins one if there is none, and hands every frame from `from` on to `apply`
-    /// in order. A torn tail is cut. When this returns, all that was handed out is durable, and a
-    /// new epoch has begun. An error leaves nothing open; end the process, because a sync that
-    /// failed may claim success when tried again.
+    /// Opens the log, begins one if there is none, and passes every frame from `from` on to `apply` in order. A torn
+    /// tail is cut. When this function returns, all passed frames are durable, and a new epoch has begun. After an
+    /// error nothing is open, and the process must end, because a sync that failed may claim success when it is
+    /// repeated.
     ///
     /// # Errors
     /// [`OplogError::Corrupt`], [`OplogError::Missing`], [`OplogError::Version`] and
@@ -101,10 +101,10 @@ impl Log {
             .map_err(OplogError::io(names::OPLOG, "create directory"))?;
         disk.sync_directory("")
             .map_err(OplogError::io("", "sync directory"))?;
-        // A crash while a segment was named leaves it a second name; only that one goes.
+        // A crash while a segment was named leaves it a second name; only that name is removed.
         remove_spares(&*disk).map_err(OplogError::io(names::OPLOG, "remove the spare"))?;
         let read = read_log(&*disk, Some(options.store_id), from, apply)?;
-        // Names may be in memory only, if just the process ended.
+        // After the end of a process alone, names may be in memory only.
         disk.sync_directory(names::OPLOG)
             .map_err(OplogError::io(names::OPLOG, "sync directory"))?;
         let spare = Arc::new(Spare::new(Arc::clone(&disk), options.segment_bytes));
@@ -117,7 +117,7 @@ impl Log {
         Self::resume(disk, options, spare, now_ms, end)
     }
 
-    /// The first segment of a new log. Its header makes the epoch durable.
+    /// Begins a new log with its first segment. The header makes the epoch durable.
     fn begin(
         disk: Arc<dyn Disk>,
         options: LogOptions,
@@ -133,7 +133,7 @@ impl Log {
             previous_crc: 0,
         };
         let newest = Newest::create(&disk, &spare, &header)?;
-        let segments = vec![begun(&header, options.segment_bytes)];
+        let segments = vec![new_segment_info(&header, options.segment_bytes)];
         Ok(Self {
             disk,
             options,
@@ -149,7 +149,7 @@ impl Log {
         })
     }
 
-    /// Goes on behind the last frame that was read.
+    /// Continues behind the last frame that was read.
     fn resume(
         disk: Arc<dyn Disk>,
         options: LogOptions,
@@ -196,13 +196,12 @@ impl Log {
         }
     }
 
-    /// Appends one frame with `count` records and returns the number of the first. It is durable,
-    /// and may be acknowledged, only after [`Self::sync`]. Frames may be appended without a sync
-    /// between; after 16 MiB of them this syncs first. Ends a segment that is full, with a sync.
-    ///
+    /// Appends one frame with `count` records and returns the sequence number of the first. The frame is durable, and
+    /// may be acknowledged, only after [`Self::commit`]. Several frames may be appended without a sync; after 16 MiB of
+    /// them this function syncs first. A full segment is synced and ended.
     /// # Errors
     /// [`OplogError::TooLarge`] above [`PAYLOAD_BYTES_MAX`]; [`OplogError::Full`]: nothing was
-    /// appended, try again when there is space; [`OplogError::Poisoned`]: for ever.
+    /// appended, retry when there is space; [`OplogError::Poisoned`]: permanently.
     ///
     /// # Panics
     /// If `count` is 0.
@@ -221,7 +220,7 @@ impl Log {
     /// Makes every appended frame durable and returns [`Self::durable`].
     ///
     /// # Errors
-    /// [`OplogError::Poisoned`], for ever.
+    /// [`OplogError::Poisoned`], permanently.
     pub fn commit(&mut self) -> Result<u64, OplogError> {
         self.check_poison()?;
         self.newest
@@ -231,12 +230,11 @@ impl Log {
         Ok(self.durable)
     }
 
-    /// Syncs, then writes a seal (and syncs that), unless the last frame is one. Call it when idle
-    /// for a moment and at shutdown: damage to the frames before is then never taken for a torn
-    /// write.
+    /// Syncs, then writes and syncs a seal unless the last frame is one. The caller seals an idle log and a log at
+    /// shutdown: damage to earlier frames is then never taken for a torn write.
     ///
     /// # Errors
-    /// As [`Self::append`].
+    /// As for [`Self::append`].
     pub fn seal(&mut self, now_ms: i64) -> Result<(), OplogError> {
         self.commit()?;
         self.write_epoch(now_ms)?;
@@ -247,13 +245,14 @@ impl Log {
         self.commit().map(drop)
     }
 
-    /// Whether the clock can be right at `now_ms`: it is within a day of when it was plausible last.
+    /// Whether the clock is plausible at `now_ms`: within a day of its last plausible time.
     pub fn is_plausible(&self, now_ms: i64) -> bool {
         self.plausible_ms
             .is_none_or(|last_ms| now_ms.abs_diff(last_ms) <= PLAUSIBLE_WITHIN_MS)
     }
 
-    /// The same, and notes it if so: an idle log is no reason to doubt a clock that goes on.
+    /// [`Self::is_plausible`], which also notes a plausible time: an idle log is no reason to doubt a clock that goes
+    /// on.
     pub fn see_clock(&mut self, now_ms: i64) -> bool {
         let is_plausible = self.is_plausible(now_ms);
         if is_plausible {
@@ -262,27 +261,27 @@ impl Log {
         is_plausible
     }
 
-    /// The clock is right at `now_ms`, whatever the log says.
+    /// Takes `now_ms` for plausible, whatever the log says.
     pub fn believe_clock(&mut self, now_ms: i64) {
         self.plausible_ms = Some(now_ms);
     }
 
-    /// When the clock was plausible last, Unix milliseconds.
+    /// Last plausible time of the clock, Unix milliseconds.
     pub fn plausible_ms(&self) -> Option<i64> {
         self.plausible_ms
     }
 
-    /// Number after the last record appended.
+    /// Sequence number after the last appended record.
     pub fn appended(&self) -> u64 {
         self.newest_info().end_sequence
     }
 
-    /// Number after the last record that is durable.
+    /// Sequence number after the last durable record.
     pub fn durable(&self) -> u64 {
         self.durable
     }
 
-    /// How far all of it is durable, for what copies it.
+    /// The durable part of the log, for a copy of it.
     pub fn durable_end(&self) -> DurableEnd {
         DurableEnd {
             oldest: self.segments.first().map_or(0, |one| one.first_sequence),
@@ -292,7 +291,7 @@ impl Log {
         }
     }
 
-    /// Bytes that were written behind this place in the segment that begins with record `first`.
+    /// Bytes that were written behind byte `bytes` of the segment that begins with record `first`.
     pub fn bytes_behind(&self, first: u64, bytes: u64) -> u64 {
         let newest = self.newest_info().first_sequence;
         let segments = self.segments.iter();
@@ -313,12 +312,12 @@ impl Log {
             .sum()
     }
 
-    /// The epoch of what is appended now. No record was or will be written with it by another open.
+    /// The current epoch. No record of another open has it or will have it.
     pub fn epoch(&self) -> u32 {
         self.epoch
     }
 
-    /// The place behind everything that was appended.
+    /// The offset behind all appended records.
     pub fn end(&self) -> Offset {
         Offset {
             epoch: self.epoch,
@@ -326,7 +325,7 @@ impl Log {
         }
     }
 
-    /// Bytes of the whole log.
+    /// Size of the whole log, bytes.
     pub fn bytes(&self) -> u64 {
         self.segments.iter().map(|segment| segment.bytes).sum()
     }
@@ -336,13 +335,14 @@ impl Log {
         &self.segments
     }
 
-    /// Makes segments ahead, for a helper thread.
+    /// The maker of spare segments, for a helper thread.
     pub fn spare(&self) -> Arc<Spare> {
         Arc::clone(&self.spare)
     }
 
-    /// Removes the oldest segments, `at_most` so many, whose records are all below `sequence` and were written before
-    /// `older_than_ms`, or before one that was, where the clock had been ahead; never the newest. Returns how many.
+    /// Removes the oldest segments whose records are all below `sequence` and were written before `older_than_ms` (Unix
+    /// milliseconds), `at_most` so many, and never the newest. Under a clock that had been ahead, a segment also counts
+    /// as that old when a later one does. Returns the number of removed segments.
     ///
     /// # Errors
     /// [`OplogError::Io`] if a file cannot be removed, [`OplogError::Poisoned`] if the directory
@@ -358,7 +358,8 @@ impl Log {
         while self.segments.len() > 1 && deleted < at_most {
             let oldest = &self.segments[0];
             let times = || self.segments.iter().map(|one| one.written_until_ms);
-            // Later than what came last it is only by a clock that was ahead: it is no younger than what followed it then.
+            // A segment is newer than the last one only because a clock was ahead: it is no younger than those that
+            // follow it.
             let is_ahead = Some(oldest.written_until_ms) > times().next_back();
             let written_until_ms = match is_ahead {
                 true => times().min().unwrap_or(oldest.written_until_ms),
@@ -372,7 +373,7 @@ impl Log {
                 .map_err(OplogError::io(&oldest.file, "remove"))?;
             self.segments.remove(0);
             deleted += 1;
-            // After each one, because of several removals a crash may keep any: a gap.
+            // A sync follows each removal: of several unsynced removals, a crash may undo any, which leaves a gap.
             self.disk
                 .sync_directory(names::OPLOG)
                 .map_err(OplogError::io(names::OPLOG, "sync directory"))
@@ -381,7 +382,7 @@ impl Log {
         Ok(deleted)
     }
 
-    /// Makes this process's epoch durable, once, before a record carries it.
+    /// Makes the epoch of this process durable, once, before a record has it.
     fn write_epoch(&mut self, now_ms: i64) -> Result<(), OplogError> {
         if !self.epoch_written {
             self.write_frame(&[], 0, now_ms)?;
@@ -425,7 +426,7 @@ impl Log {
         Ok(first_sequence)
     }
 
-    /// Ends the newest segment, durably, and begins the next. A full disk changes nothing.
+    /// Ends the newest segment durably, and begins the next. A full disk changes nothing.
     fn roll(&mut self, now_ms: i64) -> Result<(), OplogError> {
         self.commit()?;
         let header = SegmentHeader {
@@ -444,7 +445,7 @@ impl Log {
         let ended = self.segments.last_mut().expect("BUG: a log has a segment");
         ended.written_until_ms = ended.written_until_ms.max(now_ms);
         self.segments
-            .push(begun(&header, self.options.segment_bytes));
+            .push(new_segment_info(&header, self.options.segment_bytes));
         Ok(())
     }
 
@@ -462,15 +463,15 @@ impl Log {
     }
 }
 
-/// Ends all writing: the first failure is the answer to everything from here on.
+/// Ends all writing: every later call gets the first failure.
 fn poison(poison: &mut Option<String>, error: &OplogError) -> OplogError {
     let cause = error.to_string();
     *poison = Some(cause.clone());
     OplogError::Poisoned { cause }
 }
 
-/// A segment without frames.
-fn begun(header: &SegmentHeader, bytes: u64) -> SegmentInfo {
+/// Describes a segment without frames.
+fn new_segment_info(header: &SegmentHeader, bytes: u64) -> SegmentInfo {
     SegmentInfo {
         file: names::segment(header.first_sequence),
         first_sequence: header.first_sequence,

@@ -1,7 +1,7 @@
-//! The store: one data directory, live.
+//! The store: one data directory in service.
 //!
-//! A store is a [`Ledger`], which owns an [`Intake`], which owns [`Live`] counts. Each owns its locks, which are taken in
-//! that order. Opening, replay and recount put the three together.
+//! A store is a [`Ledger`], which owns an [`Intake`], which owns [`Live`] counts. Each of them owns its locks, which
+//! are taken in that order. Opening, replay and recount put the three together.
 
 mod open;
 mod recount;
@@ -33,7 +33,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// Writes the log of a store that was just opened to a second place, too.
+    /// Adds a second copy of the log to a store that was just opened.
     pub fn with_log_copy(mut self, copy: LogCopy) -> Self {
         self.ledger.intake_mut().add_log_copy(copy);
         self
@@ -44,27 +44,27 @@ impl Store {
         &self.ledger
     }
 
-    /// The way in: increments, ids, and the log.
+    /// The intake: increments, ids, and the log.
     pub fn intake(&self) -> &Intake {
         self.ledger.intake()
     }
 
-    /// The counts as they are now.
+    /// The newest counts.
     pub fn live(&self) -> &Live {
         self.intake().live()
     }
 
-    /// A reader of what is counted now, for a request of its own.
+    /// Takes a view of the newest counts, for a new request.
     pub fn view(&self) -> View<'_> {
         self.view_for(Reading::new(self.read_budget()))
     }
 
-    /// A reader of what is counted now, for this request.
+    /// Takes a view of the newest counts, for this request.
     pub fn view_for(&self, reading: Reading) -> View<'_> {
         self.live().view_for(reading)
     }
 
-    /// The declaration in force.
+    /// The schema in force.
     pub fn schema(&self) -> Arc<Schema> {
         Arc::clone(self.live().schema())
     }
@@ -79,7 +79,7 @@ impl Store {
         self.intake().options()
     }
 
-    /// The limit of what all reads hold, and how much they hold.
+    /// The budget of all running reads.
     pub fn read_budget(&self) -> &Arc<ReadBudget> {
         self.live().read_budget()
     }
@@ -89,10 +89,10 @@ impl Store {
         self.live().manifest()
     }
 
-    /// Whether the next increment can be counted, as far as that can be known.
+    /// Checks whether the next increment can be counted, as far as that can be known.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why it cannot.
     pub fn ready(&self) -> Result<(), Refusal> {
         if let Some(cause) = self.ledger.must_restart() {
             return Err(Refusal::Unavailable(cause));

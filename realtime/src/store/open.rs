@@ -1,4 +1,4 @@
-//! Opens a data directory: identity, manifest, runs, then the log from where those end.
+//! Opens a data directory: identity, manifest, runs, then the log from the offset where the runs end.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,39 +19,43 @@ use crate::oplog::{Log, LogOptions, LogSummary, OplogError, ReadFrom, scan};
 use crate::options::{Options, World};
 use crate::ring::Ring;
 
-/// What opening found.
+/// Findings of a start.
 #[derive(Debug, Clone, Default)]
 pub struct Recovery {
-    /// Records applied from the log.
+    /// Records that were counted from the log.
     pub replayed: u64,
     /// Files that no manifest names: how many were removed, and which were put aside.
     pub cleared: Cleared,
-    /// Bytes of a write that a crash tore, cut from the log's end.
+    /// Bytes of a torn write that were cut from the end of the log.
     pub torn_bytes: u64,
 }
 
 impl Store {
-    /// Opens the data directory, which is made if it is empty. The caller holds its lock.
+    /// Opens the data directory, which is created if it is empty, and declares `schema`. The caller holds the lock of
+    /// the data directory.
     ///
     /// # Errors
-    /// When a file is damaged, missing or of another version, or the disk refuses.
+    /// When a file is damaged, missing or of another version, or the disk fails.
     pub fn open(world: World, options: Options, schema: Schema) -> Result<(Self, Recovery)> {
         let (mut store, recovery) = Self::open_as_it_is(world, options, &schema)?;
         store.ledger.intake_mut().declare(schema)?;
-        match store.ledger.name_declaration() {
-            // What was counted can be read all the same; the next flush names it.
+        match store.ledger.name_schema() {
+            // All counts can be read all the same, and the next flush names the schema.
             Err(error) if error.is_disk_full() => {
-                tracing::warn!("the disk is full: the manifest does not name what is declared now");
+                tracing::warn!(
+                    "the disk is full: the manifest does not name the schema in force yet"
+                );
             }
             named => named?,
         }
         Ok((store, recovery))
     }
 
-    /// The same without declaring anything: `if_new` is the schema of a directory that is made now.
+    /// Opens the data directory without writing a schema record. `if_new` is the schema of a directory that is created
+    /// now.
     ///
     /// # Errors
-    /// As [`Store::open`].
+    /// As for [`Store::open`].
     pub fn open_as_it_is(
         world: World,
         options: Options,
@@ -68,10 +72,10 @@ impl Store {
             (None, Some(_)) => return Err(no_identity()),
         };
         check_identity(&identity, &manifest)?;
-        // A process that died in a commit may have left the manifest's name in memory only. Were it
-        // lost after files were removed on its account, the one before would name what is gone.
+        // A process that died in a commit may have left the name of the manifest in memory only. If that name were lost
+        // after files were removed because of it, the manifest before would name missing files.
         blobs.sync(names::MANIFESTS)?;
-        // Read before it is opened for writing, which would cut a torn end and begin an epoch.
+        // The notes are read before the log is opened for writing, which would cut a torn end and begin an epoch.
         let notes = match &begun {
             Some(_) => Notes::default(),
             None => {
@@ -99,7 +103,7 @@ impl Store {
         };
         let applied = log.end();
         store.ledger.intake_mut().open_log(log);
-        // Whole up to its end, which is durable: what is replayed may be flushed.
+        // The log is whole up to its durable end, so replayed counts may be flushed.
         let mut replay = Replay::new(&mut store);
         let id = Some(identity.store_id);
         replay.read(|from, apply| scan(blobs.disk(), id, from, apply))?;
@@ -112,13 +116,13 @@ impl Store {
         Ok((store, recovery))
     }
 
-    /// Ends a start whose log was read up to `applied`: clears what no manifest names, notes the manifest that counts, and
-    /// turns the ring. Only now, when everything that the manifest names is open.
+    /// Ends a start whose log was read up to `applied`: clears files that no manifest names, notes the manifest that
+    /// counts, and turns the ring. This comes last, when everything that the manifest names is open.
     fn end_start(&self, notes: Notes, is_newest: bool, applied: Offset) -> Result<Cleared> {
         let blobs = self.world().blobs();
-        // A crash while the identity was named may leave its secret under a second name.
+        // A crash while the identity was written may leave its secret under a second name.
         blobs.remove_unfinished("")?;
-        // As it is committed: the store's own may lack runs of ids that are gone.
+        // The committed manifest is read again, because the store's own may lack missing id runs.
         let manifest = Manifest::load(&blobs)?.ok_or_else(no_manifest)?;
         let cleared = clear_at_start(&blobs, &manifest, is_newest)?;
         self.live().end_replay(applied);
@@ -128,19 +132,19 @@ impl Store {
             self.intake().note_manifest(manifest.number);
         }
         match self.intake().turn_now() {
-            // What was counted can be read all the same; the ring turns with the first write that there is room for.
+            // All counts can be read all the same; the ring turns with the first write that the disk has room for.
             Err(Error::Oplog(OplogError::Full { .. })) => {
-                tracing::warn!("the disk is full: the ring keeps its day");
+                tracing::warn!("the disk is full: the ring does not turn yet");
             }
             turned => turned?,
         }
         Ok(cleared)
     }
 
-    /// Opens a data directory for reading, beside a server or without one. Nothing is written.
+    /// Opens a data directory for reading only, with or without a running server. Writes nothing.
     ///
     /// # Errors
-    /// As [`Store::open`]; also when there is nothing to read.
+    /// As for [`Store::open`]; also when the directory has no store.
     pub fn open_read_only(world: World, options: Options) -> Result<Self> {
         let blobs = world.blobs();
         let (identity, manifest) = load(&blobs)?;
@@ -157,10 +161,10 @@ impl Store {
     }
 }
 
-/// Identity and newest manifest of a store that was begun, which belong together.
+/// Identity and newest manifest of an existing store, which belong together.
 ///
 /// # Errors
-/// When one is missing or damaged, or the log is gone.
+/// When one of them is missing or damaged, or the log is missing.
 pub(super) fn load(blobs: &Blobs) -> Result<(Identity, Manifest)> {
     let identity = Identity::load(blobs)?.ok_or_else(no_identity)?;
     let manifest = Manifest::load(blobs)?.ok_or_else(no_manifest)?;
@@ -182,19 +186,19 @@ pub(super) fn log_options(
     }
 }
 
-/// The log of a store is begun before its first manifest, and never without a segment since.
+/// Checks that the log exists: it is begun before the first manifest, and never without a segment since.
 fn check_log_is_there(blobs: &Blobs) -> Result<()> {
     if !blobs.list(names::OPLOG)?.is_empty() {
         return Ok(());
     }
     Err(Error::Missing(
-        "there is a manifest but no oplog, which may have held increments that no run has: restore `oplog/`, or the \
-         whole directory from a backup"
+        "a manifest exists but no oplog, which may have held increments that no run has: restore `oplog/`, or the whole \
+         directory, from a backup"
             .into(),
     ))
 }
 
-/// A new store: its identity, its log, and a first manifest with an empty ring.
+/// Creates a store: its identity, its log, and a first manifest with an empty ring.
 fn begin(
     world: &World,
     options: &Options,
@@ -202,19 +206,19 @@ fn begin(
     schema: &Schema,
 ) -> Result<(Identity, Manifest, Log)> {
     let blobs = &world.blobs();
-    // A crash between log and manifest leaves a log that says nothing.
+    // A crash between log and manifest leaves a log without records.
     let log = scan(blobs.disk(), None, ReadFrom::Sequence(0), &mut |_| Ok(()));
     if !log.is_ok_and(|log| log.end_sequence == 0) {
         return Err(Error::Missing(
-            "there is an oplog but no manifest: the manifests were removed; restore `manifests/` from a backup, or make \
+            "an oplog exists but no manifest, so the manifests were removed: restore `manifests/` from a backup, or make \
              them again from the log with `tallyring recount`"
                 .into(),
         ));
     }
-    // The log begins before the first manifest, sorted files after it: to go on would remove them all.
+    // The log is begun before the first manifest, and sorted files come later: a new store would remove all of them.
     if let Some(file) = any_sorted_file(blobs)? {
         return Err(Error::Missing(format!(
-            "there is {file}, but no manifest and no oplog: they were removed, or the blobs that has them is not mounted; \
+            "{file} exists, but no manifest and no oplog: they were removed, or the disk that holds them is not mounted; \
              put `manifests/` and `oplog/` back, or restore the whole directory from a backup"
         )));
     }
@@ -259,15 +263,14 @@ fn begin(
 
 fn no_manifest() -> Error {
     Error::Missing(
-        "the data directory has no manifest; `tallyring recount` makes it again from the log"
-            .into(),
+        "the data directory has no manifest; `tallyring recount` makes one from the log".into(),
     )
 }
 
 fn no_identity() -> Error {
     Error::Identity {
         name: names::IDENTITY,
-        what: "is missing; restore it from a backup".into(),
+        what: "the file is missing; restore it from a backup".into(),
     }
 }
 
@@ -278,7 +281,7 @@ fn check_identity(identity: &Identity, manifest: &Manifest) -> Result<()> {
     Err(Error::Identity {
         name: names::IDENTITY,
         what: format!(
-            "is store {}, the manifest belongs to store {}; restore the one that belongs here",
+            "the file is of store {}, but the manifest belongs to store {}; restore the file that belongs here",
             identity.store_id_text(),
             manifest.store_id
         ),

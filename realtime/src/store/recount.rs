@@ -1,10 +1,11 @@
-//! Counting again: a manifest from which everything that the log tells is replayed.
+//! Recount: a manifest from which everything that the log holds is replayed.
 //!
-//! What is derived is a function of the log, so to make it again is to forget how far it was made. Invariant: a store
-//! that opened where the log can be read begins anew at its opening, without a run, and no source run counts it; each
-//! other record is counted by a source run, as before. Nothing is decided anew: which store counted what is in the log
-//! (`Increment` or `Late`, `Rotate`, `Cut`, `Schema`). Only the day at which a ring began is not, and is that of the
-//! first segment.
+//! Derived files are a function of the log, so a recount forgets how far they were made. Invariant: a delta store that
+//! opened in the readable part of the log begins anew at its opening, without a run, and no source run counts it. Each
+//! other record is counted by a source run, as before.
+//!
+//! A recount decides nothing anew: the log says which delta store counted each record (`Increment` or `Late`, `Rotate`,
+//! `Cut`, `Schema`). Only the day at which the ring began is not in the log, and is taken from the first segment.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,73 +21,78 @@ use crate::identity::Identity;
 use crate::oplog::{Frame, ReadFrom, scan, segments};
 use crate::ring::Ring;
 
-/// What begins a recount: committed, and then opened, it counts all of the log again.
+/// The beginning of a recount. Once its manifest is committed, opening the store counts all of the log again.
 #[derive(Debug)]
 pub struct Recount {
-    /// What counts before the log is read again.
+    /// The manifest that counts before the log is read again.
     pub manifest: Manifest,
-    /// When the log's last record was written, Unix milliseconds: a clock that stands there makes equal logs give equal
+    /// Time of the last record of the log, Unix milliseconds. Under a clock that stands there, equal logs give equal
     /// bytes.
     pub ended_ms: i64,
-    /// True when every count of the ring comes from the log, none from a source run of the ring.
+    /// True when the log has every count of the ring, and no source run of the ring is left.
     pub is_whole: bool,
-    /// Stores that are counted again; with a whole log those are all there ever were.
+    /// Delta stores that are counted again. With a whole log these are all that ever existed.
     pub stores: Vec<StoreId>,
 }
 
 impl Recount {
-    /// Reads the whole log and plans it, changing nothing. Days before `from` stay as they are; `schema` holds at the
-    /// log's beginning where no manifest tells what did.
+    /// Reads the whole log and plans a recount, without changing anything. Days before `from` stay as they are.
+    /// `schema` is in force at the beginning of the log where no manifest names another.
     ///
     /// # Errors
-    /// When the log is damaged or ends too early, or neither it nor a manifest tells what counted before it.
+    /// When the log is damaged or ends too early, or when neither the log nor a manifest has the counts from before the
+    /// log.
     pub fn plan(blobs: &Blobs, from: Option<Day>, schema: &Schema, shards: u16) -> Result<Self> {
         let identity = Identity::load(blobs)?.ok_or_else(|| Error::Identity {
             name: names::IDENTITY,
-            what: "is missing; without its secret no long key is found: restore it from a backup"
+            what: "the file is missing, and without its secret no long key is found; restore it from a backup"
                 .into(),
         })?;
-        let told = Told::read(blobs, identity.store_id)?;
+        let history = LogHistory::read(blobs, identity.store_id)?;
         let store_id = identity.store_id_text();
         let base = newest_readable(blobs)?;
         if let Some(base) = base.as_ref().filter(|base| base.store_id != store_id) {
-            let what = format!("is store {store_id}, manifest {} is not of it", base.number);
+            let what = format!(
+                "the file is of store {store_id}, but manifest {} belongs to another store",
+                base.number
+            );
             let name = names::IDENTITY;
             return Err(Error::Identity { name, what });
         }
         if let Some(base) = base
             .as_ref()
-            .filter(|base| base.intake.log_until() > told.end.sequence)
+            .filter(|base| base.intake.log_until() > history.end.sequence)
         {
             return Err(Error::Missing(format!(
-                "the oplog ends at record {}, but manifest {} says that runs hold records up to {}: to count again would \
-                 lose those; restore `oplog/` from a backup",
-                told.end.sequence,
+                "the oplog ends at record {}, but manifest {} says that runs hold records up to {}: a recount would lose \
+                 those records; restore `oplog/` from a backup",
+                history.end.sequence,
                 base.number,
                 base.intake.log_until()
             )));
         }
-        if let Some(day) = told.reopened {
+        if let Some(day) = history.reopened {
             return Err(Error::Missing(format!(
-                "the store of {day} opened again after its export, as the ring turned back, so its records cannot be told \
-                 apart when they are counted again; restore a backup"
+                "the delta store of {day} opened again after its export, because the ring turned back, so a recount cannot \
+                 tell its records apart; restore a backup"
             )));
         }
-        match told.first_schema(base.as_ref(), schema) {
-            Some(first) if told.oldest == 0 && from.is_none() => told.whole(base, first, shards),
-            _ if told.turns.iter().any(|(record, _)| matches!(record, Record::Turn { .. })) => {
+        match history.first_schema(base.as_ref(), schema) {
+            Some(first) if history.oldest == 0 && from.is_none() => history.whole(base, first, shards),
+            _ if history.turns.iter().any(|(record, _)| matches!(record, Record::Turn { .. })) => {
                 Err(Error::Missing(
-                    "the ring turned back while this log was written, so a part of it cannot be counted again alone; \
+                    "the ring turned back while this log was written, so a part of the log cannot be counted again alone; \
                      restore a backup"
                         .into(),
                 ))
             }
-            _ => told.part(base.ok_or_else(|| told.nothing_before(from))?, from),
+            _ => history.part(base.ok_or_else(|| history.nothing_before(from))?, from),
         }
-        .and_then(|recount| recount.numbered(blobs, told.noted, store_id))
+        .and_then(|recount| recount.numbered(blobs, history.noted, store_id))
     }
 
-    /// The number that follows; where no manifest is left, one that hardly was used: there were fewer of them than records.
+    /// Gives the manifest the next number. Where no manifest is left, the number of records is used: fewer manifests
+    /// existed.
     fn numbered(mut self, blobs: &Blobs, noted: u64, store_id: String) -> Result<Self> {
         let used = manifest::numbers(blobs).unwrap_or_default();
         let newest = used.last().copied().unwrap_or(0).max(noted);
@@ -100,7 +106,7 @@ impl Recount {
     }
 }
 
-/// The newest manifest that is whole: what it says of datasets and of what the log does not hold is needed.
+/// The newest readable manifest. It has the datasets, and the counts that the log does not hold.
 fn newest_readable(blobs: &Blobs) -> Result<Option<Manifest>> {
     let numbers = manifest::numbers(blobs).unwrap_or_default();
     let mut newest_first = numbers.iter().rev();
@@ -109,7 +115,7 @@ fn newest_readable(blobs: &Blobs) -> Result<Option<Manifest>> {
     if is_newest && readable.is_some() {
         return Ok(readable);
     }
-    // Which loads count is in the newest manifest only.
+    // Only the newest manifest says which loads count.
     let known = readable
         .iter()
         .flat_map(|manifest| &manifest.archive.datasets);
@@ -124,45 +130,45 @@ fn newest_readable(blobs: &Blobs) -> Result<Option<Manifest>> {
     match bulk.find(|file| !known.contains(file.as_str())) {
         None => Ok(readable),
         Some(file) => Err(Error::Missing(format!(
-            "{file} is of a dataset, and no readable manifest says whether it counts: restore `manifests/` from a backup, \
-             or move the files runs/bulk-* away, run this again, and load the datasets again"
+            "{file} belongs to a dataset, and no readable manifest says whether it counts: restore `manifests/` from a \
+             backup, or move the files runs/bulk-* away, run this command again, and load the datasets again"
         ))),
     }
 }
 
-/// What the log tells of stores.
-struct Told {
-    /// Number of the oldest record that is left.
+/// History of the delta stores, as the log has it.
+struct LogHistory {
+    /// Sequence number of the oldest record.
     oldest: u64,
-    /// When its oldest segment was begun, Unix milliseconds.
+    /// Time at which the oldest segment was begun, Unix milliseconds.
     begun_ms: i64,
-    /// When its last record was written, Unix milliseconds.
+    /// Time of the last record, Unix milliseconds.
     ended_ms: i64,
-    /// Behind its last record.
+    /// Offset behind the last record.
     end: Offset,
-    /// At its oldest record.
+    /// Offset of the oldest record.
     begin: Offset,
-    /// The first record that a store counts.
+    /// Sequence number of the first record that a delta store counts.
     first_counted: Option<u64>,
     /// Days of records that were not late.
     days: BTreeSet<Day>,
     schemas: Vec<SchemaEntry>,
-    /// Records that turned the ring, and behind each.
+    /// Records that turned the ring, each with the offset behind it.
     turns: Vec<(Record, Offset)>,
-    /// The highest manifest that is noted, 0 where none is.
+    /// Highest manifest number that is noted, 0 where none is.
     noted: u64,
-    /// A day whose store opened again after it was cut.
+    /// A day whose delta store opened again after its cut.
     reopened: Option<Day>,
     cuts: BTreeMap<StoreId, Offset>,
 }
 
-impl Told {
+impl LogHistory {
     fn read(blobs: &Blobs, store_id: [u8; 16]) -> Result<Self> {
         let segments = segments(blobs.disk())?;
         let oldest = segments.first().ok_or_else(|| {
-            Error::Missing("there is no oplog to count again; restore a backup".into())
+            Error::Missing("the oplog has no segment to count again; restore a backup".into())
         })?;
-        let mut told = Self {
+        let mut history = Self {
             oldest: oldest.first_sequence(),
             begun_ms: oldest.created_ms(),
             ended_ms: oldest.created_ms(),
@@ -183,13 +189,13 @@ impl Told {
             blobs.disk(),
             Some(store_id),
             ReadFrom::Oldest,
-            &mut |frame| Ok(told.frame(frame)?),
+            &mut |frame| Ok(history.frame(frame)?),
         )?;
-        told.end = Offset {
+        history.end = Offset {
             epoch: summary.epoch,
             sequence: summary.end_sequence,
         };
-        Ok(told)
+        Ok(history)
     }
 
     fn frame(&mut self, frame: Frame<'_>) -> std::result::Result<(), RecordError> {
@@ -230,13 +236,13 @@ impl Told {
         Ok(())
     }
 
-    /// The declaration in force at the log's beginning, if that is known.
+    /// The schema in force at the beginning of the log, if it is known.
     fn first_schema(&self, base: Option<&Manifest>, configured: &Schema) -> Option<Schema> {
         let named = base.and_then(|base| base.intake.schemas.first());
         match named {
             Some(named) if named.since.sequence == 0 => Some(named.schema.clone()),
             None => Some(configured.clone()),
-            // Nothing was counted before the first that is told.
+            // The first schema record applies if no record before it counted.
             Some(_) => {
                 let first = self.schemas.first()?;
                 let since = first.since.sequence;
@@ -246,7 +252,7 @@ impl Told {
         }
     }
 
-    /// Every record of the ring, from the first.
+    /// Plans to count every record of the ring, from the first.
     fn whole(&self, base: Option<Manifest>, first: Schema, shards: u16) -> Result<Recount> {
         let today = Day::of(self.begun_ms.div_euclid(1_000));
         let mut ring = Ring::begin(today, shards, Offset::default());
@@ -261,8 +267,8 @@ impl Told {
             .find(|day| !stores.contains(&StoreId::Day(**day)))
         {
             return Err(Error::Missing(format!(
-                "the oplog has records of {day}, but does not tell when the store of that day opened, so they cannot be \
-                 counted again; restore a backup"
+                "the oplog has records of {day}, but does not say when the delta store of that day opened, so a recount is not \
+                 possible; restore a backup"
             )));
         }
         let generations = base
@@ -304,20 +310,20 @@ impl Told {
         })
     }
 
-    /// Stores that opened where the log can be read; source runs have the others.
+    /// Plans to count the delta stores that opened in the readable part of the log; source runs have the others.
     fn part(&self, mut manifest: Manifest, from: Option<Day>) -> Result<Recount> {
         let declared = manifest.intake.schemas.first().map(|first| first.since);
         let reach = declared
             .filter(|declared| declared.sequence > self.begin.sequence)
             .unwrap_or(self.begin);
-        let is_asked = |id: StoreId| match (id, from) {
+        let is_selected = |id: StoreId| match (id, from) {
             (StoreId::Day(day), Some(from)) => day >= from,
             _ => true,
         };
         let reaches = |opened: Offset| opened.sequence >= reach.sequence;
         let mut stores = Vec::new();
         for store in &mut manifest.intake.stores {
-            if is_asked(store.id) && reaches(store.opened) {
+            if is_selected(store.id) && reaches(store.opened) {
                 store.runs.clear();
                 store.flushed = store.opened.clone();
                 stores.push(store.id);
@@ -330,8 +336,8 @@ impl Told {
             let Some(cut) = self.cuts.get(&id) else {
                 continue;
             };
-            // Without such a run its counts are in a file that holds those of others, too.
-            if is_source && is_asked(id) && reaches(opened) {
+            // Without such a run, a file with the counts of other delta stores has its counts, too.
+            if is_source && is_selected(id) && reaches(opened) {
                 manifest.archive.runs.retain(|run| !is_of_store(run));
                 manifest.intake.stores.push(StoreEntry {
                     id,
@@ -362,8 +368,9 @@ impl Told {
         })
     }
 
-    /// Days whose store opened in what is left of the log, and where. Before the first turn that is told the ring had turned
-    /// day by day, as far as is known: what opened then is taken for older than it may be, never for newer.
+    /// Days whose delta store opened in the remaining log, each with that offset. Before the first turn in the log, the
+    /// ring is taken to have turned day by day: a delta store that opened then may be taken for older than it is, never
+    /// for newer.
     fn openings(&self) -> Vec<(Day, Offset)> {
         let mut openings = Vec::new();
         let mut before: Option<Day> = None;
@@ -385,20 +392,20 @@ impl Told {
 
     fn nothing_before(&self, from: Option<Day>) -> Error {
         let what = match from {
-            Some(from) => format!("what counted before {from}"),
+            Some(from) => format!("the counts before {from}"),
             None => format!(
-                "what counted before record {}, where the oplog begins",
+                "the counts before record {}, where the oplog begins",
                 self.oldest
             ),
         };
         Error::Missing(format!(
-            "no manifest can be read, and nothing else says {what}: restore `manifests/`, or the whole directory, from a backup"
+            "no manifest can be read, and nothing else has {what}: restore `manifests/`, or the whole directory, from a backup"
         ))
     }
 }
 
-/// The newest generation as one that has merged nothing: the next goes on from its number, and keeps no finer forms
-/// than source runs have.
+/// The newest generation as one that has merged nothing. The next generation goes on from its number, and keeps no
+/// finer detail than the source runs have.
 fn forgotten(newest: &GenerationEntry, ended_ms: i64) -> GenerationEntry {
     GenerationEntry {
         created_at_ms: ended_ms,

@@ -1,9 +1,9 @@
-//! Puts a store together from the manifest and the log.
+//! Builds a store from the manifest and the log.
 //!
-//! The log is open and whole before anything is counted. One thread reads it, decodes its records and frees them; others
-//! count them, each in shards of its own, in the log's order. Memory has the limits that it has in service: when it is
-//! full, what was replayed so far is flushed and named in a manifest. So a start takes no more memory than service does,
-//! and one that is killed leaves less to the next.
+//! The log is open and whole before anything is counted. One thread reads the log, decodes its records and frees them.
+//! Other threads count the records, each in shards of its own, in the order of the log. Memory has the same limits as
+//! in service: when memory is full, the replayed counts are flushed and named in a manifest. So a start takes no more
+//! memory than service does, and a start that is killed leaves less to do for the next one.
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -28,38 +28,38 @@ const HOUR_MS: i64 = 3_600_000;
 
 /// Records that are handed over together; a frame is not divided.
 const PART_RECORDS: usize = 16_384;
-/// The same in bytes of the log, of which five parts are in memory at once, each several times as large when it is
-/// decoded: so small a part of the memory of deltas, within bounds.
+/// Share of the memory of deltas that one part may take, in bytes of the log: one in so many, within bounds. Five parts
+/// are in memory at once, and each is several times as large when it is decoded.
 const PARTS_OF_MEMORY: u64 = 64;
 const PART_BYTES_MIN: u64 = 1 << 10;
 const PART_BYTES_MAX: u64 = 4 << 20;
-/// Parts that wait to be counted.
+/// Parts that wait to be counted, at most.
 const PARTS_WAITING: usize = 2;
-/// Records that are worth more than one thread that counts.
+/// Records from which on several threads count them.
 const MANY_RECORDS: usize = 1_024;
 
-/// Takes the frames of a log.
+/// A function that takes the frames of a log.
 type Apply<'a> = &'a mut dyn FnMut(Frame<'_>) -> std::result::Result<(), ApplyError>;
 
-/// A store that is filled from the log.
+/// A store that is being filled from the log.
 pub(super) struct Replay<'s> {
     store: &'s mut Store,
-    /// Ids and producers are as of this record.
+    /// Sequence number from which on ids and producers are learned from the log.
     ids_from: u64,
-    /// Stores and declarations are as of this record.
+    /// Sequence number from which on delta stores and schemas are learned from the log.
     counts_from: u64,
     from: u64,
-    /// Records of the log that were read.
+    /// Number of records that were read from the log.
     pub replayed: u64,
-    /// Nothing could be flushed, so that memory grows.
+    /// True when the last flush failed, so that memory grows.
     flush_failed: bool,
 }
 
 impl Store {
-    /// Opens what the manifest says, with nothing in memory.
+    /// Opens the files that the manifest names, with nothing in memory.
     ///
     /// # Errors
-    /// When a run cannot be opened, or no declaration is there.
+    /// When a run cannot be opened, or the manifest has no schema.
     pub(super) fn of_manifest(
         world: World,
         options: Options,
@@ -67,12 +67,12 @@ impl Store {
         manifest: Manifest,
     ) -> Result<Self> {
         let blobs = &world.blobs();
-        // The log is not read yet: ids that are remembered for too long go with the next flush.
+        // The log is not read yet, so ids may be remembered for too long; the next flush forgets them.
         let now_ms = world.clock.now_ms();
         let believed_ms = now_ms.min(manifest.plausible_ms());
         let known_from_ms = believed_ms.saturating_sub(i64::from(options.id_hours) * HOUR_MS);
         let mut files = Files::default();
-        files.open_what_is_whole(blobs, &manifest)?;
+        files.open_readable(blobs, &manifest)?;
         let mut stores = Vec::new();
         for entry in &manifest.intake.stores {
             stores.push(DeltaStore::from_entry(entry, options.shards, |run| {
@@ -112,7 +112,7 @@ impl Store {
 }
 
 impl<'s> Replay<'s> {
-    /// Into a store that is as its manifest says.
+    /// Begins a replay into a store that has the state of its manifest.
     pub fn new(store: &'s mut Store) -> Self {
         let manifest = store.manifest();
         Self {
@@ -128,10 +128,10 @@ impl<'s> Replay<'s> {
         }
     }
 
-    /// Reads the log from where runs end, by what hands out its frames from there on.
+    /// Reads the log from the offset where the runs end. `read` passes the frames from there on to its argument.
     ///
     /// # Errors
-    /// Those of `read`; when memory is full, and what was replayed cannot be flushed.
+    /// Errors of `read`; also when memory is full and the replayed counts cannot be flushed.
     pub fn read<T>(
         &mut self,
         read: impl FnOnce(ReadFrom, Apply<'_>) -> std::result::Result<T, OplogError>,
@@ -164,7 +164,7 @@ impl<'s> Replay<'s> {
                 if part.len() >= PART_RECORDS || bytes >= part_bytes {
                     bytes = 0;
                     let sent = hand_over.send(std::mem::take(&mut part));
-                    // It failed or panicked, as this thread does when it waits for it.
+                    // The counting thread failed or panicked; `join` below returns its error or repeats its panic.
                     sent.map_err(|_| "the thread that counts has ended")?;
                     if let Ok(counted) = counted.try_recv() {
                         part = counted;
@@ -182,11 +182,11 @@ impl<'s> Replay<'s> {
         })
     }
 
-    /// Flushes as service does when memory is full: a manifest names what was replayed so far, and the next start goes
-    /// on from there. Where nothing can be flushed memory grows up to half of what there is.
+    /// Flushes as in service when memory is full: a manifest names the replayed counts, and the next start goes on from
+    /// there. Where a flush fails, memory may grow up to half of the memory that this process may use.
     ///
     /// # Errors
-    /// When that is reached; when it is not known which manifest counts.
+    /// When memory has grown that far, or when it is unknown which manifest counts.
     fn make_room(&mut self) -> Result<()> {
         let memory_bytes = self.store.options().memory_bytes;
         let bytes = self.store.intake().unflushed_bytes();
@@ -206,14 +206,17 @@ impl<'s> Replay<'s> {
         match self.store.ledger().flush() {
             Ok(()) => {
                 self.flush_failed = false;
-                tracing::info!(replayed = self.replayed, "memory was full, and is flushed");
+                tracing::info!(
+                    replayed = self.replayed,
+                    "memory was full, so the replayed counts were flushed"
+                );
             }
             Err(error) if is_over || self.store.ledger().must_restart().is_some() => {
                 return Err(error);
             }
             Err(error) => {
                 self.flush_failed = true;
-                tracing::warn!(%error, "cannot flush what was replayed: it stays in memory");
+                tracing::warn!(%error, "cannot flush the replayed counts; they stay in memory");
             }
         }
         Ok(())
@@ -226,7 +229,7 @@ impl<'s> Replay<'s> {
         };
         self.replayed += part.len() as u64;
         self.store.intake().learn(part, self.ids_from);
-        // A record that decides where records count applies from the next one on.
+        // A record that decides where increments count applies from the next record on.
         for together in part.split_inclusive(|logged| decides(&logged.record)) {
             let increments = together.iter().filter_map(|logged| {
                 let (late, increment) = logged.record.increment()?;
@@ -240,9 +243,9 @@ impl<'s> Replay<'s> {
         self.store.live().pass(after(last));
     }
 
-    /// Changes where records count, if this one says so.
+    /// Applies a record that decides where increments count.
     fn decide(&mut self, logged: &Logged) {
-        // Where ids are read from further back: it was decided when the manifest was written, and perhaps otherwise since.
+        // Ids may be read from further back. The manifest already has the state of the ring for those records.
         if logged.offset.sequence < self.counts_from {
             return;
         }
@@ -265,7 +268,7 @@ fn after(logged: &Logged) -> Offset {
     }
 }
 
-/// Adds the records of a frame to `part`, from the one numbered `from` on.
+/// Adds the records of a frame to `part`, from sequence number `from` on.
 fn decode(
     frame: Frame<'_>,
     from: u64,
@@ -287,7 +290,7 @@ fn decode(
     Ok(())
 }
 
-/// True for what changes where records count.
+/// True for a record that decides where later increments count.
 fn decides(record: &Record) -> bool {
     matches!(
         record,

@@ -1,16 +1,17 @@
-//! Whether a manifest is the newest there ever was, and whether the log holds what it needs.
+//! Checks whether a manifest is the newest that ever existed, and whether the log holds the records that it needs.
 //!
-//! Behind every commit of a manifest the log gets a *note* of its number ([`Record::Manifest`]): once the manifest is
-//! durable, and before anything that only the one before named is removed. The last note in the log says which manifest
-//! counted when it was written. Invariants:
+//! After every commit of a manifest, a *note* of its number goes to the log ([`Record::Manifest`]): once the manifest
+//! is durable, and before files that only the manifest before named are removed. The last note in the log says which
+//! manifest counted when it was written. Invariants:
 //!
-//! * A note without its manifest is a finding: the store stepped back, which a start refuses. Nothing was changed then.
-//! * A manifest without a note is none. A crash came between the two, the log was full, or an older build wrote it; the
-//!   next start writes the note. Manifest 1 has none: nothing came before it.
-//! * A note is behind all that its manifest's runs hold, so whoever reads the log from where the runs of any earlier
-//!   manifest end meets it.
-//! * A later note of a lower number is an operator's word that the store goes on from there ([`Store::go_on_from_newest`]).
-//!   A restore gives it where the log of a backup goes further than the manifest, which is chosen before the log is copied.
+//! * A note without its manifest shows that the store stepped back. The start is then refused, and nothing is changed.
+//! * A manifest without a note is normal. A crash came between the two, the log was full, or an older build wrote the
+//!   manifest; the next start writes the note. Manifest 1 has no note, because nothing came before it.
+//! * A note is behind all records that the runs of its manifest hold. A scan of the log from where the runs of any
+//!   earlier manifest end therefore meets the note.
+//! * A later note of a lower number is an operator's decision that the store goes on from there
+//!   ([`Store::go_on_from_newest`]). A restore writes such a note where the log of a backup goes further than the
+//!   manifest, which is chosen before the log is copied.
 
 use std::sync::Arc;
 
@@ -28,43 +29,44 @@ use crate::options::{Options, World};
 /// The notes in the log.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Notes {
-    /// The last one, 0 where there is none.
+    /// Manifest number of the last note, 0 without a note.
     last: u64,
-    /// The one with the highest number, 0 where there is none.
+    /// Highest manifest number of all notes, 0 without a note.
     highest: u64,
 }
 
-/// A manifest and what the log says of it, in a data directory in which nothing was changed.
+/// The notes and the state of the log beside a manifest; nothing in the data directory was changed.
 pub(super) struct Standing {
     notes: Notes,
-    /// The log as it is left.
+    /// Summary of the log.
     log: std::result::Result<LogSummary, OplogError>,
 }
 
 /// A step back: the newest manifest was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SteppedBack {
-    /// The manifest that the log names last.
+    /// Number of the manifest that the log notes last.
     pub lost: u64,
-    /// The newest that is left.
+    /// Number of the newest remaining manifest.
     pub newest: u64,
 }
 
 impl Notes {
-    /// True when manifest `number` is noted, and no later one ever was.
+    /// True when manifest `number` is noted last, and no higher number was ever noted.
     pub fn prove_newest(self, number: u64) -> bool {
         self.end_with(number) && self.highest <= number
     }
 
-    /// True when the last note is of that manifest, or needs not be: nothing came before the first one.
+    /// True when the last note is of that manifest. The first manifest needs no note, because nothing came before it.
     pub fn end_with(self, number: u64) -> bool {
         self.last.max(1) == number
     }
 
-    /// The later manifest that was lost, if one was. A server that runs beside may have committed one meanwhile.
+    /// The lost manifest, if the log notes one. A server that runs at the same time may have committed a manifest
+    /// meanwhile.
     fn step_back(self, blobs: &Blobs, manifest: &Manifest) -> Result<Option<SteppedBack>> {
-        let there = manifest::numbers(blobs)?.pop().unwrap_or(0);
-        let lost = self.last > manifest.number.max(there);
+        let existing = manifest::numbers(blobs)?.pop().unwrap_or(0);
+        let lost = self.last > manifest.number.max(existing);
         Ok(lost.then_some(SteppedBack {
             lost: self.last,
             newest: manifest.number,
@@ -78,7 +80,7 @@ impl Notes {
 }
 
 impl Standing {
-    /// Reads the log's notes from where the manifest's runs end.
+    /// Reads the notes of the log from where the runs of the manifest end.
     pub fn read(blobs: &Blobs, identity: &Identity, manifest: &Manifest) -> Self {
         let mut notes = Notes::default();
         let mut read = |from| {
@@ -97,10 +99,11 @@ impl Standing {
         Self { notes, log }
     }
 
-    /// The log's notes, if the manifest may count.
+    /// Returns the notes of the log, if the manifest may count.
     ///
     /// # Errors
-    /// When a later one was lost, or the log is damaged or ends before what the manifest's runs hold.
+    /// When a later manifest was lost, or the log is damaged, or the log ends before records that the manifest's runs
+    /// hold.
     pub fn check(self, blobs: &Blobs, manifest: &Manifest) -> Result<Notes> {
         if let Some(step) = self.notes.step_back(blobs, manifest)?
             && !is_copy(blobs)?
@@ -112,7 +115,7 @@ impl Standing {
         Ok(notes)
     }
 
-    /// The log holds everything that was flushed: what is derived is never ahead of the truth.
+    /// Checks that the log holds everything that was flushed: derived files are never ahead of the log.
     fn check_reached(self, manifest: &Manifest) -> Result<()> {
         let reached = self.log?.end_sequence;
         let flushed = manifest.intake.log_until();
@@ -126,7 +129,7 @@ impl Standing {
     }
 }
 
-/// True for a backup, and for what is being restored: their manifest is older than the end of their log.
+/// True for a backup and for a directory that is being restored: their manifest is older than the end of their log.
 fn is_copy(blobs: &Blobs) -> Result<bool> {
     let files = blobs.list("")?;
     let is_marker = |file: &String| file == names::BACKUP || file == names::RESTORING;
@@ -134,23 +137,24 @@ fn is_copy(blobs: &Blobs) -> Result<bool> {
 }
 
 impl Store {
-    /// The newest manifest that was lost, if the log names one that is not there. Nothing is changed.
+    /// Returns the lost manifest, if the log notes one that does not exist. Changes nothing.
     ///
     /// # Errors
-    /// When there is no store, or what tells is damaged.
+    /// When the directory has no store, or the manifest or the log is damaged.
     pub fn stepped_back(blobs: &Blobs) -> Result<Option<SteppedBack>> {
         let (identity, manifest) = load(blobs)?;
         let standing = Standing::read(blobs, &identity, &manifest);
         standing.notes.step_back(blobs, &manifest)
     }
 
-    /// Goes on from the newest manifest that is left, where the log names a later one: notes in the log that this one
-    /// counts. A dataset or a generation that only the lost one counted does not count any more; its files
-    /// are put aside at the next start. None where no manifest was lost. The caller holds the directory's lock.
+    /// Goes on from the newest remaining manifest, where the log notes a later one: writes a note that the remaining
+    /// manifest counts. Datasets and generations that only the lost manifest counted no longer count, and the next
+    /// start puts their files aside. Returns none where no manifest was lost. The caller holds the lock of the
+    /// directory.
     ///
     /// # Errors
-    /// When the store cannot be opened from there: a file that the manifest names is gone, or the log does not reach from
-    /// its runs to the end. Nothing was changed then.
+    /// When the store cannot be opened with that manifest: a file that the manifest names is missing, or the log does
+    /// not reach from the end of its runs to its own end. Nothing was changed then.
     pub fn go_on_from_newest(world: World, options: Options) -> Result<Option<SteppedBack>> {
         let blobs = world.blobs();
         let (identity, manifest) = load(&blobs)?;
@@ -167,7 +171,7 @@ impl Store {
         );
         let mut store = Self::of_manifest(world, options, &identity, manifest)?;
         if let Some(lost) = store.ledger.damaged_files().first() {
-            let what = format!("{lost} is damaged or gone, which manifest {number} names");
+            let what = format!("{lost}, which manifest {number} names, is damaged or missing");
             return Err(Error::Missing(what));
         }
         let id = Some(identity.store_id);

@@ -1,11 +1,13 @@
 //! The end of a group commit: durable records become visible, all of them at once.
 //!
-//! A small group is counted under the lock of the newest view. A large one is counted before, in
-//! deltas of its own; under the lock they only become layers, which are then folded into those below in
-//! short steps, between which views are taken. The caller holds the lock of the way in until all is counted, so
-//! nothing else counts, flushes or cuts meanwhile. A very large group's layers are folded while the next
-//! group is on its way ([`Live::fold`], by another thread). Layers that a view holds stay as they are until it is gone;
-//! where there are many, small ones are merged by copying.
+//! A small group is counted under the lock of the newest view. A large group is counted before that, in deltas of its
+//! own. Under the lock these deltas only become layers, which are then folded into the layers below in short steps;
+//! views are taken between the steps. The caller holds the lock of the intake until everything is counted, so nothing
+//! else counts, flushes or cuts meanwhile.
+//!
+//! The layers of a very large group are folded by another thread while the next group is on its way ([`Live::fold`]).
+//! Layers that a view holds stay unchanged until the view is gone. Where a delta store has many layers, small ones are
+//! merged by copying.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -21,33 +23,34 @@ use crate::delta::{Delta, Folding, Layers, Step};
 use crate::heavy::Heavy;
 use crate::sync::give_way;
 
-/// Keys of a group that is counted under the lock.
+/// Keys of a group that is counted under the lock, at most.
 const SMALL_GROUP_KEYS: usize = if MANY_ORDERS { 6 } else { 64 };
 
-/// Records of a group that is folded by who shows it: to wake another thread would take as long.
+/// Records of a group whose layers the committing thread folds itself, at most: waking another thread would take as
+/// long.
 const FOLDED_AT_ONCE_RECORDS: usize = if MANY_ORDERS { 4 } else { 256 };
 
-/// Where many orders of threads are tried, small groups must do.
+/// True where a scheduler tries many orders of threads; groups must then be small.
 const MANY_ORDERS: bool = cfg!(feature = "shuttle");
 
-/// Tries to fold layers that views hold: most views are gone in a few microseconds.
+/// Attempts to fold layers that views hold: most views are gone in a few microseconds.
 const TRIES: usize = 16;
 
-/// Lookups and counters that a step moves: well under a millisecond.
+/// Lookups and counters that one step moves, which takes well under a millisecond.
 const STEP_COUNTERS: usize = 1_000;
 
-/// Records of a step of the last minute, as short.
+/// Records that one step adds to the last minute, which takes as long.
 const STEP_RECORDS: usize = 250;
 
 /// Records of one frame that is durable in the log.
 pub(crate) struct LoggedFrame {
-    /// Sequence of the first record.
+    /// Sequence number of the first record.
     pub first: u64,
     pub records: Vec<Record>,
 }
 
 impl Live {
-    /// Counts durable records, and with them everything before `applied`; `now` is in Unix seconds.
+    /// Counts durable records, so that everything before `applied` is counted. `now` is in Unix seconds.
     pub(crate) fn count(&self, rules: &Rules, written: &[LoggedFrame], applied: Offset, now: i64) {
         let increments = || written.iter().flat_map(increments_of);
         let mut watermarks = Watermarks::default();
@@ -72,14 +75,14 @@ impl Live {
         } else {
             let arriving = self.count_apart(rules, increments());
             let heavy = weigh_apart(rules, arriving.values());
-            // What arrived before.
+            // Layers of the group before are folded first.
             self.fold();
             let mut newest = self.newest.write();
             newest.heavy.unite(heavy);
             let view = newest.snapshot_mut();
             for (id, delta) in arriving {
                 let store = view.ring.store_mut(id);
-                let store = store.expect("BUG: counted for a store that is not there");
+                let store = store.expect("BUG: counted for a delta store that does not exist");
                 store.layers.push(delta);
             }
             view.watermarks.merge(&watermarks);
@@ -113,7 +116,7 @@ impl Live {
         }
     }
 
-    /// Counts increments in deltas that nobody sees yet.
+    /// Counts increments in new deltas that no view holds yet.
     fn count_apart<'i>(
         &self,
         rules: &Rules,
@@ -132,18 +135,18 @@ impl Live {
         by_store.into_iter().map(counted).collect()
     }
 
-    /// True when [`Live::fold`] may have something to do.
+    /// True when [`Live::fold`] may have layers to fold.
     pub fn has_arrived(&self) -> bool {
         self.has_arrived.load(Ordering::Acquire)
     }
 
-    /// Folds the layers of the stores' memory; views are taken between the steps. Counts are right without it, but found in
-    /// more places. False where views hold layers: later there may be more to fold.
+    /// Folds the layers of all delta stores; views are taken between the steps. Counts are right without folding, but a
+    /// read then visits more layers. Returns false where views hold layers, which can be folded later.
     pub fn fold(&self) -> bool {
         if !self.has_arrived() {
             return true;
         }
-        // Two that took turns would wait for each other after every step.
+        // Two threads that fold in turns would wait for each other after every step.
         let _folding = self.folding();
         let view = self.snapshot();
         let stores = view.ring.stores();
@@ -164,7 +167,7 @@ impl Live {
         is_done
     }
 
-    /// Folds the layers of one store, as far as no view holds them; false where some are left.
+    /// Folds the layers of one delta store that no view holds. Returns false where some are left.
     fn fold_store(&self, id: StoreId) -> bool {
         let mut folding = Folding::default();
         let mut tries = 0;
@@ -177,7 +180,7 @@ impl Live {
             give_way(newest);
             match step {
                 Step::More => {}
-                // Its memory is given back without a lock.
+                // The memory of the layer is freed without a lock.
                 Step::Ended(layer) => drop(layer),
                 Step::Nothing => return true,
                 Step::Shared => {
@@ -189,7 +192,7 @@ impl Live {
         false
     }
 
-    /// Merges small layers of a store by copying where there are many: views hold them.
+    /// Merges small layers of a delta store by copying, where views hold many of them.
     fn merge_layers(&self, id: StoreId) {
         let view = self.snapshot();
         let store = view.ring.store(id);
@@ -205,13 +208,14 @@ impl Live {
     }
 }
 
-/// The layers of one store.
+/// The layers of one delta store.
 fn layers_of(newest: &mut Newest, id: StoreId) -> Option<&mut Layers> {
     let store = newest.snapshot_mut().ring.store_mut(id)?;
     Some(&mut store.layers)
 }
 
-/// Heavy keys of deltas that nobody sees yet: to unite them takes as long as there are few, however many keys came.
+/// Heavy keys of deltas that no view holds yet. Uniting the result takes a bounded time, however many keys the deltas
+/// have.
 fn weigh_apart<'d>(rules: &Rules, deltas: impl Iterator<Item = &'d Delta>) -> Heavy {
     let mut heavy = Heavy::new(rules.schema.namespaces.len(), rules.today);
     for delta in deltas {
@@ -220,7 +224,7 @@ fn weigh_apart<'d>(rules: &Rules, deltas: impl Iterator<Item = &'d Delta>) -> He
     heavy
 }
 
-/// Increments of a frame, each with its sequence and whether it is a late one.
+/// Increments of a frame, each with its sequence number and whether the record is a late one.
 fn increments_of(frame: &LoggedFrame) -> impl Iterator<Item = (u64, bool, &Increment)> {
     let numbered = (frame.first..).zip(&frame.records);
     numbered.filter_map(|(sequence, record)| {

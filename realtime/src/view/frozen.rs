@@ -1,4 +1,4 @@
-//! A view: everything that one request reads is of one state of the counts, within the budget of reads.
+//! A view: one request reads one state of the counts, within the budget of reads.
 
 use std::io::{self, BufWriter, Write};
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use crate::budget::Reading;
 use crate::delta::DeltaStore;
 use crate::error::Result;
 
-/// Domain of [`LongKeys::identity_of`] for answers; that of the bodies of batches (`realtime/src/intake/mod.rs`).
+/// Domain of [`LongKeys::identity_of`] for answers. Bodies of batches have another one (`realtime/src/intake/mod.rs`).
 const ANSWER_DOMAIN: u8 = 3;
-/// Pieces of an answer that are hashed together.
+/// Bytes of an answer that are hashed together.
 const PIECE_BYTES: usize = 1 << 10;
 
-/// One state of the counts, which never changes, and what a request that reads it holds of the budget of reads.
+/// One state of the counts, which never changes, and the part of the budget of reads that the reading request holds.
 pub struct View<'s> {
     pub(super) live: &'s Live,
     pub(super) snapshot: Arc<Snapshot>,
@@ -25,7 +25,7 @@ pub struct View<'s> {
 }
 
 impl Live {
-    /// A reader of what is counted now, for this request.
+    /// Takes a view of the newest counts for a request.
     pub(crate) fn view_for(&self, reading: Reading) -> View<'_> {
         View {
             live: self,
@@ -36,13 +36,13 @@ impl Live {
 }
 
 impl<'s> View<'s> {
-    /// The declaration in force.
+    /// The schema in force.
     pub fn schema(&self) -> &'s Schema {
         &self.live.schema
     }
 
-    /// True when everything that was counted before `instant` (Unix seconds) is in the active generation: no day before
-    /// it has a store any more, and nothing that came late waits to be merged.
+    /// True when the active generation holds everything that was counted before `instant` (Unix seconds): no earlier
+    /// day has a delta store any more, and no late increment waits to be merged.
     pub fn is_archived(&self, instant: i64) -> bool {
         let snapshot = &self.snapshot;
         let waits = |store: &DeltaStore| match store.id {
@@ -53,16 +53,16 @@ impl<'s> View<'s> {
         !snapshot.ring.stores().any(waits) && pending_from.is_none_or(|from| from >= instant)
     }
 
-    /// Since when a kept generation has hours (Unix seconds): earlier ones are folded into days. None where it has
-    /// all.
+    /// The instant from which a kept generation has hours (Unix seconds); earlier hours are folded into days. None
+    /// where the generation has all hours.
     pub fn hours_from(&self, generation: u64) -> Option<i64> {
         self.snapshot.archive.hours_from.get(&generation).copied()
     }
 
-    /// 128 keyed bits of an answer, for its validator; `write` writes the text to hash, which is not kept.
+    /// 128 keyed bits of an answer, for its validator. `write` writes the text to hash; the text is not kept.
     ///
     /// # Errors
-    /// Those of `write`.
+    /// As for `write`.
     pub fn answer_identity(
         &self,
         write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
@@ -75,42 +75,42 @@ impl<'s> View<'s> {
         written.map(|()| identity)
     }
 
-    /// The request, and what it holds of the budget.
+    /// The request and its part of the budget.
     pub fn reading(&self) -> &Reading {
         &self.reading
     }
 
-    /// The archive generation in the view, 0 before the first.
+    /// Number of the active generation in the view, 0 before the first.
     pub fn generation(&self) -> u64 {
         self.snapshot.archive.generation
     }
 
-    /// The manifest in the view.
+    /// Number of the manifest in the view.
     pub fn manifest(&self) -> u64 {
         self.snapshot.manifest.number
     }
 
-    /// Everything before this offset is counted in the view.
+    /// The view counts everything before this offset.
     pub fn applied(&self) -> Offset {
         self.snapshot.applied()
     }
 
-    /// Minutes of base buckets that began earlier have expired (Unix seconds), in the view or the kept generation; none
-    /// has, without.
+    /// Minutes of base buckets that began before this instant (Unix seconds) have expired, in the view or in the kept
+    /// generation `as_of`. None where no minute has expired.
     pub fn minutes_from(&self, as_of: Option<u64>) -> Option<i64> {
         let generation = as_of.unwrap_or(self.generation());
         self.snapshot.archive.minutes_from.get(&generation).copied()
     }
 
-    /// First instant for which increments of `namespace` are still expected at `now` (both Unix seconds): earlier counts
-    /// change by corrections only.
+    /// First instant (Unix seconds) for which increments of `namespace` are still expected at `now` (Unix seconds).
+    /// Counts of earlier times change by corrections only.
     pub fn settled_until(&self, namespace: &str, as_of: Option<u64>, now: i64) -> i64 {
         let schema = &self.live.schema;
         super::lateness::settled_until(&self.snapshot, schema, namespace, as_of, now)
     }
 
-    /// The text behind what is stored: of a hash, that which memory has, else that of the first of `runs` that has it; else
-    /// the stored form itself.
+    /// The text behind a stored form. For a hash, memory is searched first and `runs` after it. A stored form without a
+    /// lookup is returned unchanged.
     pub(super) fn text_of(&self, stored: &str, runs: &[Arc<Run>]) -> Result<String> {
         if is_hash(stored) {
             let deltas = self.snapshot.ring.stores().flat_map(|store| store.deltas());

@@ -1,6 +1,7 @@
-//! One read on its way: first what memory holds, then run by run.
+//! One running read of one key: first from memory, then run by run.
 //!
-//! Invariant: all that a read holds is charged to its request before (`realtime/src/budget.rs`).
+//! Invariant: a read charges all the memory that it holds to its request before it allocates it
+//! (`realtime/src/budget.rs`).
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::{ControlFlow, Range};
@@ -18,7 +19,7 @@ use crate::budget::{Charge, Reading, reserve};
 use crate::delta::{Delta, DeltaStore};
 use crate::error::{Error, Result};
 
-/// How the lines of a run with a prefix are visited: from the disk too, or from the cache alone.
+/// A way to visit the lines of a run with a prefix: from the disk and the cache, or from the cache alone.
 pub(super) type Visit = fn(
     &Run,
     &BlockCache,
@@ -26,25 +27,25 @@ pub(super) type Visit = fn(
     &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
 ) -> tallyring_archive::Result<()>;
 
-/// Of an hour in a line, about: `c41l:5 `.
+/// Size of an hour in a line, about: `c41l:5 `.
 const HOUR_BYTES: usize = 7;
-/// What is read of a line, mostly: a month.
+/// Part of a line that is usually read: a month.
 const READ_BYTES: usize = 400 * HOUR_BYTES;
 
-/// Of a base bucket in a map of them.
+/// Memory of a base bucket in a map of base buckets.
 const NAMED_BYTES: usize = 32;
-/// Of a value in the list and in the table of its numbers, besides its text: both grow by doubling.
+/// Memory of a value in the list and in the table of numbers, besides its text: both grow by doubling.
 const VALUE_BYTES: usize = 128;
-/// Of a lookup in its table, besides its texts.
+/// Memory of a lookup in its table, besides its texts.
 const LOOKUP_BYTES: usize = 96;
 
 pub(super) struct Gather<'r> {
     range: Range<i64>,
     subtotal: Option<&'r str>,
-    /// Values are summed over these instants; none keeps each base bucket's.
+    /// The instants over which values are summed; none keeps the values of each base bucket.
     rolled: Option<Range<i64>>,
     total_key: String,
-    /// Tells its shard.
+    /// Checksum of `total_key`, which tells the shard of the key.
     crc: KeyCrc,
     subtotal_prefix: Option<String>,
     pub runs: Vec<Arc<Run>>,
@@ -54,17 +55,17 @@ pub(super) struct Gather<'r> {
     pub series: Series,
     points_charge: Charge,
     numbers: HashMap<Box<str>, u32>,
-    /// How much of each base bucket has a value.
+    /// The part of each base bucket that values account for.
     named: BTreeMap<TimeCode, u64>,
-    /// For what stands beside the totals and the points.
+    /// Charge for everything but the totals and the points.
     other_charge: Charge,
     reading: &'r Reading,
-    /// There was no room for some point.
+    /// Set once the budget refused room for a total or a point.
     refused: Option<Error>,
 }
 
 impl<'r> Gather<'r> {
-    /// Of a key as it is stored, in `range` (Unix seconds).
+    /// Begins a read of a key in its stored form, in `range` (Unix seconds).
     pub fn new(
         reading: &'r Reading,
         namespace: &str,
@@ -94,16 +95,16 @@ impl<'r> Gather<'r> {
         }
     }
 
-    /// The same, with its values summed over these instants.
+    /// Sums values over `rolled` instead of keeping them for each base bucket.
     pub fn rolled(mut self, rolled: Option<Range<i64>>) -> Self {
         self.rolled = rolled;
         self
     }
 
-    /// Takes what memory holds, and notes which runs to read.
+    /// Takes the counts in memory, and notes the runs to read.
     ///
     /// # Errors
-    /// When there is no room for it.
+    /// When the budget has no room for the counts.
     pub fn memory(&mut self, view: &Snapshot) -> Result<()> {
         for store in view.ring.stores() {
             if !concerns(&self.range, store) {
@@ -148,7 +149,7 @@ impl<'r> Gather<'r> {
         }
     }
 
-    /// Notes the runs that may hold something of the range.
+    /// Notes the runs that may hold counts in the range.
     pub fn note(&mut self, runs: &[Arc<Run>]) {
         let concerned = runs
             .iter()
@@ -161,7 +162,7 @@ impl<'r> Gather<'r> {
         let wanted = self.range.clone();
         let total_key = self.total_key.clone();
         let key = total_key.as_bytes();
-        // A day's code stands before those of its hours.
+        // The code of a day sorts before the codes of its hours.
         let first = Day::of(wanted.start).code();
         visit(run, cache, (key, key), &mut |found, payload| {
             if found != key {
@@ -190,7 +191,7 @@ impl<'r> Gather<'r> {
         let Some(prefix) = self.subtotal_prefix.clone() else {
             return Ok(());
         };
-        // A folded day's code stands before those of its hours.
+        // The code of a folded day sorts before the codes of its hours.
         let mut from = prefix.clone().into_bytes();
         Day::of(wanted.start).code().write_to(&mut from);
         visit(
@@ -224,7 +225,7 @@ impl<'r> Gather<'r> {
         }
     }
 
-    /// Counts a value, whose lookups `delta` may have.
+    /// Counts a value. `delta` may hold the lookups of the value.
     fn point(&mut self, code: TimeCode, value: &str, delta: Option<&Delta>, count: u64) {
         if self.refused.is_none()
             && let Err(refused) = self.try_point(code, value, delta, count)
@@ -259,12 +260,12 @@ impl<'r> Gather<'r> {
         Ok(())
     }
 
-    /// The number of a value, given now if it is new.
+    /// The number of a value; a new value gets the next number.
     fn number(&mut self, value: &str, delta: Option<&Delta>) -> Result<u32> {
         if let Some(&number) = self.numbers.get(value) {
             return Ok(number);
         }
-        // Its text stands in two places, each of which has its own room.
+        // The text is stored twice, in the list and in the table.
         self.other_charge.grow(VALUE_BYTES + 2 * value.len())?;
         let series = &mut self.series;
         if let Some(delta) = delta {
@@ -285,7 +286,7 @@ impl<'r> Gather<'r> {
         Ok(number)
     }
 
-    /// All totals together, those of the runs that were noted too.
+    /// Sums all totals, including those of the noted runs.
     ///
     /// # Errors
     /// When a block is damaged.
@@ -296,10 +297,10 @@ impl<'r> Gather<'r> {
         Ok(sum_capped(self.totals.iter().map(|(_, count)| *count)))
     }
 
-    /// Adds what has no value, so that the values of every bucket sum to its total.
+    /// Adds the counts that have no value, so that the values of every bucket sum to its total.
     ///
     /// # Errors
-    /// When there was no room for all of it.
+    /// When the budget had no room for all counts.
     pub fn finish(mut self) -> Result<Series> {
         self.series.totals = std::mem::take(&mut self.totals).into();
         if let Some(subtotal) = self.subtotal {
@@ -329,13 +330,13 @@ impl<'r> Gather<'r> {
     }
 }
 
-/// True when the run may hold something of the key in the range.
+/// True when the run may hold counts of the key in the range.
 fn may_hold(run: &Run, range: &Range<i64>, key: KeyCrc) -> bool {
     let meta = run.meta();
     meta.overlaps(range.start, range.end) && key.shard(meta.shards) == meta.shard
 }
 
-/// True when the store may hold something of the range.
+/// True when the delta store may hold counts in the range.
 pub(super) fn concerns(range: &Range<i64>, store: &DeltaStore) -> bool {
     match store.id {
         StoreId::Late(_) => true,
@@ -345,5 +346,5 @@ pub(super) fn concerns(range: &Range<i64>, store: &DeltaStore) -> bool {
 
 const _: () = assert!(
     Grain::Day as u8 == 0,
-    "a day's code stands before its hours'"
+    "the code of a day sorts before the codes of its hours"
 );

@@ -1,10 +1,12 @@
 //! Lateness: until when the events of a type are still expected.
 //!
-//! The watermark of a type is the time of its newest event, but never later than the clock, and
-//! never more than the allowed lateness behind it: a type from which nothing comes settles all the
-//! same. Times before the watermark less the allowed lateness are settled; what comes for them is a
-//! correction, and the log says so. A restart does not set it back: each manifest holds the newest times of what it has
-//! flushed, and the rest is replayed.
+//! The watermark of a type is the time of its newest event, but never later than the clock, and never more than the
+//! allowed lateness behind the clock: a type without new events settles all the same. Times before the watermark less
+//! the allowed lateness are settled. A later event for a settled time is a correction, and its record in the log says
+//! so.
+//!
+//! A restart does not set watermarks back: each manifest holds the newest event times of the records that it has
+//! flushed, and the remaining records are replayed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,19 +20,19 @@ use super::snapshot::Snapshot;
 pub(crate) struct Watermarks(Arc<BTreeMap<String, i64>>);
 
 impl Watermarks {
-    /// As a manifest holds them.
+    /// Takes the watermarks that a manifest holds.
     pub fn restore(newest: &BTreeMap<String, i64>) -> Self {
         Self(Arc::new(newest.clone()))
     }
 
-    /// What a manifest holds of them: the types that are declared.
+    /// The watermarks that a manifest holds: those of declared types.
     pub fn entries(&self, schema: &Schema) -> BTreeMap<String, i64> {
         let declared = self.0.iter();
         let declared = declared.filter(|(kind, _)| schema.event_type(kind).is_some());
         declared.map(|(kind, &at)| (kind.clone(), at)).collect()
     }
 
-    /// An increment was counted.
+    /// Raises the watermark of the increment's event type, if the increment is newer.
     pub fn see(&mut self, increment: &Increment) {
         let Some(event) = &increment.event else {
             return;
@@ -41,7 +43,7 @@ impl Watermarks {
         }
     }
 
-    /// The newest of both.
+    /// Keeps the newer watermark of both for each type.
     pub fn merge(&mut self, other: &Self) {
         for (kind, &at) in &*other.0 {
             if self.0.get(kind).is_none_or(|&newest| newest < at) {
@@ -59,9 +61,9 @@ impl Watermarks {
     }
 }
 
-/// First instant for which increments of `namespace` are still expected at `now` (both Unix
-/// seconds): earlier counts change by corrections only. A kept generation (`as_of`) holds no more than the days before
-/// it was made. Nothing settles by what the view lacks.
+/// First instant (Unix seconds) for which increments of `namespace` are still expected at `now` (Unix seconds). Counts
+/// of earlier times change by corrections only. A kept generation (`as_of`) holds only the days before its cut, so no
+/// later time is settled in it.
 pub(super) fn settled_until(
     view: &Snapshot,
     schema: &Schema,
@@ -103,7 +105,7 @@ mod tests {
         let mut watermarks = Watermarks::default();
         let now = 1_000_000;
         assert_eq!(watermarks.settled_until(&event_type, now), now - 600);
-        // The newest one seen is a minute old: five minutes before it are settled.
+        // The newest event is a minute old: times five minutes before it are settled.
         for at in [now - 60, now - 400] {
             watermarks.see(&click(at));
             assert_eq!(watermarks.settled_until(&event_type, now), now - 360);

@@ -1,8 +1,9 @@
-//! Minutes of all keys of a namespace: each of a range, or those at the ends of a range that divides base buckets.
+//! Minutes of all keys of a namespace: every minute of a range, or those at the ends of a range that divides base
+//! buckets.
 //!
-//! A range counts the base buckets that start in it. Where minutes are kept, those within it count too although their
-//! bucket starts before, and those behind it do not although their bucket starts in it. What was counted without minutes
-//! stays where its bucket starts.
+//! A range counts the base buckets that start in it. Where minutes are kept, the minutes decide instead: a minute
+//! within the range counts although its base bucket starts before the range, and a minute behind the range does not
+//! count although its base bucket starts within. Counts without minutes stay where their base bucket starts.
 
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
@@ -16,13 +17,13 @@ use crate::budget::{Charge, Reading};
 use crate::delta::Delta;
 use crate::error::{Error, Result};
 
-/// Which minutes a pass over a namespace needs, and what they sum to.
+/// The minutes that a pass over a namespace needs, and their sums.
 pub(super) enum Minutes {
-    /// None: base buckets say it all.
+    /// No minutes: base buckets suffice.
     None,
-    /// Every one, of all keys together.
+    /// Every minute, of all keys together.
     Each(Each),
-    /// Those of base buckets that the range divides.
+    /// The minutes of base buckets that the range divides.
     Ends(Ends),
 }
 
@@ -30,27 +31,27 @@ pub(super) enum Minutes {
 #[derive(Default)]
 pub(super) struct Each {
     counts: BTreeMap<TimeCode, u64>,
-    /// How much of each base bucket they are.
+    /// The part of each base bucket that minutes account for.
     named: BTreeMap<TimeCode, u64>,
     charge: Option<Charge>,
     refused: Option<Error>,
 }
 
-/// Of a minute in a map of them.
+/// Memory of a minute in a map of minutes.
 const MINUTE_BYTES: usize = 40;
 
-/// What minutes change at the ends of a range.
+/// Corrections by minutes at the ends of a range.
 pub(super) struct Ends {
     range: Range<i64>,
     /// Hours in which the range divides base buckets: none, one or two.
     hours: Vec<TimeCode>,
-    /// For all keys together.
+    /// The correction for all keys together.
     pub change: Change,
-    /// How much of the divided base buckets have minutes.
+    /// The part of the divided base buckets that minutes account for.
     pub named: u64,
 }
 
-/// What minutes change of a count by base buckets.
+/// The correction that minutes make to a count by base buckets.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Change {
     more: u64,
@@ -58,7 +59,7 @@ pub(super) struct Change {
 }
 
 impl Change {
-    /// The count by minutes, of this one by base buckets. Neither is cut at 2^53−1 before.
+    /// Corrects a count by base buckets. Neither count is capped at 2^53−1 before.
     pub fn of(self, count: u64) -> u64 {
         count.saturating_add(self.more).saturating_sub(self.less)
     }
@@ -74,7 +75,7 @@ impl Change {
 }
 
 impl Ends {
-    /// Those of base buckets of an hour, or of less where a finer grain was declared.
+    /// Begins the corrections for a range. Base buckets are hours, or shorter where a finer grain was declared.
     pub fn of(range: &Range<i64>) -> Self {
         let width = Grain::Hour.seconds();
         let edges = [range.start, range.end].into_iter();
@@ -91,7 +92,7 @@ impl Ends {
         }
     }
 
-    /// Whether a base bucket counts as one, and whether its minute does.
+    /// Whether the base bucket lies in the range, and whether the minute does.
     fn within(&self, base: TimeCode, value: &[u8]) -> (bool, bool) {
         let minute = minute_of(base, value).unwrap_or(base);
         let within = |code: TimeCode| self.range.contains(&code.start());
@@ -123,7 +124,7 @@ impl Each {
         }
     }
 
-    /// The sums, and what of these base buckets was counted without minutes.
+    /// The sums by minute, and for each base bucket the counts without minutes.
     pub fn with_rest_of(mut self, totals: &BTreeMap<TimeCode, u64>) -> BTreeMap<TimeCode, u64> {
         for (&base, &total) in totals {
             let named = self.named.get(&base).copied().unwrap_or(0);
@@ -135,7 +136,7 @@ impl Each {
     }
 }
 
-/// The range made of whole hours, the longest base buckets that are not folded.
+/// The smallest range of whole hours around `range`. Base buckets that are not folded are an hour at most.
 pub(super) fn whole_hours(range: &Range<i64>) -> Range<i64> {
     let width = Grain::Hour.seconds();
     range.start - range.start.rem_euclid(width)..range.end + (-range.end).rem_euclid(width)
@@ -148,17 +149,17 @@ pub(super) fn divides(range: &Range<i64>, base: TimeCode) -> bool {
     within(range.start) || within(range.end)
 }
 
-/// True when the run may hold something of the hour.
+/// True when the run may hold counts of the hour.
 fn may_hold(run: &Run, hour: TimeCode) -> bool {
     let end = hour.start() + hour.grain().seconds();
     run.meta().overlaps(hour.start(), end)
 }
 
 impl Minutes {
-    /// Takes what memory holds of a section (`u|`) in `range`, which is one of whole base buckets.
+    /// Takes the minutes in memory of a section (`u|`) in `range`, a range of whole base buckets.
     ///
     /// # Errors
-    /// When there is no room for it.
+    /// When the budget has no room for the minutes.
     pub fn memory(
         &mut self,
         delta: &Delta,
@@ -200,10 +201,10 @@ impl Minutes {
         }
     }
 
-    /// Takes what a run holds of the section.
+    /// Takes the minutes of the section in a run.
     ///
     /// # Errors
-    /// When a block is damaged.
+    /// When a block is damaged, or the budget has no room for the minutes.
     pub fn run(
         &mut self,
         cache: &BlockCache,
@@ -245,7 +246,7 @@ impl Minutes {
         self.refused()
     }
 
-    /// One key's count, of this one by base buckets.
+    /// Corrects one key's count by base buckets.
     ///
     /// # Errors
     /// When a block is damaged.

@@ -1,11 +1,11 @@
-//! What queries see: the newest view, what changes it, and every read.
+//! The state that queries see: the newest view, every change of it, and every read.
 //!
-//! [`Live`] owns the counts: the ring, the memory of its stores, the open files, and what ranks the keys of recent hours.
-//! A query takes a [`View`] of them in constant time and reads that without any lock; everything an answer needs is asked
-//! of its view.
+//! [`Live`] owns the counts: the ring, the memory of its delta stores, the open files, and the ranking of keys in
+//! recent hours. A query takes a [`View`] in constant time and reads it without any lock. Everything that an answer
+//! needs is asked of its view.
 //!
-//! Locks of [`Live`], none of which leaves this folder: `folding` is held for as long as layers of memory are folded and is
-//! taken before `newest`; `newest` is held for a moment only; `recent` is taken alone.
+//! [`Live`] has three locks, and none of them leaves this folder. `folding` is held for as long as layers of memory are
+//! folded, and is taken before `newest`. `newest` is held for a moment only. `recent` is taken alone.
 //!
 //! This folder knows nothing of the log, of ids, or of how manifests are made.
 
@@ -52,44 +52,44 @@ pub(crate) use snapshot::{ArchiveFiles, Snapshot};
 use recent::Recent;
 use snapshot::Newest;
 
-/// The counts of one data directory, as they are now.
+/// The newest counts of one data directory.
 pub struct Live {
     keys: LongKeys,
     cache: BlockCache,
     shards: u16,
-    /// The declaration in force: no other while the store is open.
+    /// The schema in force, which stays in force while the store is open.
     schema: Arc<Schema>,
     newest: RwLock<Newest>,
-    /// Only the holder of this lock merges layers of memory or takes them away.
+    /// Only the holder of this lock merges or removes layers of memory.
     folding: Mutex<()>,
-    /// False when no store has anything to fold. It changes under the lock of `newest`.
+    /// False when no delta store has layers to fold. Changed under the lock of `newest` only.
     has_arrived: AtomicBool,
-    /// The last minute by the second.
+    /// Counts of the last minute by the second.
     recent: RwLock<Recent>,
-    /// Memory of all reads on their way.
+    /// Memory of all running reads.
     read_budget: Arc<ReadBudget>,
 }
 
-/// Memory of all stores, set aside at one offset to be flushed. It counts until [`Live::flushed`].
+/// Memory of all delta stores, frozen at one offset to be flushed. It counts until [`Live::flushed`].
 pub(crate) struct FrozenStores {
     /// The frozen memory and the runs together hold everything before this offset.
     pub until: Offset,
-    /// The stores with something to flush.
+    /// The delta stores with counts to flush.
     pub stores: Vec<FrozenStore>,
     /// Time of the newest event of each type, as a manifest holds it.
     pub newest_events: std::collections::BTreeMap<String, i64>,
 }
 
-/// Memory of one store, set aside.
+/// Frozen memory of one delta store.
 pub(crate) struct FrozenStore {
     pub id: StoreId,
     pub deltas: Vec<Arc<Delta>>,
-    /// What the store had flushed before.
+    /// Runs that the delta store had flushed before.
     pub runs: Vec<OpenRun>,
 }
 
 impl Live {
-    /// The counts of a snapshot; `now` is in Unix seconds.
+    /// Begins with the counts of a snapshot. `now` is in Unix seconds.
     pub(crate) fn new(
         options: &Options,
         identity: &Identity,
@@ -111,22 +111,22 @@ impl Live {
         }
     }
 
-    /// The declaration in force.
+    /// The schema in force.
     pub fn schema(&self) -> &Arc<Schema> {
         &self.schema
     }
 
-    /// The limit of what all reads hold, and how much they hold.
+    /// The budget of all running reads.
     pub fn read_budget(&self) -> &Arc<ReadBudget> {
         &self.read_budget
     }
 
-    /// How many blocks of runs reads had to read from files since the start.
+    /// Number of blocks of runs that reads had to read from files since the start.
     pub fn blocks_decoded(&self) -> u64 {
         self.cache.decoded()
     }
 
-    /// The log position before which everything is counted: it moves with every increment.
+    /// The offset before which everything is counted. It moves with every increment.
     pub fn applied(&self) -> Offset {
         self.snapshot().applied()
     }
@@ -145,17 +145,17 @@ impl Live {
             || stores.any(|store| is_day(&store.id) && store.cut.is_some())
     }
 
-    /// The keyed hashes of this installation.
+    /// The keyed hashes of this data directory.
     pub(crate) fn keys(&self) -> &LongKeys {
         &self.keys
     }
 
-    /// Blocks of runs that were decoded.
+    /// The cache of decoded blocks.
     pub(crate) fn cache(&self) -> &BlockCache {
         &self.cache
     }
 
-    /// The counts as they are now.
+    /// The newest snapshot.
     pub(crate) fn snapshot(&self) -> Arc<Snapshot> {
         self.newest.read().snapshot()
     }
@@ -167,11 +167,11 @@ impl Live {
         deltas.map(|delta| delta.bytes() as u64).sum()
     }
 
-    /// Follows a record that turns the ring or closes stores; `after` is the offset behind the record.
+    /// Applies a record that turns the ring or closes delta stores. `after` is the offset behind the record.
     pub(crate) fn follow(&self, record: &Record, after: Offset) {
         let mut newest = self.newest.write();
         if matches!(record, Record::Turn { .. }) {
-            // Hours that the ring had left are held from here on only.
+            // Hours outside the old ring are held from here on only.
             newest.knows_heavy = false;
         }
         let snapshot = newest.snapshot_mut();
@@ -181,12 +181,12 @@ impl Live {
         newest.heavy.turn(today);
     }
 
-    /// Everything before `applied` is counted: the records before it that count nothing are read.
+    /// Marks everything before `applied` as counted. Records up to there that count nothing were read.
     pub(crate) fn pass(&self, applied: Offset) {
         self.newest.write().snapshot_mut().apply_until(applied);
     }
 
-    /// Puts a declaration in force; `after` is the offset behind its record.
+    /// Puts a schema in force. `after` is the offset behind its record.
     pub(crate) fn declare(&mut self, schema: Schema, after: Offset) {
         self.schema = Arc::new(schema.clone());
         let mut newest = self.newest.write();
@@ -198,7 +198,7 @@ impl Live {
         snapshot.apply_until(after);
     }
 
-    /// Counts records of the log in the stores that took them, but those that a run counts.
+    /// Counts records of the log in the delta stores that took them, unless a run counts them.
     pub(crate) fn count_replayed<'i>(
         &self,
         add: Add,
@@ -209,7 +209,7 @@ impl Live {
         ring.count(&self.keys, &self.schema, add, increments);
     }
 
-    /// Notes until when events of each type have come.
+    /// Raises the watermarks to those of `watermarks`.
     pub(crate) fn see(&self, watermarks: &Watermarks) {
         self.newest
             .write()
@@ -227,7 +227,7 @@ impl Live {
         newest.knows_heavy = snapshot.ring.stores().all(DeltaStore::is_empty);
     }
 
-    /// Sets all memory aside to be flushed. The caller lets nothing be counted meanwhile.
+    /// Freezes all memory to be flushed. The caller lets nothing be counted meanwhile.
     pub(crate) fn freeze(&self) -> FrozenStores {
         // Few layers make few runs.
         self.fold();
@@ -246,14 +246,15 @@ impl Live {
             }
         }
         FrozenStores {
-            // In service the log's end; in a replay the end of what was read.
+            // In service this is the end of the log; in a replay it is the end of the records that were read.
             until: snapshot.applied(),
             stores,
             newest_events: snapshot.watermarks.entries(&self.schema),
         }
     }
 
-    /// Lets runs count in the place of frozen memory; `manifest` names them. Returns up to where everything is counted.
+    /// Lets runs that `manifest` names count instead of frozen memory. Returns the offset before which everything is
+    /// counted.
     pub(crate) fn flushed(
         &self,
         written: Vec<(StoreId, Vec<OpenRun>)>,
@@ -276,7 +277,7 @@ impl Live {
         snapshot.applied()
     }
 
-    /// Lets the archive of `manifest` count, and no longer the stores that were `cleared`, in one step.
+    /// Lets the archive of `manifest` count instead of the delta stores in `cleared`, in one step.
     pub(crate) fn publish(
         &self,
         archive: Arc<ArchiveFiles>,
@@ -292,12 +293,12 @@ impl Live {
         snapshot.manifest = Arc::new(manifest.clone());
     }
 
-    /// Shows a manifest under which the same counts.
+    /// Shows a manifest that changes no count.
     pub(crate) fn name(&self, manifest: &Manifest) {
         self.newest.write().snapshot_mut().manifest = Arc::new(manifest.clone());
     }
 
-    /// Reads `open` in the place of the run of the same name.
+    /// Reads `open` instead of the run with the same name.
     pub(crate) fn reopened(&self, open: &OpenRun, archive: Arc<ArchiveFiles>) {
         let mut newest = self.newest.write();
         let snapshot = newest.snapshot_mut();
@@ -312,7 +313,7 @@ impl Live {
         }
     }
 
-    /// Puts memory in the place of all runs of a store; the memory counts the same.
+    /// Replaces all runs of a delta store by memory that holds the same counts.
     pub(crate) fn recounted(&self, id: StoreId, delta: Arc<Delta>) {
         let mut newest = self.newest.write();
         if let Some(store) = newest.snapshot_mut().ring.store_mut(id) {
@@ -322,8 +323,8 @@ impl Live {
     }
 
     fn folding(&self) -> MutexGuard<'_, ()> {
-        // A panic while the lock was held ends the process (ops sees to it); a test that goes on
-        // sees the state the panic left, which is never half of a commit.
+        // A panic while the lock was held ends the process (`ops/` sees to it). A test that goes on sees the state that
+        // the panic left, which is never half of a commit.
         self.folding.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

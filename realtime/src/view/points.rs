@@ -1,4 +1,4 @@
-//! A delta store as data points, for people.
+//! Dumps a delta store as data points, for people.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::Live;
 use crate::error::Result;
 
 impl Live {
-    /// Names of the delta stores there are.
+    /// Names of the existing delta stores.
     pub fn store_ids(&self) -> Vec<StoreId> {
         self.snapshot()
             .ring
@@ -19,8 +19,8 @@ impl Live {
             .collect()
     }
 
-    /// Every counter of a delta store, memory and runs together, sorted; empty when there is no
-    /// such store. Holds all of them in memory at once.
+    /// Every counter of a delta store, from memory and runs, sorted. The result is empty when no delta store has that
+    /// name. All counters are held in memory at once.
     ///
     /// # Errors
     /// When a run is damaged.

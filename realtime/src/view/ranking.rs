@@ -1,39 +1,40 @@
-//! What is answered of all keys of a namespace.
+//! Answers about all keys of a namespace.
 
 use tallyring_records::{Counts, TimeCode};
 
 /// The heaviest keys of a range.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ranking {
-    /// The archive generation in the view.
+    /// Number of the archive generation in the view.
     pub generation: u64,
-    /// Minutes of base buckets that began earlier have expired (Unix seconds); none has, without.
+    /// Minutes of base buckets that began before this instant (Unix seconds) have expired; none where no minute has.
     pub minutes_from: Option<i64>,
     /// Sum over all keys of the namespace.
     pub total: u64,
-    /// Heaviest first, ties by stored key.
+    /// Heaviest keys first; keys with equal counts are sorted by stored key.
     pub keys: Vec<TopKey>,
-    /// Where in the range counts lie; none where there is none, or in recent hours.
+    /// Span of the base buckets that count; none where nothing counts, or for recent hours.
     pub counted: Option<CountedSpan>,
-    /// True where a base bucket that the range divides has counts without minutes: those count where it starts.
+    /// True where a base bucket that the range divides has counts without minutes: those count where the bucket starts.
     pub is_cut: bool,
-    /// A key that is not listed may have up to this many; none where it has no more than the last one listed.
+    /// The most that an unlisted key may have been counted; none where that is at most the count of the last listed
+    /// key.
     pub bound: Option<u64>,
 }
 
-/// Where counts lie.
+/// Span of the base buckets that count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CountedSpan {
     /// Start of the first base bucket, Unix seconds.
     pub first: i64,
-    /// Start of the last one.
+    /// Start of the last base bucket, Unix seconds.
     pub last: i64,
-    /// Length of the longest, seconds.
+    /// Length of the longest base bucket, seconds.
     pub grain_seconds: i64,
 }
 
 impl CountedSpan {
-    /// Takes one base bucket more into it.
+    /// Extends the span by one base bucket.
     pub(super) fn note(counted: &mut Option<Self>, code: TimeCode) {
         let (start, grain) = (code.start(), code.grain().seconds());
         let before = counted.unwrap_or(Self {
@@ -49,14 +50,14 @@ impl CountedSpan {
     }
 }
 
-/// What all keys of a namespace counted together.
+/// Counts of all keys of a namespace together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamespaceTotals {
-    /// The archive generation in the view.
+    /// Number of the archive generation in the view.
     pub generation: u64,
-    /// Minutes of base buckets that began earlier have expired (Unix seconds); none has, without.
+    /// Minutes of base buckets that began before this instant (Unix seconds) have expired; none where no minute has.
     pub minutes_from: Option<i64>,
-    /// By base bucket; or by minute, and by base bucket what was counted without minutes.
+    /// Counts by base bucket; or counts by minute, and by base bucket the counts without minutes.
     pub totals: Counts,
 }
 

@@ -1,4 +1,4 @@
-//! Reads: one view of archive and deltas together.
+//! Reads of one key: archive and deltas of one view together.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use super::{Live, View};
 use crate::budget::{Charge, Reading};
 use crate::error::{Error, Result};
 
-/// One key's counts, perhaps broken down, over a range.
+/// A question for one key's counts over a range, with or without a breakdown.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Read {
     /// Declared namespace.
@@ -25,26 +25,26 @@ pub struct Read {
     pub from: i64,
     /// First instant after the range, Unix seconds.
     pub to: i64,
-    /// Instants (Unix seconds) over which values of the subtotal are summed; none tells each base bucket's.
+    /// Instants (Unix seconds) over which values of the subtotal are summed; none keeps the values of each base bucket.
     pub rolled: Option<Range<i64>>,
 }
 
 /// Counts of one key by base bucket.
 #[derive(Debug, Default)]
 pub struct Series {
-    /// Totals.
+    /// Totals by base bucket.
     pub totals: Counts,
-    /// Values of the subtotal; a bucket and value may come several times and is summed then. For
-    /// every bucket they sum to the total: what has no value stands under `-` (crossed, under `-*-`).
+    /// Values of the subtotal. A bucket and value may come several times; the points then add up. The values of a
+    /// bucket sum to its total: counts without a value stand under `-` (crossed, under `-*-`).
     pub points: Vec<ValuePoint>,
     /// Stored values by number.
     pub values: Vec<Box<str>>,
-    /// Of a read whose values are summed, instead of points: the sum of each value, by its number.
+    /// Sum of each value by its number, where the question sums values; there are no points then.
     pub sums: Vec<u64>,
     pub(super) lookups: HashMap<Box<str>, Box<str>>,
-    /// For all of it.
+    /// Charges for the memory of this answer.
     pub(super) charges: Vec<Charge>,
-    /// Those that were read.
+    /// Runs that were read.
     pub(super) runs: Vec<Arc<Run>>,
 }
 
@@ -55,13 +55,13 @@ pub struct ValuePoint {
     pub code: TimeCode,
     /// Number of the value in [`Series::values`].
     pub value: u32,
-    /// How many.
+    /// Number of counts.
     pub count: u64,
 }
 
 impl Series {
-    /// Of a read by [`MINUTES`](tallyring_records::MINUTES): the total of every minute that was kept,
-    /// and what of a base bucket was counted without minutes.
+    /// For a read by [`MINUTES`](tallyring_records::MINUTES): the total of every kept minute, and by base bucket the
+    /// counts without minutes.
     pub fn by_minute(&self) -> Counts {
         let minute = |point: &ValuePoint| {
             let value = self.values[point.value as usize].as_bytes();
@@ -73,21 +73,21 @@ impl Series {
 }
 
 impl View<'_> {
-    /// Reads one key. A key never counted gives an empty series. With `as_of` it reads a kept generation as it was, without
-    /// any delta.
+    /// Reads one key. A key that was never counted gives an empty series. With `as_of` the read covers a kept
+    /// generation alone, without any delta.
     ///
     /// # Errors
-    /// [`Error::NoGeneration`] when `as_of` is not kept; when a block that is needed is damaged: never a zero instead;
-    /// when the budget of reads has no room for it.
+    /// [`Error::NoGeneration`] when `as_of` is not kept. Other errors when a needed block is damaged (the answer is
+    /// never a zero instead), or when the budget of reads has no room for the answer.
     pub fn read(&self, read: &Read, as_of: Option<u64>) -> Result<Series> {
         self.gather(read, as_of, Run::visit_prefix)
     }
 
-    /// The same from memory alone: none where a block would have to be read from the disk. So it may be asked
-    /// where nothing may wait.
+    /// Reads one key from memory alone. Returns none where a block would have to be read from the disk, so a thread
+    /// that must not wait may call this function.
     ///
     /// # Errors
-    /// As [`View::read`].
+    /// As for [`View::read`].
     pub fn read_cached(&self, read: &Read, as_of: Option<u64>) -> Result<Option<Series>> {
         match self.gather(read, as_of, Run::visit_cached) {
             Err(Error::Archive(tallyring_archive::Error::NotCached)) => Ok(None),
@@ -111,8 +111,8 @@ impl View<'_> {
         gather.finish()
     }
 
-    /// The texts behind a stored value of a series, one for each dimension of its subtotal; the stored
-    /// form itself where no lookup is found. No stored form holds a `*` of a text.
+    /// The texts behind a stored value of a series, one for each dimension of its subtotal. A part without a lookup is
+    /// returned in its stored form. A stored form never contains a `*` of a text.
     ///
     /// # Errors
     /// When a block that may hold the lookup is damaged.
@@ -124,10 +124,10 @@ impl View<'_> {
         value.split('*').map(text).collect()
     }
 
-    /// Totals of several stored keys in `range`, those that count something.
+    /// Totals of several stored keys in `range`; keys without counts are left out.
     ///
     /// # Errors
-    /// As [`View::read`].
+    /// As for [`View::read`].
     pub(super) fn totals_of(
         &self,
         namespace: &str,

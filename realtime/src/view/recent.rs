@@ -1,9 +1,9 @@
-//! The last minute by the second: the number that ticks, in bounded memory.
+//! The last minute by the second, in bounded memory: the number that ticks.
 //!
-//! Counts by event second of the keys of namespaces that keep minutes, newest 60 seconds, nothing on
-//! disk. At most [`ENTRIES_MAX`] pairs of key and second are held (about 40 MB); what comes for
-//! further keys of a second is not counted here, and the answer says that it may be incomplete, as
-//! it does in the first minute after a start.
+//! Keys of namespaces that keep minutes are counted by the second of the event, for the newest 60 seconds. Nothing goes
+//! to disk. At most [`ENTRIES_MAX`] pairs of key and second are held (about 40 MB). Counts of further keys in a second
+//! are dropped, and answers for that second say that they may be incomplete. Answers of the first minute after a start
+//! say the same.
 
 use std::hash::BuildHasher;
 
@@ -12,32 +12,32 @@ use tallyring_records::{Increment, LongKeys, Schema, add_capped, line};
 
 use super::Live;
 
-/// Seconds that can be asked for.
+/// Seconds that a caller may ask for, at most.
 pub const RECENT_SECONDS_MAX: usize = 60;
 
-/// Room for every second that may be asked for, and for those that a clock runs ahead.
+/// Room for every second that a caller may ask for, and for seconds by which another clock runs ahead.
 const SLOTS: i64 = 64;
-/// Seconds that a clock may run ahead of ours.
+/// Seconds by which another clock may run ahead of ours.
 const AHEAD_MAX: i64 = SLOTS - RECENT_SECONDS_MAX as i64;
 const ENTRIES_MAX: usize = 1 << 20;
 
 /// Counts of the last minute.
 pub(super) struct Recent {
     slots: Vec<Slot>,
-    /// What came in each second, whatever its time and its keys: the second, and the sum of counts.
+    /// Sum of the counts that came in each second, for all times and keys: the second, and the sum.
     arrived: Vec<(i64, u64)>,
     hasher: DefaultHashBuilder,
     entries: usize,
     /// First second that was counted from its beginning.
     since: i64,
-    /// What the clock said last.
-    said: i64,
+    /// Time of the clock at the last increment, Unix seconds.
+    last_now: i64,
 }
 
 #[derive(Default)]
 struct Slot {
     second: i64,
-    /// By 64 randomly keyed bits of the total key.
+    /// Counts by 64 randomly keyed bits of the total key.
     counts: HashMap<u64, u64>,
     overflowed: bool,
 }
@@ -45,14 +45,14 @@ struct Slot {
 /// Counts of one key by second.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seconds {
-    /// Oldest first; the last one is the second of the clock.
+    /// Counts of each second, oldest first; the last one is the current second.
     pub counts: Vec<u64>,
-    /// False when some may be missing.
+    /// False when counts may be missing.
     pub complete: bool,
 }
 
 impl Recent {
-    /// Nothing yet, at `now` (Unix seconds).
+    /// Begins with nothing counted at `now` (Unix seconds).
     pub fn new(now: i64) -> Self {
         Self {
             slots: (0..SLOTS).map(|_| Slot::default()).collect(),
@@ -60,18 +60,18 @@ impl Recent {
             hasher: DefaultHashBuilder::default(),
             entries: 0,
             since: now.saturating_add(1),
-            said: now,
+            last_now: now,
         }
     }
 
     /// Counts an increment that came at `now` (Unix seconds).
     pub fn add(&mut self, keys: &LongKeys, schema: &Schema, increment: &Increment, now: i64) {
         self.arrive(increment.n, now);
-        if self.said > now.saturating_add(AHEAD_MAX) {
-            // The clock was ahead, and what came then with true times was too old.
+        if self.last_now > now.saturating_add(AHEAD_MAX) {
+            // The clock was ahead, and increments with true times were too old then.
             self.since = now.saturating_add(1);
         }
-        self.said = now;
+        self.last_now = now;
         let first = now.saturating_sub(RECENT_SECONDS_MAX as i64);
         if increment.at > now.saturating_add(AHEAD_MAX) || increment.at < first {
             return;
@@ -112,7 +112,7 @@ impl Recent {
     fn count(&mut self, key: u64, second: i64, n: u64, now: i64) {
         let index = usize::try_from(second.rem_euclid(SLOTS)).expect("BUG: a remainder");
         let slot = &mut self.slots[index];
-        // The clock was ahead: what was counted of this second before is gone.
+        // The clock was ahead: the earlier counts of this second are gone.
         let is_to_come = slot.second > now.saturating_add(AHEAD_MAX);
         if is_to_come {
             self.since = now.saturating_add(1);
@@ -148,7 +148,7 @@ impl Recent {
             let slot = &self.slots[index];
             let is_kept = slot.second == second;
             let count = slot.counts.get(&key).filter(|_| is_kept);
-            // A later second took its place where the clock was ahead.
+            // Where the clock was ahead, a later second took the slot.
             let is_known = slot.second < second || is_kept && !slot.overflowed;
             found.complete &= count.is_some() || is_known;
             found.counts.push(count.copied().unwrap_or(0));
@@ -158,15 +158,15 @@ impl Recent {
 }
 
 impl Live {
-    /// How much was counted in each of the last 60 whole seconds before `now` (Unix seconds), by when it
-    /// came, oldest first; each increment once, whatever its keys.
+    /// Sum of the increments that came in each of the last 60 whole seconds before `now` (Unix seconds), oldest first.
+    /// Each increment counts once, whatever its keys.
     pub fn arrivals(&self, now: i64) -> [u64; RECENT_SECONDS_MAX] {
         let recent = self.recent.read();
         recent.arrivals(now)
     }
 
-    /// Counts of a key in the last seconds up to `now` (Unix seconds), at most
-    /// [`RECENT_SECONDS_MAX`], of a namespace that keeps minutes.
+    /// Counts of a key in the last `seconds` seconds up to `now` (Unix seconds), at most [`RECENT_SECONDS_MAX`]. The
+    /// namespace keeps minutes.
     pub fn last_seconds(&self, namespace: &str, key: &str, seconds: usize, now: i64) -> Seconds {
         let total_key = line::total_key(namespace, &self.keys.stored(key));
         let seconds = seconds.min(RECENT_SECONDS_MAX);
@@ -195,7 +195,7 @@ mod tests {
         let minute = read(&recent, 60, 1_060);
         assert_eq!((minute.counts[0], minute.counts[59]), (5, 7));
         assert_eq!(minute.counts.iter().sum::<u64>(), 13);
-        // 64 seconds later the slot is used again, and what comes for its first second is too old.
+        // 64 seconds later the slot is used again, and an increment for its first second is too old.
         recent.count(recent.hasher.hash_one("b"), 1_065, 1, 1_065);
         recent.count(recent.hasher.hash_one("a"), 1_001, 1, 1_065);
         assert_eq!(recent.read("b", 1, 1_065).counts, [1]);
@@ -224,9 +224,15 @@ mod tests {
         for second in 1_300..1_364 {
             recent.count(key, second, 1, second);
         }
-        assert!(!recent.read("a", 60, 1_100).complete, "those are gone");
+        assert!(
+            !recent.read("a", 60, 1_100).complete,
+            "earlier counts are gone"
+        );
         recent.count(key, 1_100, 5, 1_100);
-        assert!(!recent.read("a", 1, 1_100).complete, "of a part of it");
+        assert!(
+            !recent.read("a", 1, 1_100).complete,
+            "only a part of the second was counted"
+        );
         recent.count(key, 1_101, 7, 1_101);
         let read = recent.read("a", 1, 1_101);
         assert_eq!((read.counts, read.complete), (vec![7], false));
@@ -253,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded_and_what_is_missing_is_said() {
+    fn memory_is_bounded_and_missing_counts_are_reported() {
         let mut recent = Recent::new(0);
         for key in 0..ENTRIES_MAX as u64 + 10 {
             recent.count(key, 1_001, 1, 1_001);

@@ -7,22 +7,22 @@ use tallyring_records::{Day, Increment, Schema, StoreId};
 use super::Live;
 use super::lateness::Watermarks;
 
-/// Snapshot of the rules for one group commit: nothing of it changes meanwhile, so the lock of the newest view is taken once
-/// and not for every increment.
+/// Snapshot of the rules for one group commit. Nothing in it changes meanwhile, so the lock of the newest view is taken
+/// once for the group and not for every increment.
 pub(crate) struct Rules {
-    /// The declaration in force.
+    /// The schema in force.
     pub schema: Arc<Schema>,
-    /// The ring's today.
+    /// The ring's label today.
     pub today: Day,
     watermarks: Watermarks,
-    /// The days whose stores are open.
+    /// Days whose delta stores are open.
     days: Vec<Day>,
-    /// The late store that is open.
+    /// The open late store.
     late: StoreId,
 }
 
 impl Rules {
-    /// Whether an increment goes to the late store; and notes of an event whether it is a correction. `now` is in Unix
+    /// Returns whether an increment goes to the late store, and marks an event that is a correction. `now` is in Unix
     /// seconds.
     pub fn judge(&self, increment: &mut Increment, now: i64) -> bool {
         if let Some(event) = &mut increment.event
@@ -33,7 +33,7 @@ impl Rules {
         !self.days.contains(&Day::of(increment.at))
     }
 
-    /// The store that takes an increment.
+    /// The delta store that takes an increment.
     pub fn target(&self, late: bool, increment: &Increment) -> StoreId {
         if late {
             self.late
@@ -44,7 +44,7 @@ impl Rules {
 }
 
 impl Live {
-    /// The rules of now. The caller lets nothing change them while it counts by them.
+    /// The rules in force. The caller lets nothing change them while it counts by them.
     pub(crate) fn rules(&self) -> Rules {
         let view = self.snapshot();
         Rules {

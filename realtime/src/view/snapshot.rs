@@ -1,8 +1,8 @@
-//! One state of everything that is counted.
+//! Snapshots: one state of everything that is counted.
 //!
-//! A snapshot is taken in constant time, whatever is counted: it shares everything with the store. A change copies first
-//! what a held snapshot would share, which is little: counts themselves go to another layer
-//! (`realtime/src/delta/layers.rs`). Invariant: a snapshot never changes.
+//! A snapshot is taken in constant time, whatever is counted: it shares everything with the newest state. A change
+//! first copies the parts that a held snapshot shares, which are small. Counts themselves are not copied, because they
+//! go to another layer (`realtime/src/delta/layers.rs`). Invariant: a snapshot never changes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,40 +15,40 @@ use crate::error::{Error, Result};
 use crate::heavy::Heavy;
 use crate::ring::Ring;
 
-/// One state of everything that is counted. A clone shares it.
+/// One state of everything that is counted. A clone shares the counts.
 #[derive(Clone)]
 pub(crate) struct Snapshot {
     pub ring: Ring,
-    /// All declarations, the one in force last.
+    /// All schemas, the one in force last.
     pub schemas: Arc<Vec<SchemaEntry>>,
     pub archive: Arc<ArchiveFiles>,
     pub manifest: Arc<Manifest>,
-    /// Everything before this offset is applied.
+    /// Everything before this offset is counted.
     applied: Offset,
-    /// Until when events are expected.
+    /// Newest event of each type, which decides until when events are expected.
     pub watermarks: Watermarks,
 }
 
-/// What queries read of the archive: the active generation and the source runs it lacks.
+/// Files of the archive that queries read: the active generation, and the source runs that it lacks.
 pub(crate) struct ArchiveFiles {
     /// Number of the active generation, 0 before the first.
     pub generation: u64,
-    /// Its files and the pending source runs.
+    /// Files of the active generation, and the pending source runs.
     pub runs: Vec<Arc<Run>>,
-    /// Unix seconds from which on the pending source runs count something; none where none is pending. Kept here because
-    /// every answer asks for it.
+    /// First instant (Unix seconds) for which a pending source run has counts; none where no source run is pending.
+    /// Kept here because every answer asks for it.
     pub pending_from: Option<i64>,
-    /// Files of every kept generation, as it was.
+    /// Files of every kept generation.
     pub kept: BTreeMap<u64, Vec<Arc<Run>>>,
-    /// Since when each kept generation has minutes, Unix seconds; those not listed have all.
+    /// First instant (Unix seconds) for which each kept generation has minutes. Unlisted generations have all minutes.
     pub minutes_from: BTreeMap<u64, i64>,
-    /// Since when each kept generation has hours, Unix seconds: earlier ones are folded into days. Those not listed have
-    /// all.
+    /// First instant (Unix seconds) for which each kept generation has hours; earlier hours are folded into days.
+    /// Unlisted generations have all hours.
     pub hours_from: BTreeMap<u64, i64>,
 }
 
 impl Snapshot {
-    /// A snapshot in which nothing of the log is applied yet.
+    /// A snapshot in which no record of the log is counted yet.
     pub fn new(
         ring: Ring,
         schemas: Vec<SchemaEntry>,
@@ -65,12 +65,12 @@ impl Snapshot {
         }
     }
 
-    /// Everything before this offset is applied.
+    /// The offset before which everything is counted.
     pub fn applied(&self) -> Offset {
         self.applied
     }
 
-    /// Everything before this offset is applied now. It never falls.
+    /// Marks everything before this offset as counted. The offset never falls.
     pub fn apply_until(&mut self, applied: Offset) {
         let before = self.applied;
         assert!(
@@ -101,12 +101,12 @@ pub(super) struct Newest {
     snapshot: Arc<Snapshot>,
     /// Heavy keys of recent hours.
     pub heavy: Heavy,
-    /// Whether `heavy` knows of all that is counted.
+    /// True when `heavy` covers everything that is counted.
     pub knows_heavy: bool,
 }
 
 impl Newest {
-    /// Begins with this snapshot; which of its keys are heavy is not known.
+    /// Begins with this snapshot. Its heavy keys are not known yet.
     pub fn new(snapshot: Snapshot, heavy: Heavy) -> Self {
         Self {
             snapshot: Arc::new(snapshot),
@@ -120,7 +120,7 @@ impl Newest {
         Arc::clone(&self.snapshot)
     }
 
-    /// The newest snapshot, to change; snapshots that are held stay as they are.
+    /// The newest snapshot, to change. Held snapshots stay as they are.
     pub fn snapshot_mut(&mut self) -> &mut Snapshot {
         Arc::make_mut(&mut self.snapshot)
     }

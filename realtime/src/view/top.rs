@@ -1,8 +1,8 @@
-//! The heaviest keys of a namespace: those of recent hours from memory, else one pass over its totals in archive
-//! and deltas, which also gives the sum of all of them.
+//! The heaviest keys of a namespace. For recent hours they come from memory; otherwise from one pass over all totals of
+//! the namespace in archive and deltas, which also gives the sum of all keys.
 //!
-//! The totals of a namespace stand together in every run, sorted by key, so the keys of all sources
-//! are met in order and only the best are held. Time is that of reading the namespace's totals.
+//! The totals of a namespace are adjacent in every run and sorted by key. A pass therefore meets the keys of all
+//! sources in order, and holds the best keys only. It takes the time of reading the namespace's totals.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -21,21 +21,21 @@ use crate::budget::Charge;
 use crate::delta::{Delta, DeltaStore, SectionKey};
 use crate::error::Result;
 
-/// Keys summed at a time: bounds memory however many keys there are.
+/// Keys that are summed at a time, which bounds memory whatever the number of keys.
 const CHUNK_KEYS: usize = 100_000;
 const CHUNK_KEYS_MIN: usize = 500;
-/// The part of the budget of reads that those sums may take.
+/// The part of the budget of reads that these sums may take: one in so many.
 const CHUNK_SHARE: usize = 8;
 /// Memory of a sum with its key, at most: a stored key is short.
 const SUM_BYTES: usize = 144;
 
 impl View<'_> {
-    /// The `limit` heaviest keys of a namespace in `range` (Unix seconds) with their exact counts, from one view;
-    /// `by_minute` where it keeps minutes, which then count at the range's ends. Of recent hours there may be heavier ones,
-    /// within the ranking's bound.
+    /// The `limit` heaviest keys of a namespace in `range` (Unix seconds) with their exact counts, from one view.
+    /// `by_minute` is true where the namespace keeps minutes, which then count at the ends of the range. For recent
+    /// hours, unlisted keys may be heavier than listed ones, within the bound of the ranking.
     ///
     /// # Errors
-    /// When a generation is not kept or a block is damaged.
+    /// When a generation is not kept, a block is damaged, or the budget of reads has no room.
     pub fn top(
         &self,
         namespace: &str,
@@ -52,10 +52,10 @@ impl View<'_> {
         self.top_exact(namespace, range, by_minute, limit, as_of)
     }
 
-    /// As [`View::top`], and of recent hours too no other key is heavier: all totals are read.
+    /// As [`View::top`], but all totals are read, so no unlisted key is heavier than a listed one.
     ///
     /// # Errors
-    /// As [`View::top`].
+    /// As for [`View::top`].
     pub fn top_exact(
         &self,
         namespace: &str,
@@ -93,12 +93,12 @@ impl View<'_> {
         })
     }
 
-    /// The sum of all keys of a namespace by base bucket in `range` (Unix seconds), from one view; `by_minute` where it
-    /// keeps minutes, of a range of whole base buckets. Takes the memory of one count for each bucket besides that of
-    /// [`View::top`].
+    /// The sum of all keys of a namespace by base bucket in `range` (Unix seconds), from one view. `by_minute` is true
+    /// where the namespace keeps minutes and the range has whole base buckets. Takes the memory of one count for each
+    /// bucket, besides the memory of [`View::top`].
     ///
     /// # Errors
-    /// As [`View::top`].
+    /// As for [`View::top`].
     pub fn totals(
         &self,
         namespace: &str,
@@ -159,7 +159,11 @@ impl View<'_> {
         let mut sources = Vec::with_capacity(deltas.len() + runs.len());
         for delta in &deltas {
             let keys = delta.section_keys(name.as_bytes(), &mut charge)?;
-            sources.push(Source::Memory { delta, keys, at: 0 });
+            sources.push(Source::Memory {
+                delta,
+                keys,
+                index: 0,
+            });
         }
         sources.extend(runs.iter().map(|run| Source::File {
             run,
@@ -174,9 +178,8 @@ impl View<'_> {
         })
     }
 
-    /// Sums the section's keys in order, a chunk at a time: a chunk ends at the smallest key that some
-    /// source has only been read up to. Only the sources that stand there are read on, so that none is further ahead than a
-    /// chunk.
+    /// Sums the section's keys in order, one chunk at a time. A chunk ends at the smallest key that some source has not
+    /// been read beyond. Only the sources at that key are read on, so no source is further ahead than a chunk.
     fn merge_section(
         &self,
         section: &Section,
@@ -213,7 +216,7 @@ impl View<'_> {
     }
 }
 
-/// Sums of keys on their way.
+/// Sums of keys that are not complete yet.
 struct Sums {
     by_key: BTreeMap<Vec<u8>, Sum>,
     charge: Charge,
@@ -235,23 +238,25 @@ impl Sums {
     }
 }
 
-/// Sorted totals of a section, and up to where they have been read.
+/// Sorted totals of a section, and the key from which to read on.
 enum Source<'r> {
-    /// A memory delta.
+    /// A delta in memory; `index` is the next key.
     Memory {
         delta: &'r Delta,
         keys: Vec<SectionKey>,
-        at: usize,
+        index: usize,
     },
-    /// A run; `from` is none at the section's end.
+    /// A run; `from` is none at the end of the section.
     File { run: &'r Run, from: Option<Vec<u8>> },
 }
 
 impl Source<'_> {
-    /// The key to go on from; none at the end. Of a run it is there, or after it.
+    /// The key from which to read on; none at the end. In a run, the next key is this one or a later one.
     fn next(&self) -> Option<&[u8]> {
         match self {
-            Self::Memory { delta, keys, at } => keys.get(*at).map(|key| delta.section_key(*key)),
+            Self::Memory { delta, keys, index } => {
+                keys.get(*index).map(|key| delta.section_key(*key))
+            }
             Self::File { from, .. } => from.as_deref(),
         }
     }
@@ -266,16 +271,16 @@ impl Source<'_> {
         best: &mut Best,
     ) -> Result<()> {
         match self {
-            Self::Memory { delta, keys, at } => {
-                let end = keys.len().min(*at + chunk);
-                for &key in &keys[*at..end] {
+            Self::Memory { delta, keys, index } => {
+                let end = keys.len().min(*index + chunk);
+                for &key in &keys[*index..end] {
                     let mut added = Sum::default();
                     delta.section_total(key, &mut |code, count| {
                         section.add(code, count, &mut added, best);
                     });
                     sums.add(delta.section_key(key), added)?;
                 }
-                *at = end;
+                *index = end;
             }
             Self::File { run, from } => {
                 if let Some(start) = from.take() {
@@ -287,7 +292,8 @@ impl Source<'_> {
     }
 }
 
-/// Adds up to `chunk` keys of a run from `start` on; the key to go on from, none at the section's end.
+/// Adds up to `chunk` keys of a run from `start` on. Returns the key from which to read on, none at the end of the
+/// section.
 fn read_chunk(
     run: &Run,
     cache: &BlockCache,
@@ -303,7 +309,7 @@ fn read_chunk(
         if !key.starts_with(section.name.as_bytes()) {
             return ControlFlow::Break(());
         }
-        // A key may have several lines, of which the next chunk would read all again.
+        // The next chunk would read all lines of this key again, so the chunk does not end between them.
         if lines >= chunk && before != key {
             next = Some(key.to_vec());
             return ControlFlow::Break(());
@@ -326,12 +332,13 @@ fn read_chunk(
     refused.map_or(Ok(next), Err)
 }
 
-/// What of a namespace is read.
+/// The part of a namespace that is read.
 struct Section {
-    /// With which its total keys begin: `u|`.
+    /// Prefix of the namespace's total keys: `u|`.
     name: String,
     range: Range<i64>,
-    /// The range, or more than it: what begins earlier does not count by itself, but is seen to be divided.
+    /// The range, extended to whole hours where minutes may count at its ends. Base buckets before the range do not
+    /// count by themselves, but are noted as divided.
     whole: Range<i64>,
 }
 
@@ -348,7 +355,7 @@ impl Section {
         }
     }
 
-    /// Adds a count of some key to its sum and to what is known of all keys, where it is in the range or near it.
+    /// Adds a count of a key to `sum` and to `best`, if the base bucket is in the range or near it.
     fn add(&self, code: TimeCode, count: u64, sum: &mut Sum, best: &mut Best) {
         if self.whole.contains(&code.start()) {
             best.note(&self.range, code, count);
@@ -357,22 +364,22 @@ impl Section {
     }
 }
 
-/// A section that was read.
+/// The result of reading a section.
 struct Scan {
     best: Best,
     minutes: Minutes,
     runs: Vec<Arc<Run>>,
 }
 
-/// A key's count by minutes, of that by base buckets.
+/// Corrects a key's count by base buckets with its minutes.
 type Exact<'e> = dyn Fn(&[u8], u64) -> Result<u64> + 'e;
 
 /// A key's sum by base buckets.
 #[derive(Debug, Default, Clone, Copy)]
 struct Sum {
-    /// Of those that start in the range.
+    /// Counts of base buckets that start in the range.
     within: u64,
-    /// Of the one that the range's start divides.
+    /// Counts of the base bucket that the start of the range divides.
     before: u64,
 }
 
@@ -390,20 +397,20 @@ impl Sum {
         self.before = self.before.saturating_add(other.before);
     }
 
-    /// However the minutes lie.
+    /// The most that the key may count, wherever its minutes lie.
     fn at_most(self) -> u64 {
         self.within.saturating_add(self.before)
     }
 }
 
-/// The best so far: the heap's top is the worst of them.
+/// The best keys so far; the top of the heap is the worst of them.
 struct Best {
     limit: usize,
     total: u64,
     counted: Option<CountedSpan>,
     /// Sum of the base buckets that the range divides.
     divided: u64,
-    /// Sums by base bucket, where they are wanted.
+    /// Sums by base bucket, where the caller needs them.
     totals: Option<BTreeMap<TimeCode, u64>>,
     heap: BinaryHeap<Reverse<(u64, Reverse<Vec<u8>>)>>,
 }
@@ -420,7 +427,7 @@ impl Best {
         }
     }
 
-    /// Takes note of a count of some key.
+    /// Notes a count of some key.
     fn note(&mut self, range: &Range<i64>, code: TimeCode, count: u64) {
         if divides(range, code) {
             self.divided = self.divided.saturating_add(count);
@@ -435,12 +442,12 @@ impl Best {
         }
     }
 
-    /// A key behind all that were taken.
+    /// Takes the next key in order.
     fn take(&mut self, key: Vec<u8>, sum: Sum, exact: &Exact<'_>) -> Result<()> {
         self.total = self.total.saturating_add(sum.within);
         let worst = self.heap.peek().filter(|_| self.heap.len() == self.limit);
         let least = worst.map_or(0, |Reverse((count, _))| *count);
-        // Of equals the first one stays.
+        // Among keys with equal counts, the first one stays.
         if self.limit == 0 || sum.at_most() <= least {
             return Ok(());
         }

@@ -1,7 +1,7 @@
-//! Top keys of recent hours: candidates from memory, their exact counts from the view.
+//! Top keys of recent hours: candidates from memory, with exact counts from the view.
 //!
-//! Counts are always exact. What is only known within a bound is whether a key that was no candidate has more
-//! than the last one listed; where the bound says that none has, the ranking is exact too.
+//! Counts are always exact. Only one thing is known within a bound: whether an unlisted key that was no candidate has
+//! more than the last listed key. Where the bound excludes that, the ranking is exact too.
 
 use std::collections::BTreeSet;
 use std::ops::{ControlFlow, Range};
@@ -21,12 +21,12 @@ use crate::heavy::{Heavy, Standing};
 /// Longest ranking that is made of candidates.
 const LIMIT_MAX: usize = 100;
 
-/// Candidates beyond those that are listed.
+/// Candidates beyond the listed keys.
 const SPARE: usize = 100;
 
 impl View<'_> {
-    /// The heaviest keys of a range of whole hours of yesterday, today and tomorrow, in a time that does not
-    /// depend on how many keys there are; none where that is not known. From the newest view there is.
+    /// The heaviest keys of a range of whole hours of yesterday, today and tomorrow, from the newest view. The time
+    /// does not depend on the number of keys. Returns none where the heavy keys are not known.
     pub(super) fn top_recent(
         &self,
         namespace: &str,
@@ -36,7 +36,7 @@ impl View<'_> {
         if limit > LIMIT_MAX {
             return Ok(None);
         }
-        // Candidates and counts are of one view.
+        // Candidates and counts come from one view.
         let (snapshot, hours) = {
             let newest = self.live.newest.read();
             let hours = newest.heavy.hours(namespace, range);
@@ -63,7 +63,7 @@ impl View<'_> {
         counted.sort_unstable_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
         counted.truncate(limit);
         if counted.len() < limit && bound > 0 {
-            // There are others, of which nothing is known.
+            // Other keys exist, and nothing is known of them.
             return Ok(None);
         }
         let last = counted.last().filter(|_| counted.len() == limit);
@@ -87,20 +87,18 @@ impl View<'_> {
 }
 
 impl Live {
-    /// Learns which keys of recent hours are heavy from what is counted already; serving goes on meanwhile.
-    /// Until it returns, rankings are read from all totals.
-    ///
-    /// Once `stop` is set it ends soon, and nothing is learned.
+    /// Learns from the counts which keys of recent hours are heavy, while the store is in service. Until this function
+    /// returns, rankings read all totals. Once `stop` is set, the function returns soon and nothing is learned.
     ///
     /// # Errors
-    /// When a run is damaged; then nothing is learned.
+    /// When a run is damaged; nothing is learned then.
     pub fn learn_heavy_keys(&self, stop: &AtomicBool) -> Result<()> {
         let view = {
             let mut newest = self.newest.write();
             if newest.knows_heavy {
                 return Ok(());
             }
-            // What is counted from here on is learned as it comes, the rest from this view.
+            // Later counts are learned as they come, the earlier ones from this view.
             let view = newest.snapshot();
             newest.heavy = Heavy::new(self.schema.namespaces.len(), view.ring.today());
             view
@@ -112,7 +110,7 @@ impl Live {
             }
         }
         let runs = flushed_runs(&view);
-        // Memory is not held any longer than it is read.
+        // Memory is held no longer than it is read.
         drop(view);
         for run in runs {
             self.learn_from(&run, &mut learned, stop)?;
@@ -147,7 +145,7 @@ impl Live {
     }
 }
 
-/// True when the archive may hold some of the range too: nobody has learned which keys are heavy there.
+/// True when the archive may hold a part of the range, too: the heavy keys of the archive were not learned.
 fn in_archive(view: &Snapshot, range: &Range<i64>) -> bool {
     let holds = |run: &Arc<Run>| {
         let meta = run.meta();

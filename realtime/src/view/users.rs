@@ -1,4 +1,4 @@
-//! Unique users of one key, united by what the caller asks for: one view of archive and deltas.
+//! Unique users of one key, united over the buckets that the caller asks for, from one view of archive and deltas.
 
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
@@ -13,26 +13,26 @@ use crate::budget::Charge;
 use crate::delta::DeltaStore;
 use crate::error::Result;
 
-/// Counts and users of one key, both of one view.
+/// Counts and users of one key, both from one view.
 pub struct UsersView<'l> {
     live: &'l Live,
-    /// The key's counts.
+    /// The counts of the key.
     pub series: Series,
     read: Read,
-    /// Users that memory held.
+    /// Users that memory held, by base bucket.
     memory: BTreeMap<TimeCode, Users>,
     _charge: Charge,
 }
 
-/// What a sketch takes at most: its registers, and what stands beside them.
+/// Memory of a sketch at most: its registers, and its other fields.
 const USERS_BYTES_MAX: usize = 5 << 10;
 
 impl<'l> View<'l> {
-    /// Takes a view of a key's users: its counts are read, its users are united by [`UsersView::unite`] once the counts say
-    /// which buckets there are. Takes the memory that users of the key take in memory.
+    /// Takes a view of a key's users. The counts are read at once; [`UsersView::unite`] unites the users later, once
+    /// the counts tell which buckets exist. The view holds the memory of the key's users that were in memory.
     ///
     /// # Errors
-    /// When a generation is not kept or a block is damaged; when the budget of reads has no room for it.
+    /// When a generation is not kept, a block is damaged, or the budget of reads has no room for the users.
     pub fn users(&self, read: Read, as_of: Option<u64>) -> Result<UsersView<'l>> {
         let total_key = line::total_key(&read.namespace, &self.live.keys.stored(&read.key));
         let mut memory: BTreeMap<TimeCode, Users> = BTreeMap::new();
@@ -68,8 +68,8 @@ impl<'l> View<'l> {
 }
 
 impl UsersView<'_> {
-    /// Unites the users of base buckets that start in `range` (Unix seconds) and have one number: `number` is given each
-    /// one's start. Memory is bounded by how many numbers there are in it, 4 KiB each at most.
+    /// Unites the users of base buckets that start in `range` (Unix seconds). `number` maps the start of a base bucket
+    /// to a group; the result has the users of each group, 4 KiB each at most. None leaves a base bucket out.
     ///
     /// # Errors
     /// When a block is damaged.
@@ -96,7 +96,7 @@ impl UsersView<'_> {
         Ok(united)
     }
 
-    /// Visits the users in a run of the days of `range`.
+    /// Visits the users in a run for the days of `range`.
     fn visit(
         &self,
         run: &Run,
@@ -134,7 +134,7 @@ impl UsersView<'_> {
         match damaged {
             None => Ok(()),
             Some(key) => {
-                let what = format!("`{key}` is no sketch of users");
+                let what = format!("`{key}` is not a sketch of users");
                 Err(tallyring_archive::Error::malformed(run.name(), what).into())
             }
         }

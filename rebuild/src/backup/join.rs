@@ -1,8 +1,8 @@
-//! What was logged after a backup, taken from the second copy of the log.
+//! Takes the records from after a backup out of the second copy of the log.
 //!
-//! The copy goes on where the restored log ends: their bytes are equal as far as both have them, and every segment follows
-//! the one before. Only whole frames are taken. What of the copy a crash tore was being written then; so the first frame that
-//! is not whole ends what is taken, and what cannot be read behind it is told.
+//! The copy continues where the restored log ends: their bytes are equal as far as both have them, and every segment
+//! follows the preceding one. Only whole frames are taken. A crash may have torn the last write of the copy, so the
+//! first incomplete frame ends the take-over, and bytes that cannot be read behind it are reported.
 
 use serde::Serialize;
 use tallyring_archive::{Blobs, Error, names};
@@ -11,21 +11,22 @@ use tallyring_realtime::oplog::{Segment, copy_segment, segment, segments, whole_
 use super::BackupError;
 use super::log::list;
 
-/// What was taken from the copy.
+/// Result of taking records from the copy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Joined {
-    /// Records behind the backup's.
+    /// Number of records behind those of the backup.
     pub records: u64,
-    /// Number after the last record now.
+    /// Sequence number after the last record now.
     pub end: u64,
-    /// Why what follows in the copy was not taken, where anything does.
+    /// Why the following bytes of the copy were not taken; none where nothing follows.
     pub left: Option<String>,
 }
 
-/// Lets the log of `data`, which was restored from a backup, go on with that in `copy`.
+/// Continues the log of `data`, which was restored from a backup, with the copy in `copy`.
 ///
 /// # Errors
-/// [`BackupError::NotJoined`] when the copy is not one of the same log, or begins behind its end; when a disk refuses.
+/// [`BackupError::NotJoined`] when the copy is of another log, or begins behind the end of the restored log; other
+/// errors when a disk fails.
 pub fn join_log(data: &Blobs, copy: &Blobs) -> Result<Joined, BackupError> {
     let mut last = segments(data.disk())?
         .pop()
@@ -69,7 +70,7 @@ pub fn join_log(data: &Blobs, copy: &Blobs) -> Result<Joined, BackupError> {
     }
     if !has_joined {
         return Err(BackupError::NotJoined(format!(
-            "it ends before record {began}, up to which the backup has the log"
+            "the copy ends before record {began}, where the log of the backup ends"
         )));
     }
     Ok(Joined {
@@ -79,7 +80,7 @@ pub fn join_log(data: &Blobs, copy: &Blobs) -> Result<Joined, BackupError> {
     })
 }
 
-/// Both are the same segment as far as both have frames of it.
+/// Checks that both are the same segment as far as both have frames of it.
 fn same_beginning(restored: &[u8], of_copy: &[u8]) -> Result<(), String> {
     let pairs = restored.iter().zip(of_copy);
     let equal = pairs.take_while(|(one, other)| one == other).count();
@@ -87,17 +88,17 @@ fn same_beginning(restored: &[u8], of_copy: &[u8]) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "its bytes differ from offset {equal} of the backup's last segment on"
+        "the copy differs from the last segment of the backup from byte {equal} on"
     ))
 }
 
-/// The segment goes on where the `content` of the one before ends, which is before record `end`.
+/// Checks that `next` continues where the `content` of the preceding segment ends, before record `end`.
 fn follows(before: (&Segment, &[u8], u64), next: &Segment) -> Result<(), String> {
     let (segment, content, end) = before;
     let first = next.first_sequence();
     if first > end {
         return Err(format!(
-            "records {end} to {} can be read from neither",
+            "neither the backup nor the copy has records {end} to {}",
             first - 1
         ));
     }
@@ -109,7 +110,7 @@ fn unread(segment: &Segment, behind: &[u8], end: u64) -> Option<String> {
     let bytes = behind.iter().rposition(|byte| *byte != 0)? + 1;
     let name = names::segment(segment.first_sequence());
     Some(format!(
-        "{name}: {bytes} bytes behind record {end} are no whole frame: a write that was cut off, or damage"
+        "{name}: {bytes} bytes behind record {end} are not a whole frame: the write was cut off, or the bytes are damaged"
     ))
 }
 

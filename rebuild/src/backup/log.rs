@@ -1,9 +1,9 @@
-//! The log's segments. All but the newest never change; that one is copied again as far as it has come.
+//! The segments of the log. All but the newest never change; the newest is copied again as far as it is written.
 //!
-//! No segment stands behind a gap: each is durable before the next one is named, and the oldest goes first. Where the
-//! source has removed what the copy's log would go on with, the new segments cannot stand beside those that the copy's
-//! manifest needs. They are then written as `oplog/<segment>.<manifest>.staged`, and take the place of all others once
-//! that manifest is committed: [`finish`].
+//! No segment has a gap before it: each segment is durable before the next one is named, and the oldest is removed
+//! first. The source may have removed the segment with which the copy's log would continue. The new segments cannot
+//! then be named beside those that the copy's manifest needs. They are written as `oplog/<segment>.<manifest>.staged`,
+//! and replace all others once that manifest is committed ([`finish`]).
 
 use tallyring_archive::{Blobs, Error, Manifest, names};
 use tallyring_realtime::oplog::{SEGMENT_HEADER_BYTES, Segment, copy_segment, segment, segments};
@@ -11,7 +11,8 @@ use tallyring_realtime::oplog::{SEGMENT_HEADER_BYTES, Segment, copy_segment, seg
 use super::{Attempt, BackupError};
 
 impl Attempt<'_> {
-    /// Copies what the copy lacks, and makes sure that all that `manifest` needs is there. The first record of it.
+    /// Copies the segments that the copy lacks, and checks that the log has everything that `manifest` needs. Returns
+    /// the first record of the log.
     pub(super) fn log(&mut self, manifest: &Manifest) -> Result<u64, BackupError> {
         let segments = segments(self.source.disk())?;
         let oldest = segments.first().map(Segment::first_sequence);
@@ -20,43 +21,44 @@ impl Attempt<'_> {
         if oldest > needed.0 {
             return Err(BackupError::Incomplete { needed });
         }
-        let there = list(self.target)?;
-        let newest = there.last().copied();
-        let place = segments
+        let existing = list(self.target)?;
+        let newest = existing.last().copied();
+        let index = segments
             .iter()
             .position(|one| newest == Some(one.first_sequence()));
-        let is_staged = newest.is_some() && place.is_none();
+        let is_staged = newest.is_some() && index.is_none();
         if is_staged {
             self.check_staging(manifest, newest > Some(oldest))?;
         }
-        // Before anything is replaced: what differs may be damaged, or another history.
+        // Compared before anything is replaced: a difference may be damage, or another history.
         let mut compared = None;
-        if let Some(place) = place {
+        if let Some(index) = index {
             let (content, frames) = copy_segment(
                 self.source.disk(),
-                &segments[place],
-                segments.get(place + 1),
+                &segments[index],
+                segments.get(index + 1),
             )?;
-            if !goes_on(self.target, segments[place].first_sequence(), &content) {
+            if !goes_on(self.target, segments[index].first_sequence(), &content) {
                 return Err(BackupError::OtherLog);
             }
             compared = Some((content, frames));
         }
         let mut end = 0;
-        for (place, segment) in segments.iter().enumerate() {
+        for (index, segment) in segments.iter().enumerate() {
             let first = segment.first_sequence();
-            let (is_there, is_newest) = (there.contains(&first), newest == Some(first));
-            if is_there && !is_newest && self.is_the_same(first)? {
+            let (is_in_target, is_newest) = (existing.contains(&first), newest == Some(first));
+            if is_in_target && !is_newest && self.is_the_same(first)? {
                 self.copied.kept += 1;
                 continue;
             }
             let (content, frames) = match compared.take_if(|_| is_newest) {
                 Some(compared) => compared,
-                None => copy_segment(self.source.disk(), segment, segments.get(place + 1))?,
+                None => copy_segment(self.source.disk(), segment, segments.get(index + 1))?,
             };
             end = frames.end_sequence;
-            // A new one is copied with its first frame: before, a power cut may take back its name, and its number.
-            if frames.durable_bytes == 0 && place > 0 && !is_there {
+            // A new segment is copied with its first frame: before that, a power cut may undo its name, and thereby its
+            // number.
+            if frames.durable_bytes == 0 && index > 0 && !is_in_target {
                 continue;
             }
             self.put(first, &content, is_staged.then_some(manifest.number))?;
@@ -67,7 +69,8 @@ impl Attempt<'_> {
         Ok(oldest)
     }
 
-    /// Staging is for what the source has removed, and counts when another manifest is committed.
+    /// Checks that staging is allowed: for segments that the source has removed, and for another manifest than the
+    /// committed one.
     fn check_staging(&self, manifest: &Manifest, is_ahead: bool) -> Result<(), BackupError> {
         if is_ahead {
             return Err(BackupError::OtherLog);
@@ -79,7 +82,7 @@ impl Attempt<'_> {
         Ok(())
     }
 
-    /// True when a segment that was copied before is that of the source; all of it is read when its turn has come.
+    /// True when an earlier copy of a segment equals that of the source. All of it is read when `again` chooses it.
     fn is_the_same(&self, first: u64) -> Result<bool, Error> {
         let name = names::segment(first);
         let read = |blobs: &Blobs| blobs.read(&name);
@@ -107,8 +110,8 @@ impl Attempt<'_> {
     }
 }
 
-/// True when `content` goes on where the copy of that segment ends, as far as the source cannot have lost it in a crash.
-/// One that is damaged is healed.
+/// True when `content` continues where the copy of that segment ends, as far as the source cannot have lost it in a
+/// crash. A damaged copy is replaced.
 fn goes_on(target: &Blobs, first: u64, content: &[u8]) -> bool {
     match segment(target.disk(), first)
         .and_then(|segment| copy_segment(target.disk(), &segment, None))
@@ -118,8 +121,8 @@ fn goes_on(target: &Blobs, first: u64, content: &[u8]) -> bool {
     }
 }
 
-/// Takes back what a copy that was stopped has staged in vain. Only who holds the copy's lock may.
-pub(super) fn take_back(copy: &Blobs) -> Result<(), Error> {
+/// Removes segments that a stopped copy has staged in vain. The caller holds the lock of the copy.
+pub(super) fn remove_staged(copy: &Blobs) -> Result<(), Error> {
     let committed = Manifest::load(copy)?.map(|manifest| manifest.number);
     for (first, manifest) in staged(copy)? {
         if Some(manifest) != committed {
@@ -130,7 +133,7 @@ pub(super) fn take_back(copy: &Blobs) -> Result<(), Error> {
     copy.remove_unfinished(names::OPLOG).map(drop)
 }
 
-/// Puts what was staged for the committed manifest in the place of all other segments.
+/// Replaces all other segments by those that were staged for the committed manifest.
 pub(super) fn finish(copy: &Blobs) -> Result<(), Error> {
     let committed = Manifest::load(copy)?.map(|manifest| manifest.number);
     let mut staged = staged(copy)?;
@@ -138,7 +141,7 @@ pub(super) fn finish(copy: &Blobs) -> Result<(), Error> {
     let Some(&(oldest, _)) = staged.first() else {
         return Ok(());
     };
-    // Whoever committed it may have died before its name was durable.
+    // The process that committed the manifest may have died before its name was durable.
     copy.sync(names::MANIFESTS)?;
     remove_before(copy, oldest)?;
     for &(first, manifest) in &staged {
@@ -146,7 +149,7 @@ pub(super) fn finish(copy: &Blobs) -> Result<(), Error> {
         let to = names::segment(first);
         copy.copy(&from, &to)?;
     }
-    // The oldest last, each durably: what is before one that is still staged is old.
+    // The oldest is removed last, and each removal is durable: segments before a staged one are old.
     for (first, manifest) in staged.into_iter().rev() {
         let name = names::staged_segment(first, manifest);
         remove(copy, &name)?;
@@ -155,7 +158,7 @@ pub(super) fn finish(copy: &Blobs) -> Result<(), Error> {
     Ok(())
 }
 
-/// Removes segments before this one, the oldest first, each durably: a crash that keeps any of several removals would
+/// Removes segments before this one, the oldest first, each durably: a crash that undoes some of several removals would
 /// leave a gap.
 pub(super) fn remove_before(blobs: &Blobs, oldest: u64) -> Result<(), Error> {
     for first in list(blobs)?.into_iter().take_while(|first| *first < oldest) {
@@ -166,7 +169,7 @@ pub(super) fn remove_before(blobs: &Blobs, oldest: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whoever restores from a copy may finish it beside who made it.
+/// Removes a file; a restore may finish the copy at the same time as the process that wrote it.
 fn remove(blobs: &Blobs, name: &str) -> Result<(), Error> {
     match blobs.remove(name) {
         Err(error) if !error.is_gone() => Err(error),
@@ -174,7 +177,7 @@ fn remove(blobs: &Blobs, name: &str) -> Result<(), Error> {
     }
 }
 
-/// Segments by their first record, oldest first.
+/// First records of the segments, oldest first.
 pub(super) fn list(blobs: &Blobs) -> Result<Vec<u64>, Error> {
     let files = files(blobs)?;
     let segments = files.iter();

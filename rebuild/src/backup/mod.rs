@@ -1,11 +1,13 @@
-//! A second copy of a data directory, file by file. A backup is such a copy, and so is what is restored from one.
+//! Copies of a data directory, file by file. A backup is such a copy, and so is a directory that is restored from one.
 //!
-//! A copy has the names of a data directory (`names`), so what reads one reads the other. What it holds: the identity
-//! (with the hash key), the catalog's snapshot, the newest manifest, every file that names, and the log.
-//! Invariants: files come before the manifest that names them, and the copy's manifest before goes on being
-//! complete until then, so a copy that was interrupted is the one before. Every sorted file is read back and
-//! compared with its hash, every segment of the log frame by frame. It needs no lock on the source: what is removed while it copies is no longer named,
-//! and the newer manifest is copied instead.
+//! A copy has the names of a data directory (`names`), so a reader of one can read the other. A copy holds the identity
+//! (with the hash key), the snapshot of the catalog, the newest manifest, every file that the manifest names, and the
+//! log.
+//!
+//! Invariants: files come before the manifest that names them, and until then the files of the copy's manifest stay
+//! complete. An interrupted copy is therefore the one before. Every sorted file is read back and compared with its
+//! hash, and every segment of the log frame by frame. A copy needs no lock on the source: a file that is removed
+//! meanwhile is no longer named, and the newer manifest is copied instead.
 
 mod join;
 mod log;
@@ -22,98 +24,100 @@ use thiserror::Error as ThisError;
 
 pub use join::{Joined, join_log};
 
-/// What a copy is now.
+/// State of a copy.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Copied {
     /// Number of the manifest.
     pub manifest: u64,
-    /// The generation it reads, 0 before the first.
+    /// Number of the active generation, 0 before the first.
     pub generation: u64,
     /// Files that were written.
     pub files: u64,
-    /// Bytes of those.
+    /// Bytes of these files.
     pub bytes: u64,
-    /// Files that were there already.
+    /// Files that the copy had already.
     pub kept: u64,
 }
 
-/// Why there is no new copy; the one before still is.
+/// Why there is no new copy; the one before stays.
 #[derive(Debug, ThisError)]
 pub enum BackupError {
-    /// A file, or a disk.
+    /// A file cannot be read or written.
     #[error(transparent)]
     Archive(#[from] Error),
-    /// The log.
+    /// The log cannot be read.
     #[error(transparent)]
     Log(#[from] OplogError),
-    /// The source is no data directory.
-    #[error("it has no {0}: it is no data directory, or a copy that was never finished")]
+    /// The source is not a data directory.
+    #[error(
+        "the source has no {0}: it is not a data directory, or it is a copy that was never finished"
+    )]
     NoStore(&'static str),
-    /// The target holds a copy of something else.
+    /// The target holds a copy of another store.
     #[error("the target is a copy of another store; name a directory of its own for each store")]
     OtherStore,
-    /// The target is ahead, or went another way.
+    /// The target is ahead, or has another history.
     #[error(
-        "the target's manifest {target} is not one of the source's, whose newest is {newest}: the source was restored \
+        "manifest {target} of the target is not a manifest of the source, whose newest is {newest}: the source was restored \
          or changed otherwise since; move the target away, or name another one"
     )]
     OtherHistory {
         /// Number of the target's newest manifest.
         target: u64,
-        /// Number of the source's newest.
+        /// Number of the source's newest manifest.
         newest: u64,
     },
-    /// The target's log has other records than the source's.
+    /// The log of the target has other records than that of the source.
     #[error(
-        "the target's log is not one that the source's goes on from: the source was set back or changed otherwise since; \
+        "the log of the source does not continue that of the target: the source was set back or changed otherwise since; \
          move the target away, or name another one"
     )]
     OtherLog,
-    /// The source's log does not reach back to the target's, and no manifest tells what was between.
+    /// The log of the source does not reach back to that of the target, and no manifest has the counts between.
     #[error(
-        "the source has removed what its log held behind the target's, and published nothing since: run `tallyring \
-         rebuild` first"
+        "the source has removed the part of its log that follows the target's, and has published nothing since: run \
+         `tallyring rebuild` first"
     )]
     Behind,
-    /// The source's log does not hold all that the counts in its files go on with.
+    /// The log of the source lacks records that its manifest needs.
     #[error(
-        "the source's log lacks some of the records from {} to {}, which its manifest needs: part of it was lost; heal it \
-         first (`tallyring verify --repair`)", needed.0, needed.1
+        "the log of the source lacks some of the records from {} to {}, which its manifest needs: a part of the log was \
+         lost; repair it first (`tallyring verify --repair`)", needed.0, needed.1
     )]
     Incomplete {
-        /// First record, and the one behind the last.
+        /// First needed record, and the one behind the last.
         needed: (u64, u64),
     },
-    /// The second copy of the log does not go on where the backup's log ends.
+    /// The second copy of the log does not continue where the log of the backup ends.
     #[error(
-        "the copied log does not go on where the backup's ends: {0}; name the second copy of the same store's log, or \
-         restore without --log"
+        "the copied log does not continue where the log of the backup ends: {0}; name the second copy of the log of the \
+         same store, or restore without --log"
     )]
     NotJoined(String),
-    /// What was written reads otherwise.
+    /// A written file reads back differently.
     #[error(
-        "{0}: what was written there is not what can be read; see what is wrong with the target's disk"
+        "{0}: the file reads back differently from what was written; check the disk of the target"
     )]
     NotWritten(String),
-    /// The source changed faster than anything of it was copied.
-    #[error("the source published {ATTEMPTS} times before anything of it was copied; try again")]
+    /// The source changed faster than it could be copied.
+    #[error("the source published {ATTEMPTS} times before any of its files was copied; try again")]
     Moving,
 }
 
-/// How far a copy is: bytes written, of how many.
+/// A function that gets the progress of a copy: bytes written, and bytes in all.
 pub type Progress<'p> = &'p dyn Fn(u64, u64);
 
-/// Chooses what of the copy is to be read again, by the hash of a file or the hexadecimal name of a segment.
+/// Chooses which parts of the copy are read again, by the hash of a file or the hexadecimal name of a segment.
 pub type Again<'a> = &'a dyn Fn(&str) -> bool;
 
 const ATTEMPTS: usize = 10;
 
-/// Brings `target` up to `source`, which may be served meanwhile. Only what differs is written.
+/// Brings `target` up to `source`, which may be in service meanwhile. Only differences are written.
 ///
-/// Files that are there are believed by their size, but those that `again` chooses, which are read and compared.
+/// Existing files are believed by their size, except files that `again` chooses: these are read and compared.
 ///
 /// # Errors
-/// [`BackupError`]; the copy is then the one before, and can be brought up again.
+/// [`BackupError`]; the copy is then the one before, and the call can be repeated.
 pub fn copy(
     source: &Blobs,
     target: &Blobs,
@@ -124,11 +128,11 @@ pub fn copy(
     let identity = identity.ok_or(BackupError::NoStore(names::IDENTITY))?;
     target.prepare()?;
     log::finish(source)?;
-    log::take_back(target)?;
+    log::remove_staged(target)?;
     log::finish(target)?;
     match target.read(names::IDENTITY) {
-        Ok(there) if *there == *identity => {}
-        // The source may have got its first API key since: that is noted in its identity.
+        Ok(existing) if *existing == *identity => {}
+        // The source may have got its first API key since, which its identity notes.
         Ok(_) if is_same_store(source, target) => {
             target.put_over(names::IDENTITY, &identity)?;
         }
@@ -137,7 +141,7 @@ pub fn copy(
             target.put(names::IDENTITY, &identity)?;
         }
     }
-    // What this copy has read back is not read again, however often the source publishes.
+    // Files that this copy has read back are not read again, however often the source publishes.
     let verified = RefCell::<BTreeSet<String>>::default();
     let mut in_vain = 0;
     while in_vain < ATTEMPTS {
@@ -158,7 +162,7 @@ pub fn copy(
             total: 0,
         };
         match attempt.run(&manifest) {
-            // What is gone is not named any more.
+            // A missing file is no longer named.
             Err(error)
                 if is_of_the_log(&error) || is_gone(&error) && !is_newest(source, &manifest) =>
             {
@@ -170,21 +174,21 @@ pub fn copy(
     Err(BackupError::Moving)
 }
 
-/// The source knows the manifest that the target is at.
+/// Checks that the source knows the manifest of the target.
 fn check_history(source: &Blobs, target: &Blobs, newest: &Manifest) -> Result<(), BackupError> {
-    let Some(at) = Manifest::load(target)? else {
+    let Some(copied) = Manifest::load(target)? else {
         return Ok(());
     };
-    let same = match Manifest::load_number(source, at.number) {
-        Ok(known) => known == at,
-        // Older than those that are kept.
-        Err(_) => at.number < newest.number,
+    let same = match Manifest::load_number(source, copied.number) {
+        Ok(known) => known == copied,
+        // The manifest is older than those that are kept.
+        Err(_) => copied.number < newest.number,
     };
     if same {
         return Ok(());
     }
     Err(BackupError::OtherHistory {
-        target: at.number,
+        target: copied.number,
         newest: newest.number,
     })
 }
@@ -197,7 +201,7 @@ fn is_gone(error: &BackupError) -> bool {
     }
 }
 
-/// A segment that was listed may be expired when it is read, also when nothing newer is published.
+/// A listed segment may be expired when it is read, even when nothing newer is published.
 fn is_of_the_log(error: &BackupError) -> bool {
     let BackupError::Log(OplogError::Io { source, .. }) = error else {
         return false;
@@ -210,7 +214,7 @@ fn is_newest(source: &Blobs, manifest: &Manifest) -> bool {
     newest.is_none_or(|newest| newest.number == manifest.number)
 }
 
-/// One attempt to copy what one manifest names.
+/// One attempt to copy the files that one manifest names.
 struct Attempt<'c> {
     source: &'c Blobs,
     target: &'c Blobs,
@@ -219,7 +223,7 @@ struct Attempt<'c> {
     verified: &'c RefCell<BTreeSet<String>>,
     progress: Progress<'c>,
     copied: Copied,
-    /// Bytes that are to be written, as far as known.
+    /// Bytes to write, as far as known.
     total: u64,
 }
 
@@ -228,11 +232,11 @@ impl Attempt<'_> {
         self.sorted_files(manifest)?;
         let oldest = self.log(manifest)?;
         self.catalog()?;
-        let at = Manifest::load(self.target)?;
-        if at.is_none_or(|at| at.number < manifest.number) {
+        let committed = Manifest::load(self.target)?;
+        if committed.is_none_or(|committed| committed.number < manifest.number) {
             manifest.commit(self.target)?;
         }
-        // It is committed: what the manifest before named is only space.
+        // The manifest is committed, so files that only the manifest before named just take space.
         remove_leftovers(self.target, manifest)?;
         log::finish(self.target)?;
         log::remove_before(self.target, oldest)?;
@@ -244,13 +248,13 @@ impl Attempt<'_> {
             .files()
             .map(|entry| (entry.name.as_str(), entry))
             .collect();
-        let mut there: BTreeSet<String> = BTreeSet::new();
+        let mut existing: BTreeSet<String> = BTreeSet::new();
         for directory in names::SORTED_FILE_DIRECTORIES {
             let files = self.target.list(directory)?;
-            there.extend(files.into_iter().map(|file| format!("{directory}/{file}")));
+            existing.extend(files.into_iter().map(|file| format!("{directory}/{file}")));
         }
-        let is_there = |entry: &RunEntry| {
-            if !there.contains(&entry.name) {
+        let is_in_target = |entry: &RunEntry| {
+            if !existing.contains(&entry.name) {
                 return false;
             }
             if (self.again)(&entry.hash) && !self.verified.borrow().contains(&entry.name) {
@@ -264,10 +268,10 @@ impl Attempt<'_> {
             content.is_ok_and(|content| content.len() as u64 == entry.bytes)
         };
         let (kept, missing): (Vec<&RunEntry>, Vec<&RunEntry>) =
-            entries.into_values().partition(|entry| is_there(entry));
+            entries.into_values().partition(|entry| is_in_target(entry));
         self.copied.kept = kept.len() as u64;
         self.total = missing.iter().map(|entry| entry.bytes).sum();
-        // One content may have several names, as an archive file and the only run it was made of.
+        // One content may have several names, such as an archive file and the only run that it was made of.
         let mut by_hash: BTreeMap<&str, &RunEntry> = kept
             .iter()
             .map(|entry| (entry.hash.as_str(), *entry))
@@ -296,7 +300,7 @@ impl Attempt<'_> {
 
     fn catalog(&mut self) -> Result<(), BackupError> {
         let name = names::CATALOG_SNAPSHOT;
-        // A store that no server held yet has none.
+        // A store that no server held yet has no snapshot.
         if let Some(content) = self.source.read_if_there(name)? {
             self.target.put_over(name, &content)?;
         }
@@ -310,16 +314,16 @@ impl Attempt<'_> {
     }
 }
 
-/// Copies one sorted file, in the place of what may be there, and reads it back.
+/// Copies one sorted file, replaces an existing one, and reads it back.
 ///
 /// # Errors
-/// When the source is damaged, or a disk refuses.
+/// When the source is damaged, or a disk fails.
 pub fn copy_file(source: &Blobs, target: &Blobs, entry: &RunEntry) -> Result<(), Error> {
     let content = source.read(&entry.name)?;
     target.put_over(&entry.name, &content)?;
     let checked = verify_bytes(target, entry).map(|_| ());
     if checked.is_err() {
-        // Never taken for a good one by its size.
+        // A bad file is removed, so that its size never makes it pass for a good one.
         let _ = target.remove(&entry.name);
     }
     checked

@@ -1,5 +1,5 @@
-//! Compares the breakdowns of loaded runs with their totals, or fills what they lack, and totals with what a counter can
-//! hold: runs that were merged have sums that nobody looked at before.
+//! Compares the breakdowns of loaded runs with their totals, or fills them up. Also compares totals with the limit of a
+//! counter, because nothing has checked the sums of merged runs before.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -14,13 +14,13 @@ use tallyring_records::{COUNT_MAX, TimeCode, is_hash, missing_value};
 use super::LoadOptions;
 use super::error::{LoadError, WrongCounts};
 
-/// Decoded blocks that are kept while totals are looked up beside their breakdowns.
+/// Decoded blocks that are kept while totals are looked up for breakdowns, bytes.
 const CACHE_BYTES: u64 = 4 << 20;
 
-/// Checks every run that has breakdowns; with `fill`, what they lack is added under `-`.
+/// Checks every run that has breakdowns. With `fill`, missing counts are added under `-`.
 ///
 /// # Errors
-/// The first bucket that does not balance, or the disk.
+/// The first bucket that does not balance; also when a disk fails.
 pub fn balanced(
     blobs: &Blobs,
     runs: Vec<RunEntry>,
@@ -46,7 +46,7 @@ pub fn balanced(
             Ok(filled)
         })
         .collect();
-    // The first one that is wrong is named, whichever was found first.
+    // The first wrong run is reported, whichever was found first.
     checked.into_iter().collect()
 }
 
@@ -66,7 +66,7 @@ fn filled(blobs: &Blobs, run: &Arc<Run>, options: &LoadOptions<'_>) -> Result<Ru
     Ok(out.finish()?.expect("BUG: the run had lines"))
 }
 
-/// Sees lines as they shall be.
+/// A function that gets each line in its corrected form.
 type EachLine<'e> = dyn FnMut(&[u8], &[u8]) -> Result<(), LoadError> + 'e;
 
 struct Check<'r> {
@@ -117,7 +117,7 @@ impl<'r> Check<'r> {
         Ok(())
     }
 
-    /// What the values of a breakdown's bucket lack of its total.
+    /// Counts that the values of a breakdown's bucket lack of its total.
     fn lacks(&mut self, key: &[u8], payload: &[u8]) -> Result<u64, LoadError> {
         let Some((subtotal, total_key, code)) = line::split_subtotal(key) else {
             return Ok(0);
@@ -135,11 +135,11 @@ impl<'r> Check<'r> {
             (Some(0), _) => return Ok(0),
             (Some(lacks), _) if self.fill => return Ok(u64::try_from(lacks).unwrap_or(u64::MAX)),
             (Some(_), Some(total)) => format!(
-                "its values sum to {sum}, the total is {total}; add what is missing, or load with --fill to count it under `-`"
+                "the values sum to {sum}, but the total is {total}; add the missing counts, or load with --fill to count them under `-`"
             ),
-            (_, Some(total)) => format!("its values sum to {sum}, the total is only {total}"),
+            (_, Some(total)) => format!("the values sum to {sum}, but the total is only {total}"),
             (_, None) => format!(
-                "its values sum to {sum}, but there is no total; load the totals in the same dataset"
+                "the values sum to {sum}, but there is no total; load the totals in the same dataset"
             ),
         };
         let what = format!("the breakdown by {}", String::from_utf8_lossy(subtotal));
@@ -171,7 +171,7 @@ impl<'r> Check<'r> {
         Ok(buckets)
     }
 
-    /// The key as it was given, safe to show.
+    /// The key of the rows, escaped.
     fn raw(&self, stored: &[u8]) -> Result<String, LoadError> {
         let text = match is_hash(stored) {
             true => self.run.look_up(&self.cache, stored)?,
@@ -181,7 +181,7 @@ impl<'r> Check<'r> {
     }
 }
 
-/// What stands for no value in the breakdown of this line: `-`, of a crossed one `-*-`.
+/// The value that stands for none in the breakdown of this line: `-`, or `-*-` for a crossed one.
 fn missing_value_of(key: &[u8]) -> String {
     let subtotal = line::split_subtotal(key).map_or(&b""[..], |(subtotal, ..)| subtotal);
     missing_value(&String::from_utf8_lossy(subtotal))

@@ -15,37 +15,37 @@ use super::input;
 /// Bytes of a chunk, about.
 const CHUNK_BYTES: usize = 2 << 20;
 
-/// The longest record; what is longer cannot be one.
+/// Longest record, bytes.
 const RECORD_BYTES_MAX: usize = 8 << 20;
 
-/// Lines that are cut off one after another because nothing closes their quote: where more are, the quotes are no quotes.
+/// Consecutive lines that may be cut off because nothing closes their quote. After more of them, the file is refused.
 const OPEN_LINES_MAX: u32 = 16;
 
 /// Some whole records of one file.
 pub struct Chunk {
-    /// Whose.
+    /// File of the records.
     pub file: Arc<FileInfo>,
     /// Rises by one from chunk to chunk.
     pub number: u64,
-    /// Line of its first byte, from 1.
+    /// Line number of the first byte, from 1.
     pub first_line: u64,
-    /// The records, each but perhaps the last with its line end.
+    /// The records, with their line ends; the last one may lack its own.
     pub bytes: Vec<u8>,
 }
 
-/// What every chunk of a file shares.
+/// State that all chunks of a file share.
 pub struct FileInfo {
-    /// As it was named.
+    /// Name as the caller gave it.
     pub name: Arc<str>,
-    /// How its records are written.
+    /// Format of the records.
     pub format: Format,
 }
 
-/// How records are written.
+/// Format of records.
 pub enum Format {
     /// Comma-separated, with these columns.
     Csv(Columns),
-    /// A JSON object a line.
+    /// One JSON object in each line.
     NdJson,
 }
 
@@ -60,10 +60,10 @@ pub struct Chunks {
 
 struct OpenFile {
     file: Arc<FileInfo>,
-    /// It has no byte, so no header either.
+    /// True for a file without any byte, which has no header either.
     is_empty: bool,
     reader: Box<dyn Read + Send>,
-    /// What was read behind the last whole record.
+    /// Bytes that were read behind the last whole record.
     rest: Vec<u8>,
     next_line: u64,
     /// Lines that were cut off since the last whole record.
@@ -71,7 +71,7 @@ struct OpenFile {
 }
 
 impl Chunks {
-    /// All chunks of `files`.
+    /// Begins the chunks of `files`.
     pub fn new(files: &[PathBuf]) -> Self {
         Self {
             files: files.iter().cloned().collect(),
@@ -82,17 +82,17 @@ impl Chunks {
         }
     }
 
-    /// Files read so far that have no byte, by name: parts of an export that had nothing to say.
+    /// Names of the empty files that were read so far: parts of an export without rows.
     pub fn empty_files(&self) -> &[Arc<str>] {
         &self.empty
     }
 
-    /// Bytes read so far, as they are on disk.
+    /// Bytes that were read so far, as they are on disk.
     pub fn bytes_read(&self) -> u64 {
         self.bytes_read.load(Ordering::Relaxed)
     }
 
-    /// The next chunk; none at the end of the last file. `buffer` is used for it.
+    /// The next chunk; none at the end of the last file. The chunk reuses the memory of `buffer`.
     pub fn next(&mut self, buffer: Vec<u8>) -> Result<Option<Chunk>, LoadError> {
         let mut buffer = buffer;
         loop {
@@ -116,7 +116,7 @@ impl Chunks {
             }
             self.open = None;
             if next.is_err() {
-                // Where the next record begins is unknown.
+                // The start of the next record is unknown.
                 self.files.clear();
                 return next;
             }
@@ -142,7 +142,7 @@ impl OpenFile {
         let mut next_line = 1;
         let format = match first {
             Some(b'{') => Format::NdJson,
-            // Either will do.
+            // Either format will do.
             None if is_empty => Format::NdJson,
             _ => {
                 let end = first_record_end(&rest);
@@ -169,7 +169,7 @@ impl OpenFile {
         let mut bytes = std::mem::replace(&mut self.rest, buffer);
         self.rest.clear();
         let end = loop {
-            // Behind a line that was cut off there is enough to look at.
+            // After a cut-off line, enough bytes are in memory.
             let is_full = bytes.len() > RECORD_BYTES_MAX;
             if !is_full && self.read(&mut bytes)? {
                 break bytes.len();
@@ -185,7 +185,8 @@ impl OpenFile {
                 break end;
             }
             if bytes.len() > RECORD_BYTES_MAX {
-                // No field is that long: what a quote on its first line begins is not meant, and that line is bad by itself.
+                // No field is that long: the quote on the first line is not meant to open one, and only that line is
+                // bad.
                 if let (Format::Csv(_), Some(line_end)) =
                     (&self.file.format, memchr::memchr(b'\n', &bytes))
                     && self.open_lines < OPEN_LINES_MAX
@@ -218,7 +219,7 @@ impl OpenFile {
         }))
     }
 
-    /// Reads more behind what is there; true at the end.
+    /// Reads more bytes behind the existing ones. Returns true at the end of the file.
     fn read(&mut self, bytes: &mut Vec<u8>) -> Result<bool, LoadError> {
         read_chunk(&mut *self.reader, bytes).map_err(|source| {
             let file = Arc::clone(&self.file.name);
@@ -227,14 +228,14 @@ impl OpenFile {
     }
 }
 
-/// Reads until `bytes` holds a chunk more, or the end, which it says.
+/// Reads until `bytes` has a chunk more, or to the end. Returns true at the end.
 fn read_chunk(reader: &mut dyn Read, bytes: &mut Vec<u8>) -> io::Result<bool> {
     let wanted = CHUNK_BYTES.max(bytes.len() + CHUNK_BYTES / 2) - bytes.len();
     let read = reader.take(wanted as u64).read_to_end(bytes)?;
     Ok(read < wanted)
 }
 
-/// How many lines end there.
+/// Number of line ends in `bytes`.
 pub fn newlines(bytes: &[u8]) -> u64 {
     memchr::memchr_iter(b'\n', bytes).count() as u64
 }

@@ -1,4 +1,4 @@
-//! What can go wrong in a load, told so that the user can mend the file.
+//! Errors of a load, written so that a user can correct the file.
 
 use std::fmt;
 use std::io;
@@ -15,17 +15,17 @@ pub enum LoadError {
     /// A file cannot be read.
     #[error("cannot read {file}: {source}")]
     Read {
-        /// The file as it was named.
+        /// The file as the caller named it.
         file: Arc<str>,
-        /// Why.
+        /// The error of the disk.
         source: io::Error,
     },
-    /// A file is not what a load takes.
+    /// A file is not valid input.
     #[error("{file}: {what}")]
     File {
-        /// The file as it was named.
+        /// The file as the caller named it.
         file: Arc<str>,
-        /// What is wrong and what to do.
+        /// The problem and its remedy.
         what: String,
     },
     /// A row cannot be used.
@@ -39,23 +39,23 @@ pub enum LoadError {
     Archive(#[from] ArchiveError),
 }
 
-/// Counts that cannot be right, and where.
+/// Counts that cannot be right, with their bucket.
 #[derive(Debug)]
 pub struct WrongCounts {
     /// Such as `the count`, or `the breakdown by c`.
     pub what: String,
     /// Namespace.
     pub namespace: String,
-    /// The key as it was given, made safe to show.
+    /// The key of the rows, escaped.
     pub key: String,
     /// Start of the bucket, RFC 3339.
     pub at: String,
-    /// What is wrong and what to do.
+    /// The problem and its remedy.
     pub detail: String,
 }
 
 impl WrongCounts {
-    /// Of the bucket `code` of `total_key`, whose key was given as `raw`.
+    /// The error for the bucket `code` of `total_key`, whose key is `raw` in the rows.
     pub fn error(
         what: &str,
         total_key: &[u8],
@@ -76,9 +76,9 @@ impl WrongCounts {
         }))
     }
 
-    /// Of a bucket in which the rows together are more than a counter holds.
+    /// The error for a bucket whose rows together exceed a counter.
     pub fn too_large(total_key: &[u8], raw: String, code: TimeCode) -> LoadError {
-        let detail = format!("it is more than {COUNT_MAX} in all; no counter can hold that");
+        let detail = format!("the rows sum to more than {COUNT_MAX}, which no counter can hold");
         Self::error("the count", total_key, raw, code, detail)
     }
 }
@@ -86,17 +86,17 @@ impl WrongCounts {
 /// A row that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BadRow {
-    /// The file as it was named.
+    /// The file as the caller named it.
     pub file: Arc<str>,
-    /// Its line, from 1.
+    /// The line, from 1.
     pub line: u64,
-    /// What is wrong and what to do, safe to show.
+    /// The problem and its remedy, escaped.
     pub detail: String,
-    /// The row as it stands in the file, at most 4 KiB of it.
+    /// The row as it is in the file, at most 4 KiB of it.
     pub text: Vec<u8>,
 }
 
-/// Bytes of a bad row that are kept.
+/// Bytes of a bad row that are kept, at most.
 pub const SHOWN_BYTES_MAX: usize = 4 << 10;
 
 impl fmt::Display for BadRow {

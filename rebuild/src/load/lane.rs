@@ -1,4 +1,4 @@
-//! A lane: some of the keys, numbered, and their rows by partition.
+//! A lane: a part of the keys, numbered, and their rows by partition.
 
 use std::collections::HashMap;
 
@@ -9,10 +9,10 @@ use super::order::ORDER_BYTES;
 use super::partitions::{Numbered, Partitions};
 use super::row::{Row, RowKey, StagedRows};
 
-/// Keys of one lane and what was counted on them.
+/// The keys of one lane and their counts.
 #[derive(Default)]
 pub struct Lane {
-    /// `l|abc`
+    /// Namespace and key, `l|abc`.
     pub keys: Interner,
     /// Values of breakdowns.
     pub values: Interner,
@@ -35,8 +35,8 @@ pub struct Rows {
 /// One count of a key.
 #[derive(Debug, Clone, Copy)]
 pub struct Total {
-    /// Key number above, minutes since 2000 below.
-    pub place: u64,
+    /// Key number in the high half, bucket start in minutes since 2000 in the low half.
+    pub sort_key: u64,
     /// Count.
     pub count: u64,
 }
@@ -44,7 +44,7 @@ pub struct Total {
 /// One count of a key's value.
 #[derive(Debug, Clone, Copy)]
 pub struct Part {
-    /// Key number.
+    /// Number of the key.
     pub key: u32,
     /// Bucket start, minutes since 2000.
     pub minutes: u32,
@@ -56,12 +56,12 @@ pub struct Part {
     pub count: u64,
 }
 
-/// A sum beyond 2^53−1: key number and bucket start, minutes since 2000.
+/// A sum beyond 2^53−1, with its key and bucket.
 #[derive(Debug, Clone, Copy)]
 pub struct TooLarge {
-    /// Key number.
+    /// Number of the key.
     pub key: u32,
-    /// Minutes.
+    /// Bucket start, minutes since 2000.
     pub minutes: u32,
 }
 
@@ -76,8 +76,8 @@ impl Lane {
         let rows = self.partitions.of(partition);
         match among.part(row) {
             None => {
-                let place = u64::from(key) << 32 | u64::from(minutes);
-                rows.totals.push(Total { place, count });
+                let sort_key = u64::from(key) << 32 | u64::from(minutes);
+                rows.totals.push(Total { sort_key, count });
             }
             Some((subtotal, value)) => rows.parts.push(Part {
                 key,
@@ -89,10 +89,10 @@ impl Lane {
         }
     }
 
-    /// Keeps the text behind a hash.
+    /// Stores the text behind a hash.
     ///
     /// # Errors
-    /// When another text has the hash.
+    /// When another text has the same hash.
     pub fn look_up(&mut self, hash: &str, raw: &str) -> Result<(), Error> {
         match self.lookups.get(hash.as_bytes()) {
             Some(known) if &**known == raw => {}
@@ -111,7 +111,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Bytes of memory held, about, with what it takes to write them.
+    /// Memory of the lane, about, bytes, with the memory that writing it takes.
     pub fn bytes(&self) -> usize {
         let rows: usize = self.partitions.iter().map(|(_, rows)| rows.bytes()).sum();
         let keys = self.keys.bytes() + self.keys.len() * ORDER_BYTES;
@@ -121,7 +121,7 @@ impl Lane {
     /// Sorts the rows and sums equal ones.
     ///
     /// # Errors
-    /// The first place whose sum is too large.
+    /// The first key and bucket whose sum is too large.
     pub fn combine(&mut self) -> Result<(), TooLarge> {
         self.partitions
             .in_order()
@@ -144,7 +144,7 @@ impl Rows {
         size_of_val(self.totals.as_slice()) + size_of_val(self.parts.as_slice())
     }
 
-    /// The breakdowns by one subtotal; those of all subtotals are sorted.
+    /// The breakdowns by one subtotal. The breakdowns are sorted by subtotal.
     pub fn parts_of(&self, subtotal: u16) -> &[Part] {
         let start = self.parts.partition_point(|part| part.subtotal < subtotal);
         let parts = &self.parts[start..];
@@ -154,23 +154,23 @@ impl Rows {
     fn combine(&mut self) -> Result<(), TooLarge> {
         let mut wrong = None;
         let mut sum = |into: &mut u64, count: u64, key: u32, minutes: u32| {
-            // Both are at most 2^53−1, or an earlier sum was too large already.
+            // Both counts are at most 2^53−1, or an earlier sum was too large already.
             *into = into.saturating_add(count);
             if *into > COUNT_MAX {
                 wrong.get_or_insert(TooLarge { key, minutes });
             }
         };
-        self.totals.sort_unstable_by_key(|total| total.place);
+        self.totals.sort_unstable_by_key(|total| total.sort_key);
         self.totals.dedup_by(|next, kept| {
-            let equal = next.place == kept.place;
+            let equal = next.sort_key == kept.sort_key;
             if equal {
                 sum(&mut kept.count, next.count, next.key(), next.minutes());
             }
             equal
         });
-        self.parts.sort_unstable_by_key(Part::place);
+        self.parts.sort_unstable_by_key(Part::sort_key);
         self.parts.dedup_by(|next, kept| {
-            let equal = next.place() == kept.place();
+            let equal = next.sort_key() == kept.sort_key();
             if equal {
                 sum(&mut kept.count, next.count, next.key, next.minutes);
             }
@@ -181,20 +181,20 @@ impl Rows {
 }
 
 impl Total {
-    /// Key number.
+    /// Number of the key.
     pub fn key(&self) -> u32 {
-        (self.place >> 32) as u32
+        (self.sort_key >> 32) as u32
     }
 
     /// Bucket start, minutes since 2000.
     pub fn minutes(&self) -> u32 {
-        self.place as u32
+        self.sort_key as u32
     }
 }
 
 impl Part {
-    /// By subtotal, key, bucket, value.
-    fn place(&self) -> u128 {
+    /// Sort key: subtotal, key, bucket, value.
+    fn sort_key(&self) -> u128 {
         u128::from(self.subtotal) << 96
             | u128::from(self.key) << 64
             | u128::from(self.minutes) << 32

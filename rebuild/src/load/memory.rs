@@ -15,19 +15,18 @@ use super::row::{Fields, Names, Reader, Row, StagedRows};
 use super::{LoadOptions, OnBadRow, Progress, Step, ndjson};
 use crate::closed::first_open_year;
 
-/// Lanes in all, about: enough that the keys of one fit into a processor's cache.
+/// Number of lanes, about: enough that the keys of one lane fit into a processor's cache.
 const LANES: u16 = 64;
 
-/// Rows for one lane that a thread collects before it puts them there, in bytes, where memory is not short: some eight
-/// thousand plain ones. Few of a lane's keys are in a processor's cache when its turn comes, so many rows have to come at
-/// once for keys to be found there again: a load takes a tenth less time than with what one chunk has for a lane, which is
-/// a seventh of this.
+/// Rows that a thread collects for one lane before it adds them, where memory is not short, bytes: some eight thousand
+/// plain rows. Few keys of a lane are in a processor's cache when rows are added, so many rows have to come at once to
+/// find keys there again. A load takes a tenth less time than with the rows of one chunk, which are a seventh of this.
 const STAGED_BYTES_MAX: u64 = 256 << 10;
 
-/// The part of the memory that all threads together may use for that.
+/// The part of the memory that all threads together may use for that: one in so many.
 const STAGED_PART: u64 = 16;
 
-/// What each thread needs beside all rows: chunks, and a run being written.
+/// Memory that each thread needs beside the rows, bytes: chunks, and a run that is being written.
 const WORKING_BYTES: u64 = 12 << 20;
 
 /// Rows in memory, by lane. All keys of a lane belong to one shard.
@@ -37,7 +36,7 @@ pub struct Memory<'o> {
     long_keys: &'o LongKeys,
     first_open_year: i16,
     names: Names,
-    /// Bytes of rows that a thread collects for a lane.
+    /// Rows that a thread collects for a lane, bytes.
     staged_bytes: usize,
     budget: u64,
     used: AtomicU64,
@@ -48,7 +47,7 @@ pub struct Memory<'o> {
 pub enum Filled {
     /// All files are read.
     End,
-    /// The budget is used.
+    /// The budget is used up.
     Full,
 }
 
@@ -60,21 +59,21 @@ impl Filled {
 }
 
 impl<'o> Memory<'o> {
-    /// Empty.
+    /// Creates empty memory.
     pub fn new(options: &LoadOptions<'o>) -> Self {
         let lanes_a_shard = LANES.div_ceil(options.shards).max(1);
         let lanes = usize::from(lanes_a_shard) * usize::from(options.shards);
         let threads = rayon::current_num_threads() as u64;
-        let places = threads * lanes as u64;
-        let staged_bytes = (options.memory / STAGED_PART / places).min(STAGED_BYTES_MAX);
-        let working = WORKING_BYTES * threads + staged_bytes * places;
+        let buffers = threads * lanes as u64;
+        let staged_bytes = (options.memory / STAGED_PART / buffers).min(STAGED_BYTES_MAX);
+        let working = WORKING_BYTES * threads + staged_bytes * buffers;
         Self {
             lanes: (0..lanes).map(|_| Mutex::default()).collect(),
             schema: options.schema,
             long_keys: options.keys,
             first_open_year: first_open_year(options.today),
             names: Names::new(options.schema),
-            staged_bytes: usize::try_from(staged_bytes).expect("BUG: less than the most"),
+            staged_bytes: usize::try_from(staged_bytes).expect("BUG: staged bytes are bounded"),
             budget: options
                 .memory
                 .saturating_sub(working)
@@ -83,7 +82,7 @@ impl<'o> Memory<'o> {
         }
     }
 
-    /// Reads chunks with all threads until the files end or the budget is used.
+    /// Reads chunks with all threads until the files end or the budget is used up.
     ///
     /// # Errors
     /// The first error in the order of the files.
@@ -135,12 +134,13 @@ impl<'o> Memory<'o> {
         Ok(())
     }
 
-    /// True when summing did not free enough to go on reading.
+    /// True when summing did not free enough memory to go on reading.
     pub fn is_still_full(&self) -> bool {
         self.used.load(Ordering::Relaxed) > self.budget / 3 * 2
     }
 
-    /// All lanes, and the names of subtotals. Lanes of a shard are every so manieth, from its number on.
+    /// All lanes, and the names of subtotals. With `n` shards, the lanes of a shard are every `n`-th one, from its
+    /// number on.
     pub fn lanes(&mut self) -> (Vec<&Lane>, &Names) {
         let lanes = self.lanes.iter_mut();
         let lanes = lanes.map(|lane| &*unpoisoned(lane.get_mut())).collect();
@@ -148,7 +148,7 @@ impl<'o> Memory<'o> {
     }
 
     fn lane_of(&self, prefix: &ShardPrefix, stored: &[u8]) -> usize {
-        // Lanes are a multiple of the shards, so this refines the shard.
+        // The number of lanes is a multiple of the number of shards, so this refines the shard.
         let lanes = u16::try_from(self.lanes.len()).expect("BUG: few lanes");
         usize::from(prefix.shard_of(stored, lanes))
     }
@@ -166,15 +166,15 @@ struct Filling<'f, 'o> {
     progress: Progress<'f>,
     rows: AtomicU64,
     ended: AtomicBool,
-    /// The number of the chunk that failed, and how; the first one in the files.
+    /// The number and error of the failed chunk that comes first in the files.
     failed: Mutex<Option<(u64, LoadError)>>,
 }
 
-/// What a thread reads chunks into.
+/// Rows that a thread has read and not yet added to lanes.
 struct Batch {
-    /// Rows by the lane they are for.
+    /// Rows by lane.
     lanes: Vec<StagedRows>,
-    /// By day since 2000: its partition, once it was needed.
+    /// Partition of each day since 2000, once it was needed.
     days: Vec<Option<Numbered>>,
 }
 
@@ -219,7 +219,7 @@ impl Filling<'_, '_> {
         let lanes = &mut batch.lanes;
         let mut each = |line: u64, fields: Result<Fields<'_>, String>, text: &[u8]| {
             let read = match fields {
-                // Not moved: to copy what was written just before would wait for it.
+                // Borrowed, because a copy would wait for bytes that were written just before.
                 Ok(ref fields) => reader.row(fields, |prefix, stored| {
                     &mut lanes[memory.lane_of(prefix, stored)]
                 }),
@@ -246,21 +246,21 @@ impl Filling<'_, '_> {
         self.flush(batch, worker, memory.staged_bytes)
     }
 
-    /// The partition of a bucket; worked out once for each day.
+    /// The partition of a bucket, computed once for each day.
     fn partition(&self, row: &Row, days: &mut Vec<Option<Numbered>>) -> Numbered {
         let day = (row.minutes / 1_440) as usize;
         if days.len() <= day {
             days.resize(day + 1, None);
         }
         *days[day].get_or_insert_with(|| {
-            // Where the bucket starts, however long it is.
+            // The start of the bucket, whatever its length.
             let code = TimeCode::from_minutes(row.minutes, Grain::Minute);
             Partition::keeping(code, self.memory.first_open_year).into()
         })
     }
 
-    /// Puts what a batch has for lanes into them, where it is at least so many bytes; threads begin at different ones, so
-    /// that they seldom wait.
+    /// Adds the rows of a batch to their lanes, where they have at least `least` bytes. Threads begin at different
+    /// lanes, so that they seldom wait for each other.
     fn flush(&self, batch: &mut Batch, worker: usize, least: usize) -> Result<(), LoadError> {
         let lanes = &self.memory.lanes;
         let Batch { lanes: read, days } = batch;
@@ -295,7 +295,7 @@ impl Filling<'_, '_> {
 
 fn too_large(lane: &Lane, wrong: TooLarge) -> LoadError {
     let key = lane.keys.get(wrong.key);
-    // Where the bucket starts, however long it is.
+    // The start of the bucket, whatever its length.
     let code = TimeCode::from_minutes(wrong.minutes, Grain::Minute);
     WrongCounts::too_large(key, lane.raw(line::stored_key(key)), code)
 }
@@ -304,7 +304,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     unpoisoned(mutex.lock())
 }
 
-/// A panic of one thread ends the whole load; nobody sees what it left.
+/// A panic of one thread ends the whole load, so nothing reads the state that it left.
 fn unpoisoned<T>(result: Result<T, PoisonError<T>>) -> T {
     result.unwrap_or_else(PoisonError::into_inner)
 }

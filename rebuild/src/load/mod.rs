@@ -7,9 +7,9 @@
 //!                              one run for each partition and shard, in `incoming/`
 //! ```
 //!
-//! Invariants: nothing here counts until the holder of the lock adopts the runs; the runs depend on the rows
-//! alone, not on their order, on threads or on memory; memory stays within the budget whatever the input.
-//! A run is complete: every breakdown was compared with its totals.
+//! Invariants: nothing counts until the holder of the lock adopts the runs. The runs depend on the rows alone, not on
+//! their order, on threads or on memory. Memory stays within the budget whatever the input. A run is complete: every
+//! breakdown was compared with its totals.
 
 mod balance;
 mod chunk;
@@ -38,76 +38,76 @@ pub use error::{BadRow, LoadError};
 pub use input::open as open_input;
 use memory::Memory;
 
-/// Memory of a load when none is named, bytes.
+/// Memory of a load by default, bytes.
 pub const MEMORY_DEFAULT: u64 = 512 << 20;
 
 /// The least memory a load takes, bytes.
 pub const MEMORY_MIN: u64 = 32 << 20;
 
-/// What a load needs to know.
+/// Options of a load.
 #[derive(Debug, Clone, Copy)]
 pub struct LoadOptions<'a> {
-    /// What the files begin with: the load's own id, lower-case letters and digits.
+    /// The load's own id, lower-case letters and digits, with which the names of its files begin.
     pub id: &'a str,
-    /// What may be counted.
+    /// Namespaces and subtotals that may be counted.
     pub schema: &'a Schema,
-    /// How long keys are stored in this installation.
+    /// Hash of long keys of the data directory.
     pub keys: &'a LongKeys,
-    /// The ring's today: it tells which years are closed.
+    /// The ring's today, which tells which years are closed.
     pub today: Day,
     /// Shards of the runs.
     pub shards: u16,
     /// zstd level of the runs, 1–19.
     pub level: i32,
-    /// Bytes of rows and keys held in memory, at least [`MEMORY_MIN`].
+    /// Memory for rows and keys, bytes, at least [`MEMORY_MIN`].
     pub memory: u64,
-    /// Puts what a breakdown lacks under `-` instead of refusing it.
+    /// Counts the missing part of a breakdown under `-` instead of refusing it.
     pub fill: bool,
 }
 
-/// How far a load is.
+/// Progress of a load.
 #[derive(Debug, Clone, Copy)]
 pub enum Step {
-    /// Bytes of the files read, and rows taken from them.
+    /// Bytes of the files that were read, and rows in them.
     Read {
-        /// Bytes as they are on disk.
+        /// Bytes, as they are on disk.
         bytes: u64,
         /// Rows.
         rows: u64,
     },
-    /// Runs written, of how many.
+    /// Runs that were written, and runs in all.
     Write {
-        /// Written.
+        /// Runs that were written.
         done: usize,
-        /// In all.
+        /// Runs in all.
         all: usize,
     },
 }
 
-/// Hears of steps, from several threads.
+/// A function that gets the progress, from several threads.
 pub type Progress<'p> = &'p (dyn Fn(Step) + Sync);
 
-/// Takes rows that cannot be used; an error ends the load with it.
+/// A function that takes bad rows; its error ends the load.
 pub type OnBadRow<'b> = &'b (dyn Fn(BadRow) -> Result<(), LoadError> + Sync);
 
-/// What a load made.
+/// Result of a load.
 #[derive(Debug)]
 pub struct Loaded {
-    /// One run for each partition and shard that has rows, in `incoming/`, synced and named.
+    /// One run for each partition and shard that has rows, in `incoming/`, durable.
     pub runs: Vec<RunEntry>,
-    /// Good rows.
+    /// Number of good rows.
     pub rows: u64,
-    /// Times that memory was written out before the end.
+    /// How often memory was written out before the end.
     pub spills: u32,
-    /// Files without a byte, as they were named.
+    /// Empty files, as the caller named them.
     pub empty: Vec<Arc<str>>,
 }
 
 /// Sorts `files` (`-` is standard input) into runs.
 ///
 /// # Errors
-/// A file that cannot be read, a bad row that `on_bad_row` does not take, counts that do not balance, or the
-/// disk. Files it made have names that begin with the id; whoever called removes them.
+/// When a file cannot be read, `on_bad_row` refuses a bad row, counts do not balance, or a disk fails. The names of new
+/// files begin with the id; the caller removes the files.
 pub fn load(
     blobs: &Blobs,
     files: &[PathBuf],
@@ -170,7 +170,7 @@ pub fn load(
     })
 }
 
-/// Empty files are parts that had nothing to say, unless there is nothing but them.
+/// Refuses a load of nothing but empty files. Beside other files, an empty file is a part without rows.
 fn check_for_rows(files: usize, empty: &[Arc<str>]) -> Result<(), LoadError> {
     match empty.first() {
         Some(file) if files == empty.len() => Err(LoadError::File {

@@ -1,5 +1,5 @@
-//! NDJSON: an object a line, `{"namespace":"l","key":"abc","hour":"2012-03-16T18:00:00Z","count":5}`, for
-//! breakdowns also `"subtotal"` and `"value"`.
+//! NDJSON: one object in each line, `{"namespace":"l","key":"abc","hour":"2012-03-16T18:00:00Z","count":5}`; breakdowns
+//! also have `"subtotal"` and `"value"`.
 
 use std::borrow::Cow;
 
@@ -43,10 +43,10 @@ impl Scalar<'_> {
     }
 }
 
-/// Calls `each` with every row of a chunk whose first byte stands at line `first_line`.
+/// Calls `each` with every row of a chunk whose first byte is in line `first_line`.
 ///
 /// # Errors
-/// What `each` says.
+/// Errors of `each`.
 pub fn rows<E>(chunk: &[u8], first_line: u64, each: &mut EachRow<'_, E>) -> Result<(), E> {
     for line in lines(chunk, first_line) {
         let (line, text) = (line.number, chunk[line.place].trim_ascii());
@@ -63,7 +63,11 @@ pub fn rows<E>(chunk: &[u8], first_line: u64, each: &mut EachRow<'_, E>) -> Resu
                 };
                 each(line, Ok(fields), text)?;
             }
-            Err(error) => each(line, Err(format!("it is not a row as JSON: {error}")), text)?,
+            Err(error) => each(
+                line,
+                Err(format!("the line is not a JSON row: {error}")),
+                text,
+            )?,
         }
     }
     Ok(())

@@ -1,7 +1,7 @@
-//! The order of a shard's keys, as they stand in a run.
+//! The order of a shard's keys in runs.
 //!
-//! Every run of a shard takes its keys in this order. A run has rows of few of them, so those are sorted by rank rather
-//! than looked for by key; and the keys' texts stand in this order, so that whoever writes them walks through memory.
+//! Every run of a shard has its keys in this order. A run has rows of few keys, so these are sorted by rank instead of
+//! by text. The texts of the keys are stored in this order, so that a writer reads memory from front to back.
 
 use std::ops::Range;
 
@@ -9,27 +9,27 @@ use tallyring_records::line;
 
 use super::lane::Lane;
 
-/// Memory that a key takes, about, while runs are written: what it is sorted by (for some of the shards at a time), its
-/// rank, and its text once more with where it begins.
+/// Memory of a key while runs are written, about, bytes: its sort key (for some of the shards at a time), its rank, and
+/// its text once more with its start.
 pub const ORDER_BYTES: usize = 48;
 
-/// The keys of all lanes of a shard. Each has a rank, from 0.
+/// The keys of all lanes of a shard, ranked from 0.
 pub struct Order {
-    /// Of each key, by lane and number.
+    /// Rank of each key, by lane and key number.
     ranks: Vec<Vec<u32>>,
-    /// The texts of all keys by rank, without anything between.
+    /// Texts of all keys by rank, without separators.
     texts: Vec<u8>,
-    /// Where each begins, and where the last one ends.
+    /// Start of each text, and the end of the last one.
     starts: Vec<usize>,
 }
 
-/// Rows of one key, of which there is at least one.
-pub struct OfKey<'l, T> {
-    /// The key's rank.
+/// Rows of one key; at least one.
+pub struct KeyRows<'l, T> {
+    /// Rank of the key.
     pub rank: u32,
-    /// Its lane within the shard.
+    /// Lane of the key within the shard.
     pub lane: u32,
-    /// Its rows.
+    /// Rows of the key.
     pub rows: &'l [T],
 }
 
@@ -41,7 +41,7 @@ struct KeyAt {
 }
 
 impl Order {
-    /// Of the bytes of all keys, each with `behind` behind it.
+    /// Ranks keys by their bytes, each followed by `behind`.
     pub fn of(lanes: &[&Lane], behind: &[u8]) -> Self {
         let text = |at: KeyAt| lanes[at.lane as usize].keys.get(at.key);
         let bytes = lanes.iter().map(|lane| lane.keys.text_bytes()).sum();
@@ -60,13 +60,13 @@ impl Order {
         order
     }
 
-    /// The key of this rank.
+    /// The key with this rank.
     pub fn key(&self, rank: u32) -> &[u8] {
         let rank = rank as usize;
         &self.texts[self.starts[rank]..self.starts[rank + 1]]
     }
 
-    /// The ranks of a namespace's keys: they stand together.
+    /// The ranks of a namespace's keys, which are adjacent.
     pub fn of_namespace(&self, name: &str) -> Range<u32> {
         let section = format!("{name}|");
         let section = section.as_bytes();
@@ -86,26 +86,26 @@ impl Order {
     }
 }
 
-/// The rows of each key that has some, by rank; those of each lane are sorted by the number of their key.
+/// The rows of each key that has some, by rank. The rows of each lane are sorted by key number.
 pub fn by_key<'l, T>(
     order: &Order,
     lanes: impl Iterator<Item = &'l [T]>,
     key: impl Fn(&T) -> u32,
-) -> Vec<OfKey<'l, T>> {
+) -> Vec<KeyRows<'l, T>> {
     let mut keys = Vec::new();
     for ((lane, rows), ranks) in (0..).zip(lanes).zip(&order.ranks) {
         let of_keys = rows.chunk_by(|a, b| key(a) == key(b));
-        keys.extend(of_keys.map(|rows| OfKey {
+        keys.extend(of_keys.map(|rows| KeyRows {
             rank: ranks[key(&rows[0]) as usize],
             lane,
             rows,
         }));
     }
-    keys.sort_unstable_by_key(|of| of.rank);
+    keys.sort_unstable_by_key(|rows| rows.rank);
     keys
 }
 
-/// Keys of all lanes in the order of their bytes, each with `behind` behind it.
+/// Keys of all lanes in the order of their bytes, each followed by `behind`.
 fn sorted(lanes: &[&Lane], behind: &[u8]) -> impl ExactSizeIterator<Item = KeyAt> {
     let text = |at: KeyAt| lanes[at.lane as usize].keys.get(at.key);
     let all = lanes.iter().map(|lane| lane.keys.len()).sum();
@@ -114,7 +114,7 @@ fn sorted(lanes: &[&Lane], behind: &[u8]) -> impl ExactSizeIterator<Item = KeyAt
         let of_lane = (0..lane.keys.len() as u32).map(|key| KeyAt { lane: number, key });
         keys.extend(of_lane.map(|at| (beginning(text(at), behind), at)));
     }
-    // Most keys differ in their first bytes, which stand here; the others are looked up.
+    // Most keys differ in their first bytes, which are compared first.
     keys.sort_unstable_by(|(a, at_a), (b, at_b)| {
         a.cmp(b).then_with(|| {
             text(*at_a)
@@ -126,11 +126,11 @@ fn sorted(lanes: &[&Lane], behind: &[u8]) -> impl ExactSizeIterator<Item = KeyAt
     keys.into_iter().map(|(_, at)| at)
 }
 
-/// The first 16 bytes as a number that sorts like them.
+/// The first 16 bytes as a number of the same order.
 fn beginning(key: &[u8], behind: &[u8]) -> u128 {
     let mut bytes = [0; 16];
-    for (place, byte) in bytes.iter_mut().zip(key.iter().chain(behind)) {
-        *place = *byte;
+    for (target, byte) in bytes.iter_mut().zip(key.iter().chain(behind)) {
+        *target = *byte;
     }
     u128::from_be_bytes(bytes)
 }

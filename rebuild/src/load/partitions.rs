@@ -1,11 +1,12 @@
-//! Rows of a lane by partition, found by number: each row looks for its own.
+//! Rows of a lane by partition. Partitions are found by number, because each row needs its own.
 
 use tallyring_archive::Partition;
 use tallyring_records::Day;
 
 use super::lane::Rows;
 
-/// A partition and its number: the months from 2000 to its first. In a load no year is kept by month and as a whole.
+/// A partition and its number: the months from 2000 to its first month. No load has a year both by month and as a
+/// whole.
 #[derive(Debug, Clone, Copy)]
 pub struct Numbered {
     partition: Partition,
@@ -24,8 +25,8 @@ impl From<Partition> for Numbered {
 /// Rows of each partition that has some.
 #[derive(Default)]
 pub struct Partitions {
-    /// By a partition's number: its place below, counted from 1, or 0.
-    places: Vec<u16>,
+    /// Index in `rows` by the number of the partition, counted from 1; 0 for none.
+    indices: Vec<u16>,
     rows: Vec<(Partition, Rows)>,
 }
 
@@ -34,19 +35,19 @@ impl Partitions {
     #[inline]
     pub fn of(&mut self, partition: Numbered) -> &mut Rows {
         let number = usize::from(partition.number);
-        let known = self.places.get(number).copied().unwrap_or(0);
-        let place = match usize::from(known).checked_sub(1) {
-            Some(place) => place,
+        let known = self.indices.get(number).copied().unwrap_or(0);
+        let index = match usize::from(known).checked_sub(1) {
+            Some(index) => index,
             None => self.add(partition),
         };
-        &mut self.rows[place].1
+        &mut self.rows[index].1
     }
 
     /// The rows of a partition, if it has some.
     pub fn get(&self, partition: Partition) -> Option<&Rows> {
         let number = usize::from(Numbered::from(partition).number);
-        let place = self.places.get(number)?.checked_sub(1)?;
-        Some(&self.rows[usize::from(place)].1)
+        let index = self.indices.get(number)?.checked_sub(1)?;
+        Some(&self.rows[usize::from(index)].1)
     }
 
     /// All rows with their partitions, in any order.
@@ -54,7 +55,7 @@ impl Partitions {
         self.rows.iter()
     }
 
-    /// All rows, those of earlier partitions first.
+    /// All rows, in the order of their partitions.
     pub fn in_order(&mut self) -> Vec<&mut Rows> {
         let mut all: Vec<&mut (Partition, Rows)> = self.rows.iter_mut().collect();
         all.sort_unstable_by_key(|(partition, _)| *partition);
@@ -64,11 +65,11 @@ impl Partitions {
     #[cold]
     fn add(&mut self, Numbered { partition, number }: Numbered) -> usize {
         let number = usize::from(number);
-        if self.places.len() <= number {
-            self.places.resize(number + 1, 0);
+        if self.indices.len() <= number {
+            self.indices.resize(number + 1, 0);
         }
         self.rows.push((partition, Rows::default()));
-        self.places[number] = u16::try_from(self.rows.len()).expect("BUG: 12,000 months");
+        self.indices[number] = u16::try_from(self.rows.len()).expect("BUG: 12,000 months");
         self.rows.len() - 1
     }
 }

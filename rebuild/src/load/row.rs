@@ -1,4 +1,4 @@
-//! A row: fields checked, names resolved, keys and values in their stored form.
+//! Rows: fields are checked, names are resolved, keys and values get their stored form.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use tallyring_records::{
 use super::field;
 use super::field::{parts_of, shown};
 
-/// The fields of a row as they stand in a file; empty where there is none.
+/// The fields of a row as they are in a file; a missing field is empty.
 #[derive(Debug, Clone, Copy)]
 pub struct Fields<'f> {
     /// Namespace.
@@ -24,21 +24,21 @@ pub struct Fields<'f> {
     pub count: &'f [u8],
     /// The breakdown that this row is part of; empty for a total.
     pub subtotal: &'f [u8],
-    /// Its value.
+    /// Value of the subtotal.
     pub value: &'f [u8],
 }
 
-/// Rows that can be counted, in memory that is read in order by whoever goes through them.
+/// Rows that can be counted, stored in the order in which they are read later.
 #[derive(Default)]
 pub struct StagedRows {
     rows: Vec<Row>,
-    /// What few rows have.
-    more: Vec<More>,
+    /// Fields that few rows have.
+    extra: Vec<Extra>,
     /// Long keys, and values, in their stored form.
     texts: Vec<u8>,
     /// Hash and raw text, as often as they came.
     lookups: Vec<(String, String)>,
-    /// Bytes of those texts.
+    /// Bytes of these texts.
     lookup_bytes: usize,
 }
 
@@ -49,22 +49,22 @@ pub struct Row {
     key: ShortText,
     /// At least 1.
     pub count: u64,
-    /// Start of its bucket, minutes since 2000.
+    /// Start of the bucket, minutes since 2000.
     pub minutes: u32,
-    /// Its place among what few have, counted from 1; 0 for a total whose key is short and no hash.
-    more: u32,
+    /// Index of the extra fields, counted from 1; 0 for a total whose key is short and not a hash.
+    extra: u32,
 }
 
-/// A row's namespace and key in their stored form, `l|abc`.
+/// Namespace and key of a row in their stored form, `l|abc`.
 #[derive(Debug, Clone, Copy)]
 pub enum RowKey<'r> {
-    /// Most are.
+    /// A short key, as most are.
     Short(ShortText),
-    /// The others.
+    /// A long key.
     Long(&'r [u8]),
 }
 
-struct More {
+struct Extra {
     /// Namespace and key, if they are long.
     key: Option<Range<u32>>,
     /// The breakdown by number in [`Names`] and its value.
@@ -73,28 +73,28 @@ struct More {
 }
 
 impl StagedRows {
-    /// True when there are none.
+    /// True when there are no rows.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// Bytes of all of them.
+    /// Memory of all rows, bytes.
     pub fn bytes(&self) -> usize {
         size_of_val(self.rows.as_slice())
             + self.texts.len()
-            + size_of_val(self.more.as_slice())
+            + size_of_val(self.extra.as_slice())
             + size_of_val(self.lookups.as_slice())
             + self.lookup_bytes
     }
 
-    /// All, as they came.
+    /// All rows, in the order in which they came.
     pub fn iter(&self) -> impl Iterator<Item = &Row> {
         self.rows.iter()
     }
 
-    /// Namespace and key.
+    /// Namespace and key of a row.
     pub fn key(&self, row: &Row) -> RowKey<'_> {
-        match self.more(row).and_then(|more| more.key.as_ref()) {
+        match self.extra(row).and_then(|extra| extra.key.as_ref()) {
             Some(long) => RowKey::Long(self.text(long)),
             None => RowKey::Short(row.key),
         }
@@ -102,31 +102,31 @@ impl StagedRows {
 
     /// The breakdown that the row is part of, by number in [`Names`], and its value; none for a total.
     pub fn part(&self, row: &Row) -> Option<(u16, &[u8])> {
-        let (subtotal, value) = self.more(row)?.part.as_ref()?;
+        let (subtotal, value) = self.extra(row)?.part.as_ref()?;
         Some((*subtotal, self.text(value)))
     }
 
-    /// Hash and raw text of what the row has as a hash.
+    /// Hashes in the row, each with its raw text.
     pub fn lookups(&self, row: &Row) -> &[(String, String)] {
-        self.more(row)
-            .map_or(&[], |more| &self.lookups[places(&more.lookups)])
+        self.extra(row)
+            .map_or(&[], |extra| &self.lookups[usize_range(&extra.lookups)])
     }
 
-    /// Forgets all. Keeps its memory if it was made for about `usual` bytes: a file that is sorted by key fills one lane after
-    /// the other, and all must not keep a whole chunk's memory.
+    /// Removes all rows. Memory for about `usual` bytes is kept; more is freed. A file that is sorted by key fills one
+    /// lane after the other, and not every lane may keep the memory of a whole chunk.
     pub fn clear(&mut self, usual: usize) {
         let held = size_of::<Row>() * self.rows.capacity()
             + self.texts.capacity()
-            + size_of::<More>() * self.more.capacity()
+            + size_of::<Extra>() * self.extra.capacity()
             + size_of::<(String, String)>() * self.lookups.capacity();
-        // What grows by doubling holds up to twice as much.
+        // Vectors that grow by doubling hold up to twice their size.
         if held > 3 * usual {
             *self = Self::default();
             return;
         }
         self.rows.clear();
         self.texts.clear();
-        self.more.clear();
+        self.extra.clear();
         self.lookups.clear();
         self.lookup_bytes = 0;
     }
@@ -138,7 +138,7 @@ impl StagedRows {
         }
     }
 
-    /// Forgets the texts and lookups from here on.
+    /// Removes texts and lookups from these indices on.
     fn withdraw(&mut self, texts: usize, lookups: usize) {
         self.texts.truncate(texts);
         for (stored, raw) in self.lookups.drain(lookups..) {
@@ -146,13 +146,13 @@ impl StagedRows {
         }
     }
 
-    fn more(&self, row: &Row) -> Option<&More> {
-        let at = row.more.checked_sub(1)?;
-        Some(&self.more[at as usize])
+    fn extra(&self, row: &Row) -> Option<&Extra> {
+        let index = row.extra.checked_sub(1)?;
+        Some(&self.extra[index as usize])
     }
 
-    fn text(&self, at: &Range<u32>) -> &[u8] {
-        &self.texts[places(at)]
+    fn text(&self, range: &Range<u32>) -> &[u8] {
+        &self.texts[usize_range(range)]
     }
 
     fn add_text(&mut self, parts: &[&[u8]]) -> Range<u32> {
@@ -160,16 +160,16 @@ impl StagedRows {
         for part in parts {
             self.texts.extend_from_slice(part);
         }
-        range(start..self.texts.len())
+        u32_range(start..self.texts.len())
     }
 }
 
-fn range(places: Range<usize>) -> Range<u32> {
-    let place = |at| u32::try_from(at).expect("BUG: a few chunks of rows");
-    place(places.start)..place(places.end)
+fn u32_range(range: Range<usize>) -> Range<u32> {
+    let narrow = |index| u32::try_from(index).expect("BUG: a few chunks of rows");
+    narrow(range.start)..narrow(range.end)
 }
 
-fn places(range: &Range<u32>) -> Range<usize> {
+fn usize_range(range: &Range<u32>) -> Range<usize> {
     range.start as usize..range.end as usize
 }
 
@@ -177,7 +177,7 @@ fn places(range: &Range<u32>) -> Range<usize> {
 pub struct Names(Vec<String>);
 
 impl Names {
-    /// Of all namespaces.
+    /// Collects the names of all namespaces.
     pub fn new(schema: &Schema) -> Self {
         let mut names: Vec<String> = schema
             .namespaces
@@ -196,8 +196,8 @@ impl Names {
 
     /// The number of a name.
     pub fn find(&self, name: &str) -> Option<u16> {
-        let at = self.0.binary_search_by(|known| known.as_str().cmp(name));
-        at.ok().and_then(|at| u16::try_from(at).ok())
+        let found = self.0.binary_search_by(|known| known.as_str().cmp(name));
+        found.ok().and_then(|index| u16::try_from(index).ok())
     }
 }
 
@@ -206,33 +206,33 @@ pub struct Reader<'s> {
     schema: &'s Schema,
     keys: &'s LongKeys,
     names: &'s Names,
-    /// The namespace of the row before, which the next one mostly has too.
+    /// Index of the previous row's namespace, which is mostly that of the next row, too.
     last: usize,
-    /// By namespace.
+    /// By index of the namespace.
     prefixes: Vec<Prefix>,
 }
 
-/// A namespace, and what its keys begin with, `l|`.
+/// A namespace, and the beginning of its keys, `l|`.
 struct Prefix {
-    /// If it is short.
+    /// Name of the namespace, if it is short.
     name: Option<ShortText>,
     shard: ShardPrefix,
-    /// If it is short.
+    /// Beginning of its keys, if it is short.
     text: Option<ShortText>,
 }
 
-/// A row's key.
+/// The key of a row.
 struct Key<'k> {
-    /// Without its namespace.
+    /// Stored form without the namespace.
     stored: &'k [u8],
-    /// As it is stored and as it came, unless it is plain ASCII.
+    /// Stored form and raw text, unless the key is plain ASCII.
     not_plain: Option<(&'k str, &'k str)>,
-    /// With its namespace, if that is short.
+    /// Stored form with the namespace, if it is short.
     short: Option<ShortText>,
 }
 
 impl<'s> Reader<'s> {
-    /// A reader of rows.
+    /// Creates a reader of rows.
     pub fn new(schema: &'s Schema, keys: &'s LongKeys, names: &'s Names) -> Self {
         Self {
             schema,
@@ -254,13 +254,15 @@ impl<'s> Reader<'s> {
         }
     }
 
-    /// Reads a row and puts it with those that `rows_of` chooses by its stored key; nothing when it counts nothing.
+    /// Reads a row and adds it to the rows that `rows_of` chooses by the stored key. A row with count 0 is checked and
+    /// not added.
     ///
-    /// Nearly all rows are totals of plain keys. Of those nothing is handed on by value that others have, and nothing is read
-    /// as a whole just after it was written in parts: processors wait for that, longer than to check a field.
+    /// Nearly all rows are totals of plain keys. For these, no value is copied that another place has, and nothing is
+    /// read as a whole just after it was written in parts: a processor waits for that longer than a field takes to
+    /// check.
     ///
     /// # Errors
-    /// What is wrong with which field, for the user.
+    /// A sentence for the user that names the wrong field.
     pub fn row<'r>(
         &mut self,
         fields: &Fields<'_>,
@@ -284,7 +286,7 @@ impl<'s> Reader<'s> {
         let rows = rows_of(&prefix.shard, stored);
         let short = prefix.text.and_then(|text| text.followed_by(stored));
         let is_total = fields.subtotal.is_empty() && fields.value.is_empty();
-        let more = if is_total && not_plain.is_none() && short.is_some() {
+        let extra = if is_total && not_plain.is_none() && short.is_some() {
             0
         } else {
             let key = Key {
@@ -292,7 +294,7 @@ impl<'s> Reader<'s> {
                 not_plain,
                 short,
             };
-            self.more(namespace, fields, count, &key, rows)?
+            self.extra(namespace, fields, count, &key, rows)?
         };
         if count == 0 {
             return Ok(());
@@ -301,14 +303,14 @@ impl<'s> Reader<'s> {
             key: short.unwrap_or_default(),
             count,
             minutes: TimeCode::containing(seconds, namespace.grain).minutes(),
-            more,
+            extra,
         });
         Ok(())
     }
 
-    /// Puts with the rows what few of them have: a breakdown, or a key that is long or no plain ASCII. Its place there,
-    /// counted from 1, or 0 if it is nothing. Nothing stays of a row that does not count.
-    fn more(
+    /// Adds the extra fields of a row: a breakdown, or a key that is long or not plain ASCII. Returns their index,
+    /// counted from 1, or 0 for none. Nothing stays of a row that does not count.
+    fn extra(
         &self,
         namespace: &Namespace,
         fields: &Fields<'_>,
@@ -329,13 +331,13 @@ impl<'s> Reader<'s> {
         }
         let is_long = key.short.is_none();
         let long = is_long.then(|| rows.add_text(&[namespace.name.as_bytes(), b"|", key.stored]));
-        let lookups = range(first_lookup..rows.lookups.len());
+        let lookups = u32_range(first_lookup..rows.lookups.len());
         if long.is_none() && part.is_none() && lookups.is_empty() {
             return Ok(0);
         }
         let key = long;
-        rows.more.push(More { key, part, lookups });
-        Ok(u32::try_from(rows.more.len()).expect("BUG: a few chunks of rows"))
+        rows.extra.push(Extra { key, part, lookups });
+        Ok(u32::try_from(rows.extra.len()).expect("BUG: a few chunks of rows"))
     }
 
     /// The breakdown that a row is part of.
@@ -374,7 +376,7 @@ impl<'s> Reader<'s> {
         };
         self.last = found.ok_or_else(|| {
             format!(
-                "`namespace` is {}; declared are {}",
+                "`namespace` must be one of {1}; got {0}",
                 shown(name),
                 declared()
             )
@@ -382,7 +384,7 @@ impl<'s> Reader<'s> {
         Ok(&namespaces[self.last])
     }
 
-    /// A value in its stored form; each part of a crossed one by itself.
+    /// A value in its stored form. Each part of a crossed value has its own stored form.
     fn value(
         &self,
         subtotal: &str,
@@ -399,7 +401,7 @@ impl<'s> Reader<'s> {
         let parts: Vec<Cow<'_, str>> = parts.iter().map(|part| self.stored(part, rows)).collect();
         if parts.len() != dimensions {
             return Err(format!(
-                "`value` is {}; `{subtotal}` takes {dimensions} values with a * between, and \\* for a * within one",
+                "`value` is {}; `{subtotal}` takes {dimensions} values separated by *, with \\* for a * in a value",
                 shown(value.as_bytes())
             ));
         }
@@ -436,11 +438,12 @@ fn subtotal<'n>(namespace: &'n Namespace, name: &[u8]) -> Result<&'n str, String
 fn text<'t>(field: &str, bytes: &'t [u8]) -> Result<&'t str, String> {
     if bytes.len() > KEY_BYTES_MAX {
         return Err(format!(
-            "`{field}` is {} bytes long; at most {KEY_BYTES_MAX} are kept",
+            "`{field}` is {} bytes long; at most {KEY_BYTES_MAX} are allowed",
             bytes.len()
         ));
     }
-    std::str::from_utf8(bytes).map_err(|_| format!("`{field}` is {}, no UTF-8", shown(bytes)))
+    std::str::from_utf8(bytes)
+        .map_err(|_| format!("`{field}` is {}, which is not UTF-8", shown(bytes)))
 }
 
 #[cfg(test)]
@@ -464,14 +467,14 @@ mod tests {
                 value,
             };
             let read = reader.row(&fields, |_, _| &mut rows);
-            let held = (rows.rows.len(), rows.more.len(), rows.lookups.len());
+            let held = (rows.rows.len(), rows.extra.len(), rows.lookups.len());
             (read.is_ok(), held, rows.bytes())
         };
         assert_eq!(row(b"0", long), (true, (0, 0, 0), 0));
         assert_eq!(row(b"1", b"\xff"), (false, (0, 0, 0), 0));
-        // The key's text and the value's.
+        // The text of the key, and the text of the value.
         let (is_good, held, bytes) = row(b"1", long);
         assert_eq!((is_good, held), (true, (1, 1, 2)));
-        assert!(bytes > 2 * long.len() + size_of::<Row>() + size_of::<More>());
+        assert!(bytes > 2 * long.len() + size_of::<Row>() + size_of::<Extra>());
     }
 }

@@ -1,21 +1,22 @@
-//! Where fields end: commas and line ends, 64 bytes at a time.
+//! Finds the ends of fields: commas and line ends, 64 bytes at a time.
 //!
-//! Fields are shorter than what a search for a byte takes to set up, and how many separators a few bytes have cannot be
-//! foretold: processors that guess wrong wait for longer than to look at all 64 bytes, which have a dozen.
+//! Fields are shorter than a search for a byte takes to set up. The number of separators in a few bytes cannot be
+//! predicted, and a wrong prediction takes a processor longer than looking at all 64 bytes, which have about a dozen
+//! separators.
 
-/// Places of all commas and line feeds, ascending.
+/// Positions of all commas and line feeds, ascending.
 pub struct Separators<'b> {
     bytes: &'b [u8],
-    /// Behind the bytes whose separators are given now.
+    /// Position behind the current block.
     next: usize,
-    /// A bit for each of those bytes, from the lowest, that is one and was not given yet.
+    /// A bit for each byte of the current block, from the lowest, that is a separator and was not returned yet.
     marks: u64,
 }
 
 const BLOCK_BYTES: usize = u64::BITS as usize;
 
 impl<'b> Separators<'b> {
-    /// Those of `bytes`.
+    /// Begins at the start of `bytes`.
     pub fn of(bytes: &'b [u8]) -> Self {
         Self {
             bytes,
@@ -24,7 +25,7 @@ impl<'b> Separators<'b> {
         }
     }
 
-    /// The bytes from `self.next` on, with zeros behind the last one; none behind the end.
+    /// The bytes from `self.next` on, filled up with zeros; none behind the end.
     fn block(&self) -> Option<[u8; BLOCK_BYTES]> {
         let rest = &self.bytes[self.next.min(self.bytes.len())..];
         if let Some(block) = rest.first_chunk() {
@@ -62,8 +63,8 @@ fn marks(block: &[u8; BLOCK_BYTES]) -> u64 {
     })
 }
 
-/// The top bit of every byte that equals `byte`: there `word ^ ,,,,` has a zero. (Hacker's Delight, section 6-1, finds zero
-/// bytes exactly, whatever stands beside them.)
+/// The top bit of every byte that equals `byte`, where `word ^ ,,,,` has a zero. Hacker's Delight, section 6-1, finds
+/// zero bytes exactly, whatever their neighbours are.
 #[inline]
 fn equal(word: u64, byte: u8) -> u64 {
     const LOW_BITS: u64 = u64::from_ne_bytes([0x7f; 8]);
@@ -72,10 +73,10 @@ fn equal(word: u64, byte: u8) -> u64 {
     !(((zero_where_equal & LOW_BITS) + LOW_BITS) | zero_where_equal | LOW_BITS)
 }
 
-/// The top bits of all bytes beside each other; the others are zero.
+/// The top bits of all bytes, side by side; all other bits are zero.
 #[inline]
 fn top_bits(word: u64) -> u64 {
-    // Moves the bit of each byte to a place of its own in the highest byte; none meets another on the way.
+    // Moves the bit of each byte to its own position in the highest byte; no bit meets another on the way.
     (word >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56
 }
 

@@ -1,4 +1,5 @@
-//! Loads against a naive model: whatever the order, the division into files and the memory, the same bytes.
+//! Loads compared with a naive model: the bytes do not depend on the order of rows, on the division into files, or on
+//! memory.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -77,7 +78,7 @@ impl Stand {
         (loaded, bad.into_inner().unwrap())
     }
 
-    /// Loads one file with the default memory; the error as text.
+    /// Loads one file with the default memory, and returns the error as text.
     fn error(&self, text: &str) -> String {
         let file = self.file("rows.csv", text);
         self.load(&[file], MEMORY_MIN, false)
@@ -116,7 +117,7 @@ struct Click {
 
 fn click() -> impl Strategy<Value = Click> {
     let key = prop_oneof!["[ab]{1,3}", Just("http://a.example/,\"x\"\n".to_owned())];
-    // Either side of a year that is closed and of months that are not.
+    // Both sides of a closed year, and of months in open years.
     let hour = prop_oneof![
         1_325_370_000..1_325_380_000_i64,
         1_330_550_000..1_330_570_000_i64
@@ -246,7 +247,7 @@ fn bad_rows_are_named_by_file_and_line() {
     for (bad, expected) in [
         (
             "x,a,1331920800,1,,",
-            "line 3: `namespace` is `x`; declared are l, u, d",
+            "line 3: `namespace` must be one of l, u, d; got `x`",
         ),
         ("l,,1331920800,1,,", "line 3: `key` is empty"),
         (
@@ -262,7 +263,10 @@ fn bad_rows_are_named_by_file_and_line() {
             "l,a,1331920800,1,,x",
             "line 3: `value` is `x`, but `subtotal` is empty",
         ),
-        ("l,a,1331920800", "line 3: it has 3 fields, the header 6"),
+        (
+            "l,a,1331920800",
+            "line 3: the row has 3 fields, but the header has 6",
+        ),
         ("\"l\",\"a\n\",1331920800,x,,", "line 3: `count` is `x`"),
         (
             "l,\"foo\" bar,1331920800,1,,",
@@ -295,7 +299,7 @@ fn bad_rows_can_be_left_out() {
 }
 
 #[test]
-fn a_quote_that_nothing_closes_spoils_its_line_however_much_follows() {
+fn an_unclosed_quote_spoils_only_its_line() {
     const ROWS: usize = 600_000;
     let stand = Stand::new();
     const HEADER_SHORT: &str = "namespace,key,hour,count\n";
@@ -305,7 +309,7 @@ fn a_quote_that_nothing_closes_spoils_its_line_however_much_follows() {
     let (loaded, bad) = stand.load_and_list(stand.file("rows.csv", &text));
     assert_eq!(loaded.rows, ROWS as u64);
     assert_eq!((bad.len(), bad[0].line), (1, 2));
-    // Where that goes on line after line the file is not what it should be, and is not looked through to its end.
+    // A file in which this goes on line after line is not valid, and is not read to its end.
     let text = format!(
         "{HEADER_SHORT}{}",
         "l,a\",\"1331920800\",\"1\n".repeat(ROWS)
@@ -331,8 +335,8 @@ fn breakdowns_balance_or_are_filled() {
     let error = stand.error(&format!("{header}{total}{}", part(3)));
     assert_eq!(
         error,
-        "the breakdown by c of l/http://a.example/ at 2012-03-16T18:00:00Z: its values sum to 3, the total is 5; \
-         add what is missing, or load with --fill to count it under `-`"
+        "the breakdown by c of l/http://a.example/ at 2012-03-16T18:00:00Z: the values sum to 3, but the total is \
+         5; add the missing counts, or load with --fill to count them under `-`"
     );
     assert!(
         stand
@@ -355,7 +359,7 @@ fn breakdowns_balance_or_are_filled() {
 }
 
 #[test]
-fn what_a_crossed_breakdown_lacks_is_filled_as_it_is_counted() {
+fn missing_counts_of_a_crossed_breakdown_are_filled() {
     let mut stand = Stand::new();
     for namespace in &mut stand.schema.namespaces {
         namespace.subtotals.push("c*r".to_owned());
@@ -386,7 +390,7 @@ fn counts_that_no_counter_holds_are_refused() {
     let stand = Stand::new();
     let row = "l,a,1331920800,9007199254740991\n";
     let later = "l,a,2025-03-01T00:00:00Z,9007199254740991\n";
-    // The first in time is named, wherever it stands.
+    // The first bucket in time is named, in whatever order the rows are.
     let error = stand.error(&format!(
         "namespace,key,hour,count\n{later}{later}{row}{row}"
     ));
@@ -397,9 +401,9 @@ fn counts_that_no_counter_holds_are_refused() {
 }
 
 #[test]
-fn files_that_are_no_input_say_so() {
+fn files_that_are_no_input_are_refused() {
     let stand = Stand::new();
-    assert!(stand.error("").contains("it has no header"));
+    assert!(stand.error("").contains("the file has no header"));
     assert!(stand.error("a,b\n").contains("unknown column `a`"));
     let missing = stand
         .load(&[stand.root.path().join("no.csv")], MEMORY_MIN, false)
@@ -436,7 +440,7 @@ fn empty_files_are_parts_without_rows_unless_there_are_no_others() {
         let refused = stand.load(&files, MEMORY_MIN, false).unwrap_err();
         let refused = refused.to_string();
         assert!(
-            refused.contains("part-0.csv: it has no header"),
+            refused.contains("part-0.csv: the file has no header"),
             "{refused}"
         );
     }
@@ -449,13 +453,13 @@ fn a_sum_that_no_counter_holds_is_refused_whether_memory_was_written_out_between
     let files: Vec<PathBuf> = (0..32)
         .map(|number| stand.file(&format!("{number}.csv"), &row))
         .collect();
-    // One thread finds memory full after every file, so that no two are summed before they are written.
+    // One thread finds memory full after every file, so no two files are summed before they are written.
     let threads = rayon::ThreadPoolBuilder::new().num_threads(1);
     let one = threads.build().unwrap();
     for memory in [MEMORY_MIN, 1] {
         let loaded = one.install(|| stand.load(&files, memory, false));
         let error = loaded.unwrap_err().to_string();
-        let expected = ["l/abc", "2012-03-16T18:00:00Z", "no counter can hold that"];
+        let expected = ["l/abc", "2012-03-16T18:00:00Z", "which no counter can hold"];
         assert!(expected.iter().all(|part| error.contains(part)), "{error}");
     }
 }

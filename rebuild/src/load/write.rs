@@ -1,4 +1,4 @@
-//! Writes memory as runs, one for each partition and shard, and merges those of several fillings.
+//! Writes memory as runs, one for each partition and shard, and merges the runs of several fillings.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hint::black_box;
@@ -14,26 +14,26 @@ use tallyring_records::{Grain, Namespace, Schema, TimeCode, is_hash};
 
 use super::lane::{Lane, Part, Rows, Total};
 use super::memory::Memory;
-use super::order::{OfKey, Order, by_key};
+use super::order::{KeyRows, Order, by_key};
 use super::row::Names;
 use super::{LoadOptions, Progress, Step};
 
-/// Time codes whose text is kept at hand: the hours of a year.
+/// Time codes whose text is cached: the hours of a year.
 const CODES: usize = 366 * 24;
 
-/// Length of the longest time code: a minute after 2031.
+/// Length of the longest time code, bytes: a minute after 2031.
 const CODE_BYTES_MAX: usize = 8;
 
-/// Keys whose first rows are asked for together: processors wait for some twenty places of memory at once.
+/// Keys whose first rows are fetched together: a processor waits for about twenty reads of memory at once.
 const FETCHED_AT_ONCE: usize = 32;
 
 /// zstd level of runs that are merged soon.
 pub const SPILL_LEVEL: i32 = 1;
 
-/// Writes everything in memory, which was combined.
+/// Writes all rows in memory, which are combined already.
 ///
 /// # Errors
-/// The disk.
+/// When a disk fails.
 pub fn runs(
     blobs: &Blobs,
     memory: &mut Memory<'_>,
@@ -50,28 +50,34 @@ pub fn runs(
     let units: Vec<(usize, Partition)> = shards
         .iter()
         .enumerate()
-        .flat_map(|(number, shard)| shard.partitions().into_iter().map(move |of| (number, of)))
+        .flat_map(|(number, shard)| {
+            shard
+                .partitions()
+                .into_iter()
+                .map(move |partition| (number, partition))
+        })
         .collect();
     let done = AtomicUsize::new(0);
-    let made: Vec<Option<RunEntry>> = units
+    let written: Vec<Option<RunEntry>> = units
         .par_iter()
         .map(|&(number, partition)| {
             let spec = spec(options, origin.clone(), partition, number, level);
             let out = RunWriter::create(blobs, spec)?;
-            let made = Unit::new(&shards[number], partition, out).write(names, options.schema)?;
+            let written =
+                Unit::new(&shards[number], partition, out).write(names, options.schema)?;
             let done = done.fetch_add(1, Ordering::Relaxed) + 1;
             let all = units.len();
             progress(Step::Write { done, all });
-            Ok(made)
+            Ok(written)
         })
         .collect::<Result<_>>()?;
-    Ok(made.into_iter().flatten().collect())
+    Ok(written.into_iter().flatten().collect())
 }
 
 /// Merges spilled runs, and removes them.
 ///
 /// # Errors
-/// Two texts with one hash, a sum too large, or the disk.
+/// When two texts have the same hash, a sum is too large, or a disk fails.
 pub fn merged(
     blobs: &Blobs,
     spilled: &[RunEntry],
@@ -80,12 +86,12 @@ pub fn merged(
 ) -> Result<Vec<RunEntry>> {
     let mut units: BTreeMap<(Partition, u16), Vec<&RunEntry>> = BTreeMap::new();
     for run in spilled {
-        let place = (run.meta.partition, run.meta.shard);
-        units.entry(place).or_default().push(run);
+        let unit = (run.meta.partition, run.meta.shard);
+        units.entry(unit).or_default().push(run);
     }
     let units: Vec<_> = units.into_iter().collect();
     let done = AtomicUsize::new(0);
-    let made: Vec<Option<RunEntry>> = units
+    let written: Vec<Option<RunEntry>> = units
         .par_iter()
         .map(|((partition, shard), runs)| {
             let inputs = Run::open_all(blobs, runs.iter().copied())?;
@@ -96,17 +102,17 @@ pub fn merged(
                 usize::from(*shard),
                 options.level,
             );
-            let made = merge(&inputs, RunWriter::create(blobs, spec)?, Horizon::ALL)?;
+            let written = merge(&inputs, RunWriter::create(blobs, spec)?, Horizon::ALL)?;
             for run in runs {
                 blobs.remove(&run.name)?;
             }
             let done = done.fetch_add(1, Ordering::Relaxed) + 1;
             let all = units.len();
             progress(Step::Write { done, all });
-            Ok(made)
+            Ok(written)
         })
         .collect::<Result<_>>()?;
-    Ok(made.into_iter().flatten().collect())
+    Ok(written.into_iter().flatten().collect())
 }
 
 fn spec(
@@ -128,9 +134,9 @@ fn spec(
 /// The lanes of a shard and the order of their keys.
 struct Shard<'l> {
     lanes: Vec<&'l Lane>,
-    /// As totals stand in a run.
+    /// Order of totals in a run.
     order: Order,
-    /// As breakdowns stand in a run: there a dot follows the key. None when there are no breakdowns.
+    /// Order of breakdowns in a run, where a dot follows the key; none without breakdowns.
     dotted: Option<Order>,
 }
 
@@ -158,13 +164,13 @@ impl<'l> Shard<'l> {
     }
 }
 
-/// One run being written: a partition of a shard.
+/// One run that is being written: a partition of a shard.
 struct Unit<'s, 'l> {
     shard: &'s Shard<'l>,
-    /// By lane; none where it has nothing of the partition.
+    /// Rows by lane; none where a lane has nothing of the partition.
     rows: Vec<Option<&'l Rows>>,
     out: RunWriter,
-    /// Hashes of keys and values written, whose lookups come last, and a lane that has them.
+    /// Hashes of written keys and values, whose lookups come last, each with a lane that has the lookup.
     used: BTreeMap<&'s [u8], u32>,
     payload: Vec<u8>,
 }
@@ -181,8 +187,8 @@ impl<'s, 'l> Unit<'s, 'l> {
         }
     }
 
-    /// Lines come section by section (`c.u|…` before `u|…`), which is their order as bytes: no section's
-    /// name is the beginning of another's.
+    /// Writes lines section by section (`c.u|…` before `u|…`). That is their order as bytes, because no name of a
+    /// section is the beginning of another's.
     fn write(mut self, names: &Names, schema: &Schema) -> Result<Option<RunEntry>> {
         let mut sections: BTreeMap<String, (&Namespace, Option<u16>)> = BTreeMap::new();
         for namespace in &schema.namespaces {
@@ -195,7 +201,7 @@ impl<'s, 'l> Unit<'s, 'l> {
         }
         let shard = self.shard;
         let totals = self.totals_by_key();
-        // Sections of one subtotal stand together: its rows are sorted once for all namespaces.
+        // Sections of one subtotal are adjacent, so its rows are sorted once for all namespaces.
         let mut parts = (None, Vec::new());
         for (namespace, subtotal) in sections.into_values() {
             match (subtotal, &shard.dotted) {
@@ -217,40 +223,43 @@ impl<'s, 'l> Unit<'s, 'l> {
         self.out.finish()
     }
 
-    fn totals_by_key(&self) -> Vec<OfKey<'l, Total>> {
+    fn totals_by_key(&self) -> Vec<KeyRows<'l, Total>> {
         let totals = |rows: &Option<&'l Rows>| rows.map_or(&[][..], |rows| &rows.totals);
         by_key(&self.shard.order, self.rows.iter().map(totals), Total::key)
     }
 
-    fn totals(&mut self, keys: &[OfKey<'l, Total>], grain: Grain) -> Result<()> {
+    fn totals(&mut self, keys: &[KeyRows<'l, Total>], grain: Grain) -> Result<()> {
         let shard = self.shard;
         let mut codes = CodeTexts::new();
         let code = |total: &Total| TimeCode::from_minutes(total.minutes(), grain);
         for keys in keys.chunks(FETCHED_AT_ONCE) {
-            // Rows of keys that follow each other stand anywhere in memory. Asked for together they come together.
-            black_box(keys.iter().fold(0, |all, of| all ^ of.rows[0].place));
-            for of in keys {
+            // Rows of adjacent keys lie anywhere in memory. Reads that are requested together arrive together.
+            black_box(
+                keys.iter()
+                    .fold(0, |all, key_rows| all ^ key_rows.rows[0].sort_key),
+            );
+            for key_rows in keys {
                 self.payload.clear();
-                for (index, total) in of.rows.iter().enumerate() {
+                for (index, total) in key_rows.rows.iter().enumerate() {
                     let code = codes.get(code(total));
                     line::push_entry(&mut self.payload, index == 0, code, total.count);
                 }
-                let key = shard.order.key(of.rank);
+                let key = shard.order.key(key_rows.rank);
                 if self.payload.len() <= BLOCK_BYTES {
                     self.out.push(key, &self.payload)?;
                 } else {
-                    let hours = of.rows.iter().map(|total| (code(total), total.count));
+                    let hours = key_rows.rows.iter().map(|total| (code(total), total.count));
                     for payload in total_payloads(&hours.collect::<Vec<_>>()) {
                         self.out.push(key, &payload)?;
                     }
                 }
-                self.uses(line::stored_key(key), of.lane);
+                self.uses(line::stored_key(key), key_rows.lane);
             }
         }
         Ok(())
     }
 
-    fn parts_by_key(&self, order: &Order, number: u16) -> Vec<OfKey<'l, Part>> {
+    fn parts_by_key(&self, order: &Order, number: u16) -> Vec<KeyRows<'l, Part>> {
         let parts = |rows: &Option<&'l Rows>| rows.map_or(&[][..], |rows| rows.parts_of(number));
         by_key(order, self.rows.iter().map(parts), |part| part.key)
     }
@@ -258,15 +267,15 @@ impl<'s, 'l> Unit<'s, 'l> {
     fn parts(
         &mut self,
         order: &'s Order,
-        keys: &[OfKey<'l, Part>],
+        keys: &[KeyRows<'l, Part>],
         name: &str,
         grain: Grain,
     ) -> Result<()> {
         let mut line_key = Vec::new();
-        for of in keys {
-            let lane = self.shard.lanes[of.lane as usize];
-            let key = order.key(of.rank);
-            for bucket in of.rows.chunk_by(|a, b| a.minutes == b.minutes) {
+        for key_rows in keys {
+            let lane = self.shard.lanes[key_rows.lane as usize];
+            let key = order.key(key_rows.rank);
+            for bucket in key_rows.rows.chunk_by(|a, b| a.minutes == b.minutes) {
                 line_key.clear();
                 line_key.extend_from_slice(name.as_bytes());
                 line_key.push(b'.');
@@ -282,11 +291,11 @@ impl<'s, 'l> Unit<'s, 'l> {
                 self.out.push(&line_key, &self.payload)?;
                 for (value, _) in values {
                     for part in value.split(|&byte| byte == b'*') {
-                        self.uses(part, of.lane);
+                        self.uses(part, key_rows.lane);
                     }
                 }
             }
-            self.uses(line::stored_key(key), of.lane);
+            self.uses(line::stored_key(key), key_rows.lane);
         }
         Ok(())
     }
@@ -309,7 +318,7 @@ impl<'s, 'l> Unit<'s, 'l> {
     }
 }
 
-/// Texts of time codes: most hours of a partition come again and again.
+/// Texts of time codes: most hours of a partition recur.
 struct CodeTexts {
     /// By the hour of the year.
     known: Vec<CodeText>,
@@ -318,7 +327,7 @@ struct CodeTexts {
 
 #[derive(Clone, Copy, Default)]
 struct CodeText {
-    of: Option<TimeCode>,
+    code: Option<TimeCode>,
     text: [u8; CODE_BYTES_MAX],
     length: u8,
 }
@@ -333,10 +342,10 @@ impl CodeTexts {
 
     fn get(&mut self, code: TimeCode) -> &[u8] {
         let known = &mut self.known[(code.minutes() / 60) as usize % CODES];
-        if known.of != Some(code) {
+        if known.code != Some(code) {
             self.scratch.clear();
             code.write_to(&mut self.scratch);
-            known.of = Some(code);
+            known.code = Some(code);
             known.length = self.scratch.len() as u8;
             known.text[..self.scratch.len()].copy_from_slice(&self.scratch);
         }
@@ -344,14 +353,14 @@ impl CodeTexts {
     }
 }
 
-/// The keys of a namespace, which stand together, among those that have rows.
+/// The rows of a namespace's keys, which are adjacent.
 fn of_namespace<'k, 'l, T>(
     order: &Order,
-    keys: &'k [OfKey<'l, T>],
+    keys: &'k [KeyRows<'l, T>],
     namespace: &str,
-) -> &'k [OfKey<'l, T>] {
+) -> &'k [KeyRows<'l, T>] {
     let ranks = order.of_namespace(namespace);
-    let start = keys.partition_point(|of| of.rank < ranks.start);
-    let end = keys.partition_point(|of| of.rank < ranks.end);
+    let start = keys.partition_point(|key_rows| key_rows.rank < ranks.start);
+    let end = keys.partition_point(|key_rows| key_rows.rank < ranks.end);
     &keys[start..end]
 }

@@ -94,7 +94,9 @@ fn cat_archive_and_cat_file_print_the_lines_that_zstd_decodes() {
     }
     let manifest: Value = serde_json::from_str(&cat(&stored, &["manifest"])).expect("JSON");
     let active = manifest["archive"]["active"].as_u64();
-    let generations = manifest["archive"]["generations"].as_array().expect("a list");
+    let generations = manifest["archive"]["generations"]
+        .as_array()
+        .expect("a list");
     let generation = generations
         .iter()
         .find(|entry| entry["number"].as_u64() == active);

@@ -186,10 +186,7 @@ fn rows_are_read_by_what_the_configuration_declares_now() {
     let dry = load("page", &["--config", config, "--dry-run"]);
     assert!(dry.code == 0 && dry.stdout.contains("page"), "{dry:?}");
     let undeclared = load("page", &[]);
-    assert!(
-        undeclared.stderr.contains("`namespace` is `page`"),
-        "{undeclared:?}"
-    );
+    assert!(undeclared.stderr.contains("got `page`"), "{undeclared:?}");
     let loaded = load("page", &["--config", config]);
     assert_eq!(loaded.code, 0, "{loaded:?}");
     // A server has declared when it listens.

@@ -1,8 +1,8 @@
-//! Keeps the runs of ids few: those of one stretch of time are merged, and a run is never merged with
-//! one of another stretch, so that runs can be forgotten as the window moves.
+//! Merges id runs, so that they stay few. A run is merged only with runs of the same stretch of time, so that runs can
+//! be forgotten as the window moves.
 //!
-//! In the newest stretches runs of about one size are merged four at a time, so an id is written
-//! again only a few times; older stretches become one run each.
+//! In the newest stretches, four runs of about one size are merged at a time, so that an id is written again only a few
+//! times. Each older stretch becomes one run.
 
 use std::collections::BTreeMap;
 
@@ -11,16 +11,14 @@ use tallyring_archive::{Blobs, IdRunEntry, Result, Run, RunWriter};
 
 use super::spec;
 
-/// Stretches that a window is divided into.
+/// Stretches that make a window.
 const STRETCHES: i64 = 8;
-/// Runs of about one size that are merged.
+/// Runs of about one size that are merged at a time.
 const RUNS_MAX: usize = 4;
 
-/// Merges what has added up at `now_ms`, with a window of `window_ms` (milliseconds both): the runs
-/// there are then, oldest first. What was merged is no longer among them.
-///
-/// # Errors
-/// When the directory cannot be synced. What cannot be merged, such as a damaged run, stays as it is.
+/// Merges the runs that have added up at `now_ms`, for a window of `window_ms` (both milliseconds). Returns the
+/// remaining runs, oldest first; merged inputs are no longer among them. A run that cannot be merged, such as a damaged
+/// one, stays as it is.
 pub fn compact(
     blobs: &Blobs,
     entries: Vec<IdRunEntry>,
@@ -53,9 +51,8 @@ pub fn compact(
                 kept.extend(run);
                 merged = true;
             }
-            // To be few is not worth a flush: were it to fail, memory would fill up.
             Err(error) => {
-                tracing::error!(%error, "runs of ids stay as many as they are");
+                tracing::error!(%error, "cannot merge runs of ids; the runs stay as they are");
                 kept.extend(group);
             }
         }

@@ -1,4 +1,4 @@
-//! What a crash leaves is repaired; what no crash can leave is refused. Never a wrong payload.
+//! Tests of damage: a crash is repaired, other damage is refused, and no read returns a wrong payload.
 
 use super::*;
 
@@ -100,11 +100,11 @@ fn damage_in_an_older_segment_names_file_offset_and_record() {
     let (found, crcs) = text.split_once("payload checksum ").unwrap();
     assert_eq!(
         found,
-        "oplog/0000000000000004.tlog: damaged at offset 512, record 5 on: "
+        "oplog/0000000000000004.tlog: damaged at byte 512, from record 5 on: "
     );
     assert_eq!(
         crcs.split_once("; ").unwrap().1,
-        "refusing to start: move the damaged copy aside and restore this segment from a backup"
+        "the start is refused: move the damaged copy aside and restore this segment from a backup"
     );
     let from = ReadFrom::Sequence(log.segments()[3].first_sequence);
     assert!(
@@ -145,7 +145,7 @@ fn an_older_segment_that_lacks_its_last_frame_is_refused() {
     disk.set(FIRST, image);
     let text = refusal(&disk).to_string();
     assert!(
-        text.starts_with(&format!("{FIRST}: damaged at offset 512, record 1 on: ")),
+        text.starts_with(&format!("{FIRST}: damaged at byte 512, from record 1 on: ")),
         "{text}"
     );
     assert!(text.contains("the frames end at record 1"), "{text}");
@@ -156,7 +156,7 @@ fn an_older_segment_that_lacks_its_last_frame_is_refused() {
 }
 
 #[test]
-fn a_whole_frame_that_does_not_belong_where_it_stands_is_refused() {
+fn a_whole_frame_in_the_wrong_place_is_refused() {
     let (disk, ends) = small_log(&[b"one", b"two"]);
     let image = disk.bytes(FIRST);
     let problem = |source: std::ops::Range<usize>, from: &[u8]| {
@@ -175,7 +175,7 @@ fn a_whole_frame_that_does_not_belong_where_it_stands_is_refused() {
     };
     let repeated = problem(SEGMENT_HEADER_BYTES..ends[0], &image);
     assert_eq!(repeated, "a frame with record 0, expected record 1");
-    // The same segment with another past: its header is the same to the bit.
+    // A segment with another past but an equal header.
     let (other, _) = small_log(&[b"eno", b"two"]);
     let foreign = problem(ends[0]..ends[1], &other.bytes(FIRST));
     assert!(
@@ -302,8 +302,8 @@ fn a_segment_of_another_store_format_or_name_is_refused() {
     assert_eq!(
         opened.err().unwrap().to_string(),
         format!(
-            "{FIRST}: belongs to store {}, this data directory is store {}; restore the oplog that \
-             belongs here",
+            "{FIRST}: the segment belongs to store {}, but this data directory is store {}; restore the oplog that belongs \
+             here",
             "07".repeat(16),
             "08".repeat(16)
         )
@@ -326,7 +326,7 @@ fn a_segment_of_another_store_format_or_name_is_refused() {
     disk.set("oplog/0000000000000001.tlog", image);
     let text = refusal(&disk).to_string();
     assert!(
-        text.contains(&format!("its name should be {FIRST}")),
+        text.contains(&format!("the name of the segment should be {FIRST}")),
         "{text}"
     );
 }
@@ -348,7 +348,7 @@ fn an_error_of_the_caller_names_the_frame() {
     assert_eq!(
         opened.err().unwrap().to_string(),
         format!(
-            "{FIRST}: the frame at offset 120, record 1, cannot be applied: of kind 9, unknown here"
+            "{FIRST}: the frame at byte 120, record 1, cannot be applied: of kind 9, unknown here"
         )
     );
 }

@@ -1,4 +1,4 @@
-//! Full and failing disks, and crashes between two steps.
+//! Tests of full and failing disks, and of crashes between two steps.
 
 use std::io::ErrorKind;
 
@@ -100,8 +100,7 @@ fn a_failed_sync_poisons_for_ever() {
     assert_eq!(
         text,
         "the oplog takes no more writes: oplog/0000000000000000.tlog: cannot sync: sync failed; \
-         whether the last appends are durable is unknown, check the disk and restart, which reads \
-         them back"
+         it is unknown whether the last appends are durable, so check the disk and restart, which reads the log back"
     );
     assert_eq!(log.durable(), 1);
     for answer in [
@@ -192,7 +191,7 @@ fn a_segment_without_frames_is_where_the_log_goes_on() {
 }
 
 #[test]
-fn what_is_read_at_open_is_durable_when_open_returns() {
+fn frames_read_at_open_are_durable_when_open_returns() {
     let disk = MemoryDisk::default();
     let (mut log, _, _) = open(&disk);
     log.append(b"only in memory", 1, NOW_MS).unwrap();

@@ -1,4 +1,4 @@
-//! The log on a healthy disk: what goes in comes back, segments come and go.
+//! Tests of the log on a healthy disk: records come back, segments come and go.
 
 use super::*;
 

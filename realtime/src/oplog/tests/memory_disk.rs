@@ -1,4 +1,4 @@
-//! A disk in memory that forgets what was not synced, and fails when told to.
+//! A disk in memory that forgets what was not synced, and fails on demand.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use tallyring_archive::{Content, Disk, DiskFile};
 
-/// What a crash keeps or loses as a whole; small, so that headers tear too.
+/// Bytes that a crash keeps or loses as a whole; small, so that headers tear too.
 const SECTOR_BYTES: usize = 16;
 
 #[derive(Debug, Clone, Default)]
@@ -17,11 +17,11 @@ struct State {
     files: Vec<File>,
     names: BTreeMap<String, usize>,
     durable_names: BTreeMap<String, usize>,
-    /// Changes of names since their directory was synced.
+    /// Changes of names since the last sync of their directory.
     renamed: Vec<(String, Option<usize>)>,
-    /// Bytes that files may still grow by.
+    /// Bytes by which files may still grow.
     space: Option<u64>,
-    /// Changes that still succeed.
+    /// Number of changes that still succeed.
     fuse: Option<u64>,
     fail_write: Option<ErrorKind>,
     fail_sync: bool,
@@ -62,12 +62,12 @@ impl MemoryDisk {
             written: Vec::new(),
         };
         state.files.push(file);
-        let place = state.files.len() - 1;
-        state.names.insert(name.to_owned(), place);
-        state.durable_names.insert(name.to_owned(), place);
+        let index = state.files.len() - 1;
+        state.names.insert(name.to_owned(), index);
+        state.durable_names.insert(name.to_owned(), index);
     }
 
-    /// Power off and on: of what was not synced, any part is kept.
+    /// Turns the power off and on: any part of the unsynced changes is kept.
     pub fn crash(&self, choices: &mut Choices) {
         let mut state = self.state();
         for file in &mut state.files {
@@ -80,9 +80,9 @@ impl MemoryDisk {
             }
             file.now = file.durable.clone();
         }
-        for (name, place) in std::mem::take(&mut state.renamed) {
+        for (name, index) in std::mem::take(&mut state.renamed) {
             if choices.flip() {
-                apply_name(&mut state.durable_names, &name, place);
+                apply_name(&mut state.durable_names, &name, index);
             }
         }
         state.names = state.durable_names.clone();
@@ -90,23 +90,23 @@ impl MemoryDisk {
         self.heal();
     }
 
-    /// Nothing fails any more.
+    /// Ends all failures.
     pub fn heal(&self) {
         let mut state = self.state();
         (state.space, state.fuse, state.fail_write, state.fail_sync) = (None, None, None, false);
     }
 
-    /// Files may grow by so many bytes in all, or freely.
+    /// Lets files grow by so many bytes in all, or freely.
     pub fn limit_space(&self, bytes: Option<u64>) {
         self.state().space = bytes;
     }
 
-    /// After so many more changes every change fails, until the crash.
+    /// Makes every change fail after so many more, until the crash.
     pub fn fail_after(&self, changes: u64) {
         self.state().fuse = Some(changes);
     }
 
-    /// The next write stops half-way.
+    /// Makes the next write stop half-way.
     pub fn fail_next_write(&self, kind: ErrorKind) {
         self.state().fail_write = Some(kind);
     }
@@ -135,27 +135,27 @@ impl State {
         }
     }
 
-    fn place(&self, name: &str) -> io::Result<usize> {
+    fn index(&self, name: &str) -> io::Result<usize> {
         self.names
             .get(name)
             .copied()
             .ok_or_else(|| ErrorKind::NotFound.into())
     }
 
-    fn rename(&mut self, name: &str, place: Option<usize>) {
-        apply_name(&mut self.names, name, place);
-        self.renamed.push((name.to_owned(), place));
+    fn rename(&mut self, name: &str, index: Option<usize>) {
+        apply_name(&mut self.names, name, index);
+        self.renamed.push((name.to_owned(), index));
     }
 
-    /// How many of the bytes get written, and what is said about the rest.
-    fn admit(&mut self, place: usize, offset: usize, bytes: usize) -> (usize, io::Result<()>) {
+    /// How many of the bytes are written, and the result for the rest.
+    fn admit(&mut self, index: usize, offset: usize, bytes: usize) -> (usize, io::Result<()>) {
         if let Some(kind) = self.fail_write.take() {
             return (bytes / 2, Err(kind.into()));
         }
         if let Err(error) = self.change() {
             return (bytes / 2, Err(error));
         }
-        let len = self.files[place].now.len();
+        let len = self.files[index].now.len();
         let growth = (offset + bytes).saturating_sub(len) as u64;
         match &mut self.space {
             Some(space) if growth > *space => {
@@ -180,43 +180,43 @@ impl Disk for MemoryDisk {
             return Err(ErrorKind::AlreadyExists.into());
         }
         state.files.push(File::default());
-        let place = state.files.len() - 1;
-        state.rename(name, Some(place));
+        let index = state.files.len() - 1;
+        state.rename(name, Some(index));
         Ok(Box::new(MemoryFile {
             disk: self.clone(),
-            place,
+            index,
         }))
     }
 
     fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
-        let place = self.state().place(name)?;
+        let index = self.state().index(name)?;
         Ok(Box::new(MemoryFile {
             disk: self.clone(),
-            place,
+            index,
         }))
     }
 
     fn read(&self, name: &str) -> io::Result<Content> {
         let state = self.state();
-        Ok(Content::new(state.files[state.place(name)?].now.clone()))
+        Ok(Content::new(state.files[state.index(name)?].now.clone()))
     }
 
     fn link(&self, from: &str, to: &str) -> io::Result<bool> {
         let mut state = self.state();
         state.change()?;
-        let place = state.place(from)?;
+        let index = state.index(from)?;
         if state.names.contains_key(to) {
             return Ok(false);
         }
-        state.rename(to, Some(place));
+        state.rename(to, Some(index));
         Ok(true)
     }
 
     fn replace(&self, from: &str, to: &str) -> io::Result<()> {
         let mut state = self.state();
         state.change()?;
-        let place = state.place(from)?;
-        state.rename(to, Some(place));
+        let index = state.index(from)?;
+        state.rename(to, Some(index));
         state.rename(from, None);
         Ok(())
     }
@@ -224,7 +224,7 @@ impl Disk for MemoryDisk {
     fn remove(&self, name: &str) -> io::Result<()> {
         let mut state = self.state();
         state.change()?;
-        state.place(name)?;
+        state.index(name)?;
         state.rename(name, None);
         Ok(())
     }
@@ -251,11 +251,11 @@ impl Disk for MemoryDisk {
         if std::mem::take(&mut state.fail_sync) {
             return Err(io::Error::other("sync failed"));
         }
-        for (name, place) in std::mem::take(&mut state.renamed) {
+        for (name, index) in std::mem::take(&mut state.renamed) {
             if name.rsplit_once('/').map_or("", |(parent, _)| parent) == directory {
-                apply_name(&mut state.durable_names, &name, place);
+                apply_name(&mut state.durable_names, &name, index);
             } else {
-                state.renamed.push((name, place));
+                state.renamed.push((name, index));
             }
         }
         Ok(())
@@ -268,15 +268,15 @@ impl Disk for MemoryDisk {
 
 struct MemoryFile {
     disk: MemoryDisk,
-    place: usize,
+    index: usize,
 }
 
 impl DiskFile for MemoryFile {
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let mut state = self.disk.state();
         let offset = offset as usize;
-        let (written, result) = state.admit(self.place, offset, bytes.len());
-        let file = &mut state.files[self.place];
+        let (written, result) = state.admit(self.index, offset, bytes.len());
+        let file = &mut state.files[self.index];
         overwrite(&mut file.now, offset, &bytes[..written]);
         file.written.push((offset, bytes[..written].to_vec()));
         result
@@ -288,7 +288,7 @@ impl DiskFile for MemoryFile {
         if std::mem::take(&mut state.fail_sync) {
             return Err(io::Error::other("sync failed"));
         }
-        let file = &mut state.files[self.place];
+        let file = &mut state.files[self.index];
         file.durable.clone_from(&file.now);
         file.written.clear();
         Ok(())
@@ -300,7 +300,7 @@ fn sectors(offset: usize, bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> 
     let (head, rest) = bytes.split_at(first);
     let rest = rest.chunks(SECTOR_BYTES).enumerate();
     std::iter::once((offset, head))
-        .chain(rest.map(move |(place, piece)| (offset + first + place * SECTOR_BYTES, piece)))
+        .chain(rest.map(move |(index, piece)| (offset + first + index * SECTOR_BYTES, piece)))
 }
 
 fn overwrite(content: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
@@ -311,9 +311,9 @@ fn overwrite(content: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
     content[offset..offset + bytes.len()].copy_from_slice(bytes);
 }
 
-fn apply_name(names: &mut BTreeMap<String, usize>, name: &str, place: Option<usize>) {
-    match place {
-        Some(place) => names.insert(name.to_owned(), place),
+fn apply_name(names: &mut BTreeMap<String, usize>, name: &str, index: Option<usize>) {
+    match index {
+        Some(index) => names.insert(name.to_owned(), index),
         None => names.remove(name),
     };
 }

@@ -1,4 +1,4 @@
-//! The log against a vector, under random appends, failures and crashes.
+//! Compares the log with a vector, under random appends, failures and crashes.
 
 use std::collections::HashSet;
 
@@ -28,7 +28,7 @@ enum Step {
     Crash {
         seed: u64,
     },
-    /// Just the process ends.
+    /// The process ends, and the disk keeps its memory.
     Restart,
 }
 
@@ -51,12 +51,12 @@ struct Model {
     disk: MemoryDisk,
     /// None after a failure, until the next crash.
     log: Option<Log>,
-    /// What was appended, or may have been when the last append failed.
+    /// Records that were appended, or may have been when the last append failed.
     frames: Vec<Seen>,
     durable: u64,
     oldest: u64,
     epoch: u32,
-    /// Every epoch and number that ever had a payload.
+    /// Every pair of epoch and number that ever had a payload.
     used: HashSet<(u32, u64)>,
     written: u8,
 }
@@ -143,7 +143,7 @@ impl Model {
         self.reopen();
     }
 
-    /// A process that failed leaves what the next one finds in memory, not yet on the disk.
+    /// A failed process leaves in memory what the next one finds, not yet on the disk.
     fn restart(&mut self) {
         if self.log.take().is_none() {
             self.disk.heal();
@@ -151,20 +151,20 @@ impl Model {
         self.reopen();
     }
 
-    /// All that was durable is there; of the rest, what is there is a beginning of it.
+    /// Everything durable is found; the rest that is found is a beginning of what was appended.
     fn reopen(&mut self) {
         let scanned = scan_all(&self.disk).unwrap().1;
         let (log, summary, seen) = match try_open(&self.disk, ReadFrom::Oldest) {
             Ok(opened) => opened,
-            // The failing disk of a restart without a crash.
+            // The disk still fails after a restart without a crash.
             Err(OplogError::Io { .. } | OplogError::Poisoned { .. }) => return,
             Err(error) => panic!("{error}"),
         };
         assert_eq!(scanned, seen);
-        // On a full disk an epoch can begin of which nothing was written: `used` is what counts.
+        // On a full disk an epoch can begin without a record: only `used` decides.
         assert!(log.epoch() >= self.epoch);
         self.epoch = log.epoch();
-        // A removal that was not synced may be undone; removals never leave a gap.
+        // An unsynced removal may be undone; removals never leave a gap.
         assert!(summary.oldest_sequence <= self.oldest);
         self.oldest = summary.oldest_sequence;
         let kept = self
@@ -191,7 +191,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1024))]
 
     #[test]
-    fn prop_what_was_durable_survives_and_nothing_else_appears(
+    fn prop_durable_records_survive_and_nothing_else_appears(
         steps in prop::collection::vec(any_step(), 1..80),
         seed in any::<u64>(),
     ) {

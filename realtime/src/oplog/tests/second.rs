@@ -1,4 +1,4 @@
-//! The second copy of a log: what it holds at any moment, and when it is refused.
+//! Tests of the second copy of a log: what it holds at any moment, and when it is refused.
 
 use std::io::ErrorKind;
 
@@ -7,7 +7,7 @@ use crate::oplog::{LogCopy, LogCopyAck};
 
 const IDENTITY: &str = "STORE";
 
-/// A log with its identity, and what it appended.
+/// A log with its identity, and the records that it appended.
 struct Stand {
     disk: MemoryDisk,
     log: Log,
@@ -21,7 +21,7 @@ impl Stand {
         Self { disk, log }
     }
 
-    /// Some frames, in several segments.
+    /// Commits some frames, in several segments.
     fn commit(&mut self, frames: u8) {
         for frame in 0..frames {
             commit(&mut self.log, &[frame; 300]);
@@ -41,7 +41,7 @@ impl Stand {
         copy.bring_up(self.log.durable_end(), u64::MAX, NOW_MS)
     }
 
-    /// The copy is the log, as far as that is durable.
+    /// Checks that the copy equals the durable part of the log.
     fn check(&self, copy: &MemoryDisk) {
         assert_eq!(
             copy.list("oplog").unwrap(),
@@ -65,7 +65,7 @@ fn follow(log: &MemoryDisk, copy: &MemoryDisk) -> Result<LogCopy, OplogError> {
     LogCopy::open(log, copy, "there".into(), LogCopyAck::Local, NOW_MS)
 }
 
-/// A disk with these files, durably.
+/// A disk with the same files, durably.
 fn image(disk: &MemoryDisk) -> MemoryDisk {
     let image = MemoryDisk::default();
     let files = disk.list("oplog").unwrap();
@@ -77,7 +77,7 @@ fn image(disk: &MemoryDisk) -> MemoryDisk {
 }
 
 #[test]
-fn the_copy_has_what_is_durable_byte_for_byte_and_says_how_far_it_is_behind() {
+fn the_copy_equals_the_durable_log_and_reports_its_lag() {
     let (mut stand, disk) = (Stand::new(), MemoryDisk::default());
     let copy = stand.follow(&disk);
     stand.commit(10);
@@ -112,7 +112,7 @@ fn a_copy_that_is_far_behind_is_brought_up_in_steps() {
 }
 
 #[test]
-fn what_the_log_expires_leaves_the_copy_also_where_it_was_not_copied_yet() {
+fn expired_segments_leave_the_copy_even_uncopied() {
     let (mut stand, disk) = (Stand::new(), MemoryDisk::default());
     let copy = stand.follow(&disk);
     stand.commit(10);
@@ -123,7 +123,7 @@ fn what_the_log_expires_leaves_the_copy_also_where_it_was_not_copied_yet() {
     stand.commit(30);
     let end = stand.log.appended();
     stand.log.trim(end, i64::MAX, usize::MAX).unwrap();
-    // It was away for longer than the log is kept: nothing of it can be gone on with.
+    // The copy was away for longer than the log is kept, so it begins anew.
     for copy in [copy, stand.follow(&disk)] {
         stand.bring_up(&copy).unwrap();
         stand.check(&disk);
@@ -141,14 +141,14 @@ fn a_copy_whose_disk_fails_at_any_call_is_a_beginning_and_goes_on() {
             stand.commit(5);
             disk.fail_after(calls);
             let failed = stand.bring_up(&copy).is_err();
-            let place = format!("seed {seed}, {calls} calls");
+            let context = format!("seed {seed}, {calls} calls");
             assert_eq!(
                 failed,
                 copy.status(&stand.log, NOW_MS).failure.is_some(),
-                "{place}"
+                "{context}"
             );
             if seed == 0 {
-                // The process goes on.
+                // The process continues.
                 disk.heal();
                 stand.bring_up(&copy).unwrap();
                 assert_eq!(copy.status(&stand.log, NOW_MS).failure, None);
@@ -156,13 +156,13 @@ fn a_copy_whose_disk_fails_at_any_call_is_a_beginning_and_goes_on() {
                 disk.crash(&mut Choices(seed));
                 let again = stand
                     .try_follow(&disk)
-                    .unwrap_or_else(|error| panic!("{place}: {error}"));
+                    .unwrap_or_else(|error| panic!("{context}: {error}"));
                 stand.bring_up(&again).unwrap();
             }
             stand.check(&disk);
             assert_eq!(scan_all(&disk).unwrap().1, scan_all(&stand.disk).unwrap().1);
             if !failed {
-                assert!(calls > 8, "{place}");
+                assert!(calls > 8, "{context}");
                 break;
             }
         }
@@ -193,7 +193,7 @@ fn a_write_or_sync_that_fails_is_done_again() {
 }
 
 #[test]
-fn what_a_failed_sync_left_in_memory_alone_is_written_again_after_a_start() {
+fn bytes_of_a_failed_sync_are_written_again_after_a_start() {
     let (mut stand, disk) = (Stand::new(), MemoryDisk::default());
     stand.bring_up(&stand.follow(&disk)).unwrap();
     commit(&mut stand.log, b"one more");
@@ -243,7 +243,7 @@ fn a_copy_of_another_log_or_store_is_refused() {
     let base = image(&stand.disk);
     stand.commit(3);
     stand.bring_up(&stand.follow(&disk)).unwrap();
-    // The same beginning, and then other records.
+    // The other log begins equally, and then has other records.
     let mut other = Stand {
         log: open(&base).0,
         disk: base,
@@ -272,7 +272,7 @@ fn a_segment_that_the_copy_lost_is_copied_again() {
     let copy = stand.follow(&disk);
     stand.bring_up(&copy).unwrap();
     stand.check(&disk);
-    // While it runs, what was there and is gone is a failure: its disk may be unmounted.
+    // A file that vanishes while the process runs is a failure: the disk may be unmounted.
     disk.remove(&format!("oplog/{}", files.last().unwrap()))
         .unwrap();
     commit(&mut stand.log, b"one more");
