@@ -94,12 +94,11 @@ fn schema() -> Schema {
     }
 }
 
-/// A manifest with every field that there is.
-fn manifest() -> Manifest {
-    let days = ["2012-03-16", "2012-03-17"].map(day);
-    let stores = vec![
+/// An exported store of a day, and an open late store.
+fn stores() -> Vec<StoreEntry> {
+    vec![
         StoreEntry {
-            id: StoreId::Day(days[0]),
+            id: StoreId::Day(day("2012-03-16")),
             opened: at(1, 0),
             cut: Some(at(2, 70)),
             flushed: at(2, 70),
@@ -114,7 +113,11 @@ fn manifest() -> Manifest {
             flushed: Position::default(),
             runs: Vec::new(),
         },
-    ];
+    ]
+}
+
+/// A manifest with every field that there is.
+fn manifest() -> Manifest {
     let exported = run("runs/ring-day-2012-03-15.2012-03.s01of04.0123456789abcdef.csv.zst");
     let loaded = run("runs/bulk-0123456789abcdef.2012-03.s01of04.0123456789abcdef.csv.zst");
     Manifest {
@@ -122,12 +125,12 @@ fn manifest() -> Manifest {
         written_at_ms: 1_331_985_600_123,
         plausible_at_ms: Some(1_331_985_600_000),
         store_id: "000102030405060708090a0b0c0d0e0f".into(),
-        today: days[1],
+        today: day("2012-03-17"),
         schemas: vec![SchemaEntry {
             since: at(1, 0),
             schema: schema(),
         }],
-        stores,
+        stores: stores(),
         generations: vec![GenerationEntry {
             number: 3,
             created_at_ms: 1_331_985_500_000,
