@@ -35,7 +35,7 @@ use tallyring_archive::{Disk, Error, RunEntry, names};
 use tallyring_records::{Day, LongKeys, Schema};
 
 pub use error::{BadRow, LoadError};
-pub use input::open as open_input;
+pub use input::{Counted, open as open_input};
 use memory::Memory;
 
 /// Memory of a load when none is named, bytes.
