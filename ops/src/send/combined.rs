@@ -10,19 +10,9 @@ pub const FIELDS: [&str; 10] = [
     "host", "user", "time", "method", "path", "link", "status", "bytes", "referrer", "agent",
 ];
 
-/// A parsed line. A field that the log writes as `-` is `None`.
+/// A parsed line: its fields in the order of [`FIELDS`]. A field that the log writes as `-` is `None`.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct LogLine<'a> {
-    host: Option<Cow<'a, str>>,
-    user: Option<Cow<'a, str>>,
-    time: Option<Cow<'a, str>>,
-    method: Option<Cow<'a, str>>,
-    path: Option<Cow<'a, str>>,
-    status: Option<Cow<'a, str>>,
-    bytes: Option<Cow<'a, str>>,
-    referrer: Option<Cow<'a, str>>,
-    agent: Option<Cow<'a, str>>,
-}
+pub struct LogLine<'a>([Option<Cow<'a, str>>; FIELDS.len()]);
 
 impl<'a> LogLine<'a> {
     /// Parses one line.
@@ -57,42 +47,28 @@ impl<'a> LogLine<'a> {
             None => return Err(missing("quoted referrer after the bytes")),
         };
         let (method, path) = split_request(request);
-        Ok(Self {
-            host: given(host),
-            user: given(user),
-            time: given(time),
-            method,
-            path,
-            status: given(status),
-            bytes: given(bytes),
-            referrer,
-            agent,
-        })
+        let link = path.as_ref().and_then(link);
+        let (host, user, time) = (given(host), given(user), given(time));
+        let (status, bytes) = (given(status), given(bytes));
+        Ok(Self([
+            host, user, time, method, path, link, status, bytes, referrer, agent,
+        ]))
     }
 
     /// Returns the field called `name`, one of [`FIELDS`].
     pub fn text(&self, name: &str) -> Option<&str> {
-        let field = match name {
-            "host" => &self.host,
-            "user" => &self.user,
-            "time" => &self.time,
-            "method" => &self.method,
-            "path" => &self.path,
-            "link" => return self.link(),
-            "status" => &self.status,
-            "bytes" => &self.bytes,
-            "referrer" => &self.referrer,
-            "agent" => &self.agent,
-            _ => &None,
-        };
-        field.as_deref()
+        let at = FIELDS.iter().position(|field| *field == name)?;
+        self.0[at].as_deref()
     }
+}
 
-    /// The path without its first slash, as a redirector names its links.
-    fn link(&self) -> Option<&str> {
-        let link = self.path.as_deref()?.strip_prefix('/')?;
-        (!link.is_empty()).then_some(link)
-    }
+/// The path without its first slash, as a redirector names its links.
+fn link<'a>(path: &Cow<'a, str>) -> Option<Cow<'a, str>> {
+    let link = match path {
+        Cow::Borrowed(path) => Cow::Borrowed(path.strip_prefix('/')?),
+        Cow::Owned(path) => Cow::Owned(path.strip_prefix('/')?.to_owned()),
+    };
+    (!link.is_empty()).then_some(link)
 }
 
 fn given(text: &str) -> Option<Cow<'_, str>> {

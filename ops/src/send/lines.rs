@@ -8,9 +8,9 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
-use tallyring_rebuild::load::open_input;
+use tallyring_rebuild::load::{Counted, open_input};
 
 use super::place::{Place, SourceLine};
 
@@ -80,10 +80,7 @@ impl LineReader {
             inode: metadata.ino(),
             bytes_consumed: 0,
         };
-        let input = CountingReader {
-            inner: file,
-            bytes_read: Arc::clone(&bytes_read),
-        };
+        let input = Counted::new(file, &bytes_read);
         Ok(Self::new(path, Box::new(input), bytes_read, Some(followed)))
     }
 
@@ -190,10 +187,7 @@ impl LineReader {
         let metadata: Metadata = file.metadata()?;
         (followed.device, followed.inode) = (metadata.dev(), metadata.ino());
         followed.bytes_consumed = 0;
-        let counted = CountingReader {
-            inner: file,
-            bytes_read: Arc::clone(&self.bytes_read),
-        };
+        let counted = Counted::new(file, &self.bytes_read);
         self.input = BufReader::with_capacity(READ_BUFFER_BYTES, Box::new(counted));
         self.line_count = 0;
         Ok(())
@@ -233,20 +227,6 @@ pub fn is_packed(path: &Path) -> bool {
             .iter()
             .any(|packed| extension.eq_ignore_ascii_case(packed))
     })
-}
-
-/// Counts the bytes that pass, for the progress bar.
-struct CountingReader {
-    inner: File,
-    bytes_read: Arc<AtomicU64>,
-}
-
-impl Read for CountingReader {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let length = self.inner.read(buffer)?;
-        self.bytes_read.fetch_add(length as u64, Ordering::Relaxed);
-        Ok(length)
-    }
 }
 
 #[cfg(test)]

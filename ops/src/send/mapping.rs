@@ -180,25 +180,16 @@ impl Mapping {
                 .collect();
             return Err(format!("no key: {} missing or empty", names.join(" and ")));
         }
-        let n = match &self.n {
-            None => None,
-            Some(source) => Some(parse_count(&source.required(record, "n")?)?),
-        };
-        let id = match &self.id {
-            None => None,
-            Some(source) => Some(source.required(record, "id")?),
-        };
-        let user = match &self.user {
-            None => None,
-            Some(source) => source.text(record)?,
-        };
+        let n = self.n.as_ref().map(|n| n.required(record, "n"));
+        let id = self.id.as_ref().map(|id| id.required(record, "id"));
+        let user = self.user.as_ref().map(|user| user.text(record));
         Ok(Increment {
             at,
-            n,
+            n: n.transpose()?.map(|n| parse_count(&n)).transpose()?,
             keys,
+            id: id.transpose()?,
+            user: user.transpose()?.flatten(),
             by: texts(&self.by, record)?,
-            id,
-            user,
         })
     }
 }

@@ -26,15 +26,13 @@ mod test_server;
 #[cfg(test)]
 mod tests;
 
-use std::collections::hash_map::RandomState;
-use std::fs::File;
-use std::hash::BuildHasher;
-use std::io::{self, Read};
+use std::io;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
 use crate::base_url;
+use crate::data_directory::random;
 use crate::error::{CommandError, Result};
 use crate::http_client::KEY_VARIABLE;
 use crate::out;
@@ -166,14 +164,6 @@ pub fn run(args: SendArgs, json: bool) -> Result<()> {
 /// 32 hexadecimal digits that no other run has.
 fn random_run_id() -> String {
     let mut bytes = [0; 16];
-    let filled = File::open("/dev/urandom").and_then(|mut random| random.read_exact(&mut bytes));
-    let number = match filled {
-        Ok(()) => u128::from_le_bytes(bytes),
-        // Each state is keyed from the system's randomness; its hash of anything is as good.
-        Err(_) => {
-            let half = || u128::from(RandomState::new().hash_one(std::process::id()));
-            half() << 64 | half()
-        }
-    };
-    format!("{number:032x}")
+    random(&mut bytes);
+    format!("{:032x}", u128::from_le_bytes(bytes))
 }

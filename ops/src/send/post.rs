@@ -149,13 +149,12 @@ impl<'a> Poster<'a> {
     }
 
     fn attempts_max(&self) -> Option<u32> {
-        match self.has_met {
-            true => self.retry.attempts_max,
-            false => self
-                .retry
-                .attempts_max
-                .map(|most| most.min(ATTEMPTS_TO_MEET)),
-        }
+        let limit = if self.has_met {
+            u32::MAX
+        } else {
+            ATTEMPTS_TO_MEET
+        };
+        self.retry.attempts_max.map(|most| most.min(limit))
     }
 
     fn attempt(&mut self, batch_key: &str, body: &[u8]) -> Attempt {

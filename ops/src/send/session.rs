@@ -80,15 +80,9 @@ impl<'a> Session<'a> {
             },
         };
         let bytes_total = bytes_total(plan).map_err(stopped)?;
-        let bad_lines = BadLines::new(plan.rejects.as_deref()).map_err(|source| {
-            let name = plan
-                .rejects
-                .as_deref()
-                .unwrap_or(Path::new(""))
-                .to_string_lossy()
-                .into_owned();
-            stopped(Why::File { name, source })
-        })?;
+        let rejects = plan.rejects.as_deref();
+        let bad_lines = BadLines::new(rejects)
+            .map_err(|source| stopped(file_error(rejects.unwrap_or(Path::new("")), source)))?;
         Ok(Self {
             plan,
             poster: Poster::new(&plan.server, plan.path, run_id, retry, interrupted),

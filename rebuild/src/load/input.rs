@@ -32,17 +32,14 @@ pub fn open(path: &Path, bytes_read: &Arc<AtomicU64>) -> io::Result<Box<dyn Read
         }
         Box::new(file)
     };
-    let mut counted = Counted {
-        inner: file,
-        bytes_read: Arc::clone(bytes_read),
-    };
+    let mut counted = Counted::new(file, bytes_read);
     let mut magic = Vec::with_capacity(ZSTD.len());
     counted
         .by_ref()
         .take(ZSTD.len() as u64)
         .read_to_end(&mut magic)?;
     let (gzip, zstd) = (magic.starts_with(&GZIP), magic == ZSTD);
-    let whole: Chain<Cursor<Vec<u8>>, Counted> = Cursor::new(magic).chain(counted);
+    let whole: Chain<Cursor<Vec<u8>>, Counted<_>> = Cursor::new(magic).chain(counted);
     if gzip {
         let buffered = BufReader::with_capacity(BUFFER_BYTES, whole);
         return Ok(Box::new(MultiGzDecoder::new(buffered)));
@@ -56,12 +53,23 @@ pub fn open(path: &Path, bytes_read: &Arc<AtomicU64>) -> io::Result<Box<dyn Read
     Ok(Box::new(whole))
 }
 
-struct Counted {
-    inner: Box<dyn Read + Send>,
+/// A reader that counts its bytes, for a progress bar.
+pub struct Counted<R> {
+    inner: R,
     bytes_read: Arc<AtomicU64>,
 }
 
-impl Read for Counted {
+impl<R> Counted<R> {
+    /// Adds the bytes that are read from `inner` to `bytes_read`.
+    pub fn new(inner: R, bytes_read: &Arc<AtomicU64>) -> Self {
+        Self {
+            inner,
+            bytes_read: Arc::clone(bytes_read),
+        }
+    }
+}
+
+impl<R: Read> Read for Counted<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let bytes = self.inner.read(buffer)?;
         self.bytes_read.fetch_add(bytes as u64, Ordering::Relaxed);

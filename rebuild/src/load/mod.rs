@@ -35,7 +35,7 @@ use tallyring_archive::{Blobs, Origin, RunEntry};
 use tallyring_records::{Day, LongKeys, Schema};
 
 pub use error::{BadRow, LoadError};
-pub use input::open as open_input;
+pub use input::{Counted, open as open_input};
 use memory::Memory;
 
 /// Memory of a load by default, bytes.

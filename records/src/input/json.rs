@@ -155,7 +155,7 @@ impl<'b> Visitor<'b> for Strict<'_> {
     fn visit_map<A: MapAccess<'b>>(self, mut entries: A) -> Result<Json<'b>, A::Error> {
         self.take()?;
         let mut fields = BTreeMap::new();
-        while let Some(name) = entries.next_key_seed(Name)? {
+        while let Some(Name(name)) = entries.next_key()? {
             let value = entries.next_value_seed(self)?;
             match fields.entry(name) {
                 Entry::Vacant(place) => place.insert(value),
@@ -169,32 +169,9 @@ impl<'b> Visitor<'b> for Strict<'_> {
     }
 }
 
-/// A name, borrowed if it can be.
-struct Name;
-
-impl<'b> DeserializeSeed<'b> for Name {
-    type Value = Cow<'b, str>;
-
-    fn deserialize<D: Deserializer<'b>>(self, deserializer: D) -> Result<Cow<'b, str>, D::Error> {
-        deserializer.deserialize_str(self)
-    }
-}
-
-impl<'b> Visitor<'b> for Name {
-    type Value = Cow<'b, str>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a name")
-    }
-
-    fn visit_borrowed_str<E>(self, name: &'b str) -> Result<Cow<'b, str>, E> {
-        Ok(name.into())
-    }
-
-    fn visit_str<E>(self, name: &str) -> Result<Cow<'b, str>, E> {
-        Ok(name.to_owned().into())
-    }
-}
+/// A name, borrowed where nothing in it is escaped.
+#[derive(Deserialize)]
+struct Name<'b>(#[serde(borrow)] Cow<'b, str>);
 
 #[cfg(test)]
 mod tests {
