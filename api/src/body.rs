@@ -103,7 +103,7 @@ impl BodyMemory {
                 "The bodies of all requests together are larger than {} MiB; try again in a moment.",
                 *BODY_MEMORY_KIB >> 10
             );
-            Problem::new(StatusCode::SERVICE_UNAVAILABLE, "Not available", detail)
+            Problem::unavailable(detail)
         })
     }
 }

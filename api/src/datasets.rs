@@ -60,11 +60,8 @@ pub async fn adopt(
 ) -> Result<(StatusCode, Json<Value>), Problem> {
     let mut query = QueryString::parse(query.as_deref())?;
     let load = query.take("load")?.ok_or_else(|| {
-        Problem::malformed(
-            "load",
-            "",
-            "is missing; `tallyring load` sorts files and names the load",
-        )
+        let detail = "is missing; `tallyring load` sorts files and names the load";
+        Problem::malformed("load", "", detail)
     })?;
     let replace = query.take("replace")?;
     query.finish("load and replace")?;
@@ -72,11 +69,8 @@ pub async fn adopt(
         None | Some("false") => false,
         Some("true") => true,
         Some(other) => {
-            return Err(Problem::malformed(
-                "replace",
-                other,
-                "must be true or false",
-            ));
+            let detail = "must be true or false";
+            return Err(Problem::malformed("replace", other, detail));
         }
     };
     let load = load.into_owned();

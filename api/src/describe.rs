@@ -5,59 +5,22 @@ use metrics::{counter, describe_counter, describe_histogram};
 use crate::access::{SHED, SHED_CLASSES};
 use crate::gauges;
 
-/// Names with what they count; every counter ends in `_total`.
-const COUNTERS: [(&str, &str); 14] = [
-    (
-        "tallyring_increments_total",
-        "Increments that were counted, late ones too",
-    ),
-    (
-        "tallyring_duplicates_total",
-        "Increments that were known already by their id",
-    ),
-    (
-        "tallyring_late_total",
-        "Increments that came after their time was settled, and were counted",
-    ),
-    (
-        "tallyring_rejected_total",
-        "Items of batches that were refused",
-    ),
-    ("tallyring_events_total", "Events that were counted"),
-    (
-        "tallyring_filtered_total",
-        "Events that a rule kept from being counted",
-    ),
-    (
-        "tallyring_event_corrections_total",
-        "Events that came later than allowed, and were counted as corrections",
-    ),
-    (
-        "tallyring_http_requests_total",
-        "Requests by route and status",
-    ),
-    (
-        "tallyring_connections_refused_total",
-        "Connections beyond those that one address may have",
-    ),
-    (SHED, "Requests that found no place, by class"),
-    (
-        "tallyring_wrong_keys_total",
-        "Requests with an API key that is not in force",
-    ),
-    (
-        "tallyring_statsd_bad_lines_total",
-        "StatsD lines that could not be counted",
-    ),
-    (
-        "tallyring_statsd_dropped_total",
-        "StatsD counts that the store refused",
-    ),
-    (
-        "tallyring_live_streams_total",
-        "Streams of live counts that were opened",
-    ),
-];
+/// Counters, one a line: a name, which ends in `_total`, and its meaning.
+const COUNTERS: &str = "\
+    tallyring_increments_total Increments that were counted, late ones too\n\
+    tallyring_duplicates_total Increments that were known already by their id\n\
+    tallyring_late_total Increments that came after their time was settled, and were counted\n\
+    tallyring_rejected_total Items of batches that were refused\n\
+    tallyring_events_total Events that were counted\n\
+    tallyring_filtered_total Events that a rule kept from being counted\n\
+    tallyring_event_corrections_total Events that came later than allowed, and were counted as corrections\n\
+    tallyring_http_requests_total Requests by route and status\n\
+    tallyring_connections_refused_total Connections beyond those that one address may have\n\
+    tallyring_shed_total Requests that found no place, by class\n\
+    tallyring_wrong_keys_total Requests with an API key that is not in force\n\
+    tallyring_statsd_bad_lines_total StatsD lines that could not be counted\n\
+    tallyring_statsd_dropped_total StatsD counts that the store refused\n\
+    tallyring_live_streams_total Streams of live counts that were opened";
 
 /// Counters with labels.
 const LABELLED: [&str; 2] = ["tallyring_http_requests_total", SHED];
@@ -65,7 +28,8 @@ const LABELLED: [&str; 2] = ["tallyring_http_requests_total", SHED];
 /// Tells the recorder, which must be installed, what each metric means. Counters begin at 0: an alert on the first of
 /// what is counted needs a value before it.
 pub fn describe_metrics() {
-    for (name, help) in COUNTERS {
+    let counters = COUNTERS.lines().filter_map(|line| line.split_once(' '));
+    for (name, help) in counters {
         describe_counter!(name, help);
         if !LABELLED.contains(&name) {
             counter!(name).absolute(0);

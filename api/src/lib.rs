@@ -87,41 +87,27 @@ fn writes() -> Router<ApiState> {
 }
 
 fn reads() -> Router<ApiState> {
-    Router::new()
-        .route("/v1/{namespace}/{key}/counts", get(read::key::counts))
-        .route("/v1/{namespace}/{key}/counts.csv", get(read::key::counts))
-        .route("/v1/{namespace}/{key}/counts.svg", get(read::key::counts))
-        .route("/v1/{namespace}/{key}/summary", get(read::key::summary))
-        .route("/v1/{namespace}/{key}/summary.csv", get(read::key::summary))
-        .route("/v1/{namespace}/{key}/summary.svg", get(read::key::summary))
+    let mut router = Router::new()
         .route("/v1/{namespace}/{key}/badge", get(read::key::badge))
         .route("/v1/{namespace}/{key}/by/{subtotal}", get(read::key::by))
-        .route("/v1/{namespace}/{key}/uniques", get(read::uniques::uniques))
-        .route(
-            "/v1/{namespace}/{key}/uniques.csv",
-            get(read::uniques::uniques),
-        )
-        .route(
-            "/v1/{namespace}/{key}/uniques.svg",
-            get(read::uniques::uniques),
-        )
-        .route("/v1/{namespace}/counts", get(read::whole::counts_of_all))
-        .route(
-            "/v1/{namespace}/counts.csv",
-            get(read::whole::counts_of_all),
-        )
-        .route(
-            "/v1/{namespace}/counts.svg",
-            get(read::whole::counts_of_all),
-        )
-        .route("/v1/{namespace}/top", get(read::top::top))
-        .route("/v1/{namespace}/top.csv", get(read::top::top))
-        .route("/v1/{namespace}/top.svg", get(read::top::top))
         .route("/v1/namespaces", get(read::namespaces::namespaces))
         .route("/v1/query", post(read::query::query))
         .route("/v1/query.csv", post(read::query::query))
         .route("/v1/ratios/{ratio}/{entity}/{key}", get(read::ratio::ratio))
-        .route("/v1/events/{id}", get(read::event::verdict))
+        .route("/v1/events/{id}", get(read::event::verdict));
+    let in_every_form = [
+        ("/v1/{namespace}/{key}/counts", get(read::key::counts)),
+        ("/v1/{namespace}/{key}/summary", get(read::key::summary)),
+        ("/v1/{namespace}/{key}/uniques", get(read::uniques::uniques)),
+        ("/v1/{namespace}/counts", get(read::whole::counts_of_all)),
+        ("/v1/{namespace}/top", get(read::top::top)),
+    ];
+    for (path, handler) in in_every_form {
+        for suffix in ["", ".csv", ".svg"] {
+            router = router.route(&format!("{path}{suffix}"), handler.clone());
+        }
+    }
+    router
 }
 
 fn operations() -> Router<ApiState> {

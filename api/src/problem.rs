@@ -50,6 +50,11 @@ impl Problem {
         }))
     }
 
+    /// 503; `detail` says why.
+    pub fn unavailable(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "Not available", detail)
+    }
+
     /// 413; `detail` says what is too large, and how much the server takes.
     pub fn too_large(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "Too large", detail)
@@ -178,7 +183,7 @@ impl From<&Refusal> for Problem {
             }
             Refusal::DiskFull => Self::new(StatusCode::INSUFFICIENT_STORAGE, "Disk full", detail),
             Refusal::Items(_) | Refusal::Unavailable(_) | Refusal::Busy => {
-                Self::new(StatusCode::SERVICE_UNAVAILABLE, "Not available", detail)
+                Self::unavailable(detail)
             }
         }
     }
@@ -211,40 +216,29 @@ impl From<Error> for Problem {
                 };
                 Self::unknown("as_of", &number.to_string(), detail)
             }
-            Error::DatasetTaken(_) => Self::new(StatusCode::CONFLICT, "Taken", error.to_string()),
-            Error::NoDataset { .. } | Error::NoLoad(_) => {
-                Self::new(StatusCode::NOT_FOUND, "Not found", error.to_string())
-            }
-            Error::ReadTooLarge { .. } => Self::new(
-                StatusCode::UNPROCESSABLE_ENTITY,
-                "Too much at once",
-                error.to_string(),
-            ),
-            Error::ReadsTooLarge { .. } | Error::Abandoned => Self::new(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "Too much at once",
-                error.to_string(),
-            ),
-            Error::Load(_) => Self::new(
-                StatusCode::UNPROCESSABLE_ENTITY,
-                "Not accepted",
-                error.to_string(),
-            ),
-            full if full.is_disk_full() => Self::new(
-                StatusCode::INSUFFICIENT_STORAGE,
-                "Disk full",
-                full.to_string(),
-            ),
-            other => {
-                // A read from memory has no span yet.
-                request_id::span().in_scope(
-                    || tracing::error!(error = %other, "a request could not be answered"),
-                );
-                Self::new(
-                    StatusCode::SERVICE_UNAVAILABLE,
-                    "Not available",
-                    other.to_string(),
-                )
+            error => {
+                let (status, title) = match &error {
+                    Error::DatasetTaken(_) => (StatusCode::CONFLICT, "Taken"),
+                    Error::NoDataset { .. } | Error::NoLoad(_) => {
+                        (StatusCode::NOT_FOUND, "Not found")
+                    }
+                    Error::ReadTooLarge { .. } => {
+                        (StatusCode::UNPROCESSABLE_ENTITY, "Too much at once")
+                    }
+                    Error::ReadsTooLarge { .. } | Error::Abandoned => {
+                        (StatusCode::SERVICE_UNAVAILABLE, "Too much at once")
+                    }
+                    Error::Load(_) => (StatusCode::UNPROCESSABLE_ENTITY, "Not accepted"),
+                    full if full.is_disk_full() => (StatusCode::INSUFFICIENT_STORAGE, "Disk full"),
+                    other => {
+                        // A read from memory has no span yet.
+                        request_id::span().in_scope(|| {
+                            tracing::error!(error = %other, "a request could not be answered");
+                        });
+                        (StatusCode::SERVICE_UNAVAILABLE, "Not available")
+                    }
+                };
+                Self::new(status, title, error.to_string())
             }
         }
     }

@@ -69,52 +69,45 @@ impl Denial {
     }
 
     fn problem(self) -> Problem {
-        match self {
-            Self::NoKey => Problem::new(
+        const AGAIN: &str = "try again after the time in Retry-After";
+        let (status, title, detail) = match self {
+            Self::NoKey => (
                 StatusCode::UNAUTHORIZED,
                 "No key",
-                "This server needs an API key: send `Authorization: Bearer tr_…`. `tallyring key new` makes a key.",
+                "This server needs an API key: send `Authorization: Bearer tr_…`. `tallyring key new` makes a key."
+                    .to_owned(),
             ),
-            Self::WrongKey => Problem::new(
+            Self::WrongKey => (
                 StatusCode::UNAUTHORIZED,
                 "Wrong key",
-                "The API key is not known here, or was revoked; `tallyring key new` makes a key.",
+                "The API key is not known here, or was revoked; `tallyring key new` makes a key.".to_owned(),
             ),
-            Self::Forbidden(problem) => problem,
-            Self::TooMany { what, .. } => Problem::new(
-                StatusCode::TOO_MANY_REQUESTS,
-                "Too many",
-                format!("{what}; nothing was counted, try again after the time in Retry-After."),
-            ),
-            Self::Opening => Problem::new(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "Not open yet",
-                "The store is being opened, which takes as long as to read its log; nothing was done, try again after \
-                 the time in Retry-After.",
-            ),
-            Self::Busy(what) => Problem::new(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "Too busy",
-                format!(
-                    "Too many {what} run at once; nothing was done, try again after the time in Retry-After."
-                ),
-            ),
-            Self::TimedOut { limit, is_write } => {
-                let outcome = if is_write {
-                    "the write may still be counted: repeat it with the same id or Idempotency-Key"
-                } else {
-                    "ask for less at once"
-                };
-                Problem::new(
-                    StatusCode::REQUEST_TIMEOUT,
-                    "Too slow",
-                    format!(
-                        "There was no answer within {} seconds; {outcome}.",
-                        limit.as_secs_f32()
-                    ),
-                )
+            Self::Forbidden(problem) => return problem,
+            Self::TooMany { what, .. } => {
+                let detail = format!("{what}; nothing was counted, {AGAIN}.");
+                (StatusCode::TOO_MANY_REQUESTS, "Too many", detail)
             }
-        }
+            Self::Opening => {
+                let detail = format!(
+                    "The store is being opened, which takes as long as to read its log; nothing was done, {AGAIN}."
+                );
+                (StatusCode::SERVICE_UNAVAILABLE, "Not open yet", detail)
+            }
+            Self::Busy(what) => {
+                let detail = format!("Too many {what} run at once; nothing was done, {AGAIN}.");
+                (StatusCode::SERVICE_UNAVAILABLE, "Too busy", detail)
+            }
+            Self::TimedOut { limit, is_write } => {
+                let outcome = match is_write {
+                    true => "the write may still be counted: repeat it with the same id or Idempotency-Key",
+                    false => "ask for less at once",
+                };
+                let seconds = limit.as_secs_f32();
+                let detail = format!("There was no answer within {seconds} seconds; {outcome}.");
+                (StatusCode::REQUEST_TIMEOUT, "Too slow", detail)
+            }
+        };
+        Problem::new(status, title, detail)
     }
 
     /// Version 3 clients read the body only.

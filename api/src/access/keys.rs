@@ -135,13 +135,7 @@ pub async fn revoke(
 impl Access {
     fn kept(&self) -> Result<&Catalogued, Problem> {
         let detail = "This process keeps no keys; start `tallyring serve`.";
-        let none = || {
-            Problem::new(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "Not available",
-                detail.to_owned(),
-            )
-        };
+        let none = || Problem::unavailable(detail);
         self.catalog.as_ref().ok_or_else(none)
     }
 
@@ -159,11 +153,8 @@ impl Access {
         let _writing = kept.lock();
         let found = kept.catalog.keys()?.into_iter().find(|key| key.id == id);
         let mut entry = found.ok_or_else(|| {
-            Problem::unknown(
-                "id",
-                id,
-                "must be the id of a key; GET /v1/admin/keys lists them",
-            )
+            let detail = "must be the id of a key; GET /v1/admin/keys lists them";
+            Problem::unknown("id", id, detail)
         })?;
         entry.revoked_ms.get_or_insert(now_ms);
         // Also where it seems to be revoked already: the disk may have refused that before it was durable.
@@ -178,10 +169,6 @@ impl Access {
 impl From<CatalogError> for Problem {
     fn from(error: CatalogError) -> Self {
         tracing::error!(%error, "the API keys cannot be read or written");
-        Self::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "Not available",
-            error.to_string(),
-        )
+        Self::unavailable(error.to_string())
     }
 }

@@ -7,7 +7,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::http::StatusCode;
 use tallyring_realtime::priority;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -71,7 +70,6 @@ impl Turns {
             });
         }
         let detail = "Other reads take all the time there is for reads; ask again in a moment.";
-        let status = StatusCode::SERVICE_UNAVAILABLE;
-        Err(Problem::new(status, "Not available", detail.to_owned()))
+        Err(Problem::unavailable(detail))
     }
 }

@@ -43,38 +43,28 @@ enum Metric {
 /// Days that `/v3/user/clicks` lists when it is asked for no unit.
 const LEGACY_DAYS: i64 = 7;
 
+use {Kind as K, Metric as M};
+
 /// Every endpoint about one key.
-const ENDPOINTS: [(&str, Kind, Metric); 14] = [
-    ("/v3/link/clicks", Kind::Link, Metric::Clicks),
-    ("/v3/link/countries", Kind::Link, Metric::Countries),
-    ("/v3/link/referrers", Kind::Link, Metric::Referrers),
-    (
-        "/v3/link/referring_domains",
-        Kind::Link,
-        Metric::ReferringDomains,
-    ),
+const ENDPOINTS: [(&str, K, M); 14] = [
+    ("/v3/link/clicks", K::Link, M::Clicks),
+    ("/v3/link/countries", K::Link, M::Countries),
+    ("/v3/link/referrers", K::Link, M::Referrers),
+    ("/v3/link/referring_domains", K::Link, M::ReferringDomains),
     (
         "/v3/link/referrers_by_domain",
-        Kind::Link,
-        Metric::ReferrersByDomain,
+        K::Link,
+        M::ReferrersByDomain,
     ),
-    ("/v3/link/encoders_count", Kind::Link, Metric::EncodersCount),
-    ("/v3/link/shares", Kind::Link, Metric::Shares),
-    ("/v3/user/clicks", Kind::User, Metric::Clicks),
-    ("/v3/user/countries", Kind::User, Metric::Countries),
-    ("/v3/user/referrers", Kind::User, Metric::Referrers),
-    (
-        "/v3/user/referring_domains",
-        Kind::User,
-        Metric::ReferringDomains,
-    ),
-    ("/v3/user/popular_links", Kind::User, Metric::PopularLinks),
-    ("/v3/user/shorten_counts", Kind::User, Metric::ShortenCounts),
-    (
-        "/v3/user/tracking_domain_clicks",
-        Kind::Domain,
-        Metric::Clicks,
-    ),
+    ("/v3/link/encoders_count", K::Link, M::EncodersCount),
+    ("/v3/link/shares", K::Link, M::Shares),
+    ("/v3/user/clicks", K::User, M::Clicks),
+    ("/v3/user/countries", K::User, M::Countries),
+    ("/v3/user/referrers", K::User, M::Referrers),
+    ("/v3/user/referring_domains", K::User, M::ReferringDomains),
+    ("/v3/user/popular_links", K::User, M::PopularLinks),
+    ("/v3/user/shorten_counts", K::User, M::ShortenCounts),
+    ("/v3/user/tracking_domain_clicks", K::Domain, M::Clicks),
 ];
 
 /// The routes of version 3, beside its older ones; others are `UNKNOWN`.

@@ -117,21 +117,13 @@ pub fn endpoints() -> Vec<Endpoint> {
         })
         .collect();
     let plan = json!({"organization_guid": "o", "plan_limits": []});
-    let path = format!("{organization}/plan_limits");
-    endpoints.push(endpoint(
-        path,
-        "Limits of the plan: there are none",
-        plan,
-        true,
-    ));
-    let path = "/v4/user/platform_limits".to_owned();
-    let none = json!({"platform_limits": []});
-    endpoints.push(endpoint(
-        path,
-        "Limits of endpoints: there are none",
-        none,
-        true,
-    ));
+    let platform = (
+        "/v4/user/platform_limits".to_owned(),
+        json!({"platform_limits": []}),
+    );
+    let limits = [(format!("{organization}/plan_limits"), plan), platform];
+    let summary = "Limits of the plan or of endpoints: there are none";
+    endpoints.extend(limits.map(|(path, example)| endpoint(path, summary, example, true)));
     endpoints
 }
 

@@ -169,45 +169,26 @@ impl Look {
     }
 }
 
-const fn fill(class: &'static str, light: &'static str, dark: &'static str) -> Look {
+/// A part of a style sheet.
+type S = &'static str;
+
+const fn fill(class: S, light: S, dark: S) -> Look {
     look(class, Paint::Fill, (light, dark), "", 0)
 }
 
-const fn stroke(
-    class: &'static str,
-    light: &'static str,
-    dark: &'static str,
-    shared: &'static str,
-) -> Look {
+const fn stroke(class: S, light: S, dark: S, shared: S) -> Look {
     look(class, Paint::Stroke, (light, dark), shared, 0)
 }
 
-const fn both(
-    class: &'static str,
-    light: &'static str,
-    dark: &'static str,
-    shared: &'static str,
-) -> Look {
+const fn both(class: S, light: S, dark: S, shared: S) -> Look {
     look(class, Paint::Both, (light, dark), shared, 0)
 }
 
-const fn text(
-    class: &'static str,
-    light: &'static str,
-    dark: &'static str,
-    text_px: u32,
-    shared: &'static str,
-) -> Look {
+const fn text(class: S, light: S, dark: S, text_px: u32, shared: S) -> Look {
     look(class, Paint::Fill, (light, dark), shared, text_px)
 }
 
-const fn look(
-    class: &'static str,
-    paint: Paint,
-    (light, dark): (&'static str, &'static str),
-    shared: &'static str,
-    text_px: u32,
-) -> Look {
+const fn look(class: S, paint: Paint, (light, dark): (S, S), shared: S, text_px: u32) -> Look {
     Look {
         class,
         paint,

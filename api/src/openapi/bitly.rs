@@ -13,99 +13,34 @@ use super::common::{object, refusals};
 use crate::access::Dialect;
 use crate::bitly::{Endpoint, endpoints};
 
-/// Name, description and an example of a parameter.
-type Parameter = (&'static str, &'static str, &'static str);
+/// Tables of parameters, one a line: name, description and an example.
+type Parameter = [&'static str; 3];
 
-const V3: [Parameter; 10] = [
-    (
-        "access_token",
-        "The API key; without keys the login whose counts are asked",
-        "orofrog",
-    ),
-    ("login", "The login, where the key has none", "orofrog"),
-    (
-        "unit",
-        "minute, hour, day (default), week, mweek or month; minutes only where they are kept",
-        "day",
-    ),
-    (
-        "units",
-        "How many; -1 (default) for all that are not zero",
-        "7",
-    ),
-    (
-        "rollup",
-        "true for one number; default true without units, else false",
-        "false",
-    ),
-    (
-        "timezone",
-        "IANA name, or hours from UTC, -14 to 14; also as tz_offset; default America/New_York",
-        "America/New_York",
-    ),
-    (
-        "unit_reference_ts",
-        "Unix seconds that the last unit holds, or now",
-        "now",
-    ),
-    (
-        "limit",
-        "Values listed, 1 to 1000; default 100. A series is never cut",
-        "100",
-    ),
-    (
-        "format",
-        "json (default), xml, or txt for a single number",
-        "json",
-    ),
-    (
-        "tz_offset",
-        "The same as timezone, which is taken where both are given",
-        "-5",
-    ),
-];
-const V3_LINK: Parameter = (
-    "link",
-    "The short link, or only its hash",
-    "http://bit.ly/abc",
-);
-const V3_DOMAIN: Parameter = ("domain", "The tracking domain", "nytimes.com");
-const V3_LINKS: [Parameter; 3] = [
-    (
-        "shortUrl",
-        "Short links, up to 15, repeated",
-        "http://bit.ly/abc",
-    ),
-    ("hash", "Hashes (or links), up to 15, repeated", "abc"),
-    ("days", "Of clicks_by_day: 1 to 30; default 7", "7"),
-];
-const V4: [Parameter; 5] = [
-    (
-        "unit",
-        "minute, hour, day (default), week or month, also mweek; minutes only where they are kept",
-        "day",
-    ),
-    (
-        "units",
-        "How many; -1 (default) for all that are not zero",
-        "7",
-    ),
-    (
-        "unit_reference",
-        "ISO 8601; the last unit holds it, and days begin at its offset; default now",
-        "2013-02-08T19:19:17+0000",
-    ),
-    (
-        "size",
-        "Values listed; default 50. A series is never cut",
-        "50",
-    ),
-    (
-        "timezone",
-        "Our own: the IANA zone in which days begin",
-        "America/New_York",
-    ),
-];
+const V3: &str = "\
+    access_token | The API key; without keys the login whose counts are asked | orofrog\n\
+    login | The login, where the key has none | orofrog\n\
+    unit | minute, hour, day (default), week, mweek or month; minutes only where they are kept | day\n\
+    units | How many; -1 (default) for all that are not zero | 7\n\
+    rollup | true for one number; default true without units, else false | false\n\
+    timezone | IANA name, or hours from UTC, -14 to 14; also as tz_offset; default America/New_York | America/New_York\n\
+    unit_reference_ts | Unix seconds that the last unit holds, or now | now\n\
+    limit | Values listed, 1 to 1000; default 100. A series is never cut | 100\n\
+    format | json (default), xml, or txt for a single number | json\n\
+    tz_offset | The same as timezone, which is taken where both are given | -5";
+const V3_LINK: &str = "\
+    link | The short link, or only its hash | http://bit.ly/abc";
+const V3_DOMAIN: &str = "\
+    domain | The tracking domain | nytimes.com";
+const V3_LINKS: &str = "\
+    shortUrl | Short links, up to 15, repeated | http://bit.ly/abc\n\
+    hash | Hashes (or links), up to 15, repeated | abc\n\
+    days | Of clicks_by_day: 1 to 30; default 7 | 7";
+const V4: &str = "\
+    unit | minute, hour, day (default), week or month, also mweek; minutes only where they are kept | day\n\
+    units | How many; -1 (default) for all that are not zero | 7\n\
+    unit_reference | ISO 8601; the last unit holds it, and days begin at its offset; default now | 2013-02-08T19:19:17+0000\n\
+    size | Values listed; default 50. A series is never cut | 50\n\
+    timezone | Our own: the IANA zone in which days begin | America/New_York";
 
 /// Adds every route of both versions, and their errors.
 pub struct BitlyRoutes;
@@ -134,7 +69,7 @@ fn described(endpoint: Endpoint) -> (String, PathItem) {
         let parameter = text(ParameterIn::Path, name, path_parameter(name), "abc");
         operation = operation.parameter(parameter.required(Required::True));
     }
-    for (name, description, example) in parameters(&endpoint) {
+    for [name, description, example] in parameters(&endpoint) {
         let mut parameter = text(ParameterIn::Query, name, description, example);
         if matches!(name, "shortUrl" | "hash") {
             let text = ObjectBuilder::new().schema_type(Type::String);
@@ -216,20 +151,19 @@ fn path_parameter(name: &str) -> &'static str {
 
 /// The parameters of the query.
 fn parameters(endpoint: &Endpoint) -> Vec<Parameter> {
-    if endpoint.dialect == Dialect::V4 {
-        return if endpoint.is_constant {
-            Vec::new()
-        } else {
-            V4.to_vec()
-        };
-    }
-    let of_its_own: &[Parameter] = match endpoint.path.split('/').nth(2) {
-        Some("link") => &[V3_LINK],
-        Some("user") if endpoint.path.ends_with("tracking_domain_clicks") => &[V3_DOMAIN],
-        Some("user") => &[],
-        _ => &V3_LINKS,
+    let tables: &[&str] = match (endpoint.dialect, endpoint.path.split('/').nth(2)) {
+        (Dialect::V4, _) if endpoint.is_constant => &[],
+        (Dialect::V4, _) => &[V4],
+        (_, Some("link")) => &[V3_LINK, V3],
+        (_, Some("user")) if endpoint.path.ends_with("tracking_domain_clicks") => &[V3_DOMAIN, V3],
+        (_, Some("user")) => &[V3],
+        _ => &[V3_LINKS, V3],
     };
-    [of_its_own, &V3].concat()
+    let lines = tables.iter().flat_map(|table| table.lines());
+    let cells = lines.map(|line| line.splitn(3, " | ").collect::<Vec<_>>());
+    cells
+        .map(|cells| cells.try_into().expect("BUG: a line has three cells"))
+        .collect()
 }
 
 fn text(place: ParameterIn, name: &str, description: &str, example: &str) -> ParameterBuilder {

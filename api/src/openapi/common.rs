@@ -110,58 +110,28 @@ pub fn refusals(method: &Method, path: &str, operation: &mut Operation) {
     }
 }
 
+/// Examples of problems, one a line: status, title and detail.
+const EXAMPLES: &str = "\
+    400 | Malformed request | `units` must be a whole number, or -1 for all; got `many`.\n\
+    401 | No key | This server needs an API key: send `Authorization: Bearer tr_…`. `tallyring key new` makes a key.\n\
+    403 | Forbidden | The key 2bq4xyz7 lacks the scope `read`; it has write.\n\
+    404 | Not found | `namespace` must be one of the declared namespaces l, u, d; got `x`.\n\
+    406 | Not acceptable | `Accept-Encoding` refuses every encoding that is sent; accept gzip, zstd or identity.\n\
+    408 | Too slow | The body did not arrive within 10 seconds.\n\
+    409 | Counter overflow | The counter would exceed 2^53-1.\n\
+    413 | Too large | The body is larger than 8388608 bytes (decompressed); send it in parts.\n\
+    415 | Unsupported encoding | The content encoding `br` is not understood; send gzip, zstd or no encoding.\n\
+    422 | Not accepted | `units` must be 1 to 10000, or -1 for everything counted; got `0`.\n\
+    429 | Too many | The key's limit of items a second is reached; nothing was counted, try again after the time in Retry-After.\n\
+    431 | Head too large | The request has 65 headers, and 4096 bytes in them and in its path; at most 64 and 32768 are taken: send long lists with POST /v1/query or POST /v1/increments.\n\
+    503 | Too busy | Too many reads run at once; nothing was done, try again after the time in Retry-After.\n\
+    507 | Disk full | The disk is full; nothing was counted.";
+
 /// An example of a problem of this status.
 fn example(status: &str) -> Option<Value> {
-    let (title, detail) = match status {
-        "400" => (
-            "Malformed request",
-            "`units` must be a whole number, or -1 for all; got `many`.",
-        ),
-        "401" => (
-            "No key",
-            "This server needs an API key: send `Authorization: Bearer tr_…`. `tallyring key new` makes a key.",
-        ),
-        "403" => (
-            "Forbidden",
-            "The key 2bq4xyz7 lacks the scope `read`; it has write.",
-        ),
-        "404" => (
-            "Not found",
-            "`namespace` must be one of the declared namespaces l, u, d; got `x`.",
-        ),
-        "406" => (
-            "Not acceptable",
-            "`Accept-Encoding` refuses every encoding that is sent; accept gzip, zstd or identity.",
-        ),
-        "408" => ("Too slow", "The body did not arrive within 10 seconds."),
-        "409" => ("Counter overflow", "The counter would exceed 2^53-1."),
-        "413" => (
-            "Too large",
-            "The body is larger than 8388608 bytes (decompressed); send it in parts.",
-        ),
-        "415" => (
-            "Unsupported encoding",
-            "The content encoding `br` is not understood; send gzip, zstd or no encoding.",
-        ),
-        "422" => (
-            "Not accepted",
-            "`units` must be 1 to 10000, or -1 for everything counted; got `0`.",
-        ),
-        "429" => (
-            "Too many",
-            "The key's limit of items a second is reached; nothing was counted, try again after the time in Retry-After.",
-        ),
-        "431" => (
-            "Head too large",
-            "The request has 65 headers, and 4096 bytes in them and in its path; at most 64 and 32768 are taken: send long lists with POST /v1/query or POST /v1/increments.",
-        ),
-        "503" => (
-            "Too busy",
-            "Too many reads run at once; nothing was done, try again after the time in Retry-After.",
-        ),
-        "507" => ("Disk full", "The disk is full; nothing was counted."),
-        _ => return None,
-    };
+    let mut cells = EXAMPLES.lines().map(|line| line.splitn(3, " | "));
+    let mut cells = cells.find_map(|mut cells| (cells.next()? == status).then_some(cells))?;
+    let (title, detail) = (cells.next()?, cells.next()?);
     let number: u16 = status.parse().ok()?;
     let mut problem =
         json!({"type": "about:blank", "title": title, "status": number, "detail": detail});

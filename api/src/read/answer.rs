@@ -10,7 +10,7 @@ use super::bucket_counts::{BucketCounts, Count};
 use super::text::write_json;
 use super::value::Value;
 use crate::calendar::{Buckets, Unit, rfc3339_utc};
-use crate::chart;
+use crate::chart::{self, Measure, Picture, SeriesChart};
 use crate::problem::Problem;
 
 /// The answer to a read of one key.
@@ -95,6 +95,30 @@ impl Head {
     pub fn dates(&self) -> String {
         let last = self.buckets.zone().label(self.buckets.end() - 1);
         chart::dates(self.buckets.unit(), &self.from, &last)
+    }
+
+    /// The chart of counts by bucket, oldest first.
+    pub fn chart<'p>(
+        &self,
+        title: String,
+        points: impl Iterator<Item = (&'p Arc<str>, u64)>,
+        picture: Picture,
+    ) -> SeriesChart {
+        SeriesChart {
+            title,
+            subtitle: String::new(),
+            unit: self.unit,
+            zone: self.timezone.to_string(),
+            measure: Measure::Counts,
+            points: points
+                .map(|(start, count)| (start.to_string(), count))
+                .collect(),
+            gaps: Vec::new(),
+            provisional_from: self.provisional_from(),
+            aligned: self.aligned,
+            before: Vec::new(),
+            picture,
+        }
     }
 
     /// First instant behind its range, Unix seconds.

@@ -114,18 +114,12 @@ fn watched(
         (None, None) => return Ok(None),
         (Some(namespace), Some(key)) => (namespace, key),
         (Some(_), None) => {
-            return Err(Problem::malformed(
-                "key",
-                "",
-                "is missing; `namespace` needs a key beside it",
-            ));
+            let detail = "is missing; `namespace` needs a key beside it";
+            return Err(Problem::malformed("key", "", detail));
         }
         (None, Some(key)) => {
-            return Err(Problem::malformed(
-                "key",
-                &key,
-                "needs a `namespace` beside it",
-            ));
+            let detail = "needs a `namespace` beside it";
+            return Err(Problem::malformed("key", &key, detail));
         }
     };
     let namespace = declared(&state.store().schema(), &namespace)?.clone();

@@ -295,26 +295,19 @@ fn picture(answer: &RatioAnswer, picture: Picture) -> String {
         Some(share) => format!("{} in all", Measure::Shares.exact(share)),
         None => "no ratio in all".to_owned(),
     };
-    let starts = answer.counts.iter().map(|count| count.start.to_string());
+    let starts = answer.counts.iter().map(|count| &count.start);
+    let points = starts.zip(shares.iter().map(|share| share.unwrap_or(0)));
+    let title = format!("{name} of {entity}/{key}: {numerator} / {denominator}");
     series(&SeriesChart {
-        title: format!("{name} of {entity}/{key}: {numerator} / {denominator}"),
         subtitle: format!(
             "{in_all}: {} of {}",
             grouped(answer.whole.numerator),
             grouped(answer.whole.denominator)
         ),
-        unit: answer.head.unit,
-        zone: answer.head.timezone.to_string(),
         measure: Measure::Shares,
-        points: starts
-            .zip(shares.iter().map(|share| share.unwrap_or(0)))
-            .collect(),
         gaps: (0..shares.len())
             .filter(|&bucket| shares[bucket].is_none())
             .collect(),
-        provisional_from: answer.head.provisional_from(),
-        aligned: answer.head.aligned,
-        before: Vec::new(),
-        picture,
+        ..answer.head.chart(title, points, picture)
     })
 }

@@ -7,7 +7,7 @@ use super::csv;
 use super::format::Format;
 use super::reply::Respond;
 use super::text::written;
-use crate::chart::{Measure, Picture, RankingChart, SeriesChart, badge, human, ranking, series};
+use crate::chart::{Picture, RankingChart, SeriesChart, badge, human, ranking, series};
 use crate::problem::Problem;
 
 impl Respond for Answer {
@@ -52,20 +52,8 @@ fn picture_of(answer: &Answer, picture: Picture) -> Option<String> {
             Some(badge(&title, &human(answer.total), &range, picture.theme))
         }
         Body::Counts { counts } => Some(series(&SeriesChart {
-            title,
-            subtitle: String::new(),
-            unit: head.unit,
-            zone: head.timezone.to_string(),
-            measure: Measure::Counts,
-            points: counts
-                .iter()
-                .map(|(start, count)| (start.to_string(), count))
-                .collect(),
-            gaps: Vec::new(),
-            provisional_from: head.provisional_from(),
-            aligned: head.aligned,
             before: answer.before.clone(),
-            picture,
+            ..head.chart(title, counts.iter(), picture)
         })),
         Body::Rolled { values, other } => Some(ranking(&RankingChart {
             title,

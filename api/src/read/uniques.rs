@@ -182,24 +182,16 @@ fn rows(answer: &Uniques) -> String {
 
 fn picture(answer: &Uniques, picture: Picture) -> String {
     let Uniques { namespace, key, .. } = answer;
-    let points = answer.counts.iter();
+    let counts = answer.counts.iter();
+    let points = counts.map(|count| (&count.start, count.users.estimate));
+    let title = format!("users of {namespace}/{key}");
     series(&SeriesChart {
-        title: format!("users of {namespace}/{key}"),
         subtitle: format!(
             "{} in all, estimated ±{:.1}%",
             grouped(answer.whole.estimate),
             100.0 * USERS_RELATIVE_ERROR
         ),
-        unit: answer.head.unit,
-        zone: answer.head.timezone.to_string(),
         measure: Measure::Distinct,
-        points: points
-            .map(|count| (count.start.to_string(), count.users.estimate))
-            .collect(),
-        gaps: Vec::new(),
-        provisional_from: answer.head.provisional_from(),
-        aligned: answer.head.aligned,
-        before: Vec::new(),
-        picture,
+        ..answer.head.chart(title, points, picture)
     })
 }

@@ -17,7 +17,7 @@ use super::request::ReadRequest;
 use super::rollup;
 use super::text::written;
 use crate::access::Length;
-use crate::chart::{Measure, Picture, SeriesChart, series};
+use crate::chart::{Picture, SeriesChart, series};
 use crate::etag::NotModified;
 use crate::problem::Problem;
 use crate::refusals::ReadErrors;
@@ -147,20 +147,9 @@ fn rows(answer: &NamespaceCounts) -> String {
 }
 
 fn picture(answer: &NamespaceCounts, picture: Picture) -> String {
-    let points = answer.counts.iter();
+    let NamespaceCounts { title, counts, .. } = answer;
     series(&SeriesChart {
-        title: answer.title.clone(),
-        subtitle: String::new(),
-        unit: answer.head.unit,
-        zone: answer.head.timezone.to_string(),
-        measure: Measure::Counts,
-        points: points
-            .map(|(start, count)| (start.to_string(), count))
-            .collect(),
-        gaps: Vec::new(),
-        provisional_from: answer.head.provisional_from(),
-        aligned: answer.head.aligned,
         before: answer.before.clone(),
-        picture,
+        ..answer.head.chart(title.clone(), counts.iter(), picture)
     })
 }

@@ -321,11 +321,8 @@ fn on_error_skip(query: Option<&str>) -> Result<bool, Problem> {
         None | Some("stop") => false,
         Some("skip") => true,
         Some(other) => {
-            return Err(Problem::malformed(
-                "on_error",
-                other,
-                "must be stop or skip",
-            ));
+            let detail = "must be stop or skip";
+            return Err(Problem::malformed("on_error", other, detail));
         }
     };
     query.finish("on_error")?;

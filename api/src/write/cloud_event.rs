@@ -141,11 +141,8 @@ pub fn from_headers(headers: &HeaderMap, body: &[u8]) -> Result<Value, Unreadabl
 /// The first attribute that is missing or wrong.
 pub fn unwrap(event: Value) -> Result<Value, Problem> {
     let Value::Object(mut attributes) = event else {
-        return Err(Problem::malformed(
-            "item",
-            &shown(&event),
-            "must be a CloudEvent",
-        ));
+        let detail = "must be a CloudEvent";
+        return Err(Problem::malformed("item", &shown(&event), detail));
     };
     for name in &ATTRIBUTES[..4] {
         match attributes.get(*name) {

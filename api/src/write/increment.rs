@@ -12,11 +12,8 @@ use crate::problem::Problem;
 /// The first field that is wrong.
 pub fn parse(item: Value, schema: &Schema, now: i64) -> Result<Increment, Problem> {
     let Value::Object(mut fields) = item else {
-        return Err(Problem::malformed(
-            "item",
-            &shown(&item),
-            "must be a JSON object with \"keys\"",
-        ));
+        let detail = "must be a JSON object with \"keys\"";
+        return Err(Problem::malformed("item", &shown(&item), detail));
     };
     let increment = Increment {
         at: at(fields.remove("at"), now)?,
@@ -58,11 +55,8 @@ fn count(value: Option<Value>) -> Result<u64, Problem> {
     match value {
         None | Some(Value::Null) => Ok(1),
         Some(value) => value.as_u64().ok_or_else(|| {
-            Problem::malformed(
-                "n",
-                &shown(&value),
-                "must be a whole number from 1 to 9007199254740991",
-            )
+            let detail = "must be a whole number from 1 to 9007199254740991";
+            Problem::malformed("n", &shown(&value), detail)
         }),
     }
 }
@@ -73,11 +67,8 @@ pub(super) fn texts(field: &str, value: Option<Value>) -> Result<Vec<(Text, Text
         None | Some(Value::Null) => Map::new(),
         Some(Value::Object(entries)) => entries,
         Some(other) => {
-            return Err(Problem::malformed(
-                field,
-                &shown(&other),
-                "must be an object of texts",
-            ));
+            let detail = "must be an object of texts";
+            return Err(Problem::malformed(field, &shown(&other), detail));
         }
     };
     let mut texts = Vec::with_capacity(entries.len());
