@@ -72,10 +72,7 @@ impl Service {
                     commit_groups(&committer, taker, &arrived);
                 }),
             )?,
-            spawn(
-                "fold",
-                Box::new(move || fold_arrivals(&folder, &arrivals)),
-            )?,
+            spawn("fold", Box::new(move || fold_arrivals(&folder, &arrivals)))?,
             spawn(
                 "flush",
                 Box::new(move || flush_when_due(&flusher, &flush_stop, &flush_failed)),
