@@ -325,7 +325,7 @@ impl LogHistory {
         for store in &mut manifest.intake.stores {
             if is_selected(store.id) && reaches(store.opened) {
                 store.runs.clear();
-                store.flushed = store.opened.clone();
+                store.flushed = store.opened;
                 stores.push(store.id);
             }
         }
@@ -341,7 +341,7 @@ impl LogHistory {
                 manifest.archive.runs.retain(|run| !is_of_store(run));
                 manifest.intake.stores.push(StoreEntry {
                     id,
-                    opened: opened,
+                    opened,
                     cut: Some(*cut),
                     flushed: opened,
                     runs: Vec::new(),

@@ -39,7 +39,6 @@ pub fn compact(
         groups.entry((stretch, size)).or_default().push(entry);
     }
     let mut kept = Vec::new();
-    let mut merged = false;
     for ((stretch, _), group) in groups {
         let enough = if stretch >= newest { RUNS_MAX } else { 2 };
         if group.len() < enough {
@@ -47,17 +46,14 @@ pub fn compact(
             continue;
         }
         match merge_group(blobs, &group, level) {
-            Ok(run) => {
-                kept.extend(run);
-                merged = true;
-            }
+            Ok(run) => kept.extend(run),
+            // A failed merge must not fail the flush: memory would fill up.
             Err(error) => {
                 tracing::error!(%error, "cannot merge runs of ids; the runs stay as they are");
                 kept.extend(group);
             }
         }
     }
-    if merged {}
     kept.sort_by_key(|entry| entry.newest_ms);
     Ok(kept)
 }
