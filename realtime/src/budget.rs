@@ -51,8 +51,7 @@ impl ReadBudget {
         self.most.swap(self.held(), Relaxed)
     }
 
-    fn add(&self, bytes: usize) {
-        let held = self.held.fetch_add(bytes, Relaxed) + bytes;
+    fn note_most(&self, held: usize) {
         // Most requests hold less than others did before, so the maximum is rarely written.
         if held > self.most.load(Relaxed) {
             self.most.fetch_max(held, Relaxed);
@@ -74,7 +73,7 @@ struct Request {
 impl Reading {
     /// Begins a request.
     pub fn new(budget: &Arc<ReadBudget>) -> Self {
-        budget.add(EACH_BYTES);
+        budget.note_most(budget.held.fetch_add(EACH_BYTES, Relaxed) + EACH_BYTES);
         Self(Arc::new(Request {
             budget: Arc::clone(budget),
             own: AtomicUsize::new(EACH_BYTES),
@@ -123,20 +122,21 @@ impl Request {
         if self.is_abandoned.load(Relaxed) {
             return Err(Error::Abandoned);
         }
-        let own = self.own.load(Relaxed) + bytes;
-        let budget = &self.budget;
-        if own > SMALL_BYTES {
-            let limit = budget.limit;
-            if own > limit / 2 {
-                return Err(Error::ReadTooLarge { limit: limit / 2 });
+        // Charges of one request may grow on several threads at once.
+        let own = self.own.fetch_add(bytes, Relaxed) + bytes;
+        let held = self.budget.held.fetch_add(bytes, Relaxed) + bytes;
+        let limit = self.budget.limit;
+        let refused = match own > SMALL_BYTES {
+            true if own > limit / 2 => Error::ReadTooLarge { limit: limit / 2 },
+            true if held > limit => Error::ReadsTooLarge { limit },
+            _ => {
+                self.budget.note_most(held);
+                return Ok(());
             }
-            if budget.held().saturating_add(bytes) > limit {
-                return Err(Error::ReadsTooLarge { limit });
-            }
-        }
-        self.own.store(own, Relaxed);
-        budget.add(bytes);
-        Ok(())
+        };
+        self.own.fetch_sub(bytes, Relaxed);
+        self.budget.held.fetch_sub(bytes, Relaxed);
+        Err(refused)
     }
 }
 
