@@ -256,12 +256,8 @@ pub fn refused(status: u16, problem: &Value) -> CommandError {
     }
 }
 
-/// One line from a problem document.
+/// One line from a problem document, whose detail is a whole sentence.
 fn problem_text(status: u16, problem: &Value) -> String {
     let detail = problem["detail"].as_str().unwrap_or("no detail was given");
-    match (problem["field"].as_str(), problem["value"].as_str()) {
-        (Some(field), Some(value)) => format!("{field} `{value}` {detail} ({status})"),
-        (Some(field), None) => format!("{field} {detail} ({status})"),
-        _ => format!("{detail} ({status})"),
-    }
+    format!("{detail} ({status})")
 }

@@ -27,7 +27,6 @@ pub struct Answer {
 pub struct Rejected {
     /// The position of the event in the batch, from 0.
     pub index: usize,
-    field: Option<String>,
     #[serde(default)]
     detail: String,
 }
@@ -35,12 +34,7 @@ pub struct Rejected {
 impl Rejected {
     /// The server's reason, safe to show.
     pub fn reason(&self) -> String {
-        let field = self
-            .field
-            .as_ref()
-            .map(|field| format!(" {}", visible(field)))
-            .unwrap_or_default();
-        format!("refused by the server:{field} {}", visible(&self.detail))
+        format!("refused by the server: {}", visible(&self.detail))
     }
 }
 
@@ -51,7 +45,6 @@ struct Problem {
     title: String,
     #[serde(default)]
     detail: String,
-    field: Option<String>,
     index: Option<usize>,
 }
 
@@ -104,12 +97,8 @@ pub fn describe(status: u16, body: &[u8]) -> (String, Option<usize>) {
         }
     });
     let mut why = status.to_string();
-    for (before, part) in [
-        (" ", Some(problem.title)),
-        (", ", problem.field),
-        (": ", Some(problem.detail)),
-    ] {
-        if let Some(part) = part.filter(|part| !part.is_empty()) {
+    for (before, part) in [(" ", problem.title), (": ", problem.detail)] {
+        if !part.is_empty() {
             why.push_str(before);
             why.push_str(&visible(&part));
         }
@@ -133,7 +122,7 @@ mod tests {
             br#"{"title":"Bad","status":400,"detail":"no\u001b[2J","field":"keys.x","index":7}"#;
         assert_eq!(
             describe(400, body),
-            ("400 Bad, keys.x: no\\u{1b}[2J".to_owned(), Some(7))
+            ("400 Bad: no\\u{1b}[2J".to_owned(), Some(7))
         );
         assert_eq!(describe(503, b"{}"), ("503".to_owned(), None));
         assert_eq!(describe(503, b""), ("503".to_owned(), None));

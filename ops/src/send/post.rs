@@ -379,7 +379,7 @@ mod tests {
             .0
             .expect_err("refused");
         let expected = PostError::Refused {
-            why: "400 Bad, keys.x: no\\u{1b}[2J".to_owned(),
+            why: "400 Bad: no\\u{1b}[2J".to_owned(),
             index: Some(7),
         };
         assert_eq!(error, expected);
