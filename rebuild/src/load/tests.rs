@@ -265,7 +265,7 @@ fn bad_rows_are_named_by_file_and_line() {
         ),
         (
             "l,a,1331920800",
-            "line 3: the row has 3 fields, but the header has 6",
+            "line 3: it has 3 fields, the header 6",
         ),
         ("\"l\",\"a\n\",1331920800,x,,", "line 3: `count` is `x`"),
         (
@@ -403,7 +403,7 @@ fn counts_that_no_counter_holds_are_refused() {
 #[test]
 fn files_that_are_no_input_are_refused() {
     let stand = Stand::new();
-    assert!(stand.error("").contains("the file has no header"));
+    assert!(stand.error("").contains("it has no header"));
     assert!(stand.error("a,b\n").contains("unknown column `a`"));
     let missing = stand
         .load(&[stand.root.path().join("no.csv")], MEMORY_MIN, false)
@@ -440,7 +440,7 @@ fn empty_files_are_parts_without_rows_unless_there_are_no_others() {
         let refused = stand.load(&files, MEMORY_MIN, false).unwrap_err();
         let refused = refused.to_string();
         assert!(
-            refused.contains("part-0.csv: the file has no header"),
+            refused.contains("part-0.csv: it has no header"),
             "{refused}"
         );
     }

@@ -128,7 +128,7 @@ fn with_both_everything_acknowledged_is_restored() {
         stand.pull_away();
     });
     let again = sent.click(&server, 0);
-    assert!(again.text.contains("nothing was counted"), "{again:?}");
+    assert!(again.text.contains("Nothing was counted"), "{again:?}");
     assert_eq!(server.get("/readyz").status, 503);
     let status = server.status();
     assert_eq!(status["state"], "refusing", "{status}");
