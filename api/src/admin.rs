@@ -23,13 +23,12 @@ use crate::work::blocking;
 /// State of the server
 ///
 /// Ring, log, archive, the last rebuild, and the newest backup. `state` is `refusing` while increments are refused, as
-/// `/readyz` says too. It is `degraded` where the last rebuild or the newest backup failed, the second copy of the log cannot
-/// be written, more than seven days wait to be rebuilt, a file was found damaged, the disk has no room for a log segment, the
-/// clock is not plausible, or the ring is more than a day ahead of it. `reasons` says why it is not `ok`, a sentence each.
-/// The clock is not plausible (`clock_jumped`) while it is more than a day from
-/// `clock_plausible_at`, when it was plausible last, and has not gone evenly for ten minutes: until then nothing is
-/// forgotten and the ring does not turn.
-/// `progress` is that of the merge or of the backup that runs.
+/// `/readyz` says too. It is `degraded` where the last rebuild or the newest backup failed, the second copy of the log
+/// cannot be written, more than seven days wait to be rebuilt, a file was found damaged, the disk has no room for a log
+/// segment, the clock is not plausible, or the ring is more than a day ahead of it. `reasons` says why it is not `ok`,
+/// a sentence each. The clock is not plausible (`clock_jumped`) while it is more than a day from `clock_plausible_at`,
+/// when it was plausible last, and has not gone evenly for ten minutes: until then nothing is forgotten and the ring
+/// does not turn. `progress` is that of the merge or of the backup that runs.
 #[utoipa::path(get, path = "/v1/admin/status", tag = "operate", responses(
     (status = 200, description = "The state", body = Object, example = json!({
         "now": "2012-03-16T18:40:47Z", "state": "ok", "reasons": [], "clock_jumped": false, "clock_plausible_at": null,

@@ -197,7 +197,8 @@ fn unpack_zstd(bytes: &[u8], limit: usize, memory: &mut BodyMemory) -> Result<By
     unpack((decoder, "zstd"), bytes.len(), limit, memory)
 }
 
-/// Unpacks what is `packed` bytes long, in steps for which there is memory beside it; then only the plain bytes have it.
+/// Unpacks what is `packed` bytes long, in steps for which there is memory beside it; then only the plain bytes have
+/// it.
 fn unpack(
     (mut decoder, encoding): (impl Read, &str),
     packed: usize,

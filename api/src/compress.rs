@@ -1,7 +1,7 @@
 //! Compressed answers: gzip or zstd, as the client likes.
 //!
-//! Small ones are compressed by the thread that serves their connection. For a large one all its other connections would
-//! wait, so that is compressed by a thread of its own behind other work, whole, and goes out with its length.
+//! Small ones are compressed by the thread that serves their connection. For a large one all its other connections
+//! would wait, so that is compressed by a thread of its own behind other work, whole, and goes out with its length.
 
 use std::convert::Infallible;
 use std::future::ready;
@@ -30,8 +30,8 @@ const COMPRESSED_ABOVE: u64 = 1_024;
 /// Answers of more bytes are large: gzip takes half a millisecond for as many.
 const LARGE_ABOVE: u64 = 32 << 10;
 
-/// Large answers that are compressed elsewhere, and wait for it, at once. Further ones are compressed as small ones are,
-/// so that none waits for long.
+/// Large answers that are compressed elsewhere, and wait for it, at once. Further ones are compressed as small ones
+/// are, so that none waits for long.
 static PLACES: Semaphore = Semaphore::const_new(4);
 
 static ELSEWHERE: LazyLock<Option<ThreadPool>> = LazyLock::new(|| threads_behind("compress", 1));

@@ -1,8 +1,8 @@
 //! The door answers from the first moment on: that the process lives, and everything else once the store is open.
 //!
-//! To open a store takes as long as its log takes to read. Until then a client that is refused a connection would take the
-//! machine for dead; one that is answered 503 comes again. Most stores open at once: whoever finds the port open and asks
-//! is let through then, and never learns of it.
+//! To open a store takes as long as its log takes to read. Until then a client that is refused a connection would take
+//! the machine for dead; one that is answered 503 comes again. Most stores open at once: whoever finds the port open
+//! and asks is let through then, and never learns of it.
 
 use std::net::IpAddr;
 use std::pin::pin;
@@ -22,8 +22,8 @@ use crate::app::App;
 use crate::drain::Drain;
 use crate::probes;
 
-/// How long after its start requests wait for a store that is being opened. Those of a longer opening are refused at once:
-/// while they waited they would take the places of who asks whether the process lives.
+/// How long after its start requests wait for a store that is being opened. A longer opening refuses them at
+/// once: requests that waited would take the places of probes that ask whether the process lives.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Stands before an [`App`] that is still being made.

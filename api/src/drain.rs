@@ -1,9 +1,9 @@
 //! Reads the part of a request's body that its handler left unread, before the answer goes out.
 //!
 //! An answer that goes out before the body has come in ends the connection behind it, and a client
-//! that keeps connections loses its next request there; one that writes all of a body before it reads may lose the answer,
-//! too. So the rest is read (and ignored) as it comes, and where it is larger than any body that is taken, or slow, the
-//! answer says that the connection ends.
+//! that keeps connections loses its next request there; one that writes all of a body before it reads may lose the
+//! answer, too. So the rest is read (and ignored) as it comes, and where it is larger than any body that is taken, or
+//! slow, the answer says that the connection ends.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,12 +27,13 @@ const REST_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct Drain {
     /// A connection of HTTP/2 goes on whatever becomes of one stream.
     is_h2: bool,
-    /// The client waits for a word before it sends a body (`Expect: 100-continue`), which it gets when the body is asked for.
+    /// The client waits for a word before it sends a body (`Expect: 100-continue`), which it gets when the body is
+    /// asked for.
     expects: bool,
 }
 
 impl Drain {
-    /// That of this request.
+    /// The drain that this request belongs to.
     pub fn of(request: &Parts) -> Self {
         Self {
             is_h2: request.version >= Version::HTTP_2,

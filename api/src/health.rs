@@ -1,7 +1,7 @@
 //! The state of the server.
 //!
-//! Invariant: every answer about the state of the server is what [`Health::of`] says: `/readyz`, the status, and with the
-//! status the command line, the dashboard and the container's check, and the metric `tallyring_health`.
+//! Invariant: every answer about the state of the server is what [`Health::of`] says: `/readyz`, the status, and with
+//! the status the command line, the dashboard and the container's check, and the metric `tallyring_health`.
 
 use serde::Serialize;
 use tallyring_realtime::catalog::{Job, JobState};

@@ -1,5 +1,5 @@
-//! Errors as `application/problem+json` (RFC 9457). The detail of each is a sentence that can be read alone and says what
-//! to change.
+//! Errors as `application/problem+json` (RFC 9457). The detail of each is a sentence that can be read alone and says
+//! what to change.
 
 use axum::extract::Request;
 use axum::http::{HeaderValue, Method, StatusCode, header};

@@ -155,8 +155,8 @@ fn is_id(text: &[u8]) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
 }
 
-/// Sixteen hexadecimal digits: a keyed hash of the request's number. Ids of others, and how many there are, cannot be told from
-/// one's own; two are as unlikely alike as two random numbers.
+/// Sixteen hexadecimal digits: a keyed hash of the request's number. Ids of others, and how many there are, cannot be
+/// told from one's own; two are as unlikely alike as two random numbers.
 fn new_id() -> HeaderValue {
     static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
     static NEXT: AtomicU64 = AtomicU64::new(0);

@@ -20,8 +20,8 @@ pub async fn blocking<T: Send + 'static>(
     off_thread(move || work(&store)).await
 }
 
-/// Reads off the threads that serve connections, in turn with other reads, from the view that is the newest when the turn
-/// comes. The work of a client that goes away ends soon.
+/// Reads off the threads that serve connections, in turn with other reads, from the view that is the newest when the
+/// turn comes. The work of a client that goes away ends soon.
 ///
 /// # Errors
 /// The errors of `work`; 503 where no turn comes soon.

@@ -1,7 +1,7 @@
 //! Blobs: immutable files, each written once under a name.
 //!
-//! Runs, generations, manifests and the small files beside them are blobs. Durability is part of [`Blobs::put`]: when it
-//! returns, the blob survives a power cut, whole, under its name. A name that is taken stays as it is.
+//! Runs, generations, manifests and the small files beside them are blobs. Durability is part of [`Blobs::put`]: when
+//! it returns, the blob survives a power cut, whole, under its name. A name that is taken stays as it is.
 //!
 //! This is the one place that knows how a local directory does that: a blob is written under a temporary name, synced,
 //! linked to its name, and the directory is synced. The log does not go through here: its newest file changes in place.
@@ -142,8 +142,8 @@ impl Blobs {
         }
     }
 
-    /// Reads a blob in parts from its first byte to its last; as far as the system can it is the disk that is asked, not
-    /// what memory holds of it.
+    /// Reads a blob in parts from its first byte to its last; as far as the system can it is the disk that is asked,
+    /// not what memory holds of it.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -153,7 +153,7 @@ impl Blobs {
             .map_err(Error::io("read", name))
     }
 
-    /// Names (without the directory) of the blobs in `directory`, sorted. What is not finished is not among them.
+    /// Names (without the directory) of the blobs in `directory`, sorted. Unfinished ones are not among them.
     ///
     /// # Errors
     /// When the disk refuses.
@@ -226,8 +226,8 @@ impl Blobs {
         })
     }
 
-    /// Writes all of a blob that has no name yet. Its temporary name is always the same, so that a try that failed leaves
-    /// nothing behind the next one.
+    /// Writes all of a blob that has no name yet. Its temporary name is always the same, so that a try that failed
+    /// leaves nothing behind the next one.
     fn written(&self, name: &str, bytes: &[u8]) -> Result<Unnamed> {
         let temporary = format!("{name}{TEMPORARY_SUFFIX}");
         let _ = self.disk.remove(&temporary);

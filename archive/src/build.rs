@@ -1,4 +1,4 @@
-//! What a rebuild hands over to whoever publishes it: JSON from one process to another of the same binary, never kept.
+//! The result that a rebuild hands to its publisher: JSON from one process to another of the same binary, never kept.
 
 use serde::{Deserialize, Serialize};
 use tallyring_records::StoreId;
@@ -6,7 +6,7 @@ use tallyring_records::StoreId;
 use crate::manifest::GenerationEntry;
 use crate::run::RunEntry;
 
-/// What a rebuild made of a manifest, to be published.
+/// The result of a rebuild of one manifest, to be published.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Build {
@@ -29,6 +29,6 @@ pub struct Work {
     pub merged: u64,
     /// The only run of their place, which got a second name.
     pub linked: u64,
-    /// Those of a generation before.
+    /// Shards taken over from an earlier generation.
     pub shared: u64,
 }

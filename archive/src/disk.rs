@@ -1,7 +1,7 @@
 //! The file system, handed in, so that a simulation can drive the real code of every stage under faults.
 //!
-//! A [`Disk`] is rooted at one data directory; every name is relative to it, with `/` between parts. Two things stand on
-//! it: the log, which writes its newest file in place, and [`crate::Blobs`], which never change.
+//! A [`Disk`] is rooted at one data directory; every name is relative to it, with `/` between parts. Two things stand
+//! on it: the log, which writes its newest file in place, and [`crate::Blobs`], which never change.
 
 use std::fmt;
 use std::io;
@@ -20,8 +20,8 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// content is held.
     fn read(&self, name: &str) -> io::Result<Content>;
 
-    /// Up to `bytes` bytes of a file from `offset` on; fewer only at its end. Without a mapping, so that a disk that fails is
-    /// an error.
+    /// Up to `bytes` bytes of a file from `offset` on; fewer only at its end. Without a mapping, so that a disk that
+    /// fails is an error.
     fn read_part(&self, name: &str, offset: u64, bytes: usize) -> io::Result<Vec<u8>> {
         let content = self.read(name)?;
         let start = usize::try_from(offset).map_or(content.len(), |at| at.min(content.len()));
@@ -29,8 +29,8 @@ pub trait Disk: Send + Sync + fmt::Debug {
         Ok(content[start..end].to_vec())
     }
 
-    /// Reads a file in parts from the first byte to the last; as far as the system can it is the disk that is asked, not
-    /// what memory holds of it.
+    /// Reads a file in parts from the first byte to the last; as far as the system can it is the disk that is asked,
+    /// not what memory holds of it.
     fn read_from_disk(&self, name: &str, part: &mut dyn FnMut(&[u8])) -> io::Result<()> {
         part(&self.read(name)?);
         Ok(())

@@ -1,12 +1,14 @@
 //! Files that no manifest names: leftovers of crashes, and files that nobody knows.
 //!
-//! A start removes only files that it can prove to be needless, and puts the others in `aside/`, where they stay until an
-//! operator removes them. Nothing is removed while a file that the manifest names is missing. Temporary files may go then:
-//! they never had a name that counts. A sorted file goes when two more things hold. The manifest is known to be the
-//! newest there ever was, so that no lost manifest named the file. And the file was made of others that are still there:
+//! A start removes only files that it can prove to be needless, and puts the others in `aside/`, where they stay until
+//! an operator removes them. Nothing is removed while a file that the manifest names is missing. Temporary files may go
+//! then: they never had a name that counts. A sorted file goes when two more things hold. The manifest is known to be
+//! the newest there ever was, so that no lost manifest named the file. And the file was made of others that are still
+//! there:
 //!
 //! * runs in `deltas/` and `ids/`: the log was read from where the manifest's runs end, so memory holds what they say;
-//! * `runs/ring-…` and `archive/`: exports and merges of files that the manifest names, which the next rebuild makes again;
+//! * `runs/ring-…` and `archive/`: exports and merges of files that the manifest names, which the next rebuild makes
+//!   again;
 //! * `runs/bulk-…` that still has its first name in `incoming/`: the adoption was not finished, and can be done again.
 //!
 //! So ordinary crashes, in a flush, a rebuild or an adoption, leave nothing in `aside/`. Few files come there: those
@@ -31,8 +33,8 @@ pub struct Cleared {
     pub missing: Vec<String>,
 }
 
-/// Clears the directories of sorted files of those that the manifest does not name. The files that reads need are open by
-/// then, and the log was read; `is_newest` says that it notes this manifest, and never noted a later one.
+/// Clears the directories of sorted files of those that the manifest does not name. The files that reads need are open
+/// by then, and the log was read; `is_newest` says that it notes this manifest, and never noted a later one.
 ///
 /// # Errors
 /// When the disk refuses; what was not cleared is as it was.
@@ -115,7 +117,7 @@ pub fn remove_leftovers(blobs: &Blobs, manifest: &Manifest) -> Result<usize> {
 pub fn remove_unfinished(blobs: &Blobs) -> Result<usize> {
     let mut removed = 0;
     for directory in names::DIRECTORIES {
-        // What is sorted for a load belongs to the process that sorts it.
+        // Files that are sorted for a load belong to the process that sorts them.
         if directory != names::OPLOG && directory != names::INCOMING {
             removed += blobs.remove_unfinished(directory)?;
         }

@@ -1,9 +1,9 @@
 //! The manifest: the one root, which says what is counted where.
 //!
 //! `manifests/manifest-<number>` is a line `tallyring manifest 2 crc32 <8 hex digits> bytes <n>` and
-//! then that many bytes of JSON. Those of format 1 are read, too; a build that knows format 1 alone refuses format 2. Invariants: manifests are numbered without gaps and never change; number N+1
-//! is committed by creating its name if absent; every file a manifest names was synced, and its
-//! directory too, before the manifest was.
+//! then that many bytes of JSON. Manifests of format 1 are read, too; a build that knows format 1 alone refuses format
+//! 2. Invariants: manifests are numbered without gaps and never change; number N+1 is committed by creating its name if
+//! absent; every file a manifest names was synced, and its directory too, before the manifest was.
 
 mod flat;
 
@@ -22,7 +22,7 @@ use crate::sealed;
 
 use flat::FlatManifest;
 
-/// What counts, at one moment.
+/// All files and records that count at one moment.
 ///
 /// ```
 /// use tallyring_archive::{Blobs, Manifest};
@@ -52,13 +52,13 @@ pub struct Manifest {
     pub plausible_at_ms: Option<i64>,
     /// The store's identity, 32 hex digits; the same in the oplog.
     pub store_id: String,
-    /// What the way in of one log needs.
+    /// State of the way in of one log.
     pub intake: IntakeEntry,
-    /// What the archive is.
+    /// State of the archive.
     pub archive: ArchiveEntry,
 }
 
-/// What the way in of one log needs: up to where runs hold what was counted, and how to go on from there.
+/// State of the way in of one log: up to where runs hold what was counted, and how to go on from there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IntakeEntry {
@@ -77,7 +77,7 @@ pub struct IntakeEntry {
     pub newest_events: BTreeMap<String, i64>,
 }
 
-/// What the archive is: source runs, and the generations that merged them.
+/// State of the archive: source runs, and the generations that merged them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ArchiveEntry {
@@ -136,15 +136,15 @@ pub struct DatasetEntry {
     pub adopted_at_ms: i64,
     /// Rows that were loaded.
     pub rows: u64,
-    /// True when the next generation counts it. What was dropped, replaced or rolled back stays for as long
-    /// as a kept generation counts it.
+    /// True when the next generation counts it. A dataset that was dropped, replaced or rolled back
+    /// stays for as long as a kept generation counts it.
     pub wanted: bool,
     /// One for each partition and shard it has counts in.
     pub runs: Vec<RunEntry>,
 }
 
 impl DatasetEntry {
-    /// What it is to the generation that is read, and to the next one, in a word or two.
+    /// Its state in the generation that is read, and in the next one, in a word or two.
     pub fn state(&self, active: Option<&GenerationEntry>) -> &'static str {
         match (active.is_some_and(|active| self.is_in(active)), self.wanted) {
             (true, true) => "counted",
@@ -170,7 +170,8 @@ pub struct GenerationEntry {
     pub number: u64,
     /// When it was published, Unix milliseconds of the injected clock; 0 until it is.
     pub created_at_ms: i64,
-    /// When what it merges was cut off, Unix milliseconds: it holds the days that had ended then. Not known of old ones.
+    /// When what it merges was cut off, Unix milliseconds: it holds the days that had ended then. Not known of old
+    /// ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cut_at_ms: Option<i64>,
     /// Names of the source runs it has merged; the others are still deltas to it.
@@ -183,7 +184,7 @@ pub struct GenerationEntry {
     /// Its files keep base buckets that began earlier by the day, Unix seconds; none keeps all as they are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hours_from: Option<i64>,
-    /// What was asked for when it was built; the next build without a configuration goes by it.
+    /// The retention it was built with; the next build without a configuration goes by it.
     #[serde(default)]
     pub keep: KeepDays,
 }
@@ -256,7 +257,8 @@ const MANIFESTS_KEPT: u64 = 8;
 
 const KIND: &str = "manifest";
 const FORMAT: u32 = 2;
-/// The format in which the fields of the way in and of the archive stood side by side, and a run did not say its origin.
+/// The format in which the fields of the way in and of the archive stood side by side, and a run did not say its
+/// origin.
 const FLAT_FORMAT: u32 = 1;
 
 impl IntakeEntry {
@@ -266,8 +268,8 @@ impl IntakeEntry {
         self.counts_from().map_or(ids, |counts| counts.min(ids))
     }
 
-    /// The first record of which something may count in memory; none where no store is open. What an earlier one decides
-    /// of the ring is in this entry.
+    /// The first record of which something may count in memory; none where no store is open. This entry holds what
+    /// earlier records decide of the ring.
     pub fn counts_from(&self) -> Option<u64> {
         let open = self.stores.iter().filter(|store| !store.is_closed());
         open.map(|store| store.flushed.sequence).min()

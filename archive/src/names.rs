@@ -51,8 +51,8 @@ pub const INCOMING: &str = "incoming";
 /// Files that a start found and could not place. It is made when there is the first, and nothing in it is ever removed.
 pub const ASIDE: &str = "aside";
 
-/// `aside/00000012.runs.<file>`, under which a start on manifest 12 puts aside a file of `runs/`; `again` tells those of
-/// one name apart.
+/// `aside/00000012.runs.<file>`, under which a start on manifest 12 puts aside a file of `runs/`; `again` tells those
+/// of one name apart.
 pub fn aside(manifest: u64, directory: &str, file: &str, again: u64) -> String {
     let again = match again {
         0 => String::new(),
@@ -61,7 +61,7 @@ pub fn aside(manifest: u64, directory: &str, file: &str, again: u64) -> String {
     format!("{ASIDE}/{manifest:08}{again}.{directory}.{file}")
 }
 
-/// What says that the runs of a load can be adopted.
+/// The note that the runs of a load can be adopted.
 pub fn staged(load: &str) -> String {
     format!("{INCOMING}/{load}.json")
 }
@@ -81,7 +81,7 @@ pub fn is_load(text: &str) -> bool {
 
 /// The catalog's directory.
 pub const CATALOG: &str = "catalog";
-/// What the catalog holds, as text: what a backup keeps of it.
+/// Content of the catalog as text, which a backup keeps.
 pub const CATALOG_SNAPSHOT: &str = "catalog.json";
 /// Marks a directory that is a backup: it is restored from, never served.
 pub const BACKUP: &str = "BACKUP";
@@ -104,7 +104,7 @@ pub const DIRECTORIES: [&str; 7] = [MANIFESTS, OPLOG, DELTAS, IDS, RUNS, ARCHIVE
 /// Directories of sorted files, in which a file counts only when a manifest names it.
 pub const SORTED_FILE_DIRECTORIES: [&str; 4] = [DELTAS, IDS, RUNS, ARCHIVE];
 
-/// What names of sorted files end in.
+/// Ending of the names of sorted files.
 pub const SORTED_FILE_SUFFIX: &str = ".csv.zst";
 
 /// `manifest-00000012`

@@ -1,8 +1,8 @@
 //! How a run came to be.
 //!
-//! A manifest says it of every run, as text: `flush day-2012-03-16`, `ids`, `export late-000001`, `export day-2012-03-16
-//! from 4711`, `spill <load> 2`, `sorted <load>`, `load <load>`, `merge`. The name of a run follows from its origin
-//! ([`crate::names::run`]), never the other way round.
+//! A manifest says it of every run, as text: `flush day-2012-03-16`, `ids`, `export late-000001`, `export
+//! day-2012-03-16 from 4711`, `spill <load> 2`, `sorted <load>`, `load <load>`, `merge`. The name of a run follows from
+//! its origin ([`crate::names::run`]), never the other way round.
 
 use std::fmt;
 use std::str::FromStr;
@@ -23,8 +23,8 @@ pub enum Origin {
     Export {
         /// The store. Two stores may hold the same counts, and a generation knows what it has merged by name.
         store: StoreId,
-        /// The record at which the store opened, of a day whose store was exported before: the ring turned back, and the
-        /// day got another store.
+        /// The record at which the store opened, of a day whose store was exported before: the ring turned back, and
+        /// the day got another store.
         from: Option<u64>,
     },
     /// A bulk load ran out of memory: a part of its rows.

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::names;
 use crate::run::RunEntry;
 
-/// What a load made.
+/// The result of a load.
 ///
 /// ```
 /// use tallyring_archive::{Blobs, Staged};

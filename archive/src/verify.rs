@@ -101,7 +101,7 @@ pub fn verify_run(blobs: &Blobs, entry: &RunEntry) -> Result<Checked> {
 /// Checks that every byte of a run is the byte that was written. Does not check the meaning of the lines.
 ///
 /// # Errors
-/// What differs, and where.
+/// An error that says what differs, and where.
 pub fn verify_bytes(blobs: &Blobs, entry: &RunEntry) -> Result<Arc<Run>> {
     let run = Run::open_named(blobs, entry)?;
     if run.content_hash() == entry.hash {

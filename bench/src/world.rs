@@ -1,7 +1,8 @@
 //! The world of the demonstration: links of users on domains, ads, and how much traffic each expects at a time.
 //!
-//! The traffic of a link has a constant part and a rush that comes again every few months and halves every few days. All
-//! traffic follows the time of day (mornings and evenings of two continents), the day of the week and a slow growth.
+//! The traffic of a link has a constant part and a rush that comes again every few months and halves every few days.
+//! All traffic follows the time of day (mornings and evenings of two continents), the day of the week and a slow
+//! growth.
 
 use crate::chance::Chance;
 

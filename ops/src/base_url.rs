@@ -2,7 +2,8 @@
 
 use ureq::http::Uri;
 
-/// Reads `http://HOST:PORT` or `https://HOST:PORT`, with a path where a proxy has one. Returns it without a `/` at its end.
+/// Reads `http://HOST:PORT` or `https://HOST:PORT`, with a path where a proxy has one. Returns it without a `/` at its
+/// end.
 ///
 /// # Errors
 /// A sentence for the user.

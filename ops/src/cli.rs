@@ -207,7 +207,7 @@ pub struct LoadArgs {
     /// Memory for rows and keys, such as 512MiB or 2GiB; at least 32MiB
     #[arg(long, value_name = "SIZE", default_value = "512MiB", value_parser = crate::load::parse_memory)]
     pub memory: u64,
-    /// What a row that cannot be used does
+    /// Answer to a row that cannot be used
     #[arg(long, value_enum, default_value_t = OnError::Stop)]
     pub on_error: OnError,
     /// Where to list skipped rows, as CSV [default: only how many]
@@ -215,7 +215,7 @@ pub struct LoadArgs {
     pub rejects: Option<PathBuf>,
 }
 
-/// What a row that cannot be used does.
+/// Answer to a row that cannot be used.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum OnError {
     /// Stop the load at the first such row, and change nothing
@@ -294,7 +294,7 @@ Examples:
   tallyring cat manifest               what counts, as JSON
   tallyring cat file archive/NAME      any sorted file, a line each")]
 pub struct CatArgs {
-    /// What to print
+    /// Thing to print
     #[arg(value_enum)]
     pub what: CatWhat,
     /// Which one: a store of `slot`, a partition of `archive`, a number of `manifest`, a name of `file`

@@ -61,7 +61,8 @@ fn parse_rate(text: &str) -> std::result::Result<f64, String> {
     }
 }
 
-/// Makes the history and the counts since then unless they are there, then serves with live traffic until it is stopped.
+/// Makes the history and the counts since then unless they are there, then serves with live traffic until it is
+/// stopped.
 ///
 /// # Errors
 /// As `load`, `rebuild` and `serve`; when the directory is a store that no demonstration made.

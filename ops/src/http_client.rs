@@ -86,7 +86,7 @@ impl Server {
         &self.url
     }
 
-    /// What the `Authorization` header says.
+    /// Content of the `Authorization` header.
     #[cfg(test)]
     pub fn authorization(&self) -> Option<&str> {
         self.authorization.as_deref()
@@ -198,8 +198,8 @@ fn read_certificates(path: &Path) -> Result<RootCerts> {
     Ok(RootCerts::from(certificates))
 }
 
-/// True when the connection could be made, but not the TLS session: the server's certificate is not trusted, or the server
-/// speaks no TLS.
+/// True when the connection could be made, but not the TLS session: the server's certificate is not trusted, or the
+/// server speaks no TLS.
 pub fn is_tls_failure(error: &ureq::Error) -> bool {
     match error {
         ureq::Error::Tls(_) | ureq::Error::Rustls(_) => true,

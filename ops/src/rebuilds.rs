@@ -445,7 +445,7 @@ impl Rebuilds {
                 tracing::error!(job = number, %error, "rebuild failed; the generation before goes on serving");
             }
         }
-        // The same step announces the backup, so that a client that waits for it always finds one to come.
+        // This step also announces the backup, so that a client that waits for it always finds one to come.
         job.backing_up = result.is_ok() && self.backup.is_some();
         let now_ms = self.store.world().clock.now_ms();
         job.end(now_ms, result.map_err(|error| error.to_string()));

@@ -1,7 +1,7 @@
-//! What a test needs beyond the toolchain: a program, a right, or a file of real data.
+//! Things that a test needs beyond the toolchain: a program, a right, or a file of real data.
 //!
-//! A test that cannot run says so by name. `.ci/run` installs the programs and sets `TALLYRING_REQUIRE`, with which such a
-//! test fails.
+//! A test that cannot run says so by name. `.ci/run` installs the programs and sets `TALLYRING_REQUIRE`, with which
+//! such a test fails.
 
 use std::path::PathBuf;
 
@@ -20,12 +20,12 @@ pub fn skipped(test: &str, why: &str) {
     say(&format!("skipped: {test}: {why}"));
 }
 
-/// The path of a file of real data, which stands beside the checkout; none where it is not there, which the test's output
-/// says.
+/// The path of a file of real data, which stands beside the checkout; none where it is not there, which the test's
+/// output says.
 ///
 /// # Panics
-/// Where `TALLYRING_REQUIRE` is set and the folder lacks this file. A checkout without the whole folder is no failure: no
-/// package has the data, so the gate cannot install it.
+/// Where `TALLYRING_REQUIRE` is set and the folder lacks this file. A checkout without the whole folder is no failure:
+/// no package has the data, so the gate cannot install it.
 pub fn data_file(name: &str) -> Option<PathBuf> {
     let folder = workspace().join("../shared/data");
     let path = folder.join(name);

@@ -66,8 +66,8 @@ fn build() -> PathBuf {
     if !cfg!(debug_assertions) {
         cargo.arg("--release");
     }
-    // What cargo tells a test of its own package would have build scripts run again that look at it, as ring's does, and
-    // all that needs them built twice.
+    // Variables that cargo sets for a test make build scripts run again that look at them, as ring's does,
+    // and all that needs them built twice.
     for (name, _) in env::vars_os() {
         let text = name.to_string_lossy();
         if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {

@@ -1,5 +1,5 @@
-//! A clock that is days from where it was is more likely wrong than right. Work that cannot be undone waits until the clock
-//! has come back, has gone evenly for ten minutes, or somebody has said that it is right.
+//! A clock that is days from where it was is more likely wrong than right. Work that cannot be undone waits until the
+//! clock has come back, has gone evenly for ten minutes, or somebody has said that it is right.
 
 use std::sync::Arc;
 

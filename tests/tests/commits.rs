@@ -1,5 +1,5 @@
-//! Corners of a commit and of a flush: counters that are nearly full, batches that come again, disks that refuse, clocks
-//! that jump.
+//! Corners of a commit and of a flush: counters that are nearly full, batches that come again, disks that refuse,
+//! clocks that jump.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -144,7 +144,7 @@ fn a_flush_that_fails_leaves_no_file_behind() {
         failed += u32::from(store.ledger().flush().is_err());
         let was_reached = disk.calls() >= before + call;
         // Were it a removal that failed, that file would stay until the next start.
-        // What a manifest may name that may be there stays.
+        // Files stay that a manifest may name which may be there.
         if store.ledger().must_restart().is_none() {
             let unnamed = unnamed(&disk, &store);
             assert!(unnamed.len() <= 1, "call {call}: {unnamed:?}");

@@ -1,8 +1,8 @@
-//! A scripted day has a midnight, a rebuild and a late count. Each of its calls of the disk fails once in each way, and each
-//! call is once the last one before the process dies or power is lost.
+//! A scripted day has a midnight, a rebuild and a late count. Each of its calls of the disk fails once in each way, and
+//! each call is once the last one before the process dies or power is lost.
 //!
-//! Whichever call fails: the next start works, acknowledged clicks are counted, the others are counted once when they are
-//! sent again, and every file that counts is sound.
+//! Whichever call fails: the next start works, acknowledged clicks are counted, the others are counted once when they
+//! are sent again, and every file that counts is sound.
 
 use std::io::ErrorKind;
 use std::sync::Arc;

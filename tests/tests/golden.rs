@@ -1,8 +1,8 @@
-//! The files of the live half stay what they are for ever: each golden file is read, and this build writes the same bytes
-//! again. `golden/README.md` says what each file is and which build made it.
+//! The files of the live half stay what they are for ever: each golden file is read, and this build writes the same
+//! bytes again. `golden/README.md` says what each file is and which build made it.
 //!
-//! Golden records, runs and manifests are in `records/tests/golden` and `archive/tests/golden`, a whole data directory of
-//! a build of before in `e2e/golden.rs`.
+//! Golden records, runs and manifests are in `records/tests/golden` and `archive/tests/golden`, a whole data directory
+//! of a build of before in `e2e/golden.rs`.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! Ids over days: an id is known for its window, its verdict is told as long as the log is kept, and the runs of ids stay few
-//! however often memory is flushed.
+//! Ids over days: an id is known for its window, its verdict is told as long as the log is kept, and the runs of ids
+//! stay few however often memory is flushed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Every run of the tests reads the seeds that the fuzzer starts from, whole and a little harmed. A seed that its reader
-//! no longer understands fails here, and so does a finding that was kept as a seed.
+//! Every run of the tests reads the seeds that the fuzzer starts from, whole and a little harmed. A seed that its
+//! reader no longer understands fails here, and so does a finding that was kept as a seed.
 
 use std::fs;
 use std::path::Path;

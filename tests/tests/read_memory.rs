@@ -1,5 +1,5 @@
-//! The budget of reads counts what the allocator sees: at the worst moment of every kind of read it holds at least four fifths
-//! of the bytes that the read has allocated and not freed.
+//! The budget of reads counts what the allocator sees: at the worst moment of every kind of read it holds at least four
+//! fifths of the bytes that the read has allocated and not freed.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::fmt::Write;

@@ -1,5 +1,5 @@
-//! A replay has the limits of memory that service has: full memory is flushed, a failing flush loses nothing, and a log that
-//! memory cannot hold is refused with a way out.
+//! A replay has the limits of memory that service has: full memory is flushed, a failing flush loses nothing, and a log
+//! that memory cannot hold is refused with a way out.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::ErrorKind;

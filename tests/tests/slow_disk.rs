@@ -1,5 +1,5 @@
-//! A disk takes its time: the batches that wait are bounded, further ones are refused at once, reads go on, and accepted
-//! batches count once the disk is done.
+//! A disk takes its time: the batches that wait are bounded, further ones are refused at once, reads go on, and
+//! accepted batches count once the disk is done.
 
 use std::fmt;
 use std::io;

@@ -21,7 +21,8 @@ const ONCE: usize = 80_000;
 const HEAVY: usize = 100;
 const LOAD: &str = "0123456789abcdef";
 
-/// Light keys with one click each, up to where files are read at once, and behind them heavy ones with a click in every hour.
+/// Light keys with one click each, up to where files are read at once, and behind them heavy ones with a click in every
+/// hour.
 fn history() -> String {
     let mut rows = String::from("namespace,key,hour,count\n");
     for light in 0..ONCE - 2 * HEAVY {

@@ -1,5 +1,5 @@
-//! A view never changes, however long it is held and whatever is counted, folded and flushed meanwhile. A view that is held
-//! holds up nothing.
+//! A view never changes, however long it is held and whatever is counted, folded and flushed meanwhile. A view that is
+//! held holds up nothing.
 
 use std::sync::Arc;
 

@@ -71,7 +71,8 @@ impl Caller {
         }
     }
 
-    /// Passes an increment on, or refuses it for a namespace that the key is not for, or for more than it may count at once.
+    /// Passes an increment on, or refuses it for a namespace that the key is not for, or for more than it may count at
+    /// once.
     ///
     /// # Errors
     /// 403 that names the namespace; 422 that names `n` and the most it may be.

@@ -1,7 +1,7 @@
 //! How much of each class of request runs at once; what comes beyond is told to come again.
 //!
-//! Classes do not share places, so heavy queries never starve increments. A batch takes its place once its body is there, so
-//! slow bodies never starve others.
+//! Classes do not share places, so heavy queries never starve increments. A batch takes its place once its body is
+//! there, so slow bodies never starve others.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

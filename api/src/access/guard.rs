@@ -149,8 +149,8 @@ fn known(access: &Access, route: Route, request: &Parts) -> Result<Arc<Key>, Den
     access.note_wrong_key(request.extensions.get::<Peer>().copied())
 }
 
-/// What the client sent as a key, what it shows first. bitly's clients send it bare or as a parameter, too, where the other
-/// one may be of what stands between; and pages of this server send it in a cookie.
+/// The keys that a request carries, most specific first. bitly's clients also send a key bare or as a parameter, and a
+/// proxy between may add its own in the other place. Pages of this server send it in a cookie.
 fn presented(request: &Parts, route: Route) -> [Option<Cow<'_, str>>; 2] {
     let header = in_header(request, route.dialect);
     match route.dialect {

@@ -40,7 +40,8 @@ pub struct NewKeyBody {
     /// Items a second; unlimited if left out
     #[schema(minimum = 1, maximum = 1000000)]
     limit: Option<u32>,
-    /// The most that one increment may count; if left out, 1,000,000 for a key that is limited to namespaces, else no bound
+    /// The most that one increment may count; if left out, 1,000,000 for a key that is limited to namespaces, else no
+    /// bound
     #[schema(minimum = 1, maximum = 9007199254740991u64)]
     max_n: Option<u64>,
     /// For people

@@ -1,8 +1,8 @@
 //! Access: keys, scopes, rates, load shedding, CORS.
 //!
-//! [`guard`] decides before every handler, in a layer of the router or called by [`App`](crate::App). What a route needs is decided in one table
-//! ([`route::Route`]), and what is not in it needs a key with the scope `read`: a new route is never
-//! open by mistake. Without any key the layer reads one pointer and one counter.
+//! [`guard`] decides before every handler, in a layer of the router or called by [`App`](crate::App). One table decides
+//! what a route needs ([`route::Route`]), and a route that is not in it needs a key with the scope `read`: a new route
+//! is never open by mistake. Without any key the layer reads one pointer and one counter.
 
 mod caller;
 mod cors;

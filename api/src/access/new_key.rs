@@ -23,7 +23,8 @@ pub struct KeyRequest {
     /// Items a second; none says unlimited.
     #[serde(default)]
     pub limit: Option<u32>,
-    /// The most that one increment may count; if left out, a million for a key that is limited to namespaces, else no bound.
+    /// The most that one increment may count; if left out, a million for a key that is limited to namespaces, else no
+    /// bound.
     #[serde(default)]
     pub max_n: Option<u64>,
     /// For people.

@@ -53,8 +53,8 @@ pub async fn off_thread<T: Send + 'static>(
     given_back(done.map_err(JoinError::into_panic))
 }
 
-/// Runs work that keeps a processor busy, such as reading a large body, behind all other threads. Work that nobody waits
-/// for when its turn comes is left undone.
+/// Runs work that keeps a processor busy, such as reading a large body, behind all other threads. Work that nobody
+/// waits for when its turn comes is left undone.
 ///
 /// # Errors
 /// The errors of `work`.

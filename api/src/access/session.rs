@@ -38,8 +38,8 @@ pub fn is_own_page(headers: &HeaderMap) -> bool {
 }
 
 impl Access {
-    /// Where nobody needs a key, whether this may be asked: by a name of this server only, and by no page elsewhere. One on
-    /// this machine may count, but not do what operators do; those of the configured origins may read.
+    /// Where nobody needs a key, whether this may be asked: by a name of this server only, and by no page elsewhere.
+    /// One on this machine may count, but not do what operators do; those of the configured origins may read.
     pub(super) fn may_without_key(&self, route: Route, request: &Parts) -> bool {
         let headers = &request.headers;
         let text = |name| {

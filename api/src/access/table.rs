@@ -36,7 +36,8 @@ pub struct Key {
 pub struct KeyTable(HashMap<String, Arc<Key>>);
 
 impl KeyTable {
-    /// The keys that are not revoked, and the local one. Keys that `before` had keep the state of their rates and shares.
+    /// The keys that are not revoked, and the local one. Keys that `before` had keep the state of their rates and
+    /// shares.
     pub fn new(
         entries: Vec<KeyEntry>,
         local: &NewKey,

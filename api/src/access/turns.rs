@@ -1,8 +1,8 @@
 //! Turns of reads: how many are worked on at once.
 //!
-//! A read takes a place when it comes (`gate.rs`) and a turn when its work begins. There are few turns: work that waits for
-//! its turn holds no memory, and leaves the processors to those who count. Long reads, which look at many keys, have a part of
-//! the turns only, so that a read of one key never waits for several of them.
+//! A read takes a place when it comes (`gate.rs`) and a turn when its work begins. There are few turns: work that waits
+//! for its turn holds no memory, and leaves the processors to those who count. Long reads, which look at many keys,
+//! have a part of the turns only, so that a read of one key never waits for several of them.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -9,9 +9,9 @@
 //! this server, nothing but clicks is an engagement, every link was made by one user. Cities and the
 //! management of links are not served: version 3 says `UNKNOWN`, version 4 404.
 //!
-//! Which base buckets are read is the same rule as everywhere (`read/base.rs`): where minutes are kept days of half-hour
-//! zones are exact, elsewhere hours count where they start, and these answers have no field that says so. Minutes are
-//! refused where they are not kept.
+//! Which base buckets are read is the same rule as everywhere (`read/base.rs`): where minutes are kept days of
+//! half-hour zones are exact, elsewhere hours count where they start, and these answers have no field that says so.
+//! Minutes are refused where they are not kept.
 
 mod answer;
 mod csv;

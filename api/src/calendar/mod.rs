@@ -15,8 +15,8 @@
 //!   midnight the hour that reads yesterday's date again belongs to the new day. A date that a zone
 //!   skipped has no bucket. **Weeks** (Sunday, or Monday for `mweek`), **months, quarters** and
 //!   **years** begin where the day of their first date does, or the next day that exists.
-//! * An **hour** begins at every instant whose local clock reads a full hour. Of the two hours that
-//!   read the same after clocks went back each is a bucket, told apart by its offset. A shift by half
+//! * An **hour** begins at every instant whose local clock reads a full hour. Each of the two hours that
+//!   read the same after clocks went back is a bucket, told apart by its offset. A shift by half
 //!   an hour moves the full hour, so the bucket around it lasts 90 minutes (Lord Howe, both ways) or
 //!   30 (Pyongyang 2018). The alternative, to cut at the shift too, would make buckets that begin
 //!   at no full hour, with labels that nobody expects.

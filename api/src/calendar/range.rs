@@ -32,7 +32,7 @@ pub struct Request {
 pub enum Selection {
     /// These buckets.
     Bounded(Buckets),
-    /// Whatever was counted (`units=-1`).
+    /// Everything that was counted (`units=-1`).
     All(AllTime),
 }
 
@@ -259,7 +259,7 @@ impl Buckets {
         labels.get_or_init(|| self.0.at.iter().map(label).collect())
     }
 
-    /// One of these. Of a long range the others are not put into words for it: they take ten times the memory of the edges.
+    /// The label of one edge. A long range formats only this one: all labels take ten times the memory of the edges.
     pub fn label(&self, edge: usize) -> Arc<str> {
         let is_long = self.count() > recent::BUCKETS_KEPT_MAX;
         match self.0.labels.get() {

@@ -7,7 +7,7 @@
 //! Invariants, whatever the input:
 //!
 //! * The text is well-formed XML 1.0, and what comes from clients is escaped and cleaned of control
-//!   characters. The same chart gives the same bytes.
+//!   characters. One chart always gives the same bytes.
 //! * It is at most [`SVG_BYTES_MAX`] long: long series keep the largest count of each pixel column,
 //!   long rankings sum up what lies beyond [`ROWS_MAX`] rows, and long names end in an ellipsis.
 //! * Labels on one axis never overlap. Text is measured wider than most fonts set it.

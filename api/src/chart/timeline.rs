@@ -146,8 +146,8 @@ impl Timeline {
         range(self.unit, &self.moments[0], &self.moments[last])
     }
 
-    /// The first buckets of each period, unless there are too many to label. Of the shortest period
-    /// every bucket is one.
+    /// The first buckets of each period, unless there are too many to label. Every bucket of the
+    /// shortest period is one.
     fn begins(&self, period: Period, is_shortest: bool) -> Option<Vec<Tick>> {
         let key = |moment: &Moment| period.number(self.unit, moment);
         let mut firsts = Vec::new();

@@ -1,4 +1,5 @@
-//! The page that lists every route with its parameters, its answers and an example to copy, made of the OpenAPI document.
+//! The page that lists every route with its parameters, its answers and an example to copy, made of the OpenAPI
+//! document.
 
 use std::fmt::Write as _;
 

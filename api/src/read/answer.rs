@@ -132,8 +132,8 @@ impl Head {
         buckets.position(|bucket| bucket.end > self.settled)
     }
 
-    /// The part of an answer's validator that the range makes: which buckets are settled, not when they are, nor in which
-    /// generation they are.
+    /// The part of an answer's validator that the range makes: which buckets are settled, not when they are, nor in
+    /// which generation they are.
     pub fn identity(&self) -> impl Serialize {
         (
             self.provisional_from(),

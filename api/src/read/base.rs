@@ -1,10 +1,10 @@
 //! Which base buckets a read needs: the namespace's own, or minutes where those do not fit.
 //!
-//! One rule for every read, of one key, of all keys, ratios and bitly's. A read takes the coarsest grain that answers it
-//! exactly. Where minutes are kept and its buckets do not meet at the grain's edges (minutes, days of half-hour zones),
-//! it takes the minutes, and of what was counted without them the base bucket, which counts where it starts: then
-//! the answer is not aligned. Only totals have minutes. A read by the minute of what has none is refused: every minute
-//! but the first of a bucket would be a zero that is not true.
+//! One rule for every read, of one key, of all keys, ratios and bitly's. A read takes the coarsest grain that answers
+//! it exactly. Where minutes are kept and its buckets do not meet at the grain's edges (minutes, days of half-hour
+//! zones), it takes the minutes, and of what was counted without them the base bucket, which counts where it starts:
+//! then the answer is not aligned. Only totals have minutes. A read by the minute of what has none is refused: every
+//! minute but the first of a bucket would be a zero that is not true.
 
 use std::borrow::Cow;
 
@@ -72,8 +72,8 @@ impl Base {
         self.minutes.then(|| MINUTES.to_owned())
     }
 
-    /// The instants to read (Unix seconds): whole base buckets where they are split into minutes, and where the namespace
-    /// may have been counted by the hour before: what began earlier does not count, but is seen not to fit.
+    /// The instants to read (Unix seconds): whole base buckets where they are split into minutes, and where the
+    /// namespace may have been counted by the hour before: what began earlier does not count, but is seen not to fit.
     pub fn span(self, selection: &Selection) -> (i64, i64) {
         let (from, to) = span(selection);
         if !self.minutes && self.grain == Grain::Hour {

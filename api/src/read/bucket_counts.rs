@@ -61,8 +61,8 @@ impl BucketCounts {
         Ok(())
     }
 
-    /// Adds `counts` to a JSON object that is not empty. A list of hundreds of times and numbers is most of an answer, so
-    /// it is written here: serde would look for what to escape in times, where there is nothing.
+    /// Adds `counts` to a JSON object that is not empty. A list of hundreds of times and numbers is most of an answer,
+    /// so it is written here: serde would look for what to escape in times, where there is nothing.
     fn add_to(&self, object: &mut Vec<u8>) {
         const OPENING: &str = "{\"start\":\"";
         const MIDDLE: &str = "\",\"count\":";

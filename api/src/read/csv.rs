@@ -1,8 +1,8 @@
 //! Answers as CSV.
 //!
 //! Rankings have a column `kind`: `value` for a counted value, `other` for the sum of the values that a limit left
-//! out (its value is empty, as no counted one can be), and by bucket `none` for a bucket without counts. In the table of
-//! many queries every row has a kind: rows of counts are a `bucket`, the row of a summary is the `total`.
+//! out (its value is empty, as no counted one can be), and by bucket `none` for a bucket without counts. In the table
+//! of many queries every row has a kind: rows of counts are a `bucket`, the row of a summary is the `total`.
 
 use super::answer::{Answer, Body, Bucket};
 use super::value::Value;

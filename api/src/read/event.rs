@@ -102,12 +102,12 @@ struct RefusedEvent {
     detail: String,
 }
 
-/// What became of an id
+/// The fate of an id
 ///
-/// As long as the log is kept: counted (in which buckets and which generation), corrected (counted late, after its time was
-/// settled), filtered (by which rule) or refused (for which field); and when it came again first. Of a batch that is
-/// refused as a whole the item that was wrong has a verdict, the others were not seen. A CloudEvent has its id within
-/// its `source`. A key that is limited to namespaces is told of what names no others.
+/// As long as the log is kept: counted (in which buckets and which generation), corrected (counted late, after its time
+/// was settled), filtered (by which rule) or refused (for which field); and when it came again first. Where a whole
+/// batch is refused, only the wrong item has a verdict; the others were not seen. A CloudEvent has its id within its
+/// `source`. A key that is limited to namespaces is told of what names no others.
 #[utoipa::path(get, path = "/v1/events/{id}", tag = "read",
     params(
         ("id" = String, Path, description = "An event's or increment's id, percent-encoded", example = "e1"),

@@ -45,9 +45,9 @@ impl Format {
         &segment[..segment.len() - suffix.map_or(0, str::len)]
     }
 
-    /// The form of ours that `Accept` likes best; of equals the one that it names more closely, then the one that it names
-    /// first. JSON where it names none; where a page is asked for, only a form's own name counts, and no picture's: a
-    /// browser that would take a picture of anything asks for HTML first.
+    /// The form of ours that `Accept` likes best; of equals the one that it names more closely, then the one that it
+    /// names first. JSON where it names none; where a page is asked for, only a form's own name counts, and no
+    /// picture's: a browser that would take a picture of anything asks for HTML first.
     pub(crate) fn accepted(headers: &HeaderMap) -> Self {
         let lines = headers.get_all(header::ACCEPT).into_iter();
         let parts = lines

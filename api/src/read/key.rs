@@ -23,9 +23,9 @@ pub type KeySegments = (String, String);
 /// Counts of a key by bucket
 ///
 /// Every bucket of the range, zeros too, oldest first. `unit=second` answers the last 60 seconds of a key whose
-/// namespace keeps minutes. Also as `/counts.csv` and `/counts.svg`, or by `Accept`. Pictures take a `width` (280 to 1,600
-/// pixels) and a `theme` (auto, light, dark), this one also `compare=before`: the period before, pale behind it. A key
-/// never counted answers zeros.
+/// namespace keeps minutes. Also as `/counts.csv` and `/counts.svg`, or by `Accept`. Pictures take a `width` (280 to
+/// 1,600 pixels) and a `theme` (auto, light, dark), this one also `compare=before`: the period before, pale behind it.
+/// A key never counted answers zeros.
 #[utoipa::path(get, path = "/v1/{namespace}/{key}/counts", tag = "read",
     params(KeyPath, RangeParameters),
     responses(

@@ -23,7 +23,8 @@ pub struct ResponseLimits {
 /// Memory of a bucket that is listed, in the answer and in any text of it; and of one that is not.
 const LISTED_BYTES: usize = 224;
 const UNLISTED_BYTES: usize = 24;
-/// Memory of a value that is listed, besides its text; and how often the text stands in the answer and in any text of it.
+/// Memory of a value that is listed, besides its text; and how often the text stands in the answer and in any text of
+/// it.
 const VALUE_BYTES: usize = 256;
 const VALUE_TEXTS: usize = 5;
 

@@ -14,7 +14,7 @@ const LIMIT_DEFAULT: usize = 10;
 /// Values or keys that a ranking lists at most.
 pub const LIMIT_MAX: usize = 10_000;
 
-/// A read of counts. Whatever can be refused without reading a count has been refused.
+/// A read of counts. Everything that can be refused without reading a count has been refused.
 #[derive(Debug, Clone)]
 pub struct Question {
     /// Name of a declared namespace.
@@ -27,11 +27,11 @@ pub struct Question {
     pub period: Period,
     /// The base buckets that the read needs.
     pub base: Base,
-    /// The same question about the period before, with which a picture compares.
+    /// This question asked of the period before, with which a picture compares.
     pub before: Option<Box<Question>>,
 }
 
-/// What the answer holds.
+/// Content of the answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Shape {
     /// Every bucket.
@@ -151,7 +151,7 @@ impl Question {
         reader.settled_until(&self.namespace, as_of, now)
     }
 
-    /// What the store is to read of the key.
+    /// The columns that the store is to read of the key.
     pub fn read(&self) -> Read {
         let selection = &self.period.selection;
         let (from, to) = self.base.span(selection);

@@ -61,8 +61,8 @@ struct RatioCount {
 
 /// Ratio of two event types
 ///
-/// Numerator, denominator and ratio of an entity's key for every bucket, from the counts of one view. Also as `.csv` and
-/// `.svg` behind the key, or by `Accept`: of a key that itself ends so, the dot is sent as `%2E`.
+/// Numerator, denominator and ratio of an entity's key for every bucket, from the counts of one view. Also as `.csv`
+/// and `.svg` behind the key, or by `Accept`: of a key that itself ends so, the dot is sent as `%2E`.
 #[utoipa::path(get, path = "/v1/ratios/{ratio}/{entity}/{key}", tag = "read",
     params(
         ("ratio" = String, Path, description = "A declared ratio", example = "ctr"),

@@ -71,7 +71,8 @@ impl Reply {
         .await
     }
 
-    /// The response to a read; 304 when the client has it already. `charge` holds the memory of the text until it is sent.
+    /// The response to a read; 304 when the client has it already. `charge` holds the memory of the text until it is
+    /// sent.
     ///
     /// # Errors
     /// When the answer has no such form.

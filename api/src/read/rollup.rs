@@ -33,8 +33,8 @@ pub fn totals(counts: &Counts, buckets: &Buckets) -> Vec<u64> {
 
 /// The values of one series in the buckets of some requests, ranked.
 ///
-/// Requests that read the same series have it in common: what is grouped by buckets is kept for the next request with these
-/// buckets, and the text of a value is looked up once.
+/// Requests that read the same series have it in common: what is grouped by buckets is kept for the next request with
+/// these buckets, and the text of a value is looked up once.
 pub struct Breakdown<'r> {
     reader: &'r View<'r>,
     series: &'r Series,
@@ -69,8 +69,8 @@ impl<'r> Breakdown<'r> {
         }
     }
 
-    /// The `limit` largest values of the range over which the series was summed, largest first, ties by value; and the sum
-    /// of the others. Only values that may be listed are expanded.
+    /// The `limit` largest values of the range over which the series was summed, largest first, ties by value; and the
+    /// sum of the others. Only values that may be listed are expanded.
     ///
     /// # Errors
     /// When a lookup cannot be read, or there is no room.

@@ -5,7 +5,7 @@ use serde::Serialize;
 /// One value's count.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct Value {
-    /// The text that was counted. Of a crossed subtotal the parts, joined by `*`; a `*` or `\` within a part has a
+    /// The text that was counted. A crossed subtotal joins its parts by `*`; a `*` or `\` within a part has a
     /// `\` before it
     #[schema(example = "US")]
     pub value: String,

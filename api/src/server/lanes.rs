@@ -1,8 +1,8 @@
 //! The threads that speak HTTP: one a processor, each with a runtime of its own.
 //!
 //! A connection stays on its thread, so nothing is handed from one processor to another to read a request, count it and
-//! answer: a single connection of HTTP/2 is answered by one processor, however much it asks. What takes long or waits for a
-//! disk is done elsewhere (`access::place`): here all others of the lane would wait for it.
+//! answer: a single connection of HTTP/2 is answered by one processor, however much it asks. Work that takes long or
+//! waits for a disk is done elsewhere (`access::place`): here all other requests of the lane would wait for it.
 
 use std::io;
 use std::sync::Arc;

@@ -103,7 +103,8 @@ async fn a_read_is_the_same_with_the_router_and_without() {
     }
 }
 
-/// The headers of an answer, but for the request's id, and for the length, which the server sets where the router does not.
+/// The headers of an answer, but for the request's id, and for the length, which the server sets where the router does
+/// not.
 fn told(answer: &Answer) -> BTreeMap<String, String> {
     let headers = answer.headers.keys().map(|name| name.as_str());
     headers
@@ -244,7 +245,7 @@ async fn a_thousand_queries_may_have_the_longest_keys() {
     assert_eq!(answer.status, 200, "{}", answer.text);
 }
 
-/// What a query of `body` answers at `path`, with this `Accept`.
+/// The answer to a query of `body` at `path`, with this `Accept`.
 async fn query(site: &Site, path: &str, accept: &str, body: &serde_json::Value) -> Answer {
     let request = Request::post(path).header("accept", accept);
     site.ask(request.body(Body::from(body.to_string())).unwrap())

@@ -1,5 +1,5 @@
-//! Every view in every unit, zone and range against a list of clicks: where minutes are kept totals are exact, elsewhere
-//! a base bucket counts where it starts, and nothing is answered by the minute that has none.
+//! Every view in every unit, zone and range against a list of clicks: where minutes are kept totals are exact,
+//! elsewhere a base bucket counts where it starts, and nothing is answered by the minute that has none.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -133,7 +133,7 @@ fn number(value: &Value) -> u64 {
         .unwrap_or_else(|| panic!("{value} is no count"))
 }
 
-/// What lies in each bucket.
+/// Clicks in each bucket.
 fn sums<'c>(clicks: impl Iterator<Item = &'c Click>, edges: &[i64], width: i64) -> Vec<u64> {
     let mut sums = vec![0; edges.len() - 1];
     for click in clicks {

@@ -311,7 +311,7 @@ async fn bodies_of_items_are_one_or_a_list_or_lines_as_described() {
     }
 }
 
-/// The same fields, and within them; of lists the first items.
+/// Checks that both have the same fields, also within them; lists are compared by their first items.
 fn check_like(example: &Value, answer: &Value, place: &str) {
     match (example, answer) {
         (Value::Object(_), Value::Object(_)) => {

@@ -1,4 +1,4 @@
-//! What reads answer, in every form.
+//! Answers to reads, in every form.
 
 use axum::body::Body;
 use axum::http::Request;

@@ -73,7 +73,7 @@ impl Site {
         assert_eq!(answer.status, 200, "{}", answer.text);
     }
 
-    /// What answers.
+    /// The app that answers.
     pub fn app(&self) -> Arc<App> {
         Arc::clone(self.app.as_ref().expect("BUG: it is open"))
     }

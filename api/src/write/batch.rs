@@ -26,8 +26,8 @@ use crate::state::ApiState;
 const BODY_BYTES_MAX: usize = 8 << 20;
 /// Rejected items that an answer lists.
 const REJECTED_LISTED_MAX: usize = 100;
-/// How often a batch is tried without what the store refused of it. It names all that overflows at once, and all that is
-/// out of order: more than three tries are for who writes to the same counters meanwhile.
+/// How often a batch is tried without what the store refused of it. It names all that overflows at once, and all that
+/// is out of order: more than three tries are for who writes to the same counters meanwhile.
 const TRIES: usize = 10;
 
 /// The outcome of a batch.
@@ -127,7 +127,8 @@ struct Good {
 }
 
 impl Good {
-    /// Reads items; the bad ones beside, or only the first of them, at which all ends, where they are not to be skipped.
+    /// Reads items; the bad ones beside, or only the first of them, at which all ends, where they are not to be
+    /// skipped.
     fn read<T: Item>(
         items: Items<T>,
         skip: bool,
@@ -213,8 +214,9 @@ fn skipped(index: usize, wrong: &Problem) -> Skipped {
     }
 }
 
-/// Counts the good items. With `skip`, those that the store refuses are left out, beside those `skipped` before, and the
-/// others tried again, so many times. A retry is told of what was skipped at first, whatever the clock says by then.
+/// Counts the good items. With `skip`, those that the store refuses are left out, beside those `skipped` before, and
+/// the others tried again, so many times. A retry is told of what was skipped at first, whatever the clock says by
+/// then.
 async fn submit(
     state: &ApiState,
     mut good: Good,

@@ -1,9 +1,9 @@
 //! CloudEvents 1.0 over HTTP, in its three modes: structured, batch and binary.
 //!
-//! `type` (its last dotted part) and `time` are those of the event; `data` holds `entities`, `by`, `user` and `view`. Other
-//! attributes and extensions are passed over. An event's identity is its `source` and `id` together: two sources may
-//! use the same id. As one id they are `source`, the ASCII unit separator, and `id`: no source holds one, and no id of
-//! another event does by accident.
+//! `type` (its last dotted part) and `time` are those of the event; `data` holds `entities`, `by`, `user` and `view`.
+//! Other attributes and extensions are passed over. An event's identity is its `source` and `id` together: two sources
+//! may use the same id. As one id they are `source`, the ASCII unit separator, and `id`: no source holds one, and no id
+//! of another event does by accident.
 
 use std::borrow::Cow;
 

@@ -49,8 +49,8 @@ impl Item for Value {
     }
 }
 
-/// The names that an item gives its keys or entities, itself or in the data of a CloudEvent; an empty one for what cannot
-/// be read as such.
+/// The names that an item gives its keys or entities, itself or in the data of a CloudEvent; an empty one for what
+/// cannot be read as such.
 fn named<'a>(item: &'a Value, field: &str) -> Vec<&'a str> {
     let outer = item.get(field);
     let inner = item.get("data").and_then(|data| data.get(field));
@@ -222,7 +222,7 @@ mod tests {
                 let (Ok(item), Ok(tree)) = (item, tree) else {
                     continue;
                 };
-                // Whatever stands in another line, this one is read the quick way if it can be.
+                // This line is read the quick way if it can be, whatever stands in another line.
                 let is_simple =
                     str::from_utf8(line).is_ok_and(|line| Simple::of_line(line).is_some());
                 assert_eq!(matches!(item, Simple::Read(_)), is_simple, "{line:?}");

@@ -1,7 +1,7 @@
 //! Refused items in the log, so that their ids have a verdict.
 //!
-//! Invariant: a refused item's namespaces are all that it names; one that is not declared is told as [`UNDECLARED`], which
-//! no key is for.
+//! Invariant: a refused item's namespaces are all that it names; one that is not declared is told as [`UNDECLARED`],
+//! which no key is for.
 
 use std::collections::BTreeSet;
 

@@ -283,7 +283,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes, it is read or refused, and what is read can be counted.
+        /// Any line is read or refused, and a line that is read can be counted.
         #[test]
         fn prop_any_line_is_read_or_refused(line in "[l.u:|c#@T0-9a%,\\-*e ]{0,60}", any in any::<String>()) {
             for line in [line, any.clone(), format!("l.{any}:1|c|#{any}")] {

@@ -1,4 +1,4 @@
-//! What a run says of itself, and what a manifest says of a run.
+//! Metadata of a run: in the run itself, and in a manifest.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub struct RunMeta {
     pub partition: Partition,
     /// Which shard its keys belong to.
     pub shard: u16,
-    /// Of how many.
+    /// Number of shards.
     pub shards: u16,
     /// Lines, lookups included.
     pub lines: u64,
@@ -77,7 +77,7 @@ pub struct RunEntry {
     pub bytes: u64,
     /// First 128 bits of the file's BLAKE3, hex.
     pub hash: String,
-    /// The same as inside the file.
+    /// A copy of the metadata inside the file.
     pub meta: RunMeta,
 }
 
@@ -99,7 +99,7 @@ impl RunEntry {
     }
 }
 
-/// As it stands in a manifest. Those of format 1 do not say the origin, which the name tells then.
+/// The entry as it stands in a manifest. Format 1 does not say the origin, so the name tells it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RunText {

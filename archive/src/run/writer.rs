@@ -13,7 +13,7 @@ use crate::run::format;
 use crate::run::index::{BlockEntry, KEY_BYTES_MAX, PLAIN_BYTES_MAX};
 use crate::run::meta::{RunEntry, RunMeta, hash_text};
 
-/// What a run will hold and how it came to be.
+/// Content of a run to be written, and its origin.
 #[derive(Debug, Clone)]
 pub struct RunSpec {
     /// How it came to be, which its name says.

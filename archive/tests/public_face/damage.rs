@@ -111,7 +111,7 @@ fn a_damaged_block_is_named_and_the_others_are_still_read() {
 
 #[test]
 fn a_run_in_the_place_of_one_that_is_like_it_is_found() {
-    // The same length, sums and times: only the keys differ.
+    // Both have one length, the same sums and times: only the keys differ.
     let disk = MemoryDisk::default();
     let [one, other] =
         ["u|a,c413:1\n", "u|b,c413:1\n"].map(|text| write_april(&disk, &lines(text)));

@@ -14,7 +14,7 @@ const DESIGN: &str = "c.u|jehiah.c41l,US:4 JP:1\n\
     ~5bmehgOB4+w=,http://www.example.com/\n\
     ~h0aMB8AuNw4=,a%2Cb\n";
 
-/// What `zstdcat` prints: every frame one after another, skippable frames skipped.
+/// The output of `zstdcat`: every frame one after another, skippable frames skipped.
 fn zstdcat(file: &[u8]) -> Vec<u8> {
     let mut plain = Vec::new();
     let mut decoder = zstd::stream::read::Decoder::new(file).unwrap();
@@ -142,7 +142,7 @@ fn a_file_of_a_newer_format_says_which_build_to_run() {
     assert!(text.contains(&entry.name) && text.contains("run the build that wrote it"));
 }
 
-/// What the golden files hold, in every format: never to be changed. A total longer than a block,
+/// Content of the golden files, in every format: never to be changed. A total longer than a block,
 /// crossed and escaped values, and keys around `.`.
 fn golden_lines() -> Vec<Line> {
     let mut text = String::from(
@@ -197,7 +197,8 @@ fn golden_runs() -> [(&'static str, Vec<Line>); 2] {
     [("format", golden_lines()), ("kinds", lines_of_every_kind())]
 }
 
-/// Reads a golden run, written by the first build with its format and never again, with the entry a manifest had for it.
+/// Reads a golden run, written by the first build with its format and never again, with the entry a manifest had for
+/// it.
 fn check_golden(run: &str, version: u32, lines: &[Line]) {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
     let disk = Blobs::local(&directory).unwrap();
@@ -211,7 +212,8 @@ fn check_golden(run: &str, version: u32, lines: &[Line]) {
     assert_eq!(checked.lines, entry.meta.lines);
 }
 
-/// The entry as the first build with that format wrote it, which did not say the origin, and under a name that tells none.
+/// The entry as the first build with that format wrote it, which did not say the origin, and under a name that tells
+/// none.
 fn golden_entry(json: &[u8]) -> RunEntry {
     let mut entry: serde_json::Value = serde_json::from_slice(json).unwrap();
     entry["origin"] = "merge".into();

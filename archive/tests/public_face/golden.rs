@@ -185,7 +185,7 @@ fn archive() -> ArchiveEntry {
     }
 }
 
-/// The same as a build wrote it that knew none of the fields that came later.
+/// This manifest as a build wrote it that knew none of the fields that came later.
 fn first_manifest() -> Manifest {
     let mut manifest = manifest();
     manifest.plausible_at_ms = None;

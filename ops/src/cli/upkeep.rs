@@ -48,7 +48,8 @@ pub struct RestoreArgs {
 /// Options of `verify`.
 #[derive(Args)]
 pub struct VerifyArgs {
-    /// Also merge the source runs of every month again and compare: bytes, or lines where another zstd or level wrote them
+    /// Also merge the source runs of every month again and compare: bytes, or lines where another zstd or level wrote
+    /// them
     #[arg(long)]
     pub deep: bool,
     /// Heal damaged and missing files from the backup or by merging again; no server may run

@@ -1,7 +1,7 @@
 //! A run: reads lines, gathers batches, posts them and keeps the totals.
 //!
 //! Invariant: `totals.sent` counts the events of answered batches only, and a batch leaves memory only once it was
-//! answered. Whatever stops a run, [`Sent`] says exactly how far it had come.
+//! answered. [`Sent`] says exactly how far a run had come, whatever stopped it.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};

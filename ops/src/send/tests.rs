@@ -146,9 +146,7 @@ fn a_refused_batch_is_traced_to_its_line() {
     );
     let error = outcome.expect_err("refused");
     assert!(
-        error.starts_with(
-            "a.jsonl:4: the server refused the batch: 422 Clock skew: in the future"
-        ),
+        error.starts_with("a.jsonl:4: the server refused the batch: 422 Clock skew: in the future"),
         "{error}"
     );
     assert_eq!(totals.sent, 0);
@@ -275,8 +273,8 @@ fn every_run_has_its_own_id() {
     assert_eq!(one.len(), 32);
 }
 
-/// A file of the shared data, or `None` with a note where there is none. A folder that lacks this file alone is a failure
-/// where `TALLYRING_REQUIRE` is set.
+/// A file of the shared data, or `None` with a note where there is none. A folder that lacks this file alone is a
+/// failure where `TALLYRING_REQUIRE` is set.
 fn shared(name: &str, test: &str) -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data");
     let path = folder.join(name);

@@ -1,4 +1,4 @@
-//! What an operator wants to know of a store.
+//! Facts that an operator wants to know of a store.
 
 use std::collections::BTreeSet;
 
@@ -43,16 +43,16 @@ pub struct Status {
     pub pending_runs: usize,
     /// Bytes of all files the manifest names.
     pub file_bytes: u64,
-    /// Those of the archive that are their own source: nothing else can make them again.
+    /// Bytes of archive files that are their own source: nothing else can make them again.
     pub single_copy_bytes: u64,
-    /// Those of them that were found damaged.
+    /// Damaged files among them.
     pub damaged_files: Vec<String>,
     /// Files in `aside/`: what starts found that no manifest names and could not place.
     pub aside_files: Vec<String>,
     /// Bytes free on the disk.
     pub disk_free_bytes: Option<u64>,
-    /// True when the clock is more than a day from where it was plausible last, and not believed yet: nothing is forgotten
-    /// and the ring does not turn.
+    /// True when the clock is more than a day from where it was plausible last, and not believed yet: nothing is
+    /// forgotten and the ring does not turn.
     pub clock_jumped: bool,
     /// When it was plausible last (Unix seconds), where it is not.
     pub clock_plausible_at: Option<i64>,

@@ -70,7 +70,7 @@ impl Columns {
     /// Calls `each` with every row of a chunk whose first byte stands at line `first_line`.
     ///
     /// # Errors
-    /// What `each` says.
+    /// The error of `each`.
     pub fn rows<E>(
         &self,
         chunk: &[u8],
@@ -102,8 +102,8 @@ impl Columns {
         each: &mut EachRow<'_, E>,
     ) -> Result<(), E> {
         let (mut line, mut found) = (first_line, 0);
-        // Where the fields of a line start, and where the next line does. (Numbers rather than slices: those would be read
-        // as wholes just after their halves were written, which processors wait for.)
+        // Where the fields of a line start, and where the next line does. (Numbers rather than slices: those would be
+        // read as wholes just after their halves were written, which processors wait for.)
         let mut starts = [0; NAMES.len() + 1];
         for end in Separators::of(chunk).chain([chunk.len()]) {
             found += 1;
@@ -319,7 +319,7 @@ mod tests {
         fn prop_cuts_change_no_row(text in "([ab,\"\r\n]|a,b,a,b\n|\"a\",\"\"\",){0,40}") {
             let end = last_record_end(text.as_bytes());
             prop_assert!(end == 0 || text.as_bytes()[end - 1] == b'\n');
-            // What is said of a bad row names lines.
+            // Messages about a bad row name lines.
             let read = |part: &str, before: u64| -> Vec<(u64, Option<[String; 6]>)> {
                 let rows = rows(HEADER, part).into_iter();
                 rows.map(|(line, fields)| (line + before, fields.ok())).collect()

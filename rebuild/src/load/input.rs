@@ -15,7 +15,8 @@ const BUFFER_BYTES: usize = 256 << 10;
 /// zstd frames that need a larger window than this are refused (as a power of two).
 const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 
-/// Opens `path` and unpacks it; `-` is standard input. Adds the bytes that are read, as they are on disk, to `bytes_read`.
+/// Opens `path` and unpacks it; `-` is standard input. Adds the bytes that are read, as they are on disk, to
+/// `bytes_read`.
 ///
 /// # Errors
 /// When it cannot be opened or is a directory; reading it fails when it is damaged.

@@ -263,10 +263,7 @@ fn bad_rows_are_named_by_file_and_line() {
             "l,a,1331920800,1,,x",
             "line 3: `value` is `x`, but `subtotal` is empty",
         ),
-        (
-            "l,a,1331920800",
-            "line 3: it has 3 fields, the header 6",
-        ),
+        ("l,a,1331920800", "line 3: it has 3 fields, the header 6"),
         ("\"l\",\"a\n\",1331920800,x,,", "line 3: `count` is `x`"),
         (
             "l,\"foo\" bar,1331920800,1,,",

@@ -1,8 +1,8 @@
 //! Readers of bytes that come from a disk or a network: each takes any bytes, and panics only where something is wrong.
 //!
-//! `ops/fuzz/inputs.sh` drives the readers by a fuzzer from the seeds in `tests/fuzz/seeds`. `tests/tests/inputs.rs` reads
-//! those seeds, and what a little harm makes of them, in every run of the tests; a reader must understand every seed
-//! whose name does not begin with `bad-`.
+//! `ops/fuzz/inputs.sh` drives the readers by a fuzzer from the seeds in `tests/fuzz/seeds`. `tests/tests/inputs.rs`
+//! reads those seeds, and what a little harm makes of them, in every run of the tests; a reader must understand every
+//! seed whose name does not begin with `bad-`.
 
 pub mod bulk;
 pub mod http;

@@ -163,7 +163,8 @@ fn event(chance: &mut Chance, now: i64, ids: &[String]) -> Increment {
     }
 }
 
-/// Increments that a producer numbers, on keys that nothing else counts on: no counter of those keys comes near the largest count.
+/// Increments that a producer numbers, on keys that nothing else counts on: no counter of those keys comes near the
+/// largest count.
 pub fn numbered(chance: &mut Chance, now: i64, origin: Origin) -> Increment {
     let at = (now - chance.between(0, 3_600)).max(TIME_MIN);
     let key = format!("numbered {}", chance.below(3));

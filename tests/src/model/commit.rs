@@ -122,7 +122,7 @@ impl Driver {
         let window_ms = self.window_ms();
         let (mut known, mut next) = (0, 0);
         if let Some(numbered) = self.naive.producers.get_mut(&producer) {
-            // Of one that may be forgotten any number is the first: what it repeats would count, or be refused.
+            // A sender that may be forgotten begins at any number: a repeated batch would count, or be refused.
             if numbered.seen.age_ms > window_ms {
                 numbered.first = numbered.next;
             }

@@ -219,7 +219,7 @@ impl Driver {
                             .any(|kept| kept.datasets.values().any(|of| of == load))
                     };
                     let mut wanted = kept[&number].datasets.clone();
-                    // What no generation has merged goes on waiting, in the place of what has its name there.
+                    // Runs that no generation has merged go on waiting, in the place of those of their names.
                     let waiting = self
                         .naive
                         .wanted

@@ -41,8 +41,8 @@ impl Driver {
         Ok(())
     }
 
-    /// The newest manifest is lost. Where the log names it, a start is refused and changes nothing; where the one before is
-    /// whole, an operator may go on from there.
+    /// The newest manifest is lost. Where the log names it, a start is refused and changes nothing; where the one
+    /// before is whole, an operator may go on from there.
     fn lose_manifest(&mut self, newest: u64) -> Result<(), String> {
         let name = names::manifest(newest);
         self.note(format!("{name} is lost"));

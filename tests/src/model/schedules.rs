@@ -1,5 +1,5 @@
-//! Writers, a reader and the threads that fold, flush, rebuild and roll back, in many orders: a scheduler decides at every
-//! lock of the store who goes on, so that orders come up which no machine would find in years.
+//! Writers, a reader and the threads that fold, flush, rebuild and roll back, in many orders: a scheduler decides at
+//! every lock of the store who goes on, so that orders come up which no machine would find in years.
 //!
 //! Invariants: those of `torn`: an answer holds whole batches, all that were acknowledged before it was asked for,
 //! and nobody waits for ever.

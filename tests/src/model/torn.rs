@@ -79,8 +79,8 @@ impl Scene {
     }
 }
 
-/// Runs `operations` of a writer beside two readers, and goes on until those have read some hundred answers: how much each
-/// of them does meanwhile is not ours to say. Returns how many answers were read.
+/// Runs `operations` of a writer beside two readers, and goes on until those have read some hundred answers: how much
+/// each of them does meanwhile is not ours to say. Returns how many answers were read.
 ///
 /// # Errors
 /// The first answer that is torn.

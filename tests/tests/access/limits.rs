@@ -46,8 +46,8 @@ fn until(stand: &Stand, status: u16, line: &str) -> Reply {
     }
 }
 
-/// Takes the only place of a class, and returns the answer to the next request for it. A probe may have had the place when
-/// the first holder asked, so holders ask until one has it.
+/// Takes the only place of a class, and returns the answer to the next request for it. A probe may have had the place
+/// when the first holder asked, so holders ask until one has it.
 fn shed_behind(stand: &Stand, held: &str, asked: &str) -> (Vec<TcpStream>, Reply) {
     let began = Instant::now();
     let mut holders = Vec::new();

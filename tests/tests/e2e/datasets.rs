@@ -213,7 +213,7 @@ fn a_dry_run_and_a_bad_row_change_nothing() {
         said.contains("2011") && said.contains("100") && said.contains("nothing changed"),
         "{said}"
     );
-    // What would go is told too, by month where the archive keeps whole years, and what waits is counted.
+    // A dry run tells the months that would go where the archive keeps whole years, and counts what waits.
     stand.run("load", &["history", &good]);
     let other = stand.file(
         "other.csv",

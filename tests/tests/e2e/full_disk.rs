@@ -1,5 +1,5 @@
-//! A small file system fills up under a server: acknowledged clicks count, refused ones do not, and the server goes on once
-//! there is space again. These tests need the right to mount a file system, and say `skipped` without it.
+//! A small file system fills up under a server: acknowledged clicks count, refused ones do not, and the server goes on
+//! once there is space again. These tests need the right to mount a file system, and say `skipped` without it.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! SIGKILL at random moments under load: acknowledged clicks are counted, and a retry with the id or key of before makes
-//! each click count exactly once.
+//! SIGKILL at random moments under load: acknowledged clicks are counted, and a retry with the id or key of before
+//! makes each click count exactly once.
 //!
 //! `TALLYRING_KILLS=500 cargo test --release -p tallyring-tests --test e2e kills` kills as often as that.
 

@@ -1,5 +1,5 @@
-//! The second copy of the log: the first directory is pulled away under load, and a backup and the copy bring back every
-//! acknowledged click.
+//! The second copy of the log: the first directory is pulled away under load, and a backup and the copy bring back
+//! every acknowledged click.
 
 use std::fs;
 use std::path::{Path, PathBuf};

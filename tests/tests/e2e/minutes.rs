@@ -1,5 +1,5 @@
-//! Minutes make every view of totals exact in half-hour zones. Expired minutes are refused by name, never answered as zeros;
-//! their hours stay.
+//! Minutes make every view of totals exact in half-hour zones. Expired minutes are refused by name, never answered as
+//! zeros; their hours stay.
 
 use serde_json::{Value, json};
 use tallyring_tests::server::Server;

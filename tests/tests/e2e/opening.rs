@@ -34,8 +34,8 @@ fn while_its_store_is_being_opened_a_server_is_alive_and_not_ready() {
         let detail = answer.json()["detail"].to_string();
         assert!(detail.contains("being opened"), "{path}: {detail}");
     }
-    // Nobody writes anything, which is no run: the start goes on without it. (Opened for reading, too, so that it waits for
-    // nobody.)
+    // Nobody writes anything, which is no run: the start goes on without it. (Opened for reading, too, so that it waits
+    // for nobody.)
     let mut writer = OpenOptions::new();
     let writer = writer.read(true).write(true).open(&run);
     let writer = writer.expect("open it for the start that waits");

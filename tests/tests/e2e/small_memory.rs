@@ -1,9 +1,9 @@
-//! Servers in control groups of little memory take clicks that all have new keys and ids, and are killed without warning
-//! between them. Each time the server becomes ready again and has lost nothing. These tests need the right to make a control
-//! group, and say `skipped` without it.
+//! Servers in control groups of little memory take clicks that all have new keys and ids, and are killed without
+//! warning between them. Each time the server becomes ready again and has lost nothing. These tests need the right to
+//! make a control group, and say `skipped` without it.
 //!
-//! `TALLYRING_SMALL_MEMORY=2000000 cargo test --release -p tallyring-tests --test e2e small_memory` sends so many clicks
-//! to servers of 128, 256 and 512 MiB.
+//! `TALLYRING_SMALL_MEMORY=2000000 cargo test --release -p tallyring-tests --test e2e small_memory` sends so many
+//! clicks to servers of 128, 256 and 512 MiB.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -56,7 +56,7 @@ impl Group {
         made
     }
 
-    /// That of this process, of version 1 or 2.
+    /// The control group of this process, of version 1 or 2.
     fn own() -> Option<PathBuf> {
         let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
         let of = |controller: &str, mount: &str| {
@@ -103,8 +103,8 @@ struct Load {
 }
 
 impl Load {
-    /// Sends batches until the last one, or until the server is gone. A batch that finds no place is sent again at once, a
-    /// batch without an answer the next time.
+    /// Sends batches until the last one, or until the server is gone. A batch that finds no place is sent again at
+    /// once, a batch without an answer the next time.
     fn send(&self, client: &Client, pending: &mut Option<u64>) {
         loop {
             let number = *pending.get_or_insert_with(|| self.next.fetch_add(1, Ordering::Relaxed));
@@ -127,8 +127,8 @@ impl Load {
         }
     }
 
-    /// Sends from several clients until so many batches are acknowledged and the server is killed; what was on its way is
-    /// in `pending`.
+    /// Sends from several clients until so many batches are acknowledged and the server is killed; what was on its way
+    /// is in `pending`.
     fn run_until_killed(
         &self,
         server: Server,

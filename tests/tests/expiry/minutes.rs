@@ -17,7 +17,7 @@ fn a_month_of_minutes_goes_when_all_of_it_is_old_and_its_hours_stay() {
     world.day(APRIL + 28 * DAY);
     assert_eq!(world.grains(), (5, 0, 5 * 72));
     let with_minutes = world.store.manifest().archive.active;
-    // What it was made without is not settled in it.
+    // A generation settles only the counts it was made with.
     let made = APRIL + 29 * DAY;
     let settled = |as_of| world.store.view().settled_until("m", as_of, made + 600);
     assert_eq!(

@@ -314,7 +314,7 @@ fn has_word(line: &str, word: &str) -> bool {
         .any(|found| found == word)
 }
 
-/// What is wrong with an `allow` that begins in line `at`: it gives no reason.
+/// True where an `allow` that begins in line `at` gives no reason.
 fn lacks_reason(lines: &[&str], at: usize) -> bool {
     let begins = concat!("#[al", "low(");
     let begins_file = concat!("#![al", "low(");
@@ -431,7 +431,7 @@ fn no_tracked_text_names_this_machine_or_a_registry() {
 
 // (f) The map is true.
 
-/// What `ARCHITECTURE.md` leaves out, and files it names in backticks that are not there.
+/// Folders that `ARCHITECTURE.md` leaves out, and files it names in backticks that are not there.
 fn untrue_map(map: &str, folders: &[&str], files: &[String]) -> Vec<String> {
     let mut complaints = Vec::new();
     for folder in folders {

@@ -4,18 +4,6 @@ use std::path::Path;
 
 use super::{Source, check, read, root, rust_sources, tracked};
 
-/// Folders whose words nobody has revised yet. A finished pass removes its folder. Only a folder that leaves a waiting
-/// one is added.
-const WAITING: [&str; 7] = [
-    "archive/",
-    "realtime/",
-    "rebuild/",
-    "api/",
-    "bench/",
-    "ops/",
-    "tests/",
-];
-
 /// Beginnings of sentences that hide their subject.
 const HIDDEN_SUBJECTS: [&str; 9] = [
     "Who",
@@ -150,16 +138,11 @@ fn pages() -> Vec<Source> {
     pages.collect()
 }
 
-fn is_revised(source: &Source) -> bool {
-    !WAITING.iter().any(|folder| source.path.starts_with(folder))
-}
-
 #[test]
 fn sentences_name_their_subjects_and_lines_fit_a_screen() {
-    let sources = rust_sources().into_iter().chain(pages());
-    let revised: Vec<Source> = sources.filter(is_revised).collect();
+    let sources: Vec<Source> = rust_sources().into_iter().chain(pages()).collect();
     let complaints = |source| [hidden_subjects(source), long_lines(source)].concat();
-    check(revised.iter().flat_map(complaints));
+    check(sources.iter().flat_map(complaints));
 }
 
 #[test]
@@ -292,21 +275,5 @@ mod each_check_finds_what_it_looks_for {
         );
         let unknown = unknown_tests(&page, |name| name == "a_test_that_is_here");
         assert_eq!(unknown.len(), 1, "{unknown:?}");
-    }
-
-    #[test]
-    fn folders_that_wait_are_still_to_do() {
-        let sources: Vec<Source> = rust_sources().into_iter().chain(pages()).collect();
-        for folder in WAITING {
-            let mut waiting = sources
-                .iter()
-                .filter(|source| source.path.starts_with(folder));
-            assert!(
-                waiting
-                    .any(|source| !hidden_subjects(source).is_empty()
-                        || !long_lines(source).is_empty()),
-                "{folder} is done: remove it from WAITING"
-            );
-        }
     }
 }

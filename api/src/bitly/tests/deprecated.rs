@@ -75,7 +75,7 @@ async fn minutes_are_refused_where_whole_hours_are_counted() {
         .await;
     let path = "/v3/clicks_by_minute?shortUrl=bit.ly/now";
     site.check_v3_fault(path, 500, "MINUTES_NOT_KEPT").await;
-    // What is no link needs no minutes.
+    // A text that is no link needs no minutes.
     let item = json!({"clicks_by_minute": [{"short_url": "http://bit.ly/", "error": "NOT_FOUND"}]});
     site.check_v3("/v3/clicks_by_minute?shortUrl=http://bit.ly/", item)
         .await;
@@ -117,7 +117,7 @@ async fn minutes_are_answered_where_they_are_kept() {
     let path = "/v4/bitlinks/bit.ly/now/clicks?unit=minute&units=3";
     let clicks: Value = serde_json::from_str(&site.get(path).await.text).unwrap();
     assert_eq!(clicks["link_clicks"][1]["clicks"], 2, "{clicks}");
-    // Of a breakdown no minutes are kept.
+    // A breakdown keeps no minutes.
     let path = "/v3/link/countries?link=x&unit=minute&units=1";
     site.check_v3_fault(path, 500, "MINUTES_NOT_KEPT").await;
 }

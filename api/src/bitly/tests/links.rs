@@ -26,7 +26,7 @@ async fn the_documented_requests_answer_as_documented() {
         rows.clone(),
     )
     .await;
-    // What clients add or leave out changes nothing.
+    // Parameters that clients add or leave out change nothing.
     for extra in [
         "units=5",
         "units=5&unit=day&unit_reference_ts=now&timezone=America/New_York&rollup=FALSE",

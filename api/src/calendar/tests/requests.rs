@@ -1,4 +1,4 @@
-//! What requests answer, what they refuse, and what callers ask of the buckets.
+//! Answers and refusals of requests, and what callers ask of the buckets.
 
 use super::*;
 
