@@ -94,13 +94,13 @@ fn path(args: &QueryArgs, output: Output) -> Result<String> {
 /// Puts the command's option in the place of the API's parameter in an error.
 fn by_option(error: CommandError) -> CommandError {
     const OPTIONS: [(&str, &str); 7] = [
-        ("unit ", "--unit "),
-        ("units ", "--units "),
-        ("from ", "--from "),
-        ("to ", "--until "),
-        ("timezone ", "--timezone "),
-        ("hour_offset ", "--hour-offset "),
-        ("limit ", "--limit "),
+        ("`unit` ", "`--unit` "),
+        ("`units` ", "`--units` "),
+        ("`from` ", "`--from` "),
+        ("`to` ", "`--until` "),
+        ("`timezone` ", "`--timezone` "),
+        ("`hour_offset` ", "`--hour-offset` "),
+        ("`limit` ", "`--limit` "),
     ];
     let CommandError::Usage(text) = &error else {
         return error;
