@@ -45,7 +45,7 @@ pub struct Status {
     pub file_bytes: u64,
     /// Bytes of archive files that are their own source: nothing else can make them again.
     pub single_copy_bytes: u64,
-    /// Damaged files among them.
+    /// Files that count and were found damaged.
     pub damaged_files: Vec<String>,
     /// Files in `aside/`: what starts found that no manifest names and could not place.
     pub aside_files: Vec<String>,
