@@ -64,6 +64,13 @@ struct Source {
     text: String,
 }
 
+fn source(path: &str, text: &str) -> Source {
+    Source {
+        path: path.into(),
+        text: text.into(),
+    }
+}
+
 fn root() -> PathBuf {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
     tests.parent().expect("BUG: tests/ has a parent").to_owned()
@@ -473,13 +480,6 @@ fn the_map_names_every_crate_and_only_files_that_exist() {
 #[cfg(test)]
 mod each_check_finds_what_it_looks_for {
     use super::*;
-
-    fn source(path: &str, text: &str) -> Source {
-        Source {
-            path: path.into(),
-            text: text.into(),
-        }
-    }
 
     #[test]
     fn an_edge_that_the_design_forbids_is_found() {

@@ -211,14 +211,8 @@ fn pages_name_only_files_and_tests_that_exist() {
 
 #[cfg(test)]
 mod each_check_finds_what_it_looks_for {
+    use super::super::source;
     use super::*;
-
-    fn source(path: &str, text: &str) -> Source {
-        Source {
-            path: path.into(),
-            text: text.into(),
-        }
-    }
 
     #[test]
     fn sentences_without_a_named_subject_are_found() {
