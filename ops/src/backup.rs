@@ -4,7 +4,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use indicatif::HumanBytes;
-use tallyring_archive::{Blobs, OsDisk, names};
+use tallyring_archive::{Blobs, names};
 use tallyring_realtime::catalog::{BackupOutcome, Catalog};
 use tallyring_realtime::{Lock, Options, Store, SystemClock};
 use tallyring_rebuild::backup::{Again, Copied, Joined, Progress, copy, join_log};
@@ -239,8 +239,7 @@ fn mark(blobs: &Blobs, marker: &'static str, text: &str) -> Result<()> {
 }
 
 fn blobs(path: &Path) -> Result<Blobs> {
-    let disk = OsDisk::new(path).map_err(doing(format!("open {}", path.display())))?;
-    Ok(Blobs::new(Arc::new(disk)))
+    Blobs::local(path).map_err(doing(format!("open {}", path.display())))
 }
 
 /// Checks that a backup is outside the data directory.

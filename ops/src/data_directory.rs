@@ -81,9 +81,7 @@ pub fn world(data: &Path, clock: Arc<dyn Clock>) -> Result<World> {
 /// # Errors
 /// When the directory cannot be opened.
 pub fn blobs(data: &Path) -> Result<Blobs> {
-    let disk = OsDisk::new(data);
-    let disk = disk.map_err(doing(format!("open the data directory {}", data.display())))?;
-    Ok(Blobs::new(Arc::new(disk)))
+    Blobs::local(data).map_err(doing(format!("open the data directory {}", data.display())))
 }
 
 /// Returns the newest manifest.

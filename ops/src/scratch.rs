@@ -1,8 +1,6 @@
 //! Temporary directories.
 
-use std::sync::Arc;
-
-use tallyring_archive::{Blobs, OsDisk};
+use tallyring_archive::Blobs;
 
 use crate::error::{Result, doing};
 use crate::out::note;
@@ -16,8 +14,8 @@ pub fn in_scratch<T>(work: impl FnOnce(&Blobs) -> Result<T>) -> Result<T> {
         .prefix("tallyring-")
         .tempdir()
         .map_err(doing("make a temporary directory"))?;
-    let disk = OsDisk::new(directory.path()).map_err(doing("open a temporary directory"))?;
-    let done = work(&Blobs::new(Arc::new(disk)));
+    let blobs = Blobs::local(directory.path()).map_err(doing("open a temporary directory"))?;
+    let done = work(&blobs);
     if let Err(error) = directory.close() {
         note!("warning: a temporary directory could not be removed: {error}");
     }
