@@ -117,6 +117,6 @@ fn described(manifest: &Manifest, dataset: &DatasetEntry) -> Value {
         "rows": dataset.rows,
         "bytes": dataset.runs.iter().map(|run| run.bytes).sum::<u64>(),
         "partitions": partitions,
-        "state": dataset.state(manifest.archive.generation(manifest.archive.active)),
+        "state": dataset.state(manifest.archive.active_generation()),
     })
 }

@@ -291,6 +291,11 @@ impl ArchiveEntry {
             .find(|generation| generation.number == number)
     }
 
+    /// The generation that is read; none before the first rebuild.
+    pub fn active_generation(&self) -> Option<&GenerationEntry> {
+        self.generation(self.active)
+    }
+
     /// The dataset that the next generation counts under a name.
     pub fn dataset(&self, name: &str) -> Option<&DatasetEntry> {
         self.datasets
@@ -350,7 +355,7 @@ impl ArchiveEntry {
 
     /// Source runs of the ring that the active generation has not merged.
     pub fn pending(&self) -> impl Iterator<Item = &RunEntry> {
-        let active = self.generation(self.active).into_iter();
+        let active = self.active_generation().into_iter();
         let merged: BTreeSet<&str> = active
             .flat_map(|generation| &generation.merged)
             .map(String::as_str)

@@ -143,7 +143,7 @@ fn archive(
     let manifest = data_directory::manifest(blobs)?;
     let files = manifest
         .archive
-        .generation(manifest.archive.active)
+        .active_generation()
         .map(|generation| generation.files.as_slice())
         .unwrap_or_default();
     let chosen: Vec<_> = files

@@ -82,7 +82,7 @@ pub fn drop(args: &DropArgs, json: bool) -> Result<()> {
 
 /// Says whether the active generation counts the dataset, and whether the next one will.
 fn state(manifest: &Manifest, dataset: &DatasetEntry) -> &'static str {
-    let active = manifest.archive.generation(manifest.archive.active);
+    let active = manifest.archive.active_generation();
     dataset.state(active)
 }
 

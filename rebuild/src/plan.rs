@@ -86,7 +86,7 @@ fn is_other(manifest: &Manifest, plan: &Plan<'_>) -> bool {
     let names = |files: &[RunEntry]| -> BTreeSet<String> {
         files.iter().map(|file| file.name.clone()).collect()
     };
-    match manifest.archive.generation(manifest.archive.active) {
+    match manifest.archive.active_generation() {
         Some(active) => names(&active.files) != names(&plan.shared),
         None => !plan.shared.is_empty(),
     }

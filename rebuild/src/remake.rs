@@ -20,7 +20,7 @@ const LINES_LEVEL: i32 = 1;
 /// # Errors
 /// The first file that is not the merge of its source runs; also when a disk fails.
 pub fn remake(blobs: &Blobs, scratch: &Blobs, manifest: &Manifest) -> Result<u64> {
-    let Some(generation) = manifest.archive.generation(manifest.archive.active) else {
+    let Some(generation) = manifest.archive.active_generation() else {
         return Ok(0);
     };
     scratch.prepare()?;

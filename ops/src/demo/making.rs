@@ -108,7 +108,7 @@ fn made(data: &DataArgs) -> Result<Made> {
     let lock = lock(&data.data)?;
     let store = open(&data.data, &config, &lock)?;
     let manifest = store.manifest();
-    let active = manifest.archive.generation(manifest.archive.active);
+    let active = manifest.archive.active_generation();
     Ok(match (manifest.archive.dataset(DATASET), active) {
         (None, None) => Made::Nothing,
         (Some(dataset), active) if !active.is_some_and(|active| dataset.is_in(active)) => {

@@ -175,10 +175,7 @@ fn single_copy_bytes(manifest: &Manifest) -> u64 {
         .all_sources()
         .map(|run| &*run.hash)
         .collect();
-    let active = manifest
-        .archive
-        .generation(manifest.archive.active)
-        .into_iter();
+    let active = manifest.archive.active_generation().into_iter();
     let files = active.flat_map(|active| &active.files);
     let single = files.filter(|file| sources.contains(&*file.hash));
     single.map(|file| file.bytes).sum()
