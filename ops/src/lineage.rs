@@ -29,7 +29,7 @@ pub fn begin(blobs: &Blobs) -> Result<()> {
 /// # Errors
 /// When the lineages differ, or a disk fails. The backup is unchanged then.
 pub fn carry(source: &Blobs, target: &Blobs, name: &Path) -> Result<()> {
-    let there = read(target, names::IDENTITY)?;
+    let there = target.read_if_there(names::IDENTITY)?;
     // The copy itself finds a backup of a store with another identity.
     let is_other = there.is_some() && !is_same_store(source, target);
     if is_other || is_same(source, target)? {
@@ -42,7 +42,7 @@ pub fn carry(source: &Blobs, target: &Blobs, name: &Path) -> Result<()> {
             name.display()
         )));
     }
-    match read(source, names::LINEAGE)? {
+    match source.read_if_there(names::LINEAGE)? {
         Some(lineage) => Ok(target.put_over(names::LINEAGE, &lineage)?),
         // A first backup of another store that was interrupted.
         None => Ok(target.remove(names::LINEAGE)?),
@@ -54,10 +54,9 @@ pub fn carry(source: &Blobs, target: &Blobs, name: &Path) -> Result<()> {
 /// # Errors
 /// When a disk fails.
 pub fn is_same(one: &Blobs, other: &Blobs) -> Result<bool> {
-    Ok(read(one, names::LINEAGE)? == read(other, names::LINEAGE)?)
-}
-
-fn read(blobs: &Blobs, name: &str) -> Result<Option<Vec<u8>>> {
-    let content = blobs.read_if_there(name)?;
-    Ok(content.map(|content| content.to_vec()))
+    let (one, other) = (
+        one.read_if_there(names::LINEAGE)?,
+        other.read_if_there(names::LINEAGE)?,
+    );
+    Ok(one.as_deref() == other.as_deref())
 }
