@@ -9,7 +9,7 @@ use tallyring_archive::{Blobs, Error, names};
 use tallyring_realtime::oplog::{Segment, copy_segment, segment, segments, whole_frames};
 
 use super::BackupError;
-use super::log::list;
+use super::log::{list, put_checked};
 
 /// Result of taking records from the copy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -115,12 +115,7 @@ fn unread(segment: &Segment, behind: &[u8], end: u64) -> Option<String> {
 }
 
 fn put(data: &Blobs, first: u64, content: &[u8]) -> Result<(), BackupError> {
-    let name = names::segment(first);
-    data.put_over(&name, content)?;
-    match *read(data, first)? == *content {
-        true => Ok(()),
-        false => Err(BackupError::NotWritten(name)),
-    }
+    put_checked(data, names::segment(first), content)
 }
 
 fn read(blobs: &Blobs, first: u64) -> Result<tallyring_archive::Content, Error> {

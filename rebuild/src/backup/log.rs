@@ -100,13 +100,18 @@ impl Attempt<'_> {
             Some(manifest) => names::staged_segment(first, manifest),
             None => names::segment(first),
         };
-        self.target.put_over(&name, content)?;
-        let written = self.target.read(&name)?;
-        if *written != *content {
-            return Err(BackupError::NotWritten(name));
-        }
+        put_checked(self.target, name, content)?;
         self.wrote(content.len() as u64);
         Ok(())
+    }
+}
+
+/// Writes a segment and reads it back.
+pub(super) fn put_checked(blobs: &Blobs, name: String, content: &[u8]) -> Result<(), BackupError> {
+    blobs.put_over(&name, content)?;
+    match *blobs.read(&name)? == *content {
+        true => Ok(()),
+        false => Err(BackupError::NotWritten(name)),
     }
 }
 
@@ -153,7 +158,6 @@ pub(super) fn finish(copy: &Blobs) -> Result<(), Error> {
     for (first, manifest) in staged.into_iter().rev() {
         let name = names::staged_segment(first, manifest);
         remove(copy, &name)?;
-        copy.sync(names::OPLOG)?;
     }
     Ok(())
 }
@@ -164,22 +168,21 @@ pub(super) fn remove_before(blobs: &Blobs, oldest: u64) -> Result<(), Error> {
     for first in list(blobs)?.into_iter().take_while(|first| *first < oldest) {
         let name = names::segment(first);
         remove(blobs, &name)?;
-        blobs.sync(names::OPLOG)?;
     }
     Ok(())
 }
 
-/// Removes a file; a restore may finish the copy at the same time as the process that wrote it.
+/// Removes a file of the log durably; a restore may finish the copy at the same time as the process that wrote it.
 fn remove(blobs: &Blobs, name: &str) -> Result<(), Error> {
     match blobs.remove(name) {
         Err(error) if !error.is_gone() => Err(error),
-        _ => Ok(()),
+        _ => blobs.sync(names::OPLOG),
     }
 }
 
 /// First records of the segments, oldest first.
 pub(super) fn list(blobs: &Blobs) -> Result<Vec<u64>, Error> {
-    let files = files(blobs)?;
+    let files = blobs.list(names::OPLOG)?;
     let segments = files.iter();
     Ok(segments
         .filter_map(|file| names::segment_first(file))
@@ -188,13 +191,9 @@ pub(super) fn list(blobs: &Blobs) -> Result<Vec<u64>, Error> {
 
 /// First record and manifest of every staged segment, oldest first.
 fn staged(blobs: &Blobs) -> Result<Vec<(u64, u64)>, Error> {
-    let files = files(blobs)?;
+    let files = blobs.list(names::OPLOG)?;
     let staged = files.iter();
     Ok(staged
         .filter_map(|file| names::staged_segment_numbers(file))
         .collect())
-}
-
-fn files(blobs: &Blobs) -> Result<Vec<String>, Error> {
-    blobs.list(names::OPLOG)
 }
