@@ -2,15 +2,16 @@
 
 mod page;
 
+use std::sync::LazyLock;
+
 use axum::Router;
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use bytes::Bytes;
 use utoipa::OpenApi;
 
 use crate::openapi::ApiDocument;
-use crate::page::{CSS, HTML, cached};
+use crate::page::{CSS, HTML, Tagged, cached};
 use crate::problem;
 use crate::segments::Segments;
 use crate::state::ApiState;
@@ -18,18 +19,29 @@ use crate::state::ApiState;
 const DESCRIPTION: &str = "/openapi.json";
 const STYLE: &str = include_str!("docs/style.css");
 
+/// Made by the first reader: commands without a server answer from the same router.
+static DOCUMENT: LazyLock<Tagged> = LazyLock::new(|| {
+    let document = ApiDocument::openapi().to_json();
+    Tagged::new(
+        "application/json",
+        document.expect("BUG: the description is JSON"),
+    )
+});
+
+static PAGE: LazyLock<Tagged> = LazyLock::new(|| {
+    let document = serde_json::to_value(ApiDocument::openapi());
+    Tagged::new(
+        HTML,
+        page::render(&document.expect("BUG: the description is JSON")),
+    )
+});
+
 /// `/docs` and `/openapi.json`.
 pub fn routes() -> Router<ApiState> {
-    let document = ApiDocument::openapi().to_json();
-    let document = document.expect("BUG: the description is JSON");
-    let parsed = serde_json::from_str(&document);
-    let page = page::render(&parsed.expect("BUG: the description is JSON"));
-    let (document, page) = (Bytes::from(document), Bytes::from(page));
-    let describe =
-        move |headers: HeaderMap| async move { cached(&headers, "application/json", document) };
-    let show = move |headers: HeaderMap| async move { cached(&headers, HTML, page) };
+    let describe = async |headers: HeaderMap| DOCUMENT.answer(&headers);
+    let show = async |headers: HeaderMap| PAGE.answer(&headers);
     Router::new()
-        .route("/docs", get(show.clone()))
+        .route("/docs", get(show))
         .route("/docs/", get(show))
         .route("/docs/{file}", get(file))
         .route(DESCRIPTION, get(describe))

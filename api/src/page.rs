@@ -1,6 +1,6 @@
 //! Pages from the binary: what a browser may do with them, and how long it may keep them.
 
-use axum::http::{HeaderMap, HeaderName, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 
@@ -14,15 +14,39 @@ pub const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
 pub const CSS: &str = "text/css; charset=utf-8";
 pub const HTML: &str = "text/html; charset=utf-8";
 
-/// A text of a page; 304 when the browser has it already.
-pub fn cached(headers: &HeaderMap, kind: &'static str, text: impl Into<Bytes>) -> Response {
-    let text = text.into();
-    let tag = etag::of(&text);
-    let kept = [(header::CACHE_CONTROL, "no-cache")];
-    if IfNoneMatch::of(headers).matches(&tag) {
-        return (StatusCode::NOT_MODIFIED, kept, [(header::ETAG, tag)]).into_response();
+/// A text of a page, and the tag of its content.
+pub struct Tagged {
+    kind: &'static str,
+    tag: HeaderValue,
+    text: Bytes,
+}
+
+impl Tagged {
+    /// Computes the tag, which takes time in proportion to the text.
+    pub fn new(kind: &'static str, text: impl Into<Bytes>) -> Self {
+        let text = text.into();
+        Self {
+            kind,
+            tag: etag::of(&text),
+            text,
+        }
     }
-    (kept, [(header::ETAG, tag)], with_policy(kind, text)).into_response()
+
+    /// The text; 304 when the browser has it already.
+    pub fn answer(&self, headers: &HeaderMap) -> Response {
+        let tag = self.tag.clone();
+        let kept = [(header::CACHE_CONTROL, "no-cache")];
+        if IfNoneMatch::of(headers).matches(&tag) {
+            return (StatusCode::NOT_MODIFIED, kept, [(header::ETAG, tag)]).into_response();
+        }
+        let page = with_policy(self.kind, self.text.clone());
+        (kept, [(header::ETAG, tag)], page).into_response()
+    }
+}
+
+/// A short text of a page; 304 when the browser has it already.
+pub fn cached(headers: &HeaderMap, kind: &'static str, text: impl Into<Bytes>) -> Response {
+    Tagged::new(kind, text).answer(headers)
 }
 
 /// A text of this type, and what a browser may do with it.
