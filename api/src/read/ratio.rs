@@ -91,9 +91,8 @@ pub async fn ratio(
     let (name, entity, key) = request.take_path();
     let (mut query, format) = request.query()?;
     // A dot that was sent as %2E belongs to the key.
-    let is_file = [".csv", ".svg"]
-        .iter()
-        .any(|suffix| request.uri.path().ends_with(suffix));
+    let path = request.uri.path();
+    let is_file = Format::without_suffix(path) != path;
     let key = match is_file {
         true => Format::without_suffix(&key).to_owned(),
         false => key,
