@@ -175,10 +175,10 @@ fn draw_rows(document: &mut Document, rows: &[Row], (plot_top, row_height): (f64
     let left = MARGIN + name_width + DISTANCE;
     let right = MARGIN + numbers_width + DISTANCE;
     let most = rows.iter().map(|row| row.count).max().unwrap_or(0).max(1);
-    let (width, height) = document.size();
-    let below = height - plot_top - row_height * rows.len() as f64;
+    let width = document.size().0;
     let (start, end) = (units(left), units(width) - units(right));
-    let (top, bottom) = (units(plot_top), units(height) - units(below));
+    let top = units(plot_top);
+    let bottom = units(plot_top + row_height * rows.len() as f64);
     // How far a part of a length reaches. A hair more, so that what is nearly a whole unit counts as one.
     let reach = |length: i32, part: f64| (f64::from(length) * part + 1e-3).floor() as i32;
     let across = |count: f64| start + reach(end - start - 1, count / most as f64);
