@@ -80,14 +80,9 @@ impl<'d> Page<'d> {
         self.open(id, &title, &operation["summary"]);
         self.element("p", &prose(string(&operation["description"])));
         let parameters: Vec<&Value> = list(&operation["parameters"]).collect();
-        self.element(
-            "h3",
-            if parameters.is_empty() {
-                ""
-            } else {
-                "Parameters"
-            },
-        );
+        if !parameters.is_empty() {
+            self.element("h3", "Parameters");
+        }
         self.table(parameters.iter().map(|parameter| row_of(parameter)));
         let bodies = || fields(&operation["requestBody"]["content"]);
         for (kind, content) in bodies() {
