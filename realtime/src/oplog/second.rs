@@ -261,12 +261,7 @@ impl LogCopy {
         if !is_new && read_part(&*self.copy, name, SEGMENT_HEADER_BYTES as u64)? != header {
             return Err(differs(name, "its header differs"));
         }
-        for directory in [names::OPLOG, ""] {
-            self.copy
-                .sync_directory(directory)
-                .map_err(failed(directory))?;
-        }
-        Ok(())
+        self.copy.sync_directory("").map_err(failed(""))
     }
 
     /// Writes a whole file of the copy unless its name is taken. Returns true when the name was free.
