@@ -70,9 +70,12 @@ pub fn clear_at_start(blobs: &Blobs, manifest: &Manifest, is_newest: bool) -> Re
         }
     }
     // Their new names are durable: a crash leaves a file both names at worst.
-    for (directory, name) in &moved {
+    for (_, name) in &moved {
         blobs.remove(name)?;
-        // A name that comes back would be put aside once more.
+    }
+    // A name that comes back would be put aside once more.
+    let directories: BTreeSet<&str> = moved.iter().map(|(directory, _)| *directory).collect();
+    for directory in directories {
         blobs.sync(directory)?;
     }
     Ok(cleared)
