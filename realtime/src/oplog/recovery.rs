@@ -77,12 +77,12 @@ pub fn scan(
         .unwrap_or_default())
 }
 
-/// Passes on the frame that holds the record `sequence`; returns false when there is none. Only the segment of the
-/// record is read, up to the frame.
+/// Passes on the frame that holds the record `sequence`, if there is one. Only the segment of the record is read, up to
+/// the frame.
 ///
 /// # Errors
 /// As for [`scan`].
-pub fn read_one(disk: &dyn Disk, sequence: u64, apply: Apply<'_>) -> Result<bool, OplogError> {
+pub fn read_one(disk: &dyn Disk, sequence: u64, apply: Apply<'_>) -> Result<(), OplogError> {
     let mut files = disk
         .list(names::OPLOG)
         .map_err(OplogError::io(names::OPLOG, "list"))?;
@@ -109,8 +109,8 @@ pub fn read_one(disk: &dyn Disk, sequence: u64, apply: Apply<'_>) -> Result<bool
     };
     let read = Scanner::new(sequence, &mut first).segment(disk, &entry, None);
     match is_found {
-        true => Ok(true),
-        false => read.map(|_| false),
+        true => Ok(()),
+        false => read.map(drop),
     }
 }
 
