@@ -303,6 +303,13 @@ impl ArchiveEntry {
             .find(|dataset| dataset.wanted && dataset.name == name)
     }
 
+    /// As [`ArchiveEntry::dataset`], to be changed.
+    pub fn dataset_mut(&mut self, name: &str) -> Option<&mut DatasetEntry> {
+        self.datasets
+            .iter_mut()
+            .find(|dataset| dataset.wanted && dataset.name == name)
+    }
+
     /// Source runs that the next generation counts.
     pub fn sources(&self) -> impl Iterator<Item = &RunEntry> {
         let wanted = self.datasets.iter().filter(|dataset| dataset.wanted);

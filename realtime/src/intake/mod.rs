@@ -56,7 +56,7 @@ const REFUSED_DOMAIN: u8 = 4;
 const AGAIN_DOMAIN: u8 = 5;
 const PRODUCER_DOMAIN: u8 = 6;
 
-const HOUR_MS: i64 = 3_600_000;
+pub(crate) const HOUR_MS: i64 = 3_600_000;
 
 /// The intake of one data directory.
 pub struct Intake {

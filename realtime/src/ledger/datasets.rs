@@ -71,12 +71,7 @@ impl Ledger {
     ) -> Result<DatasetEntry> {
         let blobs = &self.blobs;
         let mut next = self.next_manifest(root)?;
-        if let Some(taken) = next
-            .archive
-            .datasets
-            .iter_mut()
-            .find(|dataset| dataset.wanted && dataset.name == name)
-        {
+        if let Some(taken) = next.archive.dataset_mut(name) {
             if !replace {
                 return Err(Error::DatasetTaken(name.to_owned()));
             }
@@ -124,12 +119,7 @@ impl Ledger {
     pub fn drop_dataset(&self, name: &str) -> Result<()> {
         let mut root = self.root();
         let mut next = self.next_manifest(&root)?;
-        let Some(found) = next
-            .archive
-            .datasets
-            .iter_mut()
-            .find(|dataset| dataset.wanted && dataset.name == name)
-        else {
+        let Some(found) = next.archive.dataset_mut(name) else {
             let wanted = next
                 .archive
                 .datasets

@@ -13,12 +13,10 @@ use super::files::Files;
 use super::{Ledger, Root};
 use crate::delta::{DeltaStore, FlushTarget, OpenRun, write_runs};
 use crate::error::Result;
-use crate::intake::{self, Frozen};
+use crate::intake::{self, Frozen, HOUR_MS};
 
 /// Runs of one delta store, month and shard above which they are merged into one.
 const RUNS_MAX: usize = 8;
-
-const HOUR_MS: i64 = 3_600_000;
 
 impl Ledger {
     /// Writes every delta and all ids in memory as runs, and names the runs in a new manifest. The store stays in

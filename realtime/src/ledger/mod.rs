@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 use std::mem;
 use std::sync::PoisonError;
 
-use tallyring_archive::{Blobs, Manifest, names};
+use tallyring_archive::{Blobs, Manifest, manifest, names};
 
 use crate::error::{Error, Result};
 use crate::intake::Intake;
@@ -121,11 +121,8 @@ impl Ledger {
         );
         if let Err(error) = next.commit(blobs) {
             // If the name may be taken, this process cannot tell which manifest counts.
-            let unnamed = blobs.list(names::MANIFESTS).is_ok_and(|files| {
-                !files
-                    .iter()
-                    .any(|file| names::manifest_number(file) == Some(next.number))
-            });
+            let unnamed =
+                manifest::numbers(blobs).is_ok_and(|numbers| !numbers.contains(&next.number));
             if unnamed {
                 let _ = blobs.remove_unfinished(names::MANIFESTS);
             } else {

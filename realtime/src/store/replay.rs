@@ -16,15 +16,13 @@ use super::Store;
 use crate::delta::{Delta, DeltaStore};
 use crate::error::{Error, Result};
 use crate::identity::Identity;
-use crate::intake::{Intake, Logged, OpenIds};
+use crate::intake::{HOUR_MS, Intake, Logged, OpenIds};
 use crate::ledger::{Files, Ledger};
 use crate::oplog::{ApplyError, Frame, OplogError, ReadFrom};
 use crate::options::{Options, World};
 use crate::ring::{Add, Ring};
 use crate::sync::{channel, scope, sync_channel};
 use crate::view::{Live, Snapshot};
-
-const HOUR_MS: i64 = 3_600_000;
 
 /// Records that are handed over together; a frame is not divided.
 const PART_RECORDS: usize = 16_384;
