@@ -1,15 +1,17 @@
 //! Blobs: immutable files, each written once under a name.
 //!
 //! Runs, generations, manifests and the small files beside them are blobs. Durability is part of [`Blobs::put`]: when
-//! it returns, the blob survives a power cut, whole, under its name. A name that is taken stays as it is.
+//! it returns, the blob survives a power cut, whole, under its name. A name that is taken stays as it is. Many blobs
+//! become durable together by a [`PutGroup`].
 //!
 //! This is the one place that knows how a local directory does that: a blob is written under a temporary name, synced,
 //! linked to its name, and the directory is synced. The log does not go through here: its newest file changes in place.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::disk::{Content, Disk, DiskFile};
 use crate::error::{Error, Result};
@@ -121,6 +123,14 @@ impl Blobs {
         let unique = UNIQUE.fetch_add(1, Ordering::Relaxed);
         let process = std::process::id();
         self.unnamed(format!("{name}.{process}-{unique}{TEMPORARY_SUFFIX}"))
+    }
+
+    /// Begins a group of blobs that become durable together.
+    pub fn group(&self) -> PutGroup<'_> {
+        PutGroup {
+            blobs: self,
+            directories: Mutex::default(),
+        }
     }
 
     /// The content of a blob, mapped where the disk can.
@@ -275,7 +285,16 @@ impl Unnamed {
     ///
     /// # Errors
     /// As [`Blobs::put`].
-    pub fn put(mut self, name: &str) -> Result<bool> {
+    pub fn put(self, name: &str) -> Result<bool> {
+        let group = self.blobs.clone();
+        let group = group.group();
+        let is_free = group.put(self, name)?;
+        group.commit()?;
+        Ok(is_free)
+    }
+
+    /// Names the blob unless the name is taken. The content is durable then; the name is not.
+    fn name(mut self, name: &str) -> Result<bool> {
         self.sync()?;
         let disk = &self.blobs.disk;
         let is_free = disk
@@ -284,7 +303,6 @@ impl Unnamed {
         // A name that stays is only space, which the next start gives back.
         let _ = disk.remove(&self.temporary);
         self.is_named = true;
-        self.blobs.sync(directory_of(name))?;
         Ok(is_free)
     }
 
@@ -299,6 +317,49 @@ impl Drop for Unnamed {
             // If that fails too, the next start removes it.
             let _ = self.blobs.disk.remove(&self.temporary);
         }
+    }
+}
+
+/// Blobs that get their names one after the other, also on several threads, and become durable together: each sync of a
+/// directory costs a commit of the file system's journal, for which the log waits, too.
+#[must_use = "the blobs are durable once the group is committed"]
+pub struct PutGroup<'b> {
+    blobs: &'b Blobs,
+    directories: Mutex<BTreeSet<String>>,
+}
+
+impl PutGroup<'_> {
+    /// The blobs of which these are some.
+    pub fn blobs(&self) -> &Blobs {
+        self.blobs
+    }
+
+    /// Names a blob unless the name is taken; true when it was free. It can be read then.
+    ///
+    /// # Errors
+    /// As [`Blobs::put`].
+    pub fn put(&self, blob: Unnamed, name: &str) -> Result<bool> {
+        let is_free = blob.name(name)?;
+        let mut directories = self
+            .directories
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        directories.insert(directory_of(name).to_owned());
+        Ok(is_free)
+    }
+
+    /// Makes all blobs of the group durable.
+    ///
+    /// # Errors
+    /// When the disk refuses. Whether the blobs survive a power cut is unknown then.
+    pub fn commit(self) -> Result<()> {
+        let directories = self
+            .directories
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
+        directories
+            .iter()
+            .try_for_each(|directory| self.blobs.sync(directory))
     }
 }
 

@@ -19,7 +19,7 @@ pub mod sealed;
 mod staged;
 mod verify;
 
-pub use blobs::{Blobs, Unnamed};
+pub use blobs::{Blobs, PutGroup, Unnamed};
 pub use build::{Build, Work};
 pub use disk::{Content, Disk, DiskFile};
 pub use error::{Error, Result, is_full};

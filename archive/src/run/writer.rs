@@ -3,7 +3,7 @@
 use tallyring_records::TimeCode;
 use tallyring_records::line::{self, Kind};
 
-use crate::blobs::{Blobs, Unnamed};
+use crate::blobs::{Blobs, PutGroup, Unnamed};
 use crate::error::{Error, Result};
 use crate::names;
 use crate::origin::Origin;
@@ -184,7 +184,22 @@ impl RunWriter {
     ///
     /// # Errors
     /// When the disk refuses.
-    pub fn finish(mut self) -> Result<Option<RunEntry>> {
+    pub fn finish(self) -> Result<Option<RunEntry>> {
+        self.finish_by(|file, name| file.put(name).map(drop))
+    }
+
+    /// As [`RunWriter::finish`], but the file is durable once `group` is committed.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn finish_in(self, group: &PutGroup<'_>) -> Result<Option<RunEntry>> {
+        self.finish_by(|file, name| group.put(file, name).map(drop))
+    }
+
+    fn finish_by(
+        mut self,
+        put: impl FnOnce(Unnamed, &str) -> Result<()>,
+    ) -> Result<Option<RunEntry>> {
         if self.meta.lines == 0 {
             return Ok(None);
         }
@@ -203,7 +218,7 @@ impl RunWriter {
         let name = self.spec.name(&hash);
         let bytes = self.file.bytes();
         // A taken name is the same content: the name is its hash.
-        self.file.put(&name)?;
+        put(self.file, &name)?;
         Ok(Some(RunEntry {
             name,
             origin: self.spec.origin,

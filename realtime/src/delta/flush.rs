@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tallyring_archive::merge::{total_payloads, write_subtotal};
-use tallyring_archive::{Blobs, Origin, Partition, Result, RunEntry, RunSpec, RunWriter};
+use tallyring_archive::{Origin, Partition, PutGroup, Result, RunEntry, RunSpec, RunWriter};
 use tallyring_records::line::{self, Kind, escape};
 use tallyring_records::{StoreId, TimeCode, USERS, is_hash};
 
@@ -12,15 +12,15 @@ use super::memory::{Bucket, Delta, Shard};
 
 /// Destination of the runs of a delta.
 pub struct FlushTarget<'a> {
-    /// Blobs that take the runs.
-    pub blobs: &'a Blobs,
+    /// The group of blobs that takes the runs.
+    pub group: &'a PutGroup<'a>,
     /// The delta store.
     pub store: StoreId,
     /// zstd level, 1–19.
     pub level: i32,
 }
 
-/// Writes all of `delta`. `wrote` is called with each run as soon as the run is durable.
+/// Writes all of `delta`. `wrote` is called with each run as soon as the run can be read.
 ///
 /// # Errors
 /// When a run cannot be written; errors of `wrote`.
@@ -46,11 +46,11 @@ pub fn write_runs(
                 shard,
                 lookups: delta.lookups(),
                 partition,
-                out: RunWriter::create(target.blobs, spec)?,
+                out: RunWriter::create(target.group.blobs(), spec)?,
                 used: BTreeSet::new(),
             };
             month.write()?;
-            if let Some(run) = month.out.finish()? {
+            if let Some(run) = month.out.finish_in(target.group)? {
                 wrote(run)?;
             }
         }

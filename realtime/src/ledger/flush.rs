@@ -94,10 +94,11 @@ impl Ledger {
         new_files: &mut Vec<String>,
     ) -> Result<Written> {
         let (blobs, level) = (&self.blobs, self.intake.options().flush_level);
+        let group = blobs.group();
         let mut stores = Vec::new();
         for store in &frozen.stores {
             let target = FlushTarget {
-                blobs,
+                group: &group,
                 store: store.id,
                 level,
             };
@@ -113,6 +114,7 @@ impl Ledger {
             new_files.extend(runs.iter().map(|run| run.entry.name.clone()));
             stores.push((store.id, runs));
         }
+        group.commit()?;
         let ids = match &frozen.ids {
             Some(ids) => intake::write_run(blobs, ids, level)?,
             None => None,

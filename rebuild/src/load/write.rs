@@ -58,19 +58,21 @@ pub fn runs(
         })
         .collect();
     let done = AtomicUsize::new(0);
+    let group = blobs.group();
     let written: Vec<Option<RunEntry>> = units
         .par_iter()
         .map(|&(number, partition)| {
             let spec = spec(options, origin.clone(), partition, number, level);
-            let out = RunWriter::create(blobs, spec)?;
-            let written =
-                Unit::new(&shards[number], partition, out).write(names, options.schema)?;
+            let mut unit = Unit::new(&shards[number], partition, RunWriter::create(blobs, spec)?);
+            unit.write(names, options.schema)?;
+            let written = unit.out.finish_in(&group)?;
             let done = done.fetch_add(1, Ordering::Relaxed) + 1;
             let all = units.len();
             progress(Step::Write { done, all });
             Ok(written)
         })
         .collect::<Result<_>>()?;
+    group.commit()?;
     Ok(written.into_iter().flatten().collect())
 }
 
@@ -189,7 +191,7 @@ impl<'s, 'l> Unit<'s, 'l> {
 
     /// Writes lines section by section (`c.u|…` before `u|…`). That is their order as bytes, because no name of a
     /// section is the beginning of another's.
-    fn write(mut self, names: &Names, schema: &Schema) -> Result<Option<RunEntry>> {
+    fn write(&mut self, names: &Names, schema: &Schema) -> Result<()> {
         let mut sections: BTreeMap<String, (&Namespace, Option<u16>)> = BTreeMap::new();
         for namespace in &schema.namespaces {
             let name = &namespace.name;
@@ -219,8 +221,7 @@ impl<'s, 'l> Unit<'s, 'l> {
                 }
             }
         }
-        self.lookups()?;
-        self.out.finish()
+        self.lookups()
     }
 
     fn totals_by_key(&self) -> Vec<KeyRows<'l, Total>> {
