@@ -220,6 +220,9 @@ pub fn reserve<T>(vector: &mut Vec<T>, more: usize, charge: &mut Charge) -> Resu
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
+    use std::thread;
+
     use super::*;
 
     const LIMIT: usize = 8 << 20;
@@ -256,6 +259,24 @@ mod tests {
         let small = Reading::new(&budget);
         assert!(small.charge_of(SMALL_BYTES - EACH_BYTES).is_ok());
         assert!(small.charge_of(SMALL_BYTES).is_err());
+    }
+
+    #[test]
+    fn two_charges_of_one_request_at_once_never_hold_more_than_half_of_the_budget() {
+        let budget = ReadBudget::new(LIMIT);
+        let reading = Reading::new(&budget);
+        for _ in 0..2_000 {
+            let together = Barrier::new(2);
+            let charge = || {
+                together.wait();
+                reading.charge_of(LIMIT * 3 / 8)
+            };
+            let charged = thread::scope(|scope| {
+                [scope.spawn(charge), scope.spawn(charge)].map(|thread| thread.join().unwrap())
+            });
+            assert!(charged.iter().filter(|charged| charged.is_ok()).count() <= 1);
+        }
+        assert_eq!(budget.held(), EACH_BYTES);
     }
 
     #[test]
