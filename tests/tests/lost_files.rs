@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use tallyring_archive::{Disk, KeepDays, Staged, names};
+use tallyring_archive::{Disk, KeepDays, RunEntry, Staged, names};
 use tallyring_realtime::{
     Batch, Error, Options, Read, Recovery, SteppedBack, Store, World, long_keys_of,
 };
@@ -410,4 +410,46 @@ fn a_note_that_found_no_room_fails_no_commit_and_is_made_up_for_at_the_next_star
         );
     }
     assert!(unnoted > 0, "no call was that of the note");
+}
+
+/// A store in service that has lost the run of its clicks, which the log still holds.
+fn stand_of_a_lost_run() -> (SimDisk, Store, RunEntry) {
+    let mut disk = SimDisk::default();
+    let (store, _) = open(&disk).expect("open");
+    click(&store, START + DAYS * DAY);
+    store.ledger().flush().expect("flushed");
+    let manifest = store.manifest();
+    let mut runs = manifest.intake.stores.iter().flat_map(|store| &store.runs);
+    let lost = runs.next().expect("a run").clone();
+    drop(store);
+    lose(&mut disk, &lost.name);
+    let (store, _) = open(&disk).expect("it starts degraded");
+    assert_eq!(store.status().damaged_files, [lost.name.as_str()]);
+    (disk, store, lost)
+}
+
+#[test]
+fn a_recount_in_service_whose_flush_fails_leaves_every_named_file_open() {
+    let mut failed = 0;
+    for call in 1.. {
+        let (disk, store, lost) = stand_of_a_lost_run();
+        let calls = disk.calls();
+        disk.fail_nth_call(call, ErrorKind::StorageFull);
+        let recounted = store.ledger().recount_store_of(&lost);
+        if disk.calls() < calls + call {
+            assert!(recounted.expect("no call failed"));
+            break;
+        }
+        failed += usize::from(recounted.is_err());
+        // A commit panics unless all files that the manifest names are open. A store may refuse the commit, because it
+        // does not know what is durable.
+        let _ = store.ledger().flush();
+        drop(store);
+        let disk = disk.kill();
+        let (store, _) = open(&disk).expect("it starts");
+        let recounted = store.ledger().recount_store_of(&lost).expect("recounted");
+        assert!(recounted, "call {call}");
+        assert_eq!(total(&store), CLICKS as u64, "call {call}");
+    }
+    assert!(failed > 3, "{failed}");
 }
