@@ -133,3 +133,50 @@ fn a_key_of_several_lines_counts_once_wherever_a_chunk_ends() {
         ranking.total
     );
 }
+
+/// Counts a click of each key at `at`.
+fn click(store: &Store, at: i64, keys: &[String]) {
+    let increments = keys
+        .iter()
+        .map(|key| Increment::new(at, 1, [("l", key.clone())]));
+    let batch = Batch {
+        increments: increments.collect(),
+        ..Batch::default()
+    };
+    store
+        .intake()
+        .commit(vec![batch])
+        .remove(0)
+        .expect("counted");
+}
+
+#[test]
+fn keys_with_equal_counts_are_ranked_by_their_texts_long_ones_too() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let disk = OsDisk::new(directory.path()).expect("a disk");
+    let world = world(disk, Arc::new(ManualClock::new(NOW_MS, true)));
+    let (store, _) =
+        Store::open(world, Options::default(), Schema::default_clicks()).expect("open");
+    // Every second key is long, and stored as a hash.
+    let key = |number: usize| match number % 2 {
+        0 => format!("k{number:03}"),
+        _ => format!("k{number:03} is a key that is stored as a hash"),
+    };
+    let keys: Vec<String> = (0..60).map(key).collect();
+    let now = NOW_MS / 1_000;
+    for is_flushed in [false, true] {
+        click(&store, now, &keys);
+        if is_flushed {
+            store.ledger().flush().expect("flushed");
+        }
+        for limit in [1, 7, 40, 59] {
+            // Whole hours of today are ranked from memory, where the limit allows it; the other range is read.
+            for range in [now..now + 3_600, now - 60..now + 3_600] {
+                let view = store.view();
+                let ranking = view.top("l", range, false, limit, None).expect("top");
+                let listed: Vec<&String> = ranking.keys.iter().map(|top| &top.key).collect();
+                assert_eq!(listed, keys[..limit].iter().collect::<Vec<_>>());
+            }
+        }
+    }
+}

@@ -11,7 +11,7 @@ pub struct Ranking {
     pub minutes_from: Option<i64>,
     /// Sum over all keys of the namespace.
     pub total: u64,
-    /// Heaviest keys first; keys with equal counts are sorted by stored key.
+    /// Heaviest keys first; keys with equal counts are sorted by their text.
     pub keys: Vec<TopKey>,
     /// Span of the base buckets that count; none where nothing counts, or for recent hours.
     pub counted: Option<CountedSpan>,

@@ -69,24 +69,25 @@ impl View<'_> {
             false => Minutes::None,
         };
         let section = Section::new(namespace, range, &minutes);
-        let mut scan = self.scan(&section, Best::new(limit), minutes, as_of)?;
+        let mut scan = self.scan(
+            &section,
+            Best::new(limit, self.reading.charge()),
+            minutes,
+            as_of,
+        )?;
         let mut named = 0;
         if let Minutes::Ends(ends) = &scan.minutes {
             scan.best.total = ends.change.of(scan.best.total);
             named = ends.named;
         }
         let is_cut = scan.best.divided > named;
-        let mut keys = Vec::with_capacity(scan.best.heap.len());
-        for Reverse((count, Reverse(key))) in scan.best.heap.into_sorted_vec() {
-            let stored = String::from_utf8_lossy(&key[section.name.len()..]);
-            let key = self.text_of(&stored, &scan.runs)?;
-            keys.push(TopKey { key, count });
-        }
+        let keys = scan.best.heap.into_sorted_vec().into_iter();
+        let keys = keys.map(|Reverse((count, Reverse(key)))| TopKey { key, count });
         Ok(Ranking {
             generation: as_of.unwrap_or(self.generation()),
             minutes_from: self.minutes_from(as_of),
             total: scan.best.total.min(COUNT_MAX),
-            keys,
+            keys: keys.collect(),
             counted: scan.best.counted,
             is_cut,
             bound: None,
@@ -106,7 +107,7 @@ impl View<'_> {
         by_minute: bool,
         as_of: Option<u64>,
     ) -> Result<NamespaceTotals> {
-        let mut best = Best::new(0);
+        let mut best = Best::new(0, self.reading.charge());
         best.totals = Some(BTreeMap::new());
         let minutes = match by_minute {
             true => Minutes::Each(Each::default()),
@@ -169,13 +170,12 @@ impl View<'_> {
             run,
             from: Some(name.as_bytes().to_vec()),
         }));
-        let exact = |key: &[u8], count| minutes.exact(&self.live.cache, &deltas, &runs, key, count);
-        self.merge_section(section, sources, &mut best, &exact)?;
-        Ok(Scan {
-            best,
-            minutes,
-            runs,
-        })
+        let of = KeysOf {
+            exact: &|key, count| minutes.exact(&self.live.cache, &deltas, &runs, key, count),
+            text: &|key| self.text_of(&String::from_utf8_lossy(&key[name.len()..]), &runs),
+        };
+        self.merge_section(section, sources, &mut best, &of)?;
+        Ok(Scan { best, minutes })
     }
 
     /// Sums the section's keys in order, one chunk at a time. A chunk ends at the smallest key that some source has not
@@ -185,7 +185,7 @@ impl View<'_> {
         section: &Section,
         mut sources: Vec<Source<'_>>,
         best: &mut Best,
-        exact: &Exact<'_>,
+        of: &KeysOf<'_>,
     ) -> Result<()> {
         let mut sums = Sums {
             by_key: BTreeMap::new(),
@@ -200,7 +200,7 @@ impl View<'_> {
                     break;
                 }
                 let (key, sum) = first.remove_entry();
-                best.take(key, sum, exact)?;
+                best.take(&key, sum, of)?;
             }
             for source in &mut sources {
                 if source.next() == Some(&complete) {
@@ -210,7 +210,7 @@ impl View<'_> {
             }
         }
         for (key, sum) in sums.by_key {
-            best.take(key, sum, exact)?;
+            best.take(&key, sum, of)?;
         }
         Ok(())
     }
@@ -368,11 +368,15 @@ impl Section {
 struct Scan {
     best: Best,
     minutes: Minutes,
-    runs: Vec<Arc<Run>>,
 }
 
-/// Corrects a key's count by base buckets with its minutes.
-type Exact<'e> = dyn Fn(&[u8], u64) -> Result<u64> + 'e;
+/// What is looked up of a stored key.
+struct KeysOf<'v> {
+    /// Corrects the count of the key by base buckets with the minutes of the key.
+    exact: &'v dyn Fn(&[u8], u64) -> Result<u64>,
+    /// The key as it was counted.
+    text: &'v dyn Fn(&[u8]) -> Result<String>,
+}
 
 /// A key's sum by base buckets.
 #[derive(Debug, Default, Clone, Copy)]
@@ -412,11 +416,18 @@ struct Best {
     divided: u64,
     /// Sums by base bucket, where the caller needs them.
     totals: Option<BTreeMap<TimeCode, u64>>,
-    heap: BinaryHeap<Reverse<(u64, Reverse<Vec<u8>>)>>,
+    /// Keys as they were counted, because equal counts are ranked by them.
+    heap: BinaryHeap<Reverse<(u64, Reverse<String>)>>,
+    /// Memory of the keys in `heap`, bytes.
+    key_bytes: usize,
+    charge: Charge,
 }
 
+/// Memory of a listed key beside its text, bytes.
+const LISTED_BYTES: usize = 64;
+
 impl Best {
-    fn new(limit: usize) -> Self {
+    fn new(limit: usize, charge: Charge) -> Self {
         Self {
             limit,
             total: 0,
@@ -424,6 +435,8 @@ impl Best {
             divided: 0,
             totals: None,
             heap: BinaryHeap::new(),
+            key_bytes: 0,
+            charge,
         }
     }
 
@@ -442,21 +455,35 @@ impl Best {
         }
     }
 
-    /// Takes the next key in order.
-    fn take(&mut self, key: Vec<u8>, sum: Sum, exact: &Exact<'_>) -> Result<()> {
+    /// Takes the next key in order of the stored keys.
+    fn take(&mut self, key: &[u8], sum: Sum, of: &KeysOf<'_>) -> Result<()> {
         self.total = self.total.saturating_add(sum.within);
         let worst = self.heap.peek().filter(|_| self.heap.len() == self.limit);
-        let least = worst.map_or(0, |Reverse((count, _))| *count);
-        // Among keys with equal counts, the first one stays.
-        if self.limit == 0 || sum.at_most() <= least {
+        let least = worst.map_or(1, |Reverse((count, _))| *count);
+        if self.limit == 0 || sum.at_most() < least {
             return Ok(());
         }
-        let count = exact(&key, sum.within)?.min(COUNT_MAX);
-        if count > least {
-            self.heap.push(Reverse((count, Reverse(key))));
-            if self.heap.len() > self.limit {
-                self.heap.pop();
-            }
+        let text = (of.text)(key)?;
+        // Among keys with equal counts, the first ones as texts stay.
+        let precedes = |count| {
+            worst.is_none_or(|Reverse(worst)| {
+                (count, Reverse(&text)) > (worst.0, Reverse(&worst.1.0))
+            })
+        };
+        if !precedes(sum.at_most()) {
+            return Ok(());
+        }
+        let count = (of.exact)(key, sum.within)?.min(COUNT_MAX);
+        if count < least || !precedes(count) {
+            return Ok(());
+        }
+        self.key_bytes += text.len() + LISTED_BYTES;
+        self.charge.grow_to(self.key_bytes)?;
+        self.heap.push(Reverse((count, Reverse(text))));
+        if self.heap.len() > self.limit
+            && let Some(Reverse((_, Reverse(gone)))) = self.heap.pop()
+        {
+            self.key_bytes -= gone.len() + LISTED_BYTES;
         }
         Ok(())
     }

@@ -59,7 +59,12 @@ impl View<'_> {
         let others = keys.split_off(keys.len().min(limit + SPARE));
         let bound = others.first().map_or(floor, |&(_, most)| most.max(floor));
         let candidates: Vec<String> = keys.iter().map(|(key, _)| key.text()).collect();
-        let mut counted = newest.totals_of(namespace, range, candidates)?;
+        let counted = newest.totals_of(namespace, range, candidates)?;
+        let runs = flushed_runs(&newest.snapshot);
+        let mut counted = counted
+            .into_iter()
+            .map(|(stored, count)| Ok((newest.text_of(&stored, &runs)?, count)))
+            .collect::<Result<Vec<_>>>()?;
         counted.sort_unstable_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
         counted.truncate(limit);
         if counted.len() < limit && bound > 0 {
@@ -68,17 +73,14 @@ impl View<'_> {
         }
         let last = counted.last().filter(|_| counted.len() == limit);
         let is_exact = bound == 0 || last.is_some_and(|&(_, count)| count > bound);
-        let runs = flushed_runs(&newest.snapshot);
-        let mut listed = Vec::with_capacity(counted.len());
-        for (stored, count) in counted {
-            let key = newest.text_of(&stored, &runs)?;
-            listed.push(TopKey { key, count });
-        }
+        let listed = counted
+            .into_iter()
+            .map(|(key, count)| TopKey { key, count });
         Ok(Some(Ranking {
             generation: newest.generation(),
             minutes_from: newest.minutes_from(None),
             total: sum,
-            keys: listed,
+            keys: listed.collect(),
             counted: None,
             is_cut: false,
             bound: (!is_exact).then_some(bound.min(COUNT_MAX)),
