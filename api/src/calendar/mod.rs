@@ -42,6 +42,3 @@ pub const BUCKETS_MAX: usize = 10_000;
 
 /// Buckets in an answer when the request names neither `units` nor `from`.
 pub const BUCKETS_DEFAULT: i64 = 7;
-
-/// 0001-01-01T00:00:00Z: the first bucket begins no earlier, because RFC 3339 years have four digits.
-const START_MIN_SECS: i64 = -62_135_596_800;

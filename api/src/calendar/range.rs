@@ -8,7 +8,7 @@ use super::edges;
 use super::recent;
 use super::unit::Unit;
 use super::zone::{Zone, rfc3339_utc};
-use super::{BUCKETS_DEFAULT, BUCKETS_MAX, START_MIN_SECS};
+use super::{BUCKETS_DEFAULT, BUCKETS_MAX};
 
 /// The range that a request asks for, before it is checked.
 #[derive(Clone, Debug)]
@@ -75,7 +75,7 @@ impl Request {
     ///
     /// # Errors
     /// `units` is malformed together with `from`. Refused are: `units` of 0, below −1, above
-    /// [`BUCKETS_MAX`] or reaching back before the year 1; `from` or `to` before 2000 or after 2999;
+    /// [`BUCKETS_MAX`] or reaching back before 2000; `from` or `to` before 2000 or after 2999;
     /// `from` after `to`; a `from` more than [`BUCKETS_MAX`] buckets before `to`.
     pub fn resolve(self) -> Result<Selection, FieldError> {
         let to = self.to.unwrap_or(self.now);
@@ -199,9 +199,12 @@ impl Buckets {
             start = edges::at_or_before(unit, &zone, start - 1);
             edges.push(start);
         }
-        if start < START_MIN_SECS {
-            let detail =
-                format!("reaches back before the year 1 in buckets of a {unit}; ask for fewer");
+        // The bucket that holds 2000-01-01T00:00:00Z may begin before.
+        if edges[edges.len() - 2] <= TIME_MIN {
+            let detail = format!(
+                "reaches back before 2000-01-01T00:00:00Z in buckets of a {unit}, from when on counts are kept; ask for \
+                 fewer"
+            );
             return Err(FieldError::refused("units", &units.to_string(), detail));
         }
         edges.reverse();
