@@ -11,7 +11,7 @@ use tallyring_archive::GenerationEntry;
 use tallyring_realtime::catalog::Job;
 use tallyring_realtime::{RingLabel, Status, Store};
 
-use crate::calendar::rfc3339_utc;
+use crate::calendar::{ZoneRules, rfc3339_utc};
 use crate::health::Health;
 use crate::problem::Problem;
 use crate::query_string::NoParameters;
@@ -29,6 +29,8 @@ use crate::work::blocking;
 /// a sentence each. The clock is not plausible (`clock_jumped`) while it is more than a day from `clock_plausible_at`,
 /// when it was plausible last, and has not gone evenly for ten minutes: until then nothing is forgotten and the ring
 /// does not turn. `progress` is that of the merge or of the backup that runs.
+/// `zone_rules` tells the version of the rules of all time zones, and their source: `built in`, or the folder of the
+/// system (or of `TZDIR`) that was newer when the server started.
 #[utoipa::path(get, path = "/v1/admin/status", tag = "operate", responses(
     (status = 200, description = "The state", body = Object, example = json!({
         "now": "2012-03-16T18:40:47Z", "state": "ok", "reasons": [], "clock_jumped": false, "clock_plausible_at": null,
@@ -58,6 +60,7 @@ use crate::work::blocking;
         "memory": { "memory_bytes": 8589934592_u64, "deltas_bytes_max": 536870912, "cache_bytes_max": 268435456,
             "reads_bytes_max": 268435456, "reads_bytes": 0 },
         "disk": { "free_bytes": 1073741824 },
+        "zone_rules": { "version": "2026f", "source": "built in" },
         "backup_path": "/mnt/second-disk/tallyring",
         "last_rebuild": {
             "job": 7, "state": "running", "started_at": "2012-03-16T18:40:31Z", "ended_at": null, "generation": null,
@@ -89,6 +92,7 @@ pub async fn status(State(state): State<ApiState>) -> Result<Json<Value>, Proble
     let stores = status.stores.iter();
     let (late, slots): (Vec<_>, Vec<_>) = stores.partition(|store| store.label == RingLabel::Late);
     let options = state.store().options();
+    let rules = ZoneRules::chosen();
     Ok(Json(json!({
         "now": rfc3339_utc(state.now()),
         "state": health.state(),
@@ -128,6 +132,7 @@ pub async fn status(State(state): State<ApiState>) -> Result<Json<Value>, Proble
             "reads_bytes": state.store().read_budget().held(),
         },
         "disk": { "free_bytes": status.disk_free_bytes },
+        "zone_rules": { "version": rules.version(), "source": rules.source() },
         "backup_path": state.admin.backup_path,
         "last_rebuild": last.map(|job| job_json(&job)),
     })))

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
-use tallyring_archive::{Blobs, Manifest, RunEntry, Staged};
+use tallyring_archive::{Blobs, Manifest, Staged};
 use tallyring_realtime::{Clock, SystemClock, check_dataset_name, long_keys_of};
 use tallyring_rebuild::load::{BadRow, LoadError, LoadOptions, Loaded, MEMORY_MIN, Step, load};
-use tallyring_records::{Day, LongKeys, Schema, how_many, how_many_were};
+use tallyring_records::{LongKeys, SKEW_SECONDS_MAX, Schema, how_many, how_many_were};
 
 use crate::allocator::return_large_blocks;
 use crate::cli::{LoadArgs, OnError};
@@ -77,7 +77,6 @@ pub fn run(args: &LoadArgs, json: bool) -> Result<()> {
             "there are no rows to load; nothing changed".into(),
         ));
     }
-    warn_of_future(&manifest, &loaded.runs);
     if args.dry_run {
         let replaced = manifest.archive.dataset(&args.dataset);
         let months = preview::preview(&blobs, &manifest, &loaded.runs, replaced)?;
@@ -118,19 +117,11 @@ pub fn parse_memory(text: &str) -> std::result::Result<u64, String> {
     Ok(bytes)
 }
 
-/// History ahead of the clock mostly comes from a wrong zone or unit; it counts all the same.
-fn warn_of_future(manifest: &Manifest, runs: &[RunEntry]) {
-    let last = runs.iter().map(|run| run.meta.last).max();
-    // A store that was not opened for days has an older today.
+/// The latest hour that is taken, as for increments: one ahead of the clock comes from a wrong zone or unit.
+fn latest_hour(manifest: &Manifest) -> i64 {
     let clock = SystemClock.now_ms().div_euclid(1_000);
-    let today = manifest.intake.today.max(Day::of(clock));
-    if let Some(last) = last.filter(|&last| last >= today.next().next().start()) {
-        note!(
-            "warning: the last rows are of {}, and today is {}; see whether their hours are what you meant",
-            Day::of(last),
-            today
-        );
-    }
+    // The ring may be ahead of a clock that is wrong, and a store that was not opened for days has an older today.
+    clock.max(manifest.intake.today.start()) + SKEW_SECONDS_MAX
 }
 
 /// Opens the store when no other process holds it: that makes a store in a new directory and declares the schema of the
@@ -184,6 +175,7 @@ fn sort(
         schema,
         keys: &keys,
         today: manifest.intake.today,
+        latest: latest_hour(manifest),
         shards: newest.map_or(config.options.shards, |file| file.meta.shards),
         level: config.rebuild.level,
         memory: args.memory,

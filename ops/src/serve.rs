@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use tallyring_api::calendar::ZoneRules;
 use tallyring_api::{
     Access, Admin, ApiState, App, Door, Server, Tls, describe_metrics, listen_statsd,
 };
@@ -111,6 +112,8 @@ pub fn run_on(taken: Option<std::net::TcpListener>, args: &ServeArgs, json: bool
     };
     let runtime = runtime()?;
     let began = Began::begin(&runtime, front)?;
+    let rules = ZoneRules::chosen();
+    tracing::info!(version = rules.version(), source = %rules.source(), "time zone rules");
     let service = open_service(data, clock, &config)?;
     let rebuilds = RebuildSetup {
         catalog,

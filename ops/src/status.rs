@@ -193,6 +193,13 @@ fn table(status: &Value, came: Option<&str>) -> String {
     line(&mut out, "memory", &memory);
     let disk = format!("{} free", bytes(&status["disk"]["free_bytes"]));
     line(&mut out, "disk", &disk);
+    let rules = &status["zone_rules"];
+    let zones = format!(
+        "rules {}, {}",
+        text(&rules["version"]),
+        text(&rules["source"])
+    );
+    line(&mut out, "zones", &zones);
     out
 }
 
@@ -321,6 +328,7 @@ mod tests {
             "memory": {"memory_bytes": 268_435_456, "deltas_bytes_max": 33_554_432, "cache_bytes_max": 16_777_216},
             "archive": {"pending_runs": 1, "file_bytes": 2_048},
             "disk": {"free_bytes": 1_073_741_824},
+            "zone_rules": {"version": "2026f", "source": "built in"},
             "backup_path": "/mnt/copy",
             "last_rebuild": {"job": 4, "state": "done", "ended_at": "2012-03-16T00:05:01Z", "error": null,
                 "backing_up": false, "backup": {"ended_at": "2012-03-16T00:05:02Z", "generation": null, "error": "the disk is full"}},
@@ -339,8 +347,13 @@ backup    failed, 2012-03-16T00:05:02Z: the disk is full
 ids       2 in memory, remembered 25 hours
 memory    1.00 MiB of deltas and ids, flushed at 32.00 MiB; 256.00 MiB there are
 disk      1.00 GiB free
+zones     rules 2026f, built in
 ";
         assert_eq!(table(&status, Some("3.5 records a second")), expected);
+    }
+
+    #[test]
+    fn the_last_backup_and_rebuild_say_how_far_they_came() {
         let (none, path) = (Value::Null, json!("/mnt/copy"));
         let progress = json!({"done_bytes": 1_100, "total_bytes": 2_048});
         for (path, job, shown) in [

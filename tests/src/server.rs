@@ -185,6 +185,16 @@ impl Server {
         Self::run(Command::new(binary()), name, data, arguments)
     }
 
+    /// As [`Server::start`], with a variable of the environment.
+    ///
+    /// # Panics
+    /// As [`Server::start`].
+    pub fn start_with(variable: (&str, &Path), data: &Path, arguments: &[&str]) -> Self {
+        let mut command = Command::new(binary());
+        command.env(variable.0, variable.1);
+        Self::run(command, "serve", data, arguments)
+    }
+
     /// As [`Server::start`], and a file that is too large is an error to it and does not end it: for
     /// [`Server::limit_files`].
     ///

@@ -34,6 +34,7 @@ fn stand() -> (SimDisk, Store) {
         schema: &schema,
         keys: &long_keys_of(&disk.blobs()).expect("keys"),
         today: Day::of(NOW),
+        latest: i64::MAX,
         shards: 3,
         level: 1,
         memory: MEMORY_MIN,

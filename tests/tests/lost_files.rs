@@ -116,6 +116,7 @@ fn adopt(disk: &SimDisk, store: &Store) {
         schema: &schema,
         keys: &long_keys_of(&disk.blobs()).expect("keys"),
         today: Day::of(START),
+        latest: i64::MAX,
         shards: 1,
         level: 1,
         memory: MEMORY_MIN,

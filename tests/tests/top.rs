@@ -69,6 +69,7 @@ fn stand(directory: &Path) -> Store {
         schema: &schema,
         keys: &long_keys_of(&blobs).expect("keys"),
         today: Day::of(NOW_MS / 1_000),
+        latest: i64::MAX,
         shards: 4,
         level: 1,
         memory: MEMORY_MIN,

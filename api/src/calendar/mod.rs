@@ -25,6 +25,7 @@
 mod edges;
 mod range;
 mod recent;
+mod rules;
 mod unit;
 mod zone;
 
@@ -34,6 +35,7 @@ mod cross_check;
 mod tests;
 
 pub use range::{AllTime, Bucket, Buckets, Request, Selection};
+pub use rules::ZoneRules;
 pub use unit::Unit;
 pub use zone::{Zone, rfc3339_utc};
 

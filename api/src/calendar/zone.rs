@@ -5,8 +5,10 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::fmt::temporal::DateTimePrinter;
-use jiff::tz::{AmbiguousOffset, Offset, TimeZone, TimeZoneDatabase};
+use jiff::tz::{AmbiguousOffset, Offset, TimeZone};
 use tallyring_records::FieldError;
+
+use super::rules::ZoneRules;
 
 /// `hour_offset` at least and at most, in hours.
 const HOUR_OFFSET_RANGE: std::ops::RangeInclusive<f64> = -12.0..=14.0;
@@ -49,15 +51,13 @@ impl Zone {
     }
 
     /// The IANA zone `name`, in any case (`america/new_york` is answered as `America/New_York`), by the
-    /// rules that were built in: every installation of one version answers alike.
+    /// rules that [`ZoneRules`] chose at the start.
     ///
     /// # Errors
     /// `timezone` is malformed if the database has no such name.
     pub fn named(name: &str) -> Result<Self, FieldError> {
-        TimeZoneDatabase::bundled()
-            .get(name)
-            .ok()
-            .filter(|timezone| !timezone.is_unknown())
+        ZoneRules::chosen()
+            .zone(name)
             .map(|timezone| {
                 let name = timezone.iana_name().unwrap_or(name).into();
                 Self { timezone, name }

@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
-use tallyring_realtime::{Batch, Refusal};
+use tallyring_realtime::{Batch, Refusal, Seldom};
 use tallyring_records::{COUNT_MAX, Increment, Schema, check_time};
 use tokio::net::UdpSocket;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -30,6 +30,8 @@ const GATHER: Duration = Duration::from_millis(50);
 /// How often a batch is offered to a server that is busy, and the pauses between.
 const TRIES: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(50);
+/// Bytes of a bad line that the log shows.
+const SAMPLE_BYTES_MAX: usize = 200;
 
 /// Counts what comes on `socket` until `stop` resolves; then what was gathered is written.
 pub async fn listen(state: ApiState, socket: UdpSocket, stop: impl Future<Output = ()>) {
@@ -75,10 +77,29 @@ fn take(state: &ApiState, datagram: &[u8], gathered: &mut Vec<Increment>) {
             Ok(increment) => gathered.push(increment),
             Err(why) => {
                 metrics::counter!("tallyring_statsd_bad_lines_total").increment(1);
-                tracing::debug!(why, "a StatsD line was not counted");
+                tell_of_bad_line(line, &why);
             }
         }
     }
+}
+
+/// Writes a bad line to the log, once a minute at most: a client that is set up wrongly sends thousands a second.
+fn tell_of_bad_line(line: &[u8], why: &str) {
+    static LINE: Seldom = Seldom::untold();
+    let Some(lines) = LINE.due() else {
+        return;
+    };
+    tracing::warn!(
+        lines,
+        sample = ?sample(line),
+        why = ?sample(why.as_bytes()),
+        "StatsD lines were not counted (told once a minute at most, with one of them)"
+    );
+}
+
+/// The beginning of what a client sent. The log writes it quoted and escaped.
+fn sample(sent: &[u8]) -> Cow<'_, str> {
+    String::from_utf8_lossy(&sent[..sent.len().min(SAMPLE_BYTES_MAX)])
 }
 
 /// Has a batch counted, without what the store refuses of it.

@@ -10,13 +10,14 @@ use tallyring_records::COUNT_MAX;
 
 use super::at::parse_at;
 use super::combined;
+use super::condition::Condition;
 use super::record::Record;
 use super::source::{Source, check_namespace, parse_option};
 use crate::escape::quoted;
 
 const TARGETS: &str = "at, n, id, user, key.<namespace> and by.<subtotal>";
 
-/// A whole set of `--map` options. Always has a time and at least one key.
+/// A whole set of `--map` options, and the `--where` options beside them. Always has a time and at least one key.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Mapping {
     at: Source,
@@ -25,6 +26,8 @@ pub struct Mapping {
     user: Option<Source>,
     keys: BTreeMap<String, Source>,
     by: BTreeMap<String, Source>,
+    /// All hold for each line that is sent.
+    conditions: Vec<Condition>,
 }
 
 /// An item of `POST /v1/increments`.
@@ -99,9 +102,20 @@ impl Mapping {
             user,
             keys,
             by,
+            conditions: Vec::new(),
         };
         mapping.check_literals()?;
         Ok(mapping)
+    }
+
+    /// Sends only the lines for which all of these `--where` options hold.
+    ///
+    /// # Errors
+    /// A sentence for the user that names the wrong option.
+    pub fn only_where(mut self, options: &[String]) -> Result<Self, String> {
+        let conditions = options.iter().map(|option| Condition::parse(option));
+        self.conditions = conditions.collect::<Result<_, _>>()?;
+        Ok(self)
     }
 
     /// Finds constants that would make every line bad, or every line but one a duplicate.
@@ -122,7 +136,7 @@ impl Mapping {
         Ok(())
     }
 
-    /// Makes sure that every mapped field is one that access logs have.
+    /// Makes sure that every field of an option is one that access logs have.
     ///
     /// # Errors
     /// A sentence for the user that names the wrong field and the fields there are.
@@ -133,14 +147,14 @@ impl Mapping {
         {
             None => Ok(()),
             Some(field) => Err(format!(
-                "--map …={}: access logs have no such field; theirs are {}",
+                "an option names the field {}: access logs have no such field; theirs are {}",
                 quoted(field),
                 combined::FIELDS.join(", ")
             )),
         }
     }
 
-    /// The names of all mapped fields.
+    /// The names of all fields that the options name.
     pub fn fields(&self) -> impl Iterator<Item = &str> {
         let single = [
             Some(&self.at),
@@ -157,6 +171,7 @@ impl Mapping {
                 Source::Field(name) => Some(name.as_str()),
                 Source::Literal(_) => None,
             })
+            .chain(self.conditions.iter().map(Condition::field))
     }
 
     /// Whether events carry an id, so that sending them again counts nothing twice.
@@ -164,14 +179,26 @@ impl Mapping {
         self.id.is_some()
     }
 
-    /// Makes the increment of one record.
+    /// Makes the increment of one record; none for a record that a `--where` excludes, and for a request in an access
+    /// log that has no key: a web server answers more than what is counted.
     ///
     /// # Errors
     /// A sentence for the user when the line is bad: no valid `at`, none of the keys, no valid `n` or no `id` where
     /// these are mapped. A missing `by` or `user` is left out.
-    pub fn increment<'a>(&'a self, record: &'a Record<'_>) -> Result<Increment<'a>, String> {
+    pub fn increment<'a>(
+        &'a self,
+        record: &'a Record<'_>,
+    ) -> Result<Option<Increment<'a>>, String> {
+        for condition in &self.conditions {
+            if !condition.holds(record)? {
+                return Ok(None);
+            }
+        }
         let at = parse_at(&self.at.required(record, "at")?)?;
         let keys = texts(&self.keys, record)?;
+        if keys.is_empty() && matches!(record, Record::Combined(_)) {
+            return Ok(None);
+        }
         if keys.is_empty() {
             let names: Vec<String> = self
                 .keys
@@ -183,14 +210,14 @@ impl Mapping {
         let n = self.n.as_ref().map(|n| n.required(record, "n"));
         let id = self.id.as_ref().map(|id| id.required(record, "id"));
         let user = self.user.as_ref().map(|user| user.text(record));
-        Ok(Increment {
+        Ok(Some(Increment {
             at,
             n: n.transpose()?.map(|n| parse_count(&n)).transpose()?,
             keys,
             id: id.transpose()?,
             user: user.transpose()?.flatten(),
             by: texts(&self.by, record)?,
-        })
+        }))
     }
 }
 
@@ -242,7 +269,8 @@ mod tests {
         let mapping = mapping(options).expect("mapping");
         let line = line.to_string();
         let record = Record::Json(json::parse(line.as_bytes())?);
-        Ok(serde_json::to_value(mapping.increment(&record)?).expect("JSON"))
+        let increment = mapping.increment(&record)?.expect("not skipped");
+        Ok(serde_json::to_value(increment).expect("JSON"))
     }
 
     #[track_caller]

@@ -7,6 +7,7 @@ mod answer;
 mod at;
 mod bad_lines;
 mod combined;
+mod condition;
 mod csv;
 mod error;
 mod interrupt;
@@ -47,7 +48,8 @@ Mapping:
   --map TARGET==TEXT sets a constant.
     at                when it happened (needed): Unix seconds, RFC 3339, or an
                       access log's time
-    key.<namespace>   what is counted: at least one; a line may lack some
+    key.<namespace>   what is counted: at least one; a line may lack some; a line
+                      without any is bad, and skipped in an access log
     by.<subtotal>     a breakdown; where a line has none, it counts under -
     n                 how many, 1 if not mapped
     id                the event's own id: sending it again counts nothing twice
@@ -66,9 +68,11 @@ Examples:
     tallyring send hours.csv --to http://127.0.0.1:7117 \\
       --map key.d==example.com --map n=visits --map at=hour
 
-  A web access log while it is being written, by link and referrer:
+  A web access log while it is being written, by link and referrer; only
+  redirects count, and lines without a link are skipped:
     tallyring send access.log --follow --to http://127.0.0.1:7117 \\
-      --map key.l=link --map by.r=referrer --map at=time --on-error skip
+      --where method=GET --where status=3xx --on-error skip \\
+      --map key.l=link --map by.r=referrer --map at=time
 
 A run tries a batch again when the server is busy or the connection breaks, and counts \
 nothing twice. Running the command again does count again, unless an id is mapped.";
@@ -95,6 +99,11 @@ pub struct SendArgs {
     /// Which field becomes what; at least `at` and one `key.<namespace>` (see Mapping below)
     #[arg(long, required = true, value_name = "TARGET=FIELD")]
     map: Vec<String>,
+
+    /// Send only lines whose field has this value, or one of several: --where status=301,302; 3xx is every status from
+    /// 300 to 399; given more than once, all must hold
+    #[arg(long = "where", value_name = "FIELD=VALUE")]
+    conditions: Vec<String>,
 
     /// How lines are written [default: by name, .csv and .log or .log.1 (combined), else json]
     #[arg(long, value_enum)]

@@ -49,7 +49,7 @@ impl Plan {
     }
 
     fn check(args: SendArgs, environment_key: Option<String>) -> Result<Self, String> {
-        let mapping = Mapping::parse(&args.map)?;
+        let mapping = Mapping::parse(&args.map)?.only_where(&args.conditions)?;
         let format_of = |path: &Path| args.format.unwrap_or_else(|| Format::of_name(path));
         let inputs: Vec<Input> = args
             .files
@@ -186,6 +186,10 @@ mod tests {
         check_refused(
             &[&GOOD[..], &["a.log"]].concat(),
             "access logs have no such field",
+        );
+        check_refused(
+            &[&GOOD[..], &["a", "--where=status"]].concat(),
+            "FIELD=VALUE",
         );
         check_refused(&[&GOOD[..], &["-", "-"]].concat(), "only once");
         check_refused(&[&GOOD[..], &["--follow", "a", "b"]].concat(), "one file");

@@ -199,9 +199,16 @@ impl<'a> Session<'a> {
     /// Appends a record to the batch, and posts the batch when it is full.
     fn take_record(&mut self, parser: &Parser, line: SourceLine) -> Result<(), Why> {
         let start = self.batch.body.len();
-        if let Err(reason) = self.append(parser, &line.text) {
-            self.batch.body.truncate(start);
-            return self.take_bad(&line, &reason);
+        match self.append(parser, &line.text) {
+            Ok(true) => {}
+            Ok(false) => {
+                self.totals.skipped += 1;
+                return Ok(());
+            }
+            Err(reason) => {
+                self.batch.body.truncate(start);
+                return self.take_bad(&line, &reason);
+            }
         }
         if self.batch.body.len() > BATCH_BYTES_MAX && start > 0 {
             let last = self.batch.body.split_off(start);
@@ -215,13 +222,16 @@ impl<'a> Session<'a> {
         if full { self.flush() } else { Ok(()) }
     }
 
-    fn append(&mut self, parser: &Parser, text: &[u8]) -> Result<(), String> {
+    /// Appends the increment of a record; false where the record is not to be sent.
+    fn append(&mut self, parser: &Parser, text: &[u8]) -> Result<bool, String> {
         let record = parser.parse(text)?;
-        let increment = self.plan.mapping.increment(&record)?;
+        let Some(increment) = self.plan.mapping.increment(&record)? else {
+            return Ok(false);
+        };
         serde_json::to_writer(&mut self.batch.body, &increment)
             .map_err(|error| error.to_string())?;
         self.batch.body.push(b'\n');
-        Ok(())
+        Ok(true)
     }
 
     /// Lists a bad line, or stops at it: what is gathered by then stays unsent.

@@ -23,6 +23,8 @@ pub struct Totals {
     pub rejected: u64,
     /// Lines that were not sent because they are bad.
     pub bad_lines: u64,
+    /// Lines that were not sent because a `--where` excludes them, or because a request in an access log has no key.
+    pub skipped: u64,
     /// Answered batches.
     pub batches: u64,
     /// Attempts that were repeated.
@@ -53,6 +55,7 @@ impl Totals {
             ("late", self.late),
             ("rejected", self.rejected),
             ("bad lines", self.bad_lines),
+            ("skipped", self.skipped),
             ("retries", self.retries),
         ]
         .map(|(name, count)| (name, HumanCount(count).to_string()))
@@ -89,6 +92,7 @@ mod tests {
         late: 0,
         rejected: 0,
         bad_lines: 120,
+        skipped: 7,
         batches: 4,
         retries: 1,
     };
@@ -110,6 +114,7 @@ duplicates        2
 late              0
 rejected          0
 bad lines       120
+skipped           7
 retries           1
 elapsed       0.5 s
 rate        6,880/s
@@ -121,7 +126,7 @@ rate        6,880/s
     fn json_is_one_object() {
         let expected = concat!(
             r#"{"sent":3440,"accepted":3438,"duplicates":2,"late":0,"rejected":0,"bad_lines":120,"#,
-            r#""batches":4,"retries":1,"elapsed_seconds":0.5,"events_per_second":6880.0}"#,
+            r#""skipped":7,"batches":4,"retries":1,"elapsed_seconds":0.5,"events_per_second":6880.0}"#,
             "\n"
         );
         assert_eq!(written(true), expected);

@@ -195,6 +195,39 @@ fn skip_counts_and_records_bad_lines_and_those_the_server_refused() {
     );
 }
 
+/// Four requests: a redirect, one of the page without a link, one that is not there, and what no client should send.
+const REQUESTS: &str = r#"10.0.0.1 - - [16/Mar/2012:18:40:47 +0000] "GET /abc HTTP/1.1" 302 5 "-" "curl"
+10.0.0.1 - - [16/Mar/2012:18:40:47 +0000] "GET / HTTP/1.1" 301 5 "-" "curl"
+10.0.0.1 - - [16/Mar/2012:18:40:47 +0000] "GET /no HTTP/1.1" 404 5 "-" "curl"
+10.0.0.1 - - [16/Mar/2012:18:40:47 +0000] "\x16\x03\x01" 400 5 "-" "-"
+"#;
+
+#[test]
+fn requests_without_a_key_and_those_that_where_excludes_are_skipped_and_told() {
+    let mapped = ["--map=at=time", "--map=key.l=link"];
+    let (outcome, totals, _) = send(vec![ok(TWO)], "a.log", REQUESTS, &mapped);
+    assert_eq!(outcome, Ok(()));
+    let told = |totals: Totals| (totals.sent, totals.skipped, totals.bad_lines);
+    assert_eq!(told(totals), (2, 2, 0));
+
+    let only = [&mapped[..], &["--where=status=3xx", "--where=method=GET"]].concat();
+    let (outcome, totals, requests) = send(vec![ok(ONE)], "a.log", REQUESTS, &only);
+    assert_eq!((outcome, told(totals)), (Ok(()), (1, 3, 0)));
+    assert_eq!(
+        body(&requests[0]),
+        "{\"at\":1331923247,\"keys\":{\"l\":\"abc\"}}\n"
+    );
+
+    // A column may be asked for without being mapped; in CSV and JSON a line without a key is bad.
+    let only = ["--map=at=ts", "--map=key.l=key", "--where=code=200,301"];
+    let lines = "ts,key,code\n1,a,301\nsoon,b,404\n2,c,200\n";
+    let (outcome, totals, _) = send(vec![ok(TWO)], "a.csv", lines, &only);
+    assert_eq!((outcome, told(totals)), (Ok(()), (2, 1, 0)));
+    let (outcome, ..) = send(vec![], "a.csv", "ts,key,code\n1,,301\n", &only);
+    let error = outcome.expect_err("bad");
+    assert!(error.starts_with("a.csv:2: no key"), "{error}");
+}
+
 #[test]
 fn refusals_that_the_server_does_not_name_are_counted_too() {
     let lines = "{\"t\":1,\"g\":\"a\"}\n{\"t\":2,\"g\":\"b\"}\n";

@@ -4,6 +4,11 @@ use std::ops::Range;
 
 use tallyring_records::{Interner, is_hash};
 
+use crate::seldom::Seldom;
+
+/// Bytes of a text that a line of the log shows.
+const SHOWN_BYTES_MAX: usize = 200;
+
 /// Hashes and their texts, in the order in which they were first seen.
 #[derive(Clone, Default)]
 pub struct Lookups {
@@ -24,12 +29,7 @@ impl Lookups {
                 self.texts.push(raw.into());
             }
             // The hash has 72 keyed bits, so this does not happen by chance before about 10^10 long texts.
-            Some(known) if **known != *raw => tracing::error!(
-                hash,
-                first = %known.escape_debug(),
-                second = %raw.escape_debug(),
-                "two different texts have the same hash; both are shown as the first text"
-            ),
+            Some(known) if **known != *raw => tell_of_clash(hash, known, raw),
             Some(_) => {}
         }
     }
@@ -61,9 +61,69 @@ impl Lookups {
     }
 }
 
+/// Says that two texts have one hash. Every increment of such a text may say so, hence once a minute at most.
+#[cold]
+fn tell_of_clash(hash: &str, first: &str, second: &str) {
+    static LINE: Seldom = Seldom::untold();
+    let Some(times) = LINE.due() else {
+        return;
+    };
+    tracing::error!(
+        times,
+        hash,
+        first = %start_of(first).escape_debug(),
+        second = %start_of(second).escape_debug(),
+        "two different texts have the same hash; both are shown as the first text (told once a minute at most)"
+    );
+}
+
+/// As much of a text as a line of the log shows.
+fn start_of(text: &str) -> &str {
+    &text[..text.floor_char_boundary(SHOWN_BYTES_MAX)]
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tracing::span::{Attributes, Id, Record as Values};
+    use tracing::{Event, Metadata, Subscriber};
+
     use super::*;
+
+    /// Counts the lines of a log.
+    #[derive(Default)]
+    struct Lines(AtomicUsize);
+
+    impl Subscriber for Lines {
+        fn enabled(&self, _: &Metadata<'_>) -> bool {
+            true
+        }
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+        fn record(&self, _: &Id, _: &Values<'_>) {}
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+        fn event(&self, _: &Event<'_>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+        fn enter(&self, _: &Id) {}
+        fn exit(&self, _: &Id) {}
+    }
+
+    #[test]
+    fn a_clash_does_not_flood_the_log() {
+        let lines = Arc::new(Lines::default());
+        tracing::subscriber::with_default(Arc::clone(&lines), || {
+            let mut lookups = Lookups::default();
+            for number in 0..1_000 {
+                lookups.note("hash00000001", &format!("a long text {number}"));
+            }
+        });
+        // Another test of this program may have told the line of this minute.
+        assert!(lines.0.load(Ordering::Relaxed) <= 1);
+    }
 
     #[test]
     fn a_hash_keeps_its_first_text_also_when_copied() {

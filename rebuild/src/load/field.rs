@@ -2,20 +2,28 @@
 
 use std::borrow::Cow;
 
+use jiff::Timestamp;
 use tallyring_records::input::{time, whole_number};
 use tallyring_records::{COUNT_MAX, TIME_MAX, TIME_MIN};
 
-/// Reads an hour: RFC 3339, or Unix seconds. Returns Unix seconds.
+/// Reads an hour: RFC 3339, or Unix seconds, `latest` (Unix seconds) at most. Returns Unix seconds.
 ///
 /// # Errors
 /// A sentence for the user, safe to show.
-pub fn hour(text: &[u8]) -> Result<i64, String> {
+pub fn hour(text: &[u8], latest: i64) -> Result<i64, String> {
+    let years = TIME_MIN..TIME_MAX;
     match time::parse(text) {
-        Some(seconds) if (TIME_MIN..TIME_MAX).contains(&seconds) => Ok(seconds),
-        Some(_) => Err(format!(
+        Some(seconds) if years.contains(&seconds) && seconds <= latest => Ok(seconds),
+        Some(seconds) if years.contains(&seconds) => Err(format!(
+            "`hour` is {}, which is {}, more than 24 hours ahead of the clock; correct the hour (hours up to {} are taken)",
+            shown(text),
+            instant(seconds),
+            instant(latest)
+        )),
+        Some(seconds) => Err(format!(
             "`hour` is {}, which lies outside the years 2000 to 2999{}",
             shown(text),
-            if whole_number(text).is_some() && text.len() >= 13 {
+            if whole_number(text).is_some() && years.contains(&(seconds / 1_000)) {
                 "; it looks like milliseconds: divide it by 1,000"
             } else {
                 ""
@@ -26,6 +34,11 @@ pub fn hour(text: &[u8]) -> Result<i64, String> {
             shown(text)
         )),
     }
+}
+
+/// Unix seconds in RFC 3339.
+fn instant(seconds: i64) -> String {
+    Timestamp::from_second(seconds).map_or_else(|_| seconds.to_string(), |at| at.to_string())
 }
 
 /// Reads a count, 0 to 2^53−1.
@@ -82,6 +95,8 @@ pub fn shown(text: &[u8]) -> String {
 mod tests {
     use super::*;
 
+    const NOW: i64 = 1_331_923_247;
+
     #[test]
     fn parts_of_crossed_values_may_hold_what_joins_them() {
         for (value, parts) in [
@@ -97,14 +112,14 @@ mod tests {
 
     #[test]
     fn hours_are_unix_seconds_or_rfc_3339() {
-        assert_eq!(hour(b"1331920800"), Ok(1_331_920_800));
+        assert_eq!(hour(b"1331920800", NOW), Ok(1_331_920_800));
         for text in [
             "2012-03-16T18:00:00Z",
             "2012-03-16T14:00:00-04:00",
             "2012-03-16 18:00:00Z",
             "2012-03-16T18:00:00.5Z",
         ] {
-            assert_eq!(hour(text.as_bytes()), Ok(1_331_920_800), "{text}");
+            assert_eq!(hour(text.as_bytes(), NOW), Ok(1_331_920_800), "{text}");
         }
         for text in [
             "",
@@ -117,7 +132,28 @@ mod tests {
             "1331923247000",
             "99999999999999999999",
         ] {
-            assert!(hour(text.as_bytes()).is_err(), "{text}");
+            assert!(hour(text.as_bytes(), NOW).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_hour_ahead_of_the_clock_or_in_milliseconds_is_named_with_its_remedy() {
+        assert_eq!(hour(b"2012-03-16T18:40:47Z", NOW), Ok(NOW));
+        assert_eq!(hour(b"32503679999", TIME_MAX), Ok(TIME_MAX - 1));
+        for (text, latest, why) in [
+            (
+                "4600000000",
+                NOW,
+                "`hour` is `4600000000`, which is 2115-10-08T17:46:40Z, more than 24 hours ahead of the clock; \
+                 correct the hour (hours up to 2012-03-16T18:40:47Z are taken)",
+            ),
+            ("1331923248", NOW, "ahead of the clock"),
+            ("32503680000", TIME_MAX, "outside the years 2000 to 2999"),
+            ("946684800000", NOW, "divide it by 1,000"),
+            ("1331923247000", NOW, "divide it by 1,000"),
+        ] {
+            let found = hour(text.as_bytes(), latest).expect_err(text);
+            assert!(found.contains(why), "{found}");
         }
     }
 

@@ -35,6 +35,7 @@ pub struct Memory<'o> {
     schema: &'o Schema,
     long_keys: &'o LongKeys,
     first_open_year: i16,
+    latest: i64,
     names: Names,
     /// Rows that a thread collects for a lane, bytes.
     staged_bytes: usize,
@@ -72,6 +73,7 @@ impl<'o> Memory<'o> {
             schema: options.schema,
             long_keys: options.keys,
             first_open_year: first_open_year(options.today),
+            latest: options.latest,
             names: Names::new(options.schema),
             staged_bytes: usize::try_from(staged_bytes).expect("BUG: staged bytes are bounded"),
             budget: options
@@ -214,7 +216,12 @@ impl Filling<'_, '_> {
 
     fn chunk(&self, chunk: &Chunk, batch: &mut Batch, worker: usize) -> Result<(), LoadError> {
         let memory = self.memory;
-        let mut reader = Reader::new(memory.schema, memory.long_keys, &memory.names);
+        let mut reader = Reader::new(
+            memory.schema,
+            memory.long_keys,
+            &memory.names,
+            memory.latest,
+        );
         let mut count = 0;
         let lanes = &mut batch.lanes;
         let mut each = |line: u64, fields: Result<Fields<'_>, String>, text: &[u8]| {

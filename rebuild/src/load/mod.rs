@@ -55,6 +55,8 @@ pub struct LoadOptions<'a> {
     pub keys: &'a LongKeys,
     /// The ring's today, which tells which years are closed.
     pub today: Day,
+    /// The latest hour that is taken, Unix seconds.
+    pub latest: i64,
     /// Shards of the runs.
     pub shards: u16,
     /// zstd level of the runs, 1–19.

@@ -206,6 +206,8 @@ pub struct Reader<'s> {
     schema: &'s Schema,
     keys: &'s LongKeys,
     names: &'s Names,
+    /// The latest hour that is taken, Unix seconds.
+    latest: i64,
     /// Index of the previous row's namespace, which is mostly that of the next row, too.
     last: usize,
     /// By index of the namespace.
@@ -232,12 +234,13 @@ struct Key<'k> {
 }
 
 impl<'s> Reader<'s> {
-    /// Creates a reader of rows.
-    pub fn new(schema: &'s Schema, keys: &'s LongKeys, names: &'s Names) -> Self {
+    /// Creates a reader of rows whose hours are `latest` (Unix seconds) at most.
+    pub fn new(schema: &'s Schema, keys: &'s LongKeys, names: &'s Names, latest: i64) -> Self {
         Self {
             schema,
             keys,
             names,
+            latest,
             last: 0,
             prefixes: schema
                 .namespaces
@@ -269,7 +272,7 @@ impl<'s> Reader<'s> {
         rows_of: impl FnOnce(&ShardPrefix, &[u8]) -> &'r mut StagedRows,
     ) -> Result<(), String> {
         let namespace = self.namespace(fields.namespace)?;
-        let seconds = field::hour(fields.hour)?;
+        let seconds = field::hour(fields.hour, self.latest)?;
         let count = field::count(fields.count)?;
         if fields.key.is_empty() {
             return Err("`key` is empty".into());
@@ -454,7 +457,7 @@ mod tests {
     fn nothing_stays_of_rows_that_do_not_count() {
         let schema = Schema::default_clicks();
         let (keys, names) = (LongKeys::new([5; 32]), Names::new(&schema));
-        let mut reader = Reader::new(&schema, &keys, &names);
+        let mut reader = Reader::new(&schema, &keys, &names, i64::MAX);
         let mut rows = StagedRows::default();
         let long: &[u8] = b"http://a.example/";
         let mut row = |count, value| {

@@ -42,6 +42,7 @@ impl Stand {
             schema: &self.schema,
             keys: &self.keys,
             today: "2012-03-16".parse::<Day>().unwrap(),
+            latest: i64::MAX,
             shards: 3,
             level: 1,
             memory,

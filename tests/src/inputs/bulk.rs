@@ -30,6 +30,7 @@ pub fn read(bytes: &[u8]) -> Result<(), String> {
         schema: &schema,
         keys: &keys,
         today: Day::of(1_331_923_247),
+        latest: i64::MAX,
         shards: 2,
         level: 1,
         memory: MEMORY_MIN,

@@ -105,6 +105,7 @@ impl Driver {
             schema,
             keys: &keys,
             today: self.store().status().today,
+            latest: i64::MAX,
             shards: self.options.shards,
             level: 1,
             memory: MEMORY_MIN,

@@ -254,21 +254,28 @@ fn a_dry_run_and_a_bad_row_change_nothing() {
 }
 
 #[test]
-fn a_load_of_hours_to_come_says_so_and_counts() {
+fn hours_ahead_of_the_clock_are_bad_rows_as_they_are_bad_increments() {
     let stand = Stand::new();
-    let load = |name: &str, hour: &str| {
-        let file = stand.file(&format!("{name}.csv"), &format!("l,abc,{hour},2\n"));
-        let loaded = tallyring(&stand.arguments("load", &[name, &file]));
-        assert_eq!(loaded.code, 0, "{loaded:?}");
-        loaded.stderr
+    let load = |hour: &str| {
+        let file = stand.file("ahead.csv", &format!("l,abc,{hour},2\n"));
+        let name = format!("h{hour}").replace([':', '-'], "").to_lowercase();
+        tallyring(&stand.arguments("load", &[&name, &file]))
     };
-    let warning = load("ahead", "2931-01-01T05:00:00Z");
+    for hour in ["2115-10-08T17:00:00Z", "4600000000", "2931-01-01T05:00:00Z"] {
+        let refused = load(hour);
+        assert_eq!(refused.code, 1, "{refused:?}");
+        let why = format!("ahead.csv line 2: `hour` is `{hour}`, which is 2");
+        assert!(refused.stderr.contains(&why), "{refused:?}");
+        let why = "more than 24 hours ahead of the clock; correct the hour";
+        assert!(refused.stderr.contains(why), "{refused:?}");
+    }
+    let milliseconds = load("946684800000");
     assert!(
-        warning.contains("the last rows are of 2931-01-01, and today is"),
-        "{warning}"
+        milliseconds.stderr.contains("divide it by 1,000"),
+        "{milliseconds:?}"
     );
-    let past = load("past", "2011-01-01T05:00:00Z");
-    assert!(!past.contains("warning"), "{past}");
+    let loaded = load("2011-01-01T05:00:00Z");
+    assert_eq!(loaded.code, 0, "{loaded:?}");
 }
 
 #[test]

@@ -42,3 +42,4 @@ mod stored;
 mod story;
 mod terminal;
 mod uniques;
+mod zones;

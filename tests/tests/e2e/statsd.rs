@@ -32,7 +32,7 @@ fn counters_are_counted_and_what_is_wrong_is_told_in_the_metrics() {
     assert_eq!(checked["declared"]["namespaces"][0]["name"], "l");
     socket
         .send(
-            b"l.abc:2|c|#c:US,key.u:jehiah,env:prod\nl.abc:1|c|@0.25|#c:DE\nnonsense\nl.abc:5|ms\n",
+            b"l.abc:2|c|#c:US,key.u:jehiah,env:prod\nl.abc:1|c|@0.25|#c:DE\nnonsense \x1b[2J\nl.abc:5|ms\n",
         )
         .unwrap();
     let total =
@@ -45,6 +45,22 @@ fn counters_are_counted_and_what_is_wrong_is_told_in_the_metrics() {
     assert!(
         metrics.contains("tallyring_statsd_bad_lines_total 2"),
         "{metrics}"
+    );
+    // However many lines are bad, the log has one line a minute about them.
+    for _ in 0..50 {
+        socket.send(b"nonsense \x1b[2J").unwrap();
+    }
+    wait_until("all bad lines are counted", || {
+        let metrics = server.get("/metrics").text;
+        metrics.contains("tallyring_statsd_bad_lines_total 52")
+    });
+    let messages = server.messages();
+    let told = messages.lines().filter(|line| line.contains("sample="));
+    let told: Vec<&str> = told.collect();
+    assert_eq!(told.len(), 1, "{messages}");
+    assert!(
+        told[0].contains(r#"lines=1 sample="nonsense \u{1b}[2J""#),
+        "{told:?}"
     );
     // A stop writes every counter that had come in before.
     for _ in 0..100 {

@@ -125,13 +125,6 @@ impl Drop for Nginx {
     }
 }
 
-/// The configuration of Tallyring that the shipped file asks for in its comment.
-fn asked_for() -> String {
-    let text = read("nginx/mirror.conf");
-    let lines = text.lines().filter_map(|line| line.strip_prefix("#   "));
-    lines.map(|line| format!("{line}\n")).collect()
-}
-
 fn counted(client: &Client, of: &str) -> Value {
     client.get_json(&format!("/v1/{of}?unit=year&units=-1"))
 }
@@ -145,10 +138,7 @@ fn a_stock_nginx_counts_each_request_for_a_link_once() {
         );
     };
     let directory = TempDir::new().unwrap();
-    let config = directory.path().join("tallyring.toml");
-    fs::write(&config, asked_for()).unwrap();
-    let data = directory.path().join("data");
-    let server = Server::start(&data, &["--config", config.to_str().unwrap()]);
+    let server = Server::start(&directory.path().join("data"), &[]);
     let address = server.url().strip_prefix("http://").unwrap().to_owned();
     let nginx = Nginx::start(&binary, directory.path(), redirector(), &address);
 
@@ -172,21 +162,71 @@ fn a_stock_nginx_counts_each_request_for_a_link_once() {
     );
     assert!(nginx.get("/%22%2C%22n%22:9", "-").contains(" 302 "));
     wait_until("all are counted", || {
-        counted(&server, "domain_click/short.example/summary")["total"] == 23
+        counted(&server, "d/short.example/summary")["total"] == 23
     });
-    let by = counted(&server, "link_click/abc/by/referrer");
+    let by = counted(&server, "l/abc/by/r");
     assert_eq!(by["total"], 21);
     let values = serde_json::json!([{"value": "https://news.example/", "count": 20}, {"value": "-", "count": 1}]);
     assert_eq!(by["values"], values);
     for link in ["missing", "%2522%252C%2522n%2522:9"] {
         assert_eq!(
-            counted(&server, &format!("link_click/{link}/summary"))["total"],
+            counted(&server, &format!("l/{link}/summary"))["total"],
             1,
             "{link}"
         );
     }
 
+    let bitly =
+        server.get_json("/v3/link/clicks?link=http%3A%2F%2Fshort.example%2Fabc&access_token=a");
+    assert_eq!(bitly["data"]["link_clicks"], 21, "{bitly}");
+    // The page itself is no link.
+    assert!(nginx.get("/", "-").contains(" 302 "));
+    wait_until("the page is counted", || {
+        counted(&server, "d/short.example/summary")["total"] == 24
+    });
+    assert_eq!(counted(&server, "l/-/summary")["total"], 0);
+
     // Nobody waits for a Tallyring that is gone.
     server.terminate();
     assert!(nginx.get("/abc", "-").contains(" 302 "));
+}
+
+#[test]
+fn what_the_shipped_file_sends_counts_in_what_bitlys_api_reads() {
+    let text = read("nginx/mirror.conf");
+    let body = text.split("proxy_set_body '").nth(1).expect("a body");
+    let body = body.split("';").next().expect("its end");
+    let mut sent = body.to_owned();
+    for (variable, value) in [
+        ("$time_iso8601", "2012-03-16T18:40:47+00:00"),
+        ("$request_id", "0123456789abcdef"),
+        ("$tallyring_link", r#""l":"abc","#),
+        ("$tallyring_user", r#""u":"jehiah","#),
+        ("$tallyring_domain", "short.example"),
+        ("$tallyring_referrer", "https://news.example/"),
+        ("$tallyring_country", ""),
+    ] {
+        assert!(sent.contains(variable), "{variable} in {body}");
+        sent = sent.replace(variable, value);
+    }
+    let directory = TempDir::new().unwrap();
+    let server = Server::start(directory.path(), &[]);
+    for _ in 0..2 {
+        assert_eq!(server.post("/v1/increments", &sent).status, 200, "{sent}");
+    }
+    let last = "unit_reference_ts=1331923247&units=1&access_token=jehiah";
+    for (path, field) in [
+        (
+            "link/clicks?link=http%3A%2F%2Fshort.example%2Fabc&",
+            "/data/link_clicks/0/clicks",
+        ),
+        ("user/clicks?", "/data/total_clicks"),
+    ] {
+        let answer = server.get_json(&format!("/v3/{path}{last}"));
+        assert_eq!(answer.pointer(field), Some(&Value::from(1)), "{answer}");
+    }
+    for key in ["l/abc", "u/jehiah", "d/short.example"] {
+        let by = counted(&server, &format!("{key}/by/r"));
+        assert_eq!(by["values"][0]["value"], "https://news.example/", "{by}");
+    }
 }
