@@ -300,6 +300,7 @@ impl Began {
             service: Arc::clone(&service),
             admin: Arc::new(admin),
             access: Arc::clone(&self.access),
+            writes: Arc::new(setup.config.writes.clone()),
             metrics: self.metrics,
         };
         rebuilds.start_healing();

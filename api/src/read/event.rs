@@ -6,7 +6,7 @@ use axum::http::header;
 use axum::response::IntoResponse;
 use serde::Serialize;
 use tallyring_realtime::{IdHistory, Logged, Store};
-use tallyring_records::{Grain, Increment, Offset, Record, Schema, TimeCode, how_many};
+use tallyring_records::{Grain, Increment, Offset, Record, Schema, Text, TimeCode, how_many};
 
 use crate::access::Caller;
 use crate::calendar::rfc3339_utc;
@@ -48,6 +48,14 @@ enum Verdict {
     Refused,
 }
 
+/// A field that did not count.
+#[derive(Serialize, utoipa::ToSchema)]
+struct SetAside {
+    field: String,
+    /// At most 64 characters
+    value: String,
+}
+
 /// Where an id was counted.
 #[derive(Serialize, utoipa::ToSchema)]
 struct CountedEvent {
@@ -58,6 +66,9 @@ struct CountedEvent {
     n: u64,
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     kind: Option<String>,
+    /// Wrong fields, without which it counted
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    set_aside: Vec<SetAside>,
     /// It came after its time was settled, or for a day that was exported before or lies outside the ring: as the
     /// answer to it said
     late: bool,
@@ -232,9 +243,20 @@ fn counted(schema: &Schema, logged: Logged, generation: Option<u64>) -> Option<C
         n: increment.n,
         late: is_outside || is_correction,
         buckets: buckets(schema, &increment),
+        set_aside: set_aside(&increment),
         kind: increment.event.map(|event| event.kind),
         generation,
     })
+}
+
+fn set_aside(increment: &Increment) -> Vec<SetAside> {
+    let details = increment.details.as_ref();
+    let noted = details.map_or(&[][..], |details| &details.set_aside);
+    let of_pair = |(field, value): &(Text, Text)| SetAside {
+        field: field.to_string(),
+        value: value.to_string(),
+    };
+    noted.iter().map(of_pair).collect()
 }
 
 fn buckets(schema: &Schema, increment: &Increment) -> Vec<EventBucket> {

@@ -1,9 +1,12 @@
 //! One event as JSON: an increment by one on every entity it names.
 
 use serde_json::Value;
-use tallyring_records::{Event, EventType, FieldError, Increment, Schema, Text, check_time};
+use tallyring_records::{
+    Details, Event, EventType, FieldError, Increment, Schema, Text, check_time,
+};
 
-use super::increment::{at, origin, shown, text, texts};
+use super::increment::{at, origin, shown, text, texts, values};
+use super::rules::WriteRules;
 use crate::problem::Problem;
 
 /// Longest view, bytes.
@@ -13,7 +16,12 @@ const VIEW_BYTES_MAX: usize = 64;
 ///
 /// # Errors
 /// The first field that is wrong.
-pub fn parse(item: Value, schema: &Schema, now: i64) -> Result<Increment, Problem> {
+pub fn parse(
+    item: Value,
+    rules: &WriteRules,
+    schema: &Schema,
+    now: i64,
+) -> Result<Increment, Problem> {
     let Value::Object(mut fields) = item else {
         let detail = "must be a JSON object with \"id\", \"type\" and \"entities\"";
         return Err(Problem::malformed("item", &shown(&item), detail));
@@ -26,11 +34,12 @@ pub fn parse(item: Value, schema: &Schema, now: i64) -> Result<Increment, Proble
         return Err(missing("id", detail));
     }
     let event = kind(schema, text("type", fields.remove("type"))?)?;
-    let increment = Increment {
+    let mut details = Details::default();
+    let mut increment = Increment {
         at: at(fields.remove("at"), now)?,
         n: 1,
         keys: keys(event, texts("entities", fields.remove("entities"))?)?,
-        by: texts("by", fields.remove("by"))?,
+        by: values(fields.remove("by"), rules, &mut details)?,
         id,
         origin,
         user: text("user", fields.remove("user"))?,
@@ -39,13 +48,14 @@ pub fn parse(item: Value, schema: &Schema, now: i64) -> Result<Increment, Proble
             view: view(text("view", fields.remove("view"))?)?,
             correction: false,
         })),
+        details: details.boxed(),
     };
     if let Some((name, value)) = fields.into_iter().next() {
         let detail = "is not a field; use id (or producer, epoch and sequence), type, at, entities, by, user and view";
         return Err(Problem::malformed(&name, &shown(&value), detail));
     }
-    increment
-        .validate(schema)
+    rules
+        .check(&mut increment, schema)
         .map_err(|error| as_entity(event, error))?;
     check_time(increment.at, now)?;
     Ok(increment)

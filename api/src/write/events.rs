@@ -1,5 +1,7 @@
 //! `POST /v1/events`: events with ids, each counted once on every entity it names.
 
+use std::sync::Arc;
+
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{RawQuery, State};
@@ -136,11 +138,12 @@ pub async fn events(
         true => Ok(vec![(None, cloud_event::from_headers(headers, bytes))]),
         false => items::read(headers, bytes),
     };
+    let rules = Arc::clone(&state.writes);
     let parse = move |item, schema: &Schema, now| match is_wrapped {
-        true => event::parse(cloud_event::unwrap(item)?, schema, now),
+        true => event::parse(cloud_event::unwrap(item)?, &rules, schema, now),
         false => {
             cloud_event::check_plain(&item)?;
-            event::parse(item, schema, now)
+            event::parse(item, &rules, schema, now)
         }
     };
     let sent = Sent {

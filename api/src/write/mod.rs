@@ -10,4 +10,5 @@ pub mod increments;
 mod items;
 mod plain;
 mod refused;
+pub mod rules;
 pub mod statsd;

@@ -54,6 +54,7 @@ fn as_json(config: &Config) -> Value {
         "statsd": config.statsd,
         "backup": config.backup,
         "log_copy": config.log_copy.as_ref().map(|copy| json!({ "path": copy.path, "ack": copy.ack })),
+        "strict": config.writes.strict,
         "shards": config.options.shards,
         "memory": {
             "memory_mib": config.options.memory_bytes >> 20,
@@ -119,6 +120,12 @@ fn explain(config: &Config) -> Result<()> {
             LogCopyAck::Both => "acknowledges what both have",
         };
         say!("  copies the log to {}, {ack}", copy.path.display())?;
+    }
+    match config.writes.strict {
+        true => say!("  refuses increments with wrong breakdown values")?,
+        false => {
+            say!("  counts increments with wrong breakdown values, and sets the values aside")?
+        }
     }
     let http = &config.http;
     say!(
