@@ -1,4 +1,4 @@
-//! What an increment says beyond its counts. The log keeps these fields, and no counter ever depends on them.
+//! Fields of an increment beside its counts. The log keeps these fields, and no counter ever depends on them.
 
 use crate::error::FieldError;
 use crate::increment::{Increment, KEY_BYTES_MAX, KEYS_MAX, Text};

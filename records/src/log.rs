@@ -31,11 +31,13 @@
 //!
 //! *more* is a sum of flags, then the fields that they announce: 1, the event is a correction (nothing follows); 2,
 //! the event's type and view, an empty view being none; 4, the origin's producer, epoch and sequence; 16, how many
-//! fields were set aside and each one's name and value; 32, insertion, referrer, meta (JSON), and the evidence's ip, ua
-//! and referrer, an empty text being none. A record with any other flag cannot be read, because the flag may change the meaning of the record.
+//! fields were set aside and each one's name and value; 32, insertion, referrer, meta (JSON), and the evidence's ip,
+//! ua and referrer, an empty text being none. A record with any other flag cannot be read, because the flag may
+//! change the meaning of the record.
 //!
-//! A record is written in the oldest kind that can hold it: 8 and 9 did not replace 1 and 6, nor 12, 14 and 20
-//! kind 7, nor 13 kind 10. So this build reads the logs of older builds, and older builds read a log that uses nothing new.
+//! A record is written in the oldest kind that can hold it: 8 and 9 did not replace 1 and 6, nor 12, 14 and 20 kind
+//! 7, nor 13 kind 10. So this build reads the logs of older builds, and older builds read a log that uses nothing
+//! new.
 
 use thiserror::Error;
 

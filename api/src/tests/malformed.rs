@@ -29,7 +29,10 @@ async fn every_malformed_request_has_its_problem_and_changes_no_count() {
 
 #[tokio::test]
 async fn strict_rules_refuse_what_is_set_aside_otherwise() {
-    let rules = WriteRules { strict: true };
+    let rules = WriteRules {
+        strict: true,
+        ..WriteRules::default()
+    };
     let site = Site::open_with(with_ads(), NOW, rules);
     insta::assert_snapshot!(answers(&site, STRICT_REQUESTS).await.0);
 }

@@ -51,7 +51,7 @@ impl Site {
         Self::open_with(schema, now, WriteRules::default())
     }
 
-    /// The same with other rules for writes.
+    /// An empty store with other rules for writes.
     pub fn open_with(schema: Schema, now: i64, rules: WriteRules) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);

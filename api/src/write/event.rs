@@ -1,11 +1,12 @@
-//! One event as JSON: an increment by one on every entity it names.
+//! One event as JSON: an increment on every entity it names.
 
 use serde_json::Value;
 use tallyring_records::{
     Details, Event, EventType, FieldError, Increment, Schema, Text, check_time,
 };
 
-use super::increment::{at, origin, shown, text, texts, values};
+use super::event_details;
+use super::increment::{at, count, origin, shown, text, texts, values};
 use super::rules::WriteRules;
 use crate::problem::Problem;
 
@@ -37,7 +38,7 @@ pub fn parse(
     let mut details = Details::default();
     let mut increment = Increment {
         at: at(fields.remove("at"), now)?,
-        n: 1,
+        n: count(fields.remove("n"))?,
         keys: keys(event, texts("entities", fields.remove("entities"))?)?,
         by: values(fields.remove("by"), rules, &mut details)?,
         id,
@@ -48,12 +49,17 @@ pub fn parse(
             view: view(text("view", fields.remove("view"))?)?,
             correction: false,
         })),
-        details: details.boxed(),
+        details: None,
     };
-    if let Some((name, value)) = fields.into_iter().next() {
-        let detail = "is not a field; use id (or producer, epoch and sequence), type, at, entities, by, user and view";
-        return Err(Problem::malformed(&name, &shown(&value), detail));
+    event_details::take(&mut fields, rules, &mut details)?;
+    let view = increment
+        .event
+        .as_ref()
+        .and_then(|event| event.view.clone());
+    for (field, text) in [("view", &view), ("referrer", &details.referrer)] {
+        count_as_value(&mut increment, schema, field, text.as_deref())?;
     }
+    increment.details = details.boxed();
     rules
         .check(&mut increment, schema)
         .map_err(|error| as_entity(event, error))?;
@@ -99,6 +105,31 @@ fn keys(event: &EventType, entities: Vec<(Text, Text)>) -> Result<Vec<(Text, Tex
         ))
     };
     entities.into_iter().map(key).collect()
+}
+
+/// Makes a field the value of the subtotal of its name, where a namespace of the event declares one.
+fn count_as_value(
+    increment: &mut Increment,
+    schema: &Schema,
+    field: &str,
+    text: Option<&str>,
+) -> Result<(), Problem> {
+    let Some(text) = text.filter(|_| increment.declares(schema, field)) else {
+        return Ok(());
+    };
+    match increment.value(field) {
+        Some(value) if value == text => Ok(()),
+        Some(value) => {
+            let detail =
+                format!("differs from `{field}`; give one of them, or the same value in both");
+            Err(Problem::malformed(&format!("by.{field}"), value, detail))
+        }
+        None => {
+            increment.by.retain(|(name, _)| name != field);
+            increment.by.push((field.into(), text.into()));
+            Ok(())
+        }
+    }
 }
 
 fn view(view: Option<String>) -> Result<Option<String>, Problem> {

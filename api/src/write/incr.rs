@@ -24,7 +24,8 @@ const KNOWN: &str = "key.<namespace>, by.<subtotal>, n, at, id and user";
 /// Count one increment
 ///
 /// The redirector's call: 204 once the increment is durable. `key.<namespace>` names what is counted, at
-/// least one; `by.<subtotal>` breaks it down. A wrong value counts under `-` unless `strict = true`. A retry with the same `id` counts once.
+/// least one; `by.<subtotal>` breaks it down.
+/// A wrong value counts under `-` unless `strict = true`. A retry with the same `id` counts once.
 #[utoipa::path(get, path = "/v1/incr", tag = "write", params(Parameters), responses(
     (status = 204, description = "Counted, or known already", headers(
         ("Tallyring-Duplicate" = String, description = "1 when the id was known and nothing was counted")

@@ -59,7 +59,7 @@ pub(super) fn at(value: Option<Value>, now: i64) -> Result<i64, Problem> {
     }
 }
 
-fn count(value: Option<Value>) -> Result<u64, Problem> {
+pub(super) fn count(value: Option<Value>) -> Result<u64, Problem> {
     match value {
         None | Some(Value::Null) => Ok(1),
         Some(value) => value.as_u64().ok_or_else(|| {

@@ -59,7 +59,8 @@ pub enum OneOrMany {
 /// Count many increments
 ///
 /// One object, an array, or NDJSON (one object a line), gzip and zstd accepted; at most 8 MiB and 10,000 items
-/// decompressed. A wrong breakdown value counts under `-`, and `set_aside` tells how many, unless `strict = true`. All count or none, unless `on_error=skip` takes the good ones.
+/// decompressed. A wrong breakdown value counts under `-`, and `set_aside` tells how many, unless
+/// `strict = true`. All count or none, unless `on_error=skip` takes the good ones.
 #[utoipa::path(post, path = "/v1/increments", tag = "write",
     params(
         ("on_error" = Option<String>, Query, description = "stop (default) or skip"),

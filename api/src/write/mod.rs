@@ -3,6 +3,7 @@
 mod batch;
 pub(crate) mod cloud_event;
 mod event;
+mod event_details;
 pub mod events;
 pub mod incr;
 mod increment;

@@ -157,7 +157,10 @@ mod tests {
             "{line}"
         );
         for strict in [false, true] {
-            let rules = WriteRules { strict };
+            let rules = WriteRules {
+                strict,
+                ..WriteRules::default()
+            };
             let plain = parse(simple.clone(), &rules, &schema, NOW);
             let slow = increment::parse(tree.clone(), &rules, &schema, NOW);
             assert_eq!(plain, slow, "{line}");

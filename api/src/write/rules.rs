@@ -7,6 +7,8 @@ use tallyring_records::{Details, FieldError, Increment, Schema};
 pub struct WriteRules {
     /// True when a wrong breakdown value or detail refuses its item. Otherwise the item counts without the value.
     pub strict: bool,
+    /// True when the log keeps the evidence of events.
+    pub evidence: bool,
 }
 
 impl WriteRules {

@@ -111,6 +111,7 @@ struct File {
     listen: Option<SocketAddr>,
     shards: Option<u16>,
     strict: Option<bool>,
+    evidence: Option<bool>,
     oplog: OplogSection,
     memory: MemorySection,
     ids: IdsSection,
@@ -188,6 +189,7 @@ struct BackupSection {
 
 impl File {
     fn or(self, defaults: Self) -> Self {
+        let keep_days = self.hours.keep_days.or(defaults.hours.keep_days);
         let (own, default) = (
             (self.namespace, self.events, self.ratios, self.titles),
             (
@@ -207,6 +209,7 @@ impl File {
             listen: self.listen.or(defaults.listen),
             shards: self.shards.or(defaults.shards),
             strict: self.strict.or(defaults.strict),
+            evidence: self.evidence.or(defaults.evidence),
             oplog: OplogSection {
                 durability: self.oplog.durability.or(defaults.oplog.durability),
                 keep_days: self.oplog.keep_days.or(defaults.oplog.keep_days),
@@ -228,9 +231,7 @@ impl File {
             minutes: MinutesSection {
                 keep_days: self.minutes.keep_days.or(defaults.minutes.keep_days),
             },
-            hours: HoursSection {
-                keep_days: self.hours.keep_days.or(defaults.hours.keep_days),
-            },
+            hours: HoursSection { keep_days },
             rebuild: RebuildSection {
                 minutes_after_midnight: self
                     .rebuild
@@ -322,6 +323,7 @@ impl File {
             http: http::check(self.http, &self.limits, self.tls, self.cors)?,
             writes: WriteRules {
                 strict: self.strict.ok_or("strict is missing")?,
+                evidence: self.evidence.ok_or("evidence is missing")?,
             },
             statsd: check_statsd(self.statsd.listen)?,
             schema,

@@ -161,6 +161,7 @@ fn event(chance: &mut Chance, now: i64, ids: &[String]) -> Increment {
             correction: false,
         })),
         origin: None,
+        details: None,
     }
 }
 
