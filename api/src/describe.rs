@@ -13,6 +13,7 @@ const COUNTERS: &str = "\
     tallyring_rejected_total Items of batches that were refused\n\
     tallyring_events_total Events that were counted\n\
     tallyring_filtered_total Events that a rule kept from being counted\n\
+    tallyring_set_aside_total Wrong fields that were set aside while their increments count\n\
     tallyring_event_corrections_total Events that came later than allowed, and were counted as corrections\n\
     tallyring_http_requests_total Requests by route and status\n\
     tallyring_connections_refused_total Connections beyond those that one address may have\n\

@@ -21,6 +21,7 @@ pub struct Outcomes {
     duplicates: Counter,
     late: Counter,
     filtered: Counter,
+    set_aside: Counter,
 }
 
 /// The metrics of one route.
@@ -80,6 +81,7 @@ impl Outcomes {
             duplicates: metrics::counter!("tallyring_duplicates_total"),
             late: metrics::counter!("tallyring_late_total"),
             filtered: metrics::counter!("tallyring_filtered_total"),
+            set_aside: metrics::counter!("tallyring_set_aside_total"),
         }
     }
 
@@ -89,6 +91,7 @@ impl Outcomes {
         self.duplicates.increment(accepted.duplicates);
         self.late.increment(accepted.late);
         self.filtered.increment(accepted.filtered);
+        self.set_aside.increment(accepted.set_aside);
     }
 }
 

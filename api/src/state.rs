@@ -7,6 +7,7 @@ use tallyring_realtime::catalog::Job;
 use tallyring_realtime::{Service, Store};
 
 use crate::access::Access;
+use crate::write::rules::WriteRules;
 
 /// The running service, and what the binary hands in beside it.
 #[derive(Clone)]
@@ -17,6 +18,8 @@ pub struct ApiState {
     pub admin: Arc<Admin>,
     /// Keys and limits.
     pub access: Arc<Access>,
+    /// How writes are read.
+    pub writes: Arc<WriteRules>,
     /// Renders the metrics.
     pub metrics: PrometheusHandle,
 }

@@ -37,6 +37,7 @@ impl InProcess {
         let state = ApiState {
             service: Arc::clone(&service),
             admin: Arc::new(admin),
+            writes: Arc::default(),
             access: Arc::new(Access::open(AccessLimits::default())),
             metrics: PrometheusBuilder::new().build_recorder().handle(),
         };

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tallyring_api::calendar::ZoneRules;
 use tallyring_api::{
-    Access, Admin, ApiState, App, Door, Server, Tls, describe_metrics, listen_statsd,
+    Access, Admin, ApiState, App, Door, Server, Tls, WriteRules, describe_metrics, listen_statsd,
 };
 use tallyring_archive::{OsDisk, is_full, names};
 use tallyring_realtime::catalog::Catalog;
@@ -107,6 +107,7 @@ pub fn run_on(taken: Option<std::net::TcpListener>, args: &ServeArgs, json: bool
         http: config.http.clone(),
         tls,
         access: Arc::new(access),
+        writes: Arc::new(config.writes.clone()),
         statsd: config.statsd,
         json,
     };
@@ -213,6 +214,7 @@ struct Front {
     http: HttpConfig,
     tls: Option<Tls>,
     access: Arc<Access>,
+    writes: Arc<WriteRules>,
     statsd: Option<SocketAddr>,
     /// True to announce the address as JSON.
     json: bool,
@@ -232,6 +234,7 @@ struct Began {
     url: String,
     local_url: String,
     access: Arc<Access>,
+    writes: Arc<WriteRules>,
     statsd: Option<UdpSocket>,
     json: bool,
     stop: oneshot::Sender<()>,
@@ -268,6 +271,7 @@ impl Began {
             url,
             local_url,
             access: front.access,
+            writes: front.writes,
             statsd,
             json: front.json,
             stop,
@@ -303,6 +307,7 @@ impl Began {
             service: Arc::clone(&service),
             admin: Arc::new(admin),
             access: Arc::clone(&self.access),
+            writes: self.writes,
             metrics: self.metrics,
         };
         rebuilds.start_healing();

@@ -1,5 +1,7 @@
 //! The answer to a batch. The log keeps the answer, and a retry of the batch gets it again.
 
+use crate::varint::{read_text, read_u64, write_bytes, write_u64};
+
 /// The answer to a batch, as numbers of its items.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Accepted {
@@ -12,6 +14,8 @@ pub struct Accepted {
     pub late: u64,
     /// Events that a rule of the schema keeps from being counted; the log has them.
     pub filtered: u64,
+    /// Fields of the items that count which were set aside.
+    pub set_aside: u64,
     /// Items that the store refused while it counted the others. A retry reads the batch again, so items that
     /// cannot be read are not listed here.
     pub skipped: Vec<Skipped>,
@@ -26,4 +30,30 @@ pub struct Skipped {
     pub field: String,
     /// The reason, and what the sender must change.
     pub detail: String,
+}
+
+impl Skipped {
+    /// Appends the items of a batch that were skipped.
+    pub(crate) fn encode(skipped: &[Self], out: &mut Vec<u8>) {
+        write_u64(out, skipped.len() as u64);
+        for item in skipped {
+            write_u64(out, item.index);
+            write_bytes(out, item.field.as_bytes());
+            write_bytes(out, item.detail.as_bytes());
+        }
+    }
+
+    /// Reads what [`Skipped::encode`] wrote.
+    pub(crate) fn decode(input: &mut &[u8]) -> Option<Vec<Self>> {
+        let count = read_u64(input)?;
+        let mut skipped = Vec::new();
+        for _ in 0..count {
+            skipped.push(Self {
+                index: read_u64(input)?,
+                field: read_text(input)?,
+                detail: read_text(input)?,
+            });
+        }
+        Some(skipped)
+    }
 }

@@ -2,6 +2,7 @@
 
 use compact_str::CompactString;
 
+use crate::details::Details;
 use crate::error::FieldError;
 use crate::names::is_same;
 use crate::schema::Schema;
@@ -41,6 +42,8 @@ pub struct Increment {
     pub event: Option<Box<Event>>,
     /// The number from a producer that numbers its increments instead of giving ids.
     pub origin: Option<Box<Origin>>,
+    /// Fields that are logged and never counted.
+    pub details: Option<Box<Details>>,
 }
 
 /// The number of an increment among all that its producer sends.
@@ -93,6 +96,7 @@ impl Increment {
             user: None,
             event: None,
             origin: None,
+            details: None,
         }
     }
 
@@ -196,12 +200,7 @@ impl Increment {
         at_most("by", self.by.len())?;
         for (index, (dimension, value)) in self.by.iter().enumerate() {
             let field = || format!("by.{dimension}");
-            let declared = self
-                .keys
-                .iter()
-                .filter_map(|(name, _)| schema.namespace(name))
-                .any(|namespace| namespace.has_dimension(dimension));
-            if !declared {
+            if !self.declares(schema, dimension) {
                 return Err(FieldError::malformed(
                     field(),
                     value,

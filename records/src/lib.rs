@@ -6,6 +6,7 @@
 mod accepted;
 mod counts;
 mod day;
+mod details;
 pub mod digits;
 mod error;
 mod events;
@@ -32,6 +33,7 @@ mod words;
 pub use accepted::{Accepted, Skipped};
 pub use counts::{Counts, add_capped, sum_capped};
 pub use day::Day;
+pub use details::{Details, Evidence};
 pub use error::{Fault, FieldError, short_detail, short_field};
 pub use events::{EventType, LATENESS_SECONDS_DEFAULT, Ratio};
 pub use filter::Filter;

@@ -24,27 +24,32 @@
 //! | 14 | batch | as 12, then how many items were skipped, and of each its index, field and detail |
 //! | 15 | turn | number of the day that is today, how many days got a store with it, and each one's number |
 //! | 16 | manifest | its number |
+//! | 20 | batch | as 14, then how many fields were set aside |
 //!
 //! *body* is the time (Unix seconds, i64), n, how many keys and each one's namespace and key, how many dimensions and
 //! each one's name and value, id, user; an empty id or user is none.
 //!
 //! *more* is a sum of flags, then the fields that they announce: 1, the event is a correction (nothing follows); 2,
-//! the event's type and view, an empty view being none; 4, the origin's producer, epoch and sequence. A record with
-//! any other flag cannot be read, because the flag may change the meaning of the record.
+//! the event's type and view, an empty view being none; 4, the origin's producer, epoch and sequence; 16, how many
+//! fields were set aside and each one's name and value; 32, insertion, referrer, meta (JSON), and the evidence's ip,
+//! ua and referrer, an empty text being none. A record with any other flag cannot be read, because the flag may
+//! change the meaning of the record.
 //!
-//! A record is written in the oldest kind that can hold it: 8 and 9 did not replace 1 and 6, nor 12 and 14 kind 7,
-//! nor 13 kind 10. So this build reads the logs of older builds, and older builds read a log that uses nothing new.
+//! A record is written in the oldest kind that can hold it: 8 and 9 did not replace 1 and 6, nor 12, 14 and 20 kind
+//! 7, nor 13 kind 10. So this build reads the logs of older builds, and older builds read a log that uses nothing
+//! new.
 
 use thiserror::Error;
 
 use crate::accepted::{Accepted, Skipped};
 use crate::day::Day;
+use crate::details::Details;
 use crate::increment::{Event, Increment, Origin};
 use crate::position::StoreId;
 use crate::schema::Schema;
 use crate::varint::{
     read_bytes, read_day, read_i64, read_pairs, read_str, read_text, read_u64, write_bytes,
-    write_i64, write_u64,
+    write_i64, write_pairs, write_u64,
 };
 
 /// One record of the log.
@@ -143,14 +148,14 @@ const KIND_REFUSED_OF: u8 = 13;
 const KIND_BATCH_SKIPPED: u8 = 14;
 const KIND_TURN: u8 = 15;
 const KIND_MANIFEST: u8 = 16;
+const KIND_BATCH_SET_ASIDE: u8 = 20;
 
 /// Bits that announce the fields behind those of a plain increment.
 const FLAG_CORRECTION: u64 = 1;
 const FLAG_EVENT: u64 = 2;
 const FLAG_ORIGIN: u64 = 4;
-
-const STORE_DAY: u64 = 0;
-const STORE_LATE: u64 = 1;
+const FLAG_SET_ASIDE: u64 = 16;
+const FLAG_DETAILS: u64 = 32;
 
 impl Record {
     /// The increment that the record counts, and whether it counts in the late store.
@@ -206,7 +211,7 @@ impl Record {
             }
             Self::Cut { stores } => {
                 out.push(KIND_CUT);
-                encode_stores(out, stores);
+                StoreId::encode(stores, out);
             }
             Self::Schema(schema) => {
                 out.push(KIND_SCHEMA);
@@ -240,13 +245,15 @@ fn encode_batch(out: &mut Vec<u8>, key: &str, body: u128, accepted: &Accepted) {
         duplicates,
         late,
         filtered,
+        set_aside,
         skipped,
     } = accepted;
-    // A batch without filtered or skipped items is written in an older kind.
-    let kind = match (skipped.is_empty(), filtered) {
-        (true, 0) => KIND_BATCH,
-        (true, _) => KIND_BATCH_FILTERED,
-        (false, _) => KIND_BATCH_SKIPPED,
+    // A batch without filtered or skipped items or fields set aside is written in an older kind.
+    let kind = match (skipped.is_empty(), filtered, set_aside) {
+        (true, 0, 0) => KIND_BATCH,
+        (true, _, 0) => KIND_BATCH_FILTERED,
+        (false, _, 0) => KIND_BATCH_SKIPPED,
+        _ => KIND_BATCH_SET_ASIDE,
     };
     out.push(kind);
     write_bytes(out, key.as_bytes());
@@ -257,58 +264,23 @@ fn encode_batch(out: &mut Vec<u8>, key: &str, body: u128, accepted: &Accepted) {
     if kind != KIND_BATCH {
         write_u64(out, *filtered);
     }
-    if kind == KIND_BATCH_SKIPPED {
-        encode_skipped(out, skipped);
+    if matches!(kind, KIND_BATCH_SKIPPED | KIND_BATCH_SET_ASIDE) {
+        Skipped::encode(skipped, out);
     }
-}
-
-fn encode_skipped(out: &mut Vec<u8>, skipped: &[Skipped]) {
-    write_u64(out, skipped.len() as u64);
-    for item in skipped {
-        write_u64(out, item.index);
-        write_bytes(out, item.field.as_bytes());
-        write_bytes(out, item.detail.as_bytes());
-    }
-}
-
-fn decode_skipped(input: &mut &[u8]) -> Option<Vec<Skipped>> {
-    let count = read_u64(input)?;
-    let mut skipped = Vec::new();
-    for _ in 0..count {
-        skipped.push(Skipped {
-            index: read_u64(input)?,
-            field: read_text(input)?,
-            detail: read_text(input)?,
-        });
-    }
-    Some(skipped)
-}
-
-fn encode_stores(out: &mut Vec<u8>, stores: &[StoreId]) {
-    write_u64(out, stores.len() as u64);
-    for store in stores {
-        let (kind, number) = match store {
-            StoreId::Day(day) => (STORE_DAY, day.number().into()),
-            StoreId::Late(epoch) => (STORE_LATE, *epoch),
-        };
-        write_u64(out, kind);
-        write_u64(out, number);
+    if kind == KIND_BATCH_SET_ASIDE {
+        write_u64(out, *set_aside);
     }
 }
 
 /// Writes the first kind, or the second one with the fields of an event or an origin.
 fn encode_increment(out: &mut Vec<u8>, kinds: [u8; 2], increment: &Increment) {
-    let extended = increment.event.is_some() || increment.origin.is_some();
+    let details = increment.details.as_deref();
+    let extended = increment.event.is_some() || increment.origin.is_some() || details.is_some();
     out.push(kinds[usize::from(extended)]);
     write_i64(out, increment.at);
     write_u64(out, increment.n);
-    for pairs in [&increment.keys, &increment.by] {
-        write_u64(out, pairs.len() as u64);
-        for (name, text) in pairs {
-            write_bytes(out, name.as_bytes());
-            write_bytes(out, text.as_bytes());
-        }
-    }
+    write_pairs(out, &increment.keys);
+    write_pairs(out, &increment.by);
     for text in [&increment.id, &increment.user] {
         // An id or a user is never empty, so no length can mean "none".
         write_bytes(out, text.as_deref().unwrap_or_default().as_bytes());
@@ -324,6 +296,8 @@ fn encode_increment(out: &mut Vec<u8>, kinds: [u8; 2], increment: &Increment) {
         (FLAG_CORRECTION, is_correction),
         (FLAG_EVENT, increment.event.is_some()),
         (FLAG_ORIGIN, increment.origin.is_some()),
+        (FLAG_SET_ASIDE, increment.set_aside() > 0),
+        (FLAG_DETAILS, details.is_some_and(Details::has_texts)),
     ];
     let set = flags.iter().filter(|(_, is_set)| *is_set);
     write_u64(out, set.map(|(flag, _)| flag).sum());
@@ -335,6 +309,9 @@ fn encode_increment(out: &mut Vec<u8>, kinds: [u8; 2], increment: &Increment) {
         write_bytes(out, origin.producer.as_bytes());
         write_u64(out, origin.epoch);
         write_u64(out, origin.sequence);
+    }
+    if let Some(details) = details {
+        details.encode(out);
     }
 }
 
@@ -406,23 +383,13 @@ fn decode(input: &mut &[u8]) -> Option<Record> {
                 _ => return None,
             },
         },
-        KIND_BATCH | KIND_BATCH_FILTERED | KIND_BATCH_SKIPPED => Record::Batch {
-            key: read_text(input)?,
-            body: u128::from_be_bytes(read_bytes(input)?.try_into().ok()?),
-            accepted: Accepted {
-                accepted: read_u64(input)?,
-                duplicates: read_u64(input)?,
-                late: read_u64(input)?,
-                filtered: match kind {
-                    KIND_BATCH => 0,
-                    _ => read_u64(input)?,
-                },
-                skipped: match kind {
-                    KIND_BATCH_SKIPPED => decode_skipped(input)?,
-                    _ => Vec::new(),
-                },
-            },
-        },
+        KIND_BATCH | KIND_BATCH_FILTERED | KIND_BATCH_SKIPPED | KIND_BATCH_SET_ASIDE => {
+            Record::Batch {
+                key: read_text(input)?,
+                body: u128::from_be_bytes(read_bytes(input)?.try_into().ok()?),
+                accepted: decode_accepted(input, kind)?,
+            }
+        }
         KIND_ROTATE => Record::Rotate {
             today: read_day(input)?,
         },
@@ -433,7 +400,7 @@ fn decode(input: &mut &[u8]) -> Option<Record> {
             Record::Turn { today, opened }
         }
         KIND_CUT => Record::Cut {
-            stores: decode_stores(input)?,
+            stores: StoreId::decode(input)?,
         },
         KIND_SCHEMA => Record::Schema(serde_json::from_slice(read_bytes(input)?).ok()?),
         KIND_MANIFEST => Record::Manifest {
@@ -443,17 +410,24 @@ fn decode(input: &mut &[u8]) -> Option<Record> {
     })
 }
 
-fn decode_stores(input: &mut &[u8]) -> Option<Vec<StoreId>> {
-    let count = read_u64(input)?;
-    let mut stores = Vec::new();
-    for _ in 0..count {
-        stores.push(match (read_u64(input)?, read_u64(input)?) {
-            (STORE_DAY, number) => StoreId::Day(Day::from_number(u32::try_from(number).ok()?)),
-            (STORE_LATE, epoch) => StoreId::Late(epoch),
-            _ => return None,
-        });
-    }
-    Some(stores)
+fn decode_accepted(input: &mut &[u8], kind: u8) -> Option<Accepted> {
+    Some(Accepted {
+        accepted: read_u64(input)?,
+        duplicates: read_u64(input)?,
+        late: read_u64(input)?,
+        filtered: match kind {
+            KIND_BATCH => 0,
+            _ => read_u64(input)?,
+        },
+        skipped: match kind {
+            KIND_BATCH_SKIPPED | KIND_BATCH_SET_ASIDE => Skipped::decode(input)?,
+            _ => Vec::new(),
+        },
+        set_aside: match kind {
+            KIND_BATCH_SET_ASIDE => read_u64(input)?,
+            _ => 0,
+        },
+    })
 }
 
 fn decode_increment(input: &mut &[u8]) -> Option<Increment> {
@@ -466,6 +440,7 @@ fn decode_increment(input: &mut &[u8]) -> Option<Increment> {
         user: Some(read_text(input)?).filter(|user| !user.is_empty()),
         event: None,
         origin: None,
+        details: None,
     })
 }
 
@@ -473,7 +448,8 @@ fn decode_extended(input: &mut &[u8]) -> Option<Increment> {
     let increment = decode_increment(input)?;
     let flags = read_u64(input)?;
     // A flag of a newer build may change what the record means.
-    (flags & !(FLAG_CORRECTION | FLAG_EVENT | FLAG_ORIGIN) == 0).then_some(())?;
+    let known = FLAG_CORRECTION | FLAG_EVENT | FLAG_ORIGIN | FLAG_SET_ASIDE | FLAG_DETAILS;
+    (flags & !known == 0).then_some(())?;
     let event = match flags & FLAG_EVENT {
         0 => None,
         _ => Some(Box::new(Event {
@@ -490,7 +466,10 @@ fn decode_extended(input: &mut &[u8]) -> Option<Increment> {
             sequence: read_u64(input)?,
         })),
     };
+    let has = |flag| flags & flag != 0;
+    let details = Details::decode(input, has(FLAG_SET_ASIDE), has(FLAG_DETAILS))?;
     Some(Increment {
+        details: details.boxed(),
         event,
         origin,
         ..increment
@@ -500,6 +479,7 @@ fn decode_extended(input: &mut &[u8]) -> Option<Increment> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::details::Evidence;
     use crate::increment::Text;
     use proptest::prelude::*;
 
@@ -521,16 +501,32 @@ mod tests {
             sequence,
         });
         let plain = (any::<i64>(), any::<u64>(), pairs(), pairs(), id(), id());
-        let more = (proptest::option::of(event), proptest::option::of(origin));
-        (plain, more).prop_map(|((at, n, keys, by, id, user), (event, origin))| Increment {
-            at,
-            n,
-            keys,
-            by,
-            id,
-            user,
-            event: event.map(Box::new),
-            origin: origin.map(Box::new),
+        let evidence =
+            (id(), id(), id()).prop_map(|(ip, ua, referrer)| Evidence { ip, ua, referrer });
+        let details = (pairs(), id(), id(), id(), evidence);
+        let details =
+            details.prop_map(|(set_aside, insertion, referrer, meta, evidence)| Details {
+                set_aside,
+                insertion,
+                referrer,
+                meta,
+                evidence,
+            });
+        let event = proptest::option::of(event);
+        let origin = proptest::option::of(origin);
+        let more = (event, origin, details);
+        (plain, more).prop_map(|((at, n, keys, by, id, user), (event, origin, details))| {
+            Increment {
+                at,
+                n,
+                keys,
+                by,
+                id,
+                user,
+                event: event.map(Box::new),
+                origin: origin.map(Box::new),
+                details: details.boxed(),
+            }
         })
     }
 
@@ -544,12 +540,13 @@ mod tests {
 
     fn any_accepted() -> impl Strategy<Value = Accepted> {
         let skipped = proptest::collection::vec(any_skipped(), 0..3);
-        (any::<[u64; 4]>(), skipped).prop_map(
-            |([accepted, duplicates, late, filtered], skipped)| Accepted {
+        (any::<[u64; 5]>(), skipped).prop_map(
+            |([accepted, duplicates, late, filtered, set_aside], skipped)| Accepted {
                 accepted,
                 duplicates,
                 late,
                 filtered,
+                set_aside,
                 skipped,
             },
         )
@@ -641,7 +638,7 @@ mod tests {
                     duplicates: 2,
                     late: 1,
                     filtered,
-                    skipped: Vec::new(),
+                    ..Accepted::default()
                 },
             };
             assert_eq!(decode_all(&bytes, 1).as_deref(), Ok(&[record.clone()][..]));

@@ -8,6 +8,10 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::day::Day;
+use crate::varint::{read_u64, write_u64};
+
+const STORE_DAY: u64 = 0;
+const STORE_LATE: u64 = 1;
 
 /// The name of a delta store.
 ///
@@ -108,6 +112,35 @@ macro_rules! serde_as_text {
 }
 
 serde_as_text!(StoreId, Offset);
+
+impl StoreId {
+    /// Appends stores as a record of the log has them.
+    pub(crate) fn encode(stores: &[Self], out: &mut Vec<u8>) {
+        write_u64(out, stores.len() as u64);
+        for store in stores {
+            let (kind, number) = match store {
+                StoreId::Day(day) => (STORE_DAY, day.number().into()),
+                StoreId::Late(epoch) => (STORE_LATE, *epoch),
+            };
+            write_u64(out, kind);
+            write_u64(out, number);
+        }
+    }
+
+    /// Reads what [`StoreId::encode`] wrote.
+    pub(crate) fn decode(input: &mut &[u8]) -> Option<Vec<Self>> {
+        let count = read_u64(input)?;
+        let mut stores = Vec::new();
+        for _ in 0..count {
+            stores.push(match (read_u64(input)?, read_u64(input)?) {
+                (STORE_DAY, number) => StoreId::Day(Day::from_number(u32::try_from(number).ok()?)),
+                (STORE_LATE, epoch) => StoreId::Late(epoch),
+                _ => return None,
+            });
+        }
+        Some(stores)
+    }
+}
 
 #[cfg(test)]
 mod tests {

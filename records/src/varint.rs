@@ -23,6 +23,15 @@ pub fn write_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
+/// Appends a count and that many pairs of texts.
+pub fn write_pairs(out: &mut Vec<u8>, pairs: &[(Text, Text)]) {
+    write_u64(out, pairs.len() as u64);
+    for (name, text) in pairs {
+        write_bytes(out, name.as_bytes());
+        write_bytes(out, text.as_bytes());
+    }
+}
+
 /// Takes an integer off the front; `None` when it is cut short or has more than 64 bits.
 pub fn read_u64(input: &mut &[u8]) -> Option<u64> {
     let mut value = 0_u64;

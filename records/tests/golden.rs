@@ -10,8 +10,9 @@ use std::path::Path;
 
 use data_encoding::HEXLOWER;
 use tallyring_records::{
-    Accepted, Day, Event, EventType, Filter, Grain, Increment, LongKeys, Namespace, Origin, Point,
-    Ratio, Record, Schema, Skipped, StoreId, TimeCode, User, Users, decode_all, shard_of,
+    Accepted, Day, Details, Event, EventType, Evidence, Filter, Grain, Increment, LongKeys,
+    Namespace, Origin, Point, Ratio, Record, Schema, Skipped, StoreId, TimeCode, User, Users,
+    decode_all, shard_of,
 };
 
 /// The text of a golden file, which must be the text that this build writes.
@@ -112,6 +113,7 @@ fn batch(filtered: u64, skipped: Vec<Skipped>) -> Record {
             late: 1,
             filtered,
             skipped,
+            ..Accepted::default()
         },
     }
 }
@@ -193,6 +195,72 @@ fn every_kind_of_log_record_is_read_and_written_as_it_was() {
     assert!(kinds.into_iter().eq(1..=16), "a kind is missing");
     let kept = golden("log-records.txt", &written);
     for (line, record) in kept.lines().zip(records()) {
+        let bytes = HEXLOWER.decode(line.as_bytes()).unwrap();
+        assert_eq!(decode_all(&bytes, 1), Ok(vec![record]), "{line}");
+    }
+}
+
+/// Records with what was set aside and with details.
+fn detailed_records() -> Vec<Record> {
+    let set_aside = Details {
+        set_aside: vec![
+            ("by.x".into(), "7".into()),
+            ("insertion".into(), "abc…".into()),
+        ],
+        ..Details::default()
+    };
+    let full = Details {
+        insertion: Some("insertion-1".into()),
+        referrer: Some("http://a/".into()),
+        meta: Some(r#"{"a":[1]}"#.into()),
+        evidence: Evidence {
+            ip: Some("192.0.2.1".into()),
+            ua: Some("curl/8".into()),
+            referrer: None,
+        },
+        ..set_aside.clone()
+    };
+    let with = |details: Details, increment| Increment {
+        details: details.boxed(),
+        ..increment
+    };
+    let Record::Batch {
+        key,
+        body,
+        accepted,
+    } = batch(9, Vec::new())
+    else {
+        panic!("a batch");
+    };
+    vec![
+        Record::Increment(with(set_aside.clone(), increment())),
+        Record::Late(with(set_aside, event(true))),
+        Record::Increment(with(full.clone(), event(false))),
+        Record::Filtered {
+            rule: "bots".into(),
+            increment: with(full, event(false)),
+        },
+        Record::Batch {
+            key,
+            body,
+            accepted: Accepted {
+                set_aside: 300,
+                ..accepted
+            },
+        },
+    ]
+}
+
+#[test]
+fn records_with_details_are_read_and_written_as_they_were() {
+    let mut written = String::new();
+    for record in detailed_records() {
+        let mut bytes = Vec::new();
+        record.encode(&mut bytes);
+        writeln!(written, "{}", HEXLOWER.encode(&bytes)).unwrap();
+    }
+    let kept = golden("log-records-details.txt", &written);
+    for (line, record) in kept.lines().zip(detailed_records()) {
         let bytes = HEXLOWER.decode(line.as_bytes()).unwrap();
         assert_eq!(decode_all(&bytes, 1), Ok(vec![record]), "{line}");
     }

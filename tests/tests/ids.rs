@@ -59,6 +59,7 @@ impl Days {
                 duplicates: 0,
                 late: 0,
                 filtered: 0,
+                set_aside: 0,
                 skipped: Vec::new(),
             }
     }

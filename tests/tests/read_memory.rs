@@ -84,14 +84,8 @@ fn stand() -> (Arc<Store>, Arc<App>) {
         let once = (0..KEYS).filter(|number| number % 2 == part);
         let once = once.map(|number| {
             let at = NOW - 60 * (number % 1_440) as i64;
-            Increment::new(
-                at,
-                1,
-                [
-                    ("l", format!("a key of its own {number}")),
-                    ("u", "jo".to_owned()),
-                ],
-            )
+            let key = format!("a key of its own {number}");
+            Increment::new(at, 1, [("l", key), ("u", "jo".to_owned())])
         });
         let increments: Vec<Increment> = hot.chain(once).collect();
         for increments in increments.chunks(10_000) {
@@ -115,6 +109,7 @@ fn stand() -> (Arc<Store>, Arc<App>) {
             last_rebuild: Box::new(|| None),
             backup_path: None,
         }),
+        writes: Arc::default(),
         access: Arc::new(Access::open(AccessLimits::default())),
         metrics: PrometheusBuilder::new().build_recorder().handle(),
     };

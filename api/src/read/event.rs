@@ -5,8 +5,9 @@ use axum::extract::{RawQuery, State};
 use axum::http::header;
 use axum::response::IntoResponse;
 use serde::Serialize;
+use serde_json::{Map, Value};
 use tallyring_realtime::{IdHistory, Logged, Store};
-use tallyring_records::{Grain, Increment, Offset, Record, Schema, TimeCode, how_many};
+use tallyring_records::{Grain, Increment, Offset, Record, Schema, Text, TimeCode, how_many};
 
 use crate::access::Caller;
 use crate::calendar::rfc3339_utc;
@@ -48,6 +49,14 @@ enum Verdict {
     Refused,
 }
 
+/// A field that did not count.
+#[derive(Serialize, utoipa::ToSchema)]
+struct SetAside {
+    field: String,
+    /// At most 64 characters
+    value: String,
+}
+
 /// Where an id was counted.
 #[derive(Serialize, utoipa::ToSchema)]
 struct CountedEvent {
@@ -58,6 +67,21 @@ struct CountedEvent {
     n: u64,
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     kind: Option<String>,
+    /// Wrong fields, without which it counted
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    set_aside: Vec<SetAside>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    insertion: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    referrer: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    evidence: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    meta: Option<Value>,
     /// It came after its time was settled, or for a day that was exported before or lies outside the ring: as the
     /// answer to it said
     late: bool,
@@ -225,6 +249,7 @@ fn counted(schema: &Schema, logged: Logged, generation: Option<u64>) -> Option<C
     };
     let event = increment.event.as_ref();
     let is_correction = event.is_some_and(|event| event.correction);
+    let mut said = said(&increment);
     Some(CountedEvent {
         position,
         arrived,
@@ -232,9 +257,46 @@ fn counted(schema: &Schema, logged: Logged, generation: Option<u64>) -> Option<C
         n: increment.n,
         late: is_outside || is_correction,
         buckets: buckets(schema, &increment),
+        set_aside: set_aside(&increment),
+        insertion: said.remove("insertion"),
+        referrer: said.remove("referrer"),
+        evidence: said.remove("evidence"),
+        meta: said.remove("meta"),
         kind: increment.event.map(|event| event.kind),
         generation,
     })
+}
+
+fn said(increment: &Increment) -> Map<String, Value> {
+    let mut said = Map::new();
+    let Some(details) = &increment.details else {
+        return said;
+    };
+    for (name, text) in details.named() {
+        let value = match name {
+            "meta" => serde_json::from_str(text).unwrap_or_else(|_| text.into()),
+            _ => text.into(),
+        };
+        match name.strip_prefix("evidence.") {
+            None => said.insert(name.to_owned(), value),
+            Some(name) => {
+                let evidence = said.entry("evidence").or_insert_with(|| Map::new().into());
+                evidence[name] = value;
+                None
+            }
+        };
+    }
+    said
+}
+
+fn set_aside(increment: &Increment) -> Vec<SetAside> {
+    let details = increment.details.as_ref();
+    let noted = details.map_or(&[][..], |details| &details.set_aside);
+    let of_pair = |(field, value): &(Text, Text)| SetAside {
+        field: field.to_string(),
+        value: value.to_string(),
+    };
+    noted.iter().map(of_pair).collect()
 }
 
 fn buckets(schema: &Schema, increment: &Increment) -> Vec<EventBucket> {

@@ -12,24 +12,42 @@ use serde_json::Value;
 use tallyring_records::{EventType, Grain, LATENESS_SECONDS_DEFAULT, Namespace, Ratio, Schema};
 
 use super::site::Site;
+use crate::WriteRules;
 
 const NOW: i64 = 1_331_923_200;
 const REQUESTS: &str = include_str!("malformed.txt");
+const STRICT_REQUESTS: &str = include_str!("malformed_strict.txt");
 /// Keys that the requests name.
 const KEYS: [&str; 6] = ["l/a", "l/b", "u/a", "d/a", "ad_click/a", "ad_impression/a"];
 
 #[tokio::test]
 async fn every_malformed_request_has_its_problem_and_changes_no_count() {
-    let site = Site::open(with_ads(), NOW);
+    let (answers, asked) = answers(&Site::open(with_ads(), NOW), REQUESTS).await;
+    assert!(asked >= 300, "only {asked} requests");
+    insta::assert_snapshot!(answers);
+}
+
+#[tokio::test]
+async fn strict_rules_refuse_what_is_set_aside_otherwise() {
+    let rules = WriteRules {
+        strict: true,
+        ..WriteRules::default()
+    };
+    let site = Site::open_with(with_ads(), NOW, rules);
+    insta::assert_snapshot!(answers(&site, STRICT_REQUESTS).await.0);
+}
+
+/// The answers to the requests, none of which changes a count, and how many they are.
+async fn answers(site: &Site, requests: &str) -> (String, usize) {
     let counted = r#"{"keys":{"l":"a","u":"a","d":"a"},"by":{"c":"US"},"n":3}"#;
     let request = Request::post("/v1/increments")
         .body(Body::from(counted))
         .unwrap();
     assert_eq!(site.ask(request).await.status, 200);
-    let before = counts(&site).await;
+    let before = counts(site).await;
     let mut answers = String::new();
     let mut asked = 0;
-    for line in REQUESTS
+    for line in requests
         .lines()
         .filter(|line| !line.is_empty() && !line.starts_with('#'))
     {
@@ -60,9 +78,8 @@ async fn every_malformed_request_has_its_problem_and_changes_no_count() {
         answers.push_str(&format!("{line}\n    {}\n", answer.text));
         asked += 1;
     }
-    assert!(asked >= 300, "only {asked} requests");
-    assert_eq!(counts(&site).await, before);
-    insta::assert_snapshot!(answers);
+    assert_eq!(counts(site).await, before);
+    (answers, asked)
 }
 
 /// Links, users and domains, and clicks and impressions of ads.

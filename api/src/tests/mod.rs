@@ -6,4 +6,5 @@ mod grains;
 mod malformed;
 mod openapi;
 mod reads;
+mod set_aside;
 pub mod site;

@@ -13,13 +13,14 @@ use tallyring_archive::OsDisk;
 use tallyring_realtime::{Options, Service, Store, VirtualClock, World};
 use tallyring_records::Schema;
 
-use crate::{Access, AccessLimits, Admin, ApiState, App};
+use crate::{Access, AccessLimits, Admin, ApiState, App, WriteRules};
 
 /// A running API.
 pub struct Site {
     /// None only while it is opened again.
     app: Option<Arc<App>>,
     directory: PathBuf,
+    rules: WriteRules,
 }
 
 /// One answer.
@@ -47,20 +48,26 @@ impl Answer {
 impl Site {
     /// An empty store that counts `schema`, at `now` (Unix seconds).
     pub fn open(schema: Schema, now: i64) -> Self {
+        Self::open_with(schema, now, WriteRules::default())
+    }
+
+    /// An empty store with other rules for writes.
+    pub fn open_with(schema: Schema, now: i64, rules: WriteRules) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("tallyring-site-{}-{number}", std::process::id());
         let directory = std::env::temp_dir().join(name);
         Self {
-            app: Some(app(&directory, schema, now)),
+            app: Some(app(&directory, schema, now, rules.clone())),
             directory,
+            rules,
         }
     }
 
     /// Opens the same store again with another declaration.
     pub fn reopen(&mut self, schema: Schema, now: i64) {
         self.app = None;
-        self.app = Some(app(&self.directory, schema, now));
+        self.app = Some(app(&self.directory, schema, now, self.rules.clone()));
     }
 
     /// Counts increments.
@@ -102,7 +109,7 @@ impl Site {
     }
 }
 
-fn app(directory: &Path, schema: Schema, now: i64) -> Arc<App> {
+fn app(directory: &Path, schema: Schema, now: i64, rules: WriteRules) -> Arc<App> {
     let world = World {
         disk: Arc::new(OsDisk::new(directory).unwrap()),
         clock: Arc::new(VirtualClock::new(now * 1_000, 0.0)),
@@ -117,6 +124,7 @@ fn app(directory: &Path, schema: Schema, now: i64) -> Arc<App> {
     let state = ApiState {
         service: Arc::new(Service::start(Arc::new(store)).unwrap()),
         admin: Arc::new(admin),
+        writes: Arc::new(rules),
         access: Arc::new(Access::open(AccessLimits::default())),
         metrics: metrics_exporter_prometheus::PrometheusBuilder::new()
             .build_recorder()

@@ -40,6 +40,9 @@ pub struct Answer {
     /// Events that a rule kept from being counted; left out where there is none
     #[serde(skip_serializing_if = "is_zero")]
     filtered: u64,
+    /// Wrong fields that were set aside while their items count; left out where there is none
+    #[serde(skip_serializing_if = "is_zero")]
+    set_aside: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     rejected: Option<Vec<Rejected>>,
 }
@@ -271,6 +274,7 @@ fn answer(accepted: Accepted, tells_rejected: bool) -> Answer {
         duplicates: accepted.duplicates,
         late: accepted.late,
         filtered: accepted.filtered,
+        set_aside: accepted.set_aside,
         rejected: tells_rejected.then(|| rejected.collect()),
     }
 }

@@ -1,9 +1,13 @@
-//! One event as JSON: an increment by one on every entity it names.
+//! One event as JSON: an increment on every entity it names.
 
 use serde_json::Value;
-use tallyring_records::{Event, EventType, FieldError, Increment, Schema, Text, check_time};
+use tallyring_records::{
+    Details, Event, EventType, FieldError, Increment, Schema, Text, check_time,
+};
 
-use super::increment::{at, origin, shown, text, texts};
+use super::event_details;
+use super::increment::{at, count, origin, shown, text, texts, values};
+use super::rules::WriteRules;
 use crate::problem::Problem;
 
 /// Longest view, bytes.
@@ -13,7 +17,12 @@ const VIEW_BYTES_MAX: usize = 64;
 ///
 /// # Errors
 /// The first field that is wrong.
-pub fn parse(item: Value, schema: &Schema, now: i64) -> Result<Increment, Problem> {
+pub fn parse(
+    item: Value,
+    rules: &WriteRules,
+    schema: &Schema,
+    now: i64,
+) -> Result<Increment, Problem> {
     let Value::Object(mut fields) = item else {
         let detail = "must be a JSON object with \"id\", \"type\" and \"entities\"";
         return Err(Problem::malformed("item", &shown(&item), detail));
@@ -26,11 +35,12 @@ pub fn parse(item: Value, schema: &Schema, now: i64) -> Result<Increment, Proble
         return Err(missing("id", detail));
     }
     let event = kind(schema, text("type", fields.remove("type"))?)?;
-    let increment = Increment {
+    let mut details = Details::default();
+    let mut increment = Increment {
         at: at(fields.remove("at"), now)?,
-        n: 1,
+        n: count(fields.remove("n"))?,
         keys: keys(event, texts("entities", fields.remove("entities"))?)?,
-        by: texts("by", fields.remove("by"))?,
+        by: values(fields.remove("by"), rules, &mut details)?,
         id,
         origin,
         user: text("user", fields.remove("user"))?,
@@ -39,13 +49,19 @@ pub fn parse(item: Value, schema: &Schema, now: i64) -> Result<Increment, Proble
             view: view(text("view", fields.remove("view"))?)?,
             correction: false,
         })),
+        details: None,
     };
-    if let Some((name, value)) = fields.into_iter().next() {
-        let detail = "is not a field; use id (or producer, epoch and sequence), type, at, entities, by, user and view";
-        return Err(Problem::malformed(&name, &shown(&value), detail));
+    event_details::take(&mut fields, rules, &mut details)?;
+    let view = increment
+        .event
+        .as_ref()
+        .and_then(|event| event.view.clone());
+    for (field, text) in [("view", &view), ("referrer", &details.referrer)] {
+        count_as_value(&mut increment, schema, field, text.as_deref())?;
     }
-    increment
-        .validate(schema)
+    increment.details = details.boxed();
+    rules
+        .check(&mut increment, schema)
         .map_err(|error| as_entity(event, error))?;
     check_time(increment.at, now)?;
     Ok(increment)
@@ -89,6 +105,31 @@ fn keys(event: &EventType, entities: Vec<(Text, Text)>) -> Result<Vec<(Text, Tex
         ))
     };
     entities.into_iter().map(key).collect()
+}
+
+/// Makes a field the value of the subtotal of its name, where a namespace of the event declares one.
+fn count_as_value(
+    increment: &mut Increment,
+    schema: &Schema,
+    field: &str,
+    text: Option<&str>,
+) -> Result<(), Problem> {
+    let Some(text) = text.filter(|_| increment.declares(schema, field)) else {
+        return Ok(());
+    };
+    match increment.value(field) {
+        Some(value) if value == text => Ok(()),
+        Some(value) => {
+            let detail =
+                format!("differs from `{field}`; give one of them, or the same value in both");
+            Err(Problem::malformed(&format!("by.{field}"), value, detail))
+        }
+        None => {
+            increment.by.retain(|(name, _)| name != field);
+            increment.by.push((field.into(), text.into()));
+            Ok(())
+        }
+    }
 }
 
 fn view(view: Option<String>) -> Result<Option<String>, Problem> {

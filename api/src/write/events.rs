@@ -1,5 +1,7 @@
 //! `POST /v1/events`: events with ids, each counted once on every entity it names.
 
+use std::sync::Arc;
+
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{RawQuery, State};
@@ -41,8 +43,20 @@ pub struct EventSchema {
     by: Option<std::collections::BTreeMap<String, String>>,
     /// The user, for distinct users
     user: Option<String>,
-    /// Where it was seen
+    /// Where it was seen; counts under a subtotal `view` where one is declared
     view: Option<String>,
+    /// How many, 1 to 2^53-1
+    #[schema(default = 1)]
+    n: Option<u64>,
+    /// The insertion it was shown with, at most 256 bytes; logged
+    insertion: Option<String>,
+    /// The page before, at most 2,048 bytes; logged, and counts under a subtotal `referrer` where one is declared
+    referrer: Option<String>,
+    /// ip, ua and referrer, logged if `evidence = true` in the configuration
+    evidence: Option<std::collections::BTreeMap<String, String>>,
+    /// Any object of at most 4 KiB; logged. Unknown fields become part of it unless `strict = true`
+    #[schema(value_type = Option<Object>)]
+    meta: Option<serde_json::Value>,
 }
 
 /// One event or a list of them.
@@ -136,11 +150,12 @@ pub async fn events(
         true => Ok(vec![(None, cloud_event::from_headers(headers, bytes))]),
         false => items::read(headers, bytes),
     };
+    let rules = Arc::clone(&state.writes);
     let parse = move |item, schema: &Schema, now| match is_wrapped {
-        true => event::parse(cloud_event::unwrap(item)?, schema, now),
+        true => event::parse(cloud_event::unwrap(item)?, &rules, schema, now),
         false => {
             cloud_event::check_plain(&item)?;
-            event::parse(item, schema, now)
+            event::parse(item, &rules, schema, now)
         }
     };
     let sent = Sent {

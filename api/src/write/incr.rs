@@ -24,7 +24,8 @@ const KNOWN: &str = "key.<namespace>, by.<subtotal>, n, at, id and user";
 /// Count one increment
 ///
 /// The redirector's call: 204 once the increment is durable. `key.<namespace>` names what is counted, at
-/// least one; `by.<subtotal>` breaks it down. A retry with the same `id` counts once.
+/// least one; `by.<subtotal>` breaks it down.
+/// A wrong value counts under `-` unless `strict = true`. A retry with the same `id` counts once.
 #[utoipa::path(get, path = "/v1/incr", tag = "write", params(Parameters), responses(
     (status = 204, description = "Counted, or known already", headers(
         ("Tallyring-Duplicate" = String, description = "1 when the id was known and nothing was counted")
@@ -147,8 +148,10 @@ fn as_parameter(problem: Problem) -> Problem {
 
 fn read(state: &ApiState, caller: &Caller, query: Option<&str>) -> Result<Increment, Problem> {
     let now = state.now();
-    let increment = caller.allow(parse(query, now)?)?;
-    increment.validate(&state.store().schema())?;
+    let mut increment = caller.allow(parse(query, now)?)?;
+    state
+        .writes
+        .check(&mut increment, &state.store().schema())?;
     check_time(increment.at, now)?;
     Ok(increment)
 }

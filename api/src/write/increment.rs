@@ -2,28 +2,36 @@
 
 use serde_json::{Map, Value};
 use tallyring_records::input::time;
-use tallyring_records::{FieldError, Increment, Origin, Schema, Text, check_time};
+use tallyring_records::{Details, FieldError, Increment, Origin, Schema, Text, check_time};
 
+use super::rules::WriteRules;
 use crate::problem::Problem;
 
 /// Reads and checks one item.
 ///
 /// # Errors
 /// The first field that is wrong.
-pub fn parse(item: Value, schema: &Schema, now: i64) -> Result<Increment, Problem> {
+pub fn parse(
+    item: Value,
+    rules: &WriteRules,
+    schema: &Schema,
+    now: i64,
+) -> Result<Increment, Problem> {
     let Value::Object(mut fields) = item else {
         let detail = "must be a JSON object with \"keys\"";
         return Err(Problem::malformed("item", &shown(&item), detail));
     };
-    let increment = Increment {
+    let mut details = Details::default();
+    let mut increment = Increment {
         at: at(fields.remove("at"), now)?,
         n: count(fields.remove("n"))?,
         keys: texts("keys", fields.remove("keys"))?,
-        by: texts("by", fields.remove("by"))?,
+        by: values(fields.remove("by"), rules, &mut details)?,
         id: text("id", fields.remove("id"))?,
         user: text("user", fields.remove("user"))?,
         event: None,
         origin: origin(&mut fields)?,
+        details: details.boxed(),
     };
     if let Some((name, value)) = fields.into_iter().next() {
         return Err(Problem::malformed(
@@ -32,7 +40,7 @@ pub fn parse(item: Value, schema: &Schema, now: i64) -> Result<Increment, Proble
             "is not a field; use at, n, keys, by, id (or producer, epoch and sequence) and user",
         ));
     }
-    increment.validate(schema)?;
+    rules.check(&mut increment, schema)?;
     check_time(increment.at, now)?;
     Ok(increment)
 }
@@ -51,7 +59,7 @@ pub(super) fn at(value: Option<Value>, now: i64) -> Result<i64, Problem> {
     }
 }
 
-fn count(value: Option<Value>) -> Result<u64, Problem> {
+pub(super) fn count(value: Option<Value>) -> Result<u64, Problem> {
     match value {
         None | Some(Value::Null) => Ok(1),
         Some(value) => value.as_u64().ok_or_else(|| {
@@ -63,6 +71,23 @@ fn count(value: Option<Value>) -> Result<u64, Problem> {
 
 /// `{"l":"abc","u":"jehiah"}`; a null value is left out.
 pub(super) fn texts(field: &str, value: Option<Value>) -> Result<Vec<(Text, Text)>, Problem> {
+    texts_or(field, value, |wrong| Err(wrong.into()))
+}
+
+/// The breakdown values `by`; one that is no text is set aside, unless the rules are strict.
+pub(super) fn values(
+    value: Option<Value>,
+    rules: &WriteRules,
+    details: &mut Details,
+) -> Result<Vec<(Text, Text)>, Problem> {
+    texts_or("by", value, |wrong| Ok(rules.set_aside(details, wrong)?))
+}
+
+fn texts_or(
+    field: &str,
+    value: Option<Value>,
+    mut wrong: impl FnMut(FieldError) -> Result<(), Problem>,
+) -> Result<Vec<(Text, Text)>, Problem> {
     let entries: Map<String, Value> = match value {
         None | Some(Value::Null) => Map::new(),
         Some(Value::Object(entries)) => entries,
@@ -78,11 +103,8 @@ pub(super) fn texts(field: &str, value: Option<Value>) -> Result<Vec<(Text, Text
             Value::Null => {}
             other => {
                 let detail = "must be a text; put numbers in quotes";
-                return Err(Problem::malformed(
-                    &format!("{field}.{name}"),
-                    &shown(&other),
-                    detail,
-                ));
+                let field = format!("{field}.{name}");
+                wrong(FieldError::malformed(field, &shown(&other), detail))?;
             }
         }
     }

@@ -1,9 +1,12 @@
 //! `POST /v1/increments`: many increments, all or nothing unless asked otherwise.
 
+use std::sync::Arc;
+
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{RawQuery, State};
 use axum::http::HeaderMap;
+use tallyring_records::Schema;
 
 use super::batch::{self, Answer, Sent};
 use super::items;
@@ -56,7 +59,8 @@ pub enum OneOrMany {
 /// Count many increments
 ///
 /// One object, an array, or NDJSON (one object a line), gzip and zstd accepted; at most 8 MiB and 10,000 items
-/// decompressed. All count or none, unless `on_error=skip` takes the good ones.
+/// decompressed. A wrong breakdown value counts under `-`, and `set_aside` tells how many, unless
+/// `strict = true`. All count or none, unless `on_error=skip` takes the good ones.
 #[utoipa::path(post, path = "/v1/increments", tag = "write",
     params(
         ("on_error" = Option<String>, Query, description = "stop (default) or skip"),
@@ -85,6 +89,8 @@ pub async fn increments(
         headers,
         body,
     };
-    let answer = batch::count(&state, &caller, sent, items::read, plain::parse).await?;
+    let rules = Arc::clone(&state.writes);
+    let parse = move |item, schema: &Schema, now| plain::parse(item, &rules, schema, now);
+    let answer = batch::count(&state, &caller, sent, items::read, parse).await?;
     Ok(Json(answer))
 }

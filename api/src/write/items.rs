@@ -152,6 +152,7 @@ mod tests {
 
     use super::super::increment;
     use super::super::plain::{self, Simple};
+    use super::super::rules::WriteRules;
     use super::*;
 
     #[test]
@@ -226,9 +227,10 @@ mod tests {
                 let is_simple =
                     str::from_utf8(line).is_ok_and(|line| Simple::of_line(line).is_some());
                 assert_eq!(matches!(item, Simple::Read(_)), is_simple, "{line:?}");
+                let (rules, schema) = (WriteRules::default(), Schema::default_clicks());
                 assert_eq!(
-                    plain::parse(item, &Schema::default_clicks(), 1_331_923_247),
-                    increment::parse(tree, &Schema::default_clicks(), 1_331_923_247)
+                    plain::parse(item, &rules, &schema, 1_331_923_247),
+                    increment::parse(tree, &rules, &schema, 1_331_923_247)
                 );
             }
         }

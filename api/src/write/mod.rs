@@ -3,6 +3,7 @@
 mod batch;
 pub(crate) mod cloud_event;
 mod event;
+mod event_details;
 pub mod events;
 pub mod incr;
 mod increment;
@@ -10,4 +11,5 @@ pub mod increments;
 mod items;
 mod plain;
 mod refused;
+pub mod rules;
 pub mod statsd;

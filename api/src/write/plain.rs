@@ -13,6 +13,7 @@ use tallyring_records::{Increment, Schema, Text, check_time};
 use super::increment;
 use super::items::Item;
 use super::refused::declared;
+use super::rules::WriteRules;
 use crate::problem::Problem;
 
 /// An increment, read as far as it is simple.
@@ -76,12 +77,17 @@ impl Item for Simple {
 ///
 /// # Errors
 /// The first field that is wrong.
-pub fn parse(item: Simple, schema: &Schema, now: i64) -> Result<Increment, Problem> {
+pub fn parse(
+    item: Simple,
+    rules: &WriteRules,
+    schema: &Schema,
+    now: i64,
+) -> Result<Increment, Problem> {
     let plain = match item {
         Simple::Read(plain) => plain,
-        Simple::Tree(tree) => return increment::parse(tree, schema, now),
+        Simple::Tree(tree) => return increment::parse(tree, rules, schema, now),
     };
-    let increment = Increment {
+    let mut increment = Increment {
         at: plain.at.unwrap_or(now),
         n: plain.n.unwrap_or(1),
         keys: plain.keys.0,
@@ -90,8 +96,9 @@ pub fn parse(item: Simple, schema: &Schema, now: i64) -> Result<Increment, Probl
         user: plain.user,
         event: None,
         origin: None,
+        details: None,
     };
-    increment.validate(schema)?;
+    rules.check(&mut increment, schema)?;
     check_time(increment.at, now)?;
     Ok(increment)
 }
@@ -149,11 +156,15 @@ mod tests {
             tree.namespaces(&schema),
             "{line}"
         );
-        let (plain, slow) = (
-            parse(simple, &schema, NOW),
-            increment::parse(tree, &schema, NOW),
-        );
-        assert_eq!(plain, slow, "{line}");
+        for strict in [false, true] {
+            let rules = WriteRules {
+                strict,
+                ..WriteRules::default()
+            };
+            let plain = parse(simple.clone(), &rules, &schema, NOW);
+            let slow = increment::parse(tree.clone(), &rules, &schema, NOW);
+            assert_eq!(plain, slow, "{line}");
+        }
         true
     }
 

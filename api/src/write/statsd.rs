@@ -18,6 +18,7 @@ use tokio::net::UdpSocket;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::refused::leave_out;
+use super::rules::WriteRules;
 use crate::meter::Outcomes;
 use crate::state::ApiState;
 
@@ -73,7 +74,7 @@ fn take(state: &ApiState, datagram: &[u8], gathered: &mut Vec<Increment>) {
             continue;
         }
         let read = std::str::from_utf8(line).map_err(|_| "it is not UTF-8".to_owned());
-        match read.and_then(|line| parse(line.trim(), &schema, now)) {
+        match read.and_then(|line| parse(line.trim(), &state.writes, &schema, now)) {
             Ok(increment) => gathered.push(increment),
             Err(why) => {
                 metrics::counter!("tallyring_statsd_bad_lines_total").increment(1);
@@ -134,7 +135,7 @@ async fn submit(state: &ApiState, mut increments: Vec<Increment>) {
 ///
 /// # Errors
 /// Why it cannot be counted.
-fn parse(line: &str, schema: &Schema, now: i64) -> Result<Increment, String> {
+fn parse(line: &str, rules: &WriteRules, schema: &Schema, now: i64) -> Result<Increment, String> {
     let mut sections = line.split('|');
     let (name, value) = sections
         .next()
@@ -168,22 +169,15 @@ fn parse(line: &str, schema: &Schema, now: i64) -> Result<Increment, String> {
     for tag in tags.split(',').filter(|tag| !tag.is_empty()) {
         take_tag(tag, schema, &mut increment)?;
     }
-    let declares = |name: &str| {
-        let mut namespaces = increment
-            .keys
-            .iter()
-            .filter_map(|(key, _)| schema.namespace(key));
-        namespaces.any(|namespace| namespace.has_dimension(name))
-    };
     let declared: Vec<bool> = increment
         .by
         .iter()
-        .map(|(name, _)| declares(name))
+        .map(|(name, _)| increment.declares(schema, name))
         .collect();
     let mut declared = declared.into_iter();
     increment.by.retain(|_| declared.next().unwrap_or(false));
-    increment
-        .validate(schema)
+    rules
+        .check(&mut increment, schema)
         .map_err(|error| error.to_string())?;
     check_time(increment.at, now).map_err(|error| error.to_string())?;
     Ok(increment)
@@ -243,7 +237,7 @@ mod tests {
     const NOW: i64 = 1_331_923_200;
 
     fn read(line: &str) -> Result<Increment, String> {
-        parse(line, &Schema::default_clicks(), NOW)
+        parse(line, &WriteRules::default(), &Schema::default_clicks(), NOW)
     }
 
     fn texts(pairs: &[(&str, &str)]) -> Vec<(Text, Text)> {

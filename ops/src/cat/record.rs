@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
-use tallyring_records::{Day, Increment, Record, StoreId, Text};
+use tallyring_records::{Day, Details, Increment, Record, StoreId, Text};
 
 /// Writes a record as a line of text, with the texts of clients escaped.
 pub fn text(record: &Record) -> String {
@@ -30,12 +30,13 @@ pub fn text(record: &Record) -> String {
             body: _,
         } => {
             format!(
-                "batch key={} accepted={} duplicates={} late={} filtered={} skipped={}",
+                "batch key={} accepted={} duplicates={} late={} filtered={} set_aside={} skipped={}",
                 key.escape_debug(),
                 accepted.accepted,
                 accepted.duplicates,
                 accepted.late,
                 accepted.filtered,
+                accepted.set_aside,
                 accepted.skipped.len()
             )
         }
@@ -85,6 +86,21 @@ fn increment_text(increment: &Increment) -> String {
             text.push_str(" correction");
         }
     }
+    if let Some(details) = &increment.details {
+        text.push_str(&details_text(details));
+    }
+    text
+}
+
+fn details_text(details: &Details) -> String {
+    let mut text = String::new();
+    for (name, value) in &details.set_aside {
+        let (name, value) = (name.escape_debug(), value.escape_debug());
+        text.push_str(&format!(" set_aside.{name}={value}"));
+    }
+    for (name, value) in details.named() {
+        text.push_str(&format!(" {name}={}", value.escape_debug()));
+    }
     text
 }
 
@@ -116,7 +132,7 @@ pub fn json(position: &str, written: Timestamp, record: &Record) -> Value {
             "batch",
             json!({
                 "key": key, "accepted": accepted.accepted, "duplicates": accepted.duplicates,
-                "late": accepted.late, "filtered": accepted.filtered,
+                "late": accepted.late, "filtered": accepted.filtered, "set_aside": accepted.set_aside,
                 "skipped": accepted.skipped.iter().map(|item| item.index).collect::<Vec<_>>(),
             }),
         ),
@@ -166,6 +182,12 @@ fn increment_json(increment: &Increment) -> Value {
         object["type"] = json!(event.kind);
         object["view"] = json!(event.view);
         object["correction"] = json!(event.correction);
+    }
+    if let Some(details) = &increment.details {
+        object["set_aside"] = named(&details.set_aside).into();
+        for (name, value) in details.named() {
+            object[name] = json!(value);
+        }
     }
     object
 }

@@ -5,7 +5,7 @@ use tallyring_realtime::Durability;
 use tallyring_realtime::oplog::LogCopyAck;
 use tallyring_records::{Grain, Schema, how_many};
 
-use super::{Config, DEFAULT};
+use super::{Config, DEFAULT, HttpConfig};
 use crate::cli::{ConfigArgs, ConfigCommand};
 use crate::error::Result;
 use crate::out::{self, say};
@@ -54,6 +54,8 @@ fn as_json(config: &Config) -> Value {
         "statsd": config.statsd,
         "backup": config.backup,
         "log_copy": config.log_copy.as_ref().map(|copy| json!({ "path": copy.path, "ack": copy.ack })),
+        "strict": config.writes.strict,
+        "evidence": config.writes.evidence,
         "shards": config.options.shards,
         "memory": {
             "memory_mib": config.options.memory_bytes >> 20,
@@ -120,7 +122,25 @@ fn explain(config: &Config) -> Result<()> {
         };
         say!("  copies the log to {}, {ack}", copy.path.display())?;
     }
-    let http = &config.http;
+    explain_writes(config)?;
+    explain_http(&config.http)?;
+    explain_counted(&config.schema)
+}
+
+fn explain_writes(config: &Config) -> Result<()> {
+    match config.writes.strict {
+        true => say!("  refuses increments with wrong breakdown values")?,
+        false => {
+            say!("  counts increments with wrong breakdown values, and sets the values aside")?
+        }
+    }
+    if config.writes.evidence {
+        say!("  keeps the evidence of events in the log")?;
+    }
+    Ok(())
+}
+
+fn explain_http(http: &HttpConfig) -> Result<()> {
     say!(
         "  {}, up to {}, {} of one address; at once {}, {}, {}",
         match &http.tls {
@@ -132,8 +152,7 @@ fn explain(config: &Config) -> Result<()> {
         how_many(http.access.writes as u64, "increment"),
         how_many(http.access.batches as u64, "batch request"),
         how_many(http.access.queries as u64, "read")
-    )?;
-    explain_counted(&config.schema)
+    )
 }
 
 fn explain_counted(schema: &Schema) -> Result<()> {

@@ -12,6 +12,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use tallyring_api::WriteRules;
 use tallyring_archive::KeepDays;
 use tallyring_realtime::{Durability, Options, memory};
 use tallyring_records::{Namespace, Schema};
@@ -43,6 +44,8 @@ pub struct Config {
     pub log_copy: Option<LogCopyConfig>,
     /// How HTTP is served.
     pub http: HttpConfig,
+    /// How writes are read.
+    pub writes: WriteRules,
     /// The UDP address for StatsD counters; `None` for none.
     pub statsd: Option<SocketAddr>,
     /// The namespaces, events, ratios, filters and titles.
@@ -107,6 +110,8 @@ impl Config {
 struct File {
     listen: Option<SocketAddr>,
     shards: Option<u16>,
+    strict: Option<bool>,
+    evidence: Option<bool>,
     oplog: OplogSection,
     memory: MemorySection,
     ids: IdsSection,
@@ -184,6 +189,7 @@ struct BackupSection {
 
 impl File {
     fn or(self, defaults: Self) -> Self {
+        let keep_days = self.hours.keep_days.or(defaults.hours.keep_days);
         let (own, default) = (
             (self.namespace, self.events, self.ratios, self.titles),
             (
@@ -202,6 +208,8 @@ impl File {
         Self {
             listen: self.listen.or(defaults.listen),
             shards: self.shards.or(defaults.shards),
+            strict: self.strict.or(defaults.strict),
+            evidence: self.evidence.or(defaults.evidence),
             oplog: OplogSection {
                 durability: self.oplog.durability.or(defaults.oplog.durability),
                 keep_days: self.oplog.keep_days.or(defaults.oplog.keep_days),
@@ -223,9 +231,7 @@ impl File {
             minutes: MinutesSection {
                 keep_days: self.minutes.keep_days.or(defaults.minutes.keep_days),
             },
-            hours: HoursSection {
-                keep_days: self.hours.keep_days.or(defaults.hours.keep_days),
-            },
+            hours: HoursSection { keep_days },
             rebuild: RebuildSection {
                 minutes_after_midnight: self
                     .rebuild
@@ -315,6 +321,10 @@ impl File {
             log_copy: self.log_copy.check(backup.as_deref(), durability)?,
             backup,
             http: http::check(self.http, &self.limits, self.tls, self.cors)?,
+            writes: WriteRules {
+                strict: self.strict.ok_or("strict is missing")?,
+                evidence: self.evidence.ok_or("evidence is missing")?,
+            },
             statsd: check_statsd(self.statsd.listen)?,
             schema,
         })

@@ -184,6 +184,7 @@ impl Intake {
             .is_some_and(|event| event.correction);
         accepted.accepted += 1;
         accepted.late += u64::from(late || correction);
+        accepted.set_aside += increment.set_aside();
         if let Some(mut added) = group.added.take() {
             self.note_added(&mut added, &increment);
             group.added = Some(added);

@@ -301,6 +301,10 @@ fn weight(increment: &Increment) -> usize {
         + more.map(String::len).sum::<usize>()
         + event
         + origin
+        + increment
+            .details
+            .as_ref()
+            .map_or(0, |details| details.weight())
 }
 
 #[cfg(test)]

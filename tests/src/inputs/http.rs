@@ -91,6 +91,7 @@ fn stand() -> (Arc<App>, Runtime) {
             last_rebuild: Box::new(|| None),
             backup_path: None,
         }),
+        writes: Arc::default(),
         access: Arc::new(Access::open(AccessLimits::default())),
         metrics: PrometheusBuilder::new().build_recorder().handle(),
     };

@@ -123,6 +123,7 @@ pub fn increment(chance: &mut Chance, schema: &Schema, now: i64, ids: &[String])
                 .then(|| format!("user {}", chance.below(500))),
             event: None,
             origin: None,
+            details: None,
         };
         // Bulk loads count on these keys too, and are not checked against the largest count.
         let is_bulk = increment.keys.iter().any(|(_, key)| key.starts_with('k'));
@@ -160,6 +161,7 @@ fn event(chance: &mut Chance, now: i64, ids: &[String]) -> Increment {
             correction: false,
         })),
         origin: None,
+        details: None,
     }
 }
 

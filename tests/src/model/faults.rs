@@ -208,6 +208,7 @@ impl Driver {
                 duplicates: counted.duplicates,
                 late: counted.late,
                 filtered: counted.filtered.len() as u64,
+                set_aside: 0,
                 skipped: Vec::new(),
             };
             self.naive

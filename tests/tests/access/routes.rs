@@ -194,11 +194,8 @@ fn a_limited_key_is_told_what_became_of_its_own_events_and_nothing_of_others() {
         ("GET /v1/incr?key.l=a&id=id-own", 204),
         ("GET /v1/incr?key.l=a&key.u=b&id=id-both", 204),
         ("GET /v1/incr?key.u=b&id=id-foreign", 204),
-        ("GET /v1/incr?key.l=a&by.x=y&id=id-refused", 400),
-        (
-            "GET /v1/incr?key.l=a&key.u=b&by.x=y&id=id-refused-both",
-            400,
-        ),
+        ("GET /v1/incr?key.l=a&n=0&id=id-refused", 400),
+        ("GET /v1/incr?key.l=a&key.u=b&n=0&id=id-refused-both", 400),
         ("GET /v1/incr?id=id-nothing", 400),
         ("GET /v1/incr?key.l=a&key.nope=b&id=id-unknown", 400),
     ] {

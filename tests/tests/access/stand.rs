@@ -71,6 +71,7 @@ impl Stand {
                 last_rebuild: Box::new(|| None),
                 backup_path: None,
             }),
+            writes: Arc::default(),
             access: Arc::clone(&access),
             metrics: PrometheusBuilder::new().build_recorder().handle(),
         };

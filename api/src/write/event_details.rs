@@ -1,0 +1,110 @@
+//! The fields of an event that are logged only: insertion, referrer, evidence and meta.
+
+use serde_json::{Map, Value};
+use tallyring_records::{Details, Evidence, FieldError, ID_BYTES_MAX, KEY_BYTES_MAX};
+
+use super::increment::shown;
+use super::rules::WriteRules;
+use crate::problem::Problem;
+
+/// Longest meta as compact text, bytes.
+const META_BYTES_MAX: usize = 4_096;
+
+/// Takes the details out of the fields of an event. Fields that are left when all others were taken become part of
+/// meta, unless the rules are strict.
+///
+/// # Errors
+/// The first wrong field, when the rules are strict.
+pub fn take(
+    fields: &mut Map<String, Value>,
+    rules: &WriteRules,
+    details: &mut Details,
+) -> Result<(), Problem> {
+    details.insertion = text(fields, ("", "insertion"), ID_BYTES_MAX, rules, details)?;
+    details.referrer = text(fields, ("", "referrer"), KEY_BYTES_MAX, rules, details)?;
+    match fields.remove("evidence") {
+        None | Some(Value::Null) => {}
+        // Evidence tells of a person, so nothing of it is kept unless it is asked for.
+        Some(_) if !rules.evidence => {}
+        Some(Value::Object(mut evidence)) => {
+            let mut field = |name| {
+                text(
+                    &mut evidence,
+                    ("evidence.", name),
+                    KEY_BYTES_MAX,
+                    rules,
+                    details,
+                )
+            };
+            let (ip, ua, referrer) = (field("ip")?, field("ua")?, field("referrer")?);
+            details.evidence = Evidence { ip, ua, referrer };
+        }
+        Some(other) => {
+            let detail = "must be an object with ip, ua and referrer";
+            rules.set_aside(
+                details,
+                FieldError::malformed("evidence", &shown(&other), detail),
+            )?;
+        }
+    }
+    let meta = fields.remove("meta");
+    if rules.strict
+        && let Some((name, value)) = fields.iter().next()
+    {
+        let detail = "is not a field; use id (or producer, epoch and sequence), type, at, n, entities, by, user, \
+                      view, insertion, referrer, evidence and meta";
+        return Err(Problem::malformed(name, &shown(value), detail));
+    }
+    let mut kept = std::mem::take(fields);
+    match meta {
+        None | Some(Value::Null) => {}
+        Some(Value::Object(given)) => kept.extend(given),
+        Some(other) => {
+            let detail = "must be a JSON object";
+            rules.set_aside(
+                details,
+                FieldError::malformed("meta", &shown(&other), detail),
+            )?;
+        }
+    }
+    if kept.is_empty() {
+        return Ok(());
+    }
+    let text = Value::Object(kept).to_string();
+    if text.len() > META_BYTES_MAX {
+        let detail = format!(
+            "has {} bytes; at most {META_BYTES_MAX} are logged",
+            text.len()
+        );
+        rules.set_aside(details, FieldError::malformed("meta", &text, detail))?;
+    } else {
+        details.meta = Some(text);
+    }
+    Ok(())
+}
+
+/// A text of at most `bytes_max` bytes; an empty one is left out.
+fn text(
+    fields: &mut Map<String, Value>,
+    (prefix, name): (&str, &str),
+    bytes_max: usize,
+    rules: &WriteRules,
+    details: &mut Details,
+) -> Result<Option<String>, Problem> {
+    let (value, detail) = match fields.remove(name) {
+        None | Some(Value::Null) => return Ok(None),
+        Some(Value::String(text)) if text.is_empty() => return Ok(None),
+        Some(Value::String(text)) if text.len() <= bytes_max => return Ok(Some(text)),
+        Some(Value::String(text)) => {
+            let detail = format!("is {} bytes; at most {bytes_max} are logged", text.len());
+            (text, detail)
+        }
+        Some(other) => (
+            shown(&other),
+            "must be a text; put numbers in quotes".to_owned(),
+        ),
+    };
+    let wrong = FieldError::malformed(format!("{prefix}{name}"), &value, detail);
+    rules.set_aside(details, wrong)?;
+    Ok(None)
+}
