@@ -72,7 +72,7 @@ use crate::work::blocking;
         },
     })),
 ))]
-pub async fn status(State(state): State<ApiState>) -> Result<Json<Value>, Problem> {
+pub(crate) async fn status(State(state): State<ApiState>) -> Result<Json<Value>, Problem> {
     let admin = Arc::clone(&state.admin);
     let asked = move |store: &Store| {
         let (status, last) = (store.status(), (admin.last_rebuild)());
@@ -158,7 +158,7 @@ fn archive_json(status: &Status, has_backup: bool) -> Value {
     (status = 202, description = "The job", body = Object, example = json!({ "job": 7 })),
     ReadErrors,
 ))]
-pub async fn rebuild(
+pub(crate) async fn rebuild(
     State(state): State<ApiState>,
     _: NoParameters,
 ) -> Result<(StatusCode, Json<Value>), Problem> {
@@ -175,7 +175,7 @@ pub async fn rebuild(
         ],
     })),
 ))]
-pub async fn generations(State(state): State<ApiState>) -> Json<Value> {
+pub(crate) async fn generations(State(state): State<ApiState>) -> Json<Value> {
     let manifest = state.store().manifest();
     let kept: Vec<Generation> = manifest
         .archive
@@ -193,7 +193,7 @@ pub async fn generations(State(state): State<ApiState>) -> Json<Value> {
     params(("id" = u64, Path, description = "A kept generation", example = 1)),
     responses((status = 200, description = "It is active", body = Object, example = json!({ "active": 2 })), ReadErrors),
 )]
-pub async fn activate(
+pub(crate) async fn activate(
     State(state): State<ApiState>,
     Segments(id): Segments<String>,
     _: NoParameters,

@@ -32,7 +32,7 @@ static BODY_MEMORY: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new(*BODY_
 const STEP_BYTES: usize = 64 << 10;
 
 /// A body, and the memory it takes until it is dropped.
-pub struct Received {
+pub(crate) struct Received {
     bytes: Bytes,
     _memory: BodyMemory,
 }
@@ -50,7 +50,11 @@ impl std::ops::Deref for Received {
 /// # Errors
 /// 408 too slow, 413 too large, 400 not decodable, 415 another encoding, 503 when all bodies together
 /// take too much memory.
-pub async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Result<Received, Problem> {
+pub(crate) async fn read(
+    headers: &HeaderMap,
+    body: Body,
+    limit: usize,
+) -> Result<Received, Problem> {
     // A body that announces that it is too large need not be sent.
     if body.size_hint().lower() > limit as u64 {
         return Err(too_large(limit));
@@ -130,7 +134,7 @@ async fn collect(body: Body, limit: usize, memory: &mut BodyMemory) -> Result<By
 }
 
 /// Bodies up to here do not wait for larger ones: to read one takes less than a tenth of a millisecond.
-pub const SMALL_BYTES: usize = 16 << 10;
+pub(crate) const SMALL_BYTES: usize = 16 << 10;
 
 /// Unpacks a body of so many bytes.
 async fn unpacked<T: Send + 'static>(
@@ -232,7 +236,7 @@ fn too_large(limit: usize) -> Problem {
 }
 
 /// The media type of a body in lower case, without its parameters.
-pub fn media_type(headers: &HeaderMap) -> String {
+pub(crate) fn media_type(headers: &HeaderMap) -> String {
     let kind = headers
         .get(header::CONTENT_TYPE)
         .and_then(|kind| kind.to_str().ok())

@@ -41,7 +41,7 @@ static ELSEWHERE: LazyLock<Option<ThreadPool>> = LazyLock::new(|| threads_behind
 struct Large;
 
 /// Compresses the answers of these routes.
-pub fn answers<S: Clone + Send + Sync + 'static>(routes: Router<S>) -> Router<S> {
+pub(crate) fn answers<S: Clone + Send + Sync + 'static>(routes: Router<S>) -> Router<S> {
     routes
         .layer(from_fn(mark_large))
         .layer(CompressionLayer::new().compress_when(worth_it()))
@@ -49,7 +49,7 @@ pub fn answers<S: Clone + Send + Sync + 'static>(routes: Router<S>) -> Router<S>
 }
 
 /// Compresses an answer as the request that it is for likes it.
-pub async fn answer(request: &HeaderMap, response: Response) -> Response {
+pub(crate) async fn answer(request: &HeaderMap, response: Response) -> Response {
     answer_in(&PLACES, request, response).await
 }
 

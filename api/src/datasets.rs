@@ -23,7 +23,7 @@ use crate::work::blocking;
         "bytes": 31000000, "partitions": ["2011"], "state": "counted",
     }] })),
 ))]
-pub async fn list(State(state): State<ApiState>) -> Json<Value> {
+pub(crate) async fn list(State(state): State<ApiState>) -> Json<Value> {
     Json(describe_datasets(&state.store().manifest()))
 }
 
@@ -53,7 +53,7 @@ pub fn describe_datasets(manifest: &Manifest) -> Value {
         DatasetErrors,
     ),
 )]
-pub async fn adopt(
+pub(crate) async fn adopt(
     State(state): State<ApiState>,
     Segments(name): Segments<String>,
     RawQuery(query): RawQuery,
@@ -89,7 +89,7 @@ pub async fn adopt(
     params(("name" = String, Path, description = "The dataset", example = "clicks-2011")),
     responses((status = 200, description = "It is dropped", body = Object, example = json!({ "dropped": "clicks-2011" })), ReadErrors),
 )]
-pub async fn drop(
+pub(crate) async fn drop(
     State(state): State<ApiState>,
     Segments(name): Segments<String>,
     _: NoParameters,

@@ -37,7 +37,7 @@ static PAGE: LazyLock<Tagged> = LazyLock::new(|| {
 });
 
 /// `/docs` and `/openapi.json`.
-pub fn routes() -> Router<ApiState> {
+pub(crate) fn routes() -> Router<ApiState> {
     let describe = async |headers: HeaderMap| DOCUMENT.answer(&headers);
     let show = async |headers: HeaderMap| PAGE.answer(&headers);
     Router::new()

@@ -24,7 +24,7 @@ const REST_BYTES_MAX: u64 = 16 << 20;
 const REST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How much of a body is read that its handler did not read.
-pub struct Drain {
+pub(crate) struct Drain {
     /// A connection of HTTP/2 goes on whatever becomes of one stream.
     is_h2: bool,
     /// The client waits for a word before it sends a body (`Expect: 100-continue`), which it gets when the body is
@@ -34,7 +34,7 @@ pub struct Drain {
 
 impl Drain {
     /// The drain that this request belongs to.
-    pub fn of(request: &Parts) -> Self {
+    pub(crate) fn of(request: &Parts) -> Self {
         Self {
             is_h2: request.version >= Version::HTTP_2,
             expects: request.headers.contains_key(header::EXPECT),
@@ -42,7 +42,11 @@ impl Drain {
     }
 
     /// Lets `answer` read the body, and reads what it left of it.
-    pub async fn behind(self, body: Body, answer: impl AsyncFnOnce(Body) -> Response) -> Response {
+    pub(crate) async fn behind(
+        self,
+        body: Body,
+        answer: impl AsyncFnOnce(Body) -> Response,
+    ) -> Response {
         if self.is_h2 || body.is_end_stream() {
             return answer(body).await;
         }

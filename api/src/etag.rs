@@ -3,7 +3,7 @@
 use axum::http::{HeaderMap, HeaderValue, header};
 
 /// The weak validator of a text.
-pub fn of(text: &[u8]) -> HeaderValue {
+pub(crate) fn of(text: &[u8]) -> HeaderValue {
     numbered(u128::from_le_bytes(
         blake3::hash(text).as_bytes()[..16]
             .try_into()
@@ -12,7 +12,7 @@ pub fn of(text: &[u8]) -> HeaderValue {
 }
 
 /// The weak validator of an answer with this identity.
-pub fn numbered(identity: u128) -> HeaderValue {
+pub(crate) fn numbered(identity: u128) -> HeaderValue {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut tag = *b"W/\"00000000000000000000000000000000\"";
     for (two, byte) in tag[3..35].chunks_exact_mut(2).zip(identity.to_be_bytes()) {
@@ -25,21 +25,21 @@ pub fn numbered(identity: u128) -> HeaderValue {
 /// The client has the answer already (If-None-Match)
 #[derive(utoipa::IntoResponses)]
 #[response(status = 304)]
-pub struct NotModified;
+pub(crate) struct NotModified;
 
 /// The validators of the answers that a client has already.
 #[derive(Debug, Clone)]
-pub struct IfNoneMatch(Vec<HeaderValue>);
+pub(crate) struct IfNoneMatch(Vec<HeaderValue>);
 
 impl IfNoneMatch {
     /// The `If-None-Match` of a request.
-    pub fn of(request: &HeaderMap) -> Self {
+    pub(crate) fn of(request: &HeaderMap) -> Self {
         let known = request.get_all(header::IF_NONE_MATCH).into_iter();
         Self(known.cloned().collect())
     }
 
     /// True when the client has the answer with this validator; compared weakly, as RFC 9110 §13.1.2 says.
-    pub fn matches(&self, tag: &HeaderValue) -> bool {
+    pub(crate) fn matches(&self, tag: &HeaderValue) -> bool {
         let tag = opaque(tag.to_str().unwrap_or_default());
         let known = self.0.iter().filter_map(|tags| tags.to_str().ok());
         known

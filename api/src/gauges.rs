@@ -188,14 +188,14 @@ impl Measured {
 }
 
 /// Tells the recorder the meaning of each gauge.
-pub fn describe() {
+pub(crate) fn describe() {
     for (name, help, _) in GAUGES {
         describe_gauge!(name, help);
     }
 }
 
 /// Sets all gauges to their present values.
-pub fn measure(store: &Store, admin: &Admin) {
+pub(crate) fn measure(store: &Store, admin: &Admin) {
     let (status, last_rebuild) = (store.status(), (admin.last_rebuild)());
     let measured = Measured {
         health: Health::of(store, &status, last_rebuild.as_ref()).state(),

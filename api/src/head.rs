@@ -10,15 +10,15 @@ use axum::http::{HeaderMap, StatusCode, Version, header};
 use crate::problem::Problem;
 
 /// Headers of one request.
-pub const HEADERS_MAX: usize = 64;
+pub(crate) const HEADERS_MAX: usize = 64;
 /// Bytes of its path, query and headers.
-pub const HEAD_BYTES_MAX: usize = 32 << 10;
+pub(crate) const HEAD_BYTES_MAX: usize = 32 << 10;
 
 /// Says what is too large about a request's head.
 ///
 /// # Errors
 /// 431 with the limits.
-pub fn check(head: &Parts) -> Result<(), Problem> {
+pub(crate) fn check(head: &Parts) -> Result<(), Problem> {
     let headers = &head.headers;
     let target = head.uri.path_and_query();
     let target_bytes = target.map_or(0, |target| target.as_str().len());
@@ -43,7 +43,7 @@ pub fn check(head: &Parts) -> Result<(), Problem> {
 ///
 /// # Errors
 /// 400 for two, for none in HTTP/1.1, and for what is no host.
-pub fn check_host(version: Version, headers: &HeaderMap) -> Result<(), Problem> {
+pub(crate) fn check_host(version: Version, headers: &HeaderMap) -> Result<(), Problem> {
     let mut hosts = headers.get_all(header::HOST).into_iter();
     let wrong = match (hosts.next(), hosts.next()) {
         (Some(_), Some(_)) => "is given twice; send it once",

@@ -14,7 +14,7 @@ use crate::calendar::rfc3339_utc;
 const WAITING_DAYS_MAX: usize = 7;
 
 /// The state of the server.
-pub struct Health {
+pub(crate) struct Health {
     /// Why increments are refused, where they are.
     pub refusal: Option<Refusal>,
     /// Other faults that need an operator, a sentence each.
@@ -24,7 +24,7 @@ pub struct Health {
 /// Health in one word; the numbers are those of the metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum HealthState {
+pub(crate) enum HealthState {
     /// Increments are counted, and nothing needs an operator.
     Ok = 0,
     /// Increments are counted, and something needs an operator.
@@ -35,7 +35,7 @@ pub enum HealthState {
 
 impl Health {
     /// The health that follows from the store's status and from the newest job.
-    pub fn of(store: &Store, status: &Status, last_rebuild: Option<&Job>) -> Self {
+    pub(crate) fn of(store: &Store, status: &Status, last_rebuild: Option<&Job>) -> Self {
         let segment_bytes = store.options().segment_bytes;
         let mut faults = faults_of_store(status, segment_bytes);
         faults.extend(last_rebuild.into_iter().flat_map(faults_of_job));
@@ -46,7 +46,7 @@ impl Health {
     }
 
     /// The health in one word.
-    pub fn state(&self) -> HealthState {
+    pub(crate) fn state(&self) -> HealthState {
         match &self.refusal {
             Some(_) => HealthState::Refusing,
             None if self.faults.is_empty() => HealthState::Ok,
@@ -55,7 +55,7 @@ impl Health {
     }
 
     /// The reasons why the server is not `ok`, a sentence each.
-    pub fn reasons(&self) -> Vec<String> {
+    pub(crate) fn reasons(&self) -> Vec<String> {
         let refusal = self.refusal.iter();
         let refusal = refusal.map(|refusal| format!("increments are refused: {refusal}"));
         refusal.chain(self.faults.iter().cloned()).collect()

@@ -10,13 +10,13 @@ use metrics::{Counter, Histogram};
 use tallyring_realtime::Accepted;
 
 /// The metrics of all requests.
-pub struct Meter {
+pub(crate) struct Meter {
     routes: RwLock<HashMap<String, Measured>>,
     outcomes: Outcomes,
 }
 
 /// The outcomes of increments.
-pub struct Outcomes {
+pub(crate) struct Outcomes {
     increments: Counter,
     duplicates: Counter,
     late: Counter,
@@ -35,7 +35,7 @@ const NO_ROUTE: &str = "none";
 
 impl Meter {
     /// Counts by the recorder that is installed now.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             routes: RwLock::default(),
             outcomes: Outcomes::new(),
@@ -43,12 +43,12 @@ impl Meter {
     }
 
     /// Counts what became of increments.
-    pub fn count(&self, accepted: &Accepted) {
+    pub(crate) fn count(&self, accepted: &Accepted) {
         self.outcomes.count(accepted);
     }
 
     /// Counts a request of this route that began then and was answered now.
-    pub fn note(&self, route: Option<&str>, status: u16, began: Instant) {
+    pub(crate) fn note(&self, route: Option<&str>, status: u16, began: Instant) {
         let (route, seconds) = (route.unwrap_or(NO_ROUTE), began.elapsed().as_secs_f64());
         let routes = self.routes.read().unwrap_or_else(PoisonError::into_inner);
         if routes
@@ -75,7 +75,7 @@ impl Meter {
 
 impl Outcomes {
     /// Counts by the recorder that is installed now, which looks each counter up by name.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             increments: metrics::counter!("tallyring_increments_total"),
             duplicates: metrics::counter!("tallyring_duplicates_total"),
@@ -86,7 +86,7 @@ impl Outcomes {
     }
 
     /// Counts what became of increments.
-    pub fn count(&self, accepted: &Accepted) {
+    pub(crate) fn count(&self, accepted: &Accepted) {
         self.increments.increment(accepted.accepted);
         self.duplicates.increment(accepted.duplicates);
         self.late.increment(accepted.late);

@@ -61,4 +61,4 @@ use files::Files;
         (name = "bitly v4", description = "bitly's version 4"),
     ),
 )]
-pub struct ApiDocument;
+pub(crate) struct ApiDocument;

@@ -10,12 +10,12 @@ use crate::etag::{self, IfNoneMatch};
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
      connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
-pub const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
-pub const CSS: &str = "text/css; charset=utf-8";
-pub const HTML: &str = "text/html; charset=utf-8";
+pub(crate) const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
+pub(crate) const CSS: &str = "text/css; charset=utf-8";
+pub(crate) const HTML: &str = "text/html; charset=utf-8";
 
 /// A text of a page, and the tag of its content.
-pub struct Tagged {
+pub(crate) struct Tagged {
     kind: &'static str,
     tag: HeaderValue,
     text: Bytes,
@@ -23,7 +23,7 @@ pub struct Tagged {
 
 impl Tagged {
     /// Computes the tag, which takes time in proportion to the text.
-    pub fn new(kind: &'static str, text: impl Into<Bytes>) -> Self {
+    pub(crate) fn new(kind: &'static str, text: impl Into<Bytes>) -> Self {
         let text = text.into();
         Self {
             kind,
@@ -33,7 +33,7 @@ impl Tagged {
     }
 
     /// The text; 304 when the browser has it already.
-    pub fn answer(&self, headers: &HeaderMap) -> Response {
+    pub(crate) fn answer(&self, headers: &HeaderMap) -> Response {
         let tag = self.tag.clone();
         let kept = [(header::CACHE_CONTROL, "no-cache")];
         if IfNoneMatch::of(headers).matches(&tag) {
@@ -45,12 +45,12 @@ impl Tagged {
 }
 
 /// A short text of a page; 304 when the browser has it already.
-pub fn cached(headers: &HeaderMap, kind: &'static str, text: impl Into<Bytes>) -> Response {
+pub(crate) fn cached(headers: &HeaderMap, kind: &'static str, text: impl Into<Bytes>) -> Response {
     Tagged::new(kind, text).answer(headers)
 }
 
 /// A text of this type, and what a browser may do with it.
-pub fn with_policy(kind: &'static str, text: impl Into<Bytes>) -> impl IntoResponse {
+pub(crate) fn with_policy(kind: &'static str, text: impl Into<Bytes>) -> impl IntoResponse {
     let headers = [
         (header::CONTENT_TYPE, kind),
         (header::CONTENT_SECURITY_POLICY, POLICY),

@@ -15,7 +15,7 @@ use crate::work::blocking;
 
 /// Alive
 #[utoipa::path(get, path = "/healthz", tag = "operate", responses((status = 200, description = "The process answers", body = String)))]
-pub async fn healthz() -> &'static str {
+pub(crate) async fn healthz() -> &'static str {
     "ok\n"
 }
 
@@ -27,7 +27,7 @@ pub async fn healthz() -> &'static str {
     (status = 503, description = "The log takes no writes", body = Document, content_type = "application/problem+json"),
     (status = 507, description = "The disk is full", body = Document, content_type = "application/problem+json"),
 ))]
-pub async fn readyz(State(state): State<ApiState>) -> Result<&'static str, Problem> {
+pub(crate) async fn readyz(State(state): State<ApiState>) -> Result<&'static str, Problem> {
     let admin = Arc::clone(&state.admin);
     blocking(&state, move |store| {
         let last = (admin.last_rebuild)();
@@ -43,7 +43,7 @@ pub async fn readyz(State(state): State<ApiState>) -> Result<&'static str, Probl
 ///
 /// Prometheus text.
 #[utoipa::path(get, path = "/metrics", tag = "operate", responses((status = 200, description = "The metrics", body = String, content_type = "text/plain")))]
-pub async fn metrics(State(state): State<ApiState>) -> Result<Response, Problem> {
+pub(crate) async fn metrics(State(state): State<ApiState>) -> Result<Response, Problem> {
     let (admin, metrics) = (Arc::clone(&state.admin), state.metrics.clone());
     let asked = move |store: &Store| {
         measure(store, &admin);

@@ -17,7 +17,7 @@ pub struct Problem(Box<Document>);
 /// An error document (RFC 9457).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 #[schema(as = Problem)]
-pub struct Document {
+pub(crate) struct Document {
     #[serde(rename = "type")]
     kind: &'static str,
     title: &'static str,
@@ -128,7 +128,7 @@ const PREDICATES: [&str; 13] = [
 
 /// A detail as a sentence that can be read alone: with its field where it is a predicate, and with the value where the
 /// detail says what the field must be.
-pub fn sentence(field: Option<&str>, value: Option<&str>, detail: &str) -> String {
+pub(crate) fn sentence(field: Option<&str>, value: Option<&str>, detail: &str) -> String {
     let first = detail.split([' ', ',']).next().unwrap_or_default();
     let mut sentence = match field {
         Some(field) if PREDICATES.contains(&first) => format!("`{field}` {detail}"),
@@ -272,12 +272,12 @@ impl IntoResponse for Problem {
 }
 
 /// 404 for a path that is no route.
-pub async fn unrouted(request: Request) -> Problem {
+pub(crate) async fn unrouted(request: Request) -> Problem {
     no_route(request.uri().path())
 }
 
 /// 404 for this path.
-pub fn no_route(path: &str) -> Problem {
+pub(crate) fn no_route(path: &str) -> Problem {
     Problem::unknown(
         "path",
         path,
@@ -288,12 +288,12 @@ pub fn no_route(path: &str) -> Problem {
 }
 
 /// 405 for a route of the router with another method; the router adds which it allows.
-pub async fn unrouted_method(request: Request) -> Response {
+pub(crate) async fn unrouted_method(request: Request) -> Response {
     no_method(request.method())
 }
 
 /// 405 for this method.
-pub fn no_method(method: &Method) -> Response {
+pub(crate) fn no_method(method: &Method) -> Response {
     let detail = format!(
         "{method} is not accepted here; reads are GET, and /v1/increments, /v1/events and /v1/query are POST"
     );
@@ -302,7 +302,7 @@ pub fn no_method(method: &Method) -> Response {
 }
 
 /// 500 for a panic, which is a bug of ours.
-pub fn panicked() -> Response {
+pub(crate) fn panicked() -> Response {
     tracing::error!("a handler panicked");
     Problem::new(
         StatusCode::INTERNAL_SERVER_ERROR,

@@ -11,7 +11,7 @@ use tallyring_records::Text;
 use crate::problem::Problem;
 
 /// Parameters of one request, in order; a text that needs no decoding is borrowed.
-pub struct QueryString<'q>(Vec<(Cow<'q, str>, Cow<'q, str>)>);
+pub(crate) struct QueryString<'q>(Vec<(Cow<'q, str>, Cow<'q, str>)>);
 
 /// Most parameters of one request.
 const PARAMETERS_MAX: usize = 128;
@@ -23,7 +23,7 @@ impl<'q> QueryString<'q> {
     ///
     /// # Errors
     /// Text that is not UTF-8, or too many parameters.
-    pub fn parse(query: Option<&'q str>) -> Result<Self, Problem> {
+    pub(crate) fn parse(query: Option<&'q str>) -> Result<Self, Problem> {
         let mut parameters = Vec::with_capacity(8);
         for part in query
             .unwrap_or_default()
@@ -48,12 +48,12 @@ impl<'q> QueryString<'q> {
     }
 
     /// Parameters that were decoded elsewhere.
-    pub fn of(parameters: impl IntoIterator<Item = (Cow<'q, str>, Cow<'q, str>)>) -> Self {
+    pub(crate) fn of(parameters: impl IntoIterator<Item = (Cow<'q, str>, Cow<'q, str>)>) -> Self {
         Self(parameters.into_iter().collect())
     }
 
     /// True when the parameter has this value.
-    pub fn has(&self, name: &str, value: &str) -> bool {
+    pub(crate) fn has(&self, name: &str, value: &str) -> bool {
         self.0
             .iter()
             .any(|(found, given)| found == name && given == value)
@@ -63,7 +63,7 @@ impl<'q> QueryString<'q> {
     ///
     /// # Errors
     /// When it is given twice.
-    pub fn take(&mut self, name: &str) -> Result<Option<Cow<'q, str>>, Problem> {
+    pub(crate) fn take(&mut self, name: &str) -> Result<Option<Cow<'q, str>>, Problem> {
         let Some(at) = self.0.iter().position(|(found, _)| found == name) else {
             return Ok(None);
         };
@@ -82,7 +82,7 @@ impl<'q> QueryString<'q> {
     ///
     /// # Errors
     /// When it is given twice, or is not `expected`.
-    pub fn take_as<T: FromStr>(
+    pub(crate) fn take_as<T: FromStr>(
         &mut self,
         name: &str,
         expected: &str,
@@ -100,7 +100,7 @@ impl<'q> QueryString<'q> {
     }
 
     /// Takes all parameters that begin with `prefix`, without it.
-    pub fn take_prefixed(&mut self, prefix: &str) -> Vec<(Text, Text)> {
+    pub(crate) fn take_prefixed(&mut self, prefix: &str) -> Vec<(Text, Text)> {
         let begins = |parameter: &mut (Cow<'_, str>, _)| parameter.0.starts_with(prefix);
         let mut taken = Vec::with_capacity(self.0.len());
         for (name, value) in self.0.extract_if(.., begins) {
@@ -113,7 +113,7 @@ impl<'q> QueryString<'q> {
     ///
     /// # Errors
     /// The first parameter left, with the ones that exist.
-    pub fn finish(self, known: &str) -> Result<(), Problem> {
+    pub(crate) fn finish(self, known: &str) -> Result<(), Problem> {
         match self.0.into_iter().next() {
             Some((name, value)) => Err(Problem::malformed(
                 &name,
@@ -129,7 +129,7 @@ impl<'q> QueryString<'q> {
 }
 
 /// A route without parameters refuses every one: a parameter would not take effect.
-pub struct NoParameters;
+pub(crate) struct NoParameters;
 
 impl<S: Sync> FromRequestParts<S> for NoParameters {
     type Rejection = Problem;
@@ -141,7 +141,7 @@ impl<S: Sync> FromRequestParts<S> for NoParameters {
 }
 
 /// True when every `%` has two hexadecimal digits behind it.
-pub fn is_percent_encoded(text: &str) -> bool {
+pub(crate) fn is_percent_encoded(text: &str) -> bool {
     let mut parts = text.split('%');
     // The part before the first `%`.
     parts.next();

@@ -7,7 +7,7 @@ use crate::problem::Document;
 /// How a read can be refused.
 #[derive(IntoResponses)]
 #[expect(dead_code, reason = "describes answers, which are made by `Problem`")]
-pub enum ReadErrors {
+pub(crate) enum ReadErrors {
     /// A parameter that cannot be understood; `field` names it
     #[response(status = 400, content_type = "application/problem+json")]
     Malformed(Document),
@@ -22,7 +22,7 @@ pub enum ReadErrors {
 /// How a load can be refused.
 #[derive(IntoResponses)]
 #[expect(dead_code, reason = "describes answers, which are made by `Problem`")]
-pub enum DatasetErrors {
+pub(crate) enum DatasetErrors {
     /// A dataset of that name exists
     #[response(status = 409, content_type = "application/problem+json")]
     Taken(Document),
@@ -31,7 +31,7 @@ pub enum DatasetErrors {
 /// How a write can be refused. Nothing was counted, except that a 503 leaves it open.
 #[derive(IntoResponses)]
 #[expect(dead_code, reason = "describes answers, which are made by `Problem`")]
-pub enum WriteErrors {
+pub(crate) enum WriteErrors {
     /// Malformed, or an undeclared namespace or subtotal; `field` names it, `index` the item
     #[response(status = 400, content_type = "application/problem+json")]
     Malformed(Document),
@@ -49,7 +49,7 @@ pub enum WriteErrors {
 /// How a body can be refused.
 #[derive(IntoResponses)]
 #[expect(dead_code, reason = "describes answers, which are made by `Problem`")]
-pub enum BodyErrors {
+pub(crate) enum BodyErrors {
     /// Too many bytes or items, decompressed
     #[response(status = 413, content_type = "application/problem+json")]
     TooLarge(Document),

@@ -62,7 +62,7 @@ impl Seldom {
 }
 
 /// The log line of a request, written once the request has been answered.
-pub struct AccessLog {
+pub(crate) struct AccessLog {
     id: HeaderValue,
     method: Method,
     uri: Uri,
@@ -72,7 +72,7 @@ pub struct AccessLog {
 
 impl AccessLog {
     /// The log line of a request that came just now.
-    pub fn new(request: &Parts) -> Self {
+    pub(crate) fn new(request: &Parts) -> Self {
         let id = match request.headers.get(&HEADER) {
             Some(inbound) if is_id(inbound.as_bytes()) => inbound.clone(),
             _ => new_id(),
@@ -86,19 +86,22 @@ impl AccessLog {
     }
 
     /// Answers under the span of all log lines about the request.
-    pub async fn answered(&self, answering: impl Future<Output = Response>) -> Response {
+    pub(crate) async fn answered(&self, answering: impl Future<Output = Response>) -> Response {
         answering.instrument(span_of(&self.id)).await
     }
 
     /// Answers one of many requests. A span costs about as much as counting one click: frequent requests have theirs
     /// only when debugging, and where they find work that may fail ([`span`]).
-    pub async fn answered_often(&self, answering: impl Future<Output = Response>) -> Response {
+    pub(crate) async fn answered_often(
+        &self,
+        answering: impl Future<Output = Response>,
+    ) -> Response {
         let span = tracing::debug_span!("request", id = shown(&self.id));
         ID.scope(self.id.clone(), answering.instrument(span)).await
     }
 
     /// Puts the id into the answer; logs what went wrong, and at debug level everything.
-    pub fn close(self, response: &mut Response) {
+    pub(crate) fn close(self, response: &mut Response) {
         let (id, method) = (shown(&self.id), &self.method);
         let path = cut(self.uri.path());
         let status = response.status().as_u16();
@@ -119,7 +122,7 @@ tokio::task_local! {
 }
 
 /// The span of the request that this task answers; made now if there is none yet.
-pub fn span() -> Span {
+pub(crate) fn span() -> Span {
     let span = Span::current();
     if span.is_disabled() {
         return ID.try_with(span_of).unwrap_or(span);

@@ -8,7 +8,7 @@ use crate::problem::Problem;
 use crate::query_string::is_percent_encoded;
 
 /// The captured segments of a route.
-pub struct Segments<T>(pub T);
+pub(crate) struct Segments<T>(pub T);
 
 impl<T, S> FromRequestParts<S> for Segments<T>
 where
@@ -26,7 +26,7 @@ where
 }
 
 /// 400 for a path whose segments cannot be decoded.
-pub fn undecodable(path: &str) -> Problem {
+pub(crate) fn undecodable(path: &str) -> Problem {
     let detail =
         "must be percent-encoded UTF-8, each key as one segment; a % itself is sent as %25";
     Problem::malformed("path", path, detail)

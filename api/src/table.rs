@@ -12,18 +12,18 @@ use csv::Writer;
 const RISKY: [char; 6] = ['=', '+', '-', '@', '\t', '\r'];
 
 /// A table that is being written.
-pub struct Table(Writer<Vec<u8>>);
+pub(crate) struct Table(Writer<Vec<u8>>);
 
 impl Table {
     /// A table with these columns and no row.
-    pub fn new(columns: &[&str]) -> Self {
+    pub(crate) fn new(columns: &[&str]) -> Self {
         let mut table = Self(Writer::from_writer(Vec::new()));
         table.row(columns);
         table
     }
 
     /// Adds a row, a cell for each column.
-    pub fn row(&mut self, cells: &[&str]) {
+    pub(crate) fn row(&mut self, cells: &[&str]) {
         let cells = cells.iter().map(|cell| guarded(cell));
         for cell in cells {
             let written = self.0.write_field(&*cell);
@@ -34,7 +34,7 @@ impl Table {
     }
 
     /// The whole text.
-    pub fn end(self) -> String {
+    pub(crate) fn end(self) -> String {
         let text = self.0.into_inner().expect("BUG: writing to memory failed");
         String::from_utf8(text).expect("BUG: cells are texts")
     }

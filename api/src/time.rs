@@ -3,15 +3,15 @@
 use std::borrow::Cow;
 
 use tallyring_records::input::time;
-pub use tallyring_records::input::time::EXPECTED;
+pub(crate) use tallyring_records::input::time::EXPECTED;
 
 /// Reads a time of a query string as Unix seconds, rounded down; `None` when it is neither RFC 3339 nor Unix seconds.
-pub fn parse_in_query(text: &str) -> Option<i64> {
+pub(crate) fn parse_in_query(text: &str) -> Option<i64> {
     time::parse(with_plus(text).as_bytes())
 }
 
 /// Puts the plus back before the offset of a time: a plus that was not percent-encoded has become a space.
-pub fn with_plus(text: &str) -> Cow<'_, str> {
+pub(crate) fn with_plus(text: &str) -> Cow<'_, str> {
     match text.rsplit_once(' ') {
         Some((time, offset)) if time.contains(['T', 't']) => format!("{time}+{offset}").into(),
         _ => text.into(),

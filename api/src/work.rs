@@ -12,7 +12,7 @@ use crate::state::ApiState;
 ///
 /// # Errors
 /// The errors of `work`.
-pub async fn blocking<T: Send + 'static>(
+pub(crate) async fn blocking<T: Send + 'static>(
     state: &ApiState,
     work: impl FnOnce(&Store) -> Result<T, Problem> + Send + 'static,
 ) -> Result<T, Problem> {
@@ -25,7 +25,7 @@ pub async fn blocking<T: Send + 'static>(
 ///
 /// # Errors
 /// The errors of `work`; 503 where no turn comes soon.
-pub async fn reading<T: Send + 'static>(
+pub(crate) async fn reading<T: Send + 'static>(
     state: &ApiState,
     length: Length,
     work: impl FnOnce(&View<'_>) -> Result<T, Problem> + Send + 'static,

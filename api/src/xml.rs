@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::chart::push_escaped;
 
 /// A value as a document whose root has this name.
-pub fn document(root: &str, value: &Value) -> String {
+pub(crate) fn document(root: &str, value: &Value) -> String {
     let mut out = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
     element(&mut out, root, value);
     out.push('\n');

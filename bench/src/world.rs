@@ -11,10 +11,10 @@ const DAY_S: f64 = 86_400.0;
 const ORIGIN: f64 = 1_767_225_600.0;
 
 /// Texts, each with a weight in proportion to its frequency.
-pub type Weighted = Vec<(&'static str, f64)>;
+pub(crate) type Weighted = Vec<(&'static str, f64)>;
 
 /// A link of the demonstration.
-pub struct Link {
+pub(crate) struct Link {
     /// Its key in the namespace `l`.
     pub(crate) key: String,
     /// Its key in the namespace `u`.
@@ -38,7 +38,7 @@ pub struct Link {
 }
 
 /// An ad and the entities above it.
-pub struct Ad {
+pub(crate) struct Ad {
     /// Its key.
     pub(crate) ad: &'static str,
     /// The key of its ad group.
@@ -217,7 +217,7 @@ impl World {
 
 impl Link {
     /// Returns the clicks an hour that are expected at `at` (Unix seconds).
-    pub fn rate(&self, at: i64) -> f64 {
+    pub(crate) fn rate(&self, at: i64) -> f64 {
         let days = (at as f64 - ORIGIN) / DAY_S;
         let age = (days + self.phase_days).rem_euclid(self.period_days);
         let rush = self.rush * (-age / self.half_life_days * std::f64::consts::LN_2).exp();
@@ -226,7 +226,7 @@ impl Link {
 }
 
 /// Returns how busy the instant `at` (Unix seconds) is, in proportion to an average of about 1.
-pub fn rhythm(at: i64) -> f64 {
+pub(crate) fn rhythm(at: i64) -> f64 {
     let hour = at.rem_euclid(86_400) as f64 / 3_600.0;
     // Afternoons of two continents: a wave around 19 UTC and a smaller one around 13 UTC.
     let wave = |peak: f64, width: f64| {

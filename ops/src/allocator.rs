@@ -17,7 +17,7 @@ use libmimalloc_sys::{mi_malloc, mi_realloc, mi_zalloc};
 use mimalloc::MiMalloc;
 
 /// The allocator of the program.
-pub struct BySize;
+pub(crate) struct BySize;
 
 /// The smallest block that goes to the system's allocator, bytes; from there on glibc can give a block pages of its
 /// own.
@@ -26,7 +26,7 @@ const LARGE_BYTES: usize = 128 << 10;
 /// Gives every large block pages of its own from now on, which return to the machine as soon as the block is freed.
 /// Memory that a load has written out is then not held beside the memory it fills next (100 MiB), and growing blocks
 /// are not copied among smaller ones (80 MiB).
-pub fn return_large_blocks() {
+pub(crate) fn return_large_blocks() {
     #[cfg(target_env = "gnu")]
     // SAFETY: the call sets one number, which allocations on other threads read whole.
     unsafe {
@@ -37,7 +37,7 @@ pub fn return_large_blocks() {
 
 /// As [`return_large_blocks`], and returns the pages of small blocks after 10 ms instead of a second. Without this a
 /// server of 128 MiB holds a third of its memory in blocks that a flush has freed.
-pub fn return_all_soon() {
+pub(crate) fn return_all_soon() {
     return_large_blocks();
     // SAFETY: the call sets one number, which other threads read whole.
     unsafe { mi_option_set(PURGE_DELAY, 10) }

@@ -21,7 +21,7 @@ use crate::progress::bytes_bar;
 ///
 /// # Errors
 /// When the target is no backup of this store, a file is damaged, or a disk fails.
-pub fn run(args: &BackupArgs, as_json: bool) -> Result<()> {
+pub(crate) fn run(args: &BackupArgs, as_json: bool) -> Result<()> {
     let bar = bytes_bar("copying");
     let copied = make(&args.data, &args.backup, &|_| true, &|done, all| {
         bar.set_length(all);
@@ -47,7 +47,12 @@ pub fn run(args: &BackupArgs, as_json: bool) -> Result<()> {
 ///
 /// # Errors
 /// As [`run`].
-pub fn make(data: &Path, place: &Path, again: Again<'_>, progress: Progress<'_>) -> Result<Copied> {
+pub(crate) fn make(
+    data: &Path,
+    place: &Path,
+    again: Again<'_>,
+    progress: Progress<'_>,
+) -> Result<Copied> {
     require_store(data)?;
     check_place(place, data)?;
     let _lock = take(place, names::BACKUP)?;
@@ -62,7 +67,7 @@ pub fn make(data: &Path, place: &Path, again: Again<'_>, progress: Progress<'_>)
 }
 
 /// Describes a backup for the history of jobs; `ended_ms` is in Unix milliseconds.
-pub fn outcome(ended_ms: i64, result: &Result<Copied>) -> BackupOutcome {
+pub(crate) fn outcome(ended_ms: i64, result: &Result<Copied>) -> BackupOutcome {
     let copied = result.as_ref().ok();
     BackupOutcome {
         ended_ms,
@@ -74,7 +79,7 @@ pub fn outcome(ended_ms: i64, result: &Result<Copied>) -> BackupOutcome {
 }
 
 /// Selects today's part of the files and segments that a backup reads again; a month selects all of them.
-pub fn todays_part(name: &str) -> bool {
+pub(crate) fn todays_part(name: &str) -> bool {
     const DAYS: u64 = 30;
     let day = std::time::SystemTime::UNIX_EPOCH
         .elapsed()
@@ -89,7 +94,7 @@ pub fn todays_part(name: &str) -> bool {
 ///
 /// # Errors
 /// When the directory holds a store already, the backup is damaged, or a disk fails.
-pub fn restore(args: &RestoreArgs, as_json: bool) -> Result<()> {
+pub(crate) fn restore(args: &RestoreArgs, as_json: bool) -> Result<()> {
     let (backup, data) = (args.backup.as_path(), args.data.as_path());
     if !backup.join(names::BACKUP).exists() {
         let besides = match args.log {
@@ -246,7 +251,7 @@ fn blobs(path: &Path) -> Result<Blobs> {
 ///
 /// # Errors
 /// When the target is in the data directory.
-pub fn check_place(target: &Path, data: &Path) -> Result<()> {
+pub(crate) fn check_place(target: &Path, data: &Path) -> Result<()> {
     if is_within(target, data) {
         return Err(CommandError::Usage(format!(
             "{} is in the data directory, and a backup must survive the loss of that; name a directory elsewhere",

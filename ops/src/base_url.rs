@@ -7,7 +7,7 @@ use ureq::http::Uri;
 ///
 /// # Errors
 /// A sentence for the user.
-pub fn parse(text: &str) -> Result<String, String> {
+pub(crate) fn parse(text: &str) -> Result<String, String> {
     let host = ["http://", "https://"]
         .iter()
         .find_map(|scheme| text.strip_prefix(scheme))

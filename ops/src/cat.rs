@@ -21,7 +21,7 @@ use crate::out;
 ///
 /// # Errors
 /// When it does not exist or is damaged.
-pub fn run(args: &CatArgs, json: bool) -> Result<()> {
+pub(crate) fn run(args: &CatArgs, json: bool) -> Result<()> {
     require_some_store(&args.data)?;
     let blobs = data_directory::blobs(&args.data)?;
     let mut out = Printed {
@@ -46,7 +46,7 @@ pub fn run(args: &CatArgs, json: bool) -> Result<()> {
 ///
 /// # Errors
 /// A sentence for the user.
-pub fn parse_record(text: &str) -> std::result::Result<u64, String> {
+pub(crate) fn parse_record(text: &str) -> std::result::Result<u64, String> {
     let (epoch, number) = text.split_once(':').unwrap_or(("0", text));
     let number = epoch.parse::<u32>().and_then(|_| number.parse());
     number.map_err(|_| "must be a position such as 1:80, or its number".to_owned())

@@ -33,7 +33,7 @@ enum Line<T> {
 ///
 /// # Errors
 /// When the child cannot be started or fails, with the text of its standard error.
-pub fn follow<T: DeserializeOwned + Send>(
+pub(crate) fn follow<T: DeserializeOwned + Send>(
     command: &mut Command,
     heard: &(dyn Fn(JobProgress) + Sync),
 ) -> Result<T> {
@@ -80,13 +80,13 @@ fn read<T: DeserializeOwned>(lines: impl Read, heard: &dyn Fn(JobProgress)) -> R
 
 /// Prints the lines of a child.
 #[derive(Default)]
-pub struct Teller {
+pub(crate) struct Teller {
     told: Mutex<Option<Instant>>,
 }
 
 impl Teller {
     /// Prints the progress, unless a line was printed a moment ago.
-    pub fn progress(&self, done: u64, total: u64) {
+    pub(crate) fn progress(&self, done: u64, total: u64) {
         let mut told = self
             .told
             .lock()
@@ -103,7 +103,7 @@ impl Teller {
     ///
     /// # Errors
     /// When standard output is closed.
-    pub fn done(self, did: impl Serialize) -> Result<()> {
+    pub(crate) fn done(self, did: impl Serialize) -> Result<()> {
         tell(&Line::Done(did))
     }
 }

@@ -16,7 +16,7 @@ use crate::shell::{CompletionsArgs, ManArgs};
 use crate::start_time::ClockStart;
 use crate::status::StatusArgs;
 
-pub use upkeep::{BackupArgs, RecountArgs, RestoreArgs, VerifyArgs};
+pub(crate) use upkeep::{BackupArgs, RecountArgs, RestoreArgs, VerifyArgs};
 
 /// Tallyring counts clicks: increments in over HTTP, counts out by hour, day, week or month in any
 /// time zone.
@@ -30,7 +30,7 @@ Begin:
   curl 'http://127.0.0.1:7117/v1/incr?key.l=abc&by.c=US'
   tallyring query l/abc --unit day    shows the counts"
 )]
-pub struct Cli {
+pub(crate) struct Cli {
     /// How results are printed.
     #[arg(long, global = true, value_enum, default_value_t = Output::Table)]
     pub output: Output,
@@ -40,7 +40,7 @@ pub struct Cli {
 
 /// Forms of output.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Output {
+pub(crate) enum Output {
     /// For people.
     Table,
     /// For programs.
@@ -53,7 +53,7 @@ pub enum Output {
 
 impl Output {
     /// True for programs.
-    pub fn is_json(self) -> bool {
+    pub(crate) fn is_json(self) -> bool {
         self == Self::Json
     }
 
@@ -61,7 +61,7 @@ impl Output {
     ///
     /// # Errors
     /// A usage error for CSV and SVG.
-    pub fn check_for_commands(self) -> Result<()> {
+    pub(crate) fn check_for_commands(self) -> Result<()> {
         let name = match self {
             Self::Table | Self::Json => return Ok(()),
             Self::Csv => "csv",
@@ -75,7 +75,7 @@ impl Output {
 
 /// The commands.
 #[derive(Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// Run the server: accept increments, answer reads, rebuild after midnight
     Serve(ServeArgs),
     Send(SendArgs),
@@ -125,7 +125,7 @@ pub enum Command {
 
 /// Where the data is.
 #[derive(Args, Clone)]
-pub struct DataArgs {
+pub(crate) struct DataArgs {
     /// Data directory
     #[arg(long, value_name = "DIR", default_value = DATA_DEFAULT)]
     pub data: PathBuf,
@@ -135,11 +135,11 @@ pub struct DataArgs {
 }
 
 /// The data directory when none is named.
-pub const DATA_DEFAULT: &str = "tallyring-data";
+pub(crate) const DATA_DEFAULT: &str = "tallyring-data";
 
 /// Options of `serve`.
 #[derive(Args)]
-pub struct ServeArgs {
+pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub data: DataArgs,
     /// Address to listen on; port 0 takes a free one [default: 127.0.0.1:7117]
@@ -157,7 +157,7 @@ pub struct ServeArgs {
 
 /// Options of `rebuild`.
 #[derive(Args)]
-pub struct RebuildArgs {
+pub(crate) struct RebuildArgs {
     #[command(flatten)]
     pub data: DataArgs,
     /// Without a server: trust the clock, however far it is from the newest record, and turn the ring to its day
@@ -186,7 +186,7 @@ Examples:
   zcat clicks.csv.gz | tallyring load clicks-2012 -
   tallyring load clicks-2012 new.csv --replace --on-error skip --rejects bad.csv
   tallyring rebuild")]
-pub struct LoadArgs {
+pub(crate) struct LoadArgs {
     #[command(flatten)]
     pub data: DataArgs,
     /// Name of the dataset: letters, digits, `_`, `-` and `.`, at most 64
@@ -217,7 +217,7 @@ pub struct LoadArgs {
 
 /// Answer to a row that cannot be used.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum OnError {
+pub(crate) enum OnError {
     /// Stop the load at the first such row, and change nothing
     Stop,
     /// Skip such rows and load the others
@@ -226,7 +226,7 @@ pub enum OnError {
 
 /// Options of `drop`.
 #[derive(Args)]
-pub struct DropArgs {
+pub(crate) struct DropArgs {
     #[command(flatten)]
     pub data: DataArgs,
     /// Name of the dataset
@@ -238,7 +238,7 @@ pub struct DropArgs {
 #[command(
     after_help = "Examples:\n  tallyring query l/abc --unit hour --units 24 --timezone Europe/Berlin --by c\n  tallyring query l --top --units 30\n  tallyring query ad_click/42 --uniques --output svg > users.svg"
 )]
-pub struct QueryArgs {
+pub(crate) struct QueryArgs {
     /// NAMESPACE/KEY, such as l/abc; everything after the first slash is the key. NAMESPACE alone: all its keys
     /// together
     pub key: String,
@@ -293,7 +293,7 @@ Examples:
   tallyring cat archive 2012-03        that month archived (a closed year: 2012)
   tallyring cat manifest               what counts, as JSON
   tallyring cat file archive/NAME      any sorted file, a line each")]
-pub struct CatArgs {
+pub(crate) struct CatArgs {
     /// Thing to print
     #[arg(value_enum)]
     pub what: CatWhat,
@@ -309,7 +309,7 @@ pub struct CatArgs {
 
 /// The things that `cat` prints.
 #[derive(Clone, Copy, ValueEnum)]
-pub enum CatWhat {
+pub(crate) enum CatWhat {
     /// The log
     Oplog,
     /// A delta store of the ring, or a late one
@@ -334,14 +334,14 @@ Examples:
 As soon as a key exists, every request needs one, except /healthz, /readyz, /docs and the pages of the dashboard, which \
 hold no data. Commands on the data directory of a running server need no key; commands with --to take theirs from \
 TALLYRING_KEY.")]
-pub struct KeyArgs {
+pub(crate) struct KeyArgs {
     #[command(subcommand)]
     pub command: KeyCommand,
 }
 
 /// The commands of `key`.
 #[derive(Subcommand)]
-pub enum KeyCommand {
+pub(crate) enum KeyCommand {
     /// Make a key and print it; it is shown this once
     New(NewKeyArgs),
     /// List all keys, revoked ones too
@@ -357,7 +357,7 @@ pub enum KeyCommand {
 
 /// Options of `key new`.
 #[derive(Args)]
-pub struct NewKeyArgs {
+pub(crate) struct NewKeyArgs {
     #[command(flatten)]
     pub data: DataArgs,
     /// The scopes of the key: write, read, admin
@@ -382,14 +382,14 @@ pub struct NewKeyArgs {
 
 /// Options of `config`.
 #[derive(Args)]
-pub struct ConfigArgs {
+pub(crate) struct ConfigArgs {
     #[command(subcommand)]
     pub command: ConfigCommand,
 }
 
 /// The commands of `config`.
 #[derive(Subcommand)]
-pub enum ConfigCommand {
+pub(crate) enum ConfigCommand {
     /// Print the embedded configuration, commented
     Default,
     /// Check a file and print what it means
@@ -401,7 +401,7 @@ pub enum ConfigCommand {
 
 /// Options of the hidden worker.
 #[derive(Args)]
-pub struct WorkerArgs {
+pub(crate) struct WorkerArgs {
     /// Data directory
     #[arg(long)]
     pub data: PathBuf,
@@ -424,7 +424,7 @@ pub struct WorkerArgs {
 
 /// Options of the hidden worker that recompresses.
 #[derive(Args)]
-pub struct RecompressArgs {
+pub(crate) struct RecompressArgs {
     /// Data directory
     #[arg(long)]
     pub data: PathBuf,

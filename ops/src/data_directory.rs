@@ -16,7 +16,7 @@ use crate::out::note;
 ///
 /// # Errors
 /// When another process holds it, or the directory cannot be written.
-pub fn lock(data: &Path) -> Result<Lock> {
+pub(crate) fn lock(data: &Path) -> Result<Lock> {
     match try_lock(data)? {
         Ok(lock) => Ok(lock),
         Err(holder) => Err(CommandError::Failed(format!(
@@ -35,7 +35,7 @@ pub fn lock(data: &Path) -> Result<Lock> {
 ///
 /// # Errors
 /// When the directory cannot be written, or is a copy that must not be changed.
-pub fn try_lock(data: &Path) -> Result<std::result::Result<Lock, Holder>> {
+pub(crate) fn try_lock(data: &Path) -> Result<std::result::Result<Lock, Holder>> {
     let copies = [
         (
             names::BACKUP,
@@ -58,7 +58,7 @@ pub fn try_lock(data: &Path) -> Result<std::result::Result<Lock, Holder>> {
 }
 
 /// Returns the URL of the server that holds the directory; `None` when no server holds it. Changes nothing.
-pub fn server_of(data: &Path) -> Option<String> {
+pub(crate) fn server_of(data: &Path) -> Option<String> {
     Lock::holder(data).ok().flatten()?.url
 }
 
@@ -66,7 +66,7 @@ pub fn server_of(data: &Path) -> Option<String> {
 ///
 /// # Errors
 /// When the directory cannot be made.
-pub fn world(data: &Path, clock: Arc<dyn Clock>) -> Result<World> {
+pub(crate) fn world(data: &Path, clock: Arc<dyn Clock>) -> Result<World> {
     let disk =
         OsDisk::new(data).map_err(doing(format!("make the data directory {}", data.display())))?;
     Ok(World {
@@ -80,7 +80,7 @@ pub fn world(data: &Path, clock: Arc<dyn Clock>) -> Result<World> {
 ///
 /// # Errors
 /// When the directory cannot be opened.
-pub fn blobs(data: &Path) -> Result<Blobs> {
+pub(crate) fn blobs(data: &Path) -> Result<Blobs> {
     Blobs::local(data).map_err(doing(format!("open the data directory {}", data.display())))
 }
 
@@ -88,7 +88,7 @@ pub fn blobs(data: &Path) -> Result<Blobs> {
 ///
 /// # Errors
 /// When no manifest exists, or it is damaged.
-pub fn manifest(blobs: &Blobs) -> Result<Manifest> {
+pub(crate) fn manifest(blobs: &Blobs) -> Result<Manifest> {
     Manifest::load(blobs)?.ok_or_else(|| {
         CommandError::Failed("the data directory has no manifest; restore it from a backup".into())
     })
@@ -98,7 +98,7 @@ pub fn manifest(blobs: &Blobs) -> Result<Manifest> {
 ///
 /// # Errors
 /// When the store is damaged or cannot be written.
-pub fn open(data: &Path, config: &Config, _held: &Lock) -> Result<Store> {
+pub(crate) fn open(data: &Path, config: &Config, _held: &Lock) -> Result<Store> {
     let world = world(data, Arc::new(SystemClock))?;
     let (store, _) = open_store(world, config)?;
     Ok(store)
@@ -108,7 +108,7 @@ pub fn open(data: &Path, config: &Config, _held: &Lock) -> Result<Store> {
 ///
 /// # Errors
 /// When the store is damaged or cannot be written.
-pub fn open_store(world: World, config: &Config) -> Result<(Store, Recovery)> {
+pub(crate) fn open_store(world: World, config: &Config) -> Result<(Store, Recovery)> {
     let opened = if config.declares {
         Store::open(world, config.options, config.schema.clone())
     } else {
@@ -121,7 +121,7 @@ pub fn open_store(world: World, config: &Config) -> Result<(Store, Recovery)> {
 ///
 /// # Errors
 /// When it does not exist, or cannot be read.
-pub fn require_store(data: &Path) -> Result<()> {
+pub(crate) fn require_store(data: &Path) -> Result<()> {
     if is_store(data)? {
         return Ok(());
     }
@@ -135,7 +135,7 @@ pub fn require_store(data: &Path) -> Result<()> {
 ///
 /// # Errors
 /// As [`require_store`].
-pub fn require_some_store(data: &Path) -> Result<()> {
+pub(crate) fn require_some_store(data: &Path) -> Result<()> {
     match data.join(names::MANIFESTS).is_dir() {
         true => Ok(()),
         false => require_store(data),
@@ -146,7 +146,7 @@ pub fn require_some_store(data: &Path) -> Result<()> {
 ///
 /// # Errors
 /// When its files cannot be looked up.
-pub fn is_store(data: &Path) -> Result<bool> {
+pub(crate) fn is_store(data: &Path) -> Result<bool> {
     let identity = data.join(names::IDENTITY);
     identity
         .try_exists()
@@ -157,7 +157,7 @@ pub fn is_store(data: &Path) -> Result<bool> {
 ///
 /// # Errors
 /// When it does not exist, or is damaged.
-pub fn open_read_only(data: &Path) -> Result<Store> {
+pub(crate) fn open_read_only(data: &Path) -> Result<Store> {
     require_store(data)?;
     Ok(Store::open_read_only(
         world(data, Arc::new(SystemClock))?,
@@ -166,7 +166,7 @@ pub fn open_read_only(data: &Path) -> Result<Store> {
 }
 
 /// Fills a buffer with random bytes of the operating system.
-pub fn random(bytes: &mut [u8]) {
+pub(crate) fn random(bytes: &mut [u8]) {
     use std::io::Read;
     let filled =
         std::fs::File::open("/dev/urandom").and_then(|mut source| source.read_exact(bytes));

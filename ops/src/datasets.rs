@@ -17,7 +17,7 @@ use crate::out::say;
 ///
 /// # Errors
 /// When the directory cannot be read.
-pub fn list(args: &DataArgs, json: bool) -> Result<()> {
+pub(crate) fn list(args: &DataArgs, json: bool) -> Result<()> {
     require_store(&args.data)?;
     let manifest = manifest(&blobs(&args.data)?)?;
     if json {
@@ -51,7 +51,7 @@ pub fn list(args: &DataArgs, json: bool) -> Result<()> {
 ///
 /// # Errors
 /// When no dataset has the name.
-pub fn drop(args: &DropArgs, json: bool) -> Result<()> {
+pub(crate) fn drop(args: &DropArgs, json: bool) -> Result<()> {
     let data = &args.data.data;
     require_store(data)?;
     match try_lock(data)? {

@@ -37,7 +37,7 @@ const LOOK: Duration = Duration::from_millis(250);
 #[command(
     after_help = "Example:\n  tallyring demo        then open http://127.0.0.1:7117/ in a browser"
 )]
-pub struct DemoArgs {
+pub(crate) struct DemoArgs {
     /// Data directory, a new one or a demonstration's; history is made when there is none
     #[arg(long, value_name = "DIR", default_value = "tallyring-demo")]
     pub data: PathBuf,
@@ -66,7 +66,7 @@ fn parse_rate(text: &str) -> std::result::Result<f64, String> {
 ///
 /// # Errors
 /// As `load`, `rebuild` and `serve`; when the directory is a store that no demonstration made.
-pub fn run(args: &DemoArgs, json: bool) -> Result<()> {
+pub(crate) fn run(args: &DemoArgs, json: bool) -> Result<()> {
     let data = DataArgs {
         data: args.data.clone(),
         config: None,

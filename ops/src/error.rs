@@ -5,7 +5,7 @@ use thiserror::Error;
 
 /// A failed command.
 #[derive(Debug, Error)]
-pub enum CommandError {
+pub(crate) enum CommandError {
     /// The command failed.
     #[error("{0}")]
     Failed(String),
@@ -27,7 +27,7 @@ pub enum CommandError {
 
 impl CommandError {
     /// The process's exit code.
-    pub fn exit_code(&self) -> u8 {
+    pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::Failed(_) | Self::Unavailable(_) => 1,
             Self::Usage(_) => 2,
@@ -58,9 +58,11 @@ failed_from!(
 );
 
 /// Result of a command.
-pub type Result<T> = std::result::Result<T, CommandError>;
+pub(crate) type Result<T> = std::result::Result<T, CommandError>;
 
 /// Says what was being done when an error came: "cannot `what`: error".
-pub fn doing<E: std::fmt::Display>(what: impl std::fmt::Display) -> impl FnOnce(E) -> CommandError {
+pub(crate) fn doing<E: std::fmt::Display>(
+    what: impl std::fmt::Display,
+) -> impl FnOnce(E) -> CommandError {
     move |error| CommandError::Failed(format!("cannot {what}: {error}"))
 }

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 /// Returns `text` with control and text-direction characters written as `\u{…}`.
 ///
 /// Borrows when there is nothing to escape. The length is not limited; see [`quoted`] for that.
-pub fn visible(text: &str) -> Cow<'_, str> {
+pub(crate) fn visible(text: &str) -> Cow<'_, str> {
     if !text.chars().any(is_hidden) {
         return Cow::Borrowed(text);
     }
@@ -24,7 +24,7 @@ pub fn visible(text: &str) -> Cow<'_, str> {
 }
 
 /// Returns the first 80 characters of `text` in double quotes, safe to show, for use in a message.
-pub fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     const SHOWN_CHARACTERS_MAX: usize = 80;
     let mut characters = text.chars();
     let start: String = characters.by_ref().take(SHOWN_CHARACTERS_MAX).collect();

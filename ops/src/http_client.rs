@@ -25,10 +25,10 @@ const OPERATION_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
 /// The variable that holds the API key.
-pub const KEY_VARIABLE: &str = "TALLYRING_KEY";
+pub(crate) const KEY_VARIABLE: &str = "TALLYRING_KEY";
 
 /// A server, the certificates to trust and the key to send.
-pub struct Server {
+pub(crate) struct Server {
     agent: Agent,
     url: String,
     authorization: Option<String>,
@@ -39,7 +39,7 @@ impl Server {
     ///
     /// # Errors
     /// As [`Server::with_key`].
-    pub fn at(url: &str, cacert: Option<&Path>) -> Result<Self> {
+    pub(crate) fn at(url: &str, cacert: Option<&Path>) -> Result<Self> {
         Self::with_key(url, environment_key().as_deref(), cacert)
     }
 
@@ -48,13 +48,13 @@ impl Server {
     ///
     /// # Errors
     /// A usage error when `cacert` cannot be read or holds no certificate.
-    pub fn with_key(url: &str, key: Option<&str>, cacert: Option<&Path>) -> Result<Self> {
+    pub(crate) fn with_key(url: &str, key: Option<&str>, cacert: Option<&Path>) -> Result<Self> {
         let roots = cacert.map_or(Ok(RootCerts::PlatformVerifier), read_certificates)?;
         Ok(Self::new(url, key, roots))
     }
 
     /// The server that holds the data directory `data`, asked with the key that it left there.
-    pub fn of(data: &Path, url: &str) -> Self {
+    pub(crate) fn of(data: &Path, url: &str) -> Self {
         let path = data.join(names::LOCAL_KEY);
         let key = std::fs::read_to_string(&path).or_else(|error| {
             let key = environment_key();
@@ -82,13 +82,13 @@ impl Server {
     }
 
     /// The base URL.
-    pub fn url(&self) -> &str {
+    pub(crate) fn url(&self) -> &str {
         &self.url
     }
 
     /// Content of the `Authorization` header.
     #[cfg(test)]
-    pub fn authorization(&self) -> Option<&str> {
+    pub(crate) fn authorization(&self) -> Option<&str> {
         self.authorization.as_deref()
     }
 
@@ -96,7 +96,7 @@ impl Server {
     ///
     /// # Errors
     /// No answer, or the server's own problem text.
-    pub fn get(&self, path: &str) -> Result<Value> {
+    pub(crate) fn get(&self, path: &str) -> Result<Value> {
         let text = self.get_text(path)?;
         serde_json::from_str(&text).map_err(|_| {
             CommandError::Failed(format!(
@@ -110,7 +110,7 @@ impl Server {
     ///
     /// # Errors
     /// As [`Server::get`].
-    pub fn get_text(&self, path: &str) -> Result<String> {
+    pub(crate) fn get_text(&self, path: &str) -> Result<String> {
         let request = self.agent.get(self.to(path));
         read(&self.url, self.signed(request).call())
     }
@@ -119,7 +119,7 @@ impl Server {
     ///
     /// # Errors
     /// As [`Server::get`].
-    pub fn post(&self, path: &str) -> Result<Value> {
+    pub(crate) fn post(&self, path: &str) -> Result<Value> {
         let request = self.prepare_post(path).config();
         let request = request.timeout_global(Some(OPERATION_TIMEOUT)).build();
         self.read(request.send_empty())
@@ -129,7 +129,7 @@ impl Server {
     ///
     /// # Errors
     /// As [`Server::get`].
-    pub fn post_json(&self, path: &str, body: &impl Serialize) -> Result<Value> {
+    pub(crate) fn post_json(&self, path: &str, body: &impl Serialize) -> Result<Value> {
         let request = self
             .prepare_post(path)
             .header("content-type", "application/json");
@@ -140,13 +140,13 @@ impl Server {
     ///
     /// # Errors
     /// As [`Server::get`].
-    pub fn delete(&self, path: &str) -> Result<Value> {
+    pub(crate) fn delete(&self, path: &str) -> Result<Value> {
         let request = self.agent.delete(self.to(path));
         self.read(self.signed(request).call())
     }
 
     /// A POST with the key, to be completed by the caller.
-    pub fn prepare_post(&self, path: &str) -> RequestBuilder<WithBody> {
+    pub(crate) fn prepare_post(&self, path: &str) -> RequestBuilder<WithBody> {
         self.signed(self.agent.post(self.to(path)))
     }
 
@@ -170,7 +170,7 @@ impl Server {
 ///
 /// # Errors
 /// When it does not listen yet, or is no server.
-pub fn holder_url(holder: &Holder) -> Result<String> {
+pub(crate) fn holder_url(holder: &Holder) -> Result<String> {
     holder.url.clone().ok_or_else(|| {
         CommandError::Unavailable(format!(
             "process {} holds the data directory and answers no HTTP yet; try again",
@@ -200,7 +200,7 @@ fn read_certificates(path: &Path) -> Result<RootCerts> {
 
 /// True when the connection could be made, but not the TLS session: the server's certificate is not trusted, or the
 /// server speaks no TLS.
-pub fn is_tls_failure(error: &ureq::Error) -> bool {
+pub(crate) fn is_tls_failure(error: &ureq::Error) -> bool {
     match error {
         ureq::Error::Tls(_) | ureq::Error::Rustls(_) => true,
         ureq::Error::Io(error) => error.kind() == ErrorKind::InvalidData,
@@ -209,7 +209,7 @@ pub fn is_tls_failure(error: &ureq::Error) -> bool {
 }
 
 /// Tells what to do about a failure that [`is_tls_failure`].
-pub const TLS_ADVICE: &str =
+pub(crate) const TLS_ADVICE: &str =
     "--cacert FILE names the certificates to trust where the system does not trust the server's";
 
 fn read(url: &str, answer: std::result::Result<Response<Body>, ureq::Error>) -> Result<String> {
@@ -245,7 +245,7 @@ fn read(url: &str, answer: std::result::Result<Response<Body>, ureq::Error>) -> 
 
 /// The error that a problem document tells of: wrong usage where the request was wrong in itself, unavailable where the
 /// same request may be answered later.
-pub fn refused(status: u16, problem: &Value) -> CommandError {
+pub(crate) fn refused(status: u16, problem: &Value) -> CommandError {
     let text = problem_text(status, problem);
     match status {
         400 => CommandError::Usage(text),

@@ -14,7 +14,7 @@ use crate::error::{Result, doing};
 use crate::http_client::refused;
 
 /// A store with its threads and the API over it.
-pub struct InProcess {
+pub(crate) struct InProcess {
     service: Arc<Service>,
     app: Arc<App>,
     runtime: Runtime,
@@ -25,7 +25,7 @@ impl InProcess {
     ///
     /// # Errors
     /// When a thread cannot be started.
-    pub fn over(store: Store) -> Result<Self> {
+    pub(crate) fn over(store: Store) -> Result<Self> {
         let service =
             Service::start(Arc::new(store)).map_err(doing("start the store's threads"))?;
         let service = Arc::new(service);
@@ -57,7 +57,7 @@ impl InProcess {
     ///
     /// # Errors
     /// The text of the API's problem document.
-    pub fn get(&self, path: &str) -> Result<String> {
+    pub(crate) fn get(&self, path: &str) -> Result<String> {
         self.ask(Method::GET, path, Body::empty())
     }
 
@@ -65,7 +65,7 @@ impl InProcess {
     ///
     /// # Errors
     /// As [`InProcess::get`].
-    pub fn post(&self, path: &str, json: &[Value]) -> Result<String> {
+    pub(crate) fn post(&self, path: &str, json: &[Value]) -> Result<String> {
         self.ask(Method::POST, path, Body::from(serde_json::to_vec(json)?))
     }
 
@@ -86,7 +86,7 @@ impl InProcess {
     ///
     /// # Errors
     /// When the disk fails; the log still holds everything.
-    pub fn stop(self) -> Result<()> {
+    pub(crate) fn stop(self) -> Result<()> {
         let Self {
             service,
             app,

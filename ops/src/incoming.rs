@@ -15,7 +15,7 @@ use crate::data_directory::random;
 use crate::error::{Result, doing};
 
 /// The files of one load; dropping it removes them.
-pub struct Incoming {
+pub(crate) struct Incoming {
     data: PathBuf,
     load: String,
     /// The advisory lock says that the load is still being sorted.
@@ -27,7 +27,7 @@ impl Incoming {
     ///
     /// # Errors
     /// When the directory cannot be written.
-    pub fn begin(data: &Path) -> Result<Self> {
+    pub(crate) fn begin(data: &Path) -> Result<Self> {
         sweep(data);
         let mut bytes = [0; 8];
         random(&mut bytes);
@@ -49,7 +49,7 @@ impl Incoming {
     }
 
     /// The id with which the names of the files begin.
-    pub fn load(&self) -> &str {
+    pub(crate) fn load(&self) -> &str {
         &self.load
     }
 }
@@ -62,7 +62,7 @@ impl Drop for Incoming {
 }
 
 /// Removes the files of loads that are no longer being sorted.
-pub fn sweep(data: &Path) {
+pub(crate) fn sweep(data: &Path) {
     let directory = data.join(names::INCOMING);
     let Ok(entries) = fs::read_dir(&directory) else {
         return;

@@ -19,7 +19,7 @@ use crate::out::{note, say};
 ///
 /// # Errors
 /// When the keys cannot be read or written, or no key has the id.
-pub fn run(args: &KeyArgs, json: bool) -> Result<()> {
+pub(crate) fn run(args: &KeyArgs, json: bool) -> Result<()> {
     match &args.command {
         KeyCommand::New(args) => make(args, json),
         KeyCommand::List(data) => list(&data.data, json),
@@ -203,7 +203,7 @@ fn names_of(value: &Value) -> String {
 ///
 /// # Errors
 /// When no scope has the name.
-pub fn parse_scope(text: &str) -> std::result::Result<Scope, String> {
+pub(crate) fn parse_scope(text: &str) -> std::result::Result<Scope, String> {
     Scope::ALL
         .into_iter()
         .find(|scope| scope.name() == text.trim())
@@ -214,7 +214,7 @@ pub fn parse_scope(text: &str) -> std::result::Result<Scope, String> {
 ///
 /// # Errors
 /// When the text is neither form.
-pub fn parse_limit(text: &str) -> std::result::Result<u32, String> {
+pub(crate) fn parse_limit(text: &str) -> std::result::Result<u32, String> {
     text.strip_suffix("/s")
         .unwrap_or(text)
         .parse()

@@ -16,7 +16,7 @@ use crate::error::{CommandError, Result};
 ///
 /// # Errors
 /// When the disk fails.
-pub fn begin(blobs: &Blobs) -> Result<()> {
+pub(crate) fn begin(blobs: &Blobs) -> Result<()> {
     let mut bytes = [0; 16];
     random(&mut bytes);
     let text = format!("{:032x}\n", u128::from_be_bytes(bytes));
@@ -28,7 +28,7 @@ pub fn begin(blobs: &Blobs) -> Result<()> {
 ///
 /// # Errors
 /// When the lineages differ, or a disk fails. The backup is unchanged then.
-pub fn carry(source: &Blobs, target: &Blobs, name: &Path) -> Result<()> {
+pub(crate) fn carry(source: &Blobs, target: &Blobs, name: &Path) -> Result<()> {
     let there = target.read_if_there(names::IDENTITY)?;
     // The copy itself finds a backup of a store with another identity.
     let is_other = there.is_some() && !is_same_store(source, target);
@@ -53,7 +53,7 @@ pub fn carry(source: &Blobs, target: &Blobs, name: &Path) -> Result<()> {
 ///
 /// # Errors
 /// When a disk fails.
-pub fn is_same(one: &Blobs, other: &Blobs) -> Result<bool> {
+pub(crate) fn is_same(one: &Blobs, other: &Blobs) -> Result<bool> {
     let (one, other) = (
         one.read_if_there(names::LINEAGE)?,
         other.read_if_there(names::LINEAGE)?,

@@ -12,7 +12,7 @@ use crate::error::{CommandError, Result, doing};
 ///
 /// # Errors
 /// A sentence for the user.
-pub fn parse(text: &str) -> std::result::Result<SocketAddr, String> {
+pub(crate) fn parse(text: &str) -> std::result::Result<SocketAddr, String> {
     let named = match text.strip_prefix("localhost:") {
         Some(port) => format!("127.0.0.1:{port}").parse(),
         None => text.parse(),
@@ -21,7 +21,7 @@ pub fn parse(text: &str) -> std::result::Result<SocketAddr, String> {
 }
 
 /// Says what to do when the system refuses an address.
-pub fn refused(address: SocketAddr) -> impl FnOnce(Error) -> CommandError {
+pub(crate) fn refused(address: SocketAddr) -> impl FnOnce(Error) -> CommandError {
     move |error| {
         let advice = match error.kind() {
             ErrorKind::AddrInUse => {
@@ -38,7 +38,7 @@ pub fn refused(address: SocketAddr) -> impl FnOnce(Error) -> CommandError {
 }
 
 /// Bound listeners.
-pub struct Listening {
+pub(crate) struct Listening {
     /// Each listener with its certificate, if it has one.
     pub listeners: Vec<(TcpListener, Option<Tls>)>,
     /// The address for all clients.
@@ -53,7 +53,7 @@ impl Listening {
     ///
     /// # Errors
     /// When an address cannot be bound.
-    pub async fn on(
+    pub(crate) async fn on(
         address: SocketAddr,
         taken: Option<std::net::TcpListener>,
         tls: Option<Tls>,

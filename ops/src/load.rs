@@ -38,7 +38,7 @@ const SERVER_COMES_BACK: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// When a row is bad, counts do not balance, or the disk fails. Nothing has changed then.
-pub fn run(args: &LoadArgs, json: bool) -> Result<()> {
+pub(crate) fn run(args: &LoadArgs, json: bool) -> Result<()> {
     let named = check_dataset_name(&args.dataset);
     named.map_err(|error| CommandError::Usage(error.to_string()))?;
     let data = args.data.data.as_path();
@@ -97,7 +97,7 @@ pub fn run(args: &LoadArgs, json: bool) -> Result<()> {
 ///
 /// # Errors
 /// A sentence for the user.
-pub fn parse_memory(text: &str) -> std::result::Result<u64, String> {
+pub(crate) fn parse_memory(text: &str) -> std::result::Result<u64, String> {
     let digits = text.trim_end_matches(|last: char| !last.is_ascii_digit());
     let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {
         "kib" | "k" => 10,

@@ -27,7 +27,7 @@ pub(crate) use {note, say};
 ///
 /// # Errors
 /// [`CommandError::Unread`] when standard output is closed; else the error of the system.
-pub fn print(text: Arguments<'_>) -> Result<()> {
+pub(crate) fn print(text: Arguments<'_>) -> Result<()> {
     let mut out = io::stdout().lock();
     out.write_fmt(text)
         .and_then(|()| out.flush())
@@ -35,7 +35,7 @@ pub fn print(text: Arguments<'_>) -> Result<()> {
 }
 
 /// The error of a command whose write to standard output failed.
-pub fn failed(error: io::Error) -> CommandError {
+pub(crate) fn failed(error: io::Error) -> CommandError {
     match error.kind() {
         ErrorKind::BrokenPipe => CommandError::Unread,
         _ => CommandError::Failed(format!("cannot write to standard output: {error}")),
@@ -43,6 +43,6 @@ pub fn failed(error: io::Error) -> CommandError {
 }
 
 /// Writes a line to standard error; a closed standard error changes nothing.
-pub fn note_line(text: Arguments<'_>) {
+pub(crate) fn note_line(text: Arguments<'_>) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }

@@ -7,7 +7,7 @@ use tallyring_rebuild::{Months, months};
 use crate::error::Result;
 
 /// One month of a namespace that a load touches.
-pub struct Month {
+pub(crate) struct Month {
     month: Partition,
     namespace: String,
     now: u128,
@@ -20,7 +20,7 @@ pub struct Month {
 ///
 /// # Errors
 /// When a run cannot be read.
-pub fn preview(
+pub(crate) fn preview(
     blobs: &Blobs,
     manifest: &Manifest,
     loaded: &[RunEntry],
@@ -59,7 +59,7 @@ pub fn preview(
 
 impl Month {
     /// The counts as strings: sums may be larger than the numbers that every JSON reader takes.
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         json!({
             "month": self.month, "namespace": self.namespace, "counted": self.now.to_string(), "added": self.comes.to_string(),
             "removed": self.goes.to_string(), "after": self.after().to_string(),
@@ -72,7 +72,7 @@ impl Month {
 }
 
 /// The months as a table.
-pub fn table(months: &[Month]) -> String {
+pub(crate) fn table(months: &[Month]) -> String {
     let names = months.iter().map(|month| month.namespace.len());
     let width = names.max().unwrap_or(0).max("NAMESPACE".len());
     let mut text = format!(

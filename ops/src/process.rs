@@ -4,7 +4,7 @@
 const OTHER_FILES: u64 = 1_024;
 
 /// Raises the limit of open files to what the connections need, as far as the system allows.
-pub fn allow_open_files(connections_max: usize) {
+pub(crate) fn allow_open_files(connections_max: usize) {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let needed = connections_max as u64 + OTHER_FILES;
     let mut limit = getrlimit(Resource::Nofile);
@@ -23,7 +23,7 @@ pub fn allow_open_files(connections_max: usize) {
 }
 
 /// Writes messages to standard error, as `TALLYRING_LOG` filters them.
-pub fn start_logging() {
+pub(crate) fn start_logging() {
     use tracing_subscriber::EnvFilter;
     let filter =
         EnvFilter::try_from_env("TALLYRING_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
@@ -40,7 +40,7 @@ pub fn start_logging() {
 
 /// Ends the process when a thread of the store panics, because a server without it would only look alive. A thread that
 /// reads files again ("scrub") may panic: nothing waits for it.
-pub fn exit_on_panic_of_store_threads() {
+pub(crate) fn exit_on_panic_of_store_threads() {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         before(info);

@@ -3,7 +3,7 @@
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// A bar in bytes with rate and time left; `what` says what is done. The caller sets its length once it is known.
-pub fn bytes_bar(what: &'static str) -> ProgressBar {
+pub(crate) fn bytes_bar(what: &'static str) -> ProgressBar {
     let style = ProgressStyle::with_template(
         "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta} left",
     );
@@ -13,7 +13,7 @@ pub fn bytes_bar(what: &'static str) -> ProgressBar {
 }
 
 /// A bar in `things` with time left; `what` says what is done.
-pub fn count_bar(what: &'static str, things: &'static str, count: u64) -> ProgressBar {
+pub(crate) fn count_bar(what: &'static str, things: &'static str, count: u64) -> ProgressBar {
     let style = ProgressStyle::with_template(
         "{msg} {wide_bar} {human_pos}/{human_len} {prefix}, {eta} left",
     );
@@ -24,7 +24,7 @@ pub fn count_bar(what: &'static str, things: &'static str, count: u64) -> Progre
 }
 
 /// Starts the bar again for the next work.
-pub fn next(bar: &ProgressBar, what: &'static str) {
+pub(crate) fn next(bar: &ProgressBar, what: &'static str) {
     bar.set_message(what);
     bar.unset_length();
     bar.reset();

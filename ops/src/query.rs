@@ -24,7 +24,7 @@ const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
 ///
 /// # Errors
 /// When the query is refused or no server answers.
-pub fn run(args: &QueryArgs, output: Output) -> Result<()> {
+pub(crate) fn run(args: &QueryArgs, output: Output) -> Result<()> {
     let path = path(args, output)?;
     let server = match &args.to {
         Some(url) => Some(Server::at(url, args.cacert.as_deref())?),

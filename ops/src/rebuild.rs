@@ -28,7 +28,7 @@ const BACKING_UP: &str = "backing up";
 ///
 /// # Errors
 /// When the rebuild fails, and the generation before goes on serving; or when the configured backup fails.
-pub fn run(args: &RebuildArgs, json: bool) -> Result<()> {
+pub(crate) fn run(args: &RebuildArgs, json: bool) -> Result<()> {
     let RebuildArgs {
         data: args,
         trust_clock,

@@ -28,10 +28,10 @@ const ATTEMPTS: usize = 3;
 
 /// Bytes of recompressed files between two backups, exceeded by one file at most: a backup holds old and new files
 /// until it is done.
-pub const RECOMPRESSED_BYTES_MAX: u64 = 4 << 30;
+pub(crate) const RECOMPRESSED_BYTES_MAX: u64 = 4 << 30;
 
 /// Starts rebuilds and records how they ended.
-pub struct Rebuilds {
+pub(crate) struct Rebuilds {
     store: Arc<Store>,
     data: PathBuf,
     config: RebuildConfig,
@@ -50,7 +50,7 @@ pub struct Rebuilds {
 
 impl Rebuilds {
     /// Jobs over a store, continuing the history in its catalog.
-    pub fn new(
+    pub(crate) fn new(
         store: Arc<Store>,
         catalog: Arc<Catalog>,
         data: &Path,
@@ -90,12 +90,12 @@ impl Rebuilds {
     }
 
     /// Returns the newest job.
-    pub fn last(&self) -> Option<Job> {
+    pub(crate) fn last(&self) -> Option<Job> {
         self.lock().clone()
     }
 
     /// Starts a rebuild, or joins the running one; returns the number of the job.
-    pub fn start(self: &Arc<Self>) -> u64 {
+    pub(crate) fn start(self: &Arc<Self>) -> u64 {
         let mut last = self.lock();
         if let Some(running) = last.as_ref().filter(|job| job.state == JobState::Running) {
             return running.job;
@@ -202,25 +202,25 @@ impl Rebuilds {
     }
 
     /// True while a rebuild or its backup runs.
-    pub fn is_busy(&self) -> bool {
+    pub(crate) fn is_busy(&self) -> bool {
         let last = self.lock();
         last.as_ref()
             .is_some_and(|job| job.state == JobState::Running || job.backing_up)
     }
 
     /// Recompresses closed years in a thread of its own, unless a thread does so already.
-    pub fn start_recompression(self: &Arc<Self>) {
+    pub(crate) fn start_recompression(self: &Arc<Self>) {
         self.start_thread("recompress", Self::recompress);
     }
 
     /// Reads the files that are due on `night` (a day's number) in a thread of its own, unless a thread does so
     /// already.
-    pub fn start_scrub(self: &Arc<Self>, night: i64) {
+    pub(crate) fn start_scrub(self: &Arc<Self>, night: i64) {
         self.start_thread("scrub", move |this| this.scrub(night));
     }
 
     /// Heals files that are damaged or gone in a thread of its own, unless files are being read already.
-    pub fn start_healing(self: &Arc<Self>) {
+    pub(crate) fn start_healing(self: &Arc<Self>) {
         self.start_thread("heal", |this| {
             priority::run_behind();
             let Some(_one_at_a_time) = try_hold(&this.scrubbing) else {

@@ -24,7 +24,7 @@ use crate::rebuilds::RECOMPRESSED_BYTES_MAX;
 ///
 /// # Errors
 /// When a server holds the directory, files are damaged (the others are written), or the disk fails.
-pub fn run(args: &DataArgs, as_json: bool) -> Result<()> {
+pub(crate) fn run(args: &DataArgs, as_json: bool) -> Result<()> {
     let config = Config::for_command(args.config.as_deref(), &args.data)?;
     require_store(&args.data)?;
     let lock = try_lock(&args.data)?.map_err(|_| {

@@ -21,7 +21,7 @@ use crate::progress::bytes_bar;
 ///
 /// # Errors
 /// When a server runs, the log or a file that the log cannot replace is damaged or gone, or the disk fails.
-pub fn run(args: &RecountArgs, json: bool) -> Result<()> {
+pub(crate) fn run(args: &RecountArgs, json: bool) -> Result<()> {
     let data = &args.data.data;
     require_store(data)?;
     let _lock = lock(data)?;
@@ -40,7 +40,7 @@ pub fn run(args: &RecountArgs, json: bool) -> Result<()> {
 }
 
 /// The result of a recount.
-pub struct Recounted {
+pub(crate) struct Recounted {
     is_whole: bool,
     stores: Vec<StoreId>,
     records: u64,
@@ -63,7 +63,7 @@ impl fmt::Display for Recounted {
 ///
 /// # Errors
 /// As [`run`].
-pub fn recount(data: &Path, config: &Config, from: Option<Day>) -> Result<Recounted> {
+pub(crate) fn recount(data: &Path, config: &Config, from: Option<Day>) -> Result<Recounted> {
     // The clock stands where the log ends, so the result does not depend on when the command runs.
     let standing = |ms| Arc::new(VirtualClock::new(ms, 0.0));
     let blobs = world(data, standing(0))?.blobs();

@@ -23,7 +23,7 @@ use crate::scratch::in_scratch;
 ///
 /// # Errors
 /// When a server runs, the backup is no backup of this store, or the disk fails.
-pub fn run(args: &VerifyArgs) -> Result<Vec<String>> {
+pub(crate) fn run(args: &VerifyArgs) -> Result<Vec<String>> {
     require_store(&args.data)?;
     let _lock = lock(&args.data)?;
     let config = Config::load(args.config.as_deref())?;
@@ -109,7 +109,7 @@ fn backup_of(args: &VerifyArgs, configured: Option<&Path>) -> Result<Option<Blob
 ///
 /// # Errors
 /// When it is no backup, or one of another store.
-pub fn open_backup(data: &Path, path: &Path) -> Result<Blobs> {
+pub(crate) fn open_backup(data: &Path, path: &Path) -> Result<Blobs> {
     if !path.join(names::BACKUP).exists() {
         return Err(CommandError::Usage(format!(
             "{} is no backup; name a directory that `tallyring backup` made",

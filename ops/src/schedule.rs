@@ -16,7 +16,7 @@ const LOOK: Duration = Duration::from_millis(100);
 const RETRY_AFTER: Duration = Duration::from_secs(60);
 
 /// Starts a rebuild when a day has been over for as long as the configuration says.
-pub async fn rebuild_after_midnight(
+pub(crate) async fn rebuild_after_midnight(
     service: Arc<Service>,
     rebuilds: Arc<Rebuilds>,
     config: RebuildConfig,

@@ -9,7 +9,7 @@ use crate::out::note;
 ///
 /// # Errors
 /// When the directory cannot be made; as `work`.
-pub fn in_scratch<T>(work: impl FnOnce(&Blobs) -> Result<T>) -> Result<T> {
+pub(crate) fn in_scratch<T>(work: impl FnOnce(&Blobs) -> Result<T>) -> Result<T> {
     let directory = tempfile::Builder::new()
         .prefix("tallyring-")
         .tempdir()

@@ -42,7 +42,7 @@ const METRICS_UPKEEP: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// When the directory cannot be opened, the address cannot be bound, or the log fails.
-pub fn run(args: &ServeArgs, json: bool) -> Result<()> {
+pub(crate) fn run(args: &ServeArgs, json: bool) -> Result<()> {
     run_on(None, args, json)
 }
 
@@ -50,7 +50,7 @@ pub fn run(args: &ServeArgs, json: bool) -> Result<()> {
 ///
 /// # Errors
 /// When the address cannot be bound, or must not be served without keys.
-pub fn bind(args: &ServeArgs) -> Result<std::net::TcpListener> {
+pub(crate) fn bind(args: &ServeArgs) -> Result<std::net::TcpListener> {
     let data = args.data.data.as_path();
     let config = Config::for_server(args.data.config.as_deref(), data)?;
     let listen = args.listen.unwrap_or(config.listen);
@@ -64,7 +64,11 @@ pub fn bind(args: &ServeArgs) -> Result<std::net::TcpListener> {
 ///
 /// # Errors
 /// As [`run`].
-pub fn run_on(taken: Option<std::net::TcpListener>, args: &ServeArgs, json: bool) -> Result<()> {
+pub(crate) fn run_on(
+    taken: Option<std::net::TcpListener>,
+    args: &ServeArgs,
+    json: bool,
+) -> Result<()> {
     start_logging();
     exit_on_panic_of_store_threads();
     let data = args.data.data.as_path();
@@ -462,7 +466,7 @@ fn open_to_all(listen: SocketAddr, data: &Path) -> CommandError {
 ///
 /// # Errors
 /// When they cannot be read, or do not belong together.
-pub fn load_tls(http: &HttpConfig) -> Result<Option<Tls>> {
+pub(crate) fn load_tls(http: &HttpConfig) -> Result<Option<Tls>> {
     let Some(files) = &http.tls else {
         return Ok(None);
     };

@@ -21,7 +21,7 @@ Examples:
   tallyring completions bash > /etc/bash_completion.d/tallyring
   tallyring completions zsh  > ~/.zfunc/_tallyring
   tallyring completions fish > ~/.config/fish/completions/tallyring.fish")]
-pub struct CompletionsArgs {
+pub(crate) struct CompletionsArgs {
     /// The shell
     #[arg(value_enum)]
     pub shell: ShellName,
@@ -29,7 +29,7 @@ pub struct CompletionsArgs {
 
 /// The shells with completions.
 #[derive(Clone, Copy, ValueEnum)]
-pub enum ShellName {
+pub(crate) enum ShellName {
     Bash,
     Zsh,
     Fish,
@@ -38,7 +38,7 @@ pub enum ShellName {
 /// Options of `man`.
 #[derive(Args)]
 #[command(after_help = "Example:\n  tallyring man /usr/local/share/man/man1")]
-pub struct ManArgs {
+pub(crate) struct ManArgs {
     /// Where the pages go; the directory is made if it is absent
     pub directory: PathBuf,
 }
@@ -47,7 +47,7 @@ pub struct ManArgs {
 ///
 /// # Errors
 /// When standard output cannot be written.
-pub fn completions(args: &CompletionsArgs, json: bool) -> Result<()> {
+pub(crate) fn completions(args: &CompletionsArgs, json: bool) -> Result<()> {
     let (shell, name) = match args.shell {
         ShellName::Bash => (Shell::Bash, "bash"),
         ShellName::Zsh => (Shell::Zsh, "zsh"),
@@ -67,7 +67,7 @@ pub fn completions(args: &CompletionsArgs, json: bool) -> Result<()> {
 ///
 /// # Errors
 /// When the directory cannot be written.
-pub fn man(args: &ManArgs, json: bool) -> Result<()> {
+pub(crate) fn man(args: &ManArgs, json: bool) -> Result<()> {
     let directory = args.directory.as_path();
     let writing = || doing(format!("write to {}", directory.display()));
     fs::create_dir_all(directory).map_err(writing())?;

@@ -15,7 +15,7 @@ const LOOK: Duration = Duration::from_millis(100);
 ///
 /// # Errors
 /// When the system refuses.
-pub fn watch_signals() -> Result<(Signal, Signal)> {
+pub(crate) fn watch_signals() -> Result<(Signal, Signal)> {
     Ok((
         signal(SignalKind::terminate()).map_err(doing("watch for SIGTERM"))?,
         signal(SignalKind::interrupt()).map_err(doing("watch for SIGINT"))?,
@@ -24,7 +24,7 @@ pub fn watch_signals() -> Result<(Signal, Signal)> {
 
 /// Ends the process at the first signal. The first process of a container needs this: a signal without a handler does
 /// nothing to it.
-pub async fn exit_at((mut terminate, mut interrupt): (Signal, Signal)) {
+pub(crate) async fn exit_at((mut terminate, mut interrupt): (Signal, Signal)) {
     tokio::select! {
         _ = terminate.recv() => std::process::exit(143),
         _ = interrupt.recv() => std::process::exit(130),
@@ -32,7 +32,10 @@ pub async fn exit_at((mut terminate, mut interrupt): (Signal, Signal)) {
 }
 
 /// Resolves at the first SIGTERM or SIGINT, or when the log has failed. A second signal ends the process at once.
-pub async fn stopped(service: Arc<Service>, (mut terminate, mut interrupt): (Signal, Signal)) {
+pub(crate) async fn stopped(
+    service: Arc<Service>,
+    (mut terminate, mut interrupt): (Signal, Signal),
+) {
     let mut look = tokio::time::interval(LOOK);
     loop {
         tokio::select! {

@@ -6,14 +6,14 @@ use tallyring_realtime::VirtualClock;
 
 /// Where a virtual clock starts and how fast it runs.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct ClockStart {
+pub(crate) struct ClockStart {
     start_ms: i64,
     rate: f64,
 }
 
 impl ClockStart {
     /// The clock, starting now.
-    pub fn start(self) -> VirtualClock {
+    pub(crate) fn start(self) -> VirtualClock {
         VirtualClock::new(self.start_ms, self.rate)
     }
 }

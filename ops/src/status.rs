@@ -24,7 +24,7 @@ use crate::out;
 #[command(
     after_help = "Ends with 1 while increments are refused.\n\nExample:\n  tallyring status --watch"
 )]
-pub struct StatusArgs {
+pub(crate) struct StatusArgs {
     /// Show it again every few seconds, until Ctrl-C
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2",
         value_parser = clap::value_parser!(u16).range(1..=3_600))]
@@ -47,7 +47,7 @@ const BAR_CELLS: u64 = 20;
 ///
 /// # Errors
 /// When no server answers, or it refuses increments.
-pub fn run(args: &StatusArgs, json: bool) -> Result<()> {
+pub(crate) fn run(args: &StatusArgs, json: bool) -> Result<()> {
     let server = server(args)?;
     let mut before: Option<u64> = None;
     loop {

@@ -23,7 +23,7 @@ use crate::scratch::in_scratch;
 ///
 /// # Errors
 /// When a fault was found; each was printed.
-pub fn run(args: &VerifyArgs, json: bool) -> Result<()> {
+pub(crate) fn run(args: &VerifyArgs, json: bool) -> Result<()> {
     require_some_store(&args.data)?;
     let healed = if args.repair {
         repair::run(args)?

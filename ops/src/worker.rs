@@ -21,7 +21,7 @@ const NICE: i32 = 19;
 ///
 /// # Errors
 /// The errors of the build.
-pub fn rebuild(args: &WorkerArgs) -> Result<()> {
+pub(crate) fn rebuild(args: &WorkerArgs) -> Result<()> {
     begin();
     let blobs = blobs(&args.data)?;
     let manifest = Manifest::load_number(&blobs, args.manifest)?;
@@ -43,7 +43,7 @@ pub fn rebuild(args: &WorkerArgs) -> Result<()> {
 ///
 /// # Errors
 /// When the manifest has no such file; the errors of writing.
-pub fn recompress(args: &RecompressArgs) -> Result<()> {
+pub(crate) fn recompress(args: &RecompressArgs) -> Result<()> {
     begin();
     let blobs = blobs(&args.data)?;
     let manifest = Manifest::load_number(&blobs, args.manifest)?;
@@ -61,7 +61,7 @@ pub fn recompress(args: &RecompressArgs) -> Result<()> {
 ///
 /// # Errors
 /// The errors of the backup.
-pub fn back_up(args: &BackupArgs) -> Result<()> {
+pub(crate) fn back_up(args: &BackupArgs) -> Result<()> {
     begin();
     let teller = Teller::default();
     let progress = |done, total| teller.progress(done, total);

@@ -31,7 +31,7 @@ const BYTES_EACH: usize = (size_of::<(StoredKey, Estimate)>() + 1) * 2 * 8 / 7;
 
 /// A key in its stored form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct StoredKey {
+pub(crate) struct StoredKey {
     bytes: [u8; HASH_CHARS],
     length: u8,
 }
@@ -46,13 +46,13 @@ impl StoredKey {
     }
 
     /// The text of the stored form.
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.bytes[..usize::from(self.length)]).into_owned()
     }
 }
 
 /// The heavy keys of every namespace.
-pub struct Heavy {
+pub(crate) struct Heavy {
     kept: usize,
     /// Yesterday's label of the ring: the first of the three days.
     first: Day,
@@ -86,11 +86,11 @@ impl Estimate {
 }
 
 /// The hours of one namespace, shared with [`Heavy`].
-pub struct RankedHours(Vec<Arc<Hour>>);
+pub(crate) struct RankedHours(Vec<Arc<Hour>>);
 
 /// The estimates of a range's keys.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Standing {
+pub(crate) struct Standing {
     /// Sum of all counts of the namespace, exact up to 2^53−1.
     pub sum: u64,
     /// The most that a key outside of `keys` may have been counted.
@@ -101,7 +101,7 @@ pub struct Standing {
 
 impl Heavy {
     /// Creates an empty table for so many namespaces around `today`.
-    pub fn new(namespaces: usize, today: Day) -> Self {
+    pub(crate) fn new(namespaces: usize, today: Day) -> Self {
         let room = BYTES_MAX / (BYTES_EACH * HOURS * namespaces.max(1));
         Self {
             kept: room.clamp(KEPT_MIN, KEPT_MAX),
@@ -112,7 +112,7 @@ impl Heavy {
     }
 
     /// Moves the three days to those around `today`.
-    pub fn turn(&mut self, today: Day) {
+    pub(crate) fn turn(&mut self, today: Day) {
         self.first = today.previous();
         let span = self.span();
         for hours in self.namespaces.values_mut() {
@@ -121,12 +121,12 @@ impl Heavy {
     }
 
     /// The times that are held, Unix seconds.
-    pub fn span(&self) -> Range<i64> {
+    pub(crate) fn span(&self) -> Range<i64> {
         self.first.start()..self.first.next().next().next().start()
     }
 
     /// Counts a total, given by its record key (`u|jehiah`) and base bucket.
-    pub fn add(&mut self, total_key: &[u8], code: TimeCode, count: u64) {
+    pub(crate) fn add(&mut self, total_key: &[u8], code: TimeCode, count: u64) {
         let hour = code.start() - code.start().rem_euclid(HOUR);
         let Some(bar) = total_key.iter().position(|&byte| byte == b'|') else {
             return;
@@ -152,7 +152,7 @@ impl Heavy {
     }
 
     /// Adds the counts of another table.
-    pub fn unite(&mut self, other: Self) {
+    pub(crate) fn unite(&mut self, other: Self) {
         let kept = self.kept;
         self.unheld_until = self.unheld_until.max(other.unheld_until);
         for (namespace, hours) in other.namespaces {
@@ -167,7 +167,7 @@ impl Heavy {
 
     /// The whole hours of a range as they are now, in constant time for each hour. Returns none when the range has
     /// parts of an hour, or hours that are not held.
-    pub fn hours(&self, namespace: &str, range: &Range<i64>) -> Option<RankedHours> {
+    pub(crate) fn hours(&self, namespace: &str, range: &Range<i64>) -> Option<RankedHours> {
         let span = self.span();
         let whole = range.start.rem_euclid(HOUR) == 0 && range.end.rem_euclid(HOUR) == 0;
         let held = span.start.max(self.unheld_until)..span.end;
@@ -184,13 +184,13 @@ impl Heavy {
 
 impl RankedHours {
     /// Memory that [`RankedHours::standing`] takes at most, bytes: a table of all keys, and a list.
-    pub fn bytes_to_rank(&self) -> usize {
+    pub(crate) fn bytes_to_rank(&self) -> usize {
         let keys: usize = self.0.iter().map(|hour| hour.held.len()).sum();
         keys * 2 * BYTES_EACH
     }
 
     /// Ranks the keys of the hours.
-    pub fn standing(&self) -> Standing {
+    pub(crate) fn standing(&self) -> Standing {
         let mut all = Hour::default();
         self.0.iter().for_each(|hour| all.join(hour));
         let held = all.held.iter();

@@ -14,11 +14,11 @@ use tallyring_records::{Day, Increment, LongKeys, Offset, Record, Schema, StoreI
 use crate::delta::{Delta, DeltaStore};
 
 /// A function that counts increments in a delta: [`Delta::add`] or [`Delta::add_by_all`].
-pub type Add = fn(&mut Delta, &LongKeys, &Schema, &[&Increment]);
+pub(crate) type Add = fn(&mut Delta, &LongKeys, &Schema, &[&Increment]);
 
 /// All delta stores, and the day that is labelled today.
 #[derive(Clone)]
-pub struct Ring {
+pub(crate) struct Ring {
     today: Day,
     shards: u16,
     stores: BTreeMap<StoreId, DeltaStore>,
@@ -26,7 +26,7 @@ pub struct Ring {
 
 impl Ring {
     /// Creates a ring that opens at `at`, with delta stores for yesterday, today and tomorrow and the first late store.
-    pub fn begin(today: Day, shards: u16, at: Offset) -> Self {
+    pub(crate) fn begin(today: Day, shards: u16, at: Offset) -> Self {
         let mut ring = Self {
             today,
             shards,
@@ -40,7 +40,11 @@ impl Ring {
     }
 
     /// Creates a ring from the delta stores that a manifest names.
-    pub fn restore(today: Day, shards: u16, stores: impl IntoIterator<Item = DeltaStore>) -> Self {
+    pub(crate) fn restore(
+        today: Day,
+        shards: u16,
+        stores: impl IntoIterator<Item = DeltaStore>,
+    ) -> Self {
         Self {
             today,
             shards,
@@ -49,42 +53,42 @@ impl Ring {
     }
 
     /// The day that is labelled today.
-    pub fn today(&self) -> Day {
+    pub(crate) fn today(&self) -> Day {
         self.today
     }
 
     /// All delta stores, days first.
-    pub fn stores(&self) -> impl Iterator<Item = &DeltaStore> {
+    pub(crate) fn stores(&self) -> impl Iterator<Item = &DeltaStore> {
         self.stores.values()
     }
 
     /// All delta stores, to change.
-    pub fn stores_mut(&mut self) -> impl Iterator<Item = &mut DeltaStore> {
+    pub(crate) fn stores_mut(&mut self) -> impl Iterator<Item = &mut DeltaStore> {
         self.stores.values_mut()
     }
 
     /// The delta store named `id`.
-    pub fn store(&self, id: StoreId) -> Option<&DeltaStore> {
+    pub(crate) fn store(&self, id: StoreId) -> Option<&DeltaStore> {
         self.stores.get(&id)
     }
 
     /// The delta store named `id`, to change.
-    pub fn store_mut(&mut self, id: StoreId) -> Option<&mut DeltaStore> {
+    pub(crate) fn store_mut(&mut self, id: StoreId) -> Option<&mut DeltaStore> {
         self.stores.get_mut(&id)
     }
 
     /// True when the memory of a delta store has layers to fold.
-    pub fn has_layers(&self) -> bool {
+    pub(crate) fn has_layers(&self) -> bool {
         self.stores.values().any(|store| store.layers.has_above())
     }
 
     /// Forgets a cleared delta store.
-    pub fn remove(&mut self, id: StoreId) {
+    pub(crate) fn remove(&mut self, id: StoreId) {
         self.stores.remove(&id);
     }
 
     /// Days with an open delta store. An increment of any other day that is accepted now goes to the late store.
-    pub fn open_days(&self) -> impl Iterator<Item = Day> {
+    pub(crate) fn open_days(&self) -> impl Iterator<Item = Day> {
         self.stores.values().filter_map(|store| match store.id {
             StoreId::Day(day) if store.cut.is_none() => Some(day),
             _ => None,
@@ -92,7 +96,7 @@ impl Ring {
     }
 
     /// The late store that takes increments that are accepted now.
-    pub fn open_late(&self) -> StoreId {
+    pub(crate) fn open_late(&self) -> StoreId {
         let mut newest_first = self.stores.keys().rev().copied();
         newest_first
             .find(|id| matches!(id, StoreId::Late(_)))
@@ -102,7 +106,7 @@ impl Ring {
     /// Counts records in the delta stores that took them. Each item is a sequence number, whether the record is a late
     /// one, and the increment. A record is skipped when its delta store was cleared or has flushed the record: a run
     /// counts it then.
-    pub fn count<'i>(
+    pub(crate) fn count<'i>(
         &mut self,
         keys: &LongKeys,
         schema: &Schema,
@@ -141,7 +145,7 @@ impl Ring {
 
     /// Applies a record that turns the ring or closes delta stores, and ignores others. `at` is the offset behind the
     /// record.
-    pub fn follow(&mut self, record: &Record, at: Offset) {
+    pub(crate) fn follow(&mut self, record: &Record, at: Offset) {
         match record {
             Record::Rotate { today } => self.rotate(*today, at),
             Record::Turn { today, opened } => self.turn(*today, opened, at),
@@ -172,7 +176,7 @@ impl Ring {
 
     /// The record that turns the ring to `today` and gives that day and its neighbours delta stores. The record names
     /// the opened days unless [`Self::rotate`] finds them by itself: a replay cannot know which delta stores are gone.
-    pub fn turn_record(&self, today: Day) -> Record {
+    pub(crate) fn turn_record(&self, today: Day) -> Record {
         let has_none = |day: &Day| !self.stores.contains_key(&StoreId::Day(*day));
         let opened: Vec<Day> = around(today).into_iter().filter(has_none).collect();
         if today > self.today && opened == self.opened_by_rotation(today) {
@@ -204,7 +208,7 @@ impl Ring {
 
     /// Delta stores to export now: open days before today and late stores that count something, and open days that have
     /// left the ring whether they count something or not.
-    pub fn due(&self) -> Vec<StoreId> {
+    pub(crate) fn due(&self) -> Vec<StoreId> {
         let due = |store: &&DeltaStore| {
             let leaves = matches!(store.id, StoreId::Day(day) if day < self.today.previous());
             let over = matches!(store.id, StoreId::Day(day) if day < self.today);

@@ -2,21 +2,21 @@
 //! that tries many orders of the threads (`tests/tests/schedules.rs`).
 
 #[cfg(not(feature = "shuttle"))]
-pub use self::libraries::*;
+pub(crate) use self::libraries::*;
 #[cfg(feature = "shuttle")]
 pub use self::scheduled::*;
 
 #[cfg(not(feature = "shuttle"))]
 mod libraries {
-    pub use std::sync::mpsc::{channel, sync_channel};
-    pub use std::sync::{Mutex, MutexGuard};
-    pub use std::thread::scope;
+    pub(crate) use std::sync::mpsc::{channel, sync_channel};
+    pub(crate) use std::sync::{Mutex, MutexGuard};
+    pub(crate) use std::thread::scope;
 
-    pub use parking_lot::{RwLock, RwLockWriteGuard};
+    pub(crate) use parking_lot::{RwLock, RwLockWriteGuard};
 
     /// Gives the lock to the threads that wait for it before its holder can take it again. A holder that takes the lock
     /// again at once would otherwise keep out a thread that has to wake up first.
-    pub fn give_way<T>(held: RwLockWriteGuard<'_, T>) {
+    pub(crate) fn give_way<T>(held: RwLockWriteGuard<'_, T>) {
         RwLockWriteGuard::unlock_fair(held);
     }
 }

@@ -15,7 +15,7 @@ use crate::horizon::loses;
 use crate::progress::{Bytes, Progress};
 
 /// The result of an export.
-pub struct Exported {
+pub(crate) struct Exported {
     /// Delta stores whose counts are all in `runs`.
     pub stores: Vec<StoreId>,
     /// New source runs, durable.
@@ -28,7 +28,7 @@ pub struct Exported {
 ///
 /// # Errors
 /// When a run is damaged, or a disk fails.
-pub fn export(
+pub(crate) fn export(
     blobs: &Blobs,
     manifest: &Manifest,
     level: i32,
@@ -93,13 +93,13 @@ fn origin(manifest: &Manifest, store: StoreId) -> Origin {
 }
 
 /// Size of all these runs, bytes.
-pub fn bytes(runs: &[&RunEntry]) -> u64 {
+pub(crate) fn bytes(runs: &[&RunEntry]) -> u64 {
     runs.iter().map(|run| run.bytes).sum()
 }
 
 /// Writes the merge of `runs`. A single run of the same partition and shard gets a second name instead, unless it has
 /// finer detail from before the `horizon`. The bytes of the runs are added to `done`.
-pub fn merge_or_link(
+pub(crate) fn merge_or_link(
     blobs: &Blobs,
     runs: &[&RunEntry],
     spec: RunSpec,

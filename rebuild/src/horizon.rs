@@ -13,7 +13,7 @@ use tallyring_records::{Day, is_minutes_section};
 use crate::generation::BuildOptions;
 
 /// The horizon of the next generation of `manifest`.
-pub fn horizon(manifest: &Manifest, options: &BuildOptions) -> Horizon {
+pub(crate) fn horizon(manifest: &Manifest, options: &BuildOptions) -> Horizon {
     let month_of = |days: u32| {
         let oldest = Day::from_number(manifest.intake.today.number().saturating_sub(days));
         Partition::month_of(oldest.code()).start()
@@ -35,7 +35,7 @@ pub fn horizon(manifest: &Manifest, options: &BuildOptions) -> Horizon {
 }
 
 /// True when the run may hold detail from before the horizon.
-pub fn loses(run: &RunEntry, horizon: Horizon) -> bool {
+pub(crate) fn loses(run: &RunEntry, horizon: Horizon) -> bool {
     let has_minutes = || {
         let mut sections = run.meta.sums.keys();
         sections.any(|section| is_minutes_section(section))
@@ -44,7 +44,11 @@ pub fn loses(run: &RunEntry, horizon: Horizon) -> bool {
 }
 
 /// True when the files of `partition` in `generation` may serve a generation with this horizon.
-pub fn keeps_as_much(generation: &GenerationEntry, partition: Partition, horizon: Horizon) -> bool {
+pub(crate) fn keeps_as_much(
+    generation: &GenerationEntry,
+    partition: Partition,
+    horizon: Horizon,
+) -> bool {
     let within = |instant: i64| instant.clamp(partition.start(), partition.end());
     let within = |horizon: Horizon| (within(horizon.hours_from), within(horizon.minutes_from));
     let mut files = generation.files.iter();

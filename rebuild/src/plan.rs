@@ -9,7 +9,7 @@ use crate::closed::first_open_year;
 use crate::horizon::keeps_as_much;
 
 /// One file of the new generation.
-pub struct Target<'r> {
+pub(crate) struct Target<'r> {
     /// Month or closed year.
     pub partition: Partition,
     /// Shard.
@@ -19,7 +19,7 @@ pub struct Target<'r> {
 }
 
 /// The files of a new generation: shared ones and merged ones.
-pub struct Plan<'r> {
+pub(crate) struct Plan<'r> {
     /// Files of a kept generation with the same source runs.
     pub shared: Vec<RunEntry>,
     /// Files to write.
@@ -39,7 +39,7 @@ const REWRITE_BYTES_MIN: u64 = 1 << 20;
 
 /// Plans a generation of `shards` shards over the sources of `manifest` and the source runs that were just `exported`,
 /// with finer detail from the `horizon` on.
-pub fn plan<'r>(
+pub(crate) fn plan<'r>(
     manifest: &'r Manifest,
     exported: &'r [RunEntry],
     shards: u16,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub type Progress<'p> = &'p (dyn Fn(u64, u64) + Sync);
 
 /// Bytes that are done, of all bytes.
-pub struct Bytes<'p> {
+pub(crate) struct Bytes<'p> {
     done: AtomicU64,
     total: u64,
     progress: Progress<'p>,
@@ -15,7 +15,7 @@ pub struct Bytes<'p> {
 
 impl<'p> Bytes<'p> {
     /// Begins with nothing of `total` done.
-    pub fn of(total: u64, progress: Progress<'p>) -> Self {
+    pub(crate) fn of(total: u64, progress: Progress<'p>) -> Self {
         // With a total of 0, a progress bar would be full before anything is done.
         if total > 0 {
             progress(0, total);
@@ -28,7 +28,7 @@ impl<'p> Bytes<'p> {
     }
 
     /// Adds bytes that are done.
-    pub fn add(&self, bytes: u64) {
+    pub(crate) fn add(&self, bytes: u64) {
         let before = self.done.fetch_add(bytes, Ordering::Relaxed);
         (self.progress)(before + bytes, self.total);
     }

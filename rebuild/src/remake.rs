@@ -72,7 +72,7 @@ fn is_merge_of(
 }
 
 /// True when two runs have the same lines, whatever their compression.
-pub fn have_same_lines(one: &Arc<Run>, other: &Arc<Run>) -> Result<bool> {
+pub(crate) fn have_same_lines(one: &Arc<Run>, other: &Arc<Run>) -> Result<bool> {
     let (mut one, mut other) = (one.cursor(), other.cursor());
     loop {
         let more = (one.advance()?, other.advance()?);
@@ -90,7 +90,7 @@ pub fn have_same_lines(one: &Arc<Run>, other: &Arc<Run>) -> Result<bool> {
 ///
 /// # Errors
 /// When a source run is damaged, or a disk fails.
-pub fn remake_file(
+pub(crate) fn remake_file(
     blobs: &Blobs,
     scratch: &Blobs,
     manifest: &Manifest,

@@ -4,7 +4,7 @@ use crate::day::Day;
 use crate::increment::Text;
 
 /// Appends `value` in 7-bit groups, least significant first.
-pub fn write_u64(out: &mut Vec<u8>, mut value: u64) {
+pub(crate) fn write_u64(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push((value & 0x7f) as u8 | 0x80);
         value >>= 7;
@@ -13,18 +13,18 @@ pub fn write_u64(out: &mut Vec<u8>, mut value: u64) {
 }
 
 /// Appends `value` in zigzag form, so that small magnitudes are short.
-pub fn write_i64(out: &mut Vec<u8>, value: i64) {
+pub(crate) fn write_i64(out: &mut Vec<u8>, value: i64) {
     write_u64(out, (value.wrapping_shl(1) ^ (value >> 63)) as u64);
 }
 
 /// Appends a length and the bytes.
-pub fn write_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+pub(crate) fn write_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     write_u64(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
 }
 
 /// Appends a count and that many pairs of texts.
-pub fn write_pairs(out: &mut Vec<u8>, pairs: &[(Text, Text)]) {
+pub(crate) fn write_pairs(out: &mut Vec<u8>, pairs: &[(Text, Text)]) {
     write_u64(out, pairs.len() as u64);
     for (name, text) in pairs {
         write_bytes(out, name.as_bytes());
@@ -33,7 +33,7 @@ pub fn write_pairs(out: &mut Vec<u8>, pairs: &[(Text, Text)]) {
 }
 
 /// Takes an integer off the front; `None` when it is cut short or has more than 64 bits.
-pub fn read_u64(input: &mut &[u8]) -> Option<u64> {
+pub(crate) fn read_u64(input: &mut &[u8]) -> Option<u64> {
     let mut value = 0_u64;
     for shift in (0..64).step_by(7) {
         let (&byte, rest) = input.split_first()?;
@@ -51,13 +51,13 @@ pub fn read_u64(input: &mut &[u8]) -> Option<u64> {
 }
 
 /// Takes an integer in zigzag form off the front.
-pub fn read_i64(input: &mut &[u8]) -> Option<i64> {
+pub(crate) fn read_i64(input: &mut &[u8]) -> Option<i64> {
     let zigzag = read_u64(input)?;
     Some((zigzag >> 1) as i64 ^ -((zigzag & 1) as i64))
 }
 
 /// Takes a length and that many bytes off the front.
-pub fn read_bytes<'a>(input: &mut &'a [u8]) -> Option<&'a [u8]> {
+pub(crate) fn read_bytes<'a>(input: &mut &'a [u8]) -> Option<&'a [u8]> {
     let length = usize::try_from(read_u64(input)?).ok()?;
     let (bytes, rest) = input.split_at_checked(length)?;
     *input = rest;
@@ -65,22 +65,22 @@ pub fn read_bytes<'a>(input: &mut &'a [u8]) -> Option<&'a [u8]> {
 }
 
 /// Takes length-prefixed UTF-8 off the front.
-pub fn read_str<'a>(input: &mut &'a [u8]) -> Option<&'a str> {
+pub(crate) fn read_str<'a>(input: &mut &'a [u8]) -> Option<&'a str> {
     std::str::from_utf8(read_bytes(input)?).ok()
 }
 
 /// Takes length-prefixed UTF-8 off the front, as an owned text.
-pub fn read_text(input: &mut &[u8]) -> Option<String> {
+pub(crate) fn read_text(input: &mut &[u8]) -> Option<String> {
     read_str(input).map(str::to_owned)
 }
 
 /// Takes the number of a day off the front.
-pub fn read_day(input: &mut &[u8]) -> Option<Day> {
+pub(crate) fn read_day(input: &mut &[u8]) -> Option<Day> {
     Some(Day::from_number(u32::try_from(read_u64(input)?).ok()?))
 }
 
 /// Takes a count and that many pairs of texts off the front.
-pub fn read_pairs(input: &mut &[u8]) -> Option<Vec<(Text, Text)>> {
+pub(crate) fn read_pairs(input: &mut &[u8]) -> Option<Vec<(Text, Text)>> {
     let count = read_u64(input)?;
     let mut pairs = Vec::new();
     for _ in 0..count {

@@ -6,13 +6,13 @@ use axum::response::{IntoResponse, Response};
 
 /// Origins whose pages may read; off when empty.
 #[derive(Debug, Default)]
-pub struct Origins(Vec<HeaderValue>);
+pub(super) struct Origins(Vec<HeaderValue>);
 
 const PREFLIGHT_SECONDS: HeaderValue = HeaderValue::from_static("600");
 
 impl Origins {
     /// Exactly these; what is no header value can be no origin either.
-    pub fn new(origins: &[String]) -> Self {
+    pub(super) fn new(origins: &[String]) -> Self {
         Self(
             origins
                 .iter()
@@ -22,18 +22,18 @@ impl Origins {
     }
 
     /// True when CORS is off.
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// The request's origin, if its pages may read.
-    pub fn allowed(&self, headers: &HeaderMap) -> Option<&HeaderValue> {
+    pub(super) fn allowed(&self, headers: &HeaderMap) -> Option<&HeaderValue> {
         let origin = headers.get(header::ORIGIN)?;
         self.0.iter().find(|allowed| *allowed == origin)
     }
 
     /// The answer to a browser that asks whether it may send a GET with a key.
-    pub fn preflight(&self, parts: &Parts) -> Option<Response> {
+    pub(super) fn preflight(&self, parts: &Parts) -> Option<Response> {
         if parts.method != Method::OPTIONS {
             return None;
         }
@@ -59,7 +59,7 @@ impl Origins {
 }
 
 /// Says that pages of this origin may see the answer.
-pub fn permit(response: &mut Response, origin: HeaderValue) {
+pub(super) fn permit(response: &mut Response, origin: HeaderValue) {
     let headers = response.headers_mut();
     headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
     headers.append(header::VARY, HeaderValue::from_static("Origin"));

@@ -11,18 +11,18 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Places for requests that are answered at once or not at all. No lock.
 #[derive(Debug)]
-pub struct Gate {
+pub(super) struct Gate {
     places: usize,
     taken: AtomicUsize,
 }
 
 /// A place; given back when dropped.
 #[derive(Debug)]
-pub struct Place<'a>(&'a Gate);
+pub(super) struct Place<'a>(&'a Gate);
 
 impl Gate {
     /// A gate with so many places.
-    pub fn new(places: usize) -> Self {
+    pub(super) fn new(places: usize) -> Self {
         Self {
             places,
             taken: AtomicUsize::new(0),
@@ -30,7 +30,7 @@ impl Gate {
     }
 
     /// A place, if one is free.
-    pub fn enter(&self) -> Option<Place<'_>> {
+    pub(super) fn enter(&self) -> Option<Place<'_>> {
         let before = self.taken.fetch_add(1, Ordering::Relaxed);
         // Made before the check, so that a refused request gives back what it counted.
         let place = Place(self);
@@ -46,7 +46,7 @@ impl Drop for Place<'_> {
 
 /// Places for requests that may wait a moment: a bounded queue, for a bounded time.
 #[derive(Debug)]
-pub struct Queue {
+pub(super) struct Queue {
     places: Arc<Semaphore>,
     waiting: Gate,
     wait: Duration,
@@ -54,7 +54,7 @@ pub struct Queue {
 
 impl Queue {
     /// `places` at once; four times as many wait, for at most `wait`.
-    pub fn new(places: usize, wait: Duration) -> Self {
+    pub(super) fn new(places: usize, wait: Duration) -> Self {
         Self {
             places: Arc::new(Semaphore::new(places)),
             waiting: Gate::new(places * WAITING_PER_PLACE),
@@ -63,7 +63,7 @@ impl Queue {
     }
 
     /// A place, at once or after a short wait. It can outlive the request: work that goes on holds it.
-    pub async fn enter(&self) -> Option<OwnedSemaphorePermit> {
+    pub(super) async fn enter(&self) -> Option<OwnedSemaphorePermit> {
         if let Ok(place) = Arc::clone(&self.places).try_acquire_owned() {
             return Some(place);
         }

@@ -26,7 +26,7 @@ use crate::meter::Meter;
 use crate::problem::Problem;
 
 /// Counts requests that found no place, by class.
-pub const SHED: &str = "tallyring_shed_total";
+pub(crate) const SHED: &str = "tallyring_shed_total";
 const STREAMS: &str = "streams";
 const READS: &str = "reads";
 const INCREMENTS: &str = "increments";
@@ -34,13 +34,13 @@ const BATCHES: &str = "batches";
 const OPERATIONS: &str = "operators' requests";
 const PAGES: &str = "pages";
 /// The classes of requests that may find no place.
-pub const SHED_CLASSES: [&str; 6] = [STREAMS, READS, INCREMENTS, BATCHES, OPERATIONS, PAGES];
+pub(crate) const SHED_CLASSES: [&str; 6] = [STREAMS, READS, INCREMENTS, BATCHES, OPERATIONS, PAGES];
 
 /// Time limit of operators' requests: a dataset that is adopted is read and checked as a whole.
 const OPERATION_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
 /// Lets a request of the router through to its handler, or answers it.
-pub async fn guard(
+pub(crate) async fn guard(
     State((access, meter)): State<(Arc<Access>, Arc<Meter>)>,
     request: Request,
     next: Next,
@@ -105,7 +105,7 @@ async fn answer(access: &Access, route: Route, request: Request, next: Next) -> 
 ///
 /// # Errors
 /// No key, a wrong key, or a key that lacks a right.
-pub fn admit(access: &Access, route: Route, request: &Parts) -> Result<Caller, Denial> {
+pub(crate) fn admit(access: &Access, route: Route, request: &Parts) -> Result<Caller, Denial> {
     let Some(scope) = route.scope else {
         return Ok(Caller::default());
     };
@@ -214,7 +214,7 @@ fn hold_to_namespaces(key: &Key, namespaces: Namespaces, path: &str) -> Result<(
 ///
 /// # Errors
 /// No place is free, or it took too long.
-pub async fn run(
+pub(crate) async fn run(
     access: &Access,
     route: Route,
     caller: &Caller,

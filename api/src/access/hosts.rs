@@ -4,16 +4,16 @@ use std::net::IpAddr;
 
 /// Names of this server.
 #[derive(Debug, Default)]
-pub struct Hosts(Vec<String>);
+pub(super) struct Hosts(Vec<String>);
 
 impl Hosts {
     /// An address or `localhost` is its name always; these are besides, without a port.
-    pub fn new(names: &[String]) -> Self {
+    pub(super) fn new(names: &[String]) -> Self {
         Self(names.to_vec())
     }
 
     /// True for what a `Host` names, with a port or without. No page elsewhere can take such a name (DNS rebinding).
-    pub fn hold(&self, host: &str) -> bool {
+    pub(super) fn hold(&self, host: &str) -> bool {
         let name = match host.rsplit_once(':') {
             Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
             _ => host,

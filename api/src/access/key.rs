@@ -16,10 +16,10 @@ const SECRET_BYTES: usize = 32;
 const SECRET_CHARS: usize = 52;
 
 /// The id of the key that a running server leaves for commands on its own data directory.
-pub const LOCAL_ID: &str = "local";
+pub(super) const LOCAL_ID: &str = "local";
 
 /// A key that was just made: the only time its secret is known.
-pub struct NewKey {
+pub(super) struct NewKey {
     /// The public part.
     pub id: String,
     /// The whole key, to be shown once.
@@ -30,14 +30,14 @@ pub struct NewKey {
 
 impl NewKey {
     /// Makes a key.
-    pub fn random(random: fn(&mut [u8])) -> Self {
+    pub(super) fn random(random: fn(&mut [u8])) -> Self {
         let mut id = [0; ID_BYTES];
         random(&mut id);
         Self::with_id(base32::encode(ALPHABET, &id), random)
     }
 
     /// Makes the key for local commands.
-    pub fn local(random: fn(&mut [u8])) -> Self {
+    pub(super) fn local(random: fn(&mut [u8])) -> Self {
         Self::with_id(LOCAL_ID.to_owned(), random)
     }
 
@@ -59,7 +59,7 @@ impl fmt::Debug for NewKey {
 }
 
 /// A key as a client presented it.
-pub struct Presented<'a> {
+pub(super) struct Presented<'a> {
     /// The public part.
     pub id: &'a str,
     secret_hash: [u8; 32],
@@ -67,7 +67,7 @@ pub struct Presented<'a> {
 
 impl<'a> Presented<'a> {
     /// Takes a key's text apart; none when it has not the form of one.
-    pub fn parse(text: &'a str) -> Option<Self> {
+    pub(super) fn parse(text: &'a str) -> Option<Self> {
         let (id, secret) = text.strip_prefix(PREFIX)?.split_once('_')?;
         if secret.len() != SECRET_CHARS || id.is_empty() {
             return None;
@@ -80,7 +80,7 @@ impl<'a> Presented<'a> {
     }
 
     /// True when the secret is the one of this hash. Pass none for an unknown id: it takes as long.
-    pub fn matches(&self, kept: Option<&[u8; 32]>) -> bool {
+    pub(super) fn matches(&self, kept: Option<&[u8; 32]>) -> bool {
         let is_known = kept.is_some();
         let hash = kept.unwrap_or(&[0; 32]);
         bool::from(self.secret_hash.ct_eq(hash)) && is_known

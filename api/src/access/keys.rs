@@ -29,7 +29,7 @@ const BODY_BYTES_MAX: usize = 64 << 10;
     dead_code,
     reason = "describes `KeyRequest`, whose scopes know no schema"
 )]
-pub struct NewKeyBody {
+pub(crate) struct NewKeyBody {
     /// The scopes of the key: one or more of write, read and admin
     #[schema(min_items = 1)]
     scopes: Vec<String>,
@@ -60,7 +60,7 @@ pub struct NewKeyBody {
     ReadErrors,
     BodyErrors,
 ))]
-pub async fn create(
+pub(crate) async fn create(
     State(state): State<ApiState>,
     headers: HeaderMap,
     body: Body,
@@ -103,7 +103,7 @@ pub async fn create(
         "max_n": 1000000, "note": "redirector", "created_at": "2012-03-16T18:40:47Z", "revoked_at": null,
     }] })),
 ))]
-pub async fn list(State(state): State<ApiState>) -> Result<Json<Value>, Problem> {
+pub(crate) async fn list(State(state): State<ApiState>) -> Result<Json<Value>, Problem> {
     let access = std::sync::Arc::clone(&state.access);
     let entries = off_thread(move || Ok(access.kept()?.catalog.keys()?)).await?;
     let keys: Vec<Value> = entries.iter().map(key_json).collect();
@@ -123,7 +123,7 @@ pub async fn list(State(state): State<ApiState>) -> Result<Json<Value>, Problem>
         ReadErrors,
     ),
 )]
-pub async fn revoke(
+pub(crate) async fn revoke(
     State(state): State<ApiState>,
     Segments(id): Segments<String>,
 ) -> Result<Json<Value>, Problem> {

@@ -11,7 +11,7 @@ mod gate;
 mod guard;
 mod hosts;
 mod key;
-pub mod keys;
+pub(crate) mod keys;
 mod limits;
 mod new_key;
 mod place;
@@ -23,16 +23,17 @@ mod streams;
 mod table;
 mod turns;
 
-pub use caller::{Caller, Peer};
-pub use denial::Denial;
-pub use guard::{SHED, SHED_CLASSES, admit, guard, run};
+pub use caller::Caller;
+pub(crate) use caller::Peer;
+pub(crate) use denial::Denial;
+pub(crate) use guard::{SHED, SHED_CLASSES, admit, guard, run};
 pub use limits::AccessLimits;
 pub use new_key::{KeyRequest, issue, key_json};
-pub use place::{behind, done_by, off_thread, threads_behind};
-pub use rate::network;
-pub use route::{Class, Dialect, Route};
-pub use streams::StreamPlace;
-pub use turns::Length;
+pub(crate) use place::{behind, done_by, off_thread, threads_behind};
+pub(crate) use rate::network;
+pub(crate) use route::{Class, Dialect, Route};
+pub(crate) use streams::StreamPlace;
+pub(crate) use turns::Length;
 
 pub(crate) use session::{begin, end, is_own_page};
 

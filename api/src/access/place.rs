@@ -18,14 +18,14 @@ use crate::problem::Problem;
 use crate::request_id;
 
 /// A place for a read, and one of its key's own.
-pub struct ReadPlace {
+pub(super) struct ReadPlace {
     _of_all: OwnedSemaphorePermit,
     _of_key: Option<OwnedSemaphorePermit>,
 }
 
 impl ReadPlace {
     /// A place among those of all clients, and one among those of the client's key.
-    pub fn new(of_all: OwnedSemaphorePermit, of_key: Option<OwnedSemaphorePermit>) -> Self {
+    pub(super) fn new(of_all: OwnedSemaphorePermit, of_key: Option<OwnedSemaphorePermit>) -> Self {
         Self {
             _of_all: of_all,
             _of_key: of_key,
@@ -38,7 +38,7 @@ task_local! {
 }
 
 /// Answers in this place, which is given back afterwards, or after the work that took it along.
-pub async fn held<T>(place: ReadPlace, answering: impl Future<Output = T>) -> T {
+pub(super) async fn held<T>(place: ReadPlace, answering: impl Future<Output = T>) -> T {
     PLACE.scope(Cell::new(Some(place)), answering).await
 }
 
@@ -46,7 +46,7 @@ pub async fn held<T>(place: ReadPlace, answering: impl Future<Output = T>) -> T 
 ///
 /// # Errors
 /// The errors of `work`.
-pub async fn off_thread<T: Send + 'static>(
+pub(crate) async fn off_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
 ) -> Result<T, Problem> {
     let done = tokio::task::spawn_blocking(taken_along(work)).await;
@@ -58,7 +58,7 @@ pub async fn off_thread<T: Send + 'static>(
 ///
 /// # Errors
 /// The errors of `work`.
-pub async fn behind<T: Send + 'static>(
+pub(crate) async fn behind<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
 ) -> Result<T, Problem> {
     let Some(threads) = BEHIND.as_ref() else {
@@ -69,7 +69,7 @@ pub async fn behind<T: Send + 'static>(
 
 /// Runs work on these threads and returns its outcome, or its panic. Work that nobody waits for when its turn comes is
 /// left undone.
-pub async fn done_by<T: Send + 'static>(
+pub(crate) async fn done_by<T: Send + 'static>(
     threads: &ThreadPool,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> thread::Result<T> {
@@ -83,7 +83,7 @@ pub async fn done_by<T: Send + 'static>(
 }
 
 /// Starts threads that run behind all others; none where the system gives none.
-pub fn threads_behind(name: &'static str, threads: usize) -> Option<ThreadPool> {
+pub(crate) fn threads_behind(name: &'static str, threads: usize) -> Option<ThreadPool> {
     ThreadPoolBuilder::new()
         .num_threads(threads)
         .thread_name(move |_| name.to_owned())

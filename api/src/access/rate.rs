@@ -14,7 +14,7 @@ const SECOND: u64 = 1_000_000_000;
 
 /// A bucket that holds one second's worth of items.
 #[derive(Debug)]
-pub struct Bucket {
+pub(super) struct Bucket {
     item_ns: u64,
     /// When it is full again, nanoseconds of the caller's clock.
     full_at: AtomicU64,
@@ -22,7 +22,7 @@ pub struct Bucket {
 
 impl Bucket {
     /// A full bucket for `limit` items a second.
-    pub fn new(limit: u32) -> Self {
+    pub(super) fn new(limit: u32) -> Self {
         Self {
             item_ns: SECOND / u64::from(limit.max(1)),
             full_at: AtomicU64::new(0),
@@ -33,7 +33,7 @@ impl Bucket {
     ///
     /// # Errors
     /// The wait.
-    pub fn take(&self, now: Duration) -> Result<(), Duration> {
+    pub(super) fn take(&self, now: Duration) -> Result<(), Duration> {
         let now = nanoseconds(now);
         let taken = self
             .full_at
@@ -47,7 +47,7 @@ impl Bucket {
     }
 
     /// Pays for items that were accepted already, whether there is room or not.
-    pub fn pay(&self, items: u64, now: Duration) {
+    pub(super) fn pay(&self, items: u64, now: Duration) {
         let cost = self.item_ns.saturating_mul(items);
         let now = nanoseconds(now);
         let _ = self
@@ -64,7 +64,7 @@ fn nanoseconds(time: Duration) -> u64 {
 
 /// Wrong keys of each address. A right key is never refused for them.
 #[derive(Debug)]
-pub struct WrongKeys {
+pub(super) struct WrongKeys {
     per_second: u32,
     peers: Mutex<HashMap<IpAddr, Bucket>>,
 }
@@ -74,7 +74,7 @@ const PEERS_MAX: usize = 10_000;
 
 impl WrongKeys {
     /// Allows so many wrong keys a second from one address.
-    pub fn new(per_second: u32) -> Self {
+    pub(super) fn new(per_second: u32) -> Self {
         Self {
             per_second,
             peers: Mutex::default(),
@@ -85,7 +85,7 @@ impl WrongKeys {
     ///
     /// # Errors
     /// How long the address should wait, when there were too many.
-    pub fn note(&self, peer: IpAddr, now: Duration) -> Result<(), Duration> {
+    pub(super) fn note(&self, peer: IpAddr, now: Duration) -> Result<(), Duration> {
         let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
         if peers.len() >= PEERS_MAX {
             let now = nanoseconds(now);
@@ -102,7 +102,7 @@ impl WrongKeys {
 }
 
 /// One subscriber has a whole /64 of IPv6.
-pub fn network(peer: IpAddr) -> IpAddr {
+pub(crate) fn network(peer: IpAddr) -> IpAddr {
     match peer {
         IpAddr::V4(_) => peer,
         IpAddr::V6(address) => match address.to_ipv4_mapped() {

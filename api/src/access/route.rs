@@ -5,7 +5,7 @@ use tallyring_realtime::catalog::Scope;
 
 /// The needs of a request before its handler runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Route {
+pub(crate) struct Route {
     /// The scope a key must have; none for what is always open.
     pub scope: Option<Scope>,
     /// Which places it takes.
@@ -18,7 +18,7 @@ pub struct Route {
 
 /// Requests that share places.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Class {
+pub(crate) enum Class {
     /// Health: never refused.
     Free,
     /// Single increments.
@@ -37,7 +37,7 @@ pub enum Class {
 
 /// How a key that is limited to namespaces is held to them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Namespaces {
+pub(crate) enum Namespaces {
     /// The route touches none.
     None,
     /// It is the path's segment behind the version.
@@ -62,7 +62,7 @@ pub enum Dialect {
 }
 
 /// The dashboard's pages and files, and signing in and out.
-pub const PAGES: [&str; 6] = [
+pub(super) const PAGES: [&str; 6] = [
     "/",
     "/keys/{namespace}/{key}",
     "/search",
@@ -73,7 +73,7 @@ pub const PAGES: [&str; 6] = [
 
 impl Route {
     /// The needs of the route with this pattern; no pattern stands for a path that no route has.
-    pub fn of(method: &Method, pattern: Option<&str>, path: &str) -> Self {
+    pub(crate) fn of(method: &Method, pattern: Option<&str>, path: &str) -> Self {
         use {Class as C, Namespaces as N, Scope as S};
         let is_post = method == Method::POST;
         let (scope, class, namespaces) = match pattern {

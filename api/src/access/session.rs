@@ -22,7 +22,7 @@ const COOKIE: &str = "__Host-tallyring";
 const MAX_AGE_S: u32 = 2_592_000;
 
 /// True where a cookie will do for this request.
-pub fn suffices(route: Route, method: &Method, headers: &HeaderMap) -> bool {
+pub(super) fn suffices(route: Route, method: &Method, headers: &HeaderMap) -> bool {
     let is_read = match route.scope {
         Some(Scope::Read) => true,
         Some(Scope::Admin) => method == Method::GET || method == Method::HEAD,
@@ -32,7 +32,7 @@ pub fn suffices(route: Route, method: &Method, headers: &HeaderMap) -> bool {
 }
 
 /// False when the browser says that a page elsewhere asks.
-pub fn is_own_page(headers: &HeaderMap) -> bool {
+pub(crate) fn is_own_page(headers: &HeaderMap) -> bool {
     let site = headers.get("sec-fetch-site");
     site.is_none_or(|site| matches!(site.as_bytes(), b"same-origin" | b"none"))
 }
@@ -80,7 +80,7 @@ impl Access {
 }
 
 /// The key in the cookie.
-pub fn key(headers: &HeaderMap) -> Option<&str> {
+pub(super) fn key(headers: &HeaderMap) -> Option<&str> {
     let cookies = headers.get_all(header::COOKIE).into_iter();
     cookies
         .filter_map(|cookies| cookies.to_str().ok())
@@ -89,7 +89,7 @@ pub fn key(headers: &HeaderMap) -> Option<&str> {
 }
 
 /// `Set-Cookie` for a key that was found right.
-pub fn begin(key: &str) -> Option<HeaderValue> {
+pub(crate) fn begin(key: &str) -> Option<HeaderValue> {
     let attributes = "Path=/; Secure; HttpOnly; SameSite=Strict";
     HeaderValue::from_str(&format!(
         "{COOKIE}={key}; Max-Age={MAX_AGE_S}; {attributes}"
@@ -98,7 +98,7 @@ pub fn begin(key: &str) -> Option<HeaderValue> {
 }
 
 /// `Set-Cookie` that takes it away.
-pub fn end() -> HeaderValue {
+pub(crate) fn end() -> HeaderValue {
     let text = "__Host-tallyring=; Max-Age=0; Path=/; Secure; HttpOnly; SameSite=Strict";
     HeaderValue::from_static(text)
 }

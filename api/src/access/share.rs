@@ -13,7 +13,7 @@ const WAIT: Duration = Duration::from_secs(1);
 
 /// The places of one key.
 #[derive(Debug, Clone)]
-pub struct Share {
+pub(super) struct Share {
     reads: Arc<Semaphore>,
     batches: Arc<Semaphore>,
     streams: Arc<Semaphore>,
@@ -21,7 +21,7 @@ pub struct Share {
 
 impl Share {
     /// Half of these.
-    pub fn of(limits: &AccessLimits) -> Self {
+    pub(super) fn of(limits: &AccessLimits) -> Self {
         let half = |places: usize| Arc::new(Semaphore::new(places.div_ceil(2)));
         Self {
             reads: half(limits.queries),
@@ -34,7 +34,7 @@ impl Share {
     ///
     /// # Errors
     /// 429 where the key's other reads have them all.
-    pub fn read(&self) -> Result<OwnedSemaphorePermit, Denial> {
+    pub(super) fn read(&self) -> Result<OwnedSemaphorePermit, Denial> {
         take(
             &self.reads,
             "This key has as many reads on their way as one key may have",
@@ -45,7 +45,7 @@ impl Share {
     ///
     /// # Errors
     /// 429 where the key's other batches have them all.
-    pub fn batch(&self) -> Result<OwnedSemaphorePermit, Denial> {
+    pub(super) fn batch(&self) -> Result<OwnedSemaphorePermit, Denial> {
         take(
             &self.batches,
             "This key has as many batches on their way as one key may have",
@@ -56,7 +56,7 @@ impl Share {
     ///
     /// # Errors
     /// 429 where the key's other streams have them all.
-    pub fn stream(&self) -> Result<OwnedSemaphorePermit, Denial> {
+    pub(super) fn stream(&self) -> Result<OwnedSemaphorePermit, Denial> {
         take(
             &self.streams,
             "This key has as many streams open as one key may have",

@@ -6,14 +6,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 /// The places of one server.
 #[derive(Debug)]
-pub struct Streams {
+pub(super) struct Streams {
     places: Arc<Semaphore>,
     closing: watch::Sender<bool>,
 }
 
 /// A place; given back when dropped.
 #[derive(Debug)]
-pub struct StreamPlace {
+pub(crate) struct StreamPlace {
     _permit: OwnedSemaphorePermit,
     _own: Option<OwnedSemaphorePermit>,
     closing: watch::Receiver<bool>,
@@ -21,7 +21,7 @@ pub struct StreamPlace {
 
 impl Streams {
     /// So many places.
-    pub fn new(places: usize) -> Self {
+    pub(super) fn new(places: usize) -> Self {
         Self {
             places: Arc::new(Semaphore::new(places)),
             closing: watch::Sender::new(false),
@@ -29,7 +29,7 @@ impl Streams {
     }
 
     /// A place, if one is free; it keeps its key's own with it.
-    pub fn enter(&self, own: Option<OwnedSemaphorePermit>) -> Option<StreamPlace> {
+    pub(super) fn enter(&self, own: Option<OwnedSemaphorePermit>) -> Option<StreamPlace> {
         let permit = Arc::clone(&self.places).try_acquire_owned().ok()?;
         Some(StreamPlace {
             _permit: permit,
@@ -39,14 +39,14 @@ impl Streams {
     }
 
     /// Tells every stream, also those to come, to end.
-    pub fn close(&self) {
+    pub(super) fn close(&self) {
         self.closing.send_replace(true);
     }
 }
 
 impl StreamPlace {
     /// Resolves when the server stops.
-    pub async fn closed(&self) {
+    pub(crate) async fn closed(&self) {
         // The other half is never dropped before the server has stopped.
         let _ = self.closing.clone().wait_for(|closing| *closing).await;
     }

@@ -15,7 +15,7 @@ use crate::problem::Problem;
 
 /// A key in force.
 #[derive(Debug)]
-pub struct Key {
+pub(super) struct Key {
     /// Public part.
     pub id: String,
     /// The login whose counts the bitly-compatible reads answer.
@@ -33,12 +33,12 @@ pub struct Key {
 
 /// All keys in force; replaced whole.
 #[derive(Debug)]
-pub struct KeyTable(HashMap<String, Arc<Key>>);
+pub(super) struct KeyTable(HashMap<String, Arc<Key>>);
 
 impl KeyTable {
     /// The keys that are not revoked, and the local one. Keys that `before` had keep the state of their rates and
     /// shares.
-    pub fn new(
+    pub(super) fn new(
         entries: Vec<KeyEntry>,
         local: &NewKey,
         limits: &AccessLimits,
@@ -81,13 +81,13 @@ impl KeyTable {
     }
 
     /// True when this key of an earlier table is still in force.
-    pub fn holds(&self, key: &Key) -> bool {
+    pub(super) fn holds(&self, key: &Key) -> bool {
         let kept = self.0.get(&key.id);
         kept.is_some_and(|kept| kept.secret_hash == key.secret_hash)
     }
 
     /// The key that `text` is, if it is one in force.
-    pub fn find(&self, text: &str) -> Option<Arc<Key>> {
+    pub(super) fn find(&self, text: &str) -> Option<Arc<Key>> {
         let presented = Presented::parse(text)?;
         let key = self.0.get(presented.id);
         presented
@@ -102,7 +102,7 @@ impl Key {
     ///
     /// # Errors
     /// 403 that lists the scopes of the key.
-    pub fn check_scope(&self, scope: Scope) -> Result<(), Denial> {
+    pub(super) fn check_scope(&self, scope: Scope) -> Result<(), Denial> {
         if self.scopes.contains(&scope) {
             return Ok(());
         }
@@ -118,12 +118,12 @@ impl Key {
     }
 
     /// The namespaces it is limited to; none says all.
-    pub fn namespaces(&self) -> Option<&[String]> {
+    pub(super) fn namespaces(&self) -> Option<&[String]> {
         self.namespaces.as_deref()
     }
 
     /// True when it may do its scopes in this namespace.
-    pub fn may_use(&self, namespace: &str) -> bool {
+    pub(super) fn may_use(&self, namespace: &str) -> bool {
         self.namespaces
             .as_ref()
             .is_none_or(|allowed| allowed.iter().any(|name| name == namespace))

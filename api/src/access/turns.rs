@@ -17,7 +17,7 @@ const WAIT: Duration = Duration::from_millis(600);
 
 /// How long a read may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Length {
+pub(crate) enum Length {
     /// It reads few keys.
     Short,
     /// It reads all keys of a namespace, or many breakdowns.
@@ -26,21 +26,21 @@ pub enum Length {
 
 /// The turns of one server.
 #[derive(Debug)]
-pub struct Turns {
+pub(crate) struct Turns {
     all: Arc<Semaphore>,
     long: Arc<Semaphore>,
 }
 
 /// A turn; given back when dropped.
 #[derive(Debug)]
-pub struct Turn {
+pub(crate) struct Turn {
     _one: OwnedSemaphorePermit,
     _long: Option<OwnedSemaphorePermit>,
 }
 
 impl Turns {
     /// Two for each processor, one of which may be a long read's.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let processors = priority::processors();
         Self {
             all: Arc::new(Semaphore::new(2 * processors)),
@@ -52,7 +52,7 @@ impl Turns {
     ///
     /// # Errors
     /// 503 when none is free for too long.
-    pub async fn take(&self, length: Length) -> Result<Turn, Problem> {
+    pub(crate) async fn take(&self, length: Length) -> Result<Turn, Problem> {
         let take = async {
             // The scarcer one first: who waits for it holds none of the others.
             let long = match length {

@@ -16,7 +16,7 @@ const BY_ACCEPT: [(HeaderName, &str); 1] = [(header::VARY, "accept, accept-encod
 
 /// Why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fault {
+pub(super) enum Fault {
     /// A parameter that must be given.
     Missing(&'static str),
     /// A parameter whose value cannot be used.
@@ -35,7 +35,7 @@ pub enum Fault {
 
 /// A body that is not an error.
 #[derive(Debug)]
-pub enum Body {
+pub(super) enum Body {
     /// Version 3's `data`, or all of version 4's answer.
     Json(Value),
     /// Version 3's `format=txt`.
@@ -46,12 +46,12 @@ pub enum Body {
 
 impl Fault {
     /// A parameter whose value cannot be used.
-    pub fn invalid(parameter: &str) -> Self {
+    pub(super) fn invalid(parameter: &str) -> Self {
         Self::Invalid(parameter.to_owned())
     }
 
     /// Why the store did not answer: what it refuses is refused again, so it is not to be tried again.
-    pub fn of_read(problem: &Problem) -> Self {
+    pub(super) fn of_read(problem: &Problem) -> Self {
         match problem.status() {
             400..500 => Self::TooMuch,
             _ => Self::Unavailable,
@@ -79,7 +79,7 @@ impl From<Problem> for Fault {
 }
 
 /// Version 3: status 200, and the envelope, as XML when the query says so.
-pub fn v3(query: Option<&str>, answer: Result<Body, Fault>) -> Response {
+pub(super) fn v3(query: Option<&str>, answer: Result<Body, Fault>) -> Response {
     let (status, text, data) = match answer {
         Ok(Body::Text(text) | Body::Csv(text)) => return (FRESH, text).into_response(),
         Ok(Body::Json(data)) => (200, "OK".to_owned(), data),
@@ -96,7 +96,7 @@ pub fn v3(query: Option<&str>, answer: Result<Body, Fault>) -> Response {
 }
 
 /// Version 4: the status says it, the body which field of which `resource`.
-pub fn v4(resource: &str, answer: Result<Body, Fault>) -> Response {
+pub(super) fn v4(resource: &str, answer: Result<Body, Fault>) -> Response {
     let fault = match answer {
         Ok(Body::Json(body)) => return (FRESH, BY_ACCEPT, Json(body)).into_response(),
         Ok(Body::Csv(text) | Body::Text(text)) => {

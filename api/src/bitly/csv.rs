@@ -6,12 +6,12 @@ use crate::read::format::Format;
 use crate::table::Table;
 
 /// True when `Accept` likes CSV best.
-pub fn wants_csv(headers: &HeaderMap) -> bool {
+pub(super) fn wants_csv(headers: &HeaderMap) -> bool {
     Format::accepted(headers) == Format::Csv
 }
 
 /// Rows with a space behind the comma, as bitly writes them.
-pub fn csv(columns: &str, values: Vec<(String, u64)>) -> String {
+pub(super) fn csv(columns: &str, values: Vec<(String, u64)>) -> String {
     let mut table = Table::new(&columns.split(',').collect::<Vec<_>>());
     for (value, clicks) in values {
         table.row(&[&value, &format!(" {clicks}")]);

@@ -41,7 +41,7 @@ struct Named {
 }
 
 /// The deprecated routes.
-pub fn routes() -> Router<ApiState> {
+pub(super) fn routes() -> Router<ApiState> {
     Router::new()
         .route("/v3/clicks", of(Wanted::Total))
         .route("/v3/clicks_by_day", of(Wanted::ByDay))
@@ -51,7 +51,7 @@ pub fn routes() -> Router<ApiState> {
 }
 
 /// The endpoints, for the description of the API.
-pub fn endpoints() -> Vec<Endpoint> {
+pub(super) fn endpoints() -> Vec<Endpoint> {
     let item = |mut item: Value| {
         item["hash"] = "abc".into();
         item["user_hash"] = "abc".into();

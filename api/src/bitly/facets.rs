@@ -11,7 +11,7 @@ use crate::problem::Problem;
 
 /// The dimension that a count is broken down by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Facet {
+pub(super) enum Facet {
     /// Two-letter codes; `-` where none is known.
     Countries,
     /// Addresses of pages; what has none came directly.
@@ -23,11 +23,11 @@ pub enum Facet {
 }
 
 /// The name of clicks without a referrer.
-pub const DIRECT: &str = "direct";
+pub(super) const DIRECT: &str = "direct";
 
 impl Facet {
     /// The subtotal it is counted in.
-    pub fn subtotal(self) -> &'static str {
+    pub(super) fn subtotal(self) -> &'static str {
         match self {
             Self::Countries => "c",
             Self::Referrers => "r",
@@ -51,7 +51,7 @@ impl Facet {
 ///
 /// # Errors
 /// When the text behind a value cannot be read.
-pub fn ranked(
+pub(super) fn ranked(
     reader: &View<'_>,
     series: &Series,
     facet: Facet,

@@ -23,7 +23,7 @@ use crate::work::reading;
 /// # Errors
 /// [`Fault::NotFound`] where nothing of it is counted, [`Fault::NoMinutes`] and [`Fault::Unavailable`] as
 /// for every read.
-pub async fn ranked(
+pub(super) async fn ranked(
     state: &ApiState,
     caller: &Caller,
     user: String,

@@ -34,7 +34,7 @@ use crate::access::Dialect;
 use crate::state::ApiState;
 
 /// An endpoint, for the description of the API.
-pub struct Endpoint {
+pub(crate) struct Endpoint {
     /// Which version.
     pub dialect: Dialect,
     /// Its path, as one documents it: a bitlink is one segment.
@@ -50,12 +50,12 @@ pub struct Endpoint {
 }
 
 /// All routes of both versions.
-pub fn routes() -> Router<ApiState> {
+pub(crate) fn routes() -> Router<ApiState> {
     v3::routes(deprecated::routes()).merge(v4::routes())
 }
 
 /// All endpoints of both versions.
-pub fn endpoints() -> Vec<Endpoint> {
+pub(crate) fn endpoints() -> Vec<Endpoint> {
     let lists = [v3::endpoints(), deprecated::endpoints(), v4::endpoints()];
     lists.into_iter().flatten().collect()
 }

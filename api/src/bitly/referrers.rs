@@ -6,7 +6,7 @@ use super::facets::DIRECT;
 
 /// Referrers that have something in common: a domain or a network.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Group {
+pub(super) struct Group {
     /// The domain or network.
     pub name: String,
     /// Clicks of all its referrers.
@@ -16,7 +16,7 @@ pub struct Group {
 }
 
 /// Groups referrers by `name_of`; the group with most clicks first, ties by name.
-pub fn grouped(referrers: Vec<(String, u64)>, name_of: fn(&str) -> String) -> Vec<Group> {
+pub(super) fn grouped(referrers: Vec<(String, u64)>, name_of: fn(&str) -> String) -> Vec<Group> {
     let mut places = std::collections::HashMap::new();
     let mut groups: Vec<Group> = Vec::new();
     for (referrer, clicks) in referrers {
@@ -38,7 +38,7 @@ pub fn grouped(referrers: Vec<(String, u64)>, name_of: fn(&str) -> String) -> Ve
 
 /// The host of a referrer in lower case, without user and port; `direct` for itself, and the whole
 /// text where there is no host.
-pub fn domain_of(referrer: &str) -> String {
+pub(super) fn domain_of(referrer: &str) -> String {
     let rest = referrer
         .split_once("://")
         .map_or(referrer, |(_, rest)| rest)
@@ -60,7 +60,7 @@ pub fn domain_of(referrer: &str) -> String {
 }
 
 /// `direct`, `twitter`, `facebook` or `other`.
-pub fn network_of(referrer: &str) -> String {
+pub(super) fn network_of(referrer: &str) -> String {
     const NETWORKS: [(&str, &[&str]); 2] = [
         ("twitter", &["twitter.com", "t.co", "x.com"]),
         ("facebook", &["facebook.com", "fb.com", "fb.me"]),
@@ -79,7 +79,7 @@ pub fn network_of(referrer: &str) -> String {
 
 /// The address of a group's domain, with the scheme of its largest referrer; none for `direct` and
 /// whatever is no address.
-pub fn address_of(domain: &Group) -> Option<String> {
+pub(super) fn address_of(domain: &Group) -> Option<String> {
     let (largest, _) = domain.referrers.first()?;
     let (scheme, _) = largest.split_once("://")?;
     Some(format!("{scheme}://{}/", domain.name))

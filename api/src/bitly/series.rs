@@ -10,7 +10,7 @@ use crate::calendar::{Bucket, Request, Selection, Unit, Zone};
 
 /// The units of a request.
 #[derive(Debug)]
-pub struct Window {
+pub(super) struct Window {
     /// How long each unit is.
     pub unit: Unit,
     /// How many, or [`ALL`].
@@ -24,7 +24,7 @@ pub struct Window {
 }
 
 /// `units` for all of time, or all minutes that are kept, which lists the units that are not zero.
-pub const ALL: i64 = -1;
+pub(super) const ALL: i64 = -1;
 
 impl Window {
     /// The `units` units up to the one that holds `reference.1`, or now. All of time without a
@@ -32,7 +32,7 @@ impl Window {
     ///
     /// # Errors
     /// `units` of 0, below −1 or above the calendar's bound; a reference outside 2000 to 2999.
-    pub fn new(
+    pub(super) fn new(
         unit: Unit,
         units: i64,
         zone: Zone,
@@ -64,7 +64,7 @@ impl Window {
 
     /// Start and count of each unit, newest first; of [`ALL`] those that are not zero. A base bucket counts where its
     /// start lies.
-    pub fn rows(&self, series: &Series) -> Vec<(i64, u64)> {
+    pub(super) fn rows(&self, series: &Series) -> Vec<(i64, u64)> {
         let counted = self.counted(series);
         match &self.selection {
             Selection::All(_) => counted.into_iter().rev().collect(),
@@ -96,6 +96,6 @@ impl Window {
 }
 
 /// Sum of a series, at most 2^53−1.
-pub fn total(series: &Series) -> u64 {
+pub(super) fn total(series: &Series) -> u64 {
     series.totals.sum()
 }

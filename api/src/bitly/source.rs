@@ -17,7 +17,7 @@ use crate::work::reading;
 
 /// Whose counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub(super) enum Kind {
     /// A short link.
     Link,
     /// A user, or a group of version 4.
@@ -28,7 +28,7 @@ pub enum Kind {
 
 impl Kind {
     /// The namespace that counts it.
-    pub fn namespace(self) -> &'static str {
+    pub(super) fn namespace(self) -> &'static str {
         match self {
             Self::Link => "l",
             Self::User => "u",
@@ -39,7 +39,7 @@ impl Kind {
 
 /// One key to read.
 #[derive(Debug)]
-pub struct Source {
+pub(super) struct Source {
     /// Its namespace.
     pub kind: Kind,
     /// Its key.
@@ -89,7 +89,7 @@ impl Source {
 /// # Errors
 /// [`Fault::NotFound`] for what is not declared, [`Fault::NoMinutes`] for minutes that are not kept,
 /// [`Fault::TooMuch`] and [`Fault::Unavailable`] for what cannot be read.
-pub async fn read<T: Send + 'static>(
+pub(super) async fn read<T: Send + 'static>(
     state: &ApiState,
     sources: Vec<Source>,
     window: Window,
@@ -127,14 +127,14 @@ pub async fn read<T: Send + 'static>(
 }
 
 /// True when the namespace is broken down by the facet.
-pub fn is_broken_down(namespace: &Namespace, facet: Facet) -> bool {
+pub(super) fn is_broken_down(namespace: &Namespace, facet: Facet) -> bool {
     let mut declared = namespace.subtotals.iter();
     declared.any(|name| name == facet.subtotal())
 }
 
 /// The hash in a link of version 3: the last segment of its path, decoded. The scheme may be left
 /// out, and so may everything but the hash.
-pub fn hash_of_link(link: &str) -> Option<String> {
+pub(super) fn hash_of_link(link: &str) -> Option<String> {
     let (scheme, rest) = match link.trim().split_once("://") {
         Some((scheme, rest)) => (Some(scheme), rest),
         None => (None, link.trim()),
@@ -149,19 +149,19 @@ pub fn hash_of_link(link: &str) -> Option<String> {
 }
 
 /// True of what is no hash but a link, with its scheme or at least its host.
-pub fn is_link(text: &str) -> bool {
+pub(super) fn is_link(text: &str) -> bool {
     let host = text.split_once('/').map(|(host, _)| host);
     text.contains("://") || host.is_some_and(|host| host.contains('.'))
 }
 
 /// The hash in a bitlink of version 4: the last segment of the decoded path.
-pub fn hash_of_path(path: &str) -> Option<&str> {
+pub(super) fn hash_of_path(path: &str) -> Option<&str> {
     let hash = path.trim_end_matches('/').rsplit('/').next()?;
     is_key(hash).then_some(hash)
 }
 
 /// True when something may be counted under this key.
-pub fn is_key(key: &str) -> bool {
+pub(super) fn is_key(key: &str) -> bool {
     !key.is_empty() && key.len() <= KEY_BYTES_MAX
 }
 

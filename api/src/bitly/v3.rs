@@ -23,7 +23,7 @@ use crate::access::{Caller, Dialect};
 use crate::problem::Problem;
 use crate::query_string::QueryString;
 use crate::state::ApiState;
-pub use parameters::{refuse_text, take_is_text, take_window};
+pub(super) use parameters::{refuse_text, take_is_text, take_window};
 use parameters::{take_flag, take_key, take_limit, take_text};
 
 /// A metric of a key.
@@ -68,7 +68,7 @@ const ENDPOINTS: [(&str, K, M); 14] = [
 ];
 
 /// The routes of version 3, beside its older ones; others are `UNKNOWN`.
-pub fn routes(older: Router<ApiState>) -> Router<ApiState> {
+pub(super) fn routes(older: Router<ApiState>) -> Router<ApiState> {
     let mut router = older;
     for (path, kind, metric) in ENDPOINTS {
         router = router.route(path, of(kind, metric));
@@ -81,7 +81,7 @@ pub fn routes(older: Router<ApiState>) -> Router<ApiState> {
 }
 
 /// The endpoints, for the description of the API.
-pub fn endpoints() -> Vec<Endpoint> {
+pub(super) fn endpoints() -> Vec<Endpoint> {
     let endpoints = ENDPOINTS.into_iter();
     let endpoints = endpoints.map(|(path, kind, metric)| Endpoint {
         dialect: Dialect::V3,

@@ -56,7 +56,7 @@ const GROUP_METRICS: [(&str, Metric); 7] = [
 ];
 
 /// The routes of version 4; others are not found.
-pub fn routes() -> Router<ApiState> {
+pub(super) fn routes() -> Router<ApiState> {
     let mut router = Router::new();
     for (end, metric) in GROUP_METRICS {
         let path = format!("/v4/groups/{{group}}/{end}");
@@ -87,7 +87,7 @@ pub fn routes() -> Router<ApiState> {
 }
 
 /// The endpoints, for the description of the API.
-pub fn endpoints() -> Vec<Endpoint> {
+pub(super) fn endpoints() -> Vec<Endpoint> {
     let bitlink = |before: &'static str| {
         move |(end, metric): (&str, Metric)| (format!("{before}/{{bitlink}}{end}"), metric)
     };

@@ -15,19 +15,19 @@ use super::{Buckets, Unit, Zone};
 /// Ranges that are kept.
 const RANGES_MAX: usize = 256;
 /// Longer ranges are seldom asked for, and would take much memory, at 100 bytes a bucket.
-pub const BUCKETS_KEPT_MAX: usize = 400;
+pub(super) const BUCKETS_KEPT_MAX: usize = 400;
 
 static RECENT: LazyLock<Cache<Key, Buckets>> = LazyLock::new(|| Cache::new(RANGES_MAX));
 
 /// The `count` buckets of which the last one holds `last`, if they are kept.
-pub fn find(unit: Unit, zone: &Zone, count: usize, last: i64) -> Option<Buckets> {
+pub(super) fn find(unit: Unit, zone: &Zone, count: usize, last: i64) -> Option<Buckets> {
     let key = KeyRef(unit, count, zone.name());
     let found = RECENT.get(&key)?;
     (found.index_of(last) == Some(count - 1)).then_some(found)
 }
 
 /// Keeps buckets for other reads, in place of kept ones that end with another bucket.
-pub fn keep(buckets: &Buckets) {
+pub(super) fn keep(buckets: &Buckets) {
     if buckets.count() <= BUCKETS_KEPT_MAX {
         let key = Key(
             buckets.unit(),

@@ -17,36 +17,36 @@ const BELOW_TOP_EM: f64 = 0.74;
 const BELOW_MIDDLE_EM: f64 = 0.36;
 
 /// A place, in tenths of a pixel from the left and the upper edge.
-pub type Point = (i32, i32);
+pub(super) type Point = (i32, i32);
 
 /// Which part of a text is at its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Anchor {
+pub(super) enum Anchor {
     Start,
     Middle,
     End,
 }
 
 /// A document that is being written.
-pub struct Document {
+pub(super) struct Document {
     width: u32,
     height: u32,
     out: String,
 }
 
 /// Pixels in units.
-pub fn units(pixels: f64) -> i32 {
+pub(super) fn units(pixels: f64) -> i32 {
     (pixels * f64::from(UNITS)).round() as i32
 }
 
 /// Units in pixels.
-pub fn pixels(units: i32) -> f64 {
+pub(super) fn pixels(units: i32) -> f64 {
     f64::from(units) / f64::from(UNITS)
 }
 
 impl Document {
     /// Begins a document with its alternative text. One that is `fluid` takes the width of its place.
-    pub fn begin(
+    pub(super) fn begin(
         (width, height): (u32, u32),
         fluid: bool,
         (title, desc): (&str, &str),
@@ -74,12 +74,12 @@ impl Document {
     }
 
     /// Width and height, pixels.
-    pub fn size(&self) -> (f64, f64) {
+    pub(super) fn size(&self) -> (f64, f64) {
         (f64::from(self.width), f64::from(self.height))
     }
 
     /// Draws what `draw` draws with `tooltip` over it.
-    pub fn with_tooltip(&mut self, tooltip: &str, draw: impl FnOnce(&mut Self)) {
+    pub(super) fn with_tooltip(&mut self, tooltip: &str, draw: impl FnOnce(&mut Self)) {
         self.out.push_str("<g><title>");
         text::push_escaped(&mut self.out, tooltip);
         self.out.push_str("</title>\n");
@@ -88,7 +88,13 @@ impl Document {
     }
 
     /// A rectangle, in pixels.
-    pub fn rect(&mut self, (x, y): (f64, f64), (width, height): (f64, f64), rx: f64, role: Role) {
+    pub(super) fn rect(
+        &mut self,
+        (x, y): (f64, f64),
+        (width, height): (f64, f64),
+        rx: f64,
+        role: Role,
+    ) {
         let class = role.class();
         let _ = writeln!(
             self.out,
@@ -97,19 +103,19 @@ impl Document {
     }
 
     /// A bar with these corners.
-    pub fn bar(&mut self, [(x0, y0), (x1, y1)]: [Point; 2], role: Role) {
+    pub(super) fn bar(&mut self, [(x0, y0), (x1, y1)]: [Point; 2], role: Role) {
         let corner = (pixels(x0.min(x1)), pixels(y0.min(y1)));
         let size = (pixels((x1 - x0).abs()), pixels((y1 - y0).abs()));
         self.rect(corner, size, 1.5, role);
     }
 
     /// A line through these points.
-    pub fn line(&mut self, points: impl IntoIterator<Item = Point>, role: Role) {
+    pub(super) fn line(&mut self, points: impl IntoIterator<Item = Point>, role: Role) {
         self.shape("polyline", points, role);
     }
 
     /// The area between these corners.
-    pub fn area(&mut self, corners: impl IntoIterator<Item = Point>, role: Role) {
+    pub(super) fn area(&mut self, corners: impl IntoIterator<Item = Point>, role: Role) {
         self.shape("polygon", corners, role);
     }
 
@@ -123,7 +129,7 @@ impl Document {
     }
 
     /// One line of text around the height `y`, cut to `room` pixels. Returns its width in pixels.
-    pub fn write(
+    pub(super) fn write(
         &mut self,
         role: Role,
         anchor: Anchor,
@@ -137,7 +143,14 @@ impl Document {
     }
 
     /// A label around the height of its place, or below it.
-    pub fn label(&mut self, role: Role, anchor: Anchor, at: Point, is_below: bool, label: &str) {
+    pub(super) fn label(
+        &mut self,
+        role: Role,
+        anchor: Anchor,
+        at: Point,
+        is_below: bool,
+        label: &str,
+    ) {
         let ems = if is_below {
             BELOW_TOP_EM
         } else {
@@ -165,7 +178,13 @@ impl Document {
     }
 
     /// Text around its middle, set to `length` pixels whatever the font.
-    pub fn text_of_length(&mut self, text: &str, (x, y): (f64, f64), length: f64, role: Role) {
+    pub(super) fn text_of_length(
+        &mut self,
+        text: &str,
+        (x, y): (f64, f64),
+        length: f64,
+        role: Role,
+    ) {
         let class = role.class();
         let _ = write!(
             self.out,
@@ -177,7 +196,7 @@ impl Document {
     }
 
     /// The whole text.
-    pub fn end(mut self) -> String {
+    pub(super) fn end(mut self) -> String {
         self.out.push_str("</svg>\n");
         self.out
     }

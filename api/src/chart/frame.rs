@@ -5,31 +5,31 @@ use super::text;
 use super::theme::Role;
 
 /// Room left and right of everything, pixels.
-pub const MARGIN: f64 = 20.0;
+pub(super) const MARGIN: f64 = 20.0;
 
 /// Where the plot begins below a header of a title and one line, pixels from the top.
-pub const PLOT_TOP: f64 = 72.0;
+pub(super) const PLOT_TOP: f64 = 72.0;
 
 /// By how much each further line of the header moves what is below it, pixels.
-pub const LINE_HEIGHT: f64 = 18.0;
+pub(super) const LINE_HEIGHT: f64 = 18.0;
 
 /// Middles of the lines of the header, pixels from the top.
-pub const TITLE_Y: f64 = 24.0;
+pub(super) const TITLE_Y: f64 = 24.0;
 const SUBTITLE_Y: f64 = 46.0;
 
 /// The middle of a line below the title, pixels from the top.
-pub fn line_y(index: usize) -> f64 {
+pub(super) fn line_y(index: usize) -> f64 {
     SUBTITLE_Y + LINE_HEIGHT * index as f64
 }
 
 /// The ground that everything stands on, so that it reads on a page of any colour.
-pub fn draw_card(document: &mut Document) {
+pub(super) fn draw_card(document: &mut Document) {
     let (width, height) = document.size();
     document.rect((0.5, 0.5), (width - 1.0, height - 1.0), 8.0, Role::Card);
 }
 
 /// Draws the title, which leaves `taken` pixels free on its right, and the lines below it.
-pub fn draw_header(document: &mut Document, title: &str, lines: &[String], taken: f64) {
+pub(super) fn draw_header(document: &mut Document, title: &str, lines: &[String], taken: f64) {
     let room = document.size().0 - 2.0 * MARGIN;
     let at = (MARGIN, TITLE_Y);
     document.write(Role::Title, Anchor::Start, at, room - taken, title);
@@ -42,7 +42,7 @@ pub fn draw_header(document: &mut Document, title: &str, lines: &[String], taken
 /// Parts of a text, with dots between those that are not empty, in lines of `room` pixels: a part that does not fit
 /// begins the next one, and one that is longer than a line goes on there at a blank. The last of `lines_max` takes
 /// all that is left, and is cut where it is drawn.
-pub fn wrapped(parts: &[&str], role: Role, room: f64, lines_max: usize) -> Vec<String> {
+pub(super) fn wrapped(parts: &[&str], role: Role, room: f64, lines_max: usize) -> Vec<String> {
     let fits = |line: &str| text::width(line, role.text_px()) <= room;
     let mut lines = vec![String::new()];
     for part in parts.iter().copied().filter(|part| !part.is_empty()) {
@@ -75,7 +75,7 @@ pub fn wrapped(parts: &[&str], role: Role, room: f64, lines_max: usize) -> Vec<S
 }
 
 /// Parts of a line, with a dot between those that are not empty.
-pub fn joined(parts: &[&str]) -> String {
+pub(super) fn joined(parts: &[&str]) -> String {
     let parts: Vec<&str> = parts
         .iter()
         .copied()

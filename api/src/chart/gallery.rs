@@ -20,14 +20,14 @@ fn span(unit: Unit) -> Span {
 }
 
 /// A plausible count with a daily and a weekly rhythm.
-pub fn plausible(index: usize) -> u64 {
+pub(super) fn plausible(index: usize) -> u64 {
     let rhythm = [3, 2, 1, 1, 2, 4, 7, 9, 11, 12, 12, 11];
     let noise = index.wrapping_mul(2_654_435_761) % 97;
     rhythm[index % 12] * 900 + noise as u64 * 31
 }
 
 /// A series of buckets from `first` on.
-pub fn chart(unit: Unit, first: DateTime, counts: Vec<u64>) -> SeriesChart {
+pub(super) fn chart(unit: Unit, first: DateTime, counts: Vec<u64>) -> SeriesChart {
     let points = counts.into_iter().enumerate().map(|(index, count)| {
         let start = first + span(unit) * (index as i64);
         (format!("{start}-05:00"), count)
@@ -48,12 +48,12 @@ pub fn chart(unit: Unit, first: DateTime, counts: Vec<u64>) -> SeriesChart {
 }
 
 /// A series of buckets from March 10th, 2012 on.
-pub fn march(unit: Unit, counts: Vec<u64>) -> SeriesChart {
+pub(super) fn march(unit: Unit, counts: Vec<u64>) -> SeriesChart {
     chart(unit, date(2012, 3, 10).at(0, 0, 0, 0), counts)
 }
 
 /// A ranking with all it may have.
-pub fn countries() -> RankingChart {
+pub(super) fn countries() -> RankingChart {
     let values = [
         ("US", 41_234),
         ("DE", 9_870),
@@ -90,7 +90,7 @@ fn shares() -> SeriesChart {
 }
 
 /// Every picture of the gallery, with its name.
-pub fn gallery() -> Vec<(&'static str, String)> {
+pub(super) fn gallery() -> Vec<(&'static str, String)> {
     let mut week = march(Unit::Day, vec![1_204, 980, 0, 2_318, 1_730, 1_502, 640]);
     week.provisional_from = Some(6);
     let mut hours = march(Unit::Hour, (0..48).map(plausible).collect());

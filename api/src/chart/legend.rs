@@ -13,7 +13,7 @@ const SAMPLE_UP: f64 = 5.0;
 
 /// A sample and what it stands for.
 #[derive(Clone, Copy, Debug)]
-pub struct Legend {
+pub(super) struct Legend {
     /// Its name.
     pub name: &'static str,
     /// The look of the sample.
@@ -33,13 +33,13 @@ impl Legend {
 }
 
 /// How wide the row is, pixels; 0 for none.
-pub fn width(legends: &[Legend]) -> f64 {
+pub(super) fn width(legends: &[Legend]) -> f64 {
     let gaps = MARGIN * legends.len().saturating_sub(1) as f64;
     gaps + legends.iter().map(|legend| legend.width()).sum::<f64>()
 }
 
 /// Draws the row from `left` on, around `y`; pixels.
-pub fn draw(document: &mut Document, legends: &[Legend], (mut left, y): (f64, f64)) {
+pub(super) fn draw(document: &mut Document, legends: &[Legend], (mut left, y): (f64, f64)) {
     for &legend in legends {
         let right = left + legend.sample_width();
         if legend.is_line {

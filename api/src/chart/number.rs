@@ -31,7 +31,7 @@ pub fn human(count: u64) -> String {
 }
 
 /// `count` as [`human`] gives it, without the tenth where that stands behind two digits: `1.2k`, `25k`, `813k`.
-pub fn brief(count: u64) -> String {
+pub(super) fn brief(count: u64) -> String {
     let human = human(count);
     match human.split_once('.') {
         Some((whole, rest)) if whole.len() > 1 => {
@@ -46,7 +46,7 @@ pub fn brief(count: u64) -> String {
 }
 
 /// The share of `part` in `whole` in percent with one digit after the point: `12.5%`, `<0.1%`.
-pub fn share(part: u64, whole: u128) -> String {
+pub(super) fn share(part: u64, whole: u128) -> String {
     let Some(permille) = (u128::from(part) * 1_000 + whole / 2).checked_div(whole) else {
         return "0%".to_owned();
     };

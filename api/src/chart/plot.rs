@@ -3,13 +3,13 @@
 use super::canvas::{Point, pixels, units};
 
 /// An axis from zero to `end`, labelled at `ticks`.
-pub struct Axis {
+pub(super) struct Axis {
     pub end: f64,
     pub ticks: Vec<(f64, String)>,
 }
 
 /// Buckets from left to right, counts upwards. A bucket is 1 wide and begins at its number.
-pub struct Plot {
+pub(super) struct Plot {
     left: i32,
     top: i32,
     /// First places behind the plot.
@@ -22,7 +22,7 @@ pub struct Plot {
 
 impl Plot {
     /// A plot with these corners, in pixels, for so many buckets and for counts up to `most`.
-    pub fn new(
+    pub(super) fn new(
         (left, top): (f64, f64),
         (right, bottom): (f64, f64),
         (buckets, most): (f64, f64),
@@ -38,7 +38,7 @@ impl Plot {
     }
 
     /// The place of a bucket's number and a count.
-    pub fn at(&self, (bucket, count): (f64, f64)) -> Point {
+    pub(super) fn at(&self, (bucket, count): (f64, f64)) -> Point {
         let place =
             |part: f64, from: i32, to: i32| from + (f64::from(to - from) * part).round() as i32;
         (
@@ -48,17 +48,17 @@ impl Plot {
     }
 
     /// The left end of the plot at this count, and its right end.
-    pub fn line(&self, count: f64) -> [Point; 2] {
+    pub(super) fn line(&self, count: f64) -> [Point; 2] {
         [0.0, self.buckets].map(|bucket| self.at((bucket, count)))
     }
 
     /// The lower edge, in tenths of a pixel.
-    pub fn bottom(&self) -> i32 {
+    pub(super) fn bottom(&self) -> i32 {
         self.bottom
     }
 
     /// Width and height, pixels.
-    pub fn size(&self) -> (f64, f64) {
+    pub(super) fn size(&self) -> (f64, f64) {
         (
             pixels(self.right - self.left),
             pixels(self.bottom - self.top),
@@ -66,7 +66,7 @@ impl Plot {
     }
 
     /// The count that is drawn one pixel high, the least that can be seen.
-    pub fn least(&self) -> f64 {
+    pub(super) fn least(&self) -> f64 {
         self.most / self.size().1
     }
 }

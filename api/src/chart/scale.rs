@@ -8,7 +8,7 @@ const STEPS_MAX: u128 = 5;
 
 /// The axis with the smallest step of 1, 2 or 5 times a power of ten that reaches `max` in few steps.
 /// Numbers are whole, so a step is at least 1. For 0 it is labelled at 0 only.
-pub fn reaching(max: u64, measure: Measure) -> Axis {
+pub(super) fn reaching(max: u64, measure: Measure) -> Axis {
     let max = u128::from(max);
     let mut power: u128 = 1;
     let step = loop {

@@ -22,7 +22,7 @@ const COUNT_UP: f64 = 9.0;
 const BEFORE_PART: f64 = 0.98;
 
 /// A bar for every bucket that has a count, and the count above it if there is room for all.
-pub fn bars(
+pub(super) fn bars(
     document: &mut Document,
     plot: &Plot,
     (counts, measure): (&[u64], Measure),
@@ -70,7 +70,7 @@ fn labels((counts, measure): (&[u64], Measure), bucket_width: f64) -> Vec<String
 
 /// A line over an area. Where buckets are narrower than a pixel it shows the largest count of each pixel
 /// column. It is interrupted where nothing was counted.
-pub fn line(document: &mut Document, plot: &Plot, counts: &[u64], provisional_from: usize) {
+pub(super) fn line(document: &mut Document, plot: &Plot, counts: &[u64], provisional_from: usize) {
     let least = plot.least();
     let columns: Vec<(f64, f64)> = columns(counts.len(), plot.size().0 as usize)
         .map(|buckets| {
@@ -101,7 +101,7 @@ pub fn line(document: &mut Document, plot: &Plot, counts: &[u64], provisional_fr
 }
 
 /// Bands behind buckets that have no number.
-pub fn gaps(document: &mut Document, plot: &Plot, gaps: &[usize]) {
+pub(super) fn gaps(document: &mut Document, plot: &Plot, gaps: &[usize]) {
     for run in gaps.chunk_by(|one, next| one + 1 == *next) {
         let (first, last) = (run[0] as f64, run[run.len() - 1] as f64);
         let band = [(first, 0.0), (last + 1.0, plot.most)];
@@ -110,7 +110,7 @@ pub fn gaps(document: &mut Document, plot: &Plot, gaps: &[usize]) {
 }
 
 /// The counts of the period before: wide pale bars, which stand behind the bars of now.
-pub fn bars_before(document: &mut Document, plot: &Plot, counts: &[u64]) {
+pub(super) fn bars_before(document: &mut Document, plot: &Plot, counts: &[u64]) {
     let half = BEFORE_PART / 2.0;
     for (index, &count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
         let middle = index as f64 + 0.5;
@@ -120,7 +120,7 @@ pub fn bars_before(document: &mut Document, plot: &Plot, counts: &[u64]) {
 }
 
 /// The counts of the period before as a dotted line.
-pub fn line_before(document: &mut Document, plot: &Plot, counts: &[u64]) {
+pub(super) fn line_before(document: &mut Document, plot: &Plot, counts: &[u64]) {
     if counts.iter().all(|&count| count == 0) {
         return;
     }

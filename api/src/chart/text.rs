@@ -5,7 +5,7 @@ const FULL_CHARS_MAX: usize = 1_000;
 
 /// `text` on one line, without what XML 1.0 forbids or what would reorder the text around it, and at
 /// most 1,000 characters long.
-pub fn clean(text: &str) -> String {
+pub(super) fn clean(text: &str) -> String {
     let mut clean: String = text
         .chars()
         .take(FULL_CHARS_MAX)
@@ -25,7 +25,7 @@ pub fn clean(text: &str) -> String {
 }
 
 /// Appends `text`, which is [`clean`], as character data or as the value of a quoted attribute.
-pub fn push_escaped(out: &mut String, text: &str) {
+pub(crate) fn push_escaped(out: &mut String, text: &str) {
     for character in text.chars() {
         match character {
             '&' => out.push_str("&amp;"),
@@ -39,12 +39,12 @@ pub fn push_escaped(out: &mut String, text: &str) {
 
 /// Width of `text` set in `size` pixels, in pixels. The reader's font is unknown, so characters are as
 /// wide as in a wide one (DejaVu Sans): most fonts leave more room than was measured.
-pub fn width(text: &str, size: f64) -> f64 {
+pub(super) fn width(text: &str, size: f64) -> f64 {
     text.chars().map(|character| size * em(character)).sum()
 }
 
 /// `text` cut to `width_max` pixels, ending in an ellipsis if anything was cut.
-pub fn ellipsised(text: &str, size: f64, width_max: f64) -> String {
+pub(super) fn ellipsised(text: &str, size: f64, width_max: f64) -> String {
     if width(text, size) <= width_max {
         return text.to_owned();
     }

@@ -8,7 +8,7 @@ use super::picture::Theme;
 /// it is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Role {
+pub(super) enum Role {
     Card,
     Title,
     Muted,
@@ -90,18 +90,18 @@ impl Role {
     }
 
     /// Its class in the style sheet.
-    pub fn class(self) -> &'static str {
+    pub(super) fn class(self) -> &'static str {
         self.look().class
     }
 
     /// Pixels of its text.
-    pub fn text_px(self) -> f64 {
+    pub(super) fn text_px(self) -> f64 {
         f64::from(self.look().text_px)
     }
 }
 
 /// The style sheet for these roles. In the theme of the reader, dark colours stand in a media query.
-pub fn style_sheet(theme: Theme, roles: &[Role]) -> String {
+pub(super) fn style_sheet(theme: Theme, roles: &[Role]) -> String {
     let looks = || roles.iter().map(|role| role.look());
     let mut sheet = String::from(FONT);
     for look in looks() {
@@ -123,7 +123,7 @@ pub fn style_sheet(theme: Theme, roles: &[Role]) -> String {
 
 /// The style sheet of every role for a page that shows pictures inline, without their own style sheets,
 /// and chooses a theme by the property `color-scheme`.
-pub fn page_style_sheet() -> String {
+pub(crate) fn page_style_sheet() -> String {
     let mut sheet = String::from(FONT);
     for look in &LOOKS {
         let pair = |light: &str, dark: &str| format!("light-dark({light},{dark})");

@@ -24,7 +24,7 @@ const SINCE_MONDAY: i64 = 3;
 const SINCE_SUNDAY: i64 = 4;
 
 /// Local starts of buckets, in order.
-pub struct Timeline {
+pub(super) struct Timeline {
     unit: Unit,
     moments: Vec<Moment>,
 }
@@ -82,7 +82,7 @@ const PERIODS: [Period; 27] = [
 
 /// A labelled bucket.
 #[derive(Debug)]
-pub struct Tick {
+pub(super) struct Tick {
     /// Its number in the series.
     pub index: usize,
     /// The text below the tick.
@@ -91,7 +91,7 @@ pub struct Tick {
 
 impl Timeline {
     /// Reads the starts (RFC 3339 with the local offset); `None` if one is no such time.
-    pub fn read<'a>(unit: Unit, starts: impl Iterator<Item = &'a str>) -> Option<Self> {
+    pub(super) fn read<'a>(unit: Unit, starts: impl Iterator<Item = &'a str>) -> Option<Self> {
         let moments = starts
             .map(|start| Moment::read(unit, start))
             .collect::<Option<Vec<Moment>>>()?;
@@ -100,7 +100,7 @@ impl Timeline {
 
     /// The labels for buckets whose middles are where `middle` says, all inside `left` to `right`
     /// (pixels), without overlap.
-    pub fn ticks(&self, middle: impl Fn(usize) -> f64, left: f64, right: f64) -> Vec<Tick> {
+    pub(super) fn ticks(&self, middle: impl Fn(usize) -> f64, left: f64, right: f64) -> Vec<Tick> {
         let periods = PERIODS
             .into_iter()
             .filter(|period| period.is_at_least(self.unit));
@@ -124,7 +124,7 @@ impl Timeline {
     }
 
     /// When a bucket begins, for a sentence: `Mar 10, 2012`, `Mar 10, 2012, 14:00`, `Q1 2012`.
-    pub fn describe(&self, index: usize) -> String {
+    pub(super) fn describe(&self, index: usize) -> String {
         let moment = self.moments[index];
         match self.unit {
             Unit::Minute | Unit::Hour => format!("{}, {}", moment.date_of_year(), moment.time()),
@@ -136,7 +136,7 @@ impl Timeline {
     }
 
     /// From when to when it reaches, by the starts of its first and last bucket: what both share is said once.
-    pub fn range(&self) -> String {
+    pub(super) fn range(&self) -> String {
         let Some(last) = self.moments.len().checked_sub(1) else {
             return String::new();
         };

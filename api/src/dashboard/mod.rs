@@ -46,7 +46,7 @@ const FILES: [(&str, &str, &str); 10] = [
 const CHARTS: &str = "charts.css";
 
 /// The pages, their files, and signing in and out.
-pub fn routes() -> Router<ApiState> {
+pub(crate) fn routes() -> Router<ApiState> {
     Router::new()
         .route("/", get(page))
         .route("/search", get(page))

@@ -18,7 +18,7 @@ const BODY_BYTES_MAX: usize = 4 << 10;
 const PAGE: &str = include_str!("page/login.html");
 
 /// The form; the overview where no key is needed.
-pub async fn form(State(state): State<ApiState>, uri: Uri) -> Response {
+pub(super) async fn form(State(state): State<ApiState>, uri: Uri) -> Response {
     let mut query = QueryString::parse(uri.query()).unwrap_or_else(|_| QueryString::of([]));
     let next = query.take("next").ok().flatten();
     let next = own_address(next.as_deref());
@@ -33,7 +33,7 @@ pub async fn form(State(state): State<ApiState>, uri: Uri) -> Response {
 ///
 /// # Errors
 /// 400, 413 and 415 for a body that no form sends.
-pub async fn sign_in(
+pub(super) async fn sign_in(
     State(state): State<ApiState>,
     peer: Option<Extension<Peer>>,
     headers: HeaderMap,
@@ -74,7 +74,7 @@ pub async fn sign_in(
 }
 
 /// Signs out.
-pub async fn sign_out() -> Response {
+pub(super) async fn sign_out() -> Response {
     see("/login", Some(end()))
 }
 

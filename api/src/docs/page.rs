@@ -16,7 +16,7 @@ const SHOWN: &str = "unit units link domain hash login by.c";
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_');
 
 /// The page.
-pub fn render(document: &Value) -> String {
+pub(super) fn render(document: &Value) -> String {
     let schemas = &document["components"]["schemas"];
     let html = include_str!("head.html").to_owned();
     let mut page = Page { html, schemas };

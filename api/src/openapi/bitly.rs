@@ -43,7 +43,7 @@ const V4: &str = "\
     timezone | Our own: the IANA zone in which days begin | America/New_York";
 
 /// Adds every route of both versions, and their errors.
-pub struct BitlyRoutes;
+pub(super) struct BitlyRoutes;
 
 impl Modify for BitlyRoutes {
     fn modify(&self, document: &mut OpenApi) {

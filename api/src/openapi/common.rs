@@ -41,7 +41,7 @@ const SLOW: (&str, &str) = ("408", "No answer in time");
 const COMPRESSED: [(&str, &str); 1] = [("406", "Accept-Encoding refuses every encoding")];
 
 /// Adds to every operation how it can be refused.
-pub struct Common;
+pub(super) struct Common;
 
 impl Modify for Common {
     fn modify(&self, document: &mut OpenApi) {
@@ -54,7 +54,7 @@ impl Modify for Common {
 }
 
 /// The operations of a path.
-pub fn operations(item: &mut PathItem) -> impl Iterator<Item = (Method, &mut Operation)> {
+pub(super) fn operations(item: &mut PathItem) -> impl Iterator<Item = (Method, &mut Operation)> {
     let operations = [
         (Method::GET, &mut item.get),
         (Method::POST, &mut item.post),
@@ -66,7 +66,7 @@ pub fn operations(item: &mut PathItem) -> impl Iterator<Item = (Method, &mut Ope
 }
 
 /// Adds to an operation how it can be refused, where it does not say so itself.
-pub fn refusals(method: &Method, path: &str, operation: &mut Operation) {
+pub(super) fn refusals(method: &Method, path: &str, operation: &mut Operation) {
     let route = Route::of(method, Some(path), path);
     let mut refusals = ALWAYS.to_vec();
     // Version 3 says all of it with status 200.
@@ -149,7 +149,7 @@ fn example(status: &str) -> Option<Value> {
 }
 
 /// Says how a key is sent.
-pub struct Keys;
+pub(super) struct Keys;
 
 impl Modify for Keys {
     fn modify(&self, document: &mut OpenApi) {
@@ -181,7 +181,7 @@ impl Modify for Keys {
 }
 
 /// Any JSON object.
-pub fn object() -> RefOr<Schema> {
+pub(super) fn object() -> RefOr<Schema> {
     use utoipa::openapi::schema::{ObjectBuilder, Type};
     RefOr::T(ObjectBuilder::new().schema_type(Type::Object).into())
 }

@@ -65,7 +65,7 @@ const CSV_RULES: &str = "RFC 4180 with a header. In rankings `kind` tells a coun
     so has one that begins with apostrophes before such a text, so that taking one off gives back what was counted.";
 
 /// Adds the forms of every read.
-pub struct Files;
+pub(super) struct Files;
 
 impl Modify for Files {
     fn modify(&self, document: &mut OpenApi) {

@@ -15,7 +15,7 @@ use crate::problem::Problem;
 
 /// The answer to a read of one key.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
-pub struct Answer {
+pub(super) struct Answer {
     pub namespace: String,
     pub key: String,
     #[serde(flatten)]
@@ -41,7 +41,7 @@ pub struct Answer {
 
 /// The range of an answer, and how far it is settled.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
-pub struct Head {
+pub(super) struct Head {
     #[schema(value_type = String)]
     pub unit: Unit,
     #[schema(value_type = String)]
@@ -70,7 +70,7 @@ pub struct Head {
 
 impl Head {
     /// About these buckets; `settled` until when no event is expected any more, Unix seconds.
-    pub fn of(
+    pub(super) fn of(
         reader: &View<'_>,
         buckets: &Buckets,
         aligned: bool,
@@ -92,13 +92,13 @@ impl Head {
     }
 
     /// The dates of its range, or its times where buckets are shorter than days; for people.
-    pub fn dates(&self) -> String {
+    pub(super) fn dates(&self) -> String {
         let last = self.buckets.zone().label(self.buckets.end() - 1);
         chart::dates(self.buckets.unit(), &self.from, &last)
     }
 
     /// The chart of counts by bucket, oldest first.
-    pub fn chart<'p>(
+    pub(super) fn chart<'p>(
         &self,
         title: String,
         points: impl Iterator<Item = (&'p Arc<str>, u64)>,
@@ -122,19 +122,19 @@ impl Head {
     }
 
     /// First instant behind its range, Unix seconds.
-    pub fn ends(&self) -> i64 {
+    pub(super) fn ends(&self) -> i64 {
         self.buckets.end()
     }
 
     /// Index of the first bucket that may still change; none when all are settled.
-    pub fn provisional_from(&self) -> Option<usize> {
+    pub(super) fn provisional_from(&self) -> Option<usize> {
         let mut buckets = self.buckets.iter();
         buckets.position(|bucket| bucket.end > self.settled)
     }
 
     /// The part of an answer's validator that the range makes: which buckets are settled, not when they are, nor in
     /// which generation they are.
-    pub fn identity(&self) -> impl Serialize {
+    pub(super) fn identity(&self) -> impl Serialize {
         (
             self.provisional_from(),
             self.unit,
@@ -164,7 +164,7 @@ struct BodyFields {
 /// The part that differs between the reads.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
-pub enum Body {
+pub(super) enum Body {
     Counts {
         #[serde(skip_serializing_if = "BucketCounts::is_added")]
         counts: BucketCounts,
@@ -181,7 +181,7 @@ pub enum Body {
 
 /// One bucket's ranking.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
-pub struct Bucket {
+pub(super) struct Bucket {
     #[schema(value_type = String)]
     pub start: Arc<str>,
     pub total: u64,
@@ -191,7 +191,7 @@ pub struct Bucket {
 
 impl Answer {
     /// The count of every bucket; empty for anything but a series.
-    pub fn into_counts(self) -> Vec<u64> {
+    pub(super) fn into_counts(self) -> Vec<u64> {
         match self.body {
             Body::Counts { counts } => counts.into_counts(),
             Body::Rolled { .. } | Body::Buckets { .. } | Body::Summary {} => Vec::new(),
@@ -202,7 +202,7 @@ impl Answer {
     ///
     /// # Errors
     /// Never.
-    pub fn write_json(&self, text: &mut Vec<u8>) -> Result<(), Problem> {
+    pub(super) fn write_json(&self, text: &mut Vec<u8>) -> Result<(), Problem> {
         match &self.body {
             Body::Counts { counts } => counts.write_json_behind(self, text),
             Body::Rolled { .. } | Body::Buckets { .. } | Body::Summary {} => write_json(self, text),

@@ -22,7 +22,7 @@ const COUNTS_TOTAL_MAX: usize = 5_000_000;
 ///
 /// # Errors
 /// A generation that is not kept.
-pub fn answer_at_once(
+pub(super) fn answer_at_once(
     reader: &View<'_>,
     question: Question,
     limits: &mut ResponseLimits,
@@ -48,7 +48,7 @@ pub fn answer_at_once(
 ///
 /// # Errors
 /// A generation that is not kept, more buckets than an answer lists, or damage; with the index of the question.
-pub fn answer_all(
+pub(super) fn answer_all(
     reader: &View<'_>,
     questions: Vec<Question>,
     limits: &mut ResponseLimits,
@@ -156,7 +156,7 @@ fn answer(
 }
 
 /// Whether a total is said to reach what is counted at most.
-pub fn overflow(total: u64) -> Option<bool> {
+pub(super) fn overflow(total: u64) -> Option<bool> {
     (total == COUNT_MAX).then_some(true)
 }
 
@@ -164,7 +164,10 @@ pub fn overflow(total: u64) -> Option<bool> {
 ///
 /// # Errors
 /// More buckets than an answer lists.
-pub fn resolve(selection: Selection, counted: Option<(i64, i64)>) -> Result<Buckets, Problem> {
+pub(super) fn resolve(
+    selection: Selection,
+    counted: Option<(i64, i64)>,
+) -> Result<Buckets, Problem> {
     match selection {
         Selection::Bounded(buckets) => Ok(buckets),
         Selection::All(all) => Ok(all.covering(counted)?),

@@ -17,14 +17,14 @@ use crate::problem::Problem;
 
 /// The base buckets of one read.
 #[derive(Debug, Clone, Copy)]
-pub struct Base {
+pub(crate) struct Base {
     grain: Grain,
     minutes: bool,
 }
 
 /// The base data that a read is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BaseData<'n> {
+pub(crate) enum BaseData<'n> {
     /// Totals, which have minutes where the namespace keeps them.
     Totals,
     /// Values of a subtotal.
@@ -38,7 +38,7 @@ impl Base {
     ///
     /// # Errors
     /// 422 for minutes where there are none.
-    pub fn of(
+    pub(crate) fn of(
         namespace: &Namespace,
         selection: &Selection,
         data: BaseData<'_>,
@@ -63,18 +63,18 @@ impl Base {
     }
 
     /// True when it reads minutes.
-    pub fn by_minute(self) -> bool {
+    pub(crate) fn by_minute(self) -> bool {
         self.minutes
     }
 
     /// The subtotal to read a series of totals by.
-    pub fn subtotal(self) -> Option<String> {
+    pub(crate) fn subtotal(self) -> Option<String> {
         self.minutes.then(|| MINUTES.to_owned())
     }
 
     /// The instants to read (Unix seconds): whole base buckets where they are split into minutes, and where the
     /// namespace may have been counted by the hour before: what began earlier does not count, but is seen not to fit.
-    pub fn span(self, selection: &Selection) -> (i64, i64) {
+    pub(crate) fn span(self, selection: &Selection) -> (i64, i64) {
         let (from, to) = span(selection);
         if !self.minutes && self.grain == Grain::Hour {
             return (from, to);
@@ -85,7 +85,7 @@ impl Base {
     }
 
     /// Totals by base bucket, or by minute.
-    pub fn counts(self, series: &Series) -> Cow<'_, Counts> {
+    pub(crate) fn counts(self, series: &Series) -> Cow<'_, Counts> {
         if self.minutes {
             Cow::Owned(series.by_minute())
         } else {
@@ -98,7 +98,7 @@ impl Base {
     ///
     /// # Errors
     /// 422, where the read is by the minute.
-    pub fn check_kept(
+    pub(crate) fn check_kept(
         self,
         buckets: &Buckets,
         minutes_from: Option<i64>,
@@ -135,7 +135,7 @@ impl Base {
     }
 
     /// True when everything that was counted lies in the bucket that it belongs to.
-    pub fn aligned(self, counts: &Counts, buckets: &Buckets) -> bool {
+    pub(crate) fn aligned(self, counts: &Counts, buckets: &Buckets) -> bool {
         if self.minutes {
             let last_second = |code: TimeCode| code.start() + code.grain().seconds() - 1;
             return counts
@@ -151,7 +151,11 @@ impl Base {
     ///
     /// # Errors
     /// 422, where the read is by the minute.
-    pub fn check_ranking(self, ranking: &Ranking, buckets: &Buckets) -> Result<bool, Problem> {
+    pub(crate) fn check_ranking(
+        self,
+        ranking: &Ranking,
+        buckets: &Buckets,
+    ) -> Result<bool, Problem> {
         self.check_expired(buckets, ranking.minutes_from)?;
         if !self.minutes {
             let counted = ranking.counted.map_or(0, |counted| counted.grain_seconds);
@@ -165,7 +169,7 @@ impl Base {
 }
 
 /// True where a base bucket has a part in common with the range (Unix seconds).
-pub fn overlaps(code: TimeCode, (from, to): (i64, i64)) -> bool {
+pub(crate) fn overlaps(code: TimeCode, (from, to): (i64, i64)) -> bool {
     code.start() < to && from < code.start() + code.grain().seconds()
 }
 
@@ -203,7 +207,7 @@ fn without_minutes(what: &str, later: &str) -> Problem {
 
 /// True when days that hours were folded into lie across the edges of the buckets: they count where they start, or
 /// outside.
-pub fn are_cut(view: &View<'_>, buckets: &Buckets, generation: u64) -> bool {
+pub(crate) fn are_cut(view: &View<'_>, buckets: &Buckets, generation: u64) -> bool {
     let folded = view.hours_from(generation);
     folded.is_some_and(|hours_from| buckets.start() < hours_from)
         && !buckets.aligned(Grain::Day.seconds())

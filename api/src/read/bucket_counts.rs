@@ -11,7 +11,7 @@ use crate::problem::Problem;
 
 /// The count of every bucket, oldest first.
 #[derive(Debug)]
-pub struct BucketCounts {
+pub(super) struct BucketCounts {
     buckets: Buckets,
     counts: Vec<u64>,
 }
@@ -19,31 +19,31 @@ pub struct BucketCounts {
 /// One bucket's count, as an answer says it.
 #[derive(utoipa::ToSchema)]
 #[expect(dead_code, reason = "describes what `BucketCounts` writes itself")]
-pub struct Count {
+pub(super) struct Count {
     start: String,
     count: u64,
 }
 
 impl BucketCounts {
     /// These counts of these buckets.
-    pub fn new(buckets: Buckets, counts: Vec<u64>) -> Self {
+    pub(super) fn new(buckets: Buckets, counts: Vec<u64>) -> Self {
         Self { buckets, counts }
     }
 
     /// When each bucket starts, in words, and its count.
-    pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, u64)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&Arc<str>, u64)> {
         let counts = self.counts.iter().copied();
         self.buckets.labels().iter().zip(counts)
     }
 
     /// The counts alone.
-    pub fn into_counts(self) -> Vec<u64> {
+    pub(super) fn into_counts(self) -> Vec<u64> {
         self.counts
     }
 
     /// True: serde leaves the counts out, as they stand behind all other fields of an answer and are added there. So an
     /// answer with counts is JSON only by [`BucketCounts::write_json_behind`].
-    pub fn is_added(&self) -> bool {
+    pub(super) fn is_added(&self) -> bool {
         true
     }
 
@@ -51,7 +51,7 @@ impl BucketCounts {
     ///
     /// # Errors
     /// Never for the answers of this crate.
-    pub fn write_json_behind(
+    pub(super) fn write_json_behind(
         &self,
         answer: &impl Serialize,
         text: &mut Vec<u8>,

@@ -9,7 +9,7 @@ use super::value::Value;
 use crate::table::Table;
 
 /// The answer's rows.
-pub fn render(answer: &Answer) -> String {
+pub(super) fn render(answer: &Answer) -> String {
     let mut table;
     match &answer.body {
         Body::Summary {} => {
@@ -35,7 +35,7 @@ pub fn render(answer: &Answer) -> String {
 }
 
 /// The rows of several answers in one table. Every row has the number of its query, from 0, and its kind.
-pub fn render_all(answers: &[Answer]) -> String {
+pub(super) fn render_all(answers: &[Answer]) -> String {
     let columns = [
         "query",
         "namespace",
@@ -83,7 +83,7 @@ fn rankings(table: &mut Table, before: &[&str], buckets: &[Bucket]) {
 }
 
 /// Adds a ranking, each row behind the cells `before`, and the sum of what the ranking left out.
-pub fn ranking<'v>(
+pub(super) fn ranking<'v>(
     table: &mut Table,
     before: &[&str],
     listed: impl Iterator<Item = (&'v str, u64)>,

@@ -13,7 +13,7 @@ use crate::access::Caller;
 use crate::state::ApiState;
 
 /// A read of one key, as its path says it.
-pub struct Direct {
+pub(crate) struct Direct {
     /// The pattern of its route.
     pub pattern: &'static str,
     view: Aspect,
@@ -23,7 +23,7 @@ pub struct Direct {
 
 impl Direct {
     /// The read that this request asks for; none leaves it to the router.
-    pub fn of(request: &Parts) -> Option<Self> {
+    pub(crate) fn of(request: &Parts) -> Option<Self> {
         let path = request.uri.path();
         let mut segments = path.strip_prefix("/v1/")?.split('/');
         let (namespace, key) = (segments.next()?, segments.next()?);
@@ -49,7 +49,12 @@ impl Direct {
     }
 
     /// Answers it.
-    pub async fn answer(self, state: &ApiState, caller: Caller, request: &Parts) -> Response {
+    pub(crate) async fn answer(
+        self,
+        state: &ApiState,
+        caller: Caller,
+        request: &Parts,
+    ) -> Response {
         let request = ReadRequest::new(state, caller, (), request);
         let answered = key::answer(request, (self.namespace, self.key), self.view).await;
         answered.unwrap_or_else(IntoResponse::into_response)

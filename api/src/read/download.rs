@@ -14,7 +14,7 @@ const UNIT_DEFAULT: &str = "day";
 /// The `Content-Disposition` of the answer to this request, where it is CSV.
 ///
 /// As RFC 6266 has it: in ASCII for all, and unchanged for clients that read UTF-8.
-pub fn disposition(format: Format, uri: &Uri) -> Option<HeaderValue> {
+pub(super) fn disposition(format: Format, uri: &Uri) -> Option<HeaderValue> {
     (format == Format::Csv).then(|| attachment(&name(uri)))
 }
 

@@ -21,7 +21,7 @@ use crate::write::cloud_event;
 
 /// The verdict on an id.
 #[derive(Serialize, utoipa::ToSchema)]
-pub struct IdVerdict {
+pub(crate) struct IdVerdict {
     id: String,
     /// The source of a CloudEvent, within which the id is one
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -152,7 +152,7 @@ struct RefusedEvent {
         ReadErrors,
     ),
 )]
-pub async fn verdict(
+pub(crate) async fn verdict(
     State(state): State<ApiState>,
     caller: Caller,
     Segments(id): Segments<String>,

@@ -12,7 +12,7 @@ use crate::query_string::QueryString;
 
 /// Forms of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
+pub(crate) enum Format {
     /// The contract's own.
     Json,
     /// For spreadsheets.
@@ -23,13 +23,13 @@ pub enum Format {
 
 impl Format {
     /// A picture as it is drawn unless asked otherwise.
-    pub const SVG: Self = Self::Svg(Picture {
+    pub(crate) const SVG: Self = Self::Svg(Picture {
         width: WIDTH,
         theme: Theme::Auto,
     });
 
     /// The form that the suffix `.csv` or `.svg` of a path asks for; without a suffix the `Accept` header decides.
-    pub fn of(path: &str, headers: &HeaderMap) -> Self {
+    pub(crate) fn of(path: &str, headers: &HeaderMap) -> Self {
         match path.rsplit_once('.') {
             Some((_, "csv")) => Self::Csv,
             Some((_, "svg")) => Self::SVG,
@@ -38,7 +38,7 @@ impl Format {
     }
 
     /// The last segment of a path without the suffix that asks for a form.
-    pub fn without_suffix(segment: &str) -> &str {
+    pub(crate) fn without_suffix(segment: &str) -> &str {
         let suffix = [".csv", ".svg"]
             .into_iter()
             .find(|suffix| segment.ends_with(suffix));
@@ -79,7 +79,7 @@ impl Format {
     ///
     /// # Errors
     /// 400 and 422 for what cannot be drawn.
-    pub fn drawn(self, query: &mut QueryString) -> Result<Self, Problem> {
+    pub(crate) fn drawn(self, query: &mut QueryString) -> Result<Self, Problem> {
         let Self::Svg(usual) = self else {
             return Ok(self);
         };
@@ -99,7 +99,7 @@ impl Format {
     }
 
     /// The part of an answer's validator that the form makes.
-    pub fn identity(self) -> impl Serialize {
+    pub(crate) fn identity(self) -> impl Serialize {
         let drawn = match self {
             Self::Svg(picture) => Some((picture.width, picture.theme as u8)),
             Self::Json | Self::Csv => None,
@@ -108,7 +108,7 @@ impl Format {
     }
 
     /// The media type of the form.
-    pub fn media_type(self) -> &'static str {
+    pub(crate) fn media_type(self) -> &'static str {
         match self {
             Self::Json => "application/json",
             Self::Csv => "text/csv; charset=utf-8; header=present",

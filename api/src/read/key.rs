@@ -18,7 +18,7 @@ use crate::problem::Problem;
 use crate::refusals::ReadErrors;
 
 /// The segments of the path of a read of a key: namespace and key.
-pub type KeySegments = (String, String);
+pub(crate) type KeySegments = (String, String);
 
 /// Counts of a key by bucket
 ///
@@ -42,7 +42,7 @@ pub type KeySegments = (String, String);
         NotModified,
     ),
 )]
-pub async fn counts(mut request: ReadRequest<KeySegments>) -> Result<Response, Problem> {
+pub(crate) async fn counts(mut request: ReadRequest<KeySegments>) -> Result<Response, Problem> {
     let of = request.take_path();
     answer(request, of, Aspect::Counts).await
 }
@@ -62,7 +62,7 @@ pub async fn counts(mut request: ReadRequest<KeySegments>) -> Result<Response, P
         NotModified,
     ),
 )]
-pub async fn summary(mut request: ReadRequest<KeySegments>) -> Result<Response, Problem> {
+pub(crate) async fn summary(mut request: ReadRequest<KeySegments>) -> Result<Response, Problem> {
     let of = request.take_path();
     answer(request, of, Aspect::Summary).await
 }
@@ -79,7 +79,7 @@ pub async fn summary(mut request: ReadRequest<KeySegments>) -> Result<Response, 
         NotModified,
     ),
 )]
-pub async fn badge(mut request: ReadRequest<KeySegments>) -> Result<Response, Problem> {
+pub(crate) async fn badge(mut request: ReadRequest<KeySegments>) -> Result<Response, Problem> {
     request.format = Format::SVG;
     let of = request.take_path();
     answer(request, of, Aspect::Summary).await
@@ -108,7 +108,9 @@ pub async fn badge(mut request: ReadRequest<KeySegments>) -> Result<Response, Pr
         NotModified,
     ),
 )]
-pub async fn by(mut request: ReadRequest<(String, String, String)>) -> Result<Response, Problem> {
+pub(crate) async fn by(
+    mut request: ReadRequest<(String, String, String)>,
+) -> Result<Response, Problem> {
     let (namespace, key, subtotal) = request.take_path();
     let view = Aspect::By(Format::without_suffix(&subtotal).to_owned());
     answer(request, (namespace, key), view).await
@@ -118,7 +120,7 @@ pub async fn by(mut request: ReadRequest<(String, String, String)>) -> Result<Re
 ///
 /// # Errors
 /// As the handlers above.
-pub async fn answer<P>(
+pub(crate) async fn answer<P>(
     request: ReadRequest<P>,
     (namespace, key): KeySegments,
     view: Aspect,

@@ -14,7 +14,7 @@ const UNLISTED_AS_ONE: usize = 10;
 const VALUES_TOTAL_MAX: usize = 100_000;
 
 /// How much one response lists so far for all its queries, and the memory that takes.
-pub struct ResponseLimits {
+pub(crate) struct ResponseLimits {
     buckets: usize,
     values: usize,
     charge: Charge,
@@ -30,7 +30,7 @@ const VALUE_TEXTS: usize = 5;
 
 impl ResponseLimits {
     /// Nothing so far, for this request.
-    pub fn new(reading: &Reading) -> Self {
+    pub(crate) fn new(reading: &Reading) -> Self {
         Self {
             buckets: 0,
             values: 0,
@@ -39,7 +39,7 @@ impl ResponseLimits {
     }
 
     /// The memory of the response, to be given back with it.
-    pub fn into_charge(self) -> Charge {
+    pub(crate) fn into_charge(self) -> Charge {
         self.charge
     }
 
@@ -47,7 +47,7 @@ impl ResponseLimits {
     ///
     /// # Errors
     /// 422 when a response lists no more.
-    pub fn take_buckets(&mut self, buckets: usize, shape: &Shape) -> Result<(), Problem> {
+    pub(crate) fn take_buckets(&mut self, buckets: usize, shape: &Shape) -> Result<(), Problem> {
         self.buckets += match shape.lists_buckets() {
             true => buckets,
             false => buckets.div_ceil(UNLISTED_AS_ONE),
@@ -70,7 +70,7 @@ impl ResponseLimits {
     ///
     /// # Errors
     /// 422 when a response lists no more.
-    pub fn take_values<'v>(
+    pub(crate) fn take_values<'v>(
         &mut self,
         values: impl ExactSizeIterator<Item = &'v str>,
     ) -> Result<(), Problem> {

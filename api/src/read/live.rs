@@ -37,7 +37,7 @@ const WAITING_MAX: usize = 4;
 
 /// The data of a tick.
 #[derive(Serialize)]
-pub struct Tick {
+pub(crate) struct Tick {
     now: String,
     /// Grows with every increment; for limited keys, with every tick before which there was some.
     applied: u64,
@@ -70,7 +70,7 @@ struct Watched {
         ReadErrors,
     ),
 )]
-pub async fn live(
+pub(crate) async fn live(
     State(state): State<ApiState>,
     caller: Caller,
     Extension(place): Extension<Arc<StreamPlace>>,

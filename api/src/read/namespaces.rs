@@ -12,7 +12,7 @@ use crate::state::ApiState;
 
 /// Everything that is declared and that the key may see.
 #[derive(Serialize, utoipa::ToSchema)]
-pub struct Declared {
+pub(crate) struct Declared {
     namespaces: Vec<DeclaredNamespace>,
     ratios: Vec<DeclaredRatio>,
     /// Whether the request showed a key, as is needed once there is one
@@ -58,7 +58,7 @@ struct DeclaredRatio {
         "with_key": false,
     })),
 ))]
-pub async fn namespaces(State(state): State<ApiState>, caller: Caller) -> impl IntoResponse {
+pub(crate) async fn namespaces(State(state): State<ApiState>, caller: Caller) -> impl IntoResponse {
     let schema = state.store().schema();
     let visible = schema.namespaces.iter();
     let namespaces = visible

@@ -9,7 +9,7 @@ use crate::calendar::Unit;
 #[derive(IntoParams)]
 #[into_params(parameter_in = Path)]
 #[expect(dead_code, reason = "describes the path, which the router takes apart")]
-pub struct KeyPath {
+pub(super) struct KeyPath {
     /// A declared namespace
     #[param(example = "l")]
     namespace: String,
@@ -25,7 +25,7 @@ pub struct KeyPath {
     dead_code,
     reason = "describes the query string, which is parsed by hand so that errors name their field"
 )]
-pub struct LimitParameter {
+pub(super) struct LimitParameter {
     /// Values or keys to list; 10,000 as CSV if left out
     #[param(minimum = 1, maximum = 10000, default = 10)]
     limit: Option<u32>,
@@ -38,7 +38,7 @@ pub struct LimitParameter {
     dead_code,
     reason = "describes the query string, which is parsed by hand so that errors name their field"
 )]
-pub struct RangeParameters {
+pub(super) struct RangeParameters {
     #[param(schema_with = unit_names, required = false, example = "day")]
     unit: Option<String>,
     /// How many buckets up to the one that holds `to`; -1 for all that were counted; at most 10,000

@@ -9,7 +9,7 @@ use crate::time;
 
 /// The range that a read asks for, and of which view.
 #[derive(Debug, Clone)]
-pub struct Period {
+pub(crate) struct Period {
     pub selection: Selection,
     /// The kept generation to read; none for what is counted now.
     pub as_of: Option<u64>,
@@ -22,7 +22,7 @@ impl Period {
     ///
     /// # Errors
     /// 400 and 422 that name the parameter.
-    pub fn parse(query: &mut QueryString, now: i64) -> Result<Self, Problem> {
+    pub(crate) fn parse(query: &mut QueryString, now: i64) -> Result<Self, Problem> {
         let as_of = take_generation(query)?;
         let zone = take_zone(query);
         let request = Request {
@@ -44,7 +44,7 @@ impl Period {
     ///
     /// # Errors
     /// 422 where the calendar has no such day.
-    pub fn today(zone: Zone, now: i64) -> Result<Self, Problem> {
+    pub(crate) fn today(zone: Zone, now: i64) -> Result<Self, Problem> {
         let request = Request {
             unit: Unit::Day,
             zone,
@@ -64,7 +64,7 @@ impl Period {
     ///
     /// # Errors
     /// 400 for another word; 422 where nothing is before, or too long ago.
-    pub fn before(&self, query: &mut QueryString) -> Result<Option<Self>, Problem> {
+    pub(crate) fn before(&self, query: &mut QueryString) -> Result<Option<Self>, Problem> {
         match query.take("compare")?.as_deref() {
             None | Some("") => return Ok(None),
             Some("before") => {}
@@ -96,7 +96,7 @@ impl Period {
 ///
 /// # Errors
 /// 400 where `as_of` is no number.
-pub fn take_generation(query: &mut QueryString) -> Result<Option<u64>, Problem> {
+pub(crate) fn take_generation(query: &mut QueryString) -> Result<Option<u64>, Problem> {
     query.take_as("as_of", "the number of a kept generation")
 }
 
@@ -104,14 +104,14 @@ pub fn take_generation(query: &mut QueryString) -> Result<Option<u64>, Problem> 
 ///
 /// # Errors
 /// 400 and 422 that name `timezone` or `hour_offset`.
-pub fn take_zone(query: &mut QueryString) -> Result<Zone, Problem> {
+pub(crate) fn take_zone(query: &mut QueryString) -> Result<Zone, Problem> {
     let hour_offset = query.take_as("hour_offset", "hours from -12 to 14 in steps of 0.25")?;
     let timezone = query.take("timezone")?.filter(|zone| !zone.is_empty());
     Ok(Zone::from_request(timezone.as_deref(), hour_offset)?)
 }
 
 /// First instant, and first instant behind, of what a selection may cover (Unix seconds).
-pub fn span(selection: &Selection) -> (i64, i64) {
+pub(crate) fn span(selection: &Selection) -> (i64, i64) {
     match selection {
         Selection::Bounded(buckets) => bounds(buckets),
         Selection::All(all) => {

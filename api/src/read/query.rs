@@ -42,7 +42,7 @@ const KNOWN: &str = "namespace, key, by, summary, unit, units, from, to, timezon
 /// Answers in the order of the queries.
 #[derive(utoipa::ToSchema)]
 #[expect(dead_code, reason = "describes what `to_json` writes")]
-pub struct Answers {
+pub(crate) struct Answers {
     answers: Vec<Answer>,
 }
 
@@ -53,7 +53,7 @@ pub struct Answers {
     dead_code,
     reason = "describes the body, which is parsed by hand so that errors name their field"
 )]
-pub struct Queries {
+pub(crate) struct Queries {
     /// 1 to 1,000
     queries: Vec<Query>,
 }
@@ -64,7 +64,7 @@ pub struct Queries {
     dead_code,
     reason = "describes the body, which is parsed by hand so that errors name their field"
 )]
-pub struct Query {
+pub(crate) struct Query {
     namespace: String,
     key: String,
     /// A subtotal to break the key down by
@@ -101,7 +101,7 @@ pub struct Query {
         BodyErrors,
     ),
 )]
-pub async fn query(
+pub(crate) async fn query(
     State(state): State<ApiState>,
     caller: Caller,
     uri: Uri,

@@ -12,11 +12,11 @@ use crate::query_string::QueryString;
 /// Values or keys that a ranking lists unless asked otherwise.
 const LIMIT_DEFAULT: usize = 10;
 /// Values or keys that a ranking lists at most.
-pub const LIMIT_MAX: usize = 10_000;
+pub(crate) const LIMIT_MAX: usize = 10_000;
 
 /// A read of counts. Everything that can be refused without reading a count has been refused.
 #[derive(Debug, Clone)]
-pub struct Question {
+pub(crate) struct Question {
     /// Name of a declared namespace.
     pub namespace: String,
     /// The key to read; none for all keys of the namespace together.
@@ -33,7 +33,7 @@ pub struct Question {
 
 /// Content of the answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Shape {
+pub(crate) enum Shape {
     /// Every bucket.
     Counts,
     /// The whole range in one.
@@ -44,7 +44,7 @@ pub enum Shape {
 
 /// Which read a route answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Aspect {
+pub(crate) enum Aspect {
     Counts,
     Summary,
     /// The values of this subtotal.
@@ -57,7 +57,7 @@ pub enum Aspect {
 
 impl Shape {
     /// True where the answer has an entry for each bucket.
-    pub fn lists_buckets(&self) -> bool {
+    pub(crate) fn lists_buckets(&self) -> bool {
         match self {
             Self::Counts | Self::By { rolled: false, .. } => true,
             Self::Summary | Self::By { rolled: true, .. } => false,
@@ -71,7 +71,7 @@ impl Question {
     ///
     /// # Errors
     /// 404 for a namespace or subtotal that is not declared; 400 and 422 that name the parameter.
-    pub fn parse(
+    pub(crate) fn parse(
         (schema, now): (&Schema, i64),
         (namespace, key): (&str, Option<String>),
         view: Aspect,
@@ -124,7 +124,7 @@ impl Question {
     ///
     /// # Errors
     /// 422 for minutes where the namespace keeps none.
-    pub fn of(
+    pub(crate) fn of(
         namespace: &Namespace,
         key: Option<String>,
         shape: Shape,
@@ -146,13 +146,13 @@ impl Question {
     }
 
     /// Until when no event is expected any more, Unix seconds.
-    pub fn settled_until(&self, reader: &View<'_>) -> i64 {
+    pub(crate) fn settled_until(&self, reader: &View<'_>) -> i64 {
         let Period { as_of, now, .. } = self.period;
         reader.settled_until(&self.namespace, as_of, now)
     }
 
     /// The columns that the store is to read of the key.
-    pub fn read(&self) -> Read {
+    pub(crate) fn read(&self) -> Read {
         let selection = &self.period.selection;
         let (from, to) = self.base.span(selection);
         let (subtotal, rolled) = match &self.shape {
@@ -177,7 +177,7 @@ impl Question {
 ///
 /// # Errors
 /// 400 for an empty key, and for one of more than 2,048 bytes.
-pub fn check_key(key: &str) -> Result<(), Problem> {
+pub(crate) fn check_key(key: &str) -> Result<(), Problem> {
     if (1..=KEY_BYTES_MAX).contains(&key.len()) {
         return Ok(());
     }
@@ -189,7 +189,7 @@ pub fn check_key(key: &str) -> Result<(), Problem> {
 ///
 /// # Errors
 /// 404 that lists the declared ones.
-pub fn declared<'s>(schema: &'s Schema, namespace: &str) -> Result<&'s Namespace, Problem> {
+pub(crate) fn declared<'s>(schema: &'s Schema, namespace: &str) -> Result<&'s Namespace, Problem> {
     schema.namespace(namespace).ok_or_else(|| {
         let detail = format!("must be one of the declared namespaces {}", schema.names());
         Problem::unknown("namespace", namespace, detail)

@@ -27,7 +27,7 @@ use crate::table::Table;
 
 /// A ratio by bucket and over the range.
 #[derive(Serialize, utoipa::ToSchema)]
-pub struct RatioAnswer {
+pub(crate) struct RatioAnswer {
     name: String,
     entity: String,
     key: String,
@@ -85,7 +85,7 @@ struct RatioCount {
         NotModified,
     ),
 )]
-pub async fn ratio(
+pub(crate) async fn ratio(
     mut request: ReadRequest<(String, String, String)>,
 ) -> Result<Response, Problem> {
     let (name, entity, key) = request.take_path();

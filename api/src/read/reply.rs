@@ -26,7 +26,7 @@ const ARCHIVED_PRIVATE: &str = "private, max-age=300";
 const LIVE: &str = "no-cache";
 
 /// A read's answer, which can go out in several forms.
-pub trait Respond {
+pub(crate) trait Respond {
     /// First instant behind its range, Unix seconds.
     fn ends(&self) -> i64;
 
@@ -42,7 +42,7 @@ pub trait Respond {
 }
 
 /// How the answer to a read goes out.
-pub struct Reply {
+pub(crate) struct Reply {
     pub format: Format,
     /// The answers that the client has already.
     pub cached: IfNoneMatch,
@@ -57,7 +57,7 @@ impl Reply {
     ///
     /// # Errors
     /// The errors of `read`; 503 where no turn comes soon.
-    pub async fn answer<A: Respond>(
+    pub(crate) async fn answer<A: Respond>(
         self,
         state: &ApiState,
         length: Length,
@@ -76,7 +76,7 @@ impl Reply {
     ///
     /// # Errors
     /// When the answer has no such form.
-    pub fn respond(
+    pub(crate) fn respond(
         &self,
         view: &View<'_>,
         answer: &impl Respond,
@@ -103,7 +103,7 @@ impl Reply {
 ///
 /// # Errors
 /// Never for the answers of this crate.
-pub fn respond_to_post(
+pub(super) fn respond_to_post(
     view: &View<'_>,
     (format, disposition): (Format, Option<HeaderValue>),
     identity: &impl Serialize,

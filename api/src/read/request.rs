@@ -17,11 +17,11 @@ use crate::segments::Segments;
 use crate::state::ApiState;
 
 /// Parameters of every read of a range, for messages.
-pub const RANGE_PARAMETERS: &str =
+pub(super) const RANGE_PARAMETERS: &str =
     "unit, units, from, to, timezone, hour_offset and as_of; pictures also take width and theme";
 
 /// A request for counts, with the captured segments of its path.
-pub struct ReadRequest<P> {
+pub(crate) struct ReadRequest<P> {
     pub state: ApiState,
     pub caller: Caller,
     pub path: P,
@@ -45,7 +45,7 @@ impl<P: DeserializeOwned + Send> FromRequestParts<ApiState> for ReadRequest<P> {
 
 impl<P> ReadRequest<P> {
     /// The request with this head.
-    pub fn new(state: &ApiState, caller: Caller, path: P, request: &Parts) -> Self {
+    pub(crate) fn new(state: &ApiState, caller: Caller, path: P, request: &Parts) -> Self {
         Self {
             now: state.now(),
             state: state.clone(),
@@ -58,7 +58,7 @@ impl<P> ReadRequest<P> {
     }
 
     /// Takes the captured segments out.
-    pub fn take_path(&mut self) -> P
+    pub(crate) fn take_path(&mut self) -> P
     where
         P: Default,
     {
@@ -69,7 +69,7 @@ impl<P> ReadRequest<P> {
     ///
     /// # Errors
     /// 400 and 422 that name the parameter.
-    pub fn query(&self) -> Result<(QueryString<'_>, Format), Problem> {
+    pub(crate) fn query(&self) -> Result<(QueryString<'_>, Format), Problem> {
         let mut query = QueryString::parse(self.uri.query())?;
         let format = self.format.drawn(&mut query)?;
         Ok((query, format))
@@ -79,7 +79,7 @@ impl<P> ReadRequest<P> {
     ///
     /// # Errors
     /// The errors of [`Question::parse`]; 400 for a parameter that the view does not have.
-    pub fn question(
+    pub(crate) fn question(
         &self,
         of: (&str, Option<String>),
         view: Aspect,
@@ -104,7 +104,7 @@ impl<P> ReadRequest<P> {
     }
 
     /// How the answer goes out in this form.
-    pub fn reply(&self, format: Format) -> Reply {
+    pub(crate) fn reply(&self, format: Format) -> Reply {
         Reply {
             format,
             cached: self.cached.clone(),

@@ -12,7 +12,7 @@ use crate::calendar::Buckets;
 use crate::problem::Problem;
 
 /// Total of each bucket. A base bucket counts where its start lies.
-pub fn totals(counts: &Counts, buckets: &Buckets) -> Vec<u64> {
+pub(super) fn totals(counts: &Counts, buckets: &Buckets) -> Vec<u64> {
     let mut totals = vec![0; buckets.count()];
     let (edges, mut index) = (buckets.edges(), 0);
     for (code, count) in counts.iter() {
@@ -35,7 +35,7 @@ pub fn totals(counts: &Counts, buckets: &Buckets) -> Vec<u64> {
 ///
 /// Requests that read the same series have it in common: what is grouped by buckets is kept for the next request with
 /// these buckets, and the text of a value is looked up once.
-pub struct Breakdown<'r> {
+pub(super) struct Breakdown<'r> {
     reader: &'r View<'r>,
     series: &'r Series,
     /// The newest grouping, and of which buckets.
@@ -58,7 +58,7 @@ const TEXT_BYTES: usize = 192;
 
 impl<'r> Breakdown<'r> {
     /// The breakdown of a series.
-    pub fn new(reader: &'r View<'r>, series: &'r Series) -> Self {
+    pub(super) fn new(reader: &'r View<'r>, series: &'r Series) -> Self {
         Self {
             reader,
             series,
@@ -74,7 +74,7 @@ impl<'r> Breakdown<'r> {
     ///
     /// # Errors
     /// When a lookup cannot be read, or there is no room.
-    pub fn of_range(&mut self, limit: usize) -> Result<(Vec<Value>, u64), Problem> {
+    pub(super) fn of_range(&mut self, limit: usize) -> Result<(Vec<Value>, u64), Problem> {
         let sums = (0..)
             .zip(&self.series.sums)
             .map(|(value, &count)| (0, value, count));
@@ -86,7 +86,7 @@ impl<'r> Breakdown<'r> {
     ///
     /// # Errors
     /// As [`Breakdown::of_range`]; and those of `answer`, which is given each ranking.
-    pub fn by_bucket(
+    pub(super) fn by_bucket(
         &mut self,
         buckets: &Buckets,
         limit: usize,

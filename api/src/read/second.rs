@@ -16,7 +16,7 @@ const UNITS_DEFAULT: usize = RECENT_SECONDS_MAX;
 
 /// Counts of the last seconds.
 #[derive(Serialize)]
-pub struct LastSeconds {
+pub(super) struct LastSeconds {
     namespace: String,
     key: String,
     unit: &'static str,
@@ -42,7 +42,7 @@ struct SecondCount {
 ///
 /// # Errors
 /// 400, 404 and 422, naming what is wrong.
-pub fn answer<P>(
+pub(super) fn answer<P>(
     request: &ReadRequest<P>,
     (namespace, key): (&str, &str),
     query: &mut QueryString,

@@ -9,7 +9,7 @@ use crate::problem::Problem;
 ///
 /// # Errors
 /// Never for the answers of this crate.
-pub fn json(answer: &impl Serialize) -> Result<Vec<u8>, Problem> {
+pub(super) fn json(answer: &impl Serialize) -> Result<Vec<u8>, Problem> {
     written(|text| write_json(answer, text))
 }
 
@@ -17,7 +17,7 @@ pub fn json(answer: &impl Serialize) -> Result<Vec<u8>, Problem> {
 ///
 /// # Errors
 /// The errors of `write`.
-pub fn written(
+pub(super) fn written(
     write: impl FnOnce(&mut Vec<u8>) -> Result<(), Problem>,
 ) -> Result<Vec<u8>, Problem> {
     let mut text = Vec::with_capacity(1 << 10);
@@ -29,12 +29,12 @@ pub fn written(
 ///
 /// # Errors
 /// As [`json`].
-pub fn write_json(answer: &impl Serialize, text: &mut Vec<u8>) -> Result<(), Problem> {
+pub(super) fn write_json(answer: &impl Serialize, text: &mut Vec<u8>) -> Result<(), Problem> {
     serde_json::to_writer(text, answer).map_err(unwritable)
 }
 
 /// 500 for an answer that cannot be written.
-pub fn unwritable(error: serde_json::Error) -> Problem {
+pub(super) fn unwritable(error: serde_json::Error) -> Problem {
     let status = StatusCode::INTERNAL_SERVER_ERROR;
     Problem::new(status, "Internal error", error.to_string())
 }

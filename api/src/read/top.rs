@@ -26,7 +26,7 @@ use crate::table::Table;
 
 /// The heaviest keys of a range.
 #[derive(Serialize, utoipa::ToSchema)]
-pub struct Top {
+pub(crate) struct Top {
     namespace: String,
     #[serde(flatten)]
     head: Head,
@@ -79,7 +79,7 @@ struct Key {
         NotModified,
     ),
 )]
-pub async fn top(request: ReadRequest<String>) -> Result<Response, Problem> {
+pub(crate) async fn top(request: ReadRequest<String>) -> Result<Response, Problem> {
     let query = request.query()?;
     let (question, reply) = request.question((&request.path, None), Aspect::Top, query)?;
     reply

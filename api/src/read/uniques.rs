@@ -32,7 +32,7 @@ const USERS_BYTES: usize = 5 << 10;
 
 /// Unique users by bucket and over the range.
 #[derive(Serialize, utoipa::ToSchema)]
-pub struct Uniques {
+pub(crate) struct Uniques {
     namespace: String,
     key: String,
     #[serde(flatten)]
@@ -84,7 +84,7 @@ struct UniquesCount {
         NotModified,
     ),
 )]
-pub async fn uniques(mut request: ReadRequest<KeySegments>) -> Result<Response, Problem> {
+pub(crate) async fn uniques(mut request: ReadRequest<KeySegments>) -> Result<Response, Problem> {
     let (namespace, key) = request.take_path();
     let query = request.query()?;
     let (question, reply) = request.question((&namespace, Some(key)), Aspect::Users, query)?;

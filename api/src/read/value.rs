@@ -4,7 +4,7 @@ use serde::Serialize;
 
 /// One value's count.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
-pub struct Value {
+pub(super) struct Value {
     /// The text that was counted. A crossed subtotal joins its parts by `*`; a `*` or `\` within a part has a
     /// `\` before it
     #[schema(example = "US")]
@@ -19,7 +19,7 @@ pub struct Value {
 
 impl Value {
     /// The value as people read it; the parts of a crossed subtotal with `×` between them.
-    pub fn shown(&self) -> String {
+    pub(super) fn shown(&self) -> String {
         match &self.parts {
             Some(parts) => parts.join(" × "),
             None => self.value.clone(),
@@ -27,7 +27,7 @@ impl Value {
     }
 
     /// The value with these parts: one, or one for each dimension of a crossed subtotal.
-    pub fn new(mut parts: Vec<String>, count: u64) -> Self {
+    pub(super) fn new(mut parts: Vec<String>, count: u64) -> Self {
         if parts.len() == 1 {
             return Self {
                 value: parts.remove(0),

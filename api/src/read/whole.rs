@@ -25,7 +25,7 @@ use crate::table::Table;
 
 /// Counts of all keys of a namespace.
 #[derive(Serialize, utoipa::ToSchema)]
-pub struct NamespaceCounts {
+pub(crate) struct NamespaceCounts {
     namespace: String,
     #[serde(flatten)]
     head: Head,
@@ -68,7 +68,7 @@ pub struct NamespaceCounts {
         NotModified,
     ),
 )]
-pub async fn counts_of_all(request: ReadRequest<String>) -> Result<Response, Problem> {
+pub(crate) async fn counts_of_all(request: ReadRequest<String>) -> Result<Response, Problem> {
     let query = request.query()?;
     let (mut question, reply) = request.question((&request.path, None), Aspect::Counts, query)?;
     reply
@@ -111,7 +111,7 @@ fn read(
 }
 
 /// The name by which people know a namespace.
-pub fn title_of(reader: &View<'_>, name: &str) -> String {
+pub(crate) fn title_of(reader: &View<'_>, name: &str) -> String {
     let schema = reader.schema();
     let namespace = schema.namespace(name);
     namespace

@@ -8,14 +8,14 @@ use crate::access::network;
 
 /// Connections of each address, at most so many. Loopback is not counted: a proxy lives there.
 #[derive(Debug)]
-pub struct Addresses {
+pub(super) struct Addresses {
     connections_max: usize,
     open: Mutex<HashMap<IpAddr, usize>>,
 }
 
 /// One connection of an address; forgotten when dropped.
 #[derive(Debug)]
-pub struct Connection {
+pub(super) struct Connection {
     addresses: Arc<Addresses>,
     /// None when it is not counted.
     network: Option<IpAddr>,
@@ -23,7 +23,7 @@ pub struct Connection {
 
 impl Addresses {
     /// None has any yet.
-    pub fn new(connections_max: usize) -> Arc<Self> {
+    pub(super) fn new(connections_max: usize) -> Arc<Self> {
         Arc::new(Self {
             connections_max,
             open: Mutex::default(),
@@ -31,7 +31,7 @@ impl Addresses {
     }
 
     /// Counts a connection, unless its address has too many.
-    pub fn enter(self: &Arc<Self>, peer: IpAddr) -> Option<Connection> {
+    pub(super) fn enter(self: &Arc<Self>, peer: IpAddr) -> Option<Connection> {
         let counted = !peer.to_canonical().is_loopback();
         let network = counted.then(|| network(peer));
         if let Some(network) = network {

@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 const BLOCKING_MAX: usize = 512;
 
 /// All of them. Dropped, they end, and with them what they still do.
-pub struct Lanes(Vec<Lane>);
+pub(super) struct Lanes(Vec<Lane>);
 
 struct Lane {
     runtime: Handle,
@@ -34,7 +34,7 @@ impl Lanes {
     ///
     /// # Errors
     /// When a thread or its runtime cannot be started.
-    pub fn start() -> io::Result<Self> {
+    pub(super) fn start() -> io::Result<Self> {
         let lanes = priority::processors();
         (0..lanes)
             .map(|lane| Lane::start(lane, lanes))
@@ -43,7 +43,7 @@ impl Lanes {
     }
 
     /// Serves a connection on the lane that has fewest.
-    pub fn spawn(&self, connection: impl Future<Output = ()> + Send + 'static) {
+    pub(super) fn spawn(&self, connection: impl Future<Output = ()> + Send + 'static) {
         let fewest = self
             .0
             .iter()

@@ -28,21 +28,21 @@ const IDLE: u8 = 2;
 
 /// The state of the connection, as the handler of its requests tells it.
 #[derive(Debug, Clone)]
-pub struct Activity(Arc<AtomicU8>);
+pub(super) struct Activity(Arc<AtomicU8>);
 
 impl Activity {
     /// A connection from which a head is expected.
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self(Arc::new(AtomicU8::new(HEAD)))
     }
 
     /// A head is complete.
-    pub fn answering(&self) {
+    pub(super) fn answering(&self) {
         self.0.store(ANSWERING, Ordering::Relaxed);
     }
 
     /// The answer is ready; what comes next is another request.
-    pub fn answered(&self) {
+    pub(super) fn answered(&self) {
         self.0.store(IDLE, Ordering::Relaxed);
     }
 
@@ -60,7 +60,7 @@ impl Activity {
 
 /// A stream with the two clocks.
 #[derive(Debug)]
-pub struct PatientStream<S> {
+pub(super) struct PatientStream<S> {
     inner: S,
     activity: Activity,
     /// Bytes of the HTTP/2 preface seen; none once the protocol is known not to be it.
@@ -107,7 +107,7 @@ impl Clock {
 
 impl<S> PatientStream<S> {
     /// Bounds `inner` by how long a head may take and how long a client may not read.
-    pub fn new(inner: S, activity: Activity, head: Duration, write: Duration) -> Self {
+    pub(super) fn new(inner: S, activity: Activity, head: Duration, write: Duration) -> Self {
         Self {
             inner,
             activity,

@@ -24,7 +24,7 @@ const WAITS_FOR_US: u64 = u64::MAX;
 
 /// The bodies of one connection.
 #[derive(Debug)]
-pub struct Unread {
+pub(super) struct Unread {
     limit: Duration,
     began: Instant,
     bodies: Mutex<Vec<Weak<Progress>>>,
@@ -38,7 +38,7 @@ struct Progress(AtomicU64);
 
 impl Unread {
     /// None yet; a client may leave each unread for `limit`.
-    pub fn new(limit: Duration) -> Arc<Self> {
+    pub(super) fn new(limit: Duration) -> Arc<Self> {
         Arc::new(Self {
             limit,
             began: Instant::now(),
@@ -48,7 +48,7 @@ impl Unread {
     }
 
     /// A body that is watched.
-    pub fn watch(self: &Arc<Self>, body: Body) -> Body {
+    pub(super) fn watch(self: &Arc<Self>, body: Body) -> Body {
         if body.is_end_stream() {
             return body;
         }
@@ -71,7 +71,7 @@ impl Unread {
     }
 
     /// Waits until the client has left some body unread for too long.
-    pub async fn left(&self) {
+    pub(super) async fn left(&self) {
         loop {
             self.some.notified().await;
             loop {

@@ -7,4 +7,4 @@ mod malformed;
 mod openapi;
 mod reads;
 mod set_aside;
-pub mod site;
+pub(crate) mod site;

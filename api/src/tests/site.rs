@@ -16,7 +16,7 @@ use tallyring_records::Schema;
 use crate::{Access, AccessLimits, Admin, ApiState, App, WriteRules};
 
 /// A running API.
-pub struct Site {
+pub(crate) struct Site {
     /// None only while it is opened again.
     app: Option<Arc<App>>,
     directory: PathBuf,
@@ -24,7 +24,7 @@ pub struct Site {
 }
 
 /// One answer.
-pub struct Answer {
+pub(crate) struct Answer {
     pub status: u16,
     pub content_type: String,
     pub headers: HeaderMap,
@@ -33,26 +33,26 @@ pub struct Answer {
 
 impl Answer {
     /// A header's value, empty where there is none.
-    pub fn header(&self, name: &str) -> &str {
+    pub(crate) fn header(&self, name: &str) -> &str {
         self.headers
             .get(name)
             .map_or("", |value| value.to_str().unwrap())
     }
 
     /// The body as JSON.
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap()
     }
 }
 
 impl Site {
     /// An empty store that counts `schema`, at `now` (Unix seconds).
-    pub fn open(schema: Schema, now: i64) -> Self {
+    pub(crate) fn open(schema: Schema, now: i64) -> Self {
         Self::open_with(schema, now, WriteRules::default())
     }
 
     /// An empty store with other rules for writes.
-    pub fn open_with(schema: Schema, now: i64, rules: WriteRules) -> Self {
+    pub(crate) fn open_with(schema: Schema, now: i64, rules: WriteRules) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("tallyring-site-{}-{number}", std::process::id());
@@ -65,13 +65,13 @@ impl Site {
     }
 
     /// Opens the same store again with another declaration.
-    pub fn reopen(&mut self, schema: Schema, now: i64) {
+    pub(crate) fn reopen(&mut self, schema: Schema, now: i64) {
         self.app = None;
         self.app = Some(app(&self.directory, schema, now, self.rules.clone()));
     }
 
     /// Counts increments.
-    pub async fn count(&self, increments: Value) {
+    pub(crate) async fn count(&self, increments: Value) {
         let request = Request::post("/v1/increments")
             .header(header::CONTENT_TYPE, "application/json")
             .body(Body::from(increments.to_string()))
@@ -81,18 +81,18 @@ impl Site {
     }
 
     /// The app that answers.
-    pub fn app(&self) -> Arc<App> {
+    pub(crate) fn app(&self) -> Arc<App> {
         Arc::clone(self.app.as_ref().expect("BUG: it is open"))
     }
 
     /// Answers a GET.
-    pub async fn get(&self, path: &str) -> Answer {
+    pub(crate) async fn get(&self, path: &str) -> Answer {
         self.ask(Request::get(path).body(Body::empty()).unwrap())
             .await
     }
 
     /// Answers one request.
-    pub async fn ask(&self, request: Request<Body>) -> Answer {
+    pub(crate) async fn ask(&self, request: Request<Body>) -> Answer {
         let peer = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let response = self.app().answer(request, peer).await;
         let content_type = response.headers().get(header::CONTENT_TYPE);

@@ -33,7 +33,7 @@ const TRIES: usize = 10;
 /// The outcome of a batch.
 #[derive(Serialize, utoipa::ToSchema)]
 #[schema(as = Accepted)]
-pub struct Answer {
+pub(crate) struct Answer {
     pub accepted: u64,
     duplicates: u64,
     pub late: u64,
@@ -57,7 +57,7 @@ struct Rejected {
 }
 
 /// A request with a body of items.
-pub struct Sent {
+pub(super) struct Sent {
     /// The kind of the items, where they are no increments: a body may be read as either.
     pub kind: &'static str,
     pub query: Option<String>,
@@ -69,7 +69,7 @@ pub struct Sent {
 ///
 /// # Errors
 /// The first bad item, unless it is to be skipped; or why nothing was counted.
-pub async fn count<T: Item>(
+pub(super) async fn count<T: Item>(
     state: &ApiState,
     caller: &Caller,
     sent: Sent,

@@ -19,17 +19,17 @@ use crate::body::media_type;
 use crate::problem::Problem;
 
 /// Media type of one event with its attributes in the body.
-pub const STRUCTURED: &str = "application/cloudevents+json";
+pub(crate) const STRUCTURED: &str = "application/cloudevents+json";
 /// Media type of an array of such.
-pub const BATCH: &str = "application/cloudevents-batch+json";
+pub(crate) const BATCH: &str = "application/cloudevents-batch+json";
 
 /// The id under which an event of this source is known.
-pub fn identity(source: &str, id: &str) -> String {
+pub(crate) fn identity(source: &str, id: &str) -> String {
     format!("{source}\u{1f}{id}")
 }
 
 /// The id of an event, whatever else is wrong with it.
-pub fn id_of(event: &Value) -> Option<Cow<'_, str>> {
+pub(crate) fn id_of(event: &Value) -> Option<Cow<'_, str>> {
     let id = event.get("id")?.as_str()?;
     let source = event.get("source").and_then(Value::as_str);
     match source.filter(|_| event.get("specversion").is_some()) {
@@ -39,7 +39,7 @@ pub fn id_of(event: &Value) -> Option<Cow<'_, str>> {
 }
 
 /// The type of event that a CloudEvent's type means: its last dotted part.
-pub fn kind(kind: &str) -> &str {
+pub(crate) fn kind(kind: &str) -> &str {
     kind.rsplit('.').next().unwrap_or_default()
 }
 
@@ -47,7 +47,7 @@ const ATTRIBUTES: [&str; 5] = ["specversion", "id", "source", "type", "time"];
 
 /// True when the attributes are in headers and the body is the data. In the other modes headers may say again what the
 /// body says.
-pub fn is_binary(headers: &HeaderMap) -> bool {
+pub(crate) fn is_binary(headers: &HeaderMap) -> bool {
     ATTRIBUTES
         .iter()
         .take(2)
@@ -56,7 +56,7 @@ pub fn is_binary(headers: &HeaderMap) -> bool {
 }
 
 /// The attributes in the headers of an event in binary mode, to tell it from others; nothing in the other modes.
-pub fn in_headers(headers: &HeaderMap) -> Vec<u8> {
+pub(crate) fn in_headers(headers: &HeaderMap) -> Vec<u8> {
     let mut said = Vec::new();
     if is_binary(headers) {
         for name in ATTRIBUTES {
@@ -99,7 +99,7 @@ fn decode(value: &str) -> Option<String> {
 ///
 /// # Errors
 /// When a header is no text or the body no JSON; with the id as far as headers tell it.
-pub fn from_headers(headers: &HeaderMap, body: &[u8]) -> Result<Value, Unreadable> {
+pub(crate) fn from_headers(headers: &HeaderMap, body: &[u8]) -> Result<Value, Unreadable> {
     let mut event = Map::new();
     let mut wrong = None;
     for attribute in ATTRIBUTES {
@@ -139,7 +139,7 @@ pub fn from_headers(headers: &HeaderMap, body: &[u8]) -> Result<Value, Unreadabl
 ///
 /// # Errors
 /// The first attribute that is missing or wrong.
-pub fn unwrap(event: Value) -> Result<Value, Problem> {
+pub(crate) fn unwrap(event: Value) -> Result<Value, Problem> {
     let Value::Object(mut attributes) = event else {
         let detail = "must be a CloudEvent";
         return Err(Problem::malformed("item", &shown(&event), detail));
@@ -197,7 +197,7 @@ pub fn unwrap(event: Value) -> Result<Value, Problem> {
 ///
 /// # Errors
 /// Says how to send it.
-pub fn check_plain(event: &Value) -> Result<(), Problem> {
+pub(crate) fn check_plain(event: &Value) -> Result<(), Problem> {
     let Some(version) = event.get("specversion") else {
         return Ok(());
     };

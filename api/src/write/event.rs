@@ -17,7 +17,7 @@ const VIEW_BYTES_MAX: usize = 64;
 ///
 /// # Errors
 /// The first field that is wrong.
-pub fn parse(
+pub(super) fn parse(
     item: Value,
     rules: &WriteRules,
     schema: &Schema,

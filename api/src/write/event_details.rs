@@ -15,7 +15,7 @@ const META_BYTES_MAX: usize = 4_096;
 ///
 /// # Errors
 /// The first wrong field, when the rules are strict.
-pub fn take(
+pub(super) fn take(
     fields: &mut Map<String, Value>,
     rules: &WriteRules,
     details: &mut Details,

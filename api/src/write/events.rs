@@ -23,7 +23,7 @@ use crate::state::ApiState;
     "id": "e1", "type": "click", "at": "2026-11-21T12:59:58Z", "entities": {"ad": "42", "campaign": "7"},
     "by": {"country": "US", "device": "mobile"}, "user": "u1", "view": "home"
 }))]
-pub struct EventSchema {
+pub(crate) struct EventSchema {
     /// Counted once, whatever else it says; required without a producer
     id: Option<String>,
     /// Numbers what it sends instead of giving ids; its name is the whole installation's, whatever the API key
@@ -67,7 +67,7 @@ pub struct EventSchema {
     dead_code,
     reason = "describes a body, which is parsed by hand so that errors name their field"
 )]
-pub enum OneOrMany {
+pub(crate) enum OneOrMany {
     One(Box<EventSchema>),
     Many(Vec<EventSchema>),
 }
@@ -82,7 +82,7 @@ pub enum OneOrMany {
     dead_code,
     reason = "describes an item, which is parsed by hand so that errors name their field"
 )]
-pub struct CloudEvent {
+pub(crate) struct CloudEvent {
     /// 1.0
     specversion: String,
     /// Counted once of its source
@@ -103,7 +103,7 @@ pub struct CloudEvent {
     dead_code,
     reason = "describes an item, which is parsed by hand so that errors name their field"
 )]
-pub struct CloudEventData {
+pub(crate) struct CloudEventData {
     /// Entity to key, at least one
     entities: std::collections::BTreeMap<String, String>,
     /// Subtotal to value
@@ -136,7 +136,7 @@ pub struct CloudEventData {
         BodyErrors,
     ),
 )]
-pub async fn events(
+pub(crate) async fn events(
     State(state): State<ApiState>,
     caller: Caller,
     RawQuery(query): RawQuery,

@@ -17,7 +17,7 @@ use crate::time;
 use crate::write::refused::{declared, log_refused, refused, refused_by_store};
 
 /// The path of the route.
-pub const PATH: &str = "/v1/incr";
+pub(crate) const PATH: &str = "/v1/incr";
 
 const KNOWN: &str = "key.<namespace>, by.<subtotal>, n, at, id and user";
 
@@ -32,7 +32,7 @@ const KNOWN: &str = "key.<namespace>, by.<subtotal>, n, at, id and user";
     )),
     WriteErrors,
 ))]
-pub async fn incr_get(
+pub(crate) async fn incr_get(
     state: &ApiState,
     caller: &Caller,
     query: Option<&str>,
@@ -47,7 +47,7 @@ pub async fn incr_get(
     (status = 204, description = "Counted, or known already"),
     WriteErrors,
 ))]
-pub async fn incr_post(
+pub(crate) async fn incr_post(
     state: &ApiState,
     caller: &Caller,
     query: Option<&str>,
@@ -82,7 +82,7 @@ struct Parameters {
 }
 
 /// 204, and whether the id was known.
-pub fn answer(accepted: &Accepted) -> Response {
+pub(crate) fn answer(accepted: &Accepted) -> Response {
     let mut response = StatusCode::NO_CONTENT.into_response();
     // A cache that answered the next one would take it from the counts.
     let stored = HeaderValue::from_static("no-store");
@@ -96,7 +96,7 @@ pub fn answer(accepted: &Accepted) -> Response {
 }
 
 /// 405 for another method.
-pub fn no_method(method: &Method) -> Response {
+pub(crate) fn no_method(method: &Method) -> Response {
     let mut response = problem::no_method(method);
     if method == Method::HEAD {
         *response.body_mut() = Body::empty();

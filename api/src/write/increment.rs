@@ -11,7 +11,7 @@ use crate::problem::Problem;
 ///
 /// # Errors
 /// The first field that is wrong.
-pub fn parse(
+pub(super) fn parse(
     item: Value,
     rules: &WriteRules,
     schema: &Schema,

@@ -21,7 +21,7 @@ use crate::state::ApiState;
 #[schema(as = Increment, example = json!({
     "at": "2012-03-16T18:40:47Z", "n": 1, "keys": {"l": "A6qOVH", "u": "orofrog"}, "by": {"c": "US"}, "id": "e1"
 }))]
-pub struct IncrementSchema {
+pub(crate) struct IncrementSchema {
     /// RFC 3339 or Unix seconds; now if left out
     at: Option<String>,
     /// How many, 1 to 2^53-1
@@ -51,7 +51,7 @@ pub struct IncrementSchema {
     dead_code,
     reason = "describes a body, which is parsed by hand so that errors name their field"
 )]
-pub enum OneOrMany {
+pub(crate) enum OneOrMany {
     One(Box<IncrementSchema>),
     Many(Vec<IncrementSchema>),
 }
@@ -76,7 +76,7 @@ pub enum OneOrMany {
         BodyErrors,
     ),
 )]
-pub async fn increments(
+pub(crate) async fn increments(
     State(state): State<ApiState>,
     caller: Caller,
     RawQuery(query): RawQuery,

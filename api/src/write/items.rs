@@ -13,10 +13,10 @@ use crate::body::media_type;
 use crate::problem::Problem;
 
 /// Items of a body, each with its line in NDJSON.
-pub type Items<T> = Vec<(Option<usize>, Result<T, Unreadable>)>;
+pub(super) type Items<T> = Vec<(Option<usize>, Result<T, Unreadable>)>;
 
 /// An item that was read as JSON.
-pub trait Item: From<Value> + Send + 'static {
+pub(super) trait Item: From<Value> + Send + 'static {
     /// Its id, whatever else is wrong with it.
     fn id(&self) -> Option<Cow<'_, str>>;
 
@@ -73,7 +73,7 @@ const ITEMS_MAX: usize = 10_000;
 ///
 /// # Errors
 /// When it is neither, or has too many.
-pub fn read<T: Item>(headers: &HeaderMap, body: &[u8]) -> Result<Items<T>, Problem> {
+pub(super) fn read<T: Item>(headers: &HeaderMap, body: &[u8]) -> Result<Items<T>, Problem> {
     match is_by_line(headers) {
         true => ndjson(body),
         false => objects(body),
@@ -81,7 +81,7 @@ pub fn read<T: Item>(headers: &HeaderMap, body: &[u8]) -> Result<Items<T>, Probl
 }
 
 /// True where the media type says that each line of the body is an item.
-pub fn is_by_line(headers: &HeaderMap) -> bool {
+pub(super) fn is_by_line(headers: &HeaderMap) -> bool {
     const NAMES: [&str; 5] = [
         "application/x-ndjson",
         "application/ndjson",

@@ -18,7 +18,7 @@ use crate::problem::Problem;
 
 /// An increment, read as far as it is simple.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Simple {
+pub(super) enum Simple {
     /// All of it.
     Read(Plain),
     /// Its tree of values.
@@ -28,7 +28,7 @@ pub enum Simple {
 /// Fields of the simplest kind each has.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Plain {
+pub(super) struct Plain {
     at: Option<i64>,
     n: Option<u64>,
     keys: Texts,
@@ -77,7 +77,7 @@ impl Item for Simple {
 ///
 /// # Errors
 /// The first field that is wrong.
-pub fn parse(
+pub(super) fn parse(
     item: Simple,
     rules: &WriteRules,
     schema: &Schema,

@@ -15,7 +15,7 @@ use crate::state::ApiState;
 const UNDECLARED: &str = "?";
 
 /// These names, ascending and each once; [`UNDECLARED`] for those that are none.
-pub fn declared(names: impl Iterator<Item = String>, schema: &Schema) -> Vec<String> {
+pub(super) fn declared(names: impl Iterator<Item = String>, schema: &Schema) -> Vec<String> {
     let known = names.map(|name| match schema.namespace(&name) {
         Some(_) => name,
         None => UNDECLARED.to_owned(),
@@ -24,7 +24,7 @@ pub fn declared(names: impl Iterator<Item = String>, schema: &Schema) -> Vec<Str
 }
 
 /// An item that could not be read.
-pub struct Unreadable {
+pub(crate) struct Unreadable {
     /// The id of the item, where that much is known.
     pub id: Option<String>,
     /// The problem of the item.
@@ -38,7 +38,7 @@ impl From<Problem> for Unreadable {
 }
 
 /// The log's record of a refused item, where the item has an id.
-pub fn refused(
+pub(super) fn refused(
     id: Option<String>,
     namespaces: Vec<String>,
     problem: &Problem,
@@ -52,14 +52,14 @@ pub fn refused(
 }
 
 /// The log's record of an item that the store refused.
-pub fn refused_by_store(wrong: &WrongItem, problem: &Problem) -> Option<RefusedItem> {
+pub(super) fn refused_by_store(wrong: &WrongItem, problem: &Problem) -> Option<RefusedItem> {
     let Increment { id, keys, .. } = wrong.increment()?;
     let namespaces = keys.iter().map(|(namespace, _)| namespace.to_string());
     refused(id.clone(), namespaces.collect(), problem)
 }
 
 /// Takes what the store found wrong, by index, from the items of its batch, or from what goes with each of them.
-pub fn leave_out<T>(items: &mut Vec<T>, wrong: &[WrongItem]) {
+pub(super) fn leave_out<T>(items: &mut Vec<T>, wrong: &[WrongItem]) {
     let mut index = 0;
     items.retain(|_| {
         let stays = wrong.binary_search_by_key(&index, |item| item.index);
@@ -69,7 +69,7 @@ pub fn leave_out<T>(items: &mut Vec<T>, wrong: &[WrongItem]) {
 }
 
 /// Logs items that nothing is counted with; where the log takes nothing the sender is told what is wrong all the same.
-pub async fn log_refused(state: &ApiState, refused: impl IntoIterator<Item = RefusedItem>) {
+pub(super) async fn log_refused(state: &ApiState, refused: impl IntoIterator<Item = RefusedItem>) {
     let refused = Vec::from_iter(refused);
     if refused.is_empty() {
         return;

@@ -30,7 +30,7 @@ enum DayContent {
 }
 
 impl Days {
-    pub fn new(before: i64) -> Self {
+    pub(super) fn new(before: i64) -> Self {
         Self {
             before,
             day: None,
@@ -38,7 +38,7 @@ impl Days {
         }
     }
 
-    pub fn push(&mut self, out: &mut RunWriter, key: &[u8], payload: &[u8]) -> Result<()> {
+    pub(super) fn push(&mut self, out: &mut RunWriter, key: &[u8], payload: &[u8]) -> Result<()> {
         match line::kind_of(key) {
             Some(Kind::Total) => {
                 self.flush(out)?;
@@ -61,7 +61,7 @@ impl Days {
     }
 
     /// Writes what is kept back.
-    pub fn flush(&mut self, out: &mut RunWriter) -> Result<()> {
+    pub(super) fn flush(&mut self, out: &mut RunWriter) -> Result<()> {
         let Some(day) = self.day.take() else {
             return Ok(());
         };

@@ -4,14 +4,14 @@ use tallyring_records::line;
 
 /// Plain lines, and the start of each.
 #[derive(Debug)]
-pub struct Block {
+pub(super) struct Block {
     plain: Vec<u8>,
     starts: Vec<u32>,
 }
 
 impl Block {
     /// A block of lines, each with its line end.
-    pub fn new(plain: Vec<u8>) -> Self {
+    pub(super) fn new(plain: Vec<u8>) -> Self {
         // A line is seldom shorter than this, so the list grows at most once or twice.
         let mut starts = Vec::with_capacity(plain.len() / 32 + 2);
         starts.push(0);
@@ -21,12 +21,12 @@ impl Block {
     }
 
     /// Number of lines.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.starts.len()
     }
 
     /// A line without its end.
-    pub fn line(&self, at: usize) -> &[u8] {
+    pub(super) fn line(&self, at: usize) -> &[u8] {
         let start = self.starts[at] as usize;
         let end = self
             .starts
@@ -45,7 +45,7 @@ impl Block {
 /// A block in which reads look for keys. The beginnings of all keys stand beside each other: a search among the lines
 /// themselves would load another cache line with every step.
 #[derive(Debug)]
-pub struct IndexedBlock {
+pub(super) struct IndexedBlock {
     block: Block,
     /// Length of the beginning that all keys share with the first key, bytes.
     common: usize,
@@ -55,7 +55,7 @@ pub struct IndexedBlock {
 
 impl IndexedBlock {
     /// Indexes a block that has at least one line.
-    pub fn new(block: Block) -> Self {
+    pub(super) fn new(block: Block) -> Self {
         let (first, last) = (block.key(0), block.key(block.len() - 1));
         let common = first.iter().zip(last).take_while(|(a, b)| a == b).count();
         let behind = |at| beginning(block.line(at).get(common..).unwrap_or_default());
@@ -68,12 +68,12 @@ impl IndexedBlock {
     }
 
     /// The lines.
-    pub fn lines(&self) -> &Block {
+    pub(super) fn lines(&self) -> &Block {
         &self.block
     }
 
     /// Index of the first line whose key is at least `key`, which has no comma.
-    pub fn position(&self, key: &[u8]) -> usize {
+    pub(super) fn position(&self, key: &[u8]) -> usize {
         let common = &self.block.plain[..self.common];
         let Some(rest) = key.strip_prefix(common) else {
             return if key < common { 0 } else { self.block.len() };
@@ -95,7 +95,7 @@ impl IndexedBlock {
     }
 
     /// Bytes of memory that the block takes, about.
-    pub fn weight(&self) -> u64 {
+    pub(super) fn weight(&self) -> u64 {
         let lines = self.block.len() * 2 * size_of::<u32>();
         (self.block.plain.len() + lines + 64) as u64
     }

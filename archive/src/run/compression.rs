@@ -7,7 +7,7 @@ use zstd::bulk::Compressor;
 use zstd::zstd_safe::{self, CParameter, Strategy};
 
 /// The level of archive files unless configured otherwise.
-pub const LEVEL_TUNED: i32 = 6;
+pub(super) const LEVEL_TUNED: i32 = 6;
 
 /// Number of the parameters of [`LEVEL_TUNED`]; earlier numbers gave other bytes.
 const TUNING: u32 = 2;
@@ -36,7 +36,7 @@ const TOTALS: [CParameter; 3] = [
 ];
 
 /// Compresses independent blocks, each with a checksum.
-pub struct BlockCompressor {
+pub(super) struct BlockCompressor {
     zstd: Compressor<'static>,
     level: i32,
     /// Whether the parameters are those of totals.
@@ -48,7 +48,7 @@ impl BlockCompressor {
     ///
     /// # Errors
     /// When zstd has no memory.
-    pub fn new(level: i32) -> io::Result<Self> {
+    pub(super) fn new(level: i32) -> io::Result<Self> {
         let mut zstd = Compressor::new(level)?;
         if level == LEVEL_TUNED {
             set(&mut zstd, &TUNED)?;
@@ -65,7 +65,7 @@ impl BlockCompressor {
     ///
     /// # Errors
     /// When zstd has no memory.
-    pub fn compress(&mut self, kind: Kind, block: &[u8]) -> io::Result<Vec<u8>> {
+    pub(super) fn compress(&mut self, kind: Kind, block: &[u8]) -> io::Result<Vec<u8>> {
         let totals = kind == Kind::Total;
         if self.level == LEVEL_TUNED && totals != self.totals {
             set(&mut self.zstd, &TUNED)?;
@@ -84,7 +84,7 @@ fn set(zstd: &mut Compressor<'static>, parameters: &[CParameter]) -> io::Result<
 }
 
 /// The description of this build's compression in a run: zstd's version, the tuning and the level make the bytes.
-pub fn named(level: i32) -> String {
+pub(super) fn named(level: i32) -> String {
     let version = zstd_safe::version_string();
     match level {
         LEVEL_TUNED => format!("zstd {version} tuning {TUNING} level {level}"),

@@ -8,7 +8,7 @@ const SKIPPABLE_HEADER: usize = 8;
 
 const MAGIC: [u8; 8] = *b"TLRRUN\r\n";
 /// The format this build writes and reads.
-pub const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 1;
 
 const META_OFFSET: usize = 0;
 const META_BYTES: usize = META_OFFSET + size_of::<u64>();
@@ -23,7 +23,7 @@ const FOOTER_BYTES: usize = SKIPPABLE_HEADER + FOOTER_PAYLOAD;
 const _: () = assert!(FOOTER_PAYLOAD == 40);
 
 /// Wraps a payload in a skippable frame.
-pub fn skippable(payload: &[u8]) -> Vec<u8> {
+pub(super) fn skippable(payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).expect("BUG: meta and index stay below 4 GiB");
     [
         &SKIPPABLE_MAGIC.to_le_bytes()[..],
@@ -34,7 +34,7 @@ pub fn skippable(payload: &[u8]) -> Vec<u8> {
 }
 
 /// The tail of a run: meta, index and footer frames. `offset` is where it starts.
-pub fn tail(offset: u64, meta: &[u8], index: &[u8]) -> Vec<u8> {
+pub(super) fn tail(offset: u64, meta: &[u8], index: &[u8]) -> Vec<u8> {
     let mut footer = Vec::with_capacity(FOOTER_PAYLOAD);
     footer.extend(offset.to_le_bytes());
     footer.extend(
@@ -56,7 +56,7 @@ pub fn tail(offset: u64, meta: &[u8], index: &[u8]) -> Vec<u8> {
 }
 
 /// The parts of a run's tail, checked.
-pub struct Tail<'a> {
+pub(super) struct Tail<'a> {
     /// Offset behind the last block, bytes.
     pub blocks_end: u64,
     pub meta: &'a [u8],
@@ -64,7 +64,7 @@ pub struct Tail<'a> {
 }
 
 /// Finds and checks the tail of the file `name`.
-pub fn read_tail<'a>(name: &str, content: &'a [u8]) -> Result<Tail<'a>> {
+pub(super) fn read_tail<'a>(name: &str, content: &'a [u8]) -> Result<Tail<'a>> {
     let footer_at = content.len().checked_sub(FOOTER_BYTES).ok_or_else(|| {
         Error::damaged(
             name,

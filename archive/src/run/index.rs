@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 
 /// One block of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BlockEntry {
+pub(super) struct BlockEntry {
     pub offset: u64,
     pub frame_bytes: u32,
     pub plain_bytes: u32,
@@ -19,13 +19,13 @@ pub struct BlockEntry {
 const FIXED_BYTES: usize = 8 + 4 + 4 + 4 + 4 + 2;
 
 /// Longest key of a line, bytes. Long keys are hashed, so keys are far shorter.
-pub const KEY_BYTES_MAX: usize = u16::MAX as usize;
+pub(super) const KEY_BYTES_MAX: usize = u16::MAX as usize;
 
 /// Largest plain block, bytes: one line of a breakdown with many millions of values.
-pub const PLAIN_BYTES_MAX: u32 = 1 << 30;
+pub(super) const PLAIN_BYTES_MAX: u32 = 1 << 30;
 
 impl BlockEntry {
-    pub fn encode(&self, out: &mut Vec<u8>) {
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
         out.extend(self.offset.to_le_bytes());
         out.extend(self.frame_bytes.to_le_bytes());
         out.extend(self.plain_bytes.to_le_bytes());
@@ -39,7 +39,7 @@ impl BlockEntry {
 }
 
 /// Reads all entries and checks that the blocks lie one behind the other up to `blocks_end`.
-pub fn decode(name: &str, mut bytes: &[u8], blocks_end: u64) -> Result<Vec<BlockEntry>> {
+pub(super) fn decode(name: &str, mut bytes: &[u8], blocks_end: u64) -> Result<Vec<BlockEntry>> {
     let mut entries: Vec<BlockEntry> = Vec::new();
     let mut offset = 0_u64;
     while !bytes.is_empty() {

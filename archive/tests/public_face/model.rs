@@ -9,7 +9,7 @@ use crate::Line;
 
 /// One increment of a key of `u`, broken down by country, referrer and both.
 #[derive(Debug, Clone)]
-pub struct Click {
+pub(crate) struct Click {
     pub key: &'static str,
     pub code: &'static str,
     pub country: &'static str,
@@ -38,7 +38,7 @@ const REFERRERS: [&str; 5] = [
     "RRRRRRRRRRR3",
 ];
 
-pub fn click() -> impl Strategy<Value = Click> {
+pub(crate) fn click() -> impl Strategy<Value = Click> {
     let select = prop::sample::select;
     (
         select(&KEYS[..]),
@@ -66,7 +66,7 @@ fn is_hash(stored: &str) -> bool {
 }
 
 /// The lines of these clicks: totals, subtotals and the lookups that they use.
-pub fn lines_of<'c>(clicks: impl IntoIterator<Item = &'c Click>) -> Vec<Line> {
+pub(crate) fn lines_of<'c>(clicks: impl IntoIterator<Item = &'c Click>) -> Vec<Line> {
     let mut totals = BTreeMap::<String, BTreeMap<String, u64>>::new();
     let mut subtotals = BTreeMap::<String, BTreeMap<String, u64>>::new();
     let mut lookups = BTreeMap::<String, String>::new();

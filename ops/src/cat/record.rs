@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use tallyring_records::{Day, Details, Increment, Record, StoreId, Text};
 
 /// Writes a record as a line of text, with the texts of clients escaped.
-pub fn text(record: &Record) -> String {
+pub(super) fn text(record: &Record) -> String {
     match record {
         Record::Increment(increment) => format!("increment {}", increment_text(increment)),
         Record::Late(increment) => format!("late {}", increment_text(increment)),
@@ -105,7 +105,7 @@ fn details_text(details: &Details) -> String {
 }
 
 /// Writes a record as an object: its position in the log, its time, its kind and its content.
-pub fn json(position: &str, written: Timestamp, record: &Record) -> Value {
+pub(super) fn json(position: &str, written: Timestamp, record: &Record) -> Value {
     let (kind, says) = match record {
         Record::Increment(increment) => ("increment", increment_json(increment)),
         Record::Late(increment) => ("late", increment_json(increment)),

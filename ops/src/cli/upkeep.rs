@@ -18,7 +18,7 @@ Examples:
   tallyring backup /mnt/second-disk/tallyring
   tallyring verify --data /mnt/second-disk/tallyring     checks the copy
   tallyring restore /mnt/second-disk/tallyring --data restored")]
-pub struct BackupArgs {
+pub(crate) struct BackupArgs {
     /// The copy, on another disk; made if absent
     pub backup: PathBuf,
     /// Data directory
@@ -34,7 +34,7 @@ Examples:
       the state of the backup
   tallyring restore /mnt/backup --log /mnt/log-copy --data new
       and all later records, from the second copy that [log_copy] keeps")]
-pub struct RestoreArgs {
+pub(crate) struct RestoreArgs {
     /// The backup
     pub backup: PathBuf,
     /// Continue with the records after the backup, from this second copy of the log (`path` of `[log_copy]`)
@@ -47,7 +47,7 @@ pub struct RestoreArgs {
 
 /// Options of `verify`.
 #[derive(Args)]
-pub struct VerifyArgs {
+pub(crate) struct VerifyArgs {
     /// Also merge the source runs of every month again and compare: bytes, or lines where another zstd or level wrote
     /// them
     #[arg(long)]
@@ -75,7 +75,7 @@ are checked first. A recount that misses a file changes nothing. No server may r
 Examples:
   tallyring recount                      after runs/ or manifests/ were lost
   tallyring recount --from 2012-03-16    that day and later ones only")]
-pub struct RecountArgs {
+pub(crate) struct RecountArgs {
     #[command(flatten)]
     pub data: DataArgs,
     /// First day that is counted again [default: as far back as the log reaches]

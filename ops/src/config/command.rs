@@ -15,7 +15,7 @@ use crate::serve::load_tls;
 ///
 /// # Errors
 /// When the file cannot be used.
-pub fn run(args: &ConfigArgs, json: bool) -> Result<()> {
+pub(crate) fn run(args: &ConfigArgs, json: bool) -> Result<()> {
     match &args.command {
         ConfigCommand::Default if json => say!("{}", as_json(&Config::load(None)?))?,
         ConfigCommand::Default => {

@@ -12,7 +12,7 @@ use tallyring_records::{
 /// `[events.<type>]`
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct EventSection {
+pub(super) struct EventSection {
     entities: Vec<String>,
     #[serde(default)]
     subtotals: Vec<String>,
@@ -27,7 +27,7 @@ pub struct EventSection {
 /// `[ratios.<name>]`
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct RatioSection {
+pub(super) struct RatioSection {
     numerator: String,
     denominator: String,
 }
@@ -35,7 +35,7 @@ pub struct RatioSection {
 /// `[filters.<name>]`
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct FilterSection {
+pub(super) struct FilterSection {
     #[serde(default)]
     events: Vec<String>,
     field: String,
@@ -54,7 +54,7 @@ fn lateness() -> u32 {
 ///
 /// # Errors
 /// When a name cannot be used; the text names the first one.
-pub fn check(
+pub(super) fn check(
     namespaces: Option<Vec<Namespace>>,
     events: Option<BTreeMap<String, EventSection>>,
     ratios: Option<BTreeMap<String, RatioSection>>,

@@ -10,7 +10,7 @@ use super::within;
 
 /// How HTTP is served.
 #[derive(Debug, Clone)]
-pub struct HttpConfig {
+pub(crate) struct HttpConfig {
     /// The limits of connections.
     pub server: ServerLimits,
     /// The limits of requests.
@@ -25,7 +25,7 @@ pub struct HttpConfig {
 
 /// The files of `[tls]`, in PEM.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TlsFiles {
+pub(crate) struct TlsFiles {
     /// The certificate with its chain.
     pub certificate: PathBuf,
     /// The private key of the certificate.
@@ -35,14 +35,14 @@ pub struct TlsFiles {
 /// `[http]`
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
-pub struct HttpSection {
+pub(super) struct HttpSection {
     hosts: Option<Vec<String>>,
 }
 
 /// `[limits]`
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
-pub struct LimitsSection {
+pub(super) struct LimitsSection {
     connections: Option<usize>,
     connections_per_ip: Option<usize>,
     header_seconds: Option<u64>,
@@ -59,7 +59,7 @@ pub struct LimitsSection {
 /// `[tls]`
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
-pub struct TlsSection {
+pub(super) struct TlsSection {
     certificate: Option<PathBuf>,
     key: Option<PathBuf>,
 }
@@ -67,7 +67,7 @@ pub struct TlsSection {
 /// `[cors]`
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
-pub struct CorsSection {
+pub(super) struct CorsSection {
     origins: Option<Vec<String>>,
 }
 
@@ -77,7 +77,7 @@ const SECONDS_MAX: u64 = 3_600;
 
 impl LimitsSection {
     /// Settings that are absent come from `defaults`.
-    pub fn or(self, defaults: Self) -> Self {
+    pub(super) fn or(self, defaults: Self) -> Self {
         Self {
             connections: self.connections.or(defaults.connections),
             connections_per_ip: self.connections_per_ip.or(defaults.connections_per_ip),
@@ -121,7 +121,7 @@ impl LimitsSection {
 
 impl HttpSection {
     /// Settings that are absent come from `defaults`.
-    pub fn or(self, defaults: Self) -> Self {
+    pub(super) fn or(self, defaults: Self) -> Self {
         Self {
             hosts: self.hosts.or(defaults.hosts),
         }
@@ -157,7 +157,7 @@ impl TlsSection {
 
 impl CorsSection {
     /// Settings that are absent come from `defaults`.
-    pub fn or(self, defaults: Self) -> Self {
+    pub(super) fn or(self, defaults: Self) -> Self {
         Self {
             origins: self.origins.or(defaults.origins),
         }
@@ -194,7 +194,7 @@ fn is_origin(text: &str) -> bool {
 ///
 /// # Errors
 /// When a setting cannot be used; the text names the first one and what to write instead.
-pub fn check(
+pub(super) fn check(
     http: HttpSection,
     limits: &LimitsSection,
     tls: TlsSection,

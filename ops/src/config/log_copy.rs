@@ -8,7 +8,7 @@ use tallyring_realtime::oplog::LogCopyAck;
 
 /// Where the second copy of the log is, and whether increments wait for it.
 #[derive(Debug, Clone)]
-pub struct LogCopyConfig {
+pub(crate) struct LogCopyConfig {
     /// The directory of the copy.
     pub path: PathBuf,
     /// When an increment is acknowledged.
@@ -18,14 +18,14 @@ pub struct LogCopyConfig {
 /// The section of the configuration file.
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
-pub struct LogCopySection {
+pub(super) struct LogCopySection {
     path: Option<PathBuf>,
     ack: Option<String>,
 }
 
 impl LogCopySection {
     /// Settings that are absent come from the defaults.
-    pub fn or(self, defaults: Self) -> Self {
+    pub(super) fn or(self, defaults: Self) -> Self {
         Self {
             path: self.path.or(defaults.path),
             ack: self.ack.or(defaults.ack),
@@ -36,7 +36,7 @@ impl LogCopySection {
     ///
     /// # Errors
     /// When a setting cannot be used; the text says what to write instead.
-    pub fn check(
+    pub(super) fn check(
         self,
         backup: Option<&Path>,
         durability: Durability,

@@ -11,7 +11,7 @@ const BESIDES_BYTES: u64 = 64 << 20;
 ///
 /// # Errors
 /// A usage error when memory would be full before the deltas are flushed.
-pub fn check(options: &Options) -> Result<()> {
+pub(super) fn check(options: &Options) -> Result<()> {
     let mib = |bytes: u64| bytes >> 20;
     let (memory, deltas) = (options.memory_bytes, options.delta_bytes_max);
     tracing::info!(

@@ -1,6 +1,6 @@
 //! The configuration: `tallyring.toml`, or the embedded default.
 
-pub mod command;
+pub(crate) mod command;
 mod counted;
 mod http;
 mod log_copy;
@@ -19,17 +19,17 @@ use tallyring_records::{Namespace, Schema};
 
 use crate::error::{CommandError, Result};
 use counted::{EventSection, FilterSection, RatioSection};
-pub use http::HttpConfig;
+pub(crate) use http::HttpConfig;
 use http::{CorsSection, HttpSection, LimitsSection, TlsSection};
-pub use log_copy::LogCopyConfig;
+pub(crate) use log_copy::LogCopyConfig;
 use log_copy::LogCopySection;
 
 /// The embedded configuration, commented.
-pub const DEFAULT: &str = include_str!("default.toml");
+pub(crate) const DEFAULT: &str = include_str!("default.toml");
 
 /// A checked configuration.
 #[derive(Debug, Clone)]
-pub struct Config {
+pub(crate) struct Config {
     /// True with a file. Without one, an existing store keeps the declarations that it was last given.
     pub declares: bool,
     /// Address to listen on.
@@ -54,7 +54,7 @@ pub struct Config {
 
 /// `[rebuild]`
 #[derive(Debug, Clone, Copy)]
-pub struct RebuildConfig {
+pub(crate) struct RebuildConfig {
     /// How many minutes after midnight UTC yesterday is exported.
     pub minutes_after_midnight: u32,
     /// zstd level of the archive.
@@ -70,7 +70,7 @@ impl Config {
     ///
     /// # Errors
     /// Usage errors that name the setting and what to write instead.
-    pub fn load(file: Option<&Path>) -> Result<Self> {
+    pub(crate) fn load(file: Option<&Path>) -> Result<Self> {
         let Some(path) = file else {
             let embedded = Self::parse(DEFAULT, "the embedded configuration")?;
             return Ok(Self {
@@ -88,7 +88,7 @@ impl Config {
     ///
     /// # Errors
     /// As [`Config::load`].
-    pub fn parse(text: &str, name: &str) -> Result<Self> {
+    pub(crate) fn parse(text: &str, name: &str) -> Result<Self> {
         let wrong = |what: String| CommandError::Usage(format!("{name}: {what}"));
         let defaults: File = toml::from_str(DEFAULT).map_err(|error| wrong(error.to_string()))?;
         let file: File = toml::from_str(text).map_err(|error| wrong(error.to_string()))?;
@@ -99,7 +99,7 @@ impl Config {
     ///
     /// # Errors
     /// A usage error when memory would be full before the deltas are flushed.
-    pub fn check_memory(&self) -> Result<()> {
+    pub(crate) fn check_memory(&self) -> Result<()> {
         memory_fit::check(&self.options)
     }
 }

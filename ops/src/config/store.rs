@@ -18,7 +18,7 @@ impl Config {
     ///
     /// # Errors
     /// As [`Config::load`]; when the newest manifest cannot be read.
-    pub fn for_server(file: Option<&Path>, data: &Path) -> Result<Self> {
+    pub(crate) fn for_server(file: Option<&Path>, data: &Path) -> Result<Self> {
         let mut config = Self::load(file)?;
         if let Some(manifest) = config.of_store(data)?
             && let Some(newest) = manifest.archive.generations.last()
@@ -34,7 +34,7 @@ impl Config {
     ///
     /// # Errors
     /// As [`Config::for_server`].
-    pub fn for_command(file: Option<&Path>, data: &Path) -> Result<Self> {
+    pub(crate) fn for_command(file: Option<&Path>, data: &Path) -> Result<Self> {
         let mut config = Self::load(file)?;
         if let Some(manifest) = config.of_store(data)? {
             let newest = manifest.archive.generations.last();
@@ -50,7 +50,7 @@ impl Config {
     ///
     /// # Errors
     /// As [`Config::load`].
-    pub fn for_recount(file: Option<&Path>, data: &Path) -> Result<Self> {
+    pub(crate) fn for_recount(file: Option<&Path>, data: &Path) -> Result<Self> {
         if file.is_none()
             && let Ok(config) = Self::for_command(None, data)
         {

@@ -32,7 +32,7 @@ enum Made {
 ///
 /// # Errors
 /// When the directory is another store, or another process holds it.
-pub fn claim(data: &Path) -> Result<()> {
+pub(super) fn claim(data: &Path) -> Result<()> {
     let _lock = lock(data)?;
     if data.join(names::DEMO).exists() {
         return Ok(());
@@ -60,7 +60,7 @@ pub fn claim(data: &Path) -> Result<()> {
 ///
 /// # Errors
 /// As `load` and `rebuild`; an error that is only about their output is none.
-pub fn make_history(
+pub(super) fn make_history(
     world: &World,
     data: &DataArgs,
     (days, end, busy): (u32, i64, f64),

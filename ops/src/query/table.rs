@@ -16,7 +16,7 @@ const TIME_CELLS: usize = 24;
 const COUNT_CELLS: usize = 15;
 
 /// Draws a series, a ranking or estimates from an answer of the API.
-pub fn table(answer: &Value) -> String {
+pub(super) fn table(answer: &Value) -> String {
     let mut out = String::new();
     if let Some(rows) = answer["counts"].as_array() {
         series(&mut out, answer, rows);

@@ -9,7 +9,7 @@ use crate::http_client::TLS_ADVICE;
 
 /// The server's verdict on a batch.
 #[derive(Debug, Default, PartialEq, Eq, Deserialize)]
-pub struct Answer {
+pub(super) struct Answer {
     /// Events counted, late ones included.
     pub accepted: u64,
     /// Events whose id was known.
@@ -24,7 +24,7 @@ pub struct Answer {
 
 /// A refused event of a batch.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
-pub struct Rejected {
+pub(super) struct Rejected {
     /// The position of the event in the batch, from 0.
     pub index: usize,
     #[serde(default)]
@@ -33,7 +33,7 @@ pub struct Rejected {
 
 impl Rejected {
     /// The server's reason, safe to show.
-    pub fn reason(&self) -> String {
+    pub(super) fn reason(&self) -> String {
         format!("refused by the server: {}", visible(&self.detail))
     }
 }
@@ -50,7 +50,7 @@ struct Problem {
 
 /// Why a batch was not taken.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PostError {
+pub(crate) enum PostError {
     /// The server understood and refused; nothing of the batch was counted.
     #[error("the server refused the batch: {why}")]
     Refused {
@@ -83,7 +83,7 @@ pub enum PostError {
 
 /// Describes an error answer in one line, with advice for each status that the command line can cause. Also returns the
 /// position of the event to blame.
-pub fn describe(status: u16, body: &[u8]) -> (String, Option<usize>) {
+pub(super) fn describe(status: u16, body: &[u8]) -> (String, Option<usize>) {
     let problem: Problem = serde_json::from_slice(body).unwrap_or_else(|_| {
         let text = String::from_utf8_lossy(body);
         let detail = if text.trim().is_empty() {

@@ -17,7 +17,7 @@ const UNIX_SECONDS_MAX: i64 = 100_000_000_000;
 ///
 /// # Errors
 /// A sentence for the user, safe to show, when `text` is none of the three forms or is too large for seconds.
-pub fn parse_at(text: &str) -> Result<i64, String> {
+pub(super) fn parse_at(text: &str) -> Result<i64, String> {
     let text = text.trim();
     let Some(seconds) = time::parse(text.as_bytes()) else {
         return access_log_time(text);

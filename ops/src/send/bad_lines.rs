@@ -16,7 +16,7 @@ use crate::escape::visible;
 const SHOWN_MAX: u64 = 20;
 
 /// Lists bad lines.
-pub struct BadLines {
+pub(super) struct BadLines {
     rejects: Option<(PathBuf, LineWriter<File>)>,
     count: u64,
 }
@@ -34,7 +34,7 @@ impl BadLines {
     ///
     /// # Errors
     /// When the file cannot be created.
-    pub fn new(rejects: Option<&Path>) -> io::Result<Self> {
+    pub(super) fn new(rejects: Option<&Path>) -> io::Result<Self> {
         let rejects = match rejects {
             None => None,
             Some(path) => Some((path.to_owned(), LineWriter::new(File::create(path)?))),
@@ -46,7 +46,12 @@ impl BadLines {
     ///
     /// # Errors
     /// When the rejects file cannot be written.
-    pub fn list(&mut self, line: &SourceLine, reason: &str, progress: &Progress) -> io::Result<()> {
+    pub(super) fn list(
+        &mut self,
+        line: &SourceLine,
+        reason: &str,
+        progress: &Progress,
+    ) -> io::Result<()> {
         self.show(format_args!("{}: {reason}", line.place), progress);
         self.record(&line.place, reason, &String::from_utf8_lossy(&line.text))
     }
@@ -55,7 +60,7 @@ impl BadLines {
     ///
     /// # Errors
     /// When the rejects file cannot be written.
-    pub fn list_unnamed(
+    pub(super) fn list_unnamed(
         &mut self,
         count: u64,
         place: &Place,
@@ -69,7 +74,7 @@ impl BadLines {
     }
 
     /// Says how many were not shown.
-    pub fn finish(&self, progress: &Progress) {
+    pub(super) fn finish(&self, progress: &Progress) {
         if self.count <= SHOWN_MAX {
             return;
         }
@@ -86,7 +91,7 @@ impl BadLines {
     }
 
     /// The name of the rejects file, for errors.
-    pub fn rejects_name(&self) -> String {
+    pub(super) fn rejects_name(&self) -> String {
         self.rejects
             .as_ref()
             .map(|(path, _)| path.to_string_lossy().into_owned())

@@ -6,20 +6,20 @@
 use std::borrow::Cow;
 
 /// The field names a mapping may use with this format.
-pub const FIELDS: [&str; 10] = [
+pub(super) const FIELDS: [&str; 10] = [
     "host", "user", "time", "method", "path", "link", "status", "bytes", "referrer", "agent",
 ];
 
 /// A parsed line: its fields in the order of [`FIELDS`]. A field that the log writes as `-` is `None`.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct LogLine<'a>([Option<Cow<'a, str>>; FIELDS.len()]);
+pub(super) struct LogLine<'a>([Option<Cow<'a, str>>; FIELDS.len()]);
 
 impl<'a> LogLine<'a> {
     /// Parses one line.
     ///
     /// # Errors
     /// A sentence for the user that names the missing part.
-    pub fn parse(line: &'a str) -> Result<Self, String> {
+    pub(super) fn parse(line: &'a str) -> Result<Self, String> {
         let missing = |part: &str| format!("not an access log line: no {part}");
         let (client, rest) = line.split_once(" [").ok_or_else(|| missing("[time]"))?;
         let (time, rest) = rest
@@ -56,7 +56,7 @@ impl<'a> LogLine<'a> {
     }
 
     /// Returns the field called `name`, one of [`FIELDS`].
-    pub fn text(&self, name: &str) -> Option<&str> {
+    pub(super) fn text(&self, name: &str) -> Option<&str> {
         let at = FIELDS.iter().position(|field| *field == name)?;
         self.0[at].as_deref()
     }

@@ -5,7 +5,7 @@ use crate::escape::quoted;
 
 /// A field and the values that it may have.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Condition {
+pub(super) struct Condition {
     field: String,
     values: Vec<String>,
 }
@@ -15,7 +15,7 @@ impl Condition {
     ///
     /// # Errors
     /// A sentence for the user when the option has neither form.
-    pub fn parse(option: &str) -> Result<Self, String> {
+    pub(super) fn parse(option: &str) -> Result<Self, String> {
         let (field, values) = option.split_once('=').unwrap_or_default();
         let values: Vec<String> = values.split(',').map(str::to_owned).collect();
         if field.is_empty() || values.iter().any(String::is_empty) {
@@ -29,7 +29,7 @@ impl Condition {
     }
 
     /// The name of the field.
-    pub fn field(&self) -> &str {
+    pub(super) fn field(&self) -> &str {
         &self.field
     }
 
@@ -37,7 +37,7 @@ impl Condition {
     ///
     /// # Errors
     /// A sentence for the user when the field is no scalar.
-    pub fn holds(&self, record: &Record<'_>) -> Result<bool, String> {
+    pub(super) fn holds(&self, record: &Record<'_>) -> Result<bool, String> {
         let text = record.text(&self.field)?;
         Ok(text.is_some_and(|text| self.values.iter().any(|value| is_value(&text, value))))
     }

@@ -8,7 +8,7 @@ use crate::escape::quoted;
 
 /// The column names of one file.
 #[derive(Debug)]
-pub struct Header {
+pub(super) struct Header {
     columns: HashMap<String, usize>,
     column_count: usize,
 }
@@ -18,7 +18,10 @@ impl Header {
     ///
     /// # Errors
     /// A sentence for the user that names the missing or doubled column and the columns of the file.
-    pub fn parse<'a>(line: &str, wanted: impl Iterator<Item = &'a str>) -> Result<Self, String> {
+    pub(super) fn parse<'a>(
+        line: &str,
+        wanted: impl Iterator<Item = &'a str>,
+    ) -> Result<Self, String> {
         // Spreadsheets put a byte order mark in front.
         let line = line.strip_prefix('\u{feff}').unwrap_or(line);
         let record = read(line).map_err(|wrong| format!("in the header line, {wrong}"))?;
@@ -54,7 +57,7 @@ impl Header {
     ///
     /// # Errors
     /// A sentence for the user when the quotes are wrong, or the field count is not that of the header.
-    pub fn record(&self, line: &str) -> Result<Record, String> {
+    pub(super) fn record(&self, line: &str) -> Result<Record, String> {
         let record = read(line).map_err(|wrong| wrong.to_string())?;
         if record.count() == self.column_count {
             return Ok(record);
@@ -67,7 +70,7 @@ impl Header {
     }
 
     /// Returns the field of `record` in the column `name`; `None` where it is empty.
-    pub fn text<'a>(&self, record: &'a Record, name: &str) -> Option<&'a str> {
+    pub(super) fn text<'a>(&self, record: &'a Record, name: &str) -> Option<&'a str> {
         let field = text(record, *self.columns.get(name)?);
         (!field.is_empty()).then_some(field)
     }

@@ -12,7 +12,7 @@ use crate::escape::visible;
 
 /// The failures of `tallyring send`. The text is safe to show.
 #[derive(Debug, thiserror::Error)]
-pub enum SendError {
+pub(crate) enum SendError {
     /// The command line is wrong; nothing was read or sent.
     #[error("{0}")]
     Usage(String),
@@ -37,7 +37,7 @@ impl From<SendError> for CommandError {
 
 /// The cause of an early end.
 #[derive(Debug, thiserror::Error)]
-pub enum Why {
+pub(crate) enum Why {
     /// A bad line under `--on-error stop`.
     #[error("{place}: {reason} (--on-error skip lists such lines and goes on)")]
     BadLine {
@@ -77,7 +77,7 @@ pub enum Why {
 
 /// How far a run had come.
 #[derive(Debug)]
-pub struct Sent {
+pub(crate) struct Sent {
     /// Events of batches that the server took.
     pub events: u64,
     /// The first line that was not sent, where it is known.

@@ -12,7 +12,7 @@ static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 /// Starts to watch for signals; the flag turns true on the first.
 ///
 /// Where signals cannot be watched, they end the process as if this function had not been called.
-pub fn watch() -> &'static AtomicBool {
+pub(super) fn watch() -> &'static AtomicBool {
     // The thread ends with the process.
     let _detached = thread::Builder::new().name("signals".to_owned()).spawn(|| {
         let Ok(runtime) = tokio::runtime::Builder::new_current_thread()

@@ -14,7 +14,7 @@ const EXACT_FLOAT_LIMIT: f64 = 9_007_199_254_740_992.0;
 ///
 /// # Errors
 /// A sentence for the user when the line is no JSON object.
-pub fn parse(line: &[u8]) -> Result<Json<'_>, String> {
+pub(super) fn parse(line: &[u8]) -> Result<Json<'_>, String> {
     let value = parse_borrowed(line).map_err(|error| {
         let column = error.column();
         let text = error.to_string();
@@ -32,7 +32,7 @@ pub fn parse(line: &[u8]) -> Result<Json<'_>, String> {
 ///
 /// # Errors
 /// A sentence for the user when the field holds an object or a list, or a number too large to be kept exactly.
-pub fn text<'a>(record: &'a Json<'_>, field: &str) -> Result<Option<Cow<'a, str>>, String> {
+pub(super) fn text<'a>(record: &'a Json<'_>, field: &str) -> Result<Option<Cow<'a, str>>, String> {
     match find(record, field) {
         None | Some(Json::Other(Value::Null)) => Ok(None),
         Some(Json::Text(text)) => Ok((!text.is_empty()).then_some(Cow::Borrowed(text))),

@@ -15,13 +15,13 @@ use tallyring_rebuild::load::{Counted, open_input};
 use super::place::{Place, SourceLine};
 
 /// The longest line that is read, in bytes without its line end.
-pub const LINE_BYTES_MAX: usize = 1 << 20;
+pub(super) const LINE_BYTES_MAX: usize = 1 << 20;
 
 const READ_BUFFER_BYTES: usize = 64 << 10;
 
 /// The result of reading a line.
 #[derive(Debug)]
-pub enum Next {
+pub(super) enum Next {
     /// A whole line.
     Line(SourceLine),
     /// A line that no format can use, and the reason.
@@ -33,7 +33,7 @@ pub enum Next {
 }
 
 /// Reads the lines of one file, or of standard input.
-pub struct LineReader {
+pub(super) struct LineReader {
     name: Arc<str>,
     input: BufReader<Box<dyn Read>>,
     /// Lines returned so far.
@@ -62,7 +62,7 @@ impl LineReader {
     ///
     /// # Errors
     /// When the file cannot be opened.
-    pub fn open(path: &Path, bytes_read: Arc<AtomicU64>) -> io::Result<Self> {
+    pub(super) fn open(path: &Path, bytes_read: Arc<AtomicU64>) -> io::Result<Self> {
         let input = open_input(path, &bytes_read)?;
         Ok(Self::new(path, input, bytes_read, None))
     }
@@ -71,7 +71,7 @@ impl LineReader {
     ///
     /// # Errors
     /// When the file does not exist or cannot be opened.
-    pub fn follow(path: &Path, bytes_read: Arc<AtomicU64>) -> io::Result<Self> {
+    pub(super) fn follow(path: &Path, bytes_read: Arc<AtomicU64>) -> io::Result<Self> {
         let file = File::open(path)?;
         let metadata = file.metadata()?;
         let followed = Followed {
@@ -102,7 +102,7 @@ impl LineReader {
     }
 
     /// Where the next line will start.
-    pub fn place(&self) -> Place {
+    pub(super) fn place(&self) -> Place {
         Place {
             file: Arc::clone(&self.name),
             line: self.line_count + 1,
@@ -113,7 +113,7 @@ impl LineReader {
     ///
     /// # Errors
     /// When the file cannot be read or unpacked; [`LineReader::place`] says where.
-    pub fn next(&mut self) -> io::Result<Next> {
+    pub(super) fn next(&mut self) -> io::Result<Next> {
         loop {
             let chunk = match self.input.fill_buf() {
                 Ok(chunk) => chunk,
@@ -216,12 +216,12 @@ impl LineReader {
 }
 
 /// Whether `path` means standard input.
-pub fn is_stdin(path: &Path) -> bool {
+pub(super) fn is_stdin(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
 /// Whether the name of `path` is that of a packed file.
-pub fn is_packed(path: &Path) -> bool {
+pub(super) fn is_packed(path: &Path) -> bool {
     path.extension().is_some_and(|extension| {
         ["gz", "zst"]
             .iter()

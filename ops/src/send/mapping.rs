@@ -19,7 +19,7 @@ const TARGETS: &str = "at, n, id, user, key.<namespace> and by.<subtotal>";
 
 /// A whole set of `--map` options, and the `--where` options beside them. Always has a time and at least one key.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Mapping {
+pub(super) struct Mapping {
     at: Source,
     n: Option<Source>,
     id: Option<Source>,
@@ -32,7 +32,7 @@ pub struct Mapping {
 
 /// An item of `POST /v1/increments`.
 #[derive(Debug, Serialize)]
-pub struct Increment<'a> {
+pub(super) struct Increment<'a> {
     at: i64,
     #[serde(skip_serializing_if = "Option::is_none")]
     n: Option<u64>,
@@ -51,7 +51,7 @@ impl Mapping {
     /// # Errors
     /// A sentence for the user that names the wrong option and the options there are; also when no `at` or no key is
     /// mapped.
-    pub fn parse(options: &[String]) -> Result<Self, String> {
+    pub(super) fn parse(options: &[String]) -> Result<Self, String> {
         let (mut at, mut n, mut id, mut user) = (None, None, None, None);
         let (mut keys, mut by) = (BTreeMap::new(), BTreeMap::new());
         for option in options {
@@ -112,7 +112,7 @@ impl Mapping {
     ///
     /// # Errors
     /// A sentence for the user that names the wrong option.
-    pub fn only_where(mut self, options: &[String]) -> Result<Self, String> {
+    pub(super) fn only_where(mut self, options: &[String]) -> Result<Self, String> {
         let conditions = options.iter().map(|option| Condition::parse(option));
         self.conditions = conditions.collect::<Result<_, _>>()?;
         Ok(self)
@@ -140,7 +140,7 @@ impl Mapping {
     ///
     /// # Errors
     /// A sentence for the user that names the wrong field and the fields there are.
-    pub fn check_combined(&self) -> Result<(), String> {
+    pub(super) fn check_combined(&self) -> Result<(), String> {
         match self
             .fields()
             .find(|field| !combined::FIELDS.contains(field))
@@ -155,7 +155,7 @@ impl Mapping {
     }
 
     /// The names of all fields that the options name.
-    pub fn fields(&self) -> impl Iterator<Item = &str> {
+    pub(super) fn fields(&self) -> impl Iterator<Item = &str> {
         let single = [
             Some(&self.at),
             self.n.as_ref(),
@@ -175,7 +175,7 @@ impl Mapping {
     }
 
     /// Whether events carry an id, so that sending them again counts nothing twice.
-    pub fn has_id(&self) -> bool {
+    pub(super) fn has_id(&self) -> bool {
         self.id.is_some()
     }
 
@@ -185,7 +185,7 @@ impl Mapping {
     /// # Errors
     /// A sentence for the user when the line is bad: no valid `at`, none of the keys, no valid `n` or no `id` where
     /// these are mapped. A missing `by` or `user` is left out.
-    pub fn increment<'a>(
+    pub(super) fn increment<'a>(
         &'a self,
         record: &'a Record<'_>,
     ) -> Result<Option<Increment<'a>>, String> {

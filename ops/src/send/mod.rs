@@ -83,7 +83,7 @@ nothing twice. Running the command again does count again, unless an id is mappe
     about = "Post events from JSON lines, CSV or web access logs, in batches",
     after_help = EXAMPLES
 )]
-pub struct SendArgs {
+pub(crate) struct SendArgs {
     /// Files to read, in this order; - is standard input; gzip and zstd are unpacked
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
@@ -133,7 +133,7 @@ pub struct SendArgs {
 
 /// The effect of a bad line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum OnError {
+pub(crate) enum OnError {
     /// Stop at the first; nothing further is sent.
     Stop,
     /// List it and go on.
@@ -147,7 +147,7 @@ pub enum OnError {
 ///
 /// # Errors
 /// The cause of an early end, in a text for the user that is safe to show. The summary is printed then too.
-pub fn run(args: SendArgs, json: bool) -> Result<()> {
+pub(crate) fn run(args: SendArgs, json: bool) -> Result<()> {
     let plan = Plan::new(args, std::env::var(KEY_VARIABLE).ok())?;
     let mut session = Session::new(
         &plan,

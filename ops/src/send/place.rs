@@ -7,7 +7,7 @@ use crate::escape::visible;
 
 /// Where a line stands. Shown as `file:line`, safe for a terminal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub(crate) struct Place {
     /// The file as the user named it; `-` is standard input.
     pub file: Arc<str>,
     /// The line's number, from 1.
@@ -22,7 +22,7 @@ impl fmt::Display for Place {
 
 /// A line without its line end, which need not be UTF-8.
 #[derive(Debug)]
-pub struct SourceLine {
+pub(super) struct SourceLine {
     /// The place of its first byte.
     pub place: Place,
     /// The bytes of the line.

@@ -12,7 +12,7 @@ use crate::http_client::Server;
 
 /// A file to read.
 #[derive(Debug)]
-pub struct Input {
+pub(super) struct Input {
     /// The name of the file; `-` is standard input.
     pub path: PathBuf,
     /// How its lines are written.
@@ -20,7 +20,7 @@ pub struct Input {
 }
 
 /// A checked command line.
-pub struct Plan {
+pub(super) struct Plan {
     /// The files, in order.
     pub inputs: Vec<Input>,
     /// The fields of an increment, by the fields of a line.
@@ -44,7 +44,7 @@ impl Plan {
     ///
     /// # Errors
     /// [`SendError::Usage`] with the fault and what to write instead.
-    pub fn new(args: SendArgs, environment_key: Option<String>) -> Result<Self, SendError> {
+    pub(super) fn new(args: SendArgs, environment_key: Option<String>) -> Result<Self, SendError> {
         Self::check(args, environment_key).map_err(SendError::Usage)
     }
 

@@ -12,7 +12,7 @@ use crate::http_client::{Server, is_tls_failure};
 
 /// How long and how often a batch is tried again.
 #[derive(Clone, Copy, Debug)]
-pub struct RetryPolicy {
+pub(super) struct RetryPolicy {
     /// Attempts in all, the first included; `None` for no limit. Before the first answer the limit is at most
     /// [`ATTEMPTS_TO_MEET`], because a wrong address stays wrong.
     pub attempts_max: Option<u32>,
@@ -35,7 +35,7 @@ impl Default for RetryPolicy {
 
 impl RetryPolicy {
     /// No limit, for a followed file: a new run would count the whole file again.
-    pub fn forever() -> Self {
+    pub(super) fn forever() -> Self {
         Self {
             attempts_max: None,
             ..Self::default()
@@ -64,7 +64,7 @@ enum Attempt {
 }
 
 /// Sends batches of one run to one server.
-pub struct Poster<'a> {
+pub(super) struct Poster<'a> {
     server: &'a Server,
     path: &'a str,
     run_id: String,
@@ -78,7 +78,7 @@ pub struct Poster<'a> {
 
 impl<'a> Poster<'a> {
     /// Posts to `path` of `server`; `run_id` must be new for every run of the program.
-    pub fn new(
+    pub(super) fn new(
         server: &'a Server,
         path: &'a str,
         run_id: String,
@@ -101,7 +101,7 @@ impl<'a> Poster<'a> {
     ///
     /// # Errors
     /// [`PostError`] when the batch was not counted, or may have been counted without an answer.
-    pub fn post(
+    pub(super) fn post(
         &mut self,
         batch_number: u64,
         body: &[u8],

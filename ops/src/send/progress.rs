@@ -13,7 +13,7 @@ use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 const TICK: Duration = Duration::from_millis(200);
 
 /// Shows how far a run has come.
-pub struct Progress {
+pub(super) struct Progress {
     bar: ProgressBar,
     bytes_read: Arc<AtomicU64>,
     started: Instant,
@@ -21,7 +21,7 @@ pub struct Progress {
 
 impl Progress {
     /// Starts the bar; `bytes_total` is the size of all files on disk, `None` where the end is not known.
-    pub fn start(bytes_total: Option<u64>) -> Self {
+    pub(super) fn start(bytes_total: Option<u64>) -> Self {
         let (bar, template) = match bytes_total {
             _ if !io::stderr().is_terminal() => (ProgressBar::hidden(), ""),
             Some(bytes) => (
@@ -45,17 +45,17 @@ impl Progress {
     }
 
     /// The counter of bytes read that moves the bar.
-    pub fn bytes_read(&self) -> Arc<AtomicU64> {
+    pub(super) fn bytes_read(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.bytes_read)
     }
 
     /// Time since the start.
-    pub fn elapsed(&self) -> Duration {
+    pub(super) fn elapsed(&self) -> Duration {
         self.started.elapsed()
     }
 
     /// Shows that `events` have been sent so far.
-    pub fn sent(&self, events: u64) {
+    pub(super) fn sent(&self, events: u64) {
         let rate = rate_per_second(events, self.elapsed());
         self.bar
             .set_position(self.bytes_read.load(Ordering::Relaxed));
@@ -67,19 +67,19 @@ impl Progress {
     }
 
     /// Prints a line, which must be safe to show.
-    pub fn message(&self, text: impl Display) {
+    pub(super) fn message(&self, text: impl Display) {
         // Nothing can be done when standard error is gone; the run goes on.
         self.bar.suspend(|| writeln!(io::stderr(), "{text}").ok());
     }
 
     /// Takes the bar away.
-    pub fn finish(&self) {
+    pub(super) fn finish(&self) {
         self.bar.finish_and_clear();
     }
 }
 
 /// `events` a second; 0 where no time has passed.
-pub fn rate_per_second(events: u64, elapsed: Duration) -> f64 {
+pub(super) fn rate_per_second(events: u64, elapsed: Duration) -> f64 {
     let seconds = elapsed.as_secs_f64();
     if seconds > 0.0 {
         events as f64 / seconds

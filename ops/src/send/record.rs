@@ -16,7 +16,7 @@ use super::place::SourceLine;
 
 /// How the lines of a file are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+pub(super) enum Format {
     /// JSON lines: one object a line.
     Json,
     /// CSV with a header line.
@@ -28,7 +28,7 @@ pub enum Format {
 impl Format {
     /// Guesses from the name: `.csv`, `.log` (combined), else JSON lines. A final `.gz` or `.zst`, and the number that
     /// rotation added, are ignored.
-    pub fn of_name(path: &Path) -> Self {
+    pub(super) fn of_name(path: &Path) -> Self {
         let name = path.to_string_lossy().to_ascii_lowercase();
         let packed = [".gz", ".zst"].iter();
         let name = packed.fold(&*name, |name, end| name.strip_suffix(end).unwrap_or(name));
@@ -48,7 +48,7 @@ impl Format {
 
 /// A parsed line.
 #[derive(Debug)]
-pub enum Record<'a> {
+pub(super) enum Record<'a> {
     /// An object of JSON lines.
     Json(Json<'a>),
     /// The fields of a CSV record, by its header.
@@ -62,7 +62,7 @@ impl Record<'_> {
     ///
     /// # Errors
     /// A sentence for the user when the field is no scalar.
-    pub fn text(&self, name: &str) -> Result<Option<Cow<'_, str>>, String> {
+    pub(super) fn text(&self, name: &str) -> Result<Option<Cow<'_, str>>, String> {
         match self {
             Self::Json(object) => json::text(object, name),
             Self::Csv(header, record) => Ok(header.text(record, name).map(Cow::Borrowed)),
@@ -73,7 +73,7 @@ impl Record<'_> {
 
 /// Whether a line completed a record.
 #[derive(Debug)]
-pub enum Assembled {
+pub(super) enum Assembled {
     /// A record, at the place of its first line.
     Record(SourceLine),
     /// Nothing to send: a blank line, a CSV header, or the start of a record that goes on.
@@ -86,7 +86,7 @@ pub enum Assembled {
 
 /// Puts lines of one file together to records and parses them.
 #[derive(Debug)]
-pub struct Parser {
+pub(super) struct Parser {
     format: Format,
     /// CSV: the header of the current file, once read.
     header: Option<Header>,
@@ -96,7 +96,7 @@ pub struct Parser {
 
 impl Parser {
     /// A parser for one file.
-    pub fn new(format: Format) -> Self {
+    pub(super) fn new(format: Format) -> Self {
         Self {
             format,
             header: None,
@@ -105,7 +105,7 @@ impl Parser {
     }
 
     /// Takes the next line. A line numbered 1 starts a file anew, with its own header.
-    pub fn assemble(&mut self, line: SourceLine, mapping: &Mapping) -> Assembled {
+    pub(super) fn assemble(&mut self, line: SourceLine, mapping: &Mapping) -> Assembled {
         if self.format == Format::Csv {
             return self.assemble_csv(line, mapping);
         }
@@ -169,7 +169,7 @@ impl Parser {
     }
 
     /// Returns what the file's end leaves unfinished, and why that is bad.
-    pub fn finish(&mut self) -> Option<(SourceLine, &'static str)> {
+    pub(super) fn finish(&mut self) -> Option<(SourceLine, &'static str)> {
         self.open.take().map(|line| (line, NOT_CLOSED))
     }
 
@@ -177,7 +177,7 @@ impl Parser {
     ///
     /// # Errors
     /// A sentence for the user when the record is bad.
-    pub fn parse<'a>(&'a self, record: &'a [u8]) -> Result<Record<'a>, String> {
+    pub(super) fn parse<'a>(&'a self, record: &'a [u8]) -> Result<Record<'a>, String> {
         if self.format == Format::Json {
             return json::parse(record).map(Record::Json);
         }

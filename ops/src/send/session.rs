@@ -46,7 +46,7 @@ struct Batch {
 }
 
 /// A run in progress.
-pub struct Session<'a> {
+pub(super) struct Session<'a> {
     plan: &'a Plan,
     poster: Poster<'a>,
     batch: Batch,
@@ -65,7 +65,7 @@ impl<'a> Session<'a> {
     ///
     /// # Errors
     /// When a file is missing or a directory, or the rejects file cannot be created.
-    pub fn new(
+    pub(super) fn new(
         plan: &'a Plan,
         run_id: String,
         retry: RetryPolicy,
@@ -104,7 +104,7 @@ impl<'a> Session<'a> {
     ///
     /// # Errors
     /// [`SendError::Stopped`].
-    pub fn run(&mut self) -> Result<(), SendError> {
+    pub(super) fn run(&mut self) -> Result<(), SendError> {
         let outcome = self.send_all();
         self.progress.finish();
         self.bad_lines.finish(&self.progress);
@@ -131,12 +131,12 @@ impl<'a> Session<'a> {
     }
 
     /// The counts so far.
-    pub fn totals(&self) -> &Totals {
+    pub(super) fn totals(&self) -> &Totals {
         &self.totals
     }
 
     /// Time since the start.
-    pub fn elapsed(&self) -> Duration {
+    pub(super) fn elapsed(&self) -> Duration {
         self.progress.elapsed()
     }
 

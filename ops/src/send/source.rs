@@ -9,7 +9,7 @@ use crate::escape::quoted;
 
 /// Where the text of a target comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
+pub(super) enum Source {
     /// A field of the line.
     Field(String),
     /// A constant text, written `TARGET==TEXT`.
@@ -21,7 +21,10 @@ impl Source {
     ///
     /// # Errors
     /// A sentence for the user when the field is no scalar.
-    pub fn text<'a>(&'a self, record: &'a Record<'_>) -> Result<Option<Cow<'a, str>>, String> {
+    pub(super) fn text<'a>(
+        &'a self,
+        record: &'a Record<'_>,
+    ) -> Result<Option<Cow<'a, str>>, String> {
         match self {
             Self::Literal(text) => Ok(Some(Cow::Borrowed(text))),
             Self::Field(name) => record.text(name),
@@ -32,7 +35,7 @@ impl Source {
     ///
     /// # Errors
     /// A sentence for the user when the field is missing, empty or no scalar.
-    pub fn required<'a>(
+    pub(super) fn required<'a>(
         &'a self,
         record: &'a Record<'_>,
         target: &str,
@@ -42,7 +45,7 @@ impl Source {
     }
 
     /// Names the target `prefix` + `target` and its field in a message.
-    pub fn describe(&self, prefix: &str, target: &str) -> String {
+    pub(super) fn describe(&self, prefix: &str, target: &str) -> String {
         match self {
             Self::Field(name) => format!("`{prefix}{target}` (field {})", quoted(name)),
             Self::Literal(_) => format!("`{prefix}{target}`"),
@@ -54,7 +57,7 @@ impl Source {
 ///
 /// # Errors
 /// A sentence for the user when the option has neither form.
-pub fn parse_option(option: &str) -> Result<(&str, Source), String> {
+pub(super) fn parse_option(option: &str) -> Result<(&str, Source), String> {
     let usage = || {
         format!(
             "--map {}: write TARGET=FIELD, or TARGET==TEXT for a constant",
@@ -77,7 +80,7 @@ pub fn parse_option(option: &str) -> Result<(&str, Source), String> {
 ///
 /// # Errors
 /// A sentence for the user when it cannot.
-pub fn check_namespace(name: &str) -> Result<(), String> {
+pub(super) fn check_namespace(name: &str) -> Result<(), String> {
     if is_name(name) {
         return Ok(());
     }

@@ -10,7 +10,7 @@ use super::progress::rate_per_second;
 
 /// The counts of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Totals {
+pub(super) struct Totals {
     /// Events of answered batches: `accepted + duplicates + rejected`.
     pub sent: u64,
     /// Events that the server counted, late ones included.
@@ -44,7 +44,12 @@ impl Totals {
     ///
     /// # Errors
     /// When `out` cannot be written.
-    pub fn write(&self, out: &mut dyn Write, elapsed: Duration, json: bool) -> io::Result<()> {
+    pub(super) fn write(
+        &self,
+        out: &mut dyn Write,
+        elapsed: Duration,
+        json: bool,
+    ) -> io::Result<()> {
         if json {
             return self.write_json(out, elapsed);
         }

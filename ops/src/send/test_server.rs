@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::thread::{self, JoinHandle};
 
 /// The reply to one request.
-pub enum Reply {
+pub(super) enum Reply {
     /// Status, further headers (each with its line end) and body.
     Answer(u16, &'static str, &'static str),
     /// Close the connection without an answer.
@@ -14,14 +14,14 @@ pub enum Reply {
 
 /// A request.
 #[derive(Debug)]
-pub struct Request {
+pub(super) struct Request {
     pub first_line: String,
     headers: Vec<(String, String)>,
     pub body: Vec<u8>,
 }
 
 impl Request {
-    pub fn header(&self, name: &str) -> Option<&str> {
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
         self.headers
             .iter()
             .find(|(header, _)| header == name)
@@ -30,20 +30,20 @@ impl Request {
 }
 
 /// A server that ends after its last reply.
-pub struct Server {
+pub(super) struct Server {
     pub url: String,
     thread: JoinHandle<Vec<Request>>,
 }
 
 impl Server {
     /// Waits until every reply was given.
-    pub fn requests(self) -> Vec<Request> {
+    pub(super) fn requests(self) -> Vec<Request> {
         self.thread.join().expect("server thread")
     }
 }
 
 /// Starts a server on a free port of the loopback address.
-pub fn serve(replies: Vec<Reply>) -> Server {
+pub(super) fn serve(replies: Vec<Reply>) -> Server {
     let listener = TcpListener::bind("127.0.0.1:0").expect("port");
     let url = format!("http://{}", listener.local_addr().expect("address"));
     let thread = thread::spawn(move || {

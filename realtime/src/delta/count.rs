@@ -23,7 +23,7 @@ impl Delta {
     /// Counts increments on every key that they name, and on every subtotal that those keys declare.
     ///
     /// Counts stay below 2^53 because the caller checks them before it logs an increment.
-    pub fn add(&mut self, keys: &LongKeys, schema: &Schema, increments: &[&Increment]) {
+    pub(crate) fn add(&mut self, keys: &LongKeys, schema: &Schema, increments: &[&Increment]) {
         let of = self.shard_count();
         let (shards, lookups) = self.parts_mut();
         let mut part = Part {
@@ -37,7 +37,12 @@ impl Delta {
 
     /// Counts increments as [`Delta::add`] does, with the shards divided among the threads of the current pool. It is
     /// for very many increments, because each thread looks at all of them.
-    pub fn add_by_all(&mut self, keys: &LongKeys, schema: &Schema, increments: &[&Increment]) {
+    pub(crate) fn add_by_all(
+        &mut self,
+        keys: &LongKeys,
+        schema: &Schema,
+        increments: &[&Increment],
+    ) {
         let of = self.shard_count();
         let each = of.div_ceil(u16::try_from(rayon::current_num_threads()).unwrap_or(of));
         let (shards, lookups) = self.parts_mut();

@@ -11,7 +11,7 @@ use super::lookups::Lookups;
 use super::memory::{Bucket, Delta, Shard};
 
 /// Destination of the runs of a delta.
-pub struct FlushTarget<'a> {
+pub(crate) struct FlushTarget<'a> {
     /// The group of blobs that takes the runs.
     pub group: &'a PutGroup<'a>,
     /// The delta store.
@@ -24,7 +24,7 @@ pub struct FlushTarget<'a> {
 ///
 /// # Errors
 /// When a run cannot be written; errors of `wrote`.
-pub fn write_runs(
+pub(crate) fn write_runs(
     target: &FlushTarget<'_>,
     delta: &Delta,
     wrote: &mut dyn FnMut(RunEntry) -> Result<()>,

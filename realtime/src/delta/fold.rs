@@ -8,7 +8,7 @@ use super::memory::{Delta, NONE, Shard};
 
 /// How far one delta has been moved into another.
 #[derive(Default)]
-pub struct Fold {
+pub(super) struct Fold {
     /// Number of moved lookups; all lookups move before the first bucket.
     lookups: usize,
     shard: usize,
@@ -47,7 +47,7 @@ const SCANNED_MAX: usize = 16 * TOGETHER;
 impl Fold {
     /// Moves about `counters` lookups and counters of `from` into `to`, which has as many shards. Returns false once
     /// nothing is left. Both deltas are those of the steps before.
-    pub fn step(&mut self, from: &mut Delta, to: &mut Delta, counters: usize) -> bool {
+    pub(super) fn step(&mut self, from: &mut Delta, to: &mut Delta, counters: usize) -> bool {
         let mut moved = 0;
         while moved < counters {
             let left = from.lookups().len() - self.lookups;

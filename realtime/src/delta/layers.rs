@@ -17,7 +17,7 @@ const ABOVE_MAX: usize = 8;
 
 /// Deltas of one delta store, the base first.
 #[derive(Clone)]
-pub struct Layers {
+pub(crate) struct Layers {
     shards: u16,
     base: Arc<Delta>,
     above: Vec<Layer>,
@@ -33,14 +33,14 @@ struct Layer {
 
 /// A fold of a layer into one below it.
 #[derive(Default)]
-pub struct Folding {
+pub(crate) struct Folding {
     /// Index of the layer and of the layer below: 0 is the base, 1 the layer above the base.
     pair: Option<(usize, usize)>,
     fold: Fold,
 }
 
 /// Result of one step of a fold.
-pub enum Step {
+pub(crate) enum Step {
     /// More counters remain to be moved.
     More,
     /// The layer is empty. It still holds its memory, which takes a moment to free.
@@ -52,14 +52,14 @@ pub enum Step {
 }
 
 /// Layers that are to be merged by copying.
-pub struct Copying {
+pub(crate) struct Copying {
     from: usize,
     layers: Vec<Arc<Delta>>,
 }
 
 impl Layers {
     /// Creates an empty base of `shards` shards.
-    pub fn new(shards: u16) -> Self {
+    pub(crate) fn new(shards: u16) -> Self {
         Self {
             shards,
             base: Arc::new(Delta::new(shards)),
@@ -68,17 +68,17 @@ impl Layers {
     }
 
     /// All layers.
-    pub fn deltas(&self) -> impl Iterator<Item = &Arc<Delta>> {
+    pub(crate) fn deltas(&self) -> impl Iterator<Item = &Arc<Delta>> {
         std::iter::once(&self.base).chain(self.above.iter().map(|layer| &layer.delta))
     }
 
     /// True when there are layers above the base.
-    pub fn has_above(&self) -> bool {
+    pub(crate) fn has_above(&self) -> bool {
         !self.above.is_empty()
     }
 
     /// The delta to count in: the base, or a layer that no view holds.
-    pub fn open(&mut self) -> &mut Delta {
+    pub(crate) fn open(&mut self) -> &mut Delta {
         let Self {
             shards,
             base,
@@ -97,13 +97,13 @@ impl Layers {
     }
 
     /// Adds a delta, which counts from now on.
-    pub fn push(&mut self, delta: Delta) {
+    pub(crate) fn push(&mut self, delta: Delta) {
         self.above.push(Layer::new(delta));
     }
 
     /// Moves about `counters` counters of a layer into a layer below it; no view holds either of them. Between the
     /// steps of one `folding`, only the counts of layers change, and layers are added.
-    pub fn step(&mut self, folding: &mut Folding, counters: usize) -> Step {
+    pub(crate) fn step(&mut self, folding: &mut Folding, counters: usize) -> Step {
         if self.above.is_empty() {
             return Step::Nothing;
         }
@@ -132,7 +132,7 @@ impl Layers {
 
     /// The layers to merge by copying, where there are many: the newest ones, so that each count is copied only a few
     /// times.
-    pub fn many(&self) -> Option<Copying> {
+    pub(crate) fn many(&self) -> Option<Copying> {
         if self.above.len() <= ABOVE_MAX {
             return None;
         }
@@ -155,7 +155,7 @@ impl Layers {
     }
 
     /// Replaces layers by their merge, and returns the layers. Only a fold removes layers.
-    pub fn replace(&mut self, copying: Copying, merged: Delta) -> Vec<Arc<Delta>> {
+    pub(crate) fn replace(&mut self, copying: Copying, merged: Delta) -> Vec<Arc<Delta>> {
         let Copying { from, layers } = copying;
         let replaced = from..from + layers.len();
         let is_same = |(layer, copied): (&Layer, &Arc<Delta>)| Arc::ptr_eq(&layer.delta, copied);
@@ -169,7 +169,7 @@ impl Layers {
     }
 
     /// Takes all layers that count something, and leaves an empty base.
-    pub fn take(&mut self) -> Vec<Arc<Delta>> {
+    pub(crate) fn take(&mut self) -> Vec<Arc<Delta>> {
         let taken = std::mem::replace(self, Self::new(self.shards));
         let above = taken.above.into_iter().map(|layer| layer.delta);
         let all = std::iter::once(taken.base).chain(above);
@@ -188,7 +188,7 @@ impl Layer {
 
 impl Copying {
     /// Merges the layers. The time grows with the number of their counters.
-    pub fn merged(&self) -> Delta {
+    pub(crate) fn merged(&self) -> Delta {
         let mut layers = self.layers.iter();
         let first = layers.next().expect("BUG: there are several");
         let mut merged = Delta::clone(first);

@@ -11,7 +11,7 @@ const SHOWN_BYTES_MAX: usize = 200;
 
 /// Hashes and their texts, in the order in which they were first seen.
 #[derive(Clone, Default)]
-pub struct Lookups {
+pub(crate) struct Lookups {
     hashes: Interner,
     /// Texts by number of the hash.
     texts: Vec<Box<str>>,
@@ -20,7 +20,7 @@ pub struct Lookups {
 
 impl Lookups {
     /// Notes the text behind a hash.
-    pub fn note(&mut self, hash: &str, raw: &str) {
+    pub(crate) fn note(&mut self, hash: &str, raw: &str) {
         debug_assert!(is_hash(hash));
         let number = self.hashes.intern(hash.as_bytes()) as usize;
         match self.texts.get(number) {
@@ -35,19 +35,19 @@ impl Lookups {
     }
 
     /// The text behind a hash; none for a text that is stored as it is.
-    pub fn get(&self, hash: &[u8]) -> Option<&str> {
+    pub(crate) fn get(&self, hash: &[u8]) -> Option<&str> {
         // Most stored forms are no hashes, and need no look into the table.
         let number = is_hash(hash).then(|| self.hashes.find(hash))??;
         Some(&self.texts[number as usize])
     }
 
     /// Number of lookups.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.texts.len()
     }
 
     /// Copies a range of another delta's lookups.
-    pub fn take(&mut self, from: &Self, range: Range<usize>) {
+    pub(crate) fn take(&mut self, from: &Self, range: Range<usize>) {
         for number in range {
             let hash = from.hashes.get(number as u32);
             let hash = std::str::from_utf8(hash).expect("BUG: noted as text");
@@ -56,7 +56,7 @@ impl Lookups {
     }
 
     /// Memory of the lookups, bytes.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.hashes.bytes() + size_of::<Box<str>>() * self.texts.capacity() + self.text_bytes
     }
 }

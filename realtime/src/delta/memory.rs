@@ -13,7 +13,7 @@ use super::lookups::Lookups;
 
 /// Counters of one delta store in memory.
 #[derive(Clone)]
-pub struct Delta {
+pub(crate) struct Delta {
     shards: Vec<Shard>,
     /// The text behind each hash that keys and values use.
     lookups: Lookups,
@@ -21,7 +21,7 @@ pub struct Delta {
 
 /// Counters of the keys of one shard.
 #[derive(Clone, Default)]
-pub struct Shard {
+pub(super) struct Shard {
     pub(super) keys: Interner,
     /// First bucket of each key, by key number.
     pub(super) first_bucket: Vec<u32>,
@@ -41,7 +41,7 @@ pub struct Shard {
 
 /// One key, subtotal and base bucket.
 #[derive(Clone, Copy)]
-pub struct Bucket {
+pub(super) struct Bucket {
     pub(super) key: u32,
     pub(super) minutes: u32,
     pub(super) subtotal: u16,
@@ -56,7 +56,7 @@ pub struct Bucket {
 
 /// One value in the bucket of a subtotal.
 #[derive(Clone, Copy)]
-pub struct Counter {
+pub(super) struct Counter {
     pub(super) count: u64,
     pub(super) bucket: u32,
     pub(super) value: u32,
@@ -70,7 +70,7 @@ pub(super) type BucketIdentity = (u32, u16, TimeCode);
 pub(super) type CounterIdentity = (u32, u32);
 
 /// The end of a list.
-pub const NONE: u32 = u32::MAX;
+pub(super) const NONE: u32 = u32::MAX;
 
 const _: () = assert!(size_of::<Bucket>() == 32 && size_of::<Counter>() == 24);
 
@@ -92,7 +92,7 @@ impl Counter {
 
 impl Delta {
     /// Creates an empty delta of `shards` shards.
-    pub fn new(shards: u16) -> Self {
+    pub(crate) fn new(shards: u16) -> Self {
         Self {
             shards: (0..shards).map(|_| Shard::default()).collect(),
             lookups: Lookups::default(),
@@ -100,7 +100,7 @@ impl Delta {
     }
 
     /// Calls `visit` with every base bucket of the total `total_key` and its count.
-    pub fn totals(&self, total_key: &[u8], visit: &mut dyn FnMut(TimeCode, u64)) {
+    pub(crate) fn totals(&self, total_key: &[u8], visit: &mut dyn FnMut(TimeCode, u64)) {
         let shard = self.shard(total_key);
         for bucket in shard
             .buckets_of(total_key)
@@ -111,7 +111,7 @@ impl Delta {
     }
 
     /// Calls `visit` with every base bucket, stored value and count of one subtotal of `total_key`.
-    pub fn subtotals(
+    pub(crate) fn subtotals(
         &self,
         total_key: &[u8],
         subtotal: &str,
@@ -136,7 +136,7 @@ impl Delta {
     }
 
     /// Calls `visit` with every base bucket of `total_key` that has users, and with these users.
-    pub fn users(&self, total_key: &[u8], visit: &mut dyn FnMut(TimeCode, &Users)) {
+    pub(crate) fn users(&self, total_key: &[u8], visit: &mut dyn FnMut(TimeCode, &Users)) {
         let shard = self.shard(total_key);
         for bucket in shard.buckets_of(total_key) {
             if let Some(users) = shard.users_of(bucket) {
@@ -146,7 +146,7 @@ impl Delta {
     }
 
     /// Calls `visit` with every counter: record key, value of a subtotal, base bucket, count.
-    pub fn points(&self, visit: &mut dyn FnMut(String, Option<String>, TimeCode, u64)) {
+    pub(crate) fn points(&self, visit: &mut dyn FnMut(String, Option<String>, TimeCode, u64)) {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         for shard in &self.shards {
             for bucket in shard.buckets.iter().filter(|bucket| bucket.count > 0) {
@@ -170,18 +170,18 @@ impl Delta {
     }
 
     /// The texts behind the hashes that keys and values use.
-    pub fn lookups(&self) -> &Lookups {
+    pub(crate) fn lookups(&self) -> &Lookups {
         &self.lookups
     }
 
     /// True when the delta counts nothing: nothing was ever counted, or all of it was folded into another delta.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         let mut buckets = self.shards.iter().flat_map(|shard| &shard.buckets);
         buckets.all(|bucket| bucket.count == 0)
     }
 
     /// Number of counters: totals and values of subtotals.
-    pub fn counters(&self) -> u64 {
+    pub(crate) fn counters(&self) -> u64 {
         self.shards
             .iter()
             .map(|shard| (shard.counters.len() + shard.totals) as u64)
@@ -189,7 +189,7 @@ impl Delta {
     }
 
     /// Memory of the delta, bytes.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.shards.iter().map(Shard::bytes).sum::<usize>() + self.lookups.bytes()
     }
 

@@ -13,8 +13,8 @@ mod memory;
 mod section;
 mod store;
 
-pub use flush::{FlushTarget, write_runs};
-pub use layers::{Folding, Layers, Step};
-pub use memory::Delta;
-pub use section::SectionKey;
-pub use store::{DeltaStore, OpenRun};
+pub(crate) use flush::{FlushTarget, write_runs};
+pub(crate) use layers::{Folding, Layers, Step};
+pub(crate) use memory::Delta;
+pub(crate) use section::SectionKey;
+pub(crate) use store::{DeltaStore, OpenRun};

@@ -9,11 +9,11 @@ use crate::budget::Charge;
 use crate::error::Result;
 
 /// A function that visits a total key, a base bucket, a stored value of a subtotal, and its count.
-pub type ValueVisitor<'v> = dyn FnMut(&[u8], TimeCode, &[u8], u64) + 'v;
+pub(super) type ValueVisitor<'v> = dyn FnMut(&[u8], TimeCode, &[u8], u64) + 'v;
 
 /// A key of a section: the beginning of its text, which orders most keys, and its numbers.
 #[derive(Clone, Copy)]
-pub struct SectionKey {
+pub(crate) struct SectionKey {
     head: u64,
     key: u32,
     shard: u16,
@@ -24,7 +24,11 @@ impl Delta {
     ///
     /// # Errors
     /// When the budget has no room for the keys.
-    pub fn section_keys(&self, section: &[u8], charge: &mut Charge) -> Result<Vec<SectionKey>> {
+    pub(crate) fn section_keys(
+        &self,
+        section: &[u8],
+        charge: &mut Charge,
+    ) -> Result<Vec<SectionKey>> {
         let keys = || {
             self.shards().iter().enumerate().flat_map(|(index, shard)| {
                 let keys = (0..shard.keys.len()).filter(|&key| shard.first_bucket[key] != NONE);
@@ -52,12 +56,12 @@ impl Delta {
     }
 
     /// The text of a key, with its section.
-    pub fn section_key(&self, key: SectionKey) -> &[u8] {
+    pub(crate) fn section_key(&self, key: SectionKey) -> &[u8] {
         self.shards()[usize::from(key.shard)].keys.get(key.key)
     }
 
     /// Calls `visit` with every base bucket of a key's total, and its count.
-    pub fn section_total(&self, key: SectionKey, visit: &mut dyn FnMut(TimeCode, u64)) {
+    pub(crate) fn section_total(&self, key: SectionKey, visit: &mut dyn FnMut(TimeCode, u64)) {
         let totals = self.shards()[usize::from(key.shard)].buckets_of_number(key.key);
         for bucket in totals.filter(|bucket| bucket.subtotal == 0) {
             visit(bucket.code(), bucket.count);
@@ -66,7 +70,7 @@ impl Delta {
 
     /// Calls `visit` with every value of one subtotal of a section's totals (`u|`), in the base buckets for which
     /// `wanted` is true: total key, base bucket, stored value, count.
-    pub fn section_values(
+    pub(crate) fn section_values(
         &self,
         (section, subtotal): (&[u8], &str),
         wanted: &dyn Fn(TimeCode) -> bool,
@@ -90,7 +94,7 @@ impl Delta {
     }
 
     /// Calls `visit` with the record key, base bucket and count of every total.
-    pub fn each_total(&self, visit: &mut dyn FnMut(&[u8], TimeCode, u64)) {
+    pub(crate) fn each_total(&self, visit: &mut dyn FnMut(&[u8], TimeCode, u64)) {
         for shard in self.shards() {
             let totals = shard.buckets.iter();
             for bucket in totals.filter(|bucket| bucket.subtotal == 0 && bucket.count > 0) {

@@ -10,7 +10,7 @@ use super::memory::Delta;
 
 /// A run and its entry in the manifest.
 #[derive(Clone)]
-pub struct OpenRun {
+pub(crate) struct OpenRun {
     /// Entry of the manifest.
     pub entry: RunEntry,
     /// The open file.
@@ -19,7 +19,7 @@ pub struct OpenRun {
 
 /// The counters of one day of the ring, or of one late epoch. A clone shares everything, and takes constant time.
 #[derive(Clone)]
-pub struct DeltaStore {
+pub(crate) struct DeltaStore {
     /// The day, or the late epoch.
     pub id: StoreId,
     /// First offset that the delta store takes.
@@ -38,7 +38,7 @@ pub struct DeltaStore {
 
 impl DeltaStore {
     /// Creates an empty delta store that opens at `opened`.
-    pub fn new(id: StoreId, opened: Offset, shards: u16) -> Self {
+    pub(crate) fn new(id: StoreId, opened: Offset, shards: u16) -> Self {
         Self {
             id,
             opened,
@@ -54,7 +54,7 @@ impl DeltaStore {
     ///
     /// # Errors
     /// When a run cannot be opened.
-    pub fn from_entry<E>(
+    pub(crate) fn from_entry<E>(
         entry: &StoreEntry,
         shards: u16,
         mut open: impl FnMut(&RunEntry) -> Result<OpenRun, E>,
@@ -71,7 +71,7 @@ impl DeltaStore {
     }
 
     /// The entry in a manifest, with the runs that are flushed.
-    pub fn entry(&self) -> StoreEntry {
+    pub(crate) fn entry(&self) -> StoreEntry {
         StoreEntry {
             id: self.id,
             opened: self.opened,
@@ -82,18 +82,18 @@ impl DeltaStore {
     }
 
     /// True when the delta store takes the record with this sequence number.
-    pub fn takes(&self, sequence: u64) -> bool {
+    pub(crate) fn takes(&self, sequence: u64) -> bool {
         self.opened.sequence <= sequence && self.cut.is_none_or(|cut| sequence < cut.sequence)
     }
 
     /// The deltas: all layers, and the frozen ones.
-    pub fn deltas(&self) -> impl Iterator<Item = &Delta> {
+    pub(crate) fn deltas(&self) -> impl Iterator<Item = &Delta> {
         let all = self.layers.deltas().chain(&self.frozen);
         all.map(|delta| &**delta)
     }
 
     /// True when the delta store counts nothing at all.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.runs.is_empty() && self.deltas().all(Delta::is_empty)
     }
 }

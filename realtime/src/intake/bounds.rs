@@ -12,23 +12,23 @@ const HOUR_SECONDS: i64 = 3_600;
 pub(super) struct Bounds(Box<[u64; HOURS]>);
 
 impl Bounds {
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self(Box::new([0; HOURS]))
     }
 
     /// An upper bound of the sum of all counters in the hour of `at`, Unix seconds.
-    pub fn of(&self, at: i64) -> u64 {
+    pub(super) fn of(&self, at: i64) -> u64 {
         self.0[index(hour(at))]
     }
 
     /// Counts an increment.
-    pub fn add(&mut self, at: i64, n: u64) {
+    pub(super) fn add(&mut self, at: i64, n: u64) {
         let bound = &mut self.0[index(hour(at))];
         *bound = bound.saturating_add(n);
     }
 
     /// Counts the sum of a run in each of the run's hours.
-    pub fn add_run(&mut self, run: &RunEntry) {
+    pub(super) fn add_run(&mut self, run: &RunEntry) {
         let sums = run.meta.sums.iter();
         // Breakdowns are parts of totals; minutes and ids are not counts.
         let totals = sums.filter(|(section, _)| !section.contains('.'));

@@ -26,7 +26,7 @@ pub(super) struct Staged {
 }
 
 impl Staged {
-    pub fn append(&mut self, later: Self) {
+    pub(super) fn append(&mut self, later: Self) {
         self.ids.extend(later.ids);
         self.producers.extend(later.producers);
         self.outcomes.extend(later.outcomes);
@@ -70,7 +70,7 @@ pub(super) struct Mark {
 }
 
 impl Group {
-    pub fn new(rules: Rules, now_ms: i64) -> Self {
+    pub(super) fn new(rules: Rules, now_ms: i64) -> Self {
         Self {
             rules,
             now_ms,
@@ -84,7 +84,7 @@ impl Group {
         }
     }
 
-    pub fn mark(&self, writer: &Writer) -> Mark {
+    pub(super) fn mark(&self, writer: &Writer) -> Mark {
         Mark {
             bytes: writer.payload.len(),
             records: self.frame.len(),
@@ -95,7 +95,7 @@ impl Group {
     }
 
     /// Removes what was staged since `mark` of a batch without an outcome.
-    pub fn go_back(&mut self, writer: &mut Writer, mark: Mark) {
+    pub(super) fn go_back(&mut self, writer: &mut Writer, mark: Mark) {
         if self.frame.len() > mark.records {
             // The sums in `added` include these records.
             self.added = None;
@@ -112,14 +112,14 @@ impl Group {
     }
 
     /// All staged records, in order.
-    pub fn records(&self) -> impl DoubleEndedIterator<Item = &Record> {
+    pub(super) fn records(&self) -> impl DoubleEndedIterator<Item = &Record> {
         let written = self.written.iter().flat_map(|frame| &frame.records);
         written.chain(&self.frame)
     }
 
     /// Accepts the next batch. A batch that left no record repeats an earlier one, whose records may be unsynced: both
     /// succeed or fail together.
-    pub fn accept(&mut self, accepted: Accepted) {
+    pub(super) fn accept(&mut self, accepted: Accepted) {
         let staged = if self.frame.is_empty() {
             &mut self.unsynced
         } else {
@@ -130,14 +130,14 @@ impl Group {
     }
 
     /// Refuses the batches of records that could not be written, and removes their traces.
-    pub fn refuse(&mut self, writer: &mut Writer, staged: Staged, refusal: &Refusal) {
+    pub(super) fn refuse(&mut self, writer: &mut Writer, staged: Staged, refusal: &Refusal) {
         for index in staged.take_back(writer) {
             self.outcomes[index] = Err(refusal.clone());
         }
     }
 
     /// Remembers an id for the record that is pushed next. `base` is the sequence number of the frame's first record.
-    pub fn remember(&mut self, writer: &mut Writer, id: u128, base: u64) {
+    pub(super) fn remember(&mut self, writer: &mut Writer, id: u128, base: u64) {
         let sequence = base + self.frame.len() as u64;
         writer.ids.insert(
             id,
@@ -149,7 +149,7 @@ impl Group {
         self.open.ids.push(id);
     }
 
-    pub fn push(&mut self, writer: &mut Writer, record: Record) {
+    pub(super) fn push(&mut self, writer: &mut Writer, record: Record) {
         record.encode(&mut writer.payload);
         self.frame.push(record);
     }

@@ -12,7 +12,7 @@
 
 mod compact;
 
-pub use compact::compact;
+pub(crate) use compact::compact;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use tallyring_records::line::{entries, push_entry};
 use tallyring_records::{Grain, TimeCode};
 
 /// All ids of the window.
-pub struct Ids {
+pub(crate) struct Ids {
     recent: HashMap<u128, Seen>,
     /// Frozen ids, which count until the manifest names their run.
     frozen: Option<Arc<HashMap<u128, Seen>>>,
@@ -35,7 +35,7 @@ pub struct Ids {
 
 /// The record that made an id known, and its arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Seen {
+pub(crate) struct Seen {
     /// Sequence number of the record.
     pub sequence: u64,
     /// Arrival, Unix milliseconds.
@@ -43,7 +43,7 @@ pub struct Seen {
 }
 
 /// A run of ids with its filter; within the window only.
-pub struct IdRun {
+pub(crate) struct IdRun {
     entry: IdRunEntry,
     run: Arc<Run>,
     filter: Option<BloomFilter>,
@@ -61,7 +61,7 @@ impl Ids {
     ///
     /// # Errors
     /// When a run cannot be read.
-    pub fn open(blobs: &Blobs, entries: &[IdRunEntry], known_from_ms: i64) -> Result<Self> {
+    pub(crate) fn open(blobs: &Blobs, entries: &[IdRunEntry], known_from_ms: i64) -> Result<Self> {
         let runs = entries
             .iter()
             .map(|entry| IdRun::open(blobs, entry.clone(), known_from_ms).map(Arc::new))
@@ -77,7 +77,7 @@ impl Ids {
     ///
     /// # Errors
     /// When a run that may hold it is damaged.
-    pub fn find(&self, cache: &BlockCache, id: u128) -> Result<Option<u64>> {
+    pub(crate) fn find(&self, cache: &BlockCache, id: u128) -> Result<Option<u64>> {
         let in_memory = self
             .recent
             .get(&id)
@@ -98,7 +98,7 @@ impl Ids {
     }
 
     /// Sequence number for an id in memory, and the runs that may hold the id, including those beyond the window.
-    pub fn candidates(&self, id: u128) -> (Option<u64>, Vec<Arc<IdRun>>) {
+    pub(crate) fn candidates(&self, id: u128) -> (Option<u64>, Vec<Arc<IdRun>>) {
         let in_memory = self
             .recent
             .get(&id)
@@ -112,35 +112,35 @@ impl Ids {
     }
 
     /// [`Ids::candidates`] of the window alone, where [`Ids::find`] looks.
-    pub fn candidates_in_window(&self, id: u128) -> (Option<u64>, Vec<Arc<IdRun>>) {
+    pub(crate) fn candidates_in_window(&self, id: u128) -> (Option<u64>, Vec<Arc<IdRun>>) {
         let (sequence, mut runs) = self.candidates(id);
         runs.retain(|run| run.filter.is_some());
         (sequence, runs)
     }
 
     /// Remembers an id; the first record of an id wins.
-    pub fn insert(&mut self, id: u128, seen: Seen) {
+    pub(crate) fn insert(&mut self, id: u128, seen: Seen) {
         self.recent.entry(id).or_insert(seen);
     }
 
     /// Forgets an id whose record was not written after all.
-    pub fn withdraw(&mut self, id: u128) {
+    pub(crate) fn withdraw(&mut self, id: u128) {
         self.recent.remove(&id);
     }
 
     /// Number of ids in memory.
-    pub fn in_memory(&self) -> usize {
+    pub(crate) fn in_memory(&self) -> usize {
         self.recent.len() + self.frozen.as_ref().map_or(0, |frozen| frozen.len())
     }
 
     /// Memory of ids that no run holds, bytes.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         let frozen = self.frozen.as_deref().map_or(0, HashMap::capacity);
         (self.recent.capacity() + frozen) * BYTES_EACH
     }
 
     /// Freezes the ids in memory, to be written; none when memory holds no id.
-    pub fn freeze(&mut self) -> Option<Arc<HashMap<u128, Seen>>> {
+    pub(crate) fn freeze(&mut self) -> Option<Arc<HashMap<u128, Seen>>> {
         let mut taken = std::mem::take(&mut self.recent);
         if let Some(frozen) = self.frozen.take() {
             // An earlier flush failed, and no longer reads its ids: they are written with the new ones, which are
@@ -161,7 +161,7 @@ impl Ids {
 
     /// Adopts the runs that the manifest now names. The fresh runs hold the frozen ids, unnamed runs are closed, and
     /// runs older than `known_from_ms` no longer decide whether an id is new.
-    pub fn adopt(&mut self, fresh: Vec<IdRun>, entries: &[IdRunEntry], known_from_ms: i64) {
+    pub(crate) fn adopt(&mut self, fresh: Vec<IdRun>, entries: &[IdRunEntry], known_from_ms: i64) {
         self.runs.extend(fresh.into_iter().map(Arc::new));
         self.runs.retain(|run| entries.contains(&run.entry));
         for run in &mut self.runs {
@@ -177,7 +177,7 @@ impl Ids {
     }
 
     /// True when the run of this entry is open.
-    pub fn has(&self, entry: &IdRunEntry) -> bool {
+    pub(crate) fn has(&self, entry: &IdRunEntry) -> bool {
         self.runs.iter().any(|run| run.entry == *entry)
     }
 }
@@ -186,7 +186,7 @@ impl Ids {
 ///
 /// # Errors
 /// When the run cannot be written.
-pub fn write_run(
+pub(crate) fn write_run(
     blobs: &Blobs,
     ids: &HashMap<u128, Seen>,
     level: i32,
@@ -224,7 +224,7 @@ impl IdRun {
     ///
     /// # Errors
     /// When the run cannot be read.
-    pub fn open(blobs: &Blobs, entry: IdRunEntry, known_from_ms: i64) -> Result<Self> {
+    pub(crate) fn open(blobs: &Blobs, entry: IdRunEntry, known_from_ms: i64) -> Result<Self> {
         let run = Run::open_named(blobs, &entry.run)?;
         if entry.newest_ms < known_from_ms {
             let filter = None;
@@ -250,7 +250,7 @@ impl IdRun {
     ///
     /// # Errors
     /// When a block that may hold it is damaged.
-    pub fn find(&self, cache: &BlockCache, id: u128) -> Result<Option<u64>> {
+    pub(crate) fn find(&self, cache: &BlockCache, id: u128) -> Result<Option<u64>> {
         let wanted = key(id);
         let mut found = None;
         self.run

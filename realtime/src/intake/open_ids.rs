@@ -20,7 +20,7 @@ impl OpenIds {
     ///
     /// # Errors
     /// When the runs cannot be read now, or are damaged while the log does not reach back to its beginning.
-    pub fn new(blobs: &Blobs, entry: &IdsEntry, known_from_ms: i64) -> Result<Self> {
+    pub(crate) fn new(blobs: &Blobs, entry: &IdsEntry, known_from_ms: i64) -> Result<Self> {
         match Ids::open(blobs, &entry.runs, known_from_ms) {
             Ok(ids) => Ok(Self {
                 ids,

@@ -21,11 +21,11 @@ const PRODUCERS_MAX: usize = 10_000;
 
 /// The last sequence number of every producer.
 #[derive(Default, Clone)]
-pub struct Producers(HashMap<u128, LastSequence>);
+pub(super) struct Producers(HashMap<u128, LastSequence>);
 
 /// The last sequence number of one producer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LastSequence {
+pub(super) struct LastSequence {
     epoch: u64,
     /// The number with which the epoch began.
     first: u64,
@@ -35,7 +35,7 @@ pub struct LastSequence {
 
 impl Producers {
     /// Restores the producers that a manifest names.
-    pub fn restore(entries: &[ProducerEntry]) -> Self {
+    pub(super) fn restore(entries: &[ProducerEntry]) -> Self {
         let last = entries.iter().filter_map(|entry| {
             let last = LastSequence {
                 epoch: entry.epoch,
@@ -49,7 +49,7 @@ impl Producers {
     }
 
     /// The producers in the form of a manifest.
-    pub fn entries(&self) -> Vec<ProducerEntry> {
+    pub(super) fn entries(&self) -> Vec<ProducerEntry> {
         let mut entries: Vec<ProducerEntry> = self
             .0
             .iter()
@@ -66,7 +66,7 @@ impl Producers {
     }
 
     /// Forgets producers that were last seen before `oldest_ms` (Unix milliseconds).
-    pub fn forget(&mut self, oldest_ms: i64) {
+    pub(super) fn forget(&mut self, oldest_ms: i64) {
         self.0.retain(|_, last| last.seen_ms >= oldest_ms);
     }
 
@@ -74,7 +74,7 @@ impl Producers {
     ///
     /// # Errors
     /// The wrong field, and the value that was expected.
-    pub fn is_new(&self, id: u128, origin: &Origin) -> Result<bool, OutOfOrder> {
+    pub(super) fn is_new(&self, id: u128, origin: &Origin) -> Result<bool, OutOfOrder> {
         let wrong = |field, value: &dyn ToString, detail| {
             let value = value.to_string();
             Err(OutOfOrder {
@@ -121,7 +121,12 @@ impl Producers {
     }
 
     /// Notes that the increment with this origin counts. Returns the producer's last number before it.
-    pub fn follow(&mut self, id: u128, origin: &Origin, seen_ms: i64) -> Option<LastSequence> {
+    pub(super) fn follow(
+        &mut self,
+        id: u128,
+        origin: &Origin,
+        seen_ms: i64,
+    ) -> Option<LastSequence> {
         let known = self.0.get(&id);
         let began = known.filter(|known| known.epoch == origin.epoch);
         let last = LastSequence {
@@ -134,7 +139,7 @@ impl Producers {
     }
 
     /// Sets a producer back to `before`.
-    pub fn withdraw(&mut self, id: u128, before: Option<LastSequence>) {
+    pub(super) fn withdraw(&mut self, id: u128, before: Option<LastSequence>) {
         match before {
             Some(last) => self.0.insert(id, last),
             None => self.0.remove(&id),

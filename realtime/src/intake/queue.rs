@@ -24,7 +24,7 @@ const BATCHES_MAX: usize = 16_384;
 type Outcome = Result<Accepted, Refusal>;
 
 /// Bounded queue between the tasks that submit batches and the thread that commits them.
-pub struct Queue {
+pub(crate) struct Queue {
     state: Mutex<State>,
     arrived: Condvar,
     /// Memory of batches that wait or are being committed, bytes. One larger batch waits alone.
@@ -34,10 +34,10 @@ pub struct Queue {
 }
 
 /// Callers of a group, in the order of its batches.
-pub struct Callers(Vec<Caller>);
+pub(crate) struct Callers(Vec<Caller>);
 
 /// The receiving end. Dropping it closes the queue and fails the waiting callers, however the committing thread ended.
-pub struct Taker {
+pub(crate) struct Taker {
     queue: Arc<Queue>,
     /// Batches that left the queue and are in no group yet: taking many at once holds the lock for a moment only.
     taken: VecDeque<(Batch, Caller)>,
@@ -79,7 +79,7 @@ thread_local! {
 
 impl Queue {
     /// Creates an empty queue of at most `bytes_max` bytes.
-    pub fn new(bytes_max: usize) -> Self {
+    pub(crate) fn new(bytes_max: usize) -> Self {
         Self {
             state: Mutex::default(),
             arrived: Condvar::new(),
@@ -96,7 +96,7 @@ impl Queue {
     ///
     /// # Panics
     /// Outside of a Tokio runtime.
-    pub async fn submit(self: &Arc<Self>, batch: Batch) -> Outcome {
+    pub(crate) async fn submit(self: &Arc<Self>, batch: Batch) -> Outcome {
         let queued = QueuedBytes::take(self, &batch).ok_or(Refusal::Busy)?;
         let (answer, answered) = oneshot::channel();
         Submissions::of_this_thread(self).submit(batch, answer, queued);
@@ -108,7 +108,7 @@ impl Queue {
     }
 
     /// Closes the queue: waiting batches are still taken, and new ones are refused.
-    pub fn close(&self) {
+    pub(crate) fn close(&self) {
         lock(&self.state).is_closed = true;
         self.arrived.notify_one();
     }
@@ -130,7 +130,7 @@ impl Queue {
 
 impl Taker {
     /// Takes batches from `queue`.
-    pub fn new(queue: Arc<Queue>) -> Self {
+    pub(crate) fn new(queue: Arc<Queue>) -> Self {
         Self {
             queue,
             taken: VecDeque::new(),
@@ -139,7 +139,7 @@ impl Taker {
 
     /// Waits for batches, then takes batches until they have `records_max` increments or the queue is empty. Returns
     /// none once the queue is closed and empty.
-    pub fn take(&mut self, records_max: usize) -> Option<(Vec<Batch>, Callers)> {
+    pub(crate) fn take(&mut self, records_max: usize) -> Option<(Vec<Batch>, Callers)> {
         if self.taken.is_empty() {
             let state = lock(&self.queue.state);
             let none = |state: &mut State| state.waiting.is_empty() && !state.is_closed;
@@ -175,7 +175,7 @@ impl Drop for Taker {
 
 impl Callers {
     /// Sends each caller its outcome. A caller may be gone: its batch counts all the same.
-    pub fn answer(self, outcomes: Vec<Outcome>) {
+    pub(crate) fn answer(self, outcomes: Vec<Outcome>) {
         let mut answers_by_runtime: Vec<(Arc<Submissions>, Vec<_>)> = Vec::new();
         for (caller, outcome) in self.0.into_iter().zip(outcomes) {
             let Caller {

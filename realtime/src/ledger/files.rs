@@ -20,7 +20,7 @@ impl Files {
     ///
     /// # Errors
     /// When a file cannot be opened for another reason.
-    pub fn open_readable(&mut self, blobs: &Blobs, manifest: &Manifest) -> Result<()> {
+    pub(crate) fn open_readable(&mut self, blobs: &Blobs, manifest: &Manifest) -> Result<()> {
         for entry in read_by_queries(manifest) {
             match self.open(blobs, entry) {
                 Ok(_) => {}
@@ -36,17 +36,17 @@ impl Files {
     }
 
     /// True when every file that queries read under `manifest` is open.
-    pub fn serve(&self, manifest: &Manifest) -> bool {
+    pub(crate) fn serve(&self, manifest: &Manifest) -> bool {
         read_by_queries(manifest).all(|entry| self.open.contains_key(&entry.name))
     }
 
     /// Forgets an open file, so that the next use opens it anew.
-    pub fn forget(&mut self, name: &str) {
+    pub(crate) fn forget(&mut self, name: &str) {
         self.open.remove(name);
     }
 
     /// Names of files that could not be opened.
-    pub fn lost(&self) -> BTreeSet<String> {
+    pub(crate) fn lost(&self) -> BTreeSet<String> {
         let open = self.open.iter();
         let lost = open.filter(|(_, run)| run.is_lost());
         lost.map(|(name, _)| name.clone()).collect()
@@ -56,7 +56,7 @@ impl Files {
     ///
     /// # Errors
     /// When the file cannot be opened.
-    pub fn reopen(&mut self, blobs: &Blobs, entry: &RunEntry) -> Result<OpenRun> {
+    pub(crate) fn reopen(&mut self, blobs: &Blobs, entry: &RunEntry) -> Result<OpenRun> {
         let run = Run::open_named(blobs, entry)?;
         self.open.insert(entry.name.clone(), Arc::clone(&run));
         Ok(OpenRun {
@@ -69,7 +69,7 @@ impl Files {
     ///
     /// # Errors
     /// When the run cannot be opened.
-    pub fn open(&mut self, blobs: &Blobs, entry: &RunEntry) -> Result<OpenRun> {
+    pub(crate) fn open(&mut self, blobs: &Blobs, entry: &RunEntry) -> Result<OpenRun> {
         let run = match self.open.get(&entry.name) {
             Some(run) => Arc::clone(run),
             None => {
@@ -88,7 +88,7 @@ impl Files {
     ///
     /// # Errors
     /// When a file cannot be opened.
-    pub fn archive(&mut self, blobs: &Blobs, manifest: &Manifest) -> Result<ArchiveFiles> {
+    pub(crate) fn archive(&mut self, blobs: &Blobs, manifest: &Manifest) -> Result<ArchiveFiles> {
         let mut kept = BTreeMap::new();
         for generation in &manifest.archive.generations {
             kept.insert(generation.number, self.open_all(blobs, &generation.files)?);
@@ -133,7 +133,7 @@ impl Files {
 
     /// Forgets and removes the given files, except those that the manifest names. Views that read a removed file can go
     /// on.
-    pub fn remove_unnamed<'n>(
+    pub(crate) fn remove_unnamed<'n>(
         &mut self,
         blobs: &Blobs,
         files: impl Iterator<Item = &'n str>,

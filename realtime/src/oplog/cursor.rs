@@ -48,7 +48,7 @@ pub(super) enum Tail {
 
 impl Cursor {
     /// A cursor behind the header of a segment.
-    pub fn new(header: &SegmentHeader, crc: u32) -> Self {
+    pub(super) fn new(header: &SegmentHeader, crc: u32) -> Self {
         Self {
             offset: SEGMENT_HEADER_BYTES,
             durable: SEGMENT_HEADER_BYTES,
@@ -59,7 +59,7 @@ impl Cursor {
     }
 
     /// Reads the next frame and moves behind it. `seed` is the CRC of the segment header.
-    pub fn step<'a>(&mut self, content: &'a [u8], seed: u32) -> Step<'a> {
+    pub(super) fn step<'a>(&mut self, content: &'a [u8], seed: u32) -> Step<'a> {
         let rest = content.get(self.offset..).unwrap_or_default();
         if trimmed_len(&rest[..rest.len().min(FRAME_HEADER_BYTES)]) == 0 {
             return Step::End;

@@ -41,7 +41,7 @@ pub(super) struct NewFrame<'a> {
 
 impl Newest {
     /// Begins a segment, durably.
-    pub fn create(
+    pub(super) fn create(
         disk: &Arc<dyn Disk>,
         spare: &Spare,
         header: &SegmentHeader,
@@ -64,7 +64,7 @@ impl Newest {
     /// become durable. They may have been in memory only: a client that retries would get "duplicate" for an increment
     /// that a power cut then removes. A sync alone is not enough: if a sync failed before the restart, the system takes
     /// those bytes for clean and never writes them. So the bytes are written again.
-    pub fn reopen(
+    pub(super) fn reopen(
         disk: &Arc<dyn Disk>,
         name: &str,
         seed: u32,
@@ -97,7 +97,7 @@ impl Newest {
 
     /// Writes a frame at the end. After [`OplogError::Full`] the segment is unchanged and all of it is durable; any
     /// other error leaves the segment in an unknown state.
-    pub fn write(&mut self, frame: &NewFrame<'_>) -> Result<(), OplogError> {
+    pub(super) fn write(&mut self, frame: &NewFrame<'_>) -> Result<(), OplogError> {
         let header = FrameHeader {
             epoch: frame.epoch,
             count: frame.count,
@@ -125,7 +125,7 @@ impl Newest {
     }
 
     /// Makes all of the segment durable.
-    pub fn sync(&mut self) -> Result<(), OplogError> {
+    pub(super) fn sync(&mut self) -> Result<(), OplogError> {
         if self.synced < self.end {
             self.file
                 .sync()
@@ -136,17 +136,17 @@ impl Newest {
     }
 
     /// Position of the next frame, bytes.
-    pub fn end(&self) -> u64 {
+    pub(super) fn end(&self) -> u64 {
         self.end
     }
 
     /// Bytes that no sync has covered yet.
-    pub fn unsynced_bytes(&self) -> u64 {
+    pub(super) fn unsynced_bytes(&self) -> u64 {
         self.end - self.synced
     }
 
     /// CRC of the last frame header.
-    pub fn crc(&self) -> u32 {
+    pub(super) fn crc(&self) -> u32 {
         self.crc
     }
 

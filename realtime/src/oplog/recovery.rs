@@ -188,12 +188,12 @@ pub(super) struct Entry {
 
 impl Entry {
     /// Size of the file, bytes.
-    pub fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// A cursor behind the last whole frame of `content`. The bytes that follow are not judged.
-    pub fn last_frame(&self, content: &[u8]) -> Cursor {
+    pub(super) fn last_frame(&self, content: &[u8]) -> Cursor {
         let mut cursor = Cursor::new(&self.header, self.crc);
         while let Step::Frame(_) = cursor.step(content, self.crc) {}
         cursor
@@ -309,7 +309,7 @@ pub(super) struct Scanner<'a> {
 }
 
 impl<'a> Scanner<'a> {
-    pub fn new(start: u64, apply: Apply<'a>) -> Self {
+    pub(super) fn new(start: u64, apply: Apply<'a>) -> Self {
         Self {
             start,
             apply,
@@ -333,7 +333,7 @@ impl<'a> Scanner<'a> {
 
     /// Passes on the frames in the `content` of one segment. The end of the segment is checked against the header of
     /// `next`; the end of the newest segment is judged instead.
-    pub fn frames(
+    pub(super) fn frames(
         &mut self,
         content: &[u8],
         entry: &Entry,

@@ -57,7 +57,7 @@ pub(super) enum HeaderFault {
 }
 
 impl SegmentHeader {
-    pub fn encode(&self) -> [u8; SEGMENT_HEADER_BYTES] {
+    pub(super) fn encode(&self) -> [u8; SEGMENT_HEADER_BYTES] {
         let mut out = [0; SEGMENT_HEADER_BYTES];
         put(&mut out, 0, MAGIC);
         put(&mut out, FORMAT_OFFSET, FORMAT.to_le_bytes());
@@ -86,7 +86,7 @@ impl SegmentHeader {
 
     /// Decodes a header, and returns it with its CRC. The checksum is checked before the format, so that a flipped bit
     /// in the format reads as damage: every later format keeps these 64 bytes and their checksum.
-    pub fn decode(bytes: &[u8]) -> Result<(Self, u32), HeaderFault> {
+    pub(super) fn decode(bytes: &[u8]) -> Result<(Self, u32), HeaderFault> {
         let damaged = |problem: String| Err(HeaderFault::Damaged(problem));
         let Some(bytes) = bytes.get(..SEGMENT_HEADER_BYTES) else {
             return damaged(format!(

@@ -132,7 +132,7 @@ pub(super) fn write_zeros(file: &mut dyn DiskFile, offset: u64, bytes: u64) -> i
 }
 
 /// Removes spare segments, and segments that were being copied.
-pub fn remove_spares(disk: &dyn Disk) -> io::Result<()> {
+pub(super) fn remove_spares(disk: &dyn Disk) -> io::Result<()> {
     for file in disk.list(names::OPLOG)? {
         if file.ends_with(names::TEMPORARY_SUFFIX) {
             disk.remove(&format!("{}/{file}", names::OPLOG))?;

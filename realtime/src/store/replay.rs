@@ -111,7 +111,7 @@ impl Store {
 
 impl<'s> Replay<'s> {
     /// Begins a replay into a store that has the state of its manifest.
-    pub fn new(store: &'s mut Store) -> Self {
+    pub(super) fn new(store: &'s mut Store) -> Self {
         let manifest = store.manifest();
         Self {
             ids_from: manifest.intake.ids.flushed.sequence,
@@ -130,7 +130,7 @@ impl<'s> Replay<'s> {
     ///
     /// # Errors
     /// Errors of `read`; also when memory is full and the replayed counts cannot be flushed.
-    pub fn read<T>(
+    pub(super) fn read<T>(
         &mut self,
         read: impl FnOnce(ReadFrom, Apply<'_>) -> std::result::Result<T, OplogError>,
     ) -> Result<T> {

@@ -53,12 +53,12 @@ pub struct SteppedBack {
 
 impl Notes {
     /// True when manifest `number` is noted last, and no higher number was ever noted.
-    pub fn prove_newest(self, number: u64) -> bool {
+    pub(super) fn prove_newest(self, number: u64) -> bool {
         self.end_with(number) && self.highest <= number
     }
 
     /// True when the last note is of that manifest. The first manifest needs no note, because nothing came before it.
-    pub fn end_with(self, number: u64) -> bool {
+    pub(super) fn end_with(self, number: u64) -> bool {
         self.last.max(1) == number
     }
 
@@ -81,7 +81,7 @@ impl Notes {
 
 impl Standing {
     /// Reads the notes of the log from where the runs of the manifest end.
-    pub fn read(blobs: &Blobs, identity: &Identity, manifest: &Manifest) -> Self {
+    pub(super) fn read(blobs: &Blobs, identity: &Identity, manifest: &Manifest) -> Self {
         let mut notes = Notes::default();
         let mut read = |from| {
             scan(blobs.disk(), Some(identity.store_id), from, &mut |frame| {
@@ -104,7 +104,7 @@ impl Standing {
     /// # Errors
     /// When a later manifest was lost, or the log is damaged, or the log ends before records that the manifest's runs
     /// hold.
-    pub fn check(self, blobs: &Blobs, manifest: &Manifest) -> Result<Notes> {
+    pub(super) fn check(self, blobs: &Blobs, manifest: &Manifest) -> Result<Notes> {
         if let Some(step) = self.notes.step_back(blobs, manifest)?
             && !is_copy(blobs)?
         {

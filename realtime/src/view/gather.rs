@@ -66,7 +66,7 @@ pub(super) struct Gather<'r> {
 
 impl<'r> Gather<'r> {
     /// Begins a read of a key in its stored form, in `range` (Unix seconds).
-    pub fn new(
+    pub(super) fn new(
         reading: &'r Reading,
         namespace: &str,
         stored: &str,
@@ -96,7 +96,7 @@ impl<'r> Gather<'r> {
     }
 
     /// Sums values over `rolled` instead of keeping them for each base bucket.
-    pub fn rolled(mut self, rolled: Option<Range<i64>>) -> Self {
+    pub(super) fn rolled(mut self, rolled: Option<Range<i64>>) -> Self {
         self.rolled = rolled;
         self
     }
@@ -105,7 +105,7 @@ impl<'r> Gather<'r> {
     ///
     /// # Errors
     /// When the budget has no room for the counts.
-    pub fn memory(&mut self, view: &Snapshot) -> Result<()> {
+    pub(super) fn memory(&mut self, view: &Snapshot) -> Result<()> {
         for store in view.ring.stores() {
             if !concerns(&self.range, store) {
                 continue;
@@ -150,14 +150,14 @@ impl<'r> Gather<'r> {
     }
 
     /// Notes the runs that may hold counts in the range.
-    pub fn note(&mut self, runs: &[Arc<Run>]) {
+    pub(super) fn note(&mut self, runs: &[Arc<Run>]) {
         let concerned = runs
             .iter()
             .filter(|run| may_hold(run, &self.range, self.crc));
         self.runs.extend(concerned.map(Arc::clone));
     }
 
-    pub fn run(&mut self, cache: &BlockCache, run: &Run, visit: Visit) -> Result<()> {
+    pub(super) fn run(&mut self, cache: &BlockCache, run: &Run, visit: Visit) -> Result<()> {
         self.reading.check()?;
         let wanted = self.range.clone();
         let total_key = self.total_key.clone();
@@ -290,7 +290,7 @@ impl<'r> Gather<'r> {
     ///
     /// # Errors
     /// When a block is damaged.
-    pub fn sum(mut self, cache: &BlockCache) -> Result<u64> {
+    pub(super) fn sum(mut self, cache: &BlockCache) -> Result<u64> {
         for run in std::mem::take(&mut self.runs) {
             self.run(cache, &run, Run::visit_prefix)?;
         }
@@ -301,7 +301,7 @@ impl<'r> Gather<'r> {
     ///
     /// # Errors
     /// When the budget had no room for all counts.
-    pub fn finish(mut self) -> Result<Series> {
+    pub(super) fn finish(mut self) -> Result<Series> {
         self.series.totals = std::mem::take(&mut self.totals).into();
         if let Some(subtotal) = self.subtotal {
             let missing = missing_value(subtotal);

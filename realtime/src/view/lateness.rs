@@ -21,19 +21,19 @@ pub(crate) struct Watermarks(Arc<BTreeMap<String, i64>>);
 
 impl Watermarks {
     /// Takes the watermarks that a manifest holds.
-    pub fn restore(newest: &BTreeMap<String, i64>) -> Self {
+    pub(crate) fn restore(newest: &BTreeMap<String, i64>) -> Self {
         Self(Arc::new(newest.clone()))
     }
 
     /// The watermarks that a manifest holds: those of declared types.
-    pub fn entries(&self, schema: &Schema) -> BTreeMap<String, i64> {
+    pub(crate) fn entries(&self, schema: &Schema) -> BTreeMap<String, i64> {
         let declared = self.0.iter();
         let declared = declared.filter(|(kind, _)| schema.event_type(kind).is_some());
         declared.map(|(kind, &at)| (kind.clone(), at)).collect()
     }
 
     /// Raises the watermark of the increment's event type, if the increment is newer.
-    pub fn see(&mut self, increment: &Increment) {
+    pub(crate) fn see(&mut self, increment: &Increment) {
         let Some(event) = &increment.event else {
             return;
         };
@@ -44,7 +44,7 @@ impl Watermarks {
     }
 
     /// Keeps the newer watermark of both for each type.
-    pub fn merge(&mut self, other: &Self) {
+    pub(crate) fn merge(&mut self, other: &Self) {
         for (kind, &at) in &*other.0 {
             if self.0.get(kind).is_none_or(|&newest| newest < at) {
                 Arc::make_mut(&mut self.0).insert(kind.clone(), at);
@@ -53,7 +53,7 @@ impl Watermarks {
     }
 
     /// First instant that is not settled at `now` (both Unix seconds).
-    pub fn settled_until(&self, event: &EventType, now: i64) -> i64 {
+    pub(crate) fn settled_until(&self, event: &EventType, now: i64) -> i64 {
         let lateness = i64::from(event.lateness_seconds);
         let idle = now.saturating_sub(lateness);
         let newest = self.0.get(&event.name).copied().unwrap_or(idle);

@@ -60,7 +60,7 @@ pub(super) struct Change {
 
 impl Change {
     /// Corrects a count by base buckets. Neither count is capped at 2^53−1 before.
-    pub fn of(self, count: u64) -> u64 {
+    pub(super) fn of(self, count: u64) -> u64 {
         count.saturating_add(self.more).saturating_sub(self.less)
     }
 
@@ -76,7 +76,7 @@ impl Change {
 
 impl Ends {
     /// Begins the corrections for a range. Base buckets are hours, or shorter where a finer grain was declared.
-    pub fn of(range: &Range<i64>) -> Self {
+    pub(super) fn of(range: &Range<i64>) -> Self {
         let width = Grain::Hour.seconds();
         let edges = [range.start, range.end].into_iter();
         let mut hours: Vec<TimeCode> = edges
@@ -125,7 +125,10 @@ impl Each {
     }
 
     /// The sums by minute, and for each base bucket the counts without minutes.
-    pub fn with_rest_of(mut self, totals: &BTreeMap<TimeCode, u64>) -> BTreeMap<TimeCode, u64> {
+    pub(super) fn with_rest_of(
+        mut self,
+        totals: &BTreeMap<TimeCode, u64>,
+    ) -> BTreeMap<TimeCode, u64> {
         for (&base, &total) in totals {
             let named = self.named.get(&base).copied().unwrap_or(0);
             if total > named {
@@ -160,7 +163,7 @@ impl Minutes {
     ///
     /// # Errors
     /// When the budget has no room for the minutes.
-    pub fn memory(
+    pub(super) fn memory(
         &mut self,
         delta: &Delta,
         section: &str,
@@ -205,7 +208,7 @@ impl Minutes {
     ///
     /// # Errors
     /// When a block is damaged, or the budget has no room for the minutes.
-    pub fn run(
+    pub(super) fn run(
         &mut self,
         cache: &BlockCache,
         run: &Run,
@@ -250,7 +253,7 @@ impl Minutes {
     ///
     /// # Errors
     /// When a block is damaged.
-    pub fn exact(
+    pub(super) fn exact(
         &self,
         cache: &BlockCache,
         deltas: &[&Delta],

@@ -53,7 +53,7 @@ pub struct Seconds {
 
 impl Recent {
     /// Begins with nothing counted at `now` (Unix seconds).
-    pub fn new(now: i64) -> Self {
+    pub(super) fn new(now: i64) -> Self {
         Self {
             slots: (0..SLOTS).map(|_| Slot::default()).collect(),
             arrived: (0..SLOTS).map(|_| (i64::MIN, 0)).collect(),
@@ -65,7 +65,13 @@ impl Recent {
     }
 
     /// Counts an increment that came at `now` (Unix seconds).
-    pub fn add(&mut self, keys: &LongKeys, schema: &Schema, increment: &Increment, now: i64) {
+    pub(super) fn add(
+        &mut self,
+        keys: &LongKeys,
+        schema: &Schema,
+        increment: &Increment,
+        now: i64,
+    ) {
         self.arrive(increment.n, now);
         if self.last_now > now.saturating_add(AHEAD_MAX) {
             // The clock was ahead, and increments with true times were too old then.

@@ -24,7 +24,7 @@ pub(crate) struct Rules {
 impl Rules {
     /// Returns whether an increment goes to the late store, and marks an event that is a correction. `now` is in Unix
     /// seconds.
-    pub fn judge(&self, increment: &mut Increment, now: i64) -> bool {
+    pub(crate) fn judge(&self, increment: &mut Increment, now: i64) -> bool {
         if let Some(event) = &mut increment.event
             && let Some(declared) = self.schema.event_type(&event.kind)
         {
@@ -34,7 +34,7 @@ impl Rules {
     }
 
     /// The delta store that takes an increment.
-    pub fn target(&self, late: bool, increment: &Increment) -> StoreId {
+    pub(crate) fn target(&self, late: bool, increment: &Increment) -> StoreId {
         if late {
             self.late
         } else {

@@ -49,7 +49,7 @@ pub(crate) struct ArchiveFiles {
 
 impl Snapshot {
     /// A snapshot in which no record of the log is counted yet.
-    pub fn new(
+    pub(crate) fn new(
         ring: Ring,
         schemas: Vec<SchemaEntry>,
         archive: ArchiveFiles,
@@ -66,12 +66,12 @@ impl Snapshot {
     }
 
     /// The offset before which everything is counted.
-    pub fn applied(&self) -> Offset {
+    pub(crate) fn applied(&self) -> Offset {
         self.applied
     }
 
     /// Marks everything before this offset as counted. The offset never falls.
-    pub fn apply_until(&mut self, applied: Offset) {
+    pub(crate) fn apply_until(&mut self, applied: Offset) {
         let before = self.applied;
         assert!(
             before <= applied,
@@ -81,7 +81,7 @@ impl Snapshot {
     }
 
     /// The files of a kept generation.
-    pub fn kept(&self, number: u64) -> Result<&[Arc<Run>]> {
+    pub(crate) fn kept(&self, number: u64) -> Result<&[Arc<Run>]> {
         let kept = &self.archive.kept;
         match kept.get(&number) {
             Some(files) => Ok(files.as_slice()),
@@ -107,7 +107,7 @@ pub(super) struct Newest {
 
 impl Newest {
     /// Begins with this snapshot. Its heavy keys are not known yet.
-    pub fn new(snapshot: Snapshot, heavy: Heavy) -> Self {
+    pub(super) fn new(snapshot: Snapshot, heavy: Heavy) -> Self {
         Self {
             snapshot: Arc::new(snapshot),
             heavy,
@@ -116,12 +116,12 @@ impl Newest {
     }
 
     /// The newest snapshot.
-    pub fn snapshot(&self) -> Arc<Snapshot> {
+    pub(super) fn snapshot(&self) -> Arc<Snapshot> {
         Arc::clone(&self.snapshot)
     }
 
     /// The newest snapshot, to change. Held snapshots stay as they are.
-    pub fn snapshot_mut(&mut self) -> &mut Snapshot {
+    pub(super) fn snapshot_mut(&mut self) -> &mut Snapshot {
         Arc::make_mut(&mut self.snapshot)
     }
 }

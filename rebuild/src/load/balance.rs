@@ -21,7 +21,7 @@ const CACHE_BYTES: u64 = 4 << 20;
 ///
 /// # Errors
 /// The first bucket that does not balance; also when a disk fails.
-pub fn balanced(
+pub(super) fn balanced(
     blobs: &Blobs,
     runs: Vec<RunEntry>,
     options: &LoadOptions<'_>,

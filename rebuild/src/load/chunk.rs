@@ -22,7 +22,7 @@ const RECORD_BYTES_MAX: usize = 8 << 20;
 const OPEN_LINES_MAX: u32 = 16;
 
 /// Some whole records of one file.
-pub struct Chunk {
+pub(super) struct Chunk {
     /// File of the records.
     pub file: Arc<FileInfo>,
     /// Rises by one from chunk to chunk.
@@ -34,7 +34,7 @@ pub struct Chunk {
 }
 
 /// State that all chunks of a file share.
-pub struct FileInfo {
+pub(super) struct FileInfo {
     /// Name as the caller gave it.
     pub name: Arc<str>,
     /// Format of the records.
@@ -42,7 +42,7 @@ pub struct FileInfo {
 }
 
 /// Format of records.
-pub enum Format {
+pub(super) enum Format {
     /// Comma-separated, with these columns.
     Csv(Columns),
     /// One JSON object in each line.
@@ -50,7 +50,7 @@ pub enum Format {
 }
 
 /// The chunks of all files, in order.
-pub struct Chunks {
+pub(super) struct Chunks {
     files: VecDeque<PathBuf>,
     open: Option<OpenFile>,
     next_number: u64,
@@ -72,7 +72,7 @@ struct OpenFile {
 
 impl Chunks {
     /// Begins the chunks of `files`.
-    pub fn new(files: &[PathBuf]) -> Self {
+    pub(super) fn new(files: &[PathBuf]) -> Self {
         Self {
             files: files.iter().cloned().collect(),
             open: None,
@@ -83,17 +83,17 @@ impl Chunks {
     }
 
     /// Names of the empty files that were read so far: parts of an export without rows.
-    pub fn empty_files(&self) -> &[Arc<str>] {
+    pub(super) fn empty_files(&self) -> &[Arc<str>] {
         &self.empty
     }
 
     /// Bytes that were read so far, as they are on disk.
-    pub fn bytes_read(&self) -> u64 {
+    pub(super) fn bytes_read(&self) -> u64 {
         self.bytes_read.load(Ordering::Relaxed)
     }
 
     /// The next chunk; none at the end of the last file. The chunk reuses the memory of `buffer`.
-    pub fn next(&mut self, buffer: Vec<u8>) -> Result<Option<Chunk>, LoadError> {
+    pub(super) fn next(&mut self, buffer: Vec<u8>) -> Result<Option<Chunk>, LoadError> {
         let mut buffer = buffer;
         loop {
             if self.open.is_none() {
@@ -236,6 +236,6 @@ fn read_chunk(reader: &mut dyn Read, bytes: &mut Vec<u8>) -> io::Result<bool> {
 }
 
 /// Number of line ends in `bytes`.
-pub fn newlines(bytes: &[u8]) -> u64 {
+pub(super) fn newlines(bytes: &[u8]) -> u64 {
     memchr::memchr_iter(b'\n', bytes).count() as u64
 }

@@ -10,7 +10,7 @@ use super::separators::Separators;
 
 /// Where the columns stand.
 #[derive(Debug)]
-pub struct Columns {
+pub(super) struct Columns {
     /// By number in [`NAMES`]; the last two may be missing.
     places: [Option<usize>; NAMES.len()],
     count: usize,
@@ -20,14 +20,15 @@ const NAMES: [&str; 6] = ["namespace", "key", "hour", "count", "subtotal", "valu
 const REQUIRED: usize = 4;
 
 /// Sees a row's line, its fields or what is wrong with it, and its text.
-pub type EachRow<'e, E> = dyn FnMut(u64, Result<Fields<'_>, String>, &[u8]) -> Result<(), E> + 'e;
+pub(super) type EachRow<'e, E> =
+    dyn FnMut(u64, Result<Fields<'_>, String>, &[u8]) -> Result<(), E> + 'e;
 
 impl Columns {
     /// Reads a header.
     ///
     /// # Errors
     /// Which column is missing, unknown or doubled, for the user.
-    pub fn read(header: &[u8]) -> Result<Self, String> {
+    pub(super) fn read(header: &[u8]) -> Result<Self, String> {
         let expected = "a header is `namespace,key,hour,count`, for breakdowns also `subtotal,value`, in any order";
         let header = header.trim_ascii_end();
         if header.is_empty() {
@@ -71,7 +72,7 @@ impl Columns {
     ///
     /// # Errors
     /// The error of `each`.
-    pub fn rows<E>(
+    pub(super) fn rows<E>(
         &self,
         chunk: &[u8],
         first_line: u64,

@@ -97,7 +97,7 @@ pub struct BadRow {
 }
 
 /// Bytes of a bad row that are kept, at most.
-pub const SHOWN_BYTES_MAX: usize = 4 << 10;
+pub(super) const SHOWN_BYTES_MAX: usize = 4 << 10;
 
 impl fmt::Display for BadRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

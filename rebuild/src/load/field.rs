@@ -10,7 +10,7 @@ use tallyring_records::{COUNT_MAX, TIME_MAX, TIME_MIN};
 ///
 /// # Errors
 /// A sentence for the user, safe to show.
-pub fn hour(text: &[u8], latest: i64) -> Result<i64, String> {
+pub(super) fn hour(text: &[u8], latest: i64) -> Result<i64, String> {
     let years = TIME_MIN..TIME_MAX;
     match time::parse(text) {
         Some(seconds) if years.contains(&seconds) && seconds <= latest => Ok(seconds),
@@ -45,7 +45,7 @@ fn instant(seconds: i64) -> String {
 ///
 /// # Errors
 /// A sentence for the user, safe to show.
-pub fn count(text: &[u8]) -> Result<u64, String> {
+pub(super) fn count(text: &[u8]) -> Result<u64, String> {
     match whole_number(text) {
         Some(count) if count <= COUNT_MAX => Ok(count),
         _ => Err(format!(
@@ -56,7 +56,7 @@ pub fn count(text: &[u8]) -> Result<u64, String> {
 }
 
 /// The parts of a crossed value, as answers join them: with `*` between, and a `\` before each `*` and `\` within one.
-pub fn parts_of(value: &str) -> Vec<Cow<'_, str>> {
+pub(super) fn parts_of(value: &str) -> Vec<Cow<'_, str>> {
     if !value.contains('\\') {
         return value.split('*').map(Cow::Borrowed).collect();
     }
@@ -81,7 +81,7 @@ pub fn parts_of(value: &str) -> Vec<Cow<'_, str>> {
 }
 
 /// A piece of input for messages: quoted, escaped and at most 60 characters.
-pub fn shown(text: &[u8]) -> String {
+pub(super) fn shown(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
     if text.is_empty() {
         return "empty".into();

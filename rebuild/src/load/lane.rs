@@ -11,7 +11,7 @@ use super::row::{Row, RowKey, StagedRows};
 
 /// The keys of one lane and their counts.
 #[derive(Default)]
-pub struct Lane {
+pub(super) struct Lane {
     /// Namespace and key, `l|abc`.
     pub keys: Interner,
     /// Values of breakdowns.
@@ -25,7 +25,7 @@ pub struct Lane {
 
 /// Rows of one lane and partition.
 #[derive(Default)]
-pub struct Rows {
+pub(super) struct Rows {
     /// Totals.
     pub totals: Vec<Total>,
     /// Breakdowns.
@@ -34,7 +34,7 @@ pub struct Rows {
 
 /// One count of a key.
 #[derive(Debug, Clone, Copy)]
-pub struct Total {
+pub(super) struct Total {
     /// Key number in the high half, bucket start in minutes since 2000 in the low half.
     pub sort_key: u64,
     /// Count.
@@ -43,7 +43,7 @@ pub struct Total {
 
 /// One count of a key's value.
 #[derive(Debug, Clone, Copy)]
-pub struct Part {
+pub(super) struct Part {
     /// Number of the key.
     pub key: u32,
     /// Bucket start, minutes since 2000.
@@ -58,7 +58,7 @@ pub struct Part {
 
 /// A sum beyond 2^53−1, with its key and bucket.
 #[derive(Debug, Clone, Copy)]
-pub struct TooLarge {
+pub(super) struct TooLarge {
     /// Number of the key.
     pub key: u32,
     /// Bucket start, minutes since 2000.
@@ -67,7 +67,7 @@ pub struct TooLarge {
 
 impl Lane {
     /// Adds a row.
-    pub fn add(&mut self, row: &Row, among: &StagedRows, partition: Numbered) {
+    pub(super) fn add(&mut self, row: &Row, among: &StagedRows, partition: Numbered) {
         let key = match among.key(row) {
             RowKey::Short(key) => self.keys.intern_short(key),
             RowKey::Long(key) => self.keys.intern(key),
@@ -93,7 +93,7 @@ impl Lane {
     ///
     /// # Errors
     /// When another text has the same hash.
-    pub fn look_up(&mut self, hash: &str, raw: &str) -> Result<(), Error> {
+    pub(super) fn look_up(&mut self, hash: &str, raw: &str) -> Result<(), Error> {
         match self.lookups.get(hash.as_bytes()) {
             Some(known) if &**known == raw => {}
             Some(known) => {
@@ -112,7 +112,7 @@ impl Lane {
     }
 
     /// Memory of the lane, about, bytes, with the memory that writing it takes.
-    pub fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         let rows: usize = self.partitions.iter().map(|(_, rows)| rows.bytes()).sum();
         let keys = self.keys.bytes() + self.keys.len() * ORDER_BYTES;
         rows + keys + self.values.bytes() + self.lookup_bytes
@@ -122,7 +122,7 @@ impl Lane {
     ///
     /// # Errors
     /// The first key and bucket whose sum is too large.
-    pub fn combine(&mut self) -> Result<(), TooLarge> {
+    pub(super) fn combine(&mut self) -> Result<(), TooLarge> {
         self.partitions
             .in_order()
             .into_iter()
@@ -130,7 +130,7 @@ impl Lane {
     }
 
     /// The text of a stored key or value, for messages.
-    pub fn raw(&self, stored: &[u8]) -> String {
+    pub(super) fn raw(&self, stored: &[u8]) -> String {
         let text = match self.lookups.get(stored) {
             Some(raw) => raw.to_string().into(),
             None => String::from_utf8_lossy(stored),
@@ -145,7 +145,7 @@ impl Rows {
     }
 
     /// The breakdowns by one subtotal. The breakdowns are sorted by subtotal.
-    pub fn parts_of(&self, subtotal: u16) -> &[Part] {
+    pub(super) fn parts_of(&self, subtotal: u16) -> &[Part] {
         let start = self.parts.partition_point(|part| part.subtotal < subtotal);
         let parts = &self.parts[start..];
         &parts[..parts.partition_point(|part| part.subtotal == subtotal)]
@@ -182,12 +182,12 @@ impl Rows {
 
 impl Total {
     /// Number of the key.
-    pub fn key(&self) -> u32 {
+    pub(super) fn key(&self) -> u32 {
         (self.sort_key >> 32) as u32
     }
 
     /// Bucket start, minutes since 2000.
-    pub fn minutes(&self) -> u32 {
+    pub(super) fn minutes(&self) -> u32 {
         self.sort_key as u32
     }
 }

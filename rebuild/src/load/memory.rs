@@ -30,7 +30,7 @@ const STAGED_PART: u64 = 16;
 const WORKING_BYTES: u64 = 12 << 20;
 
 /// Rows in memory, by lane. All keys of a lane belong to one shard.
-pub struct Memory<'o> {
+pub(super) struct Memory<'o> {
     lanes: Vec<Mutex<Lane>>,
     schema: &'o Schema,
     long_keys: &'o LongKeys,
@@ -45,7 +45,7 @@ pub struct Memory<'o> {
 
 /// Why filling ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Filled {
+pub(super) enum Filled {
     /// All files are read.
     End,
     /// The budget is used up.
@@ -54,14 +54,14 @@ pub enum Filled {
 
 impl Filled {
     /// True at the end of all files.
-    pub fn is_end(self) -> bool {
+    pub(super) fn is_end(self) -> bool {
         self == Self::End
     }
 }
 
 impl<'o> Memory<'o> {
     /// Creates empty memory.
-    pub fn new(options: &LoadOptions<'o>) -> Self {
+    pub(super) fn new(options: &LoadOptions<'o>) -> Self {
         let lanes_a_shard = LANES.div_ceil(options.shards).max(1);
         let lanes = usize::from(lanes_a_shard) * usize::from(options.shards);
         let threads = rayon::current_num_threads() as u64;
@@ -88,7 +88,7 @@ impl<'o> Memory<'o> {
     ///
     /// # Errors
     /// The first error in the order of the files.
-    pub fn fill(
+    pub(super) fn fill(
         &self,
         chunks: &mut Chunks,
         on_bad_row: OnBadRow<'_>,
@@ -122,7 +122,7 @@ impl<'o> Memory<'o> {
     ///
     /// # Errors
     /// When a sum is too large.
-    pub fn combine(&mut self) -> Result<(), LoadError> {
+    pub(super) fn combine(&mut self) -> Result<(), LoadError> {
         let wrong = self.lanes.par_iter_mut().find_map_first(|lane| {
             let lane = unpoisoned(lane.get_mut());
             let wrong = lane.combine().err()?;
@@ -137,13 +137,13 @@ impl<'o> Memory<'o> {
     }
 
     /// True when summing did not free enough memory to go on reading.
-    pub fn is_still_full(&self) -> bool {
+    pub(super) fn is_still_full(&self) -> bool {
         self.used.load(Ordering::Relaxed) > self.budget / 3 * 2
     }
 
     /// All lanes, and the names of subtotals. With `n` shards, the lanes of a shard are every `n`-th one, from its
     /// number on.
-    pub fn lanes(&mut self) -> (Vec<&Lane>, &Names) {
+    pub(super) fn lanes(&mut self) -> (Vec<&Lane>, &Names) {
         let lanes = self.lanes.iter_mut();
         let lanes = lanes.map(|lane| &*unpoisoned(lane.get_mut())).collect();
         (lanes, &self.names)

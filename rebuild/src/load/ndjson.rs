@@ -47,7 +47,7 @@ impl Scalar<'_> {
 ///
 /// # Errors
 /// Errors of `each`.
-pub fn rows<E>(chunk: &[u8], first_line: u64, each: &mut EachRow<'_, E>) -> Result<(), E> {
+pub(super) fn rows<E>(chunk: &[u8], first_line: u64, each: &mut EachRow<'_, E>) -> Result<(), E> {
     for line in lines(chunk, first_line) {
         let (line, text) = (line.number, chunk[line.place].trim_ascii());
         match serde_json::from_slice::<Object<'_>>(text) {

@@ -11,10 +11,10 @@ use super::lane::Lane;
 
 /// Memory of a key while runs are written, about, bytes: its sort key (for some of the shards at a time), its rank, and
 /// its text once more with its start.
-pub const ORDER_BYTES: usize = 48;
+pub(super) const ORDER_BYTES: usize = 48;
 
 /// The keys of all lanes of a shard, ranked from 0.
-pub struct Order {
+pub(super) struct Order {
     /// Rank of each key, by lane and key number.
     ranks: Vec<Vec<u32>>,
     /// Texts of all keys by rank, without separators.
@@ -24,7 +24,7 @@ pub struct Order {
 }
 
 /// Rows of one key; at least one.
-pub struct KeyRows<'l, T> {
+pub(super) struct KeyRows<'l, T> {
     /// Rank of the key.
     pub rank: u32,
     /// Lane of the key within the shard.
@@ -42,7 +42,7 @@ struct KeyAt {
 
 impl Order {
     /// Ranks keys by their bytes, each followed by `behind`.
-    pub fn of(lanes: &[&Lane], behind: &[u8]) -> Self {
+    pub(super) fn of(lanes: &[&Lane], behind: &[u8]) -> Self {
         let text = |at: KeyAt| lanes[at.lane as usize].keys.get(at.key);
         let bytes = lanes.iter().map(|lane| lane.keys.text_bytes()).sum();
         let mut order = Self {
@@ -61,13 +61,13 @@ impl Order {
     }
 
     /// The key with this rank.
-    pub fn key(&self, rank: u32) -> &[u8] {
+    pub(super) fn key(&self, rank: u32) -> &[u8] {
         let rank = rank as usize;
         &self.texts[self.starts[rank]..self.starts[rank + 1]]
     }
 
     /// The ranks of a namespace's keys, which are adjacent.
-    pub fn of_namespace(&self, name: &str) -> Range<u32> {
+    pub(super) fn of_namespace(&self, name: &str) -> Range<u32> {
         let section = format!("{name}|");
         let section = section.as_bytes();
         let first = |is_before: &dyn Fn(&[u8]) -> bool| {
@@ -87,7 +87,7 @@ impl Order {
 }
 
 /// The rows of each key that has some, by rank. The rows of each lane are sorted by key number.
-pub fn by_key<'l, T>(
+pub(super) fn by_key<'l, T>(
     order: &Order,
     lanes: impl Iterator<Item = &'l [T]>,
     key: impl Fn(&T) -> u32,

@@ -8,7 +8,7 @@ use super::lane::Rows;
 /// A partition and its number: the months from 2000 to its first month. No load has a year both by month and as a
 /// whole.
 #[derive(Debug, Clone, Copy)]
-pub struct Numbered {
+pub(super) struct Numbered {
     partition: Partition,
     number: u16,
 }
@@ -24,7 +24,7 @@ impl From<Partition> for Numbered {
 
 /// Rows of each partition that has some.
 #[derive(Default)]
-pub struct Partitions {
+pub(super) struct Partitions {
     /// Index in `rows` by the number of the partition, counted from 1; 0 for none.
     indices: Vec<u16>,
     rows: Vec<(Partition, Rows)>,
@@ -33,7 +33,7 @@ pub struct Partitions {
 impl Partitions {
     /// The rows of a partition, none at first.
     #[inline]
-    pub fn of(&mut self, partition: Numbered) -> &mut Rows {
+    pub(super) fn of(&mut self, partition: Numbered) -> &mut Rows {
         let number = usize::from(partition.number);
         let known = self.indices.get(number).copied().unwrap_or(0);
         let index = match usize::from(known).checked_sub(1) {
@@ -44,19 +44,19 @@ impl Partitions {
     }
 
     /// The rows of a partition, if it has some.
-    pub fn get(&self, partition: Partition) -> Option<&Rows> {
+    pub(super) fn get(&self, partition: Partition) -> Option<&Rows> {
         let number = usize::from(Numbered::from(partition).number);
         let index = self.indices.get(number)?.checked_sub(1)?;
         Some(&self.rows[usize::from(index)].1)
     }
 
     /// All rows with their partitions, in any order.
-    pub fn iter(&self) -> impl Iterator<Item = &(Partition, Rows)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &(Partition, Rows)> {
         self.rows.iter()
     }
 
     /// All rows, in the order of their partitions.
-    pub fn in_order(&mut self) -> Vec<&mut Rows> {
+    pub(super) fn in_order(&mut self) -> Vec<&mut Rows> {
         let mut all: Vec<&mut (Partition, Rows)> = self.rows.iter_mut().collect();
         all.sort_unstable_by_key(|(partition, _)| *partition);
         all.into_iter().map(|(_, rows)| rows).collect()

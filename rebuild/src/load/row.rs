@@ -13,7 +13,7 @@ use super::field::{parts_of, shown};
 
 /// The fields of a row as they are in a file; a missing field is empty.
 #[derive(Debug, Clone, Copy)]
-pub struct Fields<'f> {
+pub(super) struct Fields<'f> {
     /// Namespace.
     pub namespace: &'f [u8],
     /// Key.
@@ -30,7 +30,7 @@ pub struct Fields<'f> {
 
 /// Rows that can be counted, stored in the order in which they are read later.
 #[derive(Default)]
-pub struct StagedRows {
+pub(super) struct StagedRows {
     rows: Vec<Row>,
     /// Fields that few rows have.
     extra: Vec<Extra>,
@@ -44,7 +44,7 @@ pub struct StagedRows {
 
 /// A row that can be counted.
 #[derive(Debug, Clone, Copy)]
-pub struct Row {
+pub(super) struct Row {
     /// Namespace and key in their stored form, `l|abc`, if they are short; otherwise empty.
     key: ShortText,
     /// At least 1.
@@ -57,7 +57,7 @@ pub struct Row {
 
 /// Namespace and key of a row in their stored form, `l|abc`.
 #[derive(Debug, Clone, Copy)]
-pub enum RowKey<'r> {
+pub(super) enum RowKey<'r> {
     /// A short key, as most are.
     Short(ShortText),
     /// A long key.
@@ -74,12 +74,12 @@ struct Extra {
 
 impl StagedRows {
     /// True when there are no rows.
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
     /// Memory of all rows, bytes.
-    pub fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         size_of_val(self.rows.as_slice())
             + self.texts.len()
             + size_of_val(self.extra.as_slice())
@@ -88,12 +88,12 @@ impl StagedRows {
     }
 
     /// All rows, in the order in which they came.
-    pub fn iter(&self) -> impl Iterator<Item = &Row> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Row> {
         self.rows.iter()
     }
 
     /// Namespace and key of a row.
-    pub fn key(&self, row: &Row) -> RowKey<'_> {
+    pub(super) fn key(&self, row: &Row) -> RowKey<'_> {
         match self.extra(row).and_then(|extra| extra.key.as_ref()) {
             Some(long) => RowKey::Long(self.text(long)),
             None => RowKey::Short(row.key),
@@ -101,20 +101,20 @@ impl StagedRows {
     }
 
     /// The breakdown that the row is part of, by number in [`Names`], and its value; none for a total.
-    pub fn part(&self, row: &Row) -> Option<(u16, &[u8])> {
+    pub(super) fn part(&self, row: &Row) -> Option<(u16, &[u8])> {
         let (subtotal, value) = self.extra(row)?.part.as_ref()?;
         Some((*subtotal, self.text(value)))
     }
 
     /// Hashes in the row, each with its raw text.
-    pub fn lookups(&self, row: &Row) -> &[(String, String)] {
+    pub(super) fn lookups(&self, row: &Row) -> &[(String, String)] {
         self.extra(row)
             .map_or(&[], |extra| &self.lookups[usize_range(&extra.lookups)])
     }
 
     /// Removes all rows. Memory for about `usual` bytes is kept; more is freed. A file that is sorted by key fills one
     /// lane after the other, and not every lane may keep the memory of a whole chunk.
-    pub fn clear(&mut self, usual: usize) {
+    pub(super) fn clear(&mut self, usual: usize) {
         let held = size_of::<Row>() * self.rows.capacity()
             + self.texts.capacity()
             + size_of::<Extra>() * self.extra.capacity()
@@ -174,11 +174,11 @@ fn usize_range(range: &Range<u32>) -> Range<usize> {
 }
 
 /// Names of all subtotals of a schema, in the order of their bytes.
-pub struct Names(Vec<String>);
+pub(super) struct Names(Vec<String>);
 
 impl Names {
     /// Collects the names of all namespaces.
-    pub fn new(schema: &Schema) -> Self {
+    pub(super) fn new(schema: &Schema) -> Self {
         let mut names: Vec<String> = schema
             .namespaces
             .iter()
@@ -190,19 +190,19 @@ impl Names {
     }
 
     /// The name with this number.
-    pub fn get(&self, number: u16) -> &str {
+    pub(super) fn get(&self, number: u16) -> &str {
         &self.0[usize::from(number)]
     }
 
     /// The number of a name.
-    pub fn find(&self, name: &str) -> Option<u16> {
+    pub(super) fn find(&self, name: &str) -> Option<u16> {
         let found = self.0.binary_search_by(|known| known.as_str().cmp(name));
         found.ok().and_then(|index| u16::try_from(index).ok())
     }
 }
 
 /// Checks rows against a schema.
-pub struct Reader<'s> {
+pub(super) struct Reader<'s> {
     schema: &'s Schema,
     keys: &'s LongKeys,
     names: &'s Names,
@@ -235,7 +235,12 @@ struct Key<'k> {
 
 impl<'s> Reader<'s> {
     /// Creates a reader of rows whose hours are `latest` (Unix seconds) at most.
-    pub fn new(schema: &'s Schema, keys: &'s LongKeys, names: &'s Names, latest: i64) -> Self {
+    pub(super) fn new(
+        schema: &'s Schema,
+        keys: &'s LongKeys,
+        names: &'s Names,
+        latest: i64,
+    ) -> Self {
         Self {
             schema,
             keys,
@@ -266,7 +271,7 @@ impl<'s> Reader<'s> {
     ///
     /// # Errors
     /// A sentence for the user that names the wrong field.
-    pub fn row<'r>(
+    pub(super) fn row<'r>(
         &mut self,
         fields: &Fields<'_>,
         rows_of: impl FnOnce(&ShardPrefix, &[u8]) -> &'r mut StagedRows,

@@ -5,7 +5,7 @@
 //! separators.
 
 /// Positions of all commas and line feeds, ascending.
-pub struct Separators<'b> {
+pub(super) struct Separators<'b> {
     bytes: &'b [u8],
     /// Position behind the current block.
     next: usize,
@@ -17,7 +17,7 @@ const BLOCK_BYTES: usize = u64::BITS as usize;
 
 impl<'b> Separators<'b> {
     /// Begins at the start of `bytes`.
-    pub fn of(bytes: &'b [u8]) -> Self {
+    pub(super) fn of(bytes: &'b [u8]) -> Self {
         Self {
             bytes,
             next: 0,

@@ -28,13 +28,13 @@ const CODE_BYTES_MAX: usize = 8;
 const FETCHED_AT_ONCE: usize = 32;
 
 /// zstd level of runs that are merged soon.
-pub const SPILL_LEVEL: i32 = 1;
+pub(super) const SPILL_LEVEL: i32 = 1;
 
 /// Writes all rows in memory, which are combined already.
 ///
 /// # Errors
 /// When a disk fails.
-pub fn runs(
+pub(super) fn runs(
     blobs: &Blobs,
     memory: &mut Memory<'_>,
     options: &LoadOptions<'_>,
@@ -80,7 +80,7 @@ pub fn runs(
 ///
 /// # Errors
 /// When two texts have the same hash, a sum is too large, or a disk fails.
-pub fn merged(
+pub(super) fn merged(
     blobs: &Blobs,
     spilled: &[RunEntry],
     options: &LoadOptions<'_>,

@@ -12,7 +12,7 @@ use super::naive::Cell;
 
 /// Counts by namespace and key.
 #[derive(Debug, Clone, Default)]
-pub struct Book(BTreeMap<(String, String), Counts>);
+pub(super) struct Book(BTreeMap<(String, String), Counts>);
 
 /// Counts of one key.
 #[derive(Debug, Clone, Default)]
@@ -23,7 +23,7 @@ struct Counts {
 
 /// Why an answer is not accepted.
 #[derive(Debug)]
-pub enum Wrong {
+pub(super) enum Wrong {
     /// There is none: an error instead.
     Unreadable(String),
     /// It is another one.
@@ -32,7 +32,7 @@ pub enum Wrong {
 
 impl Wrong {
     /// In words.
-    pub fn text(self) -> String {
+    pub(super) fn text(self) -> String {
         match self {
             Self::Unreadable(text) | Self::Differs(text) => text,
         }
@@ -61,17 +61,17 @@ impl Counts {
 
 impl Book {
     /// True when nothing is counted.
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Every namespace and key.
-    pub fn keys(&self) -> Vec<(String, String)> {
+    pub(super) fn keys(&self) -> Vec<(String, String)> {
         self.0.keys().cloned().collect()
     }
 
     /// One total.
-    pub fn total(&self, name: &str, key: &str, start: i64) -> u64 {
+    pub(super) fn total(&self, name: &str, key: &str, start: i64) -> u64 {
         let counts = self.0.get(&(name.to_owned(), key.to_owned()));
         counts
             .and_then(|counts| counts.totals.get(&start))
@@ -80,7 +80,7 @@ impl Book {
     }
 
     /// The sums of a namespace's keys between two instants, largest first; by their minutes where they have some.
-    pub fn ranking(&self, name: &str, range: &Range<i64>) -> Vec<(&str, u64)> {
+    pub(super) fn ranking(&self, name: &str, range: &Range<i64>) -> Vec<(&str, u64)> {
         let of_name = self.0.iter().filter(|((known, _), _)| known == name);
         let sum = |counts: &Counts| {
             let counts = counts.by_minute();
@@ -94,7 +94,7 @@ impl Book {
     }
 
     /// The sum of all keys of a namespace between two instants, by minute where they have some.
-    pub fn by_minute(&self, name: &str, range: &Range<i64>) -> BTreeMap<i64, u64> {
+    pub(super) fn by_minute(&self, name: &str, range: &Range<i64>) -> BTreeMap<i64, u64> {
         let mut sums = BTreeMap::new();
         for (_, counts) in self.0.iter().filter(|((known, _), _)| known == name) {
             for (&start, &n) in counts.by_minute().range(range.clone()) {
@@ -106,12 +106,12 @@ impl Book {
     }
 
     /// Counts.
-    pub fn add(&mut self, cell: &Cell, n: u64) {
+    pub(super) fn add(&mut self, cell: &Cell, n: u64) {
         *self.counter(cell) += n;
     }
 
     /// Counts less.
-    pub fn subtract(&mut self, cell: &Cell, n: u64) {
+    pub(super) fn subtract(&mut self, cell: &Cell, n: u64) {
         let counter = self.counter(cell);
         *counter = counter.checked_sub(n).expect("BUG: it was counted");
         let counts = self.0.get_mut(&(cell.name.clone(), cell.key.clone()));
@@ -140,7 +140,7 @@ impl Book {
     }
 
     /// Counts everything of another book.
-    pub fn add_all(&mut self, other: &Self) {
+    pub(super) fn add_all(&mut self, other: &Self) {
         for (key, counts) in &other.0 {
             let own = self.0.entry(key.clone()).or_default();
             for (start, count) in &counts.totals {
@@ -156,7 +156,7 @@ impl Book {
     }
 
     /// Takes everything of another book away, which was counted.
-    pub fn subtract_all(&mut self, other: &Self) {
+    pub(super) fn subtract_all(&mut self, other: &Self) {
         for ((name, key), counts) in &other.0 {
             let mut cell = Cell {
                 name: name.clone(),
@@ -207,7 +207,12 @@ impl Book {
     ///
     /// # Errors
     /// The first read that differs, with both sides.
-    pub fn check(&self, store: &Store, reads: &[Read], as_of: Option<u64>) -> Result<(), Wrong> {
+    pub(super) fn check(
+        &self,
+        store: &Store,
+        reads: &[Read],
+        as_of: Option<u64>,
+    ) -> Result<(), Wrong> {
         let reader = store.view();
         for read in reads {
             let series = reader.read(read, as_of).map_err(|error| {

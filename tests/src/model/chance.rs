@@ -9,37 +9,37 @@ use tallyring_realtime::{Clock, World};
 use crate::sim_disk::random;
 
 /// A seeded source of draws.
-pub struct Chance(Box<dyn FnMut() -> u64 + Send>);
+pub(super) struct Chance(Box<dyn FnMut() -> u64 + Send>);
 
 impl Chance {
     /// One seed gives the same draws every time.
-    pub fn new(seed: u64) -> Self {
+    pub(super) fn new(seed: u64) -> Self {
         Self(Box::new(random(seed)))
     }
 
     /// Any 64 bits.
-    pub fn bits(&mut self) -> u64 {
+    pub(super) fn bits(&mut self) -> u64 {
         (self.0)()
     }
 
     /// 0 to `end`, without `end`.
-    pub fn below(&mut self, end: u64) -> u64 {
+    pub(super) fn below(&mut self, end: u64) -> u64 {
         self.bits() % end
     }
 
     /// `from` to `to`, both included.
-    pub fn between(&mut self, from: i64, to: i64) -> i64 {
+    pub(super) fn between(&mut self, from: i64, to: i64) -> i64 {
         let width = u64::try_from(to - from + 1).expect("BUG: an empty range");
         from + i64::try_from(self.below(width)).expect("BUG: a range above 63 bits")
     }
 
     /// True in `percent` of all draws.
-    pub fn percent(&mut self, percent: u64) -> bool {
+    pub(super) fn percent(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 
     /// One of them.
-    pub fn pick<'a, T>(&mut self, among: &'a [T]) -> &'a T {
+    pub(super) fn pick<'a, T>(&mut self, among: &'a [T]) -> &'a T {
         let at = usize::try_from(self.below(among.len() as u64)).expect("BUG: a short list");
         &among[at]
     }

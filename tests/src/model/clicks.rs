@@ -10,14 +10,14 @@ use tallyring_records::{
 use super::chance::Chance;
 
 /// Takes a mark from each batch whose fate may become uncertain; the key is never used again.
-pub const MARKS: &str = "m";
+pub(super) const MARKS: &str = "m";
 
 /// The type of events, and where they count.
 const EVENT: &str = "e";
 const EVENTS: &str = "l_e";
 
 /// How many schemas there are; each declares more than the one before.
-pub const SCHEMAS: usize = 3;
+pub(super) const SCHEMAS: usize = 3;
 
 /// One of the schemas.
 pub fn schema(number: usize) -> Schema {
@@ -91,7 +91,12 @@ const VALUES: [&str; 12] = [
 ];
 
 /// Draws increments that the store's caller would let through at `now` (Unix seconds).
-pub fn increment(chance: &mut Chance, schema: &Schema, now: i64, ids: &[String]) -> Increment {
+pub(super) fn increment(
+    chance: &mut Chance,
+    schema: &Schema,
+    now: i64,
+    ids: &[String],
+) -> Increment {
     if chance.percent(15) {
         return event(chance, now, ids);
     }
@@ -137,7 +142,7 @@ pub fn increment(chance: &mut Chance, schema: &Schema, now: i64, ids: &[String])
 }
 
 /// Draws an increment without an id: one of many in a burst.
-pub fn plain(chance: &mut Chance, schema: &Schema, now: i64) -> Increment {
+pub(super) fn plain(chance: &mut Chance, schema: &Schema, now: i64) -> Increment {
     loop {
         let drawn = increment(chance, schema, now, &[]);
         if drawn.n < COUNT_MAX / 4 {
@@ -167,7 +172,7 @@ fn event(chance: &mut Chance, now: i64, ids: &[String]) -> Increment {
 
 /// Increments that a producer numbers, on keys that nothing else counts on: no counter of those keys comes near the
 /// largest count.
-pub fn numbered(chance: &mut Chance, now: i64, origin: Origin) -> Increment {
+pub(super) fn numbered(chance: &mut Chance, now: i64, origin: Origin) -> Increment {
     let at = (now - chance.between(0, 3_600)).max(TIME_MIN);
     let key = format!("numbered {}", chance.below(3));
     Increment {
@@ -177,7 +182,7 @@ pub fn numbered(chance: &mut Chance, now: i64, origin: Origin) -> Increment {
 }
 
 /// The mark of a batch.
-pub fn mark(key: &str, now: i64) -> Increment {
+pub(super) fn mark(key: &str, now: i64) -> Increment {
     Increment::new(now, 1, [(MARKS, key)])
 }
 

@@ -16,7 +16,7 @@ use super::naive::Cell;
 use super::{Driver, clicks};
 
 /// Which load counts under which name with the next generation.
-pub type Wanted = BTreeMap<String, String>;
+pub(super) type Wanted = BTreeMap<String, String>;
 
 /// The datasets of a manifest.
 pub(super) fn wanted_of(manifest: &Manifest) -> Wanted {

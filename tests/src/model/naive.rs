@@ -15,7 +15,7 @@ use super::datasets::Wanted;
 
 /// The answers that the store must give.
 #[derive(Default)]
-pub struct Naive {
+pub(super) struct Naive {
     /// The ring's today.
     pub today: Option<Day>,
     /// Open and closed stores; true when closed.
@@ -44,7 +44,7 @@ pub struct Naive {
 
 /// A generation as it was published.
 #[derive(Debug, Clone, Default)]
-pub struct Generation {
+pub(super) struct Generation {
     /// Everything it counts.
     pub book: Book,
     /// The datasets among them.
@@ -53,7 +53,7 @@ pub struct Generation {
 
 /// Since when an id is known.
 #[derive(Debug, Clone, Copy)]
-pub struct IdState {
+pub(super) struct IdState {
     /// Unix milliseconds.
     pub arrived_ms: i64,
     /// The most that any clock was ahead of that since.
@@ -64,7 +64,7 @@ pub struct IdState {
 
 /// How far a producer has come.
 #[derive(Debug, Clone, Copy)]
-pub struct Numbered {
+pub(super) struct Numbered {
     /// No number below it is known for sure: its producer may have been forgotten before that one came.
     pub first: u64,
     /// The number that follows.
@@ -75,7 +75,7 @@ pub struct Numbered {
 
 /// A batch as it was, or would be, counted.
 #[derive(Debug, Clone, Default)]
-pub struct Counted {
+pub(super) struct Counted {
     /// Where each increment went.
     pub increments: Vec<(StoreId, Increment)>,
     /// Under which schema.
@@ -92,7 +92,7 @@ pub struct Counted {
 
 impl Naive {
     /// The store that takes an increment at `at` now.
-    pub fn target(&self, at: i64) -> StoreId {
+    pub(super) fn target(&self, at: i64) -> StoreId {
         let day = StoreId::Day(Day::of(at));
         match self.ring.get(&day) {
             Some(false) => day,
@@ -111,7 +111,7 @@ impl Naive {
     }
 
     /// The ring turns.
-    pub fn rotate(&mut self, today: Day) {
+    pub(super) fn rotate(&mut self, today: Day) {
         self.today = Some(today);
         for day in [today.previous(), today, today.next()] {
             self.ring.entry(StoreId::Day(day)).or_insert(false);
@@ -119,7 +119,7 @@ impl Naive {
     }
 
     /// Stores that are to be exported now: those over that count something, and days that leave.
-    pub fn due(&self) -> Vec<StoreId> {
+    pub(super) fn due(&self) -> Vec<StoreId> {
         let today = self.today.expect("BUG: a ring has a today");
         let due = |id: &StoreId| {
             let counts = self.stores.get(id).is_some_and(|book| !book.is_empty());
@@ -136,7 +136,7 @@ impl Naive {
     }
 
     /// Closes them.
-    pub fn cut(&mut self, stores: &[StoreId]) {
+    pub(super) fn cut(&mut self, stores: &[StoreId]) {
         for id in stores {
             self.ring.insert(*id, true);
             if let StoreId::Late(epoch) = id {
@@ -146,7 +146,12 @@ impl Naive {
     }
 
     /// The outcome of a batch; none when a counter would be too large.
-    pub fn stage(&self, schema: &Schema, number: usize, batch: &[Increment]) -> Option<Counted> {
+    pub(super) fn stage(
+        &self,
+        schema: &Schema,
+        number: usize,
+        batch: &[Increment],
+    ) -> Option<Counted> {
         let mut counted = Counted {
             schema: number,
             ..Counted::default()
@@ -191,7 +196,7 @@ impl Naive {
     }
 
     /// Counts a batch that arrived at `now_ms`.
-    pub fn apply(&mut self, schema: &Schema, counted: &Counted, now_ms: i64) {
+    pub(super) fn apply(&mut self, schema: &Schema, counted: &Counted, now_ms: i64) {
         for (store, increment) in &counted.increments {
             for cell in cells(schema, increment) {
                 self.all.add(&cell, increment.n);
@@ -221,7 +226,7 @@ impl Naive {
     }
 
     /// Takes a batch back that a loss of power took.
-    pub fn retract(&mut self, schema: &Schema, counted: &Counted) {
+    pub(super) fn retract(&mut self, schema: &Schema, counted: &Counted) {
         for (store, increment) in &counted.increments {
             for cell in cells(schema, increment) {
                 self.all.subtract(&cell, increment.n);
@@ -249,7 +254,7 @@ impl Naive {
     }
 
     /// The exported stores and these datasets are a generation now; or, without a number, only cleared.
-    pub fn publish(
+    pub(super) fn publish(
         &mut self,
         number: Option<u64>,
         exported: &[StoreId],
@@ -279,7 +284,7 @@ impl Naive {
     }
 
     /// Generation `number` is read from now on, with its datasets.
-    pub fn read_from(&mut self, number: u64) {
+    pub(super) fn read_from(&mut self, number: u64) {
         let datasets = |number| self.generations.get(&number).map(|of| &of.datasets);
         let before = datasets(self.active).into_iter().flat_map(Wanted::values);
         for load in before {
@@ -293,7 +298,7 @@ impl Naive {
     }
 
     /// The clock was set, `moved_ms` from where it stood.
-    pub fn age(&mut self, now_ms: i64, moved_ms: i64) {
+    pub(super) fn age(&mut self, now_ms: i64, moved_ms: i64) {
         let producers = self.producers.values_mut().map(|known| &mut known.seen);
         let ids = self.ids.values_mut().chain(self.batches.values_mut());
         for state in ids.chain(producers) {
@@ -305,7 +310,7 @@ impl Naive {
 
 impl IdState {
     /// Known from now on.
-    pub fn new(arrived_ms: i64) -> Self {
+    pub(super) fn new(arrived_ms: i64) -> Self {
         Self {
             arrived_ms,
             age_ms: 0,
@@ -315,7 +320,7 @@ impl IdState {
 }
 
 /// A counter: namespace, key, perhaps a subtotal with its value, and the bucket's start.
-pub struct Cell {
+pub(super) struct Cell {
     /// Namespace.
     pub name: String,
     /// Raw key.

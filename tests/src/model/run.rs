@@ -58,7 +58,7 @@ const STARTS: [i64; 4] = [1_331_935_200, 1_325_361_600, 1_956_513_600, 946_702_8
 ///
 /// # Errors
 /// The first thing that is not as the model says, with the last steps before it.
-pub fn run_seed(seed: u64, operations: u64) -> Result<Stats, String> {
+pub(super) fn run_seed(seed: u64, operations: u64) -> Result<Stats, String> {
     let mut driver = Driver::new(seed);
     let run = catch_unwind(AssertUnwindSafe(|| driver.run(operations)));
     let problem = match run {

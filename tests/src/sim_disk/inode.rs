@@ -10,7 +10,7 @@ pub const SECTOR_BYTES: usize = 512;
 
 /// One file, by whatever names.
 #[derive(Clone, Default)]
-pub struct Inode {
+pub(super) struct Inode {
     /// Tells it from all others, through crashes.
     pub number: u64,
     /// The content that a reader sees.
@@ -36,7 +36,7 @@ impl Write {
 
 impl Inode {
     /// An empty file.
-    pub fn new(number: u64) -> Self {
+    pub(super) fn new(number: u64) -> Self {
         Self {
             number,
             ..Self::default()
@@ -44,7 +44,7 @@ impl Inode {
     }
 
     /// Writes into the page cache.
-    pub fn write(&mut self, mut offset: usize, mut bytes: &[u8]) {
+    pub(super) fn write(&mut self, mut offset: usize, mut bytes: &[u8]) {
         put(Arc::make_mut(&mut self.current), offset, bytes);
         while !bytes.is_empty() {
             let in_sector = SECTOR_BYTES - offset % SECTOR_BYTES;
@@ -60,7 +60,7 @@ impl Inode {
     }
 
     /// Makes the sectors written since the last sync durable, or sees to it that none is.
-    pub fn sync(&mut self, works: bool) {
+    pub(super) fn sync(&mut self, works: bool) {
         if !works {
             for write in &mut self.writes {
                 write.is_forgotten = true;
@@ -79,7 +79,7 @@ impl Inode {
     }
 
     /// Rots a bit wherever it is kept.
-    pub fn flip_bit(&mut self, bit: usize) {
+    pub(super) fn flip_bit(&mut self, bit: usize) {
         let (at, mask) = (bit / 8, 1 << (bit % 8));
         Arc::make_mut(&mut self.current)[at] ^= mask;
         if let Some(byte) = self.durable.get_mut(at) {
@@ -96,7 +96,7 @@ impl Inode {
     }
 
     /// Puts other bytes where they do not belong, without making the file longer.
-    pub fn overwrite(&mut self, offset: usize, bytes: &[u8]) {
+    pub(super) fn overwrite(&mut self, offset: usize, bytes: &[u8]) {
         let content = Arc::make_mut(&mut self.current);
         let offset = offset.min(content.len().saturating_sub(1));
         let end = content.len().min(offset + bytes.len());
@@ -106,7 +106,7 @@ impl Inode {
     }
 
     /// Cuts the file.
-    pub fn truncate(&mut self, length: usize) {
+    pub(super) fn truncate(&mut self, length: usize) {
         let content = Arc::make_mut(&mut self.current);
         content.truncate(length);
         self.durable = content.clone();
@@ -114,7 +114,7 @@ impl Inode {
     }
 
     /// The part of the writes that a loss of power leaves.
-    pub fn crash(mut self, rng: &mut impl FnMut() -> u64, tally: &mut Tally) -> Self {
+    pub(super) fn crash(mut self, rng: &mut impl FnMut() -> u64, tally: &mut Tally) -> Self {
         let survivors = survivors(self.writes.len(), rng);
         // A sector is written whole, so its later bytes never survive its earlier ones.
         let mut lost = BTreeSet::new();
@@ -152,7 +152,7 @@ impl Inode {
 
 /// Draws which of `count` unsynced things survive: often none, all or the first few, since those are
 /// the likely ends, else each on its own.
-pub fn survivors(count: usize, rng: &mut impl FnMut() -> u64) -> Vec<bool> {
+pub(super) fn survivors(count: usize, rng: &mut impl FnMut() -> u64) -> Vec<bool> {
     let kind = rng() % 5;
     let first = usize::try_from(rng() % (count as u64 + 1)).expect("BUG: at most the count");
     (0..count)

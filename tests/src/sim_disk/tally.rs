@@ -60,7 +60,7 @@ pub(super) enum Call {
 
 impl Call {
     /// The harm when it fails.
-    pub fn failed(self, error: ErrorKind) -> Damage {
+    pub(super) fn failed(self, error: ErrorKind) -> Damage {
         match (self, error) {
             (_, ErrorKind::StorageFull) => Damage::RefusedSpace,
             (Self::Read, _) => Damage::FailedRead,

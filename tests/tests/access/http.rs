@@ -11,7 +11,7 @@ const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// An answer as it came.
 #[derive(Debug)]
-pub struct Reply {
+pub(crate) struct Reply {
     pub status: u16,
     pub head: String,
     pub body: String,
@@ -19,7 +19,7 @@ pub struct Reply {
 
 impl Reply {
     /// Takes an answer apart.
-    pub fn parse(text: &str) -> Self {
+    pub(crate) fn parse(text: &str) -> Self {
         let (head, body) = text.split_once("\r\n\r\n").unwrap_or((text, ""));
         let status = head
             .split(' ')
@@ -34,7 +34,7 @@ impl Reply {
     }
 
     /// The value of a header, its name in lower case.
-    pub fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.head.lines().find_map(|line| {
             let (found, value) = line.split_once(": ")?;
             found.eq_ignore_ascii_case(name).then_some(value)
@@ -42,20 +42,20 @@ impl Reply {
     }
 
     /// The body as JSON.
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 }
 
 /// Where a server listens.
-pub fn address(url: &str) -> SocketAddr {
+pub(crate) fn address(url: &str) -> SocketAddr {
     let address = url.rsplit("//").next().expect("a URL");
     address
         .parse()
         .unwrap_or_else(|error| panic!("{url}: {error}"))
 }
 
-pub fn connect(address: SocketAddr) -> TcpStream {
+pub(crate) fn connect(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).expect("connect");
     stream
         .set_read_timeout(Some(READ_TIMEOUT))
@@ -64,7 +64,7 @@ pub fn connect(address: SocketAddr) -> TcpStream {
 }
 
 /// Sends a request and reads its answer.
-pub fn ask(address: SocketAddr, line: &str, headers: &[(&str, &str)], body: &str) -> Reply {
+pub(crate) fn ask(address: SocketAddr, line: &str, headers: &[(&str, &str)], body: &str) -> Reply {
     let mut stream = connect(address);
     let mut text = format!("{line} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n");
     for (name, value) in headers {
@@ -78,7 +78,7 @@ pub fn ask(address: SocketAddr, line: &str, headers: &[(&str, &str)], body: &str
 }
 
 /// As above, as the bearer of a key.
-pub fn ask_as(address: SocketAddr, key: &str, line: &str, body: &str) -> Reply {
+pub(crate) fn ask_as(address: SocketAddr, key: &str, line: &str, body: &str) -> Reply {
     let bearer = format!("Bearer {key}");
     let headers = [
         ("Authorization", bearer.as_str()),

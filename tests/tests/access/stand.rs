@@ -22,14 +22,14 @@ use super::http::{Reply, ask, ask_as};
 
 /// Settings that a test changes from the usual ones.
 #[derive(Default)]
-pub struct Wanted {
+pub(crate) struct Wanted {
     pub access: AccessLimits,
     pub server: ServerLimits,
     pub origins: Vec<String>,
 }
 
 /// A server of this process.
-pub struct Stand {
+pub(crate) struct Stand {
     pub address: SocketAddr,
     clock: Arc<AtomicU64>,
     stop: Option<oneshot::Sender<()>>,
@@ -47,7 +47,7 @@ fn random(bytes: &mut [u8]) {
 
 impl Stand {
     /// Starts it with these limits.
-    pub fn start(wanted: Wanted) -> Self {
+    pub(crate) fn start(wanted: Wanted) -> Self {
         let data = TempDir::new().expect("make a directory");
         let world = World {
             disk: Arc::new(OsDisk::new(data.path()).expect("open the directory")),
@@ -99,17 +99,17 @@ impl Stand {
     }
 
     /// Sends a request without a key.
-    pub fn ask(&self, line: &str, headers: &[(&str, &str)], body: &str) -> Reply {
+    pub(crate) fn ask(&self, line: &str, headers: &[(&str, &str)], body: &str) -> Reply {
         ask(self.address, line, headers, body)
     }
 
     /// Sends a request with a key.
-    pub fn ask_as(&self, key: &str, line: &str, body: &str) -> Reply {
+    pub(crate) fn ask_as(&self, key: &str, line: &str, body: &str) -> Reply {
         ask_as(self.address, key, line, body)
     }
 
     /// Makes a key through the server; `by` is an operator's, or empty for the first.
-    pub fn key(&self, by: &str, request: Value) -> String {
+    pub(crate) fn key(&self, by: &str, request: Value) -> String {
         let body = request.to_string();
         let reply = if by.is_empty() {
             let headers = [("Content-Type", "application/json")];
@@ -122,17 +122,17 @@ impl Stand {
     }
 
     /// Makes the first key, an operator's.
-    pub fn operator(&self) -> String {
+    pub(crate) fn operator(&self) -> String {
         self.key("", json!({"scopes": ["admin"]}))
     }
 
     /// Moves the clock of rates on.
-    pub fn advance(&self, milliseconds: u64) {
+    pub(crate) fn advance(&self, milliseconds: u64) {
         self.clock.fetch_add(milliseconds, Ordering::Relaxed);
     }
 
     /// Stops it and waits until it has drained.
-    pub fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         drop(self.stop.take());
         let served = self.served.take().expect("not stopped yet");
         let served = self.runtime.block_on(served).expect("the server ended");

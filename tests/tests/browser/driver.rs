@@ -14,7 +14,7 @@ const DRIVER: &str = "chromedriver";
 const BROWSERS: [&str; 2] = ["chromium", "google-chrome"];
 
 /// One window.
-pub struct Browser {
+pub(crate) struct Browser {
     driver: Child,
     agent: Agent,
     session: String,
@@ -28,7 +28,7 @@ fn is_installed(name: &str) -> bool {
 
 impl Browser {
     /// Starts a browser without a screen; none where no browser is installed, which the output says by the test's name.
-    pub fn start(test: &str) -> Option<Self> {
+    pub(crate) fn start(test: &str) -> Option<Self> {
         if !is_installed(DRIVER) || !BROWSERS.into_iter().any(is_installed) {
             skipped(test, "chromium and chromedriver are not installed");
             return None;
@@ -95,17 +95,17 @@ impl Browser {
     }
 
     /// Opens an address.
-    pub fn go(&self, url: &str) {
+    pub(crate) fn go(&self, url: &str) {
         self.post("/url", &json!({ "url": url }));
     }
 
     /// Runs a script in the page; what it returns.
-    pub fn run(&self, script: &str) -> Value {
+    pub(crate) fn run(&self, script: &str) -> Value {
         self.post("/execute/sync", &json!({ "script": script, "args": [] }))
     }
 
     /// Types into whatever has the focus.
-    pub fn press(&self, keys: &str) {
+    pub(crate) fn press(&self, keys: &str) {
         let presses = keys.chars().flat_map(|key| {
             [
                 json!({"type": "keyDown", "value": key}),
@@ -118,13 +118,13 @@ impl Browser {
     }
 
     /// Clicks the first element of a selector as a pointer does: it must be seen.
-    pub fn click(&self, selector: &str) {
+    pub(crate) fn click(&self, selector: &str) {
         let element = self.element(selector);
         self.post(&format!("/element/{element}/click"), &json!({}));
     }
 
     /// The text of the first element of a selector.
-    pub fn text(&self, selector: &str) -> String {
+    pub(crate) fn text(&self, selector: &str) -> String {
         let script = format!("return document.querySelector({selector:?})?.textContent");
         self.run(&script).as_str().unwrap_or_default().to_owned()
     }
@@ -142,7 +142,7 @@ impl Browser {
     }
 
     /// Makes the window as wide as this and the system's theme as this.
-    pub fn emulate(&self, width: u32, theme: &str) {
+    pub(crate) fn emulate(&self, width: u32, theme: &str) {
         let phone = width < 600;
         let size = json!({"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": phone});
         self.tool("Emulation.setDeviceMetricsOverride", size);
@@ -161,7 +161,7 @@ impl Browser {
     }
 
     /// The messages in the console since the last call.
-    pub fn console(&self) -> Vec<String> {
+    pub(crate) fn console(&self) -> Vec<String> {
         let entries = self.post("/se/log", &json!({ "type": "browser" }));
         let entries = entries.as_array().expect("a list").iter();
         entries

@@ -5,7 +5,7 @@ use jiff::tz::TimeZone;
 use jiff::{Timestamp, Unit, ZonedDateTime};
 
 /// The buckets of one unit in one zone.
-pub struct Buckets {
+pub(crate) struct Buckets {
     /// `hour` or `day`.
     pub unit: &'static str,
     /// IANA name.
@@ -18,7 +18,7 @@ pub struct Buckets {
 
 impl Buckets {
     /// The days of `zone` that begin on `first` to `last`.
-    pub fn days(zone: &'static str, first: Date, last: Date) -> Self {
+    pub(crate) fn days(zone: &'static str, first: Date, last: Date) -> Self {
         let time_zone = TimeZone::get(zone).expect("a zone");
         let start = |date: Date| date.to_zoned_datetime(time_zone.clone()).expect("a day");
         let after = last.tomorrow().expect("a date");
@@ -28,7 +28,7 @@ impl Buckets {
     }
 
     /// The hours of the same days.
-    pub fn hours(zone: &'static str, first: Date, last: Date) -> Self {
+    pub(crate) fn hours(zone: &'static str, first: Date, last: Date) -> Self {
         let days = Self::days(zone, first, last);
         let time_zone = TimeZone::get(zone).expect("a zone");
         let local = |at| ZonedDateTime::new(timestamp(at), time_zone.clone());
@@ -62,28 +62,28 @@ impl Buckets {
     }
 
     /// How many there are.
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.edges.len() - 1
     }
 
     /// The bucket that holds this instant, which lies in the range.
-    pub fn holding(&self, at: i64) -> usize {
+    pub(crate) fn holding(&self, at: i64) -> usize {
         assert!((self.start()..self.end()).contains(&at), "{at} is outside");
         self.edges.partition_point(|&edge| edge <= at) - 1
     }
 
     /// How answers write the start of a bucket, or with [`Self::count`] the end of the last one.
-    pub fn label(&self, index: usize) -> &str {
+    pub(crate) fn label(&self, index: usize) -> &str {
         &self.labels[index]
     }
 
     /// Whether UTC's hours divide into these buckets.
-    pub fn aligned(&self) -> bool {
+    pub(crate) fn aligned(&self) -> bool {
         self.edges.iter().all(|edge| edge % 3_600 == 0)
     }
 
     /// The parameters that ask for them: from the first to the last instant.
-    pub fn query(&self) -> String {
+    pub(crate) fn query(&self) -> String {
         let (from, to) = (self.start(), self.end() - 1);
         format!(
             "unit={}&timezone={}&from={from}&to={to}",

@@ -51,7 +51,7 @@ impl Plan {
 ///
 /// # Panics
 /// At the first difference.
-pub fn check_all(client: &Client, expected: &Expected) {
+pub(crate) fn check_all(client: &Client, expected: &Expected) {
     check_part(client, expected, 0, 1);
 }
 
@@ -59,7 +59,7 @@ pub fn check_all(client: &Client, expected: &Expected) {
 ///
 /// # Panics
 /// At the first difference.
-pub fn check_part(client: &Client, expected: &Expected, first: usize, step: usize) {
+pub(crate) fn check_part(client: &Client, expected: &Expected, first: usize, step: usize) {
     let plan = Plan::new();
     let keys: Vec<_> = expected.keys().skip(first).step_by(step).collect();
     let in_zones = keys.len().div_ceil(ZONE_KEYS / step.min(ZONE_KEYS));
@@ -104,7 +104,7 @@ fn check_key(
 }
 
 /// `…/counts`: every bucket.
-pub fn check_counts(
+pub(crate) fn check_counts(
     client: &Client,
     expected: &Expected,
     key: &(&'static str, String),

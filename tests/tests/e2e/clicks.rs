@@ -7,10 +7,10 @@ use crate::check::check_all;
 use crate::expected::{Expected, bitly_clicks, bitly_file};
 
 /// When the clicks begin.
-pub const CLOCK: &str = "2012-03-16T18:40:00Z";
+pub(crate) const CLOCK: &str = "2012-03-16T18:40:00Z";
 
 /// The meaning of each field of a click.
-pub const MAPPING: [&str; 14] = [
+pub(crate) const MAPPING: [&str; 14] = [
     "--map",
     "key.l=g",
     "--map",
@@ -28,7 +28,7 @@ pub const MAPPING: [&str; 14] = [
 ];
 
 /// Sends the file as a user would; what must have been counted. None when the file is not there.
-pub fn send_bitly(server: &Server) -> Option<Expected> {
+pub(crate) fn send_bitly(server: &Server) -> Option<Expected> {
     let file = bitly_file()?;
     let path = file.to_str().expect("a path of text");
     let mut arguments = vec!["send", path, "--to", server.url(), "--output", "json"];

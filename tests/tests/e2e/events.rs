@@ -7,29 +7,29 @@ use tallyring_tests::server::{Client, Server};
 use tempfile::TempDir;
 
 /// A server at 13:00:03, where time stands still.
-pub fn server() -> (TempDir, Server) {
+pub(crate) fn server() -> (TempDir, Server) {
     let data = tempfile::tempdir().expect("a directory");
     let server = start(&data, "2026-03-16T13:00:03Z@0");
     (data, server)
 }
 
-pub fn start(data: &TempDir, clock: &str) -> Server {
+pub(crate) fn start(data: &TempDir, clock: &str) -> Server {
     Server::start(data.path(), &["--clock", clock])
 }
 
-pub fn click(id: &str, at: &str) -> Value {
+pub(crate) fn click(id: &str, at: &str) -> Value {
     json!({"id": id, "type": "click", "at": at, "entities": {"ad": "42", "campaign": "7"},
         "by": {"country": "US", "device": "mobile"}, "user": format!("user of {id}"), "view": "home"})
 }
 
-pub fn send(client: &Client, body: &Value) -> Value {
+pub(crate) fn send(client: &Client, body: &Value) -> Value {
     let answer = client.post("/v1/events", body.to_string());
     assert_eq!(answer.status, 200, "{answer:?}");
     answer.json()
 }
 
 /// Counts of the buckets of a read that was answered.
-pub fn counts(client: &Client, path: &str) -> Vec<u64> {
+pub(crate) fn counts(client: &Client, path: &str) -> Vec<u64> {
     let answer = client.get_json(path);
     let counts = answer["counts"].as_array().expect("counts");
     let count = |count: &Value| count["count"].as_u64().expect("a count");

@@ -10,11 +10,11 @@ use tallyring_tests::needs::data_file;
 use crate::calendar::Buckets;
 
 /// The value of a click that lacks one.
-pub const MISSING: &str = "-";
+pub(crate) const MISSING: &str = "-";
 
 /// One click, or several of the same kind.
 #[derive(Clone)]
-pub struct Click {
+pub(crate) struct Click {
     pub at: i64,
     pub n: u64,
     /// `(namespace, key)`
@@ -31,7 +31,7 @@ impl Click {
     }
 
     /// As an item of `POST /v1/increments`.
-    pub fn item(&self) -> Value {
+    pub(crate) fn item(&self) -> Value {
         let map = |pairs: &[(&'static str, String)]| -> BTreeMap<_, _> {
             pairs.iter().cloned().collect()
         };
@@ -41,14 +41,14 @@ impl Click {
 
 /// Every click of every key.
 #[derive(Default)]
-pub struct Expected(BTreeMap<(&'static str, String), Vec<Click>>);
+pub(crate) struct Expected(BTreeMap<(&'static str, String), Vec<Click>>);
 
 /// Counts of the values of a subtotal, largest first, ties by value.
-pub type Ranking = Vec<(String, u64)>;
+pub(crate) type Ranking = Vec<(String, u64)>;
 
 impl Expected {
     /// Counts clicks.
-    pub fn add(&mut self, clicks: &[Click]) {
+    pub(crate) fn add(&mut self, clicks: &[Click]) {
         for click in clicks {
             for key in &click.keys {
                 self.0.entry(key.clone()).or_default().push(click.clone());
@@ -57,7 +57,7 @@ impl Expected {
     }
 
     /// All keys.
-    pub fn keys(&self) -> impl ExactSizeIterator<Item = &(&'static str, String)> {
+    pub(crate) fn keys(&self) -> impl ExactSizeIterator<Item = &(&'static str, String)> {
         self.0.keys()
     }
 
@@ -66,7 +66,7 @@ impl Expected {
     }
 
     /// Total of each bucket. An hour counts where its start lies.
-    pub fn totals(&self, key: &(&'static str, String), buckets: &Buckets) -> Vec<u64> {
+    pub(crate) fn totals(&self, key: &(&'static str, String), buckets: &Buckets) -> Vec<u64> {
         let mut totals = vec![0; buckets.count()];
         for click in self.clicks(key) {
             totals[buckets.holding(hour(click.at))] += click.n;
@@ -75,7 +75,7 @@ impl Expected {
     }
 
     /// Values of a subtotal in each bucket.
-    pub fn rankings(
+    pub(crate) fn rankings(
         &self,
         key: &(&'static str, String),
         subtotal: &str,
@@ -90,7 +90,7 @@ impl Expected {
     }
 
     /// Values of a subtotal over all of time.
-    pub fn ranking(&self, key: &(&'static str, String), subtotal: &str) -> Ranking {
+    pub(crate) fn ranking(&self, key: &(&'static str, String), subtotal: &str) -> Ranking {
         let mut values = BTreeMap::new();
         for click in self.clicks(key) {
             *values.entry(click.value(subtotal)).or_insert(0) += click.n;
@@ -114,12 +114,12 @@ fn hour(at: i64) -> i64 {
 }
 
 /// The file of real bitly clicks; none (and a message) when it is not there.
-pub fn bitly_file() -> Option<PathBuf> {
+pub(crate) fn bitly_file() -> Option<PathBuf> {
     data_file("bitly_usagov_2012-03-16.jsonl")
 }
 
 /// The clicks of that file, read without any of our code.
-pub fn bitly_clicks(path: &Path) -> Vec<Click> {
+pub(crate) fn bitly_clicks(path: &Path) -> Vec<Click> {
     let text = fs::read_to_string(path).expect("read the clicks");
     let lines = text.lines().map(|line| {
         serde_json::from_str::<Value>(line).unwrap_or_else(|error| panic!("{error}: {line}"))

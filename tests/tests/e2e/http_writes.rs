@@ -5,14 +5,14 @@ use tallyring_tests::server::{Answer, Client, Server};
 use tempfile::TempDir;
 
 /// A server at 2012-03-16T18:40:00Z, where time stands still.
-pub fn server() -> (TempDir, Server) {
+pub(crate) fn server() -> (TempDir, Server) {
     let data = tempfile::tempdir().expect("a directory");
     let server = Server::start(data.path(), &["--clock", "2012-03-16T18:40:00Z@0"]);
     (data, server)
 }
 
 /// The total of a key over the week around now.
-pub fn total(client: &Client, key: &str) -> Value {
+pub(crate) fn total(client: &Client, key: &str) -> Value {
     client.get_json(&format!("/v1/{key}/summary"))["total"].clone()
 }
 

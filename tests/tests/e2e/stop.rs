@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Raises a flag when dropped.
-pub struct StopOnDrop<'a>(pub &'a AtomicBool);
+pub(crate) struct StopOnDrop<'a>(pub &'a AtomicBool);
 
 impl Drop for StopOnDrop<'_> {
     fn drop(&mut self) {

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 const CONFIG: &str = "[oplog]\nsegment_mib = 1\n";
 
 /// The directory of the test, with the data directory inside.
-pub struct Stored {
+pub(crate) struct Stored {
     _directory: TempDir,
     pub data: PathBuf,
     config: PathBuf,
@@ -19,7 +19,7 @@ pub struct Stored {
 
 impl Stored {
     /// An empty one.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let (data, config) = (
             directory.path().join("data"),
@@ -34,12 +34,12 @@ impl Stored {
     }
 
     /// The data directory as an argument.
-    pub fn argument(&self) -> &str {
+    pub(crate) fn argument(&self) -> &str {
         text(&self.data)
     }
 
     /// A server on it.
-    pub fn serve(&self, clock: &str) -> Server {
+    pub(crate) fn serve(&self, clock: &str) -> Server {
         Server::start(
             &self.data,
             &["--clock", clock, "--config", text(&self.config)],
@@ -47,12 +47,12 @@ impl Stored {
     }
 
     /// Names of the files in one of its directories, sorted.
-    pub fn files(&self, directory: &str) -> Vec<String> {
+    pub(crate) fn files(&self, directory: &str) -> Vec<String> {
         files(&self.data, directory)
     }
 
     /// 400 clicks on the 16th, not exported.
-    pub fn with_one_day() -> Self {
+    pub(crate) fn with_one_day() -> Self {
         let stored = Self::new();
         let server = stored.serve("2012-03-16T12:00:00Z");
         post(&server, "2012-03-16T09:10:00Z", "a", 400);
@@ -67,7 +67,7 @@ impl Stored {
     /// 17th  200 clicks, 50 for the 16th-> exported, merged with those of the 16th
     /// 18th  100 clicks, 10 for the 16th-> deltas/ and ids/
     /// ```
-    pub fn with_a_file_of_every_kind() -> Self {
+    pub(crate) fn with_a_file_of_every_kind() -> Self {
         let stored = Self::with_one_day();
         let server = stored.serve("2012-03-17T12:00:00Z");
         server.wait_for_status("the 16th is archived", |status| status["generation"] == 1);
@@ -107,7 +107,7 @@ fn post(server: &Server, at: &str, ids: &str, clicks: usize) {
 }
 
 /// Names of the files in a directory of a data directory, sorted.
-pub fn files(data: &Path, directory: &str) -> Vec<String> {
+pub(crate) fn files(data: &Path, directory: &str) -> Vec<String> {
     let entries = fs::read_dir(data.join(directory)).expect("list a directory");
     let mut names: Vec<String> = entries
         .map(|entry| entry.expect("an entry").file_name())
@@ -118,6 +118,6 @@ pub fn files(data: &Path, directory: &str) -> Vec<String> {
 }
 
 /// A path as an argument.
-pub fn text(path: &Path) -> &str {
+pub(crate) fn text(path: &Path) -> &str {
     path.to_str().expect("a path of text")
 }

@@ -11,15 +11,15 @@ use tallyring_records::{Grain, Increment, MINUTES, Namespace, Schema, TIME_MAX, 
 use tallyring_tests::model::{ManualClock, world};
 use tallyring_tests::sim_disk::SimDisk;
 
-pub const DAY: i64 = 86_400;
+pub(crate) const DAY: i64 = 86_400;
 /// 2012-03-01T00:00:00Z, and the months after.
-pub const MARCH: i64 = 1_330_560_000;
-pub const APRIL: i64 = MARCH + 31 * DAY;
-pub const MAY: i64 = APRIL + 30 * DAY;
+pub(crate) const MARCH: i64 = 1_330_560_000;
+pub(crate) const APRIL: i64 = MARCH + 31 * DAY;
+pub(crate) const MAY: i64 = APRIL + 30 * DAY;
 /// How long minutes are kept.
-pub const MINUTE_DAYS: u32 = 30;
+pub(crate) const MINUTE_DAYS: u32 = 30;
 
-pub struct Months {
+pub(crate) struct Months {
     pub store: Store,
     disk: SimDisk,
     clock: Arc<ManualClock>,
@@ -47,7 +47,7 @@ fn schema() -> Schema {
 
 impl Months {
     /// An empty store on the first of March, whose hours are kept for so many days, or for ever.
-    pub fn new(hour_days: Option<u32>) -> Self {
+    pub(crate) fn new(hour_days: Option<u32>) -> Self {
         let disk = SimDisk::default();
         let clock = Arc::new(ManualClock::new(MARCH * 1_000, true));
         let world = world(disk.clone(), Arc::clone(&clock) as _);
@@ -62,12 +62,12 @@ impl Months {
     }
 
     /// Files are of so many shards from the next rebuild on.
-    pub fn shard(&self, shards: u16) {
+    pub(crate) fn shard(&self, shards: u16) {
         self.shards.set(shards);
     }
 
     /// A click of the same key then, and one that was counted without minutes.
-    pub fn click(&self, at: i64) {
+    pub(crate) fn click(&self, at: i64) {
         let increment = |name: &str| Increment {
             by: vec![("c".into(), "a long value with spaces".into())],
             user: Some("u".into()),
@@ -82,7 +82,7 @@ impl Months {
     }
 
     /// Every hour of a day, and the rebuild after it.
-    pub fn day(&self, day: i64) {
+    pub(crate) fn day(&self, day: i64) {
         for hour in 0..24 {
             let at = day + hour * 3_600 + 61 * (hour % 7);
             self.clock.set(at * 1_000);
@@ -92,7 +92,7 @@ impl Months {
         self.rebuild();
     }
 
-    pub fn rebuild(&self) {
+    pub(crate) fn rebuild(&self) {
         self.store.intake().tick().expect("time is kept");
         let manifest = self.store.ledger().cut().expect("cut");
         let options = BuildOptions {
@@ -109,7 +109,12 @@ impl Months {
         }
     }
 
-    pub fn read(&self, name: &str, subtotal: &str, as_of: Option<u64>) -> (Series, Option<i64>) {
+    pub(crate) fn read(
+        &self,
+        name: &str,
+        subtotal: &str,
+        as_of: Option<u64>,
+    ) -> (Series, Option<i64>) {
         let read = Read {
             namespace: name.into(),
             key: "a long key with spaces".into(),
@@ -124,7 +129,7 @@ impl Months {
     }
 
     /// Estimates of the key's users by the hour since the first of March; a folded day's stand at its first.
-    pub fn users(&self) -> BTreeMap<usize, u64> {
+    pub(crate) fn users(&self) -> BTreeMap<usize, u64> {
         let read = Read {
             namespace: "h".into(),
             key: "a long key with spaces".into(),
@@ -144,7 +149,7 @@ impl Months {
     }
 
     /// Days that are counted by the minute, and by the hour only; all in all.
-    pub fn grains(&self) -> (u64, u64, u64) {
+    pub(crate) fn grains(&self) -> (u64, u64, u64) {
         let (series, from) = self.read("m", MINUTES, None);
         let minutes = series.by_minute();
         let is_minute = |grain: Grain| {
@@ -165,7 +170,7 @@ impl Months {
         )
     }
 
-    pub fn check_files(&self) {
+    pub(crate) fn check_files(&self) {
         let manifest = self.store.manifest();
         for entry in manifest.files() {
             verify_run(&self.disk.blobs(), entry).expect("a sound file");

@@ -15,7 +15,7 @@ const LIMIT_MAX: usize = 1_000;
 const MINUTES_MAX: i64 = 60;
 
 /// Takes `timezone` (or `tz_offset`, as the Python client calls it) and `unit_reference_ts`.
-pub fn take_window(
+pub(crate) fn take_window(
     query: &mut QueryString,
     unit: Option<String>,
     units: Option<i64>,
@@ -64,7 +64,7 @@ fn take_zone(query: &mut QueryString, name: &str) -> Result<Option<Zone>, Fault>
 }
 
 /// The key that a request is about.
-pub struct CountedKey {
+pub(super) struct CountedKey {
     /// The key as it is counted.
     pub key: String,
     /// The key as the request names it.
@@ -73,7 +73,11 @@ pub struct CountedKey {
 
 /// The key that the request is about. The login is the one behind the token; for a token that has none the
 /// one that is named, and without keys of our own else the token itself.
-pub fn take_key(query: &mut QueryString, kind: Kind, caller: &Caller) -> Result<CountedKey, Fault> {
+pub(super) fn take_key(
+    query: &mut QueryString,
+    kind: Kind,
+    caller: &Caller,
+) -> Result<CountedKey, Fault> {
     match kind {
         Kind::Link => {
             let asked = take_text(query, "link")?.ok_or(Fault::Missing("link"))?;
@@ -110,13 +114,13 @@ fn checked(key: String, parameter: &str) -> Result<CountedKey, Fault> {
 }
 
 /// Takes a parameter; an empty one counts as left out.
-pub fn take_text(query: &mut QueryString, name: &str) -> Result<Option<String>, Fault> {
+pub(super) fn take_text(query: &mut QueryString, name: &str) -> Result<Option<String>, Fault> {
     let text = query.take(name)?.filter(|text| !text.is_empty());
     Ok(text.map(Cow::into_owned))
 }
 
 /// Takes `true` or `false`, in any case, or `1` or `0`.
-pub fn take_flag(query: &mut QueryString, name: &str) -> Result<Option<bool>, Fault> {
+pub(super) fn take_flag(query: &mut QueryString, name: &str) -> Result<Option<bool>, Fault> {
     let text = take_text(query, name)?.map(|text| text.to_lowercase());
     match text.as_deref() {
         None => Ok(None),
@@ -127,7 +131,7 @@ pub fn take_flag(query: &mut QueryString, name: &str) -> Result<Option<bool>, Fa
 }
 
 /// Takes `limit`, which bounds lists of values.
-pub fn take_limit(query: &mut QueryString) -> Result<usize, Fault> {
+pub(super) fn take_limit(query: &mut QueryString) -> Result<usize, Fault> {
     let limit: Option<usize> = query.take_as("limit", "a whole number from 1 to 1000")?;
     Some(limit.unwrap_or(LIMIT_DEFAULT))
         .filter(|limit| (1..=LIMIT_MAX).contains(limit))
@@ -135,7 +139,7 @@ pub fn take_limit(query: &mut QueryString) -> Result<usize, Fault> {
 }
 
 /// True for `format=txt`. The envelope itself sees to `xml`.
-pub fn take_is_text(query: &mut QueryString) -> Result<bool, Fault> {
+pub(crate) fn take_is_text(query: &mut QueryString) -> Result<bool, Fault> {
     match take_text(query, "format")?.as_deref() {
         None | Some("json" | "xml") => Ok(false),
         Some("txt") => Ok(true),
@@ -144,7 +148,7 @@ pub fn take_is_text(query: &mut QueryString) -> Result<bool, Fault> {
 }
 
 /// Only a single number can be text.
-pub fn refuse_text(is_text: bool) -> Result<(), Fault> {
+pub(crate) fn refuse_text(is_text: bool) -> Result<(), Fault> {
     if is_text {
         Err(Fault::invalid("format"))
     } else {

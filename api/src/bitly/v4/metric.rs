@@ -13,7 +13,7 @@ use crate::problem::Problem;
 
 /// A metric of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Metric {
+pub(super) enum Metric {
     Clicks,
     Summary,
     GroupClicks,
@@ -32,7 +32,7 @@ pub enum Metric {
 
 impl Metric {
     /// A line about the answer.
-    pub fn summary(self) -> &'static str {
+    pub(super) fn summary(self) -> &'static str {
         match self {
             Self::Clicks | Self::GroupClicks => "Clicks by unit, newest first",
             Self::Summary => "Clicks, as one number",
@@ -55,7 +55,7 @@ impl Metric {
     }
 
     /// An answer of its form.
-    pub fn example(self) -> Value {
+    pub(super) fn example(self) -> Value {
         let start = "2013-02-08T00:00:00+0000";
         let (name, value) = match self {
             Self::SortedLinks => return sorted(vec![("abc".to_owned(), 5)]),
@@ -82,7 +82,7 @@ impl Metric {
     }
 
     /// The dimension that the metric breaks a key down by.
-    pub fn facet(self) -> Option<Facet> {
+    pub(super) fn facet(self) -> Option<Facet> {
         match self {
             Self::Clicks
             | Self::Summary
@@ -102,7 +102,7 @@ impl Metric {
     }
 
     /// The first line as CSV, of what is served so.
-    pub fn csv_head(self) -> Option<&'static str> {
+    pub(super) fn csv_head(self) -> Option<&'static str> {
         match self {
             Self::Countries => Some("Country, Clicks"),
             Self::Devices => Some("Device, Clicks"),
@@ -123,7 +123,7 @@ impl Metric {
     }
 
     /// Its answer, of what needs no breakdown.
-    pub fn clicks(self, window: &Window, series: &Series) -> Value {
+    pub(super) fn clicks(self, window: &Window, series: &Series) -> Value {
         let rows = |row: fn(String, u64) -> Value| -> Value {
             let rows = window.rows(series).into_iter();
             rows.map(|(start, clicks)| row(date(start), clicks))
@@ -168,7 +168,7 @@ impl Metric {
     ///
     /// # Errors
     /// When the text behind a value cannot be read.
-    pub fn values(
+    pub(super) fn values(
         self,
         window: &Window,
         reader: &View<'_>,
@@ -216,7 +216,7 @@ impl Metric {
 }
 
 /// `{"sorted_links":[{"id":…,"clicks":…}],"links":[…]}`, most clicks first.
-pub fn sorted(links: Vec<(String, u64)>) -> Value {
+pub(super) fn sorted(links: Vec<(String, u64)>) -> Value {
     // Only the hash of a link is known.
     let known: Value = links.iter().map(|(hash, _)| json!({"id": hash})).collect();
     json!({"sorted_links": metrics(links, "id"), "links": known})

@@ -13,10 +13,10 @@ const SIZE_DEFAULT: usize = 50;
 /// As many values as every other read lists: who reads one more than is asked counts on it.
 const SIZE_MAX: usize = LIMIT_MAX;
 /// The last unit holds it.
-pub const REFERENCE: &str = "unit_reference";
+pub(super) const REFERENCE: &str = "unit_reference";
 
 /// Takes `size`, which bounds lists of values.
-pub fn take_size(query: &mut QueryString) -> Result<usize, Fault> {
+pub(super) fn take_size(query: &mut QueryString) -> Result<usize, Fault> {
     let size: Option<usize> = query.take_as("size", "a whole number from 1 to 10000")?;
     Some(size.unwrap_or(SIZE_DEFAULT))
         .filter(|size| (1..=SIZE_MAX).contains(size))
@@ -24,7 +24,7 @@ pub fn take_size(query: &mut QueryString) -> Result<usize, Fault> {
 }
 
 /// Takes `unit`, `units`, `unit_reference` and our own `timezone`.
-pub fn take_window(query: &mut QueryString, now: i64) -> Result<Window, Fault> {
+pub(super) fn take_window(query: &mut QueryString, now: i64) -> Result<Window, Fault> {
     let unit = query.take_as("unit", "a unit")?.unwrap_or(Unit::Day);
     let units = query.take_as("units", "a whole number")?.unwrap_or(ALL);
     let reference = match query.take(REFERENCE)?.as_deref() {

@@ -14,7 +14,7 @@ const ROWS: f64 = 1_000.0;
 const COUNTERS_A_ROW: f64 = 3.0;
 
 /// Measures one connection and eight, over few and many keys.
-pub fn run(effort: &Effort) -> Result<Report> {
+pub(crate) fn run(effort: &Effort) -> Result<Report> {
     let mut report = Report::new("batches");
     let empty = ServerProcess::empty()?;
     for keys in [10_000, 200_000, 10_000_000] {

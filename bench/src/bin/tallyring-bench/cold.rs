@@ -15,7 +15,7 @@ use crate::server::ServerProcess;
 const READS: u64 = 20;
 
 /// Reads keys of a server that has just started.
-pub fn run(effort: &Effort) -> Result<Report> {
+pub(crate) fn run(effort: &Effort) -> Result<Report> {
     let directory = effort.directory()?;
     load_archive(effort, directory.path())?;
     let (mut blocks, mut latency) = (Vec::new(), Vec::new());

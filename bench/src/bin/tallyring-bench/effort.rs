@@ -16,7 +16,7 @@ const RECORDS_MAX: u64 = 1_000_000_000;
 
 /// Options of every benchmark.
 #[derive(Args)]
-pub struct Effort {
+pub(crate) struct Effort {
     /// Runs of each measurement; the median is shown first
     #[arg(long, global = true, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pub runs: u32,
@@ -33,7 +33,7 @@ pub struct Effort {
 
 impl Effort {
     /// How long each run takes.
-    pub fn duration(&self) -> Duration {
+    pub(crate) fn duration(&self) -> Duration {
         Duration::from_secs_f64(self.seconds.max(0.1))
     }
 
@@ -41,7 +41,7 @@ impl Effort {
     ///
     /// # Errors
     /// When it cannot be made.
-    pub fn directory(&self) -> Result<TempDir> {
+    pub(crate) fn directory(&self) -> Result<TempDir> {
         let mut builder = tempfile::Builder::new();
         let builder = builder.prefix("tallyring-bench-");
         match &self.dir {
@@ -55,7 +55,7 @@ impl Effort {
     ///
     /// # Errors
     /// When there is no such program.
-    pub fn prepare(&self, arguments: &[&str], data: &Path) -> Result<Command> {
+    pub(crate) fn prepare(&self, arguments: &[&str], data: &Path) -> Result<Command> {
         let program = match &self.tallyring {
             Some(program) => program.clone(),
             None => std::env::current_exe()
@@ -77,7 +77,7 @@ impl Effort {
     ///
     /// # Errors
     /// When it fails, with what it wrote to its standard error.
-    pub fn command(&self, arguments: &[&str], data: &Path) -> Result<()> {
+    pub(crate) fn command(&self, arguments: &[&str], data: &Path) -> Result<()> {
         let mut command = self.prepare(arguments, data)?;
         let output = command.stdin(Stdio::null()).output();
         let output = output.context("cannot run a command")?;
@@ -91,7 +91,7 @@ impl Effort {
     ///
     /// # Errors
     /// When it does not start.
-    pub fn serve(&self, data: &Path, further: &[&str]) -> Result<ServerProcess> {
+    pub(crate) fn serve(&self, data: &Path, further: &[&str]) -> Result<ServerProcess> {
         let mut command = self.prepare(&["serve", "--listen", "127.0.0.1:0"], data)?;
         ServerProcess::start(command.args(further))
     }
@@ -100,7 +100,7 @@ impl Effort {
     ///
     /// # Errors
     /// As [`Effort::serve`].
-    pub fn serve_unflushed(&self, data: &Path) -> Result<ServerProcess> {
+    pub(crate) fn serve_unflushed(&self, data: &Path) -> Result<ServerProcess> {
         let config = data.join("bench.toml");
         // All the memory there is but one MiB: a limit equal to the memory would be refused.
         let deltas_mib = (memory::available() >> 20).saturating_sub(1).max(1);

@@ -20,7 +20,7 @@ use crate::report::Report;
 
 /// Options of `tallyring-bench events`.
 #[derive(Args, Clone)]
-pub struct EventsArgs {
+pub(crate) struct EventsArgs {
     /// Events of a run
     #[arg(long, default_value_t = 500_000, value_parser = clap::value_parser!(u64).range(1_000..=50_000_000))]
     events: u64,
@@ -63,7 +63,7 @@ struct Measured {
 }
 
 /// Runs the benchmark.
-pub fn run(effort: &Effort, args: &EventsArgs) -> Result<Report> {
+pub(crate) fn run(effort: &Effort, args: &EventsArgs) -> Result<Report> {
     let (mut measured, mut evenly) = (Measured::default(), Measured::default());
     let spread = EventsArgs {
         hot: 0,

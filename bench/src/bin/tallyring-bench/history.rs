@@ -21,7 +21,7 @@ const AGE_HOURS: f64 = 2_600.0;
 ///
 /// # Errors
 /// When the disk fails.
-pub fn write(path: &Path, rows: u64) -> Result<u64> {
+pub(crate) fn write(path: &Path, rows: u64) -> Result<u64> {
     let file = File::create(path).with_context(|| format!("cannot make {}", path.display()))?;
     let mut out = BufWriter::with_capacity(1 << 20, file);
     let mut random = Random(0x9E37_79B9_7F4A_7C15);
@@ -43,7 +43,7 @@ pub fn write(path: &Path, rows: u64) -> Result<u64> {
 }
 
 /// The name of a link by its rank; rank 1 has the most clicks.
-pub fn name(rank: u64) -> String {
+pub(crate) fn name(rank: u64) -> String {
     Name(rank).to_string()
 }
 

@@ -11,7 +11,7 @@ const KEYS: u64 = 200_000;
 const BODIES: usize = 100;
 
 /// Measures both in turn.
-pub fn run(effort: &Effort) -> Result<Report> {
+pub(crate) fn run(effort: &Effort) -> Result<Report> {
     let mut report = Report::new("hot");
     let directory = effort.directory()?;
     let server = effort.serve(directory.path(), &[])?;

@@ -12,7 +12,7 @@ const CONNECTIONS: usize = 64;
 const KEYS: u64 = 200_000;
 
 /// Measures empty handler, `/healthz` and increments in turn.
-pub fn run(effort: &Effort) -> Result<Report> {
+pub(crate) fn run(effort: &Effort) -> Result<Report> {
     let directory = effort.directory()?;
     let empty = ServerProcess::empty()?;
     let server = effort.serve(directory.path(), &[])?;

@@ -17,7 +17,7 @@ const KEYS: u64 = 200_000;
 const SYNCS: u64 = 1_000;
 
 /// Finds the rate that saturates, then measures at half of it, in turn with the disk.
-pub fn run(effort: &Effort) -> Result<Report> {
+pub(crate) fn run(effort: &Effort) -> Result<Report> {
     let directory = effort.directory()?;
     let server = effort.serve(directory.path(), &[])?;
     let increments = request::increments(KEYS);

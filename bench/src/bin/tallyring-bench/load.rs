@@ -22,7 +22,7 @@ use tallyring_realtime::priority;
 use crate::server::ServerProcess;
 
 /// The requests, their server and their duration.
-pub struct Load<'r> {
+pub(crate) struct Load<'r> {
     /// The server.
     pub server: &'r ServerProcess,
     /// Connections at once.
@@ -38,7 +38,7 @@ pub struct Load<'r> {
 }
 
 /// The figures of a load.
-pub struct Outcome {
+pub(crate) struct Outcome {
     /// Good answers a second.
     pub per_second: f64,
     /// Refusals a second.
@@ -51,7 +51,7 @@ pub struct Outcome {
 
 impl Outcome {
     /// A percentile of the latency in milliseconds.
-    pub fn milliseconds(&self, percentile: f64) -> f64 {
+    pub(crate) fn milliseconds(&self, percentile: f64) -> f64 {
         self.latency.value_at_percentile(percentile) as f64 / 1e6
     }
 }
@@ -66,7 +66,7 @@ impl Load<'_> {
     ///
     /// # Errors
     /// As [`Load::run`].
-    pub fn each_once(
+    pub(crate) fn each_once(
         address: SocketAddr,
         requests: u64,
         mut request: impl FnMut(u64) -> Vec<u8>,
@@ -85,7 +85,7 @@ impl Load<'_> {
     ///
     /// # Errors
     /// When the server cannot be reached, closes a connection or answers with an error.
-    pub fn run(&self) -> Result<Outcome> {
+    pub(crate) fn run(&self) -> Result<Outcome> {
         thread::scope(|scope| {
             let running = scope.spawn(|| {
                 priority::run_soon();
@@ -143,7 +143,7 @@ impl Load<'_> {
 ///
 /// # Errors
 /// Never: the bounds are those of the type.
-pub fn histogram() -> Result<Histogram<u64>> {
+pub(crate) fn histogram() -> Result<Histogram<u64>> {
     Histogram::new_with_bounds(1, 60_000_000_000, 3).context("cannot make a histogram")
 }
 

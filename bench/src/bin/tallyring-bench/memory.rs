@@ -10,7 +10,7 @@ use crate::request::post;
 const ROWS: u64 = 1_000;
 
 /// Counts every key once and reads the memory of the process.
-pub fn run(effort: &Effort, keys: u64) -> Result<Report> {
+pub(crate) fn run(effort: &Effort, keys: u64) -> Result<Report> {
     let mut report = Report::new("memory");
     let (mut resident, mut each) = (Vec::new(), Vec::new());
     for _ in 0..effort.runs {

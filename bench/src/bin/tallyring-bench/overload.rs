@@ -21,7 +21,7 @@ const CONFIG: &str = "[limits]\nconnections = 20000\nconnections_per_ip = 20000\
 
 /// Measures a quiet load, a crowd that asks without pause, the quiet load again, and the quiet load beside idle
 /// connections.
-pub fn run(effort: &Effort) -> Result<Report> {
+pub(crate) fn run(effort: &Effort) -> Result<Report> {
     let directory = effort.directory()?;
     let config = directory.path().join("bench.toml");
     std::fs::write(&config, CONFIG).context("cannot write a configuration")?;

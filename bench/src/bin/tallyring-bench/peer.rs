@@ -16,7 +16,7 @@ use crate::server::ServerProcess;
 
 /// Options of `tallyring-bench load`.
 #[derive(Args)]
-pub struct PeerArgs {
+pub(crate) struct PeerArgs {
     /// The server's name in the report
     name: String,
     /// Where it listens, such as 127.0.0.1:7379
@@ -41,7 +41,7 @@ struct Line {
 }
 
 /// Sends the requests as fast as answers come.
-pub fn run(effort: &Effort, args: &PeerArgs) -> Result<Report> {
+pub(crate) fn run(effort: &Effort, args: &PeerArgs) -> Result<Report> {
     let lines = std::fs::read_to_string(&args.requests)
         .with_context(|| format!("cannot read {}", args.requests.display()))?;
     let mut requests = Vec::new();

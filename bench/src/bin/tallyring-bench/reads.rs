@@ -16,7 +16,7 @@ use crate::server::ServerProcess;
 
 const CONNECTIONS: usize = 64;
 /// Keys of the archive, beside the popular one.
-pub const KEYS: u64 = 10_000;
+pub(crate) const KEYS: u64 = 10_000;
 /// In how many of the last 720 hours a key was counted.
 const HOURS_OF_A_KEY: u64 = 100;
 const HOURS: u64 = 720;
@@ -24,7 +24,7 @@ const KEYS_AT_ONCE: u64 = 100;
 const RANGE: &str = "unit=day&units=30&timezone=America/New_York";
 
 /// Measures single reads and breakdowns.
-pub fn run(effort: &Effort) -> Result<Report> {
+pub(crate) fn run(effort: &Effort) -> Result<Report> {
     let stand = Stand::new(effort)?;
     let mut report = Report::new("reads");
     stand.single(&mut report)?;
@@ -34,7 +34,7 @@ pub fn run(effort: &Effort) -> Result<Report> {
 }
 
 /// Measures many keys at once.
-pub fn run_query(effort: &Effort) -> Result<Report> {
+pub(crate) fn run_query(effort: &Effort) -> Result<Report> {
     let stand = Stand::new(effort)?;
     let mut report = Report::new("query");
     stand.at_once(&mut report)?;
@@ -162,7 +162,7 @@ impl<'e> Stand<'e> {
 }
 
 /// The path of the read that is measured.
-pub fn target(key: &str) -> String {
+pub(crate) fn target(key: &str) -> String {
     format!("/v1/u/{key}/counts?{RANGE}")
 }
 
@@ -190,7 +190,7 @@ fn queries() -> Vec<Vec<u8>> {
 }
 
 /// Makes a dataset of the 30 days before today, and a generation with it.
-pub fn load_archive(effort: &Effort, data: &Path) -> Result<()> {
+pub(crate) fn load_archive(effort: &Effort, data: &Path) -> Result<()> {
     let today = jiff::Timestamp::now().as_second().div_euclid(86_400) * 86_400;
     let first = today - HOURS as i64 * 3_600;
     let mut rows = String::from("namespace,key,hour,count,subtotal,value\n");

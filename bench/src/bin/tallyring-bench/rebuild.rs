@@ -23,7 +23,7 @@ is to write.
 Examples:
   tallyring-bench rebuild --runs 3
   tallyring-bench rebuild --rows 5000000,20000000 --runs 1    how time grows")]
-pub struct RebuildArgs {
+pub(crate) struct RebuildArgs {
     /// Rows of history; several numbers are measured one after the other
     #[arg(long, value_delimiter = ',', default_values_t = [20_000_000], value_parser = clap::value_parser!(u64).range(1_000..=1_000_000_000))]
     rows: Vec<u64>,
@@ -46,7 +46,7 @@ fn parse_peer(text: &str) -> std::result::Result<(String, String), String> {
 ///
 /// # Errors
 /// When a program fails.
-pub fn run(effort: &Effort, args: &RebuildArgs) -> Result<Report> {
+pub(crate) fn run(effort: &Effort, args: &RebuildArgs) -> Result<Report> {
     let directory = effort.directory()?;
     let mut report = Report::new("rebuild");
     let mut growth = Vec::new();

@@ -11,7 +11,7 @@ use crate::Output;
 
 /// The figures of one benchmark.
 #[derive(Serialize)]
-pub struct Report {
+pub(crate) struct Report {
     bench: &'static str,
     /// Processors, memory and kernel.
     machine: String,
@@ -29,7 +29,7 @@ struct Row {
 
 impl Report {
     /// An empty report.
-    pub fn new(bench: &'static str) -> Self {
+    pub(crate) fn new(bench: &'static str) -> Self {
         Self {
             bench,
             machine: machine(),
@@ -39,7 +39,7 @@ impl Report {
     }
 
     /// Adds a row with the figure of every run.
-    pub fn row(&mut self, what: impl Into<String>, unit: &'static str, runs: &[f64]) {
+    pub(crate) fn row(&mut self, what: impl Into<String>, unit: &'static str, runs: &[f64]) {
         self.rows.push(Row {
             what: what.into(),
             unit,
@@ -49,13 +49,13 @@ impl Report {
     }
 
     /// Adds a row of `a` divided by `b`, run by run.
-    pub fn ratio(&mut self, what: impl Into<String>, a: &[f64], b: &[f64]) {
+    pub(crate) fn ratio(&mut self, what: impl Into<String>, a: &[f64], b: &[f64]) {
         let ratios: Vec<f64> = a.iter().zip(b).map(|(a, b)| a / b).collect();
         self.row(what, "×", &ratios);
     }
 
     /// Adds the percentiles 50, 95 and 99 of latencies in nanoseconds; each run has a histogram.
-    pub fn latency(&mut self, what: &str, runs: &[Histogram<u64>]) {
+    pub(crate) fn latency(&mut self, what: &str, runs: &[Histogram<u64>]) {
         for percentile in [50.0, 95.0, 99.0] {
             let at = |run: &Histogram<u64>| run.value_at_percentile(percentile) as f64 / 1e6;
             let runs: Vec<f64> = runs.iter().map(at).collect();
@@ -67,7 +67,7 @@ impl Report {
     ///
     /// # Errors
     /// When standard output is closed.
-    pub fn print(&self, output: Output) -> Result<()> {
+    pub(crate) fn print(&self, output: Output) -> Result<()> {
         let mut out = std::io::stdout().lock();
         if output == Output::Json {
             writeln!(out, "{}", serde_json::to_string_pretty(self)?)?;
@@ -89,7 +89,7 @@ impl Report {
 }
 
 /// Returns the middle figure, or the mean of the two middle figures.
-pub fn median(runs: &[f64]) -> f64 {
+pub(crate) fn median(runs: &[f64]) -> f64 {
     let mut sorted = runs.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
     let middle = sorted.len() / 2;

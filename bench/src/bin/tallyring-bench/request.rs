@@ -3,12 +3,12 @@
 use tallyring_bench::Chance;
 
 /// A GET without a body.
-pub fn get(target: &str) -> Vec<u8> {
+pub(crate) fn get(target: &str) -> Vec<u8> {
     format!("GET {target} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n").into_bytes()
 }
 
 /// A POST.
-pub fn post(target: &str, kind: &str, body: &str) -> Vec<u8> {
+pub(crate) fn post(target: &str, kind: &str, body: &str) -> Vec<u8> {
     let length = body.len();
     let head = format!(
         "POST {target} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\r\n"
@@ -17,12 +17,12 @@ pub fn post(target: &str, kind: &str, body: &str) -> Vec<u8> {
 }
 
 /// Countries that clicks come from.
-pub const COUNTRIES: [&str; 16] = [
+pub(crate) const COUNTRIES: [&str; 16] = [
     "US", "JP", "GB", "BR", "DE", "FR", "CA", "IN", "AU", "ES", "IT", "NL", "MX", "SE", "PL", "TR",
 ];
 
 /// Requests for single increments on `u` with its two subtotals, over `keys` keys.
-pub fn increments(keys: u64) -> Vec<Vec<u8>> {
+pub(crate) fn increments(keys: u64) -> Vec<Vec<u8>> {
     let mut dice = Chance::new(1);
     let target = |_| {
         let (key, country) = (dice.skewed(keys), dice.skewed(16) as usize);
@@ -35,10 +35,10 @@ pub fn increments(keys: u64) -> Vec<Vec<u8>> {
 }
 
 /// How many increments a body has.
-pub const INCREMENTS_A_BODY: u64 = 1_000;
+pub(crate) const INCREMENTS_A_BODY: u64 = 1_000;
 
 /// Bodies of increments on `u` as NDJSON, over `keys` keys.
-pub fn batches(keys: u64, bodies: usize) -> Vec<Vec<u8>> {
+pub(crate) fn batches(keys: u64, bodies: usize) -> Vec<Vec<u8>> {
     let mut dice = Chance::new(2);
     let mut body = |_| {
         let keys: Vec<u64> = (0..INCREMENTS_A_BODY).map(|_| dice.skewed(keys)).collect();
@@ -48,7 +48,7 @@ pub fn batches(keys: u64, bodies: usize) -> Vec<Vec<u8>> {
 }
 
 /// The body with this number; all bodies together count every key once.
-pub fn batch_of_each(number: u64) -> Vec<u8> {
+pub(crate) fn batch_of_each(number: u64) -> Vec<u8> {
     let from = number * INCREMENTS_A_BODY;
     batch(from..from + INCREMENTS_A_BODY, &mut Chance::new(number))
 }

@@ -14,7 +14,7 @@ const KEYS: u64 = 200_000;
 const BODIES: usize = 500;
 
 /// Writes the log once, and starts a server on it in every run.
-pub fn run(effort: &Effort, increments: u64) -> Result<Report> {
+pub(crate) fn run(effort: &Effort, increments: u64) -> Result<Report> {
     let directory = effort.directory()?;
     let server = effort.serve_unflushed(directory.path())?;
     let bodies = request::batches(KEYS, BODIES);

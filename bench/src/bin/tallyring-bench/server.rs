@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 use tower::ServiceExt;
 
 /// A server. Dropping it kills the process, if this program started one.
-pub struct ServerProcess {
+pub(crate) struct ServerProcess {
     child: Option<Child>,
     /// Where it listens.
     pub address: SocketAddr,
@@ -26,13 +26,13 @@ impl ServerProcess {
     ///
     /// # Errors
     /// When it does not start.
-    pub fn empty() -> Result<Self> {
+    pub(crate) fn empty() -> Result<Self> {
         let this = std::env::current_exe().context("cannot find this program")?;
         Self::start(Command::new(this).arg("empty-server"))
     }
 
     /// A server that runs already; its memory and processor time read as 0.
-    pub fn elsewhere(address: SocketAddr) -> Self {
+    pub(crate) fn elsewhere(address: SocketAddr) -> Self {
         Self {
             child: None,
             address,
@@ -43,7 +43,7 @@ impl ServerProcess {
     ///
     /// # Errors
     /// When it does not start, or ends before it prints an address.
-    pub fn start(command: &mut Command) -> Result<Self> {
+    pub(crate) fn start(command: &mut Command) -> Result<Self> {
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = command.spawn().context("cannot start a server")?;
         let mut line = String::new();
@@ -65,19 +65,19 @@ impl ServerProcess {
     }
 
     /// The present resident memory, bytes.
-    pub fn resident_bytes(&self) -> u64 {
+    pub(crate) fn resident_bytes(&self) -> u64 {
         let child = self.child.as_ref();
         child.map_or(0, |child| memory_bytes(child.id(), "VmRSS:"))
     }
 
     /// The largest resident memory so far, bytes.
-    pub fn peak_bytes(&self) -> u64 {
+    pub(crate) fn peak_bytes(&self) -> u64 {
         let child = self.child.as_ref();
         child.map_or(0, |child| memory_bytes(child.id(), "VmHWM:"))
     }
 
     /// The processor time of all threads so far, seconds.
-    pub fn processor_seconds(&self) -> f64 {
+    pub(crate) fn processor_seconds(&self) -> f64 {
         const TICKS_PER_SECOND: f64 = 100.0;
         let Some(child) = &self.child else {
             return 0.0;
@@ -92,7 +92,7 @@ impl ServerProcess {
     }
 
     /// Ends the process with SIGKILL.
-    pub fn kill(self) {}
+    pub(crate) fn kill(self) {}
 }
 
 impl Drop for ServerProcess {
@@ -105,7 +105,7 @@ impl Drop for ServerProcess {
 }
 
 /// Returns a figure of a process's memory by the name that the system gives it, bytes; 0 when the process has ended.
-pub fn memory_bytes(process: u32, name: &str) -> u64 {
+pub(crate) fn memory_bytes(process: u32, name: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let kib = status.lines().find_map(|line| {
         let kib = line.strip_prefix(name)?.trim().strip_suffix(" kB")?;
@@ -118,7 +118,7 @@ pub fn memory_bytes(process: u32, name: &str) -> u64 {
 ///
 /// # Errors
 /// When no port is free.
-pub fn run_empty_server() -> Result<()> {
+pub(crate) fn run_empty_server() -> Result<()> {
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     runtime.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await;

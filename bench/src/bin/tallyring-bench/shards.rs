@@ -16,7 +16,7 @@ const ROWS: f64 = 1_000.0;
 const COUNTERS_A_ROW: f64 = 3.0;
 
 /// Measures every pair of shards and keys on a store of its own.
-pub fn run(effort: &Effort) -> Result<Report> {
+pub(crate) fn run(effort: &Effort) -> Result<Report> {
     let mut report = Report::new("shards");
     for keys in KEYS {
         let bodies = request::batches(keys, BODIES);

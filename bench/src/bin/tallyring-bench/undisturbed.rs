@@ -23,7 +23,7 @@ const BASE_ROWS: u64 = 1_000_000;
 ///
 /// # Errors
 /// When a program or the server fails.
-pub fn run(effort: &Effort, rows: u64) -> Result<Report> {
+pub(crate) fn run(effort: &Effort, rows: u64) -> Result<Report> {
     let directory = effort.directory()?;
     let (data, file) = (
         directory.path().join("data"),

@@ -19,7 +19,7 @@ const RUNS_MAX: usize = 4;
 /// Merges the runs that have added up at `now_ms`, for a window of `window_ms` (both milliseconds). Returns the
 /// remaining runs, oldest first; merged inputs are no longer among them. A run that cannot be merged, such as a damaged
 /// one, stays as it is.
-pub fn compact(
+pub(crate) fn compact(
     blobs: &Blobs,
     entries: Vec<IdRunEntry>,
     now_ms: i64,

@@ -10,7 +10,7 @@ use tallyring_archive::{Content, Disk, DiskFile};
 const SECTOR_BYTES: usize = 16;
 
 #[derive(Debug, Clone, Default)]
-pub struct MemoryDisk(Arc<Mutex<State>>);
+pub(super) struct MemoryDisk(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -36,10 +36,10 @@ struct File {
 }
 
 /// A small deterministic source of choices.
-pub struct Choices(pub u64);
+pub(super) struct Choices(pub u64);
 
 impl Choices {
-    pub fn flip(&mut self) -> bool {
+    pub(super) fn flip(&mut self) -> bool {
         self.0 = self
             .0
             .wrapping_mul(6_364_136_223_846_793_005)
@@ -49,12 +49,12 @@ impl Choices {
 }
 
 impl MemoryDisk {
-    pub fn bytes(&self, name: &str) -> Vec<u8> {
+    pub(super) fn bytes(&self, name: &str) -> Vec<u8> {
         self.read(name).expect("the file is there").to_vec()
     }
 
     /// Replaces or adds a file, durably.
-    pub fn set(&self, name: &str, bytes: Vec<u8>) {
+    pub(super) fn set(&self, name: &str, bytes: Vec<u8>) {
         let mut state = self.state();
         let file = File {
             now: bytes.clone(),
@@ -68,7 +68,7 @@ impl MemoryDisk {
     }
 
     /// Turns the power off and on: any part of the unsynced changes is kept.
-    pub fn crash(&self, choices: &mut Choices) {
+    pub(super) fn crash(&self, choices: &mut Choices) {
         let mut state = self.state();
         for file in &mut state.files {
             for (offset, bytes) in std::mem::take(&mut file.written) {
@@ -91,27 +91,27 @@ impl MemoryDisk {
     }
 
     /// Ends all failures.
-    pub fn heal(&self) {
+    pub(super) fn heal(&self) {
         let mut state = self.state();
         (state.space, state.fuse, state.fail_write, state.fail_sync) = (None, None, None, false);
     }
 
     /// Lets files grow by so many bytes in all, or freely.
-    pub fn limit_space(&self, bytes: Option<u64>) {
+    pub(super) fn limit_space(&self, bytes: Option<u64>) {
         self.state().space = bytes;
     }
 
     /// Makes every change fail after so many more, until the crash.
-    pub fn fail_after(&self, changes: u64) {
+    pub(super) fn fail_after(&self, changes: u64) {
         self.state().fuse = Some(changes);
     }
 
     /// Makes the next write stop half-way.
-    pub fn fail_next_write(&self, kind: ErrorKind) {
+    pub(super) fn fail_next_write(&self, kind: ErrorKind) {
         self.state().fail_write = Some(kind);
     }
 
-    pub fn fail_next_sync(&self) {
+    pub(super) fn fail_next_sync(&self) {
         self.state().fail_sync = true;
     }
 
