@@ -48,8 +48,8 @@ Mapping:
   --map TARGET==TEXT sets a constant.
     at                when it happened (needed): Unix seconds, RFC 3339, or an
                       access log's time
-    key.<namespace>   what is counted: at least one is mapped, and a line may lack
-                      some; a line without any is bad, or skipped in access logs
+    key.<namespace>   what is counted: map at least one. A line may lack some; a
+                      line without any is bad, or skipped in access logs
     by.<subtotal>     a breakdown; where a line has none, it counts under -
     n                 how many, 1 if not mapped
     id                the event's own id: sending it again counts nothing twice
