@@ -1,27 +1,25 @@
 //! Rebuild jobs of a server: one at a time, the heavy part in a child process of low priority.
 
+mod healing;
+
 use std::ffi::OsString;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
-use std::time::Instant;
 
 use serde::de::DeserializeOwned;
 use tallyring_archive::{Build, Manifest, RunEntry, Work};
 use tallyring_realtime::catalog::{BackupOutcome, Catalog, Job, JobProgress, JobState};
 use tallyring_realtime::{Store, priority};
 use tallyring_rebuild::backup::Copied;
-use tallyring_rebuild::{heal, recompressible};
+use tallyring_rebuild::recompressible;
 
 use crate::backup;
 use crate::child;
 use crate::config::RebuildConfig;
 use crate::error::{CommandError, Result};
 use crate::incoming;
-use crate::repair::open_backup;
-use crate::scratch::in_scratch;
 
 /// How often a rebuild starts again when its sources change while it runs.
 const ATTEMPTS: usize = 3;
@@ -213,102 +211,11 @@ impl Rebuilds {
         self.start_thread("recompress", Self::recompress);
     }
 
-    /// Reads the files that are due on `night` (a day's number) in a thread of its own, unless a thread does so
-    /// already.
-    pub(crate) fn start_scrub(self: &Arc<Self>, night: i64) {
-        self.start_thread("scrub", move |this| this.scrub(night));
-    }
-
-    /// Heals files that are damaged or gone in a thread of its own, unless files are being read already.
-    pub(crate) fn start_healing(self: &Arc<Self>) {
-        self.start_thread("heal", |this| {
-            priority::run_behind();
-            let Some(_one_at_a_time) = try_hold(&this.scrubbing) else {
-                return;
-            };
-            this.store.ledger().look_for_lost();
-            for file in this.store.ledger().damaged_entries() {
-                this.heal(&file);
-            }
-        });
-    }
-
-    /// Heals a file and logs the result.
-    fn heal(&self, file: &RunEntry) {
-        let name = &*file.name;
-        // A reader may panic over damage.
-        match catch_unwind(AssertUnwindSafe(|| self.healed(file))) {
-            Ok(Ok(Some(from))) => tracing::info!(file = name, from, "healed a file"),
-            Ok(Ok(None)) => tracing::error!(
-                file = name,
-                "a file is damaged or gone, and neither another file nor a backup has its content: stop the server and run \
-                 `tallyring verify --repair`, which counts again what the log holds; or restore a backup"
-            ),
-            Ok(Err(error)) => tracing::error!(%error, file = name, "a file cannot be healed"),
-            Err(_) => tracing::error!(file = name, "healing a file panicked"),
-        }
-    }
-
-    /// Puts the bytes of a file back, or counts its store again. Returns where the content came from; `None` when
-    /// nothing has it.
-    fn healed(&self, file: &RunEntry) -> Result<Option<&'static str>> {
-        // Nothing may remove the files and log segments that are read here.
-        let _files_stay = (hold(&self.backing_up), hold(&self.rebuilding));
-        let manifest = self.store.manifest();
-        let blobs = &self.store.world().blobs();
-        let backup = self.backup.as_deref();
-        let backup = backup.and_then(|path| open_backup(&self.data, path).ok());
-        let backup = backup.as_ref();
-        let from = in_scratch(|scratch| Ok(heal(blobs, scratch, &manifest, file, backup)?))?;
-        match from {
-            Some(from) => {
-                self.store.ledger().reopen(file)?;
-                Ok(Some(from.told()))
-            }
-            None => Ok(self
-                .store
-                .ledger()
-                .recount_store_of(file)?
-                .then_some("the log")),
-        }
-    }
-
     fn start_thread(self: &Arc<Self>, name: &str, run: impl FnOnce(&Self) + Send + 'static) {
         let this = Arc::clone(self);
         let spawned = thread::Builder::new().name(name.into());
         if let Err(error) = spawned.spawn(move || run(&this)) {
             tracing::warn!(%error, "{name} cannot start; the server tries again tomorrow");
-        }
-    }
-
-    /// Rests as long as it reads, so that disk and processor stay with requests.
-    fn scrub(&self, night: i64) {
-        priority::run_behind();
-        let Some(_one_at_a_time) = try_hold(&self.scrubbing) else {
-            return;
-        };
-        for file in self.store.ledger().files_to_scrub(night) {
-            let mut began = Instant::now();
-            let mut rest = || {
-                thread::sleep(began.elapsed());
-                began = Instant::now();
-            };
-            // The pass only reads. A reader that panics over damage must end neither the server nor the reading of the
-            // other files.
-            let read = catch_unwind(AssertUnwindSafe(|| {
-                self.store.ledger().scrub(&file, &mut rest)
-            }));
-            match read {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => {
-                    tracing::error!(%error, file = file.name, "a file cannot be read as it was written");
-                    self.heal(&file);
-                }
-                Err(_) => tracing::error!(
-                    file = file.name,
-                    "reading a file again panicked; check the file with `tallyring verify`"
-                ),
-            }
         }
     }
 
