@@ -94,10 +94,22 @@ impl Rebuilds {
 
     /// Starts a rebuild, or joins the running one; returns the number of the job.
     pub(crate) fn start(self: &Arc<Self>) -> u64 {
-        let mut last = self.lock();
-        if let Some(running) = last.as_ref().filter(|job| job.state == JobState::Running) {
-            return running.job;
+        let last = self.lock();
+        match last.as_ref().filter(|job| job.state == JobState::Running) {
+            Some(running) => running.job,
+            None => self.begin(last),
         }
+    }
+
+    /// Starts a rebuild if a day is due and no rebuild runs. A rebuild ends under this lock after it has published, so
+    /// the days that it exported are not taken for due once more.
+    pub(crate) fn start_due(self: &Arc<Self>) -> Option<u64> {
+        let last = self.lock();
+        let is_running = (last.as_ref()).is_some_and(|job| job.state == JobState::Running);
+        (!is_running && self.store.live().has_due_day()).then(|| self.begin(last))
+    }
+
+    fn begin(self: &Arc<Self>, mut last: MutexGuard<'_, Option<Job>>) -> u64 {
         let job = Job::begin(last.take(), self.store.world().clock.now_ms());
         self.remember(&job);
         *last = Some(job.clone());
@@ -395,5 +407,62 @@ fn try_hold(mutex: &Mutex<()>) -> Option<MutexGuard<'_, ()>> {
         Ok(held) => Some(held),
         Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
         Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tallyring_archive::Blobs;
+    use tallyring_realtime::{Batch, Options, VirtualClock};
+    use tallyring_rebuild::{BuildOptions, build};
+    use tallyring_records::{Increment, Schema};
+
+    use super::*;
+    use crate::config::Config;
+    use crate::data_directory::world;
+
+    /// 2012-03-16T18:00:00Z
+    const NOW: i64 = 1_331_920_800;
+
+    /// A store with a click of yesterday, and its jobs.
+    fn rebuilds(directory: &Path) -> Arc<Rebuilds> {
+        let clock = VirtualClock::new(NOW * 1_000, 0.0);
+        let world = world(directory, Arc::new(clock)).unwrap();
+        let options = Options::for_memory(1 << 28);
+        let (store, _) = Store::open(world, options, Schema::default_clicks()).unwrap();
+        let batch = Batch {
+            increments: vec![Increment::new(NOW - 86_400, 1, [("l", "abc")])],
+            ..Batch::default()
+        };
+        store.intake().commit(vec![batch]).remove(0).unwrap();
+        let catalog = Arc::new(Catalog::open(&directory.join("catalog")).unwrap());
+        let config = Config::load(None).unwrap().rebuild;
+        Rebuilds::new(Arc::new(store), catalog, directory, (config, None))
+    }
+
+    fn built(rebuilds: &Rebuilds, manifest: &Manifest, blobs: &Blobs) -> Build {
+        let options = BuildOptions {
+            shards: 4,
+            level: 1,
+            keep: rebuilds.config.keep,
+        };
+        let built = build(blobs, manifest, options, &|_, _| {});
+        built.unwrap().unwrap()
+    }
+
+    #[test]
+    fn a_day_that_a_rebuild_has_just_published_starts_no_second_rebuild() {
+        let directory = tempfile::tempdir().unwrap();
+        let rebuilds = rebuilds(directory.path());
+        let store = &rebuilds.store;
+        // The schedule looks, and the day is due; then a rebuild publishes it and ends before the schedule goes on.
+        assert!(store.live().has_due_day());
+        let manifest = store.ledger().cut().unwrap();
+        assert!(store.live().has_due_day(), "it is not published yet");
+        let build = built(&rebuilds, &manifest, &store.world().blobs());
+        store.ledger().publish(&build).unwrap();
+
+        assert_eq!(rebuilds.start_due(), None);
+        assert!(rebuilds.last().is_none(), "no job began");
     }
 }

@@ -49,20 +49,21 @@ pub(crate) async fn rebuild_after_midnight(
             }
             continue;
         }
+        wants_recompression = true;
         // A failed rebuild starts again, with a pause.
-        if let Some(job) = rebuilds
-            .last()
-            .filter(|job| job.state == JobState::Failed && job.job != failure_noted)
-        {
-            failure_noted = job.job;
-            not_before = Instant::now() + RETRY_AFTER;
+        match rebuilds.last() {
+            Some(job) if job.state == JobState::Running => continue,
+            Some(job) if job.state == JobState::Failed && job.job != failure_noted => {
+                failure_noted = job.job;
+                not_before = Instant::now() + RETRY_AFTER;
+            }
+            _ => {}
         }
         if Instant::now() >= not_before {
             let starting = Arc::clone(&rebuilds);
-            if let Err(error) = tokio::task::spawn_blocking(move || starting.start()).await {
+            if let Err(error) = tokio::task::spawn_blocking(move || starting.start_due()).await {
                 tracing::error!(%error, "cannot start a rebuild");
             }
-            wants_recompression = true;
         }
     }
 }
