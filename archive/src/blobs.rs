@@ -8,6 +8,7 @@
 //! linked to its name, and the directory is synced. The log does not go through here: its newest file changes in place.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,9 +31,11 @@ use crate::os_disk::OsDisk;
 /// assert_eq!(*blobs.read("a-blob")?, *b"text");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Blobs {
     disk: Arc<dyn Disk>,
+    /// Is told of every file that these blobs make.
+    made: Option<Arc<dyn Fn(&str) + Send + Sync>>,
 }
 
 /// Bytes of one write.
@@ -41,7 +44,17 @@ const WRITE_BYTES: usize = 1 << 20;
 impl Blobs {
     /// The blobs on this disk.
     pub fn new(disk: Arc<dyn Disk>) -> Self {
-        Self { disk }
+        Self { disk, made: None }
+    }
+
+    /// The same blobs. `made` is told of every file that is made through them, unfinished ones included, so that these
+    /// files and no others can be removed. A name that was taken is not told.
+    #[must_use]
+    pub fn telling(&self, made: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        Self {
+            made: Some(Arc::new(made)),
+            ..self.clone()
+        }
     }
 
     /// The blobs in a directory of the local file system, which is made if absent, for its owner only.
@@ -97,7 +110,7 @@ impl Blobs {
     /// # Errors
     /// When there is no such blob, or the disk refuses.
     pub fn copy(&self, from: &str, to: &str) -> Result<bool> {
-        let is_free = self.disk.link(from, to).map_err(Error::io("name", to))?;
+        let is_free = self.link(from, to)?;
         self.sync(directory_of(to))?;
         Ok(is_free)
     }
@@ -224,9 +237,24 @@ impl Blobs {
             .map_err(Error::io("list", directory))
     }
 
+    fn link(&self, from: &str, to: &str) -> Result<bool> {
+        let is_free = self.disk.link(from, to).map_err(Error::io("name", to))?;
+        if is_free {
+            self.tell(to);
+        }
+        Ok(is_free)
+    }
+
+    fn tell(&self, name: &str) {
+        if let Some(made) = &self.made {
+            made(name);
+        }
+    }
+
     fn unnamed(&self, temporary: String) -> Result<Unnamed> {
         let file = self.disk.create(&temporary);
         let file = file.map_err(Error::io("create", &temporary))?;
+        self.tell(&temporary);
         Ok(Unnamed {
             blobs: self.clone(),
             temporary,
@@ -246,6 +274,12 @@ impl Blobs {
             unnamed.write(chunk)?;
         }
         Ok(unnamed)
+    }
+}
+
+impl fmt::Debug for Blobs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Blobs").field(&self.disk).finish()
     }
 }
 
@@ -296,12 +330,9 @@ impl Unnamed {
     /// Names the blob unless the name is taken. The content is durable then; the name is not.
     fn name(mut self, name: &str) -> Result<bool> {
         self.sync()?;
-        let disk = &self.blobs.disk;
-        let is_free = disk
-            .link(&self.temporary, name)
-            .map_err(Error::io("name", name))?;
+        let is_free = self.blobs.link(&self.temporary, name)?;
         // A name that stays is only space, which the next start gives back.
-        let _ = disk.remove(&self.temporary);
+        let _ = self.blobs.disk.remove(&self.temporary);
         self.is_named = true;
         Ok(is_free)
     }
@@ -366,4 +397,39 @@ impl PutGroup<'_> {
 /// The directory in which a name stands; `""` for the root.
 fn directory_of(name: &str) -> &str {
     name.rsplit_once('/').map_or("", |(directory, _)| directory)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_that_is_made_is_told_and_no_name_that_was_taken() {
+        let directory = tempfile::tempdir().unwrap();
+        let blobs = Blobs::local(directory.path()).unwrap();
+        blobs.prepare().unwrap();
+        blobs.put("runs/taken", b"by another").unwrap();
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let telling = {
+            let told = Arc::clone(&told);
+            blobs.telling(move |name| told.lock().unwrap().push(name.to_owned()))
+        };
+        assert!(!telling.put("runs/taken", b"the same").unwrap());
+        assert!(telling.put("runs/new", b"text").unwrap());
+        assert!(telling.copy("runs/new", "archive/second").unwrap());
+        assert!(!telling.copy("runs/new", "runs/taken").unwrap());
+        let begun = telling.begin("archive/begun").unwrap();
+        let begun = begun.temporary_name().to_owned();
+        let told = told.lock().unwrap();
+        assert_eq!(
+            *told,
+            [
+                "runs/taken.tmp",
+                "runs/new.tmp",
+                "runs/new",
+                "archive/second",
+                &begun
+            ]
+        );
+    }
 }

@@ -11,6 +11,10 @@
 //!   again;
 //! * `runs/bulk-…` that still has its first name in `incoming/`: the adoption was not finished, and can be done again.
 //!
+//! While a server runs, it removes only files that it knows to be its own: a flush and an adoption remember the names
+//! that they made, and a worker tells its server each name that it makes ([`Blobs::telling`]). Other processes may
+//! write in the same directories.
+//!
 //! So ordinary crashes, in a flush, a rebuild or an adoption, leave nothing in `aside/`. Few files come there: those
 //! that a lost manifest may have named, a dataset's run whose other name is gone, files that somebody else put there.
 
@@ -109,8 +113,18 @@ fn name_aside(blobs: &Blobs, manifest: &Manifest, directory: &str, file: &str) -
 /// # Errors
 /// When the disk refuses.
 pub fn remove_leftovers(blobs: &Blobs, manifest: &Manifest) -> Result<usize> {
-    let removed = remove_unfinished(blobs)?;
-    Ok(removed + remove_unnamed(blobs, manifest, &names::SORTED_FILE_DIRECTORIES)?)
+    let mut removed = remove_unfinished(blobs)?;
+    let named = manifest.file_names();
+    for directory in names::SORTED_FILE_DIRECTORIES {
+        for file in blobs.list(directory)? {
+            let name = format!("{directory}/{file}");
+            if !named.contains(name.as_str()) {
+                blobs.remove(&name)?;
+                removed += 1;
+            }
+        }
+    }
+    Ok(removed)
 }
 
 /// Removes blobs that were begun and not finished.
@@ -140,32 +154,4 @@ pub fn any_sorted_file(blobs: &Blobs) -> Result<Option<String>> {
         }
     }
     Ok(None)
-}
-
-/// Removes what a rebuild that failed has made. A recompression that runs meanwhile fails, and is tried again.
-///
-/// # Errors
-/// When the disk refuses.
-pub fn remove_leftovers_of_rebuild(blobs: &Blobs, manifest: &Manifest) -> Result<usize> {
-    let directories = [names::RUNS, names::ARCHIVE];
-    let mut removed = remove_unnamed(blobs, manifest, &directories)?;
-    for directory in directories {
-        removed += blobs.remove_unfinished(directory)?;
-    }
-    Ok(removed)
-}
-
-fn remove_unnamed(blobs: &Blobs, manifest: &Manifest, directories: &[&str]) -> Result<usize> {
-    let mut removed = 0;
-    let named = manifest.file_names();
-    for directory in directories {
-        for file in blobs.list(directory)? {
-            let name = format!("{directory}/{file}");
-            if !named.contains(name.as_str()) {
-                blobs.remove(&name)?;
-                removed += 1;
-            }
-        }
-    }
-    Ok(removed)
 }

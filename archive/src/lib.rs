@@ -24,8 +24,7 @@ pub use build::{Build, Work};
 pub use disk::{Content, Disk, DiskFile};
 pub use error::{Error, Result, is_full};
 pub use leftovers::{
-    Cleared, any_sorted_file, clear_at_start, remove_leftovers, remove_leftovers_of_rebuild,
-    remove_unfinished,
+    Cleared, any_sorted_file, clear_at_start, remove_leftovers, remove_unfinished,
 };
 pub use manifest::{
     ArchiveEntry, DatasetEntry, GENERATIONS_KEPT, GenerationEntry, IdRunEntry, IdsEntry,

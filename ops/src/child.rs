@@ -1,7 +1,7 @@
 //! A child process that works for a server: the lines that it prints, and how the server reads them.
 //!
-//! The child prints JSON lines: its progress from time to time, and its result as the last line. A failed child writes
-//! the reason to its standard error. The child ends when its parent ends, because its standard input closes.
+//! The child prints JSON lines: its progress from time to time, every file that it made, and its result as the last
+//! line. A failed child writes the reason to its standard error. The child ends when its parent ends, because its standard input closes.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
@@ -25,17 +25,21 @@ const TOLD_EVERY: Duration = Duration::from_millis(100);
 enum Line<T> {
     /// The progress so far.
     Progress(JobProgress),
+    /// A file that was made.
+    Made(String),
     /// The result.
     Done(T),
 }
 
-/// Runs a child to its end and returns its result. `heard` receives its progress.
+/// Runs a child to its end and returns its result. `heard` receives its progress, and `made` the names of the files
+/// that it made, also when it fails or is killed.
 ///
 /// # Errors
 /// When the child cannot be started or fails, with the text of its standard error.
 pub(crate) fn follow<T: DeserializeOwned + Send>(
     command: &mut Command,
     heard: &(dyn Fn(JobProgress) + Sync),
+    made: &mut Vec<String>,
 ) -> Result<T> {
     let mut child = command
         .stdin(Stdio::piped())
@@ -47,7 +51,7 @@ pub(crate) fn follow<T: DeserializeOwned + Send>(
     let lines = child.stdout.take().expect("BUG: it is piped");
     // Both streams are read, so that the child never waits for a full pipe.
     let (done, output) = thread::scope(|scope| {
-        let lines = scope.spawn(|| read(lines, heard));
+        let lines = scope.spawn(|| read(lines, heard, made));
         let output = child.wait_with_output();
         (lines.join(), output)
     });
@@ -67,11 +71,16 @@ pub(crate) fn follow<T: DeserializeOwned + Send>(
     done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-fn read<T: DeserializeOwned>(lines: impl Read, heard: &dyn Fn(JobProgress)) -> Result<T> {
+fn read<T: DeserializeOwned>(
+    lines: impl Read,
+    heard: &dyn Fn(JobProgress),
+    made: &mut Vec<String>,
+) -> Result<T> {
     let mut did = None;
     for line in BufReader::new(lines).lines() {
         match serde_json::from_str(&line.map_err(doing("read what a worker says"))?)? {
             Line::Progress(progress) => heard(progress),
+            Line::Made(name) => made.push(name),
             Line::Done(done) => did = Some(done),
         }
     }
@@ -99,11 +108,17 @@ impl Teller {
         let _ = tell(&Line::Progress::<()>(JobProgress { done, total }));
     }
 
+    /// Prints the name of a file that was made.
+    pub(crate) fn made(&self, name: &str) {
+        // As for progress.
+        let _ = tell(&Line::Made::<()>(name.to_owned()));
+    }
+
     /// Prints the result: the last line.
     ///
     /// # Errors
     /// When standard output is closed.
-    pub(crate) fn done(self, did: impl Serialize) -> Result<()> {
+    pub(crate) fn done(&self, did: impl Serialize) -> Result<()> {
         tell(&Line::Done(did))
     }
 }
@@ -116,22 +131,32 @@ fn tell(line: &Line<impl Serialize>) -> Result<()> {
 mod tests {
     use super::*;
 
-    fn followed(script: &str) -> (Result<u64>, Vec<(u64, u64)>) {
-        let heard = Mutex::new(Vec::new());
+    fn followed(script: &str) -> (Result<u64>, Vec<(u64, u64)>, Vec<String>) {
+        let (heard, mut made) = (Mutex::new(Vec::new()), Vec::new());
         let mut command = Command::new("sh");
-        let result = follow(command.args(["-c", script]), &|progress| {
+        let hear = |progress: JobProgress| {
             heard.lock().unwrap().push((progress.done, progress.total));
-        });
-        (result, heard.into_inner().unwrap())
+        };
+        let result = follow(command.args(["-c", script]), &hear, &mut made);
+        (result, heard.into_inner().unwrap(), made)
     }
 
     #[test]
     fn what_a_child_does_is_told_while_it_does_it() {
         let script = r#"echo '{"progress":{"done":1,"total":4}}'; echo '{"progress":{"done":4,"total":4}}'
             echo '{"done":7}'"#;
-        let (result, heard) = followed(script);
+        let (result, heard, made) = followed(script);
         assert_eq!(result.unwrap(), 7);
         assert_eq!(heard, [(1, 4), (4, 4)]);
+        assert!(made.is_empty());
+    }
+
+    #[test]
+    fn the_files_that_a_killed_child_made_are_known() {
+        let script = r#"echo '{"made":"runs/a"}'; echo '{"made":"archive/b"}'; kill -9 $$"#;
+        let (result, _, made) = followed(script);
+        assert!(result.is_err());
+        assert_eq!(made, ["runs/a", "archive/b"]);
     }
 
     #[test]

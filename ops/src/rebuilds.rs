@@ -157,9 +157,6 @@ impl Rebuilds {
         let build = loop {
             let manifest = self.store.ledger().cut()?;
             let result = self.build_and_publish(number, &manifest);
-            if result.is_err() {
-                self.remove_leftovers();
-            }
             // A change that asked for a rebuild meanwhile was answered with this job.
             if attempt == ATTEMPTS || wanted(&manifest) == wanted(&self.store.manifest()) {
                 break result?;
@@ -173,9 +170,9 @@ impl Rebuilds {
         Ok((self.store.manifest().archive.active, work))
     }
 
-    /// Removes the files of a worker that failed. No rebuild may run meanwhile.
-    fn remove_leftovers(&self) {
-        if let Err(error) = self.store.ledger().remove_leftovers_of_rebuild() {
+    /// Removes the files that a failed worker has made.
+    fn remove_unpublished(&self, made: &[String]) {
+        if let Err(error) = self.store.ledger().remove_unpublished(made) {
             tracing::warn!(%error, "the files of a failed worker could not be removed");
         }
     }
@@ -204,11 +201,20 @@ impl Rebuilds {
                     .flat_map(|number| [option.into(), number.into()]),
             );
         }
-        let build: Option<Build> = self.in_child(number, &arguments)?;
-        if let Some(build) = &build {
-            self.store.ledger().publish(build)?;
+        let mut made = Vec::new();
+        let publish = |build: Option<Build>| {
+            if let Some(build) = &build {
+                self.store.ledger().publish(build)?;
+            }
+            Ok(build)
+        };
+        let published = self
+            .in_child(number, &arguments, &mut made)
+            .and_then(publish);
+        if published.is_err() {
+            self.remove_unpublished(&made);
         }
-        Ok(build)
+        published
     }
 
     /// True while a rebuild or its backup runs.
@@ -246,8 +252,6 @@ impl Rebuilds {
                 Ok(false) => {}
                 Err(error) => {
                     tracing::warn!(%error, file = file.name, "recompression failed; the file stays as it is");
-                    let _files_stay = hold(&self.rebuilding);
-                    self.remove_leftovers();
                 }
             }
             if not_backed_up >= RECOMPRESSED_BYTES_MAX {
@@ -272,7 +276,9 @@ impl Rebuilds {
         arguments.extend(["--manifest".into(), manifest.number.to_string().into()]);
         arguments.extend(["--level".into(), level.to_string().into()]);
         arguments.extend(["--file".into(), file.name.clone().into()]);
-        let made: RunEntry = child::follow(itself().args(arguments), &|_| {})?;
+        let mut files = Vec::new();
+        let followed = child::follow(itself().args(arguments), &|_| {}, &mut files);
+        let made: RunEntry = followed.inspect_err(|_| self.remove_unpublished(&files))?;
         // Files that a backup or a rebuild reads stay until it is done.
         let _not_read = (hold(&self.backing_up), hold(&self.rebuilding));
         let is_replaced = self.store.ledger().replace(file, &made)?;
@@ -307,7 +313,7 @@ impl Rebuilds {
             "--".into(),
             backup,
         ];
-        self.in_child(number, &arguments)
+        self.in_child(number, &arguments, &mut Vec::new())
     }
 
     fn end_backup(&self, number: u64, result: Result<Copied>) {
@@ -335,15 +341,16 @@ impl Rebuilds {
         }
     }
 
-    /// Runs the child at the lowest priority and records its progress with the job `number`.
+    /// Runs the child at the lowest priority and records its progress with the job `number`. `made` gets the names of the
+    /// files that it makes in the data directory.
     fn in_child<T: DeserializeOwned + Send>(
         &self,
         number: u64,
         arguments: &[OsString],
+        made: &mut Vec<String>,
     ) -> Result<T> {
-        child::follow(itself().args(arguments), &|progress| {
-            self.advance(number, progress)
-        })
+        let heard = |progress| self.advance(number, progress);
+        child::follow(itself().args(arguments), &heard, made)
     }
 
     fn advance(&self, number: u64, progress: JobProgress) {
@@ -464,5 +471,34 @@ mod tests {
 
         assert_eq!(rebuilds.start_due(), None);
         assert!(rebuilds.last().is_none(), "no job began");
+    }
+
+    #[test]
+    fn what_a_failed_worker_made_goes_and_what_another_process_made_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let rebuilds = rebuilds(directory.path());
+        let manifest = rebuilds.store.ledger().cut().unwrap();
+        let blobs = rebuilds.store.world().blobs();
+        let made = Arc::new(Mutex::new(Vec::new()));
+        let making = Arc::clone(&made);
+        let telling = blobs.telling(move |name| making.lock().unwrap().push(name.to_owned()));
+        let build = built(&rebuilds, &manifest, &telling);
+        let others = ["runs/ring-late-000007.csv.zst", "archive/2012-03.7-0.tmp"];
+        for other in others {
+            std::fs::write(directory.path().join(other), "half").unwrap();
+        }
+        let mut made = made.lock().unwrap().clone();
+        let flushed = manifest.file_names();
+        made.extend(flushed.iter().map(|name| (*name).to_owned()));
+
+        rebuilds.remove_unpublished(&made);
+
+        let is_there = |name: &str| directory.path().join(name).exists();
+        let runs = build.runs.iter().map(|run| &run.name);
+        let files = build.generation.iter().flat_map(|built| &built.files);
+        let unpublished: Vec<_> = runs.chain(files.map(|file| &file.name)).collect();
+        assert!(unpublished.len() > 1 && unpublished.iter().all(|name| !is_there(name)));
+        assert!(others.iter().all(|name| is_there(name)), "of others");
+        assert!(flushed.iter().all(|name| is_there(name)), "they count");
     }
 }

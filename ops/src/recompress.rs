@@ -2,6 +2,7 @@
 //! nightly rebuild.
 
 use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use indicatif::HumanBytes;
 use serde::Serialize;
@@ -110,8 +111,11 @@ impl Pass<'_> {
     }
 
     fn file(&mut self, file: &RunEntry, progress: Progress<'_>) -> Result<()> {
-        let blobs = &self.store.world().blobs();
-        match recompress(blobs, file, self.level, progress) {
+        let made = Arc::new(Mutex::new(Vec::new()));
+        let making = Arc::clone(&made);
+        let blobs = self.store.world().blobs();
+        let blobs = blobs.telling(move |name| held(&making).push(name.to_owned()));
+        match recompress(&blobs, file, self.level, progress) {
             Ok(made) => {
                 self.store.ledger().replace(file, &made)?;
                 self.written.files += 1;
@@ -122,7 +126,7 @@ impl Pass<'_> {
             // A damaged file does not hinder the others.
             Err(error) => {
                 self.failures.push(error.to_string());
-                if let Err(error) = self.store.ledger().remove_leftovers_of_rebuild() {
+                if let Err(error) = self.store.ledger().remove_unpublished(&held(&made)) {
                     note!("warning: a half-written file could not be removed: {error}");
                 }
             }
@@ -140,4 +144,8 @@ impl Pass<'_> {
             CommandError::Failed(format!("the recompressed files are not backed up: {error}"))
         })
     }
+}
+
+fn held(made: &Mutex<Vec<String>>) -> MutexGuard<'_, Vec<String>> {
+    made.lock().unwrap_or_else(PoisonError::into_inner)
 }

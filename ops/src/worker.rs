@@ -2,9 +2,11 @@
 //! (`child.rs`).
 
 use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
 use std::thread;
 
-use tallyring_archive::{KeepDays, Manifest};
+use tallyring_archive::{Blobs, KeepDays, Manifest};
 use tallyring_rebuild::{BuildOptions, build};
 
 use crate::backup;
@@ -23,7 +25,8 @@ const NICE: i32 = 19;
 /// The errors of the build.
 pub(crate) fn rebuild(args: &WorkerArgs) -> Result<()> {
     begin();
-    let blobs = blobs(&args.data)?;
+    let teller = Arc::new(Teller::default());
+    let blobs = telling_blobs(&args.data, &teller)?;
     let manifest = Manifest::load_number(&blobs, args.manifest)?;
     let options = BuildOptions {
         shards: args.shards,
@@ -33,7 +36,6 @@ pub(crate) fn rebuild(args: &WorkerArgs) -> Result<()> {
             hours: args.hour_days,
         },
     };
-    let teller = Teller::default();
     let progress = |done, total| teller.progress(done, total);
     let built = build(&blobs, &manifest, options, &progress)?;
     teller.done(built)
@@ -45,13 +47,13 @@ pub(crate) fn rebuild(args: &WorkerArgs) -> Result<()> {
 /// When the manifest has no such file; the errors of writing.
 pub(crate) fn recompress(args: &RecompressArgs) -> Result<()> {
     begin();
-    let blobs = blobs(&args.data)?;
+    let teller = Arc::new(Teller::default());
+    let blobs = telling_blobs(&args.data, &teller)?;
     let manifest = Manifest::load_number(&blobs, args.manifest)?;
     let file = manifest
         .files()
         .find(|file| file.name == args.file)
         .ok_or_else(|| CommandError::Failed(format!("the manifest names no file {}", args.file)))?;
-    let teller = Teller::default();
     let progress = |done, total| teller.progress(done, total);
     let made = tallyring_rebuild::recompress(&blobs, file, args.level, &progress)?;
     teller.done(made)
@@ -67,6 +69,12 @@ pub(crate) fn back_up(args: &BackupArgs) -> Result<()> {
     let progress = |done, total| teller.progress(done, total);
     let copied = backup::make(&args.data, &args.backup, &backup::todays_part, &progress)?;
     teller.done(copied)
+}
+
+/// The blobs of a data directory. The parent learns of every file that is made, and removes it if it is not published.
+fn telling_blobs(data: &Path, teller: &Arc<Teller>) -> Result<Blobs> {
+    let teller = Arc::clone(teller);
+    Ok(blobs(data)?.telling(move |name| teller.made(name)))
 }
 
 fn begin() {

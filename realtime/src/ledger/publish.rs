@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tallyring_archive::merge::add_sums;
 use tallyring_archive::{
     ArchiveEntry, Build, DatasetEntry, GENERATIONS_KEPT, GenerationEntry, Manifest, Partition, Run,
-    RunEntry, StoreEntry, Sums, remove_leftovers_of_rebuild,
+    RunEntry, StoreEntry, Sums,
 };
 use tallyring_records::{StoreId, is_minutes_section};
 
@@ -105,14 +105,17 @@ impl Ledger {
         Ok(!named.is_empty())
     }
 
-    /// Removes files that a rebuild wrote and that were not published. Returns the number of removed files.
+    /// Removes those of the files that a failed rebuild has `made` which were not published. Files that others make
+    /// stay.
     ///
     /// # Errors
-    /// When the disk fails; the next start then removes the files.
-    pub fn remove_leftovers_of_rebuild(&self) -> Result<usize> {
-        let root = self.root();
+    /// When it is unknown which manifest counts; the next start then removes the files.
+    pub fn remove_unpublished(&self, made: &[String]) -> Result<()> {
+        let root = &mut *self.root();
         root.check()?;
-        Ok(remove_leftovers_of_rebuild(&self.blobs, &root.manifest)?)
+        let made = made.iter().map(String::as_str);
+        root.files.remove_unnamed(&self.blobs, made, &root.manifest);
+        Ok(())
     }
 
     /// Commits `next` and shows it to queries, together with the removal of the cleared delta stores.
