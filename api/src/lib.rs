@@ -95,6 +95,7 @@ fn reads() -> Router<ApiState> {
         .route("/v1/query", post(read::query::query))
         .route("/v1/query.csv", post(read::query::query))
         .route("/v1/ratios/{ratio}/{entity}/{key}", get(read::ratio::ratio))
+        .route("/v1/closed", get(read::closed::closed))
         .route("/v1/events/{id}", get(read::event::verdict));
     let in_every_form = [
         ("/v1/{namespace}/{key}/counts", get(read::key::counts)),

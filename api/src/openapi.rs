@@ -34,6 +34,7 @@ use files::Files;
         crate::read::top::top,
         crate::read::namespaces::namespaces,
         crate::read::live::live,
+        crate::read::closed::closed,
         crate::read::query::query,
         crate::read::ratio::ratio,
         crate::read::uniques::uniques,

@@ -35,8 +35,11 @@ use crate::os_disk::OsDisk;
 pub struct Blobs {
     disk: Arc<dyn Disk>,
     /// Is told of every file that these blobs make.
-    made: Option<Arc<dyn Fn(&str) + Send + Sync>>,
+    made: Option<Arc<Made>>,
 }
+
+/// A function that is told the name of a file.
+type Made = dyn Fn(&str) + Send + Sync;
 
 /// Bytes of one write.
 const WRITE_BYTES: usize = 1 << 20;

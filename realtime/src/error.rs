@@ -88,6 +88,14 @@ pub enum Error {
         /// Memory that all requests together may hold, bytes.
         limit: usize,
     },
+    /// The log does not hold the records that follow a cursor.
+    #[error(
+        "the log does not hold the records that follow this cursor; begin again at the time until which it was told"
+    )]
+    CursorGone {
+        /// Buckets that end at this time or before were told, Unix seconds.
+        settled: i64,
+    },
     /// The client has gone, so the read was ended.
     #[error("the client no longer waits for the answer")]
     Abandoned,

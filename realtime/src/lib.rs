@@ -34,7 +34,10 @@ pub use lock::{Holder, Lock};
 pub use options::{Durability, Options, World};
 pub use seldom::Seldom;
 pub use service::Service;
-pub use store::{Recount, Recovery, RingLabel, Status, SteppedBack, Store, StoreStatus};
+pub use store::{
+    ClosedBucket, ClosedCursor, ClosedPage, ClosedReader, Recount, Recovery, RingLabel, Status,
+    SteppedBack, Store, StoreStatus,
+};
 pub use tallyring_records::Accepted;
 pub use view::{
     Live, NamespaceTotals, RECENT_SECONDS_MAX, Ranking, Read, Seconds, Series, TopKey, UsersView,

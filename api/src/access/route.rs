@@ -81,7 +81,7 @@ impl Route {
             Some("/v1/incr") => (Some(S::Write), C::Increment, N::Handler),
             Some("/v1/increments") => (Some(S::Write), C::Batch, N::Handler),
             Some("/v1/events") if is_post => (Some(S::Write), C::Batch, N::Handler),
-            Some("/v1/query" | "/v1/query.csv" | "/v1/events/{id}") => {
+            Some("/v1/query" | "/v1/query.csv" | "/v1/closed" | "/v1/events/{id}") => {
                 (Some(S::Read), C::Query, N::Handler)
             }
             Some(pattern) if pattern.starts_with("/v1/ratios/") => {
@@ -188,6 +188,7 @@ mod tests {
             (&get, "/", None, Class::Page),
             (&post, "/login", None, Class::Page),
             (&get, "/v1/live", Some(Scope::Read), Class::Stream),
+            (&get, "/v1/closed", Some(Scope::Read), Class::Query),
             (&get, "/something/new", Some(Scope::Read), Class::Query),
         ] {
             let route = Route::of(method, Some(pattern), pattern);

@@ -119,6 +119,7 @@ const EXAMPLES: &str = "\
     406 | Not acceptable | `Accept-Encoding` refuses every encoding that is sent; accept gzip, zstd or identity.\n\
     408 | Too slow | The body did not arrive within 10 seconds.\n\
     409 | Counter overflow | The counter would exceed 2^53-1.\n\
+    410 | Gone | `after` is older than the log, so buckets that changed since are not known: begin again with `from=2012-03-16T17:00:00Z`, or earlier where increments come later than that.\n\
     413 | Too large | The body is larger than 8388608 bytes (decompressed); send it in parts.\n\
     415 | Unsupported encoding | The content encoding `br` is not understood; send gzip, zstd or no encoding.\n\
     422 | Not accepted | `units` must be 1 to 10000, or -1 for everything counted; got `0`.\n\

@@ -4,6 +4,7 @@ mod answer;
 mod answering;
 pub(crate) mod base;
 mod bucket_counts;
+pub(crate) mod closed;
 mod csv;
 pub(crate) mod direct;
 mod download;

@@ -141,7 +141,11 @@ fn take_unit(query: &mut QueryString) -> Result<Unit, Problem> {
     }
 }
 
-fn take_instant(query: &mut QueryString, name: &str) -> Result<Option<i64>, Problem> {
+/// Takes an instant, if there is one.
+///
+/// # Errors
+/// 400 where it is no time.
+pub(super) fn take_instant(query: &mut QueryString, name: &str) -> Result<Option<i64>, Problem> {
     match query.take(name)?.filter(|value| !value.is_empty()) {
         Some(value) => time::parse_in_query(&value)
             .map(Some)

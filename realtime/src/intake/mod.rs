@@ -8,6 +8,7 @@
 
 mod batch;
 mod bounds;
+mod changes;
 mod commit;
 mod duties;
 mod group;

@@ -63,7 +63,7 @@ mod writer;
 pub use copy::{Frames, Segment, copy_segment, segment, segments, whole_frames};
 pub use error::{ApplyError, OplogError};
 pub use frame::{Frame, PAYLOAD_BYTES_MAX};
-pub use recovery::{LogSummary, ReadFrom, TornTail, read_one, scan};
+pub use recovery::{LogSummary, ReadFrom, TornTail, read_on, read_one, scan};
 pub use second::{LogCopy, LogCopyAck, LogCopyStatus};
 pub use segment::{SEGMENT_HEADER_BYTES, SegmentInfo};
 pub use spare::Spare;

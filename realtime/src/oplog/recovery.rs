@@ -1,5 +1,7 @@
 //! Reads the log: the list of segments, then every frame from a start on. Repairs nothing.
 
+use std::ops::ControlFlow;
+
 use tallyring_archive::{Disk, names};
 
 use super::cursor::{Cursor, Step, Tail, judge_tail};
@@ -83,6 +85,22 @@ pub fn scan(
 /// # Errors
 /// As for [`scan`].
 pub fn read_one(disk: &dyn Disk, sequence: u64, apply: Apply<'_>) -> Result<(), OplogError> {
+    read_on(disk, sequence, &mut |frame| {
+        apply(frame)?;
+        Ok(ControlFlow::Break(()))
+    })
+}
+
+/// Passes on the frames from the one that holds the record `sequence` on, until `apply` breaks or the segment ends. The
+/// writer may run at the same time.
+///
+/// # Errors
+/// As for [`scan`].
+pub fn read_on(
+    disk: &dyn Disk,
+    sequence: u64,
+    apply: &mut dyn FnMut(Frame<'_>) -> Result<ControlFlow<()>, ApplyError>,
+) -> Result<(), OplogError> {
     let mut files = disk
         .list(names::OPLOG)
         .map_err(OplogError::io(names::OPLOG, "list"))?;
@@ -100,15 +118,17 @@ pub fn read_one(disk: &dyn Disk, sequence: u64, apply: Apply<'_>) -> Result<(), 
         });
     };
     let entry = read_header(disk, name(file), None)?;
-    let mut is_found = false;
-    let mut first = |frame: Frame<'_>| {
-        apply(frame)?;
-        is_found = true;
-        // The rest of the segment is not needed.
-        Err("found".into())
+    let mut is_enough = false;
+    let mut until_enough = |frame: Frame<'_>| {
+        is_enough = apply(frame)?.is_break();
+        match is_enough {
+            // The rest of the segment is not needed.
+            true => Err("enough".into()),
+            false => Ok(()),
+        }
     };
-    let read = Scanner::new(sequence, &mut first).segment(disk, &entry, None);
-    match is_found {
+    let read = Scanner::new(sequence, &mut until_enough).segment(disk, &entry, None);
+    match is_enough {
         true => Ok(()),
         false => read.map(drop),
     }

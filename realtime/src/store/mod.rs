@@ -3,6 +3,7 @@
 //! A store is a [`Ledger`], which owns an [`Intake`], which owns [`Live`] counts. Each of them owns its locks, which
 //! are taken in that order. Opening, replay and recount put the three together.
 
+mod closed;
 mod open;
 mod recount;
 mod replay;
@@ -22,6 +23,7 @@ use crate::oplog::LogCopy;
 use crate::options::{Options, World};
 use crate::view::{Live, View};
 
+pub use closed::{ClosedBucket, ClosedCursor, ClosedPage, ClosedReader};
 pub use open::Recovery;
 pub use recount::Recount;
 pub use standing::SteppedBack;

@@ -10,6 +10,7 @@
 //! This folder knows nothing of the log, of ids, or of how manifests are made.
 
 mod count;
+mod counted_keys;
 mod frozen;
 mod gather;
 mod lateness;

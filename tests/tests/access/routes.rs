@@ -9,7 +9,7 @@ const READ: &str = "read";
 const ADMIN: &str = "admin";
 
 /// Every route, the scope it needs, and a body it can be asked with.
-const ROUTES: [(&str, &str, &str); 17] = [
+const ROUTES: [(&str, &str, &str); 18] = [
     ("GET /v1/incr?key.l=a", WRITE, ""),
     ("POST /v1/incr?key.l=a", WRITE, ""),
     (
@@ -23,6 +23,7 @@ const ROUTES: [(&str, &str, &str); 17] = [
     ("GET /v1/l/a/by/c", READ, ""),
     ("GET /v1/l/top", READ, ""),
     ("GET /v1/l/counts", READ, ""),
+    ("GET /v1/closed?namespace=l", READ, ""),
     ("GET /v1/namespaces", READ, ""),
     (
         "POST /v1/query",

@@ -1,0 +1,389 @@
+//! The settled buckets of a namespace, told page by page: each once it is settled, and again when a late increment
+//! changed it.
+//!
+//! A cursor alone says what was told, so the store keeps nothing for a reader. A cursor has a record of the log and a
+//! settled time. A page first tells the buckets before that time which the records since then changed. Once these
+//! records are all read, it tells the buckets that settled meanwhile, in windows of time, each in the order of its keys.
+//! A page that ends within a window names the last key in its cursor. The record of the cursor then stays until the end
+//! of the window, because a later record may change what the window has told. So every count is told at least once, and
+//! the sequence number at which a page read the counts is the version of its lines.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::{ControlFlow, Range};
+
+use tallyring_records::{Grain, MINUTES, Namespace, add_capped};
+
+use super::Store;
+use crate::budget::{Charge, Reading};
+use crate::error::{Error, Result};
+use crate::oplog::OplogError;
+use crate::view::{Read, View};
+
+/// Domain of the keyed hash of a cursor.
+const CURSOR_DOMAIN: u8 = 7;
+/// Buckets of one key in a window, at most.
+const WINDOW_BUCKETS: i64 = 60;
+/// Windows that one page opens, at most.
+const WINDOWS_MAX: usize = 24;
+/// Keys that one page looks at, at most, whether they have lines or not.
+const KEYS_MAX: usize = 10_000;
+/// Memory of a line besides its key, here and in its text, bytes.
+const LINE_BYTES: usize = 256;
+
+/// What a reader of settled buckets was told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClosedCursor {
+    /// Changes by records before this sequence number were told.
+    record: u64,
+    /// Buckets that end at this time or before were told, Unix seconds.
+    settled: i64,
+    /// The window that is told now.
+    window: Option<Window>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Window {
+    /// End of the window, Unix seconds.
+    until: i64,
+    /// Stored form of the last key that was told.
+    after: Option<String>,
+}
+
+/// A settled bucket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClosedBucket {
+    /// Raw key.
+    pub key: String,
+    /// First instant, Unix seconds.
+    pub start: i64,
+    /// What it counts.
+    pub count: u64,
+}
+
+/// Some settled buckets.
+#[derive(Debug)]
+pub struct ClosedPage {
+    /// The buckets. A bucket may come several times, also in one page.
+    pub buckets: Vec<ClosedBucket>,
+    /// The version of their counts, which rises from page to page wherever a count changes.
+    pub version: u64,
+    /// From where the next page goes on.
+    pub next: ClosedCursor,
+    /// Memory of the page.
+    pub charge: Charge,
+}
+
+/// Reads the settled buckets of a namespace in one view.
+pub struct ClosedReader<'r> {
+    store: &'r Store,
+    view: &'r View<'r>,
+    namespace: &'r Namespace,
+    /// First instant that is not settled, Unix seconds.
+    settled: i64,
+}
+
+impl ClosedCursor {
+    /// Buckets that end at this time or before were told, Unix seconds.
+    pub fn settled_until(&self) -> i64 {
+        self.settled
+    }
+}
+
+impl<'r> ClosedReader<'r> {
+    /// A reader of a view of this store. `now` is in Unix seconds.
+    pub fn new(
+        store: &'r Store,
+        view: &'r View<'r>,
+        namespace: &'r Namespace,
+        now: i64,
+    ) -> ClosedReader<'r> {
+        let settled = view.settled_until(&namespace.name, None, now);
+        let mut reader = ClosedReader {
+            store,
+            view,
+            namespace,
+            settled,
+        };
+        reader.settled = reader.bucket_of(settled);
+        reader
+    }
+
+    /// The unit of the buckets: minutes where the namespace keeps them, or hours.
+    pub fn grain(&self) -> Grain {
+        match self.namespace.minutes {
+            true => Grain::Minute,
+            false => Grain::Hour,
+        }
+    }
+
+    /// First instant of the first bucket that is not settled, Unix seconds.
+    pub fn settled_until(&self) -> i64 {
+        self.settled
+    }
+
+    /// First instant from which on all buckets of this unit are kept; none where all are.
+    pub fn kept_from(&self) -> Option<i64> {
+        match self.namespace.minutes {
+            true => self.view.minutes_from(None),
+            false => self.view.hours_from(self.view.generation()),
+        }
+    }
+
+    /// A cursor that begins with the bucket of `from` (Unix seconds), or with what settles from now on.
+    pub fn begin(&self, from: Option<i64>) -> ClosedCursor {
+        ClosedCursor {
+            record: self.view.applied().sequence,
+            settled: from.map_or(self.settled, |from| self.bucket_of(from)),
+            window: None,
+        }
+    }
+
+    /// True when a page after the cursor may have buckets in this view.
+    pub fn has_more(&self, cursor: &ClosedCursor) -> bool {
+        cursor.window.is_some()
+            || cursor.record < self.view.applied().sequence
+            || cursor.settled < self.settled
+    }
+
+    /// The text of a cursor.
+    pub fn text_of(&self, cursor: &ClosedCursor) -> String {
+        let ClosedCursor {
+            record, settled, ..
+        } = cursor;
+        let window = cursor.window.iter().map(|window| {
+            let after = window.after.as_deref().unwrap_or_default();
+            let after: String = after.bytes().map(|byte| format!("{byte:02x}")).collect();
+            format!(".{}.{after}", window.until)
+        });
+        let text = format!("{record}.{settled}{}", window.collect::<String>());
+        format!("{text}.{}", self.seal(&text))
+    }
+
+    /// Reads the text of a cursor; none for a text that this store did not make for this namespace.
+    pub fn read_cursor(&self, text: &str) -> Option<ClosedCursor> {
+        let (text, seal) = text.rsplit_once('.')?;
+        (seal == self.seal(text)).then_some(())?;
+        let mut fields = text.split('.');
+        let mut field = || fields.next();
+        let (record, settled) = (field()?.parse().ok()?, field()?.parse().ok()?);
+        let window = match (field(), field()) {
+            (Some(until), Some(after)) => Some(Window {
+                until: until.parse().ok()?,
+                after: Some(hex(after)?).filter(|after| !after.is_empty()),
+            }),
+            _ => None,
+        };
+        Some(ClosedCursor {
+            record,
+            settled,
+            window,
+        })
+    }
+
+    fn seal(&self, text: &str) -> String {
+        let sealed = format!("{} {text}", self.namespace.name);
+        let keys = self.store.live().keys();
+        // Half of the bits are far more than anybody can guess.
+        let bits = (keys.identity(CURSOR_DOMAIN, sealed.as_bytes()) >> 64) as u64;
+        format!("{bits:016x}")
+    }
+
+    /// The buckets that follow a cursor: up to `limit`, or those of one key or one record where these are more.
+    ///
+    /// # Errors
+    /// [`Error::CursorGone`] when the log does not hold the records that follow the cursor. Other errors when a file is
+    /// damaged, or the budget of reads has no room.
+    pub fn page(&self, mut cursor: ClosedCursor, limit: usize) -> Result<ClosedPage> {
+        let applied = self.view.applied().sequence;
+        if cursor.record > applied {
+            return Err(self.gone(&cursor));
+        }
+        let mut page = Page::new(self.view.reading(), limit);
+        let mut windows = 0;
+        loop {
+            if let Some(window) = cursor.window.take() {
+                let until = window.until;
+                cursor.window = self.window(cursor.settled, window, &mut page)?;
+                if cursor.window.is_some() {
+                    break;
+                }
+                cursor.settled = until;
+                windows += 1;
+            }
+            cursor.record = self.changed(&cursor, applied, &mut page)?;
+            if cursor.record < applied || page.room() == 0 || windows == WINDOWS_MAX {
+                break;
+            }
+            let longest = cursor.settled + WINDOW_BUCKETS * self.grain().seconds();
+            let until = self.settled.min(longest);
+            if until <= cursor.settled {
+                break;
+            }
+            cursor.window = Some(Window { until, after: None });
+        }
+        Ok(ClosedPage {
+            buckets: page.buckets,
+            version: applied,
+            next: cursor,
+            charge: page.charge,
+        })
+    }
+
+    /// Tells what the records from that of the cursor up to `until` changed in buckets that were told. Returns the record
+    /// from which to go on.
+    fn changed(&self, cursor: &ClosedCursor, until: u64, page: &mut Page) -> Result<u64> {
+        let mut changed: BTreeSet<(String, i64)> = BTreeSet::new();
+        let kept_from = self.kept_from().unwrap_or(i64::MIN);
+        let room = page.room();
+        let mut charge = self.view.reading().charge();
+        let mut bytes = 0;
+        let read = self
+            .store
+            .intake()
+            .changes(cursor.record, until, &mut |increment| {
+                let start = self.bucket_of(increment.at);
+                let is_told = start + self.grain().seconds() <= cursor.settled;
+                if !is_told || start < kept_from {
+                    return Ok(ControlFlow::Continue(()));
+                }
+                let keys = increment.keys.iter();
+                let keys: Vec<_> = keys
+                    .filter(|(namespace, _)| **namespace == *self.namespace.name)
+                    .collect();
+                if !changed.is_empty() && changed.len() + keys.len() > room {
+                    return Ok(ControlFlow::Break(()));
+                }
+                for (_, key) in keys {
+                    bytes += key.len() + LINE_BYTES;
+                    charge.grow_to(bytes)?;
+                    changed.insert((key.to_string(), start));
+                }
+                Ok(ControlFlow::Continue(()))
+            });
+        let next = match read {
+            Err(Error::Oplog(OplogError::Missing { .. })) => return Err(self.gone(cursor)),
+            read => read?,
+        };
+        for (key, start) in changed {
+            let counts = self.counts(&key, start..start + self.grain().seconds())?;
+            page.take(&key, counts)?;
+        }
+        Ok(next)
+    }
+
+    /// Tells the buckets from `settled` to the end of a window. Returns the rest of the window, if it has one.
+    fn window(&self, settled: i64, mut window: Window, page: &mut Page) -> Result<Option<Window>> {
+        let range = settled..window.until;
+        let bases = base_of(range.start)..range.end;
+        let name = &self.namespace.name;
+        loop {
+            let wanted = page.room().min(KEYS_MAX - page.keys);
+            if wanted == 0 {
+                return Ok(Some(window));
+            }
+            let after = window.after.as_deref();
+            let keys = self.view.counted_keys(name, &bases, after, wanted)?;
+            let is_last = keys.len() < wanted;
+            for stored in keys {
+                let key = self.view.key_text(&stored)?;
+                let counts = self.counts(&key, range.clone())?;
+                if counts.len() > page.room() && !page.buckets.is_empty() {
+                    return Ok(Some(window));
+                }
+                page.keys += 1;
+                page.take(&key, counts)?;
+                window.after = Some(stored);
+            }
+            if is_last {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// The counts of a key by bucket. A base bucket counts where it starts, as in every read.
+    fn counts(&self, key: &str, range: Range<i64>) -> Result<BTreeMap<i64, u64>> {
+        let by_minute = self.namespace.minutes;
+        let read = Read {
+            namespace: self.namespace.name.clone(),
+            key: key.to_owned(),
+            subtotal: by_minute.then(|| MINUTES.to_owned()),
+            from: base_of(range.start),
+            to: range.end,
+            rolled: None,
+        };
+        let series = self.view.read(&read, None)?;
+        let counts = match by_minute {
+            true => series.by_minute(),
+            false => series.totals,
+        };
+        let mut buckets = BTreeMap::new();
+        for (code, count) in counts.iter() {
+            let start = self.bucket_of(code.start());
+            if range.contains(&start) && count > 0 {
+                add_capped(buckets.entry(start).or_insert(0), count);
+            }
+        }
+        Ok(buckets)
+    }
+
+    /// The start of the bucket that holds an instant.
+    fn bucket_of(&self, instant: i64) -> i64 {
+        instant - instant.rem_euclid(self.grain().seconds())
+    }
+
+    fn gone(&self, cursor: &ClosedCursor) -> Error {
+        Error::CursorGone {
+            settled: cursor.settled,
+        }
+    }
+}
+
+/// The start of the hour that holds an instant. A base bucket is an hour at most, unless it is folded.
+fn base_of(instant: i64) -> i64 {
+    instant - instant.rem_euclid(Grain::Hour.seconds())
+}
+
+/// A page as far as it is made.
+struct Page {
+    buckets: Vec<ClosedBucket>,
+    limit: usize,
+    /// Keys that were looked at for windows.
+    keys: usize,
+    bytes: usize,
+    charge: Charge,
+}
+
+impl Page {
+    fn new(reading: &Reading, limit: usize) -> Self {
+        Self {
+            buckets: Vec::new(),
+            limit,
+            keys: 0,
+            bytes: 0,
+            charge: reading.charge(),
+        }
+    }
+
+    /// How many more buckets it may have.
+    fn room(&self) -> usize {
+        self.limit.saturating_sub(self.buckets.len())
+    }
+
+    fn take(&mut self, key: &str, counts: BTreeMap<i64, u64>) -> Result<()> {
+        self.bytes += counts.len() * (key.len() + LINE_BYTES);
+        self.charge.grow_to(self.bytes)?;
+        let buckets = counts.into_iter().map(|(start, count)| ClosedBucket {
+            key: key.to_owned(),
+            start,
+            count,
+        });
+        self.buckets.extend(buckets);
+        Ok(())
+    }
+}
+
+fn hex(text: &str) -> Option<String> {
+    let digits = text.as_bytes().chunks(2);
+    let bytes = digits.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok());
+    String::from_utf8(bytes.collect::<Option<_>>()?).ok()
+}
