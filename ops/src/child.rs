@@ -1,7 +1,8 @@
 //! A child process that works for a server: the lines that it prints, and how the server reads them.
 //!
 //! The child prints JSON lines: its progress from time to time, every file that it made, and its result as the last
-//! line. A failed child writes the reason to its standard error. The child ends when its parent ends, because its standard input closes.
+//! line. A failed child writes the reason to its standard error. The child ends when its parent ends, because its
+//! standard input closes.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};

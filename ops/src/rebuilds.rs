@@ -341,8 +341,8 @@ impl Rebuilds {
         }
     }
 
-    /// Runs the child at the lowest priority and records its progress with the job `number`. `made` gets the names of the
-    /// files that it makes in the data directory.
+    /// Runs the child at the lowest priority and records its progress with the job `number`. `made` gets the names of
+    /// the files that it makes in the data directory.
     fn in_child<T: DeserializeOwned + Send>(
         &self,
         number: u64,

@@ -61,10 +61,10 @@ enum After {
 ///
 /// Buckets of all keys of a namespace once they are settled, and again with a higher `version` when late increments
 /// changed them. Each is a line of NDJSON: minutes where the namespace keeps minutes, or hours. The last line has the
-/// cursor of the next page, which is to be asked for when these lines are stored. Lines come at least once; of those with
-/// the same key and start, the highest version counts. Without `after` and `from`, the page has no lines, and its cursor
-/// begins with what settles from now on. With `Accept: text/event-stream` the lines are events `bucket` and `next`, whose
-/// `id` is the cursor, and a browser asks for the next page by itself.
+/// cursor of the next page, which is to be asked for when these lines are stored. Lines come at least once; of those
+/// with the same key and start, the highest version counts. Without `after` and `from`, the page has no lines, and its
+/// cursor begins with what settles from now on. With `Accept: text/event-stream` the lines are events `bucket` and
+/// `next`, whose `id` is the cursor, and a browser asks for the next page by itself.
 #[utoipa::path(get, path = "/v1/closed", tag = "read",
     params(
         ("namespace" = String, Query, description = "Namespace", example = "l"),

@@ -3,10 +3,10 @@
 //!
 //! A cursor alone says what was told, so the store keeps nothing for a reader. A cursor has a record of the log and a
 //! settled time. A page first tells the buckets before that time which the records since then changed. Once these
-//! records are all read, it tells the buckets that settled meanwhile, in windows of time, each in the order of its keys.
-//! A page that ends within a window names the last key in its cursor. The record of the cursor then stays until the end
-//! of the window, because a later record may change what the window has told. So every count is told at least once, and
-//! the sequence number at which a page read the counts is the version of its lines.
+//! records are all read, it tells the buckets that settled meanwhile, in windows of time, each in the order of its
+//! keys. A page that ends within a window names the last key in its cursor. The record of the cursor then stays until
+//! the end of the window, because a later record may change what the window has told. So every count is told at least
+//! once, and the sequence number at which a page read the counts is the version of its lines.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{ControlFlow, Range};
@@ -30,7 +30,7 @@ const KEYS_MAX: usize = 10_000;
 /// Memory of a line besides its key, here and in its text, bytes.
 const LINE_BYTES: usize = 256;
 
-/// What a reader of settled buckets was told.
+/// How far a reader of settled buckets was told.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClosedCursor {
     /// Changes by records before this sequence number were told.
@@ -56,7 +56,7 @@ pub struct ClosedBucket {
     pub key: String,
     /// First instant, Unix seconds.
     pub start: i64,
-    /// What it counts.
+    /// Number of counts.
     pub count: u64,
 }
 
@@ -229,8 +229,8 @@ impl<'r> ClosedReader<'r> {
         })
     }
 
-    /// Tells what the records from that of the cursor up to `until` changed in buckets that were told. Returns the record
-    /// from which to go on.
+    /// Tells what the records from that of the cursor up to `until` changed in buckets that were told. Returns the
+    /// record from which to go on.
     fn changed(&self, cursor: &ClosedCursor, until: u64, page: &mut Page) -> Result<u64> {
         let mut changed: BTreeSet<(String, i64)> = BTreeSet::new();
         let kept_from = self.kept_from().unwrap_or(i64::MIN);

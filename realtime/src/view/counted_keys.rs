@@ -19,8 +19,8 @@ const KEY_BYTES: usize = 64;
 const CHECK_LINES: usize = 1_024;
 
 impl View<'_> {
-    /// The first `limit` keys of a namespace, in their stored forms, that have base buckets which start in `range` (Unix
-    /// seconds) and that follow `after` in the order of stored keys.
+    /// The first `limit` keys of a namespace, in their stored forms, that have base buckets which start in `range`
+    /// (Unix seconds) and that follow `after` in the order of stored keys.
     ///
     /// # Errors
     /// When a block is damaged, or the budget of reads has no room.
