@@ -186,8 +186,8 @@ fn in_query(request: &Parts) -> Option<Cow<'_, str>> {
 fn hold_to_namespaces(key: &Key, namespaces: Namespaces, path: &str) -> Result<(), Denial> {
     match namespaces {
         Namespaces::None | Namespaces::Handler => Ok(()),
-        Namespaces::Path => {
-            let segment = path.split('/').nth(2).unwrap_or_default();
+        Namespaces::Segment(place) => {
+            let segment = path.split('/').nth(place).unwrap_or_default();
             match percent_decode_str(segment).decode_utf8() {
                 Ok(name) if !key.may_use(&name) => Err(Denial::Forbidden(not_for(key, &name))),
                 // A segment that cannot be decoded is no namespace: the handler says so.

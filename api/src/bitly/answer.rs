@@ -164,26 +164,6 @@ fn errors(field: &str, code: &str) -> Value {
     json!([{"field": field, "error_code": code}])
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_refused_for_good_is_not_to_be_tried_again() {
-        for (status, fault, answered) in [
-            (StatusCode::UNPROCESSABLE_ENTITY, Fault::TooMuch, 400_u16),
-            (StatusCode::SERVICE_UNAVAILABLE, Fault::Unavailable, 503),
-        ] {
-            let found = Fault::of_read(&Problem::new(status, "", ""));
-            assert_eq!(found, fault);
-            let answer = v4("bitlinks", Err(found));
-            assert_eq!(answer.status(), answered);
-            let waits = answer.headers().contains_key(header::RETRY_AFTER);
-            assert_eq!(waits, answered == 503);
-        }
-    }
-}
-
 /// An answer that says `"overflow": true` where one of its numbers reached 2^53−1, up to which is counted: it may be
 /// more. No other number of an answer is as large.
 fn marked(mut answer: Value) -> Value {
@@ -201,5 +181,25 @@ fn reaches_most(value: &Value) -> bool {
         Value::Array(values) => values.iter().any(reaches_most),
         Value::Object(fields) => fields.values().any(reaches_most),
         Value::Null | Value::Bool(_) | Value::String(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_refused_for_good_is_not_to_be_tried_again() {
+        for (status, fault, answered) in [
+            (StatusCode::UNPROCESSABLE_ENTITY, Fault::TooMuch, 400_u16),
+            (StatusCode::SERVICE_UNAVAILABLE, Fault::Unavailable, 503),
+        ] {
+            let found = Fault::of_read(&Problem::new(status, "", ""));
+            assert_eq!(found, fault);
+            let answer = v4("bitlinks", Err(found));
+            assert_eq!(answer.status(), answered);
+            let waits = answer.headers().contains_key(header::RETRY_AFTER);
+            assert_eq!(waits, answered == 503);
+        }
     }
 }

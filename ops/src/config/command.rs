@@ -21,8 +21,9 @@ pub(crate) fn run(args: &ConfigArgs, json: bool) -> Result<()> {
         ConfigCommand::Default => {
             out::print(format_args!("{}", default_here(&Config::load(None)?)))?
         }
-        ConfigCommand::Check { file } => {
+        ConfigCommand::Check { file, data } => {
             let config = Config::load(Some(file))?;
+            config.check_words(data.as_deref())?;
             load_tls(&config.http)?;
             if json {
                 say!("{}", as_json(&config))?;

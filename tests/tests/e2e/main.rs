@@ -42,4 +42,5 @@ mod stored;
 mod story;
 mod terminal;
 mod uniques;
+mod words;
 mod zones;
