@@ -79,7 +79,7 @@ fn a_word_of_the_api_names_no_new_namespace_and_one_of_an_old_store_stays() {
         ("users/top.csv", "key,count,kind\na,1,value\n"),
     ] {
         let answer = server.get(&format!("/v1/namespaces/{path}"));
-        assert_eq!(answer.body, text, "{path}");
+        assert_eq!(answer.text, text, "{path}");
     }
     let unknown = server.get("/v1/namespaces/nobody/a/counts");
     assert_eq!(
