@@ -1,5 +1,6 @@
 //! The configuration: `tallyring.toml`, or the embedded default.
 
+mod cloud_events;
 pub(crate) mod command;
 mod counted;
 mod http;
@@ -18,6 +19,7 @@ use tallyring_realtime::{Durability, Options, memory};
 use tallyring_records::{Namespace, Schema};
 
 use crate::error::{CommandError, Result};
+use cloud_events::CloudEventSection;
 use counted::{EventSection, FilterSection, RatioSection};
 pub(crate) use http::HttpConfig;
 use http::{CorsSection, HttpSection, LimitsSection, TlsSection};
@@ -130,6 +132,7 @@ struct File {
     ratios: Option<BTreeMap<String, RatioSection>>,
     filters: Option<BTreeMap<String, FilterSection>>,
     titles: Option<BTreeMap<String, String>>,
+    cloudevents: Vec<CloudEventSection>,
 }
 
 #[derive(Deserialize, Default)]
@@ -256,6 +259,7 @@ impl File {
             ratios,
             filters: self.filters,
             titles,
+            cloudevents: self.cloudevents,
         }
     }
 
@@ -324,6 +328,7 @@ impl File {
             writes: WriteRules {
                 strict: self.strict.ok_or("strict is missing")?,
                 evidence: self.evidence.ok_or("evidence is missing")?,
+                cloud_events: cloud_events::check(self.cloudevents, &schema)?,
             },
             statsd: check_statsd(self.statsd.listen)?,
             schema,

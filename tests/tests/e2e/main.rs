@@ -9,6 +9,7 @@ mod chance;
 mod check;
 mod clicks;
 mod clock;
+mod cloud_events;
 mod commands;
 mod damage;
 mod datasets;
