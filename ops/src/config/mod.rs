@@ -459,7 +459,6 @@ mod tests {
                 "oplog.durability",
             ),
             ("[oplog]\ndurability = \"none\"", "oplog.durability"),
-            ("[[namespace]]\nname = \"query\"", "query"),
             ("listen = \"everywhere\"", "listen"),
             ("[limits]\nqueries = 0", "limits.queries"),
             ("[limits]\nconections = 1", "conections"),
@@ -478,6 +477,16 @@ mod tests {
                 .map(|error| error.to_string())
                 .unwrap_or_default();
             assert!(error.contains(named), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_word_of_the_api_is_refused_where_no_store_has_it() {
+        let config = Config::parse("[[namespace]]\nname = \"query\"", "test").unwrap();
+        let empty = tempfile::tempdir().unwrap();
+        for data in [None, Some(empty.path())] {
+            let error = config.check_words(data).unwrap_err().to_string();
+            assert!(error.contains("got `query`"), "{error}");
         }
     }
 }

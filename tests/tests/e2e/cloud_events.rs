@@ -37,6 +37,9 @@ event = "click"
 map = { entities.ad = "subject" }
 "#;
 
+/// A change of an event.
+type Change<'c> = &'c dyn Fn(&mut Value);
+
 /// A server with these rules, and its directory.
 fn server(more: &str) -> (TempDir, Server) {
     let directory = tempfile::tempdir().expect("a directory");
@@ -181,7 +184,7 @@ fn what_is_missing_or_malformed_is_told_by_its_path() {
     let data = |path: &'static str, value: Value| {
         move |event: &mut Value| *event["data"].pointer_mut(path).expect(path) = value.clone()
     };
-    let cases: [(&dyn Fn(&mut Value), &str, &str); 9] = [
+    let cases: [(Change<'_>, &str, &str); 9] = [
         (
             &|event| event["subject"] = json!(""),
             "subject",
