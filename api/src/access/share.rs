@@ -104,7 +104,7 @@ impl Share {
     }
 }
 
-/// The shares of addresses. Those that are not used are forgotten once there are many.
+/// The shares of addresses. Shares that are not used are forgotten once there are many.
 #[derive(Debug, Default)]
 pub(super) struct AddressShares(Mutex<HashMap<IpAddr, Share>>);
 

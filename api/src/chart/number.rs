@@ -25,7 +25,7 @@ pub(super) fn exact_sum(counts: impl IntoIterator<Item = u64>) -> String {
         sum += u128::from(count);
         most = count.max(most);
     }
-    // What is left of a total that reached its limit makes up a sum that did.
+    // The parts of a total that reached its limit have that limit as their sum.
     let sign = match sum == u128::from(COUNT_MAX) {
         true => at_least(COUNT_MAX),
         false => at_least(most),

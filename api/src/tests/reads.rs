@@ -181,7 +181,7 @@ async fn files_and_pictures_mark_what_reached_what_is_counted_at_most() {
             "l/top.csv",
             "key,count,kind,overflow\na,9007199254740991,value,true\nb,1,value,false\n",
         ),
-        // Whatever does not reach it is as before.
+        // Other files are as before.
         ("l/b/summary.csv", "total\n1\n"),
     ] {
         assert_eq!(site.get(&format!("/v1/{path}")).await.text, text, "{path}");

@@ -236,7 +236,7 @@ impl CloudEventRule {
         Ok(fields)
     }
 
-    /// The text of a source. What is no scalar is a wrong value, and stays as it is where a wrong value is no reason to
+    /// The text of a source. An object or a list is a wrong value, and stays as it is where such a value is no reason to
     /// refuse the event: its reader decides that.
     fn value(
         &self,

@@ -74,8 +74,9 @@ pub(crate) enum OneOrMany {
     Many(Vec<EventSchema>),
 }
 
-/// A CloudEvent 1.0. Where `[[cloudevents]]` of the configuration has a rule for its type, the rule says which attributes
-/// and which parts of any data are the event; else `data` is the event, and other attributes are passed over.
+/// A CloudEvent 1.0. Where `[[cloudevents]]` of the configuration has a rule for its type, the rule says which
+/// attributes and which parts of any data are the event. Else `data` is the event, and other attributes are passed
+/// over.
 #[derive(utoipa::ToSchema)]
 #[schema(example = json!({
     "specversion": "1.0", "id": "e1", "source": "/shop", "type": "com.example.click", "time": "2026-11-21T12:59:58Z",

@@ -193,20 +193,17 @@ struct BackupSection {
 impl File {
     fn or(self, defaults: Self) -> Self {
         let keep_days = self.hours.keep_days.or(defaults.hours.keep_days);
-        let (own, default) = (
-            (self.namespace, self.events, self.ratios, self.titles),
-            (
-                defaults.namespace,
-                defaults.events,
-                defaults.ratios,
-                defaults.titles,
-            ),
-        );
+        let own = (self.namespace, self.events, self.ratios, self.titles);
         let declares = own.0.is_some() || own.1.is_some() || own.2.is_some();
         let (namespace, events, ratios, titles) = match declares {
             true => own,
             // A file with nothing but titles keeps the default namespaces.
-            false => (default.0, default.1, default.2, own.3.or(default.3)),
+            false => (
+                defaults.namespace,
+                defaults.events,
+                defaults.ratios,
+                own.3.or(defaults.titles),
+            ),
         };
         Self {
             listen: self.listen.or(defaults.listen),
@@ -325,11 +322,7 @@ impl File {
             log_copy: self.log_copy.check(backup.as_deref(), durability)?,
             backup,
             http: http::check(self.http, &self.limits, self.tls, self.cors)?,
-            writes: WriteRules {
-                strict: self.strict.ok_or("strict is missing")?,
-                evidence: self.evidence.ok_or("evidence is missing")?,
-                cloud_events: cloud_events::check(self.cloudevents, &schema)?,
-            },
+            writes: check_writes((self.strict, self.evidence), self.cloudevents, &schema)?,
             statsd: check_statsd(self.statsd.listen)?,
             schema,
         })
@@ -384,6 +377,18 @@ fn check_statsd(listen: Option<SocketAddr>) -> std::result::Result<Option<Socket
         )),
         other => Ok(other),
     }
+}
+
+fn check_writes(
+    (strict, evidence): (Option<bool>, Option<bool>),
+    rules: Vec<CloudEventSection>,
+    schema: &Schema,
+) -> std::result::Result<WriteRules, String> {
+    Ok(WriteRules {
+        strict: strict.ok_or("strict is missing")?,
+        evidence: evidence.ok_or("evidence is missing")?,
+        cloud_events: cloud_events::check(rules, schema)?,
+    })
 }
 
 fn parse_durability(text: &str) -> std::result::Result<Durability, String> {
