@@ -37,9 +37,6 @@ event = "click"
 map = { entities.ad = "subject" }
 "#;
 
-/// A change of an event.
-type Change<'c> = &'c dyn Fn(&mut Value);
-
 /// A server with these rules, and its directory.
 fn server(more: &str) -> (TempDir, Server) {
     let directory = tempfile::tempdir().expect("a directory");
@@ -176,80 +173,42 @@ fn a_type_without_a_rule_is_read_as_before_or_refused_with_the_types_that_have_o
 #[test]
 fn what_is_missing_or_malformed_is_told_by_its_path() {
     let (_directory, server) = server("");
-    let changed = |change: &dyn Fn(&mut Value)| {
-        let mut event = clicked("w");
-        change(&mut event);
-        post(&server, &[STRUCTURED], &event)
-    };
-    let data = |path: &'static str, value: Value| {
-        move |event: &mut Value| *event["data"].pointer_mut(path).expect(path) = value.clone()
-    };
-    let cases: [(Change<'_>, &str, &str); 9] = [
+    let path = "data.campaign.id";
+    for (place, value, field, named) in [
+        ("/subject", json!(""), "subject", "makes entities.ad of it"),
+        ("/subject", json!(null), "subject", "missing or empty"),
+        ("/data", json!(null), path, "makes entities.campaign of it"),
+        ("/data", json!([1]), path, "missing or empty"),
+        ("/data/campaign", json!({}), path, "missing or empty"),
+        ("/data/campaign/id", json!({}), path, "a field inside it"),
         (
-            &|event| event["subject"] = json!(""),
-            "subject",
-            "makes entities.ad of it",
-        ),
-        (
-            &|event| event["subject"] = json!(null),
-            "subject",
-            "missing or empty",
-        ),
-        (
-            &|event| event["data"] = json!(null),
-            "data.campaign.id",
-            "makes entities.campaign of it",
-        ),
-        (
-            &|event| event["data"] = json!([1]),
-            "data.campaign.id",
-            "missing or empty",
-        ),
-        (
-            &data("/campaign", json!({})),
-            "data.campaign.id",
-            "missing or empty",
-        ),
-        (
-            &data("/campaign/id", json!({"a": 1})),
-            "data.campaign.id",
-            "name a field inside it",
-        ),
-        (
-            &data("/quantity", json!(1.5)),
+            "/data/quantity",
+            json!(1.5),
             "data.quantity",
-            "whole number from 1",
+            "whole number",
         ),
-        (
-            &data("/quantity", json!(null)),
-            "data.quantity",
-            "makes n of it",
-        ),
-        (&data("/user/id", json!([])), "data.user.id", "a list"),
-    ];
-    for (change, field, named) in cases {
-        let (status, problem) = changed(change);
-        assert_eq!(
-            (status, &problem["field"]),
-            (400, &json!(field)),
-            "{problem}"
-        );
+        ("/data/quantity", json!(null), "data.quantity", "n of it"),
+        ("/data/user/id", json!([]), "data.user.id", "a list"),
+    ] {
+        let mut wrong = clicked("w");
+        *wrong.pointer_mut(place).expect(place) = value;
+        let (status, problem) = post(&server, &[STRUCTURED], &wrong);
+        let found = (status, &problem["field"]);
+        assert_eq!(found, (400, &json!(field)), "{problem}");
         let detail = problem["detail"].as_str().expect("a detail");
         assert!(detail.contains(named), "{field}: {detail}");
         assert!(detail.contains("com.example.ad.clicked"), "{detail}");
     }
-    let (status, problem) = changed(&data("/page", json!("x".repeat(65))));
-    let found = (status, &problem["field"]);
-    assert_eq!(found, (400, &json!("view")), "{problem}");
-    let (status, problem) = changed(&|event| {
-        event["data_base64"] = json!("AA==");
-        let _ = event.as_object_mut().expect("an object").remove("data");
-    });
-    assert_eq!(
-        (status, &problem["field"]),
-        (400, &json!("data_base64")),
-        "{problem}"
-    );
+    let mut long = clicked("w");
+    long["data"]["page"] = json!("x".repeat(65));
+    let mut bytes = clicked("w");
+    bytes["data_base64"] = json!("AA==");
+    bytes.as_object_mut().expect("an object").remove("data");
+    for (wrong, field) in [(long, "view"), (bytes, "data_base64")] {
+        let (status, problem) = post(&server, &[STRUCTURED], &wrong);
+        let found = (status, &problem["field"]);
+        assert_eq!(found, (400, &json!(field)), "{problem}");
+    }
     let told = server.get_json("/v1/events/w?source=/shop");
     assert_eq!(told["verdict"], "refused", "{told}");
 }
