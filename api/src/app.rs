@@ -57,19 +57,18 @@ impl App {
     {
         let (mut parts, body) = request.into_parts();
         let log = AccessLog::new(&parts);
-        if self.state.access.needs_keys() {
-            parts.extensions.insert(Peer(peer));
-        }
+        let peer = Peer(peer);
         // A value is copied at every step: frequent requests are handed on by reference, others in a box.
         let direct = Direct::of(&parts).filter(|_| body.is_end_stream());
         let mut response = if let Some(read) = direct {
-            let answering = pin!(self.read(&parts, read, log.began));
+            let answering = pin!(self.read(&parts, read, peer, log.began));
             log.answered_often(caught(answering)).await
         } else if parts.uri.path() == incr::PATH && body.is_end_stream() {
-            let answering = pin!(self.increment(&parts, log.began));
+            let answering = pin!(self.increment(&parts, peer, log.began));
             log.answered_often(caught(answering)).await
         } else {
-            let answering = Box::pin(self.other(parts, body, log.began));
+            parts.extensions.insert(peer);
+            let answering = Box::pin(self.other(parts, body, peer, log.began));
             log.answered(caught(answering)).await
         };
         log.close(&mut response);
@@ -77,7 +76,7 @@ impl App {
     }
 
     /// Anything but a plain read, or a single increment without a body.
-    async fn other<B>(&self, parts: Parts, body: B, began: Instant) -> Response
+    async fn other<B>(&self, parts: Parts, body: B, peer: Peer, began: Instant) -> Response
     where
         B: HttpBody<Data = Bytes> + Send + 'static,
         B::Error: Into<axum::BoxError>,
@@ -94,7 +93,7 @@ impl App {
                 return problem.into_response();
             }
             if parts.uri.path() == incr::PATH {
-                return self.increment(&parts, began).await;
+                return self.increment(&parts, peer, began).await;
             }
             let request = Request::from_parts(parts, body);
             let Ok(response) = self.routes.clone().oneshot(request).await;
@@ -103,15 +102,15 @@ impl App {
         drain.behind(body, answer).await
     }
 
-    async fn increment(&self, parts: &Parts, began: Instant) -> Response {
-        self.guarded(parts, incr::PATH, began, async |caller| {
+    async fn increment(&self, parts: &Parts, peer: Peer, began: Instant) -> Response {
+        self.guarded(parts, incr::PATH, (peer, began), async |caller| {
             self.count(&parts.method, &caller, parts.uri.query()).await
         })
         .await
     }
 
-    async fn read(&self, parts: &Parts, read: Direct, began: Instant) -> Response {
-        self.guarded(parts, read.pattern, began, async |caller| {
+    async fn read(&self, parts: &Parts, read: Direct, peer: Peer, began: Instant) -> Response {
+        self.guarded(parts, read.pattern, (peer, began), async |caller| {
             let response = read.answer(&self.state, caller, parts).await;
             compress::answer(&parts.headers, response).await
         })
@@ -123,7 +122,7 @@ impl App {
         &self,
         parts: &Parts,
         pattern: &'static str,
-        began: Instant,
+        (peer, began): (Peer, Instant),
         answer: impl AsyncFnOnce(Caller) -> Response,
     ) -> Response {
         if let Err(problem) = head::check(parts) {
@@ -131,7 +130,7 @@ impl App {
         }
         let access = &self.state.access;
         let route = Route::of(&parts.method, Some(pattern), parts.uri.path());
-        let response = match access::admit(access, route, parts) {
+        let response = match access::admit(access, route, parts, Some(peer)) {
             Ok(caller) => {
                 let answering = pin!(answer(caller.clone()));
                 access::run(access, route, &caller, answering).await

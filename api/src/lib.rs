@@ -49,6 +49,7 @@ pub use describe::describe_metrics;
 pub use door::Door;
 pub use server::{Server, ServerLimits, Tls, TlsError};
 pub use state::{Admin, ApiState};
+pub use write::cloud_event_rules::{CloudEventRule, CloudEventRules};
 pub use write::rules::WriteRules;
 pub use write::statsd::listen as listen_statsd;
 
@@ -56,23 +57,26 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::routing::{delete, get, post};
+use axum::routing::{MethodRouter, delete, get, post};
 
 use meter::Meter;
+
+/// Routes, and what answers each.
+type Routes = Vec<(String, MethodRouter<ApiState>)>;
 
 /// All routes of the router; single increments are not among them (see [`App`]).
 fn routes(state: ApiState, meter: Arc<Meter>) -> Router {
     let guarded = (Arc::clone(&state.access), meter);
     let guarded = axum::middleware::from_fn_with_state(guarded, access::guard);
     Router::new()
-        .merge(writes())
+        .merge(router(writes()))
         .merge(compress::answers(
-            reads()
+            router(reads())
                 .merge(bitly::routes())
                 .merge(docs::routes())
                 .merge(dashboard::routes()),
         ))
-        .merge(operations())
+        .merge(router(operations()))
         .fallback(problem::unrouted)
         .method_not_allowed_fallback(problem::unrouted_method)
         .layer(guarded)
@@ -81,55 +85,84 @@ fn routes(state: ApiState, meter: Arc<Meter>) -> Router {
         .with_state(state)
 }
 
-fn writes() -> Router<ApiState> {
-    Router::new()
-        .route("/v1/increments", post(write::increments::increments))
-        .route("/v1/events", post(write::events::events))
+fn router(routes: Routes) -> Router<ApiState> {
+    let routes = routes.into_iter();
+    routes.fold(Router::new(), |router, (path, answer)| {
+        router.route(&path, answer)
+    })
 }
 
-fn reads() -> Router<ApiState> {
-    let mut router = Router::new()
-        .route("/v1/{namespace}/{key}/badge", get(read::key::badge))
-        .route("/v1/{namespace}/{key}/by/{subtotal}", get(read::key::by))
-        .route("/v1/namespaces", get(read::namespaces::namespaces))
-        .route("/v1/query", post(read::query::query))
-        .route("/v1/query.csv", post(read::query::query))
-        .route("/v1/ratios/{ratio}/{entity}/{key}", get(read::ratio::ratio))
-        .route("/v1/closed", get(read::closed::closed))
-        .route("/v1/events/{id}", get(read::event::verdict));
-    let in_every_form = [
-        ("/v1/{namespace}/{key}/counts", get(read::key::counts)),
-        ("/v1/{namespace}/{key}/summary", get(read::key::summary)),
-        ("/v1/{namespace}/{key}/uniques", get(read::uniques::uniques)),
-        ("/v1/{namespace}/counts", get(read::whole::counts_of_all)),
-        ("/v1/{namespace}/top", get(read::top::top)),
+fn writes() -> Routes {
+    let routes = [
+        ("/v1/increments", post(write::increments::increments)),
+        ("/v1/events", post(write::events::events)),
     ];
-    for (path, handler) in in_every_form {
-        for suffix in ["", ".csv", ".svg"] {
-            router = router.route(&format!("{path}{suffix}"), handler.clone());
+    routes
+        .map(|(path, answer)| (path.to_owned(), answer))
+        .into()
+}
+
+fn reads() -> Routes {
+    let routes = [
+        ("/v1/namespaces", get(read::namespaces::namespaces)),
+        ("/v1/query", post(read::query::query)),
+        ("/v1/query.csv", post(read::query::query)),
+        ("/v1/ratios/{ratio}/{entity}/{key}", get(read::ratio::ratio)),
+        ("/v1/closed", get(read::closed::closed)),
+        ("/v1/events/{id}", get(read::event::verdict)),
+    ];
+    let mut routes = Routes::from(routes.map(|(path, answer)| (path.to_owned(), answer)));
+    let of_namespace = [
+        ("{key}/badge", get(read::key::badge)),
+        ("{key}/by/{subtotal}", get(read::key::by)),
+    ];
+    let in_every_form = [
+        ("{key}/counts", get(read::key::counts)),
+        ("{key}/summary", get(read::key::summary)),
+        ("{key}/uniques", get(read::uniques::uniques)),
+        ("counts", get(read::whole::counts_of_all)),
+        ("top", get(read::top::top)),
+    ];
+    for of in [OF_NAMESPACE, OF_ANY_NAMESPACE] {
+        for (path, answer) in &of_namespace {
+            routes.push((format!("{of}{path}"), answer.clone()));
+        }
+        for (path, answer) in &in_every_form {
+            for suffix in ["", ".csv", ".svg"] {
+                routes.push((format!("{of}{path}{suffix}"), answer.clone()));
+            }
         }
     }
-    router
+    routes
 }
 
-fn operations() -> Router<ApiState> {
-    Router::new()
-        .route("/v1/admin/status", get(admin::status))
-        .route("/v1/admin/rebuild", post(admin::rebuild))
-        .route("/v1/admin/generations", get(admin::generations))
-        .route("/v1/admin/generations/{id}/activate", post(admin::activate))
-        .route("/v1/admin/datasets", get(datasets::list))
-        .route(
+/// Where the reads of a namespace are.
+const OF_NAMESPACE: &str = "/v1/{namespace}/";
+/// Where they are also of a namespace that an old store has under a word of the API.
+const OF_ANY_NAMESPACE: &str = "/v1/namespaces/{namespace}/";
+
+fn operations() -> Routes {
+    let routes = [
+        ("/v1/admin/status", get(admin::status)),
+        ("/v1/admin/rebuild", post(admin::rebuild)),
+        ("/v1/admin/generations", get(admin::generations)),
+        ("/v1/admin/generations/{id}/activate", post(admin::activate)),
+        ("/v1/admin/datasets", get(datasets::list)),
+        (
             "/v1/admin/datasets/{name}",
             post(datasets::adopt).delete(datasets::drop),
-        )
-        .route(
+        ),
+        (
             "/v1/admin/keys",
             get(access::keys::list).post(access::keys::create),
-        )
-        .route("/v1/admin/keys/{id}", delete(access::keys::revoke))
-        .route("/v1/live", get(read::live::live))
-        .route("/healthz", get(probes::healthz))
-        .route("/readyz", get(probes::readyz))
-        .route("/metrics", get(probes::metrics))
+        ),
+        ("/v1/admin/keys/{id}", delete(access::keys::revoke)),
+        ("/v1/live", get(read::live::live)),
+        ("/healthz", get(probes::healthz)),
+        ("/readyz", get(probes::readyz)),
+        ("/metrics", get(probes::metrics)),
+    ];
+    routes
+        .map(|(path, answer)| (path.to_owned(), answer))
+        .into()
 }

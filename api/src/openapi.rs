@@ -3,12 +3,14 @@
 mod bitly;
 mod common;
 mod files;
+mod namespaces;
 
 use utoipa::OpenApi;
 
 use bitly::BitlyRoutes;
 use common::{Common, Keys};
 use files::Files;
+use namespaces::AnyNamespace;
 
 /// Everything the server answers.
 #[derive(OpenApi)]
@@ -53,7 +55,7 @@ use files::Files;
         crate::probes::readyz,
         crate::probes::metrics,
     ),
-    modifiers(&Common, &Files, &BitlyRoutes, &Keys),
+    modifiers(&Common, &Files, &AnyNamespace, &BitlyRoutes, &Keys),
     tags(
         (name = "write", description = "Increments: durable when answered"),
         (name = "read", description = "Counts, breakdowns, rankings: one answer is one view"),

@@ -282,7 +282,7 @@ pub(crate) fn no_route(path: &str) -> Problem {
         "path",
         path,
         "is no route; reads are /v1/{namespace}/{key}/counts, …/summary, …/badge, …/by/{subtotal}, …/uniques, /v1/{namespace}/counts and …/top, \
-         /v1/ratios/{ratio}/{entity}/{key}, /v1/events/{id} and /v1/query, bitly's /v3/… and /v4/…, writes /v1/incr, \
+         all of them also below /v1/namespaces/{namespace}/, /v1/ratios/{ratio}/{entity}/{key}, /v1/events/{id} and /v1/query, bitly's /v3/… and /v4/…, writes /v1/incr, \
          /v1/increments and /v1/events, operations /v1/admin/…, /healthz, /readyz and /metrics; /docs shows them all",
     )
 }

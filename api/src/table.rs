@@ -8,34 +8,65 @@
 use std::borrow::Cow;
 
 use csv::Writer;
+use tallyring_records::COUNT_MAX;
 
 const RISKY: [char; 6] = ['=', '+', '-', '@', '\t', '\r'];
 
+/// The last column of a table of counts where an answer overflows: `true` in rows whose count may be more.
+const OVERFLOW: &str = "overflow";
+
 /// A table that is being written.
-pub(crate) struct Table(Writer<Vec<u8>>);
+pub(crate) struct Table {
+    rows: Writer<Vec<u8>>,
+    tells_overflow: bool,
+}
 
 impl Table {
     /// A table with these columns and no row.
     pub(crate) fn new(columns: &[&str]) -> Self {
-        let mut table = Self(Writer::from_writer(Vec::new()));
-        table.row(columns);
+        Self::of_counts(columns, false)
+    }
+
+    /// A table with these columns, and one more where the answer overflows: the sums that no number holds stand as
+    /// 2^53−1, and a reader of the file is to see which.
+    pub(crate) fn of_counts(columns: &[&str], overflows: bool) -> Self {
+        let mut table = Self {
+            rows: Writer::from_writer(Vec::new()),
+            tells_overflow: overflows,
+        };
+        match overflows {
+            true => table.row(&[columns, &[OVERFLOW]].concat()),
+            false => table.row(columns),
+        }
         table
+    }
+
+    /// Adds a row of a table of counts; `count` is the largest of the row.
+    pub(crate) fn counted(&mut self, cells: &[&str], count: u64) {
+        match (self.tells_overflow, count) {
+            (false, _) => self.row(cells),
+            (true, COUNT_MAX) => self.row(&[cells, &["true"]].concat()),
+            (true, _) => self.row(&[cells, &["false"]].concat()),
+        }
     }
 
     /// Adds a row, a cell for each column.
     pub(crate) fn row(&mut self, cells: &[&str]) {
         let cells = cells.iter().map(|cell| guarded(cell));
         for cell in cells {
-            let written = self.0.write_field(&*cell);
+            let written = self.rows.write_field(&*cell);
             written.expect("BUG: writing to memory failed");
         }
-        let ended = self.0.write_record(None::<&[u8]>);
+        let ended = self.rows.write_record(None::<&[u8]>);
         ended.expect("BUG: a row has a cell for each column");
     }
 
     /// The whole text.
     pub(crate) fn end(self) -> String {
-        let text = self.0.into_inner().expect("BUG: writing to memory failed");
+        let text = self
+            .rows
+            .into_inner()
+            .expect("BUG: writing to memory failed");
         String::from_utf8(text).expect("BUG: cells are texts")
     }
 }

@@ -396,6 +396,9 @@ pub(crate) enum ConfigCommand {
     Check {
         /// The file
         file: PathBuf,
+        /// The data directory that the file is for: names that its store has may stay
+        #[arg(long)]
+        data: Option<PathBuf>,
     },
 }
 

@@ -4,6 +4,7 @@ mod table;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
+use tallyring_records::RESERVED_NAMES;
 
 use crate::cli::{Output, QueryArgs};
 use crate::data_directory::{open_read_only, server_of};
@@ -50,6 +51,11 @@ pub(crate) fn run(args: &QueryArgs, output: Output) -> Result<()> {
 
 fn path(args: &QueryArgs, output: Output) -> Result<String> {
     let encode = |text: &str| utf8_percent_encode(text, ENCODED).to_string();
+    // A path of the API begins with such a word.
+    let long = |namespace: &str| match RESERVED_NAMES.contains(&namespace) {
+        true => format!("namespaces/{namespace}"),
+        false => encode(namespace),
+    };
     let (of, view) = match args.key.split_once('/') {
         Some((namespace, key)) if !namespace.is_empty() && !key.is_empty() => {
             let view = match &args.by {
@@ -58,11 +64,11 @@ fn path(args: &QueryArgs, output: Output) -> Result<String> {
                 None if args.uniques => "uniques".to_owned(),
                 None => "counts".to_owned(),
             };
-            (format!("{}/{}", encode(namespace), encode(key)), view)
+            (format!("{}/{}", long(namespace), encode(key)), view)
         }
         None if !args.key.is_empty() && args.by.is_none() && !args.uniques => {
             let view = if args.top { "top" } else { "counts" };
-            (encode(&args.key), view.to_owned())
+            (long(&args.key), view.to_owned())
         }
         _ => return Err(wrong(&args.key, "NAMESPACE/KEY, such as l/abc")),
     };

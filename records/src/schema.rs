@@ -71,15 +71,24 @@ fn hour() -> Grain {
     Grain::Hour
 }
 
-/// Path segments of the API. No namespace may have such a name.
-pub const RESERVED_NAMES: [&str; 7] = [
+/// Path segments of the API, present and to come. No new namespace may have such a name.
+pub const RESERVED_NAMES: [&str; 16] = [
     "events",
     "ratios",
     "actions",
+    "users",
     "query",
     "incr",
     "increments",
     "admin",
+    "billing",
+    "receipts",
+    "namespaces",
+    "live",
+    "closed",
+    "alerts",
+    "shares",
+    "tags",
 ];
 
 const NAMESPACES_MAX: usize = 256;
@@ -142,7 +151,24 @@ impl Schema {
         titles.join(" × ")
     }
 
-    /// Checks every declaration.
+    /// Checks that no namespace is called as a word of the API, but for those that are in force already: a store that
+    /// has one from before keeps it.
+    ///
+    /// # Errors
+    /// Names the first namespace that cannot be used.
+    pub fn check_words(&self, in_force: Option<&Self>) -> Result<(), SchemaError> {
+        let is_kept = |name: &str| in_force.is_some_and(|schema| schema.namespace(name).is_some());
+        let mut names = self.namespaces.iter().map(|namespace| &*namespace.name);
+        match names.find(|name| RESERVED_NAMES.contains(name) && !is_kept(name)) {
+            Some(name) => Err(SchemaError(format!(
+                "namespace: name must be no word of the API ({}); got `{name}`: choose another name",
+                RESERVED_NAMES.join(", ")
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks every declaration, but not whether a name is a word of the API ([`Schema::check_words`]).
     ///
     /// # Errors
     /// Names the first declaration that cannot be used.
@@ -215,11 +241,6 @@ impl Namespace {
                 name.escape_debug()
             )));
         }
-        if RESERVED_NAMES.contains(&name.as_str()) {
-            return Err(SchemaError(format!(
-                "namespace `{name}` is a word of the API; choose another name"
-            )));
-        }
         if !matches!(self.grain, Grain::Hour | Grain::Quarter) {
             return Err(SchemaError(format!(
                 "namespace `{name}`: grain must be \"hour\" or \"quarter\""
@@ -269,6 +290,22 @@ mod tests {
     }
 
     #[test]
+    fn words_of_the_api_are_names_of_no_new_namespace() {
+        let mut schema = Schema::default_clicks();
+        assert_eq!(schema.check_words(None), Ok(()));
+        let before = schema.clone();
+        for word in RESERVED_NAMES {
+            schema.namespaces[1].name = word.into();
+            assert_eq!(schema.validate(), Ok(()), "{word}");
+            for in_force in [None, Some(&before)] {
+                let refused = schema.check_words(in_force).unwrap_err().to_string();
+                assert!(refused.contains(&format!("got `{word}`")), "{refused}");
+            }
+            assert_eq!(schema.check_words(Some(&schema)), Ok(()), "{word}");
+        }
+    }
+
+    #[test]
     fn names_that_would_break_paths_or_records_are_refused() {
         for name in [
             "",
@@ -277,7 +314,6 @@ mod tests {
             "a b",
             "a.b",
             "a|b",
-            "query",
             "../x",
             "aaaaaaaaaaaaaaaaaaaaaaaaa",
         ] {

@@ -13,17 +13,18 @@ use tallyring_records::Increment;
 use super::table::Key;
 use crate::problem::Problem;
 
-/// The address of the client, in the request's extensions once keys are needed.
+/// The address of the client, in the extensions of a request of the router. No header of a proxy changes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer(pub IpAddr);
 
-/// The caller, in the request's extensions once keys are configured; without keys nobody is known and
-/// everything is allowed.
+/// The caller, in the request's extensions. Without keys only the address is known, and everything is allowed.
 #[derive(Debug, Clone, Default)]
 pub struct Caller {
     /// The login of the key, for the bitly-compatible reads.
     pub login: Option<String>,
     key: Option<(Arc<Key>, Duration)>,
+    /// None where a key is known.
+    address: Option<IpAddr>,
 }
 
 impl Caller {
@@ -32,7 +33,21 @@ impl Caller {
         Self {
             login: key.login.clone(),
             key: Some((key, now)),
+            address: None,
         }
+    }
+
+    /// A client without a key, at this address.
+    pub(super) fn at(address: Option<IpAddr>) -> Self {
+        Self {
+            address,
+            ..Self::default()
+        }
+    }
+
+    /// Its address, if it had to show no key.
+    pub(super) fn address(&self) -> Option<IpAddr> {
+        self.address
     }
 
     /// True when keys are configured, and this is the bearer of one.

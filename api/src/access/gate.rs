@@ -62,16 +62,37 @@ impl Queue {
         }
     }
 
-    /// A place, at once or after a short wait. It can outlive the request: work that goes on holds it.
-    pub(super) async fn enter(&self) -> Option<OwnedSemaphorePermit> {
-        if let Ok(place) = Arc::clone(&self.places).try_acquire_owned() {
-            return Some(place);
+    /// A place, at once or after a short wait, and one of the client's own, where it has some. They can outlive the
+    /// request: work that goes on holds them.
+    pub(super) async fn enter(&self, own: Option<Arc<Semaphore>>) -> Option<Places> {
+        if let Some(places) = self.enter_at_once(own.clone()) {
+            return Some(places);
         }
         let _waiting = self.waiting.enter()?;
-        let place = Arc::clone(&self.places).acquire_owned();
-        tokio::time::timeout(self.wait, place).await.ok()?.ok()
+        let both = async {
+            // Its own first: a read that waits for one holds none of the others'.
+            let own = match own {
+                Some(own) => Some(own.acquire_owned().await.ok()?),
+                None => None,
+            };
+            let place = Arc::clone(&self.places).acquire_owned().await.ok()?;
+            Some((place, own))
+        };
+        tokio::time::timeout(self.wait, both).await.ok()?
+    }
+
+    fn enter_at_once(&self, own: Option<Arc<Semaphore>>) -> Option<Places> {
+        let own = match own {
+            Some(own) => Some(own.try_acquire_owned().ok()?),
+            None => None,
+        };
+        let place = Arc::clone(&self.places).try_acquire_owned().ok()?;
+        Some((place, own))
     }
 }
+
+/// A place of all clients, and one of the client's own.
+type Places = (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>);
 
 const WAITING_PER_PLACE: usize = 4;
 
@@ -92,14 +113,27 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_client_whose_own_places_are_taken_waits_and_holds_none_of_the_others() {
+        let queue = Queue::new(2, Duration::from_millis(20));
+        let one = Arc::new(Semaphore::new(1));
+        let own = || Some(Arc::clone(&one));
+        let held = queue.enter(own()).await;
+        assert!(held.is_some() && queue.enter(own()).await.is_none());
+        let other = Some(Arc::new(Semaphore::new(1)));
+        assert!(queue.enter(other).await.is_some());
+        drop(held);
+        assert!(queue.enter(own()).await.is_some());
+    }
+
+    #[tokio::test]
     async fn a_queue_waits_a_moment_and_then_refuses() {
         let queue = Arc::new(Queue::new(1, Duration::from_millis(20)));
-        let place = queue.enter().await.unwrap();
-        assert!(queue.enter().await.is_none());
+        let place = queue.enter(None).await.unwrap();
+        assert!(queue.enter(None).await.is_none());
         let queue = Arc::new(Queue::new(1, Duration::from_secs(60)));
-        let held = queue.enter().await.unwrap();
+        let held = queue.enter(None).await.unwrap();
         let other = Arc::clone(&queue);
-        let waiting = tokio::spawn(async move { other.enter().await.is_some() });
+        let waiting = tokio::spawn(async move { other.enter(None).await.is_some() });
         tokio::task::yield_now().await;
         drop((place, held));
         assert!(waiting.await.unwrap());

@@ -20,6 +20,7 @@ use super::gate::Place;
 use super::place::{self, ReadPlace};
 use super::route::{Class, Dialect, Namespaces, Route};
 use super::session;
+use super::share::Share;
 use super::table::Key;
 use super::{Access, Caller, Peer, StreamPlace};
 use crate::meter::Meter;
@@ -80,12 +81,11 @@ async fn answer(access: &Access, route: Route, request: Request, next: Next) -> 
         Dialect::V3 | Dialect::V4 => parts.uri.clone(),
         Dialect::Problem => Uri::default(),
     };
-    let admitted = admit(access, route, &parts);
+    let peer = parts.extensions.get::<Peer>().copied();
+    let admitted = admit(access, route, &parts, peer);
     let answered = match admitted {
         Ok(caller) => {
-            if caller.has_key() {
-                parts.extensions.insert(caller.clone());
-            }
+            parts.extensions.insert(caller.clone());
             if route.class == Class::Stream {
                 // The place goes to the handler: it is held for as long as the stream lasts.
                 match stream_place(access, &caller) {
@@ -101,17 +101,22 @@ async fn answer(access: &Access, route: Route, request: Request, next: Next) -> 
     answered.unwrap_or_else(|denial| denial.answer(route.dialect, &uri))
 }
 
-/// The caller, where the caller may do this. Without keys nobody is known, and everybody may do everything.
+/// The caller, where the caller may do this. Without keys only addresses are known, and everybody may do everything.
 ///
 /// # Errors
 /// No key, a wrong key, or a key that lacks a right.
-pub(crate) fn admit(access: &Access, route: Route, request: &Parts) -> Result<Caller, Denial> {
+pub(crate) fn admit(
+    access: &Access,
+    route: Route,
+    request: &Parts,
+    peer: Option<Peer>,
+) -> Result<Caller, Denial> {
     let Some(scope) = route.scope else {
         return Ok(Caller::default());
     };
     if !access.needs_keys() {
         return match access.may_without_key(route, request) {
-            true => Ok(Caller::default()),
+            true => Ok(Caller::at(peer.map(|peer| peer.0))),
             false => Err(Denial::Forbidden(Problem::new(
                 StatusCode::FORBIDDEN,
                 "Forbidden",
@@ -121,7 +126,7 @@ pub(crate) fn admit(access: &Access, route: Route, request: &Parts) -> Result<Ca
             ))),
         };
     }
-    let key = known(access, route, request)?;
+    let key = known(access, route, request, peer)?;
     key.check_scope(scope)?;
     if key.namespaces().is_some() {
         hold_to_namespaces(&key, route.namespaces, request.uri.path())?;
@@ -136,7 +141,12 @@ pub(crate) fn admit(access: &Access, route: Route, request: &Parts) -> Result<Ca
     Ok(Caller::new(key, now))
 }
 
-fn known(access: &Access, route: Route, request: &Parts) -> Result<Arc<Key>, Denial> {
+fn known(
+    access: &Access,
+    route: Route,
+    request: &Parts,
+    peer: Option<Peer>,
+) -> Result<Arc<Key>, Denial> {
     let presented = presented(request, route);
     if presented.iter().all(Option::is_none) {
         return Err(Denial::NoKey);
@@ -146,7 +156,7 @@ fn known(access: &Access, route: Route, request: &Parts) -> Result<Arc<Key>, Den
     if let Some(key) = presented.iter().flatten().find_map(|text| table.find(text)) {
         return Ok(key);
     }
-    access.note_wrong_key(request.extensions.get::<Peer>().copied())
+    access.note_wrong_key(peer)
 }
 
 /// The keys that a request carries, most specific first. bitly's clients also send a key bare or as a parameter, and a
@@ -186,8 +196,8 @@ fn in_query(request: &Parts) -> Option<Cow<'_, str>> {
 fn hold_to_namespaces(key: &Key, namespaces: Namespaces, path: &str) -> Result<(), Denial> {
     match namespaces {
         Namespaces::None | Namespaces::Handler => Ok(()),
-        Namespaces::Path => {
-            let segment = path.split('/').nth(2).unwrap_or_default();
+        Namespaces::Segment(place) => {
+            let segment = path.split('/').nth(place).unwrap_or_default();
             match percent_decode_str(segment).decode_utf8() {
                 Ok(name) if !key.may_use(&name) => Err(Denial::Forbidden(not_for(key, &name))),
                 // A segment that cannot be decoded is no namespace: the handler says so.
@@ -223,9 +233,19 @@ pub(crate) async fn run(
     if route.class != Class::Query {
         return run_here(access, route, answering).await;
     }
-    let of_key = caller.key().map(|key| key.share.read()).transpose()?;
-    let of_all = access.queries.enter().await.ok_or_else(|| shed(READS))?;
-    let place = ReadPlace::new(of_all, of_key);
+    let (of_all, own) = match caller.key() {
+        Some(key) => {
+            let own = key.share.read()?;
+            let places = access.queries.enter(None).await;
+            places.map(|(of_all, _)| (of_all, Some(own)))
+        }
+        None => {
+            let own = access.share_of(caller).map(|share| share.reads());
+            access.queries.enter(own).await
+        }
+    }
+    .ok_or_else(|| shed(READS))?;
+    let place = ReadPlace::new(of_all, own);
     let limit = access.limits.request_timeout;
     tokio::time::timeout(limit, place::held(place, answering))
         .await
@@ -261,19 +281,31 @@ async fn run_here(
         .map_err(|_| timed_out(route, limit))
 }
 
-/// The place of a batch whose body is there, and one of its key's own.
+/// The place of a batch whose body is there, and one of its client's own.
 pub struct BatchPlace<'a> {
     _place: Place<'a>,
     _own: Option<OwnedSemaphorePermit>,
 }
 
 impl Access {
+    /// The places that this caller may have; none where neither a key nor an address is known.
+    fn share_of(&self, caller: &Caller) -> Option<Share> {
+        match caller.key() {
+            Some(key) => Some(key.share.clone()),
+            None => {
+                let address = caller.address()?;
+                Some(self.addresses.of(address, &self.limits))
+            }
+        }
+    }
+
     /// A place for a batch of this caller.
     ///
     /// # Errors
-    /// 503 where none is free, 429 where the key's other batches have all that one key may have.
+    /// 503 where none is free, 429 where the client's other batches have all that one client may have.
     pub fn batch_place(&self, caller: &Caller) -> Result<BatchPlace<'_>, Denial> {
-        let own = caller.key().map(|key| key.share.batch()).transpose()?;
+        let own = self.share_of(caller).map(|share| share.batch());
+        let own = own.transpose()?;
         let place = self.batches.enter().ok_or_else(|| shed(BATCHES))?;
         Ok(BatchPlace {
             _place: place,
@@ -284,7 +316,8 @@ impl Access {
 
 /// A place for a stream, one of the caller's own.
 fn stream_place(access: &Access, caller: &Caller) -> Result<StreamPlace, Denial> {
-    let own = caller.key().map(|key| key.share.stream()).transpose()?;
+    let own = access.share_of(caller).map(|share| share.stream());
+    let own = own.transpose()?;
     access.streams.enter(own).ok_or_else(|| shed(STREAMS))
 }
 
@@ -306,6 +339,30 @@ mod tests {
     use crate::access::AccessLimits;
     use crate::access::key::NewKey;
     use crate::access::table::KeyTable;
+
+    #[test]
+    fn one_address_leaves_places_of_batches_to_others() {
+        let limits = AccessLimits {
+            batches: 16,
+            ..AccessLimits::default()
+        };
+        let access = Access::open(limits);
+        let at = |address: &str| Caller::at(Some(address.parse().expect("an address")));
+        let (greedy, other) = (at("2001:db8::1"), at("192.0.2.1"));
+        let taken = [(); 14].map(|()| access.batch_place(&greedy).ok());
+        assert!(taken.iter().all(Option::is_some));
+        // Another address of one subscriber's network is the same client.
+        for caller in [&greedy, &at("2001:db8::2")] {
+            let refused = access.batch_place(caller).err();
+            assert!(matches!(refused, Some(Denial::TooMany { .. })));
+        }
+        let others = [(); 2].map(|()| access.batch_place(&other).ok());
+        assert!(others.iter().all(Option::is_some));
+        let refused = access.batch_place(&other).err();
+        assert!(matches!(refused, Some(Denial::Busy(_))));
+        drop(taken);
+        assert!(access.batch_place(&greedy).is_ok());
+    }
 
     #[test]
     fn a_key_takes_half_of_the_places_of_batches_and_all_keys_no_more_than_there_are() {

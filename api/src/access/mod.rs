@@ -2,7 +2,8 @@
 //!
 //! [`guard`] decides before every handler, in a layer of the router or called by [`App`](crate::App). One table decides
 //! what a route needs ([`route::Route`]), and a route that is not in it needs a key with the scope `read`: a new route
-//! is never open by mistake. Without any key the layer reads one pointer and one counter.
+//! is never open by mistake. Without any key the layer reads one pointer and one counter, and of a
+//! read, a batch or a stream the places of its address.
 
 mod caller;
 mod cors;
@@ -48,6 +49,7 @@ use gate::{Gate, Queue};
 use hosts::Hosts;
 use key::NewKey;
 use rate::WrongKeys;
+use share::AddressShares;
 use streams::Streams;
 use table::KeyTable;
 use turns::Turns;
@@ -65,6 +67,7 @@ pub struct Access {
     pages: Gate,
     admin: Gate,
     streams: Streams,
+    addresses: AddressShares,
     wrong_keys: WrongKeys,
     origins: Origins,
     hosts: Hosts,
@@ -93,6 +96,7 @@ impl Access {
             pages: Gate::new(limits.queries),
             admin: Gate::new(limits.admin),
             streams: Streams::new(limits.streams),
+            addresses: AddressShares::default(),
             wrong_keys: WrongKeys::new(limits.wrong_keys_per_second),
             origins: Origins::default(),
             hosts: Hosts::default(),

@@ -17,18 +17,18 @@ use tokio::task_local;
 use crate::problem::Problem;
 use crate::request_id;
 
-/// A place for a read, and one of its key's own.
+/// A place for a read, and one of its client's own.
 pub(super) struct ReadPlace {
     _of_all: OwnedSemaphorePermit,
-    _of_key: Option<OwnedSemaphorePermit>,
+    _own: Option<OwnedSemaphorePermit>,
 }
 
 impl ReadPlace {
-    /// A place among those of all clients, and one among those of the client's key.
-    pub(super) fn new(of_all: OwnedSemaphorePermit, of_key: Option<OwnedSemaphorePermit>) -> Self {
+    /// A place among those of all clients, and one among those of the client.
+    pub(super) fn new(of_all: OwnedSemaphorePermit, own: Option<OwnedSemaphorePermit>) -> Self {
         Self {
             _of_all: of_all,
-            _of_key: of_key,
+            _own: own,
         }
     }
 }

@@ -3,6 +3,8 @@
 use axum::http::Method;
 use tallyring_realtime::catalog::Scope;
 
+use crate::{OF_ANY_NAMESPACE, OF_NAMESPACE};
+
 /// The needs of a request before its handler runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Route {
@@ -40,8 +42,8 @@ pub(crate) enum Class {
 pub(crate) enum Namespaces {
     /// The route touches none.
     None,
-    /// It is the path's segment behind the version.
-    Path,
+    /// It is this segment of the path; the version is the first.
+    Segment(usize),
     /// The handler checks each with [`Caller`](super::Caller).
     Handler,
     /// These, as a bitly-compatible read touches them.
@@ -100,8 +102,11 @@ impl Route {
             Some(pattern) if pattern.starts_with("/v1/admin/") => {
                 (Some(S::Admin), C::Admin, N::None)
             }
-            Some(pattern) if pattern.starts_with("/v1/{namespace}/") => {
-                (Some(S::Read), C::Query, N::Path)
+            Some(pattern) if pattern.starts_with(OF_NAMESPACE) => {
+                (Some(S::Read), C::Query, N::Segment(2))
+            }
+            Some(pattern) if pattern.starts_with(OF_ANY_NAMESPACE) => {
+                (Some(S::Read), C::Query, N::Segment(3))
             }
             Some(pattern) if Dialect::of(pattern).is_bitly() => {
                 (Some(S::Read), C::Query, N::Fixed(of_bitly(pattern)))

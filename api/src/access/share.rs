@@ -1,70 +1,166 @@
-//! The share of one key in the places of all clients: half of the places for reads, for batches, and for streams.
+//! The share of one client in the places of all: of reads, of batches, and of streams.
+//!
+//! A client is known by its key, and without keys by its address. One key has half of the places. One address has all
+//! but an eighth: without keys a server listens on loopback, where one client may be the only one, and where a proxy
+//! speaks for many. So an address leaves some places to others, and hardly misses them.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::denial::Denial;
 use super::limits::AccessLimits;
+use super::rate::network;
 
 /// How long a client should wait for its own requests to end.
 const WAIT: Duration = Duration::from_secs(1);
 
-/// The places of one key.
+/// The places of one client.
 #[derive(Debug, Clone)]
 pub(super) struct Share {
     reads: Arc<Semaphore>,
     batches: Arc<Semaphore>,
     streams: Arc<Semaphore>,
+    words: &'static Words,
 }
 
+/// Limits that were reached, as clauses.
+#[derive(Debug)]
+struct Words {
+    reads: &'static str,
+    batches: &'static str,
+    streams: &'static str,
+}
+
+const OF_KEY: Words = Words {
+    reads: "This key has as many reads on their way as one key may have",
+    batches: "This key has as many batches on their way as one key may have",
+    streams: "This key has as many streams open as one key may have",
+};
+const OF_ADDRESS: Words = Words {
+    reads: "This address has as many reads on their way as one address may have",
+    batches: "This address has as many batches on their way as one address may have",
+    streams: "This address has as many streams open as one address may have",
+};
+
 impl Share {
-    /// Half of these.
-    pub(super) fn of(limits: &AccessLimits) -> Self {
-        let half = |places: usize| Arc::new(Semaphore::new(places.div_ceil(2)));
+    /// A key's: half of these.
+    pub(super) fn of_key(limits: &AccessLimits) -> Self {
+        Self::new(limits, |places| places.div_ceil(2), &OF_KEY)
+    }
+
+    /// An address's: all of these but an eighth, and at least one.
+    fn of_address(limits: &AccessLimits) -> Self {
+        let part = |places: usize| (places - places.div_ceil(8)).max(1);
+        Self::new(limits, part, &OF_ADDRESS)
+    }
+
+    fn new(limits: &AccessLimits, part: fn(usize) -> usize, words: &'static Words) -> Self {
+        let places = |places: usize| Arc::new(Semaphore::new(part(places)));
         Self {
-            reads: half(limits.queries),
-            batches: half(limits.batches),
-            streams: half(limits.streams),
+            reads: places(limits.queries),
+            batches: places(limits.batches),
+            streams: places(limits.streams),
+            words,
         }
     }
 
     /// A place for a read.
     ///
     /// # Errors
-    /// 429 where the key's other reads have them all.
+    /// 429 where the client's other reads have them all.
     pub(super) fn read(&self) -> Result<OwnedSemaphorePermit, Denial> {
-        take(
-            &self.reads,
-            "This key has as many reads on their way as one key may have",
-        )
+        take(&self.reads, self.words.reads)
+    }
+
+    /// The places for reads, for a read that may wait for one.
+    pub(super) fn reads(&self) -> Arc<Semaphore> {
+        Arc::clone(&self.reads)
     }
 
     /// A place for a batch.
     ///
     /// # Errors
-    /// 429 where the key's other batches have them all.
+    /// 429 where the client's other batches have them all.
     pub(super) fn batch(&self) -> Result<OwnedSemaphorePermit, Denial> {
-        take(
-            &self.batches,
-            "This key has as many batches on their way as one key may have",
-        )
+        take(&self.batches, self.words.batches)
     }
 
     /// A place for a stream.
     ///
     /// # Errors
-    /// 429 where the key's other streams have them all.
+    /// 429 where the client's other streams have them all.
     pub(super) fn stream(&self) -> Result<OwnedSemaphorePermit, Denial> {
-        take(
-            &self.streams,
-            "This key has as many streams open as one key may have",
-        )
+        take(&self.streams, self.words.streams)
+    }
+
+    /// True while something has one of the places, or waits for it.
+    fn is_used(&self) -> bool {
+        let all = [&self.reads, &self.batches, &self.streams];
+        all.iter().any(|places| Arc::strong_count(places) > 1)
+    }
+}
+
+/// The shares of addresses. Shares that are not used are forgotten once there are many.
+#[derive(Debug, Default)]
+pub(super) struct AddressShares(Mutex<HashMap<IpAddr, Share>>);
+
+/// Addresses that are remembered, at most, beside those that have a place.
+const ADDRESSES_MAX: usize = 1_000;
+
+impl AddressShares {
+    /// The share of this address in these places.
+    pub(super) fn of(&self, address: IpAddr, limits: &AccessLimits) -> Share {
+        let mut shares = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let address = network(address);
+        if shares.len() >= ADDRESSES_MAX && !shares.contains_key(&address) {
+            shares.retain(|_, share| share.is_used());
+        }
+        let share = shares.entry(address);
+        share.or_insert_with(|| Share::of_address(limits)).clone()
     }
 }
 
 fn take(places: &Arc<Semaphore>, what: &'static str) -> Result<OwnedSemaphorePermit, Denial> {
     let place = Arc::clone(places).try_acquire_owned();
     place.map_err(|_| Denial::TooMany { what, wait: WAIT })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_without_a_place_are_forgotten_and_others_keep_their_share() {
+        let limits = AccessLimits {
+            batches: 2,
+            ..AccessLimits::default()
+        };
+        let shares = AddressShares::default();
+        let address = |number: u32| IpAddr::V4(number.into());
+        let held = shares.of(address(0), &limits).batch();
+        assert!(held.is_ok());
+        for number in 1..3 * ADDRESSES_MAX as u32 {
+            assert!(shares.of(address(number), &limits).batch().is_ok());
+        }
+        assert!(shares.0.lock().unwrap().len() <= ADDRESSES_MAX);
+        assert!(shares.of(address(0), &limits).batch().is_err());
+        drop(held);
+        assert!(shares.of(address(0), &limits).batch().is_ok());
+    }
+
+    #[test]
+    fn one_place_can_be_taken_by_any_address() {
+        let limits = AccessLimits {
+            queries: 1,
+            batches: 1,
+            streams: 1,
+            ..AccessLimits::default()
+        };
+        let share = Share::of_address(&limits);
+        assert!(share.read().is_ok() && share.batch().is_ok() && share.stream().is_ok());
+    }
 }

@@ -28,7 +28,7 @@ impl Streams {
         }
     }
 
-    /// A place, if one is free; it keeps its key's own with it.
+    /// A place, if one is free; it keeps its client's own with it.
     pub(super) fn enter(&self, own: Option<OwnedSemaphorePermit>) -> Option<StreamPlace> {
         let permit = Arc::clone(&self.places).try_acquire_owned().ok()?;
         Some(StreamPlace {

@@ -45,7 +45,8 @@ impl KeyTable {
         before: Option<&Self>,
     ) -> Self {
         let known = |id: &str| before.and_then(|before| before.0.get(id));
-        let share = |id: &str| known(id).map_or_else(|| Share::of(limits), |key| key.share.clone());
+        let share =
+            |id: &str| known(id).map_or_else(|| Share::of_key(limits), |key| key.share.clone());
         let mut keys: HashMap<_, _> = entries
             .into_iter()
             .filter(|entry| entry.revoked_ms.is_none())

@@ -4,15 +4,19 @@
 //! of that time takes any other for a broken connection. Version 4 uses statuses.
 
 use axum::Json;
-use axum::http::{HeaderName, StatusCode, header};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
+use tallyring_records::COUNT_MAX;
 
 use crate::envelope::{self, FRESH};
 use crate::problem::Problem;
 
 /// Version 4 writes what `Accept` asks for.
 const BY_ACCEPT: [(HeaderName, &str); 1] = [(header::VARY, "accept, accept-encoding")];
+
+/// Says of version 3's `format=txt` what `overflow` says of an answer with fields.
+const OVERFLOW: HeaderName = HeaderName::from_static("tallyring-overflow");
 
 /// Why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,8 +42,8 @@ pub(super) enum Fault {
 pub(super) enum Body {
     /// Version 3's `data`, or all of version 4's answer.
     Json(Value),
-    /// Version 3's `format=txt`.
-    Text(String),
+    /// Version 3's `format=txt`, a number.
+    Text(u64),
     /// Version 4's `text/csv`.
     Csv(String),
 }
@@ -81,8 +85,16 @@ impl From<Problem> for Fault {
 /// Version 3: status 200, and the envelope, as XML when the query says so.
 pub(super) fn v3(query: Option<&str>, answer: Result<Body, Fault>) -> Response {
     let (status, text, data) = match answer {
-        Ok(Body::Text(text) | Body::Csv(text)) => return (FRESH, text).into_response(),
-        Ok(Body::Json(data)) => (200, "OK".to_owned(), data),
+        Ok(Body::Text(number)) => {
+            let mut response = (FRESH, format!("{number}\n")).into_response();
+            if number == COUNT_MAX {
+                let one = HeaderValue::from_static("1");
+                response.headers_mut().insert(OVERFLOW, one);
+            }
+            return response;
+        }
+        Ok(Body::Csv(text)) => return (FRESH, text).into_response(),
+        Ok(Body::Json(data)) => (200, "OK".to_owned(), marked(data)),
         Err(fault) => {
             let status = match fault {
                 Fault::Missing(_) | Fault::Invalid(_) | Fault::NoMinutes | Fault::TooMuch => 500,
@@ -98,8 +110,11 @@ pub(super) fn v3(query: Option<&str>, answer: Result<Body, Fault>) -> Response {
 /// Version 4: the status says it, the body which field of which `resource`.
 pub(super) fn v4(resource: &str, answer: Result<Body, Fault>) -> Response {
     let fault = match answer {
-        Ok(Body::Json(body)) => return (FRESH, BY_ACCEPT, Json(body)).into_response(),
-        Ok(Body::Csv(text) | Body::Text(text)) => {
+        Ok(Body::Json(body)) => {
+            return (FRESH, BY_ACCEPT, Json(marked(body))).into_response();
+        }
+        Ok(Body::Text(number)) => return (FRESH, format!("{number}\n")).into_response(),
+        Ok(Body::Csv(text)) => {
             let kind = [(header::CONTENT_TYPE, "text/csv; charset=utf-8")];
             return (FRESH, BY_ACCEPT, kind, text).into_response();
         }
@@ -147,6 +162,26 @@ pub(super) fn v4(resource: &str, answer: Result<Body, Fault>) -> Response {
 
 fn errors(field: &str, code: &str) -> Value {
     json!([{"field": field, "error_code": code}])
+}
+
+/// An answer that says `"overflow": true` where one of its numbers reached 2^53−1, up to which is counted: it may be
+/// more. No other number of an answer is as large.
+fn marked(mut answer: Value) -> Value {
+    if reaches_most(&answer)
+        && let Some(fields) = answer.as_object_mut()
+    {
+        fields.insert("overflow".to_owned(), true.into());
+    }
+    answer
+}
+
+fn reaches_most(value: &Value) -> bool {
+    match value {
+        Value::Number(number) => number.as_u64() == Some(COUNT_MAX),
+        Value::Array(values) => values.iter().any(reaches_most),
+        Value::Object(fields) => fields.values().any(reaches_most),
+        Value::Null | Value::Bool(_) | Value::String(_) => false,
+    }
 }
 
 #[cfg(test)]

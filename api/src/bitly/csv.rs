@@ -1,6 +1,7 @@
 //! Version 4's lists of values as `text/csv`.
 
 use axum::http::HeaderMap;
+use tallyring_records::COUNT_MAX;
 
 use crate::read::format::Format;
 use crate::table::Table;
@@ -10,11 +11,14 @@ pub(super) fn wants_csv(headers: &HeaderMap) -> bool {
     Format::accepted(headers) == Format::Csv
 }
 
-/// Rows with a space behind the comma, as bitly writes them.
+/// Rows with a space behind the comma, as bitly writes them; with a column of ours where clicks reached 2^53−1, up to
+/// which is counted.
 pub(super) fn csv(columns: &str, values: Vec<(String, u64)>) -> String {
-    let mut table = Table::new(&columns.split(',').collect::<Vec<_>>());
+    let columns: Vec<&str> = columns.split(',').collect();
+    let overflows = values.iter().any(|&(_, clicks)| clicks == COUNT_MAX);
+    let mut table = Table::of_counts(&columns, overflows);
     for (value, clicks) in values {
-        table.row(&[&value, &format!(" {clicks}")]);
+        table.counted(&[&value, &format!(" {clicks}")], clicks);
     }
     table.end()
 }

@@ -146,7 +146,7 @@ async fn answer(
         refuse_text(is_text)?;
     }
     match metric {
-        Metric::ShortenCounts if is_text => return Ok(Body::Text("0\n".to_owned())),
+        Metric::ShortenCounts if is_text => return Ok(Body::Text(0)),
         Metric::ShortenCounts | Metric::Shares => {
             return Ok(Body::Json(nothing(metric, &window, rolled)));
         }
@@ -165,7 +165,7 @@ async fn answer(
         move |reader, window, series| {
             let series = &series[0];
             if is_text {
-                return Ok(Body::Text(format!("{}\n", total(series))));
+                return Ok(Body::Text(total(series)));
             }
             let mut data = echo(window);
             match metric {

@@ -1,6 +1,6 @@
 //! The meaning of the numbers of a series, and how they are written.
 
-use super::number::{brief, grouped, human};
+use super::number::{brief, exact, grouped, human};
 
 /// A share of one, in billionths.
 pub const SHARE_OF_ONE: u64 = 1_000_000_000;
@@ -52,7 +52,7 @@ impl Measure {
     /// As exactly as anybody asks for.
     pub fn exact(self, number: u64) -> String {
         match self {
-            Self::Counts | Self::Distinct => grouped(number),
+            Self::Counts | Self::Distinct => exact(number),
             Self::Shares => percent(number, 4),
         }
     }

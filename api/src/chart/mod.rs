@@ -39,7 +39,7 @@ mod tests;
 
 pub use badge::badge;
 pub use measure::{Measure, SHARE_OF_ONE};
-pub use number::{grouped, human};
+pub use number::{exact, grouped, human};
 pub use picture::{Picture, Theme, WIDTH_MAX, WIDTH_MIN};
 pub use ranking::{ROWS_MAX, RankingChart, ranking};
 pub use series::{BARS_MAX, SeriesChart, series};

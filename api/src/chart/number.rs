@@ -1,13 +1,47 @@
 //! Counts as people read them.
 
+use tallyring_records::COUNT_MAX;
 pub use tallyring_records::grouped;
 
 /// Factors of a thousand and their signs.
 const SIGNS: [&str; 5] = ["", "k", "M", "B", "T"];
 
 /// `count` in at most four characters or so: `950`, `1.2k`, `25k`, `3M`, `1.5B`; rounded to the
-/// nearest, halves up. Beyond thousands of trillions digits are grouped: `9,007T`.
+/// nearest, halves up. Beyond thousands of trillions digits are grouped. A count that reached 2^53−1, up to which is
+/// counted, is at least that: `≥9,007T`.
 pub fn human(count: u64) -> String {
+    format!("{}{}", at_least(count), rounded(count))
+}
+
+/// `count` with all its digits; one that reached 2^53−1 is at least that: `≥9,007,199,254,740,991`.
+pub fn exact(count: u64) -> String {
+    format!("{}{}", at_least(count), grouped(count))
+}
+
+/// The sum of counts with all its digits, and with a sign where one of them may be more than it says.
+pub(super) fn exact_sum(counts: impl IntoIterator<Item = u64>) -> String {
+    let (mut sum, mut most) = (0_u128, 0);
+    for count in counts {
+        sum += u128::from(count);
+        most = count.max(most);
+    }
+    // The parts of a total that reached its limit have that limit as their sum.
+    let sign = match sum == u128::from(COUNT_MAX) {
+        true => at_least(COUNT_MAX),
+        false => at_least(most),
+    };
+    format!("{sign}{}", grouped(sum))
+}
+
+/// The sign before a count that may be more than what it says.
+fn at_least(count: u64) -> &'static str {
+    match count {
+        COUNT_MAX => "≥",
+        _ => "",
+    }
+}
+
+fn rounded(count: u64) -> String {
     let count = u128::from(count);
     let mut factor: u128 = 1;
     for (index, sign) in SIGNS.iter().enumerate() {
@@ -77,12 +111,24 @@ mod tests {
             (999_500, "1M"),
             (3_000_000, "3M"),
             (1_500_000_000, "1.5B"),
-            ((1 << 53) - 1, "9,007T"),
+            (COUNT_MAX - 1, "9,007T"),
+            (COUNT_MAX, "≥9,007T"),
         ];
         for (count, text) in cases {
             assert_eq!(human(count), text, "{count}");
         }
         assert_eq!(human(u64::MAX), "18,446,744T");
+    }
+
+    #[test]
+    fn a_count_that_may_be_more_than_it_says_has_a_sign() {
+        let one_less = COUNT_MAX - 1;
+        assert_eq!(exact(one_less), "9,007,199,254,740,990");
+        assert_eq!(exact(COUNT_MAX), "≥9,007,199,254,740,991");
+        assert_eq!(exact_sum([one_less, 2]), "9,007,199,254,740,992");
+        assert_eq!(exact_sum([1, COUNT_MAX]), "≥9,007,199,254,740,992");
+        assert_eq!(exact_sum([one_less, 1]), "≥9,007,199,254,740,991");
+        assert_eq!(exact_sum([]), "0");
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! Values by their counts: horizontal bars, largest first, what is not listed in grey at the end.
 
+use tallyring_records::sum_capped;
+
 use super::HEIGHT;
 use super::canvas::{Anchor, Document, pixels, units};
 use super::frame::{self, LINE_HEIGHT, MARGIN, PLOT_TOP, joined};
-use super::number::{grouped, human, share};
+use super::number::{exact, exact_sum, human, share};
 use super::picture::Picture;
 use super::text;
 use super::theme::Role;
@@ -98,7 +100,7 @@ pub fn ranking(chart: &RankingChart) -> String {
     let counts = chart.values.iter().map(|&(_, count)| u128::from(count));
     let total = counts.sum::<u128>() + u128::from(chart.other);
     let rows = rows(chart, total);
-    let header = Header::of(chart, total);
+    let header = Header::of(chart);
     let plot_top = PLOT_TOP + LINE_HEIGHT * (header.lines.len() - 1) as f64;
     let row_room = f64::from(HEIGHT) - plot_top - BOTTOM;
     let row_height = (row_room / rows.len().max(1) as f64).clamp(ROW_HEIGHT_MIN, ROW_HEIGHT_MAX);
@@ -134,7 +136,7 @@ struct Header {
 
 impl Header {
     /// A title that has no room leaves its key to the line below.
-    fn of(chart: &RankingChart, total: u128) -> Self {
+    fn of(chart: &RankingChart) -> Self {
         let [key, by, range] =
             [&chart.title, &chart.by, &chart.subtitle].map(|part| text::clean(part));
         let name = match by.as_str() {
@@ -147,7 +149,8 @@ impl Header {
             true => (name.clone(), String::new()),
             false => (format!("by {by}"), key),
         };
-        let total = format!("total {}", grouped(total));
+        let values = chart.values.iter().map(|&(_, count)| count);
+        let total = format!("total {}", exact_sum(values.chain([chart.other])));
         let note = if chart.aligned { "" } else { NOT_ALIGNED };
         let parts = [&*key, &range, &total, note];
         // A long key leaves its line to the others.
@@ -216,7 +219,7 @@ fn rows(chart: &RankingChart, total: u128) -> Vec<Row> {
         let whole = if chart.picture.width < NARROW {
             human(count)
         } else {
-            grouped(count)
+            exact(count)
         };
         format!("{whole} · {}", share(count, total))
     };
@@ -239,7 +242,7 @@ fn rows(chart: &RankingChart, total: u128) -> Vec<Row> {
         })
         .collect();
     let beyond = beyond.iter().map(|&(_, count)| count);
-    let other = beyond.fold(chart.other, u64::saturating_add);
+    let other = sum_capped(beyond.chain([chart.other]));
     if other > 0 {
         rows.push(Row {
             name: "other".to_owned(),

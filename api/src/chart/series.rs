@@ -7,7 +7,7 @@ use super::canvas::{Anchor, Document, units};
 use super::frame::{self, LINE_HEIGHT, MARGIN, PLOT_TOP, TITLE_Y, joined};
 use super::legend::{self, Legend};
 use super::measure::Measure;
-use super::number::grouped;
+use super::number::{exact, exact_sum};
 use super::picture::Picture;
 use super::plot::{Axis, Plot};
 use super::scale;
@@ -315,9 +315,8 @@ impl Words {
         let starts = chart.points.iter().map(|(start, _)| start.as_str());
         let timeline = Timeline::read(chart.unit, starts);
         let title = text::clean(&chart.title);
-        let sum_now: u128 = chart.points.iter().map(|&(_, n)| u128::from(n)).sum();
         let total = match chart.measure.is_summed() {
-            true => format!("total {}", grouped(sum_now)),
+            true => format!("total {}", exact_sum(chart.points.iter().map(|&(_, n)| n))),
             false => String::new(),
         };
         let start = |index| match &timeline {
@@ -391,7 +390,7 @@ impl Words {
         let is_provisional = chart.provisional_from.is_some_and(|from| from <= index);
         let mut tooltip = format!("{start}: {}", chart.measure.exact(*count));
         if let Some(before) = chart.before.get(index) {
-            tooltip.push_str(&format!(", before {}", grouped(*before)));
+            tooltip.push_str(&format!(", before {}", exact(*before)));
         }
         if is_provisional {
             tooltip.push_str(", ");
@@ -421,16 +420,16 @@ fn sum(counts: &[u64]) -> u128 {
 fn comparison(chart: &SeriesChart) -> String {
     let shared = chart.before.len().min(chart.points.len());
     let settled = chart.provisional_from.unwrap_or(shared).min(shared);
-    let counts = chart.points.iter().take(settled);
-    let now: u128 = counts.map(|&(_, count)| u128::from(count)).sum();
-    let before = sum(&chart.before[..settled]);
+    let counts: Vec<u64> = chart.points[..settled].iter().map(|of| of.1).collect();
+    let compared = &chart.before[..settled];
+    let (now, before) = (sum(&counts), sum(compared));
     if now == 0 && before == 0 {
         return String::new();
     }
-    let shown = match settled < chart.points.len() {
-        true => format!("settled {}, before {}", grouped(now), grouped(before)),
-        false => format!("before {}", grouped(before)),
-    };
+    let mut shown = format!("before {}", exact_sum(compared.iter().copied()));
+    if settled < chart.points.len() {
+        shown = format!("settled {}, {shown}", exact_sum(counts));
+    }
     if before == 0 {
         return shown;
     }

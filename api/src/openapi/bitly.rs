@@ -100,7 +100,7 @@ fn described(endpoint: Endpoint) -> (String, PathItem) {
 fn answer(dialect: Dialect, example: Value, csv_head: Option<&str>) -> Response {
     let (description, schema, example, others) = if dialect == Dialect::V3 {
         (
-            "The envelope, whatever became of it: errors have a `status_code` of their own and no `data`",
+            "The envelope, whatever became of it: errors have a `status_code` of their own and no `data`; `overflow` is true where a number reached 2^53-1 (the header Tallyring-Overflow with format=txt)",
             Ref::from_schema_name("BitlyEnvelope").into(),
             json!({"data": example, "status_code": 200, "status_txt": "OK"}),
             &[
@@ -113,7 +113,12 @@ fn answer(dialect: Dialect, example: Value, csv_head: Option<&str>) -> Response 
             Some(_) => &["text/csv; charset=utf-8"],
             None => &[],
         };
-        ("The metric", object(), example, csv)
+        (
+            "The metric; `overflow` is true where a number reached 2^53-1",
+            object(),
+            example,
+            csv,
+        )
     };
     let content = ContentBuilder::new().schema(Some(schema));
     let mut answer = ResponseBuilder::new()

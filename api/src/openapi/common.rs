@@ -27,7 +27,7 @@ const KEYED: [(&str, &str); 3] = [
     ),
     (
         "429",
-        "The key's items a second are used up, or too many wrong keys came; comes with Retry-After",
+        "The key's items a second are used up, too many wrong keys came, or the key or address has too many requests on their way; comes with Retry-After",
     ),
 ];
 /// How a request that waits for a place can be.

@@ -60,7 +60,8 @@ const READS: [FileForms; 8] = [
 
 const CSV_RULES: &str = "RFC 4180 with a header. In rankings `kind` tells a counted `value` from the sum of the `other` ones, \
     which a limit left out, and with rollup=false from a bucket with `none`; of many queries at once rows of counts are a \
-    `bucket`, and that of a summary is the `total`. A text that a spreadsheet would run \
+    `bucket`, and that of a summary is the `total`. Where the total reached 2^53-1, a last column `overflow` is true in rows \
+    whose count reached it. A text that a spreadsheet would run \
     (it begins with = + - @, a tab or a carriage return, and is neither only that nor a number) has an apostrophe before it; \
     so has one that begins with apostrophes before such a text, so that taking one off gives back what was counted.";
 

@@ -3,6 +3,8 @@
 //! Rankings have a column `kind`: `value` for a counted value, `other` for the sum of the values that a limit left
 //! out (its value is empty, as no counted one can be), and by bucket `none` for a bucket without counts. In the table
 //! of many queries every row has a kind: rows of counts are a `bucket`, the row of a summary is the `total`.
+//!
+//! Where JSON says `overflow`, a last column `overflow` says of each row whether its count reached 2^53−1.
 
 use super::answer::{Answer, Body, Bucket};
 use super::value::Value;
@@ -10,24 +12,25 @@ use crate::table::Table;
 
 /// The answer's rows.
 pub(super) fn render(answer: &Answer) -> String {
+    let new = |columns: &[&str]| Table::of_counts(columns, answer.overflow.is_some());
     let mut table;
     match &answer.body {
         Body::Summary {} => {
-            table = Table::new(&["total"]);
-            table.row(&[&answer.total.to_string()]);
+            table = new(&["total"]);
+            table.counted(&[&answer.total.to_string()], answer.total);
         }
         Body::Counts { counts } => {
-            table = Table::new(&["start", "count"]);
+            table = new(&["start", "count"]);
             for (start, count) in counts.iter() {
-                table.row(&[start, &count.to_string()]);
+                table.counted(&[start, &count.to_string()], count);
             }
         }
         Body::Rolled { values, other } => {
-            table = Table::new(&["value", "count", "kind"]);
+            table = new(&["value", "count", "kind"]);
             ranking(&mut table, &[], pairs(values), *other);
         }
         Body::Buckets { buckets } => {
-            table = Table::new(&["start", "value", "count", "kind"]);
+            table = new(&["start", "value", "count", "kind"]);
             rankings(&mut table, &[], buckets);
         }
     }
@@ -45,20 +48,22 @@ pub(super) fn render_all(answers: &[Answer]) -> String {
         "count",
         "kind",
     ];
-    let mut table = Table::new(&columns);
+    let overflows = answers.iter().any(|answer| answer.overflow.is_some());
+    let mut table = Table::of_counts(&columns, overflows);
     for (number, answer) in answers.iter().enumerate() {
         let number = number.to_string();
         let query = [number.as_str(), &answer.namespace, &answer.key];
         match &answer.body {
             Body::Summary {} => {
                 let total = answer.total.to_string();
-                table.row(&[&query[..], &["", "", &total, "total"]].concat());
+                let cells = ["", "", &total, "total"];
+                table.counted(&[&query[..], &cells].concat(), answer.total);
             }
             Body::Counts { counts } => {
                 for (start, count) in counts.iter() {
-                    let count = count.to_string();
-                    let cells = [start, "", &count, "bucket"];
-                    table.row(&[&query[..], &cells].concat());
+                    let text = count.to_string();
+                    let cells = [start, "", &text, "bucket"];
+                    table.counted(&[&query[..], &cells].concat(), count);
                 }
             }
             Body::Rolled { values, other } => {
@@ -76,7 +81,7 @@ fn rankings(table: &mut Table, before: &[&str], buckets: &[Bucket]) {
     for bucket in buckets {
         let before = [before, &[&*bucket.start]].concat();
         if bucket.values.is_empty() {
-            table.row(&[&before[..], &["", "0", "none"]].concat());
+            table.counted(&[&before[..], &["", "0", "none"]].concat(), 0);
         }
         ranking(table, &before, pairs(&bucket.values), bucket.other);
     }
@@ -92,7 +97,8 @@ pub(super) fn ranking<'v>(
     let listed = listed.map(|(value, count)| (value, count, "value"));
     let rest = (other > 0).then_some(("", other, "other"));
     for (value, count, kind) in listed.chain(rest) {
-        table.row(&[before, &[value, &count.to_string(), kind]].concat());
+        let cells = [value, &count.to_string(), kind];
+        table.counted(&[before, &cells].concat(), count);
     }
 }
 

@@ -8,7 +8,7 @@ use tallyring_realtime::View;
 use tallyring_records::{EventType, Namespace, Schema, sum_capped};
 
 use super::answer::Head;
-use super::answering::resolve;
+use super::answering::{overflow, resolve};
 use super::format::Format;
 use super::limits::ResponseLimits;
 use super::parameters::RangeParameters;
@@ -19,7 +19,7 @@ use super::request::{RANGE_PARAMETERS, ReadRequest};
 use super::rollup;
 use super::text::json;
 use crate::access::Length;
-use crate::chart::{Measure, Picture, SHARE_OF_ONE, SeriesChart, grouped, series};
+use crate::chart::{Measure, Picture, SHARE_OF_ONE, SeriesChart, exact, series};
 use crate::etag::NotModified;
 use crate::problem::Problem;
 use crate::refusals::ReadErrors;
@@ -35,6 +35,10 @@ pub(crate) struct RatioAnswer {
     head: Head,
     #[serde(flatten)]
     whole: Quotient,
+    /// True where a count reached 2^53−1, up to which is counted: it may be more
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    overflow: Option<bool>,
     counts: Vec<RatioCount>,
     /// The event types that are divided and that divide, for the words of a picture.
     #[serde(skip)]
@@ -205,6 +209,9 @@ fn read(
         .labels()
         .iter()
         .zip(totals[0].iter().zip(&totals[1]));
+    let sums = totals
+        .each_ref()
+        .map(|totals| sum_capped(totals.iter().copied()));
     Ok(RatioAnswer {
         head: Head::of(
             reader,
@@ -219,10 +226,8 @@ fn read(
                 quotient: Quotient::new(numerator, denominator),
             })
             .collect(),
-        whole: Quotient::new(
-            sum_capped(totals[0].iter().copied()),
-            sum_capped(totals[1].iter().copied()),
-        ),
+        whole: Quotient::new(sums[0], sums[1]),
+        overflow: overflow(sums[0].max(sums[1])),
         name: ratio.name,
         entity: ratio.entity,
         key: ratio.key,
@@ -268,11 +273,14 @@ impl Quotient {
 }
 
 fn rows(answer: &RatioAnswer) -> String {
-    let mut table = Table::new(&["start", "numerator", "denominator", "ratio"]);
+    let columns = ["start", "numerator", "denominator", "ratio"];
+    let mut table = Table::of_counts(&columns, answer.overflow.is_some());
     for RatioCount { start, quotient } in &answer.counts {
         let ratio = quotient.ratio.map(|ratio| ratio.to_string());
-        let counts = [quotient.numerator, quotient.denominator].map(|count| count.to_string());
-        table.row(&[start, &counts[0], &counts[1], &ratio.unwrap_or_default()]);
+        let counts = [quotient.numerator, quotient.denominator];
+        let texts = counts.map(|count| count.to_string());
+        let cells = [&**start, &texts[0], &texts[1], &ratio.unwrap_or_default()];
+        table.counted(&cells, counts[0].max(counts[1]));
     }
     table.end()
 }
@@ -300,8 +308,8 @@ fn picture(answer: &RatioAnswer, picture: Picture) -> String {
     series(&SeriesChart {
         subtitle: format!(
             "{in_all}: {} of {}",
-            grouped(answer.whole.numerator),
-            grouped(answer.whole.denominator)
+            exact(answer.whole.numerator),
+            exact(answer.whole.denominator)
         ),
         measure: Measure::Shares,
         gaps: (0..shares.len())

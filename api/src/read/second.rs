@@ -4,6 +4,7 @@ use serde::Serialize;
 use tallyring_realtime::RECENT_SECONDS_MAX;
 use tallyring_records::{FieldError, sum_capped};
 
+use super::answering::overflow;
 use super::period::take_zone;
 use super::question::{check_key, declared};
 use super::request::ReadRequest;
@@ -29,6 +30,9 @@ pub(super) struct LastSeconds {
     /// False in the first minute after a start, or when too many keys are counted at once.
     complete: bool,
     total: u64,
+    /// True where the total reached 2^53−1, up to which is counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    overflow: Option<bool>,
     counts: Vec<SecondCount>,
 }
 
@@ -76,6 +80,7 @@ pub(super) fn answer<P>(
     other.finish(KNOWN)?;
     let found = store.live().last_seconds(&namespace.name, key, units, now);
     let first = now - i64::try_from(units).unwrap_or(0) + 1;
+    let total = sum_capped(found.counts.iter().copied());
     let starts = (first..).map(|second| zone.label(second));
     Ok(Some(LastSeconds {
         key: key.to_owned(),
@@ -87,7 +92,8 @@ pub(super) fn answer<P>(
         settled_until: rfc3339_utc(store.view().settled_until(&namespace.name, None, now)),
         final_until: None,
         complete: found.complete,
-        total: sum_capped(found.counts.iter().copied()),
+        total,
+        overflow: overflow(total),
         counts: starts
             .zip(found.counts)
             .map(|(start, count)| SecondCount { start, count })

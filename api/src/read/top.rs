@@ -154,7 +154,7 @@ fn picture(answer: &Top, picture: Picture) -> String {
 }
 
 fn rows(answer: &Top) -> String {
-    let mut table = Table::new(&["key", "count", "kind"]);
+    let mut table = Table::of_counts(&["key", "count", "kind"], answer.overflow.is_some());
     let keys = answer.keys.iter().map(|key| (key.key.as_str(), key.count));
     csv::ranking(&mut table, &[], keys, answer.other);
     table.end()

@@ -139,9 +139,9 @@ impl Respond for NamespaceCounts {
 }
 
 fn rows(answer: &NamespaceCounts) -> String {
-    let mut table = Table::new(&["start", "count"]);
+    let mut table = Table::of_counts(&["start", "count"], answer.overflow.is_some());
     for (start, count) in answer.counts.iter() {
-        table.row(&[start, &count.to_string()]);
+        table.counted(&[start, &count.to_string()], count);
     }
     table.end()
 }

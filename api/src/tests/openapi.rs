@@ -146,7 +146,7 @@ async fn every_operation_says_how_it_is_refused_and_has_a_name_of_its_own() {
             assert_eq!(answers.contains("408"), has_limit, "{method} {path}");
             // Only what has a validator can be known already.
             let has_validator = method == "get"
-                && (path.starts_with("/v1/{namespace}/") || path.starts_with("/v1/ratios/"));
+                && (path.contains("/{namespace}/") || path.starts_with("/v1/ratios/"));
             assert_eq!(answers.contains("304"), has_validator, "{method} {path}");
         }
     }
@@ -262,6 +262,73 @@ async fn every_json_answer_has_an_example_that_is_like_the_answer() {
     let example = example(&document["paths"]["/v1/events/{id}"]["get"]);
     assert_eq!(names(example), names(&verdict));
     assert_eq!(names(&example["duplicate"]), names(&verdict["duplicate"]));
+}
+
+#[tokio::test]
+async fn every_route_is_described_and_nothing_else_is() {
+    let (site, document) = described().await;
+    let described = document["paths"].as_object().unwrap();
+    let of_bitly = |path: &&String| path.starts_with("/v3/") || path.starts_with("/v4/");
+    let expected: BTreeSet<&String> = described.keys().filter(|path| !of_bitly(path)).collect();
+    let routes = [crate::writes(), crate::reads(), crate::operations()].concat();
+    // Single increments are answered past the router.
+    let single = "/v1/incr".to_owned();
+    let mut found: BTreeSet<&String> = routes.iter().map(|(path, _)| path).collect();
+    found.insert(&single);
+    // A subtotal takes the suffix along in its segment, and so does the key of a ratio.
+    let in_segment = |path: &&String| {
+        let plain = path.strip_suffix(".csv").or(path.strip_suffix(".svg"));
+        plain.is_some_and(|plain| plain.ends_with('}') && found.contains(&plain.to_owned()))
+    };
+    let missing: Vec<_> = found.difference(&expected).collect();
+    assert!(missing.is_empty(), "not described: {missing:?}");
+    let unknown = expected.difference(&found).copied();
+    let unknown: Vec<_> = unknown.filter(|path| !in_segment(path)).collect();
+    assert!(unknown.is_empty(), "no routes: {unknown:?}");
+    // Methods: what is described is answered, and what is not described is not.
+    for (path, item) in described {
+        for method in ["GET", "POST", "DELETE"] {
+            // A stream lasts.
+            if of_bitly(&path) || (path.as_str(), method) == ("/v1/live", "GET") {
+                continue;
+            }
+            let filled = path
+                .replace("{subtotal}", "c")
+                .replace("{ratio}", "ctr")
+                .replace("{entity}", "ad")
+                .replace("{namespace}", "l")
+                .replace(['{', '}'], "");
+            let request = axum::http::Request::builder().method(method).uri(&filled);
+            let answer = site.ask(request.body("".into()).unwrap()).await;
+            let is_described = item.get(method.to_lowercase()).is_some();
+            assert_eq!(answer.status != 405, is_described, "{method} {path}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_stream_of_live_counts_is_described_as_it_is_sent() {
+    let (site, document) = described().await;
+    let live = &document["paths"]["/v1/live"]["get"];
+    let content = &live["responses"]["200"]["content"]["text/event-stream"];
+    let parameters = live["parameters"].as_array().unwrap();
+    let named: BTreeSet<&str> = parameters
+        .iter()
+        .map(|parameter| parameter["name"].as_str().unwrap())
+        .collect();
+    let expected = ["namespace", "key", "timezone", "hour_offset"];
+    assert_eq!(named, BTreeSet::from(expected));
+    let request = axum::http::Request::get("/v1/live?namespace=l&key=abc");
+    let (kind, sent) = site.first_frame(request.body("".into()).unwrap()).await;
+    assert_eq!(kind, "text/event-stream");
+    let data = |text: &str| -> Value {
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "event: tick", "{text}");
+        serde_json::from_str(lines[1].strip_prefix("data: ").unwrap()).unwrap()
+    };
+    let (example, sent) = (data(content["example"].as_str().unwrap()), data(&sent));
+    assert_eq!(names(&example), names(&sent));
+    assert_eq!(sent["today"], 5);
 }
 
 #[tokio::test]

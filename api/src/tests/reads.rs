@@ -142,6 +142,81 @@ async fn a_total_that_reached_what_is_counted_at_most_says_so() {
 }
 
 #[tokio::test]
+async fn files_and_pictures_mark_what_reached_what_is_counted_at_most() {
+    const MOST: u64 = (1 << 53) - 1;
+    let site = crossed();
+    let click = |key: &str, hour: i64, n: u64, by: Value| {
+        let at = NOW - hour * 3_600;
+        json!({"at": at, "n": n, "keys": {"l": key}, "by": by})
+    };
+    site.count(json!([
+        click("a", 0, MOST, json!({"c": "US"})),
+        click("a", 1, MOST, json!({"c": "US"})),
+        click("a", 30, 2, json!({"c": "DE"})),
+        click("b", 0, 1, json!({})),
+    ]))
+    .await;
+    for (path, text) in [
+        (
+            "l/a/counts.csv?units=2",
+            "start,count,overflow\n2012-03-15T00:00:00+00:00,2,false\n\
+             2012-03-16T00:00:00+00:00,9007199254740991,true\n",
+        ),
+        (
+            "l/counts.csv?units=1",
+            "start,count,overflow\n2012-03-16T00:00:00+00:00,9007199254740991,true\n",
+        ),
+        ("l/a/summary.csv", "total,overflow\n9007199254740991,true\n"),
+        (
+            "l/a/by/c.csv",
+            "value,count,kind,overflow\nUS,9007199254740991,value,true\nDE,2,value,false\n",
+        ),
+        (
+            "l/a/by/c.csv?units=3&rollup=false",
+            "start,value,count,kind,overflow\n2012-03-14T00:00:00+00:00,,0,none,false\n\
+             2012-03-15T00:00:00+00:00,DE,2,value,false\n\
+             2012-03-16T00:00:00+00:00,US,9007199254740991,value,true\n",
+        ),
+        (
+            "l/top.csv",
+            "key,count,kind,overflow\na,9007199254740991,value,true\nb,1,value,false\n",
+        ),
+        // Other files are as before.
+        ("l/b/summary.csv", "total\n1\n"),
+    ] {
+        assert_eq!(site.get(&format!("/v1/{path}")).await.text, text, "{path}");
+    }
+    for (path, shown) in [
+        ("l/a/badge", "≥9,007T"),
+        ("l/a/counts.svg", "total ≥9,007,199,254,740,993"),
+        ("l/a/by/c.svg", "US: ≥9,007,199,254,740,991"),
+        ("l/top.svg?limit=1", "total ≥9,007,199,254,740,991"),
+    ] {
+        let picture = site.get(&format!("/v1/{path}")).await.text;
+        assert!(picture.contains(shown), "{path}: {picture}");
+    }
+}
+
+#[tokio::test]
+async fn one_table_of_many_answers_marks_those_that_overflow() {
+    const MOST: u64 = (1 << 53) - 1;
+    let site = crossed();
+    let hours = [0, 1].map(|hour| json!({"at": NOW - hour * 3_600, "n": MOST, "keys": {"l": "a"}}));
+    site.count(hours.into_iter().collect()).await;
+    let queries = json!({"queries": [
+        {"namespace": "l", "key": "a", "summary": true},
+        {"namespace": "l", "key": "b", "units": 1},
+    ]});
+    let request = Request::post("/v1/query.csv").body(Body::from(queries.to_string()));
+    assert_eq!(
+        site.ask(request.unwrap()).await.text,
+        "query,namespace,key,start,value,count,kind,overflow\n\
+         0,l,a,,,9007199254740991,total,true\n\
+         1,l,b,2012-03-16T00:00:00+00:00,,0,bucket,false\n"
+    );
+}
+
+#[tokio::test]
 async fn top_says_what_every_read_says_and_has_a_validator() {
     let site = crossed();
     site.count(json!([

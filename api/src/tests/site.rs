@@ -91,6 +91,17 @@ impl Site {
             .await
     }
 
+    /// The media type of an answer, and the first piece of its body.
+    pub(crate) async fn first_frame(&self, request: Request<Body>) -> (String, String) {
+        let peer = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let response = self.app().answer(request, peer).await;
+        let kind = response.headers()[header::CONTENT_TYPE].to_str().unwrap();
+        let kind = kind.to_owned();
+        let frame = response.into_body().frame().await.unwrap().unwrap();
+        let bytes = frame.into_data().unwrap();
+        (kind, String::from_utf8_lossy(&bytes).into_owned())
+    }
+
     /// Answers one request.
     pub(crate) async fn ask(&self, request: Request<Body>) -> Answer {
         let peer = IpAddr::V4(Ipv4Addr::LOCALHOST);

@@ -89,10 +89,12 @@ pub(super) async fn count<T: Item>(
     let (schema, now) = (state.store().schema(), state.now());
     let reading = {
         let (caller, body) = (caller.clone(), Arc::clone(&body));
+        let writes = Arc::clone(&state.writes);
         // Not the service: it must be free when the server ends, whatever is still read then.
         let store = Arc::clone(state.store());
         move || {
-            let key = batch_key(&store, &caller, (kind, &headers), &body, skip)?;
+            let told = cloud_event::in_headers(&headers, &writes.cloud_events);
+            let key = batch_key(&store, &caller, (kind, &headers, told), &body, skip)?;
             let found = items(&headers, &body)?;
             caller.pay_for(found.len());
             let parse = |item| parse(item, &schema, now).and_then(|read| caller.allow(read));
@@ -286,7 +288,7 @@ fn is_zero(count: &u64) -> bool {
 fn batch_key(
     store: &Store,
     caller: &Caller,
-    (kind, headers): (&str, &HeaderMap),
+    (kind, headers, told): (&str, &HeaderMap, Vec<u8>),
     body: &[u8],
     skip: bool,
 ) -> Result<Option<BatchKey>, Problem> {
@@ -299,7 +301,7 @@ fn batch_key(
         return Err(Problem::malformed("idempotency-key", text, detail));
     }
     // The kind of the items is part of the hash. Increments add nothing, so that their keys stay as stores hold them.
-    let mut more = cloud_event::in_headers(headers);
+    let mut more = told;
     more.extend_from_slice(kind.as_bytes());
     if skip {
         more.extend_from_slice(b"skip");

@@ -1,19 +1,23 @@
 //! CloudEvents 1.0 over HTTP, in its three modes: structured, batch and binary.
 //!
-//! `type` (its last dotted part) and `time` are those of the event; `data` holds `entities`, `by`, `user` and `view`.
-//! Other attributes and extensions are passed over. An event's identity is its `source` and `id` together: two sources
+//! Where a rule is for its `type`, the rule says what becomes which field of the event. Else `type` (its last dotted
+//! part) and `time` are those of the event, `data` holds `entities`, `by`, `user` and `view`, and other attributes and
+//! extensions are passed over. An event's identity is its `source` and `id` together: two sources
 //! may use the same id. As one id they are `source`, the ASCII unit separator, and `id`: no source holds one, and no id
 //! of another event does by accident.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use axum::http::HeaderMap;
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value};
-use tallyring_records::ID_BYTES_MAX;
 use tallyring_records::input::json;
+use tallyring_records::{ID_BYTES_MAX, Schema};
 
+use super::cloud_event_rules::{CloudEventRule, CloudEventRules};
 use super::increment::shown;
+use super::items::Item;
 use super::refused::Unreadable;
 use crate::body::media_type;
 use crate::problem::Problem;
@@ -22,6 +26,43 @@ use crate::problem::Problem;
 pub(crate) const STRUCTURED: &str = "application/cloudevents+json";
 /// Media type of an array of such.
 pub(crate) const BATCH: &str = "application/cloudevents-batch+json";
+
+/// A CloudEvent, and the rule for its type, if there is one.
+pub(crate) struct Wrapped {
+    event: Value,
+    rule: Option<Arc<CloudEventRule>>,
+}
+
+impl Wrapped {
+    /// This CloudEvent among these rules.
+    pub(super) fn new(event: Value, rules: &CloudEventRules) -> Self {
+        let rule = rules.of(&event).cloned();
+        Self { event, rule }
+    }
+}
+
+impl From<Value> for Wrapped {
+    fn from(event: Value) -> Self {
+        Self { event, rule: None }
+    }
+}
+
+impl Item for Wrapped {
+    fn id(&self) -> Option<Cow<'_, str>> {
+        id_of(&self.event)
+    }
+
+    fn namespaces(&self, schema: &Schema) -> Vec<String> {
+        match &self.rule {
+            Some(rule) => rule.namespaces(schema),
+            None => self.event.namespaces(schema),
+        }
+    }
+
+    fn of_line(_: &str) -> Option<Self> {
+        None
+    }
+}
 
 /// The id under which an event of this source is known.
 pub(crate) fn identity(source: &str, id: &str) -> String {
@@ -56,10 +97,11 @@ pub(crate) fn is_binary(headers: &HeaderMap) -> bool {
 }
 
 /// The attributes in the headers of an event in binary mode, to tell it from others; nothing in the other modes.
-pub(crate) fn in_headers(headers: &HeaderMap) -> Vec<u8> {
+pub(crate) fn in_headers(headers: &HeaderMap, rules: &CloudEventRules) -> Vec<u8> {
     let mut said = Vec::new();
     if is_binary(headers) {
-        for name in ATTRIBUTES {
+        let rule = rule_in_headers(headers, rules);
+        for name in ATTRIBUTES.into_iter().chain(further(rule)) {
             let value = headers
                 .get(header(name))
                 .map_or(&b""[..], |value| value.as_bytes());
@@ -69,6 +111,21 @@ pub(crate) fn in_headers(headers: &HeaderMap) -> Vec<u8> {
         }
     }
     said
+}
+
+/// The rule for the type that headers say.
+fn rule_in_headers<'r>(
+    headers: &HeaderMap,
+    rules: &'r CloudEventRules,
+) -> Option<&'r Arc<CloudEventRule>> {
+    let kind = headers.get(header("type"))?.to_str().ok()?;
+    rules.of_type(&decode(kind)?)
+}
+
+/// The attributes that a rule reads beside those that every event has.
+fn further(rule: Option<&Arc<CloudEventRule>>) -> impl Iterator<Item = &str> {
+    let read = rule.into_iter().flat_map(|rule| rule.attributes());
+    read.filter(|name| !ATTRIBUTES.contains(name))
 }
 
 fn header(attribute: &str) -> String {
@@ -99,10 +156,15 @@ fn decode(value: &str) -> Option<String> {
 ///
 /// # Errors
 /// When a header is no text or the body no JSON; with the id as far as headers tell it.
-pub(crate) fn from_headers(headers: &HeaderMap, body: &[u8]) -> Result<Value, Unreadable> {
+pub(crate) fn from_headers(
+    headers: &HeaderMap,
+    body: &[u8],
+    rules: &CloudEventRules,
+) -> Result<Value, Unreadable> {
+    let rule = rule_in_headers(headers, rules);
     let mut event = Map::new();
     let mut wrong = None;
-    for attribute in ATTRIBUTES {
+    for attribute in ATTRIBUTES.into_iter().chain(further(rule)) {
         let header = header(attribute);
         let Some(value) = headers.get(&header) else {
             continue;
@@ -119,10 +181,14 @@ pub(crate) fn from_headers(headers: &HeaderMap, body: &[u8]) -> Result<Value, Un
             }
         }
     }
-    let data = json::parse(body).map_err(|error| {
-        let detail = "must be the event's data as JSON, each name once";
-        Problem::malformed("body", &error.to_string(), detail)
-    });
+    let data = match rule {
+        // A rule that needs more says itself what is missing.
+        Some(rule) if body.is_empty() || !rule.reads_data() => Ok(Value::Null),
+        _ => json::parse(body).map_err(|error| {
+            let detail = "must be the event's data as JSON, each name once";
+            Problem::malformed("body", &error.to_string(), detail)
+        }),
+    };
     match (wrong, data) {
         (None, Ok(data)) => {
             event.insert("data".into(), data);
@@ -139,7 +205,12 @@ pub(crate) fn from_headers(headers: &HeaderMap, body: &[u8]) -> Result<Value, Un
 ///
 /// # Errors
 /// The first attribute that is missing or wrong.
-pub(crate) fn unwrap(event: Value) -> Result<Value, Problem> {
+pub(super) fn unwrap(
+    wrapped: Wrapped,
+    rules: &CloudEventRules,
+    schema: &Schema,
+) -> Result<Value, Problem> {
+    let Wrapped { event, rule } = wrapped;
     let Value::Object(mut attributes) = event else {
         let detail = "must be a CloudEvent";
         return Err(Problem::malformed("item", &shown(&event), detail));
@@ -163,13 +234,23 @@ pub(crate) fn unwrap(event: Value) -> Result<Value, Problem> {
         let found = shown(&attributes["specversion"]);
         return Err(Problem::malformed("specversion", &found, "must be 1.0"));
     }
-    attributes.insert("id".into(), own_id(&attributes)?.into());
+    let id = own_id(&attributes)?;
+    let is_bytes = attributes.contains_key("data_base64");
+    if let Some(rule) = rule {
+        if is_bytes && rule.reads_data() {
+            return Err(undecoded());
+        }
+        let mut fields = rule.fields(&attributes)?;
+        fields.insert("id".into(), id.into());
+        return Ok(Value::Object(fields));
+    }
+    if let Some(full) = attributes["type"].as_str() {
+        rules.check_type(full, kind(full), schema)?;
+    }
+    attributes.insert("id".into(), id.into());
     let mut fields = match attributes.remove("data") {
         Some(Value::Object(data)) => data,
-        None if attributes.contains_key("data_base64") => {
-            let detail = "is not read; send the data as JSON, in the field data";
-            return Err(Problem::malformed("data_base64", "", detail));
-        }
+        None if is_bytes => return Err(undecoded()),
         other => {
             let detail = "must be a JSON object with \"entities\", and perhaps by, user and view";
             let found = other.map(|data| shown(&data)).unwrap_or_default();
@@ -191,6 +272,11 @@ pub(crate) fn unwrap(event: Value) -> Result<Value, Problem> {
         }
     }
     Ok(Value::Object(fields))
+}
+
+fn undecoded() -> Problem {
+    let detail = "is not read; send the data as JSON, in the field data";
+    Problem::malformed("data_base64", "", detail)
 }
 
 /// Refuses a CloudEvent that was sent as if it were a plain event.

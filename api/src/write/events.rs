@@ -6,9 +6,11 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::{RawQuery, State};
 use axum::http::HeaderMap;
+use serde_json::Value;
 use tallyring_records::Schema;
 
 use super::batch::{self, Answer, Sent};
+use super::cloud_event::Wrapped;
 use super::items;
 use super::{cloud_event, event};
 use crate::access::Caller;
@@ -72,7 +74,9 @@ pub(crate) enum OneOrMany {
     Many(Vec<EventSchema>),
 }
 
-/// A CloudEvent 1.0; other attributes are passed over.
+/// A CloudEvent 1.0. Where `[[cloudevents]]` of the configuration has a rule for its type, the rule says which
+/// attributes and which parts of any data are the event. Else `data` is the event, and other attributes are passed
+/// over.
 #[derive(utoipa::ToSchema)]
 #[schema(example = json!({
     "specversion": "1.0", "id": "e1", "source": "/shop", "type": "com.example.click", "time": "2026-11-21T12:59:58Z",
@@ -89,7 +93,7 @@ pub(crate) struct CloudEvent {
     id: String,
     /// A URI reference
     source: String,
-    /// A declared event type, as its last dotted part
+    /// A type that a rule is for, or one that ends in a declared event type, after the last dot
     #[schema(rename = "type")]
     kind: String,
     /// RFC 3339; now if left out
@@ -146,26 +150,52 @@ pub(crate) async fn events(
     let kind = media_type(&headers);
     let is_binary = cloud_event::is_binary(&headers);
     let is_wrapped = is_binary || [cloud_event::STRUCTURED, cloud_event::BATCH].contains(&&*kind);
-    let items = move |headers: &HeaderMap, bytes: &[u8]| match is_binary {
-        true => Ok(vec![(None, cloud_event::from_headers(headers, bytes))]),
-        false => items::read(headers, bytes),
-    };
-    let rules = Arc::clone(&state.writes);
-    let parse = move |item, schema: &Schema, now| match is_wrapped {
-        true => event::parse(cloud_event::unwrap(item)?, &rules, schema, now),
-        false => {
-            cloud_event::check_plain(&item)?;
-            event::parse(item, &rules, schema, now)
-        }
-    };
     let sent = Sent {
         kind: if is_wrapped { "cloudevents" } else { "events" },
         query,
         headers,
         body,
     };
-    let answer = batch::count(&state, &caller, sent, items, parse).await?;
+    let answer = match is_wrapped {
+        true => count_wrapped(&state, &caller, sent, is_binary).await?,
+        false => count_plain(&state, &caller, sent).await?,
+    };
     metrics::counter!("tallyring_events_total").increment(answer.accepted);
     metrics::counter!("tallyring_event_corrections_total").increment(answer.late);
     Ok(Json(answer))
+}
+
+async fn count_plain(state: &ApiState, caller: &Caller, sent: Sent) -> Result<Answer, Problem> {
+    let rules = Arc::clone(&state.writes);
+    let parse = move |item: Value, schema: &Schema, now| {
+        cloud_event::check_plain(&item)?;
+        event::parse(item, &rules, schema, now)
+    };
+    batch::count(state, caller, sent, items::read, parse).await
+}
+
+async fn count_wrapped(
+    state: &ApiState,
+    caller: &Caller,
+    sent: Sent,
+    is_binary: bool,
+) -> Result<Answer, Problem> {
+    let writes = Arc::clone(&state.writes);
+    let items = move |headers: &HeaderMap, bytes: &[u8]| {
+        let rules = &writes.cloud_events;
+        let found = match is_binary {
+            true => vec![(None, cloud_event::from_headers(headers, bytes, rules))],
+            false => items::read(headers, bytes)?,
+        };
+        let wrapped = |(line, item): (_, Result<Value, _>)| {
+            (line, item.map(|event| Wrapped::new(event, rules)))
+        };
+        Ok(found.into_iter().map(wrapped).collect())
+    };
+    let rules = Arc::clone(&state.writes);
+    let parse = move |item: Wrapped, schema: &Schema, now| {
+        let event = cloud_event::unwrap(item, &rules.cloud_events, schema)?;
+        event::parse(event, &rules, schema, now)
+    };
+    batch::count(state, caller, sent, items, parse).await
 }

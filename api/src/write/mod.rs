@@ -2,6 +2,7 @@
 
 mod batch;
 pub(crate) mod cloud_event;
+pub(crate) mod cloud_event_rules;
 mod event;
 mod event_details;
 pub(crate) mod events;

@@ -2,6 +2,8 @@
 
 use tallyring_records::{Details, FieldError, Increment, Schema};
 
+use super::cloud_event_rules::CloudEventRules;
+
 /// The settings by which items are read.
 #[derive(Debug, Clone, Default)]
 pub struct WriteRules {
@@ -9,6 +11,8 @@ pub struct WriteRules {
     pub strict: bool,
     /// True when the log keeps the evidence of events.
     pub evidence: bool,
+    /// How CloudEvents become events whose data is no event of ours.
+    pub cloud_events: CloudEventRules,
 }
 
 impl WriteRules {

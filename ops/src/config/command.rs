@@ -1,5 +1,7 @@
 //! `tallyring config default` and `config check`.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 use tallyring_realtime::Durability;
 use tallyring_realtime::oplog::LogCopyAck;
@@ -21,8 +23,9 @@ pub(crate) fn run(args: &ConfigArgs, json: bool) -> Result<()> {
         ConfigCommand::Default => {
             out::print(format_args!("{}", default_here(&Config::load(None)?)))?
         }
-        ConfigCommand::Check { file } => {
+        ConfigCommand::Check { file, data } => {
             let config = Config::load(Some(file))?;
+            config.check_words(data.as_deref())?;
             load_tls(&config.http)?;
             if json {
                 say!("{}", as_json(&config))?;
@@ -49,6 +52,13 @@ fn default_here(config: &Config) -> String {
 }
 
 fn as_json(config: &Config) -> Value {
+    let rules = config.writes.cloud_events.iter();
+    let cloud_events: Value = rules
+        .map(|rule| {
+            let map: BTreeMap<String, String> = rule.map().collect();
+            json!({"type": rule.kind, "event": rule.event, "map": map})
+        })
+        .collect();
     json!({
         "listen": config.listen,
         "statsd": config.statsd,
@@ -63,6 +73,7 @@ fn as_json(config: &Config) -> Value {
             "cache_mib": config.options.cache_bytes >> 20,
             "reads_mib": config.options.read_bytes_max >> 20,
         },
+        "cloudevents": cloud_events,
         "declared": config.schema,
     })
 }
@@ -136,6 +147,17 @@ fn explain_writes(config: &Config) -> Result<()> {
     }
     if config.writes.evidence {
         say!("  keeps the evidence of events in the log")?;
+    }
+    for rule in config.writes.cloud_events.iter() {
+        let map = rule
+            .map()
+            .map(|(target, source)| format!("{target} = {source}"));
+        say!(
+            "  counts CloudEvents of type {} as {}: {}",
+            rule.kind,
+            rule.event,
+            map.collect::<Vec<_>>().join(", ")
+        )?;
     }
     Ok(())
 }

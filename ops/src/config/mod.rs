@@ -1,5 +1,6 @@
 //! The configuration: `tallyring.toml`, or the embedded default.
 
+mod cloud_events;
 pub(crate) mod command;
 mod counted;
 mod http;
@@ -18,6 +19,7 @@ use tallyring_realtime::{Durability, Options, memory};
 use tallyring_records::{Namespace, Schema};
 
 use crate::error::{CommandError, Result};
+use cloud_events::CloudEventSection;
 use counted::{EventSection, FilterSection, RatioSection};
 pub(crate) use http::HttpConfig;
 use http::{CorsSection, HttpSection, LimitsSection, TlsSection};
@@ -130,6 +132,7 @@ struct File {
     ratios: Option<BTreeMap<String, RatioSection>>,
     filters: Option<BTreeMap<String, FilterSection>>,
     titles: Option<BTreeMap<String, String>>,
+    cloudevents: Vec<CloudEventSection>,
 }
 
 #[derive(Deserialize, Default)]
@@ -190,20 +193,17 @@ struct BackupSection {
 impl File {
     fn or(self, defaults: Self) -> Self {
         let keep_days = self.hours.keep_days.or(defaults.hours.keep_days);
-        let (own, default) = (
-            (self.namespace, self.events, self.ratios, self.titles),
-            (
-                defaults.namespace,
-                defaults.events,
-                defaults.ratios,
-                defaults.titles,
-            ),
-        );
+        let own = (self.namespace, self.events, self.ratios, self.titles);
         let declares = own.0.is_some() || own.1.is_some() || own.2.is_some();
         let (namespace, events, ratios, titles) = match declares {
             true => own,
             // A file with nothing but titles keeps the default namespaces.
-            false => (default.0, default.1, default.2, own.3.or(default.3)),
+            false => (
+                defaults.namespace,
+                defaults.events,
+                defaults.ratios,
+                own.3.or(defaults.titles),
+            ),
         };
         Self {
             listen: self.listen.or(defaults.listen),
@@ -256,6 +256,7 @@ impl File {
             ratios,
             filters: self.filters,
             titles,
+            cloudevents: self.cloudevents,
         }
     }
 
@@ -321,10 +322,7 @@ impl File {
             log_copy: self.log_copy.check(backup.as_deref(), durability)?,
             backup,
             http: http::check(self.http, &self.limits, self.tls, self.cors)?,
-            writes: WriteRules {
-                strict: self.strict.ok_or("strict is missing")?,
-                evidence: self.evidence.ok_or("evidence is missing")?,
-            },
+            writes: check_writes((self.strict, self.evidence), self.cloudevents, &schema)?,
             statsd: check_statsd(self.statsd.listen)?,
             schema,
         })
@@ -379,6 +377,18 @@ fn check_statsd(listen: Option<SocketAddr>) -> std::result::Result<Option<Socket
         )),
         other => Ok(other),
     }
+}
+
+fn check_writes(
+    (strict, evidence): (Option<bool>, Option<bool>),
+    rules: Vec<CloudEventSection>,
+    schema: &Schema,
+) -> std::result::Result<WriteRules, String> {
+    Ok(WriteRules {
+        strict: strict.ok_or("strict is missing")?,
+        evidence: evidence.ok_or("evidence is missing")?,
+        cloud_events: cloud_events::check(rules, schema)?,
+    })
 }
 
 fn parse_durability(text: &str) -> std::result::Result<Durability, String> {
@@ -454,7 +464,6 @@ mod tests {
                 "oplog.durability",
             ),
             ("[oplog]\ndurability = \"none\"", "oplog.durability"),
-            ("[[namespace]]\nname = \"query\"", "query"),
             ("listen = \"everywhere\"", "listen"),
             ("[limits]\nqueries = 0", "limits.queries"),
             ("[limits]\nconections = 1", "conections"),
@@ -473,6 +482,16 @@ mod tests {
                 .map(|error| error.to_string())
                 .unwrap_or_default();
             assert!(error.contains(named), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_word_of_the_api_is_refused_where_no_store_has_it() {
+        let config = Config::parse("[[namespace]]\nname = \"query\"", "test").unwrap();
+        let empty = tempfile::tempdir().unwrap();
+        for data in [None, Some(empty.path())] {
+            let error = config.check_words(data).unwrap_err().to_string();
+            assert!(error.contains("got `query`"), "{error}");
         }
     }
 }

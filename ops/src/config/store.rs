@@ -4,10 +4,11 @@
 use std::path::Path;
 
 use tallyring_archive::{KeepDays, Manifest, names};
+use tallyring_records::{Schema, SchemaError};
 
 use super::Config;
 use crate::data_directory::blobs;
-use crate::error::Result;
+use crate::error::{CommandError, Result};
 
 /// A command that does not know how long detail is kept lets nothing expire.
 const OPLOG_DAYS: u32 = 36_500;
@@ -62,9 +63,31 @@ impl Config {
         Ok(config)
     }
 
+    /// Checks that the file calls no namespace as a word of the API, unless the store in `data` has such a one already.
+    ///
+    /// # Errors
+    /// A usage error that names the namespace; when the newest manifest cannot be read.
+    pub(super) fn check_words(&self, data: Option<&Path>) -> Result<()> {
+        let refused =
+            |error: SchemaError| CommandError::Usage(format!("the configuration: {error}"));
+        let Err(refusal) = self.schema.check_words(None) else {
+            return Ok(());
+        };
+        let Some(data) = data.filter(|data| data.join(names::IDENTITY).exists()) else {
+            return Err(refused(refusal));
+        };
+        let manifest = Manifest::load(&blobs(data)?)?;
+        let in_force = schema_in_force(manifest.as_ref());
+        self.schema.check_words(in_force).map_err(refused)
+    }
+
     /// Without a file: the manifest of the store, whose shards and schema apply; `None` where there is no store yet.
     fn of_store(&mut self, data: &Path) -> Result<Option<Manifest>> {
-        if self.declares || !data.join(names::IDENTITY).exists() {
+        if self.declares {
+            self.check_words(Some(data))?;
+            return Ok(None);
+        }
+        if !data.join(names::IDENTITY).exists() {
             return Ok(None);
         }
         let manifest = Manifest::load(&blobs(data)?)?;
@@ -75,13 +98,14 @@ impl Config {
         if let Some(file) = newest.and_then(|newest| newest.files.first()) {
             self.options.shards = file.meta.shards;
         }
-        let schema = manifest
-            .iter()
-            .flat_map(|manifest| &manifest.intake.schemas)
-            .last();
-        if let Some(entry) = schema {
-            self.schema = entry.schema.clone();
+        if let Some(schema) = schema_in_force(manifest.as_ref()) {
+            self.schema = schema.clone();
         }
         Ok(manifest)
     }
+}
+
+fn schema_in_force(manifest: Option<&Manifest>) -> Option<&Schema> {
+    let newest = manifest?.intake.schemas.last()?;
+    Some(&newest.schema)
 }

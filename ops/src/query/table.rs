@@ -6,6 +6,7 @@ use indicatif::HumanCount;
 use jiff::ToSpan;
 use jiff::civil::DateTime;
 use serde_json::Value;
+use tallyring_records::COUNT_MAX;
 
 use crate::escape::visible;
 
@@ -25,6 +26,12 @@ pub(super) fn table(answer: &Value) -> String {
         if let Some(rows) = answer[list].as_array() {
             ranking(&mut out, answer, rows, name);
         }
+    }
+    if answer["overflow"] == Value::Bool(true) {
+        line(
+            &mut out,
+            "note: ≥ stands before what reached 2^53−1, the most that is counted; it may be more",
+        );
     }
     if answer["aligned"] == Value::Bool(false) {
         line(
@@ -68,23 +75,23 @@ fn series(out: &mut String, answer: &Value, rows: &[Value]) {
     for (row, &number) in rows.iter().zip(&numbers) {
         let start = start(text(row, "start"), unit, zone);
         let bar = bar(number, most);
-        let number = HumanCount(number).to_string();
+        let number = count(number);
         line(
             out,
             &format!("{start:<TIME_CELLS$}{number:>COUNT_CELLS$}  {bar}"),
         );
     }
-    let count = |name: &str| HumanCount(answer[name].as_u64().unwrap_or(0)).to_string();
+    let sum = |name: &str| count(answer[name].as_u64().unwrap_or(0));
     if is_estimate {
         let error = 100.0 * answer["relative_error"].as_f64().unwrap_or(0.0);
-        let estimate = count("estimate");
+        let estimate = sum("estimate");
         let text = format!(
             "{:<TIME_CELLS$}{estimate:>COUNT_CELLS$}  ±{error:.1}%, each user once",
             "users"
         );
         line(out, &text);
     } else {
-        let total = count("total");
+        let total = sum("total");
         line(
             out,
             &format!("{:<TIME_CELLS$}{total:>COUNT_CELLS$}", "total"),
@@ -107,7 +114,7 @@ fn ranking(out: &mut String, answer: &Value, rows: &[Value], name: &str) {
     let most = numbers.iter().copied().max().unwrap_or(0);
     let mut row = |number: u64, bar: &str, name: &str| {
         let share = 100.0 * number as f64 / total.max(1) as f64;
-        let number = HumanCount(number).to_string();
+        let number = count(number);
         let cells = usize::try_from(BAR_CELLS).unwrap_or(0);
         line(
             out,
@@ -129,6 +136,12 @@ fn ranking(out: &mut String, answer: &Value, rows: &[Value], name: &str) {
         row(other, "", "(all others)");
     }
     row(total, "", "(total)");
+}
+
+/// A count for people; one that reached what is counted at most may be more.
+fn count(number: u64) -> String {
+    let sign = if number == COUNT_MAX { "≥" } else { "" };
+    format!("{sign}{}", HumanCount(number))
 }
 
 fn numbers(rows: &[Value], name: &str) -> Vec<u64> {
@@ -250,6 +263,28 @@ l/a\\u{1b}[2J by day in Europe/Berlin
 2026-10-25 Sun                        0
 2026-10-26 Mon                   12,345  ████████████████████
 total                            12,345
+";
+        assert_eq!(table(&answer), expected);
+    }
+
+    #[test]
+    fn a_total_that_may_be_more_than_it_says_has_a_sign_and_a_note() {
+        let most = (1_u64 << 53) - 1;
+        let answer = json!({
+            "namespace": "l", "key": "a", "unit": "day", "timezone": "UTC", "total": most, "overflow": true,
+            "counts": [
+                {"start": "2026-10-25T00:00:00+00:00", "count": most},
+                {"start": "2026-10-26T00:00:00+00:00", "count": most - 1},
+            ],
+            "aligned": true,
+        });
+        let expected = "\
+l/a by day in UTC
+██
+2026-10-25 Sun          ≥9,007,199,254,740,991  ████████████████████
+2026-10-26 Mon          9,007,199,254,740,990  ███████████████████▉
+total                   ≥9,007,199,254,740,991
+note: ≥ stands before what reached 2^53−1, the most that is counted; it may be more
 ";
         assert_eq!(table(&answer), expected);
     }

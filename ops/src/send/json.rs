@@ -2,13 +2,10 @@
 
 use std::borrow::Cow;
 
-use serde_json::{Number, Value};
+use tallyring_records::input::field::{self, NotText};
 use tallyring_records::input::json::{Json, parse_borrowed};
 
 use crate::escape::quoted;
-
-/// Numbers from here on may have been rounded when they were read (2^53).
-const EXACT_FLOAT_LIMIT: f64 = 9_007_199_254_740_992.0;
 
 /// Parses one line.
 ///
@@ -32,47 +29,22 @@ pub(super) fn parse(line: &[u8]) -> Result<Json<'_>, String> {
 ///
 /// # Errors
 /// A sentence for the user when the field holds an object or a list, or a number too large to be kept exactly.
-pub(super) fn text<'a>(record: &'a Json<'_>, field: &str) -> Result<Option<Cow<'a, str>>, String> {
-    match find(record, field) {
-        None | Some(Json::Other(Value::Null)) => Ok(None),
-        Some(Json::Text(text)) => Ok((!text.is_empty()).then_some(Cow::Borrowed(text))),
-        Some(Json::Other(Value::Number(number))) => {
-            number_text(number, field).map(|text| Some(Cow::Owned(text)))
-        }
-        Some(Json::Other(scalar)) => Ok(Some(Cow::Owned(scalar.to_string()))),
-        Some(Json::Object(_)) => Err(not_scalar(
-            field,
-            "an object: name a field inside it, with a dot",
-        )),
-        Some(Json::List(_)) => Err(not_scalar(field, "a list")),
-    }
-}
-
-fn find<'a, 'b>(record: &'a Json<'b>, field: &str) -> Option<&'a Json<'b>> {
+pub(super) fn text<'a, 'b>(
+    record: &'a Json<'b>,
+    field: &str,
+) -> Result<Option<Cow<'a, str>>, String> {
     let get = |value: &'a Json<'b>, name: &str| match value {
         Json::Object(fields) => fields.get(name),
         _ => None,
     };
-    get(record, field).or_else(|| field.split('.').try_fold(record, get))
-}
-
-fn number_text(number: &Number, field: &str) -> Result<String, String> {
-    // An integer beyond 64 bits arrives here as a float: as a key it would silently merge with others.
-    let rounded = number.is_f64()
-        && number
-            .as_f64()
-            .is_none_or(|value| value.abs() >= EXACT_FLOAT_LIMIT);
-    if rounded {
-        return Err(format!(
-            "field {} is a number too large to be kept exactly; write it as a string",
-            quoted(field)
-        ));
-    }
-    Ok(number.to_string())
-}
-
-fn not_scalar(field: &str, what: &str) -> String {
-    format!("field {} is {what}", quoted(field))
+    let text = match field::find(record, field, get) {
+        None => Ok(None),
+        Some(Json::Text(text)) => Ok((!text.is_empty()).then_some(Cow::Borrowed(&**text))),
+        Some(Json::Other(scalar)) => field::text(scalar),
+        Some(Json::Object(_)) => Err(NotText::Object),
+        Some(Json::List(_)) => Err(NotText::List),
+    };
+    text.map_err(|why| format!("field {} is {why}", quoted(field)))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use tallyring_records::COUNT_MAX;
+use tallyring_records::input::field;
 
 use super::at::parse_at;
 use super::combined;
@@ -235,22 +235,12 @@ fn texts<'a>(
 }
 
 fn parse_count(text: &str) -> Result<u64, String> {
-    let text = text.trim();
-    // Some writers print every number as a float: 3.0 is a count, 3.5 is not.
-    let whole = text.split_once('.').map_or(text, |(whole, fraction)| {
-        if !fraction.is_empty() && fraction.bytes().all(|digit| digit == b'0') {
-            whole
-        } else {
-            text
-        }
-    });
-    match whole.parse::<u64>() {
-        Ok(n @ 1..=COUNT_MAX) => Ok(n),
-        _ => Err(format!(
+    field::count(text).ok_or_else(|| {
+        format!(
             "`n` is {}, which is not a whole number from 1 to 2^53-1",
-            quoted(text)
-        )),
-    }
+            quoted(text.trim())
+        )
+    })
 }
 
 #[cfg(test)]

@@ -73,10 +73,12 @@ impl Intake {
     /// Declares a schema. A change is a record in the log.
     ///
     /// # Errors
-    /// When the schema is invalid, or the log takes no more writes.
+    /// When the schema is invalid or has a new namespace with a word of the API as its name, or the log takes no more
+    /// writes.
     pub(crate) fn declare(&mut self, schema: Schema) -> Result<()> {
         schema.validate()?;
         let before = self.live.schema();
+        schema.check_words(Some(before))?;
         if **before == schema {
             return Ok(());
         }

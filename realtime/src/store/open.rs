@@ -205,6 +205,7 @@ fn begin(
     identity: Option<Identity>,
     schema: &Schema,
 ) -> Result<(Identity, Manifest, Log)> {
+    schema.check_words(None)?;
     let blobs = &world.blobs();
     // A crash between log and manifest leaves a log without records.
     let log = scan(blobs.disk(), None, ReadFrom::Sequence(0), &mut |_| Ok(()));

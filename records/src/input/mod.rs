@@ -5,6 +5,7 @@
 //! callers and does not know what a field means, so a binary format is one more module.
 
 pub mod csv;
+pub mod field;
 pub mod json;
 mod lines;
 mod number;

@@ -63,6 +63,26 @@ pub(crate) fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
+/// Connects from an address of this machine, such as `127.0.0.2`.
+pub(crate) fn connect_from(own: &str, address: SocketAddr) -> TcpStream {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build()
+        .expect("a runtime");
+    let stream = runtime.block_on(async {
+        let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+        let own = own.parse().expect("an address");
+        socket.bind(SocketAddr::new(own, 0)).expect("bind it");
+        let stream = socket.connect(address).await.expect("connect");
+        stream.into_std().expect("a stream")
+    });
+    stream.set_nonblocking(false).expect("make it block");
+    stream
+        .set_read_timeout(Some(READ_TIMEOUT))
+        .expect("set a timeout");
+    stream
+}
+
 /// Sends a request and reads its answer.
 pub(crate) fn ask(address: SocketAddr, line: &str, headers: &[(&str, &str)], body: &str) -> Reply {
     let mut stream = connect(address);

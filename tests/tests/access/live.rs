@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 
 use serde_json::{Value, json};
 
-use super::http::connect;
+use super::http::{connect, connect_from};
 use super::stand::{Stand, Wanted};
 
 /// A stream that is read line by line.
@@ -13,7 +13,10 @@ struct Stream(BufReader<TcpStream>);
 
 impl Stream {
     fn open(address: SocketAddr, target: &str, key: &str) -> Self {
-        let mut stream = connect(address);
+        Self::over(connect(address), target, key)
+    }
+
+    fn over(mut stream: TcpStream, target: &str, key: &str) -> Self {
         // Closed behind the stream, so that its end is seen.
         let head = format!(
             "GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer {key}\r\n\r\n"
@@ -80,6 +83,27 @@ fn a_stream_tells_what_a_key_counted_since() {
             break;
         }
     }
+}
+
+#[test]
+fn one_address_leaves_streams_to_others_where_no_key_is_given() {
+    let mut wanted = Wanted::default();
+    wanted.access.streams = 4;
+    let stand = Stand::start(wanted);
+    let mut held = [(); 3].map(|()| Stream::open(stand.address, "/v1/live", ""));
+    for stream in &mut held {
+        assert_eq!(stream.status(), 200);
+    }
+    let refused = stand.ask("GET /v1/live", &[], "");
+    assert_eq!(refused.status, 429, "{refused:?}");
+    assert!(refused.header("retry-after").is_some());
+    assert!(refused.body.contains("one address"), "{refused:?}");
+    let elsewhere = || connect_from("127.0.0.2", stand.address);
+    let mut other = Stream::over(elsewhere(), "/v1/live", "");
+    assert_eq!(other.status(), 200);
+    // Now there is none for anybody.
+    let mut late = Stream::over(elsewhere(), "/v1/live", "");
+    assert_eq!(late.status(), 503);
 }
 
 #[test]

@@ -9,7 +9,7 @@ const READ: &str = "read";
 const ADMIN: &str = "admin";
 
 /// Every route, the scope it needs, and a body it can be asked with.
-const ROUTES: [(&str, &str, &str); 18] = [
+const ROUTES: [(&str, &str, &str); 21] = [
     ("GET /v1/incr?key.l=a", WRITE, ""),
     ("POST /v1/incr?key.l=a", WRITE, ""),
     (
@@ -25,6 +25,9 @@ const ROUTES: [(&str, &str, &str); 18] = [
     ("GET /v1/l/counts", READ, ""),
     ("GET /v1/closed?namespace=l", READ, ""),
     ("GET /v1/namespaces", READ, ""),
+    ("GET /v1/namespaces/l/a/counts", READ, ""),
+    ("GET /v1/namespaces/l/a/by/c.csv", READ, ""),
+    ("GET /v1/namespaces/l/top.svg", READ, ""),
     (
         "POST /v1/query",
         READ,
@@ -128,6 +131,13 @@ fn a_key_is_held_to_its_namespaces() {
         ("GET /v1/u/top", "", 403),
         ("GET /v1/l/top", "", 200),
         ("GET /v1/u/counts", "", 403),
+        ("GET /v1/namespaces/l/a/counts", "", 200),
+        ("GET /v1/namespaces/u/a/counts", "", 403),
+        ("GET /v1/namespaces/%75/a/summary.csv", "", 403),
+        ("GET /v1/namespaces/u/a/by/c", "", 403),
+        ("GET /v1/namespaces/u/top", "", 403),
+        ("GET /v1/namespaces/u/counts.svg", "", 403),
+        ("GET /v1/namespaces/l/top", "", 200),
         ("GET /v1/namespaces", "", 200),
         (
             "POST /v1/query",

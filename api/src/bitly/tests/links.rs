@@ -1,5 +1,7 @@
 //! Version 3: `/v3/link/*`, its parameters and its envelope.
 
+use axum::body::Body;
+use axum::http::Request;
 use serde_json::{Value, json};
 use tallyring_records::Schema;
 
@@ -371,4 +373,49 @@ async fn what_the_configuration_does_not_count_is_not_found() {
         site.check_v4_fault(path, 404, super::not_found(resource))
             .await;
     }
+}
+
+#[tokio::test]
+async fn what_reached_what_is_counted_at_most_says_so_in_both_versions() {
+    const MOST: u64 = (1 << 53) - 1;
+    let site = Site::with_schema(Schema::default_clicks());
+    let hours = [0, 1].map(|hour| {
+        let at = NOW - hour * 3_600;
+        json!({"at": at, "n": MOST, "keys": {"l": "a", "u": "o"}, "by": {"c": "US"}})
+    });
+    site.count(hours.into_iter().collect()).await;
+    for path in [
+        "/v3/link/clicks?link=a",
+        "/v3/link/clicks?link=a&units=2&rollup=false",
+        "/v3/link/countries?link=a",
+        "/v3/user/clicks?login=o",
+        "/v3/clicks?hash=a",
+    ] {
+        assert_eq!(site.v3(path).await["data"]["overflow"], true, "{path}");
+    }
+    for path in [
+        "/v4/bitlinks/bit.ly/a/clicks",
+        "/v4/bitlinks/bit.ly/a/clicks/summary",
+        "/v4/bitlinks/bit.ly/a/countries",
+        "/v4/groups/o/clicks",
+    ] {
+        assert_eq!(site.get(path).await.json()["overflow"], true, "{path}");
+    }
+    for path in [
+        "/v4/bitlinks/bit.ly/b/clicks",
+        "/v4/bitlinks/bit.ly/a/clicks?unit=hour&units=1",
+    ] {
+        let answer = site.get(path).await.json();
+        let reached = path.contains("/a/").then_some(Value::Bool(true));
+        assert_eq!(answer.get("overflow").cloned(), reached, "{path}");
+    }
+    let text = site.get("/v3/link/clicks?link=a&format=txt").await;
+    assert_eq!(text.text, format!("{MOST}\n"));
+    assert_eq!(text.header("tallyring-overflow"), "1");
+    let request = Request::get("/v4/bitlinks/bit.ly/a/countries").header("accept", "text/csv");
+    let file = site.ask(request.body(Body::empty()).unwrap()).await;
+    assert_eq!(
+        file.text,
+        format!("Country, Clicks,overflow\nUS, {MOST},true\n")
+    );
 }

@@ -5,8 +5,12 @@ const short = new Intl.NumberFormat("en", { notation: "compact", maximumSignific
 
 const share = new Intl.NumberFormat("en", { style: "percent", maximumSignificantDigits: 3 });
 
-export const count = (number) => whole.format(number);
-export const rounded = (number) => (number < 100_000 ? whole.format(number) : short.format(number).replace("K", "k"));
+// A count that reached the largest one may be more.
+const sign = (number) => (number === Number.MAX_SAFE_INTEGER ? "≥" : "");
+
+export const count = (number) => sign(number) + whole.format(number);
+export const rounded = (number) =>
+  number < 100_000 ? whole.format(number) : sign(number) + short.format(number).replace("K", "k");
 
 export const percent = (part) => share.format(part);
 
