@@ -3,6 +3,7 @@
 mod answer;
 mod answering;
 pub(crate) mod base;
+mod before;
 mod bucket_counts;
 mod csv;
 pub(crate) mod direct;

@@ -166,6 +166,20 @@ async fn pictures_take_a_width_a_theme_and_the_period_before() {
                 "{parameters}"
             );
         }
+        let compared = site
+            .get(&format!(
+                "{}?units=7&compare=before",
+                path.trim_end_matches(".svg")
+            ))
+            .await
+            .json();
+        let before = json!({"covered": false, "counts": [0, 0, 0, 0, 0, 0, 4]});
+        assert_eq!(
+            (&compared["before"], &compared["total"]),
+            (&before, &json!(6))
+        );
+        let csv = path.replace(".svg", ".csv?compare=before");
+        assert_eq!(site.get(&csv).await.status, 400, "{csv}");
         let json = site
             .get(&format!("{}?width=300", path.trim_end_matches(".svg")))
             .await;
@@ -173,4 +187,46 @@ async fn pictures_take_a_width_a_theme_and_the_period_before() {
     }
     let top = site.get("/v1/l/top.svg?width=300").await;
     assert!(top.text.contains("viewBox=\"0 0 300 "));
+}
+
+#[tokio::test]
+async fn a_change_is_told_only_where_counting_had_begun_when_the_period_before_did() {
+    const DAY: i64 = 86_400;
+    let site = Site::open(Schema::default_clicks(), NOW);
+    let midnight = NOW - NOW % DAY;
+    // The seven days before the last seven begin 13 days before today.
+    let begins = midnight - 13 * DAY;
+    let click = |key: &str, at: i64, n: u32| json!({"at": at, "n": n, "keys": {"l": key}});
+    site.count(json!([
+        click("within", begins + 3_600, 4),
+        click("from the first hour", begins + 60, 4),
+        click("earlier", begins - 300 * DAY, 1),
+        click("earlier", begins + 5 * DAY, 4),
+        click("not before", begins - 300 * DAY, 1),
+    ]))
+    .await;
+    for (key, before, covered, says) in [
+        ("within", 4, false, "before 4 · "),
+        ("from the first hour", 4, true, "before 4 (+50.0%) · "),
+        ("earlier", 4, true, "before 4 (+50.0%) · "),
+        ("not before", 0, true, "before 0 · "),
+    ] {
+        site.count(json!([click(key, NOW - DAY, 6)])).await;
+        let path = format!("/v1/l/{}/counts", key.replace(' ', "%20"));
+        let asked = format!("{path}?units=7&compare=before");
+        let answer = site.get(&asked).await.json();
+        let counts = answer["before"]["counts"].as_array().unwrap().iter();
+        let sum: u64 = counts.map(|count| count.as_u64().unwrap()).sum();
+        let told = (sum, answer["before"]["covered"].as_bool());
+        assert_eq!(told, (before, Some(covered)), "{key}");
+        let picture = site.get(&asked.replace("/counts", "/counts.svg")).await;
+        assert!(picture.text.contains(says), "{key}: {}", picture.text);
+    }
+    // All keys together were counted from the first hour on.
+    let all = site.get("/v1/l/counts.svg?units=7&compare=before").await;
+    assert!(all.text.contains("before 12 (+100.0%)"), "{}", all.text);
+    let later = site.get("/v1/l/counts.svg?units=6&compare=before").await;
+    assert!(later.text.contains("before 4 (+500.0%)"), "{}", later.text);
+    let unseen = site.get("/v1/u/counts.svg?units=7&compare=before").await;
+    assert!(!unseen.text.contains("(+"), "{}", unseen.text);
 }

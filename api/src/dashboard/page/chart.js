@@ -29,6 +29,10 @@ export function chart(url, className = "chart") {
     const picture = new DOMParser().parseFromString(bare, "image/svg+xml").documentElement;
     // The name of the whole is its label; as a tooltip it would cover those of the bars.
     picture.querySelector(":scope > title")?.remove();
+    // The tile above tells the change, at times over other buckets: a second one beside it would confuse.
+    for (const line of picture.querySelectorAll("text.m, desc")) {
+      line.textContent = line.textContent.replace(/ ?\([+−][\d.,]+%\)/, "");
+    }
     figure.replaceChildren(document.importNode(picture, true));
   }
 

@@ -18,9 +18,10 @@ export function bytes(number) {
   return `${rest >= 100 || index === 0 ? Math.round(rest) : rest.toFixed(1)} ${units[index]}`;
 }
 
-// The change from one count to another, as a piece of text with its colour.
-export function change(now, before, against) {
-  if (!before) return el("span", {}, before === 0 && now > 0 ? `nothing ${against}` : "");
+// The change from one count to another, as a piece of text with its colour. Nothing can be said against a period of
+// which nothing was counted, or not all.
+export function change(now, before, isCovered, against) {
+  if (!before || !isCovered) return el("span");
   const percent = (now / before - 1) * 100;
   const sign = percent >= 0 ? "+" : "−";
   const size = Math.abs(percent);

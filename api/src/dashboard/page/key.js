@@ -1,6 +1,6 @@
 // The page of a key: its series, what it is broken down by, its users, and the period before.
 
-import { address, get } from "./api.js";
+import { address, get, Refused } from "./api.js";
 import { chart, spark } from "./chart.js";
 import { change, count, el, hint, percent, rounded, start, switcher, tile } from "./format.js";
 import { listen, seldom } from "./live.js";
@@ -58,7 +58,8 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
   let minutes;
   const whole = () => (unit === "minute" && minutes
     ? { unit: "hour", from: hourOf(minutes.from), to: hourOf(minutes.to - 60_000), timezone: zone } : range);
-  const series = chart((width) => address(of("counts.svg"), { ...range, compare: "before", width }));
+  let compare = "before";
+  const series = chart((width) => address(of("counts.svg"), { ...range, compare, width }));
   const breakdowns = namespace.subtotals.map((subtotal) =>
     chart((width) => address(of("by", `${subtotal}.svg`), { ...whole(), limit: 8, width }), "chart short"));
   const uniques = namespace.uniques && unit !== "minute"
@@ -93,13 +94,22 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
     el("p", { class: "links" }, "As a file:", ...files.map(([text, file]) => el("a", { href: address(of(file), range) }, text))),
   );
 
-  const shown = { today: undefined, sum: 0 };
+  async function counts() {
+    try {
+      return await get(of("counts"), { ...range, compare });
+    } catch (error) {
+      if (!compare || !(error instanceof Refused) || error.status !== 422) throw error;
+      // The range itself may be one before which nothing can be read.
+      compare = undefined;
+      return counts();
+    }
+  }
+
+  const shown = { today: undefined };
   async function refresh() {
-    const found = await get(of("counts"), range);
+    const found = await counts();
     minutes = { from: Date.parse(found.from), to: Date.parse(found.to) };
-    const to = Math.floor(Date.parse(found.from) / 1000) - 1;
-    const [before] = await Promise.all([
-      get(of("counts"), { unit: range.unit, units: found.counts.length, to, timezone: zone }),
+    await Promise.all([
       series.refresh(),
       get(of("summary"), { unit: "year", units: -1, timezone: zone })
         .then((found) => {
@@ -118,18 +128,18 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
         ratio.tile.set(found.ratio === null ? "–" : percent(found.ratio), `${rounded(found.numerator)} of ${rounded(found.denominator)}`);
       }),
     ]);
-    shown.sum = found.total;
     // What may still grow would look like a fall: only buckets that are settled are compared.
     const settled = Date.parse(found.settled_until);
     const ends = [...found.counts.slice(1).map((row) => row.start), found.to];
-    const part = (counts) => counts.reduce((sum, row, index) => (Date.parse(ends[index]) <= settled ? sum + row.count : sum), 0);
+    const part = (counts) => counts.reduce((sum, n, index) => (Date.parse(ends[index]) <= settled ? sum + n : sum), 0);
     const isSettled = Date.parse(found.to) <= settled;
-    total.set(rounded(found.total), change(part(found.counts), part(before.counts),
+    const before = found.before ?? { covered: false, counts: [] };
+    total.set(rounded(found.total), change(part(found.counts.map((row) => row.count)), part(before.counts), before.covered,
       isSettled ? "against the period before" : "where settled, against the period before"));
     const peak = found.counts.reduce((most, row) => (row.count > most.count ? row : most), found.counts[0]);
     busiest.set(rounded(peak.count), peak.count ? start(peak.start, found.unit) : "");
     rows.replaceChildren(...found.counts.map((row, index) =>
-      el("tr", {}, el("td", {}, start(row.start, found.unit)), el("td", {}, count(row.count)), el("td", {}, count(before.counts[index]?.count ?? 0)))).reverse());
+      el("tr", {}, el("td", {}, start(row.start, found.unit)), el("td", {}, count(row.count)), el("td", {}, compare ? count(before.counts[index]) : "–"))).reverse());
   }
 
   const again = seldom(refresh, LIVE_REFRESH_MS);

@@ -75,8 +75,10 @@ export async function overview({ main, declared, zone, parameters, title, rememb
     const sum = (rows) => rows.reduce((total, row) => total + row.count, 0);
     const sofar = sum(series.counts.slice(from, from + done));
     const same = sum(series.counts.slice(0, done));
-    today.set(rounded(now.count), done ? change(sofar, same, `against yesterday, by ${String(done).padStart(2, "0")}:00`) : "the day has just begun");
-    yesterday.set(rounded(before.count), change(before.count, ends.counts.at(-3)?.count, "against the day before"));
+    // Counting had begun when a day did: something was counted on an earlier one.
+    const isCovered = (day) => sum(ends.counts.slice(0, day)) > 0;
+    today.set(rounded(now.count), done ? change(sofar, same, isCovered(-2), `against yesterday, by ${String(done).padStart(2, "0")}:00`) : "the day has just begun");
+    yesterday.set(rounded(before.count), change(before.count, ends.counts.at(-3).count, isCovered(-3), "against the day before"));
     month.set(rounded(ends.total), `${rounded(Math.round(ends.total / 30))} a day`);
     rank(keys, namespace, top);
     first.hidden = ends.total > 0;
