@@ -29,7 +29,7 @@ macro_rules! script {
 }
 
 /// Files of the page: name, media type, text.
-const FILES: [(&str, &str, &str); 10] = [
+const FILES: [(&str, &str, &str); 11] = [
     ("style.css", CSS, include_str!("page/style.css")),
     ("icon.svg", "image/svg+xml", include_str!("page/icon.svg")),
     script!("app.js"),
@@ -40,6 +40,7 @@ const FILES: [(&str, &str, &str); 10] = [
     script!("live.js"),
     script!("overview.js"),
     script!("search.js"),
+    script!("server.js"),
 ];
 
 /// Style sheet of the charts.

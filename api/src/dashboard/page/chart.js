@@ -3,6 +3,7 @@
 
 import { text } from "./api.js";
 import { el } from "./format.js";
+import { Gone } from "./server.js";
 
 const STEP = 40;
 const WIDEST = 1600;
@@ -39,6 +40,8 @@ export function chart(url, className = "chart") {
   const quietly = () => refresh().catch((error) => {
     if (error.name === "AbortError") return;
     figure.setAttribute("aria-busy", "false");
+    // The old picture is better than none.
+    if (error instanceof Gone) return;
     figure.replaceChildren(el("p", { class: "empty" }, error.message));
   });
   new ResizeObserver(() => {
