@@ -5,16 +5,18 @@
 //! in puts it into a cookie that no script reads ([`crate::access`]). Every state of a page has an
 //! address of its own. Charts are the API's own pictures, inline, under [`page_style_sheet`].
 
+mod missing;
 mod sign_in;
+
+pub(crate) use missing::{missing, unrouted};
 
 use axum::Router;
 use axum::http::HeaderMap;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use axum::routing::{get, post};
 
 use crate::chart::page_style_sheet;
 use crate::page::{CSS, HTML, JAVASCRIPT, cached};
-use crate::problem;
 use crate::segments::Segments;
 use crate::state::ApiState;
 
@@ -67,6 +69,6 @@ async fn file(Segments(name): Segments<String>, headers: HeaderMap) -> Response 
     }
     match FILES.iter().find(|(known, ..)| *known == name) {
         Some((_, kind, text)) => cached(&headers, kind, *text),
-        None => problem::no_route(&format!("/dashboard/{name}")).into_response(),
+        None => missing(&headers, &format!("/dashboard/{name}")),
     }
 }

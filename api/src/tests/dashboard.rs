@@ -1,9 +1,11 @@
 //! The pages of the dashboard: what they are made of, and what they may load.
 
+use axum::body::Body;
+use axum::http::{Request, header};
 use serde_json::json;
 use tallyring_records::Schema;
 
-use super::site::Site;
+use super::site::{Answer, Site};
 
 const NOW: i64 = 1_331_923_200;
 
@@ -45,6 +47,61 @@ async fn pages_load_only_their_own_files_and_hold_no_inline_script_or_style() {
         (missing.status, missing.json()["field"].clone()),
         (404, json!("path"))
     );
+}
+
+#[tokio::test]
+async fn a_browsers_wrong_address_gets_a_page_and_a_programs_a_problem_document() {
+    const BROWSER: &str = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
+    let site = Site::open(Schema::default_clicks(), NOW);
+    let ask = async |path: &str, accept: &str| -> Answer {
+        let request = Request::get(path).header(header::ACCEPT, accept);
+        site.ask(request.body(Body::empty()).unwrap()).await
+    };
+    for path in [
+        "/nothing",
+        "/v1/l/a",
+        "/dashboard/none.js",
+        "/docs/none",
+        "/a\"b&c",
+    ] {
+        let page = ask(path, BROWSER).await;
+        assert_eq!(page.status, 404, "{path}");
+        assert_eq!(page.content_type, "text/html; charset=utf-8", "{path}");
+        assert_eq!(page.header("vary"), "accept", "{path}");
+        let policy = page.header("content-security-policy");
+        assert!(
+            policy.starts_with("default-src 'none'") && !policy.contains("unsafe"),
+            "{policy}"
+        );
+        let shown = path.replace('&', "&amp;").replace('"', "&quot;");
+        for part in [
+            &format!("<code>{shown}</code>"),
+            "href=\"/\"",
+            "href=\"/docs/\"",
+        ] {
+            assert!(page.text.contains(part), "{path}: {}", page.text);
+        }
+        assert!(!page.text.contains("<script") && !page.text.contains(" style="));
+        for accept in [
+            "*/*",
+            "application/json",
+            "application/json, text/html;q=0.9",
+            "text/html;q=0",
+        ] {
+            let refused = ask(path, accept).await;
+            let kind = (refused.status, refused.content_type.as_str());
+            assert_eq!(kind, (404, "application/problem+json"), "{path} {accept}");
+            assert_eq!(refused.header("vary"), "accept", "{path}");
+        }
+    }
+    let long = ask(&format!("/{}", "x".repeat(4_000)), BROWSER).await;
+    assert!(long.text.len() < 4_000 && long.text.contains("xx…</code>"));
+    // bitly's clients get bitly's answers.
+    let old = ask("/v3/nothing", BROWSER).await;
+    assert_eq!(old.json()["status_txt"], "UNKNOWN", "{}", old.text);
+    let new = ask("/v4/nothing", BROWSER).await;
+    let told = (new.status, new.json()["message"].clone());
+    assert_eq!(told, (404, json!("NOT_FOUND")), "{}", new.text);
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! A server that stops and comes back, as a browser sees it.
+//! A server that stops and comes back, and addresses that it does not have, as a browser sees them.
 
 use serde_json::json;
 use tallyring_tests::server::{Server, wait_until};
@@ -36,4 +36,26 @@ fn a_page_whose_server_is_gone_says_so_and_goes_on_once_it_is_back() {
     count(&server, "key.l=abc&n=4");
     wait_until("the count arrives", || browser.tile("Today so far") == "7");
     assert_eq!(browser.text("#live"), "live");
+}
+
+#[test]
+fn a_wrong_address_gets_a_page_that_leads_home() {
+    let Some((_data, server, browser)) = open("a_wrong_address") else {
+        return;
+    };
+    for theme in ["light", "dark"] {
+        browser.emulate(768, theme);
+        browser.go(&format!("{}/no/such%20page", server.url()));
+        assert_eq!(browser.text("h1"), "Nothing is here");
+        assert_eq!(browser.text("main p code"), "/no/such%20page");
+        browser.check_accessible("a wrong address");
+    }
+    browser.click(".facts a[href='/']");
+    browser.wait_for("home", "return location.pathname === '/'");
+    browser.wait_whole();
+    let others = browser.console().into_iter();
+    let others: Vec<String> = others
+        .filter(|message| !message.contains(" 404 "))
+        .collect();
+    assert_eq!(others, Vec::<String>::new());
 }
