@@ -4,6 +4,7 @@
 //! `skipped` and its name.
 
 mod driver;
+mod layout;
 mod server;
 
 use driver::Browser;

@@ -71,6 +71,13 @@ export function tile(heading) {
   } };
 }
 
+// Tiles in rows of nearly as many: none is left alone in its row where it can be helped.
+export function tiles(...elements) {
+  const place = el("div", { class: "tiles" }, ...elements);
+  place.style.setProperty("--tiles", elements.length);
+  return place;
+}
+
 // Links of which one is where we are.
 export function switcher(label, choices, current) {
   const links = choices.map(([value, text, href]) =>

@@ -2,7 +2,7 @@
 
 import { address, get, Refused } from "./api.js";
 import { chart, spark } from "./chart.js";
-import { change, count, el, hint, percent, rounded, start, switcher, tile } from "./format.js";
+import { change, count, el, hint, percent, rounded, start, switcher, tile, tiles } from "./format.js";
 import { listen, seldom } from "./live.js";
 
 // Units with the numbers of them that can be chosen; the first is the usual one.
@@ -38,17 +38,17 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
   const today = tile("Today so far");
   const busiest = tile(`Busiest ${unit === "mweek" ? "week" : unit}`);
   const always = tile("All time");
-  const tiles = [total.element, today.element, busiest.element, always.element];
+  const shownTiles = [total.element, today.element, busiest.element, always.element];
   const minute = namespace.minutes ? tile("Last minute") : undefined;
   const bars = minute && spark();
   if (minute) {
     minute.element.append(bars.element);
-    tiles.push(minute.element);
+    shownTiles.push(minute.element);
   }
   const users = namespace.uniques ? tile("Distinct users") : undefined;
-  if (users) tiles.push(users.element);
+  if (users) shownTiles.push(users.element);
   const ratios = ratiosOf(declared, name).map((ratio) => ({ ...ratio, tile: tile(ratio.name.toUpperCase()) }));
-  tiles.push(...ratios.map((ratio) => ratio.tile.element));
+  shownTiles.push(...ratios.map((ratio) => ratio.tile.element));
 
   const of = (...rest) => [name, key, ...rest];
   // Only totals have minutes: breakdowns and users are told by the hours that hold them. They are kept by hours of UTC,
@@ -88,7 +88,7 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
     el("div", { class: "head" },
       switcher("Unit", units.map(([value, text]) => [value, text, `?${new URLSearchParams({ unit: value, timezone: zone })}`]), asked ?? unit),
       switcher("Length", [...new Set([...lengths, length])].sort((a, b) => a - b).map((n) => [`${n}`, count(n), here({ units: n })]), `${length}`)),
-    el("div", { class: "tiles many" }, ...tiles),
+    tiles(...shownTiles),
     nothing,
     counted,
     el("p", { class: "links" }, "As a file:", ...files.map(([text, file]) => el("a", { href: address(of(file), range) }, text))),

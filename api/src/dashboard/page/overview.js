@@ -2,7 +2,7 @@
 
 import { address, get, Refused } from "./api.js";
 import { chart, spark } from "./chart.js";
-import { bytes, change, chooser, count, el, hint, keyHref, rounded, switcher, tile } from "./format.js";
+import { bytes, change, chooser, count, el, hint, keyHref, rounded, switcher, tile, tiles } from "./format.js";
 import { listen, seldom } from "./live.js";
 
 const PERIODS = [["1", "Today"], ["7", "7 days"], ["30", "30 days"]];
@@ -44,7 +44,7 @@ export async function overview({ main, declared, zone, parameters, title, rememb
     el("div", { class: "head" },
       el("h1", {}, "Overview"),
       chooser("Namespace", declared.namespaces.map(({ name, title: text }) => [name, text || name, here({ namespace: name })]), namespace.name)),
-    el("div", { class: "tiles" }, minute.element, today.element, yesterday.element, month.element),
+    tiles(minute.element, today.element, yesterday.element, month.element),
     first,
     byHour,
     el("div", { class: "pair" },
