@@ -31,7 +31,7 @@ macro_rules! script {
 }
 
 /// Files of the page: name, media type, text.
-const FILES: [(&str, &str, &str); 11] = [
+const FILES: [(&str, &str, &str); 12] = [
     ("style.css", CSS, include_str!("page/style.css")),
     ("icon.svg", "image/svg+xml", include_str!("page/icon.svg")),
     script!("app.js"),
@@ -41,6 +41,7 @@ const FILES: [(&str, &str, &str); 11] = [
     script!("key.js"),
     script!("live.js"),
     script!("overview.js"),
+    script!("range.js"),
     script!("search.js"),
     script!("server.js"),
 ];

@@ -5,6 +5,7 @@
 
 mod driver;
 mod layout;
+mod range;
 mod server;
 
 use driver::Browser;

@@ -5,6 +5,7 @@ import { el } from "./format.js";
 import { keyPage } from "./key.js";
 import { listen } from "./live.js";
 import { overview } from "./overview.js";
+import { isZone } from "./range.js";
 import { search } from "./search.js";
 import { back, Gone, gone, whenBack } from "./server.js";
 
@@ -28,8 +29,9 @@ let turn = 0;
 
 async function show() {
   const url = new URL(location.href);
-  const zone = url.searchParams.get("timezone") ?? remember.get("zone") ?? ownZone();
-  chooseZone(zone);
+  const zone = url.searchParams.get("timezone") || remember.get("zone") || ownZone();
+  // A zone that is none is not offered again.
+  chooseZone(isZone(zone) ? zone : ownZone());
   turn += 1;
   const mine = turn;
   main.setAttribute("aria-busy", "true");
@@ -111,6 +113,13 @@ function chooseZone(zone) {
 
 main.addEventListener("change", (event) => {
   if (event.target.matches("select[data-goes]")) go(event.target.value);
+});
+
+main.addEventListener("submit", (event) => {
+  if (!event.target.matches("form[data-goes]")) return;
+  event.preventDefault();
+  const named = [...new FormData(event.target)].filter(([, value]) => value);
+  go(`${location.pathname}?${new URLSearchParams(named)}`);
 });
 
 zoneSelect.addEventListener("change", () => {

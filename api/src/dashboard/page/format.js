@@ -64,11 +64,16 @@ export function hint(heading, text, command) {
 export function tile(heading) {
   const number = el("p", { class: "number" }, "…");
   const note = el("p", { class: "note" });
-  const element = el("section", { class: "card tile" }, el("h2", {}, heading), number, note);
-  return { element, number, note, set(text, below) {
-    number.textContent = text;
-    if (below !== undefined) note.replaceChildren(below);
-  } };
+  const name = el("h2", {}, heading);
+  const element = el("section", { class: "card tile" }, name, number, note);
+  return {
+    element,
+    name(text) { name.textContent = text; },
+    set(text, below) {
+      number.textContent = text;
+      if (below !== undefined) note.replaceChildren(below);
+    },
+  };
 }
 
 // Tiles in rows of nearly as many: none is left alone in its row where it can be helped.

@@ -4,6 +4,7 @@ import { address, get, Refused } from "./api.js";
 import { chart, spark } from "./chart.js";
 import { change, count, el, hint, percent, rounded, start, switcher, tile, tiles } from "./format.js";
 import { listen, seldom } from "./live.js";
+import { dayChooser, rangeOf } from "./range.js";
 
 // Units with the numbers of them that can be chosen; the first is the usual one.
 export const UNITS = [
@@ -26,17 +27,20 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
     main.replaceChildren(el("h1", {}, "No such namespace"), el("p", {}, `The namespace ${name} is not declared, or your API key may not read it. You can see ${known}.`));
     return undefined;
   }
-  const units = UNITS.filter(([unit]) => unit !== "minute" || namespace.minutes);
-  // Weeks that begin on Sunday have no switch, but an address.
-  const asked = parameters.get("unit") === "week" ? "week" : undefined;
-  const [unit, , lengths] = units.find(([value]) => value === parameters.get("unit")) ?? units.find(([value]) => value === (asked ? "mweek" : "day"));
-  const length = Number.parseInt(parameters.get("units") ?? "", 10) || lengths[0];
-  const range = { unit: asked ?? unit, units: length, timezone: zone };
-  const here = (changes) => `?${new URLSearchParams({ ...range, ...changes })}`;
+  const choices = UNITS.filter(([unit]) => unit !== "minute" || namespace.minutes);
+  const { asked, times } = rangeOf(parameters, zone);
+  // What the address names goes to the API as it is, which says what is wrong with it. Weeks that begin on Sunday have
+  // no switch, but an address.
+  const unit = parameters.get("unit") || "day";
+  const [, , lengths] = UNITS.find(([value]) => value === unit) ?? UNITS.find(([value]) => value === "mweek");
+  const length = parameters.get("units") || (asked.from ? undefined : `${lengths[0]}`);
+  const range = { unit, units: length, ...times, timezone: zone };
+  const here = (named) => `?${new URLSearchParams({ unit, timezone: zone, ...named })}`;
 
-  const total = tile(`${count(length)} ${plural(unit, length)}`);
+  const days = dayChooser({ unit, timezone: zone });
+  const total = tile("The range");
   const today = tile("Today so far");
-  const busiest = tile(`Busiest ${unit === "mweek" ? "week" : unit}`);
+  const busiest = tile(`Busiest ${nameOf(unit)}`);
   const always = tile("All time");
   const shownTiles = [total.element, today.element, busiest.element, always.element];
   const minute = namespace.minutes ? tile("Last minute") : undefined;
@@ -86,8 +90,11 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
       el("p", { class: "crumbs" }, el("a", { href: `/?namespace=${name}` }, namespace.title || name)),
       el("h1", {}, key)),
     el("div", { class: "head" },
-      switcher("Unit", units.map(([value, text]) => [value, text, `?${new URLSearchParams({ unit: value, timezone: zone })}`]), asked ?? unit),
-      switcher("Length", [...new Set([...lengths, length])].sort((a, b) => a - b).map((n) => [`${n}`, count(n), here({ units: n })]), `${length}`)),
+      switcher("Unit", choices.map(([value, text]) => [value, text, here({ unit: value, ...asked })]), unit),
+      el("div", { class: "head" },
+        switcher("Length", [...new Set([...lengths, Number(length ?? lengths[0])])].filter((n) => n > 0).sort((a, b) => a - b)
+          .map((n) => [`${n}`, count(n), here({ units: n })]), length),
+        days.element)),
     tiles(...shownTiles),
     nothing,
     counted,
@@ -108,6 +115,7 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
   const shown = { today: undefined };
   async function refresh() {
     const found = await counts();
+    days.show(found);
     minutes = { from: Date.parse(found.from), to: Date.parse(found.to) };
     await Promise.all([
       series.refresh(),
@@ -132,6 +140,7 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
     const settled = Date.parse(found.settled_until);
     const ends = [...found.counts.slice(1).map((row) => row.start), found.to];
     const part = (counts) => counts.reduce((sum, n, index) => (Date.parse(ends[index]) <= settled ? sum + n : sum), 0);
+    total.name(`${count(ends.length)} ${nameOf(unit)}${ends.length === 1 ? "" : "s"}`);
     const isSettled = Date.parse(found.to) <= settled;
     const before = found.before ?? { covered: false, counts: [] };
     total.set(rounded(found.total), change(part(found.counts.map((row) => row.count)), part(before.counts), before.covered,
@@ -158,8 +167,8 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
   });
   await refresh();
   return { nextUnit() {
-    const index = units.findIndex(([value]) => value === unit);
-    return `?${new URLSearchParams({ unit: units[(index + 1) % units.length][0], timezone: zone })}`;
+    const index = choices.findIndex(([value]) => value === unit);
+    return here({ unit: choices[(index + 1) % choices.length][0], ...asked });
   } };
 }
 
@@ -170,7 +179,4 @@ function ratiosOf(declared, name) {
     .map((type) => ({ name: ratio.name, entity: name.slice(0, -type.length - 1) })));
 }
 
-function plural(unit, length) {
-  const name = unit === "mweek" ? "week" : unit;
-  return length === 1 ? name : `${name}s`;
-}
+const nameOf = (unit) => (unit === "mweek" ? "week" : unit);
