@@ -50,6 +50,10 @@ fn a_wrong_address_gets_a_page_that_leads_home() {
         assert_eq!(browser.text("main p code"), "/no/such%20page");
         browser.check_accessible("a wrong address");
     }
+    browser.emulate(375, "light");
+    browser.go(&format!("{}/{}", server.url(), "long".repeat(100)));
+    let fits = "return document.documentElement.scrollWidth <= window.innerWidth";
+    assert_eq!(browser.run(fits), json!(true), "a long address wraps");
     browser.click(".facts a[href='/']");
     browser.wait_for("home", "return location.pathname === '/'");
     browser.wait_whole();
