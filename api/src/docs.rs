@@ -6,13 +6,13 @@ use std::sync::LazyLock;
 
 use axum::Router;
 use axum::http::HeaderMap;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use axum::routing::get;
 use utoipa::OpenApi;
 
+use crate::dashboard::missing;
 use crate::openapi::ApiDocument;
 use crate::page::{CSS, HTML, Tagged, cached};
-use crate::problem;
 use crate::segments::Segments;
 use crate::state::ApiState;
 
@@ -50,6 +50,6 @@ pub(crate) fn routes() -> Router<ApiState> {
 async fn file(Segments(name): Segments<String>, headers: HeaderMap) -> Response {
     match name.as_str() {
         "style.css" => cached(&headers, CSS, STYLE),
-        _ => problem::no_route(&format!("/docs/{name}")).into_response(),
+        _ => missing(&headers, &format!("/docs/{name}")),
     }
 }

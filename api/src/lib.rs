@@ -77,7 +77,7 @@ fn routes(state: ApiState, meter: Arc<Meter>) -> Router {
                 .merge(dashboard::routes()),
         ))
         .merge(router(operations()))
-        .fallback(problem::unrouted)
+        .fallback(dashboard::unrouted)
         .method_not_allowed_fallback(problem::unrouted_method)
         .layer(guarded)
         // Handlers that take a body bound it themselves, after decompression too.

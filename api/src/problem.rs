@@ -271,11 +271,6 @@ impl IntoResponse for Problem {
     }
 }
 
-/// 404 for a path that is no route.
-pub(crate) async fn unrouted(request: Request) -> Problem {
-    no_route(request.uri().path())
-}
-
 /// 404 for this path.
 pub(crate) fn no_route(path: &str) -> Problem {
     Problem::unknown(

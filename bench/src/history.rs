@@ -7,7 +7,8 @@ use std::ops::Range;
 use std::path::Path;
 
 use crate::chance::Chance;
-use crate::world::{Ad, World, rhythm};
+use crate::sightings::{begin, told};
+use crate::world::{Ad, World, each, rhythm};
 
 const HOUR_S: i64 = 3_600;
 /// The ads are shown during the last part of the history only, seconds.
@@ -40,7 +41,7 @@ pub fn write_history(
         let mut hour = Hour::default();
         hour.links(world, &mut chance, at, busy);
         if at >= hours.end - ADS_S {
-            hour.ads(world, &mut chance, at, busy);
+            hour.ads(world, &mut chance, at, (busy, at >= begin(hours.end)));
         }
         hour.write(&mut rows, at)?;
         progress(done);
@@ -63,12 +64,14 @@ impl Hour {
         }
     }
 
-    fn ads(&mut self, world: &World, chance: &mut Chance, at: i64, busy: f64) {
+    /// Where the hour has users, sightings tell a part of the counts.
+    fn ads(&mut self, world: &World, chance: &mut Chance, at: i64, (busy, has_users): (f64, bool)) {
         let countries = &world.links[0].countries;
         for ad in &world.ads {
-            let impressions = chance.count(ad.impressions * rhythm(at + HOUR_S / 2) * busy);
-            let clicks = chance.count(impressions as f64 * ad.ctr);
-            for (event, n) in [("impression", impressions), ("click", clicks)] {
+            let impressions = ad.impressions * busy;
+            for (event, mean) in [("impression", impressions), ("click", impressions * ad.ctr)] {
+                let told = if has_users { told(each(mean, at)) } else { 0.0 };
+                let n = chance.count(mean * rhythm(at + HOUR_S / 2) * (1.0 - told));
                 let (mut by_device, mut crossed) = (BTreeMap::new(), Vec::new());
                 let by_country = chance.divide(n, countries);
                 for (country, share) in &by_country {

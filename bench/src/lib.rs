@@ -5,10 +5,12 @@
 
 mod chance;
 mod history;
+mod sightings;
 mod traffic;
 mod world;
 
 pub use chance::Chance;
 pub use history::write_history;
+pub use sightings::Sightings;
 pub use traffic::Traffic;
 pub use world::World;

@@ -7,14 +7,12 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use crate::chance::Chance;
-use crate::world::{Ad, Link, World, rhythm};
+use crate::world::{Ad, Link, World, rhythm, someone};
 
 const TICK: Duration = Duration::from_millis(250);
 const MINUTE_S: f64 = 60.0;
-/// How many users see ads.
-const USERS: u64 = 40_000;
 /// The most items of one request.
-const BATCH_MAX: usize = 5_000;
+pub(crate) const BATCH_MAX: usize = 5_000;
 
 /// A stretch of time, Unix seconds.
 #[derive(Clone, Copy)]
@@ -158,7 +156,8 @@ fn events(world: &World, chance: &mut Chance, span: Span, rate: f64) -> Vec<Valu
     for ad in &world.ads {
         let mean = ad.impressions * rhythm(span.middle()) * span.hours() * rate;
         for _ in 0..chance.count(mean) {
-            let (user, at) = (chance.below(USERS), span.any_second(chance));
+            let at = span.any_second(chance);
+            let user = someone(chance, at);
             items.push(event(world, chance, ad, ("impression", user), at));
             if chance.part() < ad.ctr {
                 items.push(event(world, chance, ad, ("click", user), at));
@@ -168,7 +167,13 @@ fn events(world: &World, chance: &mut Chance, span: Span, rate: f64) -> Vec<Valu
     items
 }
 
-fn event(world: &World, chance: &mut Chance, ad: &Ad, (kind, user): (&str, u64), at: i64) -> Value {
+pub(crate) fn event(
+    world: &World,
+    chance: &mut Chance,
+    ad: &Ad,
+    (kind, user): (&str, u64),
+    at: i64,
+) -> Value {
     let country = *chance.choose(&world.links[0].countries);
     let device = *chance.choose(&world.devices);
     let mut by = json!({ "device": device });

@@ -63,7 +63,12 @@ pub struct World {
     pub(crate) devices: Weighted,
 }
 
-const USERS: [(&str, &str); 6] = [
+/// How many users see ads.
+pub(crate) const USERS: u64 = 800;
+/// About how many of them come on one day.
+pub(crate) const USERS_A_DAY: f64 = 297.0;
+
+const OWNERS: [(&str, &str); 6] = [
     ("jehiah", "news.example"),
     ("nytimes", "times.example"),
     ("orofrog", "photos.example"),
@@ -142,19 +147,12 @@ const ADS: [Ad; 4] = [
         "shoes-run",
         "spring-sale",
         "fleetfoot",
-        9_000.0,
+        1_200.0,
         0.021,
     ),
-    ad(
-        "43",
-        "shoes-run",
-        "spring-sale",
-        "fleetfoot",
-        5_200.0,
-        0.034,
-    ),
-    ad("51", "tents", "outdoors", "fleetfoot", 3_100.0, 0.012),
-    ad("77", "coffee", "mornings", "beanhouse", 6_400.0, 0.027),
+    ad("43", "shoes-run", "spring-sale", "fleetfoot", 700.0, 0.034),
+    ad("51", "tents", "outdoors", "fleetfoot", 420.0, 0.012),
+    ad("77", "coffee", "mornings", "beanhouse", 860.0, 0.027),
 ];
 
 const fn ad(
@@ -192,7 +190,7 @@ impl World {
         let mut chance = Chance::new(0x11_1157);
         let links = NAMES.iter().zip(shapes).enumerate();
         let links = links.map(|(index, (name, (countries, referrers)))| {
-            let (user, domain) = USERS[index % USERS.len()];
+            let (user, domain) = OWNERS[index % OWNERS.len()];
             let weight = 2_600.0 / (index as f64 + 1.5);
             Link {
                 key: (*name).to_owned(),
@@ -222,6 +220,33 @@ impl Link {
         let age = (days + self.phase_days).rem_euclid(self.period_days);
         let rush = self.rush * (-age / self.half_life_days * std::f64::consts::LN_2).exp();
         (self.evergreen + rush) * rhythm(at)
+    }
+}
+
+/// Returns how many events of an ad each user has on average who comes on the day of `at` (Unix seconds), where `mean`
+/// come an hour.
+pub(crate) fn each(mean: f64, at: i64) -> f64 {
+    let midnight = at - at.rem_euclid(86_400);
+    let busy: f64 = (0..24).map(|hour| rhythm(midnight + hour * 3_600)).sum();
+    mean * busy / USERS_A_DAY
+}
+
+/// Returns whether a user of ads comes on the UTC day of `at` (Unix seconds). The first ones come nearly every day, the
+/// last ones once a week.
+pub(crate) fn comes(user: u64, at: i64) -> bool {
+    let day = at.div_euclid(86_400) as u64;
+    let part = Chance::new(user << 32 ^ day).part();
+    part < 0.9 / (1.0 + user as f64 / 210.0)
+}
+
+/// Chooses a user who comes on the day of `at` (Unix seconds). The first ones see far more ads than the last ones.
+pub(crate) fn someone(chance: &mut Chance, at: i64) -> u64 {
+    // One of three comes, so this ends soon.
+    loop {
+        let user = (USERS as f64 * chance.part().powi(2)) as u64;
+        if comes(user, at) {
+            return user;
+        }
     }
 }
 

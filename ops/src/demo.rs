@@ -1,8 +1,9 @@
 //! `tallyring demo`: a server with a generated year of history and live traffic, to look at.
 //!
 //! The history is a bulk dataset. The traffic of the last hours comes as increments and events, because history has no
-//! minutes and no users. Live traffic comes over HTTP, so nothing in the server knows of the demonstration. One world
-//! (crate `tallyring-bench`) gives all three, so the live counts continue the history.
+//! minutes and no users; for the days before, a few events tell the users. Live traffic comes over HTTP, so nothing in
+//! the server knows of the demonstration. One world (crate `tallyring-bench`) gives all of them, so the live counts
+//! continue the history.
 
 mod making;
 

@@ -168,8 +168,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts `tallyring serve --data DATA --listen 127.0.0.1:0` with further arguments, and waits
-    /// until it listens.
+    /// Starts `tallyring serve --data DATA` with further arguments, and waits until it listens, at a free port unless
+    /// the arguments say `--listen`.
     ///
     /// # Panics
     /// When it does not, with what it wrote.
@@ -223,8 +223,10 @@ impl Server {
         let [output, messages] =
             std::array::from_fn(|_| NamedTempFile::new().expect("make a file for what it writes"));
         let data = data.to_str().expect("a path of text");
-        let served = [name, "--data", data, "--listen", "127.0.0.1:0"];
-        prepare(&mut command, &served);
+        prepare(&mut command, &[name, "--data", data]);
+        if !arguments.contains(&"--listen") {
+            command.args(["--listen", "127.0.0.1:0"]);
+        }
         command.args(arguments);
         command.stdout(output.reopen().expect("open its output"));
         command.stderr(messages.reopen().expect("open its messages"));

@@ -25,6 +25,7 @@ use super::table::Key;
 use super::{Access, Caller, Peer, StreamPlace};
 use crate::meter::Meter;
 use crate::problem::Problem;
+use crate::read::format::asks_page;
 
 /// Counts requests that found no place, by class.
 pub(crate) const SHED: &str = "tallyring_shed_total";
@@ -49,7 +50,10 @@ pub(crate) async fn guard(
     let began = Instant::now();
     let pattern = request.extensions().get::<MatchedPath>().cloned();
     let pattern = pattern.as_ref().map(MatchedPath::as_str);
-    let route = Route::of(request.method(), pattern, request.uri().path());
+    let mut route = Route::of(request.method(), pattern, request.uri().path());
+    if pattern.is_none() && !route.dialect.is_bitly() && asks_page(request.headers()) {
+        route = Route::MISSING_PAGE;
+    }
     let response = permitted(&access, route, request, next).await;
     meter.note(pattern, response.status().as_u16(), began);
     response

@@ -74,6 +74,14 @@ pub(super) const PAGES: [&str; 6] = [
 ];
 
 impl Route {
+    /// The page that says that nothing is there, to a browser: it holds no data.
+    pub(super) const MISSING_PAGE: Self = Self {
+        scope: None,
+        class: Class::Page,
+        namespaces: Namespaces::None,
+        dialect: Dialect::Problem,
+    };
+
     /// The needs of the route with this pattern; no pattern stands for a path that no route has.
     pub(crate) fn of(method: &Method, pattern: Option<&str>, path: &str) -> Self {
         use {Class as C, Namespaces as N, Scope as S};

@@ -43,6 +43,7 @@ pub(super) fn chart(unit: Unit, first: DateTime, counts: Vec<u64>) -> SeriesChar
         provisional_from: None,
         aligned: true,
         before: Vec::new(),
+        is_before_covered: true,
         picture: Picture::default(),
     }
 }

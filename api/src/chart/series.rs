@@ -7,7 +7,7 @@ use super::canvas::{Anchor, Document, units};
 use super::frame::{self, LINE_HEIGHT, MARGIN, PLOT_TOP, TITLE_Y, joined};
 use super::legend::{self, Legend};
 use super::measure::Measure;
-use super::number::{exact, exact_sum};
+use super::number::{exact, exact_sum, grouped};
 use super::picture::Picture;
 use super::plot::{Axis, Plot};
 use super::scale;
@@ -94,6 +94,8 @@ pub struct SeriesChart {
     /// Counts of the period before, bucket by bucket, drawn pale behind the bars or as a dotted line; empty
     /// for none.
     pub before: Vec<u64>,
+    /// Whether counting had begun when the period before did; else no change against it is told.
+    pub is_before_covered: bool,
     /// How it is drawn.
     pub picture: Picture,
 }
@@ -415,8 +417,8 @@ fn sum(counts: &[u64]) -> u128 {
 }
 
 /// The period before beside this one, over the same buckets of both: `before 32 (+25.0%)`, and where some are
-/// not settled yet `settled 30, before 20 (+50.0%)`, as what may still grow would look like a fall. Empty where
-/// nothing that is settled was counted in either.
+/// not settled yet `settled 30, before 20 (+50.0%)`, as what may still grow would look like a fall. No change is told
+/// against a period in which counting only began. Empty where nothing that is settled was counted in either.
 fn comparison(chart: &SeriesChart) -> String {
     let shared = chart.before.len().min(chart.points.len());
     let settled = chart.provisional_from.unwrap_or(shared).min(shared);
@@ -430,10 +432,14 @@ fn comparison(chart: &SeriesChart) -> String {
     if settled < chart.points.len() {
         shown = format!("settled {}, {shown}", exact_sum(counts));
     }
-    if before == 0 {
+    if before == 0 || !chart.is_before_covered {
         return shown;
     }
     let percent = (now as f64 / before as f64 - 1.0) * 100.0;
     let sign = if percent < 0.0 { '−' } else { '+' };
-    format!("{shown} ({sign}{:.1}%)", percent.abs())
+    let size = match percent.abs() {
+        size if size >= 1_000.0 => grouped(size.round() as u128),
+        size => format!("{size:.1}"),
+    };
+    format!("{shown} ({sign}{size}%)")
 }

@@ -194,6 +194,17 @@ fn the_period_before_is_drawn_and_said() {
     assert!(svg.contains("Mar 10, 2012: 30, before 20"), "{svg}");
     let drawn = svg.matches("<rect class=\"bw\"").count();
     assert_eq!(drawn, 3, "a legend and two bars");
+    chart.is_before_covered = false;
+    let svg = series(&chart);
+    assert!(
+        svg.contains("before 32 · peak"),
+        "no change against a period in which counting began: {svg}"
+    );
+    chart.is_before_covered = true;
+    chart.before = vec![1, 0];
+    let svg = series(&chart);
+    assert!(svg.contains("before 1 (+3,900%)"), "{svg}");
+    chart.before = vec![20, 12];
     chart.provisional_from = Some(1);
     let svg = series(&chart);
     assert!(
@@ -472,6 +483,7 @@ proptest! {
             provisional_from,
             aligned,
             before,
+            is_before_covered: true,
             picture,
         };
         check_labels(&series(&chart));

@@ -5,16 +5,18 @@
 //! in puts it into a cookie that no script reads ([`crate::access`]). Every state of a page has an
 //! address of its own. Charts are the API's own pictures, inline, under [`page_style_sheet`].
 
+mod missing;
 mod sign_in;
+
+pub(crate) use missing::{missing, unrouted};
 
 use axum::Router;
 use axum::http::HeaderMap;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use axum::routing::{get, post};
 
 use crate::chart::page_style_sheet;
 use crate::page::{CSS, HTML, JAVASCRIPT, cached};
-use crate::problem;
 use crate::segments::Segments;
 use crate::state::ApiState;
 
@@ -29,7 +31,7 @@ macro_rules! script {
 }
 
 /// Files of the page: name, media type, text.
-const FILES: [(&str, &str, &str); 10] = [
+const FILES: [(&str, &str, &str); 12] = [
     ("style.css", CSS, include_str!("page/style.css")),
     ("icon.svg", "image/svg+xml", include_str!("page/icon.svg")),
     script!("app.js"),
@@ -39,7 +41,9 @@ const FILES: [(&str, &str, &str); 10] = [
     script!("key.js"),
     script!("live.js"),
     script!("overview.js"),
+    script!("range.js"),
     script!("search.js"),
+    script!("server.js"),
 ];
 
 /// Style sheet of the charts.
@@ -66,6 +70,6 @@ async fn file(Segments(name): Segments<String>, headers: HeaderMap) -> Response 
     }
     match FILES.iter().find(|(known, ..)| *known == name) {
         Some((_, kind, text)) => cached(&headers, kind, *text),
-        None => problem::no_route(&format!("/dashboard/{name}")).into_response(),
+        None => missing(&headers, &format!("/dashboard/{name}")),
     }
 }

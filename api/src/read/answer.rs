@@ -6,6 +6,7 @@ use serde::Serialize;
 use tallyring_realtime::View;
 
 use super::base::are_cut;
+use super::before::Before;
 use super::bucket_counts::{BucketCounts, Count};
 use super::text::write_json;
 use super::value::Value;
@@ -34,9 +35,10 @@ pub(super) struct Answer {
     #[serde(flatten)]
     #[schema(value_type = BodyFields)]
     pub body: Body,
-    /// Counts of the period before by bucket, for a picture that compares; else empty.
-    #[serde(skip)]
-    pub before: Vec<u64>,
+    /// With `compare=before`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub before: Option<Before>,
 }
 
 /// The range of an answer, and how far it is settled.
@@ -97,11 +99,12 @@ impl Head {
         chart::dates(self.buckets.unit(), &self.from, &last)
     }
 
-    /// The chart of counts by bucket, oldest first.
+    /// The chart of counts by bucket, oldest first, and of the period before where there is one.
     pub(super) fn chart<'p>(
         &self,
         title: String,
         points: impl Iterator<Item = (&'p Arc<str>, u64)>,
+        before: Option<&Before>,
         picture: Picture,
     ) -> SeriesChart {
         SeriesChart {
@@ -116,7 +119,8 @@ impl Head {
             gaps: Vec::new(),
             provisional_from: self.provisional_from(),
             aligned: self.aligned,
-            before: Vec::new(),
+            before: before.map_or(Vec::new(), |before| before.counts.clone()),
+            is_before_covered: before.is_some_and(|before| before.covered),
             picture,
         }
     }

@@ -151,7 +151,7 @@ fn answer(
         overflow: overflow(total),
         total,
         body,
-        before: Vec::new(),
+        before: None,
     })
 }
 

@@ -49,11 +49,7 @@ impl Format {
     /// names first. JSON where it names none; where a page is asked for, only a form's own name counts, and no
     /// picture's: a browser that would take a picture of anything asks for HTML first.
     pub(crate) fn accepted(headers: &HeaderMap) -> Self {
-        let lines = headers.get_all(header::ACCEPT).into_iter();
-        let parts = lines
-            .filter_map(|line| line.to_str().ok())
-            .flat_map(|line| line.split(','));
-        let kinds: Vec<(String, u16)> = parts.map(preference).collect();
+        let kinds = preferences(headers);
         let asks_page = |(kind, quality): &(String, u16)| kind == "text/html" && *quality > 0;
         let is_page = kinds.iter().any(asks_page);
         let place = |name: &str| kinds.iter().position(|(kind, _)| kind == name);
@@ -115,6 +111,26 @@ impl Format {
             Self::Svg(_) => "image/svg+xml",
         }
     }
+}
+
+/// True where `Accept` names a page, and JSON not rather.
+pub(crate) fn asks_page(headers: &HeaderMap) -> bool {
+    let kinds = preferences(headers);
+    let quality = |name: &str| {
+        let named = kinds.iter().find(|(kind, _)| kind == name);
+        named.map_or(0, |(_, quality)| *quality)
+    };
+    let json = quality("application/json").max(quality("application/problem+json"));
+    quality("text/html") >= json.max(1)
+}
+
+/// The media types of `Accept`.
+fn preferences(headers: &HeaderMap) -> Vec<(String, u16)> {
+    let lines = headers.get_all(header::ACCEPT).into_iter();
+    let parts = lines
+        .filter_map(|line| line.to_str().ok())
+        .flat_map(|line| line.split(','));
+    parts.map(preference).collect()
 }
 
 /// A media type in lower case, and how much it is wanted, 0 to 1,000 (RFC 9110 §12.4.2).

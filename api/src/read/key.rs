@@ -6,9 +6,10 @@ use axum::response::{IntoResponse, Response};
 
 use super::answer::Answer;
 use super::answering::{answer_all, answer_at_once};
+use super::before::{Before, is_covered};
 use super::format::Format;
 use super::limits::ResponseLimits;
-use super::parameters::{KeyPath, LimitParameter, RangeParameters};
+use super::parameters::{CompareParameter, KeyPath, LimitParameter, RangeParameters};
 use super::question::Aspect;
 use super::request::ReadRequest;
 use super::second;
@@ -24,10 +25,9 @@ pub(crate) type KeySegments = (String, String);
 ///
 /// Every bucket of the range, zeros too, oldest first. `unit=second` answers the last 60 seconds of a key whose
 /// namespace keeps minutes. Also as `/counts.csv` and `/counts.svg`, or by `Accept`. Pictures take a `width` (280 to
-/// 1,600 pixels) and a `theme` (auto, light, dark), this one also `compare=before`: the period before, pale behind it.
-/// A key never counted answers zeros.
+/// 1,600 pixels) and a `theme` (auto, light, dark). A key never counted answers zeros.
 #[utoipa::path(get, path = "/v1/{namespace}/{key}/counts", tag = "read",
-    params(KeyPath, RangeParameters),
+    params(KeyPath, RangeParameters, CompareParameter),
     responses(
         (status = 200, description = "The counts", body = Answer, example = json!({
             "namespace": "l", "key": "abc", "unit": "day", "timezone": "America/New_York",
@@ -132,7 +132,7 @@ pub(crate) async fn answer<P>(
         return Ok(([(header::CACHE_CONTROL, "no-store")], Json(seconds)).into_response());
     }
     let (mut question, reply) = request.question((&namespace, Some(key)), view, query)?;
-    if reply.format == Format::Json {
+    if reply.format == Format::Json && question.before.is_none() {
         let reader = request.state.store().view();
         let mut limits = ResponseLimits::new(reader.reading());
         match answer_at_once(&reader, question, &mut limits)? {
@@ -143,11 +143,16 @@ pub(crate) async fn answer<P>(
     reply
         .answer(&request.state, Length::Short, move |reader, limits| {
             let before = question.before.take().map(|before| *before);
+            let covered = before.as_ref().map(|before| is_covered(reader, before));
+            let covered = covered.transpose()?;
             let questions = [question].into_iter().chain(before).collect();
             let answers = answer_all(reader, questions, limits).map_err(|(_, problem)| problem)?;
             let mut answers = answers.into_iter();
             let mut answer = answers.next().expect("BUG: one question gives one answer");
-            answer.before = answers.next().map_or(Vec::new(), Answer::into_counts);
+            answer.before = covered.zip(answers.next()).map(|(covered, before)| {
+                let counts = before.into_counts();
+                Before { covered, counts }
+            });
             Ok(answer)
         })
         .await

@@ -3,6 +3,7 @@
 mod answer;
 mod answering;
 pub(crate) mod base;
+mod before;
 mod bucket_counts;
 pub(crate) mod closed;
 mod csv;

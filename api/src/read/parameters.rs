@@ -31,6 +31,19 @@ pub(super) struct LimitParameter {
     limit: Option<u32>,
 }
 
+/// With what counts are compared.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(
+    dead_code,
+    reason = "describes the query string, which is parsed by hand so that errors name their field"
+)]
+pub(super) struct CompareParameter {
+    /// `before`: with as many buckets before these, pale behind a picture's, and as `before` of JSON; not in CSV
+    #[param(example = "before")]
+    compare: Option<String>,
+}
+
 /// Which buckets, in which zone.
 #[derive(IntoParams, ToSchema)]
 #[into_params(parameter_in = Query)]

@@ -27,7 +27,7 @@ pub(crate) struct Question {
     pub period: Period,
     /// The base buckets that the read needs.
     pub base: Base,
-    /// This question asked of the period before, with which a picture compares.
+    /// This question asked of the period before, with which the answer compares.
     pub before: Option<Box<Question>>,
 }
 
@@ -104,7 +104,9 @@ impl Question {
         };
         let period = Period::parse(query, now)?;
         let compared = match format {
-            Format::Svg(_) if shape == Shape::Counts && !is_users => period.before(query)?,
+            Format::Json | Format::Svg(_) if shape == Shape::Counts && !is_users => {
+                period.before(query)?
+            }
             _ => None,
         };
         let mut question = Self::of(namespace, key, shape, period)?;

@@ -315,6 +315,6 @@ fn picture(answer: &RatioAnswer, picture: Picture) -> String {
         gaps: (0..shares.len())
             .filter(|&bucket| shares[bucket].is_none())
             .collect(),
-        ..answer.head.chart(title, points, picture)
+        ..answer.head.chart(title, points, None, picture)
     })
 }

@@ -7,7 +7,7 @@ use super::csv;
 use super::format::Format;
 use super::reply::Respond;
 use super::text::written;
-use crate::chart::{Picture, RankingChart, SeriesChart, badge, human, ranking, series};
+use crate::chart::{Picture, RankingChart, badge, human, ranking, series};
 use crate::problem::Problem;
 
 impl Respond for Answer {
@@ -51,10 +51,10 @@ fn picture_of(answer: &Answer, picture: Picture) -> Option<String> {
             let range = format!("{}, {}", head.dates(), head.timezone);
             Some(badge(&title, &human(answer.total), &range, picture.theme))
         }
-        Body::Counts { counts } => Some(series(&SeriesChart {
-            before: answer.before.clone(),
-            ..head.chart(title, counts.iter(), picture)
-        })),
+        Body::Counts { counts } => {
+            let before = answer.before.as_ref();
+            Some(series(&head.chart(title, counts.iter(), before, picture)))
+        }
         Body::Rolled { values, other } => Some(ranking(&RankingChart {
             title,
             by: answer.subtotal_title.clone().unwrap_or_default(),

@@ -87,7 +87,8 @@ impl<P> ReadRequest<P> {
     ) -> Result<(Question, Reply), Problem> {
         let parameters = match view {
             Aspect::Counts => {
-                "unit, units, from, to, timezone, hour_offset and as_of; pictures also take width, theme and compare"
+                "unit, units, from, to, timezone, hour_offset, as_of and, but for CSV, compare; pictures also take width \
+                 and theme"
             }
             Aspect::By(_) => {
                 "unit, units, from, to, timezone, hour_offset, as_of, limit and rollup; pictures also take width and theme"

@@ -192,6 +192,6 @@ fn picture(answer: &Uniques, picture: Picture) -> String {
             100.0 * USERS_RELATIVE_ERROR
         ),
         measure: Measure::Distinct,
-        ..answer.head.chart(title, points, picture)
+        ..answer.head.chart(title, points, None, picture)
     })
 }

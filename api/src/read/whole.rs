@@ -7,17 +7,18 @@ use tallyring_records::sum_capped;
 
 use super::answer::Head;
 use super::answering::{overflow, resolve};
+use super::before::{Before, is_covered};
 use super::bucket_counts::{BucketCounts, Count};
 use super::format::Format;
 use super::limits::ResponseLimits;
-use super::parameters::RangeParameters;
+use super::parameters::{CompareParameter, RangeParameters};
 use super::question::{Aspect, Question};
 use super::reply::Respond;
 use super::request::ReadRequest;
 use super::rollup;
 use super::text::written;
 use crate::access::Length;
-use crate::chart::{Picture, SeriesChart, series};
+use crate::chart::{Picture, series};
 use crate::etag::NotModified;
 use crate::problem::Problem;
 use crate::refusals::ReadErrors;
@@ -40,9 +41,10 @@ pub(crate) struct NamespaceCounts {
     /// The title of a picture.
     #[serde(skip)]
     title: String,
-    /// Counts of the period before, for a picture that compares.
-    #[serde(skip)]
-    before: Vec<u64>,
+    /// With `compare=before`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    before: Option<Before>,
 }
 
 /// Counts of a namespace by bucket
@@ -53,6 +55,7 @@ pub(crate) struct NamespaceCounts {
     params(
         ("namespace" = String, Path, description = "A declared namespace", example = "l"),
         RangeParameters,
+        CompareParameter,
     ),
     responses(
         (status = 200, description = "The counts", body = NamespaceCounts, example = json!({
@@ -76,7 +79,9 @@ pub(crate) async fn counts_of_all(request: ReadRequest<String>) -> Result<Respon
             let before = question.before.take();
             let mut answer = read(reader, question, limits)?;
             if let Some(before) = before {
-                answer.before = read(reader, *before, limits)?.counts.into_counts();
+                let covered = is_covered(reader, &before)?;
+                let counts = read(reader, *before, limits)?.counts.into_counts();
+                answer.before = Some(Before { covered, counts });
             }
             Ok(answer)
         })
@@ -106,7 +111,7 @@ fn read(
         namespace,
         head: Head::of(reader, &buckets, aligned, settled, found.generation),
         counts: BucketCounts::new(buckets, totals),
-        before: Vec::new(),
+        before: None,
     })
 }
 
@@ -148,8 +153,9 @@ fn rows(answer: &NamespaceCounts) -> String {
 
 fn picture(answer: &NamespaceCounts, picture: Picture) -> String {
     let NamespaceCounts { title, counts, .. } = answer;
-    series(&SeriesChart {
-        before: answer.before.clone(),
-        ..answer.head.chart(title.clone(), counts.iter(), picture)
-    })
+    let before = answer.before.as_ref();
+    let chart = answer
+        .head
+        .chart(title.clone(), counts.iter(), before, picture);
+    series(&chart)
 }

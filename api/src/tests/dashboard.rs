@@ -1,9 +1,11 @@
 //! The pages of the dashboard: what they are made of, and what they may load.
 
+use axum::body::Body;
+use axum::http::{Request, header};
 use serde_json::json;
 use tallyring_records::Schema;
 
-use super::site::Site;
+use super::site::{Answer, Site};
 
 const NOW: i64 = 1_331_923_200;
 
@@ -45,6 +47,61 @@ async fn pages_load_only_their_own_files_and_hold_no_inline_script_or_style() {
         (missing.status, missing.json()["field"].clone()),
         (404, json!("path"))
     );
+}
+
+#[tokio::test]
+async fn a_browsers_wrong_address_gets_a_page_and_a_programs_a_problem_document() {
+    const BROWSER: &str = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
+    let site = Site::open(Schema::default_clicks(), NOW);
+    let ask = async |path: &str, accept: &str| -> Answer {
+        let request = Request::get(path).header(header::ACCEPT, accept);
+        site.ask(request.body(Body::empty()).unwrap()).await
+    };
+    for path in [
+        "/nothing",
+        "/v1/l/a",
+        "/dashboard/none.js",
+        "/docs/none",
+        "/a\"b&c",
+    ] {
+        let page = ask(path, BROWSER).await;
+        assert_eq!(page.status, 404, "{path}");
+        assert_eq!(page.content_type, "text/html; charset=utf-8", "{path}");
+        assert_eq!(page.header("vary"), "accept", "{path}");
+        let policy = page.header("content-security-policy");
+        assert!(
+            policy.starts_with("default-src 'none'") && !policy.contains("unsafe"),
+            "{policy}"
+        );
+        let shown = path.replace('&', "&amp;").replace('"', "&quot;");
+        for part in [
+            &format!("<code>{shown}</code>"),
+            "href=\"/\"",
+            "href=\"/docs/\"",
+        ] {
+            assert!(page.text.contains(part), "{path}: {}", page.text);
+        }
+        assert!(!page.text.contains("<script") && !page.text.contains(" style="));
+        for accept in [
+            "*/*",
+            "application/json",
+            "application/json, text/html;q=0.9",
+            "text/html;q=0",
+        ] {
+            let refused = ask(path, accept).await;
+            let kind = (refused.status, refused.content_type.as_str());
+            assert_eq!(kind, (404, "application/problem+json"), "{path} {accept}");
+            assert_eq!(refused.header("vary"), "accept", "{path}");
+        }
+    }
+    let long = ask(&format!("/{}", "x".repeat(4_000)), BROWSER).await;
+    assert!(long.text.len() < 4_000 && long.text.contains("xx…</code>"));
+    // bitly's clients get bitly's answers.
+    let old = ask("/v3/nothing", BROWSER).await;
+    assert_eq!(old.json()["status_txt"], "UNKNOWN", "{}", old.text);
+    let new = ask("/v4/nothing", BROWSER).await;
+    let told = (new.status, new.json()["message"].clone());
+    assert_eq!(told, (404, json!("NOT_FOUND")), "{}", new.text);
 }
 
 #[tokio::test]
@@ -166,6 +223,20 @@ async fn pictures_take_a_width_a_theme_and_the_period_before() {
                 "{parameters}"
             );
         }
+        let compared = site
+            .get(&format!(
+                "{}?units=7&compare=before",
+                path.trim_end_matches(".svg")
+            ))
+            .await
+            .json();
+        let before = json!({"covered": false, "counts": [0, 0, 0, 0, 0, 0, 4]});
+        assert_eq!(
+            (&compared["before"], &compared["total"]),
+            (&before, &json!(6))
+        );
+        let csv = path.replace(".svg", ".csv?compare=before");
+        assert_eq!(site.get(&csv).await.status, 400, "{csv}");
         let json = site
             .get(&format!("{}?width=300", path.trim_end_matches(".svg")))
             .await;
@@ -173,4 +244,46 @@ async fn pictures_take_a_width_a_theme_and_the_period_before() {
     }
     let top = site.get("/v1/l/top.svg?width=300").await;
     assert!(top.text.contains("viewBox=\"0 0 300 "));
+}
+
+#[tokio::test]
+async fn a_change_is_told_only_where_counting_had_begun_when_the_period_before_did() {
+    const DAY: i64 = 86_400;
+    let site = Site::open(Schema::default_clicks(), NOW);
+    let midnight = NOW - NOW % DAY;
+    // The seven days before the last seven begin 13 days before today.
+    let begins = midnight - 13 * DAY;
+    let click = |key: &str, at: i64, n: u32| json!({"at": at, "n": n, "keys": {"l": key}});
+    site.count(json!([
+        click("within", begins + 3_600, 4),
+        click("from the first hour", begins + 60, 4),
+        click("earlier", begins - 300 * DAY, 1),
+        click("earlier", begins + 5 * DAY, 4),
+        click("not before", begins - 300 * DAY, 1),
+    ]))
+    .await;
+    for (key, before, covered, says) in [
+        ("within", 4, false, "before 4 · "),
+        ("from the first hour", 4, true, "before 4 (+50.0%) · "),
+        ("earlier", 4, true, "before 4 (+50.0%) · "),
+        ("not before", 0, true, "before 0 · "),
+    ] {
+        site.count(json!([click(key, NOW - DAY, 6)])).await;
+        let path = format!("/v1/l/{}/counts", key.replace(' ', "%20"));
+        let asked = format!("{path}?units=7&compare=before");
+        let answer = site.get(&asked).await.json();
+        let counts = answer["before"]["counts"].as_array().unwrap().iter();
+        let sum: u64 = counts.map(|count| count.as_u64().unwrap()).sum();
+        let told = (sum, answer["before"]["covered"].as_bool());
+        assert_eq!(told, (before, Some(covered)), "{key}");
+        let picture = site.get(&asked.replace("/counts", "/counts.svg")).await;
+        assert!(picture.text.contains(says), "{key}: {}", picture.text);
+    }
+    // All keys together were counted from the first hour on.
+    let all = site.get("/v1/l/counts.svg?units=7&compare=before").await;
+    assert!(all.text.contains("before 12 (+100.0%)"), "{}", all.text);
+    let later = site.get("/v1/l/counts.svg?units=6&compare=before").await;
+    assert!(later.text.contains("before 4 (+500.0%)"), "{}", later.text);
+    let unseen = site.get("/v1/u/counts.svg?units=7&compare=before").await;
+    assert!(!unseen.text.contains("(+"), "{}", unseen.text);
 }

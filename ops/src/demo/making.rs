@@ -2,21 +2,24 @@
 //! manifest shows: a demonstration that was interrupted continues at the next start.
 
 use std::fs;
+use std::ops::Range;
 use std::path::Path;
 
 use tallyring_archive::{Manifest, names};
-use tallyring_bench::{World, write_history};
+use tallyring_bench::{Sightings, World, write_history};
 
 use super::HOUR_S;
 use crate::cli::{DataArgs, LoadArgs, OnError, RebuildArgs};
 use crate::config::Config;
 use crate::data_directory::{blobs, lock, open};
 use crate::error::{CommandError, Result, doing};
+use crate::in_process::InProcess;
 use crate::progress::count_bar;
 use crate::{load, rebuild};
 
 /// Name of the dataset.
 const DATASET: &str = "demo-history";
+const DAY_S: i64 = 24 * HOUR_S;
 /// The history before it is loaded.
 const FILE: &str = "demo-history.csv";
 
@@ -71,12 +74,13 @@ pub(super) fn make_history(
     let _ = fs::remove_file(&file);
     // Each look opens the store, which replays its log: a complete demonstration needs one look only.
     let mut so_far = made(data)?;
+    let hours = end - i64::from(days) * DAY_S..end;
+    let sightings = |times: Range<i64>| Sightings::new(world, hours.clone(), times, busy);
+    let yesterday = end - end.rem_euclid(DAY_S) - DAY_S;
     if so_far == Made::Nothing {
-        let hours = i64::from(days) * 24;
-        let length = u64::try_from(hours).unwrap_or(0);
-        let bar = count_bar("making history", "hours", length);
-        let hours = end - hours * HOUR_S..end;
-        let written = write_history(world, &file, hours, busy, &|done| bar.set_position(done));
+        let bar = count_bar("making history", "hours", u64::from(days) * 24);
+        let set = |done| bar.set_position(done);
+        let written = write_history(world, &file, hours.clone(), busy, &set);
         bar.finish_and_clear();
         let loaded = written
             .map_err(doing(format!("write {}", file.display())))
@@ -87,14 +91,31 @@ pub(super) fn make_history(
         unless(so_far == Made::Loaded, loaded)?;
     }
     if so_far == Made::Loaded {
+        count_users(data, &sightings(0..yesterday))?;
         let args = RebuildArgs {
             data: data.clone(),
             trust_clock: true,
         };
         let rebuilt = rebuild::run(&args, json);
         unless(made(data)? == Made::Published, rebuilt)?;
+        // The ring holds the counts of these days.
+        count_users(data, &sightings(yesterday..end))?;
     }
     Ok(())
+}
+
+/// Counts what users saw. Events that an interrupted run has counted are duplicates now.
+fn count_users(data: &DataArgs, sightings: &Sightings<'_>) -> Result<()> {
+    let config = Config::for_command(None, &data.data)?;
+    let lock = lock(&data.data)?;
+    let api = InProcess::over(open(&data.data, &config, &lock)?)?;
+    let bar = count_bar("counting users of ads", "days", sightings.days());
+    sightings.send(|route, items, done| {
+        bar.set_position(done);
+        api.post(route, items).map(drop)
+    })?;
+    bar.finish_and_clear();
+    api.stop()
 }
 
 /// Returns the result of a step; an error of a step that was taken is about its output only and is dropped.

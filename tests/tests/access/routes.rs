@@ -75,6 +75,15 @@ fn each_route_needs_its_scope_and_no_other() {
     }
     assert_eq!(stand.ask("GET /nothing", &[], "").status, 401);
     assert_eq!(stand.ask_as(&keys[1].1, "GET /nothing", "").status, 404);
+    // A browser's wrong address gets a page, which holds no data; an address that is right needs its key.
+    let browser = [("Accept", "text/html,*/*;q=0.8")];
+    for (line, status) in [
+        ("GET /nothing", 404),
+        ("GET /v1/l/a/counts", 401),
+        ("GET /v4/nothing", 401),
+    ] {
+        assert_eq!(stand.ask(line, &browser, "").status, status, "{line}");
+    }
 }
 
 #[test]

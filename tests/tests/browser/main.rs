@@ -4,8 +4,12 @@
 //! `skipped` and its name.
 
 mod driver;
+mod layout;
+mod range;
+mod server;
 
 use driver::Browser;
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use tallyring_tests::server::{Answer, Server, wait_until};
 use tempfile::TempDir;
@@ -271,6 +275,38 @@ fn a_page_without_counts_says_what_to_do_and_fills_by_itself() {
         .filter(|message| !message.contains(" 422 "))
         .collect();
     assert_eq!(others, Vec::<String>::new());
+}
+
+#[test]
+fn a_change_stands_once_on_a_page_and_only_where_counting_had_begun() {
+    let Some((_data, server, browser)) = open("a_change_stands_once") else {
+        return;
+    };
+    let now = Timestamp::now().as_second();
+    let click = |key: &str, days: i64, n: u32| json!({"at": now - days * 86_400, "n": n, "keys": {"l": key}});
+    let clicks = json!([
+        click("old", 20, 1),
+        click("old", 10, 4),
+        click("old", 2, 6),
+        click("young", 10, 4),
+        click("young", 2, 2_764),
+        json!({"at": now - 86_400, "n": 4, "keys": {"d": "new.example"}}),
+        json!({"at": now, "n": 6, "keys": {"d": "new.example"}}),
+    ]);
+    let answer = post(&server, "/v1/increments", &clicks);
+    assert_eq!(answer.status, 200, "{answer:?}");
+    for (path, changes) in [
+        ("/keys/l/old?units=7", json!(["+50.0%"])),
+        ("/keys/l/young?units=7", json!([])),
+        // Before these nothing can be compared.
+        ("/keys/l/old?units=-1", json!([])),
+        ("/?namespace=d", json!([])),
+    ] {
+        browser.visit(&server, path);
+        let script =
+            "return document.querySelector('main').textContent.match(/[+−][0-9.,]+ ?%/g) ?? []";
+        assert_eq!(browser.run(script), changes, "{path}");
+    }
 }
 
 #[test]

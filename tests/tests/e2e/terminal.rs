@@ -101,6 +101,19 @@ fn a_demonstration_has_history_and_traffic() {
     let minutes = server.get_json("/v1/ad_impression/42/counts?unit=minute&units=90");
     let minutes = minutes["counts"].as_array().unwrap();
     assert!(minutes[..85].iter().all(is_counted), "{minutes:?}");
+    // The ads were seen and clicked by users on every day of the history, by some of them on both days.
+    let yesterday = jiff::Timestamp::now().as_second() - 86_400;
+    for namespace in ["ad_impression", "ad_click"] {
+        let path = format!("/v1/{namespace}/42/uniques?unit=day&units=2&to={yesterday}");
+        let users = server.get_json(&path);
+        let days = users["counts"].as_array().unwrap().iter();
+        let days: Vec<u64> = days.map(|day| day["estimate"].as_u64().unwrap()).collect();
+        assert!(days[0] > 0 && days[1] > 100, "{users}");
+        assert!(
+            users["estimate"].as_u64() < Some(days.iter().sum()),
+            "{users}"
+        );
+    }
     let by = read(&server, "by/c?unit=hour&units=49");
     assert_eq!(by["values"][0]["value"], "US");
     let total = counted["total"].as_u64();

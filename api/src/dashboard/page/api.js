@@ -1,5 +1,10 @@
 // Asks the API. A missing or revoked key leads to the form for signing in.
 
+import { Gone, gone, heard } from "./server.js";
+
+// What a proxy says of a server that does not answer.
+const NO_ANSWER = [502, 504];
+
 export class Refused extends Error {
   constructor(status, problem) {
     super(problem.detail ?? `The server answered with the status ${status}.`);
@@ -7,7 +12,17 @@ export class Refused extends Error {
   }
 }
 
-async function answered(response) {
+// The answer, or the rest of it, does not come.
+function lost(error) {
+  if (error.name === "AbortError") throw error;
+  gone();
+  throw new Gone(error.message);
+}
+
+async function answered(address, options) {
+  const response = await fetch(address, options).catch(lost);
+  if (NO_ANSWER.includes(response.status)) lost(new Error(`status ${response.status}`));
+  heard();
   if (response.status === 401) {
     location.assign(`/login?next=${encodeURIComponent(location.pathname + location.search)}`);
     // The page is on its way out: nothing after this matters.
@@ -28,19 +43,20 @@ const query = (parameters) => {
 export const address = (path, parameters = {}) => `/v1/${path.map(encodeURIComponent).join("/")}${query(parameters)}`;
 
 export async function get(path, parameters, signal) {
-  return (await answered(await fetch(address(path, parameters), { signal, headers: { accept: "application/json" } }))).json();
+  const response = await answered(address(path, parameters), { signal, headers: { accept: "application/json" } });
+  return response.json().catch(lost);
 }
 
 export async function text(url, signal) {
-  return (await answered(await fetch(url, { signal }))).text();
+  return (await answered(url, { signal })).text().catch(lost);
 }
 
 export async function ask(queries, signal) {
-  const response = await fetch("/v1/query", {
+  const response = await answered("/v1/query", {
     method: "POST",
     signal,
     headers: { "content-type": "application/json" },
     body: JSON.stringify({ queries }),
   });
-  return (await answered(response)).json();
+  return response.json().catch(lost);
 }

@@ -5,12 +5,13 @@ import { el } from "./format.js";
 import { keyPage } from "./key.js";
 import { listen } from "./live.js";
 import { overview } from "./overview.js";
+import { isZone } from "./range.js";
 import { search } from "./search.js";
+import { back, Gone, gone, whenBack } from "./server.js";
 
 const main = document.getElementById("main");
 const zoneSelect = document.getElementById("zone");
 const themeButton = document.getElementById("theme");
-const notice = document.getElementById("notice");
 const THEMES = [["auto", "◐", "as the system"], ["light", "☀", "light"], ["dark", "☾", "dark"]];
 
 // Choices of the reader, kept by the browser where it allows that.
@@ -28,8 +29,9 @@ let turn = 0;
 
 async function show() {
   const url = new URL(location.href);
-  const zone = url.searchParams.get("timezone") ?? remember.get("zone") ?? ownZone();
-  chooseZone(zone);
+  const zone = url.searchParams.get("timezone") || remember.get("zone") || ownZone();
+  // A zone that is none is not offered again.
+  chooseZone(isZone(zone) ? zone : ownZone());
   turn += 1;
   const mine = turn;
   main.setAttribute("aria-busy", "true");
@@ -48,21 +50,24 @@ async function show() {
       remember,
       title: (text) => { document.title = `${text} · Tallyring`; },
     });
-    if (mine === turn) current = shown;
-    notice.hidden = true;
-  } catch (error) {
     if (mine !== turn) return;
-    if (error instanceof Refused) {
+    current = shown;
+    back();
+  } catch (error) {
+    if (mine !== turn || error instanceof Gone) return;
+    if (!(error instanceof Refused)) throw error;
+    if (error.status === 503) {
+      // The store is being opened, or the server is busy: both pass.
+      gone(error.message);
+    } else {
+      back();
       listen(undefined);
       // With another key it may.
       if (error.status === 403) document.getElementById("sign-out").hidden = false;
       main.replaceChildren(el("section", { class: "card hint" },
         el("h1", {}, "This cannot be shown"),
-        el("p", { class: "muted" }, `${error.message[0].toUpperCase()}${error.message.slice(1)}.`),
+        el("p", { class: "muted" }, error.message),
         el("p", {}, el("a", { href: url.search ? url.pathname : "/" }, url.search ? "Show this page as usual" : "Go to the overview"))));
-    } else {
-      notice.textContent = "The server does not answer. The numbers on this page may be old.";
-      notice.hidden = false;
     }
   } finally {
     if (mine === turn) main.setAttribute("aria-busy", "false");
@@ -108,6 +113,13 @@ function chooseZone(zone) {
 
 main.addEventListener("change", (event) => {
   if (event.target.matches("select[data-goes]")) go(event.target.value);
+});
+
+main.addEventListener("submit", (event) => {
+  if (!event.target.matches("form[data-goes]")) return;
+  event.preventDefault();
+  const named = [...new FormData(event.target)].filter(([, value]) => value);
+  go(`${location.pathname}?${new URLSearchParams(named)}`);
 });
 
 zoneSelect.addEventListener("change", () => {
@@ -164,4 +176,5 @@ document.addEventListener("keydown", (event) => {
 
 window.addEventListener("popstate", show);
 chooseTheme(remember.get("theme") ?? "auto");
+whenBack(show);
 show();

@@ -3,6 +3,7 @@
 
 import { text } from "./api.js";
 import { el } from "./format.js";
+import { Gone } from "./server.js";
 
 const STEP = 40;
 const WIDEST = 1600;
@@ -29,12 +30,18 @@ export function chart(url, className = "chart") {
     const picture = new DOMParser().parseFromString(bare, "image/svg+xml").documentElement;
     // The name of the whole is its label; as a tooltip it would cover those of the bars.
     picture.querySelector(":scope > title")?.remove();
+    // The tile above tells the change, at times over other buckets: a second one beside it would confuse.
+    for (const line of picture.querySelectorAll("text.m, desc")) {
+      line.textContent = line.textContent.replace(/ ?\([+−][\d.,]+%\)/, "");
+    }
     figure.replaceChildren(document.importNode(picture, true));
   }
 
   const quietly = () => refresh().catch((error) => {
     if (error.name === "AbortError") return;
     figure.setAttribute("aria-busy", "false");
+    // The old picture is better than none.
+    if (error instanceof Gone) return;
     figure.replaceChildren(el("p", { class: "empty" }, error.message));
   });
   new ResizeObserver(() => {

@@ -22,9 +22,10 @@ export function bytes(number) {
   return `${rest >= 100 || index === 0 ? Math.round(rest) : rest.toFixed(1)} ${units[index]}`;
 }
 
-// The change from one count to another, as a piece of text with its colour.
-export function change(now, before, against) {
-  if (!before) return el("span", {}, before === 0 && now > 0 ? `nothing ${against}` : "");
+// The change from one count to another, as a piece of text with its colour. Nothing can be said against a period of
+// which nothing was counted, or not all.
+export function change(now, before, isCovered, against) {
+  if (!before || !isCovered) return el("span");
   const percent = (now / before - 1) * 100;
   const sign = percent >= 0 ? "+" : "−";
   const size = Math.abs(percent);
@@ -67,11 +68,23 @@ export function hint(heading, text, command) {
 export function tile(heading) {
   const number = el("p", { class: "number" }, "…");
   const note = el("p", { class: "note" });
-  const element = el("section", { class: "card tile" }, el("h2", {}, heading), number, note);
-  return { element, number, note, set(text, below) {
-    number.textContent = text;
-    if (below !== undefined) note.replaceChildren(below);
-  } };
+  const name = el("h2", {}, heading);
+  const element = el("section", { class: "card tile" }, name, number, note);
+  return {
+    element,
+    name(text) { name.textContent = text; },
+    set(text, below) {
+      number.textContent = text;
+      if (below !== undefined) note.replaceChildren(below);
+    },
+  };
+}
+
+// Tiles in rows of nearly as many: none is left alone in its row where it can be helped.
+export function tiles(...elements) {
+  const place = el("div", { class: "tiles" }, ...elements);
+  place.style.setProperty("--tiles", elements.length);
+  return place;
 }
 
 // Links of which one is where we are.

@@ -1,9 +1,10 @@
 // The page of a key: its series, what it is broken down by, its users, and the period before.
 
-import { address, get } from "./api.js";
+import { address, get, Refused } from "./api.js";
 import { chart, spark } from "./chart.js";
-import { change, count, el, hint, percent, rounded, start, switcher, tile } from "./format.js";
+import { change, count, el, hint, percent, rounded, start, switcher, tile, tiles } from "./format.js";
 import { listen, seldom } from "./live.js";
+import { dayChooser, rangeOf } from "./range.js";
 
 // Units with the numbers of them that can be chosen; the first is the usual one.
 export const UNITS = [
@@ -26,29 +27,32 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
     main.replaceChildren(el("h1", {}, "No such namespace"), el("p", {}, `The namespace ${name} is not declared, or your API key may not read it. You can see ${known}.`));
     return undefined;
   }
-  const units = UNITS.filter(([unit]) => unit !== "minute" || namespace.minutes);
-  // Weeks that begin on Sunday have no switch, but an address.
-  const asked = parameters.get("unit") === "week" ? "week" : undefined;
-  const [unit, , lengths] = units.find(([value]) => value === parameters.get("unit")) ?? units.find(([value]) => value === (asked ? "mweek" : "day"));
-  const length = Number.parseInt(parameters.get("units") ?? "", 10) || lengths[0];
-  const range = { unit: asked ?? unit, units: length, timezone: zone };
-  const here = (changes) => `?${new URLSearchParams({ ...range, ...changes })}`;
+  const choices = UNITS.filter(([unit]) => unit !== "minute" || namespace.minutes);
+  const { asked, times } = rangeOf(parameters, zone);
+  // What the address names goes to the API as it is, which says what is wrong with it. Weeks that begin on Sunday have
+  // no switch, but an address.
+  const unit = parameters.get("unit") || "day";
+  const [, , lengths] = UNITS.find(([value]) => value === unit) ?? UNITS.find(([value]) => value === "mweek");
+  const length = parameters.get("units") || (asked.from ? undefined : `${lengths[0]}`);
+  const range = { unit, units: length, ...times, timezone: zone };
+  const here = (named) => `?${new URLSearchParams({ unit, timezone: zone, ...named })}`;
 
-  const total = tile(`${count(length)} ${plural(unit, length)}`);
+  const days = dayChooser({ unit, timezone: zone });
+  const total = tile("The range");
   const today = tile("Today so far");
-  const busiest = tile(`Busiest ${unit === "mweek" ? "week" : unit}`);
+  const busiest = tile(`Busiest ${nameOf(unit)}`);
   const always = tile("All time");
-  const tiles = [total.element, today.element, busiest.element, always.element];
+  const shownTiles = [total.element, today.element, busiest.element, always.element];
   const minute = namespace.minutes ? tile("Last minute") : undefined;
   const bars = minute && spark();
   if (minute) {
     minute.element.append(bars.element);
-    tiles.push(minute.element);
+    shownTiles.push(minute.element);
   }
   const users = namespace.uniques ? tile("Distinct users") : undefined;
-  if (users) tiles.push(users.element);
+  if (users) shownTiles.push(users.element);
   const ratios = ratiosOf(declared, name).map((ratio) => ({ ...ratio, tile: tile(ratio.name.toUpperCase()) }));
-  tiles.push(...ratios.map((ratio) => ratio.tile.element));
+  shownTiles.push(...ratios.map((ratio) => ratio.tile.element));
 
   const of = (...rest) => [name, key, ...rest];
   // Only totals have minutes: breakdowns and users are told by the hours that hold them. They are kept by hours of UTC,
@@ -58,7 +62,8 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
   let minutes;
   const whole = () => (unit === "minute" && minutes
     ? { unit: "hour", from: hourOf(minutes.from), to: hourOf(minutes.to - 60_000), timezone: zone } : range);
-  const series = chart((width) => address(of("counts.svg"), { ...range, compare: "before", width }));
+  let compare = "before";
+  const series = chart((width) => address(of("counts.svg"), { ...range, compare, width }));
   const breakdowns = namespace.subtotals.map((subtotal) =>
     chart((width) => address(of("by", `${subtotal}.svg`), { ...whole(), limit: 8, width }), "chart short"));
   const uniques = namespace.uniques && unit !== "minute"
@@ -85,21 +90,34 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
       el("p", { class: "crumbs" }, el("a", { href: `/?namespace=${name}` }, namespace.title || name)),
       el("h1", {}, key)),
     el("div", { class: "head" },
-      switcher("Unit", units.map(([value, text]) => [value, text, `?${new URLSearchParams({ unit: value, timezone: zone })}`]), asked ?? unit),
-      switcher("Length", [...new Set([...lengths, length])].sort((a, b) => a - b).map((n) => [`${n}`, count(n), here({ units: n })]), `${length}`)),
-    el("div", { class: "tiles many" }, ...tiles),
+      switcher("Unit", choices.map(([value, text]) => [value, text, here({ unit: value, ...asked })]), unit),
+      el("div", { class: "head" },
+        switcher("Length", [...new Set([...lengths, Number(length ?? lengths[0])])].filter((n) => n > 0).sort((a, b) => a - b)
+          .map((n) => [`${n}`, count(n), here({ units: n })]), length),
+        days.element)),
+    tiles(...shownTiles),
     nothing,
     counted,
     el("p", { class: "links" }, "As a file:", ...files.map(([text, file]) => el("a", { href: address(of(file), range) }, text))),
   );
 
-  const shown = { today: undefined, sum: 0 };
+  async function counts() {
+    try {
+      return await get(of("counts"), { ...range, compare });
+    } catch (error) {
+      if (!compare || !(error instanceof Refused) || error.status !== 422) throw error;
+      // The range itself may be one before which nothing can be read.
+      compare = undefined;
+      return counts();
+    }
+  }
+
+  const shown = { today: undefined };
   async function refresh() {
-    const found = await get(of("counts"), range);
+    const found = await counts();
+    days.show(found);
     minutes = { from: Date.parse(found.from), to: Date.parse(found.to) };
-    const to = Math.floor(Date.parse(found.from) / 1000) - 1;
-    const [before] = await Promise.all([
-      get(of("counts"), { unit: range.unit, units: found.counts.length, to, timezone: zone }),
+    await Promise.all([
       series.refresh(),
       get(of("summary"), { unit: "year", units: -1, timezone: zone })
         .then((found) => {
@@ -118,18 +136,19 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
         ratio.tile.set(found.ratio === null ? "–" : percent(found.ratio), `${rounded(found.numerator)} of ${rounded(found.denominator)}`);
       }),
     ]);
-    shown.sum = found.total;
     // What may still grow would look like a fall: only buckets that are settled are compared.
     const settled = Date.parse(found.settled_until);
     const ends = [...found.counts.slice(1).map((row) => row.start), found.to];
-    const part = (counts) => counts.reduce((sum, row, index) => (Date.parse(ends[index]) <= settled ? sum + row.count : sum), 0);
+    const part = (counts) => counts.reduce((sum, n, index) => (Date.parse(ends[index]) <= settled ? sum + n : sum), 0);
+    total.name(`${count(ends.length)} ${nameOf(unit)}${ends.length === 1 ? "" : "s"}`);
     const isSettled = Date.parse(found.to) <= settled;
-    total.set(rounded(found.total), change(part(found.counts), part(before.counts),
+    const before = found.before ?? { covered: false, counts: [] };
+    total.set(rounded(found.total), change(part(found.counts.map((row) => row.count)), part(before.counts), before.covered,
       isSettled ? "against the period before" : "where settled, against the period before"));
     const peak = found.counts.reduce((most, row) => (row.count > most.count ? row : most), found.counts[0]);
     busiest.set(rounded(peak.count), peak.count ? start(peak.start, found.unit) : "");
     rows.replaceChildren(...found.counts.map((row, index) =>
-      el("tr", {}, el("td", {}, start(row.start, found.unit)), el("td", {}, count(row.count)), el("td", {}, count(before.counts[index]?.count ?? 0)))).reverse());
+      el("tr", {}, el("td", {}, start(row.start, found.unit)), el("td", {}, count(row.count)), el("td", {}, compare ? count(before.counts[index]) : "–"))).reverse());
   }
 
   const again = seldom(refresh, LIVE_REFRESH_MS);
@@ -148,8 +167,8 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
   });
   await refresh();
   return { nextUnit() {
-    const index = units.findIndex(([value]) => value === unit);
-    return `?${new URLSearchParams({ unit: units[(index + 1) % units.length][0], timezone: zone })}`;
+    const index = choices.findIndex(([value]) => value === unit);
+    return here({ unit: choices[(index + 1) % choices.length][0], ...asked });
   } };
 }
 
@@ -160,7 +179,4 @@ function ratiosOf(declared, name) {
     .map((type) => ({ name: ratio.name, entity: name.slice(0, -type.length - 1) })));
 }
 
-function plural(unit, length) {
-  const name = unit === "mweek" ? "week" : unit;
-  return length === 1 ? name : `${name}s`;
-}
+const nameOf = (unit) => (unit === "mweek" ? "week" : unit);

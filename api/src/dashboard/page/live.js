@@ -1,6 +1,7 @@
 // What is counted, as it is counted: one stream while the page can be seen.
 
 import { get } from "./api.js";
+import { heard, look } from "./server.js";
 
 const AGAIN_MS = 5_000;
 
@@ -28,6 +29,7 @@ function open() {
   stream.addEventListener("tick", (event) => {
     if (source !== stream) return;
     say("on", "live");
+    heard();
     wanted.tick(JSON.parse(event.data));
   });
   stream.addEventListener("problem", () => {
@@ -36,6 +38,7 @@ function open() {
   stream.onerror = () => {
     if (source !== stream) return;
     say("off", "not live, trying again");
+    look();
     // A refused stream is not tried again by itself.
     if (stream.readyState !== EventSource.CLOSED) return;
     again = setTimeout(open, AGAIN_MS);

@@ -2,27 +2,39 @@
 
 import { address, get, Refused } from "./api.js";
 import { chart, spark } from "./chart.js";
-import { bytes, change, chooser, count, el, hint, keyHref, rounded, switcher, tile } from "./format.js";
+import { bytes, change, chooser, count, el, hint, keyHref, rounded, switcher, tile, tiles } from "./format.js";
 import { listen, seldom } from "./live.js";
+import { dayChooser, rangeOf } from "./range.js";
 
 const PERIODS = [["1", "Today"], ["7", "7 days"], ["30", "30 days"]];
 const STATE_MS = 5_000;
 
 export async function overview({ main, declared, zone, parameters, title, remember }) {
-  const named = parameters.get("namespace") ?? remember.get("namespace");
-  const namespace = declared.namespaces.find(({ name }) => name === named) ?? declared.namespaces[0];
+  const named = (wanted) => declared.namespaces.find(({ name }) => name === wanted);
+  const wanted = parameters.get("namespace");
+  const namespace = wanted ? named(wanted) : named(remember.get("namespace")) ?? declared.namespaces[0];
+  if (wanted && !namespace) {
+    const known = declared.namespaces.map(({ name }) => name).join(", ");
+    throw new Refused(404, { detail: `\`namespace\` must be one of ${known}; got \`${wanted}\`.` });
+  }
   if (!namespace) {
     main.replaceChildren(el("p", { class: "card empty" }, "Your API key may read no namespace."));
     return undefined;
   }
+  const { asked, times } = rangeOf(parameters, zone);
+  const isRange = asked.from !== undefined || asked.to !== undefined;
+  const period = parameters.get("period") || (asked.from ? undefined : "7");
+  if (period && !PERIODS.some(([value]) => value === period)) {
+    const known = PERIODS.map(([value]) => value).join(", ");
+    throw new Refused(400, { detail: `\`period\` must be one of ${known} days; got \`${period}\`.` });
+  }
   remember.set("namespace", namespace.name);
-  const period = PERIODS.some(([value]) => value === parameters.get("period")) ? parameters.get("period") : "7";
   title(`${namespace.title || namespace.name}: overview`);
-  const here = (changes) => {
-    const query = new URLSearchParams({ namespace: namespace.name, period, ...changes });
-    return `/?${query}`;
-  };
+  const here = (changes) => `/?${new URLSearchParams({ namespace: namespace.name, timezone: zone, ...changes })}`;
+  // The days that are ranked and drawn: those of the address, or else so many up to today.
+  const daysOr = (units) => ({ unit: "day", units: asked.from ? undefined : units, ...times, timezone: zone });
 
+  const range = dayChooser({ namespace: namespace.name, timezone: zone });
   const minute = tile("Last minute");
   const bars = spark();
   minute.element.append(bars.element);
@@ -32,26 +44,28 @@ export async function overview({ main, declared, zone, parameters, title, rememb
   const of = [namespace.name, "counts.svg"];
   const day = { from: undefined };
   const hours = chart((width) => address(of, { unit: "hour", from: day.from, to: day.to, timezone: zone, compare: "before", width }));
-  const days = chart((width) => address(of, { unit: "day", units: 30, timezone: zone, width }));
+  const days = chart((width) => address(of, { ...daysOr(30), width }));
   const keys = el("ol", { class: "ranking" });
   const state = el("section", { class: "card", "aria-labelledby": "state" });
   const first = hint("Nothing was counted here yet", "New counts appear here without reloading. Count something:",
     `curl '${location.origin}${address(["incr"], { [`key.${namespace.name}`]: "abc" })}'`);
   first.hidden = true;
   const byHour = el("section", { class: "stack", "aria-labelledby": "hours" }, el("h2", { id: "hours" }, "Today by the hour"), hours.element);
-  const byDay = el("section", { class: "stack", "aria-labelledby": "days" }, el("h2", { id: "days" }, "The last 30 days"), days.element);
+  const byDay = el("section", { class: "stack", "aria-labelledby": "days" }, el("h2", { id: "days" }, isRange ? "By the day" : "The last 30 days"), days.element);
   main.replaceChildren(
     el("div", { class: "head" },
       el("h1", {}, "Overview"),
-      chooser("Namespace", declared.namespaces.map(({ name, title: text }) => [name, text || name, here({ namespace: name })]), namespace.name)),
-    el("div", { class: "tiles" }, minute.element, today.element, yesterday.element, month.element),
+      chooser("Namespace", declared.namespaces.map(({ name, title: text }) =>
+        [name, text || name, here({ namespace: name, ...(period && { period }), ...asked })]), namespace.name)),
+    tiles(minute.element, today.element, yesterday.element, month.element),
     first,
     byHour,
     el("div", { class: "pair" },
       el("section", { class: "card", "aria-labelledby": "top" },
         el("div", { class: "head" },
           el("h2", { id: "top" }, "Top keys"),
-          switcher("Period", PERIODS.map(([value, text]) => [value, text, here({ period: value })]), period)),
+          switcher("Period", PERIODS.map(([value, text]) => [value, text, here({ period: value })]), isRange ? undefined : period)),
+        range.element,
         keys),
       state),
     byDay,
@@ -65,22 +79,26 @@ export async function overview({ main, declared, zone, parameters, title, rememb
     day.to = new Date(Date.parse(ends.to) - 1000).toISOString();
     const [series, top] = await Promise.all([
       read({ unit: "hour", from: before.start, to: day.to }),
-      get([namespace.name, "top"], { unit: "day", units: period, timezone: zone, limit: 10 }),
+      get([namespace.name, "top"], { ...daysOr(period ?? "7"), limit: 10 }),
       hours.refresh(),
       days.refresh(),
     ]);
+    range.show(top);
     const from = series.counts.findIndex(({ start }) => Date.parse(start) >= Date.parse(now.start));
     const clock = Date.now() + skew;
     const done = series.counts.filter(({ start }) => Date.parse(start) >= Date.parse(now.start) && Date.parse(start) + 3_600_000 <= clock).length;
     const sum = (rows) => rows.reduce((total, row) => total + row.count, 0);
     const sofar = sum(series.counts.slice(from, from + done));
     const same = sum(series.counts.slice(0, done));
-    today.set(rounded(now.count), done ? change(sofar, same, `against yesterday, by ${String(done).padStart(2, "0")}:00`) : "the day has just begun");
-    yesterday.set(rounded(before.count), change(before.count, ends.counts.at(-3)?.count, "against the day before"));
+    // Counting had begun when a day did: something was counted on an earlier one.
+    const isCovered = (day) => sum(ends.counts.slice(0, day)) > 0;
+    today.set(rounded(now.count), done ? change(sofar, same, isCovered(-2), `against yesterday, by ${String(done).padStart(2, "0")}:00`) : "the day has just begun");
+    yesterday.set(rounded(before.count), change(before.count, ends.counts.at(-3).count, isCovered(-3), "against the day before"));
     month.set(rounded(ends.total), `${rounded(Math.round(ends.total / 30))} a day`);
-    rank(keys, namespace, top);
+    rank(keys, namespace, top, isRange ? `?${new URLSearchParams({ unit: "day", timezone: zone, ...asked })}` : "");
     first.hidden = ends.total > 0;
-    byHour.hidden = byDay.hidden = ends.total === 0;
+    byHour.hidden = ends.total === 0;
+    byDay.hidden = ends.total === 0 && !isRange;
   }
 
   let skew = 0;
@@ -105,7 +123,7 @@ export async function overview({ main, declared, zone, parameters, title, rememb
   return undefined;
 }
 
-function rank(list, namespace, top) {
+function rank(list, namespace, top, query) {
   if (!top.keys.length) {
     list.replaceChildren(el("li", { class: "empty" }, "Nothing was counted in this period."));
     return;
@@ -114,7 +132,7 @@ function rank(list, namespace, top) {
   list.replaceChildren(...top.keys.map(({ key, count: n }) =>
     el("li", {},
       fill(n / most),
-      el("a", { href: keyHref(namespace.name, key), title: key }, key),
+      el("a", { href: keyHref(namespace.name, key, query), title: key }, key),
       el("span", { class: "count" }, count(n)))));
 }
 

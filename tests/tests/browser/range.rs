@@ -1,0 +1,137 @@
+//! The range that the address of a page names.
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::json;
+
+use crate::driver::Browser;
+use crate::open;
+
+/// The day so many days ago, in UTC.
+fn day(ago: i64) -> String {
+    let at = Timestamp::now() - SignedDuration::from_hours(24 * ago);
+    at.to_string()[..10].to_owned()
+}
+
+fn address(browser: &Browser) -> String {
+    let address = browser.run("return location.pathname + location.search");
+    address.as_str().expect("an address").to_owned()
+}
+
+fn says(browser: &Browser, text: &str) {
+    let script = format!(
+        "return [...document.querySelectorAll('figure desc')].some((desc) => desc.textContent.includes({text:?}))"
+    );
+    browser.wait_for(text, &script);
+}
+
+#[test]
+fn the_address_keeps_the_range_over_units_zones_reloads_and_going_back() {
+    let Some((_data, server, browser)) = open("the_address_keeps_the_range") else {
+        return;
+    };
+    let (first, last) = (day(9), day(0));
+    browser.visit(&server, "/keys/l/abc?timezone=UTC");
+    // A reader chooses days.
+    let choose = format!(
+        "const form = document.querySelector('form.range'); form.elements.from.value = '{first}'; \
+         form.elements.to.value = '{last}'; form.requestSubmit()"
+    );
+    browser.run(&choose);
+    says(&browser, "10 days");
+    assert_eq!(browser.tile("10 days"), "3");
+    let chosen = address(&browser);
+    let named = format!("from={first}&to={last}");
+    assert!(chosen.contains(&named), "{chosen}");
+    browser.click("nav[aria-label=Unit] a[data-value=hour]");
+    says(&browser, "240 hours");
+    assert!(address(&browser).contains(&named));
+    browser.run("history.back()");
+    says(&browser, "10 days");
+    assert_eq!(address(&browser), chosen);
+    browser.run("history.forward()");
+    says(&browser, "240 hours");
+    browser.run("location.reload()");
+    says(&browser, "240 hours");
+    browser.wait_whole();
+    let shown = "return document.querySelector('form.range').elements.from.value";
+    assert_eq!(browser.run(shown), json!(first));
+    // Days are those of the page's zone, and the last one is a part of the range.
+    browser.visit(
+        &server,
+        &format!("/keys/l/abc?unit=hour&from={first}&to={first}&timezone=Asia/Kolkata"),
+    );
+    says(&browser, "24 hours");
+    says(&browser, "00:00 – ");
+    // Times as the API takes them.
+    browser.visit(
+        &server,
+        &format!("/keys/l/abc?unit=hour&from={first}T10:00:00Z&to={first}T12:00:00Z&timezone=UTC"),
+    );
+    says(&browser, "3 hours");
+    // A length ends the range.
+    browser.click("nav[aria-label=Length] a[data-value='24']");
+    browser.wait_for("the last hours", "return !location.search.includes('from')");
+    // The overview ranks the same days, and its keys open with them.
+    browser.visit(&server, &format!("/?namespace=l&timezone=UTC&{named}"));
+    says(&browser, "10 days");
+    browser.click(".ranking a");
+    browser.wait_for("the key", "return location.pathname === '/keys/l/abc'");
+    browser.wait_whole();
+    assert_eq!(browser.tile("10 days"), "3");
+    browser.check_console();
+}
+
+#[test]
+fn a_wrong_value_in_the_address_is_named_and_changes_nothing() {
+    let Some((_data, server, browser)) = open("a_wrong_value_in_the_address") else {
+        return;
+    };
+    browser.visit(&server, "/?namespace=u&timezone=Europe/Berlin");
+    let zone = "return document.getElementById('zone').value";
+    let own = browser.run("return Intl.DateTimeFormat().resolvedOptions().timeZone");
+    for (path, told) in [
+        ("/keys/l/abc?unit=fortnight", ["`unit`", "fortnight"]),
+        ("/keys/l/abc?units=many", ["`units`", "many"]),
+        ("/keys/l/abc?from=yesterday", ["`from`", "yesterday"]),
+        ("/keys/l/abc?from=2026-02-30", ["`from`", "2026-02-30"]),
+        ("/keys/l/abc?to=0", ["`to`", "2000-01-01"]),
+        (
+            "/keys/l/abc?from=2026-03-02&to=2026-03-01",
+            ["`from`", "`to`"],
+        ),
+        ("/keys/l/abc?unit=minute", ["unit=hour", "minutes"]),
+        (
+            "/keys/l/abc?timezone=Mars/Base",
+            ["`timezone`", "Mars/Base"],
+        ),
+        ("/?timezone=Mars/Base", ["`timezone`", "Mars/Base"]),
+        ("/?namespace=nothing", ["`namespace`", "nothing"]),
+        ("/?period=99", ["`period`", "99"]),
+        ("/?to=never", ["`to`", "never"]),
+    ] {
+        browser.visit(&server, path);
+        assert_eq!(browser.text("h1"), "This cannot be shown", "{path}");
+        let text = browser.text("main");
+        for part in told {
+            assert!(text.contains(part), "{path}: {text}");
+        }
+        assert_eq!(address(&browser), path);
+        assert_eq!(browser.run(zone), own, "{path}");
+    }
+    // The namespace that the reader chose before is still chosen.
+    browser.visit(&server, "/");
+    let namespace = "return document.querySelector('[aria-label=Namespace] [aria-current], [aria-label=Namespace] :checked').dataset.value";
+    assert_eq!(browser.run(namespace), json!("u"));
+    // A last day before the first one is not sent.
+    browser.visit(&server, "/keys/l/abc");
+    browser.run(
+        "const form = document.querySelector('form.range'); form.elements.from.value = '2026-03-02'; \
+         form.elements.to.value = '2026-03-01'; form.dispatchEvent(new Event('input')); form.requestSubmit()",
+    );
+    let why = "return document.querySelector('form.range').elements.to.validationMessage";
+    assert_eq!(
+        browser.run(why),
+        json!("The last day lies before the first.")
+    );
+    assert_eq!(address(&browser), "/keys/l/abc");
+}
