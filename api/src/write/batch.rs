@@ -92,7 +92,7 @@ pub(super) async fn count<T: Item>(
         // Not the service: it must be free when the server ends, whatever is still read then.
         let store = Arc::clone(state.store());
         move || {
-            let key = batch_key(&store, &caller, (kind, &headers), &body, skip)?;
+            let key = batch_key(&store, (kind, &headers), &body, skip)?;
             let found = items(&headers, &body)?;
             caller.pay_for(found.len());
             let parse = |item| parse(item, &schema, now).and_then(|read| caller.allow(read));
@@ -109,14 +109,14 @@ pub(super) async fn count<T: Item>(
         false => behind(reading).await?,
     };
     if let Some((_, wrong)) = rejected.pop_if(|_| !skip) {
-        log_refused(state, good.into_refused()).await;
+        log_refused(state, caller, good.into_refused()).await;
         return Err(wrong);
     }
     metrics::counter!("tallyring_rejected_total").increment(rejected.len() as u64);
     // More than an answer lists nobody is told of.
     let rejected = rejected.iter().take(REJECTED_LISTED_MAX);
     let rejected = rejected.map(|(index, wrong)| skipped(*index, wrong));
-    let accepted = submit(state, good, key, (skip, rejected.collect())).await?;
+    let accepted = submit(state, caller, good, key, (skip, rejected.collect())).await?;
     Ok(answer(accepted, skip))
 }
 
@@ -222,6 +222,7 @@ fn skipped(index: usize, wrong: &Problem) -> Skipped {
 /// then.
 async fn submit(
     state: &ApiState,
+    caller: &Caller,
     mut good: Good,
     key: Option<BatchKey>,
     (skip, mut skipped): (bool, Vec<Skipped>),
@@ -235,6 +236,7 @@ async fn submit(
             });
         }
         let batch = Batch {
+            identity: caller.identity().cloned(),
             increments: good.submitted(skip),
             key: key.clone(),
             refused: good.refused.iter().map(|(_, item)| item.clone()).collect(),
@@ -250,7 +252,7 @@ async fn submit(
         tries -= 1;
         if !skip || tries == 0 {
             let problem = wrong.first().map(|first| good.wrong(first).1);
-            log_refused(state, good.into_refused()).await;
+            log_refused(state, caller, good.into_refused()).await;
             return Err(problem.unwrap_or_else(|| refusal.into()));
         }
         metrics::counter!("tallyring_rejected_total").increment(wrong.len() as u64);
@@ -285,7 +287,6 @@ fn is_zero(count: &u64) -> bool {
 
 fn batch_key(
     store: &Store,
-    caller: &Caller,
     (kind, headers): (&str, &HeaderMap),
     body: &[u8],
     skip: bool,
@@ -316,7 +317,7 @@ fn batch_key(
             .body_identity(&[&identity.to_be_bytes()[..], &more].concat());
     }
     Ok(Some(BatchKey {
-        text: caller.own(text),
+        text: text.to_owned(),
         body: identity,
     }))
 }
