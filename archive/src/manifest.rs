@@ -217,6 +217,10 @@ pub struct IdsEntry {
     pub flushed: Offset,
     /// Sorted id runs with the arrival of their newest id, oldest first.
     pub runs: Vec<IdRunEntry>,
+    /// Arrival of the newest id that belongs to no identity, Unix milliseconds; none where that is the newest id of all
+    /// runs, as in a store that never had an API key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unowned_until_ms: Option<i64>,
     /// Producers that number what they send, as of that offset.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub producers: Vec<ProducerEntry>,

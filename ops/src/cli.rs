@@ -375,6 +375,13 @@ pub(crate) struct NewKeyArgs {
     /// The most that one increment may count [default: 1000000 with --namespace, else no bound]
     #[arg(long, value_name = "N")]
     pub max_n: Option<u64>,
+    /// Share an identity, which owns ids: a key with the identity of another one takes its ids over [default: its own,
+    /// named as the key's id]
+    #[arg(long, value_name = "NAME", conflicts_with = "shared_ids")]
+    pub identity: Option<String>,
+    /// Share the ids of everything that comes without a key, such as StatsD
+    #[arg(long)]
+    pub shared_ids: bool,
     /// A note for people, such as the program that uses the key
     #[arg(long, value_name = "TEXT")]
     pub note: Option<String>,

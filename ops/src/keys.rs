@@ -7,6 +7,7 @@ use tallyring_api::{KeyRequest, issue, key_json};
 use tallyring_archive::names;
 use tallyring_realtime::catalog::{Catalog, Scope};
 use tallyring_realtime::{Clock, Identity, Lock, SystemClock};
+use tallyring_records::INSTALLATION;
 
 use crate::cli::{DataArgs, KeyArgs, KeyCommand, NewKeyArgs};
 use crate::config::Config;
@@ -58,6 +59,10 @@ fn make(args: &NewKeyArgs, as_json: bool) -> Result<()> {
         login: args.login.clone(),
         limit: args.limit,
         max_n: args.max_n,
+        identity: match args.shared_ids {
+            true => Some(INSTALLATION.to_owned()),
+            false => args.identity.clone(),
+        },
         note: args.note.clone(),
     };
     if !data.join(names::CATALOG).exists() && !is_store(data)? {
@@ -126,13 +131,14 @@ fn list(data: &Path, as_json: bool) -> Result<()> {
         return Ok(());
     }
     say!(
-        "{:<10}{:<18}{:<16}{:<16}{:<10}{:<18}{:<22}note",
+        "{:<10}{:<18}{:<16}{:<16}{:<10}{:<18}{:<14}{:<22}note",
         "id",
         "scopes",
         "namespaces",
         "login",
         "limit",
         "max n",
+        "identity",
         "made"
     )?;
     for key in keys {
@@ -147,11 +153,12 @@ fn list(data: &Path, as_json: bool) -> Result<()> {
             None => String::new(),
         };
         say!(
-            "{:<10}{:<18}{:<16}{:<16}{limit:<10}{max_n:<18}{:<22}{state}{}",
+            "{:<10}{:<18}{:<16}{:<16}{limit:<10}{max_n:<18}{:<13} {:<22}{state}{}",
             text(&key["id"]),
             names_of(&key["scopes"]),
             names_of(&key["namespaces"]),
             key["login"].as_str().unwrap_or("-"),
+            text(&key["identity"]),
             text(&key["created_at"]),
             text(&key["note"])
         )?;

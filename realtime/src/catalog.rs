@@ -296,6 +296,7 @@ mod tests {
             login: None,
             limit: None,
             max_n: None,
+            identity: None,
             note: None,
             created_ms: 1,
             revoked_ms: None,

@@ -40,6 +40,9 @@ pub struct Increment {
     pub user: Option<String>,
     /// Fields that only an event has.
     pub event: Option<Box<Event>>,
+    /// The identity to which the id or the producer belongs; none where the store had no keys. The store sets this when
+    /// it logs the increment.
+    pub identity: Option<Text>,
     /// The number from a producer that numbers its increments instead of giving ids.
     pub origin: Option<Box<Origin>>,
     /// Fields that are logged and never counted.
@@ -95,6 +98,7 @@ impl Increment {
             id: None,
             user: None,
             event: None,
+            identity: None,
             origin: None,
             details: None,
         }

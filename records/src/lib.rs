@@ -12,6 +12,7 @@ mod error;
 mod events;
 mod filter;
 mod hours;
+mod identity;
 mod increment;
 pub mod input;
 mod interner;
@@ -37,6 +38,7 @@ pub use details::{Details, Evidence};
 pub use error::{Fault, FieldError, short_detail, short_field};
 pub use events::{EventType, LATENESS_SECONDS_DEFAULT, Ratio};
 pub use filter::Filter;
+pub use identity::{INSTALLATION, check_identity, is_identity};
 pub use increment::{
     COUNT_MAX, Event, ID_BYTES_MAX, Increment, KEY_BYTES_MAX, KEYS_MAX, Origin, SKEW_SECONDS_MAX,
     Text, check_time,

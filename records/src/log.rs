@@ -25,6 +25,7 @@
 //! | 15 | turn | number of the day that is today, how many days got a store with it, and each one's number |
 //! | 16 | manifest | its number |
 //! | 20 | batch | as 14, then how many fields were set aside |
+//! | 21 | of an identity | its name, then all of a record of kind 1, 2, 6 to 14 or 20, its kind byte included |
 //!
 //! *body* is the time (Unix seconds, i64), n, how many keys and each one's namespace and key, how many dimensions and
 //! each one's name and value, id, user; an empty id or user is none.
@@ -35,22 +36,26 @@
 //! ua and referrer, an empty text being none. A record with any other flag cannot be read, because the flag may
 //! change the meaning of the record.
 //!
+//! A record of kind 1, 2, 6 to 14 or 20 that stands alone is of no identity: the store had no API key, or an older
+//! build wrote it.
+//!
 //! A record is written in the oldest kind that can hold it: 8 and 9 did not replace 1 and 6, nor 12, 14 and 20 kind
 //! 7, nor 13 kind 10. So this build reads the logs of older builds, and older builds read a log that uses nothing
 //! new.
 
+mod body;
+
 use thiserror::Error;
+
+use body::{decode_extended, decode_increment, encode_increment};
 
 use crate::accepted::{Accepted, Skipped};
 use crate::day::Day;
-use crate::details::Details;
-use crate::increment::{Event, Increment, Origin};
+use crate::identity::is_identity;
+use crate::increment::{Increment, Text};
 use crate::position::StoreId;
 use crate::schema::Schema;
-use crate::varint::{
-    read_bytes, read_day, read_i64, read_pairs, read_str, read_text, read_u64, write_bytes,
-    write_i64, write_pairs, write_u64,
-};
+use crate::varint::{read_bytes, read_day, read_str, read_text, read_u64, write_bytes, write_u64};
 
 /// One record of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,6 +66,8 @@ pub enum Record {
     Late(Increment),
     /// The verdict on an increment whose id was known: nothing counts.
     Duplicate {
+        /// The identity that sent it; none where the store had no keys.
+        identity: Option<Text>,
         /// The id that came again.
         id: String,
         /// Sequence of the increment that counts.
@@ -75,6 +82,8 @@ pub enum Record {
     },
     /// A refused increment with an id, of a batch whose other items count.
     Refused {
+        /// The identity that sent it; none where the store had no keys.
+        identity: Option<Text>,
         /// The id. It stays unknown, so the corrected increment counts.
         id: String,
         /// The field that is wrong.
@@ -86,7 +95,9 @@ pub enum Record {
     },
     /// The answer to a whole batch that came with a key. It stands behind the records of the batch.
     Batch {
-        /// The `Idempotency-Key`, which the sender chose.
+        /// The identity that sent it; none where the store had no keys.
+        identity: Option<Text>,
+        /// The `Idempotency-Key`, which the sender chose. Older builds wrote a key's id and a line's end before it.
         key: String,
         /// 128 keyed bits of the body: a known key with another body is refused.
         body: u128,
@@ -149,13 +160,7 @@ const KIND_BATCH_SKIPPED: u8 = 14;
 const KIND_TURN: u8 = 15;
 const KIND_MANIFEST: u8 = 16;
 const KIND_BATCH_SET_ASIDE: u8 = 20;
-
-/// Bits that announce the fields behind those of a plain increment.
-const FLAG_CORRECTION: u64 = 1;
-const FLAG_EVENT: u64 = 2;
-const FLAG_ORIGIN: u64 = 4;
-const FLAG_SET_ASIDE: u64 = 16;
-const FLAG_DETAILS: u64 = 32;
+const KIND_OF_IDENTITY: u8 = 21;
 
 impl Record {
     /// The increment that the record counts, and whether it counts in the late store.
@@ -167,8 +172,38 @@ impl Record {
         }
     }
 
+    /// The identity that the record's id, producer or key belongs to.
+    pub fn identity(&self) -> Option<&Text> {
+        match self {
+            Self::Increment(increment)
+            | Self::Late(increment)
+            | Self::Filtered { increment, .. } => increment.identity.as_ref(),
+            Self::Duplicate { identity, .. }
+            | Self::Refused { identity, .. }
+            | Self::Batch { identity, .. } => identity.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// The place of that identity; none in a record that can have none.
+    fn identity_mut(&mut self) -> Option<&mut Option<Text>> {
+        match self {
+            Self::Increment(increment)
+            | Self::Late(increment)
+            | Self::Filtered { increment, .. } => Some(&mut increment.identity),
+            Self::Duplicate { identity, .. }
+            | Self::Refused { identity, .. }
+            | Self::Batch { identity, .. } => Some(identity),
+            _ => None,
+        }
+    }
+
     /// Appends the record's bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
+        if let Some(identity) = self.identity() {
+            out.push(KIND_OF_IDENTITY);
+            write_bytes(out, identity.as_bytes());
+        }
         match self {
             Self::Increment(increment) => {
                 encode_increment(out, [KIND_INCREMENT, KIND_EXTENDED], increment)
@@ -181,7 +216,7 @@ impl Record {
                 write_bytes(out, rule.as_bytes());
                 encode_increment(out, [KIND_INCREMENT, KIND_EXTENDED], increment);
             }
-            Self::Duplicate { id, of } => {
+            Self::Duplicate { id, of, .. } => {
                 out.push(KIND_DUPLICATE);
                 write_bytes(out, id.as_bytes());
                 write_u64(out, *of);
@@ -191,11 +226,13 @@ impl Record {
                 field,
                 detail,
                 namespaces,
+                ..
             } => encode_refused(out, [id, field, detail], namespaces),
             Self::Batch {
                 key,
                 body,
                 accepted,
+                ..
             } => encode_batch(out, key, *body, accepted),
             Self::Rotate { today } => {
                 out.push(KIND_ROTATE);
@@ -272,49 +309,6 @@ fn encode_batch(out: &mut Vec<u8>, key: &str, body: u128, accepted: &Accepted) {
     }
 }
 
-/// Writes the first kind, or the second one with the fields of an event or an origin.
-fn encode_increment(out: &mut Vec<u8>, kinds: [u8; 2], increment: &Increment) {
-    let details = increment.details.as_deref();
-    let extended = increment.event.is_some() || increment.origin.is_some() || details.is_some();
-    out.push(kinds[usize::from(extended)]);
-    write_i64(out, increment.at);
-    write_u64(out, increment.n);
-    write_pairs(out, &increment.keys);
-    write_pairs(out, &increment.by);
-    for text in [&increment.id, &increment.user] {
-        // An id or a user is never empty, so no length can mean "none".
-        write_bytes(out, text.as_deref().unwrap_or_default().as_bytes());
-    }
-    if !extended {
-        return;
-    }
-    let is_correction = increment
-        .event
-        .as_ref()
-        .is_some_and(|event| event.correction);
-    let flags = [
-        (FLAG_CORRECTION, is_correction),
-        (FLAG_EVENT, increment.event.is_some()),
-        (FLAG_ORIGIN, increment.origin.is_some()),
-        (FLAG_SET_ASIDE, increment.set_aside() > 0),
-        (FLAG_DETAILS, details.is_some_and(Details::has_texts)),
-    ];
-    let set = flags.iter().filter(|(_, is_set)| *is_set);
-    write_u64(out, set.map(|(flag, _)| flag).sum());
-    if let Some(event) = &increment.event {
-        write_bytes(out, event.kind.as_bytes());
-        write_bytes(out, event.view.as_deref().unwrap_or_default().as_bytes());
-    }
-    if let Some(origin) = &increment.origin {
-        write_bytes(out, origin.producer.as_bytes());
-        write_u64(out, origin.epoch);
-        write_u64(out, origin.sequence);
-    }
-    if let Some(details) = details {
-        details.encode(out);
-    }
-}
-
 /// The number of the manifest when the payload begins with a `Manifest` record. Reads no other record.
 pub fn noted_manifest(payload: &[u8]) -> Option<u64> {
     let (&KIND_MANIFEST, mut number) = payload.split_first()? else {
@@ -355,14 +349,25 @@ pub fn decode_all(mut payload: &[u8], count: u32) -> Result<Vec<Record>, RecordE
 }
 
 fn decode(input: &mut &[u8]) -> Option<Record> {
-    let (&kind, rest) = input.split_first()?;
-    *input = rest;
+    let kind = *input.split_off_first()?;
+    if kind != KIND_OF_IDENTITY {
+        return decode_kind(kind, input);
+    }
+    let identity = read_str(input).filter(|name| is_identity(name))?;
+    let kind = *input.split_off_first()?;
+    let mut record = decode_kind(kind, input)?;
+    *record.identity_mut()? = Some(identity.into());
+    Some(record)
+}
+
+fn decode_kind(kind: u8, input: &mut &[u8]) -> Option<Record> {
     Some(match kind {
         KIND_INCREMENT => Record::Increment(decode_increment(input)?),
         KIND_LATE => Record::Late(decode_increment(input)?),
         KIND_EXTENDED => Record::Increment(decode_extended(input)?),
         KIND_LATE_EXTENDED => Record::Late(decode_extended(input)?),
         KIND_REFUSED | KIND_REFUSED_OF => Record::Refused {
+            identity: None,
             id: read_text(input)?,
             field: read_text(input)?,
             detail: read_text(input)?,
@@ -372,6 +377,7 @@ fn decode(input: &mut &[u8]) -> Option<Record> {
             },
         },
         KIND_DUPLICATE => Record::Duplicate {
+            identity: None,
             id: read_text(input)?,
             of: read_u64(input)?,
         },
@@ -385,6 +391,7 @@ fn decode(input: &mut &[u8]) -> Option<Record> {
         },
         KIND_BATCH | KIND_BATCH_FILTERED | KIND_BATCH_SKIPPED | KIND_BATCH_SET_ASIDE => {
             Record::Batch {
+                identity: None,
                 key: read_text(input)?,
                 body: u128::from_be_bytes(read_bytes(input)?.try_into().ok()?),
                 accepted: decode_accepted(input, kind)?,
@@ -430,58 +437,16 @@ fn decode_accepted(input: &mut &[u8], kind: u8) -> Option<Accepted> {
     })
 }
 
-fn decode_increment(input: &mut &[u8]) -> Option<Increment> {
-    Some(Increment {
-        at: read_i64(input)?,
-        n: read_u64(input)?,
-        keys: read_pairs(input)?,
-        by: read_pairs(input)?,
-        id: Some(read_text(input)?).filter(|id| !id.is_empty()),
-        user: Some(read_text(input)?).filter(|user| !user.is_empty()),
-        event: None,
-        origin: None,
-        details: None,
-    })
-}
-
-fn decode_extended(input: &mut &[u8]) -> Option<Increment> {
-    let increment = decode_increment(input)?;
-    let flags = read_u64(input)?;
-    // A flag of a newer build may change what the record means.
-    let known = FLAG_CORRECTION | FLAG_EVENT | FLAG_ORIGIN | FLAG_SET_ASIDE | FLAG_DETAILS;
-    (flags & !known == 0).then_some(())?;
-    let event = match flags & FLAG_EVENT {
-        0 => None,
-        _ => Some(Box::new(Event {
-            kind: read_text(input)?,
-            view: Some(read_text(input)?).filter(|view| !view.is_empty()),
-            correction: flags & FLAG_CORRECTION != 0,
-        })),
-    };
-    let origin = match flags & FLAG_ORIGIN {
-        0 => None,
-        _ => Some(Box::new(Origin {
-            producer: read_text(input)?,
-            epoch: read_u64(input)?,
-            sequence: read_u64(input)?,
-        })),
-    };
-    let has = |flag| flags & flag != 0;
-    let details = Details::decode(input, has(FLAG_SET_ASIDE), has(FLAG_DETAILS))?;
-    Some(Increment {
-        details: details.boxed(),
-        event,
-        origin,
-        ..increment
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::details::Evidence;
-    use crate::increment::Text;
+    use crate::details::{Details, Evidence};
+    use crate::increment::{Event, Origin};
     use proptest::prelude::*;
+
+    fn any_identity() -> impl Strategy<Value = Option<Text>> {
+        proptest::option::of("[a-zA-Z0-9._-]{1,64}".prop_map(Text::from))
+    }
 
     fn any_increment() -> impl Strategy<Value = Increment> {
         let pair = ("[a-z]{1,3}", "\\PC{0,30}");
@@ -514,9 +479,10 @@ mod tests {
             });
         let event = proptest::option::of(event);
         let origin = proptest::option::of(origin);
-        let more = (event, origin, details);
-        (plain, more).prop_map(|((at, n, keys, by, id, user), (event, origin, details))| {
-            Increment {
+        let more = (event, origin, details, any_identity());
+        (plain, more).prop_map(
+            |((at, n, keys, by, id, user), (event, origin, details, identity))| Increment {
+                identity,
                 at,
                 n,
                 keys,
@@ -526,8 +492,8 @@ mod tests {
                 event: event.map(Box::new),
                 origin: origin.map(Box::new),
                 details: details.boxed(),
-            }
-        })
+            },
+        )
     }
 
     fn any_skipped() -> impl Strategy<Value = Skipped> {
@@ -558,26 +524,34 @@ mod tests {
             any_increment().prop_map(Record::Late),
             ("[a-z]{1,9}", any_increment())
                 .prop_map(|(rule, increment)| Record::Filtered { rule, increment }),
-            ("\\PC{0,30}", any::<u64>()).prop_map(|(id, of)| Record::Duplicate { id, of }),
+            (any_identity(), "\\PC{0,30}", any::<u64>())
+                .prop_map(|(identity, id, of)| Record::Duplicate { identity, id, of }),
             (
+                any_identity(),
                 "\\PC{0,30}",
                 "[a-z.]{0,9}",
                 "\\PC{0,30}",
                 proptest::collection::vec("[a-z]{1,9}", 0..4)
             )
-                .prop_map(|(id, field, detail, namespaces)| Record::Refused {
-                    id,
-                    field,
-                    detail,
-                    namespaces,
+                .prop_map(|(identity, id, field, detail, namespaces)| {
+                    Record::Refused {
+                        identity,
+                        id,
+                        field,
+                        detail,
+                        namespaces,
+                    }
                 }),
-            ("\\PC{0,30}", any::<u128>(), any_accepted()).prop_map(|(key, body, accepted)| {
-                Record::Batch {
-                    key,
-                    body,
-                    accepted,
+            (any_identity(), "\\PC{0,30}", any::<u128>(), any_accepted()).prop_map(
+                |(identity, key, body, accepted)| {
+                    Record::Batch {
+                        identity,
+                        key,
+                        body,
+                        accepted,
+                    }
                 }
-            }),
+            ),
             (0..1_000_000_u32).prop_map(|day| Record::Rotate {
                 today: Day::from_number(day)
             }),
@@ -631,6 +605,7 @@ mod tests {
         .concat();
         for (bytes, filtered) in [(before, 0), (filtered, 9)] {
             let record = Record::Batch {
+                identity: None,
                 key: "k".to_owned(),
                 body: u128::from_be_bytes(body),
                 accepted: Accepted {
@@ -645,6 +620,23 @@ mod tests {
             let mut again = Vec::new();
             record.encode(&mut again);
             assert_eq!(again, bytes);
+        }
+    }
+
+    #[test]
+    fn an_identity_stands_once_and_before_a_record_that_has_one_only() {
+        let wrapped = |inner: &[u8]| [&[KIND_OF_IDENTITY, 1, b'k'][..], inner].concat();
+        let duplicate = [KIND_DUPLICATE, 1, b'a', 7];
+        assert!(decode_all(&wrapped(&duplicate), 1).is_ok());
+        for wrong in [
+            wrapped(&wrapped(&duplicate)),
+            wrapped(&[KIND_MANIFEST, 7]),
+            wrapped(&[]),
+            [&[KIND_OF_IDENTITY, 0][..], &duplicate].concat(),
+            [&[KIND_OF_IDENTITY, 1, b'\n'][..], &duplicate].concat(),
+        ] {
+            let error = decode_all(&wrong, 1).unwrap_err();
+            assert_eq!(error.kind, KIND_OF_IDENTITY, "{wrong:?}");
         }
     }
 }

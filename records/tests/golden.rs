@@ -10,9 +10,9 @@ use std::path::Path;
 
 use data_encoding::HEXLOWER;
 use tallyring_records::{
-    Accepted, Day, Details, Event, EventType, Evidence, Filter, Grain, Increment, LongKeys,
-    Namespace, Origin, Point, Ratio, Record, Schema, Skipped, StoreId, TimeCode, User, Users,
-    decode_all, shard_of,
+    Accepted, Day, Details, Event, EventType, Evidence, Filter, Grain, INSTALLATION, Increment,
+    LongKeys, Namespace, Origin, Point, Ratio, Record, Schema, Skipped, StoreId, TimeCode, User,
+    Users, decode_all, shard_of,
 };
 
 /// The text of a golden file, which must be the text that this build writes.
@@ -105,6 +105,7 @@ fn event(correction: bool) -> Increment {
 
 fn batch(filtered: u64, skipped: Vec<Skipped>) -> Record {
     Record::Batch {
+        identity: None,
         key: "batch-1".into(),
         body: 0x0123_4567_89ab_cdef_0011_2233_4455_6677,
         accepted: Accepted {
@@ -120,6 +121,7 @@ fn batch(filtered: u64, skipped: Vec<Skipped>) -> Record {
 
 fn refused(namespaces: &[&str]) -> Record {
     Record::Refused {
+        identity: None,
         id: "id-2".into(),
         field: "keys.x".into(),
         detail: "is not declared".into(),
@@ -147,6 +149,7 @@ fn records() -> Vec<Record> {
         Record::Increment(plain),
         Record::Increment(increment()),
         Record::Duplicate {
+            identity: None,
             id: "id-1".into(),
             of: 128,
         },
@@ -225,6 +228,7 @@ fn detailed_records() -> Vec<Record> {
         ..increment
     };
     let Record::Batch {
+        identity,
         key,
         body,
         accepted,
@@ -241,6 +245,7 @@ fn detailed_records() -> Vec<Record> {
             increment: with(full, event(false)),
         },
         Record::Batch {
+            identity,
             key,
             body,
             accepted: Accepted {
@@ -261,6 +266,51 @@ fn records_with_details_are_read_and_written_as_they_were() {
     }
     let kept = golden("log-records-details.txt", &written);
     for (line, record) in kept.lines().zip(detailed_records()) {
+        let bytes = HEXLOWER.decode(line.as_bytes()).unwrap();
+        assert_eq!(decode_all(&bytes, 1), Ok(vec![record]), "{line}");
+    }
+}
+
+/// A record of an identity for each kind that can have one.
+fn records_of_identities() -> Vec<Record> {
+    let identity = || Some("2bq4xyz7".into());
+    let of_identity = |increment| Increment {
+        identity: identity(),
+        ..increment
+    };
+    let mut records = vec![
+        Record::Increment(of_identity(increment())),
+        Record::Late(of_identity(event(true))),
+        Record::Filtered {
+            rule: "bots".into(),
+            increment: of_identity(event(false)),
+        },
+        Record::Duplicate {
+            identity: Some(INSTALLATION.into()),
+            id: "id-1".into(),
+            of: 128,
+        },
+        refused(&["l", "?"]),
+        batch(9, Vec::new()),
+    ];
+    for record in &mut records {
+        if let Record::Refused { identity: of, .. } | Record::Batch { identity: of, .. } = record {
+            *of = identity();
+        }
+    }
+    records
+}
+
+#[test]
+fn records_of_identities_are_read_and_written_as_they_were() {
+    let mut written = String::new();
+    for record in records_of_identities() {
+        let mut bytes = Vec::new();
+        record.encode(&mut bytes);
+        writeln!(written, "{}", HEXLOWER.encode(&bytes)).unwrap();
+    }
+    let kept = golden("log-records-identities.txt", &written);
+    for (line, record) in kept.lines().zip(records_of_identities()) {
         let bytes = HEXLOWER.decode(line.as_bytes()).unwrap();
         assert_eq!(decode_all(&bytes, 1), Ok(vec![record]), "{line}");
     }

@@ -184,6 +184,7 @@ fn keys() -> [KeyEntry; 2] {
         login: Some("jehiah".into()),
         limit: Some(1_000),
         max_n: Some(50),
+        identity: None,
         note: Some("a note".into()),
         created_ms: NOW_MS,
         revoked_ms: Some(NOW_MS + 1),
@@ -248,6 +249,26 @@ fn a_catalog_as_text_is_read_and_written_as_it_was() {
     let catalog = Catalog::open(&kept.path().join("catalog")).expect("made of the text");
     assert_eq!(catalog.keys().expect("keys"), keys());
     assert_eq!(catalog.last_job().expect("a job"), Some(job()));
+}
+
+/// A field that a key has only where it shares an identity.
+#[test]
+fn a_key_of_a_shared_identity_is_kept_as_it_was() {
+    let made = tempfile::tempdir().expect("a directory");
+    let catalog = Catalog::open(&made.path().join("catalog")).expect("a catalog");
+    let [_, bare] = keys();
+    let shares = KeyEntry {
+        identity: Some("edge-1".into()),
+        ..bare
+    };
+    catalog.put_key(&shares).expect("kept");
+    let disk = OsDisk::new(made.path()).expect("a disk");
+    let text = disk.read("catalog.json").expect("the catalog as text");
+    check_written("catalog-identity.json", &text);
+    drop(catalog);
+    fs::remove_dir_all(made.path().join("catalog")).expect("removed");
+    let again = Catalog::open(&made.path().join("catalog")).expect("made of the text");
+    assert_eq!(again.keys().expect("keys"), [shares]);
 }
 
 #[test]

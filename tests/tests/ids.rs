@@ -127,7 +127,13 @@ fn the_verdict_on_an_id_is_told_beyond_its_window_until_the_log_is_removed() {
     let world = Days::new();
     assert!(world.click("first", START_MS));
     assert!(!world.click("first", START_MS + HOUR_MS));
-    let told = |world: &Days| world.store.intake().id_history("first").expect("a history");
+    let told = |world: &Days| {
+        world
+            .store
+            .intake()
+            .id_history(None, "first")
+            .expect("a history")
+    };
     let check = |world: &Days| {
         let history = told(world);
         let counted = history.counted.expect("it counted");
@@ -151,7 +157,11 @@ fn the_verdict_on_an_id_is_told_beyond_its_window_until_the_log_is_removed() {
     let (world, _) = world.reopened();
     check(&world);
     assert_eq!(
-        world.store.intake().id_history("never").expect("a history"),
+        world
+            .store
+            .intake()
+            .id_history(None, "never")
+            .expect("a history"),
         Default::default()
     );
     world.clock.set(START_MS + 200 * HOUR_MS);
@@ -256,7 +266,7 @@ fn a_group_of_several_frames_is_counted_and_remembered_record_by_record() {
             ("last", many + 1),
         ];
         let sequence = |id| {
-            let history = store.intake().id_history(id).expect("the log");
+            let history = store.intake().id_history(None, id).expect("the log");
             let logged = history.counted.expect("it counted");
             assert!(
                 matches!(logged.record, Record::Increment(Increment { id: Some(of), .. }) if of == id)

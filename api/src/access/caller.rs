@@ -8,7 +8,8 @@ use std::time::Duration;
 use axum::extract::FromRequestParts;
 use axum::http::StatusCode;
 use axum::http::request::Parts;
-use tallyring_records::Increment;
+use tallyring_realtime::catalog::Scope;
+use tallyring_records::{Increment, Text};
 
 use super::table::Key;
 use crate::problem::Problem;
@@ -60,14 +61,14 @@ impl Caller {
         self.key.as_ref().map(|(key, _)| key.as_ref())
     }
 
-    /// A name that a client gives for itself alone, apart from equal names of clients with other keys. Without keys all
-    /// clients share the name.
-    /// Neither an id nor a header's text has a line's end, so no two are taken for one another.
-    pub fn own(&self, text: &str) -> String {
-        match self.key() {
-            Some(key) => format!("{}\n{text}", key.id),
-            None => text.to_owned(),
-        }
+    /// The identity of the ids that it sends; none without keys.
+    pub fn identity(&self) -> Option<&Text> {
+        self.key().map(|key| &key.identity)
+    }
+
+    /// True when it may ask for the ids of every identity.
+    pub fn sees_all_identities(&self) -> bool {
+        self.key().is_none_or(|key| key.has_scope(Scope::Admin))
     }
 
     /// True for a key that is limited to some namespaces, and may not be told of all.

@@ -44,6 +44,10 @@ pub(crate) struct NewKeyBody {
     /// bound
     #[schema(minimum = 1, maximum = 9007199254740991u64)]
     max_n: Option<u64>,
+    /// The identity of the ids, producers and batch keys that the key sends; its own if left out. The identity of
+    /// another key is shared; `installation` is that of everything that comes without a key
+    #[schema(max_length = 64, pattern = "^[A-Za-z0-9._-]+$")]
+    identity: Option<String>,
     /// For people
     note: Option<String>,
 }
@@ -55,7 +59,8 @@ pub(crate) struct NewKeyBody {
 #[utoipa::path(post, path = "/v1/admin/keys", tag = "operate", request_body = NewKeyBody, responses(
     (status = 201, description = "The key, in `key`", body = Object, example = json!({
         "id": "2bq4xyz7", "scopes": ["write", "read"], "namespaces": ["l"], "login": "orofrog", "limit": 100,
-        "max_n": 1000000, "note": "redirector", "created_at": "2012-03-16T18:40:47Z", "revoked_at": null, "key": "tr_2bq4xyz7_…",
+        "max_n": 1000000, "identity": "2bq4xyz7", "note": "redirector", "created_at": "2012-03-16T18:40:47Z",
+        "revoked_at": null, "key": "tr_2bq4xyz7_…",
     })),
     ReadErrors,
     BodyErrors,
@@ -100,7 +105,8 @@ pub(crate) async fn create(
 #[utoipa::path(get, path = "/v1/admin/keys", tag = "operate", responses(
     (status = 200, description = "The keys", body = Object, example = json!({ "keys": [{
         "id": "2bq4xyz7", "scopes": ["read", "write"], "namespaces": ["l"], "login": null, "limit": null,
-        "max_n": 1000000, "note": "redirector", "created_at": "2012-03-16T18:40:47Z", "revoked_at": null,
+        "max_n": 1000000, "identity": "2bq4xyz7", "note": "redirector", "created_at": "2012-03-16T18:40:47Z",
+        "revoked_at": null,
     }] })),
 ))]
 pub(crate) async fn list(State(state): State<ApiState>) -> Result<Json<Value>, Problem> {
@@ -118,7 +124,8 @@ pub(crate) async fn list(State(state): State<ApiState>) -> Result<Json<Value>, P
     responses(
         (status = 200, description = "It is revoked", body = Object, example = json!({
             "id": "2bq4xyz7", "scopes": ["read", "write"], "namespaces": null, "login": null, "limit": null,
-            "max_n": null, "note": null, "created_at": "2012-03-16T18:40:47Z", "revoked_at": "2012-03-17T08:00:00Z",
+            "max_n": null, "identity": "2bq4xyz7", "note": null, "created_at": "2012-03-16T18:40:47Z",
+            "revoked_at": "2012-03-17T08:00:00Z",
         })),
         ReadErrors,
     ),

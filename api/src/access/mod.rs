@@ -43,6 +43,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
 use tallyring_realtime::catalog::{Catalog, CatalogError};
+use tallyring_records::{INSTALLATION, Text};
 
 use cors::Origins;
 use gate::{Gate, Queue};
@@ -146,6 +147,19 @@ impl Access {
     /// True once there ever was a key: from then on every request needs one.
     pub fn needs_keys(&self) -> bool {
         self.table.load().is_some()
+    }
+
+    /// The identity of ids that come without a key, as over StatsD: none while there are no keys.
+    pub fn identity_without_key(&self) -> Option<Text> {
+        self.needs_keys().then(|| INSTALLATION.into())
+    }
+
+    /// The identities that may have sent something: those of all keys that could ever write, and that of what comes
+    /// without a key. None without keys.
+    pub(crate) fn writing_identities(&self) -> Vec<Text> {
+        let table = self.table.load();
+        let identities = table.iter().flat_map(|table| table.writing_identities());
+        identities.cloned().collect()
     }
 
     /// True while the caller's key is in force: streams outlive the moment at which their key was checked.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tallyring_realtime::catalog::{Catalog, CatalogError, KeyEntry, Scope};
-use tallyring_records::{COUNT_MAX, FieldError, Schema};
+use tallyring_records::{COUNT_MAX, FieldError, Schema, check_identity};
 
 use super::key::NewKey;
 use crate::calendar::rfc3339_utc;
@@ -27,6 +27,9 @@ pub struct KeyRequest {
     /// bound.
     #[serde(default)]
     pub max_n: Option<u64>,
+    /// The identity of the ids that the key sends, to share it; if left out, the key has its own.
+    #[serde(default)]
+    pub identity: Option<String>,
     /// For people.
     #[serde(default)]
     pub note: Option<String>,
@@ -64,6 +67,9 @@ impl KeyRequest {
         {
             let detail = format!("must be 1 to {COUNT_MAX}");
             return Err(FieldError::malformed("max_n", &max_n.to_string(), detail));
+        }
+        if let Some(identity) = &self.identity {
+            check_identity(identity)?;
         }
         for (name, text) in [("login", &self.login), ("note", &self.note)] {
             let Some(text) = text else { continue };
@@ -117,7 +123,11 @@ pub fn issue(
     let taken = catalog.keys()?;
     let key = loop {
         let key = NewKey::random(random);
-        if taken.iter().all(|entry| entry.id != key.id) {
+        // The id names the identity of the key, which may not be one that others have.
+        if taken
+            .iter()
+            .all(|entry| entry.id != key.id && entry.identity() != key.id)
+        {
             break key;
         }
     };
@@ -133,6 +143,7 @@ pub fn issue(
         login: request.login,
         limit: request.limit,
         max_n: request.max_n.or(is_limited.then_some(MAX_N_OF_LIMITED)),
+        identity: request.identity,
         note: request.note,
         created_ms: now_ms,
         revoked_ms: None,
@@ -151,6 +162,7 @@ pub fn key_json(entry: &KeyEntry) -> Value {
         "login": entry.login,
         "limit": entry.limit,
         "max_n": entry.max_n,
+        "identity": entry.identity(),
         "note": entry.note,
         "created_at": time(entry.created_ms),
         "revoked_at": entry.revoked_ms.map(time),
@@ -168,6 +180,7 @@ mod tests {
             login: None,
             limit: None,
             max_n: None,
+            identity: None,
             note: None,
         }
     }
@@ -220,6 +233,13 @@ mod tests {
                     ..request()
                 },
                 "login",
+            ),
+            (
+                KeyRequest {
+                    identity: Some("a b".into()),
+                    ..request()
+                },
+                "identity",
             ),
             (
                 KeyRequest {

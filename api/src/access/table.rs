@@ -1,10 +1,11 @@
 //! The keys in force, by id.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use axum::http::StatusCode;
 use tallyring_realtime::catalog::{KeyEntry, Scope};
+use tallyring_records::{INSTALLATION, Text};
 
 use super::denial::Denial;
 use super::key::{NewKey, Presented};
@@ -24,6 +25,8 @@ pub(super) struct Key {
     pub rate: Option<Arc<Bucket>>,
     /// The most that one increment may count.
     pub max_n: Option<u64>,
+    /// The identity of the ids that the key sends.
+    pub identity: Text,
     /// The key's share of the places.
     pub share: Share,
     secret_hash: [u8; 32],
@@ -33,7 +36,11 @@ pub(super) struct Key {
 
 /// All keys in force; replaced whole.
 #[derive(Debug)]
-pub(super) struct KeyTable(HashMap<String, Arc<Key>>);
+pub(super) struct KeyTable {
+    keys: HashMap<String, Arc<Key>>,
+    /// The identities of all keys that could ever write.
+    writing_identities: BTreeSet<Text>,
+}
 
 impl KeyTable {
     /// The keys that are not revoked, and the local one. Keys that `before` had keep the state of their rates and
@@ -44,9 +51,13 @@ impl KeyTable {
         limits: &AccessLimits,
         before: Option<&Self>,
     ) -> Self {
-        let known = |id: &str| before.and_then(|before| before.0.get(id));
+        let known = |id: &str| before.and_then(|before| before.keys.get(id));
         let share =
             |id: &str| known(id).map_or_else(|| Share::of_key(limits), |key| key.share.clone());
+        let may_write = |entry: &&KeyEntry| entry.scopes.contains(&Scope::Write);
+        let writing = entries.iter().filter(may_write).map(KeyEntry::identity);
+        let writing = writing.chain([INSTALLATION, &local.id]);
+        let writing_identities = writing.map(Text::from).collect();
         let mut keys: HashMap<_, _> = entries
             .into_iter()
             .filter(|entry| entry.revoked_ms.is_none())
@@ -56,6 +67,7 @@ impl KeyTable {
                     .or_else(|| entry.limit.map(|limit| Arc::new(Bucket::new(limit))));
                 let key = Key {
                     share: share(&entry.id),
+                    identity: entry.identity().into(),
                     id: entry.id,
                     login: entry.login,
                     rate,
@@ -73,24 +85,33 @@ impl KeyTable {
             login: None,
             rate: None,
             max_n: None,
+            identity: local.id.as_str().into(),
             secret_hash: local.secret_hash,
             scopes: Scope::ALL.to_vec(),
             namespaces: None,
         };
         keys.insert(local.id.clone(), Arc::new(local));
-        Self(keys)
+        Self {
+            keys,
+            writing_identities,
+        }
+    }
+
+    /// The identities of all keys that could ever write, and that of what comes without a key.
+    pub(super) fn writing_identities(&self) -> &BTreeSet<Text> {
+        &self.writing_identities
     }
 
     /// True when this key of an earlier table is still in force.
     pub(super) fn holds(&self, key: &Key) -> bool {
-        let kept = self.0.get(&key.id);
+        let kept = self.keys.get(&key.id);
         kept.is_some_and(|kept| kept.secret_hash == key.secret_hash)
     }
 
     /// The key that `text` is, if it is one in force.
     pub(super) fn find(&self, text: &str) -> Option<Arc<Key>> {
         let presented = Presented::parse(text)?;
-        let key = self.0.get(presented.id);
+        let key = self.keys.get(presented.id);
         presented
             .matches(key.map(|key| &key.secret_hash))
             .then(|| key.cloned())
@@ -99,12 +120,17 @@ impl KeyTable {
 }
 
 impl Key {
+    /// True when the key has the scope.
+    pub(super) fn has_scope(&self, scope: Scope) -> bool {
+        self.scopes.contains(&scope)
+    }
+
     /// Lets the key do what it has the scope for.
     ///
     /// # Errors
     /// 403 that lists the scopes of the key.
     pub(super) fn check_scope(&self, scope: Scope) -> Result<(), Denial> {
-        if self.scopes.contains(&scope) {
+        if self.has_scope(scope) {
             return Ok(());
         }
         let names: Vec<&str> = self.scopes.iter().map(|scope| scope.name()).collect();

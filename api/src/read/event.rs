@@ -1,13 +1,17 @@
 //! `GET /v1/events/{id}`: what became of an event or increment, by its id.
 
+use std::borrow::Cow;
+
 use axum::Json;
 use axum::extract::{RawQuery, State};
-use axum::http::header;
+use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tallyring_realtime::{IdHistory, Logged, Store};
-use tallyring_records::{Grain, Increment, Offset, Record, Schema, Text, TimeCode, how_many};
+use tallyring_records::{
+    Grain, Increment, Offset, Record, Schema, Text, TimeCode, check_identity, how_many,
+};
 
 use crate::access::Caller;
 use crate::calendar::rfc3339_utc;
@@ -26,6 +30,9 @@ pub(crate) struct IdVerdict {
     /// The source of a CloudEvent, within which the id is one
     #[serde(skip_serializing_if = "Option::is_none")]
     source: Option<String>,
+    /// The identity that sent it; left out where it came before there were keys
+    #[serde(skip_serializing_if = "Option::is_none")]
+    identity: Option<String>,
     verdict: Verdict,
     #[serde(skip_serializing_if = "Option::is_none")]
     counted: Option<CountedEvent>,
@@ -36,6 +43,10 @@ pub(crate) struct IdVerdict {
     filtered: Option<FilteredEvent>,
     #[serde(skip_serializing_if = "Option::is_none")]
     refused: Option<RefusedEvent>,
+    /// The verdicts of other identities that know the id, for a key with the scope admin; left out where there are none
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(no_recursion)]
+    others: Vec<IdVerdict>,
 }
 
 /// The fate of an id.
@@ -131,11 +142,13 @@ struct RefusedEvent {
 /// As long as the log is kept: counted (in which buckets and which generation), corrected (counted late, after its time
 /// was settled), filtered (by which rule) or refused (for which field); and when it came again first. Where a whole
 /// batch is refused, only the wrong item has a verdict; the others were not seen. A CloudEvent has its id within its
-/// `source`. A key that is limited to namespaces is told of what names no others.
+/// `source`. A key is told of ids of its own identity, and of those from before there were keys; a key with the scope
+/// admin of all. A key that is limited to namespaces is told of what names no others.
 #[utoipa::path(get, path = "/v1/events/{id}", tag = "read",
     params(
         ("id" = String, Path, description = "An event's or increment's id, percent-encoded", example = "e1"),
         ("source" = Option<String>, Query, description = "The source of a CloudEvent", example = "/shop"),
+        ("identity" = Option<String>, Query, description = "The identity that sent it; another than that of the key needs the scope admin", example = "2bq4xyz7"),
     ),
     responses(
         (status = 200, description = "The verdict", body = IdVerdict, example = json!({
@@ -159,31 +172,111 @@ pub(crate) async fn verdict(
     RawQuery(query): RawQuery,
 ) -> Result<impl IntoResponse, Problem> {
     let mut query = QueryString::parse(query.as_deref())?;
-    let source = query.take("source")?.filter(|source| !source.is_empty());
-    let source = source.map(std::borrow::Cow::into_owned);
-    query.finish("source")?;
+    let named =
+        |text: Option<Cow<'_, str>>| text.filter(|text| !text.is_empty()).map(Cow::into_owned);
+    let source = named(query.take("source")?);
+    let identity = named(query.take("identity")?);
+    query.finish("source and identity")?;
+    let whose = Whose::asked(&state, &caller, identity)?;
     let verdict = blocking(&state, move |store| {
         let source = source.as_deref();
         let identity = source.map(|source| cloud_event::identity(source, &id));
-        let history = store
-            .intake()
-            .id_history(identity.as_deref().unwrap_or(&id))?;
-        let visible = visible(&caller, history);
-        answer(store, (&id, source), visible).map(Json).ok_or_else(|| {
+        let histories = whose.histories(store, identity.as_deref().unwrap_or(&id))?;
+        let verdicts = histories.into_iter().filter_map(|(identity, history)| {
+            answer(store, (&id, source), identity, visible(&caller, history))
+        });
+        let mut verdicts = verdicts.collect::<Vec<_>>().into_iter();
+        let first = verdicts.next().ok_or_else(|| {
             let days = how_many(store.options().log_days(), "day");
             let limited = match caller.is_limited() {
                 true => "; this key sees only ids that name no namespaces but its own",
                 false => "",
             };
+            let of_whom = match &whose {
+                Whose::One(identity) => format!("; ids of the identity {identity} were asked for"),
+                Whose::All(_) => String::new(),
+            };
             let detail = format!(
                 "was not seen in the log, which is kept for {days}; a batch that was refused as a whole is there with its \
-                 wrong item only, and a CloudEvent with its id within its `source`{limited}"
+                 wrong item only, and a CloudEvent with its id within its `source`{limited}{of_whom}"
             );
             Problem::unknown("id", &id, detail)
-        })
+        })?;
+        Ok(Json(IdVerdict {
+            others: verdicts.collect(),
+            ..first
+        }))
     });
     // It may come again, or be exported, at any time.
     Ok(([(header::CACHE_CONTROL, "no-cache")], verdict.await?))
+}
+
+/// The identities whose ids are asked for.
+enum Whose {
+    One(Text),
+    /// All that may have sent something.
+    All(Vec<Text>),
+}
+
+impl Whose {
+    /// The identity that is named, else that of the key; all for a key with the scope admin, and without keys.
+    fn asked(state: &ApiState, caller: &Caller, named: Option<String>) -> Result<Self, Problem> {
+        if let Some(name) = &named {
+            check_identity(name)?;
+        }
+        let sees_all = caller.sees_all_identities();
+        match (named, caller.identity()) {
+            (None, Some(own)) if !sees_all => Ok(Self::One(own.clone())),
+            (None, _) => Ok(Self::All(state.access.writing_identities())),
+            (Some(name), own) if sees_all || own.is_some_and(|own| *own == *name) => {
+                Ok(Self::One(name.into()))
+            }
+            (Some(name), _) => {
+                let detail = format!(
+                    "The identity `{name}` is not that of this key: leave `identity` out, or use a key with the scope `admin`."
+                );
+                let problem = Problem::new(StatusCode::FORBIDDEN, "Forbidden", detail);
+                Err(problem.about("identity", Some(name)))
+            }
+        }
+    }
+
+    /// The histories of an id by identity, the earliest first. Records from before there were keys belong to every
+    /// identity.
+    fn histories(
+        &self,
+        store: &Store,
+        id: &str,
+    ) -> tallyring_realtime::Result<Vec<(Option<Text>, IdHistory)>> {
+        let history = |identity| store.intake().id_history(identity, id);
+        let unowned = history(None)?;
+        let identities = match self {
+            Self::One(identity) => {
+                let known = history(Some(identity))?.or(unowned);
+                return Ok(vec![(Some(identity.clone()), known)]);
+            }
+            Self::All(identities) => identities,
+        };
+        let mut histories = Vec::new();
+        for identity in identities {
+            let own = history(Some(identity))?;
+            if !own.is_empty() {
+                histories.push((Some(identity.clone()), own.or(unowned.clone())));
+            }
+        }
+        // A duplicate of what came before there were keys tells of that, too.
+        if histories
+            .iter()
+            .all(|(_, history)| history.counted != unowned.counted)
+        {
+            histories.push((None, unowned));
+        }
+        histories.sort_by_key(|(_, history)| {
+            let first = history.counted.as_ref().or(history.refused.as_ref());
+            first.map(|logged| logged.offset)
+        });
+        Ok(histories)
+    }
 }
 
 /// The part of a history that the key may see: a record that names a namespace of others, or none that is known, counts
@@ -212,6 +305,7 @@ fn visible(caller: &Caller, history: IdHistory) -> IdHistory {
 fn answer(
     store: &Store,
     (id, source): (&str, Option<&str>),
+    identity: Option<Text>,
     history: IdHistory,
 ) -> Option<IdVerdict> {
     let schema = store.schema();
@@ -232,11 +326,13 @@ fn answer(
     Some(IdVerdict {
         id: id.to_owned(),
         source: source.map(str::to_owned),
+        identity: identity.map(String::from),
         verdict,
         counted,
         duplicate,
         filtered,
         refused,
+        others: Vec::new(),
     })
 }
 

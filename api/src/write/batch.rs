@@ -94,7 +94,7 @@ pub(super) async fn count<T: Item>(
         let store = Arc::clone(state.store());
         move || {
             let told = cloud_event::in_headers(&headers, &writes.cloud_events);
-            let key = batch_key(&store, &caller, (kind, &headers, told), &body, skip)?;
+            let key = batch_key(&store, (kind, &headers, told), &body, skip)?;
             let found = items(&headers, &body)?;
             caller.pay_for(found.len());
             let parse = |item| parse(item, &schema, now).and_then(|read| caller.allow(read));
@@ -111,14 +111,14 @@ pub(super) async fn count<T: Item>(
         false => behind(reading).await?,
     };
     if let Some((_, wrong)) = rejected.pop_if(|_| !skip) {
-        log_refused(state, good.into_refused()).await;
+        log_refused(state, caller, good.into_refused()).await;
         return Err(wrong);
     }
     metrics::counter!("tallyring_rejected_total").increment(rejected.len() as u64);
     // More than an answer lists nobody is told of.
     let rejected = rejected.iter().take(REJECTED_LISTED_MAX);
     let rejected = rejected.map(|(index, wrong)| skipped(*index, wrong));
-    let accepted = submit(state, good, key, (skip, rejected.collect())).await?;
+    let accepted = submit(state, caller, good, key, (skip, rejected.collect())).await?;
     Ok(answer(accepted, skip))
 }
 
@@ -224,6 +224,7 @@ fn skipped(index: usize, wrong: &Problem) -> Skipped {
 /// then.
 async fn submit(
     state: &ApiState,
+    caller: &Caller,
     mut good: Good,
     key: Option<BatchKey>,
     (skip, mut skipped): (bool, Vec<Skipped>),
@@ -237,6 +238,7 @@ async fn submit(
             });
         }
         let batch = Batch {
+            identity: caller.identity().cloned(),
             increments: good.submitted(skip),
             key: key.clone(),
             refused: good.refused.iter().map(|(_, item)| item.clone()).collect(),
@@ -252,7 +254,7 @@ async fn submit(
         tries -= 1;
         if !skip || tries == 0 {
             let problem = wrong.first().map(|first| good.wrong(first).1);
-            log_refused(state, good.into_refused()).await;
+            log_refused(state, caller, good.into_refused()).await;
             return Err(problem.unwrap_or_else(|| refusal.into()));
         }
         metrics::counter!("tallyring_rejected_total").increment(wrong.len() as u64);
@@ -287,7 +289,6 @@ fn is_zero(count: &u64) -> bool {
 
 fn batch_key(
     store: &Store,
-    caller: &Caller,
     (kind, headers, told): (&str, &HeaderMap, Vec<u8>),
     body: &[u8],
     skip: bool,
@@ -318,7 +319,7 @@ fn batch_key(
             .body_identity(&[&identity.to_be_bytes()[..], &more].concat());
     }
     Ok(Some(BatchKey {
-        text: caller.own(text),
+        text: text.to_owned(),
         body: identity,
     }))
 }

@@ -49,6 +49,7 @@ pub(super) fn parse(
             view: view(text("view", fields.remove("view"))?)?,
             correction: false,
         })),
+        identity: None,
         details: None,
     };
     event_details::take(&mut fields, rules, &mut details)?;

@@ -126,7 +126,7 @@ pub(crate) struct CloudEventData {
 #[utoipa::path(post, path = "/v1/events", tag = "write",
     params(
         ("on_error" = Option<String>, Query, description = "stop (default) or skip"),
-        ("Idempotency-Key" = Option<String>, Header, description = "Makes the whole batch's retry harmless: the same key, body and on_error at the same endpoint give the same answer. Each API key has its own"),
+        ("Idempotency-Key" = Option<String>, Header, description = "Makes the whole batch's retry harmless: the same key, body and on_error at the same endpoint give the same answer. It belongs to the identity of the API key"),
     ),
     request_body(content(
         (OneOrMany = "application/json"),

@@ -111,11 +111,13 @@ async fn incr(state: &ApiState, caller: &Caller, query: Option<&str>) -> Result<
         Ok(increment) => increment,
         Err(problem) => {
             let item = refused_item(&state.store().schema(), query, &problem);
-            log_refused(state, item).await;
+            log_refused(state, caller, item).await;
             return Err(as_parameter(problem));
         }
     };
+    let has_id = increment.id.is_some();
     let batch = Batch {
+        identity: caller.identity().filter(|_| has_id).cloned(),
         increments: vec![increment],
         ..Batch::default()
     };
@@ -127,7 +129,7 @@ async fn incr(state: &ApiState, caller: &Caller, query: Option<&str>) -> Result<
                 let items = wrong
                     .iter()
                     .filter_map(|item| refused_by_store(item, &problem));
-                log_refused(state, items).await;
+                log_refused(state, caller, items).await;
             }
             Err(as_parameter(problem))
         }

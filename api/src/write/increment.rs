@@ -30,6 +30,7 @@ pub(super) fn parse(
         id: text("id", fields.remove("id"))?,
         user: text("user", fields.remove("user"))?,
         event: None,
+        identity: None,
         origin: origin(&mut fields)?,
         details: details.boxed(),
     };

@@ -64,7 +64,7 @@ pub(crate) enum OneOrMany {
 #[utoipa::path(post, path = "/v1/increments", tag = "write",
     params(
         ("on_error" = Option<String>, Query, description = "stop (default) or skip"),
-        ("Idempotency-Key" = Option<String>, Header, description = "Makes the whole batch's retry harmless: the same key, body and on_error at the same endpoint give the same answer. Each API key has its own"),
+        ("Idempotency-Key" = Option<String>, Header, description = "Makes the whole batch's retry harmless: the same key, body and on_error at the same endpoint give the same answer. It belongs to the identity of the API key"),
     ),
     request_body(content(
         (OneOrMany = "application/json"),

@@ -96,6 +96,7 @@ pub(super) fn parse(
         user: plain.user,
         event: None,
         origin: None,
+        identity: None,
         details: None,
     };
     rules.check(&mut increment, schema)?;

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use tallyring_realtime::{Batch, RefusedItem, WrongItem};
 use tallyring_records::{ID_BYTES_MAX, Increment, Schema};
 
+use crate::access::Caller;
 use crate::problem::Problem;
 use crate::state::ApiState;
 
@@ -69,12 +70,17 @@ pub(super) fn leave_out<T>(items: &mut Vec<T>, wrong: &[WrongItem]) {
 }
 
 /// Logs items that nothing is counted with; where the log takes nothing the sender is told what is wrong all the same.
-pub(super) async fn log_refused(state: &ApiState, refused: impl IntoIterator<Item = RefusedItem>) {
+pub(super) async fn log_refused(
+    state: &ApiState,
+    caller: &Caller,
+    refused: impl IntoIterator<Item = RefusedItem>,
+) {
     let refused = Vec::from_iter(refused);
     if refused.is_empty() {
         return;
     }
     let batch = Batch {
+        identity: caller.identity().cloned(),
         refused,
         ..Batch::default()
     };

@@ -108,6 +108,7 @@ async fn submit(state: &ApiState, mut increments: Vec<Increment>) {
     let mut tries = 0;
     while !increments.is_empty() {
         let batch = Batch {
+            identity: state.access.identity_without_key(),
             increments: increments.clone(),
             ..Batch::default()
         };

@@ -143,6 +143,7 @@ fn intake() -> IntakeEntry {
                 newest_ms: 1_331_985_200_000,
                 run: run("ids/ids.2012-03.s00of01.0123456789abcdef.csv.zst"),
             }],
+            unowned_until_ms: None,
             producers: vec![ProducerEntry {
                 id: "00112233445566778899aabbccddeeff".into(),
                 epoch: 2,
@@ -225,6 +226,17 @@ fn a_manifest_with_every_field_is_read_and_written_as_it_was() {
     manifest().commit(&disk).unwrap();
     check_written("manifest-2", &disk.read(MANIFEST).unwrap());
     assert_eq!(read("manifest-2"), manifest());
+}
+
+/// A field that only a store has which had API keys.
+#[test]
+fn a_manifest_of_a_store_with_identities_is_read_and_written_as_it_was() {
+    let mut manifest = manifest();
+    manifest.intake.ids.unowned_until_ms = Some(1_331_985_000_000);
+    let disk = MemoryDisk::default();
+    manifest.commit(&disk).unwrap();
+    check_written("manifest-2-identities", &disk.read(MANIFEST).unwrap());
+    assert_eq!(read("manifest-2-identities"), manifest);
 }
 
 #[test]

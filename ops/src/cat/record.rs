@@ -6,29 +6,34 @@ use tallyring_records::{Day, Details, Increment, Record, StoreId, Text};
 
 /// Writes a record as a line of text, with the texts of clients escaped.
 pub(super) fn text(record: &Record) -> String {
+    let text = text_without_identity(record);
+    match record.identity() {
+        Some(identity) => format!("{text} identity={identity}"),
+        None => text,
+    }
+}
+
+fn text_without_identity(record: &Record) -> String {
     match record {
         Record::Increment(increment) => format!("increment {}", increment_text(increment)),
         Record::Late(increment) => format!("late {}", increment_text(increment)),
         Record::Filtered { rule, increment } => {
             format!("filtered rule={rule} {}", increment_text(increment))
         }
-        Record::Duplicate { id, of } => format!("duplicate id={} of={of}", id.escape_debug()),
+        Record::Duplicate { id, of, .. } => format!("duplicate id={} of={of}", id.escape_debug()),
         Record::Refused {
             id,
             field,
             detail,
             namespaces,
+            ..
         } => format!(
             "refused id={} of={} {field}: {}",
             id.escape_debug(),
             namespaces.join(","),
             detail.escape_debug()
         ),
-        Record::Batch {
-            key,
-            accepted,
-            body: _,
-        } => {
+        Record::Batch { key, accepted, .. } => {
             format!(
                 "batch key={} accepted={} duplicates={} late={} filtered={} set_aside={} skipped={}",
                 key.escape_debug(),
@@ -114,21 +119,18 @@ pub(super) fn json(position: &str, written: Timestamp, record: &Record) -> Value
             says["rule"] = json!(rule);
             ("filtered", says)
         }
-        Record::Duplicate { id, of } => ("duplicate", json!({ "id": id, "of": of })),
+        Record::Duplicate { id, of, .. } => ("duplicate", json!({ "id": id, "of": of })),
         Record::Refused {
             id,
             field,
             detail,
             namespaces,
+            ..
         } => (
             "refused",
             json!({ "id": id, "field": field, "detail": detail, "namespaces": namespaces }),
         ),
-        Record::Batch {
-            key,
-            accepted,
-            body: _,
-        } => (
+        Record::Batch { key, accepted, .. } => (
             "batch",
             json!({
                 "key": key, "accepted": accepted.accepted, "duplicates": accepted.duplicates,
@@ -152,6 +154,9 @@ pub(super) fn json(position: &str, written: Timestamp, record: &Record) -> Value
     object.insert("position".to_owned(), position.into());
     object.insert("written_at".to_owned(), written.to_string().into());
     object.insert("record".to_owned(), kind.into());
+    if let Some(identity) = record.identity() {
+        object.insert("identity".to_owned(), identity.as_str().into());
+    }
     if let Value::Object(says) = says {
         object.extend(says);
     }

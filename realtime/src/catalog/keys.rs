@@ -52,12 +52,23 @@ pub struct KeyEntry {
     /// The most that one increment may count; none stands for no bound, as for keys that are older than this field.
     #[serde(default)]
     pub max_n: Option<u64>,
+    /// The identity of the ids that the key sends, where it shares that with other keys; none says that the key has its
+    /// own, as keys that are older than this field.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<String>,
     /// A note for people.
     pub note: Option<String>,
     /// Unix milliseconds of the injected clock.
     pub created_ms: i64,
     /// Unix milliseconds of the injected clock, once it was revoked.
     pub revoked_ms: Option<i64>,
+}
+
+impl KeyEntry {
+    /// The identity of the ids that the key sends: its own has the name of the key's id.
+    pub fn identity(&self) -> &str {
+        self.identity.as_deref().unwrap_or(&self.id)
+    }
 }
 
 pub(super) const KEYS: &str = "keys";

@@ -1,12 +1,14 @@
 //! Batches: the input of the intake.
 
-use tallyring_records::{Increment, Skipped};
+use tallyring_records::{Increment, Skipped, Text};
 
 /// Increments that count together or not at all. The caller has validated them.
 #[derive(Debug, Clone, Default)]
 pub struct Batch {
     /// At least one.
     pub increments: Vec<Increment>,
+    /// The identity to which the ids, the producers and the key belong; none where the store has no API keys.
+    pub identity: Option<Text>,
     /// Makes a retry of the whole batch harmless.
     pub key: Option<BatchKey>,
     /// Refused items with ids. They do not count, and [`Intake::id_history`](super::Intake::id_history) reports them.

@@ -3,13 +3,12 @@
 //! Each batch lies within one frame, so it counts all or not at all. The records of a group become visible together,
 //! and only then is any client answered.
 
-use tallyring_records::{Accepted, Increment, Origin, Record};
+use tallyring_records::{Accepted, Increment, Record};
 
 use super::batch::Batch;
 use super::group::Group;
-use super::{
-    AGAIN_DOMAIN, BATCH_KEY_DOMAIN, ID_DOMAIN, Intake, PRODUCER_DOMAIN, REFUSED_DOMAIN, Writer,
-};
+use super::owned::{Domain, Owned};
+use super::{Intake, Writer};
 use crate::error::{Error, ItemFault, OutOfOrder, Refusal, WrongItem};
 use crate::oplog::{OplogError, PAYLOAD_BYTES_MAX};
 use crate::options::Durability;
@@ -73,8 +72,12 @@ impl Intake {
             ..Accepted::default()
         };
         let mut wrong = Vec::new();
+        let identity = batch.identity;
         group.frame.reserve(batch.increments.len());
-        for (index, increment) in batch.increments.into_iter().enumerate() {
+        for (index, mut increment) in batch.increments.into_iter().enumerate() {
+            if increment.id.is_some() || increment.origin.is_some() {
+                increment.identity.clone_from(&identity);
+            }
             match self.is_numbered_duplicate(writer, group, &increment) {
                 Ok(true) => accepted.duplicates += 1,
                 Ok(false) => self.stage_increment(writer, group, base, increment, &mut accepted)?,
@@ -88,12 +91,10 @@ impl Intake {
             return Err(Refusal::Items(wrong));
         }
         for item in batch.refused {
-            let known = self
-                .live
-                .keys()
-                .identity(REFUSED_DOMAIN, item.id.as_bytes());
-            self.remember_first(writer, group, base, known)?;
+            let owned = Owned::new(Domain::Refused, identity.as_ref(), &item.id);
+            self.remember_first(writer, group, base, &owned)?;
             let record = Record::Refused {
+                identity: identity.clone(),
                 id: item.id,
                 field: item.field,
                 detail: item.detail,
@@ -102,12 +103,10 @@ impl Intake {
             group.push(writer, record);
         }
         if let Some(key) = batch.key {
-            let id = self
-                .live
-                .keys()
-                .identity(BATCH_KEY_DOMAIN, key.text.as_bytes());
-            group.remember(writer, id, base);
+            let owned = Owned::new(Domain::BatchKey, identity.as_ref(), &key.text);
+            group.remember(writer, self.bits(&owned), base);
             let record = Record::Batch {
+                identity,
                 key: key.text,
                 body: key.body,
                 accepted: accepted.clone(),
@@ -129,20 +128,14 @@ impl Intake {
         let Some(origin) = &increment.origin else {
             return Ok(false);
         };
-        let id = self.producer(origin);
-        let is_new = writer.producers.is_new(id, origin)?;
+        let identity = increment.identity.as_ref();
+        let (id, known) = self.producer(&writer.producers, identity, origin);
+        let is_new = writer.producers.is_new(known, origin)?;
         if is_new {
-            let before = writer.producers.follow(id, origin, group.now_ms);
+            let before = writer.producers.follow((id, known), origin, group.now_ms);
             group.open.producers.push((id, before));
         }
         Ok(!is_new)
-    }
-
-    /// Identity under which a producer is followed.
-    pub(super) fn producer(&self, origin: &Origin) -> u128 {
-        self.live
-            .keys()
-            .identity(PRODUCER_DOMAIN, origin.producer.as_bytes())
     }
 
     fn stage_increment(
@@ -154,13 +147,15 @@ impl Intake {
         accepted: &mut Accepted,
     ) -> std::result::Result<(), Refusal> {
         if let Some(text) = &increment.id {
-            let id = self.live.keys().identity(ID_DOMAIN, text.as_bytes());
-            let known = writer.ids.find(self.live.cache(), id);
+            let owned = Owned::new(Domain::Id, increment.identity.as_ref(), text);
+            let id = self.bits(&owned);
+            let known = self.find_owned(writer, &owned, id);
             if let Some(of) = known.map_err(|error| Refusal::Unavailable(error.to_string()))? {
                 accepted.duplicates += 1;
-                let again = self.live.keys().identity(AGAIN_DOMAIN, text.as_bytes());
-                self.remember_first(writer, group, base, again)?;
+                let domain = Domain::Again;
+                self.remember_first(writer, group, base, &Owned { domain, ..owned })?;
                 let record = Record::Duplicate {
+                    identity: increment.identity.clone(),
                     id: text.clone(),
                     of,
                 };
@@ -204,9 +199,10 @@ impl Intake {
         writer: &mut Writer,
         group: &mut Group,
         base: u64,
-        id: u128,
+        owned: &Owned<'_>,
     ) -> std::result::Result<(), Refusal> {
-        let known = writer.ids.find(self.live.cache(), id);
+        let id = self.bits(owned);
+        let known = writer.ids.find(self.live.cache(), id.bits);
         if known
             .map_err(|error| Refusal::Unavailable(error.to_string()))?
             .is_none()

@@ -6,6 +6,7 @@ use tallyring_records::{Accepted, Record, TimeCode};
 
 use super::Writer;
 use super::ids::Seen;
+use super::owned::Bits;
 use super::producers::LastSequence;
 use crate::error::Refusal;
 use crate::view::{LoggedFrame, Rules};
@@ -137,7 +138,7 @@ impl Group {
     }
 
     /// Remembers an id for the record that is pushed next. `base` is the sequence number of the frame's first record.
-    pub(super) fn remember(&mut self, writer: &mut Writer, id: u128, base: u64) {
+    pub(super) fn remember(&mut self, writer: &mut Writer, id: Bits, base: u64) {
         let sequence = base + self.frame.len() as u64;
         writer.ids.insert(
             id,
@@ -146,7 +147,7 @@ impl Group {
                 arrived_ms: self.now_ms,
             },
         );
-        self.open.ids.push(id);
+        self.open.ids.push(id.bits);
     }
 
     pub(super) fn push(&mut self, writer: &mut Writer, record: Record) {

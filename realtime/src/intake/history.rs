@@ -1,9 +1,10 @@
 //! The history of an id, read from the log for as long as the log is kept.
 
 use tallyring_archive::RunEntry;
-use tallyring_records::{Day, Offset, Record, StoreId};
+use tallyring_records::{Day, Offset, Record, StoreId, Text};
 
-use super::{AGAIN_DOMAIN, ID_DOMAIN, Intake, REFUSED_DOMAIN};
+use super::Intake;
+use super::owned::{Domain, Owned};
 use crate::error::{Error, Result};
 use crate::oplog::OplogError;
 
@@ -33,16 +34,39 @@ pub struct Logged {
     pub record: Record,
 }
 
+impl IdHistory {
+    /// True when the log has no record for the id.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// This history, with records of `other` where it has none.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        let generation = match self.counted {
+            Some(_) => self.generation,
+            None => other.generation,
+        };
+        Self {
+            counted: self.counted.or(other.counted),
+            again: self.again.or(other.again),
+            refused: self.refused.or(other.refused),
+            generation,
+        }
+    }
+}
+
 impl Intake {
-    /// Finds the increments and events with this id.
+    /// Finds the increments and events with this id that an identity sent, or that were sent without one.
     ///
     /// # Errors
     /// When a run of ids or the log is damaged.
-    pub fn id_history(&self, id: &str) -> Result<IdHistory> {
+    pub fn id_history(&self, identity: Option<&Text>, id: &str) -> Result<IdHistory> {
+        let find = |domain| self.find_logged(&Owned::new(domain, identity, id));
         let mut history = IdHistory {
-            counted: self.find_logged(ID_DOMAIN, id)?,
-            again: self.find_logged(AGAIN_DOMAIN, id)?,
-            refused: self.find_logged(REFUSED_DOMAIN, id)?,
+            counted: find(Domain::Id)?,
+            again: find(Domain::Again)?,
+            refused: find(Domain::Refused)?,
             generation: None,
         };
         if let Some(logged) = &history.counted {
@@ -51,13 +75,13 @@ impl Intake {
         Ok(history)
     }
 
-    fn find_logged(&self, domain: u8, id: &str) -> Result<Option<Logged>> {
-        let identity = self.live.keys().identity(domain, id.as_bytes());
+    fn find_logged(&self, owned: &Owned<'_>) -> Result<Option<Logged>> {
+        let bits = self.bits(owned).bits;
         // Runs are read without the lock that increments wait for.
-        let (mut sequence, runs) = self.writer().ids.candidates(identity);
+        let (mut sequence, runs) = self.writer().ids.candidates(bits);
         for run in runs {
             if sequence.is_none() {
-                sequence = run.find(self.live.cache(), identity)?;
+                sequence = run.find(self.live.cache(), bits)?;
             }
         }
         let Some(sequence) = sequence else {

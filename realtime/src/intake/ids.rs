@@ -1,7 +1,7 @@
 //! Remembered ids, which make a retry harmless.
 //!
-//! An id is 128 keyed bits of its text. The id is remembered for a window of time after its arrival, whatever the time
-//! or the keys of its increment.
+//! An id is 128 keyed bits of its text and its identity. The id is remembered for a window of time after its arrival,
+//! whatever the time or the keys of its increment.
 //!
 //! New ids are in memory. With every flush they become a sorted run of lines `id|<32 hex digits>,<arrival
 //! minute>:<sequence>`. A Bloom filter in memory answers "surely new" for nearly all new ids, and the run decides
@@ -20,10 +20,13 @@ use std::sync::Arc;
 use fastbloom::BloomFilter;
 use hashbrown::HashMap;
 use tallyring_archive::{
-    Blobs, BlockCache, Error, IdRunEntry, Origin, Partition, Result, Run, RunSpec, RunWriter,
+    Blobs, BlockCache, Error, IdRunEntry, IdsEntry, Origin, Partition, Result, Run, RunSpec,
+    RunWriter,
 };
 use tallyring_records::line::{entries, push_entry};
 use tallyring_records::{Grain, TimeCode};
+
+use super::owned::Bits;
 
 /// All ids of the window.
 pub(crate) struct Ids {
@@ -31,6 +34,8 @@ pub(crate) struct Ids {
     /// Frozen ids, which count until the manifest names their run.
     frozen: Option<Arc<HashMap<u128, Seen>>>,
     runs: Vec<Arc<IdRun>>,
+    /// Arrival of the newest id of no identity, Unix milliseconds; 0 once all of them are older than the window.
+    unowned_until_ms: i64,
 }
 
 /// The record that made an id known, and its arrival.
@@ -61,8 +66,10 @@ impl Ids {
     ///
     /// # Errors
     /// When a run cannot be read.
-    pub(crate) fn open(blobs: &Blobs, entries: &[IdRunEntry], known_from_ms: i64) -> Result<Self> {
-        let runs = entries
+    pub(crate) fn open(blobs: &Blobs, entry: &IdsEntry, known_from_ms: i64) -> Result<Self> {
+        let unowned_until_ms = entry.unowned_until_ms.unwrap_or(newest_ms(&entry.runs));
+        let runs = entry
+            .runs
             .iter()
             .map(|entry| IdRun::open(blobs, entry.clone(), known_from_ms).map(Arc::new))
             .collect::<Result<_>>()?;
@@ -70,6 +77,7 @@ impl Ids {
             recent: HashMap::new(),
             frozen: None,
             runs,
+            unowned_until_ms,
         })
     }
 
@@ -119,8 +127,21 @@ impl Ids {
     }
 
     /// Remembers an id; the first record of an id wins.
-    pub(crate) fn insert(&mut self, id: u128, seen: Seen) {
-        self.recent.entry(id).or_insert(seen);
+    pub(super) fn insert(&mut self, id: Bits, seen: Seen) {
+        if !id.is_owned {
+            self.unowned_until_ms = self.unowned_until_ms.max(seen.arrived_ms);
+        }
+        self.recent.entry(id.bits).or_insert(seen);
+    }
+
+    /// True while an id of no identity may be remembered.
+    pub(super) fn may_have_unowned(&self) -> bool {
+        self.unowned_until_ms > 0
+    }
+
+    /// The arrival of the newest id of no identity, where a manifest cannot tell that by these runs.
+    pub(crate) fn unowned_until_ms(&self, runs: &[IdRunEntry]) -> Option<i64> {
+        (self.unowned_until_ms < newest_ms(runs)).then_some(self.unowned_until_ms)
     }
 
     /// Forgets an id whose record was not written after all.
@@ -174,6 +195,9 @@ impl Ids {
             }
         }
         self.frozen = None;
+        if self.unowned_until_ms < known_from_ms {
+            self.unowned_until_ms = 0;
+        }
     }
 
     /// True when the run of this entry is open.
@@ -265,6 +289,11 @@ impl IdRun {
             })?;
         Ok(found)
     }
+}
+
+/// Arrival of the newest id in these runs, Unix milliseconds; 0 where there are none.
+fn newest_ms(runs: &[IdRunEntry]) -> i64 {
+    runs.iter().map(|entry| entry.newest_ms).max().unwrap_or(0)
 }
 
 fn key(id: u128) -> String {

@@ -16,6 +16,7 @@ mod history;
 mod ids;
 mod log_copy;
 mod open_ids;
+mod owned;
 mod plausible;
 mod producers;
 mod queue;
@@ -48,14 +49,6 @@ use bounds::Bounds;
 use ids::Seen;
 use plausible::Doubt;
 use producers::Producers;
-
-/// Domains of [`LongKeys::identity`](tallyring_records::LongKeys::identity).
-const ID_DOMAIN: u8 = 1;
-const BATCH_KEY_DOMAIN: u8 = 2;
-const BATCH_BODY_DOMAIN: u8 = 3;
-const REFUSED_DOMAIN: u8 = 4;
-const AGAIN_DOMAIN: u8 = 5;
-const PRODUCER_DOMAIN: u8 = 6;
 
 pub(crate) const HOUR_MS: i64 = 3_600_000;
 
@@ -289,6 +282,11 @@ impl Intake {
         let open = |entry: &IdRunEntry| IdRun::open(&blobs, entry.clone(), known_from_ms);
         let opened: tallyring_archive::Result<Vec<IdRun>> = new.into_iter().map(open).collect();
         Ok(opened?)
+    }
+
+    /// The arrival of the newest id of no identity, where a manifest cannot tell that by these runs.
+    pub(crate) fn unowned_until_ms(&self, runs: &[IdRunEntry]) -> Option<i64> {
+        self.writer().ids.unowned_until_ms(runs)
     }
 
     /// Raises the bounds of counters by the counts of `runs`, before these counts are added.

@@ -21,7 +21,7 @@ impl OpenIds {
     /// # Errors
     /// When the runs cannot be read now, or are damaged while the log does not reach back to its beginning.
     pub(crate) fn new(blobs: &Blobs, entry: &IdsEntry, known_from_ms: i64) -> Result<Self> {
-        match Ids::open(blobs, &entry.runs, known_from_ms) {
+        match Ids::open(blobs, entry, known_from_ms) {
             Ok(ids) => Ok(Self {
                 ids,
                 entry: entry.clone(),
@@ -38,13 +38,14 @@ impl OpenIds {
                     sequence: 0,
                     ..entry.flushed
                 };
+                let entry = IdsEntry {
+                    runs: Vec::new(),
+                    flushed: from,
+                    ..entry.clone()
+                };
                 Ok(Self {
-                    ids: Ids::open(blobs, &[], known_from_ms)?,
-                    entry: IdsEntry {
-                        runs: Vec::new(),
-                        flushed: from,
-                        ..entry.clone()
-                    },
+                    ids: Ids::open(blobs, &entry, known_from_ms)?,
+                    entry,
                 })
             }
             Err(error) => Err(error.into()),

@@ -70,6 +70,11 @@ impl Producers {
         self.0.retain(|_, last| last.seen_ms >= oldest_ms);
     }
 
+    /// True when the last number of this producer is known.
+    pub(super) fn follows(&self, id: u128) -> bool {
+        self.0.contains_key(&id)
+    }
+
     /// Returns true when the increment with this origin is new, false when it is a duplicate.
     ///
     /// # Errors
@@ -120,14 +125,15 @@ impl Producers {
         Ok(origin.epoch > known.epoch || origin.sequence == known.next)
     }
 
-    /// Notes that the increment with this origin counts. Returns the producer's last number before it.
+    /// Notes that the increment with this origin counts. Its last number stands under `known`. Returns what stood under
+    /// `id` before.
     pub(super) fn follow(
         &mut self,
-        id: u128,
+        (id, known): (u128, u128),
         origin: &Origin,
         seen_ms: i64,
     ) -> Option<LastSequence> {
-        let known = self.0.get(&id);
+        let known = self.0.get(&known);
         let began = known.filter(|known| known.epoch == origin.epoch);
         let last = LastSequence {
             epoch: origin.epoch,
@@ -166,7 +172,7 @@ mod tests {
             let origin = origin(epoch, sequence);
             let new = producers.is_new(1, &origin);
             if new == Ok(true) {
-                producers.follow(1, &origin, 5);
+                producers.follow((1, 1), &origin, 5);
             }
             new
         };

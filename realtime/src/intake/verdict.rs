@@ -6,11 +6,12 @@ use tallyring_records::{
     Accepted, COUNT_MAX, Increment, Namespace, Offset, Record, Text, TimeCode, decode_all, line,
 };
 
-use super::batch::{Batch, BatchKey};
+use super::batch::Batch;
 use super::commit::any_refusal;
 use super::group::{Added, Group};
 use super::history::Logged;
-use super::{BATCH_BODY_DOMAIN, BATCH_KEY_DOMAIN, ID_DOMAIN, Intake, Writer};
+use super::owned::{Domain, Owned};
+use super::{Intake, Writer};
 use crate::error::{ItemFault, Refusal, Result, WrongItem};
 use crate::oplog::read_one;
 
@@ -22,11 +23,10 @@ impl Intake {
     /// of the intake. Answers that cannot be read are left out.
     pub(super) fn earlier_answers(&self, batches: &[Batch]) -> EarlierAnswers {
         let mut answers = EarlierAnswers::new();
-        for key in batches.iter().filter_map(|batch| batch.key.as_ref()) {
-            let id = self.batch_id(key);
-            let (mut known, runs) = self.writer().ids.candidates_in_window(id);
+        for bits in batches.iter().flat_map(|batch| self.batch_bits(batch)) {
+            let (mut known, runs) = self.writer().ids.candidates_in_window(bits);
             for run in runs {
-                known = known.or_else(|| run.find(self.live.cache(), id).ok().flatten());
+                known = known.or_else(|| run.find(self.live.cache(), bits).ok().flatten());
             }
             let Some(sequence) = known else { continue };
             if self.writer().answered.get(&sequence).is_some() {
@@ -54,30 +54,42 @@ impl Intake {
         let Some(key) = &batch.key else {
             return Ok(false);
         };
-        let known = writer
-            .ids
-            .find(self.live.cache(), self.batch_id(key))
-            .map_err(|error| Refusal::Unavailable(error.to_string()))?;
-        let Some(sequence) = known else {
-            return Ok(false);
-        };
-        let in_group = group.records().rfind(
-            |record| matches!(record, Record::Batch { key: known, .. } if *known == key.text),
-        );
-        let (body, accepted) = match in_group {
-            Some(Record::Batch { body, accepted, .. }) => (*body, accepted.clone()),
-            _ => answered(writer, earlier, sequence)?,
-        };
-        if body != key.body {
-            return Err(Refusal::KeyReused);
+        let identities = [batch.identity.as_ref(), None];
+        for (bits, identity) in self.batch_bits(batch).zip(identities) {
+            let known = writer
+                .ids
+                .find(self.live.cache(), bits)
+                .map_err(|error| Refusal::Unavailable(error.to_string()))?;
+            let Some(sequence) = known else { continue };
+            let in_group = group.records().rfind(|record| {
+                let is_key =
+                    matches!(record, Record::Batch { key: known, .. } if *known == key.text);
+                is_key && record.identity() == identity
+            });
+            let (body, accepted) = match in_group {
+                Some(Record::Batch { body, accepted, .. }) => (*body, accepted.clone()),
+                _ => answered(writer, earlier, sequence)?,
+            };
+            if body == key.body {
+                group.accept(accepted);
+                return Ok(true);
+            }
+            // A key from before there were identities may be that of another sender, whose body is another one.
+            if identity == batch.identity.as_ref() {
+                return Err(Refusal::KeyReused);
+            }
         }
-        group.accept(accepted);
-        Ok(true)
+        Ok(false)
     }
 
-    fn batch_id(&self, key: &BatchKey) -> u128 {
+    /// The bits of a batch's key: its own ones, then those under which it was known before there were identities.
+    fn batch_bits(&self, batch: &Batch) -> impl Iterator<Item = u128> {
+        let key = batch.key.as_ref();
+        let owned = key.map(|key| Owned::new(Domain::BatchKey, batch.identity.as_ref(), &key.text));
         let keys = self.live.keys();
-        keys.identity(BATCH_KEY_DOMAIN, key.text.as_bytes())
+        let own = owned.map(|owned| owned.bits(keys).bits);
+        own.into_iter()
+            .chain(owned.and_then(|owned| owned.everyones(keys)))
     }
 
     /// Reads the record with this sequence number from the log.
@@ -103,7 +115,7 @@ impl Intake {
 
     /// 128 keyed bits of a body, for a [`BatchKey`](super::BatchKey).
     pub fn body_identity(&self, body: &[u8]) -> u128 {
-        self.live.keys().identity(BATCH_BODY_DOMAIN, body)
+        self.live.keys().identity(Domain::BatchBody as u8, body)
     }
 
     /// Refuses a batch that could lift a counter above [`COUNT_MAX`]. The check is cheap while all counts of an hour
@@ -161,19 +173,21 @@ impl Intake {
     ) -> std::result::Result<(), Refusal> {
         let mut own = Added::new();
         let mut own_ids = BTreeSet::new();
+        let identity = batch.identity.as_ref();
         let mut wrong = Vec::new();
         for (index, increment) in batch.increments.iter().enumerate() {
             // A retry of a counted increment adds nothing: it is a duplicate, not an overflow.
-            let id = increment.id.as_ref();
-            let id = id.map(|id| self.live.keys().identity(ID_DOMAIN, id.as_bytes()));
-            if let Some(id) = id {
-                let known = writer.ids.find(self.live.cache(), id);
+            let owned = increment.id.as_ref();
+            let owned = owned.map(|id| Owned::new(Domain::Id, identity, id));
+            let owned = owned.map(|owned| (owned, self.bits(&owned)));
+            if let Some((owned, id)) = owned {
+                let known = self.find_owned(writer, &owned, id);
                 let known = known.map_err(|error| any_refusal(error.into()))?;
-                if known.is_some() || own_ids.contains(&id) {
+                if known.is_some() || own_ids.contains(&id.bits) {
                     continue;
                 }
             }
-            if self.is_known_number(writer, increment) {
+            if self.is_known_number(writer, identity, increment) {
                 continue;
             }
             let counters = self.counters(increment);
@@ -195,7 +209,7 @@ impl Intake {
                 wrong.push(WrongItem { index, fault });
                 continue;
             }
-            own_ids.extend(id);
+            own_ids.extend(owned.map(|(_, id)| id.bits));
             for (_, counter) in counters {
                 let sum = own.entry(counter).or_insert(0);
                 *sum = sum.saturating_add(increment.n);
@@ -208,10 +222,15 @@ impl Intake {
     }
 
     /// True when the sequence numbers of its producer say that the increment was counted before this batch.
-    fn is_known_number(&self, writer: &Writer, increment: &Increment) -> bool {
+    fn is_known_number(
+        &self,
+        writer: &Writer,
+        identity: Option<&Text>,
+        increment: &Increment,
+    ) -> bool {
         increment.origin.as_ref().is_some_and(|origin| {
-            let id = self.producer(origin);
-            writer.producers.is_new(id, origin) == Ok(false)
+            let (_, known) = self.producer(&writer.producers, identity, origin);
+            writer.producers.is_new(known, origin) == Ok(false)
         })
     }
 

@@ -194,10 +194,12 @@ impl Ledger {
         let kept = before.runs.iter().filter(|run| run.newest_ms >= oldest_ms);
         let runs = kept.chain(new).cloned().collect();
         let window_ms = i64::from(options.id_hours) * HOUR_MS;
+        let runs = intake::compact(&self.blobs, runs, now_ms, window_ms, options.flush_level)?;
         Ok(IdsEntry {
             // A replay may have begun earlier, for the records that a delta store lacks.
             flushed: before.flushed.max(frozen.until),
-            runs: intake::compact(&self.blobs, runs, now_ms, window_ms, options.flush_level)?,
+            unowned_until_ms: self.intake.unowned_until_ms(&runs),
+            runs,
             producers: frozen.producers.clone(),
         })
     }

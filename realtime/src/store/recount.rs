@@ -358,6 +358,7 @@ impl LogHistory {
         manifest.intake.ids = IdsEntry {
             flushed: reach,
             runs: Vec::new(),
+            unowned_until_ms: None,
             producers: manifest.intake.ids.producers,
         };
         Ok(Recount {

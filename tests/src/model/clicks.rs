@@ -128,6 +128,7 @@ pub(super) fn increment(
                 .then(|| format!("user {}", chance.below(500))),
             event: None,
             origin: None,
+            identity: None,
             details: None,
         };
         // Bulk loads count on these keys too, and are not checked against the largest count.
@@ -166,6 +167,7 @@ fn event(chance: &mut Chance, now: i64, ids: &[String]) -> Increment {
             correction: false,
         })),
         origin: None,
+        identity: None,
         details: None,
     }
 }

@@ -3,7 +3,7 @@
 use tallyring_realtime::{
     Accepted, Batch, BatchKey, Clock, Durability, ItemFault, Refusal, WrongItem,
 };
-use tallyring_records::{Day, Increment, Origin, Schema, StoreId};
+use tallyring_records::{Day, Increment, Origin, Schema, StoreId, Text};
 
 use super::naive::{Counted, IdState};
 use super::{Driver, Pending, clicks};
@@ -11,8 +11,34 @@ use super::{Driver, Pending, clicks};
 /// Increments of the largest batch, about.
 const BURST: u64 = 1_000;
 
+/// Identities that send; one in two batches comes without.
+const IDENTITIES: [&str; 4] = ["", "", "a", "b"];
+
+/// An id, a producer or a key in the model: a text, behind the identity that it belongs to.
+fn name(identity: &str, text: &str) -> String {
+    match identity {
+        "" => text.to_owned(),
+        identity => format!("{identity}/{text}"),
+    }
+}
+
+/// The identity and the text of a name, as a sender gives them.
+pub(super) fn parts_of(name: &str) -> (Option<Text>, &str) {
+    match name.split_once('/') {
+        Some((identity, text)) => (Some(identity.into()), text),
+        None => (None, name),
+    }
+}
+
+fn text_of(name: &str) -> &str {
+    parts_of(name).1
+}
+
 /// A batch to be committed.
 struct Sent {
+    /// Empty for none.
+    identity: &'static str,
+    /// Their ids and producers are names.
     increments: Vec<Increment>,
     mark: Option<String>,
     key: Option<String>,
@@ -73,6 +99,7 @@ impl Driver {
                 .flat_map(|sent| &sent.increments)
                 .filter_map(|one| one.id.clone()),
         );
+        let identity = *self.chance.pick(&IDENTITIES);
         let mut increments = Vec::new();
         let (many, is_burst) = match self.chance.below(100) {
             0..4 => (50 + self.chance.below(BURST), true),
@@ -84,6 +111,8 @@ impl Driver {
                 continue;
             }
             let mut increment = clicks::increment(&mut self.chance, &schema, now, &ids);
+            let id = increment.id.take();
+            increment.id = id.and_then(|drawn| self.id_of(identity, &drawn, &ids));
             let stale = increment.id.as_ref().is_some_and(|id| self.is_stale(id));
             if stale && !risky && others.is_empty() && increments.is_empty() {
                 increments.push(increment);
@@ -100,7 +129,7 @@ impl Driver {
             .any(|increment| increment.id.as_ref().is_some_and(|id| self.is_stale(id)));
         // In one batch of a group at most: another could only go on when this one is taken.
         if others.is_empty() && !has_stale && self.chance.percent(15) {
-            self.draw_numbered(&mut increments, now);
+            self.draw_numbered(identity, &mut increments, now);
         }
         let mark = risky.then(|| format!("mark-{}", self.chance.bits()));
         if let Some(mark) = &mark {
@@ -108,17 +137,35 @@ impl Driver {
             increments.insert(at.expect("BUG: a short list"), clicks::mark(mark, now));
         }
         let keyed = !has_stale && self.chance.percent(20);
+        let key = keyed.then(|| name(identity, &format!("batch {}", self.chance.bits())));
         Sent {
+            identity,
             increments,
             mark,
-            key: keyed.then(|| format!("batch {}", self.chance.bits())),
+            key,
             repeats: None,
         }
     }
 
+    /// The name of an id that an identity sends with the text of a drawn one. An id that was sent without an identity
+    /// is known to all, so its name stays.
+    fn id_of(&self, identity: &str, drawn: &str, ids: &[String]) -> Option<String> {
+        let text = text_of(drawn);
+        if identity.is_empty() || !ids.iter().any(|id| id == text) {
+            return Some(name(identity, text));
+        }
+        // Another batch of the group may fail, or the id be forgotten: whose it is then, only the store knows.
+        let is_known = self.naive.ids.contains_key(text) && !self.is_stale(text);
+        is_known.then(|| text.to_owned())
+    }
+
     /// The increments that a producer sends next, perhaps behind some that it has sent before.
-    fn draw_numbered(&mut self, increments: &mut Vec<Increment>, now: i64) {
-        let producer = format!("producer {}", self.chance.below(3));
+    fn draw_numbered(&mut self, identity: &str, increments: &mut Vec<Increment>, now: i64) {
+        let producer = match identity {
+            "" => format!("producer {}", self.chance.below(3)),
+            // Numbers from before would go on.
+            identity => name(identity, &format!("with key {}", self.chance.below(2))),
+        };
         let window_ms = self.window_ms();
         let (mut known, mut next) = (0, 0);
         if let Some(numbered) = self.naive.producers.get_mut(&producer) {
@@ -163,7 +210,10 @@ impl Driver {
         if !same {
             increments.push(increments.first()?.clone());
         }
+        let is_of = |identity: &&&str| key.starts_with(&name(identity, "batch "));
+        let identity = IDENTITIES.iter().find(is_of)?;
         Some(Sent {
+            identity,
             increments,
             mark: None,
             key: Some(key),
@@ -172,15 +222,25 @@ impl Driver {
     }
 
     fn batch(&self, sent: &Sent) -> Batch {
-        let key = sent.key.clone().map(|text| BatchKey {
-            text,
+        let key = sent.key.as_deref().map(|key| BatchKey {
+            text: text_of(key).to_owned(),
             body: self
                 .store()
                 .intake()
                 .body_identity(format!("{:?}", sent.increments).as_bytes()),
         });
+        let mut increments = sent.increments.clone();
+        for increment in &mut increments {
+            if let Some(id) = &mut increment.id {
+                *id = text_of(id).to_owned();
+            }
+            if let Some(origin) = &mut increment.origin {
+                origin.producer = text_of(&origin.producer).to_owned();
+            }
+        }
         Batch {
-            increments: sent.increments.clone(),
+            increments,
+            identity: (!sent.identity.is_empty()).then(|| sent.identity.into()),
             key,
             ..Batch::default()
         }

@@ -4,6 +4,7 @@ use tallyring_archive::{Disk, names};
 use tallyring_realtime::{Batch, Error, Store};
 
 use super::book::Wrong;
+use super::commit::parts_of;
 use super::{Driver, clicks};
 use crate::sim_disk::SECTOR_BYTES;
 
@@ -87,8 +88,10 @@ impl Driver {
         for _ in 0..SENT_AGAIN.min(known.len()) {
             let id = self.chance.pick(&known).clone();
             let mut again = clicks::plain(&mut self.chance, &schema, now);
-            again.id = Some(id.clone());
+            let (identity, text) = parts_of(&id);
+            again.id = Some(text.to_owned());
             let batch = Batch {
+                identity,
                 increments: vec![again],
                 ..Batch::default()
             };

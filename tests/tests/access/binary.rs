@@ -117,8 +117,21 @@ fn keys_are_made_listed_and_revoked_without_a_server_too() {
     assert_eq!(made["namespaces"], serde_json::json!(["l", "u"]));
     assert_eq!(made["limit"], 100);
     assert_eq!(made["max_n"], 1_000_000, "the default with namespaces");
+    assert_eq!(made["identity"], made["id"], "its own");
+    let shared = make(&["write", "--identity", "edge-1", "--output", "json"]);
+    assert!(shared.contains(r#""identity":"edge-1""#), "{shared}");
+    make(&["write", "--shared-ids"]);
     let listed = tallyring_ok(&["key", "list", "--data", data]);
-    for part in ["redirector", "jehiah", "100/s", "1000000", "l,u", "write"] {
+    for part in [
+        "redirector",
+        "jehiah",
+        "100/s",
+        "1000000",
+        "l,u",
+        "write",
+        "edge-1",
+        "installation",
+    ] {
         assert!(listed.contains(part), "{part}: {listed}");
     }
     let key = made["key"].as_str().expect("a key");

@@ -5,6 +5,7 @@ mod binary;
 mod cors;
 mod hosts;
 mod http;
+mod identities;
 mod limits;
 mod live;
 mod routes;

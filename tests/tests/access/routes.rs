@@ -205,10 +205,11 @@ fn a_limited_key_is_told_what_became_of_its_own_events_and_nothing_of_others() {
     let stand = Stand::start(Wanted::default());
     let operator = stand.operator();
     let key = |namespaces: &[&str]| {
-        let key = json!({"scopes": ["read"], "namespaces": namespaces});
+        let key = json!({"scopes": ["read"], "namespaces": namespaces, "identity": "writer"});
         stand.key(&operator, key)
     };
-    let writer = stand.key(&operator, json!({"scopes": ["write"]}));
+    let writer = json!({"scopes": ["write"], "identity": "writer"});
+    let writer = stand.key(&operator, writer);
     for (line, status) in [
         ("GET /v1/incr?key.l=a&id=id-own", 204),
         ("GET /v1/incr?key.l=a&id=id-own", 204),
@@ -229,7 +230,8 @@ fn a_limited_key_is_told_what_became_of_its_own_events_and_nothing_of_others() {
     ]);
     let batch = "POST /v1/increments?on_error=skip";
     assert_eq!(stand.ask_as(&writer, batch, &items.to_string()).status, 200);
-    let open = stand.key(&operator, json!({"scopes": ["read"]}));
+    let open = json!({"scopes": ["read"], "identity": "writer"});
+    let open = stand.key(&operator, open);
     let (of_links, of_both, of_domains) = (key(&["l"]), key(&["l", "u"]), key(&["d"]));
     for (id, readers) in [
         ("id-own", vec![&open, &of_links, &of_both]),
@@ -368,6 +370,8 @@ fn a_key_that_cannot_be_made_is_refused_by_name() {
         (r#"{"scopes":["read"],"namespaces":["x"]}"#, "namespaces"),
         (r#"{"scopes":["read"],"limit":0}"#, "limit"),
         (r#"{"scopes":["write"],"max_n":0}"#, "max_n"),
+        (r#"{"scopes":["write"],"identity":"a b"}"#, "identity"),
+        (r#"{"scopes":["write"],"identity":""}"#, "identity"),
         (r#"{"scopes":["read"],"secret":"mine"}"#, "body"),
     ] {
         let reply = stand.ask("POST /v1/admin/keys", &headers, body);

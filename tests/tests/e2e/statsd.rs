@@ -71,6 +71,44 @@ fn counters_are_counted_and_what_is_wrong_is_told_in_the_metrics() {
 }
 
 #[test]
+fn ids_without_a_key_are_those_of_the_installation() {
+    let data = TempDir::new().unwrap();
+    let (server, socket) = start(&data);
+    let directory = data.path().join("data");
+    let new = [
+        "key",
+        "new",
+        "--data",
+        directory.to_str().unwrap(),
+        "--scope",
+    ];
+    let key = |more: &[&str]| {
+        let made = tallyring_ok(&[&new, more].concat());
+        made.trim().to_owned()
+    };
+    let reader = key(&["read"]);
+    let (own, shared) = (key(&["write"]), key(&["write", "--shared-ids"]));
+    let total = || {
+        let answer = server.get_as(&reader, "/v1/l/abc/summary?units=1");
+        answer.json()["total"].as_u64()
+    };
+    let is_known = |key: &str| {
+        let answer = server.get_as(key, "/v1/incr?key.l=abc&id=one");
+        assert_eq!(answer.status, 204, "{answer:?}");
+        answer.header("tallyring-duplicate").is_some()
+    };
+    socket.send(b"l.abc:1|c|#id:one").unwrap();
+    wait_until("it is counted", || total() == Some(1));
+    assert_eq!(
+        [&own, &shared, &own].map(|key| is_known(key)),
+        [false, true, true]
+    );
+    socket.send(b"l.abc:10|c|#id:one\nl.abc:100|c").unwrap();
+    wait_until("both are there", || total() >= Some(102));
+    assert_eq!(total(), Some(102));
+}
+
+#[test]
 fn udp_beyond_this_machine_is_refused() {
     let data = TempDir::new().unwrap();
     let config = data.path().join("statsd.toml");

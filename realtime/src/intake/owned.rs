@@ -1,0 +1,146 @@
+//! Texts that an identity owns: ids, names of producers, and keys of batches.
+//!
+//! Everything here is remembered by 128 keyed bits of the text and its identity. A text of no identity came before the
+//! store had keys, or before an upgrade from a build without identities. Such a text is known to every identity for as
+//! long as it is remembered (a key of a batch only with the body of that batch), and its bits are those of the older
+//! builds.
+
+use tallyring_records::{LongKeys, Origin, Record, Text};
+
+use super::producers::Producers;
+use super::{Intake, Writer};
+
+/// Domains of [`LongKeys::identity`]: equal texts of different domains have different bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Domain {
+    Id = 1,
+    BatchKey = 2,
+    BatchBody = 3,
+    Refused = 4,
+    Again = 5,
+    Producer = 6,
+}
+
+/// Added to the domain of a text that has an identity.
+const OF_IDENTITY: u8 = 0x80;
+
+/// A text and the identity that it belongs to.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Owned<'a> {
+    pub domain: Domain,
+    pub identity: Option<&'a str>,
+    pub text: &'a str,
+}
+
+/// The bits of an [`Owned`] text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Bits {
+    pub bits: u128,
+    /// True where the text has an identity.
+    pub is_owned: bool,
+}
+
+impl<'a> Owned<'a> {
+    pub(super) fn new(domain: Domain, identity: Option<&'a Text>, text: &'a str) -> Self {
+        Self {
+            domain,
+            identity: identity.map(Text::as_str),
+            text,
+        }
+    }
+
+    /// The id or key that a record makes known.
+    pub(super) fn by(record: &'a Record) -> Option<Self> {
+        let (domain, text) = match record {
+            Record::Increment(increment)
+            | Record::Late(increment)
+            | Record::Filtered { increment, .. } => (Domain::Id, increment.id.as_ref()?),
+            Record::Duplicate { id, .. } => (Domain::Again, id),
+            Record::Refused { id, .. } => (Domain::Refused, id),
+            Record::Batch { key, .. } => (Domain::BatchKey, key),
+            Record::Rotate { .. }
+            | Record::Turn { .. }
+            | Record::Cut { .. }
+            | Record::Schema(_)
+            | Record::Manifest { .. } => return None,
+        };
+        Some(Self::new(domain, record.identity(), text))
+    }
+
+    pub(super) fn bits(&self, keys: &LongKeys) -> Bits {
+        let domain = self.domain as u8;
+        let bits = match self.identity {
+            None => keys.identity(domain, self.text.as_bytes()),
+            Some(identity) => {
+                let domain = match self.domain {
+                    // Older builds wrote a key so, after the id of the sender's API key. No bare key has a line's end.
+                    Domain::BatchKey => domain,
+                    _ => domain | OF_IDENTITY,
+                };
+                keys.identity_of(domain, |hasher| {
+                    for piece in [identity, "\n", self.text] {
+                        hasher.update(piece.as_bytes());
+                    }
+                })
+            }
+        };
+        Bits {
+            bits,
+            is_owned: self.identity.is_some(),
+        }
+    }
+
+    /// The bits under which every identity knows the text, where they are not the text's own.
+    pub(super) fn everyones(&self, keys: &LongKeys) -> Option<u128> {
+        self.identity?;
+        Some(keys.identity(self.domain as u8, self.text.as_bytes()))
+    }
+}
+
+impl Intake {
+    pub(super) fn bits(&self, owned: &Owned<'_>) -> Bits {
+        owned.bits(self.live.keys())
+    }
+
+    /// Sequence number of the record that made a text known to its identity; none for a new one. `own` are its bits.
+    ///
+    /// # Errors
+    /// When a run that may hold it is damaged.
+    pub(super) fn find_owned(
+        &self,
+        writer: &Writer,
+        owned: &Owned<'_>,
+        own: Bits,
+    ) -> tallyring_archive::Result<Option<u64>> {
+        let found = writer.ids.find(self.live.cache(), own.bits)?;
+        if found.is_some() || !writer.ids.may_have_unowned() {
+            return Ok(found);
+        }
+        match owned.everyones(self.live.keys()) {
+            Some(bits) => writer.ids.find(self.live.cache(), bits),
+            None => Ok(None),
+        }
+    }
+
+    /// The bits under which a producer is followed, and those under which its last number stands. They differ for a
+    /// producer that its identity sends for the first time, and that sent before there were identities.
+    pub(super) fn producer(
+        &self,
+        producers: &Producers,
+        identity: Option<&Text>,
+        origin: &Origin,
+    ) -> (u128, u128) {
+        let owned = Owned::new(Domain::Producer, identity, &origin.producer);
+        let own = self.bits(&owned).bits;
+        if producers.follows(own) {
+            return (own, own);
+        }
+        let unowned = owned.everyones(self.live.keys());
+        (
+            own,
+            unowned
+                .filter(|bits| producers.follows(*bits))
+                .unwrap_or(own),
+        )
+    }
+}
