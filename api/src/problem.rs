@@ -181,6 +181,7 @@ impl From<&Refusal> for Problem {
                 Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Not accepted", detail)
                     .about("idempotency-key", None)
             }
+            Refusal::TooLarge { .. } => Self::too_large(detail),
             Refusal::DiskFull => Self::new(StatusCode::INSUFFICIENT_STORAGE, "Disk full", detail),
             Refusal::Items(_) | Refusal::Unavailable(_) | Refusal::Busy => {
                 Self::unavailable(detail)

@@ -132,7 +132,8 @@ where
         }
         stop.await;
         let _ = tell.send(true);
-        loops.join_all().await;
+        // A runtime that ends cancels them.
+        while loops.join_next().await.is_some() {}
         Ok(())
     }
 

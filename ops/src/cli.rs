@@ -204,9 +204,10 @@ pub(crate) struct LoadArgs {
     /// present counts
     #[arg(long)]
     pub dry_run: bool,
-    /// Memory for rows and keys, such as 512MiB or 2GiB; at least 32MiB
-    #[arg(long, value_name = "SIZE", default_value = "512MiB", value_parser = crate::load::parse_memory)]
-    pub memory: u64,
+    /// Memory for rows and keys, such as 512MiB or 2GiB; at least 32MiB [default: a quarter of the memory there is, at
+    /// most 512MiB]
+    #[arg(long, value_name = "SIZE", value_parser = crate::load::parse_memory)]
+    pub memory: Option<u64>,
     /// Answer to a row that cannot be used
     #[arg(long, value_enum, default_value_t = OnError::Stop)]
     pub on_error: OnError,
@@ -360,7 +361,7 @@ pub(crate) enum KeyCommand {
 pub(crate) struct NewKeyArgs {
     #[command(flatten)]
     pub data: DataArgs,
-    /// The scopes of the key: write, read, admin
+    /// The scopes of the key: write, read, admin (all of them)
     #[arg(long, value_name = "SCOPE,…", required = true, value_delimiter = ',', value_parser = crate::keys::parse_scope)]
     pub scope: Vec<tallyring_realtime::catalog::Scope>,
     /// Limit it to these namespaces [default: all]

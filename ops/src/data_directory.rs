@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tallyring_archive::{Blobs, Manifest, OsDisk, names};
 use tallyring_realtime::{
@@ -12,12 +13,25 @@ use crate::config::Config;
 use crate::error::{CommandError, Result, doing};
 use crate::out::note;
 
-/// Takes the lock; an error names the process that holds it.
+/// How often, and after which pauses, [`lock`] looks again: five seconds.
+const LOOKS: u32 = 100;
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Takes the lock; an error names the process that holds it. A command such as `load` holds the lock for a moment, so
+/// the lock of a process that is no server is waited for.
 ///
 /// # Errors
 /// When another process holds it, or the directory cannot be written.
 pub(crate) fn lock(data: &Path) -> Result<Lock> {
-    match try_lock(data)? {
+    let mut taken = try_lock(data)?;
+    for _ in 0..LOOKS {
+        match taken {
+            Err(Holder { url: None, .. }) => std::thread::sleep(PAUSE),
+            _ => break,
+        }
+        taken = try_lock(data)?;
+    }
+    match taken {
         Ok(lock) => Ok(lock),
         Err(holder) => Err(CommandError::Failed(format!(
             "{} is held by process {}{}; stop it, or use another --data directory",
@@ -174,5 +188,26 @@ pub(crate) fn random(bytes: &mut [u8]) {
         // Without randomness the secret of a store could be guessed, so no store is made.
         note!("error: cannot read /dev/urandom: {error}");
         std::process::exit(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_that_a_command_holds_is_waited_for_and_that_of_a_server_is_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let data = directory.path();
+        let command = lock(data).unwrap();
+        let taken = std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| lock(data));
+            drop(command);
+            waiting.join().unwrap()
+        });
+        let mut server = taken.unwrap();
+        server.announce("http://127.0.0.1:1").unwrap();
+        let refused = lock(data).unwrap_err().to_string();
+        assert!(refused.contains("http://127.0.0.1:1"), "{refused}");
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use tallyring_archive::{Blobs, Manifest, Staged};
-use tallyring_realtime::{Clock, SystemClock, check_dataset_name, long_keys_of};
+use tallyring_realtime::{Clock, SystemClock, check_dataset_name, long_keys_of, memory};
 use tallyring_rebuild::load::{BadRow, LoadError, LoadOptions, Loaded, MEMORY_MIN, Step, load};
 use tallyring_records::{LongKeys, SKEW_SECONDS_MAX, Schema, how_many, how_many_were};
 
@@ -91,6 +91,11 @@ pub(crate) fn run(args: &LoadArgs, json: bool) -> Result<()> {
     staged.write(&blobs)?;
     adopt(args, &config, incoming.load())?;
     report(args, &loaded, rejected, json)
+}
+
+/// A quarter of `available` bytes, at most 512 MiB: a server beside may use half of them.
+fn memory_default(available: u64) -> u64 {
+    (available / 4).clamp(MEMORY_MIN, 512 << 20)
 }
 
 /// Reads a size such as `512MiB`.
@@ -178,7 +183,9 @@ fn sort(
         latest: latest_hour(manifest),
         shards: newest.map_or(config.options.shards, |file| file.meta.shards),
         level: config.rebuild.level,
-        memory: args.memory,
+        memory: args
+            .memory
+            .unwrap_or_else(|| memory_default(memory::available())),
         fill: args.fill,
     };
     let rejects = Rejects::create(args)?;
@@ -426,4 +433,16 @@ fn bar(files: &[PathBuf]) -> ProgressBar {
     bar.with_style(
         ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_load_takes_a_quarter_of_the_memory_there_is_at_most_512_mib() {
+        for (available, taken) in [(24 << 30, 512), (1 << 30, 256), (512 << 20, 128), (1, 32)] {
+            assert_eq!(memory_default(available), taken << 20, "of {available}");
+        }
+    }
 }

@@ -149,6 +149,18 @@ pub enum Refusal {
     /// An earlier batch with the same Idempotency-Key had another body.
     #[error("this Idempotency-Key came before with another body; use a new key for another batch")]
     KeyReused,
+    /// Counting the batch would take more memory than delta stores may have.
+    #[error(
+        "this batch may take {bytes} bytes of memory once it is counted, and {bytes_max} are there for counts: \
+        divide it into {} batches, or raise `memory.deltas_mib`",
+        .bytes.div_ceil(*.bytes_max).max(2)
+    )]
+    TooLarge {
+        /// Memory that the batch would take if everything in it were new, bytes.
+        bytes: usize,
+        /// Memory for one batch, bytes.
+        bytes_max: usize,
+    },
     /// The queue is full.
     #[error("too many increments are waiting to be written; retry after a second")]
     Busy,

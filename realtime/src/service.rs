@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 
 use tallyring_records::Accepted;
 
+use crate::delta::Growth;
 use crate::error::{Error, Refusal};
-use crate::intake::{Batch, Queue, Taker};
+use crate::intake::{Batch, Queue, QueueLimits, Taker};
 use crate::options::Durability;
 use crate::priority;
 use crate::store::Store;
@@ -55,8 +56,14 @@ impl Service {
             thread::Builder::new().name(name.into()).spawn(run)
         };
         let (arrived, arrivals) = sync_channel(1);
-        let queue_bytes = usize::try_from(store.options().queue_bytes_max).unwrap_or(usize::MAX);
-        let queue = Arc::new(Queue::new(queue_bytes));
+        let options = store.options();
+        let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+        let queue = Arc::new(Queue::new(QueueLimits {
+            bytes_max: bytes(options.queue_bytes_max),
+            growth: Growth::new(store.live().schema()),
+            batch_growth_max: bytes(options.unflushed_bytes_max()),
+        }));
+        let group_growth_max = bytes(options.unflushed_bytes_max() / 4);
         let taker = Taker::new(Arc::clone(&queue));
         let (committer, folder) = (Arc::clone(&store), Arc::clone(&store));
         let (learner, learn_stop) = (Arc::clone(&store), Arc::clone(&stop));
@@ -69,7 +76,7 @@ impl Service {
                 "commit",
                 Box::new(move || {
                     priority::run_soon();
-                    commit_groups(&committer, taker, &arrived);
+                    commit_groups(&committer, taker, group_growth_max, &arrived);
                 }),
             )?,
             spawn("fold", Box::new(move || fold_arrivals(&folder, &arrivals)))?,
@@ -159,10 +166,11 @@ impl Drop for Service {
 }
 
 /// Commits waiting batches until the queue is closed and empty. Sends to `arrived` when there are layers to fold.
-fn commit_groups(store: &Store, mut queue: Taker, arrived: &SyncSender<()>) {
-    while let Some((batches, callers)) = queue.take(GROUP_RECORDS_MAX) {
-        // Memory is at twice its limit: commits wait, the queue fills, and further batches get 503.
-        if store.intake().must_flush()
+fn commit_groups(store: &Store, mut queue: Taker, growth_max: usize, arrived: &SyncSender<()>) {
+    while let Some(group) = queue.take(GROUP_RECORDS_MAX, growth_max) {
+        let (batches, callers) = (group.batches, group.callers);
+        // Memory would come to twice its limit: commits wait, the queue fills, and further batches get 503.
+        if store.intake().must_flush(group.growth)
             && let Err(error) = store.ledger().flush()
         {
             tracing::error!(%error, "cannot flush the delta stores, so no increments are accepted");

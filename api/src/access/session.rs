@@ -59,7 +59,8 @@ impl Access {
         });
         let is_read = route.scope == Some(Scope::Read);
         let may_read = is_read && self.origins.allowed(headers).is_some();
-        if origin.is_some_and(|from| !self.hosts.hold(from) && !may_read) {
+        let is_own = |from| host == Some(from) || self.hosts.hold_origin(from);
+        if origin.is_some_and(|from| !is_own(from) && !may_read) {
             return false;
         }
         let is_change = request.method != Method::GET && request.method != Method::HEAD;

@@ -54,7 +54,7 @@ impl KeyTable {
         let known = |id: &str| before.and_then(|before| before.keys.get(id));
         let share =
             |id: &str| known(id).map_or_else(|| Share::of_key(limits), |key| key.share.clone());
-        let may_write = |entry: &&KeyEntry| entry.scopes.contains(&Scope::Write);
+        let may_write = |entry: &&KeyEntry| has_scope(&entry.scopes, Scope::Write);
         let writing = entries.iter().filter(may_write).map(KeyEntry::identity);
         let writing = writing.chain([INSTALLATION, &local.id]);
         let writing_identities = writing.map(Text::from).collect();
@@ -120,9 +120,9 @@ impl KeyTable {
 }
 
 impl Key {
-    /// True when the key has the scope.
+    /// True when the key has the scope; `admin` is all of them.
     pub(super) fn has_scope(&self, scope: Scope) -> bool {
-        self.scopes.contains(&scope)
+        has_scope(&self.scopes, scope)
     }
 
     /// Lets the key do what it has the scope for.
@@ -155,4 +155,8 @@ impl Key {
             .as_ref()
             .is_none_or(|allowed| allowed.iter().any(|name| name == namespace))
     }
+}
+
+fn has_scope(scopes: &[Scope], scope: Scope) -> bool {
+    scopes.iter().any(|own| [scope, Scope::Admin].contains(own))
 }

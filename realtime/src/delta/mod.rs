@@ -7,6 +7,7 @@
 mod count;
 mod flush;
 mod fold;
+mod growth;
 mod layers;
 mod lookups;
 mod memory;
@@ -14,6 +15,7 @@ mod section;
 mod store;
 
 pub(crate) use flush::{FlushTarget, write_runs};
+pub(crate) use growth::Growth;
 pub(crate) use layers::{Folding, Layers, Step};
 pub(crate) use memory::Delta;
 pub(crate) use section::SectionKey;

@@ -39,7 +39,7 @@ impl Intake {
         self.copy_before(&mut self.writer())?;
         let refused = self.writer().refused.clone();
         match refused {
-            Some(refusal) if self.must_flush() => Err(refusal),
+            Some(refusal) if self.must_flush(0) => Err(refusal),
             // The cause may have gone, and no client writes to a server that is not ready; so a segment is prepared as
             // a test.
             Some(_) => self.prepare_segment().map_err(any_refusal),

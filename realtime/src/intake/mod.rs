@@ -43,7 +43,7 @@ pub use history::{IdHistory, Logged};
 
 pub(crate) use ids::{IdRun, Ids, compact, write_run};
 pub(crate) use open_ids::OpenIds;
-pub(crate) use queue::{Queue, Taker};
+pub(crate) use queue::{Queue, QueueLimits, Taker};
 
 use bounds::Bounds;
 use ids::Seen;
@@ -176,9 +176,12 @@ impl Intake {
             || self.unflushed_bytes() >= self.options.delta_bytes_max
     }
 
-    /// True when memory is so far above its limit that writing must wait for a flush.
-    pub fn must_flush(&self) -> bool {
-        self.unflushed_bytes() >= 2 * self.options.delta_bytes_max
+    /// True when memory would come so far above its limit by `growth` bytes more that writing must wait for a flush.
+    pub(crate) fn must_flush(&self, growth: usize) -> bool {
+        let unflushed = self.unflushed_bytes();
+        let is_above = unflushed >= 2 * self.options.delta_bytes_max;
+        let grown = unflushed.saturating_add(growth as u64);
+        is_above || (unflushed > 0 && grown > self.options.unflushed_bytes_max())
     }
 
     /// Memory of counts and ids that no run holds, bytes.

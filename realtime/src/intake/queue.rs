@@ -4,6 +4,9 @@
 //! queue together, once all ready tasks have run. The answers to a group go back together to the runtime of its
 //! callers, which wakes its own tasks. The queue is bounded in batches and in bytes; a full queue refuses a batch with
 //! [`Refusal::Busy`].
+//!
+//! A group is bounded in the memory that it may take once it is counted, too: a small batch of many keys and subtotals
+//! may expand to hundreds of times its size.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -15,6 +18,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use super::batch::Batch;
+use crate::delta::Growth;
 use crate::error::Refusal;
 
 /// Batches in the queue and in the group that is being committed, at most.
@@ -27,10 +31,28 @@ type Outcome = Result<Accepted, Refusal>;
 pub(crate) struct Queue {
     state: Mutex<State>,
     arrived: Condvar,
-    /// Memory of batches that wait or are being committed, bytes. One larger batch waits alone.
-    bytes_max: usize,
+    limits: QueueLimits,
     batches: AtomicUsize,
     bytes: AtomicUsize,
+}
+
+/// Limits of the queue, bytes.
+#[derive(Debug)]
+pub(crate) struct QueueLimits {
+    /// Memory of batches that wait or are being committed. One larger batch waits alone.
+    pub bytes_max: usize,
+    /// Memory that increments may take once they are counted.
+    pub growth: Growth,
+    /// Memory that one batch may take once it is counted; a larger one is refused.
+    pub batch_growth_max: usize,
+}
+
+/// A group of batches to commit.
+pub(crate) struct Taken {
+    pub batches: Vec<Batch>,
+    pub callers: Callers,
+    /// Memory that the group may take once it is counted, bytes.
+    pub growth: usize,
 }
 
 /// Callers of a group, in the order of its batches.
@@ -71,6 +93,8 @@ struct HandOver(Arc<Submissions>);
 struct QueuedBytes {
     queue: Arc<Queue>,
     bytes: usize,
+    /// Memory that the batch may take once it is counted, bytes.
+    growth: usize,
 }
 
 thread_local! {
@@ -78,12 +102,12 @@ thread_local! {
 }
 
 impl Queue {
-    /// Creates an empty queue of at most `bytes_max` bytes.
-    pub(crate) fn new(bytes_max: usize) -> Self {
+    /// Creates an empty queue.
+    pub(crate) fn new(limits: QueueLimits) -> Self {
         Self {
             state: Mutex::default(),
             arrived: Condvar::new(),
-            bytes_max,
+            limits,
             batches: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
         }
@@ -97,7 +121,7 @@ impl Queue {
     /// # Panics
     /// Outside of a Tokio runtime.
     pub(crate) async fn submit(self: &Arc<Self>, batch: Batch) -> Outcome {
-        let queued = QueuedBytes::take(self, &batch).ok_or(Refusal::Busy)?;
+        let queued = QueuedBytes::take(self, &batch)?;
         let (answer, answered) = oneshot::channel();
         Submissions::of_this_thread(self).submit(batch, answer, queued);
         answered.await.unwrap_or_else(|_| {
@@ -128,6 +152,18 @@ impl Queue {
     }
 }
 
+impl QueueLimits {
+    /// A small batch is not looked at key by key.
+    fn growth_of(&self, batch: &Batch) -> usize {
+        let keys = batch.increments.iter().map(|of| of.keys.len()).sum();
+        let of_any = self.growth.of_any(keys);
+        match of_any <= self.batch_growth_max / 64 {
+            true => of_any,
+            false => batch.increments.iter().map(|of| self.growth.of(of)).sum(),
+        }
+    }
+}
+
 impl Taker {
     /// Takes batches from `queue`.
     pub(crate) fn new(queue: Arc<Queue>) -> Self {
@@ -137,9 +173,10 @@ impl Taker {
         }
     }
 
-    /// Waits for batches, then takes batches until they have `records_max` increments or the queue is empty. Returns
-    /// none once the queue is closed and empty.
-    pub(crate) fn take(&mut self, records_max: usize) -> Option<(Vec<Batch>, Callers)> {
+    /// Waits for batches, then takes batches until they have `records_max` increments, the next one may make memory grow
+    /// beyond `growth_max` bytes, or the queue is empty. The first batch is always taken. Returns none once the queue is
+    /// closed and empty.
+    pub(crate) fn take(&mut self, records_max: usize, growth_max: usize) -> Option<Taken> {
         if self.taken.is_empty() {
             let state = lock(&self.queue.state);
             let none = |state: &mut State| state.waiting.is_empty() && !state.is_closed;
@@ -147,19 +184,34 @@ impl Taker {
             let mut state = waited.unwrap_or_else(PoisonError::into_inner);
             std::mem::swap(&mut self.taken, &mut state.waiting);
         }
-        let (mut batches, mut callers, mut records) = (Vec::new(), Vec::new(), 0);
+        let (mut batches, mut callers) = (Vec::new(), Vec::new());
+        let (mut records, mut growth) = (0, 0_usize);
         while records < records_max {
             if self.taken.is_empty() {
                 std::mem::swap(&mut self.taken, &mut lock(&self.queue.state).waiting);
             }
-            let Some((batch, caller)) = self.taken.pop_front() else {
+            let fits = |(_, caller): &(Batch, Caller)| {
+                growth == 0 || growth.saturating_add(caller.queued.growth) <= growth_max
+            };
+            let Some((batch, caller)) = self
+                .taken
+                .front()
+                .is_some_and(fits)
+                .then(|| self.taken.pop_front())
+                .flatten()
+            else {
                 break;
             };
             records += batch.increments.len();
+            growth = growth.saturating_add(caller.queued.growth);
             batches.push(batch);
             callers.push(caller);
         }
-        (!batches.is_empty()).then_some((batches, Callers(callers)))
+        (!batches.is_empty()).then_some(Taken {
+            batches,
+            callers: Callers(callers),
+            growth,
+        })
     }
 }
 
@@ -257,16 +309,29 @@ impl Drop for HandOver {
 }
 
 impl QueuedBytes {
-    fn take(queue: &Arc<Queue>, batch: &Batch) -> Option<Self> {
+    fn take(queue: &Arc<Queue>, batch: &Batch) -> Result<Self, Refusal> {
+        let limits = &queue.limits;
         let weight: usize = batch.increments.iter().map(weight).sum();
+        let growth = limits.growth_of(batch).saturating_add(weight);
+        let bytes_max = limits.batch_growth_max;
+        if growth > bytes_max && batch.increments.len() > 1 {
+            return Err(Refusal::TooLarge {
+                bytes: growth,
+                bytes_max,
+            });
+        }
         // Created before the check, so that a refused batch gives its share back.
         let queued = Self {
             queue: Arc::clone(queue),
-            bytes: weight.min(queue.bytes_max),
+            bytes: weight.min(limits.bytes_max),
+            growth,
         };
         let batches = queue.batches.fetch_add(1, Ordering::Relaxed) + 1;
         let bytes = queue.bytes.fetch_add(queued.bytes, Ordering::Relaxed) + queued.bytes;
-        (batches <= BATCHES_MAX && bytes <= queue.bytes_max).then_some(queued)
+        match batches <= BATCHES_MAX && bytes <= limits.bytes_max {
+            true => Ok(queued),
+            false => Err(Refusal::Busy),
+        }
     }
 }
 
@@ -312,21 +377,32 @@ mod tests {
     use std::sync::mpsc;
     use std::thread;
 
+    use tallyring_records::Schema;
     use tokio::runtime::{Builder, Runtime};
 
     use super::*;
 
     const BYTES_MAX: usize = 1 << 20;
 
+    fn limits() -> QueueLimits {
+        QueueLimits {
+            bytes_max: BYTES_MAX,
+            growth: Growth::new(&Schema::default_clicks()),
+            batch_growth_max: usize::MAX,
+        }
+    }
+
     #[test]
     fn batches_that_tasks_submit_together_are_taken_in_order_and_answered() {
-        let queue = Arc::new(Queue::new(BYTES_MAX));
+        let queue = Arc::new(Queue::new(limits()));
         let (mut taker, runtime) = (Taker::new(Arc::clone(&queue)), runtime());
         let answers: Vec<_> = (1..=5)
             .map(|n| submit_by_task(runtime.handle(), &queue, batch(n)))
             .collect();
         let running = run(runtime);
-        let (batches, callers) = taker.take(16).expect("a group");
+        let Taken {
+            batches, callers, ..
+        } = taker.take(16, usize::MAX).expect("a group");
         let counts: Vec<u64> = batches.iter().map(|batch| batch.increments[0].n).collect();
         assert_eq!(counts, [1, 2, 3, 4, 5]);
         callers.answer(batches.iter().map(accepted).collect());
@@ -344,23 +420,26 @@ mod tests {
 
     #[test]
     fn a_group_ends_with_the_batch_that_fills_it() {
-        let queue = Arc::new(Queue::new(BYTES_MAX));
+        let queue = Arc::new(Queue::new(limits()));
         let (mut taker, runtime) = (Taker::new(Arc::clone(&queue)), runtime());
         let _answers: Vec<_> = (1..=5)
             .map(|n| submit_by_task(runtime.handle(), &queue, batch(n)))
             .collect();
         let _running = run(runtime);
-        let sizes = [2, 2, 1].map(|_| taker.take(2).expect("a group").0.len());
+        let sizes = [2, 2, 1].map(|_| taker.take(2, usize::MAX).expect("a group").batches.len());
         assert_eq!(sizes, [2, 2, 1]);
     }
 
     #[test]
     fn batches_of_several_runtimes_are_all_answered() {
-        let queue = Arc::new(Queue::new(BYTES_MAX));
+        let queue = Arc::new(Queue::new(limits()));
         let mut taker = Taker::new(Arc::clone(&queue));
         let committing = thread::spawn(move || {
             let mut taken = 0;
-            while let Some((batches, callers)) = taker.take(16) {
+            while let Some(Taken {
+                batches, callers, ..
+            }) = taker.take(16, usize::MAX)
+            {
                 taken += batches.len();
                 callers.answer(batches.iter().map(accepted).collect());
             }
@@ -387,7 +466,7 @@ mod tests {
 
     #[test]
     fn a_batch_goes_on_without_its_caller_or_its_runtime() {
-        let queue = Arc::new(Queue::new(BYTES_MAX));
+        let queue = Arc::new(Queue::new(limits()));
         let (mut taker, runtime) = (Taker::new(Arc::clone(&queue)), runtime());
         runtime.block_on(async {
             tokio::select! {
@@ -397,14 +476,16 @@ mod tests {
             }
         });
         drop(runtime);
-        let (batches, callers) = taker.take(16).expect("a group");
+        let Taken {
+            batches, callers, ..
+        } = taker.take(16, usize::MAX).expect("a group");
         assert_eq!(batches.len(), 1);
         callers.answer(batches.iter().map(accepted).collect());
     }
 
     #[test]
     fn a_dropped_taker_fails_all_waiting_batches() {
-        let queue = Arc::new(Queue::new(BYTES_MAX));
+        let queue = Arc::new(Queue::new(limits()));
         let (taker, runtime) = (Taker::new(Arc::clone(&queue)), runtime());
         let before = submit_by_task(runtime.handle(), &queue, batch(1));
         runtime.block_on(async {
@@ -428,7 +509,7 @@ mod tests {
 
     #[test]
     fn a_full_queue_is_busy_until_it_has_room() {
-        let queue = Arc::new(Queue::new(BYTES_MAX));
+        let queue = Arc::new(Queue::new(limits()));
         let (mut taker, runtime) = (Taker::new(Arc::clone(&queue)), runtime());
         let large = || {
             let mut batch = batch(1);
@@ -443,13 +524,67 @@ mod tests {
         });
         let handle = runtime.handle().clone();
         let _running = run(runtime);
-        let (batches, callers) = taker.take(16).expect("a group");
+        let Taken {
+            batches, callers, ..
+        } = taker.take(16, usize::MAX).expect("a group");
         callers.answer(batches.iter().map(accepted).collect());
         assert!(first.recv().expect("an answer").is_ok());
         let second = submit_by_task(&handle, &queue, large());
-        let (batches, callers) = taker.take(16).expect("there is room again");
+        let Taken {
+            batches, callers, ..
+        } = taker.take(16, usize::MAX).expect("there is room again");
         callers.answer(batches.iter().map(accepted).collect());
         assert!(second.recv().expect("an answer").is_ok());
+    }
+
+    #[test]
+    fn a_group_takes_no_more_memory_than_it_may_and_a_batch_that_would_is_refused() {
+        let of_two = Growth::new(&Schema::default_clicks()).of_any(2);
+        let limits = QueueLimits {
+            batch_growth_max: 8 * of_two,
+            ..limits()
+        };
+        let queue = Arc::new(Queue::new(limits));
+        let (mut taker, runtime) = (Taker::new(Arc::clone(&queue)), runtime());
+        let batch = |increments: usize| Batch {
+            increments: vec![Increment::new(0, 1, [("l", "a"), ("u", "b")]); increments],
+            ..Batch::default()
+        };
+        for _ in 0..3 {
+            submit_by_task(runtime.handle(), &queue, batch(2));
+        }
+        runtime.block_on(async {
+            let refused = queue.submit(batch(9)).await;
+            assert!(
+                matches!(refused, Err(Refusal::TooLarge { bytes, .. }) if bytes > 9 * of_two / 2),
+                "{refused:?}"
+            );
+            for _ in 0..3 {
+                tokio::task::yield_now().await;
+            }
+        });
+        let sizes = [5 * of_two, 5 * of_two].map(|growth_max| {
+            let taken = taker.take(16, growth_max).expect("a group");
+            assert!(taken.growth <= growth_max);
+            taken.batches.len()
+        });
+        assert_eq!(sizes, [2, 1]);
+        // One increment is always taken.
+        let many = (0..64).map(|n| (format!("n{n}"), "a".to_owned()));
+        submit_by_task(
+            runtime.handle(),
+            &queue,
+            Batch {
+                increments: vec![Increment::new(0, 1, many)],
+                ..Batch::default()
+            },
+        );
+        runtime.block_on(async {
+            for _ in 0..3 {
+                tokio::task::yield_now().await;
+            }
+        });
+        assert_eq!(taker.take(16, 1).expect("a group").batches.len(), 1);
     }
 
     #[test]

@@ -62,6 +62,7 @@ fn without_keys_it_is_asked_by_its_own_name_and_with_them_by_any() {
     for (host, more) in [
         ("evil.example:7117", ""),
         ("127.0.0.1", "Origin: https://evil.example\r\n"),
+        ("127.0.0.1", "Origin: http://203.0.113.5\r\n"),
     ] {
         let refused = ask(host, more);
         assert_eq!(refused.status, 403, "{refused:?}");
