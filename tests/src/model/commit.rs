@@ -305,7 +305,9 @@ impl Driver {
                     Some(_) => Err("refused as an overflow that the model does not see".to_owned()),
                 }
             }
-            Err(Refusal::Busy) => Err("a store without a queue is never busy".to_owned()),
+            Err(Refusal::Busy | Refusal::TooLarge { .. }) => {
+                Err("a store without a queue bounds no batch".to_owned())
+            }
         }
     }
 
