@@ -370,7 +370,7 @@ struct Scan {
     minutes: Minutes,
 }
 
-/// What is looked up of a stored key.
+/// The look-ups for a stored key.
 struct KeysOf<'v> {
     /// Corrects the count of the key by base buckets with the minutes of the key.
     exact: &'v dyn Fn(&[u8], u64) -> Result<u64>,
