@@ -64,8 +64,7 @@ pub fn heal(
 }
 
 fn put(from: &Blobs, blobs: &Blobs, name: &str, entry: &RunEntry) -> Result<()> {
-    let content = from.read(name)?;
-    blobs.put_over(&entry.name, &content)?;
+    blobs.put_over_from(from, name, &entry.name)?;
     verify_bytes(blobs, entry).map(|_| ())
 }
 
