@@ -202,6 +202,32 @@ impl Blobs {
         self.disk.remove(name).map_err(Error::io("remove", name))
     }
 
+    /// Puts aside what has the name of a blob and cannot be opened as one, such as a directory or a link to itself, so
+    /// that the name is free for the blob. `manifest` is the number of the newest manifest. True when it was so.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn clear_way(&self, manifest: u64, name: &str) -> Result<bool> {
+        match self.content(name) {
+            Err(error) if error.is_damage() && !error.is_gone() => {}
+            _ => return Ok(false),
+        }
+        let (directory, file) = name.rsplit_once('/').unwrap_or(("", name));
+        let is_free = |name: &String| self.content(name).is_err_and(|error| error.is_gone());
+        let aside = (0..)
+            .map(|again| names::aside(manifest, directory, file, again))
+            .find(is_free);
+        let aside = aside.expect("BUG: the numbers do not end");
+        self.disk
+            .create_directory(names::ASIDE)
+            .and_then(|()| self.disk.replace(name, &aside))
+            .map_err(Error::io("put aside", name))?;
+        for directory in ["", names::ASIDE, directory] {
+            self.sync(directory)?;
+        }
+        Ok(true)
+    }
+
     /// Removes what was begun in `directory` and not finished, by whichever process. How many files.
     ///
     /// # Errors

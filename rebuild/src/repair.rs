@@ -41,6 +41,7 @@ pub fn heal(
     entry: &RunEntry,
     backup: Option<&Blobs>,
 ) -> Result<Option<Healed>> {
+    blobs.clear_way(manifest.number, &entry.name)?;
     let twin = manifest
         .files()
         .filter(|other| other.hash == entry.hash && other.name != entry.name)

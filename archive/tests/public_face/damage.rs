@@ -1,6 +1,8 @@
 //! Damage: every cut and every flipped bit is found, and no read ever returns another line.
 
 use std::fs;
+use std::os::unix::fs::symlink;
+use std::process::Command;
 
 use proptest::prelude::*;
 use tallyring_archive::{Blobs, BlockCache, Error, Run, RunEntry, verify_run};
@@ -138,6 +140,38 @@ fn a_run_that_is_made_shorter_while_it_is_open_is_an_error_that_names_file_and_b
         error.is_damage() && error.to_string().contains(&good.entry.name),
         "{error}"
     );
+}
+
+#[test]
+fn what_is_no_file_in_the_place_of_a_run_is_damage_is_not_waited_for_and_is_put_aside() {
+    let directory = tempfile::tempdir().unwrap();
+    let blobs = Blobs::local(directory.path()).unwrap();
+    blobs.prepare().unwrap();
+    let good = good();
+    let path = directory.path().join(&good.entry.name);
+    for kind in ["directory", "link to itself", "pipe"] {
+        match kind {
+            "directory" => fs::create_dir(&path).unwrap(),
+            "pipe" => {
+                let made = Command::new("mkfifo").arg(&path).status().unwrap();
+                assert!(made.success());
+            }
+            _ => symlink(&path, &path).unwrap(),
+        }
+        let error = Run::open_named(&blobs, &good.entry).unwrap_err();
+        assert!(error.is_damage(), "{kind}: {error}");
+        assert!(
+            error.to_string().contains(&good.entry.name),
+            "{kind}: {error}"
+        );
+        assert!(blobs.clear_way(7, &good.entry.name).unwrap(), "{kind}");
+        assert!(blobs.put(&good.entry.name, &good.file).unwrap(), "{kind}");
+        verify_run(&blobs, &good.entry).unwrap();
+        assert!(!blobs.clear_way(7, &good.entry.name).unwrap(), "{kind}");
+        blobs.remove(&good.entry.name).unwrap();
+    }
+    let aside = fs::read_dir(directory.path().join("aside")).unwrap();
+    assert_eq!(aside.count(), 3);
 }
 
 #[test]

@@ -269,6 +269,24 @@ fn a_file_that_is_made_shorter_under_a_server_costs_only_its_reads() {
 }
 
 #[test]
+fn what_is_no_file_in_the_place_of_a_sorted_file_costs_only_its_reads_and_is_put_aside() {
+    let stored = Stored::with_a_file_of_every_kind();
+    let expected = answers_of(&stored.data);
+    for directory in ["archive", "deltas", "ids"] {
+        let name = files(&stored.data, directory).remove(0);
+        let path = stored.data.join(name);
+        fs::remove_file(&path).expect("it goes");
+        fs::create_dir(&path).expect("a directory in its place");
+    }
+    let server = stored.serve(TODAY);
+    server.terminate();
+    let told = tallyring_ok(&["verify", "--repair", "--deep", "--data", stored.argument()]);
+    assert!(told.ends_with("all good\n"), "{told}");
+    assert_eq!(answers_of(&stored.data), expected);
+    assert!(!files(&stored.data, "aside").is_empty());
+}
+
+#[test]
 fn a_server_heals_from_the_log_what_it_finds_lost() {
     let stored = Stored::with_a_file_of_every_kind();
     let expected = answers_of(&stored.data);
