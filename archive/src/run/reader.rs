@@ -205,6 +205,12 @@ impl Run {
         self.index.len()
     }
 
+    /// Plain bytes of the largest block: 64 KiB unless a single line is longer.
+    pub fn largest_block(&self) -> u64 {
+        let blocks = self.index.iter().map(|entry| entry.plain_bytes);
+        blocks.max().unwrap_or(0).into()
+    }
+
     /// Visits lines in order, from the first whose key is at least `from`, until the visitor breaks
     /// or the run ends.
     ///
